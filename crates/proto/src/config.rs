@@ -1,0 +1,128 @@
+//! What the client of a machine decides before it starts.
+
+use std::time::Duration;
+
+use crate::crypto::aead::Cipher;
+use crate::units::Rate;
+use crate::wire::packet::{Burst, Mode};
+
+/// The two wires (`docs/protocol.md §2, §3`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// Version 2: RFC 998 to the byte. Plaintext.
+    Rfc998,
+    /// Version 6: encrypted and authenticated.
+    Sealed,
+}
+
+/// The secret both ends hold, from a ticket or from ssh.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Secret(pub [u8; 32]);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// Which end of the data this machine is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Data leave from here.
+    Sender,
+    /// Data arrive here.
+    Receiver,
+}
+
+impl Role {
+    /// The mode an active end with this role asks for.
+    pub fn mode_when_active(self) -> Mode {
+        match self {
+            Self::Sender => Mode::Write,
+            Self::Receiver => Mode::Read,
+        }
+    }
+}
+
+/// The burst values of an end that leaves them to the other one.
+pub const NO_LIMIT: Burst = Burst { packets: u16::MAX as u32, interval: Duration::ZERO };
+
+/// How the sender chooses its rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// RFC 998: the negotiated burst values, whatever the path says.
+    Fixed,
+    /// Finds the path's rate by itself and shares it; the rate, if any, is a ceiling.
+    Fair {
+        /// Never faster than this.
+        ceiling: Option<Rate>,
+    },
+}
+
+/// Everything a machine is told at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Which wire.
+    pub wire: Wire,
+    /// Which end of the data.
+    pub role: Role,
+    /// What both ends share; required on `sealed`.
+    pub secret: Option<Secret>,
+    /// Bytes in a buffer (`sealed`: its data area, a power of two from 2^10 to 2^26).
+    pub buffer_bytes: u32,
+    /// Bytes a buffer may have beyond its data area (`sealed`: its extent table).
+    pub table_bytes: u32,
+    /// Largest datagram (UDP payload) to send or ask for, in bytes.
+    pub datagram_bytes: u32,
+    /// Bytes of IP and UDP header on each datagram, counted by rates.
+    pub overhead_bytes: u32,
+    /// Burst values to propose: for a sender what it wants to send, for a receiver the most it
+    /// wants to get ([`NO_LIMIT`] by default).
+    pub burst: Burst,
+    /// Buffers to have outstanding at most.
+    pub max_outstanding: u32,
+    /// Nothing heard for this long: the peer is dead.
+    pub death_timer: Duration,
+    /// NETBLT ports: ours and the other end's (`rfc998`, active end only).
+    pub ports: (u16, u16),
+    /// The cipher this end prefers (`sealed`).
+    pub cipher: Cipher,
+    /// Checksum the data (`rfc998` only).
+    pub checksum: bool,
+    /// How the sender chooses its rate.
+    pub policy: Policy,
+    /// Free-form string for the other client.
+    pub client: String,
+    /// Length of the transfer, if the source knows it.
+    pub transfer_bytes: Option<u64>,
+    /// Whether trace events are recorded (see [`crate::trace`]).
+    pub trace: bool,
+}
+
+impl Config {
+    /// A configuration with the defaults of `docs/protocol.md §9`.
+    pub fn new(wire: Wire, role: Role) -> Self {
+        Self {
+            wire,
+            role,
+            secret: None,
+            buffer_bytes: 1 << 20,
+            table_bytes: 8192,
+            datagram_bytes: 1232,
+            overhead_bytes: 28,
+            burst: match role {
+                Role::Sender => Burst { packets: 8, interval: Duration::from_millis(1) },
+                Role::Receiver => NO_LIMIT,
+            },
+            max_outstanding: 64,
+            death_timer: Duration::from_secs(300),
+            ports: (1, 1),
+            cipher: Cipher::preferred(),
+            checksum: true,
+            policy: Policy::Fair { ceiling: None },
+            client: String::new(),
+            transfer_bytes: None,
+            trace: false,
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What a machine is to its driver: inputs with the time they came, outputs to be polled.
+//!
+//! The driver's contract, the same for the real loop and the virtual one:
+//!
+//! * call `handle_*` and the client's verbs (`offer`, `supply`, ...) with times that never go back;
+//! * after any of them, poll `poll_transmit` until `None`, then `poll_event` until `None`;
+//! * call `handle_timeout` no later than `next_timeout` says, which may change after every call.
+//!
+//! Nothing a peer sends makes a call panic or fail: bad datagrams are counted and dropped, fatal
+//! ones become [`Event::Closed`].
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use crate::buffer::Buffer;
+use crate::units::BufferNumber;
+use crate::wire::packet::{End, Parameters, Verdict};
+
+/// Explicit Congestion Notification marks that matter to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ecn {
+    /// ECN-capable.
+    Ect0,
+    /// Congestion experienced.
+    Ce,
+}
+
+/// One datagram from the network.
+pub struct Datagram<'a> {
+    /// Where it came from.
+    pub from: SocketAddr,
+    /// Its ECN mark, if any.
+    pub ecn: Option<Ecn>,
+    /// Its bytes; the machine may decrypt in place.
+    pub bytes: &'a mut [u8],
+}
+
+/// One or more datagrams for the network, appended to the caller's batch: `len` bytes cut into
+/// pieces of `segment` bytes, the last of which may be shorter. At most 64 pieces and 65,507 bytes,
+/// so that each fits one GSO send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Where to.
+    pub to: SocketAddr,
+    /// ECN mark to set.
+    pub ecn: Option<Ecn>,
+    /// Bytes in every datagram but the last.
+    pub segment: usize,
+    /// Bytes in all of them.
+    pub len: usize,
+}
+
+/// What happened, for the client of the machine.
+#[derive(Debug)]
+pub enum Event {
+    /// The connection is open, with these parameters in force. If another connection was open
+    /// before (the peer was started again with the same ticket), it is over, every buffer it held
+    /// has been returned in an event, and the transfer starts over from buffer 1.
+    Opened {
+        /// The other end.
+        peer: SocketAddr,
+        /// What was negotiated; death timer and `client` are the other end's.
+        parameters: Parameters,
+        /// The most a buffer may hold: its data area and, on `sealed`, its extent table.
+        image_bytes: u32,
+    },
+    /// Sender: the receiver has an empty buffer for this number; supply it when it is filled.
+    /// Numbers come in order, each once.
+    Wanted(BufferNumber),
+    /// Sender: this buffer was accepted (or the connection ended) and its memory is free again.
+    Released(BufferNumber, Buffer),
+    /// Receiver: this buffer is complete. Each number comes once, in any order.
+    Filled(BufferNumber, Buffer),
+    /// Receiver: an empty or incomplete buffer handed back, for which no data will come.
+    Returned(Buffer),
+    /// Receiver: every buffer of the transfer has been handed out. On `sealed` the sender's END is
+    /// here and a verdict is due; on `rfc998` there is none to give.
+    Complete(Option<End>),
+    /// Sender: the receiver's DONE. `None` on `rfc998`, which knows no verdict.
+    Finished(Option<Verdict>),
+    /// A question of ours has gone unanswered for three seconds.
+    Silent,
+    /// ...and now the peer is heard again.
+    Answering,
+    /// The end. No event follows, no packet leaves.
+    Closed(Reason),
+}
+
+/// Why a connection ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Everything was transferred, and acknowledged by the other end.
+    Finished,
+    /// The other end's client gave up, with its reason (QUIT).
+    PeerQuit(String),
+    /// We gave up, and the other end knows (or was told as often as made sense).
+    Quit,
+    /// The other end's machine gave up, with its reason (ABORT).
+    PeerAborted(String),
+    /// The death timer ran out: nothing was heard for that long.
+    DeathTimer,
+    /// Nothing ever answered OPEN. Holds what unauthenticated hint there was, if any.
+    NoAnswer {
+        /// What an unauthenticated REFUSED said, if one came.
+        hint: Option<String>,
+        /// The host answered that nothing listens on the port.
+        unreachable: bool,
+    },
+    /// The passive end refused, provably.
+    Refused(String),
+    /// The host said for ten seconds that nobody listens there, and nothing else was heard.
+    Unreachable,
+    /// The peer authenticated itself and then broke the protocol.
+    Violation(&'static str),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Finished => write!(f, "finished"),
+            Self::PeerQuit(why) => write!(f, "the other end stopped: {}", printable(why)),
+            Self::Quit => write!(f, "stopped here"),
+            Self::PeerAborted(why) => write!(f, "the other end aborted: {}", printable(why)),
+            Self::DeathTimer => {
+                write!(f, "nothing was heard from the other end until the death timer ran out")
+            }
+            Self::NoAnswer { hint: Some(hint), .. } => {
+                write!(f, "the other end refused: {}", printable(hint))
+            }
+            Self::NoAnswer { unreachable: true, .. } => write!(f, "nothing listens on that port"),
+            Self::NoAnswer { .. } => write!(f, "no answer"),
+            Self::Refused(why) => write!(f, "the other end refused: {}", printable(why)),
+            Self::Unreachable => {
+                write!(f, "the other end's program is gone: its host refuses the packets")
+            }
+            Self::Violation(what) => write!(f, "the other end broke the protocol: {what}"),
+        }
+    }
+}
+
+/// A string of the peer's made fit for a terminal: control and invisible characters are escaped.
+pub fn printable(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| {
+            let odd = c.is_control() || is_invisible(c);
+            let escaped: Box<dyn Iterator<Item = char>> =
+                if odd { Box::new(c.escape_unicode()) } else { Box::new(std::iter::once(c)) };
+            escaped
+        })
+        .collect()
+}
+
+/// Zero-width characters and those that turn the direction of writing.
+fn is_invisible(c: char) -> bool {
+    matches!(
+        c,
+        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peers_words_cannot_move_the_cursor() {
+        assert_eq!(printable("a\u{1b}[2Jb\n\u{202e}c"), "a\\u{1b}[2Jb\\u{a}\\u{202e}c");
+        assert_eq!(printable("größer 文"), "größer 文");
+    }
+}

@@ -1,0 +1,34 @@
+//! What sender and receiver have in common: the settled parameters, and what becomes of a packet.
+
+use std::time::Duration;
+
+use crate::buffer::Geometry;
+use crate::config::Wire;
+use crate::time::Instant;
+use crate::wire::packet::Burst;
+
+/// What both ends settled, as the machines need it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settled {
+    pub(crate) wire: Wire,
+    pub(crate) geometry: Geometry,
+    pub(crate) max_outstanding: u32,
+    pub(crate) burst: Burst,
+    /// Largest datagram to build, in bytes.
+    pub(crate) datagram_bytes: usize,
+    /// When the connection opened.
+    pub(crate) opened: Instant,
+    /// Round trip of the handshake, if it was measured.
+    pub(crate) rtt: Option<Duration>,
+}
+
+/// What became of a DATA packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// Authentic (new or not).
+    Authentic,
+    /// Forged, corrupt or replayed: nothing was believed.
+    Dropped,
+    /// Authentic, and impossible.
+    Violation(&'static str),
+}

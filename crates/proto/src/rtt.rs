@@ -1,0 +1,123 @@
+//! Round trip time: smoothed, with deviation, and the timers made of them.
+
+use std::time::Duration;
+
+/// The control timer before anything was measured (RFC 998 §5.2.1 leaves it arbitrary).
+const INITIAL_TIMEOUT: Duration = Duration::from_secs(1);
+/// No timer is shorter: finer than this, a busy host's own delays would fire it.
+const MIN_TIMEOUT: Duration = Duration::from_millis(5);
+/// The longest a backed-off timer grows, unless four round trips are longer: a path that heals is
+/// noticed this soon (`docs/protocol.md §6.2`).
+const MAX_TIMEOUT: Duration = Duration::from_secs(2);
+/// A round trip longer than this is taken for a fault of the measurement.
+const MAX_RTT: Duration = Duration::from_secs(60);
+
+/// Smoothed round trip time and deviation, with the constants of RFC 6298.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RoundTrip {
+    smoothed: Option<Duration>,
+    deviation: Duration,
+    smallest: Option<Duration>,
+    expiries: u32,
+}
+
+impl RoundTrip {
+    /// Takes in one measurement, which must be of a packet sent only once (Karn's rule).
+    pub(crate) fn sample(&mut self, rtt: Duration) {
+        let rtt = rtt.min(MAX_RTT);
+        self.expiries = 0;
+        self.smallest = Some(self.smallest.map_or(rtt, |s| s.min(rtt)));
+        match self.smoothed {
+            None => {
+                self.smoothed = Some(rtt);
+                self.deviation = rtt / 2;
+            }
+            Some(smoothed) => {
+                self.deviation = (self.deviation * 3 + smoothed.abs_diff(rtt)) / 4;
+                self.smoothed = Some((smoothed * 7 + rtt) / 8);
+            }
+        }
+    }
+
+    /// The smoothed round trip, if one was measured.
+    pub(crate) fn smoothed(&self) -> Option<Duration> {
+        self.smoothed
+    }
+
+    /// The smallest measured.
+    pub(crate) fn smallest(&self) -> Option<Duration> {
+        self.smallest
+    }
+
+    /// The timer ran out: the next one is longer.
+    pub(crate) fn back_off(&mut self) {
+        self.expiries = (self.expiries + 1).min(16);
+    }
+
+    /// Something was heard again: back to the measured value.
+    pub(crate) fn recovered(&mut self) {
+        self.expiries = 0;
+    }
+
+    /// Smoothed round trip plus four deviations, 1.5 times longer for every expiry in a row.
+    pub(crate) fn timeout(&self) -> Duration {
+        let Some(smoothed) = self.smoothed else {
+            return grown(INITIAL_TIMEOUT, self.expiries).min(MAX_TIMEOUT);
+        };
+        let limit = MAX_TIMEOUT.max(smoothed * 4);
+        let base = (smoothed + self.deviation * 4).max(smoothed + smoothed / 8).max(MIN_TIMEOUT);
+        grown(base.min(limit), self.expiries).min(limit)
+    }
+
+    /// An eighth of a round trip, at least a millisecond: the beat of reports and rides.
+    pub(crate) fn beat(&self) -> Duration {
+        (self.smoothed.unwrap_or(Duration::from_millis(100)) / 8).max(Duration::from_millis(1))
+    }
+}
+
+fn grown(mut timeout: Duration, expiries: u32) -> Duration {
+    for _ in 0..expiries {
+        timeout = (timeout + timeout / 2).min(MAX_RTT * 4);
+    }
+    timeout
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expiries_lengthen_the_timer_up_to_its_limit() {
+        let mut rtt = RoundTrip::default();
+        rtt.sample(Duration::from_millis(100));
+        let first = rtt.timeout();
+        assert_eq!(first, Duration::from_millis(300));
+        rtt.back_off();
+        assert_eq!(rtt.timeout(), first * 3 / 2);
+        for _ in 0..20 {
+            rtt.back_off();
+        }
+        assert_eq!(rtt.timeout(), MAX_TIMEOUT);
+        rtt.recovered();
+        assert_eq!(rtt.timeout(), first);
+    }
+
+    #[test]
+    fn a_long_path_may_wait_four_round_trips() {
+        let mut rtt = RoundTrip::default();
+        rtt.sample(Duration::from_millis(1800));
+        rtt.back_off();
+        rtt.back_off();
+        assert_eq!(rtt.timeout(), Duration::from_millis(7200));
+    }
+
+    #[test]
+    fn a_steady_path_shrinks_the_deviation() {
+        let mut rtt = RoundTrip::default();
+        for _ in 0..100 {
+            rtt.sample(Duration::from_millis(80));
+        }
+        assert_eq!(rtt.smoothed(), Some(Duration::from_millis(80)));
+        assert_eq!(rtt.timeout(), Duration::from_millis(90));
+    }
+}

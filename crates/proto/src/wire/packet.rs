@@ -1,0 +1,200 @@
+//! The typed packets of which both machines speak, whichever wire carries them.
+//!
+//! A packet that can be built can be encoded; bytes that do not parse never become a packet.
+
+use std::time::Duration;
+
+use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
+
+/// Burst size and burst interval (RFC 998 §4: "burst rate"), the pacer's quantum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Burst {
+    /// Packets in a burst, at least 1.
+    pub packets: u32,
+    /// From the start of one burst to the start of the next.
+    /// Whole milliseconds on the `rfc998` wire, whole microseconds on `sealed`.
+    pub interval: Duration,
+}
+
+/// Which end of the connection sends data, from the active end's view (RFC 998 §8, flag M).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The active end receives (0).
+    Read,
+    /// The active end sends (1).
+    Write,
+}
+
+/// What OPEN proposes and RESPONSE settles (RFC 998 §8; `docs/protocol.md §3.2`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// Connection unique ID, chosen by the active end, unchanged in RESPONSE.
+    pub uid: u32,
+    /// Bytes in every buffer but the last; on `sealed` the data area, a power of two.
+    pub buffer_bytes: u32,
+    /// Length of the transfer if its source knows it. For the client only.
+    pub transfer_bytes: Option<u64>,
+    /// Data bytes in a DATA packet, header not counted.
+    pub packet_bytes: u32,
+    /// Burst size and interval.
+    pub burst: Burst,
+    /// Death timer of the end that sends this packet; each end announces its own.
+    pub death_timer: Duration,
+    /// Whether the data area of DATA packets is checksummed (`rfc998` only, flag C).
+    pub checksum: bool,
+    /// Who sends data.
+    pub mode: Mode,
+    /// Buffers that may be outstanding, at least 1.
+    pub max_outstanding: u32,
+    /// Free-form string for the clients; no zero bytes.
+    pub client: String,
+}
+
+/// The header of a DATA or LDATA packet; its data stay where they arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataHeader {
+    /// Order of sending within the connection (`sealed`; 0 on `rfc998`).
+    pub number: PacketNumber,
+    /// The buffer it belongs to.
+    pub buffer: BufferNumber,
+    /// Its place in that buffer.
+    pub index: PacketIndex,
+    /// Which GO fixed the packet size it was cut with (`sealed`; 0 on `rfc998`).
+    pub generation: u8,
+    /// LDATA: the last packet of its buffer.
+    pub last_of_buffer: bool,
+    /// The L flag: the last buffer of the transfer (`rfc998`).
+    pub last_buffer: bool,
+    /// High consecutive sequence number received.
+    pub ack: ControlSeq,
+}
+
+/// The sender's END: no buffer after `buffers` exists (`docs/protocol.md §7.1`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// How many buffers the transfer has; its last one has this number.
+    pub buffers: u64,
+    /// File bytes in the transfer.
+    pub bytes: u64,
+    /// The transfer's digest (`docs/protocol.md §8.3`).
+    pub digest: [u8; 32],
+}
+
+/// The receiver's verdict in DONE (`docs/protocol.md §7.2`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Stored, flushed, and its digest is the sender's.
+    pub verified: bool,
+    /// File bytes that were stored.
+    pub bytes: u64,
+    /// The digest as the receiver computed it.
+    pub digest: [u8; 32],
+    /// Why it was not verified; empty when it was. At most [`MAX_REASON`] bytes.
+    pub reason: String,
+}
+
+/// Longest reason string in QUIT, ABORT, REFUSED and DONE, in bytes; longer ones are cut.
+pub const MAX_REASON: usize = 400;
+
+/// Body of a NULL-ACK: what the data sender says when it has no data to say it with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NullAck {
+    /// Order of sending (`sealed`; 0 on `rfc998`).
+    pub number: PacketNumber,
+    /// High consecutive sequence number received.
+    pub ack: ControlSeq,
+    /// The burst values now in force.
+    pub burst: Burst,
+    /// The sender has nothing to send now, and of the buffers up to this one it has sent, before
+    /// this packet, all it was asked for by messages up to `ack`
+    /// (`sealed`; `docs/protocol.md §6.4`).
+    pub sent_through: Option<BufferNumber>,
+    /// The end of the transfer, repeated until the receiver acknowledges it (`sealed`).
+    pub end: Option<End>,
+}
+
+/// GO: permission to send buffers `first .. first + count`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Go {
+    /// The first buffer that may be sent.
+    pub first: BufferNumber,
+    /// How many, at least 1; always 1 on `rfc998`.
+    pub count: u32,
+    /// Data bytes in each packet of these buffers (`sealed`; negotiated on `rfc998`).
+    pub packet_bytes: u32,
+    /// Name of this packet size, echoed in DATA (`sealed`).
+    pub generation: u8,
+}
+
+/// OK: buffers `first .. first + count` are assembled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The first buffer that is complete.
+    pub first: BufferNumber,
+    /// How many, at least 1; always 1 on `rfc998`.
+    pub count: u32,
+    /// New offered burst size and interval, if an offer is made.
+    pub offer: Option<Burst>,
+    /// Current control timer value, from which the sender derives its dally.
+    pub control_timer: Duration,
+}
+
+/// RESEND: the packets of `buffer` that are missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resend {
+    /// The buffer with holes.
+    pub buffer: BufferNumber,
+    /// What is missing, as half-open ranges of packet indexes, ascending, not touching.
+    /// An end of `u32::MAX` means "to the end of the buffer, wherever that is".
+    pub missing: Vec<IndexRange>,
+}
+
+/// A half-open range of packet indexes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexRange {
+    /// First index in the range.
+    pub start: u32,
+    /// First index after it.
+    pub end: u32,
+}
+
+/// One sequenced message of the control FIFO (RFC 998 §5.2.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// A receiver's buffer is empty.
+    Go(Go),
+    /// A receiver's buffer is full.
+    Ok(Accepted),
+    /// A receiver's buffer has holes.
+    Resend(Resend),
+    /// The transfer is stored and judged (`sealed`).
+    Done(Verdict),
+}
+
+/// Feedback outside the FIFO: unreliable, the newest wins (`docs/protocol.md §6.3`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// When the report was made, by the receiver's clock, in microseconds since the connection
+    /// opened there. Wraps after 71 minutes.
+    pub at_micros: u32,
+    /// Distinct authentic packets received so far.
+    pub packets: u64,
+    /// Datagram bytes in them.
+    pub bytes: u64,
+    /// Highest packet number received.
+    pub highest: PacketNumber,
+    /// How long before this report the highest one arrived, in microseconds.
+    pub highest_age_micros: u32,
+    /// Packets that arrived marked Congestion Experienced.
+    pub marked: u64,
+    /// Packets found missing so far; a packet that is lost twice counts twice.
+    pub missing: u64,
+}
+
+/// A KEEPALIVE (RFC 998 §5.2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// The sender of this packet has heard nothing for a while and wants a KEEPALIVE back
+    /// (`sealed`; `docs/protocol.md §7.4`).
+    pub answer_wanted: bool,
+}
