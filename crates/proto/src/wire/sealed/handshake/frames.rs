@@ -1,0 +1,377 @@
+//! The clear frames of OPEN, RESPONSE, COOKIE and REFUSED (`docs/protocol.md §3.2`).
+//!
+//! They come from anybody: nothing in a frame is to be believed before its MAC or its Noise message
+//! has been verified, over the bytes that the frame names.
+
+use zerocopy::byteorder::network_endian::U32;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::crypto::mac::{COOKIE_BYTES, MAC_BYTES};
+use crate::wire::packet::MAX_REASON;
+use crate::wire::sealed::{HEADER_BYTES, Kind, OPEN_BYTES, ParseError, Reader, VERSION, cut};
+
+/// Where OPEN's cookie ends and the rest of what its MAC covers begins.
+const COOKIE_END: usize = HEADER_BYTES + COOKIE_BYTES;
+/// Where OPEN's Noise message begins.
+const OPEN_NOISE_AT: usize = COOKIE_END + 2;
+/// Where OPEN's MAC begins.
+const OPEN_MAC_AT: usize = OPEN_BYTES - MAC_BYTES;
+/// Where REFUSED's reason begins.
+const REASON_AT: usize = HEADER_BYTES + 2;
+/// Where COOKIE's MAC begins.
+const COOKIE_MAC_AT: usize = HEADER_BYTES + COOKIE_BYTES;
+
+/// Longest Noise message that OPEN has room for, in bytes (`docs/protocol.md §3.2`). A RESPONSE
+/// takes one of that length too and stays shorter than an OPEN.
+pub const MAX_NOISE_BYTES: usize = OPEN_MAC_AT - OPEN_NOISE_AT;
+
+/// OPEN: proposes a connection (`docs/protocol.md §3.2`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenFrame<'a> {
+    /// Connection id chosen by the active end, not 0.
+    pub connection: u32,
+    /// Connection unique ID.
+    pub uid: u32,
+    /// The cookie, or zeros.
+    pub cookie: [u8; COOKIE_BYTES],
+    /// Noise message 1.
+    pub noise: &'a [u8],
+    /// The MAC, over [`Self::covered_before`] and [`Self::covered_after`].
+    pub mac: [u8; MAC_BYTES],
+    /// The clear header: what the MAC covers before the cookie, and the end of the prologue
+    /// (`docs/protocol.md §4.1`).
+    pub covered_before: &'a [u8],
+    /// What the MAC covers after the cookie.
+    pub covered_after: &'a [u8],
+}
+
+/// RESPONSE: settles a connection (`docs/protocol.md §3.2`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseFrame<'a> {
+    /// The active end's connection id.
+    pub to: u32,
+    /// Connection id chosen by the passive end, not 0.
+    pub connection: u32,
+    /// Connection unique ID, as in OPEN.
+    pub uid: u32,
+    /// Noise message 2.
+    pub noise: &'a [u8],
+}
+
+/// COOKIE: asks for OPEN again, with this in it (`docs/protocol.md §3.2`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CookieFrame<'a> {
+    /// The active end's connection id.
+    pub to: u32,
+    /// Connection unique ID, as in OPEN.
+    pub uid: u32,
+    /// What to put into OPEN.
+    pub cookie: [u8; COOKIE_BYTES],
+    /// The MAC, over [`Self::covered`] and the MAC of the OPEN it answers.
+    pub mac: [u8; MAC_BYTES],
+    /// All before the MAC.
+    pub covered: &'a [u8],
+}
+
+/// REFUSED: there will be no connection (`docs/protocol.md §3.2`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusedFrame<'a> {
+    /// The active end's connection id.
+    pub to: u32,
+    /// Connection unique ID, as in OPEN.
+    pub uid: u32,
+    /// Why, meant to be UTF-8; at most [`MAX_REASON`] bytes.
+    pub reason: &'a [u8],
+    /// The MAC, over [`Self::covered`] and the MAC of the OPEN it answers; zeros make a hint.
+    pub mac: [u8; MAC_BYTES],
+    /// All before the MAC.
+    pub covered: &'a [u8],
+}
+
+/// The first 16 bytes of all four.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Clear {
+    reserved: [u8; 2],
+    version: u8,
+    kind: u8,
+    /// The id that the end this goes to has chosen, 0 if it has none yet.
+    to: U32,
+    /// The id that the end this comes from has chosen, 0 if it has none.
+    from: U32,
+    uid: U32,
+}
+
+const _: () = assert!(size_of::<Clear>() == HEADER_BYTES);
+
+impl Clear {
+    fn encode(kind: Kind, to: u32, from: u32, uid: u32) -> [u8; HEADER_BYTES] {
+        zerocopy::transmute!(Self {
+            reserved: [0; 2],
+            version: VERSION,
+            kind: kind as u8,
+            to: to.into(),
+            from: from.into(),
+            uid: uid.into(),
+        })
+    }
+
+    fn parse(bytes: &[u8], kind: Kind) -> Result<&Self, ParseError> {
+        let (clear, _) = Self::ref_from_prefix(bytes).map_err(|_| ParseError::Truncated)?;
+        if clear.version != VERSION {
+            return Err(ParseError::Version(clear.version));
+        }
+        clear.of_kind(kind)
+    }
+
+    fn of_kind(&self, kind: Kind) -> Result<&Self, ParseError> {
+        if self.kind == kind as u8 { Ok(self) } else { Err(ParseError::Kind(self.kind)) }
+    }
+
+    /// The id of the end this comes from, where it must have one.
+    fn connection(&self) -> Result<u32, ParseError> {
+        match self.from.get() {
+            0 => Err(ParseError::Field("connection id")),
+            id => Ok(id),
+        }
+    }
+}
+
+/// Bytes 0 to 15 of OPEN, which are also the end of the prologue (`docs/protocol.md §3.2, §4.1`).
+pub fn open_clear(connection: u32, uid: u32) -> [u8; HEADER_BYTES] {
+    Clear::encode(Kind::Open, 0, connection, uid)
+}
+
+/// Bytes 0 to 15 of RESPONSE, with which the payload of its Noise message begins again; `to` is the
+/// active end's id and `connection` the passive end's (`docs/protocol.md §3.2`).
+pub fn response_clear(to: u32, connection: u32, uid: u32) -> [u8; HEADER_BYTES] {
+    Clear::encode(Kind::Response, to, connection, uid)
+}
+
+/// An OPEN without a cookie; `mac` makes the MAC over the parts it is given, in their order
+/// (`docs/protocol.md §3.2`). Of `noise` only [`MAX_NOISE_BYTES`] have room.
+pub fn build_open(
+    clear: &[u8; HEADER_BYTES],
+    noise: &[u8],
+    mac: impl FnOnce(&[&[u8]]) -> [u8; MAC_BYTES],
+) -> Vec<u8> {
+    let mut open = Vec::with_capacity(OPEN_BYTES);
+    open.extend_from_slice(clear);
+    open.extend_from_slice(&[0; COOKIE_BYTES]);
+    put_bytes(&mut open, noise, MAX_NOISE_BYTES);
+    open.resize(OPEN_MAC_AT, 0);
+    let mac = mac(&[&open[..HEADER_BYTES], &open[COOKIE_END..]]);
+    open.extend_from_slice(&mac);
+    open
+}
+
+/// Puts a cookie into a built OPEN, whose MAC does not cover it (`docs/protocol.md §3.2`).
+pub fn set_cookie(open: &mut [u8], cookie: &[u8; COOKIE_BYTES]) {
+    if let Some(place) = open.get_mut(HEADER_BYTES..COOKIE_END) {
+        place.copy_from_slice(cookie);
+    }
+}
+
+/// The MAC of a built OPEN, which the MACs of COOKIE and REFUSED take in
+/// (`docs/protocol.md §3.2`).
+pub fn open_mac(open: &[u8]) -> &[u8] {
+    open.get(OPEN_MAC_AT..).unwrap_or_default()
+}
+
+/// An OPEN of this version (`docs/protocol.md §3.2`).
+pub fn parse_open(bytes: &[u8]) -> Result<OpenFrame<'_>, ParseError> {
+    let clear = Clear::parse(bytes, Kind::Open)?;
+    open_frame(bytes, clear, open_noise(bytes)?)
+}
+
+/// An OPEN of whatever version, for telling its sender that this one is another
+/// (`docs/protocol.md §4.2`): ids and UID are taken to lie where this version has them, and a Noise
+/// message that does not is empty. RFC 998's OPEN has another length and is none.
+pub fn parse_open_of_any_version(bytes: &[u8]) -> Result<OpenFrame<'_>, ParseError> {
+    let (clear, _) = Clear::ref_from_prefix(bytes).map_err(|_| ParseError::Truncated)?;
+    open_frame(bytes, clear.of_kind(Kind::Open)?, open_noise(bytes).unwrap_or_default())
+}
+
+fn open_frame<'a>(
+    bytes: &'a [u8],
+    clear: &Clear,
+    noise: &'a [u8],
+) -> Result<OpenFrame<'a>, ParseError> {
+    let mut reader = Reader::new(bytes);
+    let covered_before = reader.bytes(HEADER_BYTES)?;
+    let cookie = reader.array()?;
+    let covered_after = reader.bytes(OPEN_MAC_AT - COOKIE_END)?;
+    let mac = reader.array()?;
+    reader.finish()?;
+    let (connection, uid) = (clear.connection()?, clear.uid.get());
+    Ok(OpenFrame { connection, uid, cookie, noise, mac, covered_before, covered_after })
+}
+
+/// OPEN's Noise message. The zeros behind it are not looked at: they are covered by the MAC.
+fn open_noise(bytes: &[u8]) -> Result<&[u8], ParseError> {
+    let mut reader = Reader::new(bytes);
+    reader.bytes(COOKIE_END)?;
+    let len = usize::from(reader.u16()?);
+    if len > MAX_NOISE_BYTES {
+        return Err(ParseError::Field("Noise message length"));
+    }
+    reader.bytes(len)
+}
+
+/// A RESPONSE (`docs/protocol.md §3.2`). Of `noise` only [`MAX_NOISE_BYTES`] are sent.
+pub fn build_response(clear: &[u8; HEADER_BYTES], noise: &[u8]) -> Vec<u8> {
+    let mut response = clear.to_vec();
+    put_bytes(&mut response, noise, MAX_NOISE_BYTES);
+    response
+}
+
+/// A RESPONSE (`docs/protocol.md §3.2`).
+pub fn parse_response(bytes: &[u8]) -> Result<ResponseFrame<'_>, ParseError> {
+    let clear = Clear::parse(bytes, Kind::Response)?;
+    let mut reader = Reader::new(bytes);
+    reader.bytes(HEADER_BYTES)?;
+    let len = usize::from(reader.u16()?);
+    let noise = reader.bytes(len)?;
+    reader.finish()?;
+    if noise.len() > MAX_NOISE_BYTES {
+        return Err(ParseError::Field("Noise message length"));
+    }
+    let (to, uid) = (clear.to.get(), clear.uid.get());
+    Ok(ResponseFrame { to, connection: clear.connection()?, uid, noise })
+}
+
+/// A COOKIE for the OPEN with this id and UID; `mac` makes the MAC over the bytes it is given and
+/// that OPEN's MAC (`docs/protocol.md §3.2`).
+pub fn build_cookie(
+    to: u32,
+    uid: u32,
+    cookie: &[u8; COOKIE_BYTES],
+    mac: impl FnOnce(&[u8]) -> [u8; MAC_BYTES],
+) -> Vec<u8> {
+    let mut packet = Clear::encode(Kind::Cookie, to, 0, uid).to_vec();
+    packet.extend_from_slice(cookie);
+    let mac = mac(&packet);
+    packet.extend_from_slice(&mac);
+    packet
+}
+
+/// A COOKIE (`docs/protocol.md §3.2`).
+pub fn parse_cookie(bytes: &[u8]) -> Result<CookieFrame<'_>, ParseError> {
+    let clear = Clear::parse(bytes, Kind::Cookie)?;
+    let mut reader = Reader::new(bytes);
+    reader.bytes(HEADER_BYTES)?;
+    let (cookie, mac) = (reader.array()?, reader.array()?);
+    reader.finish()?;
+    let covered = &bytes[..COOKIE_MAC_AT];
+    Ok(CookieFrame { to: clear.to.get(), uid: clear.uid.get(), cookie, mac, covered })
+}
+
+/// A REFUSED for the OPEN with this id and UID, its reason cut to [`MAX_REASON`] bytes; `mac` makes
+/// the MAC over the bytes it is given and that OPEN's MAC, or zeros for a hint
+/// (`docs/protocol.md §3.2`).
+pub fn build_refused(
+    to: u32,
+    uid: u32,
+    reason: &str,
+    mac: impl FnOnce(&[u8]) -> [u8; MAC_BYTES],
+) -> Vec<u8> {
+    let mut packet = Clear::encode(Kind::Refused, to, 0, uid).to_vec();
+    put_bytes(&mut packet, cut(reason, MAX_REASON).as_bytes(), MAX_REASON);
+    let mac = mac(&packet);
+    packet.extend_from_slice(&mac);
+    packet
+}
+
+/// A REFUSED (`docs/protocol.md §3.2`).
+pub fn parse_refused(bytes: &[u8]) -> Result<RefusedFrame<'_>, ParseError> {
+    let clear = Clear::parse(bytes, Kind::Refused)?;
+    let mut reader = Reader::new(bytes);
+    reader.bytes(HEADER_BYTES)?;
+    let len = usize::from(reader.u16()?);
+    let reason = reader.bytes(len)?;
+    let mac = reader.array()?;
+    reader.finish()?;
+    if reason.len() > MAX_REASON {
+        return Err(ParseError::Field("reason"));
+    }
+    let covered = &bytes[..REASON_AT + len];
+    Ok(RefusedFrame { to: clear.to.get(), uid: clear.uid.get(), reason, mac, covered })
+}
+
+/// Appends a length of 2 bytes and at most `max` of `bytes`, a number that fits 2 bytes.
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8], max: usize) {
+    let bytes = &bytes[..bytes.len().min(max)];
+    out.extend_from_slice(&(bytes.len() as u16).to_be_bytes());
+    out.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLEAR: [u8; 16] = [0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2];
+
+    #[test]
+    fn a_cookie_changes_nothing_that_the_mac_covers() {
+        assert_eq!(open_clear(1, 2), CLEAR);
+        let mut open = build_open(&CLEAR, &[5; 100], |parts| {
+            assert_eq!(parts.iter().map(|part| part.len()).sum::<usize>(), 16 + 1184 - 48);
+            [7; 16]
+        });
+        let plain = open.clone();
+        set_cookie(&mut open, &[9; 32]);
+        let (before, after) = (parse_open(&plain).unwrap(), parse_open(&open).unwrap());
+        assert_eq!((after.cookie, after.mac, after.noise), ([9; 32], [7; 16], &[5; 100][..]));
+        assert_eq!(OpenFrame { cookie: [0; 32], ..after }, before);
+        assert_eq!(open_mac(&open), [7; 16]);
+        set_cookie(&mut [0; 47], &[9; 32]);
+        assert_eq!(open_mac(&[0; 47]), []);
+    }
+
+    #[test]
+    fn an_open_holds_no_more_noise_than_it_has_room_for() {
+        let mut open = build_open(&CLEAR, &[5; 2000], |_| [7; 16]);
+        assert_eq!(open.len(), OPEN_BYTES);
+        assert_eq!(parse_open(&open).unwrap().noise, [5; MAX_NOISE_BYTES]);
+        open[49] += 1;
+        assert_eq!(parse_open(&open), Err(ParseError::Field("Noise message length")));
+        let clear = response_clear(1, 3, 2);
+        assert!(build_response(&clear, &[5; 2000]).len() <= OPEN_BYTES);
+    }
+
+    #[test]
+    fn ids_that_must_be_there_are_not_zero() {
+        let open = build_open(&open_clear(0, 2), &[], |_| [0; 16]);
+        assert_eq!(parse_open(&open), Err(ParseError::Field("connection id")));
+        let response = build_response(&response_clear(1, 0, 2), &[]);
+        assert_eq!(parse_response(&response), Err(ParseError::Field("connection id")));
+    }
+
+    #[test]
+    fn an_open_of_another_version_is_known_by_its_length_and_type() {
+        let mut open = build_open(&CLEAR, &[], |_| [0; 16]);
+        (open[2], open[48]) = (7, 0xff);
+        assert_eq!(parse_open(&open), Err(ParseError::Version(7)));
+        let frame = parse_open_of_any_version(&open).unwrap();
+        assert_eq!((frame.connection, frame.uid, frame.noise), (1, 2, &[][..]));
+        assert!(parse_open_of_any_version(&open[1..]).is_err());
+        open[3] = 1;
+        assert_eq!(parse_open_of_any_version(&open), Err(ParseError::Kind(1)));
+    }
+
+    #[test]
+    fn a_frame_is_not_another_frame() {
+        let response = build_response(&response_clear(1, 3, 2), &[5; 96]);
+        assert_eq!(parse_open(&response), Err(ParseError::Kind(1)));
+        assert_eq!(parse_cookie(&response), Err(ParseError::Kind(1)));
+        assert_eq!(parse_refused(&response), Err(ParseError::Kind(1)));
+    }
+
+    #[test]
+    fn a_refusal_is_no_longer_than_an_open() {
+        let refused = build_refused(1, 2, &"ö".repeat(300), |_| [7; 16]);
+        assert_eq!(refused.len(), 18 + 400 + 16);
+        let frame = parse_refused(&refused).unwrap();
+        assert_eq!((frame.reason.len(), frame.mac, frame.covered.len()), (400, [7; 16], 418));
+    }
+}

@@ -1,0 +1,202 @@
+//! What the handshake carries inside its Noise messages: the parameters (`docs/protocol.md §3.2`).
+//! The clear frames around them are in [`frames`].
+
+pub(super) mod frames;
+
+use std::time::Duration;
+
+use super::{MAX_COUNT, MAX_PACKET_BYTES, ParseError, Reader, cut};
+use crate::time::micros_u32;
+use crate::wire::packet::{Burst, Mode, Parameters};
+
+/// Longest client string, in bytes (`docs/protocol.md §3.2`).
+pub const MAX_CLIENT: usize = 400;
+
+/// Most bytes that a buffer has beyond its data area (`docs/protocol.md §9`).
+pub const MAX_TABLE_BYTES: u32 = 1 << 20;
+
+/// Smallest and largest data area of a buffer, in bytes (`docs/protocol.md §3.2`).
+const BUFFER_BYTES: [u32; 2] = [1 << 10, 1 << 26];
+/// Shortest and longest death timer, in milliseconds: 1 s and 49 days (`docs/protocol.md §9`).
+const DEATH_TIMER_MILLIS: [u32; 2] = [1000, 49 * 24 * 3600 * 1000];
+/// The transfer size that says that there is none to say.
+const UNKNOWN: u64 = u64::MAX;
+
+/// The payload of both handshake messages (`docs/protocol.md §3.2`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Everything that both wires negotiate. The UID is in the clear frame, and `checksum` is
+    /// `rfc998`'s: neither is in the payload.
+    pub parameters: Parameters,
+    /// Bits of the ciphers offered, or the one chosen: 1 AES-256-GCM, 2 ChaCha20-Poly1305.
+    pub ciphers: u8,
+    /// Most bytes that a buffer has beyond its data area.
+    pub table_bytes: u32,
+}
+
+/// Appends the parameters (`docs/protocol.md §3.2`).
+///
+/// Values beyond their bounds are cut to them, except for the buffer size: for a wrong one no
+/// other is as good, and the peer refuses it. The client string ends before a NUL.
+pub fn encode_offer(offer: &Offer, out: &mut Vec<u8>) {
+    let Offer { parameters, ciphers, table_bytes } = offer;
+    let [shortest, longest] = DEATH_TIMER_MILLIS;
+    let death_timer = parameters.death_timer.as_millis().clamp(shortest.into(), longest.into());
+    let client = parameters.client.split('\0').next().unwrap_or_default();
+    let client = cut(client, MAX_CLIENT);
+    let mode = match parameters.mode {
+        Mode::Read => 0,
+        Mode::Write => 1,
+    };
+    for word in [
+        parameters.buffer_bytes,
+        parameters.packet_bytes.clamp(1, MAX_PACKET_BYTES),
+        parameters.burst.packets.max(1),
+        micros_u32(parameters.burst.interval),
+        death_timer as u32,
+        parameters.max_outstanding.clamp(1, MAX_COUNT),
+    ] {
+        out.extend_from_slice(&word.to_be_bytes());
+    }
+    out.extend_from_slice(&parameters.transfer_bytes.unwrap_or(UNKNOWN).to_be_bytes());
+    out.extend_from_slice(&[mode, *ciphers]);
+    out.extend_from_slice(&(client.len() as u16).to_be_bytes());
+    out.extend_from_slice(&(*table_bytes).min(MAX_TABLE_BYTES).to_be_bytes());
+    out.extend_from_slice(client.as_bytes());
+}
+
+/// The parameters of the frame that has this `uid` (`docs/protocol.md §3.2`). Cipher bits are
+/// handed on unread: those of ciphers yet to come are not for this place to judge.
+pub fn parse_offer(uid: u32, payload: &[u8]) -> Result<Offer, ParseError> {
+    let mut reader = Reader::new(payload);
+    let buffer_bytes = within(reader.u32()?, BUFFER_BYTES, "buffer size")?;
+    if !buffer_bytes.is_power_of_two() {
+        return Err(ParseError::Field("buffer size"));
+    }
+    let packet_bytes = within(reader.u32()?, [1, MAX_PACKET_BYTES], "packet size")?;
+    let packets = within(reader.u32()?, [1, u32::MAX], "burst size")?;
+    let interval = Duration::from_micros(reader.u32()?.into());
+    let death_timer = within(reader.u32()?, DEATH_TIMER_MILLIS, "death timer")?;
+    let max_outstanding = within(reader.u32()?, [1, MAX_COUNT], "outstanding buffers")?;
+    let transfer_bytes = Some(reader.u64()?).filter(|&bytes| bytes != UNKNOWN);
+    let mode = match reader.u8()? {
+        0 => Mode::Read,
+        1 => Mode::Write,
+        _ => return Err(ParseError::Field("mode")),
+    };
+    let ciphers = reader.u8()?;
+    let client_len = usize::from(reader.u16()?);
+    let table_bytes = within(reader.u32()?, [0, MAX_TABLE_BYTES], "table bytes")?;
+    let client = Reader::new(reader.bytes(client_len)?).text(MAX_CLIENT, "client string")?;
+    reader.finish()?;
+    if client.contains('\0') {
+        return Err(ParseError::Field("client string"));
+    }
+    let parameters = Parameters {
+        uid,
+        buffer_bytes,
+        transfer_bytes,
+        packet_bytes,
+        burst: Burst { packets, interval },
+        death_timer: Duration::from_millis(death_timer.into()),
+        checksum: false,
+        mode,
+        max_outstanding,
+        client: client.to_owned(),
+    };
+    Ok(Offer { parameters, ciphers, table_bytes })
+}
+
+fn within(value: u32, [min, max]: [u32; 2], name: &'static str) -> Result<u32, ParseError> {
+    if (min..=max).contains(&value) { Ok(value) } else { Err(ParseError::Field(name)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offer() -> Offer {
+        let parameters = Parameters {
+            uid: 7,
+            buffer_bytes: 1 << 20,
+            transfer_bytes: None,
+            packet_bytes: 1184,
+            burst: Burst { packets: 8, interval: Duration::from_millis(1) },
+            death_timer: Duration::from_secs(300),
+            checksum: false,
+            mode: Mode::Write,
+            max_outstanding: 64,
+            client: "x".to_owned(),
+        };
+        Offer { parameters, ciphers: 3, table_bytes: 8192 }
+    }
+
+    fn sent(change: impl FnOnce(&mut Offer)) -> Result<Offer, ParseError> {
+        let (mut offer, mut payload) = (offer(), Vec::new());
+        change(&mut offer);
+        encode_offer(&offer, &mut payload);
+        parse_offer(7, &payload)
+    }
+
+    #[test]
+    fn what_is_sent_is_within_bounds() {
+        assert_eq!(sent(|_| {}), Ok(offer()));
+        let low = sent(|o| {
+            o.parameters.packet_bytes = 0;
+            o.parameters.burst = Burst { packets: 0, interval: Duration::ZERO };
+            o.parameters.death_timer = Duration::ZERO;
+            o.parameters.max_outstanding = 0;
+            o.parameters.client = "a\0b".to_owned();
+        })
+        .unwrap();
+        let burst = Burst { packets: 1, interval: Duration::ZERO };
+        assert_eq!((low.parameters.packet_bytes, low.parameters.burst), (1, burst));
+        assert_eq!(low.parameters.death_timer, Duration::from_secs(1));
+        assert_eq!((low.parameters.max_outstanding, low.parameters.client.as_str()), (1, "a"));
+        let high = sent(|o| {
+            o.parameters.packet_bytes = u32::MAX;
+            o.parameters.death_timer = Duration::MAX;
+            o.parameters.max_outstanding = u32::MAX;
+            o.parameters.client = "文".repeat(200);
+            o.table_bytes = u32::MAX;
+        })
+        .unwrap();
+        assert_eq!((high.parameters.packet_bytes, high.parameters.max_outstanding), (65_000, 4096));
+        assert_eq!(high.parameters.death_timer, Duration::from_secs(49 * 24 * 3600));
+        assert_eq!((high.parameters.client.len(), high.table_bytes), (399, 1 << 20));
+    }
+
+    #[test]
+    fn what_is_out_of_bounds_is_not_believed() {
+        let wrong_sizes = [0, 1 << 9, 1000, (1 << 20) + 1, 1 << 27, u32::MAX];
+        for bytes in wrong_sizes {
+            let result = sent(|o| o.parameters.buffer_bytes = bytes);
+            assert_eq!(result, Err(ParseError::Field("buffer size")), "{bytes}");
+        }
+        let mut payload = Vec::new();
+        encode_offer(&offer(), &mut payload);
+        let cases: [(usize, &[u8], &str); 9] = [
+            (4, &0u32.to_be_bytes(), "packet size"),
+            (4, &65_001u32.to_be_bytes(), "packet size"),
+            (8, &0u32.to_be_bytes(), "burst size"),
+            (16, &999u32.to_be_bytes(), "death timer"),
+            (16, &4_233_600_001u32.to_be_bytes(), "death timer"),
+            (20, &4097u32.to_be_bytes(), "outstanding buffers"),
+            (32, &[2], "mode"),
+            (36, &((1u32 << 20) + 1).to_be_bytes(), "table bytes"),
+            (40, &[0], "client string"),
+        ];
+        for (at, field, name) in cases {
+            let mut payload = payload.clone();
+            payload[at..at + field.len()].copy_from_slice(field);
+            assert_eq!(parse_offer(7, &payload), Err(ParseError::Field(name)));
+        }
+        payload[40] = 0xff;
+        assert_eq!(parse_offer(7, &payload), Err(ParseError::Field("client string")));
+        payload[40] = b'x';
+        payload.extend_from_slice(&[b'x'; 400]);
+        assert_eq!(parse_offer(7, &payload), Err(ParseError::Trailing));
+        payload[34..36].copy_from_slice(&401u16.to_be_bytes());
+        assert_eq!(parse_offer(7, &payload), Err(ParseError::Field("client string")));
+    }
+}

@@ -1,0 +1,251 @@
+//! The clear headers of packets after the handshake (`docs/protocol.md §3.1`).
+//!
+//! Read from every datagram before anything is proven: no allocation, and no belief in a value
+//! beyond that it can be one.
+
+use zerocopy::byteorder::network_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{DATA_HEADER_BYTES, HEADER_BYTES, ParseError, VERSION};
+use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
+use crate::wire::packet::DataHeader;
+
+/// Packet types: 0 to 11 are RFC 998's (`docs/protocol.md §3.1`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Kind {
+    /// Proposes a connection.
+    Open = 0,
+    /// Settles it.
+    Response = 1,
+    /// Shows that its sender lives, or asks whether the other end does.
+    Keepalive = 2,
+    /// The client gave up.
+    Quit = 3,
+    /// QUIT was heard.
+    QuitAck = 4,
+    /// The machine gave up.
+    Abort = 5,
+    /// Data.
+    Data = 6,
+    /// The last data of a buffer.
+    Ldata = 7,
+    /// What the data sender says when it has no data to say it with.
+    NullAck = 8,
+    /// Control messages and a report.
+    Control = 9,
+    /// The passive end does not want the connection.
+    Refused = 10,
+    /// The receiver is finished and gone.
+    Done = 11,
+    /// Come again with this, to show that your address is yours.
+    Cookie = 12,
+}
+
+impl Kind {
+    /// The type that `byte` stands for, if any (`docs/protocol.md §3.1`).
+    pub const fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            0 => Self::Open,
+            1 => Self::Response,
+            2 => Self::Keepalive,
+            3 => Self::Quit,
+            4 => Self::QuitAck,
+            5 => Self::Abort,
+            6 => Self::Data,
+            7 => Self::Ldata,
+            8 => Self::NullAck,
+            9 => Self::Control,
+            10 => Self::Refused,
+            11 => Self::Done,
+            12 => Self::Cookie,
+            _ => return None,
+        })
+    }
+
+    /// DATA or LDATA, which have the longer header (`docs/protocol.md §3.1`).
+    pub const fn is_data(self) -> bool {
+        matches!(self, Self::Data | Self::Ldata)
+    }
+
+    /// A packet of the handshake, which has no packet number (`docs/protocol.md §3.2`).
+    pub const fn is_handshake(self) -> bool {
+        matches!(self, Self::Open | Self::Response | Self::Refused | Self::Cookie)
+    }
+}
+
+/// The header of every packet after the handshake (`docs/protocol.md §3.1`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the packet is; never one of the handshake's.
+    pub kind: Kind,
+    /// Which GO fixed the packet size; 0 on all but DATA and LDATA.
+    pub generation: u8,
+    /// Connection id chosen by the end the packet goes to.
+    pub connection: u32,
+    /// Order of sending in this direction.
+    pub number: PacketNumber,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Clear {
+    reserved: u8,
+    generation: u8,
+    version: u8,
+    kind: u8,
+    connection: U32,
+    number: U64,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct DataClear {
+    clear: Clear,
+    buffer: U64,
+    index: U32,
+    ack: U32,
+}
+
+// The layouts are the protocol's, and the encoders' arrays have exactly their size.
+const _: () = assert!(size_of::<Clear>() == HEADER_BYTES);
+const _: () = assert!(size_of::<DataClear>() == DATA_HEADER_BYTES);
+
+/// The type of a datagram of this version, whatever else is in it (`docs/protocol.md §3.1`).
+pub fn kind_of(bytes: &[u8]) -> Option<Kind> {
+    match bytes {
+        [_, _, VERSION, kind, ..] => Kind::from_byte(*kind),
+        _ => None,
+    }
+}
+
+/// The 16 clear bytes that begin a packet after the handshake; what follows is not looked at.
+/// Handshake packets are [`ParseError::Kind`] (`docs/protocol.md §3.1`).
+pub fn parse_header(bytes: &[u8]) -> Result<Header, ParseError> {
+    let (clear, _) = Clear::ref_from_prefix(bytes).map_err(|_| ParseError::Truncated)?;
+    clear.header()
+}
+
+/// The 32 clear bytes that begin DATA and LDATA, and the connection id in them; what follows is
+/// not looked at. Other types are [`ParseError::Kind`] (`docs/protocol.md §3.1`).
+pub fn parse_data_header(bytes: &[u8]) -> Result<(u32, DataHeader), ParseError> {
+    let Header { kind, generation, connection, number } = parse_header(bytes)?;
+    if !kind.is_data() {
+        return Err(ParseError::Kind(kind as u8));
+    }
+    let (data, _) = DataClear::ref_from_prefix(bytes).map_err(|_| ParseError::Truncated)?;
+    let buffer = BufferNumber(data.buffer.get());
+    if buffer < BufferNumber::FIRST {
+        return Err(ParseError::Field("buffer number"));
+    }
+    let header = DataHeader {
+        number,
+        buffer,
+        index: PacketIndex(data.index.get()),
+        generation,
+        last_of_buffer: kind == Kind::Ldata,
+        last_buffer: false,
+        ack: ControlSeq(data.ack.get()),
+    };
+    Ok((connection, header))
+}
+
+/// The clear header of a packet after the handshake (`docs/protocol.md §3.1`). A generation is
+/// written only where there is one.
+pub fn encode_header(header: &Header) -> [u8; HEADER_BYTES] {
+    zerocopy::transmute!(Clear::new(header))
+}
+
+/// The clear header of DATA, or of LDATA if it is the last of its buffer
+/// (`docs/protocol.md §3.1`). `last_buffer` is not said on this wire.
+pub fn encode_data_header(connection: u32, header: &DataHeader) -> [u8; DATA_HEADER_BYTES] {
+    let kind = if header.last_of_buffer { Kind::Ldata } else { Kind::Data };
+    let DataHeader { generation, number, .. } = *header;
+    zerocopy::transmute!(DataClear {
+        clear: Clear::new(&Header { kind, generation, connection, number }),
+        buffer: header.buffer.0.into(),
+        index: header.index.0.into(),
+        ack: header.ack.0.into(),
+    })
+}
+
+impl Clear {
+    fn new(header: &Header) -> Self {
+        Self {
+            reserved: 0,
+            generation: if header.kind.is_data() { header.generation } else { 0 },
+            version: VERSION,
+            kind: header.kind as u8,
+            connection: header.connection.into(),
+            number: header.number.0.into(),
+        }
+    }
+
+    fn header(&self) -> Result<Header, ParseError> {
+        if self.version != VERSION {
+            return Err(ParseError::Version(self.version));
+        }
+        let kind = Kind::from_byte(self.kind)
+            .filter(|kind| !kind.is_handshake())
+            .ok_or(ParseError::Kind(self.kind))?;
+        Ok(Header {
+            kind,
+            generation: if kind.is_data() { self.generation } else { 0 },
+            connection: self.connection.get(),
+            number: PacketNumber(self.number.get()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn bytes_and_types_name_each_other() {
+        for byte in 0..=255 {
+            assert_eq!(Kind::from_byte(byte).map(|kind| kind as u8), (byte <= 12).then_some(byte));
+        }
+    }
+
+    #[test]
+    fn only_packets_after_the_handshake_have_the_header() {
+        let mut bytes = [0; DATA_HEADER_BYTES];
+        bytes[2] = VERSION;
+        bytes[23] = 1;
+        for kind in 0..=255 {
+            bytes[3] = kind;
+            let sealed = matches!(kind, 2..=9 | 11);
+            assert_eq!(parse_header(&bytes).is_ok(), sealed, "type {kind}");
+            assert_eq!(parse_data_header(&bytes).is_ok(), matches!(kind, 6 | 7), "type {kind}");
+            assert_eq!(kind_of(&bytes).is_some(), kind <= 12, "type {kind}");
+        }
+        (bytes[2], bytes[3]) = (2, 6);
+        assert_eq!(parse_header(&bytes), Err(ParseError::Version(2)));
+        assert_eq!(kind_of(&bytes), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_header_that_parses_is_the_one_encoded(bytes in any::<[u8; DATA_HEADER_BYTES]>()) {
+            let mut bytes = bytes;
+            (bytes[0], bytes[2], bytes[3]) = (0, VERSION, bytes[3] % 13);
+            if let Ok(header) = parse_header(&bytes) {
+                if !header.kind.is_data() {
+                    bytes[1] = 0;
+                }
+                let encoded = encode_header(&header);
+                prop_assert_eq!(&encoded[..], &bytes[..HEADER_BYTES]);
+            }
+            if let Ok((connection, header)) = parse_data_header(&bytes) {
+                prop_assert_eq!(encode_data_header(connection, &header), bytes);
+            }
+        }
+
+        #[test]
+        fn no_bytes_make_a_header_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let _ = (kind_of(&bytes), parse_header(&bytes), parse_data_header(&bytes));
+        }
+    }
+}

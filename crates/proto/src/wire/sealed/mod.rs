@@ -1,0 +1,83 @@
+//! The `sealed` wire (version 6) byte by byte, without its cryptography (`docs/protocol.md §3`).
+//!
+//! What is read and written here is plaintext: [`crate::crypto`] seals bodies, opens them, and
+//! makes MACs and Noise messages. Clear headers are read before anything is proven, so they cost no
+//! allocation; bodies are read only when they have authenticated, and then strictly: bytes that do
+//! not parse to the last one, or a value beyond its bound, never become a packet. Reserved bytes
+//! and undefined flags are sent as zero and ignored when received.
+
+mod bodies;
+mod control;
+mod handshake;
+mod header;
+mod reader;
+
+use thiserror::Error;
+
+pub use bodies::{
+    encode_keepalive, encode_null_ack, encode_reason, parse_keepalive, parse_null_ack, parse_reason,
+};
+pub use control::{
+    ControlBody, ControlWriter, MAX_COUNT, MAX_PACKET_BYTES, MAX_RANGES, parse_control,
+};
+pub use handshake::frames::{
+    CookieFrame, MAX_NOISE_BYTES, OpenFrame, RefusedFrame, ResponseFrame, build_cookie, build_open,
+    build_refused, build_response, open_clear, open_mac, parse_cookie, parse_open,
+    parse_open_of_any_version, parse_refused, parse_response, response_clear, set_cookie,
+};
+pub use handshake::{MAX_CLIENT, MAX_TABLE_BYTES, Offer, encode_offer, parse_offer};
+pub use header::{
+    Header, Kind, encode_data_header, encode_header, kind_of, parse_data_header, parse_header,
+};
+pub(crate) use reader::Reader;
+
+pub use crate::crypto::TAG_BYTES;
+
+/// The version byte of this wire (`docs/protocol.md §3.1`).
+pub const VERSION: u8 = 6;
+
+/// Bytes of clear header before every body (`docs/protocol.md §3.1`).
+pub const HEADER_BYTES: usize = 16;
+
+/// Bytes of clear header before the data of DATA and LDATA (`docs/protocol.md §3.1`).
+pub const DATA_HEADER_BYTES: usize = 32;
+
+/// Bytes of every OPEN, so that nothing it draws is larger (`docs/protocol.md §3.2`).
+pub const OPEN_BYTES: usize = 1200;
+
+/// Why bytes are not a packet; it is dropped and counted (`docs/protocol.md §3.1`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ParseError {
+    /// Shorter than its layout.
+    #[error("shorter than its layout")]
+    Truncated,
+    /// Longer than its layout.
+    #[error("bytes beyond the end of its layout")]
+    Trailing,
+    /// Of another version of the protocol.
+    #[error("version {0}")]
+    Version(u8),
+    /// Of a type, or an item kind, that does not exist or not in this place.
+    #[error("type {0} is unknown or out of place")]
+    Kind(u8),
+    /// The named field has a value beyond its bounds.
+    #[error("{0} out of bounds")]
+    Field(&'static str),
+}
+
+/// `text` cut to at most `max` bytes, between characters.
+fn cut(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_cut_between_characters() {
+        assert_eq!(cut("größer", 3), "gr");
+        assert_eq!(cut("größer", 4), "grö");
+        assert_eq!(cut("größer", 400), "größer");
+    }
+}
