@@ -1,0 +1,279 @@
+//! Sealing and opening packets (`docs/protocol.md §5`).
+//!
+//! [`SealingKeys`] belong to the direction away from here, [`OpeningKeys`] to the other one. What
+//! must never happen: two packets sealed under one number, or a packet that did not authenticate
+//! moving the replay window or the epoch.
+
+use std::fmt;
+
+use super::epoch::{EpochKey, KeyChain, epoch_of};
+use super::replay::ReplayWindow;
+use super::{Rejected, TAG_BYTES};
+use crate::units::PacketNumber;
+
+/// The ciphers of the `sealed` wire (`docs/protocol.md §3.2`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cipher {
+    /// AES-256-GCM, by far the faster one where the processor knows AES.
+    Aes256Gcm,
+    /// ChaCha20-Poly1305, the faster one elsewhere.
+    ChaCha20Poly1305,
+}
+
+impl Cipher {
+    /// The faster cipher on this processor.
+    pub fn preferred() -> Self {
+        if has_aes() { Self::Aes256Gcm } else { Self::ChaCha20Poly1305 }
+    }
+
+    /// This cipher's bit in the parameters (`docs/protocol.md §3.2`).
+    pub const fn bit(self) -> u8 {
+        match self {
+            Self::Aes256Gcm => 1,
+            Self::ChaCha20Poly1305 => 2,
+        }
+    }
+
+    /// The cipher of a RESPONSE: exactly one bit, and a known one (`docs/protocol.md §3.2`).
+    pub const fn from_bit(bit: u8) -> Option<Self> {
+        match bit {
+            1 => Some(Self::Aes256Gcm),
+            2 => Some(Self::ChaCha20Poly1305),
+            _ => None,
+        }
+    }
+
+    /// What an end that prefers this cipher offers in OPEN (`docs/protocol.md §3.2`). Without AES
+    /// hardware that is ChaCha20-Poly1305 alone, since the other end cannot know what AES would
+    /// cost here, while ChaCha20-Poly1305 is bearable everywhere.
+    pub const fn offer(self) -> u8 {
+        match self {
+            Self::Aes256Gcm => Self::Aes256Gcm.bit() | Self::ChaCha20Poly1305.bit(),
+            Self::ChaCha20Poly1305 => Self::ChaCha20Poly1305.bit(),
+        }
+    }
+
+    /// The cipher for an OPEN with these bits: `mine` if it is offered, else another one that is,
+    /// `None` if none is known. Bits of ciphers yet to come are ignored (`docs/protocol.md §3.2`).
+    pub fn choose(offered: u8, mine: Self) -> Option<Self> {
+        [mine, Self::Aes256Gcm, Self::ChaCha20Poly1305]
+            .into_iter()
+            .find(|cipher| offered & cipher.bit() != 0)
+    }
+}
+
+/// Whether the processor has what AES-GCM needs to be fast: AES and carry-less multiplication.
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+fn has_aes() -> bool {
+    std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq")
+}
+
+/// Whether the processor has what AES-GCM needs to be fast: AES and carry-less multiplication.
+#[cfg(target_arch = "aarch64")]
+fn has_aes() -> bool {
+    std::arch::is_aarch64_feature_detected!("aes")
+        && std::arch::is_aarch64_feature_detected!("pmull")
+}
+
+/// Nothing is known of AES on other processors.
+#[cfg(not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")))]
+fn has_aes() -> bool {
+    false
+}
+
+/// The keys of the direction away from here, and the numbers of its packets
+/// (`docs/protocol.md §5.1, §5.4`).
+pub struct SealingKeys {
+    chain: KeyChain,
+    /// Packets are numbered before they are sealed: some of the last epoch may still be to come.
+    previous: Option<EpochKey>,
+    current: EpochKey,
+    epoch: u64,
+    next: u64,
+}
+
+impl SealingKeys {
+    /// The keys that begin with `secret`, this direction's half of
+    /// [`super::noise::SplitKeys`] (`docs/protocol.md §5.1`).
+    pub fn new(cipher: Cipher, secret: [u8; 32]) -> Self {
+        let mut chain = KeyChain::new(cipher, secret);
+        let current = chain.next_epoch();
+        Self { chain, previous: None, current, epoch: 0, next: 0 }
+    }
+
+    /// Hands out the number of one packet, never the same twice (`docs/protocol.md §5.4`).
+    ///
+    /// The end of the numbers is 2^64 packets away. There it would go on handing out the last
+    /// one, which [`Self::seal_in_place`] does not seal.
+    pub fn next_number(&mut self) -> PacketNumber {
+        let number = self.next;
+        self.next = number.saturating_add(1);
+        if epoch_of(number) != self.epoch {
+            self.enter_next_epoch();
+        }
+        PacketNumber(number)
+    }
+
+    /// Encrypts `body` where it lies, authenticates `header` with it and returns the tag that
+    /// goes behind it (`docs/protocol.md §3.1, §5.3`).
+    ///
+    /// `number` comes from [`Self::next_number`] and is sealed once; it may be sealed after later
+    /// ones. A number that was not handed out, or was handed out more than an epoch ago, seals
+    /// nothing: the body is then erased, never left in clear, and the peer drops the packet.
+    pub fn seal_in_place(
+        &self,
+        number: PacketNumber,
+        header: &[u8],
+        body: &mut [u8],
+    ) -> [u8; TAG_BYTES] {
+        let tag = self.key(number.0).and_then(|key| key.seal(number.0, header, body));
+        tag.unwrap_or_else(|| {
+            body.fill(0);
+            [0; TAG_BYTES]
+        })
+    }
+
+    /// The cipher in use.
+    pub fn cipher(&self) -> Cipher {
+        self.chain.cipher()
+    }
+
+    fn key(&self, number: u64) -> Option<&EpochKey> {
+        if number >= self.next {
+            return None;
+        }
+        match self.epoch - epoch_of(number) {
+            0 => Some(&self.current),
+            1 => self.previous.as_ref(),
+            _ => None,
+        }
+    }
+
+    fn enter_next_epoch(&mut self) {
+        let next = self.chain.next_epoch();
+        self.previous = Some(std::mem::replace(&mut self.current, next));
+        self.epoch += 1;
+    }
+}
+
+impl fmt::Debug for SealingKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SealingKeys({:?}, next {})", self.cipher(), self.next)
+    }
+}
+
+/// The keys of the direction towards here, and the numbers that have come
+/// (`docs/protocol.md §5.2, §5.5`).
+pub struct OpeningKeys {
+    chain: KeyChain,
+    previous: Option<EpochKey>,
+    current: EpochKey,
+    /// Made in advance, so that a forged packet of the next epoch costs no derivation.
+    next: EpochKey,
+    epoch: u64,
+    window: ReplayWindow,
+}
+
+impl OpeningKeys {
+    /// The keys that begin with `secret`, this direction's half of
+    /// [`super::noise::SplitKeys`] (`docs/protocol.md §5.1`).
+    pub fn new(cipher: Cipher, secret: [u8; 32]) -> Self {
+        let mut chain = KeyChain::new(cipher, secret);
+        let (current, next) = (chain.next_epoch(), chain.next_epoch());
+        Self { chain, previous: None, current, next, epoch: 0, window: ReplayWindow::new() }
+    }
+
+    /// Whether a packet of this number would be refused unread, as seen before or too old
+    /// (`docs/protocol.md §5.5`).
+    pub fn is_replay(&self, number: PacketNumber) -> bool {
+        self.window.check(number).is_err()
+    }
+
+    /// Decrypts straight into `out`, which is exactly as long as the ciphertext without its tag,
+    /// and returns that length (`docs/protocol.md §5.6`).
+    ///
+    /// Only a packet that authenticates is remembered. After any error `out` holds nothing of
+    /// value: a failed opening leaves the slot missing, and must not be tried on a slot that
+    /// already holds data. An `out` of another length is [`Rejected::Forged`] and left alone.
+    pub fn open_into(
+        &mut self,
+        number: PacketNumber,
+        header: &[u8],
+        ciphertext_and_tag: &[u8],
+        out: &mut [u8],
+    ) -> Result<usize, Rejected> {
+        let key = self.key(number)?;
+        let body_bytes = key.open_into(number.0, header, ciphertext_and_tag, out)?;
+        self.remember(number);
+        Ok(body_bytes)
+    }
+
+    /// Decrypts ciphertext and tag where they lie and returns the plaintext
+    /// (`docs/protocol.md §5.2`). After an error the bytes are of no more use.
+    pub fn open_in_place<'a>(
+        &mut self,
+        number: PacketNumber,
+        header: &[u8],
+        ciphertext_and_tag: &'a mut [u8],
+    ) -> Result<&'a [u8], Rejected> {
+        let key = self.key(number)?;
+        let body = key.open_in_place(number.0, header, ciphertext_and_tag)?;
+        self.remember(number);
+        Ok(body)
+    }
+
+    /// Whether a packet would be opened. Neither it nor its bytes are changed, so that it can be
+    /// opened after that (`docs/protocol.md §4.3`).
+    pub fn authenticates(
+        &self,
+        number: PacketNumber,
+        header: &[u8],
+        ciphertext_and_tag: &[u8],
+    ) -> bool {
+        let mut copy = ciphertext_and_tag.to_vec();
+        self.key(number).is_ok_and(|key| key.open_in_place(number.0, header, &mut copy).is_ok())
+    }
+
+    /// The cipher in use.
+    pub fn cipher(&self) -> Cipher {
+        self.chain.cipher()
+    }
+
+    /// The key for a number that may still come; asked before any cryptography, so that a flood
+    /// of copies costs little.
+    fn key(&self, number: PacketNumber) -> Result<&EpochKey, Rejected> {
+        self.window.check(number)?;
+        let epoch = epoch_of(number.0);
+        if epoch == self.epoch {
+            Ok(&self.current)
+        } else if epoch == self.epoch + 1 {
+            Ok(&self.next)
+        } else if epoch + 1 == self.epoch {
+            self.previous.as_ref().ok_or(Rejected::UnknownEpoch)
+        } else {
+            Err(Rejected::UnknownEpoch)
+        }
+    }
+
+    /// What an authentic packet changes, and nothing else may (`docs/protocol.md §5.2, §5.5`).
+    fn remember(&mut self, number: PacketNumber) {
+        self.window.mark(number);
+        if epoch_of(number.0) == self.epoch + 1 {
+            let after = self.chain.next_epoch();
+            let next = std::mem::replace(&mut self.next, after);
+            self.previous = Some(std::mem::replace(&mut self.current, next));
+            self.epoch += 1;
+        }
+    }
+}
+
+impl fmt::Debug for OpeningKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let highest = self.window.highest();
+        write!(f, "OpeningKeys({:?}, epoch {}, {highest:?})", self.cipher(), self.epoch)
+    }
+}
+
+#[cfg(test)]
+#[path = "aead_tests.rs"]
+mod tests;

@@ -1,0 +1,328 @@
+//! The handshake: one message each way makes two fresh keys (`docs/protocol.md §4.1`).
+//!
+//! Noise by `snow`, its randomness replaced: the caller gives 32 bytes of entropy and the ephemeral
+//! key is derived from them, so that a run can be repeated. The entropy must be fresh for every
+//! handshake. Should it not be, the derivation also takes in everything that is known when it is
+//! made, so that only the very same opening has the very same ephemeral key.
+
+use std::fmt;
+
+use snow::params::{CipherChoice, DHChoice, HashChoice};
+use snow::resolvers::{CryptoResolver, DefaultResolver};
+use snow::types::{Cipher, Dh, Hash, Random};
+use snow::{Builder, HandshakeState};
+use thiserror::Error;
+
+use crate::config::Secret;
+
+const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_SHA256";
+
+/// How much longer a handshake message is than its payload: ephemeral public key and tag.
+pub const MESSAGE_OVERHEAD_BYTES: usize = 32 + 16;
+
+/// A handshake message that is not the peer's, or a payload that fits into none
+/// (`docs/protocol.md §4.1`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the handshake message does not authenticate")]
+pub struct HandshakeFailed;
+
+/// What a handshake yields: where each direction's chain of keys begins
+/// (`docs/protocol.md §5.1`).
+#[derive(Clone, PartialEq, Eq)]
+pub struct SplitKeys {
+    /// From the active end to the passive one.
+    pub initiator_to_responder: [u8; 32],
+    /// From the passive end to the active one.
+    pub responder_to_initiator: [u8; 32],
+}
+
+impl fmt::Debug for SplitKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SplitKeys(..)")
+    }
+}
+
+/// The active end of a handshake, waiting for message 2 (`docs/protocol.md §4.1`).
+#[derive(Debug)]
+pub struct Initiator(HandshakeState);
+
+impl Initiator {
+    /// Begins a handshake; the message goes into OPEN, and into its retries unchanged
+    /// (`docs/protocol.md §4.1`). Fails only if `payload` is longer than a Noise message.
+    pub fn start(
+        secret: &Secret,
+        prologue: &[u8],
+        entropy: [u8; 32],
+        payload: &[u8],
+    ) -> Result<(Self, Vec<u8>), HandshakeFailed> {
+        let psk = psk(secret);
+        let ephemeral = Ephemeral::new("initiator", entropy, &[&psk, prologue, payload]);
+        let mut state = builder(&psk, prologue, ephemeral)?.build_initiator().map_err(failed)?;
+        let message = write(&mut state, payload)?;
+        Ok((Self(state), message))
+    }
+
+    /// Reads message 2 and returns its payload and the keys (`docs/protocol.md §4.1`).
+    ///
+    /// A message that fails changes nothing: somebody on the path may forge any number of them,
+    /// and the true one is still accepted. After that one, every further message fails.
+    pub fn finish(&mut self, message2: &[u8]) -> Result<(Vec<u8>, SplitKeys), HandshakeFailed> {
+        let payload = read(&mut self.0, message2)?;
+        Ok((payload, split(&mut self.0)))
+    }
+}
+
+/// The passive end of a handshake, which has read message 1 (`docs/protocol.md §4.1`).
+#[derive(Debug)]
+pub struct Responder(HandshakeState);
+
+/// Reads message 1 and returns its payload (`docs/protocol.md §4.1`).
+pub fn respond(
+    secret: &Secret,
+    prologue: &[u8],
+    entropy: [u8; 32],
+    message1: &[u8],
+) -> Result<(Vec<u8>, Responder), HandshakeFailed> {
+    let psk = psk(secret);
+    let ephemeral = Ephemeral::new("responder", entropy, &[&psk, prologue, message1]);
+    let mut state = builder(&psk, prologue, ephemeral)?.build_responder().map_err(failed)?;
+    let payload = read(&mut state, message1)?;
+    Ok((payload, Responder(state)))
+}
+
+impl Responder {
+    /// Makes message 2, which goes into RESPONSE and its retries unchanged, and the keys
+    /// (`docs/protocol.md §4.1`). Fails only if `payload` is longer than a Noise message.
+    ///
+    /// Once for each [`respond`]: two payloads sealed under one ephemeral key would betray both.
+    pub fn finish(mut self, payload2: &[u8]) -> Result<(Vec<u8>, SplitKeys), HandshakeFailed> {
+        let message = write(&mut self.0, payload2)?;
+        Ok((message, split(&mut self.0)))
+    }
+}
+
+/// The pre-shared key of the handshake (`docs/protocol.md §4.1`).
+fn psk(secret: &Secret) -> [u8; 32] {
+    blake3::derive_key("netblt 6 noise psk", &secret.0)
+}
+
+fn builder<'a>(
+    psk: &'a [u8; 32],
+    prologue: &'a [u8],
+    ephemeral: Ephemeral,
+) -> Result<Builder<'a>, HandshakeFailed> {
+    let params = PATTERN.parse().map_err(failed)?;
+    Builder::with_resolver(params, Box::new(ephemeral))
+        .psk(0, psk)
+        .and_then(|builder| builder.prologue(prologue))
+        .map_err(failed)
+}
+
+fn write(state: &mut HandshakeState, payload: &[u8]) -> Result<Vec<u8>, HandshakeFailed> {
+    let mut message = vec![0; payload.len() + MESSAGE_OVERHEAD_BYTES];
+    let len = state.write_message(payload, &mut message).map_err(failed)?;
+    message.truncate(len);
+    Ok(message)
+}
+
+fn read(state: &mut HandshakeState, message: &[u8]) -> Result<Vec<u8>, HandshakeFailed> {
+    let mut payload = vec![0; message.len()];
+    let len = state.read_message(message, &mut payload).map_err(failed)?;
+    payload.truncate(len);
+    Ok(payload)
+}
+
+/// Which of its many errors `snow` found is of use to an attacker only.
+fn failed(_: snow::Error) -> HandshakeFailed {
+    HandshakeFailed
+}
+
+fn split(state: &mut HandshakeState) -> SplitKeys {
+    let (initiator_to_responder, responder_to_initiator) = state.dangerously_get_raw_split();
+    SplitKeys { initiator_to_responder, responder_to_initiator }
+}
+
+/// `snow`'s own primitives, with the operating system's randomness replaced by a given one.
+struct Ephemeral {
+    seed: [u8; 32],
+}
+
+impl Ephemeral {
+    fn new(role: &str, entropy: [u8; 32], context: &[&[u8]]) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key("netblt 6 noise ephemeral");
+        hasher.update(&entropy);
+        for part in [role.as_bytes()].iter().chain(context) {
+            hasher.update(&(part.len() as u64).to_be_bytes()).update(part);
+        }
+        Self { seed: *hasher.finalize().as_bytes() }
+    }
+}
+
+impl CryptoResolver for Ephemeral {
+    fn resolve_rng(&self) -> Option<Box<dyn Random>> {
+        Some(Box::new(Expansion(blake3::Hasher::new_keyed(&self.seed).finalize_xof())))
+    }
+
+    fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
+        DefaultResolver.resolve_dh(choice)
+    }
+
+    fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
+        DefaultResolver.resolve_hash(choice)
+    }
+
+    fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
+        DefaultResolver.resolve_cipher(choice)
+    }
+}
+
+/// As many bytes as wanted, all from one seed.
+struct Expansion(blake3::OutputReader);
+
+impl Random for Expansion {
+    fn try_fill_bytes(&mut self, dest: &mut [u8]) -> Result<(), snow::Error> {
+        self.0.fill(dest);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECRET: Secret = Secret([1; 32]);
+    const PROLOGUE: &[u8] = b"netblt 6 and sixteen bytes";
+
+    fn start(entropy: u8, payload: &[u8]) -> (Initiator, Vec<u8>) {
+        Initiator::start(&SECRET, PROLOGUE, [entropy; 32], payload).unwrap()
+    }
+
+    fn answer(message1: &[u8], entropy: u8, payload2: &[u8]) -> (Vec<u8>, SplitKeys) {
+        let (_, responder) = respond(&SECRET, PROLOGUE, [entropy; 32], message1).unwrap();
+        responder.finish(payload2).unwrap()
+    }
+
+    #[test]
+    fn both_ends_get_payloads_and_the_same_keys() {
+        let (mut initiator, message1) = start(2, b"proposed");
+        let (payload1, responder) = respond(&SECRET, PROLOGUE, [3; 32], &message1).unwrap();
+        assert_eq!(payload1, b"proposed");
+        assert_eq!(message1.len(), b"proposed".len() + MESSAGE_OVERHEAD_BYTES);
+
+        let (message2, responder_keys) = responder.finish(b"settled").unwrap();
+        let (payload2, initiator_keys) = initiator.finish(&message2).unwrap();
+        assert_eq!(payload2, b"settled");
+        assert_eq!(initiator_keys, responder_keys);
+        assert_ne!(initiator_keys.initiator_to_responder, initiator_keys.responder_to_initiator);
+        assert_eq!(format!("{initiator_keys:?}"), "SplitKeys(..)");
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Given the two ephemeral keys, Noise written in Python with `cryptography` makes the same.
+    #[test]
+    fn messages_and_keys_agree_with_an_independent_implementation() {
+        let message1 = start(2, b"proposed").1;
+        let (message2, keys) = answer(&message1, 3, b"settled");
+        let made =
+            [&message1[..], &message2, &keys.initiator_to_responder, &keys.responder_to_initiator];
+        let expected = [
+            concat!(
+                "5b690c99e891b80e1c363b009b6bc74cdbb0ac2f1de5d59ed9f3c2f0b593dd3a",
+                "857d79fef0e4c7e802fe83ae191683bfac5216e71bf8a8a6",
+            ),
+            concat!(
+                "4ab5c8b74d6b5e26dab374bd9af44a17eefb4d69f922c831d158262dd29a1811",
+                "0028994d624aff87da632248a35185bd6b97bb1b8c895f",
+            ),
+            "01a7a77e55fd5cac0fa8c031e50834252693b6acca7615129d094fe100f43ea8",
+            "2c5aeef5f9395befeed072abb0c44171c2ca60b9018b261c4b3fc58cd6fccb04",
+        ];
+        assert_eq!(made.map(hex), expected);
+    }
+
+    #[test]
+    fn same_entropy_same_bytes_other_entropy_other_bytes() {
+        let message1 = start(2, b"p").1;
+        assert_eq!(start(2, b"p").1, message1);
+        assert_ne!(start(3, b"p").1[..32], message1[..32]);
+        assert_eq!(answer(&message1, 4, b"q"), answer(&message1, 4, b"q"));
+        assert_ne!(answer(&message1, 4, b"q").1, answer(&message1, 5, b"q").1);
+    }
+
+    #[test]
+    fn reused_entropy_does_not_reuse_the_ephemeral_key() {
+        let message1 = start(2, b"p").1;
+        let other = start(2, b"q").1;
+        assert_ne!(message1[..32], other[..32]);
+        assert_ne!(answer(&message1, 2, b"p").0[..32], answer(&other, 2, b"p").0[..32]);
+        assert_ne!(answer(&message1, 2, b"p").0[..32], message1[..32]);
+    }
+
+    #[test]
+    fn another_secret_or_prologue_fails() {
+        let message1 = start(2, b"p").1;
+        let other = Secret([9; 32]);
+        assert!(respond(&other, PROLOGUE, [3; 32], &message1).is_err());
+        assert!(respond(&SECRET, b"netblt 6 and other bytes..", [3; 32], &message1).is_err());
+        assert!(respond(&SECRET, PROLOGUE, [3; 32], &message1).is_ok());
+    }
+
+    #[test]
+    fn forged_messages_do_not_keep_the_true_one_out() {
+        let (mut initiator, message1) = start(2, b"p");
+        let (message2, keys) = answer(&message1, 3, b"q");
+        for len in 0..message2.len() {
+            assert_eq!(initiator.finish(&message2[..len]), Err(HandshakeFailed));
+        }
+        for at in 0..message2.len() {
+            let mut forged = message2.clone();
+            forged[at] ^= 0x10;
+            assert_eq!(initiator.finish(&forged), Err(HandshakeFailed), "byte {at}");
+        }
+        assert_eq!(initiator.finish(&[0; 48]), Err(HandshakeFailed));
+        assert_eq!(initiator.finish(&vec![0; 70_000]), Err(HandshakeFailed));
+        assert_eq!(initiator.finish(&message2), Ok((b"q".to_vec(), keys)));
+        assert_eq!(initiator.finish(&message2), Err(HandshakeFailed));
+    }
+
+    #[test]
+    fn the_answer_to_another_opening_fails() {
+        let (mut initiator, message1) = start(2, b"p");
+        let other = answer(&start(7, b"p").1, 3, b"q").0;
+        assert_eq!(initiator.finish(&other), Err(HandshakeFailed));
+        assert!(initiator.finish(&answer(&message1, 3, b"q").0).is_ok());
+    }
+
+    #[test]
+    fn a_payload_longer_than_a_noise_message_is_refused() {
+        let most = vec![0; 65_535 - MESSAGE_OVERHEAD_BYTES];
+        assert!(Initiator::start(&SECRET, PROLOGUE, [2; 32], &most).is_ok());
+        let more = vec![0; 65_536 - MESSAGE_OVERHEAD_BYTES];
+        assert!(Initiator::start(&SECRET, PROLOGUE, [2; 32], &more).is_err());
+        let (_, responder) = respond(&SECRET, PROLOGUE, [3; 32], &start(2, b"").1).unwrap();
+        assert!(responder.finish(&more).is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn a_corrupted_message_1_fails(at in any::<prop::sample::Index>(), flip in 1..=u8::MAX) {
+            let mut message1 = start(2, b"payload").1;
+            let at = at.index(message1.len());
+            // X25519 ignores the highest bit of a public key, but the transcript does not.
+            message1[at] ^= flip;
+            prop_assert!(respond(&SECRET, PROLOGUE, [3; 32], &message1).is_err());
+        }
+
+        #[test]
+        fn bytes_that_are_no_message_fail(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(respond(&SECRET, PROLOGUE, [3; 32], &bytes).is_err());
+            prop_assert!(start(2, b"p").0.finish(&bytes).is_err());
+        }
+    }
+}
