@@ -1,0 +1,102 @@
+//! Rate control: how much to send in a burst, and how often (RFC 998 §4).
+//!
+//! The machine measures, the policy decides, and the machine keeps what must hold whoever decides:
+//! pacing, the cap on what is in flight, and the circuit breaker.
+
+pub mod adaptive;
+pub mod fixed;
+pub mod pacer;
+mod path;
+pub mod sampler;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use crate::time::Instant;
+use crate::units::Rate;
+use crate::wire::packet::Burst;
+
+/// What one report of the receiver showed, worked out by the machine.
+/// Cumulative counts never decrease; byte counts are IP packets (`docs/protocol.md §6.1`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Round trip time of the newest packet reported, without the receiver's own delay.
+    pub rtt: Option<Duration>,
+    /// Rate at which packets arrived over about the last round trip, by the receiver's clock;
+    /// never above the rate at which the bytes that arrived were sent.
+    pub delivery_rate: Option<Rate>,
+    /// Rate at which the packets of that same flight were sent, whether they arrived or not.
+    pub send_rate: Option<Rate>,
+    /// Bytes sent so far.
+    pub sent_bytes: u64,
+    /// Bytes known to have arrived so far.
+    pub delivered_bytes: u64,
+    /// Packets known to have arrived so far.
+    pub delivered_packets: u64,
+    /// Packets found missing so far; one lost twice counts twice.
+    pub lost_packets: u64,
+    /// Packets that arrived marked Congestion Experienced so far.
+    pub marked_packets: u64,
+    /// Bytes sent that are neither reported nor known to be missing.
+    pub in_flight_bytes: u64,
+    /// The rate during this sample was limited by something other than the policy: no data
+    /// supplied, no permission (GO), so it says little about the path.
+    pub app_limited: bool,
+    /// Round trips completed since the connection opened: grows by one when a packet is reported
+    /// that was sent after the previous round ended.
+    pub round: u64,
+}
+
+/// What a policy asks of the pacer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pacing {
+    /// Packets per burst and time between bursts.
+    pub burst: Burst,
+    /// Most bytes that may be in flight; `None` for no limit but the outstanding buffers.
+    pub cap_bytes: Option<u64>,
+}
+
+/// A rate control policy: told what was observed, asked for burst size and interval.
+pub trait RateControl: Debug + Send {
+    /// A report arrived.
+    fn on_sample(&mut self, now: Instant, sample: &Sample);
+    /// Data are in flight and no report has come for several round trips (at least three).
+    fn on_silence(&mut self, now: Instant);
+    /// The receiver offered burst values in an OK (RFC 998 §4); only a fixed policy follows them.
+    fn on_offer(&mut self, now: Instant, offer: Burst);
+    /// The datagrams of the transfer are now this many bytes long, IP and UDP headers included.
+    fn on_packet_bytes(&mut self, bytes: u32);
+    /// What holds now.
+    fn pacing(&self) -> Pacing;
+    /// Whether a burst is so many whole packets' worth of bytes, and not just so many packets as
+    /// RFC 998 has it. A policy that compares what it paced with what arrived must say yes.
+    fn counts_bytes(&self) -> bool {
+        false
+    }
+}
+
+/// About this long is a burst: long enough that a loop which wakes late keeps up, short enough
+/// that a queue hardly sees it.
+const BURST_TIME: Duration = Duration::from_millis(1);
+/// Most packets in a burst: what one send takes at an Ethernet's packet size.
+const MAX_BURST: u64 = 44;
+/// Most packets in a burst above [`FAST`], where each send must carry all it can.
+const MAX_FAST_BURST: u64 = 64;
+/// The rate from which bursts may be as large as a send can be.
+const FAST: Rate = Rate::from_bits_per_second(5_000_000_000);
+/// Longest time between bursts, however low the rate: the sender must not look dead.
+const MAX_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The burst values that make `rate` with packets of `packet_bytes`: about a millisecond's worth in
+/// a burst, and the interval exact to a nanosecond.
+pub fn burst_for(rate: Rate, packet_bytes: u32) -> Burst {
+    let packet_bytes = u64::from(packet_bytes.max(1));
+    let most = if rate > FAST { MAX_FAST_BURST } else { MAX_BURST };
+    let packets = (rate.bytes_in(BURST_TIME) / packet_bytes).clamp(1, most);
+    let interval = rate.time_for(packets * packet_bytes);
+    let interval = interval.clamp(Duration::from_nanos(1), MAX_INTERVAL);
+    Burst { packets: packets as u32, interval }
+}

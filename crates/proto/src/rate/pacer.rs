@@ -1,0 +1,218 @@
+//! Pacing: from burst size and interval to "so many packets may leave now".
+//!
+//! Bursts start `interval` apart by the sender's clock, start to start (RFC 998 §4). A loop that
+//! wakes late may send what it missed, within a bound, so that what leaves in any time can be
+//! checked from outside: see [`allowance_bytes`]. Nothing is saved up beyond that bound.
+
+use std::time::Duration;
+
+use crate::rate::Pacing;
+use crate::time::{Instant, nanos};
+
+/// Bursts that may be made up for at once, however long they are.
+const CATCH_UP_BURSTS: u64 = 2;
+/// Time that may be made up for at once if that is more: how late a busy host's timers fire.
+const CATCH_UP_TIME: Duration = Duration::from_millis(1);
+
+/// Where the sender is in its sequence of bursts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pacer {
+    /// Scheduled start of the newest burst that something was sent of.
+    begun: Option<Instant>,
+    /// Packets sent of that burst.
+    used: u32,
+    /// When they were sent.
+    touched: Instant,
+}
+
+impl Pacer {
+    /// A pacer whose first burst may leave at once.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Packets that may leave now.
+    pub fn available(&self, now: Instant, pacing: &Pacing) -> u32 {
+        let burst = u64::from(pacing.burst.packets.max(1));
+        let interval = nanos(pacing.burst.interval);
+        let Some(begun) = self.begun else { return clamp(burst) };
+        if interval == 0 {
+            return clamp(burst);
+        }
+        let due = now.since(begun).as_nanos() as u64 / interval;
+        let limit = catch_up(interval);
+        let packets = due.min(limit).saturating_mul(burst) + self.rest(now, burst, interval);
+        clamp(packets.min(limit.saturating_mul(burst)))
+    }
+
+    /// Takes note that `packets`, at most what was available, left now.
+    pub fn consumed(&mut self, now: Instant, packets: u32, pacing: &Pacing) {
+        if packets == 0 {
+            return;
+        }
+        let burst = u64::from(pacing.burst.packets.max(1));
+        let interval = nanos(pacing.burst.interval);
+        let due = match self.begun {
+            Some(begun) if interval > 0 => now.since(begun).as_nanos() as u64 / interval,
+            _ => 0,
+        };
+        let rest = self.rest(now, burst, interval);
+        let Some(begun) = self.begun.filter(|_| interval > 0) else {
+            self.begin(now, packets, now);
+            return;
+        };
+        if due == 0 || u64::from(packets) <= rest {
+            self.begin(begun, self.used.saturating_add(packets), now);
+            return;
+        }
+        // The bursts that may still be sent are the newest `limit`; older ones are lost.
+        let lost = due.saturating_sub(catch_up(interval));
+        let fresh = u64::from(packets) - rest;
+        let whole = (fresh - 1) / burst;
+        let steps = lost.saturating_add(1 + whole).min(due);
+        let begun = begun + Duration::from_nanos(interval.saturating_mul(steps));
+        self.begin(begun, clamp(fresh - whole * burst), now);
+    }
+
+    /// When packets may leave next; `now` if some may leave now.
+    pub fn next(&self, now: Instant, pacing: &Pacing) -> Instant {
+        match self.begun {
+            Some(begun) if self.available(now, pacing) == 0 => begun + pacing.burst.interval,
+            _ => now,
+        }
+    }
+
+    fn begin(&mut self, begun: Instant, used: u32, touched: Instant) {
+        *self = Self { begun: Some(begun), used, touched };
+    }
+
+    /// What is left of the burst last sent of. It stays so for one interval only: packets for
+    /// which there were no data are lost, not saved.
+    fn rest(&self, now: Instant, burst: u64, interval: u64) -> u64 {
+        if now.since(self.touched).as_nanos() as u64 >= interval {
+            return 0;
+        }
+        burst.saturating_sub(u64::from(self.used))
+    }
+}
+
+/// The most bytes that may leave within any `window` while `pacing` holds, in packets of
+/// `packet_bytes`.
+pub fn allowance_bytes(pacing: &Pacing, packet_bytes: u32, window: Duration) -> u64 {
+    let interval = nanos(pacing.burst.interval).max(1);
+    // The bursts that begin in the window, what was caught up, and the rest of one begun before.
+    let bursts = nanos(window) / interval + 1 + catch_up(interval) + 1;
+    let burst_bytes = u64::from(pacing.burst.packets.max(1)) * u64::from(packet_bytes);
+    bursts.saturating_mul(burst_bytes)
+}
+
+/// Most bursts that may be due at once.
+fn catch_up(interval: u64) -> u64 {
+    (nanos(CATCH_UP_TIME) / interval.max(1)).max(CATCH_UP_BURSTS)
+}
+
+fn clamp(packets: u64) -> u32 {
+    u32::try_from(packets).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::packet::Burst;
+
+    fn us(n: u64) -> Instant {
+        Instant::from_nanos(n * 1000)
+    }
+
+    fn pacing(packets: u32, micros: u64) -> Pacing {
+        let burst = Burst { packets, interval: Duration::from_micros(micros) };
+        Pacing { burst, cap_bytes: None }
+    }
+
+    #[test]
+    fn bursts_start_an_interval_apart_however_late_they_leave() {
+        let (mut pacer, p) = (Pacer::new(), pacing(8, 1000));
+        assert_eq!((pacer.available(us(5), &p), pacer.next(us(5), &p)), (8, us(5)));
+        pacer.consumed(us(5), 8, &p);
+        assert_eq!((pacer.available(us(900), &p), pacer.next(us(900), &p)), (0, us(1005)));
+        assert_eq!(pacer.available(us(1100), &p), 8);
+        pacer.consumed(us(1100), 8, &p);
+        assert_eq!(pacer.next(us(1100), &p), us(2005), "late once is not late for ever");
+    }
+
+    #[test]
+    fn what_was_missed_is_made_up_for_but_not_without_bound() {
+        let (mut pacer, p) = (Pacer::new(), pacing(8, 1000));
+        pacer.consumed(us(0), 8, &p);
+        assert_eq!(pacer.available(us(2100), &p), 16);
+        assert_eq!(pacer.available(us(900_100), &p), 16);
+        pacer.consumed(us(900_100), 10, &p);
+        assert_eq!(pacer.available(us(900_100), &p), 6);
+        pacer.consumed(us(900_100), 6, &p);
+        assert_eq!(pacer.next(us(900_100), &p), us(901_000));
+        let fast = pacing(64, 100);
+        assert_eq!(pacer.available(us(950_000), &fast), 640, "a millisecond's worth");
+    }
+
+    #[test]
+    fn packets_without_data_are_lost() {
+        let (mut pacer, p) = (Pacer::new(), pacing(8, 1000));
+        pacer.consumed(us(0), 3, &p);
+        assert_eq!(pacer.available(us(10), &p), 5, "data may come within the interval");
+        assert_eq!(pacer.available(us(1000), &p), 8, "but not later");
+    }
+
+    #[test]
+    fn a_higher_rate_holds_at_once() {
+        let mut pacer = Pacer::new();
+        pacer.consumed(us(0), 1, &pacing(1, 100_000));
+        assert_eq!(pacer.next(us(10), &pacing(1, 100)), us(100));
+    }
+
+    #[test]
+    fn a_burst_of_nothing_or_without_interval_does_no_harm() {
+        let mut pacer = Pacer::new();
+        let p = pacing(0, 0);
+        for _ in 0..3 {
+            assert_eq!(pacer.available(us(7), &p), 1);
+            pacer.consumed(us(7), 1, &p);
+        }
+        assert_eq!(pacer.next(us(7), &p), us(7));
+        let huge = pacing(u32::MAX, 1);
+        pacer.consumed(us(8), u32::MAX, &huge);
+        assert_eq!(pacer.available(Instant::NEVER, &huge), u32::MAX);
+    }
+
+    #[test]
+    fn no_window_holds_more_than_the_allowance_and_the_rate_is_kept() {
+        for (packets, micros) in [(8, 1000), (44, 443), (64, 65), (1, 5000)] {
+            let p = pacing(packets, micros);
+            let (mut pacer, mut sent, mut dice) =
+                (Pacer::new(), Vec::new(), 88_172_645_463_325_252_u64);
+            let mut now = us(0);
+            while now < us(400_000) {
+                dice ^= dice << 13;
+                dice ^= dice >> 7;
+                dice ^= dice << 17;
+                while pacer.available(now, &p) > 0 {
+                    let n = pacer.available(now, &p).min(1 + (dice % 64) as u32);
+                    pacer.consumed(now, n, &p);
+                    sent.push((now, u64::from(n)));
+                }
+                let late = if dice % 50 == 0 { dice % 3000 } else { dice % 100 };
+                now = pacer.next(now, &p) + Duration::from_micros(late);
+            }
+            for window in [0, 300, 1000, 20_000].map(Duration::from_micros) {
+                let most = allowance_bytes(&p, 1, window);
+                for (i, (start, _)) in sent.iter().enumerate() {
+                    let within = sent[i..].iter().take_while(|(at, _)| at.since(*start) <= window);
+                    assert!(within.map(|(_, n)| n).sum::<u64>() <= most, "{p:?} {window:?}");
+                }
+            }
+            let total: u64 = sent.iter().map(|(_, n)| n).sum();
+            let ideal = 400_000 / micros * u64::from(packets);
+            assert!(total <= ideal + u64::from(packets), "{p:?} {total} {ideal}");
+            assert!(total >= ideal * 88 / 100, "{p:?} {total} {ideal}");
+        }
+    }
+}

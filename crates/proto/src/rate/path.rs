@@ -1,0 +1,233 @@
+//! What the adaptive policy knows of the path at rest: its round trip time and its loss.
+
+use std::time::Duration;
+
+use crate::time::{Instant, nanos};
+
+/// Loss, and every other fraction here, in parts of this.
+pub(super) const MILLION: u64 = 1_000_000;
+/// A smallest round trip not seen again for this long is no longer believed.
+const MIN_LASTS: Duration = Duration::from_secs(10);
+/// Samples of which the smallest is "the round trip now": half a round trip of reports.
+const RECENT: usize = 4;
+/// Lateness that is no queue: timers and interrupts of the hosts.
+const HOST_SLACK: Duration = Duration::from_micros(250);
+/// Most loss that is taken for the path's own.
+const MAX_REST_LOSS: u64 = 600_000;
+
+/// Round trips: the smallest, the newest, and the queue between them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RoundTrips {
+    min: Option<Duration>,
+    confirmed: Instant,
+    recent: [Duration; RECENT],
+    next: usize,
+}
+
+impl RoundTrips {
+    /// With the round trip time of the handshake, if it was measured.
+    pub(super) fn new(initial: Option<Duration>) -> Self {
+        let min = initial.filter(|rtt| !rtt.is_zero());
+        Self { min, ..Self::default() }
+    }
+
+    /// One measurement; `burst` is the time between bursts, by which any may be late.
+    pub(super) fn sample(&mut self, now: Instant, rtt: Duration, burst: Duration) {
+        let first = self.recent[0].is_zero();
+        if first {
+            self.recent = [rtt; RECENT];
+        }
+        self.recent[self.next % RECENT] = rtt;
+        self.next = (self.next + 1) % RECENT;
+        match self.min {
+            Some(min) if !first || rtt > min => {
+                let near = min + min / 16 + slack(burst);
+                if first || rtt <= near {
+                    self.confirmed = now;
+                }
+                self.min = Some(min.min(rtt));
+            }
+            _ => {
+                self.min = Some(rtt);
+                self.confirmed = now;
+            }
+        }
+    }
+
+    /// The smallest; `None` before any was measured.
+    pub(super) fn min(&self) -> Option<Duration> {
+        self.min
+    }
+
+    /// The smallest of the last few, without their jitter.
+    pub(super) fn now(&self) -> Duration {
+        self.recent.iter().copied().min().unwrap_or_default()
+    }
+
+    /// By how much of the smallest the round trip is longer than can be explained without a
+    /// queue, in millionths.
+    pub(super) fn queue(&self, burst: Duration) -> u64 {
+        self.beyond_min(self.now(), burst)
+    }
+
+    /// The same by the last two alone: sooner, but more easily deceived.
+    pub(super) fn newest_queue(&self, burst: Duration) -> u64 {
+        let last = self.recent[(self.next + RECENT - 1) % RECENT];
+        self.beyond_min(last.min(self.recent[(self.next + RECENT - 2) % RECENT]), burst)
+    }
+
+    /// Whether the newest met no queue at all, as far as can be told.
+    pub(super) fn newest_is_least(&self, burst: Duration) -> bool {
+        let min = self.min.unwrap_or_default();
+        self.recent[(self.next + RECENT - 1) % RECENT] <= min + min / 64 + slack(burst)
+    }
+
+    fn beyond_min(&self, rtt: Duration, burst: Duration) -> u64 {
+        let min = self.min.unwrap_or_default();
+        let over = rtt.saturating_sub(min + min / 16 + slack(burst));
+        nanos(over).saturating_mul(1000) / (nanos(min) / 1000).max(1)
+    }
+
+    /// Whether the smallest was not seen for so long that the path may have changed.
+    pub(super) fn is_stale(&self, now: Instant) -> bool {
+        self.min.is_some() && now.since(self.confirmed) >= MIN_LASTS
+    }
+
+    /// Takes `min` for the smallest, whatever it was before.
+    pub(super) fn renew(&mut self, now: Instant, min: Duration) {
+        self.min = Some(min);
+        self.confirmed = now;
+    }
+}
+
+fn slack(burst: Duration) -> Duration {
+    HOST_SLACK.max(burst.min(Duration::from_millis(1)))
+}
+
+/// Loss that the path has whatever the rate, told from loss that the rate causes.
+///
+/// A little is learned whenever there is no queue. Much at once is first taken for congestion; if
+/// the share lost stays the same although the rate fell, it was not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RestLoss {
+    share: u64,
+    suspect: Option<u64>,
+}
+
+impl RestLoss {
+    /// The share of packets lost at rest, in millionths.
+    pub(super) fn share(&self) -> u64 {
+        self.share
+    }
+
+    /// `amount` of what arrived, scaled to what had to be sent for it to arrive.
+    pub(super) fn scale_up(&self, amount: u64) -> u64 {
+        let scaled = u128::from(amount) * u128::from(MILLION) / u128::from(MILLION - self.share);
+        u64::try_from(scaled).unwrap_or(u64::MAX)
+    }
+
+    /// Whether `share` of `packets` lost is more than the path at rest explains: by a hundredth,
+    /// and by four standard deviations.
+    pub(super) fn is_excess(&self, share: u64, packets: u64) -> bool {
+        let p = self.share.max(MILLION / 100);
+        let deviation = (p * (MILLION - p) / packets.max(1)).isqrt();
+        share > self.share + (MILLION / 100).max(4 * deviation)
+    }
+
+    /// A share lost while nothing pointed to congestion.
+    pub(super) fn learn(&mut self, share: u64) {
+        let share = share.min(MAX_REST_LOSS);
+        self.share = if share > self.share {
+            self.share + (share - self.share) / 8
+        } else {
+            self.share - (self.share - share) / 8
+        };
+    }
+
+    /// A share lost while the rate, and what arrived, still grew: the rate did not cause it.
+    pub(super) fn set(&mut self, share: u64) {
+        self.share = share.min(MAX_REST_LOSS);
+        self.suspect = None;
+    }
+
+    /// Excess loss without a queue: remembered until the rate has been reduced.
+    pub(super) fn suspect(&mut self, share: u64) {
+        self.suspect = Some(share);
+    }
+
+    /// What was lost before the rate was reduced, if that is being tried.
+    pub(super) fn suspected(&self) -> Option<u64> {
+        self.suspect
+    }
+
+    /// The share lost after the rate was reduced: `true` if the reduction was for nothing.
+    pub(super) fn judge(&mut self, share: u64) -> bool {
+        let Some(before) = self.suspect.take() else { return false };
+        let (after, before_excess) =
+            (share.saturating_sub(self.share), before.saturating_sub(self.share));
+        let unchanged = after.saturating_mul(3) >= before_excess.saturating_mul(2);
+        if unchanged {
+            self.set((before + share) / 2);
+        }
+        unchanged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(n: u64) -> Instant {
+        Instant::from_nanos(n * 1_000_000)
+    }
+
+    #[test]
+    fn a_queue_is_what_lateness_cannot_explain() {
+        let burst = Duration::from_millis(1);
+        let mut trips = RoundTrips::new(Some(Duration::from_millis(100)));
+        trips.sample(ms(0), Duration::from_millis(105), burst);
+        assert_eq!((trips.min(), trips.queue(burst)), (Some(Duration::from_millis(100)), 0));
+        for n in 0..4 {
+            trips.sample(ms(n), Duration::from_millis(157), burst);
+        }
+        assert_eq!(trips.queue(burst), 497_500);
+        trips.sample(ms(9), Duration::from_millis(100), burst);
+        assert_eq!(trips.queue(burst), 0);
+    }
+
+    #[test]
+    fn the_smallest_is_believed_while_it_is_seen() {
+        let burst = Duration::from_millis(1);
+        let mut trips = RoundTrips::new(None);
+        trips.sample(ms(0), Duration::from_millis(100), burst);
+        trips.sample(ms(5000), Duration::from_millis(104), burst);
+        assert!(!trips.is_stale(ms(14_999)));
+        trips.sample(ms(6000), Duration::from_millis(120), burst);
+        assert!(trips.is_stale(ms(15_000)));
+        trips.renew(ms(15_000), Duration::from_millis(120));
+        assert_eq!(
+            (trips.min(), trips.is_stale(ms(15_001))),
+            (Some(Duration::from_millis(120)), false)
+        );
+    }
+
+    #[test]
+    fn excess_is_more_than_chance() {
+        let mut rest = RestLoss::default();
+        rest.set(10_000);
+        assert!(!rest.is_excess(19_000, 100_000) && rest.is_excess(21_000, 100_000));
+        assert!(!rest.is_excess(50_000, 20), "one of twenty");
+        assert_eq!(rest.scale_up(99), 100);
+    }
+
+    #[test]
+    fn loss_that_stays_when_the_rate_falls_is_the_paths_own() {
+        let mut rest = RestLoss::default();
+        rest.suspect(50_000);
+        assert!(rest.judge(48_000));
+        assert_eq!((rest.share(), rest.suspected()), (49_000, None));
+        rest.suspect(300_000);
+        assert!(!rest.judge(60_000));
+        assert_eq!(rest.share(), 49_000);
+    }
+}

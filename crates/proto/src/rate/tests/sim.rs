@@ -1,0 +1,497 @@
+//! A bottleneck in miniature: one queue, one delay, random loss, and flows that share them.
+//!
+//! It drives [`Sampler`], [`Pacer`] and a policy alone, without the machine, so that the policy is
+//! judged in seconds over many paths. Packets are not events: a first-in-first-out queue tells the
+//! time of arrival as soon as a packet is sent.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use crate::rate::RateControl;
+use crate::rate::pacer::Pacer;
+use crate::rate::sampler::Sampler;
+use crate::time::{Instant, nanos};
+use crate::units::{PacketNumber, Rate};
+use crate::wire::packet::Report;
+
+pub(super) const PACKET: u64 = 1260;
+const OVERHEAD: u64 = 28;
+
+#[derive(Debug)]
+pub(super) struct Dice(pub(super) u64);
+
+impl Dice {
+    pub(super) fn roll(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 11
+    }
+
+    pub(super) fn below(&mut self, n: u64) -> u64 {
+        if n == 0 { 0 } else { self.roll() % n }
+    }
+}
+
+/// The path that all flows share.
+#[derive(Clone, Debug)]
+pub(super) struct Path {
+    pub(super) rate: Rate,
+    pub(super) rtt: Duration,
+    pub(super) queue_bytes: u64,
+    /// Random loss behind the bottleneck, per million.
+    pub(super) loss: u64,
+    /// Extra delay of one packet in fifty, at most this: reordering.
+    pub(super) jitter: Duration,
+    /// Queue above which packets are marked.
+    pub(super) mark_bytes: u64,
+    /// From these times on the bottleneck has these rates; zero is an outage, reports included.
+    pub(super) steps: Vec<(Duration, Rate)>,
+    /// The queue delays nothing: it is the bucket of a policer.
+    pub(super) policer: bool,
+    /// What is delivered waits for the next tick of this clock: aggregation.
+    pub(super) clump: Duration,
+}
+
+impl Path {
+    pub(super) fn new(bits: u64, rtt: Duration, loss: u64, queue_percent: u64) -> Self {
+        let rate = Rate::from_bits_per_second(bits);
+        let queue_bytes = rate.bytes_in(rtt) * queue_percent / 100;
+        Self {
+            rate,
+            rtt,
+            queue_bytes: queue_bytes.max(10 * PACKET),
+            loss,
+            jitter: Duration::ZERO,
+            mark_bytes: u64::MAX,
+            steps: Vec::new(),
+            policer: false,
+            clump: Duration::ZERO,
+        }
+    }
+}
+
+/// What the bottleneck did in a stretch of time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) sent: u64,
+    pub(super) passed: u64,
+    pub(super) dropped: u64,
+    pub(super) random: u64,
+    pub(super) marked: u64,
+    /// Sum and maximum of the time in the queue, of the packets that passed.
+    pub(super) waited: Duration,
+    pub(super) longest: Duration,
+}
+
+impl Tally {
+    pub(super) fn mean_wait(&self) -> Duration {
+        self.waited / (self.passed.max(1) as u32)
+    }
+}
+
+#[derive(Debug)]
+struct Bottleneck {
+    path: Path,
+    busy_until: Instant,
+    dice: Dice,
+    tally: Tally,
+}
+
+/// What became of a packet.
+enum Fate {
+    Lost,
+    Arrives { at: Instant, marked: bool },
+}
+
+impl Bottleneck {
+    fn rate(&self, now: Instant) -> Rate {
+        let passed = now.since(Instant::EPOCH);
+        let step = self.path.steps.iter().rev().find(|(from, _)| *from <= passed);
+        step.map_or(self.path.rate, |(_, rate)| *rate)
+    }
+
+    fn send(&mut self, now: Instant) -> Fate {
+        self.tally.sent += 1;
+        let rate = self.rate(now);
+        let wait = self.busy_until.since(now);
+        let queued = rate.bytes_in(wait);
+        if rate == Rate::ZERO || queued + PACKET > self.path.queue_bytes {
+            self.tally.dropped += 1;
+            return Fate::Lost;
+        }
+        self.busy_until = self.busy_until.max(now) + rate.time_for(PACKET);
+        self.tally.passed += 1;
+        self.tally.waited += wait;
+        self.tally.longest = self.tally.longest.max(wait);
+        if self.dice.below(1_000_000) < self.path.loss {
+            self.tally.random += 1;
+            return Fate::Lost;
+        }
+        let marked = queued > self.path.mark_bytes;
+        self.tally.marked += u64::from(marked);
+        let left = if self.path.policer { now } else { self.busy_until };
+        let mut at = left + self.path.rtt / 2;
+        if !self.path.jitter.is_zero() && self.dice.below(50) == 0 {
+            at += Duration::from_nanos(self.dice.below(nanos(self.path.jitter)));
+        }
+        if !self.path.clump.is_zero() {
+            let clump = nanos(self.path.clump);
+            at = Instant::from_nanos(at.as_nanos().div_ceil(clump) * clump);
+        }
+        Fate::Arrives { at, marked }
+    }
+}
+
+/// The receiver of one flow, which reports as `docs/protocol.md §6.3` says.
+#[derive(Debug, Default)]
+struct Receiver {
+    coming: BinaryHeap<Reverse<(Instant, u64, bool)>>,
+    report: Report,
+    arrived: Instant,
+    absent: VecDeque<(Instant, u64)>,
+    last: Option<Instant>,
+    repeats: u32,
+}
+
+impl Receiver {
+    fn due(&self, beat: Duration) -> Option<Instant> {
+        let next = match self.coming.peek() {
+            Some(Reverse((at, ..))) => *at,
+            None if self.repeats > 0 => Instant::EPOCH,
+            None => return None,
+        };
+        Some(self.last.map_or(next, |last| next.max(last + beat)))
+    }
+
+    fn make_report(&mut self, now: Instant, rtt: Duration) -> Report {
+        self.repeats = self.repeats.saturating_sub(1);
+        while let Some(Reverse((at, number, marked))) = self.coming.peek().copied() {
+            if at > now {
+                break;
+            }
+            self.coming.pop();
+            self.repeats = 2;
+            self.report.packets += 1;
+            self.report.bytes += PACKET - OVERHEAD;
+            self.report.marked += u64::from(marked);
+            if number >= self.report.highest.0 {
+                self.report.highest = PacketNumber(number);
+                self.arrived = at;
+            }
+        }
+        let absent = self.report.highest.0 + 1 - self.report.packets;
+        while self.absent.pop_back_if(|(_, earlier)| *earlier > absent).is_some() {}
+        self.absent.push_back((now, absent));
+        let settled = now.before(rtt / 4);
+        while self.absent.len() > 1 && self.absent[1].0 <= settled {
+            self.absent.pop_front();
+        }
+        if let Some((at, count)) = self.absent.front()
+            && *at <= settled
+        {
+            self.report.missing = self.report.missing.max(*count);
+        }
+        self.last = Some(now);
+        self.report.at_micros = (now.as_nanos() / 1000) as u32;
+        self.report.highest_age_micros = (now.since(self.arrived).as_nanos() / 1000) as u32;
+        self.report
+    }
+}
+
+/// One transfer under a policy.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) policy: Box<dyn RateControl>,
+    pacer: Pacer,
+    sampler: Sampler,
+    start: Instant,
+    next_number: u64,
+    receiver: Receiver,
+    reports: VecDeque<(Instant, Report)>,
+    heard: Instant,
+    silence_told: Instant,
+    probed: Instant,
+    late: Duration,
+    touched: Instant,
+    /// The application has data only in the first half of each such period.
+    pub(super) pauses: Duration,
+    /// The host cannot send faster than this.
+    pub(super) host: Option<Rate>,
+    host_free: Instant,
+    /// How late the loop may wake.
+    pub(super) lateness: Duration,
+}
+
+impl Flow {
+    pub(super) fn new(policy: Box<dyn RateControl>, start: Duration) -> Self {
+        let start = Instant::EPOCH + start;
+        Self {
+            policy,
+            pacer: Pacer::new(),
+            sampler: Sampler::new(OVERHEAD as u32),
+            start,
+            next_number: 0,
+            receiver: Receiver::default(),
+            reports: VecDeque::new(),
+            heard: start,
+            silence_told: start,
+            probed: start,
+            late: Duration::ZERO,
+            touched: start,
+            pauses: Duration::ZERO,
+            host: None,
+            host_free: start,
+            lateness: Duration::from_micros(100),
+        }
+    }
+
+    /// Packets that have arrived.
+    pub(super) fn arrived(&self) -> u64 {
+        self.receiver.report.packets
+    }
+
+    fn room(&self) -> u32 {
+        match self.policy.pacing().cap_bytes {
+            None => u32::MAX,
+            Some(cap) => {
+                (cap.saturating_sub(self.sampler.in_flight_bytes()).div_ceil(PACKET)) as u32
+            }
+        }
+    }
+
+    fn breaker_open(&self, now: Instant, rtt: Duration) -> bool {
+        let patience = Duration::from_secs(2).max(rtt * 8);
+        self.sampler.in_flight_bytes() > 0 && now.since(self.heard) > patience
+    }
+
+    fn silence_due(&self, rtt: Duration) -> Option<Instant> {
+        let patience = (rtt * 3).max(Duration::from_millis(200));
+        let since = self.heard.max(self.silence_told).max(self.start);
+        (self.sampler.in_flight_bytes() > 0).then(|| since + patience)
+    }
+
+    /// When the application has data again, from `now` on.
+    fn data_at(&self, now: Instant) -> Instant {
+        let period = nanos(self.pauses);
+        if period == 0 {
+            return now;
+        }
+        let place = now.as_nanos() % period;
+        if place < period / 2 { now } else { Instant::from_nanos(now.as_nanos() - place + period) }
+    }
+
+    fn due(&self, now: Instant, rtt: Duration, beat: Duration) -> Instant {
+        let mut due = Instant::NEVER;
+        if self.breaker_open(now, rtt) {
+            due = self.probed + Duration::from_secs(1);
+        } else if self.room() > 0 {
+            let next = self.pacer.next(self.touched, &self.policy.pacing()) + self.late;
+            due = self.data_at(next.max(now).max(self.start).max(self.host_free));
+        }
+        due = due.min(self.reports.front().map_or(Instant::NEVER, |(at, _)| *at));
+        due = due.min(self.receiver.due(beat).unwrap_or(Instant::NEVER));
+        due.min(self.silence_due(rtt).unwrap_or(Instant::NEVER))
+    }
+
+    fn work(&mut self, now: Instant, link: &mut Bottleneck, beat: Duration) {
+        let rtt = link.path.rtt;
+        if self.receiver.due(beat).is_some_and(|at| at <= now) {
+            let report = self.receiver.make_report(now, rtt);
+            // Reports are lost as often as packets are.
+            let lost = link.dice.below(1_000_000) < link.path.loss || link.rate(now) == Rate::ZERO;
+            if !lost {
+                self.reports.push_back((now + rtt / 2, report));
+            }
+        }
+        while let Some((_, report)) = self.reports.pop_front_if(|(at, _)| *at <= now) {
+            self.heard = now;
+            if let Some(sample) = self.sampler.on_report(now, &report) {
+                self.policy.on_sample(now, &sample);
+            }
+        }
+        if self.silence_due(rtt).is_some_and(|at| at <= now) {
+            self.silence_told = now;
+            self.policy.on_silence(now);
+        }
+        self.transmit(now, link);
+    }
+
+    fn transmit(&mut self, now: Instant, link: &mut Bottleneck) {
+        if now < self.start || now < self.host_free {
+            return;
+        }
+        if self.data_at(now) > now {
+            self.sampler.on_app_limited();
+            return;
+        }
+        let pacing = self.policy.pacing();
+        let breaker = self.breaker_open(now, link.path.rtt);
+        let mut count = self.pacer.available(now, &pacing).min(self.room());
+        if breaker {
+            count = u32::from(now >= self.probed + Duration::from_secs(1));
+            self.probed = if count > 0 { now } else { self.probed };
+        }
+        if count == 0 {
+            return;
+        }
+        if let Some(host) = self.host {
+            count = count.min(64);
+            self.host_free = now + host.time_for(u64::from(count) * PACKET);
+        }
+        self.late = Duration::from_nanos(link.dice.below(nanos(self.lateness)));
+        self.touched = now;
+        self.pacer.consumed(now, count, &pacing);
+        let bytes = u64::from(count) * (PACKET - OVERHEAD);
+        self.sampler.on_sent(now, PacketNumber(self.next_number), count, bytes);
+        for _ in 0..count {
+            if let Fate::Arrives { at, marked } = link.send(now) {
+                self.receiver.coming.push(Reverse((at, self.next_number, marked)));
+            }
+            self.next_number += 1;
+        }
+    }
+}
+
+/// A TCP of the loss-driven kind: slow start, then CUBIC's growth, a cut to 0.7 at each loss.
+#[derive(Debug)]
+pub(super) struct Cubic {
+    window: f64,
+    threshold: f64,
+    last_max: f64,
+    epoch: Instant,
+    flight: VecDeque<(u64, Option<Instant>)>,
+    next_number: u64,
+    recover: u64,
+    pub(super) delivered: u64,
+    start: Instant,
+}
+
+impl Cubic {
+    pub(super) fn new(start: Duration) -> Self {
+        Self {
+            window: 10.0,
+            threshold: f64::MAX,
+            last_max: 0.0,
+            epoch: Instant::EPOCH,
+            flight: VecDeque::new(),
+            next_number: 0,
+            recover: 0,
+            delivered: 0,
+            start: Instant::EPOCH + start,
+        }
+    }
+
+    fn due(&self, now: Instant) -> Instant {
+        if (self.flight.len() as f64) < self.window.max(2.0) {
+            return now.max(self.start);
+        }
+        let ack = self.flight.iter().find_map(|(_, at)| *at);
+        // A whole window lost: the retransmission timer.
+        ack.unwrap_or(self.epoch.max(now) + Duration::from_secs(1))
+    }
+
+    fn work(&mut self, now: Instant, link: &mut Bottleneck) {
+        if now < self.start {
+            return;
+        }
+        if self.flight.iter().all(|(_, at)| at.is_none()) {
+            self.flight.clear();
+        }
+        while let Some(acked) =
+            self.flight.iter().find_map(|(n, at)| at.filter(|at| *at <= now).map(|_| *n))
+        {
+            while let Some((number, at)) = self.flight.pop_front_if(|(n, _)| *n <= acked) {
+                match at {
+                    None => self.on_loss(now, number),
+                    Some(_) => self.on_ack(now, link.path.rtt),
+                }
+            }
+        }
+        while (self.flight.len() as f64) < self.window.max(2.0) {
+            let at = match link.send(now) {
+                Fate::Lost => None,
+                Fate::Arrives { at, .. } => Some(at + link.path.rtt / 2),
+            };
+            self.flight.push_back((self.next_number, at));
+            self.next_number += 1;
+        }
+    }
+
+    fn on_ack(&mut self, now: Instant, rtt: Duration) {
+        self.delivered += 1;
+        if self.window < self.threshold {
+            self.window += 1.0;
+            return;
+        }
+        let t = now.since(self.epoch).as_secs_f64() + rtt.as_secs_f64();
+        let k = (self.last_max * 0.3 / 0.4).cbrt();
+        let target = 0.4 * (t - k).powi(3) + self.last_max;
+        let reno = self.last_max * 0.7 + 0.53 * t / rtt.as_secs_f64();
+        let target = target.max(reno).min(self.window * 1.5);
+        self.window += ((target - self.window) / self.window).max(0.0);
+    }
+
+    fn on_loss(&mut self, now: Instant, number: u64) {
+        if number < self.recover {
+            return;
+        }
+        self.recover = self.next_number;
+        self.last_max = self.window;
+        self.window *= 0.7;
+        self.threshold = self.window;
+        self.epoch = now;
+    }
+}
+
+/// The path and all that use it.
+#[derive(Debug)]
+pub(super) struct World {
+    link: Bottleneck,
+    now: Instant,
+    pub(super) flows: Vec<Flow>,
+    pub(super) cubic: Option<Cubic>,
+}
+
+impl World {
+    pub(super) fn new(path: Path, flows: Vec<Flow>) -> Self {
+        let dice = Dice(0x2545_f491_4f6c_dd1d);
+        let link = Bottleneck { path, busy_until: Instant::EPOCH, dice, tally: Tally::default() };
+        Self { link, now: Instant::EPOCH, flows, cubic: None }
+    }
+
+    /// Lets `time` pass; answers what the bottleneck did in it.
+    pub(super) fn run(&mut self, time: Duration) -> Tally {
+        self.link.tally = Tally::default();
+        let end = self.now + time;
+        let rtt = self.link.path.rtt;
+        let beat = (rtt / 8).max(Duration::from_millis(1));
+        let mut turns = 0_u64;
+        loop {
+            let flows = self.flows.iter().map(|flow| flow.due(self.now, rtt, beat));
+            let cubic = self.cubic.iter().map(|cubic| cubic.due(self.now));
+            let due = flows.chain(cubic).min().unwrap_or(end).max(self.now);
+            turns = if due > self.now { 0 } else { turns + 1 };
+            assert!(turns < 1000, "no progress at {:?}", self.now);
+            if due >= end {
+                self.now = end;
+                return self.link.tally;
+            }
+            self.now = due;
+            for flow in &mut self.flows {
+                if flow.due(due, rtt, beat) <= due {
+                    flow.work(due, &mut self.link, beat);
+                }
+            }
+            if let Some(cubic) = self.cubic.as_mut() {
+                cubic.work(due, &mut self.link);
+            }
+        }
+    }
+
+    /// The part of what the bottleneck could have carried in `time` that passed, in thousandths.
+    pub(super) fn used(&self, tally: &Tally, time: Duration) -> u64 {
+        tally.passed * PACKET * 1000 / self.link.path.rate.bytes_in(time).max(1)
+    }
+}
