@@ -1,0 +1,287 @@
+//! RFC 998's data timers (§5.2.2), adaptive as RFC 1030 reports.
+//!
+//! A buffer whose control message is acknowledged gets a loose timer, which allows for everything
+//! still due in lower buffers; its first packet replaces that by a tight one, and gives one to
+//! every lower buffer that has none of its own yet. When a timer expires, every hole of the
+//! buffer is asked for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{ASKS_PER_POLL, Arrival, Ask, Holes, Recovery, Timing};
+use crate::time::Instant;
+use crate::units::{BufferNumber, ControlSeq};
+use crate::wire::packet::IndexRange;
+
+/// A host's own delays: no data timer is finer.
+const SLACK: Duration = Duration::from_millis(5);
+
+/// One granted buffer, as the timers see it.
+#[derive(Debug)]
+struct Due {
+    /// ACK-WAIT: the newest message about it is unacknowledged.
+    waiting: Option<ControlSeq>,
+    deadline: Option<Instant>,
+    /// Packets not here yet, as far as is known.
+    missing: u32,
+    received: u32,
+    first: Option<Instant>,
+    last: Option<Instant>,
+    /// Something was asked for again: its arrivals no longer tell the pace of a first pass.
+    asked: bool,
+}
+
+/// Loose and tight data timers.
+#[derive(Debug, Default)]
+pub struct DataTimer {
+    due: BTreeMap<BufferNumber, Due>,
+    /// Smoothed time per packet and its deviation, once a buffer was measured.
+    pace: Option<(Duration, Duration)>,
+    expiries: u64,
+}
+
+impl DataTimer {
+    /// Timers that know only the negotiated burst values yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How long `packets` may take to arrive: what the burst values promise, or what was measured
+    /// if that is longer, and four deviations. Until a buffer was measured, half again as long as
+    /// promised: the first timers must not fire because a host is slow to start.
+    fn time_for(&self, packets: u32, timing: &Timing) -> Duration {
+        let interval = timing.burst.interval;
+        let bursts = packets.div_ceil(timing.burst.packets.max(1));
+        let promised = interval.saturating_mul(bursts);
+        match self.pace {
+            Some((mean, deviation)) => {
+                promised.max(mean.saturating_mul(packets)) + deviation * 4 + SLACK
+            }
+            None => promised.saturating_mul(3) / 2 + interval + SLACK,
+        }
+    }
+
+    /// Packets due before `buffer` is complete, lower buffers' included (the ordering rule).
+    fn due_up_to(&self, buffer: BufferNumber) -> u32 {
+        self.due.range(..=buffer).fold(0, |sum, (_, due)| sum.saturating_add(due.missing))
+    }
+
+    fn measure(&mut self, buffer: BufferNumber) {
+        let Some(due) = self.due.get(&buffer).filter(|due| !due.asked && due.received > 1) else {
+            return;
+        };
+        let (Some(first), Some(last)) = (due.first, due.last) else { return };
+        let sample = last.since(first) / (due.received - 1);
+        self.pace = Some(match self.pace {
+            None => (sample, sample / 2),
+            Some((mean, deviation)) => {
+                ((mean * 7 + sample) / 8, (deviation * 3 + mean.abs_diff(sample)) / 4)
+            }
+        });
+    }
+}
+
+impl Recovery for DataTimer {
+    fn on_granted(&mut self, _: Instant, buffer: BufferNumber, seq: ControlSeq) {
+        let due = Due {
+            waiting: Some(seq),
+            deadline: None,
+            missing: 0,
+            received: 0,
+            first: None,
+            last: None,
+            asked: false,
+        };
+        self.due.insert(buffer, due);
+    }
+
+    fn on_asked(&mut self, _: Instant, ask: Ask, seq: ControlSeq) {
+        if let Some(due) = self.due.get_mut(&ask.buffer) {
+            due.waiting = Some(seq);
+            due.deadline = None;
+            due.asked = true;
+        }
+    }
+
+    fn on_acknowledged(&mut self, now: Instant, ack: ControlSeq, timing: &Timing) {
+        let acknowledged: Vec<BufferNumber> = self
+            .due
+            .iter()
+            .filter(|(_, due)| due.waiting.is_some_and(|seq| ack.reaches(seq)))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in &acknowledged {
+            if let Some(due) = self.due.get_mut(number) {
+                due.waiting = None;
+                if due.received == 0 {
+                    due.missing = timing.packets_per_buffer;
+                }
+            }
+        }
+        for number in acknowledged {
+            let loose = now + self.time_for(self.due_up_to(number), timing);
+            if let Some(due) = self.due.get_mut(&number) {
+                due.deadline = Some(loose);
+            }
+        }
+    }
+
+    fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &Timing) {
+        let number = arrival.buffer;
+        let Some(due) = self.due.get_mut(&number) else { return };
+        if due.received == 0 && due.missing == 0 {
+            due.missing = timing.packets_per_buffer;
+        }
+        due.received += 1;
+        due.missing = due.missing.saturating_sub(1);
+        if arrival.last_of_buffer {
+            due.missing = due.missing.min((arrival.index.0 + 1).saturating_sub(due.received));
+        }
+        due.first.get_or_insert(now);
+        due.last = Some(now);
+        if due.received > 1 {
+            return;
+        }
+        // First packet: a tight timer here, and where a lower buffer is only waiting.
+        let tight: Vec<BufferNumber> = self
+            .due
+            .range(..=number)
+            .filter(|(n, due)| **n == number || (due.received == 0 && due.waiting.is_none()))
+            .map(|(n, _)| *n)
+            .collect();
+        for number in tight {
+            let deadline = now + self.time_for(self.due_up_to(number), timing);
+            if let Some(due) = self.due.get_mut(&number)
+                && due.waiting.is_none()
+            {
+                due.deadline = Some(deadline);
+            }
+        }
+    }
+
+    fn on_drained(&mut self, _: Instant, _: ControlSeq, _: BufferNumber) {}
+
+    fn on_complete(&mut self, buffer: BufferNumber) {
+        self.measure(buffer);
+        self.due.remove(&buffer);
+    }
+
+    fn poll(&mut self, now: Instant, holes: &dyn Holes, _: &Timing, asks: &mut Vec<Ask>) {
+        let expired: Vec<BufferNumber> = self
+            .due
+            .iter()
+            .filter(|(_, due)| due.deadline.is_some_and(|at| at <= now))
+            .map(|(number, _)| *number)
+            .collect();
+        for buffer in expired {
+            if asks.len() >= ASKS_PER_POLL {
+                return;
+            }
+            self.expiries += 1;
+            self.measure(buffer);
+            if let Some(due) = self.due.get_mut(&buffer) {
+                due.deadline = None;
+                due.missing = holes.missing(buffer);
+            }
+            let all = IndexRange { start: 0, end: u32::MAX };
+            holes.holes(buffer, all, &mut |range| {
+                // Of one buffer the first are enough: the timer is set anew when they are
+                // acknowledged.
+                if asks.len() < ASKS_PER_POLL {
+                    asks.push(Ask { buffer, range });
+                }
+            });
+        }
+    }
+
+    fn next_look(&self) -> Option<Instant> {
+        self.due.values().filter_map(|due| due.deadline).min()
+    }
+
+    fn expiries(&self) -> u64 {
+        self.expiries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{PacketIndex, PacketNumber};
+    use crate::wire::packet::Burst;
+
+    struct All(u32);
+    impl Holes for All {
+        fn holes(&self, _: BufferNumber, _: IndexRange, each: &mut dyn FnMut(IndexRange)) {
+            each(IndexRange { start: 0, end: self.0 });
+        }
+        fn missing(&self, _: BufferNumber) -> u32 {
+            self.0
+        }
+    }
+
+    fn timing() -> Timing {
+        Timing {
+            rtt: None,
+            burst: Burst { packets: 5, interval: Duration::from_millis(40) },
+            packets_per_buffer: 50,
+        }
+    }
+
+    fn ms(n: u64) -> Instant {
+        Instant::from_nanos(n * 1_000_000)
+    }
+
+    fn arrival(buffer: u64, index: u32) -> Arrival {
+        Arrival {
+            number: PacketNumber(0),
+            buffer: BufferNumber(buffer),
+            index: PacketIndex(index),
+            last_of_buffer: false,
+            ack: ControlSeq(2),
+        }
+    }
+
+    #[test]
+    fn the_loose_timer_allows_for_lower_buffers() {
+        let mut timer = DataTimer::new();
+        timer.on_granted(ms(0), BufferNumber(1), ControlSeq(1));
+        timer.on_granted(ms(0), BufferNumber(2), ControlSeq(2));
+        assert_eq!(timer.next_look(), None, "ACK-WAIT has no data timer");
+        timer.on_acknowledged(ms(0), ControlSeq(2), &timing());
+        let deadlines: Vec<_> = timer.due.values().map(|d| d.deadline.unwrap()).collect();
+        // 10 bursts of 40 ms, half to spare, one interval and the slack; twice that for the second.
+        assert_eq!(deadlines, [ms(645), ms(1245)]);
+    }
+
+    #[test]
+    fn the_first_packet_of_a_higher_buffer_hurries_the_lower_one() {
+        let mut timer = DataTimer::new();
+        timer.on_granted(ms(0), BufferNumber(1), ControlSeq(1));
+        timer.on_granted(ms(0), BufferNumber(2), ControlSeq(2));
+        timer.on_acknowledged(ms(0), ControlSeq(2), &timing());
+        timer.on_arrival(ms(100), &arrival(2, 0), &timing());
+        assert_eq!(timer.due[&BufferNumber(1)].deadline, Some(ms(745)));
+        let mut asks = Vec::new();
+        timer.poll(ms(745), &All(50), &timing(), &mut asks);
+        assert_eq!(
+            asks,
+            [Ask { buffer: BufferNumber(1), range: IndexRange { start: 0, end: 50 } }]
+        );
+        assert_eq!(timer.expiries(), 1);
+    }
+
+    #[test]
+    fn a_slow_path_lengthens_the_timers() {
+        let mut timer = DataTimer::new();
+        timer.on_granted(ms(0), BufferNumber(1), ControlSeq(1));
+        timer.on_acknowledged(ms(0), ControlSeq(1), &timing());
+        for i in 0..50 {
+            timer.on_arrival(ms(u64::from(i) * 40), &arrival(1, i), &timing());
+        }
+        timer.on_complete(BufferNumber(1));
+        timer.on_granted(ms(2000), BufferNumber(2), ControlSeq(2));
+        timer.on_acknowledged(ms(2000), ControlSeq(2), &timing());
+        // 50 packets of 40 ms, four deviations of 20 ms and the slack.
+        assert_eq!(timer.next_look(), Some(ms(2000 + 2000 + 80 + 5)));
+    }
+}

@@ -1,0 +1,325 @@
+//! The early gap detector of the `sealed` wire (`docs/protocol.md §6.4`).
+//!
+//! The sender keeps one order, lowest position first, so a packet that proves its sender had
+//! request *r* proves that everything *r* asked for at lower positions was sent before it. What is
+//! so overtaken and still missing after the reordering window is asked for again. The window grows
+//! with the lateness seen, so that a packet that was only late is not asked for.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::{ASKS_PER_POLL, Arrival, Ask, Holes, Recovery, Timing};
+use crate::time::{Instant, earliest};
+use crate::units::{BufferNumber, ControlSeq};
+use crate::wire::packet::IndexRange;
+
+/// The window before any lateness was seen, as a fraction of the round trip.
+const FIRST_WINDOW: u32 = 4;
+/// The smallest window, as a fraction of the round trip.
+const SMALLEST_WINDOW: u32 = 16;
+/// The smallest window whatever the round trip: interrupts alone scatter packets this much.
+const FLOOR: Duration = Duration::from_millis(1);
+/// A packet overtaken by no more than so many is only late.
+const FEW_PACKETS: u32 = 4;
+/// The round trip assumed before one was measured.
+const ASSUMED_RTT: Duration = Duration::from_millis(200);
+
+/// Packets that were sent before something that arrived, and may only be late.
+#[derive(Clone, Copy, Debug)]
+struct Suspect {
+    ask: Ask,
+    since: Instant,
+}
+
+/// Position in the sender's order.
+type Position = (BufferNumber, u32);
+
+/// Asks early for what was overtaken, and behind that for what has been silent too long.
+#[derive(Debug, Default)]
+pub struct GapDetector {
+    /// Buffers whose first pass has not been seen whole, and the index it has reached.
+    fresh: BTreeMap<BufferNumber, u32>,
+    /// Granted, and the GO is not known to have arrived; in order of granting.
+    granted: VecDeque<(ControlSeq, BufferNumber)>,
+    /// Asked for, and the sender is not known to have the question; in order of asking.
+    waiting: VecDeque<(ControlSeq, Ask)>,
+    /// The sender has the question; by position, with the end of the range.
+    answered: BTreeMap<Position, u32>,
+    /// Overtaken, oldest first.
+    suspects: VecDeque<Suspect>,
+    /// Current reordering window.
+    window: Duration,
+    /// Largest lateness since `lateness_from`.
+    lateness: Duration,
+    lateness_from: Instant,
+    /// Last time anything came or was asked; the quiet timer runs from it.
+    stirred: Option<Instant>,
+    quiet_expiries: u32,
+    expiries: u64,
+    rtt: Option<Duration>,
+    interval: Duration,
+    /// The sender's mean time between packets, by the burst values it announced.
+    per_packet: Duration,
+}
+
+impl GapDetector {
+    /// A detector that knows nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn window(&self) -> Duration {
+        let rtt = self.rtt.unwrap_or(ASSUMED_RTT);
+        // On a slow path being overtaken by a few packets takes longer than a short round trip.
+        let few = self.per_packet.saturating_mul(FEW_PACKETS);
+        let window = if self.window.is_zero() { rtt / FIRST_WINDOW } else { self.window };
+        window.clamp(FLOOR.max(rtt / SMALLEST_WINDOW).max(few), FLOOR.max(rtt).max(few * 4))
+    }
+
+    /// How long nothing may stir before what is missing is asked for without proof.
+    fn quiet_time(&self) -> Duration {
+        let rtt = self.rtt.unwrap_or(ASSUMED_RTT);
+        let base = rtt + rtt / 4 + self.interval * 2 + Duration::from_millis(10);
+        base * (1 << self.quiet_expiries.min(5))
+    }
+
+    fn suspect(&mut self, now: Instant, buffer: BufferNumber, range: IndexRange) {
+        if range.start < range.end {
+            self.suspects.push_back(Suspect { ask: Ask { buffer, range }, since: now });
+        }
+    }
+
+    /// The sender has every question up to `ack`.
+    fn answer(&mut self, ack: ControlSeq) {
+        while self.granted.pop_front_if(|(seq, _)| ack.reaches(*seq)).is_some() {}
+        while let Some((_, ask)) = self.waiting.pop_front_if(|(seq, _)| ack.reaches(*seq)) {
+            let end = self.answered.entry((ask.buffer, ask.range.start)).or_default();
+            *end = ask.range.end.max(*end);
+        }
+    }
+
+    /// Everything answered at a position below `position` was sent before what just arrived.
+    fn overtake(&mut self, now: Instant, position: Position) {
+        while let Some(entry) = self.answered.first_entry() {
+            let (buffer, start) = *entry.key();
+            if (buffer, start) >= position {
+                return;
+            }
+            let end = entry.remove();
+            if buffer == position.0 && end > position.1 {
+                // The answer has come this far into the range; the rest is still due.
+                self.suspect(now, buffer, IndexRange { start, end: position.1 });
+                let rest = self.answered.entry((buffer, position.1)).or_default();
+                *rest = end.max(*rest);
+                return;
+            }
+            self.suspect(now, buffer, IndexRange { start, end });
+        }
+    }
+
+    /// First passes end in order: those of buffers below `buffer` are over.
+    fn first_passes_over(&mut self, now: Instant, buffer: BufferNumber) {
+        while let Some(entry) = self.fresh.first_entry() {
+            if *entry.key() >= buffer {
+                return;
+            }
+            let (below, reached) = entry.remove_entry();
+            self.suspect(now, below, IndexRange { start: reached, end: u32::MAX });
+        }
+    }
+
+    /// A packet came after it was suspected: the path reorders by at least this much.
+    fn late(&mut self, now: Instant, arrival: &Arrival) {
+        let found = self.suspects.iter().find(|s| {
+            s.ask.buffer == arrival.buffer
+                && (s.ask.range.start..s.ask.range.end).contains(&arrival.index.0)
+        });
+        if let Some(suspect) = found {
+            self.note_lateness(now.since(suspect.since));
+            return;
+        }
+        // Asked for already, and it came before the sender had the question.
+        let asked = self.waiting.iter().any(|(seq, ask)| {
+            ask.buffer == arrival.buffer
+                && (ask.range.start..ask.range.end).contains(&arrival.index.0)
+                && !arrival.ack.reaches(*seq)
+        });
+        if asked {
+            self.note_lateness(self.window() * 2);
+        }
+    }
+
+    fn note_lateness(&mut self, by: Duration) {
+        self.lateness = self.lateness.max(by);
+        self.window = self.window().max(by + by / 2);
+    }
+
+    /// Every 32 round trips the window moves a quarter of the way down to what was seen in them.
+    fn decay(&mut self, now: Instant) {
+        let period = self.rtt.unwrap_or(ASSUMED_RTT) * 32;
+        if now.since(self.lateness_from) >= period {
+            let enough = self.lateness + self.lateness / 2;
+            let window = self.window();
+            self.window = window - window.saturating_sub(enough) / 4;
+            self.lateness = Duration::ZERO;
+            self.lateness_from = now;
+        }
+    }
+
+    /// Nothing stirs although something is missing: ask for what may have been lost without a
+    /// trace. What the sender has not sent yet, it will not send twice for this.
+    fn ask_in_silence(&mut self, now: Instant) {
+        while let Some(((buffer, start), end)) = self.answered.pop_first() {
+            self.suspect(now, buffer, IndexRange { start, end });
+        }
+        // From here on the question stands for the first pass, so that no hole is asked for twice.
+        // A buffer whose GO may not have arrived is the control timer's business.
+        let ungranted = self.granted.front().map_or(BufferNumber(u64::MAX), |(_, buffer)| *buffer);
+        let Some(entry) = self.fresh.first_entry().filter(|e| *e.key() < ungranted) else { return };
+        let (buffer, reached) = entry.remove_entry();
+        self.suspect(now, buffer, IndexRange { start: reached, end: u32::MAX });
+    }
+}
+
+impl Recovery for GapDetector {
+    fn on_granted(&mut self, now: Instant, buffer: BufferNumber, seq: ControlSeq) {
+        self.fresh.insert(buffer, 0);
+        self.granted.push_back((seq, buffer));
+        self.stirred.get_or_insert(now);
+    }
+
+    fn on_asked(&mut self, _: Instant, ask: Ask, seq: ControlSeq) {
+        self.waiting.push_back((seq, ask));
+    }
+
+    fn on_acknowledged(&mut self, now: Instant, ack: ControlSeq, timing: &Timing) {
+        self.answer(ack);
+        self.rtt = timing.rtt;
+        self.interval = timing.burst.interval;
+        self.per_packet = timing.burst.interval / timing.burst.packets.max(1);
+        self.stirred = Some(now);
+    }
+
+    fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &Timing) {
+        self.rtt = timing.rtt;
+        self.interval = timing.burst.interval;
+        self.per_packet = timing.burst.interval / timing.burst.packets.max(1);
+        self.stirred = Some(now);
+        self.quiet_expiries = 0;
+        let index = arrival.index.0;
+        self.first_passes_over(now, arrival.buffer);
+        match self.fresh.get_mut(&arrival.buffer) {
+            Some(reached) if index >= *reached => {
+                let range = IndexRange { start: *reached, end: index };
+                *reached = index + 1;
+                if arrival.last_of_buffer {
+                    self.fresh.remove(&arrival.buffer);
+                }
+                self.suspect(now, arrival.buffer, range);
+            }
+            _ => self.late(now, arrival),
+        }
+        self.answer(arrival.ack);
+        self.overtake(now, (arrival.buffer, index));
+        self.decay(now);
+    }
+
+    fn on_drained(&mut self, now: Instant, ack: ControlSeq, through: BufferNumber) {
+        self.answer(ack);
+        self.first_passes_over(now, through.next());
+        self.overtake(now, (through.next(), 0));
+    }
+
+    fn on_complete(&mut self, buffer: BufferNumber) {
+        self.fresh.remove(&buffer);
+    }
+
+    fn poll(&mut self, now: Instant, holes: &dyn Holes, _: &Timing, asks: &mut Vec<Ask>) {
+        let quiet = self.stirred.is_some_and(|at| at + self.quiet_time() <= now);
+        if quiet {
+            self.quiet_expiries += 1;
+            self.expiries += 1;
+            self.stirred = Some(now);
+            if self.waiting.is_empty() {
+                self.ask_in_silence(now.before(self.window()));
+            }
+        }
+        let window = self.window();
+        while let Some(suspect) = self.suspects.pop_front_if(|s| s.since + window <= now) {
+            let Ask { buffer, range } = suspect.ask;
+            let mut left = None;
+            holes.holes(buffer, range, &mut |range| {
+                if asks.len() < ASKS_PER_POLL {
+                    asks.push(Ask { buffer, range });
+                } else {
+                    left.get_or_insert(range.start);
+                }
+            });
+            if let Some(start) = left {
+                let ask = Ask { buffer, range: IndexRange { start, ..range } };
+                self.suspects.push_front(Suspect { ask, ..suspect });
+                break;
+            }
+        }
+    }
+
+    fn next_look(&self) -> Option<Instant> {
+        let window = self.window();
+        let busy = !self.answered.is_empty() || !self.fresh.is_empty();
+        earliest([
+            self.suspects.front().map(|s| s.since + window),
+            self.stirred.filter(|_| busy).map(|at| at + self.quiet_time()),
+        ])
+    }
+
+    fn expiries(&self) -> u64 {
+        self.expiries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{PacketIndex, PacketNumber};
+    use crate::wire::packet::Burst;
+
+    /// Every other packet is missing.
+    struct Comb;
+    impl Holes for Comb {
+        fn holes(&self, _: BufferNumber, range: IndexRange, each: &mut dyn FnMut(IndexRange)) {
+            let odd = (range.start..range.end).filter(|i| i % 2 == 1);
+            odd.for_each(|start| each(IndexRange { start, end: start + 1 }));
+        }
+        fn missing(&self, _: BufferNumber) -> u32 {
+            5000
+        }
+    }
+
+    #[test]
+    fn more_holes_than_one_poll_asks_for_are_asked_for_by_the_next() {
+        let timing = Timing {
+            rtt: Some(Duration::from_millis(40)),
+            burst: Burst { packets: 8, interval: Duration::from_millis(1) },
+            packets_per_buffer: 10_001,
+        };
+        let mut gaps = GapDetector::new();
+        let arrival = Arrival {
+            number: PacketNumber(0),
+            buffer: BufferNumber(1),
+            index: PacketIndex(10_000),
+            last_of_buffer: true,
+            ack: ControlSeq(1),
+        };
+        gaps.on_granted(Instant::EPOCH, BufferNumber(1), ControlSeq(1));
+        gaps.on_arrival(Instant::EPOCH, &arrival, &timing);
+        let now = gaps.next_look().unwrap();
+        let mut starts = Vec::new();
+        while gaps.next_look().is_some_and(|at| at <= now) {
+            let mut asks = Vec::new();
+            gaps.poll(now, &Comb, &timing, &mut asks);
+            assert!((1..=ASKS_PER_POLL).contains(&asks.len()));
+            starts.extend(asks.iter().map(|ask| ask.range.start));
+        }
+        assert!(starts.iter().copied().eq((1..10_000).step_by(2)));
+    }
+}
