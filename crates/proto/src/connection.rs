@@ -1,0 +1,481 @@
+//! An open connection: one link, one machine, and what keeps both alive or ends them
+//! (RFC 998 §5.2.3, §5.3; `docs/protocol.md §7`).
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::buffer::Buffer;
+use crate::config::Wire;
+use crate::link::{Incoming, Link, Received};
+use crate::machine::{Ecn, Event, Reason};
+use crate::receiver::Receiver;
+use crate::role::Taken;
+use crate::sender::Sender;
+use crate::time::{Instant, earliest};
+use crate::units::{BufferNumber, PacketNumber};
+use crate::wire::packet::{End, Keepalive, Verdict};
+
+/// Longest time between two packets of a living end (`docs/protocol.md §7.4`).
+const KEEPALIVE: Duration = Duration::from_secs(15);
+/// Nothing heard for this long: ask.
+const ASK_AFTER: Duration = Duration::from_millis(1500);
+/// Nothing heard for this long: tell the client.
+const SILENT_AFTER: Duration = Duration::from_secs(3);
+/// Refusals of the peer's host for this long, and nothing else: it is gone.
+const UNREACHABLE_AFTER: Duration = Duration::from_secs(10);
+/// ...and for this long, when nothing was left to be said.
+const GONE_AFTER: Duration = Duration::from_secs(2);
+/// Single packets waiting to leave at most: the peer draws them, and the way out may be blocked.
+const MAX_OUTBOX: usize = 64;
+/// QUIT is sent this often at most.
+const QUIT_TRIES: u8 = 5;
+/// Bounds of the time between two QUITs, and of the dally after one came.
+const QUIT_INTERVAL: (Duration, Duration) =
+    (Duration::from_millis(100), Duration::from_millis(500));
+
+/// Sender or receiver: what this end does with data.
+#[derive(Debug)]
+pub(crate) enum Machine {
+    Sender(Box<Sender>),
+    Receiver(Box<Receiver>),
+}
+
+/// How far the end is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Closing {
+    No,
+    /// QUIT was sent; again at `next`, unless `left` is 0.
+    Quitting {
+        reason: String,
+        left: u8,
+        next: Instant,
+    },
+    /// QUIT came; its repetitions are answered until then.
+    Leaving {
+        until: Instant,
+        reason: Reason,
+    },
+    Closed(Reason),
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) peer: SocketAddr,
+    wire: Wire,
+    link: Link,
+    pub(crate) machine: Machine,
+    death_timer: Duration,
+    peer_death_timer: Duration,
+    heard: Instant,
+    sent: Instant,
+    asked: Instant,
+    silent: bool,
+    refused_since: Option<Instant>,
+    closing: Closing,
+    /// Single packets that wait to leave.
+    outbox: VecDeque<(PacketNumber, Vec<u8>)>,
+}
+
+/// What became of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Handled {
+    Authentic,
+    Dropped,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        now: Instant,
+        peer: SocketAddr,
+        wire: Wire,
+        link: Link,
+        machine: Machine,
+        death_timers: (Duration, Duration),
+    ) -> Self {
+        Self {
+            peer,
+            wire,
+            link,
+            machine,
+            death_timer: death_timers.0,
+            peer_death_timer: death_timers.1,
+            heard: now,
+            sent: now,
+            asked: now,
+            silent: false,
+            refused_since: None,
+            closing: Closing::No,
+            outbox: VecDeque::new(),
+        }
+    }
+
+    /// Something under the connection's keys at once, so that the passive end can confirm it.
+    pub(crate) fn confirm(&mut self) {
+        self.push_keepalive(false);
+    }
+
+    // ---- the client's verbs
+
+    pub(crate) fn supply(&mut self, number: BufferNumber, buffer: Buffer, last: bool) {
+        if let Machine::Sender(sender) = &mut self.machine {
+            sender.supply(number, buffer, last);
+        }
+    }
+
+    pub(crate) fn end(&mut self, now: Instant, end: End) {
+        if let Machine::Sender(sender) = &mut self.machine {
+            sender.end(now, end);
+        }
+    }
+
+    pub(crate) fn offer(&mut self, now: Instant, buffer: Buffer) {
+        if let Machine::Receiver(receiver) = &mut self.machine {
+            receiver.offer(now, buffer);
+        }
+    }
+
+    pub(crate) fn judge(&mut self, verdict: Verdict) {
+        if let Machine::Receiver(receiver) = &mut self.machine {
+            receiver.judge(verdict);
+        }
+    }
+
+    pub(crate) fn quit(&mut self, now: Instant, reason: &str) {
+        if self.closing == Closing::No {
+            self.closing =
+                Closing::Quitting { reason: reason.to_owned(), left: QUIT_TRIES, next: now };
+            self.tick_quit(now);
+        }
+    }
+
+    /// The peer's host refuses packets.
+    pub(crate) fn handle_unreachable(&mut self, now: Instant) {
+        self.refused_since.get_or_insert(now);
+        if matches!(self.closing, Closing::Quitting { .. }) {
+            self.close(Reason::Quit);
+        }
+    }
+
+    /// Nothing is left but to be told that the other end knows: if it is gone, that is no loss.
+    fn is_settled(&self) -> bool {
+        match (&self.machine, self.wire) {
+            (Machine::Receiver(receiver), Wire::Sealed) => receiver.is_judged(),
+            (Machine::Receiver(receiver), Wire::Rfc998) => receiver.is_complete(),
+            (Machine::Sender(sender), _) => sender.is_settled(),
+        }
+    }
+
+    /// When refusals of the peer's host are believed: one alone may be forged.
+    fn unreachable_deadline(&self) -> Option<Instant> {
+        let patience = if self.is_settled() { GONE_AFTER } else { UNREACHABLE_AFTER };
+        self.refused_since.map(|at| at + patience)
+    }
+
+    // ---- from the network
+
+    /// A datagram that may belong to this connection.
+    pub(crate) fn handle_datagram(
+        &mut self,
+        now: Instant,
+        bytes: &mut [u8],
+        ecn: Option<Ecn>,
+    ) -> Handled {
+        if let Closing::Closed(_) = self.closing {
+            return Handled::Dropped;
+        }
+        let reference = match &self.machine {
+            Machine::Sender(sender) => sender.high(),
+            Machine::Receiver(receiver) => receiver.acknowledged(),
+        };
+        let Some(received) = self.link.receive(bytes, reference) else { return Handled::Dropped };
+        let taken = match received {
+            Received::Data { header, raw } => match &mut self.machine {
+                Machine::Receiver(receiver) if !matches!(self.closing, Closing::Leaving { .. }) => {
+                    receiver.handle_data(now, &header, raw, ecn, &mut self.link)
+                }
+                Machine::Receiver(_) | Machine::Sender(_) => Taken::Dropped,
+            },
+            Received::Other { number, bytes, packet } => {
+                if let Machine::Receiver(receiver) = &mut self.machine {
+                    receiver.on_authentic(now, number, bytes, ecn);
+                }
+                self.handle_other(now, packet)
+            }
+        };
+        match taken {
+            Taken::Dropped => return Handled::Dropped,
+            Taken::Authentic => {}
+            Taken::Violation(what) => self.abort(what),
+        }
+        self.on_heard(now);
+        Handled::Authentic
+    }
+
+    fn handle_other(&mut self, now: Instant, packet: Incoming) -> Taken {
+        // After QUIT the machine has given its buffers back: what it lacks says nothing any more.
+        let leaving = matches!(self.closing, Closing::Leaving { .. });
+        match (packet, &mut self.machine) {
+            (Incoming::NullAck(_) | Incoming::Control { .. } | Incoming::Done, _) if leaving => {
+                Taken::Authentic
+            }
+            (Incoming::NullAck(null_ack), Machine::Receiver(r)) => {
+                r.handle_null_ack(now, &null_ack)
+            }
+            (Incoming::Control { end_received, messages, report }, Machine::Sender(s)) => {
+                if let Some(report) = report {
+                    s.handle_report(now, &report);
+                }
+                s.handle_control(now, end_received, messages)
+            }
+            (Incoming::Done, Machine::Sender(sender)) => sender.handle_done_packet(),
+            (Incoming::Keepalive(keepalive), _) => {
+                if keepalive.answer_wanted {
+                    self.push_keepalive(false);
+                }
+                Taken::Authentic
+            }
+            (Incoming::Quit(reason), _) => {
+                self.handle_quit(now, reason);
+                Taken::Authentic
+            }
+            (Incoming::QuitAck, _) => {
+                if let Closing::Quitting { .. } = self.closing {
+                    self.close(Reason::Quit);
+                }
+                Taken::Authentic
+            }
+            (Incoming::Abort(reason), _) => {
+                self.close(Reason::PeerAborted(reason));
+                Taken::Authentic
+            }
+            (Incoming::NullAck(_) | Incoming::Control { .. } | Incoming::Done, _) => {
+                Taken::Violation("a packet of the other role's")
+            }
+        }
+    }
+
+    fn handle_quit(&mut self, now: Instant, reason: String) {
+        self.push(|link, out| link.put_quit_ack(out));
+        if let Closing::No | Closing::Quitting { .. } = self.closing {
+            let until = now + self.quit_interval() * 2;
+            self.closing = Closing::Leaving { until, reason: Reason::PeerQuit(reason) };
+            self.release_all();
+        }
+    }
+
+    fn on_heard(&mut self, now: Instant) {
+        self.heard = now;
+        self.asked = now;
+        self.refused_since = None;
+        if std::mem::take(&mut self.silent) {
+            self.events_mut().push_back(Event::Answering);
+        }
+        let finished = match &mut self.machine {
+            Machine::Sender(sender) => {
+                sender.on_heard(now);
+                sender.is_finished()
+            }
+            Machine::Receiver(receiver) => receiver.is_finished(),
+        };
+        if finished {
+            self.finish();
+        }
+    }
+
+    /// Everything was said and heard. A receiver releases the sender from its dally (RFC 998 §5.3).
+    fn finish(&mut self) {
+        if let (Machine::Receiver(_), false) =
+            (&self.machine, matches!(self.closing, Closing::Closed(_)))
+        {
+            self.push(|link, out| link.put_done(out));
+        }
+        self.close(Reason::Finished);
+    }
+
+    fn abort(&mut self, what: &'static str) {
+        self.push(|link, out| link.put_abort(out, what));
+        self.close(Reason::Violation(what));
+    }
+
+    pub(crate) fn close(&mut self, reason: Reason) {
+        if !matches!(self.closing, Closing::Closed(_)) {
+            self.closing = Closing::Closed(reason);
+            self.release_all();
+        }
+    }
+
+    /// Hands every buffer back to the client.
+    pub(crate) fn release_all(&mut self) {
+        match &mut self.machine {
+            Machine::Sender(sender) => sender.release_all(),
+            Machine::Receiver(receiver) => receiver.release_all(),
+        }
+    }
+
+    /// Whether one of the clients has given up.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing != Closing::No
+    }
+
+    /// Why the connection is over, if it is.
+    pub(crate) fn closed(&self) -> Option<&Reason> {
+        match &self.closing {
+            Closing::Closed(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    // ---- time and output
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        match &mut self.machine {
+            Machine::Sender(sender) => sender.handle_timeout(now),
+            Machine::Receiver(receiver) => receiver.handle_timeout(now),
+        }
+        if matches!(&self.machine, Machine::Sender(s) if s.is_finished()) {
+            self.finish();
+        }
+        self.tick_closing(now);
+        self.tick_liveness(now);
+    }
+
+    fn tick_closing(&mut self, now: Instant) {
+        self.tick_quit(now);
+        if let Closing::Leaving { until, reason } = &self.closing
+            && *until <= now
+        {
+            self.close(reason.clone());
+        }
+    }
+
+    fn tick_quit(&mut self, now: Instant) {
+        let interval = self.quit_interval();
+        let Closing::Quitting { reason, left, next } = &mut self.closing else { return };
+        if *next > now {
+            return;
+        }
+        if *left == 0 {
+            self.close(Reason::Quit);
+            return;
+        }
+        *left -= 1;
+        *next = now + interval;
+        let reason = reason.clone();
+        self.push(|link, out| link.put_quit(out, &reason));
+    }
+
+    fn quit_interval(&self) -> Duration {
+        let timer = match &self.machine {
+            Machine::Sender(sender) => sender.retry_timer(),
+            Machine::Receiver(receiver) => receiver.control_timer(),
+        };
+        timer.clamp(QUIT_INTERVAL.0, QUIT_INTERVAL.1)
+    }
+
+    fn tick_liveness(&mut self, now: Instant) {
+        if self.closing != Closing::No {
+            return;
+        }
+        if self.heard + self.death_timer <= now {
+            self.close(if self.is_settled() { Reason::Finished } else { Reason::DeathTimer });
+            return;
+        }
+        if self.unreachable_deadline().is_some_and(|at| at <= now) {
+            self.close(if self.is_settled() { Reason::Finished } else { Reason::Unreachable });
+            return;
+        }
+        if self.wire == Wire::Sealed {
+            if self.heard.max(self.asked) + ASK_AFTER <= now {
+                self.asked = now;
+                self.push_keepalive(true);
+            }
+            if !self.silent && self.heard + SILENT_AFTER <= now {
+                self.silent = true;
+                self.events_mut().push_back(Event::Silent);
+            }
+        }
+        if self.sent + self.keepalive_interval() <= now {
+            // It may not leave at once.
+            self.sent = now;
+            self.push_keepalive(false);
+        }
+    }
+
+    fn keepalive_interval(&self) -> Duration {
+        (self.peer_death_timer / 4).clamp(Duration::from_millis(250), KEEPALIVE)
+    }
+
+    fn push_keepalive(&mut self, answer_wanted: bool) {
+        self.push(|link, out| link.put_keepalive(out, Keepalive { answer_wanted }));
+    }
+
+    fn push(&mut self, build: impl FnOnce(&mut Link, &mut Vec<u8>) -> PacketNumber) {
+        if self.outbox.len() >= MAX_OUTBOX {
+            return;
+        }
+        let mut packet = Vec::new();
+        let number = build(&mut self.link, &mut packet);
+        self.outbox.push_back((number, packet));
+    }
+
+    /// Appends the next batch; answers the length of its datagrams but the last.
+    pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
+        if let Some((number, packet)) = self.outbox.pop_front() {
+            out.extend_from_slice(&packet);
+            self.sent = now;
+            if let Machine::Sender(sender) = &mut self.machine {
+                // Its number is of the same sequence: the sampler must know.
+                sender.on_other_sent(now, number, packet.len());
+            }
+            return Some(packet.len());
+        }
+        if self.closing != Closing::No {
+            return None;
+        }
+        let start = out.len();
+        let segment = match &mut self.machine {
+            Machine::Sender(sender) => sender.poll_transmit(now, &mut self.link, out),
+            Machine::Receiver(receiver) => {
+                receiver.poll_transmit(now, &mut self.link, out).then(|| out.len() - start)
+            }
+        };
+        if segment.is_some() {
+            self.sent = now;
+        }
+        segment
+    }
+
+    pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
+        if !self.outbox.is_empty() {
+            return Some(now);
+        }
+        match &self.closing {
+            Closing::Closed(_) => return None,
+            Closing::Quitting { next, .. } => return Some(*next),
+            Closing::Leaving { until, .. } => return Some(*until),
+            Closing::No => {}
+        }
+        let machine = match &self.machine {
+            Machine::Sender(sender) => sender.next_timeout(now),
+            Machine::Receiver(receiver) => receiver.next_timeout(),
+        };
+        let sealed = self.wire == Wire::Sealed;
+        earliest([
+            machine,
+            Some(self.heard + self.death_timer),
+            Some(self.sent + self.keepalive_interval()),
+            self.unreachable_deadline(),
+            sealed.then(|| self.heard.max(self.asked) + ASK_AFTER),
+            (sealed && !self.silent).then(|| self.heard + SILENT_AFTER),
+        ])
+    }
+
+    pub(crate) fn events_mut(&mut self) -> &mut VecDeque<Event> {
+        match &mut self.machine {
+            Machine::Sender(sender) => &mut sender.events,
+            Machine::Receiver(receiver) => &mut receiver.events,
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! One end of a connection: opening, keys, one machine (sender or receiver), closing.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::buffer::Buffer;
+use crate::config::{Config, Policy, Role, Wire};
+use crate::connection::{Connection, Handled, Machine};
+use crate::entropy::Entropy;
+use crate::machine::{Datagram, Ecn, Event, Reason, Transmit};
+use crate::opening::active::Active;
+use crate::opening::passive::{Answer, Passive};
+use crate::opening::{Opened, settled};
+use crate::rate::RateControl;
+use crate::rate::adaptive::Adaptive;
+use crate::rate::fixed::Fixed;
+use crate::receiver::Receiver;
+use crate::recovery::Recovery;
+use crate::recovery::data_timer::DataTimer;
+use crate::recovery::gap::GapDetector;
+use crate::sender::Sender;
+use crate::stats::Stats;
+use crate::time::{Instant, earliest};
+use crate::trace::TraceEvent;
+use crate::units::BufferNumber;
+use crate::wire::packet::{End, Verdict};
+use crate::wire::sealed::Kind;
+
+/// Trace events kept if nobody polls them.
+const MAX_TRACE: usize = 65_536;
+/// Handshake packets waiting to leave at most: anyone can draw them, faster than they leave.
+const MAX_REPLIES: usize = 16;
+
+/// How this end came to be open.
+#[derive(Debug)]
+enum Opener {
+    Active(Box<Active>),
+    Passive(Box<Passive>),
+}
+
+/// One end of a connection. See [`crate::machine`] for the driver's contract.
+#[derive(Debug)]
+pub struct Endpoint {
+    config: Config,
+    opener: Opener,
+    connection: Option<Connection>,
+    /// Offered before there was anyone to grant them to.
+    offered: Vec<Buffer>,
+    /// Handshake packets waiting to leave.
+    outbox: VecDeque<(SocketAddr, Vec<u8>)>,
+    /// The newest packet was one of them: now the connection has its turn.
+    replied: bool,
+    events: VecDeque<Event>,
+    trace: VecDeque<(Instant, TraceEvent)>,
+    closed: bool,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    sent: u64,
+    sent_bytes: u64,
+    received: u64,
+    received_bytes: u64,
+    dropped: u64,
+    opened_at: Option<Instant>,
+}
+
+impl Endpoint {
+    /// An end that opens a connection to `peer`. `entropy` must never be used twice outside tests.
+    pub fn active(config: Config, peer: SocketAddr, now: Instant, entropy: [u8; 32]) -> Self {
+        let active = Active::start(&config, peer, now, Entropy::new(entropy));
+        Self::new(config, Opener::Active(Box::new(active)))
+    }
+
+    /// An end that waits to be opened; `entropy` as for [`Endpoint::active`].
+    pub fn passive(config: Config, _now: Instant, entropy: [u8; 32]) -> Self {
+        let passive = Passive::new(&config, Entropy::new(entropy));
+        Self::new(config, Opener::Passive(Box::new(passive)))
+    }
+
+    fn new(config: Config, opener: Opener) -> Self {
+        Self {
+            config,
+            opener,
+            connection: None,
+            offered: Vec::new(),
+            outbox: VecDeque::new(),
+            replied: false,
+            events: VecDeque::new(),
+            trace: VecDeque::new(),
+            closed: false,
+            counts: Counts::default(),
+        }
+    }
+
+    // ---- the client's verbs
+
+    /// Sender: the buffer for `number`, as wanted; `last` if no buffer follows it. A buffer that is
+    /// not wanted comes back as [`Event::Released`].
+    pub fn supply(&mut self, _now: Instant, number: BufferNumber, buffer: Buffer, last: bool) {
+        match self.connection.as_mut().filter(|_| !self.closed) {
+            Some(connection) => connection.supply(number, buffer, last),
+            None => self.events.push_back(Event::Released(number, buffer)),
+        }
+    }
+
+    /// Sender: no buffer beyond `end.buffers` will be supplied.
+    pub fn end(&mut self, now: Instant, end: End) {
+        if let Some(connection) = &mut self.connection {
+            connection.end(now, end);
+        }
+    }
+
+    /// Receiver: an empty buffer, for a GO. One too small for the transfer, or for which no data
+    /// will come, is handed back as [`Event::Returned`].
+    pub fn offer(&mut self, now: Instant, buffer: Buffer) {
+        match &mut self.connection {
+            _ if self.closed => self.events.push_back(Event::Returned(buffer)),
+            Some(connection) => connection.offer(now, buffer),
+            None => self.offered.push(buffer),
+        }
+    }
+
+    /// Receiver, after [`Event::Complete`] on `sealed`: everything is stored and judged.
+    pub fn judge(&mut self, _now: Instant, verdict: Verdict) {
+        if let Some(connection) = &mut self.connection {
+            connection.judge(verdict);
+        }
+    }
+
+    /// The client gives up; the other client is told why (QUIT).
+    pub fn quit(&mut self, now: Instant, reason: &str) {
+        match &mut self.connection {
+            _ if self.closed => {}
+            Some(connection) => connection.quit(now, reason),
+            None => self.close(now, Reason::Quit),
+        }
+        self.collect(now);
+    }
+
+    // ---- inputs
+
+    /// The host said that the peer's port or host cannot be reached.
+    pub fn handle_unreachable(&mut self, now: Instant) {
+        if let Some(connection) = &mut self.connection {
+            connection.handle_unreachable(now);
+        } else if let Opener::Active(active) = &mut self.opener {
+            active.handle_unreachable(now);
+        }
+        self.collect(now);
+    }
+
+    /// A datagram arrived.
+    pub fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>) {
+        if self.closed {
+            return;
+        }
+        let (len, kind) = (datagram.bytes.len(), datagram.bytes.get(3).copied().unwrap_or(255));
+        let handled = self.dispatch(now, datagram);
+        match handled {
+            Handled::Authentic => {
+                self.counts.received += 1;
+                self.counts.received_bytes += len as u64;
+                self.note(now, TraceEvent::Received { kind, bytes: len as u32 });
+            }
+            Handled::Dropped => {
+                self.counts.dropped += 1;
+                self.note(now, TraceEvent::Dropped { bytes: len as u32 });
+            }
+        }
+        self.collect(now);
+    }
+
+    fn dispatch(&mut self, now: Instant, datagram: Datagram<'_>) -> Handled {
+        let Datagram { from, ecn, bytes } = datagram;
+        if let Some(connection) = self.connection.as_mut().filter(|c| c.peer == from)
+            && connection.handle_datagram(now, bytes, ecn) == Handled::Authentic
+        {
+            return Handled::Authentic;
+        }
+        let closing = self.connection.as_ref().is_some_and(Connection::is_closing);
+        match &mut self.opener {
+            // From elsewhere not even a true RESPONSE: it proves itself only once.
+            Opener::Active(active) if self.connection.is_some() || active.peer() != from => {
+                return Handled::Dropped;
+            }
+            Opener::Active(active) => match active.handle_datagram(now, bytes) {
+                Some(opened) => self.open(now, from, *opened, None),
+                None => return Handled::Dropped,
+            },
+            // One client has given up: this end does not begin anew.
+            Opener::Passive(_) if closing => return Handled::Dropped,
+            Opener::Passive(passive) => {
+                match passive.handle_datagram(now, from, bytes, &self.config) {
+                    Answer::Nothing => return Handled::Dropped,
+                    Answer::Reply(packet) => self.reply(from, packet),
+                    Answer::Opened(opened, packet) => {
+                        self.open(now, from, opened, packet.map(|p| (p, ecn)))
+                    }
+                }
+            }
+        }
+        Handled::Authentic
+    }
+
+    /// Queues a handshake packet. In a flood a mere explanation is dropped, and anything else takes
+    /// the place of the oldest: a true peer asks again.
+    fn reply(&mut self, to: SocketAddr, packet: Vec<u8>) {
+        if self.outbox.len() >= MAX_REPLIES {
+            if packet.get(3) == Some(&(Kind::Refused as u8)) {
+                return;
+            }
+            self.outbox.pop_front();
+        }
+        self.outbox.push_back((to, packet));
+    }
+
+    /// A connection is open. One that stood before is over; `first` is the packet that confirmed
+    /// this one, and its first.
+    fn open(
+        &mut self,
+        now: Instant,
+        peer: SocketAddr,
+        opened: Opened,
+        first: Option<(&mut [u8], Option<Ecn>)>,
+    ) {
+        let Opened { link, parameters, table_bytes, rtt, reply } = opened;
+        if let Some(mut old) = self.connection.take() {
+            old.release_all();
+            self.events.append(old.events_mut());
+        }
+        let settled = settled(&self.config, &parameters, table_bytes, now, rtt);
+        let machine = match self.config.role {
+            Role::Sender => {
+                let rate = self.rate_control(&parameters.burst, settled.datagram_bytes, rtt);
+                let sender = Sender::new(now, settled, rate, self.config.overhead_bytes);
+                Machine::Sender(Box::new(sender))
+            }
+            Role::Receiver => Machine::Receiver(Box::new(Receiver::new(settled, self.recovery()))),
+        };
+        let deaths = (self.config.death_timer, parameters.death_timer);
+        let mut connection = Connection::new(now, peer, self.config.wire, link, machine, deaths);
+        self.counts.opened_at = Some(now);
+        let image_bytes = settled.geometry.buffer_bytes;
+        self.events.push_back(Event::Opened { peer, parameters, image_bytes });
+        self.note(now, TraceEvent::Opened);
+        if let Some(reply) = reply {
+            self.reply(peer, reply);
+        }
+        // Before the first packet is obeyed: it may end the connection, which then gives back
+        // what it
+        // was given.
+        for buffer in self.offered.drain(..) {
+            connection.offer(now, buffer);
+        }
+        match first {
+            Some((bytes, ecn)) => {
+                connection.handle_datagram(now, bytes, ecn);
+            }
+            None if self.config.wire == Wire::Sealed => connection.confirm(),
+            None => {}
+        }
+        self.connection = Some(connection);
+    }
+
+    fn rate_control(
+        &self,
+        burst: &crate::wire::packet::Burst,
+        datagram_bytes: usize,
+        rtt: Option<Duration>,
+    ) -> Box<dyn RateControl> {
+        let packet = datagram_bytes as u32 + self.config.overhead_bytes;
+        match (self.config.wire, self.config.policy) {
+            // RFC 998 carries no report from which a rate could be found.
+            (Wire::Rfc998, _) | (Wire::Sealed, Policy::Fixed) => Box::new(Fixed::new(*burst)),
+            (Wire::Sealed, Policy::Fair { ceiling }) => {
+                Box::new(Adaptive::new(packet, rtt, ceiling))
+            }
+        }
+    }
+
+    fn recovery(&self) -> Box<dyn Recovery> {
+        match self.config.wire {
+            Wire::Sealed => Box::new(GapDetector::new()),
+            Wire::Rfc998 => Box::new(DataTimer::new()),
+        }
+    }
+
+    /// Time passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if let Some(connection) = &mut self.connection {
+            connection.handle_timeout(now);
+        } else if let Opener::Active(active) = &mut self.opener
+            && let Some(reason) = active.handle_timeout(now)
+        {
+            self.close(now, reason);
+        }
+        self.collect(now);
+    }
+
+    /// Takes over what the connection has to say, and its end if it has one.
+    fn collect(&mut self, now: Instant) {
+        let Some(connection) = &mut self.connection else { return };
+        self.events.append(connection.events_mut());
+        if let Some(reason) = connection.closed().cloned() {
+            self.close(now, reason);
+        }
+    }
+
+    fn close(&mut self, now: Instant, reason: Reason) {
+        if !std::mem::replace(&mut self.closed, true) {
+            self.events.extend(self.offered.drain(..).map(Event::Returned));
+            self.note(now, TraceEvent::Closed);
+            self.events.push_back(Event::Closed(reason));
+        }
+    }
+
+    // ---- outputs
+
+    /// Appends the next datagrams to send to `batch`, if any are due.
+    pub fn poll_transmit(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<Transmit> {
+        let start = batch.len();
+        let (to, segment) = self.next_batch(now, batch)?;
+        let len = batch.len() - start;
+        let packets = len.div_ceil(segment.max(1)) as u32;
+        self.counts.sent += u64::from(packets);
+        self.counts.sent_bytes += len as u64;
+        let kind = batch.get(start + 3).copied().unwrap_or(255);
+        self.note(now, TraceEvent::Sent { kind, packets, bytes: len as u32 });
+        let ecn = (self.config.wire == Wire::Sealed && kind != 0).then_some(Ecn::Ect0);
+        Some(Transmit { to, ecn, segment, len })
+    }
+
+    /// Replies and the connection take turns, so that a flood of OPENs does not silence it.
+    fn next_batch(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<(SocketAddr, usize)> {
+        if !std::mem::take(&mut self.replied)
+            && let Some(next) = self.next_reply(batch)
+        {
+            return Some(next);
+        }
+        self.next_of_connection(now, batch).or_else(|| self.next_reply(batch))
+    }
+
+    fn next_reply(&mut self, batch: &mut Vec<u8>) -> Option<(SocketAddr, usize)> {
+        let (to, packet) = self.outbox.pop_front()?;
+        self.replied = true;
+        batch.extend_from_slice(&packet);
+        Some((to, packet.len()))
+    }
+
+    fn next_of_connection(
+        &mut self,
+        now: Instant,
+        batch: &mut Vec<u8>,
+    ) -> Option<(SocketAddr, usize)> {
+        if let Some(connection) = &mut self.connection {
+            // A full buffer is still with the client: its next offer will ride with the OK
+            // (RFC 1030).
+            if self.events.iter().any(|e| matches!(e, Event::Filled(..))) {
+                return None;
+            }
+            let segment = connection.poll_transmit(now, batch)?;
+            return Some((connection.peer, segment));
+        }
+        match &mut self.opener {
+            Opener::Active(active) if !self.closed => {
+                let packet = active.poll_transmit(now)?;
+                batch.extend_from_slice(packet);
+                let len = packet.len();
+                Some((active.peer(), len))
+            }
+            _ => None,
+        }
+    }
+
+    /// The next event, if any.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The next trace event, if tracing is on.
+    pub fn poll_trace(&mut self) -> Option<(Instant, TraceEvent)> {
+        self.trace.pop_front()
+    }
+
+    /// When `handle_timeout` is due, or `poll_transmit` has something to say; `now` is the
+    /// present.
+    pub fn next_timeout(&self, now: Instant) -> Option<Instant> {
+        if !self.outbox.is_empty() {
+            return Some(now);
+        }
+        match (&self.connection, &self.opener) {
+            (Some(connection), _) => connection.next_timeout(now),
+            _ if self.closed => None,
+            (None, Opener::Active(active)) => earliest([active.next_timeout()]),
+            (None, Opener::Passive(_)) => None,
+        }
+    }
+
+    /// Counts and measurements so far.
+    pub fn stats(&self, now: Instant) -> Stats {
+        let mut stats = match self.connection.as_ref().map(|c| &c.machine) {
+            Some(Machine::Sender(sender)) => {
+                let mut stats = sender.stats.clone();
+                sender.fill_stats(now, &mut stats);
+                stats
+            }
+            Some(Machine::Receiver(receiver)) => {
+                let mut stats = receiver.stats.clone();
+                receiver.fill_stats(&mut stats);
+                stats
+            }
+            None => Stats::default(),
+        };
+        stats.datagrams_sent = self.counts.sent;
+        stats.bytes_sent = self.counts.sent_bytes;
+        stats.datagrams_received = self.counts.received;
+        stats.bytes_received = self.counts.received_bytes;
+        stats.datagrams_dropped = self.counts.dropped;
+        stats.opened_at = self.counts.opened_at;
+        stats
+    }
+
+    fn note(&mut self, now: Instant, event: TraceEvent) {
+        if self.config.trace && self.trace.len() < MAX_TRACE {
+            self.trace.push_back((now, event));
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! The link: typed packets to datagrams and back, over either wire.
+//!
+//! Everything that differs between the wires ends here; the machines above see typed packets. DATA
+//! stays sealed until the machine has found its place (`docs/protocol.md §5.6`).
+
+use crate::config::Wire;
+use crate::crypto::aead::{Cipher, OpeningKeys, SealingKeys};
+use crate::orders::Orders;
+use crate::time::Instant;
+use crate::units::{ControlSeq, PacketNumber};
+use crate::wire::packet::{DataHeader, Keepalive, Message, NullAck, Report};
+use crate::wire::rfc998::{self, Packet998, Ports};
+use crate::wire::sealed::{self, Header, Kind};
+
+/// A datagram of the connection, as far as it can be read before its place is known.
+pub(crate) enum Received<'a> {
+    /// DATA or LDATA: nothing in it is proven yet. `raw` is the whole datagram.
+    Data { header: DataHeader, raw: &'a [u8] },
+    /// Anything else, authentic.
+    Other { number: PacketNumber, bytes: usize, packet: Incoming },
+}
+
+/// The packets that are not DATA.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    NullAck(NullAck),
+    Control { end_received: bool, messages: Vec<(ControlSeq, Message)>, report: Option<Report> },
+    Keepalive(Keepalive),
+    Quit(String),
+    QuitAck,
+    Abort(String),
+    Done,
+}
+
+/// One wire, one peer.
+#[derive(Debug)]
+pub(crate) enum Link {
+    Rfc998(Plain),
+    Sealed(Box<Sealed>),
+}
+
+/// The `rfc998` wire.
+#[derive(Debug)]
+pub(crate) struct Plain {
+    ports: Ports,
+    checksum: bool,
+    packets_per_buffer: u32,
+    sent: u64,
+}
+
+/// The `sealed` wire.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    own_id: u32,
+    peer_id: u32,
+    sealing: SealingKeys,
+    opening: OpeningKeys,
+}
+
+impl Link {
+    pub(crate) fn rfc998(
+        ports: Ports,
+        checksum: bool,
+        buffer_bytes: u32,
+        packet_bytes: u32,
+    ) -> Self {
+        let packets_per_buffer = buffer_bytes.div_ceil(packet_bytes.max(1)).max(1);
+        Self::Rfc998(Plain { ports, checksum, packets_per_buffer, sent: 0 })
+    }
+
+    pub(crate) fn sealed(
+        own_id: u32,
+        peer_id: u32,
+        cipher: Cipher,
+        out: [u8; 32],
+        into: [u8; 32],
+    ) -> Self {
+        Self::Sealed(Box::new(Sealed {
+            own_id,
+            peer_id,
+            sealing: SealingKeys::new(cipher, out),
+            opening: OpeningKeys::new(cipher, into),
+        }))
+    }
+
+    /// How many bytes of data a DATA datagram holds.
+    pub(crate) fn data_len(wire: Wire, raw: &[u8]) -> usize {
+        raw.len().saturating_sub(crate::wire::data_overhead(wire) as usize)
+    }
+
+    // ---- in
+
+    /// Reads a datagram. Bytes of another connection are left alone; `None` is for them and for
+    /// all that does not prove itself. `reference` is a control number near those to come.
+    pub(crate) fn receive<'a>(
+        &mut self,
+        bytes: &'a mut [u8],
+        reference: ControlSeq,
+    ) -> Option<Received<'a>> {
+        match self {
+            Self::Rfc998(plain) => plain.receive(bytes, reference),
+            Self::Sealed(sealed) => sealed.receive(bytes),
+        }
+    }
+
+    /// Opens the data of `raw` into `slot`, which is just as long. False: nothing was proven, and
+    /// the slot holds nothing of value.
+    pub(crate) fn open_data(&mut self, raw: &[u8], slot: &mut [u8]) -> bool {
+        match self {
+            // The checksum was proof enough when the datagram was parsed.
+            Self::Rfc998(_) => match raw.get(rfc998::DATA_HEADER_BYTES..) {
+                Some(data) if data.len() == slot.len() => {
+                    slot.copy_from_slice(data);
+                    true
+                }
+                _ => false,
+            },
+            Self::Sealed(sealed) => sealed.open_data(raw, slot),
+        }
+    }
+
+    /// Whether a packet other than DATA proves itself under this link's keys. Changes nothing.
+    pub(crate) fn authenticates(&self, bytes: &[u8]) -> bool {
+        let Self::Sealed(sealed) = self else { return false };
+        let Ok(header) = sealed::parse_header(bytes) else { return false };
+        if matches!(header.kind, Kind::Data | Kind::Ldata) {
+            return false;
+        }
+        let (clear, body) = bytes.split_at(sealed::HEADER_BYTES);
+        sealed.opening.authenticates(header.number, clear, body)
+    }
+
+    // ---- out
+
+    /// Appends a DATA or LDATA datagram; its number is the link's to give.
+    pub(crate) fn put_data(
+        &mut self,
+        out: &mut Vec<u8>,
+        header: &DataHeader,
+        data: &[u8],
+    ) -> PacketNumber {
+        match self {
+            Self::Rfc998(plain) => {
+                rfc998::encode_data(plain.ports, header, data, plain.checksum, out);
+                plain.number()
+            }
+            Self::Sealed(sealed) => sealed.put_data(out, header, data),
+        }
+    }
+
+    pub(crate) fn put_null_ack(&mut self, out: &mut Vec<u8>, null_ack: &NullAck) -> PacketNumber {
+        match self {
+            Self::Rfc998(plain) => {
+                rfc998::encode_null_ack(plain.ports, null_ack, out);
+                plain.number()
+            }
+            Self::Sealed(sealed) => {
+                sealed.put(out, Kind::NullAck, |body| sealed::encode_null_ack(null_ack, body))
+            }
+        }
+    }
+
+    /// Appends a control packet of at most `limit` bytes with the orders that ride in it. Answers
+    /// whether some had no room.
+    pub(crate) fn put_control(
+        &mut self,
+        now: Instant,
+        out: &mut Vec<u8>,
+        limit: usize,
+        end_received: bool,
+        report: Option<&Report>,
+        orders: &mut Orders,
+    ) -> bool {
+        match self {
+            Self::Rfc998(plain) => {
+                plain.number();
+                let mut writer =
+                    rfc998::ControlWriter::new(plain.ports, plain.packets_per_buffer, limit, out);
+                let more = orders.ride(now, |seq, message| writer.push(seq, message));
+                writer.finish();
+                more
+            }
+            Self::Sealed(sealed) => {
+                let limit = limit.saturating_sub(sealed::HEADER_BYTES + sealed::TAG_BYTES);
+                let mut more = false;
+                sealed.put(out, Kind::Control, |body| {
+                    let mut writer = sealed::ControlWriter::new(body, end_received, limit);
+                    if let Some(report) = report {
+                        writer.push_report(report);
+                    }
+                    more = orders.ride(now, |seq, message| writer.push_message(seq, message));
+                });
+                more
+            }
+        }
+    }
+
+    pub(crate) fn put_keepalive(
+        &mut self,
+        out: &mut Vec<u8>,
+        keepalive: Keepalive,
+    ) -> PacketNumber {
+        match self {
+            Self::Rfc998(plain) => plain.put(|ports| rfc998::encode_keepalive(ports, out)),
+            Self::Sealed(sealed) => {
+                sealed.put(out, Kind::Keepalive, |body| sealed::encode_keepalive(keepalive, body))
+            }
+        }
+    }
+
+    pub(crate) fn put_quit(&mut self, out: &mut Vec<u8>, reason: &str) -> PacketNumber {
+        match self {
+            Self::Rfc998(plain) => plain.put(|ports| rfc998::encode_quit(ports, reason, out)),
+            Self::Sealed(sealed) => {
+                sealed.put(out, Kind::Quit, |body| sealed::encode_reason(reason, body))
+            }
+        }
+    }
+
+    pub(crate) fn put_quit_ack(&mut self, out: &mut Vec<u8>) -> PacketNumber {
+        match self {
+            Self::Rfc998(plain) => plain.put(|ports| rfc998::encode_quit_ack(ports, out)),
+            Self::Sealed(sealed) => sealed.put(out, Kind::QuitAck, |_| {}),
+        }
+    }
+
+    pub(crate) fn put_abort(&mut self, out: &mut Vec<u8>, reason: &str) -> PacketNumber {
+        match self {
+            Self::Rfc998(plain) => plain.put(|ports| rfc998::encode_abort(ports, reason, out)),
+            Self::Sealed(sealed) => {
+                sealed.put(out, Kind::Abort, |body| sealed::encode_reason(reason, body))
+            }
+        }
+    }
+
+    pub(crate) fn put_done(&mut self, out: &mut Vec<u8>) -> PacketNumber {
+        match self {
+            Self::Rfc998(plain) => plain.put(|ports| rfc998::encode_done(ports, out)),
+            Self::Sealed(sealed) => sealed.put(out, Kind::Done, |_| {}),
+        }
+    }
+}
+
+impl Plain {
+    fn number(&mut self) -> PacketNumber {
+        self.sent += 1;
+        PacketNumber(self.sent - 1)
+    }
+
+    fn put(&mut self, encode: impl FnOnce(Ports)) -> PacketNumber {
+        encode(self.ports);
+        self.number()
+    }
+
+    fn receive<'a>(&mut self, bytes: &'a [u8], reference: ControlSeq) -> Option<Received<'a>> {
+        let (ports, packet) = rfc998::parse(bytes, self.checksum, reference).ok()?;
+        if ports != self.ports.swapped() {
+            return None;
+        }
+        let packet = match packet {
+            Packet998::Data { header, data } => {
+                let raw = bytes.get(..rfc998::DATA_HEADER_BYTES + data.len())?;
+                return Some(Received::Data { header, raw });
+            }
+            Packet998::NullAck(null_ack) => Incoming::NullAck(null_ack),
+            Packet998::Control(messages) => {
+                Incoming::Control { end_received: false, messages, report: None }
+            }
+            Packet998::Keepalive => Incoming::Keepalive(Keepalive { answer_wanted: false }),
+            Packet998::Quit(reason) => Incoming::Quit(reason),
+            Packet998::QuitAck => Incoming::QuitAck,
+            Packet998::Abort(reason) => Incoming::Abort(reason),
+            Packet998::Done => Incoming::Done,
+            Packet998::Open(_) | Packet998::Response(_) | Packet998::Refused(_) => return None,
+        };
+        Some(Received::Other { number: PacketNumber(0), bytes: bytes.len(), packet })
+    }
+}
+
+impl Sealed {
+    fn receive<'a>(&mut self, bytes: &'a mut [u8]) -> Option<Received<'a>> {
+        let header = sealed::parse_header(bytes).ok().filter(|h| h.connection == self.own_id)?;
+        if self.opening.is_replay(header.number) {
+            return None;
+        }
+        if let Kind::Data | Kind::Ldata = header.kind {
+            let (_, header) = sealed::parse_data_header(bytes).ok()?;
+            return Some(Received::Data { header, raw: bytes });
+        }
+        let len = bytes.len();
+        let (clear, body) = bytes.split_at_mut(sealed::HEADER_BYTES);
+        let body = self.opening.open_in_place(header.number, clear, body).ok()?;
+        let packet = incoming(header.kind, header.number, body)?;
+        Some(Received::Other { number: header.number, bytes: len, packet })
+    }
+
+    fn open_data(&mut self, raw: &[u8], slot: &mut [u8]) -> bool {
+        let Some((clear, body)) = raw.split_at_checked(sealed::DATA_HEADER_BYTES) else {
+            return false;
+        };
+        let Ok(header) = sealed::parse_header(clear) else { return false };
+        self.opening.open_into(header.number, clear, body, slot).is_ok()
+    }
+
+    fn put_data(&mut self, out: &mut Vec<u8>, header: &DataHeader, data: &[u8]) -> PacketNumber {
+        let number = self.sealing.next_number();
+        let clear = sealed::encode_data_header(self.peer_id, &DataHeader { number, ..*header });
+        out.extend_from_slice(&clear);
+        let at = out.len();
+        out.extend_from_slice(data);
+        let tag = self.sealing.seal_in_place(number, &clear, &mut out[at..]);
+        out.extend_from_slice(&tag);
+        number
+    }
+
+    fn put(
+        &mut self,
+        out: &mut Vec<u8>,
+        kind: Kind,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> PacketNumber {
+        let number = self.sealing.next_number();
+        let clear = sealed::encode_header(&Header {
+            kind,
+            generation: 0,
+            connection: self.peer_id,
+            number,
+        });
+        out.extend_from_slice(&clear);
+        let at = out.len();
+        write(out);
+        let tag = self.sealing.seal_in_place(number, &clear, &mut out[at..]);
+        out.extend_from_slice(&tag);
+        number
+    }
+}
+
+/// The body of a packet that has proven itself.
+fn incoming(kind: Kind, number: PacketNumber, body: &[u8]) -> Option<Incoming> {
+    Some(match kind {
+        Kind::NullAck => Incoming::NullAck(sealed::parse_null_ack(number, body).ok()?),
+        Kind::Control => {
+            let control = sealed::parse_control(body).ok()?;
+            Incoming::Control {
+                end_received: control.end_received,
+                messages: control.messages,
+                report: control.report,
+            }
+        }
+        Kind::Keepalive => Incoming::Keepalive(sealed::parse_keepalive(body).ok()?),
+        Kind::Quit => Incoming::Quit(sealed::parse_reason(body).ok()?),
+        Kind::QuitAck if body.is_empty() => Incoming::QuitAck,
+        Kind::Abort => Incoming::Abort(sealed::parse_reason(body).ok()?),
+        Kind::Done if body.is_empty() => Incoming::Done,
+        _ => return None,
+    })
+}

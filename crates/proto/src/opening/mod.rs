@@ -1,0 +1,230 @@
+//! Opening a connection: OPEN, RESPONSE, REFUSED, and what the parameters become
+//! (RFC 998 §5.1; `docs/protocol.md §4`). The drawn machine is in `docs/protocol.md §10.3`.
+
+pub(crate) mod active;
+pub(crate) mod passive;
+
+use std::time::Duration;
+
+use crate::buffer::Geometry;
+use crate::config::{Config, Wire};
+use crate::link::Link;
+use crate::role::Settled;
+use crate::time::{Instant, nanos};
+use crate::wire::packet::{Burst, Mode, Parameters};
+use crate::wire::{data_overhead, rfc998};
+
+/// Smallest DATA packet size: on `sealed` RFC 998 §4's poor one, so that every control item has
+/// room; on `rfc998` whatever an old implementation may want.
+const MIN_PACKET_BYTES: [(Wire, u32); 2] = [(Wire::Rfc998, 16), (Wire::Sealed, 128)];
+/// No UDP datagram over IPv4 is longer.
+const MAX_DATAGRAM_BYTES: u32 = 65_507;
+/// Longest burst interval accepted: one that is longer would look like death.
+const MAX_INTERVAL: Duration = Duration::from_secs(65);
+
+/// A connection that is open now.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) link: Link,
+    /// What was settled; death timer and client string are the other end's.
+    pub(crate) parameters: Parameters,
+    pub(crate) table_bytes: u32,
+    /// Round trip of the handshake, if it was measured.
+    pub(crate) rtt: Option<Duration>,
+    /// A packet to send first.
+    pub(crate) reply: Option<Vec<u8>>,
+}
+
+impl Opened {
+    fn new(link: Link, parameters: Parameters, table_bytes: u32, rtt: Option<Duration>) -> Self {
+        Self { link, parameters, table_bytes, rtt, reply: None }
+    }
+}
+
+/// What both ends mix into the handshake: the clear bytes of OPEN (`docs/protocol.md §4.1`).
+fn prologue(clear: &[u8; 16]) -> [u8; 24] {
+    let mut prologue = *b"netblt 6................";
+    prologue[8..].copy_from_slice(clear);
+    prologue
+}
+
+/// What an end with `config` proposes.
+pub(crate) fn propose(config: &Config, uid: u32) -> Parameters {
+    let packet_bytes = config
+        .datagram_bytes
+        .min(MAX_DATAGRAM_BYTES)
+        .saturating_sub(data_overhead(config.wire))
+        .max(min_packet_bytes(config.wire));
+    let buffer_bytes = match config.wire {
+        Wire::Rfc998 => {
+            config.buffer_bytes.min(packet_bytes.saturating_mul(rfc998::MAX_PACKETS_PER_BUFFER))
+        }
+        Wire::Sealed => config.buffer_bytes,
+    };
+    Parameters {
+        uid,
+        buffer_bytes,
+        transfer_bytes: config.transfer_bytes,
+        packet_bytes,
+        burst: on_the_wire(config.wire, config.burst),
+        death_timer: config.death_timer,
+        checksum: config.checksum,
+        mode: config.role.mode_when_active(),
+        max_outstanding: config.max_outstanding.max(1),
+        client: config.client.clone(),
+    }
+}
+
+/// What the passive end makes of a proposal: the same or more restrictive in everything
+/// (RFC 998 §5.1). `Err` holds the reason for REFUSED.
+pub(crate) fn settle(config: &Config, proposal: &Parameters) -> Result<Parameters, &'static str> {
+    let own = propose(config, proposal.uid);
+    if proposal.mode == own.mode {
+        return Err(match own.mode {
+            Mode::Write => "both ends want to send",
+            Mode::Read => "both ends want to receive",
+        });
+    }
+    let settled = Parameters {
+        uid: proposal.uid,
+        buffer_bytes: proposal.buffer_bytes.min(own.buffer_bytes),
+        transfer_bytes: own.transfer_bytes.or(proposal.transfer_bytes),
+        packet_bytes: proposal.packet_bytes.min(own.packet_bytes),
+        burst: Burst {
+            packets: proposal.burst.packets.min(own.burst.packets),
+            interval: proposal.burst.interval.max(own.burst.interval),
+        },
+        death_timer: own.death_timer,
+        checksum: proposal.checksum || own.checksum,
+        mode: proposal.mode,
+        max_outstanding: proposal.max_outstanding.min(own.max_outstanding),
+        client: own.client,
+    };
+    usable(config.wire, &settled)?;
+    Ok(settled)
+}
+
+/// Whether the active end can live with a RESPONSE: nothing in it may be looser than its OPEN.
+pub(crate) fn agrees(wire: Wire, proposal: &Parameters, response: &Parameters) -> bool {
+    response.uid == proposal.uid
+        && response.mode == proposal.mode
+        && response.buffer_bytes <= proposal.buffer_bytes
+        && response.packet_bytes <= proposal.packet_bytes
+        && response.burst.packets <= proposal.burst.packets
+        && response.burst.interval >= proposal.burst.interval
+        && response.max_outstanding <= proposal.max_outstanding
+        && usable(wire, response).is_ok()
+}
+
+fn min_packet_bytes(wire: Wire) -> u32 {
+    MIN_PACKET_BYTES.iter().find(|(w, _)| *w == wire).map_or(0, |(_, bytes)| *bytes)
+}
+
+/// Burst values in the wire's own units, so that both ends compare the same numbers.
+fn on_the_wire(wire: Wire, burst: Burst) -> Burst {
+    let unit = match wire {
+        Wire::Rfc998 => 1_000_000,
+        Wire::Sealed => 1000,
+    };
+    let interval = Duration::from_nanos(nanos(burst.interval).div_ceil(unit).saturating_mul(unit));
+    Burst { interval, ..burst }
+}
+
+fn usable(wire: Wire, parameters: &Parameters) -> Result<(), &'static str> {
+    let least = min_packet_bytes(wire);
+    if parameters.packet_bytes < least || parameters.buffer_bytes < least {
+        return Err("packets or buffers too small");
+    }
+    // Packet numbers have 16 bits there: more would fall on top of each other.
+    let packets = parameters.buffer_bytes.div_ceil(parameters.packet_bytes);
+    if wire == Wire::Rfc998 && packets > rfc998::MAX_PACKETS_PER_BUFFER {
+        return Err("too many packets in a buffer");
+    }
+    if parameters.burst.packets == 0 || parameters.burst.interval > MAX_INTERVAL {
+        return Err("bursts too small or too rare");
+    }
+    if parameters.max_outstanding == 0 {
+        return Err("no outstanding buffers");
+    }
+    Ok(())
+}
+
+/// The parameters as the machines need them.
+pub(crate) fn settled(
+    config: &Config,
+    parameters: &Parameters,
+    table_bytes: u32,
+    opened: Instant,
+    rtt: Option<Duration>,
+) -> Settled {
+    let beyond = if config.wire == Wire::Sealed { table_bytes } else { 0 };
+    Settled {
+        wire: config.wire,
+        geometry: Geometry {
+            buffer_bytes: parameters.buffer_bytes + beyond,
+            packet_bytes: parameters.packet_bytes,
+        },
+        max_outstanding: parameters.max_outstanding,
+        burst: parameters.burst,
+        datagram_bytes: (parameters.packet_bytes + data_overhead(config.wire)) as usize,
+        opened,
+        rtt,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Role;
+
+    fn config(role: Role) -> Config {
+        Config::new(Wire::Sealed, role)
+    }
+
+    #[test]
+    fn every_parameter_moves_only_toward_more_restrictive() {
+        let proposal = propose(&config(Role::Sender), 7);
+        let mut strict = config(Role::Receiver);
+        strict.buffer_bytes = 1 << 16;
+        strict.datagram_bytes = 600;
+        strict.max_outstanding = 3;
+        strict.burst = Burst { packets: 2, interval: Duration::from_millis(9) };
+        let settled = settle(&strict, &proposal).unwrap();
+        assert_eq!((settled.buffer_bytes, settled.packet_bytes), (1 << 16, 600 - 48));
+        assert_eq!((settled.max_outstanding, settled.burst), (3, strict.burst));
+        assert!(agrees(Wire::Sealed, &proposal, &settled));
+        for loosen in [
+            |p: &mut Parameters| p.buffer_bytes *= 64,
+            |p: &mut Parameters| p.packet_bytes += 1000,
+            |p: &mut Parameters| p.burst.packets += 100,
+            |p: &mut Parameters| p.burst.interval = Duration::ZERO,
+            |p: &mut Parameters| p.max_outstanding += 1000,
+            |p: &mut Parameters| p.uid += 1,
+            |p: &mut Parameters| p.mode = Mode::Read,
+        ] {
+            let mut looser = settled.clone();
+            loosen(&mut looser);
+            assert!(!agrees(Wire::Sealed, &proposal, &looser), "{looser:?}");
+        }
+    }
+
+    #[test]
+    fn sixteen_bits_must_be_enough_for_a_buffer() {
+        let mut plain = Config::new(Wire::Rfc998, Role::Sender);
+        plain.buffer_bytes = 1 << 26;
+        plain.datagram_bytes = 24 + 16;
+        let proposal = propose(&plain, 7);
+        assert_eq!(proposal.buffer_bytes, 16 << 16);
+        let wild = Parameters { buffer_bytes: 1 << 26, ..proposal };
+        plain.role = Role::Receiver;
+        plain.datagram_bytes = 40;
+        assert!(settle(&plain, &wild).is_ok(), "settled to what the answering end can take");
+        assert!(!agrees(Wire::Rfc998, &wild, &wild));
+    }
+
+    #[test]
+    fn two_senders_are_refused() {
+        let proposal = propose(&config(Role::Sender), 7);
+        assert_eq!(settle(&config(Role::Sender), &proposal), Err("both ends want to send"));
+    }
+}

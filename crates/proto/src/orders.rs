@@ -1,0 +1,285 @@
+//! The control FIFO: RFC 998's one long-lived control packet (§5.2.1).
+//!
+//! Messages enter at the tail with a sequence number and leave at the head when acknowledged. What
+//! a transmission carries differs: on `rfc998` all of them; on `sealed` those whose rides are not
+//! used up (`docs/protocol.md §6.2`).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::config::Wire;
+use crate::time::Instant;
+#[cfg(test)]
+use crate::units::BufferNumber;
+use crate::units::ControlSeq;
+use crate::wire::packet::Message;
+
+/// Most messages unacknowledged at once; past it the receiver waits before it asks for more.
+pub(crate) const MAX_UNACKNOWLEDGED: usize = 4096;
+/// In how many consecutive control packets a new message rides on `sealed`.
+const RIDES: u8 = 3;
+
+/// One message on its way.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) seq: ControlSeq,
+    pub(crate) message: Message,
+    /// Control packets it still rides in without being asked.
+    rides: u8,
+    first_sent: Option<Instant>,
+    last_sent: Option<Instant>,
+    /// The control timer sent it again: its round trip is ambiguous.
+    repeated: bool,
+}
+
+/// The FIFO of unacknowledged control messages.
+#[derive(Debug)]
+pub(crate) struct Orders {
+    wire: Wire,
+    queue: VecDeque<Order>,
+    next: ControlSeq,
+    acknowledged: ControlSeq,
+    /// `rfc998`: the last transmission filled a packet, and this message begins the next.
+    resume: Option<ControlSeq>,
+}
+
+impl Orders {
+    pub(crate) fn new(wire: Wire) -> Self {
+        Self {
+            wire,
+            queue: VecDeque::new(),
+            next: ControlSeq(1),
+            acknowledged: ControlSeq(0),
+            resume: None,
+        }
+    }
+
+    /// The highest sequence number the peer acknowledged.
+    pub(crate) fn acknowledged(&self) -> ControlSeq {
+        self.acknowledged
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Whether there is room for `more` messages.
+    pub(crate) fn has_room(&self, more: usize) -> bool {
+        self.queue.len() + more <= MAX_UNACKNOWLEDGED
+    }
+
+    /// Puts `message` at the tail, or into a message of the same kind that has not left yet.
+    pub(crate) fn push(&mut self, message: Message) -> ControlSeq {
+        if self.wire == Wire::Sealed {
+            for order in self.queue.iter_mut().rev().take_while(|o| o.first_sent.is_none()) {
+                if merge(&mut order.message, &message) {
+                    return order.seq;
+                }
+            }
+        }
+        let seq = self.next;
+        self.next = seq.next();
+        self.queue.push_back(Order {
+            seq,
+            message,
+            rides: RIDES,
+            first_sent: None,
+            last_sent: None,
+            repeated: false,
+        });
+        seq
+    }
+
+    /// The peer has everything up to `seq`. Returns the messages that leave, or `None` if that
+    /// is nothing new or more than was ever sent.
+    pub(crate) fn acknowledge(&mut self, now: Instant, seq: ControlSeq) -> Option<Acknowledged> {
+        if !seq.reaches(self.acknowledged.next()) || seq.reaches(self.next) {
+            return None;
+        }
+        self.acknowledged = seq;
+        let mut left = Acknowledged::default();
+        while let Some(front) = self.queue.front() {
+            if !seq.reaches(front.seq) {
+                break;
+            }
+            let Some(order) = self.queue.pop_front() else { break };
+            if let (false, Some(sent)) = (order.repeated, order.first_sent) {
+                left.rtt = Some(now.since(sent));
+            }
+            left.done |= matches!(order.message, Message::Done(_));
+        }
+        Some(left)
+    }
+
+    /// Whether a message waits that never left.
+    pub(crate) fn has_new(&self) -> bool {
+        self.queue.back().is_some_and(|o| o.first_sent.is_none())
+    }
+
+    /// Whether a message has rides left.
+    pub(crate) fn has_rides(&self) -> bool {
+        self.queue.iter().rev().take(64).any(|o| o.rides > 0)
+    }
+
+    /// When the control timer expires, if `timeout` runs from each message's last transmission.
+    pub(crate) fn deadline(&self, timeout: Duration) -> Option<Instant> {
+        self.queue
+            .iter()
+            .filter(|o| o.rides == 0)
+            .filter_map(|o| o.last_sent)
+            .min()
+            .map(|at| at + timeout)
+    }
+
+    /// The control timer expired: whatever was last sent `timeout` ago rides once more.
+    pub(crate) fn expire(&mut self, now: Instant, timeout: Duration) -> bool {
+        let mut any = false;
+        for order in &mut self.queue {
+            if order.rides == 0 && order.last_sent.is_some_and(|at| at + timeout <= now) {
+                order.rides = 1;
+                order.repeated = true;
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Hands the messages that ride in the control packet made now to `take`, in order, until it
+    /// refuses one for want of room. Returns whether some were left behind; the next call goes on
+    /// with them.
+    pub(crate) fn ride(
+        &mut self,
+        now: Instant,
+        mut take: impl FnMut(ControlSeq, &Message) -> bool,
+    ) -> bool {
+        let all = self.wire == Wire::Rfc998;
+        let from = self.resume.take();
+        for order in &mut self.queue {
+            let rides =
+                if all { from.is_none_or(|from| order.seq.reaches(from)) } else { order.rides > 0 };
+            if !rides {
+                continue;
+            }
+            if !take(order.seq, &order.message) {
+                self.resume = Some(order.seq).filter(|_| all);
+                return true;
+            }
+            order.rides = if all { 0 } else { order.rides - 1 };
+            order.first_sent.get_or_insert(now);
+            order.last_sent = Some(now);
+        }
+        false
+    }
+
+    /// Whether a GO or RESEND for `buffer` is unacknowledged (RFC 998's ACK-WAIT).
+    #[cfg(test)]
+    pub(crate) fn waits_for_ack(&self, buffer: BufferNumber) -> bool {
+        self.queue.iter().any(|o| match &o.message {
+            Message::Go(go) => (go.first.0..go.first.0 + u64::from(go.count)).contains(&buffer.0),
+            Message::Resend(resend) => resend.buffer == buffer,
+            Message::Ok(_) | Message::Done(_) => false,
+        })
+    }
+}
+
+/// What an acknowledgement settled.
+#[derive(Debug, Default)]
+pub(crate) struct Acknowledged {
+    /// Round trip of the newest message that was sent only as often as it rides.
+    pub(crate) rtt: Option<Duration>,
+    /// The DONE message was among them.
+    pub(crate) done: bool,
+}
+
+/// Joins a range message to one that it continues; true if `into` now says both.
+fn merge(into: &mut Message, new: &Message) -> bool {
+    match (into, new) {
+        (Message::Go(a), Message::Go(b)) => {
+            let adjacent = a.first.0 + u64::from(a.count) == b.first.0;
+            let fits = a.count + b.count <= MAX_UNACKNOWLEDGED as u32;
+            let same = (a.packet_bytes, a.generation) == (b.packet_bytes, b.generation);
+            if adjacent && fits && same {
+                a.count += b.count;
+            }
+            adjacent && fits && same
+        }
+        (Message::Ok(a), Message::Ok(b)) => {
+            let adjacent = a.first.0 + u64::from(a.count) == b.first.0;
+            let fits = a.count + b.count <= MAX_UNACKNOWLEDGED as u32;
+            if adjacent && fits {
+                a.count += b.count;
+                a.offer = b.offer;
+                a.control_timer = b.control_timer;
+            }
+            adjacent && fits
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::packet::Go;
+
+    fn go(first: u64) -> Message {
+        Message::Go(Go { first: BufferNumber(first), count: 1, packet_bytes: 1000, generation: 0 })
+    }
+
+    fn ms(n: u64) -> Instant {
+        Instant::from_nanos(n * 1_000_000)
+    }
+
+    #[test]
+    fn a_message_rides_three_times_and_then_on_its_timer() {
+        let mut orders = Orders::new(Wire::Sealed);
+        orders.push(go(1));
+        let timeout = Duration::from_millis(50);
+        for n in 0..3 {
+            let mut seen = 0;
+            orders.ride(ms(n), |_, _| {
+                seen += 1;
+                true
+            });
+            assert_eq!(seen, 1);
+        }
+        assert!(!orders.has_rides());
+        assert_eq!(orders.deadline(timeout), Some(ms(52)));
+        assert!(!orders.expire(ms(51), timeout));
+        assert!(orders.expire(ms(52), timeout) && orders.has_rides());
+    }
+
+    #[test]
+    fn consecutive_grants_that_have_not_left_become_one() {
+        let mut orders = Orders::new(Wire::Sealed);
+        assert_eq!(orders.push(go(1)), orders.push(go(2)));
+        orders.ride(ms(0), |_, _| true);
+        assert_eq!(orders.push(go(3)), ControlSeq(2));
+    }
+
+    #[test]
+    fn rfc998_keeps_every_message_apart_and_sends_them_all_every_time() {
+        let mut orders = Orders::new(Wire::Rfc998);
+        orders.push(go(1));
+        orders.ride(ms(0), |_, _| true);
+        orders.push(go(2));
+        let mut seen = Vec::new();
+        orders.ride(ms(1), |seq, _| {
+            seen.push(seq.0);
+            true
+        });
+        assert_eq!(seen, [1, 2]);
+    }
+
+    #[test]
+    fn acknowledgements_of_what_was_never_said_are_ignored() {
+        let mut orders = Orders::new(Wire::Sealed);
+        orders.push(go(1));
+        orders.ride(ms(0), |_, _| true);
+        assert!(orders.acknowledge(ms(1), ControlSeq(2)).is_none());
+        assert!(orders.acknowledge(ms(1), ControlSeq(0)).is_none());
+        let left = orders.acknowledge(ms(7), ControlSeq(1)).unwrap();
+        assert_eq!(left.rtt, Some(Duration::from_millis(7)));
+        assert!(orders.is_empty());
+    }
+}

@@ -1,0 +1,214 @@
+//! One buffer being filled: which of its packets are here, and where the next one goes.
+
+use std::ops::Range;
+
+use crate::buffer::{Buffer, Geometry};
+use crate::units::PacketIndex;
+use crate::wire::packet::IndexRange;
+
+/// A granted buffer on its way from empty to full.
+#[derive(Debug)]
+pub(crate) struct Assembly {
+    buffer: Buffer,
+    geometry: Geometry,
+    pub(crate) generation: u8,
+    /// One bit a packet.
+    have: Vec<u64>,
+    received: u32,
+    /// Known once LDATA arrived.
+    total: Option<u32>,
+    len: usize,
+    /// One more than the highest index received.
+    top: u32,
+}
+
+/// Where the data of one packet belong.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Here, and they are missing.
+    Missing(Range<usize>),
+    /// They are here already.
+    Present,
+    /// Nowhere: the packet contradicts what is known of the buffer.
+    Nowhere,
+}
+
+impl Assembly {
+    pub(crate) fn new(buffer: Buffer, geometry: Geometry, generation: u8) -> Self {
+        let words = (geometry.max_packets() as usize).div_ceil(64);
+        Self {
+            buffer,
+            geometry,
+            generation,
+            have: vec![0; words],
+            received: 0,
+            total: None,
+            len: 0,
+            top: 0,
+        }
+    }
+
+    /// Where packet `index` with `len` bytes of data belongs.
+    pub(crate) fn place(&self, index: PacketIndex, len: usize, last: bool) -> Place {
+        let limit = self.total.unwrap_or(self.geometry.max_packets());
+        if index.0 >= limit {
+            return Place::Nowhere;
+        }
+        if self.has(index.0) {
+            return Place::Present;
+        }
+        let whole = self.geometry.packet_bytes as usize;
+        let start = index.0 as usize * whole;
+        let fits = start + len <= self.geometry.buffer_bytes as usize;
+        let proper = match (last, self.total) {
+            (true, None) => len <= whole && index.0 >= self.top && (len > 0 || index.0 == 0),
+            (true, Some(total)) => index.0 + 1 == total && len <= whole,
+            (false, None) => len == whole,
+            (false, Some(total)) => index.0 + 1 < total && len == whole,
+        };
+        if fits && proper { Place::Missing(start..start + len) } else { Place::Nowhere }
+    }
+
+    /// The memory at `place`.
+    pub(crate) fn slot(&mut self, place: Range<usize>) -> &mut [u8] {
+        self.buffer.space().get_mut(place).unwrap_or_default()
+    }
+
+    /// Packet `index` is in its slot now.
+    pub(crate) fn mark(&mut self, index: PacketIndex, len: usize, last: bool) {
+        if let Some(word) = self.have.get_mut(index.0 as usize / 64) {
+            *word |= 1 << (index.0 % 64);
+            self.received += 1;
+            self.top = self.top.max(index.0 + 1);
+        }
+        if last {
+            self.total = Some(index.0 + 1);
+            self.len = index.0 as usize * self.geometry.packet_bytes as usize + len;
+        }
+    }
+
+    fn has(&self, index: u32) -> bool {
+        self.have.get(index as usize / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
+    }
+
+    /// Whether every packet is here.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.total == Some(self.received)
+    }
+
+    /// Whether any packet is here.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.received > 0
+    }
+
+    /// How many packets are missing at most.
+    pub(crate) fn missing(&self) -> u32 {
+        self.total.unwrap_or(self.geometry.max_packets()) - self.received
+    }
+
+    /// The full buffer, its length set; or the empty or incomplete one, its length 0.
+    pub(crate) fn into_buffer(mut self) -> Buffer {
+        let len = if self.is_complete() { self.len } else { 0 };
+        self.buffer.set_len(len);
+        self.buffer
+    }
+
+    /// Hands every hole within `range` to `each`, ascending; the part past the known end, while
+    /// that end is unknown, as one range up to `u32::MAX` (or to the end of `range`).
+    pub(crate) fn holes(&self, range: IndexRange, each: &mut dyn FnMut(IndexRange)) {
+        let limit = self.total.unwrap_or(self.geometry.max_packets());
+        let end = range.end.min(limit);
+        let mut at = range.start;
+        while at < end {
+            let Some(start) = self.next_missing(at, end) else { return };
+            let stop = self.next_present(start, end);
+            let open = stop == end && self.total.is_none() && range.end == u32::MAX;
+            each(IndexRange { start, end: if open { u32::MAX } else { stop } });
+            at = stop;
+        }
+    }
+
+    fn next_missing(&self, from: u32, end: u32) -> Option<u32> {
+        self.scan(from, end, |word| !word)
+    }
+
+    fn next_present(&self, from: u32, end: u32) -> u32 {
+        self.scan(from, end, |word| word).unwrap_or(end)
+    }
+
+    /// First index in `from..end` whose bit is set after `view`.
+    fn scan(&self, from: u32, end: u32, view: impl Fn(u64) -> u64) -> Option<u32> {
+        let mut at = from;
+        while at < end {
+            let word = view(*self.have.get(at as usize / 64)?) >> (at % 64);
+            if word != 0 {
+                let found = at + word.trailing_zeros();
+                return (found < end).then_some(found);
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn assembly(packets: u32) -> Assembly {
+        let geometry = Geometry { buffer_bytes: packets * 10, packet_bytes: 10 };
+        Assembly::new(Buffer::new(packets as usize * 10), geometry, 0)
+    }
+
+    fn holes(a: &Assembly) -> Vec<(u32, u32)> {
+        let mut found = Vec::new();
+        a.holes(IndexRange { start: 0, end: u32::MAX }, &mut |r| found.push((r.start, r.end)));
+        found
+    }
+
+    #[test]
+    fn the_end_is_open_until_ldata_comes() {
+        let mut a = assembly(200);
+        a.mark(PacketIndex(0), 10, false);
+        a.mark(PacketIndex(70), 10, false);
+        assert_eq!(holes(&a), [(1, 70), (71, u32::MAX)]);
+        a.mark(PacketIndex(99), 4, true);
+        assert_eq!(holes(&a), [(1, 70), (71, 99)]);
+        assert_eq!(a.missing(), 97);
+    }
+
+    #[test]
+    fn contradictions_have_no_place() {
+        let mut a = assembly(20);
+        assert_eq!(a.place(PacketIndex(3), 9, false), Place::Nowhere);
+        assert_eq!(a.place(PacketIndex(20), 10, false), Place::Nowhere);
+        assert_eq!(a.place(PacketIndex(3), 10, false), Place::Missing(30..40));
+        a.mark(PacketIndex(5), 10, false);
+        assert_eq!(
+            a.place(PacketIndex(4), 3, true),
+            Place::Nowhere,
+            "the end lies before what is here"
+        );
+        a.mark(PacketIndex(9), 3, true);
+        assert_eq!(a.place(PacketIndex(10), 10, false), Place::Nowhere);
+        assert_eq!(a.place(PacketIndex(8), 3, true), Place::Nowhere);
+        assert_eq!(a.place(PacketIndex(9), 3, true), Place::Present);
+    }
+
+    proptest! {
+        #[test]
+        fn holes_are_what_is_not_there(
+            present in proptest::collection::btree_set(0u32..150, 0..150),
+        ) {
+            let mut a = assembly(151);
+            for &i in &present {
+                a.mark(PacketIndex(i), 10, false);
+            }
+            a.mark(PacketIndex(150), 10, true);
+            let listed: Vec<u32> = holes(&a).into_iter().flat_map(|(s, e)| s..e).collect();
+            let expected: Vec<u32> = (0..150).filter(|i| !present.contains(i)).collect();
+            prop_assert_eq!(listed, expected);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What the receiver tells the sender's rate control: the REPORT (`docs/protocol.md §6.3`).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::machine::Ecn;
+use crate::time::{Instant, micros_u32};
+use crate::units::PacketNumber;
+use crate::wire::packet::Report;
+
+/// Reports repeated after the last packet, so that one lost report does not blind the sender.
+const REPEATS: u8 = 2;
+/// A report comes for at least so many bytes, or after so long: on a slow path it must not cost
+/// more than it tells (a sixteenth of the data at most, where data flow).
+const WORTH_BYTES: u64 = 2048;
+const WORTH_TIME: Duration = Duration::from_millis(25);
+/// How long a packet number may be late before its packet counts as missing, in round trips.
+const LATE_ROUND_TRIPS: (u32, u32) = (1, 4);
+
+/// Counts arrivals and decides when to tell.
+#[derive(Debug, Default)]
+pub(crate) struct Feedback {
+    packets: u64,
+    bytes: u64,
+    highest: Option<(PacketNumber, Instant)>,
+    marked: u64,
+    missing: u64,
+    /// Packets not here at past moments, to leave out those that were only late.
+    absent: VecDeque<(Instant, u64)>,
+    unreported: bool,
+    unreported_bytes: u64,
+    repeats: u8,
+    last: Option<Instant>,
+}
+
+impl Feedback {
+    /// An authentic packet arrived.
+    pub(crate) fn on_packet(
+        &mut self,
+        now: Instant,
+        number: PacketNumber,
+        bytes: usize,
+        ecn: Option<Ecn>,
+    ) {
+        self.packets += 1;
+        self.bytes += bytes as u64;
+        self.marked += u64::from(ecn == Some(Ecn::Ce));
+        if self.highest.is_none_or(|(highest, _)| number > highest) {
+            self.highest = Some((number, now));
+        }
+        self.unreported = true;
+        self.unreported_bytes += bytes as u64;
+        self.repeats = REPEATS;
+    }
+
+    /// When the next report is due, one every `beat`.
+    pub(crate) fn due(&self, beat: Duration) -> Option<Instant> {
+        match self.last {
+            _ if !self.unreported && self.repeats == 0 => None,
+            None => Some(Instant::EPOCH),
+            Some(last) if self.unreported_bytes >= WORTH_BYTES => Some(last + beat),
+            Some(last) => Some(last + beat.max(WORTH_TIME)),
+        }
+    }
+
+    /// Packets found missing so far.
+    pub(crate) fn missing(&self) -> u64 {
+        self.missing
+    }
+
+    /// Makes the report that is due.
+    pub(crate) fn report(
+        &mut self,
+        now: Instant,
+        opened: Instant,
+        rtt: Duration,
+    ) -> Option<Report> {
+        let (highest, arrived) = self.highest?;
+        self.repeats = if self.unreported { REPEATS } else { self.repeats.saturating_sub(1) };
+        self.unreported = false;
+        self.unreported_bytes = 0;
+        self.last = Some(now);
+        self.count_missing(now, highest, rtt);
+        Some(Report {
+            at_micros: now.since(opened).as_micros() as u32,
+            packets: self.packets,
+            bytes: self.bytes,
+            highest,
+            highest_age_micros: micros_u32(now.since(arrived)),
+            marked: self.marked,
+            missing: self.missing,
+        })
+    }
+
+    /// What was absent a while ago and has not come since is missing.
+    fn count_missing(&mut self, now: Instant, highest: PacketNumber, rtt: Duration) {
+        let absent = (highest.0 + 1).saturating_sub(self.packets);
+        // Late arrivals lower what was absent before: no value above the newest counts.
+        while self.absent.pop_back_if(|(_, earlier)| *earlier > absent).is_some() {}
+        if self.absent.back().is_none_or(|(_, earlier)| *earlier < absent) {
+            self.absent.push_back((now, absent));
+        }
+        let allowed = rtt * LATE_ROUND_TRIPS.0 / LATE_ROUND_TRIPS.1;
+        let settled = now.before(allowed);
+        while self.absent.len() > 1 && self.absent[1].0 <= settled {
+            self.absent.pop_front();
+        }
+        if let Some((at, count)) = self.absent.front()
+            && *at <= settled
+        {
+            self.missing = self.missing.max(*count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(n: u64) -> Instant {
+        Instant::from_nanos(n * 1_000_000)
+    }
+
+    #[test]
+    fn a_late_packet_is_not_missing_and_a_lost_one_is() {
+        let ms = |n: u64| ms(1000 + n);
+        let rtt = Duration::from_millis(40);
+        let mut feedback = Feedback::default();
+        for number in [0, 1, 3, 5] {
+            feedback.on_packet(ms(0), PacketNumber(number), 100, None);
+        }
+        assert_eq!(feedback.report(ms(0), ms(0), rtt).unwrap().missing, 0, "both may be late");
+        feedback.on_packet(ms(5), PacketNumber(2), 100, None);
+        feedback.report(ms(5), ms(0), rtt);
+        feedback.on_packet(ms(20), PacketNumber(6), 100, None);
+        let report = feedback.report(ms(20), ms(0), rtt).unwrap();
+        assert_eq!((report.missing, report.packets, report.highest), (1, 6, PacketNumber(6)));
+    }
+
+    #[test]
+    fn the_last_report_is_repeated_and_then_there_is_peace() {
+        let mut feedback = Feedback::default();
+        let beat = Duration::from_millis(5);
+        assert_eq!(feedback.due(beat), None);
+        feedback.on_packet(ms(0), PacketNumber(0), 100, None);
+        for n in [0, 25, 50] {
+            assert!(feedback.due(beat).is_some_and(|at| at <= ms(n)), "report at {n}");
+            feedback.report(ms(n), ms(0), Duration::from_millis(40));
+        }
+        assert_eq!(feedback.due(beat), None);
+    }
+}

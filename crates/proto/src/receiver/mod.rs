@@ -1,0 +1,500 @@
+//! The data receiver: owns the timers, grants buffers and names what is missing.
+//!
+//! Buffer states of RFC 998 §5.2.2: a granted buffer is in ACK-WAIT while a control message of its
+//! is unacknowledged, ACKED until its first packet, RECEIVING until its last, then RECEIVED, when
+//! it
+//! leaves as [`Event::Filled`]. The drawn machine is in `docs/protocol.md §10.2`.
+
+mod assembly;
+mod feedback;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use assembly::{Assembly, Place};
+use feedback::Feedback;
+
+use crate::buffer::Buffer;
+use crate::config::Wire;
+use crate::link::Link;
+use crate::machine::{Ecn, Event};
+use crate::orders::Orders;
+use crate::recovery::{Arrival, Ask, Holes, Recovery, Timing};
+use crate::role::{Settled, Taken};
+use crate::rtt::RoundTrip;
+use crate::stats::Stats;
+use crate::time::{Instant, earliest};
+use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
+use crate::wire::packet::{
+    Accepted, Burst, DataHeader, End, Go, IndexRange, Message, NullAck, Resend, Verdict,
+};
+
+/// Ranges in one RESEND message (`docs/protocol.md §9`), and the bytes of a control packet that
+/// are not ranges, a REPORT among them.
+const MAX_RANGES: usize = 64;
+const NOT_RANGES: usize = 128;
+/// Questions that must fit into the FIFO before the policy is asked for more.
+const ASK_ROOM: usize = 1100;
+/// Closest spacing of control packets on `sealed`, as a fraction of the round trip and in time.
+const SPACING: (u32, Duration, Duration) =
+    (16, Duration::from_micros(50), Duration::from_millis(1));
+
+/// The receiving machine.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    settled: Settled,
+    /// Offered, not granted: more than may be outstanding, or the FIFO was full.
+    idle: Vec<Buffer>,
+    next_grant: BufferNumber,
+    assemblies: BTreeMap<BufferNumber, Assembly>,
+    orders: Orders,
+    rtt: RoundTrip,
+    recovery: Box<dyn Recovery>,
+    feedback: Feedback,
+    sender_burst: Burst,
+    /// The number of the last buffer of the transfer, once known.
+    last: Option<BufferNumber>,
+    end: Option<End>,
+    complete: bool,
+    judged: bool,
+    finished: bool,
+    /// A control packet must leave whatever the beat says.
+    urgent: bool,
+    last_control: Option<Instant>,
+    furthest: (BufferNumber, u32),
+    scratch: Vec<u8>,
+    asks: Vec<Ask>,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) stats: Stats,
+}
+
+struct Assemblies<'a>(&'a BTreeMap<BufferNumber, Assembly>);
+
+impl Holes for Assemblies<'_> {
+    fn holes(&self, buffer: BufferNumber, range: IndexRange, each: &mut dyn FnMut(IndexRange)) {
+        if let Some(assembly) = self.0.get(&buffer) {
+            assembly.holes(range, each);
+        }
+    }
+    fn missing(&self, buffer: BufferNumber) -> u32 {
+        self.0.get(&buffer).map_or(0, Assembly::missing)
+    }
+}
+
+impl Receiver {
+    pub(crate) fn new(settled: Settled, recovery: Box<dyn Recovery>) -> Self {
+        let mut rtt = RoundTrip::default();
+        if let Some(sample) = settled.rtt {
+            rtt.sample(sample);
+        }
+        Self {
+            settled,
+            idle: Vec::new(),
+            next_grant: BufferNumber::FIRST,
+            assemblies: BTreeMap::new(),
+            orders: Orders::new(settled.wire),
+            rtt,
+            recovery,
+            feedback: Feedback::default(),
+            sender_burst: settled.burst,
+            last: None,
+            end: None,
+            complete: false,
+            judged: false,
+            finished: false,
+            urgent: false,
+            last_control: None,
+            furthest: (BufferNumber(0), 0),
+            scratch: vec![0; settled.geometry.packet_bytes as usize],
+            asks: Vec::new(),
+            events: VecDeque::new(),
+            stats: Stats::default(),
+        }
+    }
+
+    // ---- the client's verbs
+
+    /// An empty buffer: granted if it may be, kept or handed back if not.
+    pub(crate) fn offer(&mut self, now: Instant, buffer: Buffer) {
+        if buffer.capacity() < self.settled.geometry.buffer_bytes as usize {
+            self.events.push_back(Event::Returned(buffer));
+            return;
+        }
+        self.idle.push(buffer);
+        self.grant(now);
+    }
+
+    /// The client's verdict: DONE goes into the FIFO.
+    pub(crate) fn judge(&mut self, mut verdict: Verdict) {
+        if self.complete && !self.judged && self.settled.wire == Wire::Sealed {
+            self.judged = true;
+            let room = self.settled.datagram_bytes.saturating_sub(NOT_RANGES);
+            verdict.reason.truncate(verdict.reason.floor_char_boundary(room));
+            self.orders.push(Message::Done(verdict));
+        }
+    }
+
+    /// Whether a verdict was given.
+    pub(crate) fn is_judged(&self) -> bool {
+        self.judged
+    }
+
+    /// Whether everything is here (`rfc998` has no verdict).
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Whether the peer acknowledged all there was to say.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Hands every buffer back.
+    pub(crate) fn release_all(&mut self) {
+        let assemblies = std::mem::take(&mut self.assemblies);
+        let returned =
+            self.idle.drain(..).chain(assemblies.into_values().map(Assembly::into_buffer));
+        self.events.extend(returned.map(Event::Returned));
+    }
+
+    fn grant(&mut self, now: Instant) {
+        while let Some(buffer) = self.idle.pop() {
+            let number = self.next_grant;
+            if self.last.is_some_and(|last| number > last) {
+                self.events.push_back(Event::Returned(buffer));
+                continue;
+            }
+            let outstanding = self.assemblies.len() as u32;
+            if outstanding >= self.settled.max_outstanding || !self.orders.has_room(1) {
+                self.idle.push(buffer);
+                return;
+            }
+            self.next_grant = number.next();
+            self.assemblies.insert(number, Assembly::new(buffer, self.settled.geometry, 0));
+            let seq = self.orders.push(Message::Go(Go {
+                first: number,
+                count: 1,
+                packet_bytes: self.settled.geometry.packet_bytes,
+                generation: 0,
+            }));
+            self.recovery.on_granted(now, number, seq);
+        }
+    }
+
+    // ---- from the network
+
+    /// A DATA or LDATA packet, still sealed.
+    pub(crate) fn handle_data(
+        &mut self,
+        now: Instant,
+        header: &DataHeader,
+        raw: &[u8],
+        ecn: Option<Ecn>,
+        link: &mut Link,
+    ) -> Taken {
+        let len = Link::data_len(self.settled.wire, raw);
+        let (range, fault) = self.locate(header, len);
+        let opened =
+            match range.clone().and_then(|r| Some((r, self.assemblies.get_mut(&header.buffer)?))) {
+                Some((range, assembly)) => link.open_data(raw, assembly.slot(range)),
+                None => {
+                    // A duplicate, or nonsense: believed only if it is authentic.
+                    self.scratch.resize(len, 0);
+                    link.open_data(raw, &mut self.scratch)
+                }
+            };
+        if !opened {
+            return Taken::Dropped;
+        }
+        self.on_authentic(now, header.number, raw.len(), ecn);
+        self.on_ack(now, header.ack);
+        match (range, fault) {
+            (Some(_), _) => self.on_new(now, header, len),
+            (None, Some(fault)) => return Taken::Violation(fault),
+            (None, None) => self.stats.data_packets_duplicate += 1,
+        }
+        Taken::Authentic
+    }
+
+    /// Where the data of `header` go; or nowhere, because they are here, or with what is wrong.
+    fn locate(
+        &self,
+        header: &DataHeader,
+        len: usize,
+    ) -> (Option<std::ops::Range<usize>>, Option<&'static str>) {
+        let Some(assembly) = self.assemblies.get(&header.buffer) else {
+            let granted = header.buffer < self.next_grant && header.buffer.0 > 0;
+            return (None, (!granted).then_some("data without GO"));
+        };
+        if assembly.generation != header.generation {
+            return (None, None);
+        }
+        match assembly.place(header.index, len, header.last_of_buffer) {
+            Place::Missing(range) => (Some(range), None),
+            Place::Present => (None, None),
+            Place::Nowhere => (None, Some("a packet outside its buffer")),
+        }
+    }
+
+    fn on_new(&mut self, now: Instant, header: &DataHeader, len: usize) {
+        let number = header.buffer;
+        let Some(assembly) = self.assemblies.get_mut(&number) else { return };
+        assembly.mark(header.index, len, header.last_of_buffer);
+        let full = assembly.is_complete();
+        self.stats.data_packets_received += 1;
+        self.stats.first_data_at.get_or_insert(now);
+        self.stats.image_bytes += len as u64;
+        if (number, header.index.0 + 1) > self.furthest {
+            self.furthest = (number, header.index.0 + 1);
+            self.stats.steady_until = Some(now);
+            self.stats.steady_bytes = self.stats.image_bytes;
+        }
+        let timing = self.timing();
+        let arrival = Arrival {
+            number: header.number,
+            buffer: number,
+            index: PacketIndex(header.index.0),
+            last_of_buffer: header.last_of_buffer,
+            ack: header.ack,
+        };
+        self.recovery.on_arrival(now, &arrival, &timing);
+        if header.last_buffer && self.settled.wire == Wire::Rfc998 {
+            self.learn_last(number);
+        }
+        if full {
+            self.on_full(now, number);
+        }
+    }
+
+    fn on_full(&mut self, now: Instant, number: BufferNumber) {
+        let Some(assembly) = self.assemblies.remove(&number) else { return };
+        self.recovery.on_complete(number);
+        self.stats.buffers_done += 1;
+        self.orders.push(Message::Ok(Accepted {
+            first: number,
+            count: 1,
+            offer: None,
+            control_timer: self.rtt.timeout(),
+        }));
+        self.events.push_back(Event::Filled(number, assembly.into_buffer()));
+        self.grant(now);
+        self.check_complete();
+    }
+
+    /// No buffer after `last` will come: what was granted beyond it goes back.
+    fn learn_last(&mut self, last: BufferNumber) {
+        if self.last.is_some() {
+            return;
+        }
+        self.last = Some(last);
+        let beyond = self.assemblies.split_off(&last.next());
+        for (number, assembly) in beyond {
+            self.recovery.on_complete(number);
+            self.events.push_back(Event::Returned(assembly.into_buffer()));
+        }
+        self.events.extend(self.idle.drain(..).map(Event::Returned));
+        self.check_complete();
+    }
+
+    fn check_complete(&mut self) {
+        let Some(last) = self.last else { return };
+        if !self.complete && self.next_grant > last && self.assemblies.is_empty() {
+            self.complete = true;
+            self.events.push_back(Event::Complete(self.end));
+        }
+    }
+
+    /// A NULL-ACK.
+    pub(crate) fn handle_null_ack(&mut self, now: Instant, null_ack: &NullAck) -> Taken {
+        self.sender_burst = null_ack.burst;
+        self.on_ack(now, null_ack.ack);
+        if let Some(through) = null_ack.sent_through {
+            self.recovery.on_drained(now, null_ack.ack, through);
+        }
+        let Some(end) = null_ack.end else { return Taken::Authentic };
+        self.urgent = true;
+        if self.end.is_some_and(|known| known != end) {
+            return Taken::Violation("two different ENDs");
+        }
+        let beyond =
+            self.assemblies.range(BufferNumber(end.buffers).next()..).any(|(_, a)| a.has_begun());
+        if beyond || self.stats.buffers_done > end.buffers {
+            return Taken::Violation("an END before data that were sent");
+        }
+        self.end = Some(end);
+        self.learn_last(BufferNumber(end.buffers));
+        Taken::Authentic
+    }
+
+    /// Any authentic packet of the sender's: counted for REPORT.
+    pub(crate) fn on_authentic(
+        &mut self,
+        now: Instant,
+        number: PacketNumber,
+        bytes: usize,
+        ecn: Option<Ecn>,
+    ) {
+        if self.settled.wire == Wire::Sealed {
+            self.feedback.on_packet(now, number, bytes, ecn);
+        }
+    }
+
+    fn on_ack(&mut self, now: Instant, ack: ControlSeq) {
+        let Some(left) = self.orders.acknowledge(now, ack) else { return };
+        // Only an acknowledgement that moves: data alone say nothing of the way back.
+        self.rtt.recovered();
+        if let Some(sample) = left.rtt {
+            self.rtt.sample(sample);
+        }
+        let timing = self.timing();
+        self.recovery.on_acknowledged(now, ack, &timing);
+        self.grant(now);
+        let all_said = match self.settled.wire {
+            Wire::Sealed => left.done,
+            Wire::Rfc998 => self.complete && self.orders.is_empty(),
+        };
+        self.finished |= all_said;
+    }
+
+    fn timing(&self) -> Timing {
+        Timing {
+            rtt: self.rtt.smoothed(),
+            burst: self.sender_burst,
+            packets_per_buffer: self.settled.geometry.max_packets(),
+        }
+    }
+
+    // ---- time and output
+
+    /// Timers that are due: the control timer, and the policy's look at the holes.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        let timeout = self.rtt.timeout();
+        if self.orders.expire(now, timeout) {
+            self.stats.control_timeouts += 1;
+            self.rtt.back_off();
+            self.urgent = true;
+        }
+        if self.recovery.next_look().is_some_and(|at| at <= now) && self.orders.has_room(ASK_ROOM) {
+            self.look(now);
+        }
+    }
+
+    fn look(&mut self, now: Instant) {
+        let timing = self.timing();
+        let mut asks = std::mem::take(&mut self.asks);
+        self.recovery.poll(now, &Assemblies(&self.assemblies), &timing, &mut asks);
+        let ranges =
+            (self.settled.datagram_bytes.saturating_sub(NOT_RANGES) / 8).clamp(1, MAX_RANGES);
+        asks.sort_unstable_by_key(|ask| (ask.buffer, ask.range.start));
+        for group in asks.chunk_by(|a, b| a.buffer == b.buffer) {
+            for chunk in group.chunks(ranges) {
+                let missing = chunk.iter().map(|ask| ask.range).collect();
+                let resend = Resend { buffer: chunk[0].buffer, missing };
+                let seq = self.orders.push(Message::Resend(resend));
+                for ask in chunk {
+                    self.recovery.on_asked(now, *ask, seq);
+                }
+            }
+        }
+        self.stats.data_timeouts = self.recovery.expiries();
+        asks.clear();
+        self.asks = asks;
+    }
+
+    /// Appends the control packet that is due, if one is.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        link: &mut Link,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        if self.next_control().is_none_or(|at| at > now) {
+            return false;
+        }
+        let rtt = self.rtt.smoothed().unwrap_or(Duration::from_millis(100));
+        let report = match self.feedback.due(self.rtt.beat()) {
+            Some(at) if at <= now => self.feedback.report(now, self.settled.opened, rtt),
+            _ => None,
+        };
+        let end_received = self.end.is_some();
+        let limit = self.settled.datagram_bytes;
+        let more =
+            link.put_control(now, out, limit, end_received, report.as_ref(), &mut self.orders);
+        self.urgent = more;
+        self.last_control = Some(now);
+        self.stats.control_packets += 1;
+        self.stats.data_packets_lost = self.feedback.missing();
+        true
+    }
+
+    /// When the next control packet is due.
+    fn next_control(&self) -> Option<Instant> {
+        let last = self.last_control.unwrap_or(Instant::EPOCH);
+        let new = self.urgent || self.orders.has_new();
+        if self.settled.wire == Wire::Rfc998 {
+            return new.then_some(Instant::EPOCH);
+        }
+        let (fraction, least, most) = SPACING;
+        let spacing = (self.rtt.smoothed().unwrap_or(most) / fraction).clamp(least, most);
+        let beat = self.rtt.beat();
+        earliest([
+            new.then_some(last + spacing),
+            self.orders.has_rides().then_some(last + beat),
+            self.feedback.due(beat).map(|at| at.max(last)),
+        ])
+    }
+
+    /// When something is due.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        let look = self.recovery.next_look().filter(|_| self.orders.has_room(ASK_ROOM));
+        earliest([self.next_control(), self.orders.deadline(self.rtt.timeout()), look])
+    }
+
+    /// The highest control message the sender acknowledged.
+    pub(crate) fn acknowledged(&self) -> ControlSeq {
+        self.orders.acknowledged()
+    }
+
+    /// The control timer's present value.
+    pub(crate) fn control_timer(&self) -> Duration {
+        self.rtt.timeout()
+    }
+
+    /// Brings the derived counts up to date.
+    pub(crate) fn fill_stats(&self, stats: &mut Stats) {
+        stats.rtt = self.rtt.smoothed();
+        stats.min_rtt = self.rtt.smallest();
+        stats.outstanding = self.assemblies.len() as u32;
+        if self.settled.wire == Wire::Sealed {
+            stats.data_packets_lost = self.feedback.missing();
+        }
+    }
+
+    /// The state of `buffer` in RFC 998's terms, for tables and traces.
+    #[cfg(test)]
+    pub(crate) fn buffer_state(&self, buffer: BufferNumber) -> BufferState {
+        match self.assemblies.get(&buffer) {
+            None if buffer >= self.next_grant => BufferState::None,
+            None => BufferState::Received,
+            Some(_) if self.orders.waits_for_ack(buffer) => BufferState::AckWait,
+            Some(assembly) if assembly.has_begun() => BufferState::Receiving,
+            Some(_) => BufferState::Acked,
+        }
+    }
+}
+
+/// RFC 998 §5.2.2's states of a receiving buffer.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BufferState {
+    /// Not granted.
+    None,
+    /// A control message for it is unacknowledged.
+    AckWait,
+    /// Acknowledged, no packet yet.
+    Acked,
+    /// Some packets are here.
+    Receiving,
+    /// All are.
+    Received,
+}

@@ -1,0 +1,58 @@
+//! Which control messages have come: each is obeyed once, in whatever order they arrive.
+
+use std::collections::BTreeSet;
+
+use crate::units::ControlSeq;
+
+/// How far ahead of the gap-free run a message may be: as many as may be unacknowledged.
+const WINDOW: u32 = 8192;
+
+/// The gap-free run of messages received, and those beyond it.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    high: ControlSeq,
+    /// Distances from the start of numbering are not kept: these are raw numbers, compared by
+    /// membership only.
+    beyond: BTreeSet<u32>,
+}
+
+impl Inbox {
+    /// High consecutive sequence number received (RFC 998 §5.2.1).
+    pub(crate) fn high(&self) -> ControlSeq {
+        self.high
+    }
+
+    /// Whether the message `seq` is new; if so it counts as received.
+    pub(crate) fn take(&mut self, seq: ControlSeq) -> bool {
+        let ahead = seq.0.wrapping_sub(self.high.0);
+        if ahead == 0 || ahead > WINDOW || !self.beyond.insert(seq.0) {
+            return false;
+        }
+        while self.beyond.remove(&self.high.next().0) {
+            self.high = self.high.next();
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_message_counts_once_and_the_run_closes_over_gaps() {
+        let mut inbox = Inbox::default();
+        assert!(inbox.take(ControlSeq(1)) && !inbox.take(ControlSeq(1)));
+        assert!(inbox.take(ControlSeq(3)) && inbox.high() == ControlSeq(1));
+        assert!(!inbox.take(ControlSeq(3)) && inbox.take(ControlSeq(2)));
+        assert_eq!(inbox.high(), ControlSeq(3));
+        assert!(!inbox.take(ControlSeq(3 + WINDOW + 1)));
+    }
+
+    #[test]
+    fn numbers_wrap() {
+        let mut inbox = Inbox { high: ControlSeq(u32::MAX), beyond: BTreeSet::new() };
+        assert!(inbox.take(ControlSeq(0)) && inbox.take(ControlSeq(1)));
+        assert_eq!(inbox.high(), ControlSeq(1));
+    }
+}

@@ -1,0 +1,161 @@
+//! What the receiver's control messages do to the sender (RFC 998 §5.2.1): each is obeyed once, in
+//! whatever order they come, and what no honest receiver would say ends the connection.
+
+use super::{Phase, SMALLEST_PACKET, Sender};
+use crate::buffer::Geometry;
+use crate::config::Wire;
+use crate::machine::Event;
+use crate::role::Taken;
+use crate::sender::outgoing::Outgoing;
+use crate::time::Instant;
+use crate::units::{BufferNumber, ControlSeq};
+use crate::wire::packet::{Accepted, Go, Message, Resend, Verdict};
+
+impl Sender {
+    /// The messages of a control packet. `Violation` if one is impossible.
+    pub(crate) fn handle_control(
+        &mut self,
+        now: Instant,
+        end_received: bool,
+        messages: Vec<(ControlSeq, Message)>,
+    ) -> Taken {
+        // An END that was not said yet cannot have been heard.
+        if end_received && self.end.is_some() {
+            self.end_heard = true;
+            self.end_due = None;
+        }
+        for (seq, message) in messages {
+            // Even an old message is answered: its acknowledgement may have been lost.
+            self.ack_owed.get_or_insert(now);
+            if !self.inbox.take(seq) {
+                continue;
+            }
+            let taken = match message {
+                Message::Go(go) => self.on_go(go),
+                Message::Ok(ok) => self.on_ok(now, ok),
+                Message::Resend(resend) => self.on_resend(&resend),
+                Message::Done(verdict) => self.on_done(now, verdict),
+            };
+            if taken != Taken::Authentic {
+                return taken;
+            }
+        }
+        if let Phase::Dallying(_) = self.phase {
+            self.phase = Phase::Dallying(now + self.dally());
+        }
+        Taken::Authentic
+    }
+
+    fn on_go(&mut self, go: Go) -> Taken {
+        let Some(end) = go.first.0.checked_add(u64::from(go.count)) else {
+            return Taken::Violation("a GO past the last number");
+        };
+        if go.first < BufferNumber::FIRST {
+            return Taken::Violation("a GO for a buffer below the first");
+        }
+        // What was not supplied was not sent, so it is outstanding at the receiver, granted or not.
+        let most = u64::from(self.settled.max_outstanding) * 2;
+        if u64::from(go.count) > most || end > self.next_supply.0.saturating_add(most) {
+            return Taken::Violation("a GO for more buffers than were agreed");
+        }
+        let agreed = self.settled.geometry.packet_bytes;
+        let packet_bytes = match self.settled.wire {
+            Wire::Rfc998 => agreed,
+            Wire::Sealed => go.packet_bytes,
+        };
+        if packet_bytes > agreed || packet_bytes < agreed.min(SMALLEST_PACKET) {
+            return Taken::Violation("a GO with packets of a size that was not agreed");
+        }
+        let geometry = Geometry { packet_bytes, ..self.settled.geometry };
+        for number in (go.first.0..end).map(BufferNumber) {
+            if self.last.is_some_and(|last| number > last) {
+                break;
+            }
+            match self.outgoing.get_mut(&number) {
+                Some(known) if known.generation != go.generation => {
+                    known.renew(geometry, go.generation);
+                    self.again.remove(&number);
+                    self.fresh = self.fresh.min(number);
+                }
+                Some(_) => {}
+                None if number >= self.next_wanted => {
+                    self.outgoing.insert(number, Outgoing::new(geometry, go.generation));
+                }
+                None => {}
+            }
+        }
+        while self.outgoing.contains_key(&self.next_wanted) {
+            self.events.push_back(Event::Wanted(self.next_wanted));
+            self.next_wanted = self.next_wanted.next();
+        }
+        Taken::Authentic
+    }
+
+    fn on_ok(&mut self, now: Instant, ok: Accepted) -> Taken {
+        self.control_timer = ok.control_timer;
+        let Some(end) = ok.first.0.checked_add(u64::from(ok.count)) else {
+            return Taken::Violation("an OK past the last number");
+        };
+        let mut accepted = self.outgoing.range(ok.first..BufferNumber(end));
+        if end > self.next_supply.0 || accepted.any(|(_, outgoing)| !outgoing.is_sent()) {
+            return Taken::Violation("an OK for a buffer that was never sent");
+        }
+        let accepted = self.outgoing.range(ok.first..BufferNumber(end));
+        let accepted: Vec<BufferNumber> = accepted.map(|(number, _)| *number).collect();
+        for number in accepted {
+            self.again.remove(&number);
+            let Some(outgoing) = self.outgoing.remove(&number) else { continue };
+            self.stats.buffers_done += 1;
+            self.stats.image_bytes += outgoing.len() as u64;
+            if let Some(buffer) = outgoing.into_buffer() {
+                self.events.push_back(Event::Released(number, buffer));
+            }
+        }
+        if let Some(offer) = ok.offer {
+            self.rate.on_offer(now, offer);
+        }
+        self.check_all_accepted();
+        if self.settled.wire == Wire::Rfc998 && self.all_accepted() && self.phase == Phase::Sending
+        {
+            self.events.push_back(Event::Finished(None));
+            self.phase = Phase::Dallying(now + self.dally());
+        }
+        Taken::Authentic
+    }
+
+    fn on_resend(&mut self, resend: &Resend) -> Taken {
+        // Accepted already, or its GO is still on the way: nothing was sent that could be missing.
+        let Some(outgoing) = self.outgoing.get_mut(&resend.buffer) else { return Taken::Authentic };
+        for range in &resend.missing {
+            outgoing.ask(*range);
+        }
+        if outgoing.has_again() {
+            self.again.insert(resend.buffer);
+            self.dry_due = None;
+        }
+        Taken::Authentic
+    }
+
+    fn on_done(&mut self, now: Instant, verdict: Verdict) -> Taken {
+        if verdict.verified && !self.all_accepted() {
+            // It may have overtaken the last OKs. What was never sent cannot have been verified.
+            let sent = self.last.is_some_and(|last| self.next_supply > last)
+                && self.outgoing.values().all(Outgoing::is_sent);
+            if !sent {
+                return Taken::Violation("DONE before everything was sent");
+            }
+            for outgoing in self.outgoing.values() {
+                self.stats.buffers_done += 1;
+                self.stats.image_bytes += outgoing.len() as u64;
+            }
+            self.release_all();
+        }
+        if self.phase == Phase::Sending {
+            self.events.push_back(Event::Finished(Some(verdict)));
+            self.end_heard = true;
+            self.end_due = None;
+            self.phase = Phase::Dallying(now + self.dally());
+        }
+        Taken::Authentic
+    }
+}

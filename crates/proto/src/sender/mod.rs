@@ -1,0 +1,591 @@
+//! The data sender: does what it is asked, lowest buffer first, in bursts (RFC 998 §5.2).
+//!
+//! It keeps one order (`docs/protocol.md §6.4`): buffers begin strictly by number, and whatever was
+//! asked for again goes before anything at a higher position. The receiver's early gap
+//! detection rests on that. The drawn machine is in `docs/protocol.md §10.1`.
+
+mod inbox;
+mod messages;
+mod outgoing;
+#[cfg(test)]
+mod tests;
+mod waiting;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use inbox::Inbox;
+use outgoing::{Outgoing, Piece};
+use waiting::{Blocked, add_wait};
+
+use crate::buffer::Buffer;
+use crate::config::Wire;
+use crate::link::Link;
+use crate::machine::Event;
+use crate::rate::pacer::Pacer;
+use crate::rate::sampler::Sampler;
+use crate::rate::{Pacing, RateControl};
+use crate::role::{Settled, Taken};
+use crate::rtt::RoundTrip;
+use crate::stats::Stats;
+use crate::time::{Instant, earliest};
+use crate::units::{BufferNumber, ControlSeq, PacketNumber};
+use crate::wire::data_overhead;
+use crate::wire::packet::{Burst, DataHeader, End, NullAck, Report};
+
+/// Datagrams in one send, and bytes in one: the limits of GSO.
+const MAX_SEGMENTS: usize = 64;
+const MAX_SEND_BYTES: usize = 65_507;
+/// How often the news that nothing is left to send is repeated.
+const DRY_REPEATS: u8 = 2;
+/// A control message is answered with a NULL-ACK if no data would carry the answer this soon.
+const ACK_DELAY: Duration = Duration::from_millis(2);
+/// Bounds of the dally on `sealed` (`docs/protocol.md §7.3`).
+const DALLY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3));
+/// A renewed GO may not ask for smaller packets, data bytes, unless smaller ones were agreed
+/// (`docs/protocol.md §3.2`): each costs as much as a large one.
+const SMALLEST_PACKET: u32 = 128;
+/// The breaker opens after this, or eight round trips (`docs/protocol.md §7.5`).
+const BREAKER: Duration = Duration::from_secs(2);
+/// ...and lets this much through.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How the sender's part ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Data flow.
+    Sending,
+    /// Everything is settled; repeated questions are answered until then.
+    Dallying(Instant),
+    /// Over.
+    Finished,
+}
+
+/// The sending machine.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    settled: Settled,
+    outgoing: BTreeMap<BufferNumber, Outgoing>,
+    /// Buffers with packets asked for again.
+    again: BTreeSet<BufferNumber>,
+    /// The lowest buffer whose first pass is not over.
+    fresh: BufferNumber,
+    next_wanted: BufferNumber,
+    next_supply: BufferNumber,
+    /// Everything below was accepted, or will be.
+    last: Option<BufferNumber>,
+    end: Option<End>,
+    end_heard: bool,
+    end_due: Option<Instant>,
+    inbox: Inbox,
+    /// Control messages came that no packet has acknowledged yet.
+    ack_owed: Option<Instant>,
+    dry_due: Option<(Instant, u8)>,
+    announced: Burst,
+    announced_at: Instant,
+    pacer: Pacer,
+    /// Bytes sent that do not make a whole packet for the pacer yet.
+    uncharged: u64,
+    rate: Box<dyn RateControl>,
+    sampler: Sampler,
+    rtt: RoundTrip,
+    heard: Instant,
+    silence_told: Option<Instant>,
+    /// When the newest report came, or what is in flight began to be.
+    reported: Instant,
+    probe_due: Instant,
+    control_timer: Duration,
+    phase: Phase,
+    blocked: Option<(Blocked, Instant)>,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) stats: Stats,
+}
+
+impl Sender {
+    pub(crate) fn new(
+        now: Instant,
+        settled: Settled,
+        mut rate: Box<dyn RateControl>,
+        overhead: u32,
+    ) -> Self {
+        let mut rtt = RoundTrip::default();
+        if let Some(sample) = settled.rtt {
+            rtt.sample(sample);
+        }
+        let packet = settled.datagram_bytes as u32 + overhead;
+        rate.on_packet_bytes(packet);
+        let announced = rate.pacing().burst;
+        Self {
+            settled,
+            outgoing: BTreeMap::new(),
+            again: BTreeSet::new(),
+            fresh: BufferNumber::FIRST,
+            next_wanted: BufferNumber::FIRST,
+            next_supply: BufferNumber::FIRST,
+            last: None,
+            end: None,
+            end_heard: false,
+            end_due: None,
+            inbox: Inbox::default(),
+            ack_owed: None,
+            dry_due: None,
+            announced,
+            announced_at: now,
+            pacer: Pacer::new(),
+            uncharged: 0,
+            rate,
+            sampler: Sampler::new(overhead),
+            rtt,
+            heard: now,
+            silence_told: None,
+            reported: now,
+            probe_due: now,
+            control_timer: Duration::ZERO,
+            phase: Phase::Sending,
+            blocked: None,
+            events: VecDeque::new(),
+            stats: Stats::default(),
+        }
+    }
+
+    // ---- the client's verbs
+
+    /// The buffer that was wanted under `number`; numbers must come in the order they were wanted.
+    pub(crate) fn supply(&mut self, number: BufferNumber, buffer: Buffer, last: bool) {
+        let Some(outgoing) = self.outgoing.get_mut(&number).filter(|_| number == self.next_supply)
+        else {
+            self.events.push_back(Event::Released(number, buffer));
+            return;
+        };
+        outgoing.fill(buffer, last);
+        self.next_supply = number.next();
+        self.dry_due = None;
+        if last {
+            self.learn_last(number);
+        }
+    }
+
+    /// There is nothing after buffer `end.buffers`.
+    pub(crate) fn end(&mut self, now: Instant, end: End) {
+        if self.end.is_none() && self.settled.wire == Wire::Sealed {
+            self.end = Some(end);
+            self.end_due = Some(now).filter(|_| !self.end_heard);
+            self.learn_last(BufferNumber(end.buffers));
+        }
+    }
+
+    fn learn_last(&mut self, last: BufferNumber) {
+        self.last = Some(last);
+        self.outgoing.split_off(&last.next());
+        self.check_all_accepted();
+    }
+
+    /// Whether everything was said and heard.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.phase == Phase::Finished
+    }
+
+    /// Whether the receiver's verdict (or, on `rfc998`, its last OK) is here.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.phase != Phase::Sending
+    }
+
+    /// Hands every buffer back.
+    pub(crate) fn release_all(&mut self) {
+        self.again.clear();
+        for (number, outgoing) in std::mem::take(&mut self.outgoing) {
+            if let Some(buffer) = outgoing.into_buffer() {
+                self.events.push_back(Event::Released(number, buffer));
+            }
+        }
+    }
+
+    // ---- from the network
+
+    /// High consecutive sequence number received.
+    pub(crate) fn high(&self) -> ControlSeq {
+        self.inbox.high()
+    }
+
+    /// How long to wait before saying something again.
+    pub(crate) fn retry_timer(&self) -> Duration {
+        self.rtt.timeout()
+    }
+
+    /// A packet left that carries neither data nor acknowledgement.
+    pub(crate) fn on_other_sent(&mut self, now: Instant, number: PacketNumber, bytes: usize) {
+        self.note_sent(now, number, 1, bytes as u64);
+    }
+
+    fn note_sent(&mut self, now: Instant, first: PacketNumber, count: u32, bytes: u64) {
+        if self.sampler.in_flight_bytes() == 0 {
+            self.reported = now;
+        }
+        self.sampler.on_sent(now, first, count, bytes);
+    }
+
+    /// Any authentic packet of the receiver's.
+    pub(crate) fn on_heard(&mut self, now: Instant) {
+        self.heard = now;
+        self.silence_told = None;
+        self.rtt.recovered();
+    }
+
+    fn all_accepted(&self) -> bool {
+        self.last.is_some_and(|last| self.next_supply > last) && self.outgoing.is_empty()
+    }
+
+    fn check_all_accepted(&mut self) {
+        if self.all_accepted() {
+            self.dry_due = None;
+        }
+    }
+
+    /// The receiver closed: no need to dally.
+    pub(crate) fn handle_done_packet(&mut self) -> Taken {
+        match self.phase {
+            Phase::Sending => Taken::Violation("closed before everything was sent"),
+            Phase::Dallying(_) | Phase::Finished => {
+                self.phase = Phase::Finished;
+                Taken::Authentic
+            }
+        }
+    }
+
+    fn dally(&self) -> Duration {
+        let twice = self.control_timer * 2;
+        match self.settled.wire {
+            Wire::Sealed => twice.clamp(DALLY.0, DALLY.1),
+            Wire::Rfc998 => twice.max(DALLY.0),
+        }
+    }
+
+    /// A REPORT: what the path did to what was sent.
+    pub(crate) fn handle_report(&mut self, now: Instant, report: &Report) {
+        if let Some(sample) = self.sampler.on_report(now, report) {
+            self.reported = now;
+            if let Some(rtt) = sample.rtt {
+                self.rtt.sample(rtt);
+            }
+            self.stats.data_packets_lost = sample.lost_packets;
+            self.rate.on_sample(now, &sample);
+        }
+    }
+
+    // ---- time and output
+
+    /// Timers that are due.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if let Phase::Dallying(until) = self.phase
+            && until <= now
+        {
+            self.phase = Phase::Finished;
+        }
+        if self.silence_due().is_some_and(|at| at <= now) {
+            self.silence_told = Some(now);
+            self.rate.on_silence(now);
+        }
+    }
+
+    fn silence_due(&self) -> Option<Instant> {
+        if self.settled.wire == Wire::Rfc998 || self.sampler.in_flight_bytes() == 0 {
+            return None;
+        }
+        let rtt = self.rtt.smoothed().unwrap_or(Duration::from_millis(100));
+        let patience = (rtt * 3).max(self.rtt.timeout()).max(Duration::from_millis(200));
+        let since = self.silence_told.unwrap_or(self.heard).max(self.heard);
+        Some(since.max(self.sampler.last_sent().unwrap_or(since)) + patience)
+    }
+
+    fn breaker_open(&self, now: Instant) -> bool {
+        let rtt = self.rtt.smoothed().unwrap_or_default();
+        self.settled.wire == Wire::Sealed
+            && self.sampler.in_flight_bytes() > 0
+            && now.since(self.reported) > BREAKER.max(rtt * 8)
+    }
+
+    /// Appends one batch of equal datagrams (the last may be shorter) to `out`; answers the
+    /// length of each, or `None` when nothing is due.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        link: &mut Link,
+        out: &mut Vec<u8>,
+    ) -> Option<usize> {
+        if self.phase == Phase::Finished {
+            return None;
+        }
+        if self.has_data().is_none() {
+            self.run_dry(now);
+        }
+        if self.null_ack_at(now).is_some_and(|at| at <= now) {
+            let before = out.len();
+            self.put_null_ack(now, link, out);
+            return Some(out.len() - before);
+        }
+        if self.phase != Phase::Sending {
+            return None;
+        }
+        match self.allowed(now) {
+            0 => None,
+            allowed => self.put_burst(now, allowed, link, out),
+        }
+    }
+
+    /// How many packets may leave now; notes what forbids it if none.
+    fn allowed(&mut self, now: Instant) -> u32 {
+        if self.has_data().is_none() {
+            let more = self.last.is_none_or(|last| self.next_supply <= last);
+            let unsupplied = more && self.next_supply < self.next_wanted;
+            self.block(now, if unsupplied { Blocked::Source } else { Blocked::Permission });
+            self.sampler.on_app_limited();
+            return 0;
+        }
+        if self.breaker_open(now) {
+            if self.probe_due > now {
+                self.block(now, Blocked::InFlight);
+                return 0;
+            }
+            self.probe_due = now + PROBE_INTERVAL;
+            return 1;
+        }
+        let pacing = self.rate.pacing();
+        let room = self.room(&pacing);
+        if room == 0 {
+            self.block(now, Blocked::InFlight);
+            return 0;
+        }
+        let available = self.pacer.available(now, &pacing);
+        if available == 0 {
+            self.block(now, Blocked::Pacing);
+            return 0;
+        }
+        self.block_over(now);
+        available.min(room).min(MAX_SEGMENTS as u32)
+    }
+
+    /// Packets that may still be in flight.
+    fn room(&self, pacing: &Pacing) -> u32 {
+        let packet = self.settled.datagram_bytes as u64 + self.sampler.overhead();
+        match pacing.cap_bytes {
+            None => u32::MAX,
+            Some(cap) => {
+                let room =
+                    cap.saturating_sub(self.sampler.in_flight_bytes()).div_ceil(packet.max(1));
+                u32::try_from(room).unwrap_or(u32::MAX)
+            }
+        }
+    }
+
+    /// The lowest buffer with something to send.
+    fn has_data(&mut self) -> Option<BufferNumber> {
+        if let Some(number) = self.again.first() {
+            return Some(*number);
+        }
+        while self.fresh < self.next_supply
+            && self.outgoing.get(&self.fresh).is_none_or(Outgoing::is_sent)
+        {
+            self.fresh = self.fresh.next();
+        }
+        (self.fresh < self.next_supply).then_some(self.fresh)
+    }
+
+    fn put_burst(
+        &mut self,
+        now: Instant,
+        allowed: u32,
+        link: &mut Link,
+        out: &mut Vec<u8>,
+    ) -> Option<usize> {
+        let start = out.len();
+        let mut segment = None;
+        let mut first_number = None;
+        let mut count = 0;
+        while count < allowed {
+            let Some(number) = self.has_data() else { break };
+            let Some(outgoing) = self.outgoing.get_mut(&number) else { break };
+            let whole =
+                (outgoing.geometry.packet_bytes + data_overhead(self.settled.wire)) as usize;
+            // A batch is cut into equal pieces: one size, and only its last may be shorter.
+            let other_size = segment.is_some_and(|segment| segment != whole);
+            if other_size || out.len() - start + whole > MAX_SEND_BYTES {
+                break;
+            }
+            let Some(piece) = outgoing.next() else {
+                self.again.remove(&number);
+                continue;
+            };
+            let at = out.len();
+            let sent = put_piece(&piece, number, outgoing, self.inbox.high(), link, out);
+            if !outgoing.has_again() {
+                self.again.remove(&number);
+            }
+            first_number.get_or_insert(sent);
+            count += 1;
+            self.account(now, &piece);
+            let len = out.len() - at;
+            segment.get_or_insert(len);
+            if len != whole {
+                break;
+            }
+        }
+        let first = first_number?;
+        self.charge(now, out.len() - start, count);
+        self.note_sent(now, first, count, (out.len() - start) as u64);
+        self.ack_owed = None;
+        segment
+    }
+
+    /// Tells the pacer what left: packets, or whole packets' worth of bytes. Were short packets
+    /// charged in full, buffers of one short packet each would be delivered more slowly than they
+    /// were paced, and an adaptive rate would follow that down for ever.
+    fn charge(&mut self, now: Instant, bytes: usize, count: u32) {
+        let mut packets = count;
+        if self.rate.counts_bytes() {
+            let overhead = self.sampler.overhead();
+            let whole = self.settled.datagram_bytes as u64 + overhead;
+            let owed = self.uncharged + bytes as u64 + u64::from(count) * overhead;
+            self.uncharged = owed % whole;
+            packets = u32::try_from(owed / whole).unwrap_or(u32::MAX);
+        }
+        self.pacer.consumed(now, packets, &self.rate.pacing());
+    }
+
+    fn account(&mut self, now: Instant, piece: &Piece) {
+        self.stats.data_packets_sent += 1;
+        self.stats.first_data_at.get_or_insert(now);
+        if piece.resend {
+            self.stats.data_packets_resent += 1;
+        } else {
+            self.stats.steady_until = Some(now);
+            self.stats.steady_bytes += piece.range.len() as u64;
+        }
+    }
+
+    /// Nothing left to send: the receiver is told, so that it need not guess (§6.4).
+    fn run_dry(&mut self, now: Instant) {
+        let sent = self.next_supply > BufferNumber::FIRST && !self.outgoing.is_empty();
+        if self.dry_due.is_none() && sent && self.phase == Phase::Sending {
+            let repeats = if self.settled.wire == Wire::Sealed { DRY_REPEATS } else { 0 };
+            self.dry_due = Some((now, repeats + 1));
+        }
+    }
+
+    /// When a NULL-ACK is due if no data leave before.
+    fn null_ack_at(&self, now: Instant) -> Option<Instant> {
+        let data_soon = !self.again.is_empty() || self.fresh < self.next_supply;
+        let pacing = self.rate.pacing();
+        let wait = if data_soon {
+            ACK_DELAY.max(pacing.burst.interval.min(ACK_DELAY * 8))
+        } else {
+            Duration::ZERO
+        };
+        let changed = self.settled.wire == Wire::Sealed && self.burst_changed(now, pacing.burst);
+        earliest([
+            self.ack_owed.map(|at| at + wait),
+            self.dry_due.filter(|(_, left)| *left > 0).map(|(at, _)| at),
+            self.end_due,
+            changed.then_some(now),
+        ])
+    }
+
+    /// Whether the burst values moved by a tenth since they were announced, a round trip ago.
+    fn burst_changed(&self, now: Instant, burst: Burst) -> bool {
+        let rtt =
+            self.rtt.smoothed().unwrap_or(Duration::from_secs(1)).max(Duration::from_millis(10));
+        let per_packet = |b: Burst| b.interval.as_nanos() as u64 / u64::from(b.packets.max(1));
+        let (old, new) = (per_packet(self.announced), per_packet(burst));
+        now.since(self.announced_at) >= rtt && old.abs_diff(new) > old / 10
+    }
+
+    fn put_null_ack(&mut self, now: Instant, link: &mut Link, out: &mut Vec<u8>) {
+        let start = out.len();
+        let burst = self.rate.pacing().burst;
+        let idle = self.again.is_empty() && self.has_data().is_none();
+        let end = self.end.filter(|_| !self.end_heard);
+        let null_ack = NullAck {
+            number: PacketNumber(0),
+            ack: self.inbox.high(),
+            burst,
+            sent_through: (idle && self.next_supply.0 > 1)
+                .then_some(BufferNumber(self.next_supply.0 - 1)),
+            end,
+        };
+        let number = link.put_null_ack(out, &null_ack);
+        self.note_sent(now, number, 1, (out.len() - start) as u64);
+        self.ack_owed = None;
+        self.announced = burst;
+        self.announced_at = now;
+        if let Some((at, left)) = self.dry_due {
+            self.dry_due = Some((at.max(now) + self.rtt.beat(), left.saturating_sub(1)));
+        }
+        if end.is_some() {
+            self.end_due = Some(now + self.rtt.timeout());
+            self.rtt.back_off();
+        }
+    }
+
+    /// When something is due.
+    pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
+        let dally = match self.phase {
+            Phase::Dallying(until) => Some(until),
+            Phase::Sending => None,
+            Phase::Finished => return None,
+        };
+        let has_data = !self.again.is_empty() || self.fresh < self.next_supply;
+        let data = (has_data && self.phase == Phase::Sending).then(|| {
+            let pacing = self.rate.pacing();
+            if self.breaker_open(now) {
+                return Some(self.probe_due);
+            }
+            (self.room(&pacing) > 0).then(|| self.pacer.next(now, &pacing))
+        });
+        earliest([dally, data.flatten(), self.null_ack_at(now), self.silence_due()])
+    }
+
+    /// Brings the derived counts up to date.
+    pub(crate) fn fill_stats(&self, now: Instant, stats: &mut Stats) {
+        stats.rtt = self.rtt.smoothed();
+        stats.min_rtt = self.rtt.smallest();
+        stats.outstanding = self.outgoing.len() as u32;
+        let burst = self.rate.pacing().burst;
+        let bytes = u64::from(burst.packets)
+            * (self.settled.datagram_bytes as u64 + self.sampler.overhead());
+        stats.pacing_rate = crate::units::Rate::over(bytes, burst.interval);
+        if let Some((why, since)) = self.blocked {
+            add_wait(&mut stats.waited, why, now.since(since));
+        }
+    }
+
+    /// The state of `buffer`, for tables.
+    #[cfg(test)]
+    pub(crate) fn buffer_state(&self, buffer: BufferNumber) -> &'static str {
+        match self.outgoing.get(&buffer) {
+            None if buffer < self.next_supply => "ACCEPTED",
+            None => "None",
+            Some(outgoing) if !outgoing.is_supplied() => "GRANTED",
+            Some(outgoing) if outgoing.is_sent() => "SENT",
+            Some(_) => "SENDING",
+        }
+    }
+}
+
+fn put_piece(
+    piece: &Piece,
+    number: BufferNumber,
+    outgoing: &Outgoing,
+    ack: ControlSeq,
+    link: &mut Link,
+    out: &mut Vec<u8>,
+) -> PacketNumber {
+    let header = DataHeader {
+        number: PacketNumber(0),
+        buffer: number,
+        index: piece.index,
+        generation: outgoing.generation,
+        last_of_buffer: piece.last_of_buffer,
+        last_buffer: piece.last_buffer,
+        ack,
+    };
+    link.put_data(out, &header, outgoing.bytes(piece.range.clone()))
+}

@@ -1,0 +1,158 @@
+//! One granted buffer at the sender: what of it must still be sent.
+
+use std::ops::Range;
+
+use crate::buffer::{Buffer, Geometry};
+use crate::units::PacketIndex;
+use crate::wire::packet::IndexRange;
+use crate::wire::ranges::RangeSet;
+
+/// A buffer from its GO to its OK (RFC 998 §5.2.2: SENDING).
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) geometry: Geometry,
+    pub(crate) generation: u8,
+    full: Option<Full>,
+}
+
+#[derive(Debug)]
+struct Full {
+    buffer: Buffer,
+    packets: u32,
+    /// First index the first pass has not reached.
+    fresh: u32,
+    /// Asked for again, all below `fresh`.
+    again: RangeSet,
+    last_buffer: bool,
+}
+
+/// One packet to send.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) index: PacketIndex,
+    pub(crate) range: Range<usize>,
+    pub(crate) last_of_buffer: bool,
+    pub(crate) last_buffer: bool,
+    pub(crate) resend: bool,
+}
+
+impl Outgoing {
+    pub(crate) fn new(geometry: Geometry, generation: u8) -> Self {
+        Self { geometry, generation, full: None }
+    }
+
+    /// The client filled it.
+    pub(crate) fn fill(&mut self, buffer: Buffer, last_buffer: bool) {
+        let packets = self.geometry.packets(buffer.filled().len());
+        self.full =
+            Some(Full { buffer, packets, fresh: 0, again: RangeSet::default(), last_buffer });
+    }
+
+    /// A renewed GO: everything once more, in other pieces (`docs/protocol.md §6.5`).
+    pub(crate) fn renew(&mut self, geometry: Geometry, generation: u8) {
+        self.geometry = geometry;
+        self.generation = generation;
+        if let Some(full) = &mut self.full {
+            full.packets = geometry.packets(full.buffer.filled().len());
+            full.fresh = 0;
+            full.again = RangeSet::default();
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_supplied(&self) -> bool {
+        self.full.is_some()
+    }
+
+    /// Whether its first pass is over.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.full.as_ref().is_some_and(|f| f.fresh >= f.packets)
+    }
+
+    /// Whether something was asked for again and not sent yet.
+    pub(crate) fn has_again(&self) -> bool {
+        self.full.as_ref().is_some_and(|f| !f.again.is_empty())
+    }
+
+    /// RESEND: marks what of `range` was sent before. What the first pass will still reach, and
+    /// what does not exist, is skipped.
+    pub(crate) fn ask(&mut self, range: IndexRange) {
+        if let Some(full) = &mut self.full {
+            let end = range.end.min(full.fresh);
+            if range.start < end {
+                full.again.insert(IndexRange { start: range.start, end });
+            }
+        }
+    }
+
+    /// Takes the next packet to send, lowest index first.
+    pub(crate) fn next(&mut self) -> Option<Piece> {
+        let full = self.full.as_mut()?;
+        let (index, resend) = match full.again.pop_first() {
+            Some(index) => (index, true),
+            None if full.fresh < full.packets => {
+                full.fresh += 1;
+                (full.fresh - 1, false)
+            }
+            None => return None,
+        };
+        let range = self.geometry.range(PacketIndex(index), full.buffer.filled().len());
+        Some(Piece {
+            index: PacketIndex(index),
+            range,
+            last_of_buffer: index + 1 == full.packets,
+            last_buffer: full.last_buffer,
+            resend,
+        })
+    }
+
+    /// The bytes of a piece.
+    pub(crate) fn bytes(&self, range: Range<usize>) -> &[u8] {
+        self.full.as_ref().and_then(|f| f.buffer.filled().get(range)).unwrap_or_default()
+    }
+
+    /// The buffer back, if it was supplied.
+    pub(crate) fn into_buffer(self) -> Option<Buffer> {
+        self.full.map(|f| f.buffer)
+    }
+
+    /// Length of its image.
+    pub(crate) fn len(&self) -> usize {
+        self.full.as_ref().map_or(0, |f| f.buffer.filled().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(len: usize) -> Outgoing {
+        let mut buffer = Buffer::new(100);
+        buffer.set_len(len);
+        let mut outgoing = Outgoing::new(Geometry { buffer_bytes: 100, packet_bytes: 10 }, 0);
+        outgoing.fill(buffer, false);
+        outgoing
+    }
+
+    #[test]
+    fn resends_go_before_the_rest_of_the_first_pass() {
+        let mut o = filled(35);
+        assert_eq!(o.next().unwrap().index, PacketIndex(0));
+        assert_eq!(o.next().unwrap().index, PacketIndex(1));
+        o.ask(IndexRange { start: 1, end: u32::MAX });
+        let again = o.next().unwrap();
+        assert!(again.resend && again.index == PacketIndex(1));
+        assert!(!o.next().unwrap().resend);
+        let last = o.next().unwrap();
+        assert!(last.last_of_buffer && last.range == (30..35) && o.is_sent());
+        assert!(o.next().is_none());
+    }
+
+    #[test]
+    fn what_does_not_exist_is_not_sent() {
+        let mut o = filled(10);
+        o.next();
+        o.ask(IndexRange { start: 1, end: 50 });
+        assert!(o.next().is_none());
+    }
+}

@@ -1,0 +1,137 @@
+//! What a receiver that holds the secret and means ill must not be able to do.
+
+use super::*;
+use crate::buffer::Geometry;
+use crate::crypto::aead::Cipher;
+use crate::rate::fixed::Fixed;
+use crate::wire::packet::IndexRange;
+use crate::wire::packet::{Accepted, Go, Message, Resend, Verdict};
+
+const PACKET: u32 = 1000;
+const BUFFER: u32 = 10_000;
+
+fn ms(n: u64) -> Instant {
+    Instant::from_nanos(n * 1_000_000)
+}
+
+fn link() -> Link {
+    Link::sealed(1, 2, Cipher::Aes256Gcm, [1; 32], [2; 32])
+}
+
+fn sender(wire: Wire) -> Sender {
+    let burst = Burst { packets: 8, interval: Duration::from_millis(1) };
+    let settled = Settled {
+        wire,
+        geometry: Geometry { buffer_bytes: BUFFER, packet_bytes: PACKET },
+        max_outstanding: 4,
+        burst,
+        datagram_bytes: 1200,
+        opened: Instant::EPOCH,
+        rtt: Some(Duration::from_millis(40)),
+    };
+    Sender::new(ms(0), settled, Box::new(Fixed::new(burst)), 28)
+}
+
+fn go(first: u64, count: u32, packet_bytes: u32, generation: u8) -> Message {
+    Message::Go(Go { first: BufferNumber(first), count, packet_bytes, generation })
+}
+
+fn say(sender: &mut Sender, seq: u32, message: Message) -> Taken {
+    sender.handle_control(ms(0), false, vec![(ControlSeq(seq), message)])
+}
+
+fn supply(sender: &mut Sender, number: u64) {
+    let mut buffer = Buffer::new(BUFFER as usize);
+    buffer.set_len(BUFFER as usize);
+    sender.supply(BufferNumber(number), buffer, false);
+}
+
+/// How many datagrams leave at one instant; far more than can be due if they do not end.
+fn drain(sender: &mut Sender, now: Instant) -> usize {
+    let (mut link, mut out) = (link(), Vec::new());
+    (0..1000).take_while(|_| sender.poll_transmit(now, &mut link, &mut out).is_some()).count()
+}
+
+#[test]
+fn an_end_acknowledged_before_it_was_said_is_still_said_and_not_for_ever() {
+    let mut sender = sender(Wire::Sealed);
+    sender.handle_control(ms(0), true, Vec::new());
+    sender.end(ms(1), End { buffers: 0, bytes: 0, digest: [0; 32] });
+    assert!(drain(&mut sender, ms(1)) < 4);
+    assert!(sender.end_due.is_some(), "nobody has heard it");
+}
+
+#[test]
+fn an_end_after_the_verdict_needs_no_saying() {
+    let mut sender = sender(Wire::Sealed);
+    let verdict = Verdict { verified: false, bytes: 0, digest: [0; 32], reason: String::new() };
+    assert_eq!(say(&mut sender, 1, Message::Done(verdict)), Taken::Authentic);
+    sender.end(ms(1), End { buffers: 0, bytes: 0, digest: [0; 32] });
+    assert!(drain(&mut sender, ms(1)) < 4);
+}
+
+#[test]
+fn grants_without_end_are_refused() {
+    let mut sender = sender(Wire::Sealed);
+    let taken = (0..1000).map(|n| say(&mut sender, n + 1, go(1 + u64::from(n) * 4, 4, PACKET, 0)));
+    let accepted = taken.take_while(|taken| *taken == Taken::Authentic).count();
+    assert!(accepted <= 2, "{accepted}");
+}
+
+#[test]
+fn packets_are_not_cut_smaller_than_makes_sense() {
+    let mut sender = sender(Wire::Sealed);
+    assert_eq!(say(&mut sender, 1, go(1, 1, 128, 0)), Taken::Authentic);
+    assert!(matches!(say(&mut sender, 2, go(1, 1, 127, 1)), Taken::Violation(_)));
+}
+
+#[test]
+fn a_receiver_that_counts_buffers_from_zero_is_told_so() {
+    // It would wait for buffer 0 for ever, and both ends would keep each other alive.
+    let mut sender = sender(Wire::Rfc998);
+    assert!(matches!(say(&mut sender, 1, go(0, 1, 0, 0)), Taken::Violation(_)));
+}
+
+#[test]
+fn an_ok_for_many_is_as_good_as_its_worst() {
+    let mut sender = sender(Wire::Sealed);
+    say(&mut sender, 1, go(1, 2, PACKET, 0));
+    supply(&mut sender, 1);
+    supply(&mut sender, 2);
+    let mut now = ms(0);
+    while !sender.outgoing.values().all(Outgoing::is_sent) {
+        drain(&mut sender, now);
+        now += Duration::from_millis(1);
+    }
+    let missing = vec![IndexRange { start: 3, end: 5 }];
+    say(&mut sender, 2, Message::Resend(Resend { buffer: BufferNumber(2), missing }));
+    let ok = |count| {
+        let control_timer = Duration::from_millis(50);
+        Message::Ok(Accepted { first: BufferNumber(1), count, offer: None, control_timer })
+    };
+    assert!(matches!(say(&mut sender, 3, ok(3)), Taken::Violation(_)), "3 was never supplied");
+    assert_eq!(say(&mut sender, 4, ok(2)), Taken::Authentic);
+    assert!(sender.outgoing.is_empty() && sender.again.is_empty());
+}
+
+#[test]
+fn a_receiver_that_talks_but_reports_nothing_is_not_sent_more_than_probes() {
+    // The way there is dead, the way back is not.
+    let mut sender = sender(Wire::Sealed);
+    say(&mut sender, 1, go(1, 4, PACKET, 0));
+    let mut sent = 0;
+    for n in 1..=4 {
+        supply(&mut sender, n);
+    }
+    for n in 0..200 {
+        let now = ms(n * 50);
+        sender.on_heard(now);
+        let missing = vec![IndexRange { start: 0, end: u32::MAX }];
+        let resend = Message::Resend(Resend { buffer: BufferNumber(1), missing });
+        sender.handle_control(now, false, vec![(ControlSeq(2 + n as u32), resend)]);
+        let before = sender.stats.data_packets_sent;
+        drain(&mut sender, now);
+        sent = if n > 60 { sent + sender.stats.data_packets_sent - before } else { 0 };
+    }
+    assert!((1..=8).contains(&sent), "{sent} in the last seven seconds");
+}

@@ -1,0 +1,44 @@
+//! What a sender that has nothing in the air waits for: the accounting behind "limited by".
+
+use std::time::Duration;
+
+use super::Sender;
+use crate::stats::Waited;
+use crate::time::Instant;
+
+/// Why nothing leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blocked {
+    Pacing,
+    InFlight,
+    Permission,
+    Source,
+}
+
+impl Sender {
+    pub(super) fn block(&mut self, now: Instant, why: Blocked) {
+        match self.blocked {
+            Some((known, _)) if known == why => {}
+            _ => {
+                self.block_over(now);
+                self.blocked = Some((why, now));
+            }
+        }
+    }
+
+    pub(super) fn block_over(&mut self, now: Instant) {
+        if let Some((why, since)) = self.blocked.take() {
+            add_wait(&mut self.stats.waited, why, now.since(since));
+        }
+    }
+}
+
+pub(super) fn add_wait(waited: &mut Waited, why: Blocked, time: Duration) {
+    let sum = match why {
+        Blocked::Pacing => &mut waited.pacing,
+        Blocked::InFlight => &mut waited.in_flight,
+        Blocked::Permission => &mut waited.permission,
+        Blocked::Source => &mut waited.source,
+    };
+    *sum += time;
+}
