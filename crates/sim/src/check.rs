@@ -1,0 +1,430 @@
+//! The oracle: what must hold in every world at every step, whoever is right about the rest.
+//!
+//! It sees every datagram as it leaves, every event, and what the clients lend to their machines.
+//! The first thing it finds ends the world. It believes nothing a machine says about itself: what
+//! can be seen on the wire is read off the wire.
+//!
+//! * Every delivered buffer holds the bytes that were sent, and none comes twice
+//!   ([`crate::host`] compares them).
+//! * No DATA for a buffer that was not supplied, not wanted, or not granted.
+//! * Packet numbers grow by one with every packet of a connection's direction.
+//! * A fixed sender keeps to its bursts ([`netblt_proto::rate::pacer::allowance_bytes`]).
+//! * An address that has not proven itself gets no more bytes than came from it.
+//! * Both ends hold the same parameters.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use netblt_proto::config::{Config, Policy, Role, Wire};
+use netblt_proto::rate::Pacing;
+use netblt_proto::rate::pacer::allowance_bytes;
+use netblt_proto::time::{Instant, nanos};
+use netblt_proto::units::BufferNumber;
+use netblt_proto::wire::packet::{Burst, Mode, Parameters};
+
+use crate::parcel::{Pair, Side};
+
+/// Something that must not happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// When.
+    pub at: Instant,
+    /// At which end, if at one.
+    pub side: Option<Side>,
+    /// What.
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, side, what } = self;
+        write!(f, "at {:.6} s", at.as_secs_f64())?;
+        if let Some(side) = side {
+            write!(f, ", {side} end")?;
+        }
+        write!(f, ": {what}")
+    }
+}
+
+/// What the clear bytes of a datagram say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clear {
+    /// Version byte.
+    pub version: u8,
+    /// Type byte.
+    pub kind: u8,
+    /// Connection id and packet number (`sealed`, after the handshake).
+    pub number: Option<(u32, u64)>,
+    /// Buffer number of DATA and LDATA.
+    pub buffer: Option<u64>,
+    /// Index of DATA and LDATA within the buffer.
+    pub index: Option<u32>,
+}
+
+impl Clear {
+    /// Reads what every eavesdropper can read.
+    pub fn read(bytes: &[u8]) -> Self {
+        let at = |at: usize| bytes.get(at).copied().unwrap_or(0);
+        let wide =
+            |at: usize| (at..at + 8).fold(0_u64, |sum, n| sum << 8 | u64::from(get(bytes, n)));
+        let (version, kind) = (at(2), at(3));
+        let data = matches!(kind, kind::DATA | kind::LDATA);
+        let sealed = version == 6 && !matches!(kind, 0 | 1 | 10 | 12);
+        let (buffer, index) = match (data, version) {
+            (true, 6) => (Some(wide(16)), Some((wide(20)) as u32)),
+            (true, 2) => (Some(wide(8) & 0xffff_ffff), Some((wide(12) & 0xffff) as u32)),
+            _ => (None, None),
+        };
+        let number = sealed.then(|| ((wide(0) & 0xffff_ffff) as u32, wide(8)));
+        Self { version, kind, number, buffer, index }
+    }
+
+    /// The bytes that carry data, header and tag not counted.
+    pub fn data_bytes(&self, len: usize) -> usize {
+        len.saturating_sub(if self.version == 6 { 48 } else { 24 })
+    }
+}
+
+fn get(bytes: &[u8], at: usize) -> u8 {
+    bytes.get(at).copied().unwrap_or(0)
+}
+
+/// Packet types (RFC 998 §8; `docs/protocol.md §3.1`).
+pub mod kind {
+    #![expect(missing_docs, reason = "the names are the protocol's own")]
+    pub const OPEN: u8 = 0;
+    pub const RESPONSE: u8 = 1;
+    pub const KEEPALIVE: u8 = 2;
+    pub const QUIT: u8 = 3;
+    pub const QUITACK: u8 = 4;
+    pub const ABORT: u8 = 5;
+    pub const DATA: u8 = 6;
+    pub const LDATA: u8 = 7;
+    pub const NULL_ACK: u8 = 8;
+    pub const CONTROL: u8 = 9;
+    pub const REFUSED: u8 = 10;
+    pub const DONE: u8 = 11;
+    pub const COOKIE: u8 = 12;
+}
+
+/// Bytes to and from one address.
+#[derive(Clone, Copy, Debug, Default)]
+struct Book {
+    from: u64,
+    to: u64,
+    proven: bool,
+}
+
+/// What the oracle remembers of one end.
+#[derive(Clone, Debug, Default)]
+struct EndBooks {
+    /// The next packet number of every connection id it sends to.
+    numbers: BTreeMap<u32, u64>,
+    addresses: BTreeMap<SocketAddr, Book>,
+    /// Addresses owed bytes, unless they prove themselves in this very turn.
+    in_debt: Vec<SocketAddr>,
+    opened: Option<(Parameters, u32)>,
+    wanted: u64,
+    /// Connection ids that it chose since its program was started.
+    own_ids: BTreeSet<u32>,
+    /// How often its program was started before.
+    starts: u32,
+}
+
+/// Keeps watch over a world.
+#[derive(Debug)]
+pub struct Oracle {
+    finding: Option<Finding>,
+    ends: Pair<EndBooks>,
+    policies: Pair<Policy>,
+    roles: Pair<Role>,
+    wire: Wire,
+    overheads: Pair<u32>,
+    bucket: Option<Bucket>,
+    /// While an attacker's stale datagram is answered: whom, its bytes, and bytes sent so far.
+    answer: Option<(Side, u64, u64)>,
+}
+
+impl Oracle {
+    /// An oracle over a world of two ends with these configurations.
+    pub(crate) fn new(ends: Pair<&Config>) -> Self {
+        Self {
+            finding: None,
+            ends: Pair::default(),
+            policies: Pair(ends.0.map(|config| config.policy)),
+            roles: Pair(ends.0.map(|config| config.role)),
+            wire: ends[Side::Active].wire,
+            overheads: Pair(ends.0.map(|config| config.overhead_bytes)),
+            bucket: None,
+            answer: None,
+        }
+    }
+
+    /// What was found, if anything.
+    pub fn finding(&self) -> Option<&Finding> {
+        self.finding.as_ref()
+    }
+
+    pub(crate) fn into_finding(self) -> Option<Finding> {
+        self.finding
+    }
+
+    /// Takes note that something happened which must not.
+    pub(crate) fn find(
+        &mut self,
+        at: Instant,
+        side: impl Into<Option<Side>>,
+        what: impl Into<String>,
+    ) {
+        let side = side.into();
+        self.finding.get_or_insert_with(|| Finding { at, side, what: what.into() });
+    }
+
+    /// The program of this end was started.
+    pub(crate) fn on_started(&mut self, side: Side) {
+        let starts = self.ends[side].starts + 1;
+        self.ends[side] = EndBooks { starts, ..EndBooks::default() };
+    }
+
+    /// A datagram was handed to the machine of `side`.
+    pub(crate) fn on_received(&mut self, side: Side, from: SocketAddr, len: usize) {
+        if side == Side::Passive {
+            self.ends[side].addresses.entry(from).or_default().from += len as u64;
+        }
+    }
+
+    /// A true datagram came to `side` from `from`, perhaps as a copy from a false address. If it is
+    /// under transport keys the peer may be there (`docs/protocol.md §4.3`).
+    pub(crate) fn on_truth(&mut self, side: Side, from: SocketAddr, clear: &Clear) {
+        if side == Side::Passive && clear.number.is_some() {
+            self.ends[side].addresses.entry(from).or_default().proven = true;
+        }
+    }
+
+    fn is_proven(&self, side: Side, address: SocketAddr) -> bool {
+        self.ends[side].addresses.get(&address).is_some_and(|book| book.proven)
+    }
+
+    /// A datagram leaves `side`. `lent` is how many buffers its client supplied, and how many the
+    /// other end's ever offered.
+    pub(crate) fn on_sent(
+        &mut self,
+        now: Instant,
+        side: Side,
+        to: SocketAddr,
+        bytes: &[u8],
+        clear: &Clear,
+        lent: (u64, u64),
+    ) {
+        if let Some((answering, _, sent)) = &mut self.answer
+            && *answering == side
+        {
+            *sent += bytes.len() as u64;
+        }
+        if let Some(what) = self.check_number(side, clear) {
+            self.find(now, side, what);
+        }
+        if side == Side::Passive && clear.version == 6 {
+            let books = &mut self.ends[side];
+            let book = books.addresses.entry(to).or_default();
+            book.to += bytes.len() as u64;
+            if !book.proven && book.to > book.from {
+                books.in_debt.push(to);
+            }
+        }
+        if let (6, kind::OPEN | kind::RESPONSE) = (clear.version, clear.kind) {
+            let own = bytes.get(8..12).and_then(|id| id.first_chunk());
+            self.ends[side].own_ids.extend(own.map(|id| u32::from_be_bytes(*id)));
+        }
+        let Some(buffer) = clear.buffer else { return };
+        let (supplied, offered) = lent;
+        if self.roles[side] != Role::Sender {
+            self.find(now, side, "a receiver sends data");
+        }
+        if buffer == 0 || buffer > self.ends[side].wanted || buffer > supplied {
+            let what = format!("data of buffer {buffer}, which was not wanted or not supplied");
+            self.find(now, side, what);
+        }
+        // A receiver that was started again has yet to tell a sender of the old connection.
+        let receiver = &self.ends[side.other()];
+        let known = match clear.number {
+            Some((connection, _)) => receiver.own_ids.contains(&connection),
+            None => receiver.starts == 1,
+        };
+        if known && buffer > offered {
+            self.find(now, side, format!("data of buffer {buffer}, for which nobody made room"));
+        }
+        if let Some(bucket) = &mut self.bucket
+            && !bucket.pour(now, bytes.len())
+        {
+            self.find(now, side, "more data than the burst values allow");
+        }
+    }
+
+    fn check_number(&mut self, side: Side, clear: &Clear) -> Option<String> {
+        let (connection, number) = clear.number?;
+        let next = self.ends[side].numbers.entry(connection).or_default();
+        let expected = std::mem::replace(next, number + 1);
+        (number != expected).then(|| format!("packet number {number} instead of {expected}"))
+    }
+
+    /// A connection is open at `side`.
+    pub(crate) fn on_opened(
+        &mut self,
+        now: Instant,
+        side: Side,
+        peer: SocketAddr,
+        parameters: &Parameters,
+        image_bytes: u32,
+    ) {
+        let mode = if self.roles[side] == Role::Sender { Mode::Write } else { Mode::Read };
+        let expected = if side == Side::Active { mode } else { opposite(mode) };
+        let at_home = peer == side.other().address() || self.is_proven(side, peer);
+        if parameters.mode != expected || !at_home {
+            self.find(now, side, format!("open with {peer} as {:?}", parameters.mode));
+        }
+        if let Some((others, others_image)) = &self.ends[side.other()].opened
+            && others.uid == parameters.uid
+            && !(agree(self.wire, others, parameters) && *others_image == image_bytes)
+        {
+            let what = format!("the ends do not agree: {parameters:?} here, {others:?} there");
+            self.find(now, side, what);
+        }
+        let books = &mut self.ends[side];
+        books.opened = Some((parameters.clone(), image_bytes));
+        books.wanted = 0;
+        books.addresses.entry(peer).or_default().proven = true;
+        books.in_debt.retain(|address| *address != peer);
+        if self.roles[side] == Role::Sender {
+            let fixed = self.policies[side] == Policy::Fixed;
+            let headers = if self.wire == Wire::Sealed { 48 } else { 24 };
+            let datagram = parameters.packet_bytes + headers;
+            self.bucket =
+                fixed.then(|| Bucket::new(now, parameters.burst, datagram, self.overheads[side]));
+        }
+    }
+
+    /// The machine of `side` wants a buffer.
+    pub(crate) fn on_wanted(&mut self, now: Instant, side: Side, number: BufferNumber) {
+        let wanted = &mut self.ends[side].wanted;
+        let expected = std::mem::replace(wanted, number.0) + 1;
+        if number.0 != expected {
+            self.find(now, side, format!("buffer {} wanted instead of {expected}", number.0));
+        }
+    }
+
+    /// What `side` sends from now on answers a datagram of `len` bytes that said nothing new.
+    pub(crate) fn begin_answer(&mut self, side: Side, len: usize) {
+        self.answer = Some((side, len as u64, 0));
+    }
+
+    /// ...until now.
+    pub(crate) fn end_answer(&mut self, now: Instant) {
+        if let Some((side, len, sent)) = self.answer.take()
+            && sent > len
+        {
+            self.find(now, side, format!("{sent} bytes in answer to {len} that prove nothing"));
+        }
+    }
+
+    /// The turn of `side` is over: what was owed in it is owed for good.
+    pub(crate) fn on_turn_over(&mut self, now: Instant, side: Side) {
+        if let Some(address) = self.ends[side].in_debt.pop() {
+            let what = format!("more bytes to {address} than came from it, and it proved nothing");
+            self.find(now, side, what);
+        }
+    }
+}
+
+fn opposite(mode: Mode) -> Mode {
+    match mode {
+        Mode::Read => Mode::Write,
+        Mode::Write => Mode::Read,
+    }
+}
+
+/// Whether two ends of a connection hold the same: all but what each says of itself.
+fn agree(wire: Wire, a: &Parameters, b: &Parameters) -> bool {
+    a.buffer_bytes == b.buffer_bytes
+        && a.packet_bytes == b.packet_bytes
+        && a.burst == b.burst
+        && a.max_outstanding == b.max_outstanding
+        && a.mode == b.mode
+        && (a.checksum == b.checksum || wire == Wire::Sealed)
+}
+
+/// A bucket that datagrams pour into and that leaks at the rate of the burst values: over any time
+/// it takes what leaks in it, and once its depth.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    /// IP and UDP header of a datagram.
+    overhead: u64,
+    /// Bytes in a burst; they leak in one interval.
+    burst: u64,
+    /// Nanoseconds.
+    interval: u64,
+    /// Bytes, times the interval, so that nothing is rounded. So is the level.
+    depth: u64,
+    level: u64,
+    at: Instant,
+}
+
+impl Bucket {
+    /// For packets of at most `datagram` bytes.
+    fn new(now: Instant, burst: Burst, datagram: u32, overhead: u32) -> Self {
+        let pacing = Pacing { burst, cap_bytes: None };
+        let packet = datagram + overhead;
+        // A short packet may end a burst that had room for half of one more.
+        let depth = allowance_bytes(&pacing, packet, Duration::ZERO) + u64::from(packet);
+        let interval = nanos(burst.interval);
+        Self {
+            overhead: u64::from(overhead),
+            burst: u64::from(burst.packets.max(1)) * u64::from(packet),
+            interval,
+            depth: depth.saturating_mul(interval),
+            level: 0,
+            at: now,
+        }
+    }
+
+    /// One datagram more; whether it fits.
+    fn pour(&mut self, now: Instant, len: usize) -> bool {
+        let leaked = nanos(now.since(self.at)).saturating_mul(self.burst);
+        let poured = (len as u64 + self.overhead).saturating_mul(self.interval);
+        self.at = now;
+        self.level = self.level.saturating_sub(leaked).saturating_add(poured);
+        self.level <= self.depth
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_takes_bursts_and_not_one_packet_more() {
+        let burst = Burst { packets: 8, interval: Duration::from_millis(4) };
+        let mut bucket = Bucket::new(Instant::EPOCH, burst, 972, 28);
+        let pacing = Pacing { burst, cap_bytes: None };
+        let most = allowance_bytes(&pacing, 1000, Duration::ZERO) / 1000 + 1;
+        assert!((0..most).all(|_| bucket.pour(Instant::EPOCH, 972)));
+        assert!(!bucket.pour(Instant::EPOCH, 972));
+        let later = Instant::EPOCH + Duration::from_millis(9);
+        let fit = (0..1000).take_while(|_| bucket.pour(later, 972)).count();
+        assert_eq!(fit, 17, "two bursts and a quarter, less the one that did not fit");
+    }
+
+    #[test]
+    fn clear_headers_are_read_on_both_wires() {
+        let mut sealed = vec![0, 1, 6, 6, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 77];
+        sealed.extend([0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 5]);
+        let clear = Clear::read(&sealed);
+        assert_eq!((clear.number, clear.buffer, clear.index), (Some((9, 77)), Some(3), Some(5)));
+        let plain = [9, 9, 2, 7, 0, 24, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4, 0, 1, 0, 6, 0, 0, 0, 0];
+        let clear = Clear::read(&plain);
+        assert_eq!((clear.number, clear.buffer, clear.index), (None, Some(4), Some(6)));
+        assert_eq!(Clear::read(&[]).kind, 0);
+    }
+}

@@ -1,0 +1,341 @@
+//! The client of a machine in the virtual world: a source that reads buffers from its disk, or a
+//! sink that writes them to it. Each has a fixed stock of buffers and loses none.
+
+use std::collections::VecDeque;
+
+use netblt_proto::buffer::Buffer;
+use netblt_proto::config::Wire;
+use netblt_proto::endpoint::Endpoint;
+use netblt_proto::time::{Instant, earliest};
+use netblt_proto::units::BufferNumber;
+use netblt_proto::wire::packet::{End, Verdict};
+
+use crate::content::Content;
+use crate::disk::Disk;
+
+/// Every buffer a host has, told apart by capacities that differ by a byte.
+#[derive(Clone, Debug)]
+pub(crate) struct Stock {
+    smallest: usize,
+    /// Whether each is inside the machine now.
+    inside: Vec<bool>,
+}
+
+impl Stock {
+    /// A stock of `count` buffers that hold at least `capacity` bytes each.
+    pub(crate) fn new(count: u32, capacity: usize) -> (Self, Vec<Buffer>) {
+        let buffers = (0..count as usize).map(|n| Buffer::new(capacity + n)).collect();
+        (Self { smallest: capacity, inside: vec![false; count as usize] }, buffers)
+    }
+
+    /// Whether `buffer` may go in: it is ours, and outside.
+    pub(crate) fn lend(&mut self, buffer: &Buffer) -> bool {
+        self.turn(buffer, true)
+    }
+
+    /// Whether `buffer` may come out: it is ours, and inside.
+    pub(crate) fn take_back(&mut self, buffer: &Buffer) -> bool {
+        self.turn(buffer, false)
+    }
+
+    fn turn(&mut self, buffer: &Buffer, inside: bool) -> bool {
+        let at = buffer.capacity().checked_sub(self.smallest);
+        let place = at.and_then(|at| self.inside.get_mut(at));
+        place.is_some_and(|place| std::mem::replace(place, inside) != inside)
+    }
+
+    /// How many are inside the machine.
+    pub(crate) fn inside(&self) -> usize {
+        self.inside.iter().filter(|inside| **inside).count()
+    }
+}
+
+/// What a client works with.
+pub(crate) struct Tools<'a> {
+    pub(crate) now: Instant,
+    pub(crate) wire: Wire,
+    pub(crate) endpoint: &'a mut Endpoint,
+    pub(crate) content: &'a Content,
+    pub(crate) disk: &'a mut Disk,
+    pub(crate) stock: &'a mut Stock,
+}
+
+/// A buffer that was to go into the machine was there already, or is none of the stock.
+#[derive(Debug)]
+pub(crate) struct LentTwice;
+
+/// The sending client.
+#[derive(Debug)]
+pub(crate) struct Source {
+    free: Vec<Buffer>,
+    wanted: VecDeque<u64>,
+    /// Being read: when it is done, its number, and in which connection it was wanted.
+    reading: VecDeque<(Instant, u64, u32, Buffer)>,
+    connection: u32,
+    /// Digest of every buffer supplied.
+    digests: Vec<u8>,
+    supplied: u64,
+    end_at: Option<Instant>,
+}
+
+impl Source {
+    pub(crate) fn new(free: Vec<Buffer>) -> Self {
+        Self {
+            free,
+            wanted: VecDeque::new(),
+            reading: VecDeque::new(),
+            connection: 0,
+            digests: Vec::new(),
+            supplied: 0,
+            end_at: None,
+        }
+    }
+
+    /// A connection is open: everything begins anew.
+    pub(crate) fn on_opened(&mut self, now: Instant, content: &Content, disk: &Disk) {
+        self.connection += 1;
+        self.wanted.clear();
+        self.digests.clear();
+        self.supplied = 0;
+        self.end_at = (content.shape().buffers() == 0).then(|| disk.flushed(now));
+    }
+
+    pub(crate) fn on_wanted(&mut self, number: BufferNumber, content: &Content) {
+        // The peer may grant more than there is.
+        if number.0 <= content.shape().buffers() {
+            self.wanted.push_back(number.0);
+        }
+    }
+
+    pub(crate) fn on_released(&mut self, buffer: Buffer) {
+        self.free.push(buffer);
+    }
+
+    /// Supplies what was read, reads what is wanted, and says when nothing follows.
+    pub(crate) fn feed(&mut self, tools: &mut Tools<'_>) -> Result<(), LentTwice> {
+        loop {
+            while !self.wanted.is_empty()
+                && let Some(buffer) = self.free.pop()
+            {
+                let number = self.wanted.pop_front().unwrap_or_default();
+                let done = tools.disk.start(tools.now, tools.content.image_len(number));
+                self.reading.push_back((done, number, self.connection, buffer));
+            }
+            if self.reading.front().is_none_or(|(done, ..)| *done > tools.now) {
+                break;
+            }
+            let Some((_, number, connection, buffer)) = self.reading.pop_front() else { break };
+            if connection == self.connection {
+                self.supply(tools, number, buffer)?;
+            } else {
+                self.free.push(buffer);
+            }
+        }
+        if self.end_at.is_some_and(|at| at <= tools.now) && tools.wire == Wire::Sealed {
+            self.end_at = None;
+            tools.endpoint.end(tools.now, self.end(tools.content));
+        }
+        Ok(())
+    }
+
+    fn supply(
+        &mut self,
+        tools: &mut Tools<'_>,
+        number: u64,
+        mut buffer: Buffer,
+    ) -> Result<(), LentTwice> {
+        tools.content.fill(number, &mut buffer);
+        if tools.wire == Wire::Sealed {
+            self.digests.extend_from_slice(blake3::hash(buffer.filled()).as_bytes());
+        }
+        if !tools.stock.lend(&buffer) {
+            return Err(LentTwice);
+        }
+        let last = number == tools.content.shape().buffers();
+        let flag = last && tools.wire == Wire::Rfc998;
+        tools.endpoint.supply(tools.now, BufferNumber(number), buffer, flag);
+        self.supplied = number;
+        if last && tools.wire == Wire::Sealed {
+            self.end_at = Some(tools.disk.flushed(tools.now));
+        }
+        Ok(())
+    }
+
+    /// The highest number supplied in this connection.
+    pub(crate) fn supplied(&self) -> u64 {
+        self.supplied
+    }
+
+    fn end(&self, content: &Content) -> End {
+        End {
+            buffers: content.shape().buffers(),
+            bytes: content.shape().bytes,
+            digest: *blake3::hash(&self.digests).as_bytes(),
+        }
+    }
+
+    pub(crate) fn wake(&self) -> Option<Instant> {
+        let begin = (!self.wanted.is_empty() && !self.free.is_empty()).then_some(Instant::EPOCH);
+        earliest([begin, self.reading.front().map(|(done, ..)| *done), self.end_at])
+    }
+
+    /// Buffers that are here and not in the machine.
+    pub(crate) fn held(&self) -> usize {
+        self.free.len() + self.reading.len()
+    }
+}
+
+/// The receiving client.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    /// Not offered: no more data will come for them.
+    idle: Vec<Buffer>,
+    writing: VecDeque<(Instant, Buffer)>,
+    /// Digest of every buffer that came, by number.
+    digests: Vec<Option<[u8; 32]>>,
+    bytes: u64,
+    filled: u64,
+    offered: u64,
+    complete: Option<Option<End>>,
+    judge_at: Option<Instant>,
+    verdict: Option<bool>,
+}
+
+impl Sink {
+    pub(crate) fn new(idle: Vec<Buffer>) -> Self {
+        Self {
+            idle,
+            writing: VecDeque::new(),
+            digests: Vec::new(),
+            bytes: 0,
+            filled: 0,
+            offered: 0,
+            complete: None,
+            judge_at: None,
+            verdict: None,
+        }
+    }
+
+    /// Offers every buffer there is.
+    pub(crate) fn offer_all(&mut self, tools: &mut Tools<'_>) -> Result<(), LentTwice> {
+        for buffer in std::mem::take(&mut self.idle) {
+            self.offer(tools, buffer)?;
+        }
+        Ok(())
+    }
+
+    fn offer(&mut self, tools: &mut Tools<'_>, buffer: Buffer) -> Result<(), LentTwice> {
+        if !tools.stock.lend(&buffer) {
+            return Err(LentTwice);
+        }
+        self.offered += 1;
+        tools.endpoint.offer(tools.now, buffer);
+        Ok(())
+    }
+
+    /// A connection is open: everything begins anew.
+    pub(crate) fn on_opened(&mut self) {
+        self.digests.clear();
+        self.bytes = 0;
+        self.filled = 0;
+        self.complete = None;
+        self.judge_at = None;
+        self.verdict = None;
+    }
+
+    /// A buffer came. False if it came before.
+    pub(crate) fn on_filled(&mut self, tools: &mut Tools<'_>, number: u64, buffer: Buffer) -> bool {
+        let at = number.saturating_sub(1) as usize;
+        if self.digests.len() <= at {
+            self.digests.resize(at + 1, None);
+        }
+        let digest = match tools.wire {
+            Wire::Sealed => *blake3::hash(buffer.filled()).as_bytes(),
+            Wire::Rfc998 => [0; 32],
+        };
+        let new = self.digests[at].replace(digest).is_none();
+        self.filled += u64::from(new);
+        self.bytes += tools.content.shape().data_len(number) as u64;
+        let done = tools.disk.start(tools.now, buffer.filled().len());
+        self.writing.push_back((done, buffer));
+        new
+    }
+
+    pub(crate) fn on_returned(&mut self, buffer: Buffer) {
+        self.idle.push(buffer);
+    }
+
+    pub(crate) fn on_complete(&mut self, now: Instant, end: Option<End>, disk: &Disk) {
+        self.complete = Some(end);
+        self.judge_at = Some(disk.flushed(now));
+    }
+
+    /// Offers what was written, and judges when all was.
+    pub(crate) fn feed(&mut self, tools: &mut Tools<'_>) -> Result<(), LentTwice> {
+        while self.writing.front().is_some_and(|(done, _)| *done <= tools.now) {
+            let Some((_, buffer)) = self.writing.pop_front() else { break };
+            self.offer(tools, buffer)?;
+        }
+        if self.judge_at.is_some_and(|at| at <= tools.now) && self.writing.is_empty() {
+            self.judge_at = None;
+            let verdict = self.judge();
+            self.verdict = Some(verdict.verified);
+            tools.endpoint.judge(tools.now, verdict);
+        }
+        Ok(())
+    }
+
+    fn judge(&self) -> Verdict {
+        let mut all = Vec::with_capacity(self.digests.len() * 32);
+        all.extend(self.digests.iter().flatten().flatten());
+        let digest = *blake3::hash(&all).as_bytes();
+        let verified = match self.complete.flatten() {
+            Some(end) => {
+                let whole = all.len() as u64 == end.buffers * 32;
+                whole && end.digest == digest && end.bytes == self.bytes
+            }
+            // This wire has no END: the oracle compared every byte.
+            None => true,
+        };
+        let reason = if verified { String::new() } else { "the digests differ".to_owned() };
+        Verdict { verified, bytes: self.bytes, digest, reason }
+    }
+
+    pub(crate) fn verdict(&self) -> Option<bool> {
+        self.verdict
+    }
+
+    /// How many buffers came in this connection.
+    pub(crate) fn filled(&self) -> u64 {
+        self.filled
+    }
+
+    /// How many were ever offered.
+    pub(crate) fn offered(&self) -> u64 {
+        self.offered
+    }
+
+    pub(crate) fn wake(&self) -> Option<Instant> {
+        let judge = self.judge_at.filter(|_| self.writing.is_empty());
+        earliest([self.writing.front().map(|(done, _)| *done), judge])
+    }
+
+    /// Buffers that are here and not in the machine.
+    pub(crate) fn held(&self) -> usize {
+        self.idle.len() + self.writing.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stock_knows_its_buffers_and_where_they_are() {
+        let (mut stock, buffers) = Stock::new(2, 100);
+        assert!(stock.lend(&buffers[0]) && !stock.lend(&buffers[0]));
+        assert!(!stock.take_back(&buffers[1]) && stock.take_back(&buffers[0]));
+        assert!(!stock.lend(&Buffer::new(102)) && !stock.lend(&Buffer::new(99)));
+        assert_eq!(stock.inside(), 0);
+    }
+}

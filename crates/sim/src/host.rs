@@ -1,0 +1,399 @@
+//! One host of the virtual world: an endpoint, its client with disk and buffers, and what it has
+//! lived through. It is driven by [`crate::world`], which owns the clock.
+
+use std::time::Duration;
+
+use netblt_proto::buffer::Buffer;
+use netblt_proto::config::{Config, Role, Wire};
+use netblt_proto::endpoint::Endpoint;
+use netblt_proto::machine::{Event, Reason};
+use netblt_proto::stats::Stats;
+use netblt_proto::time::{Instant, earliest};
+use netblt_proto::wire::packet::End;
+
+use crate::check::Oracle;
+use crate::client::{LentTwice, Sink, Source, Stock, Tools};
+use crate::content::{Content, Shape};
+use crate::disk::{Disk, DiskOptions};
+use crate::parcel::Side;
+use crate::rng::Rng;
+
+/// What a host is.
+#[derive(Clone, Debug)]
+pub struct HostOptions {
+    /// What its machine is told.
+    pub config: Config,
+    /// How many buffers it has.
+    pub stock: u32,
+    /// How fast its disk is.
+    pub disk: DiskOptions,
+    /// When it starts.
+    pub starts_at: Duration,
+}
+
+impl HostOptions {
+    /// A host with this configuration, as many buffers as may be outstanding, and a disk that takes
+    /// no time.
+    pub fn new(config: Config) -> Self {
+        let stock = config.max_outstanding;
+        Self { config, stock, disk: DiskOptions::default(), starts_at: Duration::ZERO }
+    }
+}
+
+/// What became of one end.
+#[derive(Clone, Debug, Default)]
+pub struct EndReport {
+    /// How often its program was started.
+    pub starts: u32,
+    /// How often a connection opened.
+    pub openings: u32,
+    /// Whether it knows that the whole transfer arrived: the sender was told, the receiver judged.
+    pub done: bool,
+    /// How its last connection ended.
+    pub closed: Option<Reason>,
+    /// How the ones before it ended.
+    pub closed_before: Vec<Reason>,
+    /// When it was first done.
+    pub done_at: Option<Instant>,
+    /// How often the peer was reported silent.
+    pub silences: u32,
+    /// Buffers that arrived, over all connections.
+    pub filled: u64,
+    /// Sender: how long it stayed after it was done.
+    pub dallied: Option<Duration>,
+    /// Counts of its connections, the last one last.
+    pub stats: Vec<Stats>,
+}
+
+#[derive(Debug)]
+enum Client {
+    Source(Source),
+    Sink(Sink),
+}
+
+/// A host.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) side: Side,
+    pub(crate) options: HostOptions,
+    pub(crate) endpoint: Option<Endpoint>,
+    client: Client,
+    stock: Stock,
+    disk: Disk,
+    content: Content,
+    /// Parameters of the transfer itself, the same at both ends.
+    transfer: Transfer,
+    /// Nothing needs to be done before.
+    pub(crate) wake: Instant,
+    silent: bool,
+    /// A connection was open since the program was started.
+    stood: bool,
+    /// Everything arrived in this connection (a receiver).
+    complete: bool,
+    pub(crate) report: EndReport,
+}
+
+/// What is transferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Transfer {
+    pub(crate) seed: u64,
+    pub(crate) bytes: u64,
+    pub(crate) at_least_one: bool,
+}
+
+impl Host {
+    pub(crate) fn new(side: Side, options: HostOptions, transfer: Transfer) -> Self {
+        let shape = Shape { bytes: 0, buffer_bytes: 1, table_bytes: 0, at_least_one: false };
+        let (stock, buffers) = stock_of(&options);
+        Self {
+            side,
+            endpoint: None,
+            client: client_of(options.config.role, buffers),
+            stock,
+            disk: Disk::new(options.disk.clone()),
+            options,
+            content: Content::new(transfer.seed, shape),
+            transfer,
+            wake: Instant::NEVER,
+            silent: false,
+            stood: false,
+            complete: false,
+            report: EndReport::default(),
+        }
+    }
+
+    /// The program is started, for the first time or again.
+    pub(crate) fn start(&mut self, now: Instant) -> Result<(), LentTwice> {
+        let name = format!("{}/{}", self.side, self.report.starts);
+        let mut entropy = [0; 32];
+        Rng::named(self.transfer.seed, &name).fill(&mut entropy);
+        let config = self.options.config.clone();
+        let endpoint = match self.side {
+            Side::Active => Endpoint::active(config, self.side.other().address(), now, entropy),
+            Side::Passive => Endpoint::passive(config, now, entropy),
+        };
+        self.report.starts += 1;
+        if let Some(before) = self.report.closed.take() {
+            self.report.closed_before.push(before);
+        }
+        self.report.done = false;
+        (self.silent, self.stood, self.complete) = (false, false, false);
+        let (stock, buffers) = stock_of(&self.options);
+        self.stock = stock;
+        self.client = client_of(self.options.config.role, buffers);
+        self.endpoint = Some(endpoint);
+        self.wake = now;
+        self.offer_all(now)
+    }
+
+    /// The program is gone: the endpoint, what it held, and whatever was being done.
+    pub(crate) fn stop(&mut self, now: Instant) {
+        if let Some(endpoint) = self.endpoint.take() {
+            self.report.stats.push(endpoint.stats(now));
+        }
+        self.wake = Instant::NEVER;
+    }
+
+    /// Step 1: the disk's work that is done goes into the machine.
+    pub(crate) fn feed(&mut self, now: Instant) -> Result<(), LentTwice> {
+        let fed = self.with_client(now, |client, tools| match client {
+            Client::Source(source) => source.feed(tools),
+            Client::Sink(sink) => sink.feed(tools),
+        });
+        fed.unwrap_or(Ok(()))?;
+        if let Client::Sink(sink) = &self.client
+            && sink.verdict() == Some(true)
+            && !self.report.done
+        {
+            self.be_done(now);
+        }
+        Ok(())
+    }
+
+    /// Step 2: timers that are due.
+    pub(crate) fn fire(&mut self, now: Instant) {
+        if let Some(endpoint) = &mut self.endpoint
+            && endpoint.next_timeout(now).is_some_and(|at| at <= now)
+        {
+            endpoint.handle_timeout(now);
+        }
+    }
+
+    /// Step 4: what the machine tells its client. False when that was the last word.
+    pub(crate) fn on_event(&mut self, now: Instant, event: Event, oracle: &mut Oracle) -> bool {
+        match event {
+            Event::Opened { peer, parameters, image_bytes } => {
+                self.report.openings += 1;
+                (self.silent, self.stood, self.complete) = (false, true, false);
+                self.report.done = false;
+                let table_bytes = image_bytes.saturating_sub(parameters.buffer_bytes);
+                let shape = Shape {
+                    bytes: self.transfer.bytes,
+                    buffer_bytes: parameters.buffer_bytes,
+                    table_bytes,
+                    at_least_one: self.transfer.at_least_one,
+                };
+                self.content = Content::new(self.transfer.seed, shape);
+                oracle.on_opened(now, self.side, peer, &parameters, image_bytes);
+                self.begin_anew(now, oracle);
+            }
+            Event::Wanted(number) => {
+                oracle.on_wanted(now, self.side, number);
+                if let Client::Source(source) = &mut self.client {
+                    source.on_wanted(number, &self.content);
+                }
+            }
+            Event::Released(_, buffer) | Event::Returned(buffer) => {
+                if !self.stock.take_back(&buffer) {
+                    oracle.find(now, self.side, "a buffer came out that was not in the machine");
+                }
+                match &mut self.client {
+                    Client::Source(source) => source.on_released(buffer),
+                    Client::Sink(sink) => sink.on_returned(buffer),
+                }
+            }
+            Event::Filled(number, buffer) => self.on_filled(now, number.0, buffer, oracle),
+            Event::Complete(end) => self.on_complete(now, end, oracle),
+            Event::Finished(verdict) => {
+                if verdict.as_ref().is_none_or(|verdict| verdict.verified) {
+                    self.be_done(now);
+                }
+            }
+            Event::Silent => {
+                self.report.silences += 1;
+                if std::mem::replace(&mut self.silent, true) {
+                    oracle.find(now, self.side, "silent twice without an answer between");
+                }
+            }
+            Event::Answering => {
+                if !std::mem::replace(&mut self.silent, false) {
+                    oracle.find(now, self.side, "answering without having been silent");
+                }
+            }
+            Event::Closed(reason) => {
+                self.on_closed(now, reason, oracle);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn be_done(&mut self, now: Instant) {
+        self.report.done = true;
+        self.report.done_at = Some(now);
+    }
+
+    fn begin_anew(&mut self, now: Instant, oracle: &mut Oracle) {
+        match &mut self.client {
+            Client::Source(source) => source.on_opened(now, &self.content, &self.disk),
+            Client::Sink(sink) => sink.on_opened(),
+        }
+        if self.offer_all(now).is_err() {
+            oracle.find(now, self.side, "a buffer was returned that is still in the machine");
+        }
+    }
+
+    fn offer_all(&mut self, now: Instant) -> Result<(), LentTwice> {
+        let offered = self.with_client(now, |client, tools| match client {
+            Client::Sink(sink) => sink.offer_all(tools),
+            Client::Source(_) => Ok(()),
+        });
+        offered.unwrap_or(Ok(()))
+    }
+
+    fn on_filled(&mut self, now: Instant, number: u64, buffer: Buffer, oracle: &mut Oracle) {
+        if !self.stock.take_back(&buffer) {
+            oracle.find(now, self.side, "a buffer came out that was not in the machine");
+        }
+        if number == 0 || number > self.content.shape().buffers() {
+            oracle.find(now, self.side, format!("buffer {number} was never sent"));
+        } else if let Some(at) = self.content.differs(number, buffer.filled()) {
+            let len = buffer.filled().len();
+            let what = format!("buffer {number} ({len} bytes) is wrong from byte {at} on");
+            oracle.find(now, self.side, what);
+        }
+        self.report.filled += 1;
+        let new = self.with_client(now, |client, tools| match client {
+            Client::Sink(sink) => sink.on_filled(tools, number, buffer),
+            Client::Source(_) => false,
+        });
+        if new != Some(true) {
+            oracle.find(now, self.side, format!("buffer {number} was delivered twice"));
+        }
+    }
+
+    fn on_complete(&mut self, now: Instant, end: Option<End>, oracle: &mut Oracle) {
+        let Client::Sink(sink) = &mut self.client else { return };
+        if sink.filled() != self.content.shape().buffers() {
+            let what = format!("complete with {} buffers", sink.filled());
+            oracle.find(now, self.side, what);
+        }
+        if end.is_some() != (self.options.config.wire == Wire::Sealed) {
+            oracle.find(now, self.side, "an END on the wire without END, or none on the other");
+        }
+        sink.on_complete(now, end, &self.disk);
+        self.complete = true;
+        if self.options.config.wire == Wire::Rfc998 {
+            // Nothing more will be said about it.
+            self.be_done(now);
+        }
+    }
+
+    fn on_closed(&mut self, now: Instant, reason: Reason, oracle: &mut Oracle) {
+        if self.stock.inside() != 0 {
+            let what = format!("{} buffers stayed in a closed machine", self.stock.inside());
+            oracle.find(now, self.side, what);
+        }
+        if let Some(done_at) = self.report.done_at.filter(|_| self.report.done) {
+            self.report.dallied = Some(now.since(done_at));
+        }
+        if reason == Reason::Finished && !self.report.done {
+            oracle.find(now, self.side, "finished without the whole transfer");
+        }
+        self.report.closed = Some(reason);
+    }
+
+    /// Whether every buffer is where it should be: with the client or in the machine.
+    pub(crate) fn stock_is_whole(&self) -> bool {
+        let held = match &self.client {
+            Client::Source(source) => source.held(),
+            Client::Sink(sink) => sink.held(),
+        };
+        held + self.stock.inside() == self.options.stock as usize
+    }
+
+    /// Buffers supplied in this connection (a source) or ever offered (a sink).
+    pub(crate) fn lent(&self) -> u64 {
+        match &self.client {
+            Client::Source(source) => source.supplied(),
+            Client::Sink(sink) => sink.offered(),
+        }
+    }
+
+    /// Buffers that arrived in this connection.
+    pub(crate) fn filled(&self) -> u64 {
+        match &self.client {
+            Client::Source(_) => 0,
+            Client::Sink(sink) => sink.filled(),
+        }
+    }
+
+    /// Whether a connection was open since the program was started.
+    pub(crate) fn stood(&self) -> bool {
+        self.stood
+    }
+
+    /// Whether everything has arrived here.
+    pub(crate) fn complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Whether the sink has given its verdict.
+    pub(crate) fn judged(&self) -> bool {
+        matches!(&self.client, Client::Sink(sink) if sink.verdict().is_some())
+    }
+
+    /// Works out when something is to be done next.
+    pub(crate) fn rewake(&mut self, now: Instant) -> Instant {
+        let client = match &self.client {
+            Client::Source(source) => source.wake(),
+            Client::Sink(sink) => sink.wake(),
+        };
+        self.wake = match &self.endpoint {
+            Some(endpoint) => {
+                earliest([endpoint.next_timeout(now), client]).unwrap_or(Instant::NEVER)
+            }
+            None => Instant::NEVER,
+        };
+        self.wake
+    }
+
+    fn with_client<T>(
+        &mut self,
+        now: Instant,
+        act: impl FnOnce(&mut Client, &mut Tools<'_>) -> T,
+    ) -> Option<T> {
+        let endpoint = self.endpoint.as_mut()?;
+        let tools = &mut Tools {
+            now,
+            wire: self.options.config.wire,
+            endpoint,
+            content: &self.content,
+            disk: &mut self.disk,
+            stock: &mut self.stock,
+        };
+        Some(act(&mut self.client, tools))
+    }
+}
+
+fn stock_of(options: &HostOptions) -> (Stock, Vec<Buffer>) {
+    let capacity = options.config.buffer_bytes + options.config.table_bytes;
+    Stock::new(options.stock, capacity as usize)
+}
+
+fn client_of(role: Role, buffers: Vec<Buffer>) -> Client {
+    match role {
+        Role::Sender => Client::Source(Source::new(buffers)),
+        Role::Receiver => Client::Sink(Sink::new(buffers)),
+    }
+}

@@ -1,0 +1,26 @@
+//! The virtual world of NETBLT: networks on which a whole transfer runs in a fraction of its time,
+//! the same way for the same seed on every machine.
+
+#![forbid(unsafe_code)]
+
+pub mod attacker;
+pub mod check;
+mod client;
+pub mod content;
+pub mod coverage;
+pub mod disk;
+pub mod grid;
+pub mod host;
+pub mod networks;
+pub mod outcome;
+pub mod parcel;
+pub mod path;
+pub mod plan;
+pub mod rng;
+pub mod scenario;
+pub mod setup;
+pub mod swarm;
+pub mod tamper;
+pub mod text;
+mod trail;
+pub mod world;

@@ -1,0 +1,344 @@
+//! What became of a world, for tests and for people.
+
+use std::fmt;
+use std::time::Duration;
+
+use netblt_proto::config::{Policy, Role, Wire};
+
+use netblt_proto::machine::Reason;
+use netblt_proto::stats::Stats;
+use netblt_proto::time::Instant;
+use netblt_proto::units::Rate;
+
+use crate::check::Finding;
+use crate::coverage::{Coverage, Mark};
+use crate::disk::DiskOptions;
+use crate::host::{EndReport, HostOptions};
+use crate::parcel::{Pair, Side};
+use crate::path::{Counters, LinkOptions};
+use crate::setup::{Kill, Setup};
+use crate::trail::TrailHash;
+
+/// A world that is over.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What it was.
+    pub setup: Setup,
+    /// How long it lasted, in its own time.
+    pub duration: Duration,
+    /// What became of the ends.
+    pub ends: Pair<EndReport>,
+    /// The books of the paths, by the side from which they lead.
+    pub paths: Pair<Counters>,
+    /// What happened.
+    pub coverage: Coverage,
+    /// What must not have happened, if it did.
+    pub finding: Option<Finding>,
+    /// Everything that left a machine, as one hash.
+    pub hash: TrailHash,
+}
+
+impl Outcome {
+    pub(crate) fn new(
+        setup: Setup,
+        over: Instant,
+        ends: [EndReport; 2],
+        paths: [Counters; 2],
+        coverage: Coverage,
+        finding: Option<Finding>,
+        hash: TrailHash,
+    ) -> Self {
+        let duration = over.since(Instant::EPOCH);
+        let (ends, paths) = (Pair(ends), Pair(paths));
+        let mut outcome = Self { setup, duration, ends, paths, coverage, finding, hash };
+        outcome.see_paths();
+        for side in Side::BOTH {
+            outcome.see_end(side);
+        }
+        outcome
+    }
+
+    /// The sending end.
+    pub fn sender(&self) -> &EndReport {
+        &self.ends[self.setup.sender()]
+    }
+
+    /// The receiving end.
+    pub fn receiver(&self) -> &EndReport {
+        &self.ends[self.setup.sender().other()]
+    }
+
+    /// Whether nothing forbidden happened, and both ends know that the whole transfer arrived.
+    pub fn is_success(&self) -> bool {
+        let fine = |end: &EndReport| end.done && end.closed == Some(Reason::Finished);
+        self.finding.is_none() && self.ends.0.iter().all(fine)
+    }
+
+    /// Whether the sender cannot know of a success that is one: it was killed, or died of a path
+    /// that was dead for longer than its death timer, while the last words were on their way. Who
+    /// has the last word never knows whether it was heard; no protocol can help that.
+    pub fn is_orphaned(&self) -> bool {
+        let (sender, receiver) = (self.sender(), self.receiver());
+        let settled = receiver.done && receiver.closed == Some(Reason::Finished);
+        let killed = self.setup.kills.iter().any(|kill| kill.side == self.setup.sender());
+        let mut reasons = sender.closed.iter().chain(&sender.closed_before);
+        let died = reasons.any(|reason| *reason == Reason::DeathTimer);
+        let deadly = self.setup.longest_outage()
+            >= self.setup.host(self.setup.sender()).config.death_timer * 9 / 10;
+        settled && !sender.done && ((killed && sender.starts > 1) || (died && deadly))
+    }
+
+    /// What went wrong: something forbidden, or an end that does not know of its success although
+    /// nobody gave up.
+    pub fn problem(&self) -> Option<String> {
+        if let Some(finding) = &self.finding {
+            return Some(finding.to_string());
+        }
+        let excused = self.coverage.count(Mark::Quit) > 0 || self.is_orphaned();
+        (!self.is_success() && !excused).then(|| {
+            let [active, passive] = self.ends.0.each_ref().map(describe_end);
+            format!("the transfer did not succeed: active {active}, passive {passive}")
+        })
+    }
+
+    /// Counts of the sender's last connection.
+    pub fn sent(&self) -> Stats {
+        self.sender().stats.last().cloned().unwrap_or_default()
+    }
+
+    /// Counts of the receiver's last connection.
+    pub fn received(&self) -> Stats {
+        self.receiver().stats.last().cloned().unwrap_or_default()
+    }
+
+    /// From the sender's start until it knew of its success.
+    pub fn transfer_time(&self) -> Duration {
+        let start = self.setup.host(self.setup.sender()).starts_at;
+        let done = self.sender().done_at.unwrap_or(Instant::NEVER);
+        done.since(Instant::EPOCH + start)
+    }
+
+    /// Bytes of content over the whole time.
+    pub fn goodput(&self) -> Rate {
+        Rate::over(self.setup.bytes, self.transfer_time())
+    }
+
+    fn see_paths(&mut self) {
+        for counters in &self.paths.0 {
+            let seen = [
+                (Mark::Loss, counters.lost_random),
+                (Mark::QueueLoss, counters.lost_queue),
+                (Mark::OutageLoss, counters.lost_outage),
+                (Mark::MtuLoss, counters.lost_mtu),
+                (Mark::Reorder, counters.reordered),
+                (Mark::Duplicate, counters.duplicated),
+                (Mark::Corrupt, counters.corrupted),
+                (Mark::Marked, counters.marked),
+            ];
+            for (mark, tally) in seen {
+                self.coverage.see(mark, tally.packets);
+            }
+        }
+    }
+
+    fn see_end(&mut self, side: Side) {
+        let end = &self.ends[side];
+        let some = |waited: Duration| u64::from(waited > Duration::from_millis(1));
+        for stats in &end.stats {
+            let seen = [
+                (Mark::Resent, stats.data_packets_resent),
+                (Mark::DuplicateData, stats.data_packets_duplicate),
+                (Mark::ControlTimeout, stats.control_timeouts),
+                (Mark::DataTimeout, stats.data_timeouts),
+                (Mark::Dropped, stats.datagrams_dropped),
+                (Mark::WaitedForPermission, some(stats.waited.permission)),
+                (Mark::WaitedForSource, some(stats.waited.source)),
+            ];
+            for (mark, times) in seen {
+                self.coverage.see(mark, times);
+            }
+        }
+        let reasons = end.closed.iter().chain(&end.closed_before);
+        let deaths = reasons.filter(|reason| **reason == Reason::DeathTimer).count();
+        self.coverage.see(Mark::DeathTimer, deaths as u64);
+        self.coverage.see(Mark::Silent, u64::from(end.silences));
+    }
+}
+
+impl fmt::Display for Outcome {
+    /// What the world was, what happened, and what it came to.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.setup)?;
+        for side in Side::BOTH {
+            let end = &self.ends[side];
+            writeln!(f, "{side:>8}: {}", describe_end(end))?;
+            if let Some(stats) = end.stats.last() {
+                writeln!(f, "{:>10}{}", "", describe_stats(stats))?;
+            }
+        }
+        for (name, counters) in ["there", "back"].iter().zip(&self.paths.0) {
+            writeln!(f, "{name:>8}: {}", describe_counters(counters))?;
+        }
+        writeln!(f, "{:>8}: {}", "seen", self.coverage)?;
+        let seconds = self.duration.as_secs_f64();
+        writeln!(f, "{:>8}: {seconds:.6} s, trail {}", "over", self.hash)?;
+        match self.problem() {
+            None => write!(f, "{:>8}: as it should be", "result"),
+            Some(problem) => write!(f, "{:>8}: FAILED {problem}", "result"),
+        }
+    }
+}
+
+impl fmt::Display for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wire = match self.active.config.wire {
+            Wire::Rfc998 => "rfc998",
+            Wire::Sealed => "sealed",
+        };
+        writeln!(f, "   world: seed {}, {} bytes on {wire}", self.seed, self.bytes)?;
+        for side in Side::BOTH {
+            writeln!(f, "{side:>8}: {}", describe_host(self.host(side)))?;
+        }
+        writeln!(f, "{:>8}: {}", "there", describe_link(&self.there))?;
+        write!(f, "{:>8}: {}", "back", describe_link(&self.back))?;
+        for kill in &self.kills {
+            let Kill { side, at, down } = kill;
+            write!(f, "\n{:>8}: {side} end at {at:?} for {down:?}", "kill")?;
+        }
+        if let Some((side, at)) = self.quit {
+            write!(f, "\n{:>8}: {side} end at {at:?}", "quit")?;
+        }
+        if let Some(attacker) = &self.attacker {
+            write!(f, "\n{:>8}: {attacker:?}", "attacker")?;
+        }
+        if self.crowd > 0 {
+            write!(f, "\n{:>8}: {} others open and vanish", "crowd", self.crowd)?;
+        }
+        let flags = [("persistent", self.persistent), ("icmp", self.icmp)];
+        let flags = flags.iter().filter(|(_, on)| *on).map(|(name, _)| *name);
+        write!(f, "\n{:>8}: {:?} {:?}", "until", self.deadline, flags.collect::<Vec<_>>())
+    }
+}
+
+fn describe_host(host: &HostOptions) -> String {
+    let config = &host.config;
+    let role = if config.role == Role::Sender { "sends" } else { "receives" };
+    let policy = match (config.role, config.policy) {
+        (Role::Receiver, _) => String::new(),
+        (Role::Sender, Policy::Fixed) => {
+            format!(", fixed {} packets each {:?}", config.burst.packets, config.burst.interval)
+        }
+        (Role::Sender, Policy::Fair { ceiling: None }) => ", fair".to_owned(),
+        (Role::Sender, Policy::Fair { ceiling: Some(rate) }) => format!(", fair up to {rate}"),
+    };
+    let starts = match host.starts_at {
+        Duration::ZERO => String::new(),
+        at => format!(", starts at {at:?}"),
+    };
+    format!(
+        "{role}{policy}, buffers of {} + {} bytes, {} of {} outstanding, datagrams of {}, \
+         death timer {:?}{starts}{}",
+        config.buffer_bytes,
+        config.table_bytes,
+        config.max_outstanding,
+        host.stock,
+        config.datagram_bytes,
+        config.death_timer,
+        describe_disk(&host.disk)
+    )
+}
+
+fn describe_disk(disk: &DiskOptions) -> String {
+    if *disk == DiskOptions::default() {
+        return String::new();
+    }
+    let rate = disk.rate.map_or("any rate".to_owned(), |rate| rate.to_string());
+    let stalls = disk.stalls.len();
+    format!(", disk {rate} {:?} {stalls} stalls, flush {:?}", disk.latency, disk.flush)
+}
+
+fn describe_link(link: &LinkOptions) -> String {
+    use std::fmt::Write;
+    let rate = link.rate.map_or("any rate".to_owned(), |rate| rate.to_string());
+    let mut text = format!("{rate}, {:?} + {:?}", link.delay, link.jitter);
+    let faults = [
+        ("loss", link.loss),
+        ("reorder", link.reorder),
+        ("duplicate", link.duplicate),
+        ("corrupt", link.corrupt),
+    ];
+    for (name, share) in faults.iter().filter(|(_, share)| !share.is_never()) {
+        // Writing to a String cannot fail.
+        let _ = write!(text, ", {name} {} ppm", share.ppb() / 1000);
+    }
+    if let Some(run) = link.loss_burst {
+        let _ = write!(text, " in runs of {run}");
+    }
+    let _ = write!(text, ", queue {:?}", link.queue);
+    if let Some(mtu) = link.mtu {
+        let _ = write!(text, ", MTU {mtu}");
+    }
+    for change in &link.schedule {
+        let _ = write!(text, ", at {:?}", change.at);
+        match (change.outage, change.loss) {
+            (Some(outage), _) => _ = write!(text, " outage {outage:?}"),
+            (None, Some(loss)) => _ = write!(text, " loss {} ppm", loss.ppb() / 1000),
+            (None, None) => text.push_str(" changes"),
+        }
+    }
+    text
+}
+
+fn describe_end(end: &EndReport) -> String {
+    let closed =
+        end.closed.as_ref().map_or("not closed".to_owned(), |why| format!("closed: {why}"));
+    let done = match end.done_at.filter(|_| end.done) {
+        Some(at) => format!("done at {:.6} s", at.as_secs_f64()),
+        None => "not done".to_owned(),
+    };
+    let mut text = format!("{done}, {closed} ({} starts, {} openings)", end.starts, end.openings);
+    // The newest few of what may be many.
+    for before in end.closed_before.iter().rev().take(3) {
+        text += &format!("; before: {before}");
+    }
+    text
+}
+
+fn describe_stats(stats: &Stats) -> String {
+    format!(
+        "data {} sent, {} resent, {} received, {} duplicate, {} lost; control {}, timeouts {} data \
+         {} control; dropped {}; rtt {:?}; pacing {}, waited {:?} for pacing, {:?} in flight, {:?} \
+         for permission, {:?} for the source",
+        stats.data_packets_sent,
+        stats.data_packets_resent,
+        stats.data_packets_received,
+        stats.data_packets_duplicate,
+        stats.data_packets_lost,
+        stats.control_packets,
+        stats.data_timeouts,
+        stats.control_timeouts,
+        stats.datagrams_dropped,
+        stats.rtt,
+        stats.pacing_rate,
+        stats.waited.pacing,
+        stats.waited.in_flight,
+        stats.waited.permission,
+        stats.waited.source
+    )
+}
+
+fn describe_counters(counters: &Counters) -> String {
+    format!(
+        "{} in, {} out, lost {} at random {} in the queue {} for their size {} in outages, {} \
+         overtaken, {} twice, {} corrupt",
+        counters.entered.packets,
+        counters.delivered.packets,
+        counters.lost_random.packets,
+        counters.lost_queue.packets,
+        counters.lost_mtu.packets,
+        counters.lost_outage.packets,
+        counters.reordered.packets,
+        counters.duplicated.packets,
+        counters.corrupted.packets
+    )
+}

@@ -1,0 +1,116 @@
+//! All there is to know about a world before it begins.
+
+use std::time::Duration;
+
+use netblt_proto::config::{Role, Wire};
+
+use crate::attacker::AttackerOptions;
+use crate::host::HostOptions;
+use crate::parcel::Side;
+use crate::path::{LinkOptions, Outage};
+
+/// All there is to know about a world before it begins.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Seeds everything random.
+    pub seed: u64,
+    /// Bytes to transfer.
+    pub bytes: u64,
+    /// An empty transfer has one buffer of no bytes rather than none. Always so on `rfc998`.
+    pub at_least_one: bool,
+    /// The end that opens the connection.
+    pub active: HostOptions,
+    /// The end that waits to be opened.
+    pub passive: HostOptions,
+    /// The path from the active end to the passive one.
+    pub there: LinkOptions,
+    /// The path from the passive end to the active one.
+    pub back: LinkOptions,
+    /// Hosts say "unreachable" for a program that is not running.
+    pub icmp: bool,
+    /// Programs that end without success are started again.
+    pub persistent: bool,
+    /// Programs killed on the way, unless they are done by then.
+    pub kills: Vec<Kill>,
+    /// A client that gives up, unless it is done by then.
+    pub quit: Option<(Side, Duration)>,
+    /// Somebody on the path who means harm.
+    pub attacker: Option<AttackerOptions>,
+    /// How many others open connections at the passive end's start, and vanish.
+    pub crowd: u8,
+    /// By when all must be over.
+    pub deadline: Duration,
+    /// How many steps it may take.
+    pub max_steps: u64,
+}
+
+/// A program that is killed, and started again later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kill {
+    /// Whose.
+    pub side: Side,
+    /// When.
+    pub at: Duration,
+    /// How long it stays dead.
+    pub down: Duration,
+}
+
+impl Setup {
+    /// A transfer of `bytes` between two hosts over perfect links.
+    pub fn new(seed: u64, bytes: u64, active: HostOptions, passive: HostOptions) -> Self {
+        Self {
+            seed,
+            bytes,
+            at_least_one: active.config.wire == Wire::Rfc998,
+            active,
+            passive,
+            there: LinkOptions::default(),
+            back: LinkOptions::default(),
+            icmp: false,
+            persistent: false,
+            kills: Vec::new(),
+            quit: None,
+            attacker: None,
+            crowd: 0,
+            deadline: Duration::from_secs(3600),
+            max_steps: 50_000_000,
+        }
+    }
+
+    /// The host on `side`.
+    pub fn host(&self, side: Side) -> &HostOptions {
+        match side {
+            Side::Active => &self.active,
+            Side::Passive => &self.passive,
+        }
+    }
+
+    /// The longest time for which a direction of the path may be dead.
+    pub fn longest_outage(&self) -> Duration {
+        let mut longest = Duration::ZERO;
+        for link in [&self.there, &self.back] {
+            let mut changes: Vec<_> = link.schedule.iter().collect();
+            changes.sort_by_key(|change| change.at);
+            let mut dead_since = None;
+            for change in changes {
+                // A path too narrow is as good as dead.
+                let narrow = change.mtu.is_some_and(|mtu| mtu < u16::MAX);
+                let dead = change.outage.is_some_and(|outage| outage != Outage::None);
+                if dead || narrow {
+                    dead_since.get_or_insert(change.at);
+                } else if let Some(since) = dead_since.take() {
+                    longest = longest.max(change.at.saturating_sub(since));
+                }
+            }
+        }
+        longest
+    }
+
+    /// The end that has the data.
+    pub fn sender(&self) -> Side {
+        match self.active.config.role {
+            Role::Sender => Side::Active,
+            Role::Receiver => Side::Passive,
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What goes wrong in a world, until it heals, and how long it then may take.
+
+use std::time::Duration;
+
+use netblt_proto::config::{Policy, Wire};
+use netblt_proto::units::Rate;
+
+use super::draw::{Dice, Sketch};
+use crate::attacker::{AttackerOptions, Trick};
+use crate::parcel::Side;
+use crate::path::{Change, Displacement, LinkOptions, Outage};
+use crate::rng::Probability;
+use crate::setup::{Kill, Setup};
+
+/// No world's faults last longer.
+const LONGEST_FAULTS: Duration = Duration::from_secs(90);
+
+/// Adds faults to `setup`; to the paths only if they are `ours` to change.
+pub(super) fn add(seed: u64, sketch: &Sketch, ours: bool, setup: &mut Setup) {
+    let mut dice = Dice::new(seed, "faults");
+    let base = quiet_time(sketch, setup);
+    let heals_at = dice.within(base * 4).clamp(Duration::from_secs(1), LONGEST_FAULTS);
+    let mut rough = false;
+    if ours {
+        // The same kinds of fault in both directions or in one, each with weights of its own.
+        for (name, link) in [("there", &mut setup.there), ("back", &mut setup.back)] {
+            rough |= add_to_link(&mut Dice::new(seed, name), sketch, heals_at, link);
+        }
+    }
+    rough |= add_deaths(seed, heals_at, setup);
+    if sketch.wire == Wire::Sealed {
+        setup.attacker = attacker(&mut Dice::new(seed, "attacks"), base, heals_at);
+        let mut dice = Dice::new(seed, "crowd");
+        setup.crowd = if dice.percent(5) { dice.range(1, 20) as u8 } else { 0 };
+        rough |= setup.attacker.is_some() || setup.crowd > 0;
+    }
+    let mut dice = Dice::new(seed, "quit");
+    if dice.percent(6) {
+        setup.quit = Some((dice.pick(&Side::BOTH), dice.within(base * 2)));
+    }
+    let mut dice = Dice::new(seed, "death timer");
+    let death_timer = if rough {
+        dice.time(Duration::from_secs(5), Duration::from_secs(60))
+    } else {
+        Duration::from_secs(300)
+    };
+    setup.active.config.death_timer = death_timer;
+    setup.passive.config.death_timer = death_timer;
+    setup.persistent = rough;
+    // After healing: everything anew, at a tenth of the speed, after every timer has run out twice.
+    setup.deadline = heals_at + base * 12 + Duration::from_secs(120);
+    if rough {
+        setup.deadline += death_timer * 3 + base * 4;
+    }
+}
+
+/// About how long the transfer takes without faults.
+fn quiet_time(sketch: &Sketch, setup: &Setup) -> Duration {
+    let packet = u64::from(sketch.datagram);
+    let sent = sketch.bytes * (packet + 28) / packet.saturating_sub(48).max(1);
+    let mut rate = sketch.rate;
+    let burst = sketch.burst;
+    let own = Rate::over(u64::from(burst.packets) * packet, burst.interval);
+    match sketch.policy {
+        Policy::Fixed => rate = rate.min(own),
+        Policy::Fair { ceiling } => rate = rate.min(ceiling.unwrap_or(rate)),
+    }
+    let window = u64::from(sketch.buffer) * u64::from(sketch.outstanding);
+    let rounds = sketch.bytes.div_ceil(window) as u32;
+    let disk = [&setup.active.disk, &setup.passive.disk].into_iter().map(|disk| {
+        let buffers = sketch.bytes.div_ceil(u64::from(sketch.buffer)) as u32;
+        let stalls: Duration = disk.stalls.iter().map(|stall| stall.lasts).sum();
+        let moving = disk.rate.map_or(Duration::ZERO, |rate| rate.time_for(sketch.bytes));
+        disk.latency * buffers + moving + disk.flush + stalls
+    });
+    rate.time_for(sent) + sketch.rtt * (10 + 3 * rounds) + disk.sum() + Duration::from_secs(1)
+}
+
+/// Faults of one direction. Whether they are such that a connection may die of them.
+fn add_to_link(
+    dice: &mut Dice,
+    sketch: &Sketch,
+    heals_at: Duration,
+    link: &mut LinkOptions,
+) -> bool {
+    let mut rough = false;
+    let ppm = |dice: &mut Dice, most: u64| Probability::from_ppm(dice.scale(10, most) as u32);
+    if dice.percent(50) {
+        link.loss = ppm(dice, 300_000);
+        rough |= link.loss > Probability::from_percent(2);
+        link.loss_burst = dice.percent(30).then(|| dice.scale(2, 50) as u32);
+        rough |= link.loss_burst.is_some();
+    }
+    if dice.percent(40) {
+        link.reorder = ppm(dice, 300_000);
+        link.reorder_by = match dice.percent(50) {
+            true => Displacement::Packets(dice.scale(1, 50) as u32),
+            false => Displacement::Time(dice.within(sketch.rtt)),
+        };
+    }
+    if dice.percent(30) {
+        link.duplicate = ppm(dice, 200_000);
+    }
+    if dice.percent(30) {
+        link.corrupt = ppm(dice, 50_000);
+    }
+    if dice.percent(40) {
+        link.jitter = dice.within(sketch.rtt / 2);
+    }
+    if dice.percent(20) {
+        rough = true;
+        for _ in 0..dice.range(1, 3) {
+            add_outage(dice, heals_at, link);
+        }
+    }
+    if dice.percent(10) {
+        rough = true;
+        // Data no longer pass, and perhaps OPEN does not either; what is short still does.
+        let mtu = dice.range(60, u64::from(sketch.datagram).max(1200)) as u16;
+        let at = dice.within(heals_at);
+        link.schedule.push(Change { at, mtu: Some(mtu), ..Change::default() });
+    }
+    link.schedule.push(Change {
+        at: heals_at,
+        loss: Some(Probability::NEVER),
+        // Or a run of losses would go on to its end.
+        loss_burst: Some(1),
+        reorder: Some(Probability::NEVER),
+        duplicate: Some(Probability::NEVER),
+        corrupt: Some(Probability::NEVER),
+        jitter: Some(Duration::ZERO),
+        mtu: Some(u16::MAX),
+        outage: Some(Outage::None),
+        ..Change::default()
+    });
+    rough
+}
+
+/// The path is dead for a while: often half a minute, at most until it heals.
+fn add_outage(dice: &mut Dice, heals_at: Duration, link: &mut LinkOptions) {
+    let at = dice.within(heals_at);
+    let lasts = match dice.percent(30) {
+        true => Duration::from_secs(30),
+        false => dice.time(Duration::from_millis(10), Duration::from_secs(40)),
+    };
+    let outage = Some(dice.pick(&[Outage::Drop, Outage::Hold]));
+    link.schedule.push(Change { at, outage, ..Change::default() });
+    let over = Change { at: at + lasts, outage: Some(Outage::None), ..Change::default() };
+    link.schedule.push(over);
+}
+
+/// Programs that start late, or are killed and started again.
+fn add_deaths(seed: u64, heals_at: Duration, setup: &mut Setup) -> bool {
+    let mut dice = Dice::new(seed, "deaths");
+    let mut rough = false;
+    if dice.percent(15) {
+        rough = true;
+        let late = dice.time(Duration::from_micros(1), Duration::from_secs(20));
+        match dice.pick(&Side::BOTH) {
+            Side::Active => setup.active.starts_at = late,
+            Side::Passive => setup.passive.starts_at = late,
+        }
+    }
+    if dice.percent(15) {
+        rough = true;
+        setup.kills = (0..dice.range(1, 2))
+            .map(|_| Kill {
+                side: dice.pick(&Side::BOTH),
+                at: dice.within(heals_at),
+                down: dice.time(Duration::from_millis(1), Duration::from_secs(20)),
+            })
+            .collect();
+    }
+    rough
+}
+
+fn attacker(dice: &mut Dice, base: Duration, heals_at: Duration) -> Option<AttackerOptions> {
+    if !dice.percent(25) {
+        return None;
+    }
+    let tricks = Trick::ALL.into_iter().filter(|_| dice.percent(60)).collect();
+    Some(AttackerOptions {
+        mean_interval: dice.time(base / 2000, base / 20).max(Duration::from_micros(100)),
+        until: heals_at,
+        volley: dice.scale(1, 20) as u32,
+        tricks,
+    })
+}

@@ -1,0 +1,83 @@
+//! The trail of a world: one hash over everything that left a machine, in order. Two worlds with
+//! the same trail were the same world.
+
+use std::fmt;
+use std::io::Write;
+
+use netblt_proto::machine::Event;
+use netblt_proto::time::Instant;
+
+use crate::parcel::Side;
+
+/// Bytes gathered before they are hashed: hashing in large pieces is several times faster.
+const STAGE_BYTES: usize = 1 << 17;
+
+/// A running hash over datagrams and events.
+#[derive(Debug)]
+pub(crate) struct Trail {
+    stage: Vec<u8>,
+    hasher: blake3::Hasher,
+}
+
+/// The hash of a whole trail.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct TrailHash(pub [u8; 32]);
+
+impl fmt::Display for TrailHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().take(16).try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for TrailHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TrailHash({self})")
+    }
+}
+
+impl Trail {
+    pub(crate) fn new() -> Self {
+        Self { stage: Vec::with_capacity(STAGE_BYTES * 2), hasher: blake3::Hasher::new() }
+    }
+
+    /// Datagrams left together: `bytes` cut into pieces of `segment` bytes.
+    pub(crate) fn sent(&mut self, now: Instant, side: Side, segment: usize, bytes: &[u8]) {
+        self.head(b's', now, side);
+        self.stage.extend_from_slice(&(segment as u64).to_le_bytes());
+        self.stage.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+        self.stage.extend_from_slice(bytes);
+        self.flush(STAGE_BYTES);
+    }
+
+    /// An event was told.
+    pub(crate) fn event(&mut self, now: Instant, side: Side, event: &Event) {
+        self.head(b'e', now, side);
+        // Buffers print as lengths: what is in them was compared, and left as datagrams before.
+        // Writing to a vector cannot fail.
+        let _ = write!(self.stage, "{event:?}");
+        self.flush(STAGE_BYTES);
+    }
+
+    /// The world did something to a host.
+    pub(crate) fn happening(&mut self, now: Instant, side: Side, what: &str) {
+        self.head(b'h', now, side);
+        self.stage.extend_from_slice(what.as_bytes());
+    }
+
+    fn head(&mut self, tag: u8, now: Instant, side: Side) {
+        self.stage.extend_from_slice(&[tag, side as u8]);
+        self.stage.extend_from_slice(&now.as_nanos().to_le_bytes());
+    }
+
+    fn flush(&mut self, above: usize) {
+        if self.stage.len() >= above {
+            self.hasher.update(&self.stage);
+            self.stage.clear();
+        }
+    }
+
+    pub(crate) fn finish(mut self) -> TrailHash {
+        self.flush(0);
+        TrailHash(*self.hasher.finalize().as_bytes())
+    }
+}

@@ -1,0 +1,37 @@
+//! Many random worlds: see [`netblt_sim::swarm`].
+
+use netblt_sim::coverage::Mark;
+use netblt_sim::swarm;
+
+/// How many worlds: `NETBLT_SWARM`, else enough for a laptop's patience.
+fn worlds() -> u64 {
+    let default = if cfg!(debug_assertions) { 200 } else { 2000 };
+    std::env::var("NETBLT_SWARM").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// The first seed: `NETBLT_SWARM_FROM`, else always the same, so that a change is what breaks it.
+fn first() -> u64 {
+    std::env::var("NETBLT_SWARM_FROM").ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn every_world_is_as_it_should_be() {
+    let (first, worlds) = (first(), worlds());
+    let swarm = swarm::run(first..first + worlds, 2);
+    assert!(swarm.failures.is_empty(), "\n{swarm}");
+    println!("{swarm}");
+    if worlds >= 2000 {
+        let rare = swarm.coverage.rarer_than(20);
+        let unexpected = rare.iter().filter(|(mark, _)| *mark != Mark::Aborted);
+        assert_eq!(unexpected.count(), 0, "hardly ever seen: {rare:?}");
+    }
+}
+
+#[test]
+fn a_seed_is_a_world() {
+    for seed in first()..first() + worlds().min(50) {
+        let (one, other) = (swarm::replay(seed, None), swarm::replay(seed, None));
+        assert_eq!(one.hash, other.hash, "cargo run --release -- simulate --seed {seed}");
+        assert_eq!(one.to_string(), other.to_string());
+    }
+}
