@@ -1,0 +1,52 @@
+//! A local network: every host hears every packet after a fixed time, unless noise takes it.
+
+use netblt_proto::time::{Instant, earliest};
+
+use super::lab::{Medium, Port};
+use super::station::IP_BYTES;
+use crate::check::kind;
+use crate::parcel::{Pair, Side};
+use crate::path::{LinkOptions, Path};
+
+/// One path in each direction.
+pub(crate) struct Lan {
+    paths: Pair<Path<Vec<u8>>>,
+    data_in: u64,
+    data_out: u64,
+}
+
+impl Lan {
+    pub(crate) fn new(options: &LinkOptions, seed: u64) -> Self {
+        let path = |name| Path::new(options.clone(), seed, name);
+        Self { paths: Pair([path("there"), path("back")]), data_in: 0, data_out: 0 }
+    }
+}
+
+impl Medium for Lan {
+    fn push(&mut self, now: Instant, from: Port, bytes: Vec<u8>) {
+        self.data_in += u64::from(is_data(&bytes));
+        self.paths[from.side].push(now, IP_BYTES, None, bytes);
+    }
+
+    fn next(&self) -> Option<Instant> {
+        earliest(Side::BOTH.map(|side| self.paths[side].next()))
+    }
+
+    fn pop(&mut self, now: Instant) -> Option<(Port, Vec<u8>)> {
+        for side in Side::BOTH {
+            if let Some(delivery) = self.paths[side].pop(now) {
+                self.data_out += u64::from(is_data(&delivery.payload));
+                return Some((Port { pair: 0, side: side.other() }, delivery.payload));
+            }
+        }
+        None
+    }
+
+    fn lost_data(&self) -> u64 {
+        self.data_in.saturating_sub(self.data_out)
+    }
+}
+
+fn is_data(bytes: &[u8]) -> bool {
+    matches!(bytes.get(3), Some(&kind::DATA | &kind::LDATA))
+}

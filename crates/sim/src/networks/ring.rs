@@ -1,0 +1,46 @@
+//! The Proteon Token Ring and its PC/ATs (RFC 1030 §4, §5, appendix II).
+//!
+//! The interface sends and receives at the same time, and no packet is lost. A packet of 1990 bytes
+//! takes 8 ms to send and as long to receive, one of 1438 about 6 ms; between bursts the sender
+//! needs 2 to 3 ms. See `docs/decisions/rfc1030-models.md` for what was fitted.
+
+use std::time::Duration;
+
+use netblt_proto::units::Rate;
+
+use super::lan::Lan;
+use super::report::{Sample, pair_of, run_row};
+use super::rows::Row;
+use super::station::{Costs, Interface};
+use crate::path::LinkOptions;
+
+/// Fitted once for the whole table; see `docs/decisions/rfc1030-models.md`.
+const PC_AT: Costs = Costs {
+    send: Duration::from_micros(756),
+    send_byte_ns: 3600,
+    receive: Duration::ZERO,
+    receive_byte_ns: 4049,
+    outstanding: Duration::ZERO,
+    control: Duration::from_micros(870),
+    message: Duration::from_micros(1574),
+    burst: Duration::from_micros(2792),
+    timer: Duration::from_micros(567),
+};
+
+const P1300: Interface = Interface {
+    buffers: 16,
+    deaf: false,
+    copy_byte_ns: 0,
+    enable: Duration::ZERO,
+    wire_byte_ns: 800,
+};
+
+pub(super) fn run(row: &Row, seed: u64, record: bool) -> Sample {
+    let link = LinkOptions {
+        rate: Some(Rate::from_bits_per_second(10_000_000)),
+        delay: Duration::from_micros(10),
+        ..LinkOptions::default()
+    };
+    let (sender, receiver) = pair_of(row, (PC_AT, P1300), (PC_AT, P1300));
+    run_row(row, seed, Lan::new(&link, seed), sender, receiver, record)
+}

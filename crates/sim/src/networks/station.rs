@@ -1,0 +1,426 @@
+//! A host of 1987: an endpoint and its client from the virtual world, behind a processor that does
+//! one thing at a time and a network interface with few buffers.
+//!
+//! The processor takes up work in this order, and nothing interrupts it:
+//!
+//! 1. what the machine has to send: a burst goes out whole (RFC 1030 §5: incoming control messages
+//!    are processed between bursts);
+//! 2. packets that wait in the interface;
+//! 3. the machine's timers and its client.
+//!
+//! The burst process is the host's: it holds back what the machine has ready until a burst interval
+//! has passed since the last burst in fact began (RFC 1030 §3), and its timer is late by
+//! [`Costs::timer`]. The machine's own pacing, which makes up for lost time, never comes first.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use netblt_proto::config::Wire;
+use netblt_proto::machine::Datagram;
+use netblt_proto::stats::Stats;
+use netblt_proto::time::Instant;
+
+use crate::check::{Clear, Oracle, kind};
+use crate::host::{Host, HostOptions, Transfer};
+use crate::parcel::Side;
+
+/// IP header: NETBLT ran on IP itself, protocol 30.
+pub(crate) const IP_BYTES: u32 = 20;
+/// Rounds between machine and client at one time before that counts as going round in circles.
+const MAX_ROUNDS: u32 = 1000;
+
+/// What its work costs a host's processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Costs {
+    /// A DATA packet sent, whatever its size.
+    pub(crate) send: Duration,
+    /// Each byte of it: copies and checksums, in nanoseconds.
+    pub(crate) send_byte_ns: u64,
+    /// A DATA packet received, whatever its size.
+    pub(crate) receive: Duration,
+    /// Each byte of it, in nanoseconds.
+    pub(crate) receive_byte_ns: u64,
+    /// A DATA packet received, for each buffer that may be outstanding: the lists to search
+    /// (RFC 1030 §4).
+    pub(crate) outstanding: Duration,
+    /// A packet that carries no data, sent or received.
+    pub(crate) control: Duration,
+    /// A control message made, or obeyed for the first time; repeated ones cost almost nothing
+    /// (RFC 1030 §7).
+    pub(crate) message: Duration,
+    /// A burst: the switch to the sending process.
+    pub(crate) burst: Duration,
+    /// How late the burst timer fires.
+    pub(crate) timer: Duration,
+}
+
+/// A network interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Interface {
+    /// Packets it holds for the processor.
+    pub(crate) buffers: usize,
+    /// Its only buffer serves sending too: while it does, the interface is deaf.
+    pub(crate) deaf: bool,
+    /// Moving a byte between interface and memory, in nanoseconds, during which a deaf interface
+    /// can do nothing else.
+    pub(crate) copy_byte_ns: u64,
+    /// From the end of sending, or of copying out, until it can receive again.
+    pub(crate) enable: Duration,
+    /// A byte on the network, in nanoseconds.
+    pub(crate) wire_byte_ns: u64,
+}
+
+/// What a station is.
+#[derive(Clone, Debug)]
+pub(crate) struct StationOptions {
+    pub(crate) host: HostOptions,
+    pub(crate) costs: Costs,
+    pub(crate) interface: Interface,
+}
+
+#[derive(Debug)]
+enum Job {
+    Send(Vec<u8>),
+    Receive(Vec<u8>),
+    Burst,
+}
+
+/// A DATA packet that left, for those who draw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// When its last bit left the host.
+    pub at: Instant,
+    /// Its buffer.
+    pub buffer: u64,
+    /// Its place in the buffer.
+    pub index: u32,
+    /// It was sent before.
+    pub again: bool,
+}
+
+/// The first pass of the data through a sending host: RFC 1030 §3's steady state.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Steady {
+    pub(crate) from: Option<Instant>,
+    pub(crate) until: Instant,
+    pub(crate) bytes: u64,
+    furthest: (u64, u32),
+    /// Every packet of data, if that was asked for.
+    pub(crate) departures: Option<Vec<Departure>>,
+}
+
+/// A host with its costs.
+#[derive(Debug)]
+pub(crate) struct Station {
+    host: Host,
+    costs: Costs,
+    interface: Interface,
+    outstanding: u32,
+    burst_packets: u32,
+    job: Option<(Instant, Job)>,
+    /// A deaf interface sends from here on.
+    claimed: Instant,
+    /// A deaf interface can receive from here on.
+    enabled: Instant,
+    to_send: VecDeque<Vec<u8>>,
+    waiting: VecDeque<Vec<u8>>,
+    /// Data packets sent of the present burst.
+    in_burst: u32,
+    /// When it began.
+    burst_began: Option<Instant>,
+    interval: Duration,
+    newest_message: u16,
+    over: bool,
+    /// Data packets that the interface did not take.
+    pub(crate) deafened: u64,
+    pub(crate) steady: Steady,
+}
+
+impl Station {
+    pub(crate) fn new(side: Side, options: StationOptions, transfer: Transfer) -> Self {
+        let config = &options.host.config;
+        let burst = config.burst;
+        // A host that leaves the rate to its machine has no burst process of its own.
+        let interval = match config.wire {
+            Wire::Rfc998 => burst.interval,
+            Wire::Sealed => Duration::ZERO,
+        };
+        Self {
+            outstanding: config.max_outstanding,
+            burst_packets: burst.packets,
+            host: Host::new(side, options.host, transfer),
+            costs: options.costs,
+            interface: options.interface,
+            job: None,
+            claimed: Instant::NEVER,
+            enabled: Instant::EPOCH,
+            to_send: VecDeque::new(),
+            waiting: VecDeque::new(),
+            in_burst: burst.packets,
+            burst_began: None,
+            interval,
+            newest_message: 0,
+            over: false,
+            deafened: 0,
+            steady: Steady::default(),
+        }
+    }
+
+    pub(crate) fn start(&mut self, now: Instant, oracle: &mut Oracle) {
+        oracle.on_started(self.host.side);
+        if self.host.start(now).is_err() {
+            oracle.find(now, self.host.side, "a new program's buffers are not its own");
+        }
+    }
+
+    /// When [`Station::work`] has something to do.
+    pub(crate) fn next(&self) -> Instant {
+        match &self.job {
+            Some((ends, _)) => *ends,
+            None if !self.waiting.is_empty() => Instant::EPOCH,
+            None if self.to_send.is_empty() => self.host.wake,
+            None if self.is_burst_over() => self.next_burst(),
+            None => Instant::EPOCH,
+        }
+    }
+
+    /// Whether the next packet to send is the first of a burst.
+    fn is_burst_over(&self) -> bool {
+        let data = self.to_send.front().is_some_and(|bytes| is_data(bytes));
+        data && self.in_burst >= self.burst_packets
+    }
+
+    fn next_burst(&self) -> Instant {
+        self.burst_began.map_or(Instant::EPOCH, |began| began + self.interval + self.costs.timer)
+    }
+
+    /// Whether its program has ended and all it had to say has left.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over && self.job.is_none() && self.to_send.is_empty()
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.host.report.done
+    }
+
+    pub(crate) fn stats(&mut self, now: Instant) -> Stats {
+        self.host.stop(now);
+        self.host.report.stats.last().cloned().unwrap_or_default()
+    }
+
+    /// A packet arrives from the network.
+    pub(crate) fn arrive(&mut self, now: Instant, bytes: Vec<u8>) {
+        let wire = self.interface.wire_byte_ns * (bytes.len() as u64 + u64::from(IP_BYTES));
+        let began = now.before(Duration::from_nanos(wire));
+        let deaf = self.interface.deaf && (self.claimed <= now || self.enabled > began);
+        if deaf || self.waiting.len() >= self.interface.buffers || self.over {
+            let data = matches!(bytes.get(3), Some(&kind::DATA | &kind::LDATA));
+            self.deafened += u64::from(data);
+            return;
+        }
+        self.waiting.push_back(bytes);
+    }
+
+    /// Does all there is to do at `now`; what leaves is appended to `out`.
+    pub(crate) fn work(&mut self, now: Instant, oracle: &mut Oracle, out: &mut Vec<Vec<u8>>) {
+        loop {
+            if let Some((ends, job)) = self.job.take() {
+                if ends > now {
+                    self.job = Some((ends, job));
+                    return;
+                }
+                self.finish(now, job, oracle, out);
+            }
+            if self.to_send.is_empty() && self.waiting.is_empty() {
+                self.think(now, oracle);
+            }
+            match self.next_job(now) {
+                Some(job) => self.begin(now, job),
+                None => return,
+            }
+        }
+    }
+
+    fn next_job(&mut self, now: Instant) -> Option<Job> {
+        if !self.is_burst_over() {
+            let job = self.to_send.pop_front().map(Job::Send);
+            return job.or_else(|| self.waiting.pop_front().map(Job::Receive));
+        }
+        // Between two bursts: what came in is heard first.
+        match self.waiting.pop_front() {
+            Some(bytes) => Some(Job::Receive(bytes)),
+            None if self.next_burst() <= now => Some(Job::Burst),
+            None => None,
+        }
+    }
+
+    fn begin(&mut self, now: Instant, job: Job) {
+        let costs = self.costs;
+        let (bytes, sends) = match &job {
+            Job::Send(bytes) => (bytes.as_slice(), true),
+            Job::Receive(bytes) => (bytes.as_slice(), false),
+            Job::Burst => {
+                self.burst_began = Some(now);
+                self.job = Some((now + costs.burst, job));
+                return;
+            }
+        };
+        let len = bytes.len() as u64 + u64::from(IP_BYTES);
+        let cost = match (is_data(bytes), sends) {
+            (true, true) => costs.send + Duration::from_nanos(costs.send_byte_ns * len),
+            (true, false) => {
+                let bytes = Duration::from_nanos(costs.receive_byte_ns * len);
+                costs.receive + bytes + costs.outstanding * self.outstanding
+            }
+            (false, _) => {
+                let new = new_messages(bytes, &mut self.newest_message);
+                costs.control + costs.message * new
+            }
+        };
+        let copy = Duration::from_nanos(self.interface.copy_byte_ns * len);
+        if self.interface.deaf && sends {
+            let wire = Duration::from_nanos(self.interface.wire_byte_ns * len);
+            self.claimed = (now + cost).before(copy + wire);
+        } else if self.interface.deaf {
+            self.enabled = now + copy + self.interface.enable;
+        }
+        self.job = Some((now + cost, job));
+    }
+
+    fn finish(&mut self, now: Instant, job: Job, oracle: &mut Oracle, out: &mut Vec<Vec<u8>>) {
+        match job {
+            Job::Burst => self.in_burst = 0,
+            Job::Send(bytes) => {
+                if self.interface.deaf {
+                    self.claimed = Instant::NEVER;
+                    self.enabled = now + self.interface.enable;
+                }
+                if is_data(&bytes) {
+                    self.in_burst += 1;
+                    self.steady.note(now, &bytes);
+                }
+                out.push(bytes);
+            }
+            Job::Receive(mut bytes) => {
+                let from = self.host.side.other().address();
+                if let Some(endpoint) = &mut self.host.endpoint {
+                    let datagram = Datagram { from, ecn: None, bytes: &mut bytes };
+                    endpoint.handle_datagram(now, datagram);
+                }
+                // What it has to say about this comes before the next packet.
+                self.think(now, oracle);
+            }
+        }
+    }
+
+    /// The machine's timers and its client, until there is something to send or nothing to do.
+    fn think(&mut self, now: Instant, oracle: &mut Oracle) {
+        for _ in 0..MAX_ROUNDS {
+            if self.host.feed(now).is_err() {
+                oracle.find(now, self.host.side, "a buffer came out that is still in the machine");
+            }
+            self.host.fire(now);
+            self.events(now, oracle);
+            // Events first: the client's next buffer is to ride with the OK (RFC 1030 §7).
+            if self.host.feed(now).is_err() {
+                oracle.find(now, self.host.side, "a buffer came out that is still in the machine");
+            }
+            self.poll(now);
+            self.events(now, oracle);
+            if self.host.rewake(now) > now || !self.to_send.is_empty() {
+                return;
+            }
+        }
+        oracle.find(now, self.host.side, "timers that are due stay due for ever");
+    }
+
+    fn events(&mut self, now: Instant, oracle: &mut Oracle) {
+        while let Some(event) = self.host.endpoint.as_mut().and_then(|e| e.poll_event()) {
+            if !self.host.on_event(now, event, oracle) {
+                self.poll(now);
+                self.host.stop(now);
+                self.over = true;
+            }
+        }
+    }
+
+    fn poll(&mut self, now: Instant) {
+        let next_burst = self.next_burst();
+        let Some(endpoint) = &mut self.host.endpoint else { return };
+        while self.to_send.is_empty() {
+            let mut batch = Vec::new();
+            let Some(transmit) = endpoint.poll_transmit(now, &mut batch) else { return };
+            let whole = batch.get(..transmit.len).unwrap_or(&batch);
+            self.to_send.extend(whole.chunks(transmit.segment.max(1)).map(<[u8]>::to_vec));
+            if self.in_burst > 0 && next_burst <= now {
+                // A burst that was not filled up within its interval is over.
+                self.in_burst = self.burst_packets;
+            }
+        }
+    }
+}
+
+impl Steady {
+    fn note(&mut self, now: Instant, bytes: &[u8]) {
+        let clear = Clear::read(bytes);
+        let place = (clear.buffer.unwrap_or_default(), clear.index.unwrap_or_default());
+        let again = self.from.is_some() && place <= self.furthest;
+        if !again {
+            self.from.get_or_insert(now);
+            self.until = now;
+            self.bytes += clear.data_bytes(bytes.len()) as u64;
+            self.furthest = place;
+        }
+        if let Some(departures) = &mut self.departures {
+            departures.push(Departure { at: now, buffer: place.0, index: place.1, again });
+        }
+    }
+}
+
+fn is_data(bytes: &[u8]) -> bool {
+    matches!(bytes.get(3), Some(&kind::DATA | &kind::LDATA))
+}
+
+/// How many messages of an RFC 998 CONTROL packet are newer than `newest`, which becomes the newest
+/// of them (RFC 998 §8: lengths of GO, OK and RESEND).
+fn new_messages(bytes: &[u8], newest: &mut u16) -> u32 {
+    if bytes.get(3) != Some(&kind::CONTROL) || bytes.get(2) != Some(&2) {
+        return 0;
+    }
+    let word = |at: usize| {
+        let word = bytes.get(at..at + 2).and_then(|word| word.first_chunk());
+        word.map(|word| u16::from_be_bytes(*word))
+    };
+    let (mut at, mut new) = (12, 0);
+    while let (Some(kind), Some(seq)) = (bytes.get(at), word(at + 2)) {
+        let ahead = seq.wrapping_sub(*newest);
+        if ahead != 0 && ahead < 0x8000 {
+            *newest = seq;
+            new += 1;
+        }
+        at += match kind {
+            0 => 8,
+            1 => 16,
+            2 => 12 + (2 * usize::from(word(at + 8).unwrap_or(0))).next_multiple_of(4),
+            _ => return new,
+        };
+    }
+    new
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_new_messages_cost() {
+        let mut packet = vec![0, 0, 2, 9, 0, 0, 0, 1, 0, 1, 0, 0];
+        packet.extend([0, 0, 0, 1, 0, 0, 0, 1]); // GO, message 1
+        packet.extend([2, 0, 0, 2, 0, 0, 0, 1, 0, 3, 0, 0, 0, 1, 0, 2, 0, 3, 0, 0]); // RESEND, 2
+        packet.extend([1, 0, 0, 3, 0, 0, 0, 1, 0, 5, 0, 40, 0, 9, 0, 0]); // OK, 3
+        let mut newest = 1;
+        assert_eq!((new_messages(&packet, &mut newest), newest), (2, 3));
+        assert_eq!(new_messages(&packet, &mut newest), 0);
+        assert_eq!(new_messages(&[0, 0, 2, 9], &mut newest), 0);
+    }
+}

@@ -1,0 +1,217 @@
+//! The Wideband satellite network, from a PC/AT on an Ethernet to a SUN-3 on another (RFC 1030 §7,
+//! appendices I and IV).
+//!
+//! A packet crosses an Ethernet and a gateway to a BSAT, which asks for room on the channel: a
+//! reservation takes 600 ms, and one that fails as long again. Reserved datagrams leave in order in
+//! frames of 24,054 bits, one every 21.22 ms, whole or not at all, those of both directions in
+//! the same
+//! frames; then they cross the satellite. What is reserved and waits for a frame fills the buffer
+//! of
+//! the BSAT's earth station interface, and one that overflows takes the network down.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use netblt_proto::time::{Instant, earliest};
+
+use super::ethernet;
+use super::lab::{Medium, Port};
+use super::report::{Sample, pair_of, run_row};
+use super::rows::Row;
+use super::station::{Costs, IP_BYTES, Interface};
+use crate::check::kind;
+use crate::rng::{Probability, Rng};
+
+/// One frame (appendix I).
+const FRAME: Duration = Duration::from_micros(21_220);
+/// Usable bits in it (appendix I).
+const FRAME_BITS: u64 = 24_054;
+/// Reservations come in steps of this (§7).
+const RESERVATION: Duration = Duration::from_millis(600);
+/// Earth, satellite, earth; with the reservation and the frames it makes the RTT 1.8 s (§7).
+const PROPAGATION: Duration = Duration::from_millis(270);
+/// Ethernets and gateways on one way.
+const GATEWAYS: Duration = Duration::from_millis(15);
+/// A larger IP packet is fragmented: 1432 bytes of data pass, 1434 do not (§7, appendix IV).
+const WHOLE_BYTES: u64 = 1432 + 24 + 20;
+
+/// What the model of the network was fitted with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Channel {
+    /// How many packets are lost on the way.
+    pub(super) loss: Probability,
+    /// How many datagrams' reservations fail.
+    pub(super) late: Probability,
+    /// How many of the second fragments' do.
+    pub(super) fragment_late: Probability,
+    /// The earth station interface's buffer in bytes.
+    pub(super) buffer_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Packet {
+    to: Port,
+    bytes: Vec<u8>,
+    /// Fragments still on the way.
+    parts: u32,
+}
+
+/// The network, on whose one channel any number of connections meet.
+pub(super) struct Wideband {
+    channel: Channel,
+    random: Rng,
+    lateness: Rng,
+    packets: BTreeMap<u64, Packet>,
+    pushed: u64,
+    /// Datagrams that have or wait for their reservation: packet and bytes, by when it holds.
+    reserved: BTreeMap<(Instant, u64, u32), u64>,
+    arrivals: BTreeMap<(Instant, u64, u32), ()>,
+    next_frame: Instant,
+    lost_data: u64,
+    crashed: Option<Instant>,
+}
+
+impl Wideband {
+    pub(super) fn new(channel: Channel, seed: u64) -> Self {
+        let mut random = Rng::named(seed, "wideband");
+        // The frames do not know when a program starts.
+        let phase = random.below(FRAME.as_nanos() as u64);
+        Self {
+            channel,
+            random,
+            lateness: Rng::named(seed, "reservations"),
+            packets: BTreeMap::new(),
+            pushed: 0,
+            reserved: BTreeMap::new(),
+            arrivals: BTreeMap::new(),
+            next_frame: Instant::from_nanos(phase),
+            lost_data: 0,
+            crashed: None,
+        }
+    }
+
+    fn reserve(&mut self, at: Instant, number: u64, part: u32, bytes: u64) {
+        let chance = if part > 0 { self.channel.fragment_late } else { self.channel.late };
+        // A second fragment's failed reservation is found out one reservation later still.
+        let again = if part > 0 { RESERVATION * 2 } else { RESERVATION };
+        let mut ready = at + RESERVATION;
+        while self.lateness.chance(chance) {
+            ready += again;
+        }
+        self.reserved.insert((ready, number, part), bytes);
+    }
+
+    /// When the next frame leaves that is not empty.
+    fn frame_at(&self) -> Option<Instant> {
+        let (ready, ..) = self.reserved.keys().next()?;
+        let wait = ready.since(self.next_frame).as_nanos() as u64;
+        let frames = wait.div_ceil(FRAME.as_nanos() as u64);
+        Some(self.next_frame + Duration::from_nanos(frames * FRAME.as_nanos() as u64))
+    }
+
+    fn send_frame(&mut self, at: Instant) {
+        let mut room = FRAME_BITS;
+        while let Some(entry) = self.reserved.first_entry() {
+            let ((ready, number, part), bits) = (*entry.key(), *entry.get() * 8);
+            if ready > at || bits > room {
+                break;
+            }
+            room -= bits;
+            entry.remove();
+            self.arrivals.insert((at + PROPAGATION + GATEWAYS, number, part), ());
+        }
+        self.next_frame = at + FRAME;
+        let waiting = self.reserved.range(..=(at, u64::MAX, u32::MAX)).map(|(_, bytes)| bytes);
+        if waiting.sum::<u64>() > self.channel.buffer_bytes {
+            self.crashed.get_or_insert(at);
+        }
+    }
+}
+
+impl Medium for Wideband {
+    fn push(&mut self, now: Instant, from: Port, bytes: Vec<u8>) {
+        let len = bytes.len() as u64 + u64::from(IP_BYTES);
+        if self.random.chance(self.channel.loss) {
+            self.lost_data += u64::from(matches!(bytes.get(3), Some(&kind::DATA | &kind::LDATA)));
+            return;
+        }
+        let number = self.pushed;
+        self.pushed += 1;
+        let parts = if len > WHOLE_BYTES {
+            // Fragments but the last carry a multiple of eight bytes (RFC 791).
+            let first = (WHOLE_BYTES - u64::from(IP_BYTES)) / 8 * 8 + u64::from(IP_BYTES);
+            self.reserve(now, number, 0, first);
+            self.reserve(now, number, 1, len - first + u64::from(IP_BYTES));
+            2
+        } else {
+            self.reserve(now, number, 0, len);
+            1
+        };
+        let to = Port { pair: from.pair, side: from.side.other() };
+        self.packets.insert(number, Packet { to, bytes, parts });
+    }
+
+    fn next(&self) -> Option<Instant> {
+        earliest([self.frame_at(), self.arrivals.keys().next().map(|(at, ..)| *at)])
+    }
+
+    fn pop(&mut self, now: Instant) -> Option<(Port, Vec<u8>)> {
+        while let Some(at) = self.frame_at().filter(|at| *at <= now) {
+            self.send_frame(at);
+        }
+        while let Some(entry) = self.arrivals.first_entry().filter(|entry| entry.key().0 <= now) {
+            let ((_, number, _), ()) = entry.remove_entry();
+            let Some(packet) = self.packets.get_mut(&number) else { continue };
+            packet.parts -= 1;
+            if packet.parts == 0 {
+                let packet = self.packets.remove(&number)?;
+                return Some((packet.to, packet.bytes));
+            }
+        }
+        None
+    }
+
+    fn lost_data(&self) -> u64 {
+        self.lost_data
+    }
+
+    fn crashed(&self) -> Option<Instant> {
+        self.crashed
+    }
+}
+
+/// Fast enough never to be in the way (§7: it drops 0.5 % of the packets, which the row's loss
+/// includes).
+const SUN_3: Costs = Costs {
+    send: Duration::from_micros(500),
+    send_byte_ns: 500,
+    receive: Duration::from_micros(300),
+    receive_byte_ns: 300,
+    outstanding: Duration::ZERO,
+    control: Duration::from_micros(500),
+    message: Duration::from_micros(200),
+    burst: Duration::ZERO,
+    timer: Duration::ZERO,
+};
+
+const SUN_INTERFACE: Interface = Interface {
+    buffers: 32,
+    deaf: false,
+    copy_byte_ns: 0,
+    enable: Duration::ZERO,
+    wire_byte_ns: 800,
+};
+
+pub(super) fn run(row: &Row, seed: u64, record: bool) -> Sample {
+    let sent = row.packets() + u64::from(row.resent);
+    let loss = (u64::from(row.lost) * 1_000_000_000 / sent.max(1)) as u32;
+    let channel = Channel {
+        loss: Probability::from_ppb(loss),
+        late: Probability::from_ppm(1000),
+        fragment_late: Probability::from_ppm(250_000),
+        buffer_bytes: 30_000,
+    };
+    let costs = Costs { timer: Duration::from_micros(4000), ..ethernet::PC_AT };
+    let (sender, receiver) = pair_of(row, (costs, ethernet::INTERFACE), (SUN_3, SUN_INTERFACE));
+    run_row(row, seed, Wideband::new(channel, seed), sender, receiver, record)
+}
