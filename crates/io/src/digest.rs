@@ -1,0 +1,223 @@
+//! BLAKE3 of a file whose extents come in any order, and which of them came.
+//!
+//! Extents are aligned to a power of two, so each is a subtree of BLAKE3's tree and hashes alone;
+//! the two are one structure here, since a subtree that is known is a part of the file that is
+//! covered. Neighbours merge as soon as both are there, which keeps the memory to the number of
+//! holes and not to the size of the file. It trusts nothing: what contradicts itself is refused.
+
+use std::collections::BTreeMap;
+
+use blake3::hazmat::{
+    ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,
+};
+
+/// Smallest extent that can be a subtree: BLAKE3's chunk.
+const MIN_EXTENT_BYTES: u64 = blake3::CHUNK_LEN as u64;
+
+/// What is known of one file: a forest that grows into its tree.
+#[derive(Debug)]
+pub(crate) struct Subtrees {
+    extent_bytes: u64,
+    /// By level (0: single extents) and index. Never one whose ancestor is here too.
+    nodes: BTreeMap<(u32, u64), ChainingValue>,
+    top_level: u32,
+    /// The first extent finalized as if it were all: it is, if an empty last extent follows.
+    first_as_root: Option<[u8; 32]>,
+    highest: u64,
+    /// Bytes of the file, once its last extent is here.
+    length: Option<u64>,
+}
+
+impl Subtrees {
+    /// Nothing known yet of a file with extents of `extent_bytes`, a power of two from 1,024.
+    pub(crate) fn new(extent_bytes: u32) -> Self {
+        let extent_bytes = u64::from(extent_bytes).next_power_of_two().max(MIN_EXTENT_BYTES);
+        Self {
+            extent_bytes,
+            nodes: BTreeMap::new(),
+            top_level: 0,
+            first_as_root: None,
+            highest: 0,
+            length: None,
+        }
+    }
+
+    /// Bytes of the file, once its last extent has come.
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// Whether an extent of these measures fits to all that came before.
+    pub(crate) fn check(&self, offset: u64, len: usize, last: bool) -> Result<(), &'static str> {
+        let len = len as u64;
+        let index = offset / self.extent_bytes;
+        if !offset.is_multiple_of(self.extent_bytes) || offset.checked_add(len).is_none() {
+            return Err("an extent begins where none can");
+        }
+        if len > self.extent_bytes || (!last && len < self.extent_bytes) {
+            return Err("an extent has a length that none can have");
+        }
+        if last && (self.length.is_some() || self.highest > offset + len) {
+            return Err("a file ends in two places");
+        }
+        if self.length.is_some_and(|length| offset + len > length) {
+            return Err("a file goes on after its end");
+        }
+        if len > 0 && self.covers(index) {
+            return Err("a part of a file came twice");
+        }
+        Ok(())
+    }
+
+    /// Takes the extent at `offset`; `last` if the file ends with it. Refuses it as
+    /// [`Self::check`] does.
+    pub(crate) fn add(&mut self, offset: u64, data: &[u8], last: bool) -> Result<(), &'static str> {
+        self.check(offset, data.len(), last)?;
+        let end = offset + data.len() as u64;
+        self.highest = self.highest.max(end);
+        if last {
+            self.length = Some(end);
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        let mut hasher = blake3::Hasher::new();
+        hasher.set_input_offset(offset);
+        hasher.update(data);
+        if offset == 0 {
+            self.first_as_root = Some(*hasher.finalize().as_bytes());
+        }
+        self.insert(offset / self.extent_bytes, hasher.finalize_non_root());
+        Ok(())
+    }
+
+    /// The hash of the file, once every byte of it has come.
+    pub(crate) fn root(&self) -> Option<[u8; 32]> {
+        let length = self.length?;
+        let extents = length.div_ceil(self.extent_bytes);
+        if extents == 0 {
+            return Some(*blake3::hash(&[]).as_bytes());
+        }
+        if extents == 1 {
+            return self.first_as_root;
+        }
+        let left = left_extents(extents);
+        let (left, right) = (self.cover(0, left)?, self.cover(left, extents - left)?);
+        Some(*merge_subtrees_root(&left, &right, Mode::Hash).as_bytes())
+    }
+
+    fn insert(&mut self, mut index: u64, mut value: ChainingValue) {
+        let mut level = 0;
+        // A parent at index 0 may be the root, which is made differently: leave its children.
+        while index > 1 {
+            let Some(sibling) = self.nodes.remove(&(level, index ^ 1)) else { break };
+            value = if index.is_multiple_of(2) {
+                merge_subtrees_non_root(&value, &sibling, Mode::Hash)
+            } else {
+                merge_subtrees_non_root(&sibling, &value, Mode::Hash)
+            };
+            index /= 2;
+            level += 1;
+        }
+        self.top_level = self.top_level.max(level);
+        self.nodes.insert((level, index), value);
+    }
+
+    fn covers(&self, index: u64) -> bool {
+        (0..=self.top_level).any(|level| self.nodes.contains_key(&(level, index >> level)))
+    }
+
+    /// The chaining value over `count` extents from `first`, if all are here.
+    fn cover(&self, first: u64, count: u64) -> Option<ChainingValue> {
+        let level = count.trailing_zeros();
+        if count.is_power_of_two()
+            && let Some(value) = self.nodes.get(&(level, first >> level))
+        {
+            return Some(*value);
+        }
+        if count < 2 {
+            return None;
+        }
+        let left = left_extents(count);
+        let right = self.cover(first + left, count - left)?;
+        Some(merge_subtrees_non_root(&self.cover(first, left)?, &right, Mode::Hash))
+    }
+}
+
+/// How many of `extents`, at least 2, stand under the left child: the largest power of two below.
+fn left_extents(extents: u64) -> u64 {
+    1 << (extents - 1).ilog2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes(len: usize) -> Vec<u8> {
+        (0..len).map(|i| (i * 31 + i / 251) as u8).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_gives_the_hash_of_the_whole(
+            len in 0usize..40_000,
+            order in proptest::collection::vec(any::<u32>(), 40),
+        ) {
+            let content = bytes(len);
+            let mut extents: Vec<(usize, &[u8])> = content.chunks(1024).enumerate().collect();
+            if extents.is_empty() {
+                extents.push((0, &[]));
+            }
+            let last = extents.len() - 1;
+            extents.sort_by_key(|(i, _)| order[i % order.len()]);
+            let mut subtrees = Subtrees::new(1024);
+            for (i, data) in extents {
+                prop_assert_eq!(subtrees.root(), None);
+                prop_assert_eq!(subtrees.add(i as u64 * 1024, data, i == last), Ok(()));
+                prop_assert!(subtrees.add(i as u64 * 1024, data, i == last).is_err());
+            }
+            prop_assert_eq!(subtrees.length(), Some(len as u64));
+            prop_assert_eq!(subtrees.root(), Some(*blake3::hash(&content).as_bytes()));
+        }
+    }
+
+    #[test]
+    fn an_empty_last_extent_ends_a_stream() {
+        for extents in [1usize, 2, 5] {
+            let content = bytes(extents * 2048);
+            let mut subtrees = Subtrees::new(2048);
+            assert_eq!(subtrees.add(content.len() as u64, &[], true), Ok(()));
+            for (i, data) in content.chunks(2048).enumerate() {
+                assert_eq!(subtrees.add(i as u64 * 2048, data, false), Ok(()));
+            }
+            assert_eq!(subtrees.root(), Some(*blake3::hash(&content).as_bytes()));
+        }
+    }
+
+    #[test]
+    fn memory_follows_the_holes_and_not_the_size() {
+        let mut subtrees = Subtrees::new(1024);
+        for i in 0..10_000u64 {
+            assert_eq!(subtrees.add(i * 1024, &[0; 1024], false), Ok(()));
+            assert!(subtrees.nodes.len() <= 30);
+        }
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let full = [0; 1024];
+        let mut subtrees = Subtrees::new(1024);
+        assert!(subtrees.add(7, &full, false).is_err());
+        assert!(subtrees.add(0, &full[1..], false).is_err());
+        assert!(subtrees.add(0, &[0; 1025], true).is_err());
+        assert!(subtrees.add(u64::MAX - 1023, &full, true).is_err());
+        assert_eq!(subtrees.add(2048, &full, false), Ok(()));
+        assert!(subtrees.add(1024, &full[..3], true).is_err());
+        assert_eq!(subtrees.add(3072, &full[..3], true), Ok(()));
+        assert!(subtrees.add(4096, &[], true).is_err());
+        assert!(subtrees.add(3072, &full, false).is_err());
+        assert!(subtrees.add(1 << 60, &full, false).is_err());
+        assert_eq!(subtrees.root(), None);
+    }
+}

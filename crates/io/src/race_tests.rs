@@ -1,0 +1,118 @@
+//! Tests of the race, with ends that talk through no socket at all.
+
+use std::time::Duration;
+
+use netblt_proto::config::{Role, Secret, Wire};
+
+use super::*;
+
+const NEAR: &str = "192.0.2.1:4000";
+const FAR: &str = "192.0.2.2:4000";
+const OURS: &str = "198.51.100.1:9";
+
+fn config(role: Role) -> Config {
+    let mut config = Config::new(Wire::Sealed, role);
+    config.secret = Some(Secret([3; 32]));
+    config
+}
+
+fn candidates(addresses: &[&str]) -> Vec<Candidate> {
+    let candidate = |(i, address): (usize, &&str)| Candidate {
+        address: address.parse().unwrap(),
+        config: config(Role::Sender),
+        entropy: [i as u8 + 1; 32],
+    };
+    addresses.iter().enumerate().map(candidate).collect()
+}
+
+/// Lets `race` run against a listening end behind `open` addresses, until it says something.
+/// Answers what it said, and when it first wrote to which address.
+fn play(race: &mut Race, open: &[&str]) -> (Event, Vec<(SocketAddr, Instant)>) {
+    let mut listener = Race::listen(config(Role::Receiver), Instant::EPOCH, [99; 32]);
+    let (mut now, mut batch, mut written) = (Instant::EPOCH, Vec::new(), Vec::new());
+    let ours = OURS.parse().unwrap();
+    for _ in 0..10_000 {
+        if race.next_timeout(now).is_some_and(|due| due <= now) {
+            race.handle_timeout(now);
+        }
+        batch.clear();
+        while let Some(transmit) = race.poll_transmit(now, &mut batch) {
+            if !written.iter().any(|(to, _)| *to == transmit.to) {
+                written.push((transmit.to, now));
+            }
+            let bytes = batch.as_mut_slice();
+            if open.iter().any(|open| open.parse() == Ok(transmit.to)) {
+                listener.handle_datagram(now, Datagram { from: ours, ecn: None, bytes });
+            }
+            let mut answer = Vec::new();
+            while listener.poll_transmit(now, &mut answer).is_some() {
+                let bytes = answer.as_mut_slice();
+                race.handle_datagram(now, Datagram { from: transmit.to, ecn: None, bytes });
+                answer.clear();
+            }
+            batch.clear();
+        }
+        if let Some(event) = race.poll_event() {
+            return (event, written);
+        }
+        now = race.next_timeout(now).expect("it waits for something").max(now);
+    }
+    panic!("nothing ever happened");
+}
+
+#[test]
+fn the_address_that_answers_wins_and_the_others_fall_silent() {
+    let mut race = Race::connect(candidates(&[NEAR, FAR]), Instant::EPOCH);
+    let (event, written) = play(&mut race, &[FAR]);
+    let Event::Opened { peer, .. } = event else { panic!("{event:?}") };
+    assert_eq!(peer, FAR.parse().unwrap());
+    let starts: Vec<Instant> = written.iter().map(|(_, at)| *at).collect();
+    assert_eq!(starts, [Instant::EPOCH, Instant::EPOCH + STAGGER]);
+    let later = Instant::EPOCH + Duration::from_secs(60);
+    race.handle_timeout(later);
+    let mut batch = Vec::new();
+    while let Some(transmit) = race.poll_transmit(later, &mut batch) {
+        assert_eq!(transmit.to, peer);
+    }
+}
+
+#[test]
+fn the_preferred_address_is_not_disturbed_by_the_others() {
+    let mut race = Race::connect(candidates(&[NEAR, FAR]), Instant::EPOCH);
+    let (event, written) = play(&mut race, &[NEAR, FAR]);
+    let Event::Opened { peer, .. } = event else { panic!("{event:?}") };
+    assert_eq!((peer, written.len()), (NEAR.parse().unwrap(), 1));
+}
+
+#[test]
+fn when_nobody_answers_every_address_is_named() {
+    let mut race = Race::connect(candidates(&[NEAR, FAR]), Instant::EPOCH);
+    let (event, written) = play(&mut race, &[]);
+    let silence = Reason::NoAnswer { hint: None, unreachable: false };
+    assert!(matches!(event, Event::Closed(reason) if reason == silence));
+    assert_eq!(written.len(), 2);
+    assert_eq!(race.to_string(), format!("any of {NEAR}, {FAR}"));
+}
+
+#[test]
+fn a_refusal_counts_for_the_host_it_came_from() {
+    let mut race = Race::connect(candidates(&[NEAR, FAR]), Instant::EPOCH);
+    let host = NEAR.parse::<SocketAddr>().unwrap().ip();
+    let mut now = Instant::EPOCH;
+    let event = loop {
+        race.handle_timeout(now);
+        race.handle_refused(now, Some(host));
+        while race.poll_transmit(now, &mut Vec::new()).is_some() {}
+        match race.poll_event() {
+            Some(event) => break event,
+            None => now = race.next_timeout(now).expect("it waits for something").max(now),
+        }
+    };
+    let Event::Closed(Reason::NoAnswer { hint: None, unreachable }) = event else {
+        panic!("{event:?}")
+    };
+    assert!(unreachable, "what is known of one says more than that the other is silent");
+    let text = race.to_string();
+    assert!(text.contains(&format!("{NEAR} (nothing listens on that port)")), "{text}");
+    assert!(text.contains(&format!("{FAR} (no answer)")), "{text}");
+}

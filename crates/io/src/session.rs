@@ -1,0 +1,263 @@
+//! The whole job: send or receive, from the meeting to the verdict.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use netblt_proto::config::{Config, Role, Secret, Wire};
+use netblt_proto::rate::burst_for;
+use netblt_proto::stats::Stats;
+
+use crate::course::Course;
+use crate::disk::Reader;
+use crate::driver::{self, Clock, Host};
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::meeting;
+use crate::options::{Cancel, Destination, Family, Meeting, Options, Source};
+use crate::plan::Plan;
+use crate::race::Race;
+use crate::receiving::Receiving;
+use crate::sending::Sending;
+use crate::sink::SinkWriter;
+use crate::socket::{Bind, Socket};
+use crate::source::SourceReader;
+use crate::summary::{Facts, summary};
+use crate::ticket::Ticket;
+use crate::trace_file::TraceFile;
+use crate::wait::Poller;
+
+/// Bytes of IP and UDP header.
+const HEADERS_V4: u32 = 28;
+const HEADERS_V6: u32 = 48;
+/// Hears what a transfer does. Called from the transfer's own thread; must not block.
+pub trait Observer: Send {
+    /// Listening: give this to the other side.
+    fn listening(&mut self, ticket: &Ticket);
+    /// The connection is open.
+    fn connected(&mut self, peer: &str);
+    /// About ten times a second.
+    fn progress(&mut self, progress: &Progress);
+    /// Nothing heard for three seconds (true), or heard again (false).
+    fn silent(&mut self, silent: bool);
+    /// The peer was started again, and the transfer starts over.
+    fn restarted(&mut self);
+    /// Something the user should know that ends nothing (a file skipped, ...).
+    fn warn(&mut self, message: &str);
+}
+
+/// How far a transfer is.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// File bytes accepted (sender) or stored (receiver).
+    pub bytes: u64,
+    /// File bytes in all, if known.
+    pub total: Option<u64>,
+    /// Since the connection opened.
+    pub elapsed: Duration,
+    /// The machine's counts.
+    pub stats: Stats,
+}
+
+/// What limited the transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitedBy {
+    /// The path.
+    Path,
+    /// The sender's disk or pipe.
+    SenderDisk,
+    /// The receiver's disk or pipe, or its number of buffers.
+    ReceiverDisk,
+    /// A processor at either end.
+    Cpu,
+    /// The rate that was asked for.
+    RateCap,
+    /// Nothing: over before it got going (round trips).
+    RoundTrips,
+}
+
+/// How a transfer went.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// File bytes transferred.
+    pub bytes: u64,
+    /// Files transferred.
+    pub files: u64,
+    /// From the opening of the connection to its end.
+    pub elapsed: Duration,
+    /// RFC 1030's real throughput: bytes over all of the time, in bit/s.
+    pub real_bps: f64,
+    /// RFC 1030's steady-state throughput, in bit/s: without set-up and without the recovery
+    /// after the last buffer's first pass.
+    pub steady_bps: f64,
+    /// Whether every byte is stored, flushed and its digest agreed.
+    pub verified: bool,
+    /// The transfer's digest.
+    pub digest: [u8; 32],
+    /// What limited it.
+    pub limited_by: LimitedBy,
+    /// The machine's counts.
+    pub stats: Stats,
+}
+
+/// Sends `source`; blocks until the receiver's verdict is here.
+pub fn send(
+    source: &Source,
+    meeting: &Meeting,
+    options: &Options,
+    observer: &mut dyn Observer,
+    cancel: &Cancel,
+) -> Result<Summary, Error> {
+    let plan = Plan::new(source)?;
+    plan.warnings().iter().for_each(|warning| observer.warn(warning));
+    let transfer_bytes = plan.total_bytes();
+    let config = config(options, Role::Sender, transfer_bytes);
+    let reader = reader(&plan, &config)?;
+    let (mut host, mut peer) = meet(meeting, options, &config, observer)?;
+    let course = Course::new(observer, cancel, &config);
+    let stock = (options.buffers, capacity(&config));
+    let waker = host.poller.waker();
+    let mut app = Sending::new(course, reader, stock, transfer_bytes, waker);
+    let sent = driver::run(&mut peer, &mut app, &mut host)??;
+    let stats = peer.view().map(|end| end.stats(sent.at)).unwrap_or_default();
+    let elapsed = sent.at.since(stats.opened_at.unwrap_or_default());
+    Ok(summary(Facts {
+        config: &config,
+        stats,
+        at: sent.at,
+        bytes: sent.end.map_or(0, |end| end.bytes),
+        files: plan.files(),
+        verified: sent.verdict.is_some_and(|verdict| verdict.verified),
+        digest: sent.end.map_or([0; 32], |end| end.digest),
+        cpu_share: app.course.cpu_share(elapsed),
+        stalled: Duration::ZERO,
+    }))
+}
+
+/// Receives into `destination`; blocks until everything is verified and has its final name.
+pub fn receive(
+    destination: &Destination,
+    meeting: &Meeting,
+    options: &Options,
+    observer: &mut dyn Observer,
+    cancel: &Cancel,
+) -> Result<Summary, Error> {
+    let config = config(options, Role::Receiver, None);
+    let writer = SinkWriter::new(destination, options, layout(&config)?)?;
+    let (mut host, mut peer) = meet(meeting, options, &config, observer)?;
+    let course = Course::new(observer, cancel, &config);
+    let stock = (options.buffers, capacity(&config));
+    let mut app = Receiving::new(course, writer, stock, host.poller.waker());
+    let received = driver::run(&mut peer, &mut app, &mut host)??;
+    let stats = peer.view().map(|end| end.stats(received.at)).unwrap_or_default();
+    let elapsed = received.at.since(stats.opened_at.unwrap_or_default());
+    Ok(summary(Facts {
+        config: &config,
+        stats,
+        at: received.at,
+        bytes: received.outcome.bytes,
+        files: received.outcome.files,
+        verified: received.outcome.verified,
+        digest: received.outcome.digest,
+        cpu_share: app.course.cpu_share(elapsed),
+        stalled: received.stalled,
+    }))
+}
+
+fn reader(plan: &Plan, config: &Config) -> Result<impl Reader, Error> {
+    let layout = layout(config)?;
+    match config.wire {
+        Wire::Sealed => SourceReader::sealed(plan.clone(), layout),
+        Wire::Rfc998 => SourceReader::plain(plan.clone(), layout),
+    }
+}
+
+fn layout(config: &Config) -> Result<Layout, Error> {
+    match config.wire {
+        Wire::Sealed => Layout::sealed(config.buffer_bytes, config.table_bytes),
+        Wire::Rfc998 => Ok(Layout::plain(config.buffer_bytes)),
+    }
+}
+
+/// Bytes that a buffer of this process can hold: as many as it would ever agree to.
+fn capacity(config: &Config) -> usize {
+    config.buffer_bytes as usize + config.table_bytes as usize
+}
+
+/// The configuration for any peer; [`for_peer`] adds what depends on who it is.
+fn config(options: &Options, role: Role, transfer_bytes: Option<u64>) -> Config {
+    let mut config = Config::new(options.wire, role);
+    config.buffer_bytes = options.buffer_bytes;
+    config.max_outstanding = options.buffers;
+    config.death_timer = options.death_timer;
+    config.policy = options.policy;
+    config.client = concat!("netblt ", env!("CARGO_PKG_VERSION")).to_owned();
+    config.transfer_bytes = transfer_bytes;
+    config.trace = options.trace.is_some();
+    if let Some(mtu) = options.mtu {
+        // Until the peer is known, the larger header.
+        config.datagram_bytes = u32::from(mtu).saturating_sub(HEADERS_V6);
+    }
+    if let Some(rate) = options.rate {
+        config.burst = burst_for(rate, config.datagram_bytes + HEADERS_V4);
+    }
+    config
+}
+
+/// What depends on the peer's IP version.
+fn for_peer(config: &Config, options: &Options, secret: Option<Secret>, v6: bool) -> Config {
+    let overhead_bytes = if v6 { HEADERS_V6 } else { HEADERS_V4 };
+    let datagram_bytes = match options.mtu {
+        Some(mtu) => u32::from(mtu).saturating_sub(overhead_bytes),
+        None => config.datagram_bytes,
+    };
+    Config { secret, overhead_bytes, datagram_bytes, ..config.clone() }
+}
+
+/// Opens what is needed to talk, and begins to: prints a ticket or follows one.
+fn meet(
+    meeting: &Meeting,
+    options: &Options,
+    config: &Config,
+    observer: &mut dyn Observer,
+) -> Result<(Host, Race), Error> {
+    let trace = options.trace.as_deref().map(TraceFile::create).transpose()?;
+    let sealed = options.wire == Wire::Sealed;
+    let bind = Bind { address: options.bind, port: options.port, ..Bind::default() };
+    let clock = Clock::start();
+    let (socket, peer) = match meeting {
+        Meeting::Listen => {
+            let bind = Bind { family: options.family, answering: true, ..bind };
+            let socket = Socket::bind(&bind)?;
+            let secret = Secret(meeting::entropy()?);
+            // Who will come is not known: on a socket for both versions, the larger headers count.
+            let v6 = socket.local().is_ipv6();
+            let config = for_peer(config, options, sealed.then_some(secret), v6);
+            let peer = Race::listen(config, clock.now(), meeting::entropy()?);
+            observer.listening(&meeting::ticket(&socket, options, secret)?);
+            (socket, peer)
+        }
+        Meeting::Connect(ticket) => {
+            let addresses = meeting::resolve(ticket, options.family, |text| observer.warn(text))?;
+            let socket = Socket::bind(&Bind { family: family(&addresses), ..bind })?;
+            let secret = sealed.then_some(ticket.secret);
+            let candidates = meeting::candidates(&socket, &addresses, |address| {
+                for_peer(config, options, secret, address.is_ipv6())
+            })?;
+            (socket, Race::connect(candidates, clock.now()))
+        }
+    };
+    let poller = Poller::new()
+        .map_err(|source| Error::Socket { what: "cannot make a waker".to_owned(), source })?;
+    Ok((Host { socket, poller, clock, trace }, peer))
+}
+
+/// The IP versions that a socket needs for `addresses`.
+fn family(addresses: &[SocketAddr]) -> Family {
+    if addresses.iter().all(SocketAddr::is_ipv4) {
+        Family::V4
+    } else if addresses.iter().all(SocketAddr::is_ipv6) {
+        Family::V6
+    } else {
+        Family::Any
+    }
+}

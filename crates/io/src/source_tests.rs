@@ -1,0 +1,224 @@
+//! Plans and what becomes of them when files change, links wait or streams end.
+
+use std::fs;
+use std::io::Cursor;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+use netblt_proto::content::parse_image;
+
+use crate::options::Source;
+
+fn layout() -> Layout {
+    Layout::sealed(1024, 4300).expect("possible")
+}
+
+fn temporary() -> TempDir {
+    tempfile::tempdir().expect("a temporary directory")
+}
+
+fn plan(paths: &[PathBuf]) -> Result<Plan, Error> {
+    Plan::new(&Source::Paths(paths.to_vec()))
+}
+
+fn fill(reader: &mut SourceReader, number: u64) -> Result<(Fill, Vec<u8>), Error> {
+    let mut buffer = Buffer::new(reader.layout.image_bytes());
+    let fill = reader.fill(BufferNumber(number), &mut buffer)?;
+    Ok((fill, buffer.filled().to_vec()))
+}
+
+fn said(error: Result<impl Sized, Error>) -> String {
+    error.map(|_| ()).expect_err("an error").to_string()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn packing_never_splits_small_files_and_always_fits(
+        sizes in proptest::collection::vec(
+            prop_oneof![0usize..60, 0usize..5000, Just(1024), Just(2048)], 1..30),
+        name_bytes in 1usize..250,
+    ) {
+        let from = temporary();
+        let root = from.path().join("t");
+        fs::create_dir(&root).expect("created");
+        for (i, size) in sizes.iter().enumerate() {
+            let name = format!("{i:03}{}", "x".repeat(name_bytes));
+            fs::write(root.join(name), vec![i as u8; *size]).expect("written");
+        }
+        let mut reader = SourceReader::sealed(plan(&[root]).expect("a plan"), layout())
+            .expect("names fit");
+        let mut sent = vec![Vec::new(); sizes.len() + 1];
+        let mut number = 0;
+        loop {
+            number += 1;
+            let (fill, image) = fill(&mut reader, number).expect("filled");
+            prop_assert!(image.len() <= layout().image_bytes());
+            let (mut data, extents) = parse_image(&image, 1024).expect("good");
+            prop_assert!(!extents.is_empty() && data.len() <= 1024);
+            for extent in extents {
+                let (own, rest) = data.split_at(extent.length as usize);
+                data = rest;
+                let file = &mut sent[extent.file as usize];
+                prop_assert_eq!(extent.offset, file.len() as u64);
+                prop_assert_eq!(extent.offset % 1024, 0);
+                file.extend_from_slice(own);
+                prop_assert!(extent.digest.is_some() || extent.length == 1024);
+            }
+            if fill.last {
+                break;
+            }
+        }
+        for (i, size) in sizes.iter().enumerate() {
+            prop_assert_eq!(&sent[i + 1], &vec![i as u8; *size]);
+        }
+        prop_assert_eq!(reader.end().expect("ended").bytes, sizes.iter().sum::<usize>() as u64);
+    }
+}
+
+#[test]
+fn a_file_that_changes_is_named() {
+    let from = temporary();
+    let path = from.path().join("growing");
+    for change in 0..3 {
+        fs::write(&path, vec![1; 3000]).expect("written");
+        let plan = plan(std::slice::from_ref(&path)).expect("a plan");
+        let mut reader = SourceReader::sealed(plan, layout()).expect("fits");
+        fill(&mut reader, 1).expect("unchanged");
+        match change {
+            0 => fs::write(&path, vec![1; 2000]),
+            1 => fs::write(&path, vec![1; 4000]),
+            // The same length at another time.
+            _ => fs::write(&path, vec![2; 3000])
+                .and_then(|()| File::options().write(true).open(&path))
+                .and_then(|file| file.set_modified(UNIX_EPOCH)),
+        }
+        .expect("changed");
+        let error = said(fill(&mut reader, 2).and_then(|_| fill(&mut reader, 3)));
+        assert!(error.contains("growing: changed while it was being sent"), "{error}");
+    }
+    // It can also change before it is opened.
+    let plan = plan(std::slice::from_ref(&path)).expect("a plan");
+    fs::write(&path, "short").expect("written");
+    let mut reader = SourceReader::sealed(plan, layout()).expect("fits");
+    assert!(said(fill(&mut reader, 1)).contains("changed"));
+}
+
+#[test]
+fn only_links_that_the_user_names_are_followed() {
+    let from = temporary();
+    let tree = from.path().join("tree");
+    fs::create_dir_all(tree.join("sub")).expect("created");
+    fs::write(from.path().join("secret"), "secret").expect("written");
+    fs::write(tree.join("sub/file"), "file").expect("written");
+    symlink("../secret", tree.join("link")).expect("linked");
+    symlink("secret", from.path().join("named")).expect("linked");
+    let socket = std::os::unix::net::UnixListener::bind(tree.join("socket")).expect("bound");
+    let plan = plan(&[tree.clone(), from.path().join("named")]).expect("a plan");
+    let names: Vec<_> = plan.inner.entries.iter().map(|entry| shown(&entry.name)).collect();
+    assert_eq!(names, ["tree", "tree/sub", "tree/sub/file", "named"]);
+    assert_eq!((plan.files(), plan.total_bytes()), (2, Some(10)));
+    let warnings = plan.warnings();
+    assert!(warnings.len() == 2 && warnings[0].contains("tree/link"), "{warnings:?}");
+    drop(socket);
+    // A directory that becomes a link after the walk leads nowhere either.
+    fs::rename(tree.join("sub"), from.path().join("elsewhere")).expect("renamed");
+    symlink("../elsewhere", tree.join("sub")).expect("linked");
+    let mut reader = SourceReader::sealed(plan, layout()).expect("fits");
+    assert!(said(fill(&mut reader, 1)).contains("tree/sub"));
+}
+
+#[test]
+fn what_cannot_be_sent_is_said_before_anything_is() {
+    let from = temporary();
+    for directory in ["a", "b"] {
+        fs::create_dir(from.path().join(directory)).expect("created");
+        fs::write(from.path().join(directory).join("same"), "").expect("written");
+    }
+    let missing = from.path().join("missing");
+    assert!(said(plan(&[missing])).contains("missing: cannot be sent"));
+    let same = said(plan(&[from.path().join("a/same"), from.path().join("b/same")]));
+    assert!(same.contains("both arrive as \"same\""), "{same}");
+    assert!(said(plan(&[])).contains("nothing to send"));
+    assert!(said(plan(&[PathBuf::from("/")])).contains("no name"));
+    assert!(said(plan(&[PathBuf::from("/dev/null")])).contains("neither a file nor a directory"));
+    let odd = from.path().join("a/\u{1b}[2J");
+    fs::write(&odd, "").expect("written");
+    let error = said(plan(&[from.path().join("a")]));
+    assert!(error.contains("\\u{1b}") && !error.contains('\u{1b}'), "{error}");
+    let narrow = Layout::sealed(1024, 60).expect("possible");
+    let wide = plan(&[from.path().join("b/same")]).expect("a plan");
+    assert!(said(SourceReader::sealed(wide, narrow)).contains("too long a name"));
+    let dot = plan(&[from.path().join("b/.."), from.path().join("b/.")]);
+    assert!(dot.is_err_and(|error| error.to_string().contains("2J")));
+    if rustix::process::geteuid().is_root() {
+        eprintln!("skipped in part: root can read everything");
+        return;
+    }
+    fs::set_permissions(from.path().join("b/same"), fs::Permissions::from_mode(0o000))
+        .expect("set");
+    assert!(said(plan(&[from.path().join("b")])).contains("b/same: cannot be read"));
+}
+
+/// Gives one byte at a time: the hardest that a pipe can be.
+struct Trickle(Cursor<Vec<u8>>);
+
+impl Read for Trickle {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        let end = space.len().min(1);
+        self.0.read(&mut space[..end])
+    }
+}
+
+#[test]
+fn a_stream_knows_its_last_buffer_and_cannot_be_read_twice() {
+    for len in [0usize, 1, 1023, 1024, 1025, 4096] {
+        let content: Vec<u8> = (0..len).map(|i| i as u8).collect();
+        let stream = Box::new(Trickle(Cursor::new(content.clone())));
+        let plan = Plan::stream("stream", stream).expect("a plan");
+        assert_eq!((plan.total_bytes(), plan.files()), (None, 1));
+        let mut reader = SourceReader::sealed(plan.clone(), layout()).expect("fits");
+        reader.restart(layout()).expect("nothing was read");
+        let buffers = len.div_ceil(1024).max(1) as u64;
+        let mut digest = None;
+        for number in 1..=buffers {
+            let (fill, image) = fill(&mut reader, number).expect("filled");
+            assert_eq!(fill.last, number == buffers);
+            let (_, extents) = parse_image(&image, 1024).expect("good");
+            assert_eq!(extents[0].kind, Kind::Stream);
+            digest = extents[0].digest;
+        }
+        assert_eq!(digest, Some(*blake3::hash(&content).as_bytes()));
+        assert!(said(reader.restart(layout())).contains("cannot be read twice"));
+        let mut second = SourceReader::sealed(plan, layout()).expect("fits");
+        assert!(said(fill(&mut second, 1)).contains("cannot be read twice"));
+    }
+}
+
+#[test]
+fn plain_buffers_are_the_bytes_of_one_file() {
+    let from = temporary();
+    let path = from.path().join("file");
+    for (len, buffers) in [(0usize, 1), (999, 1), (1000, 1), (1001, 2)] {
+        fs::write(&path, vec![7; len]).expect("written");
+        let plan = plan(std::slice::from_ref(&path)).expect("a plan");
+        let mut reader = SourceReader::plain(plan, Layout::plain(1000)).expect("one file");
+        let mut sent = 0;
+        for number in 1..=buffers {
+            let (fill, image) = fill(&mut reader, number).expect("filled");
+            assert_eq!(fill.last, number == buffers);
+            sent += image.len();
+        }
+        assert_eq!(sent, len);
+        assert!(fill(&mut reader, buffers + 1).is_err());
+        reader.restart(Layout::plain(500)).expect("a file can be read again");
+        fill(&mut reader, 1).expect("filled");
+        assert!(fill(&mut reader, 1).is_err());
+    }
+    let directory = plan(&[from.path().to_path_buf()]).expect("a plan");
+    assert!(SourceReader::plain(directory, Layout::plain(1000)).is_err());
+}

@@ -1,0 +1,295 @@
+//! Two ends in one process, each in its own thread.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use netblt::driver::{self, Application, Clock, Host};
+use netblt::error::Error;
+use netblt::options::{Cancel, Destination, Family, Meeting, Options, Overwrite, Source};
+use netblt::race::{Candidate, Race};
+use netblt::session::{self, Observer, Progress, Summary};
+use netblt::socket::{Bind, Socket};
+use netblt::ticket::Ticket;
+use netblt::wait::Poller;
+use netblt_proto::buffer::Buffer;
+use netblt_proto::config::{Config, Policy, Role, Secret, Wire};
+use netblt_proto::machine::{Event, Reason};
+use netblt_proto::time::Instant;
+use netblt_proto::wire::packet::{End, Verdict};
+
+/// Options for a transfer over loopback.
+pub(crate) fn options() -> Options {
+    Options {
+        wire: Wire::Sealed,
+        bind: Some("127.0.0.1".parse().unwrap()),
+        port: 0,
+        advertise: Vec::new(),
+        family: Family::Any,
+        mtu: None,
+        death_timer: Duration::from_secs(60),
+        policy: Policy::Fair { ceiling: None },
+        rate: None,
+        overwrite: Overwrite::Never,
+        trace: None,
+        buffer_bytes: 1 << 20,
+        buffers: 8,
+    }
+}
+
+/// Content that no two places share.
+pub(crate) fn bytes(len: usize, seed: u8) -> Vec<u8> {
+    let mut content = vec![0; len];
+    blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut content);
+    content
+}
+
+type Outcome = Result<Summary, Error>;
+
+/// An observer that a test looks over the shoulder of.
+pub(crate) struct Watcher<'a> {
+    sender: bool,
+    bytes: u64,
+    restarts: u32,
+    cancel: Cancel,
+    ticket: Sender<Ticket>,
+    look: &'a (dyn Fn(&Watcher<'_>) + Sync),
+}
+
+impl Watcher<'_> {
+    /// Which end this is.
+    pub(crate) fn is_sender(&self) -> bool {
+        self.sender
+    }
+    /// File bytes that moved so far.
+    pub(crate) fn moved(&self) -> u64 {
+        self.bytes
+    }
+    /// Stops this end.
+    pub(crate) fn cancel(&self) {
+        self.cancel.cancel();
+    }
+}
+
+impl Observer for Watcher<'_> {
+    fn listening(&mut self, ticket: &Ticket) {
+        self.ticket.send(ticket.to_string().parse().unwrap()).unwrap();
+    }
+    fn connected(&mut self, peer: &str) {
+        assert!(peer.starts_with("127.0.0.1:"), "{peer}");
+    }
+    fn progress(&mut self, progress: &Progress) {
+        self.bytes = progress.bytes;
+        (self.look)(self);
+    }
+    fn silent(&mut self, _silent: bool) {}
+    fn restarted(&mut self) {
+        self.restarts += 1;
+    }
+    fn warn(&mut self, message: &str) {
+        panic!("{message}");
+    }
+}
+
+/// A whole transfer; `look` is called with every report of progress. Only the end that listens
+/// writes a trace.
+pub(crate) fn transfer(
+    source: &Source,
+    destination: &Destination,
+    sender_listens: bool,
+    options: &Options,
+    look: impl Fn(&Watcher<'_>) + Sync,
+) -> (Outcome, Outcome) {
+    let (ticket, tickets) = channel();
+    let watcher = |sender| Watcher {
+        sender,
+        bytes: 0,
+        restarts: 0,
+        cancel: Cancel::default(),
+        ticket: ticket.clone(),
+        look: &look,
+    };
+    let run = |mut watcher: Watcher<'_>, meeting: &Meeting, options: &Options| {
+        let cancel = watcher.cancel.clone();
+        if watcher.sender {
+            session::send(source, meeting, options, &mut watcher, &cancel)
+        } else {
+            session::receive(destination, meeting, options, &mut watcher, &cancel)
+        }
+    };
+    let calling = Options { trace: None, ..options.clone() };
+    let (listens, calls) = (watcher(sender_listens), watcher(!sender_listens));
+    thread::scope(|scope| {
+        let listener = scope.spawn(move || run(listens, &Meeting::Listen, options));
+        let meeting = Meeting::Connect(tickets.recv().unwrap());
+        let called = run(calls, &meeting, &calling);
+        let listened = listener.join().unwrap();
+        if sender_listens { (listened, called) } else { (called, listened) }
+    })
+}
+
+/// A receiver listens; a sender opens a connection and vanishes without a word; then `source` is
+/// sent. Also tells how often the receiver was told of a restart.
+pub(crate) fn transfer_after_a_crash(source: &Source, to: &Path) -> (Outcome, Outcome, u32) {
+    let (ticket, tickets) = channel();
+    let look = |_: &Watcher<'_>| ();
+    let watcher = |sender| Watcher {
+        sender,
+        bytes: 0,
+        restarts: 0,
+        cancel: Cancel::default(),
+        ticket: ticket.clone(),
+        look: &look,
+    };
+    let (mut receiver, mut sender) = (watcher(false), watcher(true));
+    let destination = Destination::Directory(to.to_owned());
+    let options = options();
+    thread::scope(|scope| {
+        let receiving = scope.spawn(|| {
+            let cancel = Cancel::default();
+            let meeting = Meeting::Listen;
+            let result = session::receive(&destination, &meeting, &options, &mut receiver, &cancel);
+            (result, receiver.restarts)
+        });
+        let ticket: Ticket = tickets.recv().unwrap();
+        vanish(&ticket);
+        let meeting = Meeting::Connect(ticket);
+        let sent = session::send(source, &meeting, &options, &mut sender, &Cancel::default());
+        let (received, restarts) = receiving.join().unwrap();
+        (sent, received, restarts)
+    })
+}
+
+/// A sender that is gone as soon as the other end waits for its data.
+fn vanish(ticket: &Ticket) {
+    struct Vanishing;
+    impl Application for Vanishing {
+        type Outcome = ();
+        fn feed(&mut self, _now: Instant, _peer: &mut Race) -> ControlFlow<()> {
+            ControlFlow::Continue(())
+        }
+        fn take(&mut self, _now: Instant, event: Event, _peer: &mut Race) -> ControlFlow<()> {
+            match event {
+                Event::Wanted(_) => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+        fn broken(&mut self, _: Instant, error: Error, _: &mut Race) -> ControlFlow<()> {
+            panic!("{error}");
+        }
+        fn path_limit(&mut self, _bytes: u32) {}
+    }
+    let mut host = host(true);
+    let mut config = Config::new(Wire::Sealed, Role::Sender);
+    config.secret = Some(ticket.secret);
+    let address = ticket.addresses[0].parse().unwrap();
+    let candidate = Candidate { address, config, entropy: [7; 32] };
+    let mut race = Race::connect(vec![candidate], host.clock.now());
+    driver::run(&mut race, &mut Vanishing, &mut host).unwrap();
+}
+
+fn host(segmentation: bool) -> Host {
+    let address = Some("127.0.0.1".parse().unwrap());
+    let mut socket = Socket::bind(&Bind { address, ..Bind::default() }).unwrap();
+    if !segmentation {
+        socket.disable_segmentation();
+    }
+    Host { socket, poller: Poller::new().unwrap(), clock: Clock::start(), trace: None }
+}
+
+/// `count` buffers of `size` bytes from memory to memory, without any disk.
+pub(crate) fn blast(segmentation: bool, count: u64, size: usize) {
+    let config = |role| {
+        let mut config = Config::new(Wire::Sealed, role);
+        config.secret = Some(Secret([9; 32]));
+        config.buffer_bytes = size as u32;
+        config.table_bytes = 0;
+        config.max_outstanding = 8;
+        config
+    };
+    let mut passive = host(segmentation);
+    let address = passive.socket.local();
+    thread::scope(|scope| {
+        let receiver = scope.spawn(move || {
+            let now = passive.clock.now();
+            let mut race = Race::listen(config(Role::Receiver), now, [1; 32]);
+            let mut app = Memory { count, size, ..Memory::default() };
+            driver::run(&mut race, &mut app, &mut passive).unwrap();
+            app
+        });
+        let mut active = host(segmentation);
+        let config = config(Role::Sender);
+        let candidate = Candidate { address, config, entropy: [2; 32] };
+        let mut race = Race::connect(vec![candidate], active.clock.now());
+        let mut app = Memory { count, size, ..Memory::default() };
+        driver::run(&mut race, &mut app, &mut active).unwrap();
+        assert_eq!(app.verdict, Some(true));
+        assert_eq!(receiver.join().unwrap().filled, count);
+    });
+}
+
+/// Either end of [`blast`].
+#[derive(Default)]
+struct Memory {
+    count: u64,
+    size: usize,
+    free: VecDeque<Buffer>,
+    filled: u64,
+    verdict: Option<bool>,
+}
+
+impl Application for Memory {
+    type Outcome = ();
+
+    fn feed(&mut self, _now: Instant, _peer: &mut Race) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn take(&mut self, now: Instant, event: Event, peer: &mut Race) -> ControlFlow<()> {
+        if let Event::Closed(reason) = event {
+            assert_eq!(reason, Reason::Finished);
+            return ControlFlow::Break(());
+        }
+        let Some(end) = peer.end() else { return ControlFlow::Continue(()) };
+        match event {
+            Event::Opened { .. } => {
+                // The sender's are for nothing, and come back as such.
+                (0..8).for_each(|_| end.offer(now, Buffer::new(self.size)));
+            }
+            Event::Wanted(number) if number.0 <= self.count => {
+                let mut buffer = self.free.pop_front().unwrap_or_else(|| Buffer::new(self.size));
+                buffer.space().copy_from_slice(&bytes(self.size, number.0 as u8));
+                buffer.set_len(self.size);
+                end.supply(now, number, buffer, number.0 == self.count);
+                if number.0 == self.count {
+                    let bytes = self.count * self.size as u64;
+                    end.end(now, End { buffers: self.count, bytes, digest: [5; 32] });
+                }
+            }
+            Event::Released(_, buffer) => self.free.push_back(buffer),
+            Event::Filled(number, buffer) => {
+                assert!(buffer.filled() == bytes(self.size, number.0 as u8));
+                self.filled += 1;
+                end.offer(now, buffer);
+            }
+            Event::Complete(claimed) => {
+                let claimed = claimed.unwrap();
+                assert_eq!(claimed.buffers, self.count);
+                let (bytes, digest) = (claimed.bytes, claimed.digest);
+                end.judge(now, Verdict { verified: true, bytes, digest, reason: String::new() });
+            }
+            Event::Finished(verdict) => self.verdict = verdict.map(|v| v.verified),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn broken(&mut self, _: Instant, error: Error, _: &mut Race) -> ControlFlow<()> {
+        panic!("{error}");
+    }
+
+    fn path_limit(&mut self, _bytes: u32) {}
+}
