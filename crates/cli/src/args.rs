@@ -1,0 +1,189 @@
+//! What the commands have in common: options of a connection, of what is shown, and the ticket.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io::{self, BufRead as _, Read as _};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use netblt::options::{Family, Meeting, Options, Overwrite};
+use netblt::ticket::{self, Ticket};
+use netblt_proto::config::{Policy, Wire};
+
+use crate::exit::Failure;
+use crate::units;
+
+/// The variable that holds the ticket, out of sight of other users.
+pub(crate) const TICKET_VARIABLE: &str = "NETBLT_TICKET";
+
+/// How the ticket is told to send and receive alike; part of their help.
+pub(crate) const TICKET_HELP: &str = "\
+The ticket:
+  Whoever has the ticket can take the listening side's place in the transfer, once. Arguments are
+  visible to everyone on this machine (ps) and stay in the shell's history; where that matters, put
+  the ticket into the variable NETBLT_TICKET, or give --ticket-stdin and write it to standard input
+  as one line. An argument beats the variable. If neither is given, this side listens.
+";
+
+/// The connection.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct Network {
+    /// Local UDP port; 0 lets the system choose
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    port: u16,
+    /// Local address to use
+    #[arg(long, value_name = "ADDRESS")]
+    bind: Option<IpAddr>,
+    /// Put this address into the ticket instead of this machine's own; may be repeated
+    ///
+    /// For a machine behind a router that forwards a port to it. Without a port, --port is meant.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    advertise: Vec<String>,
+    /// Use IPv4 only
+    #[arg(short = '4', long = "ipv4", conflicts_with = "ipv6")]
+    ipv4: bool,
+    /// Use IPv6 only
+    #[arg(short = '6', long = "ipv6")]
+    ipv6: bool,
+    /// Size of the IP packets to send, in bytes; the default fits every path
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(576..))]
+    mtu: Option<u16>,
+    /// How long a silent other side is waited for (1s to 49d)
+    #[arg(long, value_name = "TIME", default_value = "5min", value_parser = units::death_timer)]
+    death_timer: Duration,
+    /// Bytes in a buffer, a power of two from 1KiB to 64MiB; the smaller of both sides counts
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = units::buffer_bytes)]
+    buffer_size: u32,
+    /// Buffers to have, 1 to 4096: how much may be under way, and the memory it takes
+    #[arg(long, value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
+    buffers: u32,
+    /// How packets look: both sides must agree
+    #[arg(long, value_name = "WIRE", value_enum, default_value_t = WireName::Sealed)]
+    wire: WireName,
+    /// Write trace events to FILE (JSON lines)
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+}
+
+/// The two wires (`docs/protocol.md §2, §3`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WireName {
+    /// Encrypted, authenticated and verified
+    Sealed,
+    /// RFC 998 to the byte: one file or stream in the clear, with nothing to verify it by
+    Rfc998,
+}
+
+impl WireName {
+    pub(crate) fn wire(self) -> Wire {
+        match self {
+            Self::Sealed => Wire::Sealed,
+            Self::Rfc998 => Wire::Rfc998,
+        }
+    }
+}
+
+impl Network {
+    /// Whether the wire can prove that what arrived is what was sent.
+    pub(crate) fn is_verifiable(&self) -> bool {
+        self.wire == WireName::Sealed
+    }
+
+    /// These options, and everything else at its default.
+    pub(crate) fn options(&self) -> Result<Options, Failure> {
+        for text in &self.advertise {
+            ticket::address(text, Some(self.port.max(1)))
+                .map_err(|error| Failure::usage(format!("--advertise: {error}")))?;
+        }
+        Ok(Options {
+            wire: self.wire.wire(),
+            port: self.port,
+            bind: self.bind,
+            advertise: self.advertise.clone(),
+            family: match (self.ipv4, self.ipv6) {
+                (true, _) => Family::V4,
+                (_, true) => Family::V6,
+                _ => Family::Any,
+            },
+            mtu: self.mtu,
+            death_timer: self.death_timer,
+            trace: self.trace.clone(),
+            buffer_bytes: self.buffer_size,
+            buffers: self.buffers,
+            ..default_options()
+        })
+    }
+}
+
+/// What `send` and `receive` do when told nothing.
+pub(crate) fn default_options() -> Options {
+    Options {
+        wire: Wire::Sealed,
+        bind: None,
+        port: 0,
+        advertise: Vec::new(),
+        family: Family::Any,
+        mtu: None,
+        death_timer: Duration::from_secs(300),
+        policy: Policy::Fair { ceiling: None },
+        rate: None,
+        overwrite: Overwrite::Never,
+        trace: None,
+        buffer_bytes: 1 << 20,
+        buffers: 64,
+    }
+}
+
+/// What is shown.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct Show {
+    /// Tell what happens as JSON, one object a line, on standard output
+    ///
+    /// Each line is {"event":...,"data":{...}}; the last one of a successful run is the event
+    /// "summary", of a failed one "error". Fields are only ever added. On standard error if
+    /// standard output carries data.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show no progress and no summary, only the ticket, warnings and errors
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// Listen, or use the ticket from the argument, standard input or the environment.
+pub(crate) fn meeting(argument: Option<&OsStr>, from_stdin: bool) -> Result<Meeting, Failure> {
+    if from_stdin {
+        if argument.is_some() {
+            return Err(Failure::usage("a ticket is given and --ticket-stdin as well; choose one"));
+        }
+        return parse(&read_line()?);
+    }
+    if let Some(argument) = argument {
+        return parse(&argument.to_string_lossy());
+    }
+    match env::var_os(TICKET_VARIABLE).filter(|ticket| !ticket.is_empty()) {
+        Some(ticket) => parse(&ticket.to_string_lossy()),
+        None => Ok(Meeting::Listen),
+    }
+}
+
+/// Not left to clap, whose messages repeat the value, and with it the secret.
+fn parse(text: &str) -> Result<Meeting, Failure> {
+    let ticket = text.parse::<Ticket>().map_err(netblt::error::Error::from);
+    ticket.map(Meeting::Connect).map_err(|error| Failure::transfer(&error, false))
+}
+
+fn read_line() -> Result<String, Failure> {
+    let mut line = String::new();
+    let limit = ticket::MAX_BYTES as u64 + 2;
+    io::stdin()
+        .lock()
+        .take(limit)
+        .read_line(&mut line)
+        .map_err(|error| Failure::usage(format!("no ticket on standard input: {error}")))?;
+    Ok(line)
+}

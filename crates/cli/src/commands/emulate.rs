@@ -1,0 +1,59 @@
+//! `netblt emulate`: a bad network for any program, the link model of the simulator in real time.
+
+mod options;
+mod relay;
+mod stats;
+#[cfg(target_os = "linux")]
+mod tun;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use netblt_sim::scenario;
+
+use crate::exit::{Code, Failure};
+
+/// Be a bad network, for any program: rate, delay, loss and more, repeatable by seed
+///
+/// The path has two directions: "up" is from the side that connects towards its target, "down" the
+/// way back. Options without --up- or --down- are for both. The same seed gives the n-th packet of
+/// a direction the same fate, whenever it comes.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Relay(relay::Args),
+    #[cfg(target_os = "linux")]
+    Tun(tun::Args),
+    /// List the networks that --scenario knows
+    List,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let result = match &args.command {
+        Command::Relay(args) => relay::run(args).map(|()| Code::Success.into()),
+        #[cfg(target_os = "linux")]
+        Command::Tun(args) => tun::run(args),
+        Command::List => list().map(|()| Code::Success.into()),
+    };
+    result.unwrap_or_else(|failure| {
+        // `Failure` has made its message fit for a terminal.
+        let _ = writeln!(io::stderr(), "netblt: {}", failure.message);
+        failure.code.into()
+    })
+}
+
+fn list() -> Result<(), Failure> {
+    let mut text = String::new();
+    for name in scenario::names() {
+        let about = scenario::named(name).map(|scenario| scenario.about).unwrap_or_default();
+        text += &format!("{name:<18} {}\n", about.lines().next().unwrap_or_default());
+    }
+    io::stdout().write_all(text.as_bytes()).map_err(|error| {
+        Failure::new(Code::File, format!("standard output: cannot write: {error}"))
+    })
+}

@@ -1,0 +1,334 @@
+//! The options of a link, from the command line and scenario files alike.
+//!
+//! What the command line says is written over the scenario's own text, which is then read as any
+//! scenario is. So an option means exactly what its key in a file means, and there is one parser.
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use clap::{Arg, ArgMatches, Command, FromArgMatches};
+use netblt_sim::scenario::{self, Scenario, ScenarioError};
+use toml::{Table, Value};
+
+use crate::exit::{Code, Failure};
+
+/// The heading of these options in help texts.
+const HEADING: &str = "Link";
+const HEADING_ONE_WAY: &str = "Link, one direction only";
+
+/// An option that is a key of `[path]` too.
+struct Key {
+    key: &'static str,
+    value: &'static str,
+    help: &'static str,
+    /// Not `rtt`, which takes both directions.
+    one_way: bool,
+}
+
+const fn key(key: &'static str, value: &'static str, help: &'static str) -> Key {
+    Key { key, value, help, one_way: true }
+}
+
+const KEYS: &[Key] = &[
+    key("rate", "RATE", "What the link carries, IP headers included: 100Mbit, 12.5MB"),
+    key("delay", "TIME", "Time on the way, in one direction"),
+    Key {
+        one_way: false,
+        ..key("rtt", "TIME", "Round trip time, half of it in each direction; instead of --delay")
+    },
+    key("jitter", "TIME", "Extra delay that wanders from nothing to this; never reorders"),
+    key("loss", "SHARE", "Packets lost at random: 1%, 50ppm"),
+    key("loss_burst", "MEAN", "Losses come in runs of this many packets; their share stays"),
+    key("reorder", "SHARE", "Packets that others overtake"),
+    key("reorder_by", "HOW", "How far: \"3 packets\" (the default) or a time"),
+    key("duplicate", "SHARE", "Packets that arrive twice"),
+    key("corrupt", "SHARE", "Packets with bits flipped behind the IP header"),
+    key(
+        "queue",
+        "SIZE",
+        "What may wait for the link: 500kB, 50ms, \"100 packets\", bdp, \
+                         unlimited [default: bdp]",
+    ),
+    key("ecn_mark", "SIZE", "Mark ECN-capable packets when more than this waits: 100kB, 5ms"),
+    key("mtu", "BYTES", "Largest IP packet that passes; larger ones vanish"),
+];
+
+/// Which part of `[path]` an option is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Both,
+    Up,
+    Down,
+}
+
+const PARTS: [Part; 3] = [Part::Both, Part::Up, Part::Down];
+
+impl Part {
+    fn table(self) -> Option<&'static str> {
+        match self {
+            Self::Both => None,
+            Self::Up => Some("up"),
+            Self::Down => Some("down"),
+        }
+    }
+
+    /// The name of an option, without its dashes.
+    fn option(self, key: &str) -> String {
+        let key = key.replace('_', "-");
+        self.table().map_or(key.clone(), |part| format!("{part}-{key}"))
+    }
+}
+
+/// A network, as the command line describes it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Link {
+    scenario: Option<String>,
+    /// What else was said, in the order of [`KEYS`].
+    said: Vec<(Part, &'static str, String)>,
+    pub(crate) seed: u64,
+}
+
+impl clap::Args for Link {
+    fn augment_args(command: Command) -> Command {
+        let scenario = Arg::new("scenario")
+            .long("scenario")
+            .value_name("NAME|FILE")
+            .help("A network by name (see `netblt emulate list`), or a file of the same format")
+            .long_help(
+                "A network by name (see `netblt emulate list`), or a file of the same format\n\n\
+                 What other options say replaces what it says. Changes over time (outages, rate \
+                 steps, handovers) are [[path.schedule]] entries of such a file.",
+            );
+        let seed = Arg::new("seed")
+            .long("seed")
+            .value_name("N")
+            .default_value("1")
+            .value_parser(clap::value_parser!(u64))
+            .help("Which packets are lost, reordered and so on follows from this number");
+        let mut command = command.next_help_heading(HEADING).arg(scenario).arg(seed);
+        for part in PARTS {
+            for key in KEYS.iter().filter(|key| part == Part::Both || key.one_way) {
+                command = command.arg(argument(part, key));
+            }
+        }
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+fn argument(part: Part, key: &'static Key) -> Arg {
+    let name = part.option(key.key);
+    let check = move |text: &str| {
+        value(key.key, text).and_then(|value| check(key.key, value)).map(|()| text.to_owned())
+    };
+    let arg = Arg::new(name.clone()).long(name).value_name(key.value).value_parser(check);
+    match part {
+        Part::Both => arg.help(key.help),
+        Part::Up => arg
+            .help(format!("--{} of the way from the side that connects", key.key))
+            .help_heading(HEADING_ONE_WAY)
+            .hide_short_help(true),
+        Part::Down => arg
+            .help(format!("--{} of the way back", key.key))
+            .help_heading(HEADING_ONE_WAY)
+            .hide_short_help(true),
+    }
+}
+
+impl FromArgMatches for Link {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut link = Self::default();
+        link.update_from_arg_matches(matches)?;
+        Ok(link)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.scenario = matches.get_one::<String>("scenario").cloned();
+        self.seed = matches.get_one::<u64>("seed").copied().unwrap_or(1);
+        self.said.clear();
+        for part in PARTS {
+            for key in KEYS.iter().filter(|key| part == Part::Both || key.one_way) {
+                let text = matches.get_one::<String>(&part.option(key.key));
+                self.said.extend(text.map(|text| (part, key.key, text.clone())));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Link {
+    /// The network.
+    pub(crate) fn scenario(&self) -> Result<Scenario, Failure> {
+        let (name, text) = match &self.scenario {
+            None => (String::new(), String::new()),
+            Some(name) => (name.clone(), text(name)?),
+        };
+        let failed = |error: &ScenarioError| {
+            let whose = if name.is_empty() { "the link" } else { &name };
+            Failure::usage(format!("{whose}: {}", plain(error)))
+        };
+        let says =
+            |key: &str| self.said.iter().any(|(part, k, _)| (*part, *k) == (Part::Both, key));
+        if says("rtt") && says("delay") {
+            return Err(Failure::usage("say either --rtt or --delay (one way), not both"));
+        }
+        // Once by itself, so that mistakes in a file are told by their place in it.
+        scenario::load(&text).map_err(|error| failed(&error))?;
+        let mut root: Table = toml::from_str(&text).map_err(|error| failed(&error.into()))?;
+        for (part, key, text) in &self.said {
+            let value = value(key, text).map_err(Failure::usage)?;
+            set(&mut root, *part, key, value);
+        }
+        let merged = scenario::load(&root.to_string()).map_err(|error| failed(&error))?;
+        Ok(Scenario { name, ..merged })
+    }
+}
+
+/// Writes one option over what the file says about it.
+fn set(root: &mut Table, part: Part, key: &str, value: Value) {
+    let Some(path) = table(root, "path") else { return };
+    // The two say the same thing; the newer word counts.
+    let other = match key {
+        "rtt" => Some("delay"),
+        "delay" if part == Part::Both => Some("rtt"),
+        _ => None,
+    };
+    for key in [Some(key), other].into_iter().flatten() {
+        if part == Part::Both {
+            path.remove(key);
+            for direction in ["up", "down"] {
+                if let Some(Value::Table(own)) = path.get_mut(direction) {
+                    own.remove(key);
+                }
+            }
+        }
+    }
+    let place = match part.table() {
+        None => Some(path),
+        Some(direction) => table(path, direction),
+    };
+    if let Some(place) = place {
+        place.insert(key.to_owned(), value);
+    }
+}
+
+/// A table within a table. `None` where something else has its name, which no scenario that can
+/// be read has.
+fn table<'a>(parent: &'a mut Table, key: &str) -> Option<&'a mut Table> {
+    parent.entry(key).or_insert_with(|| Value::Table(Table::new())).as_table_mut()
+}
+
+/// The value of a key as a file has it.
+fn value(key: &str, text: &str) -> Result<Value, String> {
+    match key {
+        "mtu" | "loss_burst" => {
+            let number = text.parse::<u32>();
+            let what = if key == "mtu" { "bytes" } else { "packets" };
+            number.map(|n| Value::Integer(n.into())).map_err(|_| format!("not a number of {what}"))
+        }
+        _ => Ok(Value::String(text.to_owned())),
+    }
+}
+
+/// Whether a value makes sense by itself.
+fn check(key: &str, value: Value) -> Result<(), String> {
+    let mut root = Table::new();
+    set(&mut root, Part::Both, key, value);
+    scenario::load(&root.to_string()).map(drop).map_err(|error| plain(&error))
+}
+
+/// An error without an excerpt of a text that nobody wrote.
+fn plain(error: &ScenarioError) -> String {
+    match error {
+        ScenarioError::Syntax(error) => error.message().to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// The text of a scenario: a name that is shipped, else a file.
+fn text(name: &str) -> Result<String, Failure> {
+    let unknown = match scenario::text_of(name) {
+        Ok(text) => return Ok(text.to_owned()),
+        Err(error) => error,
+    };
+    read(Path::new(name)).map_err(|error| {
+        // A word without any dot or slash is rather a name mistyped than a file.
+        if error.kind() == io::ErrorKind::NotFound && !name.contains(['.', '/']) {
+            Failure::usage(unknown.to_string())
+        } else {
+            Failure::new(Code::File, format!("{name}: cannot read: {error}"))
+        }
+    })
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    fs::read_to_string(PathBuf::from(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use netblt_proto::units::Rate;
+    use netblt_sim::path::QueueLimit;
+
+    use super::*;
+
+    fn link(args: &[&str]) -> Result<Link, clap::Error> {
+        let command = <Link as clap::Args>::augment_args(Command::new("x"));
+        let matches = command.try_get_matches_from([&["x"], args].concat())?;
+        Link::from_arg_matches(&matches)
+    }
+
+    fn scenario(args: &[&str]) -> Scenario {
+        link(args).expect("good options").scenario().expect("a scenario")
+    }
+
+    const MBIT: u64 = 1_000_000;
+
+    #[test]
+    fn options_are_written_over_the_scenario() {
+        let lte = scenario(&["--scenario", "lte"]);
+        assert_eq!((lte.name.as_str(), lte.down.schedule.is_empty()), ("lte", false));
+        let both = scenario(&["--scenario", "lte", "--rate", "1Mbit", "--delay", "7ms"]);
+        for way in [&both.up, &both.down] {
+            assert_eq!(way.rate, Some(Rate::from_bits_per_second(MBIT)));
+            assert_eq!((way.delay, way.mtu), (Duration::from_millis(7), Some(1428)));
+        }
+        let up = scenario(&["--scenario", "lte", "--up-rate", "1Mbit", "--down-delay", "1s"]);
+        assert_eq!(up.up.rate, Some(Rate::from_bits_per_second(MBIT)));
+        assert_eq!((up.down.rate, up.down.delay), (lte.down.rate, Duration::from_secs(1)));
+        assert_eq!(up.up.delay, lte.up.delay);
+    }
+
+    #[test]
+    fn queues_know_the_other_options() {
+        let link = scenario(&["--rate", "80Mbit", "--rtt", "100ms", "--up-queue", "bdp"]);
+        assert_eq!(link.up.queue, QueueLimit::Bytes(1_000_000));
+        assert_eq!(link.down.queue, QueueLimit::Bytes(1_000_000));
+        let link = scenario(&["--rate", "80Mbit", "--queue", "3000B", "--mtu", "9000"]);
+        assert_eq!((link.up.queue, link.down.mtu), (QueueLimit::Bytes(3000), Some(9000)));
+    }
+
+    #[test]
+    fn mistakes_are_told_at_the_option() {
+        for (args, says) in [
+            (["--rate", "100"], "has no unit"),
+            (["--up-loss", "200%"], "too large"),
+            (["--queue", "much"], "is no queue"),
+            (["--mtu", "99999"], "mtu"),
+            (["--loss-burst", "0"], "at least 1 packet"),
+        ] {
+            let error = link(&args).expect_err("a mistake").to_string();
+            assert!(error.contains(says), "{error}");
+        }
+        let both = link(&["--rtt", "1s", "--delay", "1s"]).expect("each is good").scenario();
+        let unknown = link(&["--scenario", "moon"]).expect("a name").scenario();
+        assert!(
+            both.is_err() && unknown.is_err_and(|e| e.message.contains("there are bufferbloat"))
+        );
+    }
+}

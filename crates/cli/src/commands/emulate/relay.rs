@@ -1,0 +1,149 @@
+//! `netblt emulate relay`: a bad network for UDP, without privileges.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netblt::options::Cancel;
+use netblt_emu::capture::Capture;
+use netblt_emu::relay::{Relay, RelayCounters, RelayReport};
+use netblt_sim::scenario::Scenario;
+use serde_json::json;
+
+use super::options::Link;
+use super::stats::{Side, Stats, StatsArgs, View};
+use crate::exit::{Code, Failure};
+use crate::{signals, units};
+
+/// How often the end is looked for.
+const LOOK_ROUND: Duration = Duration::from_millis(50);
+
+/// Forward UDP between clients and a target as a bad network would; needs no privileges
+///
+/// Clients send to the --listen address what is for --to; answers come back to them. All clients
+/// share the path. Each datagram is treated by itself, however many the system hands over at once.
+/// What --corrupt flips arrives: the system puts a new checksum on what is sent on. To have it
+/// dropped on arrival as from a real network, use `netblt emulate tun`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    netblt emulate relay --listen 127.0.0.1:4000 --to 127.0.0.1:5000 --scenario lte\n  \
+    netblt emulate relay --listen [::]:4000 --to host:5000 --rate 1Gbit --rtt 100ms --loss 1%\n\n\
+    Ctrl-C ends it and prints what happened.")]
+pub(crate) struct Args {
+    /// Where clients send to; port 0 takes any that is free
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: SocketAddr,
+    /// Where their datagrams go
+    #[arg(long, value_name = "HOST:PORT")]
+    to: String,
+    /// End by itself after this time
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    time: Option<Duration>,
+    #[command(flatten)]
+    link: Link,
+    #[command(flatten)]
+    stats: StatsArgs,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let scenario = args.link.scenario()?;
+    let target = resolve(&args.to)?;
+    let mut stats = Stats::new(&args.stats, true)?;
+    let capture = args.stats.capture()?;
+    let cancel = Cancel::default();
+    signals::watch(&cancel, false)?;
+    let running = Running::start(args, target, &scenario, capture.clone())?;
+    let data = json!({
+        "listen": running.local.to_string(),
+        "to": target.to_string(),
+        "scenario": scenario.name,
+        "seed": args.link.seed,
+    });
+    let said = format!("Relaying from {} to {target}; Ctrl-C ends it.", running.local);
+    stats.begin(data, &said);
+    let end = args.time.and_then(|time| Instant::now().checked_add(time));
+    while !cancel.is_cancelled() && !running.thread.is_finished() {
+        let left = end.map_or(LOOK_ROUND, |end| end.saturating_duration_since(Instant::now()));
+        if left.is_zero() {
+            break;
+        }
+        thread::sleep(stats.wait(LOOK_ROUND.min(left)));
+        stats.sample(|| view(&running.counters.read()));
+    }
+    let report = running.finish()?;
+    stats.finish(&view(&report))?;
+    args.stats.end_capture(capture)
+}
+
+fn view(report: &RelayReport) -> View {
+    View {
+        up: Side { counters: report.up, queue_time: report.up_queue_time },
+        down: Side { counters: report.down, queue_time: report.down_queue_time },
+        refused: report.refused,
+        unsent: report.unsent,
+        late: report.late,
+        late_max: report.late_max,
+        overflowed: 0,
+    }
+}
+
+fn resolve(to: &str) -> Result<SocketAddr, Failure> {
+    let found = to.to_socket_addrs().map_err(|error| {
+        Failure::usage(format!("--to {to}: {error}; expected an address or name, and a port"))
+    })?;
+    let first = found.into_iter().next();
+    first.ok_or_else(|| Failure::usage(format!("--to {to}: the name has no address")))
+}
+
+/// A relay in a thread of its own.
+struct Running {
+    local: SocketAddr,
+    counters: RelayCounters,
+    stop: Arc<AtomicBool>,
+    thread: thread::JoinHandle<io::Result<RelayReport>>,
+}
+
+impl Running {
+    fn start(
+        args: &Args,
+        target: SocketAddr,
+        scenario: &Scenario,
+        capture: Option<Arc<Capture>>,
+    ) -> Result<Self, Failure> {
+        let (listen, seed) = (args.listen, args.link.seed);
+        let (up, down) = (scenario.up.clone(), scenario.down.clone());
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let (bound, started) = mpsc::channel();
+        // Bound in its thread: it holds what the system reports events in, which stays there.
+        let carry = move || {
+            let mut relay = Relay::bind(listen, target, up, down, seed)?;
+            if let Some(capture) = capture {
+                relay.capture(capture);
+            }
+            let _ = bound.send((relay.local_addr(), relay.counters()));
+            relay.run(&told)
+        };
+        let failed = |error: io::Error| {
+            Failure::new(Code::Socket, format!("cannot relay from {listen}: {error}"))
+        };
+        let thread =
+            thread::Builder::new().name("relay".to_owned()).spawn(carry).map_err(failed)?;
+        match started.recv() {
+            Ok((local, counters)) => Ok(Self { local, counters, stop, thread }),
+            Err(_) => match thread.join() {
+                Ok(Err(error)) => Err(failed(error)),
+                _ => Err(failed(io::Error::other("its thread died"))),
+            },
+        }
+    }
+
+    fn finish(self) -> Result<RelayReport, Failure> {
+        self.stop.store(true, Ordering::Relaxed);
+        let report = self.thread.join().unwrap_or_else(|_| Err(io::Error::other("it died")));
+        report.map_err(|error| Failure::new(Code::Socket, format!("the relay: {error}")))
+    }
+}

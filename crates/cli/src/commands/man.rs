@@ -1,0 +1,61 @@
+//! `netblt man` and `netblt completions`: manual pages and completions from the same source as
+//! `--help`.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+
+use crate::Cli;
+use crate::exit::{Code, Failure};
+
+/// Write the manual pages into a directory
+#[derive(clap::Args, Debug)]
+#[command(hide = true)]
+pub(crate) struct ManArgs {
+    /// The directory, created if missing
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+/// Print the completions for a shell
+///
+/// For bash: netblt completions bash > ~/.local/share/bash-completion/completions/netblt
+#[derive(clap::Args, Debug)]
+pub(crate) struct CompletionsArgs {
+    /// Which shell
+    shell: Shell,
+}
+
+pub(crate) fn man(args: &ManArgs) -> Code {
+    end(pages(&args.directory).map_err(|error| {
+        let text = format!("{}: cannot write manual pages: {error}", args.directory.display());
+        Failure::new(Code::File, text)
+    }))
+}
+
+fn pages(directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    clap_mangen::generate_to(Cli::command(), directory)
+}
+
+pub(crate) fn completions(args: &CompletionsArgs) -> Code {
+    // Into memory first: the generator panics when its output cannot be written.
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "netblt", &mut text);
+    end(io::stdout().write_all(&text).map_err(|error| {
+        Failure::new(Code::File, format!("standard output: cannot write: {error}"))
+    }))
+}
+
+fn end(result: Result<(), Failure>) -> Code {
+    match result {
+        Ok(()) => Code::Success,
+        Err(failure) => {
+            let _ = writeln!(io::stderr(), "netblt: {}", failure.message);
+            failure.code
+        }
+    }
+}

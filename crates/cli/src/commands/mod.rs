@@ -1,0 +1,40 @@
+//! The subcommands, one file each.
+
+mod demo;
+mod emulate;
+mod man;
+mod plan;
+mod receive;
+mod report;
+mod send;
+mod simulate;
+
+use std::process::ExitCode;
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    Send(send::Args),
+    Receive(receive::Args),
+    Demo(demo::Args),
+    Emulate(emulate::Args),
+    Report(report::Args),
+    Plan(plan::Args),
+    Simulate(simulate::Args),
+    Completions(man::CompletionsArgs),
+    Man(man::ManArgs),
+}
+
+/// Runs one command to its end.
+pub(crate) fn run(command: Command) -> ExitCode {
+    match command {
+        Command::Send(args) => send::run(&args).into(),
+        Command::Receive(args) => receive::run(&args).into(),
+        Command::Demo(args) => demo::run(&args).into(),
+        Command::Emulate(args) => emulate::run(&args),
+        Command::Report(args) => report::run(&args).into(),
+        Command::Plan(args) => plan::run(&args).into(),
+        Command::Simulate(args) => simulate::run(&args).into(),
+        Command::Completions(args) => man::completions(&args).into(),
+        Command::Man(args) => man::man(&args).into(),
+    }
+}

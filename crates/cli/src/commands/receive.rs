@@ -1,0 +1,131 @@
+//! `netblt receive`: what the other side sends, into a directory or to standard output.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use netblt::options::{Cancel, Destination, Options, Overwrite};
+use netblt::session::{self, Summary};
+use netblt::ticket::{PREFIX, Ticket};
+use netblt_proto::config::Role;
+
+use crate::args::{self, Network, Show};
+use crate::exit::{self, Code, Failure};
+use crate::output::{self, Report};
+use crate::signals;
+
+/// Receive files into a directory, or a stream to standard output
+///
+/// With a ticket this side connects to the machine that printed it and pulls. Without one it
+/// listens and prints a ticket, with the command to run on the other machine; if standard output
+/// is not a terminal, it gets the bare ticket. Files get their names when all of the transfer is
+/// verified, not before.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = help())]
+pub(crate) struct Args {
+    /// The ticket, which begins with "netblt1:"; without one this side listens
+    ticket: Option<OsString>,
+    /// The directory to receive into, which must exist, or - for standard output [default: .]
+    ///
+    /// It may stand alone, without a ticket before it. One whose name begins with "netblt1:" is
+    /// written ./netblt1:...
+    #[arg(value_name = "DIR")]
+    directory: Option<OsString>,
+    /// Read the ticket from standard input
+    #[arg(long)]
+    ticket_stdin: bool,
+    /// What to do about files that exist
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Never)]
+    overwrite: When,
+    #[command(flatten)]
+    network: Network,
+    #[command(flatten)]
+    show: Show,
+}
+
+/// When files that exist are replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum When {
+    /// Refuse the transfer
+    Never,
+    /// Replace them, when everything is verified
+    Always,
+}
+
+fn help() -> String {
+    format!(
+        "Examples:\n  \
+         netblt receive netblt1:... downloads   pull from `netblt send`\n  \
+         NETBLT_TICKET=netblt1:... netblt receive\n                                         \
+         the same, the ticket out of sight\n  \
+         netblt receive downloads               listen, and print a ticket\n  \
+         netblt receive netblt1:... - | tar x   receive a stream\n\n{}\n{}",
+        args::TICKET_HELP,
+        exit::help()
+    )
+}
+
+pub(crate) fn run(args: &Args) -> Code {
+    let places = Places::of(args.ticket.as_deref(), args.directory.as_deref());
+    let to_stdout = places.as_ref().is_ok_and(Places::is_stdout);
+    let mut report = Report::new(Role::Receiver, args.show, to_stdout);
+    let result = places.and_then(|places| transfer(args, &places, &mut report));
+    report.finish(result)
+}
+
+fn transfer(args: &Args, places: &Places<'_>, report: &mut Report) -> Result<Summary, Failure> {
+    if places.is_stdout() && io::stdout().is_terminal() {
+        return Err(Failure::usage("standard output is a terminal; redirect it or name a DIR"));
+    }
+    let overwrite = match args.overwrite {
+        When::Never => Overwrite::Never,
+        When::Always => Overwrite::Always,
+    };
+    let options = Options { overwrite, ..args.network.options()? };
+    let meeting = args::meeting(places.ticket, args.ticket_stdin)?;
+    if !args.network.is_verifiable() {
+        report.expect_no_proof();
+    }
+    let cancel = Cancel::default();
+    signals::watch(&cancel, report.is_talkative())?;
+    output::announce(report, &meeting);
+    session::receive(&places.destination, &meeting, &options, report, &cancel)
+        .map_err(|error| report.failure(&error))
+}
+
+/// The arguments, told apart.
+struct Places<'a> {
+    ticket: Option<&'a OsStr>,
+    destination: Destination,
+}
+
+impl<'a> Places<'a> {
+    fn is_stdout(&self) -> bool {
+        matches!(self.destination, Destination::Stdout)
+    }
+
+    /// A lone directory comes as the first argument.
+    fn of(first: Option<&'a OsStr>, second: Option<&'a OsStr>) -> Result<Self, Failure> {
+        let is_ticket = |place: &OsStr| Ticket::looks_like(&place.to_string_lossy());
+        let (ticket, directory) = match (first, second) {
+            (Some(one), Some(two)) if !is_ticket(one) && !is_ticket(two) => {
+                return Err(Failure::usage(format!(
+                    "neither argument is a ticket, which begins with \"{PREFIX}\""
+                )));
+            }
+            (Some(one), Some(two)) if is_ticket(one) && is_ticket(two) => {
+                return Err(Failure::usage("two tickets are given; a transfer has one"));
+            }
+            (Some(one), two) if is_ticket(one) => (Some(one), two),
+            // The order in the usage line is the order meant, but there is no doubt here.
+            (one, two) => (two, one),
+        };
+        let destination = match directory {
+            Some(directory) if directory == "-" => Destination::Stdout,
+            Some(directory) => Destination::Directory(PathBuf::from(directory)),
+            None => Destination::Directory(PathBuf::from(".")),
+        };
+        Ok(Self { ticket, destination })
+    }
+}

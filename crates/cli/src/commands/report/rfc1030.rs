@@ -1,0 +1,82 @@
+//! `netblt report rfc1030`: the tables of RFC 1030, run again.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use netblt_sim::networks::page;
+use netblt_sim::networks::report::{Compared, Table, tables};
+use netblt_sim::networks::rows::Network;
+use serde_json::{Value, json};
+
+use crate::exit::{Code, Failure};
+
+/// On which the report takes seconds; more threads change nothing in it.
+const THREADS: usize = 2;
+
+/// Run the tests of RFC 1030 (1987) again: every row as published, and ours beside it
+///
+/// Models of the three networks and their hosts, in virtual time: nothing is sent anywhere, and the
+/// figures are the same on every machine.
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    /// The figures as JSON on standard output, speeds in bits per second
+    #[arg(long)]
+    json: bool,
+    /// Also write a page with plots
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let tables = tables(&Network::ALL, THREADS);
+    if let Some(file) = &args.html {
+        fs::write(file, page::html(&tables)).map_err(|error| {
+            Failure::new(Code::File, format!("{}: cannot write: {error}", file.display()))
+        })?;
+    }
+    let text = if args.json {
+        let tables: Vec<Value> = tables.iter().map(table).collect();
+        format!("{}\n", json!({ "networks": tables }))
+    } else {
+        page::text(&tables)
+    };
+    io::stdout()
+        .write_all(text.as_bytes())
+        .map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))
+}
+
+fn table(table: &Table) -> Value {
+    let rows: Vec<Value> = table.rows.iter().map(row).collect();
+    json!({
+        "network": table.network.name(),
+        "mean_error_percent": table.mean_error() as f64 / 100.0,
+        "rows": rows,
+    })
+}
+
+fn row(compared: &Compared) -> Value {
+    let row = &compared.row;
+    let mean = |sum: u64| sum as f64 / compared.runs.max(1) as f64;
+    json!({
+        "burst_packets": row.burst_packets,
+        "burst_interval_ms": row.interval_ms,
+        "packet_bytes": row.packet_bytes,
+        "buffer_bytes": row.buffer_bytes,
+        "transfer_bytes": row.bytes(),
+        "outstanding": row.outstanding,
+        "rfc1030": {
+            "bits_per_second": row.bits_per_second,
+            "lost": row.lost,
+            "resent": row.resent,
+            "timeouts": row.timeouts,
+        },
+        "ours": {
+            "bits_per_second": compared.bits_per_second(),
+            "lost": mean(compared.sum.lost),
+            "resent": mean(compared.sum.resent),
+            "timeouts": mean(compared.sum.timeouts),
+        },
+        "error_percent": compared.error() as f64 / 100.0,
+    })
+}

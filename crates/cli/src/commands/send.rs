@@ -1,0 +1,119 @@
+//! `netblt send`: files, directories or standard input to the other side.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use netblt::options::{Cancel, Options, Source};
+use netblt::session::{self, Observer as _, Summary};
+use netblt_proto::config::{Policy, Role};
+use netblt_proto::units::Rate;
+
+use crate::args::{self, Network, Show};
+use crate::exit::{self, Code, Failure};
+use crate::output::{self, Report};
+use crate::{signals, units};
+
+/// Send files, directories or standard input
+///
+/// Without a ticket this side listens and prints one, with the command to run on the other
+/// machine; if standard output is not a terminal, it gets the bare ticket. With a ticket this side
+/// connects to the machine that printed it and pushes.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = help())]
+pub(crate) struct Args {
+    /// What to send: files, directories with all that is in them, or - for standard input
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Connect to the side that printed this ticket and push
+    #[arg(long, value_name = "TICKET")]
+    to: Option<OsString>,
+    /// Read the ticket from standard input
+    #[arg(long)]
+    ticket_stdin: bool,
+    /// With -: the name under which the other side may store it
+    #[arg(long, value_name = "NAME", default_value = "stdin")]
+    stdin_name: String,
+    /// Never send faster than this, a second: in bits (200Mbit) or bytes (25MB), headers included
+    #[arg(long, value_name = "RATE", value_parser = units::rate,
+          required_if_eq("policy", "fixed"))]
+    rate: Option<Rate>,
+    /// How the rate is chosen
+    #[arg(long, value_name = "POLICY", value_enum, default_value_t = Manners::Fair)]
+    policy: Manners,
+    #[command(flatten)]
+    network: Network,
+    #[command(flatten)]
+    show: Show,
+}
+
+/// How the rate is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Manners {
+    /// Find what the path carries and share it with others
+    Fair,
+    /// Send at --rate whatever happens and yield to nobody: for a path that is yours alone
+    Fixed,
+}
+
+fn help() -> String {
+    format!(
+        "Examples:\n  \
+         netblt send photos/ notes.txt          listen, and print a ticket\n  \
+         netblt send big.iso --to netblt1:...   push to `netblt receive`\n  \
+         tar c . | netblt send -                send a stream\n\n{}\n{}",
+        args::TICKET_HELP,
+        exit::help()
+    )
+}
+
+pub(crate) fn run(args: &Args) -> Code {
+    let mut report = Report::new(Role::Sender, args.show, false);
+    let result = transfer(args, &mut report);
+    report.finish(result)
+}
+
+fn transfer(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
+    let source = source(args)?;
+    let options = options(args)?;
+    let meeting = args::meeting(args.to.as_deref(), args.ticket_stdin)?;
+    if args.policy == Manners::Fixed
+        && let Some(rate) = args.rate
+    {
+        report.warn(&format!("--policy fixed sends at {rate} and yields to nobody"));
+    }
+    if !args.network.is_verifiable() {
+        report.expect_no_proof();
+    }
+    let cancel = Cancel::default();
+    signals::watch(&cancel, report.is_talkative())?;
+    output::announce(report, &meeting);
+    session::send(&source, &meeting, &options, report, &cancel)
+        .map_err(|error| report.failure(&error))
+}
+
+fn source(args: &Args) -> Result<Source, Failure> {
+    let is_stdin = |path: &PathBuf| path == Path::new("-");
+    if !args.paths.iter().any(is_stdin) {
+        return Ok(Source::Paths(args.paths.clone()));
+    }
+    if args.paths.len() > 1 {
+        return Err(Failure::usage(
+            "- (standard input) is sent alone; a file of that name is written ./-",
+        ));
+    }
+    if args.ticket_stdin {
+        return Err(Failure::usage(
+            "standard input cannot hold both the data and the ticket; use NETBLT_TICKET",
+        ));
+    }
+    Ok(Source::Stdin { name: args.stdin_name.clone() })
+}
+
+fn options(args: &Args) -> Result<Options, Failure> {
+    let (policy, rate) = match args.policy {
+        Manners::Fair => (Policy::Fair { ceiling: args.rate }, None),
+        Manners::Fixed => (Policy::Fixed, args.rate),
+    };
+    Ok(Options { policy, rate, ..args.network.options()? })
+}

@@ -1,0 +1,63 @@
+//! `netblt simulate`: one world of the simulator once more, from its seed.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use netblt_sim::scenario::{self, Scenario};
+use netblt_sim::swarm;
+
+use crate::exit::{Code, Failure};
+
+/// Replay one world of the simulator and tell what happened in it
+///
+/// The same seed is the same world for ever: the same path, the same losses, the same disks. A
+/// failing random test prints the seed to give here.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// The world's number
+    #[arg(long, value_name = "N")]
+    seed: u64,
+    /// Take the network from this file, or the named scenario, instead of making it up from the
+    /// seed
+    #[arg(long, value_name = "FILE|NAME")]
+    scenario: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Code {
+    let (text, code) = match replay(args) {
+        Ok(story) => (story, Code::Success),
+        Err(failure) => (format!("netblt: {}\n", failure.message), failure.code),
+    };
+    let written = match code {
+        Code::Success => io::stdout().write_all(text.as_bytes()),
+        _ => io::stderr().write_all(text.as_bytes()),
+    };
+    if written.is_err() { Code::File } else { code }
+}
+
+/// What happened, as text; an `Err` means that the world broke a promise.
+fn replay(args: &Args) -> Result<String, Failure> {
+    let scenario = args.scenario.as_deref().map(read).transpose()?;
+    let outcome = swarm::replay(args.seed, scenario.as_ref());
+    match outcome.problem() {
+        None => Ok(outcome.to_string()),
+        Some(problem) => {
+            Err(Failure::new(Code::Partial, format!("{outcome}\nbroken promise: {problem}")))
+        }
+    }
+}
+
+/// A file if there is one of that name, else one of the scenarios that come with the program.
+fn read(path: &Path) -> Result<Scenario, Failure> {
+    let named =
+        path.to_str().filter(|_| !path.exists()).and_then(|name| scenario::named(name).ok());
+    if let Some(scenario) = named {
+        return Ok(scenario);
+    }
+    let text = fs::read_to_string(path).map_err(|error| {
+        Failure::new(Code::File, format!("{}: cannot read: {error}", path.display()))
+    })?;
+    scenario::load(&text)
+        .map_err(|error| Failure::new(Code::Usage, format!("{}: {error}", path.display())))
+}

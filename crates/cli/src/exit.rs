@@ -1,0 +1,163 @@
+//! Exit codes: one table for the program, its help and its manual pages.
+//!
+//! The numbers are rsync's where rsync has one, so that scripts written around it read ours.
+
+use std::fmt::Write as _;
+use std::io::ErrorKind;
+use std::process::ExitCode;
+
+use netblt::error::Error;
+use netblt_proto::machine::{Reason, printable};
+
+/// How the program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    Success = 0,
+    Usage = 1,
+    Protocol = 2,
+    Start = 5,
+    Socket = 10,
+    File = 11,
+    Stream = 12,
+    Signal = 20,
+    Partial = 23,
+    Vanished = 24,
+    Timeout = 30,
+    Connect = 35,
+}
+
+const TABLE: &[(Code, &str)] = &[
+    (Code::Success, "every byte arrived, is stored and verified (--wire rfc998: cannot be)"),
+    (Code::Usage, "the command line or the ticket makes no sense"),
+    (Code::Protocol, "the other side broke the protocol or aborted"),
+    (Code::Start, "the other side refused, or this side could not start"),
+    (Code::Socket, "a socket could not be opened or used"),
+    (Code::File, "a file could not be read, written or created, or exists"),
+    (Code::Stream, "the other side stopped, or its program vanished"),
+    (Code::Signal, "stopped by Ctrl-C or SIGTERM"),
+    (Code::Partial, "the transfer ended, but not everything is verified"),
+    (Code::Vanished, "a file to send vanished during the transfer"),
+    (Code::Timeout, "the other side fell silent until the death timer ran out"),
+    (Code::Connect, "nobody answered at the ticket's addresses"),
+];
+
+impl Code {
+    /// The number the shell sees.
+    pub(crate) const fn number(self) -> u8 {
+        self as u8
+    }
+}
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> Self {
+        Self::from(code.number())
+    }
+}
+
+/// The table, for `--help` and the manual.
+pub(crate) fn help() -> String {
+    let mut text = String::from("Exit codes:\n");
+    for (code, meaning) in TABLE {
+        let _ = writeln!(text, "  {:>2}  {meaning}", code.number());
+    }
+    text
+}
+
+/// Why a command failed, and what it exits with.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: Code,
+    /// Fit for a terminal.
+    pub(crate) message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(code: Code, message: impl AsRef<str>) -> Self {
+        Self { code, message: printable(message.as_ref()) }
+    }
+
+    pub(crate) fn usage(message: impl AsRef<str>) -> Self {
+        Self::new(Code::Usage, message)
+    }
+
+    /// A transfer's error; `sending` if data may have left already.
+    pub(crate) fn transfer(error: &Error, sending: bool) -> Self {
+        Self::new(code(error, sending), error.to_string())
+    }
+}
+
+/// The one place where errors become numbers.
+fn code(error: &Error, sending: bool) -> Code {
+    match error {
+        Error::Usage(_) | Error::Ticket(_) => Code::Usage,
+        // Sources are looked up before the connection opens: what is missing later has vanished.
+        Error::File { source, .. } if sending && source.kind() == ErrorKind::NotFound => {
+            Code::Vanished
+        }
+        Error::File { .. } | Error::Exists(_) | Error::Name { .. } => Code::File,
+        Error::Content(_) => Code::Protocol,
+        Error::Socket { .. } => Code::Socket,
+        Error::Connect { reason, .. } => connect_code(reason),
+        Error::Ended(reason) => ended_code(reason),
+        Error::NotVerified(_) => Code::Partial,
+        Error::Interrupted => Code::Signal,
+    }
+}
+
+fn connect_code(reason: &Reason) -> Code {
+    match reason {
+        Reason::Refused(_) | Reason::NoAnswer { hint: Some(_), .. } => Code::Start,
+        Reason::Violation(_) | Reason::PeerAborted(_) => Code::Protocol,
+        _ => Code::Connect,
+    }
+}
+
+fn ended_code(reason: &Reason) -> Code {
+    match reason {
+        Reason::Violation(_) | Reason::PeerAborted(_) => Code::Protocol,
+        Reason::DeathTimer => Code::Timeout,
+        Reason::Refused(_) => Code::Start,
+        Reason::NoAnswer { .. } => Code::Connect,
+        Reason::Quit => Code::Signal,
+        Reason::PeerQuit(_) | Reason::Unreachable => Code::Stream,
+        Reason::Finished => Code::Partial,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn each_error_has_its_code() {
+        let missing = |sending| {
+            let source = io::Error::from(ErrorKind::NotFound);
+            code(&Error::File { path: "x".into(), what: "open", source }, sending)
+        };
+        assert_eq!(missing(false), Code::File);
+        assert_eq!(missing(true), Code::Vanished);
+        let connect = |reason| {
+            code(&Error::Connect { peer: String::new(), reason, advice: "" }, false).number()
+        };
+        let no_answer = |hint: Option<&str>| Reason::NoAnswer {
+            hint: hint.map(str::to_owned),
+            unreachable: false,
+        };
+        assert_eq!(connect(no_answer(None)), 35);
+        assert_eq!(connect(no_answer(Some("who are you?"))), 5);
+        assert_eq!(connect(Reason::Refused("busy".to_owned())), 5);
+        assert_eq!(code(&Error::Ended(Reason::DeathTimer), true).number(), 30);
+        assert_eq!(code(&Error::Ended(Reason::PeerQuit(String::new())), true).number(), 12);
+        assert_eq!(code(&Error::Ended(Reason::Violation("x")), true).number(), 2);
+        assert_eq!(code(&Error::NotVerified(String::new()), true).number(), 23);
+        assert_eq!(code(&Error::Interrupted, true).number(), 20);
+    }
+
+    #[test]
+    fn messages_are_fit_for_a_terminal() {
+        let error = Error::NotVerified("\u{1b}[2J".to_owned());
+        assert_eq!(Failure::transfer(&error, true).message, "not verified: \\u{1b}[2J");
+    }
+}

@@ -1,0 +1,185 @@
+//! The machine's view: one JSON object a line, `{"event":...,"data":{...}}`.
+//!
+//! A promise to scripts: fields are added, never renamed, removed or given another meaning. Rates
+//! are in Mbit/s (10^6), times in seconds unless the name says `ms`.
+
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+use netblt::session::{LimitedBy, Progress, Summary};
+use serde::Serialize;
+
+/// The version of the summary's meaning.
+const VERSION: u32 = 1;
+
+/// Where the lines go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Stdout,
+    /// Standard output carries data.
+    Stderr,
+}
+
+#[derive(Serialize)]
+struct Line<T> {
+    event: &'static str,
+    data: T,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Empty {}
+
+#[derive(Serialize)]
+pub(crate) struct ListeningData<'a> {
+    pub(crate) ticket: &'a str,
+}
+
+#[derive(Serialize)]
+pub(crate) struct ConnectedData<'a> {
+    pub(crate) peer: &'a str,
+}
+
+#[derive(Serialize)]
+pub(crate) struct SilentData {
+    pub(crate) silent: bool,
+}
+
+#[derive(Serialize)]
+pub(crate) struct WarningData<'a> {
+    pub(crate) message: &'a str,
+}
+
+#[derive(Serialize)]
+pub(crate) struct ErrorData<'a> {
+    pub(crate) code: u8,
+    pub(crate) message: &'a str,
+}
+
+/// What `demo` adds.
+#[derive(Serialize)]
+pub(crate) struct DemoData {
+    pub(crate) possible_mbps: f64,
+    pub(crate) real_share: f64,
+    pub(crate) steady_share: f64,
+}
+
+#[derive(Serialize)]
+pub(crate) struct ProgressData {
+    bytes: u64,
+    total: Option<u64>,
+    seconds: f64,
+    mbps: f64,
+    packets_sent: u64,
+    packets_received: u64,
+    packets_lost: u64,
+    packets_resent: u64,
+    packets_duplicate: u64,
+    outstanding: u32,
+    rtt_ms: Option<f64>,
+}
+
+impl ProgressData {
+    /// `bits_per_second` is over the last few seconds.
+    pub(crate) fn new(progress: &Progress, bits_per_second: f64) -> Self {
+        let stats = &progress.stats;
+        Self {
+            bytes: progress.bytes,
+            total: progress.total,
+            seconds: rounded(progress.elapsed.as_secs_f64()),
+            mbps: mbps(bits_per_second),
+            packets_sent: stats.data_packets_sent,
+            packets_received: stats.data_packets_received,
+            packets_lost: stats.data_packets_lost,
+            packets_resent: stats.data_packets_resent,
+            packets_duplicate: stats.data_packets_duplicate,
+            outstanding: stats.outstanding,
+            rtt_ms: stats.rtt.map(milliseconds),
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct SummaryData {
+    version: u32,
+    role: &'static str,
+    bytes: u64,
+    files: u64,
+    seconds: f64,
+    real_mbps: f64,
+    steady_mbps: f64,
+    packets_sent: u64,
+    packets_received: u64,
+    packets_lost: u64,
+    packets_resent: u64,
+    packets_duplicate: u64,
+    rtt_ms: Option<f64>,
+    min_rtt_ms: Option<f64>,
+    verified: bool,
+    digest: String,
+    limited_by: &'static str,
+}
+
+impl SummaryData {
+    pub(crate) fn new(summary: &Summary, role: &'static str) -> Self {
+        let stats = &summary.stats;
+        Self {
+            version: VERSION,
+            role,
+            bytes: summary.bytes,
+            files: summary.files,
+            seconds: rounded(summary.elapsed.as_secs_f64()),
+            real_mbps: mbps(summary.real_bps),
+            steady_mbps: mbps(summary.steady_bps),
+            packets_sent: stats.data_packets_sent,
+            packets_received: stats.data_packets_received,
+            packets_lost: stats.data_packets_lost,
+            packets_resent: stats.data_packets_resent,
+            packets_duplicate: stats.data_packets_duplicate,
+            rtt_ms: stats.rtt.map(milliseconds),
+            min_rtt_ms: stats.min_rtt.map(milliseconds),
+            verified: summary.verified,
+            digest: hex(&summary.digest),
+            limited_by: match summary.limited_by {
+                LimitedBy::Path => "path",
+                LimitedBy::SenderDisk => "sender_disk",
+                LimitedBy::ReceiverDisk => "receiver_disk",
+                LimitedBy::Cpu => "cpu",
+                LimitedBy::RateCap => "rate_cap",
+                LimitedBy::RoundTrips => "round_trips",
+            },
+        }
+    }
+}
+
+/// Writes one line. A reader that went away must not end the transfer, so failures are ignored.
+pub(crate) fn emit<T: Serialize>(stream: Stream, event: &'static str, data: T) {
+    let Ok(mut text) = serde_json::to_string(&Line { event, data }) else {
+        return;
+    };
+    text.push('\n');
+    let _ = match stream {
+        Stream::Stdout => {
+            let mut out = io::stdout().lock();
+            out.write_all(text.as_bytes()).and_then(|()| out.flush())
+        }
+        Stream::Stderr => io::stderr().lock().write_all(text.as_bytes()),
+    };
+}
+
+/// Lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    rounded(time.as_secs_f64() * 1e3)
+}
+
+fn mbps(bits_per_second: f64) -> f64 {
+    rounded(bits_per_second / 1e6)
+}
+
+/// Three decimals; JSON knows no infinity.
+pub(crate) fn rounded(value: f64) -> f64 {
+    if value.is_finite() { (value * 1e3).round() / 1e3 } else { 0.0 }
+}

@@ -1,0 +1,48 @@
+//! The `netblt` program: reads the command line, runs one command, answers with an exit code.
+//!
+//! Data go to standard output, words for people to standard error. Nothing depends on this crate.
+
+mod args;
+mod bar;
+mod commands;
+mod exit;
+mod json;
+mod output;
+mod signals;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::commands::Command;
+use crate::exit::Code;
+
+/// Moves large data between machines over long, fat or lossy paths: encrypted, verified
+///
+/// NETBLT (RFC 998, 1987) for today's networks. One side listens and prints a ticket, the other
+/// side is given the ticket and connects; data can go either way. The rate is found by itself and
+/// shared with other traffic. Nothing appears under its final name unless every byte is verified.
+#[derive(Debug, Parser)]
+#[command(
+    name = "netblt",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    after_long_help = exit::help()
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn main() -> ExitCode {
+    match Cli::try_parse() {
+        Ok(cli) => commands::run(cli.command),
+        Err(error) => {
+            // clap's own exit code for usage errors would be 2, which means something else here.
+            let _ = error.print();
+            if error.use_stderr() { Code::Usage.into() } else { Code::Success.into() }
+        }
+    }
+}

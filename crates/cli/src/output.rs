@@ -1,0 +1,271 @@
+//! What a transfer tells: people on standard error, machines one JSON object a line.
+//!
+//! Every string that may come from the other side passes through `printable` before it is shown.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use netblt::error::Error;
+use netblt::options::Meeting;
+use netblt::session::{LimitedBy, Observer, Progress, Summary};
+use netblt::ticket::Ticket;
+use netblt_proto::config::Role;
+use netblt_proto::machine::printable;
+
+use crate::args::Show;
+use crate::bar::{Bar, Speed};
+use crate::exit::{Code, Failure};
+use crate::json::{self, Stream};
+use crate::units;
+
+/// JSON progress is for logs: once a second is enough.
+const JSON_EVERY: Duration = Duration::from_secs(1);
+
+/// Tells one transfer from its beginning to its end.
+pub(crate) struct Report {
+    role: Role,
+    show: Show,
+    /// Standard output carries the data.
+    data_on_stdout: bool,
+    /// What a summary that is not verified deserves: on `rfc998` there is nothing to verify.
+    unverified: Code,
+    /// The connection was open.
+    opened: bool,
+    silent: bool,
+    bar: Bar,
+    speed: Speed,
+    next_json: Duration,
+}
+
+impl Report {
+    pub(crate) fn new(role: Role, show: Show, data_on_stdout: bool) -> Self {
+        Self {
+            role,
+            show,
+            data_on_stdout,
+            unverified: Code::Partial,
+            opened: false,
+            silent: false,
+            bar: Bar::new(!show.quiet && !show.json),
+            speed: Speed::default(),
+            next_json: Duration::ZERO,
+        }
+    }
+
+    /// Whether people are told things that are neither warnings nor errors.
+    pub(crate) fn is_talkative(&self) -> bool {
+        !self.show.quiet && !self.show.json
+    }
+
+    /// A transfer's error, with what is known about when it came.
+    pub(crate) fn failure(&self, error: &Error) -> Failure {
+        Failure::transfer(error, self.opened && self.role == Role::Sender)
+    }
+
+    /// Something people may like to know.
+    pub(crate) fn note(&self, text: &str) {
+        if self.is_talkative() {
+            self.bar.line(text);
+        }
+    }
+
+    /// The wire proves nothing: says so, and takes an orderly end for success.
+    pub(crate) fn expect_no_proof(&mut self) {
+        self.unverified = Code::Success;
+        self.warn("--wire rfc998 is neither encrypted nor verified: anyone may read or change it");
+    }
+
+    /// Takes the bar away: what is told from now on stays.
+    pub(crate) fn clear(&mut self) {
+        self.bar.clear();
+    }
+
+    /// One event for machines, if they listen.
+    pub(crate) fn emit<T: serde::Serialize>(&self, event: &'static str, data: T) {
+        if self.show.json {
+            json::emit(self.stream(), event, data);
+        }
+    }
+
+    /// The last words, and the exit code they deserve.
+    pub(crate) fn finish(&mut self, result: Result<Summary, Failure>) -> Code {
+        self.bar.clear();
+        match result {
+            Ok(summary) => {
+                let code = if summary.verified { Code::Success } else { self.unverified };
+                if self.is_talkative() {
+                    for line in summary_lines(&summary, self.role) {
+                        self.bar.line(&line);
+                    }
+                } else if code != Code::Success && !self.show.json {
+                    self.bar.line("netblt: not verified");
+                }
+                self.emit("summary", json::SummaryData::new(&summary, role_name(self.role)));
+                code
+            }
+            Err(Failure { code, message }) => {
+                if self.show.json {
+                    self.emit("error", json::ErrorData { code: code.number(), message: &message });
+                } else {
+                    self.bar.line(&format!("netblt: {message}"));
+                }
+                code
+            }
+        }
+    }
+
+    fn stream(&self) -> Stream {
+        if self.data_on_stdout { Stream::Stderr } else { Stream::Stdout }
+    }
+
+    /// The other side's command line: the whole one for eyes, the bare ticket for programs.
+    fn show_ticket(&self, ticket: &str) {
+        let command = match self.role {
+            Role::Sender => format!("netblt receive {ticket}"),
+            Role::Receiver => format!("netblt send FILE... --to {ticket}"),
+        };
+        if self.data_on_stdout {
+            self.note("On the other machine, run:");
+            self.bar.line(&command);
+            return;
+        }
+        let to_terminal = io::stdout().is_terminal();
+        if to_terminal {
+            self.note("On the other machine, run:\n");
+        }
+        let mut out = io::stdout().lock();
+        // Nobody may be left to read it; the transfer may still come about.
+        let _ = writeln!(out, "{}", if to_terminal { &command } else { ticket });
+        let _ = out.flush();
+        drop(out);
+        self.note(match to_terminal {
+            true => "\nWaiting for the other side. Ctrl-C stops.",
+            false => "Waiting for the other side, with the ticket on standard output.",
+        });
+    }
+}
+
+impl Observer for Report {
+    fn listening(&mut self, ticket: &Ticket) {
+        let ticket = ticket.to_string();
+        if self.show.json {
+            self.emit("listening", json::ListeningData { ticket: &ticket });
+        } else {
+            self.show_ticket(&ticket);
+        }
+    }
+
+    fn connected(&mut self, peer: &str) {
+        self.opened = true;
+        let peer = printable(peer);
+        self.note(&format!("Connected to {peer}."));
+        self.emit("connected", json::ConnectedData { peer: &peer });
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        let rate = self.speed.update(progress.elapsed, progress.bytes);
+        self.bar.update(progress, rate, self.silent);
+        if self.show.json && progress.elapsed >= self.next_json {
+            self.next_json = progress.elapsed + JSON_EVERY;
+            self.emit("progress", json::ProgressData::new(progress, rate));
+        }
+    }
+
+    fn silent(&mut self, silent: bool) {
+        self.silent = silent;
+        self.note(match silent {
+            true => "Nothing heard from the other side for 3 s; waiting.",
+            false => "The other side is heard again.",
+        });
+        self.emit("silent", json::SilentData { silent });
+    }
+
+    fn restarted(&mut self) {
+        self.next_json = Duration::ZERO;
+        self.speed = Speed::default();
+        self.note("The other side was started again; the transfer starts over.");
+        self.emit("restarted", json::Empty {});
+    }
+
+    fn warn(&mut self, message: &str) {
+        let message = printable(message);
+        if self.show.json {
+            self.emit("warning", json::WarningData { message: &message });
+        } else {
+            self.bar.line(&format!("netblt: warning: {message}"));
+        }
+    }
+}
+
+/// Tells why a transfer may wait, when a ticket says where to.
+pub(crate) fn announce(report: &Report, meeting: &Meeting) {
+    if let Meeting::Connect(ticket) = meeting {
+        report.note(&format!("Connecting to {} ...", ticket.addresses.join(", ")));
+    }
+}
+
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Sender => "sender",
+        Role::Receiver => "receiver",
+    }
+}
+
+fn summary_lines(summary: &Summary, role: Role) -> Vec<String> {
+    let stats = &summary.stats;
+    let mut packets = match role {
+        Role::Sender => format!("{} sent", units::show_count(stats.data_packets_sent)),
+        Role::Receiver => format!("{} received", units::show_count(stats.data_packets_received)),
+    };
+    let counts = [
+        (stats.data_packets_lost, "lost"),
+        (stats.data_packets_resent, "resent"),
+        (stats.data_packets_duplicate, "duplicate"),
+    ];
+    for (count, what) in counts {
+        packets.push_str(&format!(", {} {what}", units::show_count(count)));
+    }
+    if let Some(rtt) = stats.rtt {
+        packets.push_str(&format!("; round trip {}", units::show_duration(rtt)));
+    }
+    vec![
+        headline(summary, role),
+        format!("  throughput  {}", throughput(summary)),
+        format!("  packets     {packets}"),
+        format!("  digest      {}... (BLAKE3)", json::hex(&summary.digest[..8])),
+        format!("  limit       {}", limit(summary.limited_by)),
+    ]
+}
+
+fn headline(summary: &Summary, role: Role) -> String {
+    let done = match role {
+        Role::Sender => "Sent",
+        Role::Receiver => "Received",
+    };
+    let files = match summary.files {
+        1 => "1 file".to_owned(),
+        n => format!("{} files", units::show_count(n)),
+    };
+    let verdict = if summary.verified { "verified" } else { "NOT verified" };
+    let size = units::show_bytes(summary.bytes);
+    format!("{done} {files}, {size} in {}: {verdict}.", units::show_duration(summary.elapsed))
+}
+
+fn throughput(summary: &Summary) -> String {
+    let both = |bps| format!("{} ({})", units::show_rate(bps), units::show_byte_rate(bps));
+    format!("{} from start to finish, {} steady", both(summary.real_bps), both(summary.steady_bps))
+}
+
+/// One sentence: what would have to change for it to go faster.
+fn limit(limited_by: LimitedBy) -> &'static str {
+    match limited_by {
+        LimitedBy::Path => "The path: it carried no more than this.",
+        LimitedBy::SenderDisk => "The sending side's disk or pipe: it gave data no faster.",
+        LimitedBy::ReceiverDisk => {
+            "The receiving side: its disk or pipe, or too few --buffers for this path."
+        }
+        LimitedBy::Cpu => "A processor on one of the two sides.",
+        LimitedBy::RateCap => "The --rate that was asked for.",
+        LimitedBy::RoundTrips => "Round trips: it was over before it got up to speed.",
+    }
+}

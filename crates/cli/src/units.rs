@@ -1,0 +1,150 @@
+//! Numbers with units: how options are read and how results are written.
+//!
+//! Reading is the scenario files' (`netblt_sim::text`), so that one spelling works everywhere.
+
+use std::time::Duration;
+
+use netblt_proto::units::Rate;
+use netblt_sim::text;
+
+/// The protocol's bounds for the death timer (`docs/protocol.md §9`).
+const DEATH_TIMER: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(49 * 86_400);
+
+/// `--rate`: never zero.
+pub(crate) fn rate(value: &str) -> Result<Rate, String> {
+    let rate = text::parse_rate(value).map_err(|error| error.to_string())?;
+    if rate == Rate::ZERO {
+        return Err("a rate of nothing moves nothing".to_owned());
+    }
+    Ok(rate)
+}
+
+/// Any length of time.
+pub(crate) fn duration(value: &str) -> Result<Duration, String> {
+    text::parse_duration(value).map_err(|error| error.to_string())
+}
+
+/// `--death-timer`.
+pub(crate) fn death_timer(value: &str) -> Result<Duration, String> {
+    let time = duration(value)?;
+    if DEATH_TIMER.contains(&time) {
+        Ok(time)
+    } else {
+        Err("the death timer is from 1s to 49 days".to_owned())
+    }
+}
+
+/// Any number of bytes.
+pub(crate) fn bytes(value: &str) -> Result<u64, String> {
+    text::parse_bytes(value).map_err(|error| error.to_string())
+}
+
+/// `--buffer-size`.
+pub(crate) fn buffer_bytes(value: &str) -> Result<u32, String> {
+    let bytes = bytes(value)?;
+    u32::try_from(bytes)
+        .ok()
+        .filter(|bytes| bytes.is_power_of_two() && (1 << 10..=1 << 26).contains(bytes))
+        .ok_or_else(|| "a buffer is a power of two from 1KiB to 64MiB".to_owned())
+}
+
+/// `1.20 GiB`.
+pub(crate) fn show_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1 << 10 {
+        return format!("{bytes} bytes");
+    }
+    let (mut size, mut unit) = (bytes as f64 / 1024.0, 0);
+    while size >= 1023.995 && unit + 1 < UNITS.len() {
+        size /= 1024.0;
+        unit += 1;
+    }
+    format!("{size:.2} {}", UNITS[unit])
+}
+
+/// `1,103,221`.
+pub(crate) fn show_count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `93.4 Mbit/s`.
+pub(crate) fn show_rate(bits_per_second: f64) -> String {
+    // Saturates, and makes a zero of what is no number.
+    Rate::from_bits_per_second(bits_per_second as u64).to_string()
+}
+
+/// `104.7 MB/s`: for those who think in bytes.
+pub(crate) fn show_byte_rate(bits_per_second: f64) -> String {
+    match bits_per_second / 8.0 {
+        b if b >= 1e9 => format!("{:.2} GB/s", b / 1e9),
+        b if b >= 1e6 => format!("{:.1} MB/s", b / 1e6),
+        b if b >= 1e3 => format!("{:.1} kB/s", b / 1e3),
+        b => format!("{b:.0} B/s"),
+    }
+}
+
+/// `350 ms`, `12.3 s`, `2 min 05 s`, `3 h 02 min`.
+pub(crate) fn show_duration(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0 if time.as_millis() < 10 => format!("{:.1} ms", time.as_secs_f64() * 1e3),
+        0 => format!("{} ms", time.as_millis()),
+        1..60 => format!("{:.1} s", time.as_secs_f64()),
+        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// `1.3 %` of `whole`.
+pub(crate) fn show_share(part: u64, whole: u64) -> String {
+    let share = if whole == 0 { 0.0 } else { part as f64 / whole as f64 * 100.0 };
+    match share {
+        s if s > 0.0 && s < 0.01 => "<0.01 %".to_owned(),
+        s if s > 0.0 && s < 1.0 => format!("{s:.2} %"),
+        s => format!("{s:.1} %"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        assert_eq!(show_bytes(1023), "1023 bytes");
+        assert_eq!(show_bytes(1 << 20), "1.00 MiB");
+        assert_eq!(show_bytes((1 << 20) - 1), "1.00 MiB");
+        assert_eq!(show_bytes(u64::MAX), "16.00 EiB");
+        assert_eq!(show_count(0), "0");
+        assert_eq!(show_count(1_234_567), "1,234,567");
+        assert_eq!(show_rate(93.4e6), "93.4 Mbit/s");
+        assert_eq!(show_rate(f64::NAN), "0 bit/s");
+        assert_eq!(show_byte_rate(8e9), "1.00 GB/s");
+        assert_eq!(show_duration(Duration::from_micros(250)), "0.2 ms");
+        assert_eq!(show_duration(Duration::from_millis(12_340)), "12.3 s");
+        assert_eq!(show_duration(Duration::from_secs(125)), "2 min 05 s");
+        assert_eq!(show_duration(Duration::MAX), "5124095576030431 h 00 min");
+        assert_eq!(show_share(1, 0), "0.0 %");
+        assert_eq!(show_share(1, 200), "0.50 %");
+        assert_eq!(show_share(1, 1_000_000), "<0.01 %");
+    }
+
+    #[test]
+    fn options_have_bounds() {
+        assert_eq!(buffer_bytes("1MiB"), Ok(1 << 20));
+        assert!(buffer_bytes("3MiB").is_err());
+        assert!(buffer_bytes("128MiB").is_err());
+        assert!(death_timer("100ms").is_err());
+        assert_eq!(death_timer("5s"), Ok(Duration::from_secs(5)));
+        assert!(rate("0Mbit").is_err());
+    }
+}

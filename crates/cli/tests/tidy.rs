@@ -1,0 +1,182 @@
+//! House rules that a machine can check: reads every source file of the workspace.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const MAX_LINES: usize = 600;
+const MAX_COLUMNS: usize = 100;
+/// The page whose sections the code cites.
+const PROTOCOL: &str = "docs/protocol.md";
+/// In two pieces, or this file would find itself.
+const LEFT_OVERS: [&str; 6] = [
+    concat!("to", "do!("),
+    concat!("db", "g!("),
+    concat!("FIX", "ME"),
+    concat!("unimple", "mented!("),
+    concat!("TO", "DO"),
+    concat!("XX", "X"),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Every `.rs` file of ours with its path from the root.
+fn sources() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for top in ["crates", "fuzz"] {
+        walk(&root().join(top), &mut found);
+    }
+    found.sort();
+    assert!(found.len() > 20, "the sources are elsewhere");
+    found
+}
+
+fn walk(directory: &Path, found: &mut Vec<(String, String)>) {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let name = entry.file_name();
+        if path.is_dir() && name != "target" {
+            walk(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs")
+            && let Ok(text) = fs::read_to_string(&path)
+        {
+            let path = path.strip_prefix(root()).unwrap_or(&path);
+            found.push((path.display().to_string(), text));
+        }
+    }
+}
+
+/// All of them at once: one run tells everything there is to mend.
+fn none(what: &str, offenders: &[String]) {
+    assert!(offenders.is_empty(), "{what}:\n{}", offenders.join("\n"));
+}
+
+#[test]
+fn files_and_lines_are_short() {
+    let mut offenders = Vec::new();
+    for (path, text) in sources() {
+        let lines = text.lines().count();
+        if lines > MAX_LINES {
+            offenders.push(format!("{path}: {lines} lines"));
+        }
+        for (i, line) in text.lines().enumerate() {
+            let columns = line.chars().count();
+            if columns > MAX_COLUMNS {
+                offenders.push(format!("{path}:{}: {columns} columns", i + 1));
+            }
+        }
+    }
+    none("too long (600 lines, 100 columns)", &offenders);
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    let lacks = |(path, text): (String, String)| {
+        let says = text.starts_with("//! ") || text.starts_with("#!");
+        (!says).then_some(path)
+    };
+    let offenders: Vec<String> = sources().into_iter().filter_map(lacks).collect();
+    none("does not open with //!", &offenders);
+}
+
+#[test]
+fn nothing_is_left_over() {
+    let mut offenders = Vec::new();
+    for (path, text) in sources() {
+        for (i, line) in text.lines().enumerate() {
+            if LEFT_OVERS.iter().any(|marker| line.contains(marker)) {
+                offenders.push(format!("{path}:{}: {}", i + 1, line.trim()));
+            }
+        }
+    }
+    none("left over", &offenders);
+}
+
+#[test]
+fn every_cited_section_exists() {
+    let page = fs::read_to_string(root().join(PROTOCOL)).expect("the protocol page");
+    let sections = headings(&page);
+    assert!(sections.contains("3.1") && sections.contains("9"), "{sections:?}");
+    let mut offenders = Vec::new();
+    for (path, text) in sources() {
+        for section in cited(&text) {
+            if !sections.contains(&section) {
+                offenders.push(format!("{path}: {PROTOCOL} §{section}"));
+            }
+        }
+    }
+    none("cites a section that does not exist", &offenders);
+}
+
+#[test]
+fn every_file_is_part_of_something() {
+    let all = sources();
+    let mut offenders = Vec::new();
+    for (path, _) in &all {
+        let file = Path::new(path);
+        let (Some(stem), Some(parent)) = (file.file_stem(), file.parent()) else {
+            continue;
+        };
+        let stem = stem.to_string_lossy();
+        let is_root = ["src", "tests", "benches", "examples", "fuzz_targets", "bin"]
+            .iter()
+            .any(|name| parent.ends_with(name) && (*name != "src" || is_crate_root(&stem)));
+        let module = match &*stem {
+            "mod" => parent.file_name().map(|name| name.to_string_lossy().into_owned()),
+            other => Some(other.to_owned()),
+        };
+        let by_name = format!("mod {};", module.unwrap_or_default());
+        let by_path = format!("#[path = \"{stem}.rs\"]");
+        let declares = |text: &str| text.contains(&by_name) || text.contains(&by_path);
+        if !is_root && !all.iter().any(|(_, text)| declares(text)) {
+            offenders.push(path.clone());
+        }
+    }
+    none("nothing declares this module", &offenders);
+}
+
+fn is_crate_root(stem: &str) -> bool {
+    matches!(stem, "lib" | "main")
+}
+
+/// The numbers of all headings: `## 3. Title`, `### 3.1 Title`.
+fn headings(page: &str) -> BTreeSet<String> {
+    let number = |line: &str| {
+        let title = line.strip_prefix("##")?.trim_start_matches('#').trim_start();
+        let number = title.split(' ').next()?.trim_end_matches('.');
+        number.starts_with(|c: char| c.is_ascii_digit()).then(|| number.to_owned())
+    };
+    page.lines().filter_map(number).collect()
+}
+
+/// The sections named after the page's name, as in "docs/protocol.md §2, §3.1 and §9".
+fn cited(text: &str) -> Vec<String> {
+    // A citation may be wrapped within its comment.
+    let words = text.replace("//!", " ").replace("///", " ").replace("//", " ");
+    let mut found = Vec::new();
+    for rest in words.split(PROTOCOL).skip(1) {
+        let mut rest = rest.trim_start_matches(['`', ' ', ',', '\n']);
+        while let Some(after) = rest.strip_prefix('§') {
+            let end = after.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(after.len());
+            let (number, tail) = after.split_at(end);
+            found.push(number.trim_end_matches('.').to_owned());
+            let tail = tail.trim_start();
+            let tail = tail.strip_prefix("and ").unwrap_or(tail);
+            rest = tail.trim_start_matches([',', ' ', '\n']);
+        }
+    }
+    found
+}
+
+#[test]
+fn citations_are_found_however_they_are_written() {
+    let page = format!("// `{PROTOCOL} §2, §3.1` and\n/// {PROTOCOL}\n/// §6.1. Also §7");
+    assert_eq!(cited(&page), ["2", "3.1", "6.1"]);
+    let found = headings("# T\n## 1. The idea\n### 2.1 What\n## Other\n");
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), ["1", "2.1"]);
+}
