@@ -1,0 +1,520 @@
+-- NETBLT for Wireshark: both wires of docs/protocol.md.
+--
+--   rfc998  version 2, RFC 998 to the byte, over UDP or directly on IP protocol 30. All of it.
+--   sealed  version 6. Its clear headers; what is encrypted is shown as such.
+--
+-- Install: copy into the personal Lua plugins folder (Help > About Wireshark > Folders), or give
+-- `-X lua_script:wireshark/netblt.lua` to wireshark or tshark. Wireshark 3.6 or later.
+--
+-- Packets on UDP are recognised by what they contain, whatever their ports, and then the rest of
+-- their conversation with them. Where that fails: Decode As, or `-d udp.port==4000,netblt`.
+
+local netblt = Proto("netblt", "NETBLT (RFC 998)")
+
+local VERSION_998 = 2
+local VERSION_SEALED = 6
+
+local OPEN, RESPONSE, KEEPALIVE, QUIT, QUIT_ACK, ABORT = 0, 1, 2, 3, 4, 5
+local DATA, LDATA, NULL_ACK, CONTROL, REFUSED, DONE, COOKIE = 6, 7, 8, 9, 10, 11, 12
+
+local TYPES = {
+    [OPEN] = "OPEN", [RESPONSE] = "RESPONSE", [KEEPALIVE] = "KEEPALIVE", [QUIT] = "QUIT",
+    [QUIT_ACK] = "QUITACK", [ABORT] = "ABORT", [DATA] = "DATA", [LDATA] = "LDATA",
+    [NULL_ACK] = "NULL-ACK", [CONTROL] = "CONTROL", [REFUSED] = "REFUSED", [DONE] = "DONE",
+    [COOKIE] = "COOKIE",
+}
+
+local GO, OK, RESEND = 0, 1, 2
+local MESSAGES = { [GO] = "GO", [OK] = "OK", [RESEND] = "RESEND" }
+
+-- Bytes of clear header, of the tag behind an encrypted body, of a MAC, of an OPEN (sealed).
+local SEALED_HEADER, SEALED_DATA_HEADER, TAG, MAC, OPEN_BYTES = 16, 32, 16, 16, 1200
+-- Bytes of header (rfc998).
+local HEADER_998, DATA_HEADER_998 = 12, 24
+
+---- Fields ------------------------------------------------------------------------------------
+
+local f = {
+    -- Both wires.
+    wire = ProtoField.string("netblt.wire", "Wire"),
+    version = ProtoField.uint8("netblt.version", "Version"),
+    kind = ProtoField.uint8("netblt.type", "Type", base.DEC, TYPES),
+    uid = ProtoField.uint32("netblt.uid", "Connection unique ID", base.HEX),
+    buffer = ProtoField.uint64("netblt.buffer", "Buffer number", base.DEC),
+    index = ProtoField.uint32("netblt.index", "Packet index", base.DEC),
+    ack = ProtoField.uint32("netblt.ack", "High consecutive sequence number received", base.DEC),
+    data = ProtoField.bytes("netblt.data", "Data"),
+    data_bytes = ProtoField.uint32("netblt.data.length", "Data bytes", base.DEC),
+    reason = ProtoField.string("netblt.reason", "Reason"),
+    reserved = ProtoField.bytes("netblt.reserved", "Reserved"),
+    -- rfc998.
+    checksum = ProtoField.uint16("netblt.checksum", "Checksum", base.HEX),
+    checksum_good = ProtoField.bool("netblt.checksum.good", "Checksum holds"),
+    length = ProtoField.uint16("netblt.length", "Length", base.DEC),
+    local_port = ProtoField.uint16("netblt.local_port", "Local port", base.DEC),
+    foreign_port = ProtoField.uint16("netblt.foreign_port", "Foreign port", base.DEC),
+    buffer_size = ProtoField.uint32("netblt.buffer_size", "Buffer size (bytes)", base.DEC),
+    transfer_size = ProtoField.uint32("netblt.transfer_size", "Transfer size (bytes)", base.DEC),
+    packet_size = ProtoField.uint16("netblt.packet_size", "DATA packet size (bytes)", base.DEC),
+    burst_size = ProtoField.uint16("netblt.burst_size", "Burst size (packets)", base.DEC),
+    burst_interval = ProtoField.uint16("netblt.burst_interval", "Burst interval (ms)", base.DEC),
+    death_timer = ProtoField.uint16("netblt.death_timer", "Death timer (s)", base.DEC),
+    flags = ProtoField.uint16("netblt.flags", "Flags", base.HEX),
+    flag_write = ProtoField.bool("netblt.flags.write", "M: the active end sends", 16, nil, 0x0001),
+    flag_check = ProtoField.bool("netblt.flags.checksum", "C: data checksums", 16, nil, 0x0002),
+    flag_last = ProtoField.bool("netblt.flags.last", "L: the last buffer", 16, nil, 0x0001),
+    max_outstanding = ProtoField.uint16(
+        "netblt.max_outstanding", "Maximum outstanding buffers", base.DEC),
+    client = ProtoField.string("netblt.client", "Client string"),
+    data_checksum = ProtoField.uint16("netblt.data_checksum", "Data checksum", base.HEX),
+    data_checksum_good = ProtoField.bool("netblt.data_checksum.good", "Data checksum holds"),
+    message = ProtoField.uint8("netblt.message", "Message", base.DEC, MESSAGES),
+    sequence = ProtoField.uint16("netblt.message.sequence", "Sequence number", base.DEC),
+    control_timer = ProtoField.uint16("netblt.control_timer", "Control timer (ms)", base.DEC),
+    missing = ProtoField.uint16("netblt.resend.count", "Packets missing", base.DEC),
+    missing_index = ProtoField.uint16("netblt.resend.index", "Missing packet", base.DEC),
+    -- sealed.
+    generation = ProtoField.uint8("netblt.generation", "Generation", base.DEC),
+    connection = ProtoField.uint32("netblt.connection", "Connection ID of the addressee", base.HEX),
+    chosen = ProtoField.uint32("netblt.connection.chosen", "Connection ID chosen", base.HEX),
+    number = ProtoField.uint64("netblt.number", "Packet number", base.DEC),
+    epoch = ProtoField.uint64("netblt.epoch", "Epoch", base.DEC),
+    cookie = ProtoField.bytes("netblt.cookie", "Cookie"),
+    noise_length = ProtoField.uint16("netblt.noise.length", "Noise message length", base.DEC),
+    noise = ProtoField.bytes("netblt.noise", "Noise message"),
+    padding = ProtoField.bytes("netblt.padding", "Padding"),
+    mac = ProtoField.bytes("netblt.mac", "MAC"),
+    hint = ProtoField.bool("netblt.hint", "A hint: not proven"),
+    reason_length = ProtoField.uint16("netblt.reason.length", "Reason length", base.DEC),
+    encrypted = ProtoField.bytes("netblt.encrypted", "Encrypted"),
+    encrypted_bytes = ProtoField.uint32("netblt.encrypted.length", "Encrypted bytes", base.DEC),
+    tag = ProtoField.bytes("netblt.tag", "Authentication tag"),
+}
+do
+    local all = {}
+    for _, field in pairs(f) do
+        all[#all + 1] = field
+    end
+    netblt.fields = all
+end
+
+local e = {
+    short = ProtoExpert.new("netblt.truncated", "Shorter than its layout",
+        expert.group.MALFORMED, expert.severity.ERROR),
+    checksum = ProtoExpert.new("netblt.checksum.bad", "The checksum does not hold",
+        expert.group.CHECKSUM, expert.severity.ERROR),
+    unknown = ProtoExpert.new("netblt.unknown", "Unknown type",
+        expert.group.UNDECODED, expert.severity.WARN),
+}
+netblt.experts = { e.short, e.checksum, e.unknown }
+
+---- The rfc998 wire ---------------------------------------------------------------------------
+
+-- The ones-complement sum of 16-bit words; an odd byte is padded with zero. What contains its own
+-- checksum sums to 0xffff.
+local function sum(range)
+    local bytes = range:raw()
+    local total = 0
+    for at = 1, #bytes - 1, 2 do
+        local high, low = bytes:byte(at, at + 1)
+        total = total + high * 256 + low
+    end
+    if #bytes % 2 == 1 then
+        total = total + bytes:byte(#bytes) * 256
+    end
+    while total > 0xffff do
+        total = total % 0x10000 + math.floor(total / 0x10000)
+    end
+    return total
+end
+
+local function is_data(kind)
+    return kind == DATA or kind == LDATA
+end
+
+-- What the checksum in the header covers: all, but of DATA only the header.
+local function covered(tvb, kind, length)
+    return tvb:range(0, is_data(kind) and DATA_HEADER_998 or length)
+end
+
+-- Whether what is there of the packet, which may be more than was captured of it, is one.
+local function is_998(tvb)
+    if tvb:len() < HEADER_998 or tvb:range(2, 1):uint() ~= VERSION_998 then
+        return false
+    end
+    local kind, length = tvb:range(3, 1):uint(), tvb:range(4, 2):uint()
+    local least = is_data(kind) and DATA_HEADER_998 or HEADER_998
+    if kind > DONE or length < least or length > tvb:reported_len() then
+        return false
+    end
+    local needed = is_data(kind) and DATA_HEADER_998 or length
+    return tvb:len() >= needed and sum(covered(tvb, kind, length)) == 0xffff
+end
+
+-- A string ends at its first zero byte; what follows is padding. A capture may have cut it.
+local function add_string(tree, field, tvb, at, stop)
+    if at >= stop then
+        return ""
+    end
+    local range = tvb:range(at, stop - at)
+    local zero = range:raw():find("\0", 1, true)
+    local bytes = zero and zero - 1 or stop - at
+    local text = bytes > 0 and range:range(0, bytes):string(ENC_UTF_8) or ""
+    tree:add(field, range, text)
+    return text
+end
+
+local function opening_998(tvb, tree, stop)
+    if stop < 36 then
+        tree:add_proto_expert_info(e.short)
+        return ""
+    end
+    tree:add(f.uid, tvb:range(12, 4))
+    tree:add(f.buffer_size, tvb:range(16, 4))
+    tree:add(f.transfer_size, tvb:range(20, 4))
+    tree:add(f.packet_size, tvb:range(24, 2))
+    tree:add(f.burst_size, tvb:range(26, 2))
+    tree:add(f.burst_interval, tvb:range(28, 2))
+    tree:add(f.death_timer, tvb:range(30, 2))
+    local flags = tree:add(f.flags, tvb:range(32, 2))
+    flags:add(f.flag_write, tvb:range(32, 2))
+    flags:add(f.flag_check, tvb:range(32, 2))
+    tree:add(f.max_outstanding, tvb:range(34, 2))
+    add_string(tree, f.client, tvb, 36, stop)
+    return string.format(" %d-byte buffers, %d-byte packets, %d packets every %d ms",
+        tvb:range(16, 4):uint(), tvb:range(24, 2):uint(), tvb:range(26, 2):uint(),
+        tvb:range(28, 2):uint())
+end
+
+local function data_998(tvb, tree, length, stop)
+    if stop < DATA_HEADER_998 then
+        tree:add_proto_expert_info(e.short)
+        return ""
+    end
+    tree:add(f.buffer, tvb:range(12, 4))
+    tree:add(f.ack, tvb:range(16, 2))
+    tree:add(f.index, tvb:range(18, 2))
+    local said = tvb:range(20, 2):uint()
+    local item = tree:add(f.data_checksum, tvb:range(20, 2))
+    local flags = tree:add(f.flags, tvb:range(22, 2))
+    flags:add(f.flag_last, tvb:range(22, 2))
+    local bytes = length - DATA_HEADER_998
+    tree:add(f.data_bytes, bytes):set_generated()
+    if stop > DATA_HEADER_998 then
+        local data = tvb:range(DATA_HEADER_998, stop - DATA_HEADER_998)
+        tree:add(f.data, data)
+        -- Without flag C, which only OPEN and RESPONSE tell, it is zero.
+        if said ~= 0 and stop == length then
+            local good = sum(data) == 0xffff - said
+            item:add(f.data_checksum_good, good):set_generated()
+            if not good then
+                item:add_proto_expert_info(e.checksum)
+            end
+        end
+    end
+    local last = tvb:range(23, 1):uint() % 2 == 1 and ", last buffer" or ""
+    return string.format(" buffer %d packet %d ack %d, %d bytes%s", tvb:range(12, 4):uint(),
+        tvb:range(18, 2):uint(), tvb:range(16, 2):uint(), bytes, last)
+end
+
+local function null_ack_998(tvb, tree, stop)
+    if stop < 20 then
+        tree:add_proto_expert_info(e.short)
+        return ""
+    end
+    tree:add(f.ack, tvb:range(12, 2))
+    tree:add(f.burst_size, tvb:range(14, 2))
+    tree:add(f.burst_interval, tvb:range(16, 2))
+    return string.format(" ack %d, %d packets every %d ms", tvb:range(12, 2):uint(),
+        tvb:range(14, 2):uint(), tvb:range(16, 2):uint())
+end
+
+-- Bytes of the control message at `at`; nothing if it goes beyond `stop` or is of no known type.
+local function message_bytes(tvb, at, stop)
+    local kind = at + 8 <= stop and tvb:range(at, 1):uint()
+    local bytes
+    if kind == GO then
+        bytes = 8
+    elseif kind == OK then
+        bytes = 16
+    elseif kind == RESEND and at + 12 <= stop then
+        local count = tvb:range(at + 8, 2):uint()
+        bytes = 12 + 2 * (count + count % 2)
+    end
+    if bytes and at + bytes <= stop then
+        return bytes
+    end
+end
+
+local function message_998(tvb, tree, at, bytes)
+    local kind, number = tvb:range(at, 1):uint(), tvb:range(at + 4, 4):uint()
+    local branch = tree:add(netblt, tvb:range(at, bytes))
+    branch:add(f.message, tvb:range(at, 1))
+    branch:add(f.sequence, tvb:range(at + 2, 2))
+    branch:add(f.buffer, tvb:range(at + 4, 4))
+    local words = string.format("%s(%d)", MESSAGES[kind], number)
+    if kind == OK then
+        branch:add(f.burst_size, tvb:range(at + 8, 2))
+        branch:add(f.burst_interval, tvb:range(at + 10, 2))
+        branch:add(f.control_timer, tvb:range(at + 12, 2))
+    elseif kind == RESEND then
+        local count = tvb:range(at + 8, 2):uint()
+        branch:add(f.missing, tvb:range(at + 8, 2))
+        for i = 0, count - 1 do
+            branch:add(f.missing_index, tvb:range(at + 12 + 2 * i, 2))
+        end
+        words = string.format("RESEND(%d: %d packets)", number, count)
+    end
+    branch:set_text(string.format("%s, sequence number %d", words, tvb:range(at + 2, 2):uint()))
+    return words
+end
+
+local function control_998(tvb, tree, stop)
+    local words, at = {}, HEADER_998
+    while at < stop do
+        local bytes = message_bytes(tvb, at, stop)
+        if not bytes then
+            tree:add_proto_expert_info(e.short)
+            break
+        end
+        words[#words + 1] = message_998(tvb, tree, at, bytes)
+        at = at + bytes
+    end
+    return " " .. table.concat(words, " ")
+end
+
+local function dissect_998(tvb, pinfo, tree)
+    local kind, length = tvb:range(3, 1):uint(), tvb:range(4, 2):uint()
+    -- IP may pad, and a capture may cut.
+    local stop = math.min(length, tvb:len())
+    local root = tree:add(netblt, tvb:range(0, math.max(stop, HEADER_998)))
+    root:add(f.wire, "rfc998"):set_generated()
+    local item = root:add(f.checksum, tvb:range(0, 2))
+    if length < HEADER_998 then
+        root:add_proto_expert_info(e.short)
+    elseif tvb:len() >= (is_data(kind) and DATA_HEADER_998 or length) then
+        local good = sum(covered(tvb, kind, length)) == 0xffff
+        item:add(f.checksum_good, good):set_generated()
+        if not good then
+            item:add_proto_expert_info(e.checksum)
+        end
+    end
+    root:add(f.version, tvb:range(2, 1))
+    root:add(f.kind, tvb:range(3, 1))
+    root:add(f.length, tvb:range(4, 2))
+    root:add(f.local_port, tvb:range(6, 2))
+    root:add(f.foreign_port, tvb:range(8, 2))
+    root:add(f.reserved, tvb:range(10, 2))
+    local words = ""
+    if kind == OPEN or kind == RESPONSE then
+        words = opening_998(tvb, root, stop)
+    elseif is_data(kind) then
+        words = data_998(tvb, root, length, stop)
+    elseif kind == NULL_ACK then
+        words = null_ack_998(tvb, root, stop)
+    elseif kind == CONTROL then
+        words = control_998(tvb, root, stop)
+    elseif kind == QUIT or kind == ABORT or kind == REFUSED then
+        words = " " .. add_string(root, f.reason, tvb, HEADER_998, stop)
+    elseif kind > DONE then
+        root:add_proto_expert_info(e.unknown)
+    end
+    return root, words
+end
+
+---- The sealed wire ---------------------------------------------------------------------------
+
+local function all_zero(tvb, at, bytes)
+    return not tvb:range(at, bytes):raw():find("[^\0]")
+end
+
+-- How long a packet of each type may be: its encrypted body and the tag lie behind the header.
+-- Handshake packets say their length themselves.
+local LEAST, MOST = {}, {}
+local function body(kind, least, most)
+    LEAST[kind], MOST[kind] = SEALED_HEADER + least + TAG, SEALED_HEADER + most + TAG
+end
+body(KEEPALIVE, 4, 4)
+body(QUIT, 0, 400)
+body(QUIT_ACK, 0, 0)
+body(ABORT, 0, 400)
+body(DATA, 16, 16 + 65000)
+body(LDATA, 16, 16 + 65000)
+body(NULL_ACK, 24, 72)
+body(CONTROL, 4, 65000)
+body(DONE, 0, 0)
+
+-- Whether the packet can be one: no checksum helps here, but many bytes have to be zero.
+local function is_sealed(tvb)
+    local length = tvb:reported_len()
+    if tvb:len() < SEALED_HEADER or tvb:range(0, 1):uint() ~= 0 then
+        return false
+    end
+    if tvb:range(2, 1):uint() ~= VERSION_SEALED then
+        return false
+    end
+    local kind = tvb:range(3, 1):uint()
+    if not is_data(kind) and tvb:range(1, 1):uint() ~= 0 then
+        return false
+    end
+    if kind == OPEN then
+        return length == OPEN_BYTES and all_zero(tvb, 4, 4) and not all_zero(tvb, 8, 4)
+    elseif kind == RESPONSE then
+        return tvb:len() >= 18 and length == 18 + tvb:range(16, 2):uint()
+            and not all_zero(tvb, 8, 4)
+    elseif kind == COOKIE then
+        return length == SEALED_HEADER + 32 + MAC and all_zero(tvb, 8, 4)
+    elseif kind == REFUSED then
+        return tvb:len() >= 18 and length == 18 + tvb:range(16, 2):uint() + MAC
+            and all_zero(tvb, 8, 4)
+    end
+    local fits = LEAST[kind] and length >= LEAST[kind] and length <= MOST[kind]
+    -- A number of 2^48 would take some years to reach.
+    if not fits or not all_zero(tvb, 8, 2) then
+        return false
+    end
+    return not is_data(kind) or (tvb:len() >= SEALED_DATA_HEADER and all_zero(tvb, 16, 2))
+end
+
+local function add_rest(tree, field, tvb, at, bytes)
+    local there = math.min(bytes, tvb:len() - at)
+    if there > 0 then
+        tree:add(field, tvb:range(at, there))
+    end
+end
+
+local function add_encrypted(tvb, tree, at)
+    local bytes = tvb:reported_len() - at - TAG
+    if bytes < 0 then
+        tree:add_proto_expert_info(e.short)
+        return 0
+    end
+    tree:add(f.encrypted_bytes, bytes):set_generated()
+    add_rest(tree, f.encrypted, tvb, at, bytes)
+    add_rest(tree, f.tag, tvb, at + bytes, TAG)
+    return bytes
+end
+
+-- A length of two bytes at `at`, and so many bytes behind it. Where they end, or nothing if they
+-- go beyond the packet.
+local function add_counted(tvb, tree, at, length_field, field)
+    if tvb:len() < at + 2 then
+        tree:add_proto_expert_info(e.short)
+        return
+    end
+    local bytes = tvb:range(at, 2):uint()
+    tree:add(length_field, tvb:range(at, 2))
+    if at + 2 + bytes > tvb:reported_len() then
+        tree:add_proto_expert_info(e.short)
+        return
+    end
+    add_rest(tree, field, tvb, at + 2, bytes)
+    return at + 2 + bytes
+end
+
+local function handshake(tvb, tree, kind)
+    tree:add(f.connection, tvb:range(4, 4))
+    tree:add(f.chosen, tvb:range(8, 4))
+    tree:add(f.uid, tvb:range(12, 4))
+    local uid = tvb:range(12, 4):uint()
+    local words = string.format(" uid 0x%08x", uid)
+    if kind == OPEN then
+        add_rest(tree, f.cookie, tvb, 16, 32)
+        local stop = add_counted(tvb, tree, 48, f.noise_length, f.noise)
+        if stop and stop <= OPEN_BYTES - MAC then
+            add_rest(tree, f.padding, tvb, stop, OPEN_BYTES - MAC - stop)
+            add_rest(tree, f.mac, tvb, OPEN_BYTES - MAC, MAC)
+        end
+        local bare = tvb:len() >= 48 and all_zero(tvb, 16, 32)
+        return words .. (bare and "" or ", with a cookie")
+    elseif kind == RESPONSE then
+        add_counted(tvb, tree, 16, f.noise_length, f.noise)
+    elseif kind == COOKIE then
+        add_rest(tree, f.cookie, tvb, 16, 32)
+        add_rest(tree, f.mac, tvb, 48, MAC)
+    elseif kind == REFUSED then
+        local stop = add_counted(tvb, tree, 16, f.reason_length, f.reason)
+        if stop and stop + MAC <= tvb:len() then
+            local hint = all_zero(tvb, stop, MAC)
+            tree:add(f.mac, tvb:range(stop, MAC))
+            tree:add(f.hint, hint):set_generated()
+            local reason = stop > 18 and tvb:range(18, stop - 18):string(ENC_UTF_8) or ""
+            words = words .. (hint and " (hint): " or ": ") .. reason
+        end
+    end
+    return words
+end
+
+local function dissect_sealed(tvb, pinfo, tree)
+    local kind = tvb:range(3, 1):uint()
+    local root = tree:add(netblt, tvb:range())
+    root:add(f.wire, "sealed"):set_generated()
+    root:add(f.reserved, tvb:range(0, 1))
+    if is_data(kind) then
+        root:add(f.generation, tvb:range(1, 1))
+    else
+        root:add(f.reserved, tvb:range(1, 1))
+    end
+    root:add(f.version, tvb:range(2, 1))
+    root:add(f.kind, tvb:range(3, 1))
+    if kind == OPEN or kind == RESPONSE or kind == COOKIE or kind == REFUSED then
+        return root, handshake(tvb, root, kind)
+    end
+    root:add(f.connection, tvb:range(4, 4))
+    local number = tvb:range(8, 8)
+    root:add(f.number, number)
+    root:add(f.epoch, number:uint64():rshift(22)):set_generated()
+    local words = " number " .. tostring(number:uint64())
+    if kind > COOKIE then
+        root:add_proto_expert_info(e.unknown)
+    end
+    if not is_data(kind) then
+        return root, words .. string.format(", %d bytes encrypted",
+            add_encrypted(tvb, root, SEALED_HEADER))
+    end
+    if tvb:len() < SEALED_DATA_HEADER then
+        root:add_proto_expert_info(e.short)
+        return root, words
+    end
+    root:add(f.buffer, tvb:range(16, 8))
+    root:add(f.index, tvb:range(24, 4))
+    root:add(f.ack, tvb:range(28, 4))
+    local bytes = add_encrypted(tvb, root, SEALED_DATA_HEADER)
+    return root, string.format("%s buffer %s packet %d ack %d, %d bytes encrypted", words,
+        tostring(tvb:range(16, 8):uint64()), tvb:range(24, 4):uint(), tvb:range(28, 4):uint(),
+        bytes)
+end
+
+---- Entry -------------------------------------------------------------------------------------
+
+-- How many bytes were NETBLT's; 0 leaves them to others.
+function netblt.dissector(tvb, pinfo, tree)
+    local dissect
+    if tvb:len() >= HEADER_998 and tvb:range(2, 1):uint() == VERSION_998 then
+        dissect = dissect_998
+    elseif tvb:len() >= SEALED_HEADER and tvb:range(2, 1):uint() == VERSION_SEALED then
+        dissect = dissect_sealed
+    else
+        return 0
+    end
+    local root, words = dissect(tvb, pinfo, tree)
+    local kind = tvb:range(3, 1):uint()
+    local title = (TYPES[kind] or string.format("type %d", kind)) .. words:gsub("%s+$", "")
+    pinfo.cols.protocol = "NETBLT"
+    pinfo.cols.info = title
+    root:append_text(", " .. title)
+    return tvb:len()
+end
+
+netblt:register_heuristic("udp", function(tvb, pinfo, tree)
+    if not is_998(tvb) and not is_sealed(tvb) then
+        return false
+    end
+    netblt.dissector(tvb, pinfo, tree)
+    pinfo.conversation = netblt
+    return true
+end)
+
+-- Assigned to NETBLT by IANA.
+DissectorTable.get("ip.proto"):add(30, netblt)
+DissectorTable.get("udp.port"):add_for_decode_as(netblt)
