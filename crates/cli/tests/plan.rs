@@ -60,7 +60,8 @@ fn machines_get_every_field() {
         assert_eq!(data[field].as_f64(), Some(value), "{field} in {data}");
     }
     assert_eq!((&data["link"], &data["wire"]), (&"ethernet".into(), &"sealed".into()));
-    let kinds: Vec<_> = data["tcp"].as_array().expect("a list").iter().map(|s| &s["kind"]).collect();
+    let kinds: Vec<_> =
+        data["tcp"].as_array().expect("a list").iter().map(|s| &s["kind"]).collect();
     assert_eq!(kinds, ["reno", "cubic", "highspeed", "scalable"]);
     assert_eq!(data["tcp"][0]["limited_by"], "link");
     // Without a size there are no times, and the fields are there all the same.
