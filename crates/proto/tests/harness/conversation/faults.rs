@@ -125,13 +125,12 @@ impl World {
     fn resize(&mut self, bytes: &mut Bytes<'_>) {
         let Some(mut flying) = self.take(bytes) else { return };
         let len = flying.bytes.len();
-        if bytes.flag() {
-            flying.bytes.resize(len + usize::from(bytes.byte()), 0x5a);
-            // The `rfc998` wire has a length of its own, and what is behind it does not matter.
-            flying.touched |= self.common.setup.wire == Wire::Sealed;
-        } else if self.common.setup.wire == Wire::Sealed || !flying.touched {
-            flying.bytes.truncate(bytes.index(len));
-            flying.touched = true;
+        let (longer, by) = (bytes.flag(), usize::from(bytes.byte()));
+        // What was cut off and replaced is more than a checksum must catch.
+        if self.common.setup.wire == Wire::Sealed || !flying.touched {
+            flying.bytes.resize(if longer { len + by } else { len.saturating_sub(1 + by) }, 0x5a);
+            // The `rfc998` wire has a length of its own: what is behind it does not matter.
+            flying.touched |= self.common.setup.wire == Wire::Sealed || !longer;
         }
         if flying.bytes.is_empty() {
             let none = Flying { touched: true, ..flying };
