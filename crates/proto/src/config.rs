@@ -42,6 +42,14 @@ impl Role {
             Self::Receiver => Mode::Read,
         }
     }
+
+    /// The role that an OPEN with this mode leaves to the passive end.
+    pub fn left_by(mode: Mode) -> Self {
+        match mode {
+            Mode::Write => Self::Receiver,
+            Mode::Read => Self::Sender,
+        }
+    }
 }
 
 /// The burst values of an end that leaves them to the other one.
@@ -66,6 +74,8 @@ pub struct Config {
     pub wire: Wire,
     /// Which end of the data.
     pub role: Role,
+    /// Passive end: take whichever end of the data the OPEN leaves over, and never mind `role`.
+    pub any_role: bool,
     /// What both ends share; required on `sealed`.
     pub secret: Option<Secret>,
     /// Bytes in a buffer (`sealed`: its data area, a power of two from 2^10 to 2^26).
@@ -105,6 +115,7 @@ impl Config {
         Self {
             wire,
             role,
+            any_role: false,
             secret: None,
             buffer_bytes: 1 << 20,
             table_bytes: 8192,

@@ -232,6 +232,9 @@ impl Endpoint {
             self.events.append(old.events_mut());
         }
         let settled = settled(&self.config, &parameters, table_bytes, now, rtt);
+        if self.config.any_role {
+            self.config.role = Role::left_by(parameters.mode);
+        }
         let machine = match self.config.role {
             Role::Sender => {
                 let rate = self.rate_control(&parameters.burst, settled.datagram_bytes, rtt);

@@ -79,7 +79,7 @@ pub(crate) fn propose(config: &Config, uid: u32) -> Parameters {
 /// (RFC 998 §5.1). `Err` holds the reason for REFUSED.
 pub(crate) fn settle(config: &Config, proposal: &Parameters) -> Result<Parameters, &'static str> {
     let own = propose(config, proposal.uid);
-    if proposal.mode == own.mode {
+    if proposal.mode == own.mode && !config.any_role {
         return Err(match own.mode {
             Mode::Write => "both ends want to send",
             Mode::Read => "both ends want to receive",
@@ -223,8 +223,10 @@ mod tests {
     }
 
     #[test]
-    fn two_senders_are_refused() {
+    fn two_senders_are_refused_unless_one_takes_either_role() {
         let proposal = propose(&config(Role::Sender), 7);
         assert_eq!(settle(&config(Role::Sender), &proposal), Err("both ends want to send"));
+        let either = Config { any_role: true, ..config(Role::Sender) };
+        assert_eq!(settle(&either, &proposal).map(|settled| settled.mode), Ok(Mode::Write));
     }
 }

@@ -8,7 +8,7 @@ pub mod rfc998;
 pub mod sealed;
 
 /// Bytes of a DATA datagram that are not data (`docs/protocol.md §3.1`; RFC 998 §8).
-pub(crate) fn data_overhead(wire: Wire) -> u32 {
+pub fn data_overhead(wire: Wire) -> u32 {
     match wire {
         Wire::Rfc998 => rfc998::DATA_HEADER_BYTES as u32,
         Wire::Sealed => (sealed::DATA_HEADER_BYTES + crate::crypto::TAG_BYTES) as u32,
