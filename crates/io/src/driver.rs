@@ -1,4 +1,5 @@
-//! The real loop: one thread drives one connection, whichever end of the data it is.
+//! The real loop: one thread drives one socket and what talks through it, whichever end of the
+//! data that is.
 //!
 //! 1. Feed: what the disk has done goes into the machine.
 //! 2. Timers that are due fire.
@@ -9,15 +10,16 @@
 //!
 //! Nothing here allocates once it runs, takes a lock or blocks anywhere but in step 5.
 
+use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use netblt_proto::machine::{Event, Transmit};
+use netblt_proto::machine::{Datagram, Transmit};
 use netblt_proto::time::Instant;
+use netblt_proto::trace::TraceEvent;
 
 use crate::error::Error;
-use crate::race::Race;
 use crate::socket::{Sent, Socket, Trouble};
 use crate::trace_file::TraceFile;
 use crate::wait::{Poller, PreciseTimers};
@@ -33,20 +35,62 @@ const MAX_LAST_WORDS: usize = 16;
 /// Room for one send.
 const BATCH_BYTES: usize = 1 << 16;
 
-/// The client of a connection, as the loop sees it.
+/// What talks through the socket: one connection, or several. The contract is that of
+/// [`netblt_proto::machine`].
+pub trait Peer {
+    /// What happens to it.
+    type Event;
+
+    /// A datagram arrived.
+    fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>);
+
+    /// The host `from` said that nothing listens on the peer's port.
+    fn handle_refused(&mut self, now: Instant, from: Option<IpAddr>);
+
+    /// A router `from`, or this machine, knows no way to the peer.
+    fn handle_no_route(&mut self, now: Instant, from: Option<IpAddr>);
+
+    /// Time passed.
+    fn handle_timeout(&mut self, now: Instant);
+
+    /// Appends the next datagrams to send to `batch`, if any are due.
+    fn poll_transmit(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<Transmit>;
+
+    /// The next event, if any.
+    fn poll_event(&mut self) -> Option<Self::Event>;
+
+    /// The next trace event, if any.
+    fn poll_trace(&mut self) -> Option<(Instant, TraceEvent)>;
+
+    /// When `handle_timeout` is due or `poll_transmit` has something to say.
+    fn next_timeout(&self, now: Instant) -> Option<Instant>;
+}
+
+/// The client of what talks, as the loop sees it.
 pub trait Application {
+    /// Who talks for it.
+    type Peer: Peer;
     /// What it ends with.
     type Outcome;
 
     /// Moves what the disk has done into the connection. Called every turn, at least every 100 ms.
-    fn feed(&mut self, now: Instant, peer: &mut Race) -> ControlFlow<Self::Outcome>;
+    fn feed(&mut self, now: Instant, peer: &mut Self::Peer) -> ControlFlow<Self::Outcome>;
 
     /// Something happened.
-    fn take(&mut self, now: Instant, event: Event, peer: &mut Race) -> ControlFlow<Self::Outcome>;
+    fn take(
+        &mut self,
+        now: Instant,
+        event: <Self::Peer as Peer>::Event,
+        peer: &mut Self::Peer,
+    ) -> ControlFlow<Self::Outcome>;
 
     /// Something cannot be sent. Smaller things may still pass, so the other end can be told.
-    fn broken(&mut self, now: Instant, error: Error, peer: &mut Race)
-    -> ControlFlow<Self::Outcome>;
+    fn broken(
+        &mut self,
+        now: Instant,
+        error: Error,
+        peer: &mut Self::Peer,
+    ) -> ControlFlow<Self::Outcome>;
 
     /// The way there takes IP packets of at most this many bytes.
     fn path_limit(&mut self, bytes: u32);
@@ -101,7 +145,7 @@ enum Round {
 
 /// Runs `peer` until `app` has what it wants.
 pub fn run<A: Application>(
-    peer: &mut Race,
+    peer: &mut A::Peer,
     app: &mut A,
     host: &mut Host,
 ) -> Result<A::Outcome, Error> {
@@ -140,7 +184,7 @@ pub fn run<A: Application>(
     }
 }
 
-fn wait(peer: &Race, host: &mut Host, blocked: bool) -> Result<(), Error> {
+fn wait(peer: &impl Peer, host: &mut Host, blocked: bool) -> Result<(), Error> {
     let now = host.clock.now();
     let mut timeout = peer.next_timeout(now).map_or(MAX_WAIT, |due| due.since(now)).min(MAX_WAIT);
     if blocked {
@@ -156,7 +200,11 @@ fn wait(peer: &Race, host: &mut Host, blocked: bool) -> Result<(), Error> {
 }
 
 /// One batch of datagrams, and what the network said about ours. Whether there was anything.
-fn receive<A: Application>(peer: &mut Race, app: &mut A, host: &mut Host) -> Result<bool, Error> {
+fn receive<A: Application>(
+    peer: &mut A::Peer,
+    app: &mut A,
+    host: &mut Host,
+) -> Result<bool, Error> {
     let now = host.clock.now();
     let received = host.socket.recv(|datagram| peer.handle_datagram(now, datagram))?;
     while let Some(trouble) = host.socket.poll_trouble() {
@@ -171,7 +219,12 @@ fn receive<A: Application>(peer: &mut Race, app: &mut A, host: &mut Host) -> Res
 
 impl Outbox {
     /// Sends what is due, at most `bursts` of it.
-    fn send(&mut self, peer: &mut Race, host: &mut Host, bursts: usize) -> Result<Round, Error> {
+    fn send(
+        &mut self,
+        peer: &mut impl Peer,
+        host: &mut Host,
+        bursts: usize,
+    ) -> Result<Round, Error> {
         for _ in 0..bursts {
             if self.held.is_none() {
                 self.batch.clear();
@@ -197,7 +250,7 @@ impl Outbox {
     }
 
     /// Sends last words as far as that goes without waiting.
-    fn finish<T>(&mut self, peer: &mut Race, host: &mut Host, outcome: T) -> T {
+    fn finish<T>(&mut self, peer: &mut impl Peer, host: &mut Host, outcome: T) -> T {
         let _ = self.send(peer, host, MAX_LAST_WORDS);
         if let Some(trace) = &mut host.trace {
             trace.record(peer);

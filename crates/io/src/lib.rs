@@ -5,6 +5,7 @@
 
 mod beneath;
 mod course;
+pub mod crowd;
 mod digest;
 pub mod directory;
 pub mod disk;

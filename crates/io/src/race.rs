@@ -19,6 +19,8 @@ use netblt_proto::machine::{Datagram, Event, Reason, Transmit};
 use netblt_proto::time::{Instant, earliest};
 use netblt_proto::trace::TraceEvent;
 
+use crate::driver::Peer;
+
 /// From one opening to the next, unless one has failed by then.
 const STAGGER: Duration = Duration::from_millis(250);
 /// Addresses tried at most; a ticket holds fewer, but a name may stand for many.
@@ -92,83 +94,6 @@ impl Race {
         self.runners.first().filter(|_| self.settled).map(|runner| &runner.end)
     }
 
-    /// A datagram arrived.
-    pub fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>) {
-        if self.settled {
-            if let Some(runner) = self.runners.first_mut() {
-                runner.end.handle_datagram(now, datagram);
-            }
-            return;
-        }
-        let from = Some(datagram.from);
-        if let Some(at) = self.runners.iter().position(|runner| runner.to == from) {
-            self.runners[at].end.handle_datagram(now, datagram);
-            self.hear(now, at);
-        }
-    }
-
-    /// The host `from` said that nothing listens on the peer's port.
-    pub fn handle_refused(&mut self, now: Instant, from: Option<IpAddr>) {
-        // A router may answer for the host, which is no doubt meant if there is one only.
-        let alone = self.settled || self.runners.len() + self.waiting.len() + self.lost.len() == 1;
-        for at in (0..self.runners.len()).rev() {
-            let to = self.runners[at].to.map(|to| to.ip());
-            if alone || from.is_some() && to == from {
-                self.runners[at].end.handle_unreachable(now);
-                self.hear(now, at);
-            }
-        }
-    }
-
-    /// A router `from`, or this machine, knows no way to the peer. Before a connection opens that
-    /// is as good as a refusal. Afterwards the way may come back, as it does when a cable is
-    /// plugged in again or a laptop changes its network: then the death timer decides.
-    pub fn handle_no_route(&mut self, now: Instant, from: Option<IpAddr>) {
-        if !self.settled {
-            self.handle_refused(now, from);
-        }
-    }
-
-    /// Time passed.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        if !self.settled && !self.waiting.is_empty() && self.next_start <= now {
-            self.start(now);
-        }
-        for at in (0..self.runners.len()).rev() {
-            let Some(runner) = self.runners.get_mut(at) else { continue };
-            if runner.end.next_timeout(now).is_some_and(|due| due <= now) {
-                runner.end.handle_timeout(now);
-                self.hear(now, at);
-            }
-        }
-    }
-
-    /// Appends the next datagrams to send to `batch`, if any are due.
-    pub fn poll_transmit(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<Transmit> {
-        self.runners.iter_mut().find_map(|runner| runner.end.poll_transmit(now, batch))
-    }
-
-    /// The next event, if any. Of several openings, `Opened` of the first and `Closed` of the last
-    /// are told.
-    pub fn poll_event(&mut self) -> Option<Event> {
-        if let Some(event) = self.ready.pop_front() {
-            return Some(event);
-        }
-        self.runners.first_mut().filter(|_| self.settled)?.end.poll_event()
-    }
-
-    /// The next trace event of the end that won, if any.
-    pub fn poll_trace(&mut self) -> Option<(Instant, TraceEvent)> {
-        self.end()?.poll_trace()
-    }
-
-    /// When `handle_timeout` is due or `poll_transmit` has something to say.
-    pub fn next_timeout(&self, now: Instant) -> Option<Instant> {
-        let start = (!self.settled && !self.waiting.is_empty()).then_some(self.next_start);
-        let ends = self.runners.iter().map(|runner| runner.end.next_timeout(now));
-        earliest(ends.chain([start]))
-    }
-
     fn start(&mut self, now: Instant) {
         if let Some(candidate) = self.waiting.pop_front() {
             let Candidate { address, config, entropy } = candidate;
@@ -225,6 +150,82 @@ impl Race {
             .max_by_key(|reason| weight(reason))
             .cloned()
             .unwrap_or(Reason::NoAnswer { hint: None, unreachable: false })
+    }
+}
+
+impl Peer for Race {
+    type Event = Event;
+
+    fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>) {
+        if self.settled {
+            if let Some(runner) = self.runners.first_mut() {
+                runner.end.handle_datagram(now, datagram);
+            }
+            return;
+        }
+        let from = Some(datagram.from);
+        if let Some(at) = self.runners.iter().position(|runner| runner.to == from) {
+            self.runners[at].end.handle_datagram(now, datagram);
+            self.hear(now, at);
+        }
+    }
+
+    fn handle_refused(&mut self, now: Instant, from: Option<IpAddr>) {
+        // A router may answer for the host, which is no doubt meant if there is one only.
+        let alone = self.settled || self.runners.len() + self.waiting.len() + self.lost.len() == 1;
+        for at in (0..self.runners.len()).rev() {
+            let to = self.runners[at].to.map(|to| to.ip());
+            if alone || from.is_some() && to == from {
+                self.runners[at].end.handle_unreachable(now);
+                self.hear(now, at);
+            }
+        }
+    }
+
+    /// Before a connection opens that is as good as a refusal. Afterwards the way may come back, as
+    /// it does when a cable is plugged in again or a laptop changes its network: then the death
+    /// timer decides.
+    fn handle_no_route(&mut self, now: Instant, from: Option<IpAddr>) {
+        if !self.settled {
+            self.handle_refused(now, from);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        if !self.settled && !self.waiting.is_empty() && self.next_start <= now {
+            self.start(now);
+        }
+        for at in (0..self.runners.len()).rev() {
+            let Some(runner) = self.runners.get_mut(at) else { continue };
+            if runner.end.next_timeout(now).is_some_and(|due| due <= now) {
+                runner.end.handle_timeout(now);
+                self.hear(now, at);
+            }
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<Transmit> {
+        self.runners.iter_mut().find_map(|runner| runner.end.poll_transmit(now, batch))
+    }
+
+    /// Of several openings, `Opened` of the first and `Closed` of the last
+    /// are told.
+    fn poll_event(&mut self) -> Option<Event> {
+        if let Some(event) = self.ready.pop_front() {
+            return Some(event);
+        }
+        self.runners.first_mut().filter(|_| self.settled)?.end.poll_event()
+    }
+
+    /// Of the end that won.
+    fn poll_trace(&mut self) -> Option<(Instant, TraceEvent)> {
+        self.end()?.poll_trace()
+    }
+
+    fn next_timeout(&self, now: Instant) -> Option<Instant> {
+        let start = (!self.settled && !self.waiting.is_empty()).then_some(self.next_start);
+        let ends = self.runners.iter().map(|runner| runner.end.next_timeout(now));
+        earliest(ends.chain([start]))
     }
 }
 

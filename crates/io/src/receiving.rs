@@ -142,6 +142,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
 }
 
 impl<W: Writer> Application for Receiving<'_, W> {
+    type Peer = Race;
     type Outcome = Result<Received, Error>;
 
     fn feed(&mut self, now: Instant, peer: &mut Race) -> Flow {

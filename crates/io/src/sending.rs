@@ -133,6 +133,7 @@ impl<'a, R: Reader> Sending<'a, R> {
 }
 
 impl<R: Reader> Application for Sending<'_, R> {
+    type Peer = Race;
     type Outcome = Result<Sent, Error>;
 
     fn feed(&mut self, now: Instant, peer: &mut Race) -> Flow {

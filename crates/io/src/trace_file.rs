@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use crate::driver::Peer;
 use crate::error::Error;
-use crate::race::Race;
 
 /// Where trace events go.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl TraceFile {
     }
 
     /// Writes what has happened since the last call.
-    pub fn record(&mut self, peer: &mut Race) {
+    pub fn record(&mut self, peer: &mut impl Peer) {
         self.line.clear();
         while let Some((at, event)) = peer.poll_trace() {
             event.write_json(at, &mut self.line);

@@ -167,6 +167,7 @@ pub(crate) fn transfer_after_a_crash(source: &Source, to: &Path) -> (Outcome, Ou
 fn vanish(ticket: &Ticket) {
     struct Vanishing;
     impl Application for Vanishing {
+        type Peer = Race;
         type Outcome = ();
         fn feed(&mut self, _now: Instant, _peer: &mut Race) -> ControlFlow<()> {
             ControlFlow::Continue(())
@@ -242,6 +243,7 @@ struct Memory {
 }
 
 impl Application for Memory {
+    type Peer = Race;
     type Outcome = ();
 
     fn feed(&mut self, _now: Instant, _peer: &mut Race) -> ControlFlow<()> {
