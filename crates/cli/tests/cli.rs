@@ -22,7 +22,7 @@ fn secret(ticket: &str) -> &str {
 #[test]
 fn help_reads_well() {
     let env = Env::new();
-    for name in ["", "send", "receive", "demo", "completions"] {
+    for name in ["", "send", "receive", "bench", "demo", "completions"] {
         for option in ["-h", "--help"] {
             let args: Vec<&str> = [name, option].into_iter().filter(|a| !a.is_empty()).collect();
             let help = env.run(&args).exits(0).text();
@@ -184,7 +184,8 @@ fn manual_pages_come_from_the_same_source() {
     let env = Env::new();
     env.run(&["man", "pages"]).exits(0);
     let names = env.names("pages");
-    for name in ["netblt.1", "netblt-send.1", "netblt-receive.1", "netblt-demo.1"] {
+    for name in ["netblt.1", "netblt-send.1", "netblt-receive.1", "netblt-bench.1", "netblt-demo.1"]
+    {
         assert!(names.iter().any(|n| n == name), "{names:?}");
         let page = std::fs::read_to_string(env.path("pages").join(name)).expect("a page");
         if name != "netblt-demo.1" {

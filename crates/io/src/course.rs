@@ -146,6 +146,18 @@ impl<'a> Course<'a> {
         self.observer.progress(&Progress { bytes, total, elapsed, stats: end.stats(now) });
     }
 
+    /// Reports the last progress there will be.
+    pub(crate) fn report_last(
+        &mut self,
+        now: Instant,
+        peer: &Race,
+        bytes: u64,
+        total: Option<u64>,
+    ) {
+        self.next_progress = now;
+        self.report(now, peer, bytes, total);
+    }
+
     /// The path takes IP packets of at most this many bytes, it is said.
     pub(crate) fn path_limit(&mut self, bytes: u32) {
         // Anyone can forge such a message, so it ends nothing; and about a size that every IPv6

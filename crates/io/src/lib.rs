@@ -4,6 +4,7 @@
 //! made of.
 
 mod beneath;
+pub mod bench;
 mod course;
 pub mod crowd;
 mod digest;

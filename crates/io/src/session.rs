@@ -184,7 +184,7 @@ fn capacity(config: &Config) -> usize {
 }
 
 /// The configuration for any peer; [`for_peer`] adds what depends on who it is.
-fn config(options: &Options, role: Role, transfer_bytes: Option<u64>) -> Config {
+pub(crate) fn config(options: &Options, role: Role, transfer_bytes: Option<u64>) -> Config {
     let mut config = Config::new(options.wire, role);
     config.buffer_bytes = options.buffer_bytes;
     config.max_outstanding = options.buffers;
@@ -204,7 +204,12 @@ fn config(options: &Options, role: Role, transfer_bytes: Option<u64>) -> Config 
 }
 
 /// What depends on the peer's IP version.
-fn for_peer(config: &Config, options: &Options, secret: Option<Secret>, v6: bool) -> Config {
+pub(crate) fn for_peer(
+    config: &Config,
+    options: &Options,
+    secret: Option<Secret>,
+    v6: bool,
+) -> Config {
     let overhead_bytes = if v6 { HEADERS_V6 } else { HEADERS_V4 };
     let datagram_bytes = match options.mtu {
         Some(mtu) => u32::from(mtu).saturating_sub(overhead_bytes),
@@ -214,7 +219,7 @@ fn for_peer(config: &Config, options: &Options, secret: Option<Secret>, v6: bool
 }
 
 /// Opens what is needed to talk, and begins to: prints a ticket or follows one.
-fn meet(
+pub(crate) fn meet(
     meeting: &Meeting,
     options: &Options,
     config: &Config,

@@ -23,6 +23,7 @@ use netblt::ticket::Ticket;
 use netblt_emu::relay::{Relay, RelayReport};
 use netblt_proto::config::{Config, Role, Wire};
 use netblt_proto::units::Rate;
+use netblt_proto::wire::data_overhead;
 use netblt_sim::path::{LinkOptions, QueueLimit};
 use netblt_sim::rng::Probability;
 use netblt_sim::text;
@@ -35,8 +36,6 @@ use crate::output::Report;
 use crate::{signals, units};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// Header and tag of a DATA packet (`docs/protocol.md §3.1`).
-const DATA_OVERHEAD_BYTES: u32 = 32 + 16;
 /// How long the receiver may take to say where it listens.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// One packet in so many may be late before the measurement is in doubt.
@@ -339,7 +338,7 @@ fn fill(file: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
 /// The best anybody could do: all of the link's rate, each lost packet sent again, headers paid.
 fn possible_bps(args: &Args) -> f64 {
     let config = Config::new(Wire::Sealed, Role::Sender);
-    let data = f64::from(config.datagram_bytes.saturating_sub(DATA_OVERHEAD_BYTES));
+    let data = f64::from(config.datagram_bytes.saturating_sub(data_overhead(config.wire)));
     let packet = f64::from(config.datagram_bytes + config.overhead_bytes);
     args.rate.bits_per_second() as f64 * (1.0 - share(args.loss)) * data / packet
 }

@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+mod bench;
 mod demo;
 mod emulate;
 mod man;
@@ -15,6 +16,7 @@ use std::process::ExitCode;
 pub(crate) enum Command {
     Send(send::Args),
     Receive(receive::Args),
+    Bench(bench::Args),
     Demo(demo::Args),
     Emulate(emulate::Args),
     Report(report::Args),
@@ -29,6 +31,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
     match command {
         Command::Send(args) => send::run(&args).into(),
         Command::Receive(args) => receive::run(&args).into(),
+        Command::Bench(args) => bench::run(&args).into(),
         Command::Demo(args) => demo::run(&args).into(),
         Command::Emulate(args) => emulate::run(&args),
         Command::Report(args) => report::run(&args).into(),

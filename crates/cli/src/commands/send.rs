@@ -49,7 +49,7 @@ pub(crate) struct Args {
 
 /// How the rate is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Manners {
+pub(super) enum Manners {
     /// Find what the path carries and share it with others
     Fair,
     /// Send at --rate whatever happens and yield to nobody: for a path that is yours alone

@@ -1,0 +1,300 @@
+//! `netblt bench`: how fast is the path, from memory to memory.
+//!
+//! RFC 1030's test application with its five parameters, and iperf3's letters for those who know
+//! them. Results go to standard output, words about them to standard error.
+
+mod board;
+mod caller;
+mod columns;
+mod document;
+mod server;
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use netblt::bench::{Load, PORT, Tuning};
+use netblt::options::{Cancel, Family, Options};
+use netblt_proto::config::Policy;
+use netblt_proto::units::Rate;
+use netblt_proto::wire::packet::Burst;
+
+use crate::args::{self, WireName};
+use crate::commands::send::Manners;
+use crate::exit::{self, Code, Failure};
+use crate::{signals, units};
+
+/// Connections at once, at most.
+const MAX_STREAMS: u8 = 32;
+
+/// Measure a path from memory to memory, with the parameters of RFC 1030 or the letters of iperf3
+///
+/// One side runs `netblt bench -s`, the other `netblt bench -c HOST`, which sends for ten seconds
+/// unless told otherwise. Without -s and -c both sides run here, over loopback. What arrives is
+/// checked and thrown away.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = help())]
+pub(crate) struct Args {
+    /// Wait for tests, and print a ticket that says where
+    #[arg(short, long, conflicts_with_all = ["client", "reverse", "parallel", "time", "bytes"])]
+    server: bool,
+    /// Test with the server on HOST[:PORT], or the one whose ticket this is [default: the ticket
+    /// in NETBLT_TICKET]
+    #[arg(short, long, value_name = "TARGET", num_args = 0..=1)]
+    client: Option<Option<OsString>>,
+    /// Serve one test, then end
+    #[arg(short = '1', long, requires = "server")]
+    one_off: bool,
+    /// Serve only those who have the ticket, and not whoever reaches the port
+    #[arg(long, requires = "server")]
+    private: bool,
+    /// The server's UDP port
+    #[arg(short, long, value_name = "PORT", default_value_t = PORT)]
+    port: u16,
+    #[command(flatten)]
+    test: Test,
+    #[command(flatten)]
+    connection: Connection,
+    /// Report this often, in seconds; 0 for the end only
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = seconds,
+          help_heading = "Output")]
+    interval: Duration,
+    /// The results as one JSON document in the shape of iperf3's, with RFC 1030's figures added; a
+    /// server writes one object a line
+    #[arg(short = 'J', long, help_heading = "Output")]
+    json: bool,
+    /// Only results, no words about them
+    #[arg(short, long, help_heading = "Output")]
+    quiet: bool,
+}
+
+/// What to do.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "The test")]
+struct Test {
+    /// How long to send, in seconds [default: 10]
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds, conflicts_with = "bytes")]
+    time: Option<Duration>,
+    /// Send this much: RFC 1030's transfer size (as in iperf3, K, M and G are powers of 1024)
+    #[arg(short = 'n', long, value_name = "BYTES", value_parser = bytes)]
+    bytes: Option<u64>,
+    /// The server sends
+    #[arg(short = 'R', long)]
+    reverse: bool,
+    /// This many connections at once
+    #[arg(short = 'P', long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u8).range(1..=i64::from(MAX_STREAMS)))]
+    parallel: u8,
+}
+
+/// How to do it. Both sides have these; the more restrictive value counts.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "The connection")]
+struct Connection {
+    /// Each connection sends no faster than this, a second, headers included (K, M and G are powers
+    /// of 1000)
+    #[arg(short, long, value_name = "RATE", value_parser = rate)]
+    bitrate: Option<Rate>,
+    /// How the side that sends chooses its rate; fixed if burst values are given
+    #[arg(long, value_name = "POLICY", value_enum)]
+    policy: Option<Manners>,
+    /// Packets in a burst, 1 to 65535
+    #[arg(long, value_name = "N", requires = "burst_interval", conflicts_with = "bitrate",
+          value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    burst_size: Option<u32>,
+    /// From the start of one burst to that of the next (40ms)
+    #[arg(long, value_name = "TIME", requires = "burst_size", value_parser = units::duration)]
+    burst_interval: Option<Duration>,
+    /// Bytes in a buffer; on the sealed wire a power of two
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = buffer_bytes)]
+    buffer_size: u32,
+    /// Data bytes in a DATA packet [default: what fits into 1260 bytes with all headers]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(16..=65_000))]
+    packet_size: Option<u32>,
+    /// Outstanding buffers
+    #[arg(long, value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
+    buffers: u32,
+    /// How packets look: both sides must agree
+    #[arg(long, value_name = "WIRE", value_enum, default_value_t = WireName::Sealed)]
+    wire: WireName,
+    /// Local address to use
+    #[arg(short = 'B', long, value_name = "ADDRESS")]
+    bind: Option<IpAddr>,
+    /// Use IPv4 only
+    #[arg(short = '4', long = "ipv4", conflicts_with = "ipv6")]
+    ipv4: bool,
+    /// Use IPv6 only
+    #[arg(short = '6', long = "ipv6")]
+    ipv6: bool,
+    /// How long a silent other side is waited for (1s to 49d)
+    #[arg(long, value_name = "TIME", default_value = "1min", value_parser = units::death_timer)]
+    death_timer: Duration,
+}
+
+fn help() -> String {
+    format!(
+        "Examples:\n  \
+         netblt bench -s                            on one machine\n  \
+         netblt bench -c HOST                       on the other: ten seconds to it\n  \
+         netblt bench -c HOST -R -P 4 -t 30         from it, four connections, 30 s\n  \
+         netblt bench -n 1.438MB --wire rfc998 --buffer-size 14380 --packet-size 1438 \\\n      \
+         --burst-size 5 --burst-interval 40ms --buffers 1\n  {:43}\
+         a row of RFC 1030's tables, over loopback\n\n\
+         The columns are RFC 1030's: burst size/burst interval in ms, bytes in a packet and in a \n\
+         buffer, thousands of bytes sent, outstanding buffers, packets lost and sent again, data\n\
+         timeouts, and the throughput in Mbit/s: steady state (without set-up and without the\n\
+         recovery after the last buffer's first pass), and real (from start to finish).\n\n{}",
+        "",
+        exit::help()
+    )
+}
+
+pub(crate) fn run(args: &Args) -> Code {
+    let result = start(args);
+    if args.json
+        && let Err(failure) = &result
+    {
+        document::print(&serde_json::json!({ "error": failure.message }));
+    }
+    match result {
+        Ok(()) => Code::Success,
+        Err(failure) => {
+            eprintln!("netblt: {}", failure.message);
+            failure.code
+        }
+    }
+}
+
+fn start(args: &Args) -> Result<(), Failure> {
+    let cancel = Cancel::default();
+    signals::watch(&cancel, !args.quiet)?;
+    if args.connection.wire == WireName::Rfc998 && !args.quiet {
+        eprintln!("netblt: warning: --wire rfc998 is plaintext, and cannot prove what arrives");
+    }
+    match &args.client {
+        _ if args.server => server::run(args, &cancel),
+        Some(target) => caller::run(args, target.as_deref(), &cancel),
+        None => caller::run_here(args, &cancel),
+    }
+}
+
+impl Args {
+    fn load(&self) -> Load {
+        match (self.test.bytes, self.test.time) {
+            (Some(bytes), _) => Load::Bytes(bytes),
+            (None, time) => Load::Time(time.unwrap_or(Duration::from_secs(10))),
+        }
+    }
+}
+
+impl Connection {
+    fn burst(&self) -> Option<Burst> {
+        let (packets, interval) = (self.burst_size?, self.burst_interval?);
+        Some(Burst { packets, interval })
+    }
+
+    /// Whether the side that sends keeps to burst values, whatever the path says.
+    fn is_fixed(&self) -> bool {
+        self.policy.map_or(self.burst().is_some(), |policy| policy == Manners::Fixed)
+    }
+
+    fn options(&self) -> Result<(Options, Tuning), Failure> {
+        if self.wire == WireName::Sealed && !self.buffer_size.is_power_of_two() {
+            return Err(Failure::usage(
+                "--buffer-size: on the sealed wire a buffer is a power of two (--wire rfc998 takes \
+                 any size)",
+            ));
+        }
+        if self.is_fixed() && self.burst().is_none() && self.bitrate.is_none() {
+            return Err(Failure::usage(
+                "--policy fixed needs a rate: -b, or --burst-size and --burst-interval",
+            ));
+        }
+        let (policy, rate) = match self.is_fixed() {
+            true => (Policy::Fixed, self.bitrate),
+            false => (Policy::Fair { ceiling: self.bitrate }, None),
+        };
+        let options = Options {
+            wire: self.wire.wire(),
+            bind: self.bind,
+            family: match (self.ipv4, self.ipv6) {
+                (true, _) => Family::V4,
+                (_, true) => Family::V6,
+                _ => Family::Any,
+            },
+            policy,
+            rate,
+            death_timer: self.death_timer,
+            buffer_bytes: self.buffer_size,
+            buffers: self.buffers,
+            ..args::default_options()
+        };
+        Ok((options, Tuning { burst: self.burst(), packet_bytes: self.packet_size }))
+    }
+}
+
+/// A number of seconds as iperf3 takes it, or with a unit.
+fn seconds(value: &str) -> Result<Duration, String> {
+    match value.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds)
+            .ok()
+            .filter(|time| *time <= Duration::from_secs(86_400))
+            .ok_or_else(|| "give seconds, from 0 to 86400".to_owned()),
+        Err(_) => units::duration(value),
+    }
+}
+
+/// What a letter after a number multiplies it with.
+fn letter(value: &str, base: u64) -> Option<f64> {
+    let (number, power) = match value.char_indices().next_back()? {
+        (at, 'k' | 'K') => (&value[..at], 1),
+        (at, 'm' | 'M') => (&value[..at], 2),
+        (at, 'g' | 'G') => (&value[..at], 3),
+        (at, 't' | 'T') => (&value[..at], 4),
+        _ => (value, 0),
+    };
+    let number = number.parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0)?;
+    Some(number * base.pow(power) as f64)
+}
+
+/// `64K` and `1G` as iperf3 has them, or with a unit: `1.5MB`, `1GiB`.
+fn bytes(value: &str) -> Result<u64, String> {
+    letter(value, 1024).map_or_else(|| units::bytes(value), |bytes| Ok(bytes as u64))
+}
+
+/// `100M` as iperf3 has it, or with a unit: `100Mbit`, `12MB`.
+fn rate(value: &str) -> Result<Rate, String> {
+    match letter(value, 1000) {
+        Some(bits) if bits >= 1.0 => Ok(Rate::from_bits_per_second(bits as u64)),
+        Some(_) => Err("a rate of nothing moves nothing".to_owned()),
+        None => units::rate(value),
+    }
+}
+
+fn buffer_bytes(value: &str) -> Result<u32, String> {
+    u32::try_from(bytes(value)?)
+        .ok()
+        .filter(|bytes| (1 << 10..=1 << 26).contains(bytes))
+        .ok_or_else(|| "a buffer has from 1KiB to 64MiB".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_iperf3_reads_them_and_with_units() {
+        assert_eq!(bytes("64K"), Ok(65_536));
+        assert_eq!(bytes("1G"), Ok(1 << 30));
+        assert_eq!(bytes("1.438MB"), Ok(1_438_000));
+        assert_eq!(bytes("700"), Ok(700));
+        assert!(bytes("-1").is_err() && bytes("K").is_err() && bytes("nanM").is_err());
+        assert_eq!(rate("100M"), Ok(Rate::from_bits_per_second(100_000_000)));
+        assert_eq!(rate("12MB"), Ok(Rate::from_bits_per_second(96_000_000)));
+        assert!(rate("0").is_err());
+        assert_eq!(seconds("2.5"), Ok(Duration::from_millis(2500)));
+        assert_eq!(seconds("300ms"), Ok(Duration::from_millis(300)));
+        assert!(seconds("-1").is_err() && seconds("1e30").is_err());
+    }
+}

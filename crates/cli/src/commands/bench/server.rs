@@ -1,0 +1,112 @@
+//! `netblt bench -s`: waits for tests and tells of each.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::net::SocketAddr;
+
+use netblt::bench::{self, Listener, Outcome, Service};
+use netblt::error::Error;
+use netblt::options::Cancel;
+use netblt::ticket::Ticket;
+use netblt_proto::config::Role;
+use netblt_proto::wire::packet::Parameters;
+use serde_json::json;
+
+use super::{Args, columns, document};
+use crate::args::WireName;
+use crate::exit::Failure;
+
+pub(super) fn run(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
+    let (mut options, tuning) = args.connection.options()?;
+    options.port = args.port;
+    if args.private && args.connection.wire == WireName::Rfc998 {
+        return Err(Failure::usage("--private needs the sealed wire: rfc998 knows no secrets"));
+    }
+    let service = Service { private: args.private, once: args.one_off };
+    let mut teller = Teller { args, tests: 0 };
+    match bench::serve(service, (&options, &tuning), &mut teller, cancel) {
+        // That is how a server ends.
+        Ok(()) | Err(Error::Interrupted) => Ok(()),
+        Err(error) => Err(Failure::transfer(&error, false)),
+    }
+}
+
+struct Teller<'a> {
+    args: &'a Args,
+    tests: u64,
+}
+
+impl Teller<'_> {
+    fn note(&self, text: &str) {
+        if !self.args.quiet && !self.args.json {
+            eprintln!("{text}");
+        }
+    }
+
+    fn print(&self, text: &str) {
+        let mut out = io::stdout().lock();
+        let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+    }
+}
+
+impl Listener for Teller<'_> {
+    fn listening(&mut self, ticket: &Ticket) {
+        let secret = ticket.to_string();
+        if self.args.json {
+            let data = json!({ "ticket": secret, "addresses": ticket.addresses });
+            document::print(&json!({ "event": "listening", "data": data }));
+            return;
+        }
+        let wire = match self.args.connection.wire {
+            WireName::Sealed => "",
+            WireName::Rfc998 => " --wire rfc998",
+        };
+        let port = match self.args.port {
+            bench::PORT => String::new(),
+            port => format!(" -p {port}"),
+        };
+        if !self.args.private {
+            self.note(&format!("Whoever reaches it may test: netblt bench -c HOST{port}{wire}"));
+        }
+        match io::stdout().is_terminal() {
+            true => self.print(&format!("netblt bench -c {secret}{wire}")),
+            false => self.print(&secret),
+        }
+        let ports: Vec<&str> = ticket.addresses.iter().map(String::as_str).collect();
+        self.note(&format!("Waiting at {}. Ctrl-C stops.", ports.join(", ")));
+    }
+
+    fn opened(&mut self, peer: SocketAddr, role: Role, _: &Parameters) {
+        let what = match role {
+            Role::Sender => "wants data",
+            Role::Receiver => "sends",
+        };
+        self.note(&format!("{peer} {what}."));
+    }
+
+    fn closed(&mut self, peer: SocketAddr, result: Result<Outcome, Error>) {
+        let fixed = self.args.connection.is_fixed();
+        match result {
+            Ok(outcome) if self.args.json => {
+                let mut data = document::figures(&outcome, fixed);
+                data["peer"] = json!(peer.to_string());
+                document::print(&json!({ "event": "test", "data": data }));
+            }
+            Ok(outcome) => {
+                if self.tests == 0 {
+                    self.print(&columns::head());
+                }
+                self.tests += 1;
+                let name = match outcome.role {
+                    Role::Sender => "out",
+                    Role::Receiver => "in",
+                };
+                self.print(&columns::row(name, &outcome, fixed));
+            }
+            Err(error) if self.args.json => {
+                let data = json!({ "peer": peer.to_string(), "message": error.to_string() });
+                document::print(&json!({ "event": "error", "data": data }));
+            }
+            Err(error) => self.note(&format!("{peer}: {error}")),
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The client of one connection: memory that is sent, or memory that is received and looked at.
+//!
+//! Every [`STRIDE`] bytes of a buffer begin with its number and the place in it, so that a buffer
+//! that arrives whole but in another's place, or mixed up, is found out at little cost.
+
+use std::time::Duration;
+
+use netblt_proto::buffer::Buffer;
+use netblt_proto::config::Role;
+use netblt_proto::endpoint::Endpoint;
+use netblt_proto::machine::{Event, Reason};
+use netblt_proto::stats::Stats;
+use netblt_proto::time::Instant;
+use netblt_proto::units::BufferNumber;
+use netblt_proto::wire::packet::{End, Parameters, Verdict};
+
+use super::Load;
+use crate::error::Error;
+
+/// From one mark to the next.
+const STRIDE: usize = 1024;
+/// A timed sender holds no more than this ahead of what has left, so that it can stop in time.
+const AHEAD: Duration = Duration::from_millis(20);
+/// How the receiver tells the sender its data timeouts, in the verdict's words.
+const TIMEOUTS: &str = "data timeouts: ";
+
+/// What a test came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Done {
+    pub(super) bytes: u64,
+    pub(super) verified: bool,
+    pub(super) data_timeouts: Option<u64>,
+}
+
+/// The client of one connection.
+#[derive(Debug)]
+pub(super) enum Pump {
+    Source(Source),
+    Sink(Sink),
+}
+
+#[derive(Debug)]
+pub(super) struct Source {
+    load: Load,
+    opened: Instant,
+    buffer_bytes: usize,
+    packet_bytes: usize,
+    /// Filled once; only the marks change.
+    stock: Vec<Buffer>,
+    /// How many buffers may still be made.
+    unmade: u32,
+    wanted: u64,
+    next: u64,
+    supplied_bytes: u64,
+    ended: bool,
+    verdict: Option<Verdict>,
+}
+
+#[derive(Debug)]
+pub(super) struct Sink {
+    packet_bytes: u64,
+    bytes: u64,
+    /// Buffers that were not what was sent.
+    broken: u64,
+    /// Whether all of it is here, and nothing else.
+    whole: Option<bool>,
+}
+
+impl Pump {
+    /// The connection is open.
+    pub(super) fn open(
+        now: Instant,
+        role: Role,
+        load: Load,
+        parameters: &Parameters,
+        end: &mut Endpoint,
+    ) -> Self {
+        let buffer_bytes = parameters.buffer_bytes as usize;
+        match role {
+            Role::Sender => Self::Source(Source {
+                load,
+                opened: now,
+                buffer_bytes,
+                packet_bytes: parameters.packet_bytes as usize,
+                stock: Vec::new(),
+                unmade: parameters.max_outstanding,
+                wanted: 0,
+                next: 1,
+                supplied_bytes: 0,
+                ended: false,
+                verdict: None,
+            }),
+            Role::Receiver => {
+                for _ in 0..parameters.max_outstanding {
+                    end.offer(now, Buffer::new(buffer_bytes));
+                }
+                let packet_bytes = u64::from(parameters.packet_bytes);
+                Self::Sink(Sink { packet_bytes, bytes: 0, broken: 0, whole: None })
+            }
+        }
+    }
+
+    /// Bytes that have moved, to within a packet: in the first pass from a sender, in new packets
+    /// to a receiver.
+    pub(super) fn moved(&self, now: Instant, end: &Endpoint) -> u64 {
+        let stats = end.stats(now);
+        match self {
+            Self::Source(source) => source.first_pass(&stats),
+            Self::Sink(sink) => stats.data_packets_received * sink.packet_bytes,
+        }
+    }
+
+    /// Every turn of the loop.
+    pub(super) fn feed(&mut self, now: Instant, end: &mut Endpoint) {
+        if let Self::Source(source) = self {
+            source.feed(now, end);
+        }
+    }
+
+    /// Something happened.
+    pub(super) fn take(&mut self, now: Instant, event: Event, end: &mut Endpoint) {
+        match (self, event) {
+            (Self::Source(source), Event::Wanted(number)) => {
+                source.wanted = number.0;
+                source.feed(now, end);
+            }
+            (Self::Source(source), Event::Released(_, buffer)) => source.stock.push(buffer),
+            (Self::Source(source), Event::Finished(verdict)) => source.verdict = verdict,
+            (Self::Sink(sink), Event::Filled(number, buffer)) => {
+                sink.bytes += buffer.filled().len() as u64;
+                sink.broken += u64::from(!is_marked(&buffer, number));
+                end.offer(now, buffer);
+            }
+            (Self::Sink(sink), Event::Complete(announced)) => {
+                let all = announced.is_none_or(|announced| announced.bytes == sink.bytes);
+                let whole = all && sink.broken == 0;
+                sink.whole = Some(whole);
+                if announced.is_some() {
+                    end.judge(now, sink.verdict(whole, end.stats(now).data_timeouts));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What it came to, if the connection ended as it should: with this `reason`, or after a
+    /// verdict. An error if what arrived is not what was sent.
+    pub(super) fn done(&mut self, reason: &Reason) -> Option<Result<Done, Error>> {
+        match self {
+            Self::Source(source) => {
+                let verdict = source.verdict.take();
+                if *reason != Reason::Finished && verdict.is_none() {
+                    return None;
+                }
+                let bytes = source.supplied_bytes;
+                Some(match verdict {
+                    Some(verdict) if !verdict.verified => Err(Error::NotVerified(verdict.reason)),
+                    Some(verdict) => {
+                        let told = verdict.reason.strip_prefix(TIMEOUTS);
+                        let data_timeouts = told.and_then(|told| told.parse().ok());
+                        Ok(Done { bytes, verified: true, data_timeouts })
+                    }
+                    None => Ok(Done { bytes, verified: false, data_timeouts: None }),
+                })
+            }
+            Self::Sink(sink) => Some(match sink.whole? {
+                true => Ok(Done { bytes: sink.bytes, verified: true, data_timeouts: None }),
+                false => Err(Error::NotVerified(sink.complaint())),
+            }),
+        }
+    }
+}
+
+impl Source {
+    /// Supplies what is wanted: all of it, or just in time if the clock says when to stop.
+    fn feed(&mut self, now: Instant, end: &mut Endpoint) {
+        while !self.ended && self.next <= self.wanted {
+            let (len, last) = match self.load {
+                Load::Bytes(all) => {
+                    let left = all - self.supplied_bytes;
+                    let len = left.min(self.buffer_bytes as u64);
+                    (len as usize, len == left)
+                }
+                Load::Time(time) if now.since(self.opened) >= time => {
+                    (self.packet_bytes.min(self.buffer_bytes), true)
+                }
+                Load::Time(_) if self.is_ahead(now, end) => return,
+                Load::Time(_) => (self.buffer_bytes, false),
+            };
+            let Some(mut buffer) = self.empty() else { return };
+            let number = BufferNumber(self.next);
+            buffer.set_len(len);
+            mark(&mut buffer, number);
+            self.supplied_bytes += len as u64;
+            end.supply(now, number, buffer, last);
+            if last {
+                self.ended = true;
+                end.end(
+                    now,
+                    End { buffers: number.0, bytes: self.supplied_bytes, digest: [0; 32] },
+                );
+            }
+            self.next += 1;
+        }
+    }
+
+    /// Whether enough waits to be sent.
+    fn is_ahead(&self, now: Instant, end: &Endpoint) -> bool {
+        let stats = end.stats(now);
+        let ahead = self.supplied_bytes - self.first_pass(&stats);
+        ahead >= (self.buffer_bytes as u64).max(stats.pacing_rate.bytes_in(AHEAD))
+    }
+
+    fn first_pass(&self, stats: &Stats) -> u64 {
+        let packets = stats.data_packets_sent.saturating_sub(stats.data_packets_resent);
+        (packets * self.packet_bytes as u64).min(self.supplied_bytes)
+    }
+
+    fn empty(&mut self) -> Option<Buffer> {
+        if let Some(buffer) = self.stock.pop() {
+            return Some(buffer);
+        }
+        self.unmade = self.unmade.checked_sub(1)?;
+        let mut buffer = Buffer::new(self.buffer_bytes);
+        // Nothing that a path could compress.
+        let mut state = u64::from(self.unmade) + 1;
+        for word in buffer.space().chunks_exact_mut(8) {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            word.copy_from_slice(&state.to_le_bytes());
+        }
+        Some(buffer)
+    }
+}
+
+impl Sink {
+    fn complaint(&self) -> String {
+        match self.broken {
+            0 => "bytes are missing or too many".to_owned(),
+            n => format!("{n} buffers were not what was sent"),
+        }
+    }
+
+    fn verdict(&self, whole: bool, data_timeouts: u64) -> Verdict {
+        let reason = match whole {
+            true => format!("{TIMEOUTS}{data_timeouts}"),
+            false => self.complaint(),
+        };
+        Verdict { verified: whole, bytes: self.bytes, digest: [0; 32], reason }
+    }
+}
+
+fn mark_of(number: BufferNumber, at: usize) -> [u8; 8] {
+    (number.0.rotate_right(24) ^ at as u64).to_le_bytes()
+}
+
+fn mark(buffer: &mut Buffer, number: BufferNumber) {
+    let len = buffer.filled().len();
+    let space = buffer.space().get_mut(..len).unwrap_or_default();
+    for (i, piece) in space.chunks_mut(STRIDE).enumerate() {
+        if let Some(place) = piece.first_chunk_mut::<8>() {
+            *place = mark_of(number, i * STRIDE);
+        }
+    }
+}
+
+fn is_marked(buffer: &Buffer, number: BufferNumber) -> bool {
+    buffer.filled().chunks(STRIDE).enumerate().all(|(i, piece)| {
+        piece.first_chunk::<8>().is_none_or(|place| *place == mark_of(number, i * STRIDE))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_in_anothers_place_is_found_out() {
+        let mut buffer = Buffer::new(10_000);
+        buffer.set_len(9_999);
+        mark(&mut buffer, BufferNumber(7));
+        assert!(is_marked(&buffer, BufferNumber(7)));
+        assert!(!is_marked(&buffer, BufferNumber(8)));
+        buffer.space().copy_within(0..2048, 2048);
+        assert!(!is_marked(&buffer, BufferNumber(7)));
+    }
+}

@@ -1,0 +1,148 @@
+//! The test application end to end over loopback: both wires, both directions, several at once.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use netblt::bench::{self, Listener, Load, Outcome, Service, Tuning};
+use netblt::error::Error;
+use netblt::options::{Cancel, Family, Meeting, Options, Overwrite};
+use netblt::session::{Observer, Progress};
+use netblt::ticket::Ticket;
+use netblt_proto::config::{Policy, Role, Wire};
+use netblt_proto::wire::packet::{Burst, Parameters};
+
+fn options(wire: Wire) -> Options {
+    Options {
+        wire,
+        bind: Some([127, 0, 0, 1].into()),
+        port: 0,
+        advertise: Vec::new(),
+        family: Family::Any,
+        mtu: None,
+        death_timer: Duration::from_secs(20),
+        policy: Policy::Fixed,
+        rate: None,
+        overwrite: Overwrite::Never,
+        trace: None,
+        buffer_bytes: 1 << 16,
+        buffers: 8,
+    }
+}
+
+/// 100 Mbit/s: enough to be over soon, and nothing that loopback would lose.
+fn tuning() -> Tuning {
+    let burst = Burst { packets: 12, interval: Duration::from_millis(1) };
+    Tuning { burst: Some(burst), packet_bytes: Some(1000) }
+}
+
+struct Ear {
+    tickets: Sender<Ticket>,
+    results: Sender<Result<Outcome, Error>>,
+}
+
+impl Listener for Ear {
+    fn listening(&mut self, ticket: &Ticket) {
+        self.tickets.send(ticket.clone()).expect("somebody waits");
+    }
+    fn opened(&mut self, _: SocketAddr, _: Role, _: &Parameters) {}
+    fn closed(&mut self, _: SocketAddr, result: Result<Outcome, Error>) {
+        self.results.send(result).expect("somebody waits");
+    }
+}
+
+struct Quiet;
+
+impl Observer for Quiet {
+    fn listening(&mut self, _: &Ticket) {}
+    fn connected(&mut self, _: &str) {}
+    fn progress(&mut self, _: &Progress) {}
+    fn silent(&mut self, _: bool) {}
+    fn restarted(&mut self) {}
+    fn warn(&mut self, message: &str) {
+        panic!("{message}");
+    }
+}
+
+type Results = Receiver<Result<Outcome, Error>>;
+
+/// Runs `test` against a server; answers with what the server saw.
+fn with_server(wire: Wire, once: bool, test: impl FnOnce(&Ticket)) -> (Results, Result<(), Error>) {
+    let (tickets, ticket) = channel();
+    let (results, seen) = channel();
+    let cancel = Cancel::default();
+    let server = std::thread::spawn({
+        let cancel = cancel.clone();
+        move || {
+            let service = Service { private: false, once };
+            let mut ear = Ear { tickets, results };
+            bench::serve(service, (&options(wire), &tuning()), &mut ear, &cancel)
+        }
+    });
+    let ticket = ticket.recv_timeout(Duration::from_secs(10)).expect("the server listens");
+    test(&ticket);
+    if !once {
+        cancel.cancel();
+    }
+    (seen, server.join().expect("the server lives"))
+}
+
+fn run(wire: Wire, role: Role, load: Load, ticket: &Ticket) -> Result<Outcome, Error> {
+    let meeting = Meeting::Connect(ticket.clone());
+    let cancel = Cancel::default();
+    bench::run(role, load, &meeting, (&options(wire), &tuning()), &mut Quiet, &cancel)
+}
+
+#[test]
+fn bytes_go_either_way_on_either_wire() {
+    for wire in [Wire::Sealed, Wire::Rfc998] {
+        for role in [Role::Sender, Role::Receiver] {
+            let (seen, ended) = with_server(wire, true, |ticket| {
+                let outcome = run(wire, role, Load::Bytes(1_000_003), ticket).expect("a test");
+                assert_eq!((outcome.role, outcome.summary.bytes), (role, 1_000_003));
+                assert_eq!(outcome.parameters.packet_bytes, 1000);
+                // `rfc998` cannot tell its sender.
+                let told = (wire, role) != (Wire::Rfc998, Role::Sender);
+                assert_eq!(outcome.summary.verified, told, "{wire:?} {role:?}");
+                assert_eq!(outcome.data_timeouts.is_some(), told);
+            });
+            ended.expect("it ends by itself after one test");
+            let outcome = seen.recv().expect("one test").expect("it succeeded");
+            assert_eq!(outcome.summary.bytes, 1_000_003);
+            assert_ne!(outcome.role, role);
+        }
+    }
+}
+
+#[test]
+fn a_test_of_a_given_time_ends_in_time_and_says_how_much() {
+    for role in [Role::Sender, Role::Receiver] {
+        let (seen, _) = with_server(Wire::Sealed, false, |ticket| {
+            let load = Load::Time(Duration::from_millis(300));
+            let outcome = run(Wire::Sealed, role, load, ticket).expect("a test");
+            // 12 Mbyte/s for that long, and what was begun; however slow the machine is.
+            assert!(outcome.summary.bytes > 100_000, "{}", outcome.summary.bytes);
+            assert!(outcome.summary.bytes < 4_500_000, "{}", outcome.summary.bytes);
+            assert!(outcome.summary.verified);
+        });
+        assert_eq!(seen.try_iter().count(), 1);
+    }
+}
+
+#[test]
+fn many_at_once_are_served_by_one_server() {
+    const STREAMS: usize = 8;
+    let (seen, ended) = with_server(Wire::Sealed, false, |ticket| {
+        std::thread::scope(|scope| {
+            for i in 0..STREAMS {
+                let role = if i % 2 == 0 { Role::Sender } else { Role::Receiver };
+                scope.spawn(move || {
+                    let outcome = run(Wire::Sealed, role, Load::Bytes(300_000), ticket);
+                    assert!(outcome.expect("a test").summary.verified);
+                });
+            }
+        });
+    });
+    assert!(matches!(ended, Err(Error::Interrupted)));
+    assert_eq!(seen.try_iter().filter(Result::is_ok).count(), STREAMS);
+}
