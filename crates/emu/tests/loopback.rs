@@ -251,6 +251,39 @@ fn ecn_marks_pass_and_a_queue_sets_them() {
     assert_eq!(report.up.marked.packets, 2);
 }
 
+/// What tells of a batch and what tells of a mark must both find room beside each other.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_marks_of_batches_pass_too() {
+    use nix::sys::socket::{setsockopt, sockopt::ReceiveTimestampns};
+
+    let (target, client) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
+    let [near, far] = [&client, &target].map(|s| UdpSocketState::new(s.into()).unwrap());
+    setsockopt(&target, ReceiveTimestampns, &false).unwrap();
+    target.set_nonblocking(false).unwrap();
+    let options = LinkOptions::default();
+    with_relay(target.local_addr().unwrap(), options.clone(), options, 1, |address, _| {
+        for ecn in [Some(EcnCodepoint::Ect0), None, Some(EcnCodepoint::Ce)] {
+            let transmit = Transmit {
+                destination: address,
+                ecn,
+                contents: &[7; 4 * 500],
+                segment_size: Some(500),
+                src_ip: None,
+            };
+            near.try_send((&client).into(), &transmit).unwrap();
+            let mut arrived = 0;
+            while arrived < transmit.contents.len() {
+                let (mut bytes, mut meta) = ([0; 65_536], [RecvMeta::default()]);
+                let mut slots = [IoSliceMut::new(&mut bytes)];
+                far.recv((&target).into(), &mut slots, &mut meta).unwrap();
+                assert_eq!(meta[0].ecn, ecn);
+                arrived += meta[0].len;
+            }
+        }
+    });
+}
+
 #[test]
 fn a_target_that_is_not_there_yet_ends_nothing() {
     let (client, target) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));

@@ -34,6 +34,7 @@ impl Socket {
         socket.bind(&address.into())?;
         let socket = UdpSocket::from(socket);
         let state = UdpSocketState::new((&socket).into())?;
+        keep_ecn(&socket);
         Ok(Self { socket, state })
     }
 
@@ -49,6 +50,18 @@ impl Socket {
     pub(super) fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         self.state.try_send((&self.socket).into(), transmit)
     }
+}
+
+/// quinn-udp asks for the time at which each datagram came too, and has no room for it beside what
+/// else the kernel tells of a batch: the last of that, its ECN mark, would be cut off.
+fn keep_ecn(socket: &UdpSocket) {
+    #[cfg(target_os = "linux")]
+    {
+        use nix::sys::socket::{setsockopt, sockopt::ReceiveTimestampns};
+        let _ = setsockopt(socket, ReceiveTimestampns, &false);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = socket;
 }
 
 impl AsFd for Socket {
