@@ -5,7 +5,8 @@
 //!
 //! 1. datagrams whose time has come go out, neighbours of one size together (GSO);
 //! 2. the counters are published, clients long silent are forgotten;
-//! 3. wait until a socket is readable or the next datagram is due;
+//! 3. wait until a socket is readable or the next datagram is due, and a little in any case while
+//!    many come;
 //! 4. what has come goes into the paths, each datagram of a batch (GRO) by itself.
 //!
 //! All clients share the two paths, as they would share a cable. Nothing that a client, the target
@@ -20,6 +21,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use netblt_proto::machine::Ecn;
@@ -47,6 +49,11 @@ pub const MAX_INSIDE_BYTES: u64 = 1 << 30;
 const LOOK_ROUND: Duration = Duration::from_millis(50);
 /// Counters are published at most this often.
 const PUBLISH: Duration = Duration::from_millis(1);
+/// While many come, a datagram may wait this long for company, and a small part of the path's delay
+/// at most: to wake up for each costs more than to carry it.
+const GRACE_MAX: Duration = Duration::from_micros(200);
+/// So many datagrams between two publications are many.
+const BUSY: u64 = 4;
 /// Later than this is late: some scheduling delay is everybody's lot.
 const LATE: Duration = Duration::from_millis(1);
 /// Batches read from one socket before the others and the datagrams due have their turn.
@@ -129,6 +136,8 @@ pub struct Relay {
     report: RelayReport,
     counters: RelayCounters,
     published: Option<Instant>,
+    /// Whether many datagrams went out lately.
+    busy: bool,
     capture: Option<Arc<Capture>>,
 }
 
@@ -162,6 +171,7 @@ impl Relay {
             report: RelayReport::default(),
             counters: RelayCounters::default(),
             published: None,
+            busy: false,
             capture: None,
         })
     }
@@ -192,7 +202,11 @@ impl Relay {
             self.keep_house(now);
             let next = earliest([self.up.next(), self.down.next()]);
             let timeout = next.map_or(LOOK_ROUND, |next| self.until(next).min(LOOK_ROUND));
-            self.waiter.wait(timeout, &mut ready)?;
+            let grace = self.grace();
+            if !grace.is_zero() {
+                thread::sleep(grace);
+            }
+            self.waiter.wait(timeout.saturating_sub(grace), &mut ready)?;
             for &key in &ready {
                 self.receive(key)?;
             }
@@ -200,6 +214,15 @@ impl Relay {
         self.collect();
         self.counters.publish(self.report);
         Ok(self.report)
+    }
+
+    /// How long to gather what comes and what is due.
+    fn grace(&self) -> Duration {
+        if !self.busy {
+            return Duration::ZERO;
+        }
+        let delay = self.up.options().delay.min(self.down.options().delay);
+        (delay / 128).min(GRACE_MAX)
     }
 
     /// The paths' time at `now`.
@@ -257,8 +280,14 @@ impl Relay {
         if self.published.is_some_and(|last| now.saturating_duration_since(last) < PUBLISH) {
             return;
         }
-        self.published = Some(now);
+        let out =
+            |report: &RelayReport| report.up.delivered.packets + report.down.delivered.packets;
+        let before = out(&self.report);
         self.collect();
+        // After a pause the first few datagrams are many in a long time, which is not many.
+        let lately = self.published.is_some_and(|last| now - last < 5 * PUBLISH);
+        self.busy = lately && out(&self.report) - before >= BUSY;
+        self.published = Some(now);
         self.counters.publish(self.report);
         self.clients.forget_idle(now, &mut self.waiter);
     }

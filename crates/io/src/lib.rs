@@ -3,8 +3,8 @@
 //! [`session::send`] and [`session::receive`] do the whole job, blocking; the rest is what they are
 //! made of.
 
-mod beneath;
 pub mod bench;
+mod beneath;
 mod course;
 pub mod crowd;
 mod digest;
