@@ -100,3 +100,33 @@ pub fn burst_for(rate: Rate, packet_bytes: u32) -> Burst {
     let interval = interval.clamp(Duration::from_nanos(1), MAX_INTERVAL);
     Burst { packets: packets as u32, interval }
 }
+
+/// The longest interval tried for a burst of whole milliseconds.
+const MAX_BURST_MILLIS: u64 = 100;
+
+/// The burst values in whole milliseconds, which is what RFC 998's OPEN can say, that come nearest
+/// to `rate` and never above it: the shortest interval that loses less than one part in a hundred,
+/// or else the one that loses least.
+pub fn burst_in_millis(rate: Rate, packet_bytes: u32) -> Burst {
+    let packet_bytes = u64::from(packet_bytes.max(1));
+    // A rate is cut to whole bytes; the packet that just fits must not be lost by that.
+    let whole = Rate::from_bytes_per_second(rate.bytes_per_second().saturating_add(1));
+    let packets_in = |millis| whole.bytes_in(Duration::from_millis(millis)) / packet_bytes;
+    let kept = |millis| (packets_in(millis) * packet_bytes) as f64 / millis as f64;
+    let full = rate.bytes_per_second() as f64 / 1000.0;
+    let good = (1..=MAX_BURST_MILLIS).find(|millis| kept(*millis) >= full * 0.99);
+    let best = || (1..=MAX_BURST_MILLIS).max_by(|a, b| kept(*a).total_cmp(&kept(*b)));
+    let millis = good.or_else(best).unwrap_or(1);
+    match packets_in(millis) {
+        // Not even one in all that time.
+        0 => {
+            let millis = rate.time_for(packet_bytes).as_nanos().div_ceil(1_000_000);
+            let millis = u16::try_from(millis).unwrap_or(u16::MAX);
+            Burst { packets: 1, interval: Duration::from_millis(u64::from(millis)) }
+        }
+        packets => Burst {
+            packets: u32::from(u16::try_from(packets).unwrap_or(u16::MAX)),
+            interval: Duration::from_millis(millis),
+        },
+    }
+}

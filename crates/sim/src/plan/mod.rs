@@ -12,7 +12,7 @@ pub mod tcp;
 use std::time::Duration;
 
 use netblt_proto::config::Wire;
-use netblt_proto::rate::burst_for;
+use netblt_proto::rate::{burst_for, burst_in_millis};
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 
@@ -46,8 +46,6 @@ const SETUP_ROUND_TRIPS: f64 = 2.0;
 /// Round trips from the last data sent to the end: their way, DONE's, and its acknowledgement's
 /// with the DONE packet (`docs/protocol.md §7.2, §7.3`).
 const CLOSING_ROUND_TRIPS: f64 = 2.0;
-/// The longest interval tried for a burst of whole milliseconds.
-const MAX_BURST_MILLIS: u64 = 100;
 
 /// What is known about a path and wanted of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -360,33 +358,6 @@ impl<'a> Path<'a> {
         let link = f64::from(segment_bytes) * 8.0 / period * (1.0 - self.loss);
         let alone = tcp.bits_per_second(self.loss, rtt, segment_bytes);
         Stream { tcp, bits_per_second: alone.min(link), fills_link: alone >= link }
-    }
-}
-
-/// The burst values in whole milliseconds, which is what RFC 998's OPEN can say, that come nearest
-/// to `rate` and never above it: the shortest interval that loses less than one part in a hundred,
-/// or else the one that loses least.
-pub fn burst_in_millis(rate: Rate, packet_bytes: u32) -> Burst {
-    let packet_bytes = u64::from(packet_bytes.max(1));
-    // A rate is cut to whole bytes; the packet that just fits must not be lost by that.
-    let whole = Rate::from_bytes_per_second(rate.bytes_per_second().saturating_add(1));
-    let packets_in = |millis| whole.bytes_in(Duration::from_millis(millis)) / packet_bytes;
-    let kept = |millis| (packets_in(millis) * packet_bytes) as f64 / millis as f64;
-    let full = rate.bytes_per_second() as f64 / 1000.0;
-    let good = (1..=MAX_BURST_MILLIS).find(|millis| kept(*millis) >= full * 0.99);
-    let best = || (1..=MAX_BURST_MILLIS).max_by(|a, b| kept(*a).total_cmp(&kept(*b)));
-    let millis = good.or_else(best).unwrap_or(1);
-    match packets_in(millis) {
-        // Not even one in all that time.
-        0 => {
-            let millis = rate.time_for(packet_bytes).as_nanos().div_ceil(1_000_000);
-            let millis = u16::try_from(millis).unwrap_or(u16::MAX);
-            Burst { packets: 1, interval: Duration::from_millis(u64::from(millis)) }
-        }
-        packets => Burst {
-            packets: u32::from(u16::try_from(packets).unwrap_or(u16::MAX)),
-            interval: Duration::from_millis(millis),
-        },
     }
 }
 
