@@ -4,7 +4,7 @@
 //! it goes there. Ends that never open are few at once and the oldest makes room, so that a flood
 //! of callers costs a fixed amount of memory.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use netblt_proto::config::Config;
 use netblt_proto::endpoint::Endpoint;
@@ -14,6 +14,7 @@ use netblt_proto::trace::TraceEvent;
 
 use crate::driver::Peer;
 use crate::meeting;
+use crate::race::is_meant;
 
 /// Ends that have not opened yet, at most.
 const MAX_CALLERS: usize = 64;
@@ -85,16 +86,16 @@ impl Peer for Crowd {
         }
     }
 
-    fn handle_refused(&mut self, now: Instant, from: Option<IpAddr>) {
+    fn handle_refused(&mut self, now: Instant, to: SocketAddr) {
         for member in &mut self.members {
-            if Some(member.address.ip()) == from {
+            if is_meant(member.address, to) {
                 member.end.handle_unreachable(now);
             }
         }
     }
 
     /// Everyone here has an open connection or none: the way may come back.
-    fn handle_no_route(&mut self, _now: Instant, _from: Option<IpAddr>) {}
+    fn handle_no_route(&mut self, _now: Instant, _to: SocketAddr) {}
 
     fn handle_timeout(&mut self, now: Instant) {
         for Member { end, .. } in &mut self.members {

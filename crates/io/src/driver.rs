@@ -10,7 +10,7 @@
 //!
 //! Nothing here allocates once it runs, takes a lock or blocks anywhere but in step 5.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -44,11 +44,12 @@ pub trait Peer {
     /// A datagram arrived.
     fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>);
 
-    /// The host `from` said that nothing listens on the peer's port.
-    fn handle_refused(&mut self, now: Instant, from: Option<IpAddr>);
+    /// Somebody said that nothing listens at `to`, where we sent something. Its port is 0 if that
+    /// is not known.
+    fn handle_refused(&mut self, now: Instant, to: SocketAddr);
 
-    /// A router `from`, or this machine, knows no way to the peer.
-    fn handle_no_route(&mut self, now: Instant, from: Option<IpAddr>);
+    /// A router, or this machine, knows no way to `to`.
+    fn handle_no_route(&mut self, now: Instant, to: SocketAddr);
 
     /// Time passed.
     fn handle_timeout(&mut self, now: Instant);
@@ -209,8 +210,8 @@ fn receive<A: Application>(
     let received = host.socket.recv(|datagram| peer.handle_datagram(now, datagram))?;
     while let Some(trouble) = host.socket.poll_trouble() {
         match trouble {
-            Trouble::Refused(from) => peer.handle_refused(now, from),
-            Trouble::NoRoute(from) => peer.handle_no_route(now, from),
+            Trouble::Refused(to) => peer.handle_refused(now, to),
+            Trouble::NoRoute(to) => peer.handle_no_route(now, to),
             Trouble::TooBig(bytes) => app.path_limit(bytes),
         }
     }
@@ -242,7 +243,7 @@ impl Outbox {
                 }
                 Sent::NoRoute => {
                     self.held = None;
-                    peer.handle_no_route(host.clock.now(), Some(transmit.to.ip()));
+                    peer.handle_no_route(host.clock.now(), transmit.to);
                 }
             }
         }

@@ -31,4 +31,5 @@ mod store;
 mod summary;
 pub mod ticket;
 pub mod trace_file;
+pub mod trouble;
 pub mod wait;

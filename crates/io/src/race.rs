@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use netblt_proto::config::Config;
@@ -39,7 +39,7 @@ pub struct Candidate {
 
 #[derive(Debug)]
 struct Runner {
-    /// `None` for an end that waits to be opened.
+    /// Its peer; `None` for an end that waits to be opened.
     to: Option<SocketAddr>,
     end: Endpoint,
 }
@@ -170,12 +170,11 @@ impl Peer for Race {
         }
     }
 
-    fn handle_refused(&mut self, now: Instant, from: Option<IpAddr>) {
-        // A router may answer for the host, which is no doubt meant if there is one only.
-        let alone = self.settled || self.runners.len() + self.waiting.len() + self.lost.len() == 1;
+    /// What is said of other addresses is about strangers that a listening end answered, or about
+    /// openings that were given up.
+    fn handle_refused(&mut self, now: Instant, to: SocketAddr) {
         for at in (0..self.runners.len()).rev() {
-            let to = self.runners[at].to.map(|to| to.ip());
-            if alone || from.is_some() && to == from {
+            if self.runners[at].to.is_some_and(|peer| is_meant(peer, to)) {
                 self.runners[at].end.handle_unreachable(now);
                 self.hear(now, at);
             }
@@ -185,9 +184,9 @@ impl Peer for Race {
     /// Before a connection opens that is as good as a refusal. Afterwards the way may come back, as
     /// it does when a cable is plugged in again or a laptop changes its network: then the death
     /// timer decides.
-    fn handle_no_route(&mut self, now: Instant, from: Option<IpAddr>) {
+    fn handle_no_route(&mut self, now: Instant, to: SocketAddr) {
         if !self.settled {
-            self.handle_refused(now, from);
+            self.handle_refused(now, to);
         }
     }
 
@@ -214,7 +213,13 @@ impl Peer for Race {
         if let Some(event) = self.ready.pop_front() {
             return Some(event);
         }
-        self.runners.first_mut().filter(|_| self.settled)?.end.poll_event()
+        let runner = self.runners.first_mut().filter(|_| self.settled)?;
+        let event = runner.end.poll_event()?;
+        if let Event::Opened { peer, .. } = &event {
+            // An end that waited learns only now who its peer is; another one may follow.
+            runner.to = Some(*peer);
+        }
+        Some(event)
     }
 
     /// Of the end that won.
@@ -227,6 +232,11 @@ impl Peer for Race {
         let ends = self.runners.iter().map(|runner| runner.end.next_timeout(now));
         earliest(ends.chain([start]))
     }
+}
+
+/// Whether what is said of `named` is said of `peer`.
+pub(crate) fn is_meant(peer: SocketAddr, named: SocketAddr) -> bool {
+    peer.ip() == named.ip() && (named.port() == 0 || named.port() == peer.port())
 }
 
 /// The addresses that were tried, and what became of each where that differs.

@@ -95,13 +95,13 @@ fn when_nobody_answers_every_address_is_named() {
 }
 
 #[test]
-fn a_refusal_counts_for_the_host_it_came_from() {
+fn a_refusal_counts_for_the_address_it_names() {
     let mut race = Race::connect(candidates(&[NEAR, FAR]), Instant::EPOCH);
-    let host = NEAR.parse::<SocketAddr>().unwrap().ip();
+    let refused = NEAR.parse().unwrap();
     let mut now = Instant::EPOCH;
     let event = loop {
         race.handle_timeout(now);
-        race.handle_refused(now, Some(host));
+        race.handle_refused(now, refused);
         while race.poll_transmit(now, &mut Vec::new()).is_some() {}
         match race.poll_event() {
             Some(event) => break event,
@@ -115,4 +115,52 @@ fn a_refusal_counts_for_the_host_it_came_from() {
     let text = race.to_string();
     assert!(text.contains(&format!("{NEAR} (nothing listens on that port)")), "{text}");
     assert!(text.contains(&format!("{FAR} (no answer)")), "{text}");
+}
+
+/// Strangers ask at a listening end's port and are gone when it answers: their hosts refuse.
+#[test]
+fn refusals_of_other_addresses_do_not_end_a_connection() {
+    for (refused, counts) in
+        [(FAR, false), ("198.51.100.1:10", false), ("198.51.100.1:0", true), (OURS, true)]
+    {
+        let mut near = Race::connect(candidates(&[NEAR]), Instant::EPOCH);
+        let mut listener = Race::listen(config(Role::Receiver), Instant::EPOCH, [99; 32]);
+        let mut now = Instant::EPOCH;
+        converse(&mut near, &mut listener, now);
+        assert!(matches!(listener.poll_event(), Some(Event::Opened { .. })));
+        let refused = refused.parse().unwrap();
+        let end = now + Duration::from_secs(60);
+        let mut closed = false;
+        while now < end && !closed {
+            listener.handle_refused(now, refused);
+            now += Duration::from_secs(1);
+            listener.handle_timeout(now);
+            while listener.poll_transmit(now, &mut Vec::new()).is_some() {}
+            while let Some(event) = listener.poll_event() {
+                closed |= matches!(event, Event::Closed(Reason::Unreachable));
+            }
+        }
+        assert_eq!(closed, counts, "{refused}");
+    }
+}
+
+/// Carries everything between the two until both are silent.
+fn converse(near: &mut Race, listener: &mut Race, now: Instant) {
+    let (ours, theirs) = (OURS.parse().unwrap(), NEAR.parse().unwrap());
+    loop {
+        let (mut out, mut back) = (Vec::new(), Vec::new());
+        while near.poll_transmit(now, &mut out).is_some() {
+            listener.handle_datagram(now, Datagram { from: ours, ecn: None, bytes: &mut out });
+            out.clear();
+        }
+        let mut silent = true;
+        while listener.poll_transmit(now, &mut back).is_some() {
+            silent = false;
+            near.handle_datagram(now, Datagram { from: theirs, ecn: None, bytes: &mut back });
+            back.clear();
+        }
+        if silent {
+            return;
+        }
+    }
 }

@@ -13,14 +13,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use netblt_proto::machine::{Datagram, Ecn, Transmit};
-use quinn_udp::{
-    EcnCodepoint, RecvMeta, TransportErrorPayload, UdpSockRef, UdpSocketState, is_msg_size_err,
-};
+use quinn_udp::{EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState, is_msg_size_err};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Type};
 
 use crate::error::Error;
 use crate::options::Family;
+use crate::trouble;
+pub use crate::trouble::Trouble;
 
 /// What GRO can put into one slot.
 const SLOT_BYTES: usize = 1 << 16;
@@ -32,6 +32,8 @@ const KERNEL_BUFFER_BYTES: usize = 4 << 20;
 const ASKERS: usize = 16;
 /// Entries read from the error queue in one go.
 const MAX_TROUBLES: usize = 16;
+/// A send that met the answer to an earlier one is tried again this often.
+const MAX_RETRIES: u32 = 2;
 
 /// Where to bind.
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,17 +58,6 @@ pub enum Sent {
     Blocked(usize),
     /// This host knows no way there.
     NoRoute,
-}
-
-/// What the network said about datagrams sent before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
-    /// Nothing listens on the port, says its host.
-    Refused(Option<IpAddr>),
-    /// The way is broken, says a router or this machine.
-    NoRoute(Option<IpAddr>),
-    /// IP packets over this many bytes do not pass.
-    TooBig(u32),
 }
 
 /// What a call of [`Socket::recv`] brought.
@@ -220,7 +211,9 @@ impl Socket {
             return Judged::Blocked;
         }
         if is_msg_size_err(error) {
-            return Judged::TooBig;
+            // Unless it is about an earlier packet, and a router's word, which may be forged.
+            let routers = self.read_errors().iter().any(|t| matches!(t, Trouble::TooBig(_)));
+            return if routers && retries < MAX_RETRIES { Judged::Retry } else { Judged::TooBig };
         }
         match Errno::from_io_error(error) {
             // A full queue below us does not tell when it has room again: the datagrams are lost.
@@ -237,9 +230,11 @@ impl Socket {
             Some(Errno::INVAL | Errno::ADDRNOTAVAIL) => Judged::NoRoute,
             // Either an answer to an earlier datagram, which did not touch this one, or our own
             // routing table's.
-            Some(Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH) => {
+            Some(
+                Errno::CONNREFUSED | Errno::NOPROTOOPT | Errno::HOSTUNREACH | Errno::NETUNREACH,
+            ) => {
                 self.read_errors();
-                if retries < 2 { Judged::Retry } else { Judged::NoRoute }
+                if retries < MAX_RETRIES { Judged::Retry } else { Judged::NoRoute }
             }
             _ => Judged::Fatal,
         }
@@ -290,30 +285,20 @@ impl Socket {
         }
     }
 
-    /// Reads the error queue. Called when the socket reports an error.
-    pub fn read_errors(&mut self) {
+    /// Reads the error queue, and answers what was new in it. Called when the socket reports an
+    /// error.
+    pub fn read_errors(&mut self) -> &[Trouble] {
+        let known = self.troubles.len();
         for _ in 0..MAX_TROUBLES {
-            match self.state.recv_transport_error(UdpSockRef::from(&self.io)) {
-                Ok(Some(error)) => {
-                    let from = error.addr.map(|addr| canonical(addr).ip());
-                    let trouble = match error.payload {
-                        TransportErrorPayload::Unreachable => {
-                            if error.raw_errno == Errno::CONNREFUSED.raw_os_error() {
-                                Trouble::Refused(from)
-                            } else {
-                                Trouble::NoRoute(from)
-                            }
-                        }
-                        TransportErrorPayload::TooBig { mtu } => Trouble::TooBig(mtu),
-                        _ => continue,
-                    };
-                    if self.troubles.len() < MAX_TROUBLES {
-                        self.troubles.push(trouble);
-                    }
+            match trouble::read(&self.io) {
+                Some(Some(trouble)) if self.troubles.len() < MAX_TROUBLES => {
+                    self.troubles.push(trouble);
                 }
-                Ok(None) | Err(_) => break,
+                Some(_) => {}
+                None => break,
             }
         }
+        self.troubles.get(known..).unwrap_or_default()
     }
 
     /// The next thing that the error queue said.
