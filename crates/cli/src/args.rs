@@ -1,4 +1,5 @@
 //! What the commands have in common: options of a connection, of what is shown, and the ticket.
+//! Those of `--wire rfc998` alone are in [`crate::rfc998`].
 
 use std::env;
 use std::ffi::OsStr;
@@ -8,11 +9,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use netblt::options::{Family, Meeting, Options, Overwrite};
+use netblt::options::{Family, Meeting, Options, Overwrite, Rfc998};
 use netblt::ticket::{self, Ticket};
 use netblt_proto::config::{Policy, Wire};
+use netblt_proto::wire::packet::Burst;
+use netblt_proto::wire::sealed::MAX_CLIENT;
 
 use crate::exit::Failure;
+use crate::rfc998::{Given, Plain};
 use crate::units;
 
 /// The variable that holds the ticket, out of sight of other users.
@@ -55,18 +59,43 @@ pub(crate) struct Network {
     #[arg(long, value_name = "TIME", default_value = "5min", value_parser = units::death_timer)]
     death_timer: Duration,
     /// Bytes in a buffer, a power of two from 1KiB to 64MiB; the smaller of both sides counts
+    ///
+    /// With --wire rfc998 any size from 16B to 64MiB.
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = units::buffer_bytes)]
     buffer_size: u32,
     /// Buffers to have, 1 to 4096: how much may be under way, and the memory it takes
+    ///
+    /// RFC 998's maximum number of outstanding buffers; the smaller of both sides counts.
     #[arg(long, value_name = "N", default_value_t = 64,
           value_parser = clap::value_parser!(u32).range(1..=4096))]
     buffers: u32,
+    /// Packets in a burst; a receiver's is the most it lets a sender of --policy fixed send
+    #[arg(long, value_name = "N", requires = "burst_interval",
+          value_parser = clap::value_parser!(u16).range(1..))]
+    burst_size: Option<u16>,
+    /// From the start of one burst to the start of the next (to 65s; rfc998: whole milliseconds)
+    #[arg(long, value_name = "TIME", requires = "burst_size",
+          value_parser = units::burst_interval)]
+    burst_interval: Option<Duration>,
+    /// A text for the other side's program [default: the name of this one]
+    #[arg(long, value_name = "TEXT", value_parser = client)]
+    client: Option<String>,
     /// How packets look: both sides must agree
     #[arg(long, value_name = "WIRE", value_enum, default_value_t = WireName::Sealed)]
     wire: WireName,
     /// Write trace events to FILE (JSON lines)
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    #[command(flatten)]
+    plain: Plain,
+}
+
+/// The client string of OPEN and RESPONSE.
+fn client(value: &str) -> Result<String, String> {
+    if value.len() > MAX_CLIENT || value.contains('\0') {
+        return Err(format!("at most {MAX_CLIENT} bytes, none of them zero"));
+    }
+    Ok(value.to_owned())
 }
 
 /// The two wires (`docs/protocol.md §2, §3`).
@@ -74,7 +103,8 @@ pub(crate) struct Network {
 pub(crate) enum WireName {
     /// Encrypted, authenticated and verified
     Sealed,
-    /// RFC 998 to the byte: one file or stream in the clear, with nothing to verify it by
+    /// RFC 998 to the byte, for whoever speaks it: one file or stream IN THE CLEAR, not encrypted,
+    /// not authenticated, not verified
     Rfc998,
 }
 
@@ -93,11 +123,21 @@ impl Network {
         self.wire == WireName::Sealed
     }
 
+    /// The burst values given, if any.
+    pub(crate) fn burst(&self) -> Option<Burst> {
+        let (packets, interval) = (u32::from(self.burst_size?), self.burst_interval?);
+        Some(Burst { packets, interval })
+    }
+
     /// These options, and everything else at its default.
     pub(crate) fn options(&self) -> Result<Options, Failure> {
         for text in &self.advertise {
             ticket::address(text, Some(self.port.max(1)))
                 .map_err(|error| Failure::usage(format!("--advertise: {error}")))?;
+        }
+        match self.wire {
+            WireName::Sealed => self.check_sealed()?,
+            WireName::Rfc998 => self.check_rfc998()?,
         }
         Ok(Options {
             wire: self.wire.wire(),
@@ -110,11 +150,58 @@ impl Network {
                 _ => Family::Any,
             },
             mtu: self.mtu,
+            packet_bytes: self.plain.packet_bytes(),
             death_timer: self.death_timer,
             trace: self.trace.clone(),
             buffer_bytes: self.buffer_size,
             buffers: self.buffers,
+            burst: self.burst(),
+            client: self.client.clone(),
+            rfc998: self.plain.options(),
             ..default_options()
+        })
+    }
+
+    fn check_sealed(&self) -> Result<(), Failure> {
+        if let Some(option) = self.plain.first_given() {
+            return Err(Failure::usage(format!("{option} is for --wire rfc998")));
+        }
+        units::sealed_buffer_bytes(self.buffer_size)
+    }
+
+    /// What RFC 998 has no room to say.
+    fn check_rfc998(&self) -> Result<(), Failure> {
+        if self.death_timer > Duration::from_secs(u16::MAX.into()) {
+            return Err(Failure::usage(
+                "--death-timer: RFC 998 can say no more than 65535 seconds (18h12m)",
+            ));
+        }
+        if self.burst_interval.is_some_and(|time| time.subsec_nanos() % 1_000_000 != 0) {
+            return Err(Failure::usage(
+                "--burst-interval: RFC 998 can say whole milliseconds only",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Listen, or use the ticket from `argument`, standard input or the environment; without
+    /// tickets (`rfc998`) listen at an address, or call the one that `call`, an option's name and
+    /// its value, tells.
+    pub(crate) fn meeting(
+        &self,
+        argument: Option<&OsStr>,
+        ticket_stdin: bool,
+        call: (&'static str, Option<&OsStr>),
+    ) -> Result<Meeting, Failure> {
+        if self.wire == WireName::Sealed {
+            return meeting(argument, ticket_stdin);
+        }
+        self.plain.meeting(&Given {
+            call,
+            ticket_stdin,
+            port: self.port != 0,
+            bind: self.bind.is_some(),
+            advertise: !self.advertise.is_empty(),
         })
     }
 }
@@ -128,9 +215,13 @@ pub(crate) fn default_options() -> Options {
         advertise: Vec::new(),
         family: Family::Any,
         mtu: None,
+        packet_bytes: None,
         death_timer: Duration::from_secs(300),
         policy: Policy::Fair { ceiling: None },
         rate: None,
+        burst: None,
+        client: None,
+        rfc998: Rfc998::default(),
         overwrite: Overwrite::Never,
         trace: None,
         buffer_bytes: 1 << 20,
@@ -155,7 +246,7 @@ pub(crate) struct Show {
 }
 
 /// Listen, or use the ticket from the argument, standard input or the environment.
-pub(crate) fn meeting(argument: Option<&OsStr>, from_stdin: bool) -> Result<Meeting, Failure> {
+fn meeting(argument: Option<&OsStr>, from_stdin: bool) -> Result<Meeting, Failure> {
     if from_stdin {
         if argument.is_some() {
             return Err(Failure::usage("a ticket is given and --ticket-stdin as well; choose one"));
@@ -174,7 +265,13 @@ pub(crate) fn meeting(argument: Option<&OsStr>, from_stdin: bool) -> Result<Meet
 /// Not left to clap, whose messages repeat the value, and with it the secret.
 fn parse(text: &str) -> Result<Meeting, Failure> {
     let ticket = text.parse::<Ticket>().map_err(netblt::error::Error::from);
-    ticket.map(Meeting::Connect).map_err(|error| Failure::transfer(&error, false))
+    ticket.map(Meeting::Connect).map_err(|error| {
+        let failure = Failure::transfer(&error, false);
+        // Whoever gives an address means the wire that has one.
+        let is_address = ticket::address(text, None).is_ok() && !Ticket::looks_like(text);
+        let hint = if is_address { "; an address is for --wire rfc998" } else { "" };
+        Failure { message: failure.message + hint, ..failure }
+    })
 }
 
 fn read_line() -> Result<String, Failure> {

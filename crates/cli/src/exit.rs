@@ -38,7 +38,7 @@ const TABLE: &[(Code, &str)] = &[
     (Code::Partial, "the transfer ended, but not everything is verified"),
     (Code::Vanished, "a file to send vanished during the transfer"),
     (Code::Timeout, "the other side fell silent until the death timer ran out"),
-    (Code::Connect, "nobody answered at the ticket's addresses"),
+    (Code::Connect, "nobody answered at the ticket's addresses or the one given, or it is unknown"),
 ];
 
 impl Code {
@@ -97,6 +97,7 @@ fn code(error: &Error, sending: bool) -> Code {
         Error::File { .. } | Error::Exists(_) | Error::Name { .. } => Code::File,
         Error::Content(_) => Code::Protocol,
         Error::Socket { .. } => Code::Socket,
+        Error::Unresolved { .. } => Code::Connect,
         Error::Connect { reason, .. } => connect_code(reason),
         Error::Ended(reason) => ended_code(reason),
         Error::NotVerified(_) => Code::Partial,
@@ -146,6 +147,8 @@ mod tests {
             unreachable: false,
         };
         assert_eq!(connect(no_answer(None)), 35);
+        let (host, source) = ("nowhere:9".to_owned(), io::Error::from(ErrorKind::NotFound));
+        assert_eq!(code(&Error::Unresolved { host, source }, true).number(), 35);
         assert_eq!(connect(no_answer(Some("who are you?"))), 5);
         assert_eq!(connect(Reason::Refused("busy".to_owned())), 5);
         assert_eq!(code(&Error::Ended(Reason::DeathTimer), true).number(), 30);

@@ -34,6 +34,12 @@ pub(crate) struct ListeningData<'a> {
     pub(crate) ticket: &'a str,
 }
 
+/// `listening` where there is no ticket (`rfc998`).
+#[derive(Serialize)]
+pub(crate) struct ListeningAtData<'a> {
+    pub(crate) address: &'a str,
+}
+
 #[derive(Serialize)]
 pub(crate) struct ConnectedData<'a> {
     pub(crate) peer: &'a str,

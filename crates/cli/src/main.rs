@@ -8,6 +8,7 @@ mod commands;
 mod exit;
 mod json;
 mod output;
+mod rfc998;
 mod signals;
 mod units;
 

@@ -3,6 +3,7 @@
 //! Every string that may come from the other side passes through `printable` before it is shown.
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use netblt::error::Error;
@@ -72,7 +73,10 @@ impl Report {
     /// The wire proves nothing: says so, and takes an orderly end for success.
     pub(crate) fn expect_no_proof(&mut self) {
         self.unverified = Code::Success;
-        self.warn("--wire rfc998 is neither encrypted nor verified: anyone may read or change it");
+        self.warn(
+            "--wire rfc998 is IN THE CLEAR, neither encrypted nor verified: anyone may take part, \
+             and anyone on the way may read or change what passes",
+        );
     }
 
     /// Takes the bar away: what is told from now on stays.
@@ -155,6 +159,12 @@ impl Observer for Report {
         }
     }
 
+    fn listening_at(&mut self, address: SocketAddr) {
+        let address = address.to_string();
+        self.note(&format!("Waiting for the other side at {address}. Ctrl-C stops."));
+        self.emit("listening", json::ListeningAtData { address: &address });
+    }
+
     fn connected(&mut self, peer: &str) {
         self.opened = true;
         let peer = printable(peer);
@@ -197,11 +207,14 @@ impl Observer for Report {
     }
 }
 
-/// Tells why a transfer may wait, when a ticket says where to.
+/// Tells why a transfer may wait, when it is known where to.
 pub(crate) fn announce(report: &Report, meeting: &Meeting) {
-    if let Meeting::Connect(ticket) = meeting {
-        report.note(&format!("Connecting to {} ...", ticket.addresses.join(", ")));
-    }
+    let to = match meeting {
+        Meeting::Connect(ticket) => ticket.addresses.join(", "),
+        Meeting::Active(address) => address.clone(),
+        Meeting::Listen | Meeting::Passive(_) => return,
+    };
+    report.note(&format!("Connecting to {to} ..."));
 }
 
 fn role_name(role: Role) -> &'static str {
@@ -228,13 +241,17 @@ fn summary_lines(summary: &Summary, role: Role) -> Vec<String> {
     if let Some(rtt) = stats.rtt {
         packets.push_str(&format!("; round trip {}", units::show_duration(rtt)));
     }
-    vec![
+    let mut lines = vec![
         headline(summary, role),
         format!("  throughput  {}", throughput(summary)),
         format!("  packets     {packets}"),
-        format!("  digest      {}... (BLAKE3)", json::hex(&summary.digest[..8])),
-        format!("  limit       {}", limit(summary.limited_by)),
-    ]
+    ];
+    // What nobody agreed on says nothing.
+    if summary.verified {
+        lines.push(format!("  digest      {}... (BLAKE3)", json::hex(&summary.digest[..8])));
+    }
+    lines.push(format!("  limit       {}", limit(summary.limited_by)));
+    lines
 }
 
 fn headline(summary: &Summary, role: Role) -> String {

@@ -7,6 +7,8 @@ use std::time::Duration;
 use netblt_proto::units::Rate;
 use netblt_sim::text;
 
+use crate::exit::Failure;
+
 /// The protocol's bounds for the death timer (`docs/protocol.md §9`).
 const DEATH_TIMER: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(49 * 86_400);
@@ -40,13 +42,42 @@ pub(crate) fn bytes(value: &str) -> Result<u64, String> {
     text::parse_bytes(value).map_err(|error| error.to_string())
 }
 
-/// `--buffer-size`.
+/// `--buffer-size`: any size; what `sealed` wants of it, [`sealed_buffer_bytes`] says.
 pub(crate) fn buffer_bytes(value: &str) -> Result<u32, String> {
     let bytes = bytes(value)?;
     u32::try_from(bytes)
         .ok()
-        .filter(|bytes| bytes.is_power_of_two() && (1 << 10..=1 << 26).contains(bytes))
-        .ok_or_else(|| "a buffer is a power of two from 1KiB to 64MiB".to_owned())
+        .filter(|bytes| (16..=1 << 26).contains(bytes))
+        .ok_or_else(|| "a buffer has 16 bytes to 64MiB".to_owned())
+}
+
+/// Whether a buffer can have this size on the `sealed` wire (`docs/protocol.md §3.2`).
+pub(crate) fn sealed_buffer_bytes(bytes: u32) -> Result<(), Failure> {
+    if bytes.is_power_of_two() && bytes >= 1 << 10 {
+        return Ok(());
+    }
+    Err(Failure::usage(
+        "--buffer-size: a buffer is a power of two from 1KiB to 64MiB (--wire rfc998: of any size)",
+    ))
+}
+
+/// A size as `--buffer-size` takes it.
+pub(crate) fn size_option(bytes: u32) -> String {
+    match bytes {
+        bytes if bytes.is_multiple_of(1 << 20) => format!("{}MiB", bytes >> 20),
+        bytes if bytes.is_multiple_of(1 << 10) => format!("{}KiB", bytes >> 10),
+        bytes => format!("{bytes}B"),
+    }
+}
+
+/// `--burst-interval`: what either wire can say (`docs/protocol.md §2, §3.2`).
+pub(crate) fn burst_interval(value: &str) -> Result<Duration, String> {
+    let time = duration(value)?;
+    if (Duration::from_micros(1)..=Duration::from_secs(65)).contains(&time) {
+        Ok(time)
+    } else {
+        Err("a burst interval is from 1us to 65s".to_owned())
+    }
 }
 
 /// `1.20 GiB`.
@@ -141,7 +172,13 @@ mod tests {
     #[test]
     fn options_have_bounds() {
         assert_eq!(buffer_bytes("1MiB"), Ok(1 << 20));
-        assert!(buffer_bytes("3MiB").is_err());
+        assert_eq!(buffer_bytes("14320B"), Ok(14_320));
+        assert!(buffer_bytes("15B").is_err());
+        assert!(sealed_buffer_bytes(3 << 20).is_err() && sealed_buffer_bytes(512).is_err());
+        assert!(burst_interval("0ms").is_err() && burst_interval("66s").is_err());
+        for bytes in [16, 14_320, 16 << 10, 3 << 20, 1 << 26] {
+            assert_eq!(buffer_bytes(&size_option(bytes)), Ok(bytes));
+        }
         assert!(buffer_bytes("128MiB").is_err());
         assert!(death_timer("100ms").is_err());
         assert_eq!(death_timer("5s"), Ok(Duration::from_secs(5)));

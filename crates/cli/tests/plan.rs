@@ -27,16 +27,51 @@ fn plans_read_well() {
     }
 }
 
+/// What a plan tells a side to say, word by word.
+fn advice(text: &str, side: &str) -> Vec<String> {
+    let line = text.lines().find(|line| line.trim_start().starts_with(side)).expect("advice");
+    line.trim_start()[side.len()..].split_whitespace().map(str::to_owned).collect()
+}
+
 #[test]
-fn what_it_advises_is_understood() {
-    let text = plan("--rate 1Gbit --rtt 100ms --loss 1%").exits(0).text();
-    let words_of = |side: &str| {
-        let line = text.lines().find(|line| line.trim_start().starts_with(side)).expect("advice");
-        line.trim_start()[side.len()..].split_whitespace().map(str::to_owned).collect::<Vec<_>>()
-    };
-    let mut args = vec!["send".to_owned(), "missing".to_owned()];
-    args.extend(words_of("both sides"));
-    args.extend(words_of("sender"));
+fn what_it_advises_works_as_it_stands() {
+    for (args, plain) in [
+        ("--rate 1Gbit --rtt 100ms --loss 1%", false),
+        ("--rate 10Gbit --rtt 1ms --mtu 9000 --link vlan", false),
+        ("--rate 1Gbit --rtt 10ms --wire rfc998", true),
+        ("--rate 10Mbit --rtt 100ms --wire rfc998 --buffer-size 14320B", true),
+        ("--rate 1.0909Mbit --rtt 1.8s --wire rfc998 --link raw-ip --buffer-size 16KiB", true),
+    ] {
+        let text = plan(args).exits(0).text();
+        let (both, sender) = (advice(&text, "both sides"), advice(&text, "sender"));
+        let env = Env::new();
+        let data = env.make_file("data", 20_001);
+        env.make_directory("to");
+        let (to, here) = match plain {
+            true => ("to/data", vec!["--listen", "127.0.0.1:0"]),
+            false => ("to", vec!["--bind", "127.0.0.1"]),
+        };
+        let mut receiver = vec!["receive", to, "--json"];
+        receiver.extend(here.iter().copied().chain(both.iter().map(String::as_str)));
+        let mut receiver = env.start(&receiver);
+        let told = receiver.event("listening", |_| true);
+        let at = told["ticket"].as_str().or(told["address"].as_str()).expect("where to");
+        let mut send = vec!["send", "data", "--to", at];
+        send.extend(both.iter().chain(&sender).map(String::as_str));
+        env.run(&send).exits(0).says("yields to nobody");
+        receiver.finish().exits(0);
+        assert!(std::fs::read(env.path("to/data")).expect("the file") == data, "{args}");
+    }
+}
+
+/// The words are those of send and receive; what raw IP needs beyond them is another test's.
+#[test]
+fn its_advice_for_raw_ip_is_understood() {
+    let text = plan("--rate 10Mbit --rtt 10ms --wire rfc998 --raw-ip").exits(0).text();
+    let mut args = vec!["send".to_owned(), "missing".to_owned(), "--to=127.0.0.1".to_owned()];
+    args.extend(advice(&text, "both sides"));
+    args.extend(advice(&text, "sender"));
+    assert!(args.iter().any(|arg| arg == "--raw-ip"), "{text}");
     // All there is to say against it is that the file does not exist.
     Env::new().run(&args).exits(11).says("missing");
 }

@@ -215,19 +215,6 @@ fn a_rate_is_a_ceiling() {
 }
 
 #[test]
-fn the_old_wire_carries_a_file_and_says_that_it_proves_nothing() {
-    let env = Env::new();
-    let data = env.make_file("data.bin", 300_000);
-    let (sender, ticket) = listen(&env, &["send", "data.bin", "--wire", "rfc998"]);
-    let receiver = env.run(&["receive", &ticket, "-", "--wire", "rfc998"]);
-    let (sender, receiver) = both_succeed(sender, receiver);
-    assert!(receiver.stdout == data);
-    for run in [sender, receiver] {
-        run.says("neither encrypted nor verified").says("NOT verified");
-    }
-}
-
-#[test]
 fn quiet_shows_the_ticket_and_nothing_else() {
     let env = Env::new();
     env.make_file("data.bin", 10_000);

@@ -14,8 +14,7 @@ use std::time::Duration;
 use netblt_proto::config::{Config, Role, Secret};
 use netblt_proto::machine::Event;
 use netblt_proto::time::Instant;
-use netblt_proto::wire::data_overhead;
-use netblt_proto::wire::packet::{Burst, Parameters};
+use netblt_proto::wire::packet::Parameters;
 
 pub use self::serving::{Listener, Service, serve};
 pub use self::wish::Wish;
@@ -44,26 +43,10 @@ pub enum Load {
     Time(Duration),
 }
 
-/// What RFC 1030 §3 sets besides the sizes in [`Options`].
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Tuning {
-    /// Packets in a burst and the time between bursts, for a fixed rate.
-    pub burst: Option<Burst>,
-    /// Data bytes in a DATA packet.
-    pub packet_bytes: Option<u32>,
-}
-
-impl Tuning {
-    fn apply(&self, config: &mut Config) {
-        if let Some(burst) = self.burst {
-            config.burst = burst;
-        }
-        if let Some(bytes) = self.packet_bytes {
-            config.datagram_bytes = bytes + data_overhead(config.wire);
-        }
-        // Images are data and nothing else: no files, no table of them.
-        config.table_bytes = 0;
-    }
+/// The configuration of either end.
+fn config(options: &Options, role: Role, transfer_bytes: Option<u64>) -> Config {
+    // Images are data and nothing else: no files, no table of them.
+    Config { table_bytes: 0, ..session::config(options, role, transfer_bytes) }
 }
 
 /// How a test went, at one end of one connection.
@@ -85,20 +68,16 @@ pub fn run(
     role: Role,
     load: Load,
     meeting: &Meeting,
-    (options, tuning): (&Options, &Tuning),
+    options: &Options,
     observer: &mut dyn Observer,
     cancel: &Cancel,
 ) -> Result<Outcome, Error> {
-    let mut config = session::config(
-        options,
-        role,
-        match (role, load) {
-            (Role::Sender, Load::Bytes(bytes)) => Some(bytes),
-            _ => None,
-        },
-    );
-    tuning.apply(&mut config);
-    config.client = Wish { load }.to_string();
+    let transfer_bytes = match (role, load) {
+        (Role::Sender, Load::Bytes(bytes)) => Some(bytes),
+        _ => None,
+    };
+    let client = Wish { load }.to_string();
+    let config = Config { client, ..config(options, role, transfer_bytes) };
     let (mut host, mut peer) = session::meet(meeting, options, &config, observer)?;
     let course = Course::new(observer, cancel, &config);
     let mut app = Calling { course, role, load, test: None };

@@ -130,7 +130,7 @@ impl<'a> Course<'a> {
     pub(crate) fn closed(&mut self, peer: &Race, reason: Reason) -> Error {
         match self.failed.take() {
             Some((error, _)) => error,
-            None if self.opened.is_none() => meeting::no_connection(peer, reason),
+            None if self.opened.is_none() => meeting::no_connection(peer, self.wire, reason),
             None => Error::Ended(reason),
         }
     }

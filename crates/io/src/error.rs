@@ -42,6 +42,14 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// A host name that stands for no address.
+    #[error("cannot look up {host}: {source}")]
+    Unresolved {
+        /// The name, with its port if it has one.
+        host: String,
+        /// What the system said.
+        source: io::Error,
+    },
     /// A ticket that is none.
     #[error("this is not a netblt ticket: {0}")]
     Ticket(String),

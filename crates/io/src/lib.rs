@@ -20,6 +20,7 @@ pub mod plain;
 pub mod plan;
 mod publish;
 pub mod race;
+pub mod raw_ip;
 mod receiving;
 mod sending;
 pub mod session;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 
-use netblt_proto::config::{Config, Secret};
+use netblt_proto::config::{Config, Secret, Wire};
 use netblt_proto::machine::Reason;
 
 use crate::error::Error;
@@ -85,15 +85,15 @@ fn way_to(to: SocketAddr) -> Option<IpAddr> {
     socket.local_addr().ok().map(|local| local.ip())
 }
 
-/// What the ticket's addresses stand for, in its order, each once.
+/// What `addresses` (`host:port`) stand for, in their order, each once.
 pub(crate) fn resolve(
-    ticket: &Ticket,
+    addresses: &[String],
     family: Family,
     mut warn: impl FnMut(&str),
 ) -> Result<Vec<SocketAddr>, Error> {
     let mut found: Vec<SocketAddr> = Vec::new();
     let mut failed = None;
-    for address in &ticket.addresses {
+    for address in addresses {
         match look_up(address) {
             Ok(addresses) => {
                 for address in addresses.into_iter().map(canonical) {
@@ -107,12 +107,12 @@ pub(crate) fn resolve(
                     }
                 }
             }
-            Err(error) => failed = Some((format!("cannot look up {address}"), error)),
+            Err(source) => failed = Some(Error::Unresolved { host: address.clone(), source }),
         }
     }
     match failed {
-        Some((what, source)) if found.is_empty() => return Err(Error::Socket { what, source }),
-        Some((what, source)) => warn(&format!("{what}: {source}")),
+        Some(error) if found.is_empty() => return Err(error),
+        Some(error) => warn(&error.to_string()),
         None => {}
     }
     if found.is_empty() {
@@ -121,10 +121,8 @@ pub(crate) fn resolve(
             Family::V4 => " over IPv4",
             Family::V6 => " over IPv6",
         };
-        let list = ticket.addresses.join(", ");
-        return Err(Error::Usage(format!(
-            "none of the ticket's addresses can be used{version}: {list}"
-        )));
+        let list = addresses.join(", ");
+        return Err(Error::Usage(format!("no address to go to can be used{version}: {list}")));
     }
     Ok(found)
 }
@@ -135,6 +133,12 @@ fn look_up(address: &str) -> std::io::Result<Vec<SocketAddr>> {
     let port = port.parse::<u16>().map_err(std::io::Error::other)?;
     // The resolver also knows the zones of link-local addresses by name.
     Ok((host, port).to_socket_addrs()?.collect())
+}
+
+/// What a raw socket can use of `addresses`: it speaks one IP version, that of the first one.
+pub(crate) fn of_one_version(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
+    addresses.into_iter().filter(|address| address.is_ipv6() == v6).collect()
 }
 
 /// Openings to every address; `config` makes the configuration for one.
@@ -160,8 +164,12 @@ pub(crate) fn candidates(
 }
 
 /// Why no connection was opened, and what to try.
-pub(crate) fn no_connection(peer: &Race, reason: Reason) -> Error {
+pub(crate) fn no_connection(peer: &Race, wire: Wire, reason: Reason) -> Error {
     let advice = match &reason {
+        Reason::NoAnswer { .. } | Reason::Unreachable if wire == Wire::Rfc998 => {
+            "; does the other side wait there for RFC 998, with --raw-ip on both sides or on none \
+             and at these ports, and do firewalls let it through?"
+        }
         Reason::NoAnswer { hint: Some(_), .. } => {
             "; is this the ticket that the other side shows now? Each run makes a new one"
         }
@@ -194,7 +202,7 @@ mod tests {
     fn what_cannot_be_looked_up_is_told_and_the_rest_is_used() {
         let ticket = ticket(&["127.0.0.1:port", "127.0.0.1:9"]);
         let mut told = String::new();
-        let found = resolve(&ticket, Family::Any, |text| told.push_str(text)).unwrap();
+        let found = resolve(&ticket.addresses, Family::Any, |text| told.push_str(text)).unwrap();
         assert_eq!(found, ["127.0.0.1:9".parse().unwrap()]);
         assert!(told.contains("127.0.0.1:port"), "{told}");
     }
@@ -217,14 +225,14 @@ mod tests {
     fn addresses_are_resolved_in_order_and_once() {
         let ticket = ticket(&["127.0.0.1:9", "[::1]:9", "127.0.0.1:9", "[::ffff:127.0.0.1]:9"]);
         let all = ["127.0.0.1:9".parse().unwrap(), "[::1]:9".parse().unwrap()];
-        assert_eq!(resolve(&ticket, Family::Any, no_warning).unwrap(), all);
-        assert_eq!(resolve(&ticket, Family::V4, no_warning).unwrap(), all[..1]);
-        assert_eq!(resolve(&ticket, Family::V6, no_warning).unwrap(), all[1..]);
+        assert_eq!(resolve(&ticket.addresses, Family::Any, no_warning).unwrap(), all);
+        assert_eq!(resolve(&ticket.addresses, Family::V4, no_warning).unwrap(), all[..1]);
+        assert_eq!(resolve(&ticket.addresses, Family::V6, no_warning).unwrap(), all[1..]);
     }
 
     #[test]
-    fn a_ticket_without_a_usable_address_says_so() {
-        let error = resolve(&ticket(&["127.0.0.1:9"]), Family::V6, no_warning).unwrap_err();
+    fn an_address_that_cannot_be_used_says_so() {
+        let error = resolve(&["127.0.0.1:9".to_owned()], Family::V6, no_warning).unwrap_err();
         let error = error.to_string();
         assert!(error.contains("127.0.0.1:9") && error.contains("IPv6"), "{error}");
     }

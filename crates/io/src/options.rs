@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use netblt_proto::config::{Policy, Wire};
 use netblt_proto::units::Rate;
+use netblt_proto::wire::packet::Burst;
 
 use crate::ticket::Ticket;
 
@@ -36,10 +37,16 @@ pub enum Overwrite {
 /// Who calls whom.
 #[derive(Clone, Debug)]
 pub enum Meeting {
-    /// Print a ticket and wait.
+    /// Print a ticket and wait (`sealed`).
     Listen,
-    /// Use a ticket.
+    /// Use a ticket (`sealed`).
     Connect(Ticket),
+    /// Be the passive end: wait at this address of ours for whoever comes (`rfc998`).
+    /// `host:port`, where port 0 lets the system choose, or `host` on raw IP.
+    Passive(String),
+    /// Be the active end: open a connection to this address (`rfc998`). `host:port`, or `host` on
+    /// raw IP.
+    Active(String),
 }
 
 /// What to send.
@@ -57,8 +64,10 @@ pub enum Source {
 /// Where to put what arrives.
 #[derive(Clone, Debug)]
 pub enum Destination {
-    /// Beneath this directory, which must exist.
+    /// Beneath this directory, which must exist (`sealed`).
     Directory(PathBuf),
+    /// In this file (`rfc998`, which carries no names).
+    File(PathBuf),
     /// Standard output, in order; only one file or stream can come this way.
     Stdout,
 }
@@ -78,12 +87,21 @@ pub struct Options {
     pub family: Family,
     /// Size of the IP packets to send, in bytes; `None` for the default that fits everywhere.
     pub mtu: Option<u16>,
+    /// Data bytes in a DATA packet; `None`: what [`Options::mtu`] leaves room for.
+    pub packet_bytes: Option<u16>,
     /// How long to wait for a silent peer.
     pub death_timer: Duration,
     /// How to choose the rate.
     pub policy: Policy,
     /// A fixed rate for [`Policy::Fixed`].
     pub rate: Option<Rate>,
+    /// Burst values to propose instead of those that make `rate`; a receiver's restrict a sender
+    /// of [`Policy::Fixed`].
+    pub burst: Option<Burst>,
+    /// What to tell the other end's client; `None` for the name of this program.
+    pub client: Option<String>,
+    /// What only the `rfc998` wire knows.
+    pub rfc998: Rfc998,
     /// What to do about files that exist.
     pub overwrite: Overwrite,
     /// Write trace events (JSON lines) here.
@@ -92,6 +110,21 @@ pub struct Options {
     pub buffer_bytes: u32,
     /// How many buffers exist in this process.
     pub buffers: u32,
+}
+
+/// What only the `rfc998` wire knows (`docs/protocol.md §2`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rfc998 {
+    /// Directly on IP (protocol 30), without UDP; takes the privilege CAP_NET_RAW.
+    pub raw_ip: bool,
+    /// This end's NETBLT port. `None`: the active end's is its UDP port, or any on raw IP; the
+    /// passive end's is whatever it is called by, or [`crate::raw_ip::PORT`] on raw IP.
+    pub port: Option<u16>,
+    /// The other end's NETBLT port, told by the active end. `None`: its UDP port, or
+    /// [`crate::raw_ip::PORT`].
+    pub peer_port: Option<u16>,
+    /// Do not ask for checksums of the data (flag C).
+    pub no_checksum: bool,
 }
 
 /// A flag that stops a transfer from any thread or signal handler.

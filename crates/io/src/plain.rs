@@ -3,6 +3,8 @@
 //! The place of a buffer follows from its number, so they may come in any order; whether the bytes
 //! are the sender's, nobody can tell, and the outcome says so.
 
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use netblt_proto::buffer::Buffer;
@@ -14,7 +16,7 @@ use crate::disk::{Outcome, Writer};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::options::Overwrite;
-use crate::plan::shown;
+use crate::plan::{file_error, shown};
 use crate::publish::{Item, publish};
 use crate::store::Store;
 
@@ -41,17 +43,23 @@ pub(crate) struct Extent {
 }
 
 impl PlainWriter {
-    /// Will store `name` beneath `directory`, which must exist.
-    pub fn new(
-        directory: &Path,
-        name: &str,
-        overwrite: Overwrite,
-        layout: Layout,
-    ) -> Result<Self, Error> {
-        let mut store = Store::new(directory, overwrite)?;
-        let name = name.as_bytes().to_vec();
+    /// Will store the file `path`, whose directory must exist.
+    pub fn new(path: &Path, overwrite: Overwrite, layout: Layout) -> Result<Self, Error> {
+        let unnamed = || Error::Usage(format!("{} does not name a file", path.display()));
+        // What `file_name` makes of "file/." and "file/" is not what was said.
+        let said = path.as_os_str().as_bytes();
+        let name = path.file_name().map(|name| name.as_bytes()).filter(|name| said.ends_with(name));
+        let name = name.ok_or_else(unnamed)?.to_vec();
         check_name(&name)
             .map_err(|why| Error::Usage(format!("\"{}\" cannot be stored: {why}", shown(&name))))?;
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let mut store = Store::new(directory.unwrap_or(Path::new(".")), overwrite)?;
+        // Replacing /dev/null would be obedient, and a catastrophe.
+        if path.symlink_metadata().is_ok_and(|m| !m.is_file() && !m.is_dir() && !m.is_symlink()) {
+            let text = "use - and redirect standard output to it";
+            let source = io::Error::other(text);
+            return Err(file_error(path, "is a device or a pipe and cannot be replaced", source));
+        }
         store.probe(&name, false)?;
         Ok(Self { store, name, layout, extent: Extent::default() })
     }
@@ -137,7 +145,9 @@ mod tests {
     #[test]
     fn buffers_find_their_place_and_holes_are_noticed() {
         let to = tempfile::tempdir().expect("a temporary directory");
-        let new = |name| PlainWriter::new(to.path(), name, Overwrite::Never, Layout::plain(3));
+        let new = |name: &str| {
+            PlainWriter::new(&to.path().join(name), Overwrite::Never, Layout::plain(3))
+        };
         let mut free = Vec::new();
         let mut writer = new("file").expect("opened");
         for (number, bytes) in [(3, &b"g"[..]), (1, b"abc"), (2, b"def")] {
@@ -147,7 +157,11 @@ mod tests {
         assert_eq!((outcome.verified, outcome.bytes, outcome.files), (false, 7, 1));
         assert_eq!(fs::read(to.path().join("file")).expect("read"), b"abcdefg");
         assert!(matches!(new("file"), Err(Error::Exists(_))));
-        assert!(new("../file").is_err());
+        for bad in ["", ".", "..", "missing/file", "file/", "file/.", "new/", "a\nb"] {
+            assert!(new(bad).is_err(), "{bad:?}");
+        }
+        let null = PlainWriter::new(Path::new("/dev/null"), Overwrite::Always, Layout::plain(3));
+        assert!(null.is_err_and(|error| error.to_string().contains("redirect")));
         for holes in [&[(1, &b"ab"[..]), (2, b"c")][..], &[(2, b"c")], &[]] {
             let mut writer = new("other").expect("opened");
             for (number, bytes) in holes {

@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use netblt_proto::config::{Config, Role, Secret, Wire};
-use netblt_proto::rate::burst_for;
+use netblt_proto::config::{Config, NO_LIMIT, Role, Secret, Wire};
+use netblt_proto::rate::{burst_for, burst_in_millis};
 use netblt_proto::stats::Stats;
+use netblt_proto::wire::data_overhead;
+use netblt_proto::wire::packet::Burst;
 
 use crate::course::Course;
 use crate::disk::Reader;
@@ -13,9 +15,10 @@ use crate::driver::{self, Clock, Host};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::meeting;
-use crate::options::{Cancel, Destination, Family, Meeting, Options, Source};
+use crate::options::{Cancel, Destination, Family, Meeting, Options, Rfc998, Source};
 use crate::plan::Plan;
 use crate::race::Race;
+use crate::raw_ip;
 use crate::receiving::Receiving;
 use crate::sending::Sending;
 use crate::sink::SinkWriter;
@@ -26,13 +29,20 @@ use crate::ticket::Ticket;
 use crate::trace_file::TraceFile;
 use crate::wait::Poller;
 
-/// Bytes of IP and UDP header.
-const HEADERS_V4: u32 = 28;
-const HEADERS_V6: u32 = 48;
+/// Bytes of IP header, and of UDP header.
+const IPV4_HEADER: u32 = 20;
+const IPV6_HEADER: u32 = 40;
+const UDP_HEADER: u32 = 8;
+
 /// Hears what a transfer does. Called from the transfer's own thread; must not block.
 pub trait Observer: Send {
     /// Listening: give this to the other side.
     fn listening(&mut self, ticket: &Ticket);
+    /// Listening without a ticket ([`Meeting::Passive`]) at this address; on raw IP its port is
+    /// the NETBLT port.
+    fn listening_at(&mut self, address: SocketAddr) {
+        let _ = address;
+    }
     /// The connection is open.
     fn connected(&mut self, peer: &str);
     /// About ten times a second.
@@ -190,17 +200,44 @@ pub(crate) fn config(options: &Options, role: Role, transfer_bytes: Option<u64>)
     config.max_outstanding = options.buffers;
     config.death_timer = options.death_timer;
     config.policy = options.policy;
-    config.client = concat!("netblt ", env!("CARGO_PKG_VERSION")).to_owned();
+    let own_name = concat!("netblt ", env!("CARGO_PKG_VERSION"));
+    config.client = options.client.clone().unwrap_or_else(|| own_name.to_owned());
     config.transfer_bytes = transfer_bytes;
     config.trace = options.trace.is_some();
-    if let Some(mtu) = options.mtu {
-        // Until the peer is known, the larger header.
-        config.datagram_bytes = u32::from(mtu).saturating_sub(HEADERS_V6);
-    }
-    if let Some(rate) = options.rate {
-        config.burst = burst_for(rate, config.datagram_bytes + HEADERS_V4);
+    config.checksum = !options.rfc998.no_checksum;
+    // Until the peer is known, the larger header.
+    config.datagram_bytes = datagram_bytes(options, true).unwrap_or(config.datagram_bytes);
+    if let Some(burst) = burst(options, role, config.datagram_bytes) {
+        config.burst = burst;
     }
     config
+}
+
+/// The size of datagrams, if any was asked for.
+fn datagram_bytes(options: &Options, v6: bool) -> Option<u32> {
+    let packet = options.packet_bytes;
+    let packet = packet.map(|bytes| u32::from(bytes) + data_overhead(options.wire));
+    let mtu = options.mtu.map(|mtu| u32::from(mtu).saturating_sub(overhead_bytes(options, v6)));
+    packet.or(mtu)
+}
+
+/// The burst values to propose, if they are not the default.
+fn burst(options: &Options, role: Role, datagram_bytes: u32) -> Option<Burst> {
+    let packet_bytes = datagram_bytes + overhead_bytes(options, false);
+    let made = options.rate.map(|rate| match options.wire {
+        Wire::Sealed => burst_for(rate, packet_bytes),
+        Wire::Rfc998 => burst_in_millis(rate, packet_bytes),
+    });
+    // The least that this wire can say: to some an interval of nothing makes no sense.
+    let no_limit = Burst { interval: Duration::from_millis(1), ..NO_LIMIT };
+    let no_limit = (options.wire == Wire::Rfc998 && role == Role::Receiver).then_some(no_limit);
+    options.burst.or(made).or(no_limit)
+}
+
+/// Bytes of IP and UDP header on each datagram.
+fn overhead_bytes(options: &Options, v6: bool) -> u32 {
+    let ip = if v6 { IPV6_HEADER } else { IPV4_HEADER };
+    ip + if options.rfc998.raw_ip { 0 } else { UDP_HEADER }
 }
 
 /// What depends on the peer's IP version.
@@ -210,15 +247,13 @@ pub(crate) fn for_peer(
     secret: Option<Secret>,
     v6: bool,
 ) -> Config {
-    let overhead_bytes = if v6 { HEADERS_V6 } else { HEADERS_V4 };
-    let datagram_bytes = match options.mtu {
-        Some(mtu) => u32::from(mtu).saturating_sub(overhead_bytes),
-        None => config.datagram_bytes,
-    };
+    let datagram_bytes = datagram_bytes(options, v6).unwrap_or(config.datagram_bytes);
+    let overhead_bytes = overhead_bytes(options, v6);
     Config { secret, overhead_bytes, datagram_bytes, ..config.clone() }
 }
 
-/// Opens what is needed to talk, and begins to: prints a ticket or follows one.
+/// Opens what is needed to talk, and begins to: prints a ticket or follows one, or waits at an
+/// address or goes to one.
 pub(crate) fn meet(
     meeting: &Meeting,
     options: &Options,
@@ -226,34 +261,118 @@ pub(crate) fn meet(
     observer: &mut dyn Observer,
 ) -> Result<(Host, Race), Error> {
     let trace = options.trace.as_deref().map(TraceFile::create).transpose()?;
-    let sealed = options.wire == Wire::Sealed;
-    let bind = Bind { address: options.bind, port: options.port, ..Bind::default() };
     let clock = Clock::start();
-    let (socket, peer) = match meeting {
-        Meeting::Listen => {
-            let bind = Bind { family: options.family, answering: true, ..bind };
-            let socket = Socket::bind(&bind)?;
-            let secret = Secret(meeting::entropy()?);
-            // Who will come is not known: on a socket for both versions, the larger headers count.
-            let v6 = socket.local().is_ipv6();
-            let config = for_peer(config, options, sealed.then_some(secret), v6);
-            let peer = Race::listen(config, clock.now(), meeting::entropy()?);
-            observer.listening(&meeting::ticket(&socket, options, secret)?);
-            (socket, peer)
+    let (socket, peer) = match (meeting, options.wire) {
+        (Meeting::Listen, Wire::Sealed) => listen(options, config, clock, observer)?,
+        (Meeting::Connect(ticket), Wire::Sealed) => {
+            connect(ticket, options, config, clock, observer)?
         }
-        Meeting::Connect(ticket) => {
-            let addresses = meeting::resolve(ticket, options.family, |text| observer.warn(text))?;
-            let socket = Socket::bind(&Bind { family: family(&addresses), ..bind })?;
-            let secret = sealed.then_some(ticket.secret);
-            let candidates = meeting::candidates(&socket, &addresses, |address| {
-                for_peer(config, options, secret, address.is_ipv6())
-            })?;
-            (socket, Race::connect(candidates, clock.now()))
+        (Meeting::Passive(address), Wire::Rfc998) => {
+            wait_at(address, options, config, clock, observer)?
+        }
+        (Meeting::Active(address), Wire::Rfc998) => {
+            call(address, options, config, clock, observer)?
+        }
+        (Meeting::Listen | Meeting::Connect(_), Wire::Rfc998) => {
+            return Err(Error::Usage("tickets are for the sealed wire".to_owned()));
+        }
+        (Meeting::Passive(_) | Meeting::Active(_), Wire::Sealed) => {
+            return Err(Error::Usage("the sealed wire meets by ticket".to_owned()));
         }
     };
     let poller = Poller::new()
         .map_err(|source| Error::Socket { what: "cannot make a waker".to_owned(), source })?;
     Ok((Host { socket, poller, clock, trace }, peer))
+}
+
+fn listen(
+    options: &Options,
+    config: &Config,
+    clock: Clock,
+    observer: &mut dyn Observer,
+) -> Result<(Socket, Race), Error> {
+    let socket = Socket::bind(&Bind {
+        address: options.bind,
+        port: options.port,
+        family: options.family,
+        answering: true,
+        ..Bind::default()
+    })?;
+    let secret = Secret(meeting::entropy()?);
+    // Who will come is not known: on a socket for both versions, the larger headers count.
+    let config = for_peer(config, options, Some(secret), socket.local().is_ipv6());
+    let peer = Race::listen(config, clock.now(), meeting::entropy()?);
+    observer.listening(&meeting::ticket(&socket, options, secret)?);
+    Ok((socket, peer))
+}
+
+fn connect(
+    ticket: &Ticket,
+    options: &Options,
+    config: &Config,
+    clock: Clock,
+    observer: &mut dyn Observer,
+) -> Result<(Socket, Race), Error> {
+    let warn = |text: &str| observer.warn(text);
+    let addresses = meeting::resolve(&ticket.addresses, options.family, warn)?;
+    let (address, port, family) = (options.bind, options.port, family(&addresses));
+    let socket = Socket::bind(&Bind { address, port, family, ..Bind::default() })?;
+    let candidates = meeting::candidates(&socket, &addresses, |address| {
+        for_peer(config, options, Some(ticket.secret), address.is_ipv6())
+    })?;
+    Ok((socket, Race::connect(candidates, clock.now())))
+}
+
+/// The passive end of `rfc998`.
+fn wait_at(
+    address: &str,
+    options: &Options,
+    config: &Config,
+    clock: Clock,
+    observer: &mut dyn Observer,
+) -> Result<(Socket, Race), Error> {
+    let warn = |text: &str| observer.warn(text);
+    let own = meeting::resolve(&[address.to_owned()], options.family, warn)?;
+    let own = own.first().ok_or_else(|| Error::Usage(format!("{address} is no address")))?;
+    let socket = Socket::bind(&Bind {
+        address: Some(own.ip()),
+        port: own.port(),
+        family: options.family,
+        answering: true,
+        raw_ip: options.rfc998.raw_ip,
+        only: options.rfc998.port,
+    })?;
+    let config = for_peer(config, options, None, socket.local().is_ipv6());
+    let peer = Race::listen(config, clock.now(), meeting::entropy()?);
+    observer.listening_at(socket.local());
+    Ok((socket, peer))
+}
+
+/// The active end of `rfc998`.
+fn call(
+    address: &str,
+    options: &Options,
+    config: &Config,
+    clock: Clock,
+    observer: &mut dyn Observer,
+) -> Result<(Socket, Race), Error> {
+    let Rfc998 { raw_ip, port: own_port, peer_port, .. } = options.rfc998;
+    let warn = |text: &str| observer.warn(text);
+    let mut addresses = meeting::resolve(&[address.to_owned()], options.family, warn)?;
+    let mut port = options.port;
+    if raw_ip {
+        addresses = meeting::of_one_version(addresses);
+        port = own_port.map_or_else(|| meeting::entropy().map(raw_ip::any_port), Ok)?;
+    }
+    let (address, family) = (options.bind, family(&addresses));
+    let socket = Socket::bind(&Bind { address, port, family, raw_ip, ..Bind::default() })?;
+    let own_port = own_port.unwrap_or(socket.local().port());
+    let candidates = meeting::candidates(&socket, &addresses, |address| {
+        let config = for_peer(config, options, None, address.is_ipv6());
+        let theirs = peer_port.filter(|_| !raw_ip).unwrap_or(address.port());
+        Config { ports: (own_port, theirs), ..config }
+    })?;
+    Ok((socket, Race::connect(candidates, clock.now())))
 }
 
 /// The IP versions that a socket needs for `addresses`.

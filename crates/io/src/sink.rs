@@ -15,9 +15,6 @@ use crate::options::{Destination, Options};
 use crate::plain::PlainWriter;
 use crate::stdout::StdoutWriter;
 
-/// Under which name a file arrives in a directory over `rfc998`, which tells none.
-pub const PLAIN_NAME: &str = "netblt-received";
-
 /// Stores what arrives where the user wants it.
 pub struct SinkWriter(Box<dyn Writer>);
 
@@ -33,8 +30,18 @@ impl SinkWriter {
             (Destination::Directory(path), Wire::Sealed) => {
                 Box::new(DirectoryWriter::new(path, overwrite, layout)?)
             }
-            (Destination::Directory(path), Wire::Rfc998) => {
-                Box::new(PlainWriter::new(path, PLAIN_NAME, overwrite, layout)?)
+            (Destination::File(path), Wire::Rfc998) => {
+                Box::new(PlainWriter::new(path, overwrite, layout)?)
+            }
+            (Destination::Directory(_), Wire::Rfc998) => {
+                return Err(Error::Usage(
+                    "the rfc998 wire carries no names: name the file to receive into".to_owned(),
+                ));
+            }
+            (Destination::File(_), Wire::Sealed) => {
+                return Err(Error::Usage(
+                    "the sealed wire carries names: name the directory to receive into".to_owned(),
+                ));
             }
             (Destination::Stdout, Wire::Sealed) => Box::new(StdoutWriter::sealed(layout)),
             (Destination::Stdout, Wire::Rfc998) => Box::new(StdoutWriter::plain(layout)),

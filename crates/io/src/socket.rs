@@ -1,15 +1,17 @@
-//! The UDP socket: a burst out in one system call, a batch of bursts in by another.
+//! The socket: a burst out in one system call, a batch of bursts in by another.
 //!
 //! Out, a [`Transmit`] is one GSO send, cut by the kernel or the network card; where that does not
 //! work it is cut here. In, `recvmmsg` fills slots with what GRO put together, and the pieces are
-//! handed on one by one, where they lie. Everything is allocated at the start.
+//! handed on one by one, where they lie. Everything is allocated at the start. A raw socket
+//! ([`crate::raw_ip`]) differs in that its bursts leave packet by packet, back to back, and that
+//! what it hears is filtered here.
 //!
 //! The socket is never connected: a peer that was started again comes from another port and must be
 //! heard. ICMP errors are asked for (`IP_RECVERR`) and read from the error queue instead.
 
 use std::array;
 use std::io::{self, ErrorKind, IoSliceMut};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use netblt_proto::machine::{Datagram, Ecn, Transmit};
@@ -19,6 +21,7 @@ use socket2::{Domain, Protocol, SockAddr, Type};
 
 use crate::error::Error;
 use crate::options::Family;
+use crate::raw_ip;
 use crate::trouble;
 pub use crate::trouble::Trouble;
 
@@ -47,6 +50,10 @@ pub struct Bind {
     /// Whether peers come to us: then they are answered from the address that they came to, which
     /// is the one their routers and firewalls expect.
     pub answering: bool,
+    /// Whether this is a raw socket; then `port` is a NETBLT port, and not 0.
+    pub raw_ip: bool,
+    /// Hear only packets of the `rfc998` wire for this NETBLT port. A raw socket hears `port`'s.
+    pub only: Option<u16>,
 }
 
 /// What became of a send.
@@ -69,15 +76,17 @@ pub struct Received {
     pub full: bool,
 }
 
-/// A UDP socket with its buffers.
+/// A UDP socket, or a raw one, with its buffers.
 #[derive(Debug)]
 pub struct Socket {
-    io: UdpSocket,
+    io: socket2::Socket,
     state: UdpSocketState,
     local: SocketAddr,
     /// Whether IPv4 addresses must be mapped into IPv6.
     v6: bool,
     segment: bool,
+    raw_ip: bool,
+    only: Option<u16>,
     askers: Option<Askers>,
     space: Box<[u8]>,
     troubles: Vec<Trouble>,
@@ -100,6 +109,9 @@ impl Socket {
             }
         });
         result.map_err(|source| {
+            if bind.raw_ip {
+                return raw_ip::failed(first, source);
+            }
             let at = SocketAddr::new(first, bind.port);
             let hint = match source.kind() {
                 ErrorKind::AddrInUse => " (another program has it; choose another --port)",
@@ -112,24 +124,24 @@ impl Socket {
     }
 
     fn open(address: IpAddr, bind: &Bind) -> io::Result<Self> {
-        let local = SocketAddr::new(address, bind.port);
-        let socket =
-            socket2::Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
-        if address.is_ipv6() {
-            socket.set_only_v6(bind.family == Family::V6 || !address.is_unspecified())?;
-        }
-        enlarge(&socket);
-        socket.bind(&SockAddr::from(local))?;
-        let io = UdpSocket::from(socket);
+        let io = if bind.raw_ip { raw_ip::open(address, bind.port)? } else { udp(address, bind)? };
+        enlarge(&io);
         let state = UdpSocketState::new(UdpSockRef::from(&io))?;
         keep_ecn(&io);
         // Without them a dead peer is found by the death timer alone.
         let _ = state.enable_transport_errors(UdpSockRef::from(&io));
-        let local = io.local_addr()?;
+        let bound = io.local_addr()?.as_socket();
+        let bound = bound.ok_or_else(|| io::Error::from(ErrorKind::AddrNotAvailable))?;
+        // Of a raw socket the system tells the protocol's number for a port.
+        let port = if bind.raw_ip { bind.port } else { bound.port() };
+        let local = SocketAddr::new(bound.ip(), port);
         Ok(Self {
             state,
             v6: local.is_ipv6(),
-            segment: true,
+            // Segments are UDP's.
+            segment: !bind.raw_ip,
+            raw_ip: bind.raw_ip,
+            only: if bind.raw_ip { Some(port) } else { bind.only },
             askers: (bind.answering && address.is_unspecified()).then(Askers::default),
             space: vec![0; SLOT_BYTES * SLOTS].into_boxed_slice(),
             troubles: Vec::with_capacity(MAX_TROUBLES),
@@ -138,7 +150,8 @@ impl Socket {
         })
     }
 
-    /// The address it is bound to, with the port that the system chose.
+    /// The address it is bound to, with the port that the system chose; on raw IP with the NETBLT
+    /// port.
     pub fn local(&self) -> SocketAddr {
         self.local
     }
@@ -146,6 +159,7 @@ impl Socket {
     /// Whether datagrams can go to `address` from here.
     pub fn reaches(&self, address: IpAddr) -> bool {
         match (address, self.local.ip()) {
+            (IpAddr::V4(_), IpAddr::V6(_)) if self.raw_ip => false,
             (IpAddr::V4(_), IpAddr::V4(_)) => true,
             // A socket for one IPv6 address, or for IPv6 only, says so itself when it is tried.
             (IpAddr::V4(_), IpAddr::V6(own)) => own.is_unspecified(),
@@ -257,9 +271,6 @@ impl Socket {
         let mut received = Received { datagrams: 0, full: count == SLOTS };
         for (slot, meta) in self.space.chunks_mut(SLOT_BYTES).zip(&meta).take(count) {
             let from = canonical(meta.addr);
-            if let (Some(askers), Some(used)) = (&mut self.askers, meta.dst_ip) {
-                askers.note(from, used);
-            }
             let ecn = match meta.ecn {
                 Some(EcnCodepoint::Ce) => Some(Ecn::Ce),
                 Some(EcnCodepoint::Ect0) => Some(Ecn::Ect0),
@@ -268,6 +279,15 @@ impl Socket {
             let bytes = slot.get_mut(..meta.len).unwrap_or_default();
             for bytes in bytes.chunks_mut(meta.stride.max(1)) {
                 received.datagrams += 1;
+                let ours = match self.only {
+                    Some(port) if self.raw_ip => raw_ip::unwrap(from.ip(), bytes, port),
+                    Some(port) => raw_ip::is_for(bytes, port).then_some((from, bytes)),
+                    None => Some((from, bytes)),
+                };
+                let Some((from, bytes)) = ours else { continue };
+                if let (Some(askers), Some(used)) = (&mut self.askers, meta.dst_ip) {
+                    askers.note(from, used);
+                }
                 each(Datagram { from, ecn, bytes });
             }
         }
@@ -308,6 +328,7 @@ impl Socket {
 
     fn outward(&self, to: SocketAddr) -> SocketAddr {
         match to {
+            to if self.raw_ip => SocketAddr::new(to.ip(), 0),
             SocketAddr::V4(to) if self.v6 => {
                 SocketAddrV6::new(to.ip().to_ipv6_mapped(), to.port(), 0, 0).into()
             }
@@ -366,6 +387,17 @@ pub fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
+fn udp(address: IpAddr, bind: &Bind) -> io::Result<socket2::Socket> {
+    let local = SocketAddr::new(address, bind.port);
+    let socket =
+        socket2::Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(bind.family == Family::V6 || !address.is_unspecified())?;
+    }
+    socket.bind(&SockAddr::from(local))?;
+    Ok(socket)
+}
+
 /// Large kernel buffers, as far as the system lets us; smaller ones only cost speed.
 fn enlarge(socket: &socket2::Socket) {
     let _ = socket.set_recv_buffer_size(KERNEL_BUFFER_BYTES);
@@ -380,7 +412,7 @@ fn enlarge(socket: &socket2::Socket) {
 
 /// quinn-udp asks for the time at which each datagram came and has no room for it beside the other
 /// things the kernel tells of a burst, so that the last of them would be cut off: its ECN mark.
-fn keep_ecn(io: &UdpSocket) {
+fn keep_ecn(io: &socket2::Socket) {
     #[cfg(target_os = "linux")]
     {
         use nix::sys::socket::{setsockopt, sockopt};

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use netblt::bench::{self, Listener, Load, Outcome, Service, Tuning};
+use netblt::bench::{self, Listener, Load, Outcome, Service};
 use netblt::error::Error;
-use netblt::options::{Cancel, Family, Meeting, Options, Overwrite};
+use netblt::options::{Cancel, Family, Meeting, Options, Overwrite, Rfc998};
 use netblt::session::{Observer, Progress};
 use netblt::ticket::Ticket;
 use netblt_proto::config::{Policy, Role, Wire};
@@ -20,20 +20,19 @@ fn options(wire: Wire) -> Options {
         advertise: Vec::new(),
         family: Family::Any,
         mtu: None,
+        packet_bytes: Some(1000),
         death_timer: Duration::from_secs(20),
         policy: Policy::Fixed,
         rate: None,
+        // 100 Mbit/s: enough to be over soon, and nothing that loopback would lose.
+        burst: Some(Burst { packets: 12, interval: Duration::from_millis(1) }),
+        client: None,
+        rfc998: Rfc998::default(),
         overwrite: Overwrite::Never,
         trace: None,
         buffer_bytes: 1 << 16,
         buffers: 8,
     }
-}
-
-/// 100 Mbit/s: enough to be over soon, and nothing that loopback would lose.
-fn tuning() -> Tuning {
-    let burst = Burst { packets: 12, interval: Duration::from_millis(1) };
-    Tuning { burst: Some(burst), packet_bytes: Some(1000) }
 }
 
 struct Ear {
@@ -76,7 +75,7 @@ fn with_server(wire: Wire, once: bool, test: impl FnOnce(&Ticket)) -> (Results, 
         move || {
             let service = Service { private: false, once };
             let mut ear = Ear { tickets, results };
-            bench::serve(service, (&options(wire), &tuning()), &mut ear, &cancel)
+            bench::serve(service, &options(wire), &mut ear, &cancel)
         }
     });
     let ticket = ticket.recv_timeout(Duration::from_secs(10)).expect("the server listens");
@@ -88,9 +87,12 @@ fn with_server(wire: Wire, once: bool, test: impl FnOnce(&Ticket)) -> (Results, 
 }
 
 fn run(wire: Wire, role: Role, load: Load, ticket: &Ticket) -> Result<Outcome, Error> {
-    let meeting = Meeting::Connect(ticket.clone());
+    let meeting = match wire {
+        Wire::Sealed => Meeting::Connect(ticket.clone()),
+        Wire::Rfc998 => Meeting::Active(ticket.addresses[0].clone()),
+    };
     let cancel = Cancel::default();
-    bench::run(role, load, &meeting, (&options(wire), &tuning()), &mut Quiet, &cancel)
+    bench::run(role, load, &meeting, &options(wire), &mut Quiet, &cancel)
 }
 
 #[test]

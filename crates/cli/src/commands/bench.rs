@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use netblt::bench::{Load, PORT, Tuning};
+use netblt::bench::{Load, PORT};
 use netblt::options::{Cancel, Family, Options};
 use netblt_proto::config::Policy;
 use netblt_proto::units::Rate;
@@ -100,17 +100,18 @@ struct Connection {
     policy: Option<Manners>,
     /// Packets in a burst, 1 to 65535
     #[arg(long, value_name = "N", requires = "burst_interval", conflicts_with = "bitrate",
-          value_parser = clap::value_parser!(u32).range(1..=65_535))]
-    burst_size: Option<u32>,
-    /// From the start of one burst to that of the next (40ms)
-    #[arg(long, value_name = "TIME", requires = "burst_size", value_parser = units::duration)]
+          value_parser = clap::value_parser!(u16).range(1..))]
+    burst_size: Option<u16>,
+    /// From the start of one burst to that of the next (to 65s; rfc998: whole milliseconds)
+    #[arg(long, value_name = "TIME", requires = "burst_size",
+          value_parser = units::burst_interval)]
     burst_interval: Option<Duration>,
     /// Bytes in a buffer; on the sealed wire a power of two
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = buffer_bytes)]
     buffer_size: u32,
     /// Data bytes in a DATA packet [default: what fits into 1260 bytes with all headers]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(16..=65_000))]
-    packet_size: Option<u32>,
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(16..=65_000))]
+    packet_size: Option<u16>,
     /// Outstanding buffers
     #[arg(long, value_name = "N", default_value_t = 64,
           value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -190,7 +191,7 @@ impl Args {
 
 impl Connection {
     fn burst(&self) -> Option<Burst> {
-        let (packets, interval) = (self.burst_size?, self.burst_interval?);
+        let (packets, interval) = (u32::from(self.burst_size?), self.burst_interval?);
         Some(Burst { packets, interval })
     }
 
@@ -199,12 +200,9 @@ impl Connection {
         self.policy.map_or(self.burst().is_some(), |policy| policy == Manners::Fixed)
     }
 
-    fn options(&self) -> Result<(Options, Tuning), Failure> {
-        if self.wire == WireName::Sealed && !self.buffer_size.is_power_of_two() {
-            return Err(Failure::usage(
-                "--buffer-size: on the sealed wire a buffer is a power of two (--wire rfc998 takes \
-                 any size)",
-            ));
+    fn options(&self) -> Result<Options, Failure> {
+        if self.wire == WireName::Sealed {
+            units::sealed_buffer_bytes(self.buffer_size)?;
         }
         if self.is_fixed() && self.burst().is_none() && self.bitrate.is_none() {
             return Err(Failure::usage(
@@ -215,9 +213,11 @@ impl Connection {
             true => (Policy::Fixed, self.bitrate),
             false => (Policy::Fair { ceiling: self.bitrate }, None),
         };
-        let options = Options {
+        Ok(Options {
             wire: self.wire.wire(),
             bind: self.bind,
+            packet_bytes: self.packet_size,
+            burst: self.burst(),
             family: match (self.ipv4, self.ipv6) {
                 (true, _) => Family::V4,
                 (_, true) => Family::V6,
@@ -229,8 +229,7 @@ impl Connection {
             buffer_bytes: self.buffer_size,
             buffers: self.buffers,
             ..args::default_options()
-        };
-        Ok((options, Tuning { burst: self.burst(), packet_bytes: self.packet_size }))
+        })
     }
 }
 

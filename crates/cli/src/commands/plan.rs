@@ -128,6 +128,9 @@ pub(crate) fn run(args: &Args) -> Code {
 
 fn question(args: &Args) -> Result<Question, Failure> {
     let wire = args.wire.wire();
+    if let (Some(bytes), Wire::Sealed) = (args.buffer_size, wire) {
+        units::sealed_buffer_bytes(bytes)?;
+    }
     if args.raw_ip && wire == Wire::Sealed {
         return Err(Failure::usage("--raw-ip is for --wire rfc998"));
     }
@@ -281,15 +284,21 @@ fn option_lines(args: &Args, plan: &Plan) -> Vec<String> {
     if args.raw_ip {
         both.push_str(" --raw-ip");
     }
-    both.push_str(&match plan.buffers.bytes {
-        bytes if bytes >= 1 << 20 => format!(" --buffer-size {}MiB", bytes >> 20),
-        bytes => format!(" --buffer-size {}KiB", bytes >> 10),
-    });
+    both.push_str(&format!(" --buffer-size {}", units::size_option(plan.buffers.bytes)));
     both.push_str(&format!(" --buffers {}", plan.buffers.count));
+    // RFC 998's own words, where they are the ones that go into its OPEN.
+    let speed = match args.wire.wire() {
+        Wire::Sealed => format!("--rate {}", rate_option(plan.ip_rate)),
+        Wire::Rfc998 => format!(
+            "--burst-size {} --burst-interval {}ms",
+            plan.burst.packets,
+            plan.burst.interval.as_millis()
+        ),
+    };
     vec![
         "Options for it".to_owned(),
         format!("  both sides  {both}"),
-        format!("  sender      --policy fixed --rate {}", rate_option(plan.ip_rate)),
+        format!("  sender      --policy fixed {speed}"),
         "              (only on a path that is yours alone; by itself netblt finds its rate)"
             .to_owned(),
     ]

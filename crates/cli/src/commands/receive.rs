@@ -13,14 +13,15 @@ use netblt_proto::config::Role;
 use crate::args::{self, Network, Show};
 use crate::exit::{self, Code, Failure};
 use crate::output::{self, Report};
-use crate::signals;
+use crate::{rfc998, signals};
 
 /// Receive files into a directory, or a stream to standard output
 ///
 /// With a ticket this side connects to the machine that printed it and pulls. Without one it
 /// listens and prints a ticket, with the command to run on the other machine; if standard output
 /// is not a terminal, it gets the bare ticket. Files get their names when all of the transfer is
-/// verified, not before.
+/// verified, not before. With --wire rfc998 it receives one file or stream from any program that
+/// speaks RFC 998, IN THE CLEAR; the one argument is then the file to receive into, or -.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct Args {
@@ -35,6 +36,9 @@ pub(crate) struct Args {
     /// Read the ticket from standard input
     #[arg(long)]
     ticket_stdin: bool,
+    /// With --wire rfc998: call the sender that waits there and pull (READ)
+    #[arg(long, value_name = "HOST:PORT")]
+    from: Option<OsString>,
     /// What to do about files that exist
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Never)]
     overwrite: When,
@@ -60,14 +64,22 @@ fn help() -> String {
          NETBLT_TICKET=netblt1:... netblt receive\n                                         \
          the same, the ticket out of sight\n  \
          netblt receive downloads               listen, and print a ticket\n  \
-         netblt receive netblt1:... - | tar x   receive a stream\n\n{}\n{}",
+         netblt receive netblt1:... - | tar x   receive a stream\n  \
+         netblt receive OUTFILE --wire rfc998 --listen HOST:PORT\n{pad}in clear, from a sender\n  \
+         netblt receive OUTFILE --wire rfc998 --from HOST:PORT\n{pad}one that waits\n\n{}\n{}\n{}",
         args::TICKET_HELP,
-        exit::help()
+        rfc998::HELP,
+        exit::help(),
+        pad = " ".repeat(41),
     )
 }
 
 pub(crate) fn run(args: &Args) -> Code {
-    let places = Places::of(args.ticket.as_deref(), args.directory.as_deref());
+    let (first, second) = (args.ticket.as_deref(), args.directory.as_deref());
+    let places = match args.network.is_verifiable() {
+        true => Places::of(first, second),
+        false => Places::of_one(first, second),
+    };
     let to_stdout = places.as_ref().is_ok_and(Places::is_stdout);
     let mut report = Report::new(Role::Receiver, args.show, to_stdout);
     let result = places.and_then(|places| transfer(args, &places, &mut report));
@@ -83,7 +95,11 @@ fn transfer(args: &Args, places: &Places<'_>, report: &mut Report) -> Result<Sum
         When::Always => Overwrite::Always,
     };
     let options = Options { overwrite, ..args.network.options()? };
-    let meeting = args::meeting(places.ticket, args.ticket_stdin)?;
+    if args.from.is_some() && args.network.is_verifiable() {
+        return Err(Failure::usage("--from is for --wire rfc998; the sealed wire has tickets"));
+    }
+    let call = ("--from", args.from.as_deref());
+    let meeting = args.network.meeting(places.ticket, args.ticket_stdin, call)?;
     if !args.network.is_verifiable() {
         report.expect_no_proof();
     }
@@ -103,6 +119,30 @@ struct Places<'a> {
 impl<'a> Places<'a> {
     fn is_stdout(&self) -> bool {
         matches!(self.destination, Destination::Stdout)
+    }
+
+    /// Without tickets and names there is one argument, the file.
+    fn of_one(first: Option<&'a OsStr>, second: Option<&'a OsStr>) -> Result<Self, Failure> {
+        let file = match (first, second) {
+            (Some(file), None) if !Ticket::looks_like(&file.to_string_lossy()) => file,
+            (Some(_), None) => {
+                return Err(Failure::usage(
+                    "tickets are for the sealed wire; --wire rfc998 takes --from HOST:PORT or \
+                     --listen HOST:PORT (a file of such a name is written ./netblt1:...)",
+                ));
+            }
+            _ => {
+                return Err(Failure::usage(
+                    "--wire rfc998 carries no names: give one file to receive into, or - for \
+                     standard output",
+                ));
+            }
+        };
+        let destination = match file {
+            file if file == "-" => Destination::Stdout,
+            file => Destination::File(PathBuf::from(file)),
+        };
+        Ok(Self { ticket: None, destination })
     }
 
     /// A lone directory comes as the first argument.

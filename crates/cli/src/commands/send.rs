@@ -12,20 +12,21 @@ use netblt_proto::units::Rate;
 use crate::args::{self, Network, Show};
 use crate::exit::{self, Code, Failure};
 use crate::output::{self, Report};
-use crate::{signals, units};
+use crate::{rfc998, signals, units};
 
 /// Send files, directories or standard input
 ///
 /// Without a ticket this side listens and prints one, with the command to run on the other
 /// machine; if standard output is not a terminal, it gets the bare ticket. With a ticket this side
-/// connects to the machine that printed it and pushes.
+/// connects to the machine that printed it and pushes. With --wire rfc998 it sends one file or
+/// stream to any program that speaks RFC 998, IN THE CLEAR.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct Args {
     /// What to send: files, directories with all that is in them, or - for standard input
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Connect to the side that printed this ticket and push
+    /// Connect to the side that printed this ticket and push; with --wire rfc998 to this HOST:PORT
     #[arg(long, value_name = "TICKET")]
     to: Option<OsString>,
     /// Read the ticket from standard input
@@ -35,8 +36,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", default_value = "stdin")]
     stdin_name: String,
     /// Never send faster than this, a second: in bits (200Mbit) or bytes (25MB), headers included
-    #[arg(long, value_name = "RATE", value_parser = units::rate,
-          required_if_eq("policy", "fixed"))]
+    #[arg(long, value_name = "RATE", value_parser = units::rate)]
     rate: Option<Rate>,
     /// How the rate is chosen
     #[arg(long, value_name = "POLICY", value_enum, default_value_t = Manners::Fair)]
@@ -52,7 +52,8 @@ pub(crate) struct Args {
 pub(super) enum Manners {
     /// Find what the path carries and share it with others
     Fair,
-    /// Send at --rate whatever happens and yield to nobody: for a path that is yours alone
+    /// Send at --rate, or --burst-size packets every --burst-interval, whatever happens, and yield
+    /// to nobody: for a path that is yours alone
     Fixed,
 }
 
@@ -61,9 +62,13 @@ fn help() -> String {
         "Examples:\n  \
          netblt send photos/ notes.txt          listen, and print a ticket\n  \
          netblt send big.iso --to netblt1:...   push to `netblt receive`\n  \
-         tar c . | netblt send -                send a stream\n\n{}\n{}",
+         tar c . | netblt send -                send a stream\n  \
+         netblt send FILE --wire rfc998 --to HOST:PORT\n{pad}in the clear, to a receiver\n  \
+         netblt send FILE --wire rfc998 --listen HOST:PORT\n{pad}to one that calls\n\n{}\n{}\n{}",
         args::TICKET_HELP,
-        exit::help()
+        rfc998::HELP,
+        exit::help(),
+        pad = " ".repeat(41),
     )
 }
 
@@ -76,11 +81,10 @@ pub(crate) fn run(args: &Args) -> Code {
 fn transfer(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
     let source = source(args)?;
     let options = options(args)?;
-    let meeting = args::meeting(args.to.as_deref(), args.ticket_stdin)?;
-    if args.policy == Manners::Fixed
-        && let Some(rate) = args.rate
-    {
-        report.warn(&format!("--policy fixed sends at {rate} and yields to nobody"));
+    let to = args.to.as_deref();
+    let meeting = args.network.meeting(to, args.ticket_stdin, ("--to", to))?;
+    if let Some(speed) = fixed_speed(args)? {
+        report.warn(&format!("--policy fixed sends {speed} and yields to nobody"));
     }
     if !args.network.is_verifiable() {
         report.expect_no_proof();
@@ -108,6 +112,26 @@ fn source(args: &Args) -> Result<Source, Failure> {
         ));
     }
     Ok(Source::Stdin { name: args.stdin_name.clone() })
+}
+
+/// What `--policy fixed` was told, in words.
+fn fixed_speed(args: &Args) -> Result<Option<String>, Failure> {
+    match (args.policy, args.rate, args.network.burst()) {
+        (Manners::Fair, _, None) => Ok(None),
+        (Manners::Fair, _, Some(_)) => Err(Failure::usage(
+            "--burst-size and --burst-interval fix the rate: they need --policy fixed",
+        )),
+        (Manners::Fixed, Some(rate), None) => Ok(Some(format!("at {rate}"))),
+        (Manners::Fixed, None, Some(burst)) => {
+            Ok(Some(format!("{} packets every {:?}", burst.packets, burst.interval)))
+        }
+        (Manners::Fixed, None, None) => Err(Failure::usage(
+            "--policy fixed needs --rate <RATE>, or --burst-size and --burst-interval",
+        )),
+        (Manners::Fixed, Some(_), Some(_)) => Err(Failure::usage(
+            "--rate and --burst-size with --burst-interval say the same thing twice; choose one",
+        )),
+    }
 }
 
 fn options(args: &Args) -> Result<Options, Failure> {

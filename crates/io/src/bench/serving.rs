@@ -11,7 +11,7 @@ use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
 use super::pump::Pump;
-use super::{Load, OPEN_TO_ALL, Outcome, Tuning, Wish, outcome};
+use super::{Load, OPEN_TO_ALL, Outcome, Wish, outcome};
 use crate::crowd::Crowd;
 use crate::driver::{self, Application, Clock, Host};
 use crate::error::Error;
@@ -33,7 +33,7 @@ const UNASKED: Load = Load::Time(Duration::from_secs(10));
 
 /// Hears what a server does. Called from its thread; must not block.
 pub trait Listener: Send {
-    /// Ready: this is where.
+    /// Ready: this is where, and the secret (`sealed`).
     fn listening(&mut self, ticket: &Ticket);
     /// A connection opened, in which this end has this role.
     fn opened(&mut self, peer: SocketAddr, role: Role, parameters: &Parameters);
@@ -53,17 +53,21 @@ pub struct Service {
 /// Waits for tests and takes part in them, until it is cancelled.
 pub fn serve(
     service: Service,
-    (options, tuning): (&Options, &Tuning),
+    options: &Options,
     listener: &mut dyn Listener,
     cancel: &Cancel,
 ) -> Result<(), Error> {
     let Service { private, once } = service;
     let secret = if private { Secret(meeting::entropy()?) } else { OPEN_TO_ALL };
     let (address, port) = (options.bind, options.port);
-    let socket = Socket::bind(&Bind { address, port, family: options.family, answering: true })?;
-    let mut config = session::config(options, Role::Receiver, None);
-    tuning.apply(&mut config);
-    config.any_role = true;
+    let socket = Socket::bind(&Bind {
+        address,
+        port,
+        family: options.family,
+        answering: true,
+        ..Bind::default()
+    })?;
+    let config = Config { any_role: true, ..super::config(options, Role::Receiver, None) };
     let v6 = socket.local().is_ipv6();
     let known = (options.wire == Wire::Sealed).then_some(secret);
     let config = session::for_peer(&config, options, known, v6);

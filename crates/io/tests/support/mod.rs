@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use netblt::driver::{self, Application, Clock, Host};
 use netblt::error::Error;
-use netblt::options::{Cancel, Destination, Family, Meeting, Options, Overwrite, Source};
+use netblt::options::{Cancel, Destination, Family, Meeting, Options, Overwrite, Rfc998, Source};
 use netblt::race::{Candidate, Race};
 use netblt::session::{self, Observer, Progress, Summary};
 use netblt::socket::{Bind, Socket};
@@ -30,9 +30,13 @@ pub(crate) fn options() -> Options {
         advertise: Vec::new(),
         family: Family::Any,
         mtu: None,
+        packet_bytes: None,
         death_timer: Duration::from_secs(60),
         policy: Policy::Fair { ceiling: None },
         rate: None,
+        burst: None,
+        client: None,
+        rfc998: Rfc998::default(),
         overwrite: Overwrite::Never,
         trace: None,
         buffer_bytes: 1 << 20,

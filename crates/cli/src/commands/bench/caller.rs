@@ -8,19 +8,19 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netblt::bench::{self, Listener, Load, OPEN_TO_ALL, Outcome, Service, Tuning};
+use netblt::bench::{self, Listener, Load, OPEN_TO_ALL, Outcome, Service};
 use netblt::error::Error;
 use netblt::options::{Cancel, Meeting, Options};
 use netblt::session::Progress;
 use netblt::ticket::{self, Ticket};
-use netblt_proto::config::Role;
+use netblt_proto::config::{Role, Wire};
 use netblt_proto::machine::Reason;
 use netblt_proto::wire::packet::Parameters;
 use serde_json::{Value, json};
 
 use super::board::{Board, Step, Stream, Writer};
 use super::{Args, columns, document};
-use crate::args::TICKET_VARIABLE;
+use crate::args::{TICKET_VARIABLE, WireName};
 use crate::exit::{Code, Failure};
 use crate::units;
 
@@ -30,9 +30,9 @@ const LOOK: Duration = Duration::from_millis(20);
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn run(args: &Args, target: Option<&OsStr>, cancel: &Cancel) -> Result<(), Failure> {
-    let (options, tuning) = args.connection.options()?;
+    let options = args.connection.options()?;
     let ticket = target_ticket(args, target)?;
-    let tested = test(args, &ticket, (&options, &tuning), cancel)?;
+    let tested = test(args, &ticket, &options, cancel)?;
     conclude(args, &options, &tested);
     Ok(())
 }
@@ -50,6 +50,9 @@ fn target_ticket(args: &Args, target: Option<&OsStr>) -> Result<Ticket, Failure>
         )));
     }
     if Ticket::looks_like(&text) {
+        if args.connection.wire == WireName::Rfc998 {
+            return Err(Failure::usage("-c: tickets are for the sealed wire; give HOST[:PORT]"));
+        }
         let ticket = text.parse::<Ticket>().map_err(Error::from);
         return ticket.map_err(|error| Failure::transfer(&error, false));
     }
@@ -60,7 +63,7 @@ fn target_ticket(args: &Args, target: Option<&OsStr>) -> Result<Ticket, Failure>
 
 /// Both ends in this process, over loopback.
 pub(super) fn run_here(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
-    let (mut options, tuning) = args.connection.options()?;
+    let mut options = args.connection.options()?;
     options.bind = Some(options.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)));
     let (tickets, ticket) = channel();
     let (results, there) = channel();
@@ -69,12 +72,12 @@ pub(super) fn run_here(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
         move || {
             let service = Service { private: false, once: false };
             let mut ear = Ear { tickets, results };
-            bench::serve(service, (&options, &tuning), &mut ear, &cancel)
+            bench::serve(service, &options, &mut ear, &cancel)
         }
     });
     let server = server.map_err(|error| broken(&error.to_string()))?;
     let tested = match ticket.recv_timeout(LISTEN_TIMEOUT) {
-        Ok(ticket) => test(args, &ticket, (&options, &tuning), cancel),
+        Ok(ticket) => test(args, &ticket, &options, cancel),
         Err(_) => Err(broken("the other end does not listen")),
     };
     cancel.cancel();
@@ -126,7 +129,7 @@ struct Tested {
 fn test(
     args: &Args,
     ticket: &Ticket,
-    (options, tuning): (&Options, &Tuning),
+    options: &Options,
     cancel: &Cancel,
 ) -> Result<Tested, Failure> {
     let role = if args.test.reverse { Role::Receiver } else { Role::Sender };
@@ -135,7 +138,10 @@ fn test(
         (Load::Bytes(bytes), streams) => Load::Bytes(bytes.div_ceil(u64::from(streams))),
         (time, _) => time,
     };
-    let meeting = Meeting::Connect(ticket.clone());
+    let meeting = match (options.wire, ticket.addresses.first()) {
+        (Wire::Rfc998, Some(address)) => Meeting::Active(address.clone()),
+        _ => Meeting::Connect(ticket.clone()),
+    };
     let board = Board::new(args.test.parallel.into());
     if !args.quiet && !args.json {
         eprintln!("Connecting to {} ...", ticket.addresses.join(", "));
@@ -145,8 +151,7 @@ fn test(
             let (board, meeting) = (&board, &meeting);
             scope.spawn(move || {
                 let mut writer = Writer { board, at };
-                let result =
-                    bench::run(role, load, meeting, (options, tuning), &mut writer, cancel);
+                let result = bench::run(role, load, meeting, options, &mut writer, cancel);
                 board.update(at, |stream| stream.ended = true);
                 result
             })

@@ -16,14 +16,14 @@ use crate::args::WireName;
 use crate::exit::Failure;
 
 pub(super) fn run(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
-    let (mut options, tuning) = args.connection.options()?;
+    let mut options = args.connection.options()?;
     options.port = args.port;
     if args.private && args.connection.wire == WireName::Rfc998 {
         return Err(Failure::usage("--private needs the sealed wire: rfc998 knows no secrets"));
     }
     let service = Service { private: args.private, once: args.one_off };
     let mut teller = Teller { args, tests: 0 };
-    match bench::serve(service, (&options, &tuning), &mut teller, cancel) {
+    match bench::serve(service, &options, &mut teller, cancel) {
         // That is how a server ends.
         Ok(()) | Err(Error::Interrupted) => Ok(()),
         Err(error) => Err(Failure::transfer(&error, false)),
@@ -67,9 +67,14 @@ impl Listener for Teller<'_> {
         if !self.args.private {
             self.note(&format!("Whoever reaches it may test: netblt bench -c HOST{port}{wire}"));
         }
+        // Where there are no tickets, the address is all there is to know.
+        let target = match self.args.connection.wire {
+            WireName::Sealed => &secret,
+            WireName::Rfc998 => ticket.addresses.first().unwrap_or(&secret),
+        };
         match io::stdout().is_terminal() {
-            true => self.print(&format!("netblt bench -c {secret}{wire}")),
-            false => self.print(&secret),
+            true => self.print(&format!("netblt bench -c {target}{wire}")),
+            false => self.print(target),
         }
         let ports: Vec<&str> = ticket.addresses.iter().map(String::as_str).collect();
         self.note(&format!("Waiting at {}. Ctrl-C stops.", ports.join(", ")));
