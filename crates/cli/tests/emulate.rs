@@ -330,31 +330,33 @@ fn two_netblt_programs_run_over_it() {
     assert!(number(&summary["up"]["lost_random"]) > 0);
 }
 
-/// The number that `key` has in iperf3's JSON.
-fn iperf(text: &str, path: &[&str]) -> f64 {
-    let json: Value = serde_json::from_str(text).expect("iperf3's JSON");
-    let found = path.iter().fold(&json, |value, key| &value[*key]);
-    found.as_f64().unwrap_or_else(|| panic!("no {path:?} in {text}"))
-}
-
+/// The median of half seconds, as TCP's receiver sees them: while the machine itself stands still,
+/// as a virtual one may for 100 ms, nothing is forwarded, and that is not the path's rate.
 #[test]
 fn the_rate_is_right_within_one_percent() {
     if !able(&["iperf3"]) || !accuracy_wanted() {
         return;
     }
     let env = Env::new();
-    for mbit in [10_u32, 100, 500] {
+    for mbit in [10_u32, 100, 500, 1000] {
         let rate = format!("{mbit}Mbit");
-        let offered = format!("{}M", mbit * 11 / 10);
-        let script = format!(
-            "$B iperf3 -s -1 >/dev/null & sleep 0.4; \
-             $A iperf3 -u -b {offered} -l 1472 -c $NETBLT_IP_B -t 5 -O 1 --get-server-output -J"
+        let script = "$B iperf3 -s -1 -J -i 0.5 & sleep 0.4; \
+                      $A iperf3 -c $NETBLT_IP_B -C cubic -l 8K -t 8 -O 2 >/dev/null; wait";
+        let args = ["--up-rate", &rate, "--rtt", "10ms", "--queue", "40ms"];
+        let (finished, _) = between(&env, &args, script);
+        let json: Value = serde_json::from_str(&finished.text()).expect("what iperf3 -J prints");
+        let steady = json["intervals"].as_array().into_iter().flatten().map(|i| &i["sum"]);
+        let steady = steady.filter(|sum| sum["omitted"] == false);
+        let mut rates: Vec<f64> =
+            steady.filter_map(|sum| sum["bits_per_second"].as_f64()).collect();
+        assert!(rates.len() >= 10, "{}", finished.text());
+        rates.sort_by(f64::total_cmp);
+        // With its time stamps TCP has 1,448 bytes of data in a packet of 1,500.
+        let got = rates[rates.len() / 2] * 1500.0 / 1448.0 / 1e6;
+        println!(
+            "rate {mbit} Mbit/s: median {got:.2}, least {:.2}",
+            rates[0] * 1500.0 / 1448.0 / 1e6
         );
-        let args = ["--up-rate", &rate, "--rtt", "10ms", "--queue", "20ms"];
-        let (finished, _) = between(&env, &args, &script);
-        let path = ["server_output_json", "end", "sum_received", "bits_per_second"];
-        let got = iperf(&finished.text(), &path) * 1500.0 / 1472.0 / 1e6;
-        println!("rate {mbit} Mbit/s: measured {got:.2}");
         assert!((got / f64::from(mbit) - 1.0).abs() < 0.01, "{got} of {mbit} Mbit/s");
     }
 }
