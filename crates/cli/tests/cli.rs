@@ -19,17 +19,37 @@ fn secret(ticket: &str) -> &str {
     &ticket["netblt1:".len()..ticket.find('@').expect("a ticket")]
 }
 
+/// Every command there is.
+const COMMANDS: [&str; 16] = [
+    "",
+    "send",
+    "receive",
+    "bench",
+    "demo",
+    "emulate",
+    "emulate relay",
+    "emulate tun",
+    "emulate list",
+    "report",
+    "report trace",
+    "report rfc1030",
+    "plan",
+    "simulate",
+    "completions",
+    "man",
+];
+
 #[test]
 fn help_reads_well() {
     let env = Env::new();
-    for name in ["", "send", "receive", "bench", "demo", "completions"] {
+    for name in COMMANDS {
         for option in ["-h", "--help"] {
-            let args: Vec<&str> = [name, option].into_iter().filter(|a| !a.is_empty()).collect();
+            let args: Vec<&str> = name.split_whitespace().chain([option]).collect();
             let help = env.run(&args).exits(0).text();
             let trimmed: Vec<&str> = help.lines().map(str::trim_end).collect();
             assert!(trimmed.iter().all(|line| line.chars().count() <= 100), "{help}");
             let length = if option == "-h" { "short" } else { "long" };
-            let name = if name.is_empty() { "netblt" } else { name };
+            let name = if name.is_empty() { "netblt".to_owned() } else { name.replace(' ', "-") };
             insta::assert_snapshot!(format!("{name}-{length}"), trimmed.join("\n"));
         }
     }

@@ -69,7 +69,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     stats: StatsArgs,
     /// What to run
-    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(last = true, help_heading = "Arguments", value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
