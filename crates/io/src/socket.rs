@@ -129,7 +129,9 @@ impl Socket {
         let state = UdpSocketState::new(UdpSockRef::from(&io))?;
         keep_ecn(&io);
         // Without them a dead peer is found by the death timer alone.
-        let _ = state.enable_transport_errors(UdpSockRef::from(&io));
+        if !trouble::enable(&io, address.is_ipv6() && bind.raw_ip) {
+            let _ = state.enable_transport_errors(UdpSockRef::from(&io));
+        }
         let bound = io.local_addr()?.as_socket();
         let bound = bound.ok_or_else(|| io::Error::from(ErrorKind::AddrNotAvailable))?;
         // Of a raw socket the system tells the protocol's number for a port.
@@ -245,7 +247,11 @@ impl Socket {
             // Either an answer to an earlier datagram, which did not touch this one, or our own
             // routing table's.
             Some(
-                Errno::CONNREFUSED | Errno::NOPROTOOPT | Errno::HOSTUNREACH | Errno::NETUNREACH,
+                Errno::CONNREFUSED
+                | Errno::NOPROTOOPT
+                | Errno::PROTO
+                | Errno::HOSTUNREACH
+                | Errno::NETUNREACH,
             ) => {
                 self.read_errors();
                 if retries < MAX_RETRIES { Judged::Retry } else { Judged::NoRoute }

@@ -18,6 +18,21 @@ pub enum Trouble {
     TooBig(u32),
 }
 
+/// Asks for the errors of a raw IPv6 socket, which quinn-udp cannot do: it asks for IPv4's first,
+/// and such a socket knows none. Whether there is no more to do.
+pub(crate) fn enable(socket: &impl AsFd, raw_v6: bool) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        use nix::sys::socket::{setsockopt, sockopt};
+        raw_v6 && setsockopt(socket, sockopt::Ipv6RecvErr, &true).is_ok()
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = socket;
+        raw_v6
+    }
+}
+
 /// One entry of a socket's error queue; what means nothing to us is `Some(None)`.
 #[cfg(target_os = "linux")]
 pub(crate) fn read(socket: impl AsFd) -> Option<Option<Trouble>> {
