@@ -7,43 +7,17 @@ mod testenv;
 
 use std::net::UdpSocket;
 use std::path::Path as FilePath;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use netblt_proto::time::Instant;
 use netblt_sim::path::{LinkOptions, Path};
 use netblt_sim::rng::Probability;
 use serde_json::Value;
-use testenv::{Env, Finished, Running, wait_until};
-
-static SKIPPED: AtomicU32 = AtomicU32::new(0);
-
-fn skip(why: &str) {
-    let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
-    println!("skipped ({count} so far): {why}");
-}
-
-fn installed(program: &str) -> bool {
-    ["/usr/sbin", "/usr/bin", "/sbin", "/bin"]
-        .iter()
-        .any(|directory| FilePath::new(directory).join(program).exists())
-}
+use testenv::{Env, Finished, Running, skip, wait_until};
 
 /// Whether `tun` can run here with these programs; says why if not.
 fn able(programs: &[&str]) -> bool {
-    let mut why = Vec::new();
-    if !rustix::process::geteuid().is_root() {
-        why.push("needs root".to_owned());
-    }
-    if !FilePath::new("/dev/net/tun").exists() {
-        why.push("no /dev/net/tun".to_owned());
-    }
-    let missing = ["ip"].iter().chain(programs).filter(|program| !installed(program));
-    why.extend(missing.map(|program| format!("no `{program}`")));
-    if !why.is_empty() {
-        skip(&why.join(", "));
-    }
-    why.is_empty()
+    testenv::able(&[&["ip"], programs].concat(), &["/dev/net/tun"])
 }
 
 fn accuracy_wanted() -> bool {

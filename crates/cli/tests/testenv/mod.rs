@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,6 +20,36 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 /// Where a test's files and programs live.
 pub(crate) struct Env {
     directory: TempDir,
+}
+
+static SKIPPED: AtomicU32 = AtomicU32::new(0);
+
+/// Counts a test, or a part of one, that cannot run here.
+pub(crate) fn skip(why: &str) {
+    let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
+    println!("skipped ({count} so far): {why}");
+}
+
+pub(crate) fn installed(program: &str) -> bool {
+    ["/usr/sbin", "/usr/bin", "/sbin", "/bin"]
+        .iter()
+        .any(|directory| Path::new(directory).join(program).exists())
+}
+
+/// Whether this is root with these programs and files; skips and says why if not.
+pub(crate) fn able(programs: &[&str], files: &[&str]) -> bool {
+    let mut why = Vec::new();
+    if !rustix::process::geteuid().is_root() {
+        why.push("needs root".to_owned());
+    }
+    let absent = files.iter().filter(|file| !Path::new(file).exists());
+    why.extend(absent.map(|file| format!("no {file}")));
+    let missing = programs.iter().filter(|program| !installed(program));
+    why.extend(missing.map(|program| format!("no `{program}`")));
+    if !why.is_empty() {
+        skip(&why.join(", "));
+    }
+    why.is_empty()
 }
 
 /// How a program ended.
