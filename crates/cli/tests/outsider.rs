@@ -322,6 +322,8 @@ impl Peer {
                 match kind {
                     GO => queue.extend(indexes.map(|index| (number, index))),
                     OK => {
+                        let (burst, rate) = (short(message, 8), short(message, 10));
+                        assert!((1..=terms.burst).contains(&burst) && rate >= terms.rate);
                         accepted.insert(number);
                     }
                     _ => {

@@ -270,10 +270,12 @@ impl Receiver {
         let Some(assembly) = self.assemblies.remove(&number) else { return };
         self.recovery.on_complete(number);
         self.stats.buffers_done += 1;
+        // RFC 998's OK always makes an offer, and to others none at all means nothing a second.
+        let offer = (self.settled.wire == Wire::Rfc998).then_some(self.settled.burst);
         self.orders.push(Message::Ok(Accepted {
             first: number,
             count: 1,
-            offer: None,
+            offer,
             control_timer: self.rtt.timeout(),
         }));
         self.events.push_back(Event::Filled(number, assembly.into_buffer()));
