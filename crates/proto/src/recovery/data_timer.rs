@@ -25,8 +25,9 @@ struct Due {
     /// Packets not here yet, as far as is known.
     missing: u32,
     received: u32,
-    first: Option<Instant>,
-    last: Option<Instant>,
+    /// The first packet that arrived, and the furthest: when, and its place.
+    first: Option<(Instant, u32)>,
+    last: Option<(Instant, u32)>,
     /// Something was asked for again: its arrivals no longer tell the pace of a first pass.
     asked: bool,
 }
@@ -46,18 +47,26 @@ impl DataTimer {
         Self::default()
     }
 
-    /// How long `packets` may take to arrive: what the burst values promise, or what was measured
-    /// if that is longer, and four deviations. Until a buffer was measured, half again as long as
-    /// promised: the first timers must not fire because a host is slow to start.
-    fn time_for(&self, packets: u32, timing: &Timing) -> Duration {
+    /// A loose timer for `packets` of which none may have left: one burst interval until the sender
+    /// begins, and the tight one.
+    fn loose(&self, packets: u32, timing: &Timing) -> Duration {
+        self.tight(packets, timing).saturating_add(timing.burst.interval)
+    }
+
+    /// A tight timer for `packets` that follow the one that just arrived: as long as they were
+    /// measured to take, at least the burst intervals that must lie between them, and four
+    /// deviations. Until a buffer was measured, half again as long as the burst values promise: the
+    /// first timers must not fire because a host is slow to start.
+    fn tight(&self, packets: u32, timing: &Timing) -> Duration {
         let interval = timing.burst.interval;
         let bursts = packets.div_ceil(timing.burst.packets.max(1));
-        let promised = interval.saturating_mul(bursts);
         match self.pace {
             Some((mean, deviation)) => {
-                promised.max(mean.saturating_mul(packets)) + deviation * 4 + SLACK
+                // So many bursts begin within one interval less.
+                let between = interval.saturating_mul(bursts.saturating_sub(1));
+                between.max(mean.saturating_mul(packets)) + deviation * 4 + SLACK
             }
-            None => promised.saturating_mul(3) / 2 + interval + SLACK,
+            None => interval.saturating_mul(bursts).saturating_mul(3) / 2 + SLACK,
         }
     }
 
@@ -67,11 +76,11 @@ impl DataTimer {
     }
 
     fn measure(&mut self, buffer: BufferNumber) {
-        let Some(due) = self.due.get(&buffer).filter(|due| !due.asked && due.received > 1) else {
-            return;
-        };
-        let (Some(first), Some(last)) = (due.first, due.last) else { return };
-        let sample = last.since(first) / (due.received - 1);
+        let Some(due) = self.due.get(&buffer).filter(|due| !due.asked) else { return };
+        let (Some((first, from)), Some((last, to))) = (due.first, due.last) else { return };
+        // Places and not arrivals: what was lost took its time too.
+        let Some(packets) = to.checked_sub(from).filter(|packets| *packets > 0) else { return };
+        let sample = last.since(first) / packets;
         self.pace = Some(match self.pace {
             None => (sample, sample / 2),
             Some((mean, deviation)) => {
@@ -119,7 +128,7 @@ impl Recovery for DataTimer {
             }
         }
         for number in acknowledged {
-            let loose = now + self.time_for(self.due_up_to(number), timing);
+            let loose = now + self.loose(self.due_up_to(number), timing);
             if let Some(due) = self.due.get_mut(&number) {
                 due.deadline = Some(loose);
             }
@@ -137,8 +146,11 @@ impl Recovery for DataTimer {
         if arrival.last_of_buffer {
             due.missing = due.missing.min((arrival.index.0 + 1).saturating_sub(due.received));
         }
-        due.first.get_or_insert(now);
-        due.last = Some(now);
+        let here = (now, arrival.index.0);
+        due.first.get_or_insert(here);
+        if due.last.is_none_or(|(_, furthest)| furthest < here.1) {
+            due.last = Some(here);
+        }
         if due.received > 1 {
             return;
         }
@@ -150,7 +162,7 @@ impl Recovery for DataTimer {
             .map(|(n, _)| *n)
             .collect();
         for number in tight {
-            let deadline = now + self.time_for(self.due_up_to(number), timing);
+            let deadline = now + self.tight(self.due_up_to(number), timing);
             if let Some(due) = self.due.get_mut(&number)
                 && due.waiting.is_none()
             {
@@ -260,9 +272,9 @@ mod tests {
         timer.on_granted(ms(0), BufferNumber(2), ControlSeq(2));
         timer.on_acknowledged(ms(0), ControlSeq(2), &timing());
         timer.on_arrival(ms(100), &arrival(2, 0), &timing());
-        assert_eq!(timer.due[&BufferNumber(1)].deadline, Some(ms(745)));
+        assert_eq!(timer.due[&BufferNumber(1)].deadline, Some(ms(705)));
         let mut asks = Vec::new();
-        timer.poll(ms(745), &All(50), &timing(), &mut asks);
+        timer.poll(ms(705), &All(50), &timing(), &mut asks);
         assert_eq!(
             asks,
             [Ask { buffer: BufferNumber(1), range: IndexRange { start: 0, end: 50 } }]
@@ -281,7 +293,44 @@ mod tests {
         timer.on_complete(BufferNumber(1));
         timer.on_granted(ms(2000), BufferNumber(2), ControlSeq(2));
         timer.on_acknowledged(ms(2000), ControlSeq(2), &timing());
-        // 50 packets of 40 ms, four deviations of 20 ms and the slack.
-        assert_eq!(timer.next_look(), Some(ms(2000 + 2000 + 80 + 5)));
+        // 50 packets of 40 ms, four deviations of 20 ms, the slack, one interval to begin.
+        assert_eq!(timer.next_look(), Some(ms(2000 + 2000 + 80 + 5 + 40)));
+    }
+
+    /// Sends buffer 1 at `per_packet` without the packets in `lost`, and all of buffer 2 but its
+    /// last, the first at 10 s.
+    fn second_buffer(per_packet: u64, lost: &[u32]) -> DataTimer {
+        let timing = Timing { packets_per_buffer: 10, ..timing() };
+        let mut timer = DataTimer::new();
+        for (buffer, start, missing) in [(1, 0, lost), (2, 10_000, &[9][..])] {
+            timer.on_granted(ms(start), BufferNumber(buffer), ControlSeq(buffer as u32));
+            timer.on_acknowledged(ms(start), ControlSeq(buffer as u32), &timing);
+            for i in (0..10).filter(|i| !missing.contains(i)) {
+                // Two bursts of five.
+                let at = start + u64::from(i / 5 * 40) + u64::from(i % 5) * per_packet;
+                timer.on_arrival(ms(at), &arrival(buffer, i), &timing);
+            }
+            if buffer == 1 {
+                timer.on_complete(BufferNumber(1));
+            }
+        }
+        timer
+    }
+
+    #[test]
+    fn a_tight_timer_runs_out_soon_after_the_last_packet_was_due() {
+        // Packets of 6 ms in bursts every 40: the tenth is due 64 ms after the first. Nine times
+        // 7.1 ms, four deviations of 3.6 ms, the slack.
+        let due = second_buffer(6, &[]).next_look().unwrap();
+        assert!((ms(10_064)..ms(10_085)).contains(&due), "{due:?}");
+        // Bursts that take no time: nine times 4.4 ms is as good as the interval between them.
+        let due = second_buffer(0, &[]).next_look().unwrap();
+        assert!((ms(10_040)..ms(10_056)).contains(&due), "{due:?}");
+    }
+
+    #[test]
+    fn packets_that_were_lost_took_their_time() {
+        let (whole, holes) = (second_buffer(6, &[]), second_buffer(6, &[2, 5, 7]));
+        assert_eq!(whole.next_look(), holes.next_look());
     }
 }
