@@ -54,6 +54,8 @@ pub(crate) struct Run {
     pub(crate) deafened: u64,
     /// Every data packet that left, if that was asked for.
     pub(crate) departures: Vec<Departure>,
+    /// When control packets left the receiver, if that was asked for.
+    pub(crate) controls: Vec<Instant>,
 }
 
 /// Stations and the medium between them.
@@ -91,7 +93,8 @@ impl<M: Medium> Lab<M> {
         self.oracles.push(Oracle::new(configs));
         let mut sender = Station::new(Side::Active, sender, transfer);
         sender.steady.departures = record.then(Vec::new);
-        let receiver = Station::new(Side::Passive, receiver, transfer);
+        let mut receiver = Station::new(Side::Passive, receiver, transfer);
+        receiver.steady.controls = record.then(Vec::new);
         self.stations.push([sender, receiver]);
         self.starts.push(Instant::EPOCH + starts);
     }
@@ -152,6 +155,7 @@ impl<M: Medium> Lab<M> {
                 received: receiver.stats(now),
                 deafened: receiver.deafened,
                 departures: steady.departures.unwrap_or_default(),
+                controls: receiver.steady.controls.take().unwrap_or_default(),
             }
         });
         runs.collect()

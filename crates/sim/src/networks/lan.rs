@@ -7,25 +7,39 @@ use super::station::IP_BYTES;
 use crate::check::kind;
 use crate::parcel::{Pair, Side};
 use crate::path::{LinkOptions, Path};
+use crate::rng::{Probability, Rng};
 
 /// One path in each direction.
 pub(crate) struct Lan {
     paths: Pair<Path<Vec<u8>>>,
+    /// How often noise hits a byte, in parts per billion: a packet is lost when one of its bytes is
+    /// hit, so that those without data are rarely lost.
+    noise_ppb: u32,
+    random: Rng,
     data_in: u64,
     data_out: u64,
 }
 
 impl Lan {
-    pub(crate) fn new(options: &LinkOptions, seed: u64) -> Self {
+    pub(crate) fn new(options: &LinkOptions, noise_ppb: u32, seed: u64) -> Self {
         let path = |name| Path::new(options.clone(), seed, name);
-        Self { paths: Pair([path("there"), path("back")]), data_in: 0, data_out: 0 }
+        Self {
+            paths: Pair([path("there"), path("back")]),
+            noise_ppb,
+            random: Rng::named(seed, "noise"),
+            data_in: 0,
+            data_out: 0,
+        }
     }
 }
 
 impl Medium for Lan {
     fn push(&mut self, now: Instant, from: Port, bytes: Vec<u8>) {
         self.data_in += u64::from(is_data(&bytes));
-        self.paths[from.side].push(now, IP_BYTES, None, bytes);
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX).saturating_add(IP_BYTES);
+        if !self.random.chance(Probability::from_ppb(self.noise_ppb.saturating_mul(len))) {
+            self.paths[from.side].push(now, IP_BYTES, None, bytes);
+        }
     }
 
     fn next(&self) -> Option<Instant> {

@@ -18,7 +18,7 @@ use crate::host::{HostOptions, Transfer};
 /// Every row is the mean of runs with these seeds.
 pub const SEEDS: std::ops::RangeInclusive<u64> = 1..=20;
 /// Header of a DATA packet on the `rfc998` wire.
-const DATA_HEADER: u32 = 24;
+pub(super) const DATA_HEADER: u32 = 24;
 /// No run takes as long.
 const DEADLINE: Duration = Duration::from_secs(600);
 
@@ -29,6 +29,8 @@ pub struct Sample {
     pub bits_per_second: u64,
     /// Data packets that did not reach the receiver's machine.
     pub lost: u64,
+    /// Those of them that arrived while its interface was deaf.
+    pub deafened: u64,
     /// Data packets sent again.
     pub resent: u64,
     /// Data timeouts.
@@ -39,6 +41,8 @@ pub struct Sample {
     pub problem: Option<String>,
     /// Every data packet that left, if that was asked for.
     pub departures: Vec<Departure>,
+    /// When control packets left the receiver, if that was asked for.
+    pub controls: Vec<Instant>,
 }
 
 /// A row, and what became of it here: sums over [`SEEDS`].
@@ -128,6 +132,7 @@ fn sums(rows: &[Row], threads: usize) -> Vec<Sample> {
                 let sample = run(row, seed, false);
                 sum.bits_per_second += sample.bits_per_second;
                 sum.lost += sample.lost;
+                sum.deafened += sample.deafened;
                 sum.resent += sample.resent;
                 sum.timeouts += sample.timeouts;
                 sum.problem = sum.problem.or(sample.problem);
@@ -190,10 +195,12 @@ pub(super) fn run_row(
     Sample {
         bits_per_second: run.bits_per_second,
         lost: lab.medium.lost_data() + run.deafened,
+        deafened: run.deafened,
         resent: run.sent.data_packets_resent,
         timeouts: run.received.data_timeouts,
         crashed,
         problem: crash.or(run.finding).or(failure),
         departures: run.departures,
+        controls: run.controls,
     }
 }

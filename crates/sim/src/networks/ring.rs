@@ -14,23 +14,25 @@ use super::rows::Row;
 use super::station::{Costs, Interface};
 use crate::path::LinkOptions;
 
-/// Fitted once for the whole table; see `docs/decisions/rfc1030-models.md`.
+/// See `docs/decisions/rfc1030-models.md` for where each is from.
 const PC_AT: Costs = Costs {
-    send: Duration::from_micros(756),
-    send_byte_ns: 3600,
+    send: Duration::from_micros(700),
+    send_byte_ns: 3700,
     receive: Duration::ZERO,
-    receive_byte_ns: 4049,
+    receive_byte_ns: 4200,
     outstanding: Duration::ZERO,
-    control: Duration::from_micros(870),
-    message: Duration::from_micros(1574),
-    burst: Duration::from_micros(2792),
-    timer: Duration::from_micros(567),
+    made: Duration::from_micros(1400),
+    heard: Duration::from_micros(1100),
+    burst: Duration::from_micros(3000),
+    timer: Duration::from_micros(600),
 };
 
 const P1300: Interface = Interface {
     buffers: 16,
     deaf: false,
     copy_byte_ns: 0,
+    claim: Duration::ZERO,
+    turn: Duration::ZERO,
     enable: Duration::ZERO,
     wire_byte_ns: 800,
 };
@@ -42,5 +44,5 @@ pub(super) fn run(row: &Row, seed: u64, record: bool) -> Sample {
         ..LinkOptions::default()
     };
     let (sender, receiver) = pair_of(row, (PC_AT, P1300), (PC_AT, P1300));
-    run_row(row, seed, Lan::new(&link, seed), sender, receiver, record)
+    run_row(row, seed, Lan::new(&link, 0, seed), sender, receiver, record)
 }

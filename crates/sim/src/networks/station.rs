@@ -1,11 +1,12 @@
 //! A host of 1987: an endpoint and its client from the virtual world, behind a processor that does
-//! one thing at a time and a network interface with few buffers.
+//! one thing at a time and a network interface that may have but one buffer.
 //!
-//! The processor takes up work in this order, and nothing interrupts it:
+//! The processor takes up work in this order, and nothing interrupts it but such an interface when
+//! it has to be emptied:
 //!
 //! 1. what the machine has to send: a burst goes out whole (RFC 1030 §5: incoming control messages
 //!    are processed between bursts);
-//! 2. packets that wait in the interface;
+//! 2. packets that came in;
 //! 3. the machine's timers and its client.
 //!
 //! The burst process is the host's: it holds back what the machine has ready until a burst interval
@@ -32,22 +33,23 @@ const MAX_ROUNDS: u32 = 1000;
 /// What its work costs a host's processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Costs {
-    /// A DATA packet sent, whatever its size.
+    /// A packet sent, whatever is in it.
     pub(crate) send: Duration,
     /// Each byte of it: copies and checksums, in nanoseconds.
     pub(crate) send_byte_ns: u64,
-    /// A DATA packet received, whatever its size.
+    /// A packet received, whatever is in it.
     pub(crate) receive: Duration,
     /// Each byte of it, in nanoseconds.
     pub(crate) receive_byte_ns: u64,
     /// A DATA packet received, for each buffer that may be outstanding: the lists to search
     /// (RFC 1030 §4).
     pub(crate) outstanding: Duration,
-    /// A packet that carries no data, sent or received.
-    pub(crate) control: Duration,
-    /// A control message made, or obeyed for the first time; repeated ones cost almost nothing
+    /// A control message made: the receiver of data bears the timers and most of the work for
+    /// messages (RFC 1030 §4).
+    pub(crate) made: Duration,
+    /// A control message obeyed for the first time; repeated ones cost almost nothing
     /// (RFC 1030 §7).
-    pub(crate) message: Duration,
+    pub(crate) heard: Duration,
     /// A burst: the switch to the sending process.
     pub(crate) burst: Duration,
     /// How late the burst timer fires.
@@ -57,14 +59,20 @@ pub(crate) struct Costs {
 /// A network interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interface {
-    /// Packets it holds for the processor.
+    /// Packets that wait for the processor at most.
     pub(crate) buffers: usize,
-    /// Its only buffer serves sending too: while it does, the interface is deaf.
+    /// Its only buffer serves both directions: it is deaf while it sends, and until the driver has
+    /// emptied and enabled it again. An interrupt copies what it holds into memory (RFC 1030 §4:
+    /// "copy it from the interface into a packet buffer and finally copy the packet into the
+    /// correct NETBLT buffer").
     pub(crate) deaf: bool,
-    /// Moving a byte between interface and memory, in nanoseconds, during which a deaf interface
-    /// can do nothing else.
+    /// Moving a byte between such an interface and memory, in nanoseconds.
     pub(crate) copy_byte_ns: u64,
-    /// From the end of sending, or of copying out, until it can receive again.
+    /// How long before its copying begins the driver takes the interface for a packet to send.
+    pub(crate) claim: Duration,
+    /// From the end of sending until it can receive again.
+    pub(crate) turn: Duration,
+    /// From having been emptied until it can receive again (RFC 1030 §7).
     pub(crate) enable: Duration,
     /// A byte on the network, in nanoseconds.
     pub(crate) wire_byte_ns: u64,
@@ -81,7 +89,8 @@ pub(crate) struct StationOptions {
 #[derive(Debug)]
 enum Job {
     Send(Vec<u8>),
-    Receive(Vec<u8>),
+    /// And what of its cost the interrupt has paid already.
+    Receive(Vec<u8>, Duration),
     Burst,
 }
 
@@ -107,6 +116,8 @@ pub(crate) struct Steady {
     furthest: (u64, u32),
     /// Every packet of data, if that was asked for.
     pub(crate) departures: Option<Vec<Departure>>,
+    /// Every control packet, if that was asked for.
+    pub(crate) controls: Option<Vec<Instant>>,
 }
 
 /// A host with its costs.
@@ -118,12 +129,13 @@ pub(crate) struct Station {
     outstanding: u32,
     burst_packets: u32,
     job: Option<(Instant, Job)>,
-    /// A deaf interface sends from here on.
+    /// A deaf interface is the driver's, to send, from here on.
     claimed: Instant,
     /// A deaf interface can receive from here on.
     enabled: Instant,
     to_send: VecDeque<Vec<u8>>,
-    waiting: VecDeque<Vec<u8>>,
+    /// With what of its cost each has paid by interrupts.
+    waiting: VecDeque<(Vec<u8>, Duration)>,
     /// Data packets sent of the present burst.
     in_burst: u32,
     /// When it began.
@@ -218,7 +230,23 @@ impl Station {
             self.deafened += u64::from(data);
             return;
         }
-        self.waiting.push_back(bytes);
+        let copied =
+            if self.interface.deaf { self.interrupt(now, bytes.len()) } else { Duration::ZERO };
+        self.waiting.push_back((bytes, copied));
+    }
+
+    /// Empties the only buffer of the interface into memory, whatever the processor is doing.
+    /// Returns how long that took of what it is doing.
+    fn interrupt(&mut self, now: Instant, len: usize) -> Duration {
+        let bytes = len as u64 + u64::from(IP_BYTES);
+        let copy = Duration::from_nanos(self.interface.copy_byte_ns * bytes);
+        self.enabled = now + copy + self.interface.enable;
+        let Some((ends, _)) = &mut self.job else { return Duration::ZERO };
+        *ends += copy;
+        if self.claimed != Instant::NEVER {
+            self.claimed += copy;
+        }
+        copy
     }
 
     /// Does all there is to do at `now`; what leaves is appended to `out`.
@@ -244,21 +272,21 @@ impl Station {
     fn next_job(&mut self, now: Instant) -> Option<Job> {
         if !self.is_burst_over() {
             let job = self.to_send.pop_front().map(Job::Send);
-            return job.or_else(|| self.waiting.pop_front().map(Job::Receive));
+            return job.or_else(|| self.receive());
         }
         // Between two bursts: what came in is heard first.
-        match self.waiting.pop_front() {
-            Some(bytes) => Some(Job::Receive(bytes)),
-            None if self.next_burst() <= now => Some(Job::Burst),
-            None => None,
-        }
+        self.receive().or_else(|| (self.next_burst() <= now).then_some(Job::Burst))
+    }
+
+    fn receive(&mut self) -> Option<Job> {
+        self.waiting.pop_front().map(|(bytes, copied)| Job::Receive(bytes, copied))
     }
 
     fn begin(&mut self, now: Instant, job: Job) {
         let costs = self.costs;
-        let (bytes, sends) = match &job {
-            Job::Send(bytes) => (bytes.as_slice(), true),
-            Job::Receive(bytes) => (bytes.as_slice(), false),
+        let (bytes, sends, paid) = match &job {
+            Job::Send(bytes) => (bytes.as_slice(), true, Duration::ZERO),
+            Job::Receive(bytes, copied) => (bytes.as_slice(), false, *copied),
             Job::Burst => {
                 self.burst_began = Some(now);
                 self.job = Some((now + costs.burst, job));
@@ -266,25 +294,20 @@ impl Station {
             }
         };
         let len = bytes.len() as u64 + u64::from(IP_BYTES);
-        let cost = match (is_data(bytes), sends) {
-            (true, true) => costs.send + Duration::from_nanos(costs.send_byte_ns * len),
-            (true, false) => {
-                let bytes = Duration::from_nanos(costs.receive_byte_ns * len);
-                costs.receive + bytes + costs.outstanding * self.outstanding
-            }
-            (false, _) => {
-                let new = new_messages(bytes, &mut self.newest_message);
-                costs.control + costs.message * new
-            }
+        let new = new_messages(bytes, &mut self.newest_message);
+        let cost = if sends {
+            costs.send + Duration::from_nanos(costs.send_byte_ns * len) + costs.made * new
+        } else {
+            let lists = if is_data(bytes) { self.outstanding } else { 0 };
+            let bytes = Duration::from_nanos(costs.receive_byte_ns * len);
+            costs.receive + bytes + costs.outstanding * lists + costs.heard * new
         };
-        let copy = Duration::from_nanos(self.interface.copy_byte_ns * len);
+        let ends = now + cost.saturating_sub(paid);
         if self.interface.deaf && sends {
-            let wire = Duration::from_nanos(self.interface.wire_byte_ns * len);
-            self.claimed = (now + cost).before(copy + wire);
-        } else if self.interface.deaf {
-            self.enabled = now + copy + self.interface.enable;
+            let byte_ns = self.interface.copy_byte_ns + self.interface.wire_byte_ns;
+            self.claimed = ends.before(Duration::from_nanos(byte_ns * len) + self.interface.claim);
         }
-        self.job = Some((now + cost, job));
+        self.job = Some((ends, job));
     }
 
     fn finish(&mut self, now: Instant, job: Job, oracle: &mut Oracle, out: &mut Vec<Vec<u8>>) {
@@ -293,15 +316,19 @@ impl Station {
             Job::Send(bytes) => {
                 if self.interface.deaf {
                     self.claimed = Instant::NEVER;
-                    self.enabled = now + self.interface.enable;
+                    self.enabled = now + self.interface.turn;
                 }
                 if is_data(&bytes) {
                     self.in_burst += 1;
                     self.steady.note(now, &bytes);
+                } else if let Some(controls) = &mut self.steady.controls
+                    && bytes.get(3) == Some(&kind::CONTROL)
+                {
+                    controls.push(now);
                 }
                 out.push(bytes);
             }
-            Job::Receive(mut bytes) => {
+            Job::Receive(mut bytes, _) => {
                 let from = self.host.side.other().address();
                 if let Some(endpoint) = &mut self.host.endpoint {
                     let datagram = Datagram { from, ecn: None, bytes: &mut bytes };
@@ -382,10 +409,12 @@ fn is_data(bytes: &[u8]) -> bool {
 }
 
 /// How many messages of an RFC 998 CONTROL packet are newer than `newest`, which becomes the newest
-/// of them (RFC 998 §8: lengths of GO, OK and RESEND).
+/// of them (RFC 998 §8: lengths of GO, OK and RESEND). OPEN and RESPONSE count as one.
 fn new_messages(bytes: &[u8], newest: &mut u16) -> u32 {
-    if bytes.get(3) != Some(&kind::CONTROL) || bytes.get(2) != Some(&2) {
-        return 0;
+    match (bytes.get(2), bytes.get(3)) {
+        (Some(&2), Some(&kind::CONTROL)) => {}
+        (Some(&2), Some(&(kind::OPEN | kind::RESPONSE))) => return 1,
+        _ => return 0,
     }
     let word = |at: usize| {
         let word = bytes.get(at..at + 2).and_then(|word| word.first_chunk());
@@ -422,5 +451,6 @@ mod tests {
         assert_eq!((new_messages(&packet, &mut newest), newest), (2, 3));
         assert_eq!(new_messages(&packet, &mut newest), 0);
         assert_eq!(new_messages(&[0, 0, 2, 9], &mut newest), 0);
+        assert_eq!(new_messages(&[0, 0, 2, kind::OPEN], &mut newest), 1);
     }
 }

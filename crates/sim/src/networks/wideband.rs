@@ -3,11 +3,9 @@
 //!
 //! A packet crosses an Ethernet and a gateway to a BSAT, which asks for room on the channel: a
 //! reservation takes 600 ms, and one that fails as long again. Reserved datagrams leave in order in
-//! frames of 24,054 bits, one every 21.22 ms, whole or not at all, those of both directions in
-//! the same
-//! frames; then they cross the satellite. What is reserved and waits for a frame fills the buffer
-//! of
-//! the BSAT's earth station interface, and one that overflows takes the network down.
+//! frames of 24,054 bits, one every 21.22 ms, whole or not at all, those of both directions in the
+//! same frames; then they cross the satellite. What is reserved and waits for a frame fills the
+//! buffer of the BSAT's earth station interface, and one that overflows takes the network down.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -180,16 +178,16 @@ impl Medium for Wideband {
     }
 }
 
-/// Fast enough never to be in the way (§7: it drops 0.5 % of the packets, which the row's loss
-/// includes).
+/// Fast enough never to be in the way. The 0.5 % of the packets that it drops (§7) are in the loss
+/// of each row.
 const SUN_3: Costs = Costs {
     send: Duration::from_micros(500),
     send_byte_ns: 500,
     receive: Duration::from_micros(300),
     receive_byte_ns: 300,
     outstanding: Duration::ZERO,
-    control: Duration::from_micros(500),
-    message: Duration::from_micros(200),
+    made: Duration::from_micros(200),
+    heard: Duration::from_micros(200),
     burst: Duration::ZERO,
     timer: Duration::ZERO,
 };
@@ -198,6 +196,8 @@ const SUN_INTERFACE: Interface = Interface {
     buffers: 32,
     deaf: false,
     copy_byte_ns: 0,
+    claim: Duration::ZERO,
+    turn: Duration::ZERO,
     enable: Duration::ZERO,
     wire_byte_ns: 800,
 };
