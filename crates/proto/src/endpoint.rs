@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use crate::buffer::Buffer;
 use crate::config::{Config, Policy, Role, Wire};
@@ -19,6 +18,7 @@ use crate::receiver::Receiver;
 use crate::recovery::Recovery;
 use crate::recovery::data_timer::DataTimer;
 use crate::recovery::gap::GapDetector;
+use crate::role::Settled;
 use crate::sender::Sender;
 use crate::stats::Stats;
 use crate::time::{Instant, earliest};
@@ -226,18 +226,18 @@ impl Endpoint {
         opened: Opened,
         first: Option<(&mut [u8], Option<Ecn>)>,
     ) {
-        let Opened { link, parameters, table_bytes, rtt, reply } = opened;
+        let Opened { link, parameters, table_bytes, rtt, longest_rtt, reply } = opened;
         if let Some(mut old) = self.connection.take() {
             old.release_all();
             self.events.append(old.events_mut());
         }
-        let settled = settled(&self.config, &parameters, table_bytes, now, rtt);
+        let settled = settled(&self.config, &parameters, table_bytes, now, (rtt, longest_rtt));
         if self.config.any_role {
             self.config.role = Role::left_by(parameters.mode);
         }
         let machine = match self.config.role {
             Role::Sender => {
-                let rate = self.rate_control(&parameters.burst, settled.datagram_bytes, rtt);
+                let rate = self.rate_control(&settled);
                 let sender = Sender::new(now, settled, rate, self.config.overhead_bytes);
                 Machine::Sender(Box::new(sender))
             }
@@ -268,18 +268,20 @@ impl Endpoint {
         self.connection = Some(connection);
     }
 
-    fn rate_control(
-        &self,
-        burst: &crate::wire::packet::Burst,
-        datagram_bytes: usize,
-        rtt: Option<Duration>,
-    ) -> Box<dyn RateControl> {
-        let packet = datagram_bytes as u32 + self.config.overhead_bytes;
+    fn rate_control(&self, settled: &Settled) -> Box<dyn RateControl> {
+        let overhead = self.config.overhead_bytes;
+        let packet = settled.datagram_bytes as u32 + overhead;
         match (self.config.wire, self.config.policy) {
-            // RFC 998 carries no report from which a rate could be found.
-            (Wire::Rfc998, _) | (Wire::Sealed, Policy::Fixed) => Box::new(Fixed::new(*burst)),
+            (_, Policy::Fixed) => Box::new(Fixed::new(settled.burst)),
             (Wire::Sealed, Policy::Fair { ceiling }) => {
-                Box::new(Adaptive::new(packet, rtt, ceiling))
+                Box::new(Adaptive::new(packet, settled.longest_rtt, ceiling))
+            }
+            (Wire::Rfc998, Policy::Fair { ceiling }) => {
+                let adaptive = Adaptive::new(packet, settled.longest_rtt, ceiling);
+                let packets = u64::from(settled.geometry.max_packets());
+                Box::new(
+                    adaptive.within(settled.burst).told_by_buffers(packets * u64::from(packet)),
+                )
             }
         }
     }

@@ -20,6 +20,9 @@ pub(crate) struct Settled {
     pub(crate) opened: Instant,
     /// Round trip of the handshake, if it was measured.
     pub(crate) rtt: Option<Duration>,
+    /// The same; or the longest that it may have been, if nothing is known but that it may have
+    /// been long.
+    pub(crate) longest_rtt: Option<Duration>,
 }
 
 /// What became of a DATA packet.

@@ -6,6 +6,8 @@ use std::time::Duration;
 const INITIAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// No timer is shorter: finer than this, a busy host's own delays would fire it.
 const MIN_TIMEOUT: Duration = Duration::from_millis(5);
+/// Taken for the round trip while nothing is known of it.
+const UNKNOWN: Duration = Duration::from_millis(100);
 /// The longest a backed-off timer grows, unless four round trips are longer: a path that heals is
 /// noticed this soon (`docs/protocol.md §6.2`).
 const MAX_TIMEOUT: Duration = Duration::from_secs(2);
@@ -18,10 +20,21 @@ pub(crate) struct RoundTrip {
     smoothed: Option<Duration>,
     deviation: Duration,
     smallest: Option<Duration>,
+    /// Before a measurement: it is no longer than this.
+    longest: Option<Duration>,
     expiries: u32,
 }
 
 impl RoundTrip {
+    /// With what the handshake told: a measurement, or only how long it took with its repetitions.
+    pub(crate) fn new(measured: Option<Duration>, longest: Option<Duration>) -> Self {
+        let mut new = Self { longest: longest.map(|rtt| rtt.min(MAX_RTT)), ..Self::default() };
+        if let Some(rtt) = measured {
+            new.sample(rtt);
+        }
+        new
+    }
+
     /// Takes in one measurement, which must be of a packet sent only once (Karn's rule).
     pub(crate) fn sample(&mut self, rtt: Duration) {
         let rtt = rtt.min(MAX_RTT);
@@ -44,6 +57,11 @@ impl RoundTrip {
         self.smoothed
     }
 
+    /// The smoothed round trip, or as much as can be said without a measurement.
+    pub(crate) fn assumed(&self) -> Duration {
+        self.smoothed.or(self.longest).unwrap_or(UNKNOWN)
+    }
+
     /// The smallest measured.
     pub(crate) fn smallest(&self) -> Option<Duration> {
         self.smallest
@@ -62,7 +80,10 @@ impl RoundTrip {
     /// Smoothed round trip plus four deviations, 1.5 times longer for every expiry in a row.
     pub(crate) fn timeout(&self) -> Duration {
         let Some(smoothed) = self.smoothed else {
-            return grown(INITIAL_TIMEOUT, self.expiries).min(MAX_TIMEOUT);
+            // Sent again within the round trip, a message would never measure it (Karn's rule).
+            let longest = self.longest.unwrap_or_default();
+            let initial = INITIAL_TIMEOUT.max(longest + longest / 8);
+            return grown(initial, self.expiries).min(MAX_TIMEOUT.max(longest * 4));
         };
         let limit = MAX_TIMEOUT.max(smoothed * 4);
         let base = (smoothed + self.deviation * 4).max(smoothed + smoothed / 8).max(MIN_TIMEOUT);
@@ -71,7 +92,7 @@ impl RoundTrip {
 
     /// An eighth of a round trip, at least a millisecond: the beat of reports and rides.
     pub(crate) fn beat(&self) -> Duration {
-        (self.smoothed.unwrap_or(Duration::from_millis(100)) / 8).max(Duration::from_millis(1))
+        (self.assumed() / 8).max(Duration::from_millis(1))
     }
 }
 

@@ -54,6 +54,8 @@ pub(crate) struct Active {
     next: Instant,
     /// When the newest OPEN left, and whether it was the only one.
     sent: Option<(Instant, bool)>,
+    /// When the first left.
+    first: Option<Instant>,
     /// What somebody who could not prove it said, and when first.
     hint: Option<(Instant, String)>,
     refused: Option<String>,
@@ -87,6 +89,7 @@ impl Active {
             left,
             next: now,
             sent: None,
+            first: None,
             hint: None,
             refused: None,
             unreachable: None,
@@ -124,7 +127,8 @@ impl Active {
                     response.buffer_bytes,
                     response.packet_bytes,
                 );
-                Some(Box::new(Opened::new(link, response, 0, self.round_trip(now))))
+                let opened = Opened::new(link, response, 0, self.round_trip(now));
+                Some(Box::new(Opened { longest_rtt: self.longest_round_trip(now), ..opened }))
             }
             Packet998::Response(_) => {
                 self.refused = Some("its answer is looser than what was proposed".to_owned());
@@ -187,7 +191,9 @@ impl Active {
             keys.initiator_to_responder,
             keys.responder_to_initiator,
         );
-        Some(Box::new(Opened::new(link, offer.parameters, offer.table_bytes, rtt)))
+        let longest_rtt = self.longest_round_trip(now);
+        let opened = Opened::new(link, offer.parameters, offer.table_bytes, rtt);
+        Some(Box::new(Opened { longest_rtt, ..opened }))
     }
 
     /// Under load the passive end asks for proof of the address: the next OPEN brings the cookie.
@@ -222,6 +228,11 @@ impl Active {
         self.sent.filter(|(_, once)| *once).map(|(at, _)| now.since(at))
     }
 
+    /// However often it was sent: no answer is older than the first OPEN.
+    fn longest_round_trip(&self, now: Instant) -> Option<Duration> {
+        self.first.map(|at| now.since(at))
+    }
+
     /// Whether the opening has failed, and why.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<Reason> {
         if let Some(reason) = self.refused.take() {
@@ -252,6 +263,7 @@ impl Active {
         self.next = now + self.wait;
         self.wait = (self.wait * 3 / 2).min(self.longest_wait);
         self.sent = Some((now, self.sent.is_none()));
+        self.first.get_or_insert(now);
         Some(&self.open)
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::buffer::Geometry;
 use crate::config::{Config, Wire};
 use crate::link::Link;
+use crate::rate::is_long;
 use crate::role::Settled;
 use crate::time::{Instant, nanos};
 use crate::wire::packet::{Burst, Mode, Parameters};
@@ -31,13 +32,15 @@ pub(crate) struct Opened {
     pub(crate) table_bytes: u32,
     /// Round trip of the handshake, if it was measured.
     pub(crate) rtt: Option<Duration>,
+    /// The longest that it may have been.
+    pub(crate) longest_rtt: Option<Duration>,
     /// A packet to send first.
     pub(crate) reply: Option<Vec<u8>>,
 }
 
 impl Opened {
     fn new(link: Link, parameters: Parameters, table_bytes: u32, rtt: Option<Duration>) -> Self {
-        Self { link, parameters, table_bytes, rtt, reply: None }
+        Self { link, parameters, table_bytes, rtt, longest_rtt: rtt, reply: None }
     }
 }
 
@@ -155,7 +158,7 @@ pub(crate) fn settled(
     parameters: &Parameters,
     table_bytes: u32,
     opened: Instant,
-    rtt: Option<Duration>,
+    (rtt, longest_rtt): (Option<Duration>, Option<Duration>),
 ) -> Settled {
     let beyond = if config.wire == Wire::Sealed { table_bytes } else { 0 };
     Settled {
@@ -169,6 +172,7 @@ pub(crate) fn settled(
         datagram_bytes: (parameters.packet_bytes + data_overhead(config.wire)) as usize,
         opened,
         rtt,
+        longest_rtt: rtt.or(longest_rtt.filter(|rtt| is_long(*rtt))),
     }
 }
 

@@ -265,7 +265,8 @@ impl Passive {
         });
         let rtt = slot.once.then(|| now.since(slot.created));
         let opened = Opened::new(slot.link, slot.parameters, slot.table_bytes, rtt);
-        Answer::Opened(opened, Some(bytes))
+        let longest_rtt = Some(now.since(slot.created));
+        Answer::Opened(Opened { longest_rtt, ..opened }, Some(bytes))
     }
 
     // ---- rfc998

@@ -13,9 +13,12 @@
 //! sender without data never lowers it. Loss alone, if it does not depend on the rate, costs
 //! nothing: see `rate/path.rs`.
 
+mod phases;
+
 use std::time::Duration;
 
 use crate::rate::path::{MILLION, RestLoss, RoundTrips};
+use crate::rate::train::{Train, is_long, train_for};
 use crate::rate::{Pacing, RateControl, Sample, burst_for};
 use crate::time::{Instant, nanos};
 use crate::units::Rate;
@@ -23,6 +26,8 @@ use crate::wire::packet::Burst;
 
 /// Packets sent in the first round trip.
 const INITIAL_PACKETS: u64 = 32;
+/// ...or a buffer in this time, if only its OK will tell anything.
+const FIRST_BUFFER: Duration = Duration::from_secs(10);
 /// Round trip assumed before one was measured.
 const INITIAL_RTT: Duration = Duration::from_millis(100);
 /// Gains are in thousandths of the bandwidth.
@@ -54,8 +59,12 @@ const CRUISE_TURNS: u32 = 8;
 const CRUISE_TIME: Duration = Duration::from_millis(25);
 /// Rounds without growth that end startup.
 const FULL_ROUNDS: u32 = 3;
-/// A queue of this part of the smallest round trip, in millionths, shows that the path is full.
+/// A queue of this part of the smallest round trip, in millionths, shows that the path is full...
 const FULL_QUEUE: u64 = 190_000;
+/// ...and so does one of this time, where a round trip is long.
+const FULL_QUEUE_TIME: Duration = Duration::from_millis(100);
+/// The most that a probe up adds to a queue where a round trip is long.
+const PROBE_TIME: Duration = Duration::from_millis(75);
 /// A queue that stays although this much of the rate was forgone, in thousandths of a turn's worth,
 /// is not this sender's.
 const FOREIGN: u64 = 1000;
@@ -73,6 +82,9 @@ const PHASE_BURSTS: u32 = 4;
 const MOST: u64 = 10_000_000_000_000;
 /// Silence for this many smallest round trips was an outage.
 const OUTAGE_ROUND_TRIPS: u32 = 3;
+
+/// ...and for so many buffers' time, where only their OKs tell: data timers run as long.
+const OUTAGE_GRAINS: u32 = 4;
 
 /// What the sender is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +135,8 @@ struct Window {
 pub struct Adaptive {
     packet_bytes: u32,
     ceiling: Option<Rate>,
+    /// Bytes that arrive before anything is reported of them: a buffer, where only OK tells.
+    grain_bytes: u64,
     /// What the path takes, in bytes per second sent.
     bandwidth: u64,
     trips: RoundTrips,
@@ -131,6 +145,7 @@ pub struct Adaptive {
     since: Instant,
     round: Round,
     window: Window,
+    train: Train,
     /// Rounds of startup without growth, and the bandwidth they are compared with.
     full_rounds: u32,
     full_bandwidth: u64,
@@ -151,6 +166,8 @@ pub struct Adaptive {
     least: u64,
     /// The queue was empty at some time in this cruise.
     emptied: bool,
+    /// There was a queue at some time since the newest probe began.
+    queued: bool,
     /// The queue is someone else's: it does not go away when this sender yields.
     foreign: bool,
     /// Rounds until loss and marks are judged again.
@@ -175,6 +192,7 @@ impl Adaptive {
         let mut new = Self {
             packet_bytes,
             ceiling,
+            grain_bytes: 0,
             bandwidth: bandwidth.max(FLOOR.bytes_per_second()),
             trips,
             rest: RestLoss::default(),
@@ -182,6 +200,7 @@ impl Adaptive {
             since: Instant::EPOCH,
             round: Round { accepted: MILLION, ..Round::default() },
             window: Window::default(),
+            train: Train::default(),
             full_rounds: 0,
             full_bandwidth: 0,
             earlier_share: None,
@@ -192,6 +211,7 @@ impl Adaptive {
             rested: false,
             least: 0,
             emptied: false,
+            queued: false,
             foreign: false,
             deaf: 0,
             last_sample: None,
@@ -202,6 +222,40 @@ impl Adaptive {
         };
         new.set_pacing();
         new
+    }
+
+    /// The same where only OKs tell, of `buffer_bytes` (IP packets) at once.
+    pub fn told_by_buffers(mut self, buffer_bytes: u64) -> Self {
+        self.grain_bytes = buffer_bytes;
+        let least = Rate::over(buffer_bytes, FIRST_BUFFER).bytes_per_second();
+        self.bandwidth = self.bandwidth.max(least);
+        self.set_pacing();
+        self
+    }
+
+    /// The same, never faster than these burst values.
+    pub fn within(mut self, burst: Burst) -> Self {
+        self.limit(burst);
+        self
+    }
+
+    fn limit(&mut self, burst: Burst) {
+        if !burst.interval.is_zero() {
+            let bytes = u64::from(burst.packets.max(1)) * u64::from(self.packet_bytes);
+            let limit = Rate::over(bytes, burst.interval);
+            self.ceiling = Some(self.ceiling.map_or(limit, |ceiling| ceiling.min(limit)));
+            self.set_pacing();
+        }
+    }
+
+    /// How long a buffer takes.
+    fn grain_time(&self) -> Duration {
+        Rate::from_bytes_per_second(self.bandwidth).time_for(self.grain_bytes)
+    }
+
+    /// It starts with trains (`rate/train.rs`).
+    fn sends_trains(&self) -> bool {
+        self.phase == Phase::Startup && is_long(self.min_rtt())
     }
 
     /// The time in which the effect of a change of rate is seen.
@@ -232,9 +286,14 @@ impl Adaptive {
         self.last_sample = Some(now);
         if let Some(rtt) = sample.rtt {
             self.trips.sample(now, rtt, self.pacing.burst.interval);
+            if self.sends_trains() {
+                let late = rtt.saturating_sub(self.min_rtt());
+                self.train.sample(sample.burst_bytes, self.packet_bytes, late);
+            }
         }
         let queue = self.queue();
         self.emptied |= queue == 0;
+        self.queued |= queue > 0;
         self.foreign &= queue > 0;
         self.round.queue = self.round.queue.max(queue);
         self.window.queue = self.window.queue.max(queue);
@@ -270,7 +329,7 @@ impl Adaptive {
             std::mem::replace(&mut self.window, Window { since: now, ..Window::default() });
         let resting = matches!(self.phase, Phase::Startup | Phase::Drain | Phase::MinRtt);
         let shown = window.if_full > 0 && !window.app_limited;
-        if !resting && window.queue > FULL_QUEUE && shown {
+        if !resting && window.queue > self.full_queue() && shown {
             let least = (self.bandwidth / 2).max(self.least);
             self.bandwidth = self.bandwidth.min(window.if_full.max(least));
         }
@@ -305,7 +364,24 @@ impl Adaptive {
         self.judge_loss(share, excess, &round);
     }
 
+    fn full_queue(&self) -> u64 {
+        self.long_part(FULL_QUEUE_TIME, MILLION).min(FULL_QUEUE)
+    }
+
+    /// `time` as a part of a long smallest round trip, in parts of `whole`; all of it for others.
+    fn long_part(&self, time: Duration, whole: u64) -> u64 {
+        let min = self.min_rtt();
+        if is_long(min) { nanos(time).saturating_mul(whole) / nanos(min).max(1) } else { whole }
+    }
+
     fn judge_startup(&mut self, now: Instant, round: &Round, sample: &Sample, marked: bool) {
+        if self.sends_trains()
+            && let Some(believed) = self.train.end_round()
+            && believed <= self.bandwidth + self.bandwidth / 10
+        {
+            self.enter(Phase::Drain, now);
+            return;
+        }
         let total = sample.lost_packets + sample.delivered_packets;
         let share = sample.lost_packets.saturating_mul(MILLION) / total.max(1);
         let grew = self.bandwidth >= self.full_bandwidth + self.full_bandwidth / 4;
@@ -385,112 +461,6 @@ impl Adaptive {
         self.caution = UNITY / 4;
     }
 
-    // ---- 3. phases
-
-    fn enter(&mut self, phase: Phase, now: Instant) {
-        match phase {
-            Phase::Up(_) => self.before = self.bandwidth,
-            Phase::Cruise => {
-                self.forgone = 0;
-                self.least = self.bandwidth / 8;
-                self.emptied = false;
-                self.dice ^= self.dice << 13;
-                self.dice ^= self.dice >> 7;
-                self.dice ^= self.dice << 17;
-            }
-            _ => {}
-        }
-        self.phase = phase;
-        self.since = now;
-    }
-
-    fn advance(&mut self, now: Instant, sample: &Sample) {
-        self.rested = sample.in_flight_bytes <= self.resting_bytes();
-        let passed = now.since(self.since);
-        let turn = self.turn();
-        match self.phase {
-            Phase::Startup => {
-                let queue = self.trips.newest_queue(self.pacing.burst.interval);
-                let full = self.round.accepted < 900_000 && queue > MILLION / 64;
-                if full && !sample.app_limited {
-                    self.enter(Phase::Drain, now);
-                }
-            }
-            Phase::Drain => {
-                if self.rested || passed >= turn * 4 {
-                    self.enter(Phase::Cruise, now);
-                }
-            }
-            Phase::Cruise => self.cruise(now, passed, turn),
-            Phase::Up(_) if passed < self.min_rtt().max(self.gap * 2).max(self.some_bursts()) => {}
-            Phase::Up(step) => self.enter(Phase::Down(step), now),
-            Phase::Down(step) => self.go_down(now, passed, step),
-            Phase::MinRtt => {
-                if passed >= MIN_RTT_TIME.max(turn * 2) {
-                    self.trips.renew(now, self.trips.now());
-                    self.enter(Phase::Cruise, now);
-                }
-            }
-        }
-    }
-
-    fn cruise(&mut self, now: Instant, passed: Duration, turn: Duration) {
-        let correction = UNITY - self.cruise_gain();
-        let step = nanos(self.gap.min(turn)).saturating_mul(correction) / nanos(turn).max(1);
-        self.forgone += step;
-        let stays = !self.foreign && self.forgone > FOREIGN && self.queue() > MILLION / 4;
-        self.foreign |= stays;
-        if stays || self.trips.is_stale(now) {
-            self.enter(Phase::MinRtt, now);
-            return;
-        }
-        let turns = CRUISE_TURNS + (self.dice >> 60) as u32 % 4;
-        if passed >= (turn * turns).max(CRUISE_TIME) {
-            if !self.emptied && !self.foreign {
-                self.bandwidth = self.bandwidth * self.cruise_gain() / UNITY;
-            }
-            self.caution = (self.caution * 2).min(UNITY);
-            self.enter(Phase::Up(0), now);
-        }
-    }
-
-    fn go_down(&mut self, now: Instant, passed: Duration, step: usize) {
-        let excess = self.up_gain(step) - UNITY;
-        let turn = self.turn();
-        if self.bandwidth >= self.before + self.before * excess * 2 / (3 * UNITY) {
-            // Where probes met loss or marks, a small find may be chance: no bolder for it.
-            let bolder = usize::from(self.caution == UNITY);
-            self.enter(Phase::Up((step + bolder).min(UP_GAINS.len() - 1)), now);
-            return;
-        }
-        // What the probe found shows a turn after it; until then there is nothing to judge.
-        if self.rested && passed >= turn + turn / 4 || passed >= turn * 3 {
-            self.enter(Phase::Cruise, now);
-        }
-    }
-
-    /// What is in flight when the path is full and its queue empty: packets on their way, and
-    /// lost ones not yet found missing.
-    fn resting_bytes(&self) -> u64 {
-        let bandwidth = Rate::from_bytes_per_second(self.bandwidth);
-        let unresolved =
-            (self.min_rtt() / 4 + self.gap * 3 / 2) * (self.rest.share() as u32 / 1000) / 1000;
-        bandwidth.bytes_in(self.min_rtt() + unresolved + self.gap / 4)
-            + u64::from(self.packet_bytes) * (u64::from(self.pacing.burst.packets) + 1)
-    }
-
-    fn up_gain(&self, step: usize) -> u64 {
-        let gain = UP_GAINS.get(step).copied().unwrap_or(UNITY);
-        UNITY + (gain - UNITY) * self.caution / UNITY
-    }
-
-    fn cruise_gain(&self) -> u64 {
-        if self.foreign {
-            return UNITY;
-        }
-        UNITY - (self.queue() / 2 / (MILLION / UNITY)).min(MAX_CORRECTION)
-    }
-
     // ---- 4. output
 
     fn gain(&self) -> u64 {
@@ -511,8 +481,13 @@ impl Adaptive {
         self.bandwidth = self.bandwidth.max(least.bytes_per_second());
         let ceiling = self.ceiling.unwrap_or(Rate::from_bytes_per_second(u64::MAX));
         let bandwidth = Rate::from_bytes_per_second(self.bandwidth).min(ceiling);
-        let rate = bandwidth.scaled(self.gain(), UNITY).max(FLOOR).min(ceiling);
-        let burst = burst_for(rate, self.packet_bytes);
+        let mut rate = bandwidth.scaled(self.gain(), UNITY).max(FLOOR).min(ceiling);
+        let burst = if self.sends_trains() {
+            rate = rate.min(Rate::from_bytes_per_second(self.train.most(self.bandwidth)));
+            train_for(rate, self.packet_bytes)
+        } else {
+            burst_for(rate, self.packet_bytes)
+        };
         let cap_gain = match self.phase {
             Phase::MinRtt => MIN_RTT_CAP_GAIN,
             Phase::Startup if self.calm => CALM_CAP_GAIN,
@@ -525,15 +500,17 @@ impl Adaptive {
         let bursts = packet * (u64::from(burst.packets) * 2 + MIN_CAP_PACKETS);
         let probes = packet * 2 * u64::from(self.silences);
         let cap = (product / UNITY).saturating_mul(cap_gain).saturating_add(unreported);
-        self.pacing = Pacing { burst, cap_bytes: Some(cap.saturating_add(bursts + probes)) };
+        let rest = bursts + probes + self.grain_bytes * 2;
+        self.pacing = Pacing { burst, cap_bytes: Some(cap.saturating_add(rest)) };
     }
 }
 
 impl RateControl for Adaptive {
     fn on_sample(&mut self, now: Instant, sample: &Sample) {
         if std::mem::take(&mut self.silences) > 0 {
-            let quiet = self.last_sample.map_or(Duration::MAX, |last| now.since(last));
-            if quiet >= self.min_rtt() * OUTAGE_ROUND_TRIPS {
+            // Before the first report there is no saying how long one takes.
+            let quiet = self.last_sample.map_or(Duration::ZERO, |last| now.since(last));
+            if quiet >= self.min_rtt() * OUTAGE_ROUND_TRIPS + self.grain_time() * OUTAGE_GRAINS {
                 self.start_again(now);
             }
         }
@@ -552,7 +529,9 @@ impl RateControl for Adaptive {
         self.set_pacing();
     }
 
-    fn on_offer(&mut self, _now: Instant, _offer: Burst) {}
+    fn on_offer(&mut self, _now: Instant, offer: Burst) {
+        self.limit(offer);
+    }
 
     fn on_packet_bytes(&mut self, bytes: u32) {
         self.packet_bytes = bytes.max(1);

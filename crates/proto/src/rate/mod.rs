@@ -5,9 +5,13 @@
 
 pub mod adaptive;
 pub mod fixed;
+pub(crate) mod ledger;
 pub mod pacer;
 mod path;
 pub mod sampler;
+mod train;
+
+pub(crate) use train::is_long;
 
 #[cfg(test)]
 mod tests;
@@ -45,6 +49,8 @@ pub struct Sample {
     /// The rate during this sample was limited by something other than the policy: no data
     /// supplied, no permission (GO), so it says little about the path.
     pub app_limited: bool,
+    /// Bytes that left at the same moment as the newest packet reported, up to and with it.
+    pub burst_bytes: u64,
     /// Round trips completed since the connection opened: grows by one when a packet is reported
     /// that was sent after the previous round ended.
     pub round: u64,
@@ -65,7 +71,8 @@ pub trait RateControl: Debug + Send {
     fn on_sample(&mut self, now: Instant, sample: &Sample);
     /// Data are in flight and no report has come for several round trips (at least three).
     fn on_silence(&mut self, now: Instant);
-    /// The receiver offered burst values in an OK (RFC 998 §4); only a fixed policy follows them.
+    /// The receiver offered burst values in an OK (RFC 998 §4): never faster than that from now
+    /// on.
     fn on_offer(&mut self, now: Instant, offer: Burst);
     /// The datagrams of the transfer are now this many bytes long, IP and UDP headers included.
     fn on_packet_bytes(&mut self, bytes: u32);

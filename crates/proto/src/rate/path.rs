@@ -8,10 +8,14 @@ use crate::time::{Instant, nanos};
 pub(super) const MILLION: u64 = 1_000_000;
 /// A smallest round trip not seen again for this long is no longer believed.
 const MIN_LASTS: Duration = Duration::from_secs(10);
+/// ...and for so many of it: to look for it takes two.
+const MIN_LASTS_TRIPS: u32 = 16;
 /// Samples of which the smallest is "the round trip now": half a round trip of reports.
 const RECENT: usize = 4;
 /// Lateness that is no queue: timers and interrupts of the hosts.
 const HOST_SLACK: Duration = Duration::from_micros(250);
+/// Lateness of a packet by a long path's own doings, at most.
+const MOST_LATENESS: Duration = Duration::from_millis(40);
 /// Most loss that is taken for the path's own.
 const MAX_REST_LOSS: u64 = 600_000;
 
@@ -41,7 +45,7 @@ impl RoundTrips {
         self.next = (self.next + 1) % RECENT;
         match self.min {
             Some(min) if !first || rtt > min => {
-                let near = min + min / 16 + slack(burst);
+                let near = min + lateness(min) + slack(burst);
                 if first || rtt <= near {
                     self.confirmed = now;
                 }
@@ -84,13 +88,14 @@ impl RoundTrips {
 
     fn beyond_min(&self, rtt: Duration, burst: Duration) -> u64 {
         let min = self.min.unwrap_or_default();
-        let over = rtt.saturating_sub(min + min / 16 + slack(burst));
+        let over = rtt.saturating_sub(min + lateness(min) + slack(burst));
         nanos(over).saturating_mul(1000) / (nanos(min) / 1000).max(1)
     }
 
     /// Whether the smallest was not seen for so long that the path may have changed.
     pub(super) fn is_stale(&self, now: Instant) -> bool {
-        self.min.is_some() && now.since(self.confirmed) >= MIN_LASTS
+        self.min
+            .is_some_and(|min| now.since(self.confirmed) >= MIN_LASTS.max(min * MIN_LASTS_TRIPS))
     }
 
     /// Takes `min` for the smallest, whatever it was before.
@@ -98,6 +103,11 @@ impl RoundTrips {
         self.min = Some(min);
         self.confirmed = now;
     }
+}
+
+/// Of a round trip, what is no queue: a sixteenth, but not for ever.
+fn lateness(min: Duration) -> Duration {
+    (min / 16).min(MOST_LATENESS)
 }
 
 fn slack(burst: Duration) -> Duration {

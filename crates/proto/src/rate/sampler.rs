@@ -39,6 +39,8 @@ struct Record {
     bytes: u64,
     /// Bytes sent before this burst.
     before: u64,
+    /// Bytes sent before all that left at the same moment.
+    before_moment: u64,
     at: Instant,
     app_limited: bool,
     /// What was known when this burst was sent.
@@ -67,6 +69,7 @@ pub struct Sampler {
     next_number: u64,
     sent_bytes: u64,
     sent_packets: u64,
+    before_moment: u64,
     last_sent: Option<Instant>,
     newest: Option<Report>,
     /// The first report of all, the start of flights sent before anything was known.
@@ -100,11 +103,15 @@ impl Sampler {
             return;
         }
         let bytes = bytes + count * self.overhead;
+        if self.last_sent != Some(now) {
+            self.before_moment = self.sent_bytes;
+        }
         let record = Record {
             first: first.0,
             count,
             bytes,
             before: self.sent_bytes,
+            before_moment: self.before_moment,
             at: now,
             app_limited: self.limited_until.is_some(),
             known: self.mark,
@@ -142,6 +149,11 @@ impl Sampler {
 
     /// Takes in a report; a sample if it is newer than all before and can be true.
     pub fn on_report(&mut self, now: Instant, report: &Report) -> Option<Sample> {
+        self.on_told(now, report, true)
+    }
+
+    /// The same, perhaps without a word on when the highest arrived.
+    pub(crate) fn on_told(&mut self, now: Instant, report: &Report, timed: bool) -> Option<Sample> {
         let report = self.believable(report)?;
         let highest = report.highest.0;
         let advanced = self.newest.is_none_or(|newest| highest > newest.highest.0);
@@ -154,7 +166,10 @@ impl Sampler {
         let bytes = report.bytes.saturating_add(report.packets.saturating_mul(self.overhead));
         self.delivered_bytes = bytes.min(self.reached_bytes).max(self.delivered_bytes);
         if let Some(record) = &record {
-            self.advance(now, &report, index, record, &mut sample);
+            if timed {
+                self.time(now, &report, index, record, &mut sample);
+            }
+            self.advance(highest, record, &mut sample);
         }
         self.newest = Some(report);
         sample.sent_bytes = self.sent_bytes;
@@ -193,8 +208,8 @@ impl Sampler {
         Some(report)
     }
 
-    /// The highest number grew: round trip, round, and the rates over its flight.
-    fn advance(
+    /// The highest number grew: round trip, and the rates over its flight.
+    fn time(
         &mut self,
         now: Instant,
         report: &Report,
@@ -212,12 +227,17 @@ impl Sampler {
         let age = Duration::from_micros(u64::from(report.highest_age_micros));
         // An age beyond the whole time since sending is made up; no round trip is zero.
         sample.rtt = now.since(record.at).checked_sub(age).filter(|rtt| !rtt.is_zero());
-        sample.app_limited = record.app_limited;
+        sample.burst_bytes = record.bytes_before(number + 1) - record.before_moment;
         if let Some(start) = record.known.or(self.origin) {
             (sample.send_rate, sample.delivery_rate) = rates(&start, &mark);
         }
         self.origin.get_or_insert(mark);
         self.mark = Some(mark);
+    }
+
+    /// The highest number grew: round, and what need not be remembered any longer.
+    fn advance(&mut self, number: u64, record: &Record, sample: &mut Sample) {
+        sample.app_limited = record.app_limited;
         if number >= self.round_end {
             self.round += u64::from(self.newest.is_some());
             self.round_end = self.next_number;

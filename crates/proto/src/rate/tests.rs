@@ -324,3 +324,23 @@ fn the_first_round_trip_carries_32_packets_and_growth_doubles_them() {
         assert!(sent[5] >= 32 * 14 && sent[5] <= 32 * 80, "{sent:?}");
     }
 }
+
+/// Queues of an eighth of a product, and of a sixteenth, where a round trip takes seconds.
+#[test]
+fn where_a_round_trip_is_long_it_looks_before_it_leaps() {
+    // The faster ones are found at half of what they carry, and the rest in steps of 75 ms.
+    let paths =
+        [(M, 1800, 12, 950), (M, 1200, 25, 950), (10 * M, 2500, 6, 650), (100 * M, 1000, 15, 650)];
+    for (bits, rtt, queue, least) in paths {
+        for loss in [0, 5000] {
+            let path = Path::new(bits, ms(rtt), loss, queue);
+            let mut world = World::new(path.clone(), vec![adaptive(&path)]);
+            let first = world.run(ms(60_000));
+            let (got, tally) = shares(&mut world, ms(120_000), path.rate);
+            let wait = tally.mean_wait();
+            println!("{bits} {rtt} {queue} {loss}: {first:?} then {got:?}, {tally:?} {wait:?}");
+            assert_eq!((first.dropped, tally.dropped), (0, 0), "{first:?} {tally:?}");
+            assert!(got[0] >= least, "{got:?}");
+        }
+    }
+}

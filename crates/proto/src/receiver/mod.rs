@@ -83,17 +83,13 @@ impl Holes for Assemblies<'_> {
 
 impl Receiver {
     pub(crate) fn new(settled: Settled, recovery: Box<dyn Recovery>) -> Self {
-        let mut rtt = RoundTrip::default();
-        if let Some(sample) = settled.rtt {
-            rtt.sample(sample);
-        }
         Self {
             settled,
             idle: Vec::new(),
             next_grant: BufferNumber::FIRST,
             assemblies: BTreeMap::new(),
             orders: Orders::new(settled.wire),
-            rtt,
+            rtt: RoundTrip::new(settled.rtt, settled.longest_rtt),
             recovery,
             feedback: Feedback::default(),
             sender_burst: settled.burst,
@@ -362,6 +358,7 @@ impl Receiver {
         Timing {
             rtt: self.rtt.smoothed(),
             burst: self.sender_burst,
+            varies: self.settled.wire == Wire::Rfc998 && self.sender_burst != self.settled.burst,
             packets_per_buffer: self.settled.geometry.max_packets(),
         }
     }
@@ -413,7 +410,7 @@ impl Receiver {
         if self.next_control().is_none_or(|at| at > now) {
             return false;
         }
-        let rtt = self.rtt.smoothed().unwrap_or(Duration::from_millis(100));
+        let rtt = self.rtt.assumed();
         let report = match self.feedback.due(self.rtt.beat()) {
             Some(at) if at <= now => self.feedback.report(now, self.settled.opened, rtt),
             _ => None,

@@ -62,8 +62,12 @@ impl DataTimer {
         let bursts = packets.div_ceil(timing.burst.packets.max(1));
         match self.pace {
             Some((mean, deviation)) => {
-                // So many bursts begin within one interval less.
-                let between = interval.saturating_mul(bursts.saturating_sub(1));
+                let between = match timing.varies {
+                    // So many bursts begin within one interval less.
+                    false => interval.saturating_mul(bursts.saturating_sub(1)),
+                    // The sender may be slower by now, and may change its pace within a buffer.
+                    true => interval.saturating_mul(bursts).saturating_mul(3) / 2 + interval,
+                };
                 between.max(mean.saturating_mul(packets)) + deviation * 4 + SLACK
             }
             None => interval.saturating_mul(bursts).saturating_mul(3) / 2 + SLACK,
@@ -235,6 +239,7 @@ mod tests {
         Timing {
             rtt: None,
             burst: Burst { packets: 5, interval: Duration::from_millis(40) },
+            varies: false,
             packets_per_buffer: 50,
         }
     }

@@ -300,6 +300,7 @@ mod tests {
         let timing = Timing {
             rtt: Some(Duration::from_millis(40)),
             burst: Burst { packets: 8, interval: Duration::from_millis(1) },
+            varies: false,
             packets_per_buffer: 10_001,
         };
         let mut gaps = GapDetector::new();

@@ -38,6 +38,8 @@ pub struct Timing {
     pub rtt: Option<Duration>,
     /// Burst values the sender announced last.
     pub burst: Burst,
+    /// They are not the negotiated ones: the sender goes its own way.
+    pub varies: bool,
     /// Largest number of packets in a buffer.
     pub packets_per_buffer: u32,
 }

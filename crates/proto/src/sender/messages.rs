@@ -5,6 +5,7 @@ use super::{Phase, SMALLEST_PACKET, Sender};
 use crate::buffer::Geometry;
 use crate::config::Wire;
 use crate::machine::Event;
+use crate::rate::Sample;
 use crate::role::Taken;
 use crate::sender::outgoing::Outgoing;
 use crate::time::Instant;
@@ -30,6 +31,10 @@ impl Sender {
             if !self.inbox.take(seq) {
                 continue;
             }
+            if self.ledger.is_some() {
+                // Whatever it is: it was said because data, or acknowledgements in them, arrived.
+                self.reported = now;
+            }
             let taken = match message {
                 Message::Go(go) => self.on_go(go),
                 Message::Ok(ok) => self.on_ok(now, ok),
@@ -39,6 +44,12 @@ impl Sender {
             if taken != Taken::Authentic {
                 return taken;
             }
+        }
+        if let Some(told) = self.ledger.as_mut().and_then(|ledger| ledger.report(now)) {
+            let sample = self.sampler.on_told(now, &told.report, told.timed);
+            let (delivered_packets, lost_packets) = (told.arrived, told.lost);
+            let sample = sample.map(|s| Sample { delivered_packets, lost_packets, ..s });
+            self.handle_sample(now, sample);
         }
         if let Phase::Dallying(_) = self.phase {
             self.phase = Phase::Dallying(now + self.dally());
@@ -105,6 +116,9 @@ impl Sender {
         for number in accepted {
             self.again.remove(&number);
             let Some(outgoing) = self.outgoing.remove(&number) else { continue };
+            if let Some(ledger) = &mut self.ledger {
+                ledger.on_ok(now, number, self.rtt.smallest());
+            }
             self.stats.buffers_done += 1;
             self.stats.image_bytes += outgoing.len() as u64;
             if let Some(buffer) = outgoing.into_buffer() {
@@ -126,8 +140,9 @@ impl Sender {
     fn on_resend(&mut self, resend: &Resend) -> Taken {
         // Accepted already, or its GO is still on the way: nothing was sent that could be missing.
         let Some(outgoing) = self.outgoing.get_mut(&resend.buffer) else { return Taken::Authentic };
-        for range in &resend.missing {
-            outgoing.ask(*range);
+        let asked = resend.missing.iter().map(|range| outgoing.ask(*range)).sum();
+        if let Some(ledger) = &mut self.ledger {
+            ledger.on_resend(resend.buffer, asked);
         }
         if outgoing.has_again() {
             self.again.insert(resend.buffer);

@@ -7,6 +7,7 @@
 mod inbox;
 mod messages;
 mod outgoing;
+mod silence;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -22,9 +23,10 @@ use crate::buffer::Buffer;
 use crate::config::Wire;
 use crate::link::Link;
 use crate::machine::Event;
+use crate::rate::ledger::Ledger;
 use crate::rate::pacer::Pacer;
 use crate::rate::sampler::Sampler;
-use crate::rate::{Pacing, RateControl};
+use crate::rate::{Pacing, RateControl, Sample};
 use crate::role::{Settled, Taken};
 use crate::rtt::RoundTrip;
 use crate::stats::Stats;
@@ -45,9 +47,7 @@ const DALLY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// A renewed GO may not ask for smaller packets, data bytes, unless smaller ones were agreed
 /// (`docs/protocol.md §3.2`): each costs as much as a large one.
 const SMALLEST_PACKET: u32 = 128;
-/// The breaker opens after this, or eight round trips (`docs/protocol.md §7.5`).
-const BREAKER: Duration = Duration::from_secs(2);
-/// ...and lets this much through.
+/// An open breaker (`sender/silence.rs`) lets this much through.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How the sender's part ends.
@@ -82,12 +82,15 @@ pub(crate) struct Sender {
     ack_owed: Option<Instant>,
     dry_due: Option<(Instant, u8)>,
     announced: Burst,
-    announced_at: Instant,
+    /// When; never yet, if the receiver knows only what was negotiated.
+    announced_at: Option<Instant>,
     pacer: Pacer,
     /// Bytes sent that do not make a whole packet for the pacer yet.
     uncharged: u64,
     rate: Box<dyn RateControl>,
     sampler: Sampler,
+    /// Takes the place of REPORTs where there are none.
+    ledger: Option<Ledger>,
     rtt: RoundTrip,
     heard: Instant,
     silence_told: Option<Instant>,
@@ -108,13 +111,10 @@ impl Sender {
         mut rate: Box<dyn RateControl>,
         overhead: u32,
     ) -> Self {
-        let mut rtt = RoundTrip::default();
-        if let Some(sample) = settled.rtt {
-            rtt.sample(sample);
-        }
         let packet = settled.datagram_bytes as u32 + overhead;
         rate.on_packet_bytes(packet);
-        let announced = rate.pacing().burst;
+        let learns = settled.wire == Wire::Rfc998 && rate.counts_bytes();
+        let announced = if learns { settled.burst } else { rate.pacing().burst };
         Self {
             settled,
             outgoing: BTreeMap::new(),
@@ -130,12 +130,13 @@ impl Sender {
             ack_owed: None,
             dry_due: None,
             announced,
-            announced_at: now,
+            announced_at: Some(now).filter(|_| !learns),
             pacer: Pacer::new(),
             uncharged: 0,
             rate,
             sampler: Sampler::new(overhead),
-            rtt,
+            ledger: learns.then(Ledger::default),
+            rtt: RoundTrip::new(settled.rtt, settled.longest_rtt),
             heard: now,
             silence_told: None,
             reported: now,
@@ -214,7 +215,10 @@ impl Sender {
 
     /// A packet left that carries neither data nor acknowledgement.
     pub(crate) fn on_other_sent(&mut self, now: Instant, number: PacketNumber, bytes: usize) {
-        self.note_sent(now, number, 1, bytes as u64);
+        // Of these no OK tells.
+        if self.ledger.is_none() {
+            self.note_sent(now, number, 1, bytes as u64);
+        }
     }
 
     fn note_sent(&mut self, now: Instant, first: PacketNumber, count: u32, bytes: u64) {
@@ -262,7 +266,12 @@ impl Sender {
 
     /// A REPORT: what the path did to what was sent.
     pub(crate) fn handle_report(&mut self, now: Instant, report: &Report) {
-        if let Some(sample) = self.sampler.on_report(now, report) {
+        let sample = self.sampler.on_report(now, report);
+        self.handle_sample(now, sample);
+    }
+
+    fn handle_sample(&mut self, now: Instant, sample: Option<Sample>) {
+        if let Some(sample) = sample {
             self.reported = now;
             if let Some(rtt) = sample.rtt {
                 self.rtt.sample(rtt);
@@ -285,23 +294,6 @@ impl Sender {
             self.silence_told = Some(now);
             self.rate.on_silence(now);
         }
-    }
-
-    fn silence_due(&self) -> Option<Instant> {
-        if self.settled.wire == Wire::Rfc998 || self.sampler.in_flight_bytes() == 0 {
-            return None;
-        }
-        let rtt = self.rtt.smoothed().unwrap_or(Duration::from_millis(100));
-        let patience = (rtt * 3).max(self.rtt.timeout()).max(Duration::from_millis(200));
-        let since = self.silence_told.unwrap_or(self.heard).max(self.heard);
-        Some(since.max(self.sampler.last_sent().unwrap_or(since)) + patience)
-    }
-
-    fn breaker_open(&self, now: Instant) -> bool {
-        let rtt = self.rtt.smoothed().unwrap_or_default();
-        self.settled.wire == Wire::Sealed
-            && self.sampler.in_flight_bytes() > 0
-            && now.since(self.reported) > BREAKER.max(rtt * 8)
     }
 
     /// Appends one batch of equal datagrams (the last may be shorter) to `out`; answers the
@@ -417,13 +409,18 @@ impl Sender {
             };
             let at = out.len();
             let sent = put_piece(&piece, number, outgoing, self.inbox.high(), link, out);
+            let ends = !outgoing.has_again() && outgoing.is_sent();
             if !outgoing.has_again() {
                 self.again.remove(&number);
             }
+            let len = out.len() - at;
+            let sent = match &mut self.ledger {
+                Some(ledger) => ledger.on_sent(now, number, len as u64, ends),
+                None => sent,
+            };
             first_number.get_or_insert(sent);
             count += 1;
             self.account(now, &piece);
-            let len = out.len() - at;
             segment.get_or_insert(len);
             if len != whole {
                 break;
@@ -480,7 +477,7 @@ impl Sender {
         } else {
             Duration::ZERO
         };
-        let changed = self.settled.wire == Wire::Sealed && self.burst_changed(now, pacing.burst);
+        let changed = self.is_told() && self.burst_changed(now, pacing.burst);
         earliest([
             self.ack_owed.map(|at| at + wait),
             self.dry_due.filter(|(_, left)| *left > 0).map(|(at, _)| at),
@@ -495,7 +492,7 @@ impl Sender {
             self.rtt.smoothed().unwrap_or(Duration::from_secs(1)).max(Duration::from_millis(10));
         let per_packet = |b: Burst| b.interval.as_nanos() as u64 / u64::from(b.packets.max(1));
         let (old, new) = (per_packet(self.announced), per_packet(burst));
-        now.since(self.announced_at) >= rtt && old.abs_diff(new) > old / 10
+        self.announced_at.is_none_or(|at| now.since(at) >= rtt && old.abs_diff(new) > old / 10)
     }
 
     fn put_null_ack(&mut self, now: Instant, link: &mut Link, out: &mut Vec<u8>) {
@@ -512,10 +509,10 @@ impl Sender {
             end,
         };
         let number = link.put_null_ack(out, &null_ack);
-        self.note_sent(now, number, 1, (out.len() - start) as u64);
+        self.on_other_sent(now, number, out.len() - start);
         self.ack_owed = None;
         self.announced = burst;
-        self.announced_at = now;
+        self.announced_at = Some(now);
         if let Some((at, left)) = self.dry_due {
             self.dry_due = Some((at.max(now) + self.rtt.beat(), left.saturating_sub(1)));
         }

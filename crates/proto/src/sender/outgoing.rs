@@ -75,14 +75,15 @@ impl Outgoing {
     }
 
     /// RESEND: marks what of `range` was sent before. What the first pass will still reach, and
-    /// what does not exist, is skipped.
-    pub(crate) fn ask(&mut self, range: IndexRange) {
-        if let Some(full) = &mut self.full {
-            let end = range.end.min(full.fresh);
-            if range.start < end {
-                full.again.insert(IndexRange { start: range.start, end });
-            }
+    /// what does not exist, is skipped. Answers how many packets were marked.
+    pub(crate) fn ask(&mut self, range: IndexRange) -> u64 {
+        let Some(full) = &mut self.full else { return 0 };
+        let end = range.end.min(full.fresh);
+        if range.start >= end {
+            return 0;
         }
+        full.again.insert(IndexRange { start: range.start, end });
+        u64::from(end - range.start)
     }
 
     /// Takes the next packet to send, lowest index first.

@@ -28,6 +28,7 @@ fn sender(wire: Wire) -> Sender {
         datagram_bytes: 1200,
         opened: Instant::EPOCH,
         rtt: Some(Duration::from_millis(40)),
+        longest_rtt: Some(Duration::from_millis(40)),
     };
     Sender::new(ms(0), settled, Box::new(Fixed::new(burst)), 28)
 }

@@ -33,6 +33,7 @@ fn settled() -> Settled {
         datagram_bytes: 1200,
         opened: Instant::EPOCH,
         rtt: Some(Duration::from_millis(40)),
+        longest_rtt: Some(Duration::from_millis(40)),
     }
 }
 

@@ -155,8 +155,7 @@ fn policy(seed: u64, wire: Wire, path: Rate, datagram: u32) -> (Policy, Burst) {
     let grains = (exact.as_nanos() / grain.as_nanos()).max(1) as u32;
     let burst = Burst { packets: packets.min(65_535) as u32, interval: grain * grains };
     let ceiling = dice.percent(30).then(|| path.scaled(dice.range(20, 150), 100));
-    // The adaptive policies live on REPORTs, which only `sealed` has.
-    let fixed = dice.percent(35) || wire == Wire::Rfc998;
+    let fixed = dice.percent(35);
     (if fixed { Policy::Fixed } else { Policy::Fair { ceiling } }, burst)
 }
 

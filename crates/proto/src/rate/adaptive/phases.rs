@@ -1,0 +1,129 @@
+//! The phases of [`Adaptive`]: startup, drain, then cruise with probes up and, rarely, for the
+//! smallest round trip.
+
+use std::time::Duration;
+
+use super::{
+    Adaptive, CRUISE_TIME, CRUISE_TURNS, FOREIGN, MAX_CORRECTION, MIN_RTT_TIME, PROBE_TIME, Phase,
+    UNITY, UP_GAINS,
+};
+use crate::rate::Sample;
+use crate::rate::path::MILLION;
+use crate::rate::train::is_long;
+use crate::time::{Instant, nanos};
+use crate::units::Rate;
+
+impl Adaptive {
+    pub(super) fn enter(&mut self, phase: Phase, now: Instant) {
+        match phase {
+            Phase::Up(_) => {
+                self.before = self.bandwidth;
+                self.queued = false;
+            }
+            Phase::Cruise => {
+                self.forgone = 0;
+                self.least = self.bandwidth / 8;
+                self.emptied = false;
+                self.dice ^= self.dice << 13;
+                self.dice ^= self.dice >> 7;
+                self.dice ^= self.dice << 17;
+            }
+            _ => {}
+        }
+        self.phase = phase;
+        self.since = now;
+    }
+
+    pub(super) fn advance(&mut self, now: Instant, sample: &Sample) {
+        self.rested = sample.in_flight_bytes <= self.resting_bytes();
+        let passed = now.since(self.since);
+        let turn = self.turn();
+        match self.phase {
+            Phase::Startup => {
+                let queue = self.trips.newest_queue(self.pacing.burst.interval);
+                let full = self.round.accepted < 900_000 && queue > MILLION / 64;
+                if full && !sample.app_limited && !self.sends_trains() {
+                    self.enter(Phase::Drain, now);
+                }
+            }
+            Phase::Drain => {
+                if self.rested || passed >= turn * 4 {
+                    self.enter(Phase::Cruise, now);
+                }
+            }
+            Phase::Cruise => self.cruise(now, passed, turn),
+            Phase::Up(_) if passed < self.min_rtt().max(self.gap * 2).max(self.some_bursts()) => {}
+            Phase::Up(step) => self.enter(Phase::Down(step), now),
+            Phase::Down(step) => self.go_down(now, passed, step),
+            Phase::MinRtt => {
+                if passed >= MIN_RTT_TIME.max(turn * 2) {
+                    self.trips.renew(now, self.trips.now());
+                    self.enter(Phase::Cruise, now);
+                }
+            }
+        }
+    }
+
+    fn cruise(&mut self, now: Instant, passed: Duration, turn: Duration) {
+        let correction = UNITY - self.cruise_gain();
+        let step = nanos(self.gap.min(turn)).saturating_mul(correction) / nanos(turn).max(1);
+        self.forgone += step;
+        let stays = !self.foreign && self.forgone > FOREIGN && self.queue() > MILLION / 4;
+        self.foreign |= stays;
+        if stays || self.trips.is_stale(now) {
+            self.enter(Phase::MinRtt, now);
+            return;
+        }
+        let turns = CRUISE_TURNS + (self.dice >> 60) as u32 % 4;
+        if passed >= (turn * turns).max(CRUISE_TIME) {
+            if !self.emptied && !self.foreign {
+                self.bandwidth = self.bandwidth * self.cruise_gain() / UNITY;
+            }
+            self.caution = (self.caution * 2).min(UNITY);
+            let full = is_long(self.min_rtt()) && self.queue() > 0;
+            self.enter(if full { Phase::Cruise } else { Phase::Up(0) }, now);
+        }
+    }
+
+    fn go_down(&mut self, now: Instant, passed: Duration, step: usize) {
+        let excess = self.up_gain(step) - UNITY;
+        let turn = self.turn();
+        // A long path's queue may be no longer than one probe makes it; and what comes out of it
+        // faster than before was found only because the rate had fallen.
+        let clear = !is_long(self.min_rtt()) || !self.queued;
+        if self.bandwidth >= self.before + self.before * excess * 2 / (3 * UNITY) && clear {
+            // Where probes met loss or marks, a small find may be chance: no bolder for it.
+            let bolder = usize::from(self.caution == UNITY);
+            self.enter(Phase::Up((step + bolder).min(UP_GAINS.len() - 1)), now);
+            return;
+        }
+        // What the probe found shows a turn after it; until then there is nothing to judge.
+        if self.rested && passed >= turn + turn / 4 || passed >= turn * 3 {
+            self.enter(Phase::Cruise, now);
+        }
+    }
+
+    /// What is in flight when the path is full and its queue empty: packets on their way, and
+    /// lost ones not yet found missing.
+    pub(super) fn resting_bytes(&self) -> u64 {
+        let bandwidth = Rate::from_bytes_per_second(self.bandwidth);
+        let unresolved =
+            (self.min_rtt() / 4 + self.gap * 3 / 2) * (self.rest.share() as u32 / 1000) / 1000;
+        bandwidth.bytes_in(self.min_rtt() + unresolved + self.gap / 4)
+            + u64::from(self.packet_bytes) * (u64::from(self.pacing.burst.packets) + 1)
+            + self.grain_bytes
+    }
+
+    pub(super) fn up_gain(&self, step: usize) -> u64 {
+        let gain = UP_GAINS.get(step).copied().unwrap_or(UNITY);
+        let most = self.long_part(PROBE_TIME, UNITY);
+        UNITY + ((gain - UNITY) * self.caution / UNITY).min(most)
+    }
+
+    pub(super) fn cruise_gain(&self) -> u64 {
+        if self.foreign {
+            return UNITY;
+        }
+        UNITY - (self.queue() / 2 / (MILLION / UNITY)).min(MAX_CORRECTION)
+    }
+}

@@ -1,0 +1,295 @@
+//! What OK and RESEND tell of the path (`docs/protocol.md §6.6`): the sender's own REPORT on
+//! `rfc998`, where the receiver makes none.
+//!
+//! It numbers DATA packets in the order of sending and remembers which belong to which buffer. An
+//! OK proves that a whole buffer has arrived, and its coming is timed by the last packet that the
+//! buffer lacked; a RESEND names what is not there, and proves the rest. Whether it was lost or
+//! only late shows with the OK: one that comes sooner after the copies left than any round trip
+//! takes was not for them. A buffer that a later one overtook is taken to lack one packet until its
+//! RESEND tells. Nothing is ever asked of the receiver, and nothing believed that it could not have
+//! said about what was sent.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::time::Instant;
+use crate::units::{BufferNumber, PacketNumber};
+use crate::wire::packet::Report;
+
+/// One buffer between its first packet and its OK.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    /// Packets and bytes sent, those sent again included.
+    sent: u64,
+    bytes: u64,
+    /// Asked for again, and of that what seems lost.
+    named: u64,
+    lost: u64,
+    /// When the newest copy of something left.
+    again: Option<Instant>,
+    /// Already counted as arrived.
+    credited: u64,
+    credited_bytes: u64,
+    /// How many RESENDs named something of it.
+    asked: u32,
+    /// The newest packet of it, and the newest of its first pass.
+    newest: u64,
+    newest_of_first: u64,
+    /// When that left, if it was the last of the first pass or was sent again.
+    waits_since: Option<Instant>,
+}
+
+/// Buffers under way, and the counts that a REPORT would hold.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    next: u64,
+    buffers: BTreeMap<BufferNumber, Entry>,
+    packets: u64,
+    bytes: u64,
+    /// Asked for again.
+    missing: u64,
+    /// Of buffers with an OK: what arrived and what was lost. Counted together, lest the losses of
+    /// a buffer be set against what arrived of another.
+    arrived: u64,
+    lost: u64,
+    /// The highest packet known to have arrived or to be missing, and whether it is known when.
+    highest: Option<(u64, bool)>,
+    /// Packets reported as arrived so far.
+    told: u64,
+    news: bool,
+}
+
+/// What a [`Ledger`] makes of the messages of a control packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// As if the newest packet had arrived and been told of at once, by our own clock.
+    pub(crate) report: Report,
+    /// Whether that holds. Of a packet sent three times, or whose second copy can hardly have come,
+    /// nobody knows which copy arrived (Karn's rule).
+    pub(crate) timed: bool,
+    /// Packets of buffers with an OK that arrived, and that were lost. The report is earlier: it
+    /// counts as missing whatever was asked for again, which is not in flight in any case.
+    pub(crate) arrived: u64,
+    pub(crate) lost: u64,
+}
+
+impl Ledger {
+    /// A DATA packet of `bytes` (IP and UDP headers not counted) leaves; `ends` if nothing of its
+    /// buffer is left to send. Answers its number.
+    pub(crate) fn on_sent(
+        &mut self,
+        now: Instant,
+        buffer: BufferNumber,
+        bytes: u64,
+        ends: bool,
+    ) -> PacketNumber {
+        let number = self.next;
+        self.next += 1;
+        let entry = self.buffers.entry(buffer).or_default();
+        entry.sent += 1;
+        entry.bytes += bytes;
+        entry.newest = number;
+        if entry.asked > 0 {
+            entry.again = Some(now);
+        } else {
+            entry.newest_of_first = number;
+        }
+        if ends {
+            entry.waits_since = Some(now);
+        }
+        PacketNumber(number)
+    }
+
+    /// OK: all of `buffer` is there; `min_rtt` is the smallest round trip, if one was measured.
+    pub(crate) fn on_ok(&mut self, now: Instant, buffer: BufferNumber, min_rtt: Option<Duration>) {
+        let Some(mut entry) = self.buffers.remove(&buffer) else { return };
+        self.news = true;
+        let least = min_rtt.unwrap_or_default();
+        let passed = entry.again.map_or(Duration::ZERO, |at| now.since(at));
+        // After one RESEND it is as certain as need be that the copies completed it.
+        let timed = entry.asked == 0 || entry.asked == 1 && passed >= least && !passed.is_zero();
+        if passed < least - least / 8 || passed.is_zero() {
+            entry.lost = 0;
+            // The copies are still on their way.
+            entry.newest = entry.newest_of_first;
+        }
+        self.lost += entry.lost;
+        self.arrived += entry.sent.saturating_sub(entry.lost);
+        let arrived = entry.sent.saturating_sub(entry.named);
+        self.credit(&mut entry, arrived);
+        self.reach(entry.newest, timed);
+        let overtaken: Vec<BufferNumber> = self
+            .buffers
+            .range(..buffer)
+            .filter(|(_, e)| e.asked == 0 && e.credited == 0 && e.newest < entry.newest)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in overtaken {
+            self.presume(number, 1);
+        }
+    }
+
+    /// RESEND: `asked` packets of `buffer` that were sent are not there, and all others are.
+    pub(crate) fn on_resend(&mut self, buffer: BufferNumber, asked: u64) {
+        let Some(entry) = self.buffers.get_mut(&buffer).filter(|_| asked > 0) else { return };
+        entry.asked += 1;
+        entry.named += asked;
+        entry.lost += asked;
+        entry.waits_since = None;
+        let newest = entry.newest;
+        self.missing += asked;
+        self.news = true;
+        self.reach(newest, false);
+        self.presume(buffer, 0);
+    }
+
+    fn reach(&mut self, number: u64, timed: bool) {
+        if self.highest.is_none_or(|(highest, _)| highest < number) {
+            self.highest = Some((number, timed));
+        }
+    }
+
+    fn presume(&mut self, buffer: BufferNumber, but: u64) {
+        let Some(mut entry) = self.buffers.get(&buffer).copied() else { return };
+        let arrived = entry.sent.saturating_sub(entry.named + but);
+        self.credit(&mut entry, arrived);
+        self.buffers.insert(buffer, entry);
+    }
+
+    fn credit(&mut self, entry: &mut Entry, arrived: u64) {
+        let arrived = arrived.max(entry.credited);
+        let bytes = u128::from(entry.bytes) * u128::from(arrived) / u128::from(entry.sent.max(1));
+        let bytes = (bytes as u64).max(entry.credited_bytes);
+        self.packets += arrived - entry.credited;
+        self.bytes += bytes - entry.credited_bytes;
+        (entry.credited, entry.credited_bytes) = (arrived, bytes);
+    }
+
+    /// What was learned since the last time, if anything was.
+    pub(crate) fn report(&mut self, now: Instant) -> Option<Told> {
+        let (highest, timed) = self.highest.filter(|_| std::mem::take(&mut self.news))?;
+        // Packets sent again may have arrived that are above the highest: they count when it has
+        // come so far.
+        let room = (highest + 1).saturating_sub(self.missing);
+        self.told = self.packets.min(room).max(self.told);
+        let report = Report {
+            at_micros: (now.as_nanos() / 1000) as u32,
+            packets: self.told,
+            bytes: self.bytes,
+            highest: PacketNumber(highest),
+            missing: self.missing,
+            ..Report::default()
+        };
+        Some(Told { report, timed, arrived: self.arrived, lost: self.lost })
+    }
+
+    /// Since when an answer about the lowest buffer may be on its way: all that was asked for of
+    /// it was sent then.
+    pub(crate) fn waits_since(&self) -> Option<Instant> {
+        self.buffers.first_key_value().and_then(|(_, entry)| entry.waits_since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(n: u64) -> Instant {
+        Instant::from_nanos(n * 1_000_000)
+    }
+
+    /// Three buffers of four packets of 1,000 bytes.
+    fn ledger() -> Ledger {
+        let mut ledger = Ledger::default();
+        for n in 0..12 {
+            let number = ledger.on_sent(ms(n), BufferNumber(1 + n / 4), 1000, n % 4 == 3);
+            assert_eq!(number, PacketNumber(n));
+        }
+        ledger
+    }
+
+    fn counts(told: Told) -> (u64, u64, u64) {
+        (told.report.packets, told.report.highest.0, told.report.missing)
+    }
+
+    const RTT: Option<Duration> = Some(Duration::from_millis(16));
+
+    #[test]
+    fn an_ok_tells_of_the_whole_buffer() {
+        let mut ledger = ledger();
+        assert_eq!((ledger.report(ms(20)), ledger.waits_since()), (None, Some(ms(3))));
+        ledger.on_ok(ms(21), BufferNumber(1), RTT);
+        let told = ledger.report(ms(21)).unwrap();
+        assert_eq!((counts(told), told.timed), ((4, 3, 0), true));
+        assert_eq!((told.report.bytes, told.report.at_micros), (4000, 21_000));
+        assert_eq!((ledger.report(ms(22)), ledger.waits_since()), (None, Some(ms(7))));
+        ledger.on_ok(ms(23), BufferNumber(1), RTT);
+        assert_eq!(ledger.report(ms(23)), None, "said before");
+    }
+
+    #[test]
+    fn an_overtaken_buffer_lacks_one_until_its_resend_tells_how_many() {
+        let mut ledger = ledger();
+        ledger.on_ok(ms(20), BufferNumber(2), RTT);
+        assert_eq!(counts(ledger.report(ms(20)).unwrap()), (7, 7, 0));
+        ledger.on_resend(BufferNumber(1), 1);
+        let told = ledger.report(ms(30)).unwrap();
+        assert_eq!((counts(told), told.lost), ((7, 7, 1), 0), "lost, or late?");
+        assert_eq!(ledger.on_sent(ms(31), BufferNumber(1), 1000, true), PacketNumber(12));
+        ledger.on_ok(ms(47), BufferNumber(1), RTT);
+        let told = ledger.report(ms(47)).unwrap();
+        assert_eq!((counts(told), told.timed, told.lost), ((8, 12, 1), true, 1));
+        ledger.on_ok(ms(48), BufferNumber(3), RTT);
+        assert_eq!(counts(ledger.report(ms(48)).unwrap()), (12, 12, 1));
+    }
+
+    #[test]
+    fn an_ok_before_the_copies_can_have_come_shows_that_nothing_was_lost() {
+        for (sent, lost) in [(None, 0), (Some(31), 0), (Some(24), 4)] {
+            let mut ledger = ledger();
+            ledger.on_resend(BufferNumber(1), 4);
+            let highest = if lost > 0 { 15 } else { 3 };
+            for _ in 0..4 {
+                sent.map(|at| ledger.on_sent(ms(at), BufferNumber(1), 1000, true));
+            }
+            ledger.on_ok(ms(40), BufferNumber(1), RTT);
+            let told = ledger.report(ms(40)).unwrap();
+            assert_eq!((told.report.highest.0, told.lost), (highest, lost), "{sent:?}");
+            assert_eq!((told.report.missing, told.timed), (4, lost > 0), "{sent:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_stays_in_flight_for_ever_when_all_was_lost() {
+        let mut ledger = ledger();
+        for (buffer, at) in [(1, 20), (2, 21), (3, 22), (1, 40), (2, 41), (3, 42)] {
+            ledger.on_resend(BufferNumber(buffer), 4);
+            for _ in 0..4 {
+                ledger.on_sent(ms(at), BufferNumber(buffer), 1000, true);
+            }
+        }
+        assert_eq!(ledger.waits_since(), Some(ms(40)));
+        for buffer in 1..=3 {
+            ledger.on_ok(ms(60), BufferNumber(buffer), RTT);
+        }
+        let told = ledger.report(ms(60)).unwrap();
+        assert_eq!((counts(told), told.timed, told.lost), ((12, 35, 24), false, 24));
+    }
+
+    #[test]
+    fn what_was_never_sent_tells_nothing() {
+        let mut ledger = ledger();
+        ledger.on_ok(ms(20), BufferNumber(9), RTT);
+        ledger.on_resend(BufferNumber(9), 5);
+        ledger.on_resend(BufferNumber(1), 0);
+        assert_eq!(ledger.report(ms(20)), None);
+    }
+
+    #[test]
+    fn what_was_asked_for_again_is_in_flight_no_longer() {
+        let mut ledger = ledger();
+        ledger.on_resend(BufferNumber(1), 3);
+        let told = ledger.report(ms(20)).unwrap();
+        assert_eq!((counts(told), told.timed, told.lost), ((1, 3, 3), false, 0));
+    }
+}

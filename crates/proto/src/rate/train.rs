@@ -1,0 +1,68 @@
+//! How an adaptive sender starts where a round trip takes a second or more: it looks before it
+//! leaps.
+//!
+//! Doubling finds a path full only a round trip after it was overrun: there, seconds of twice the
+//! rate, and no queue is that long. So packets leave in trains, at the same mean rate. The end of
+//! a train waits in the queue for as long as the path takes to send the train, which shows what the
+//! path could carry while it carries less.
+
+use std::time::Duration;
+
+use crate::units::Rate;
+use crate::wire::packet::Burst;
+
+/// From this round trip on.
+const LONG: Duration = Duration::from_secs(1);
+/// A train is what the rate makes in this time: what it adds to a queue is at most as long.
+const TRAIN_TIME: Duration = Duration::from_millis(75);
+/// Packets in a train at least: fewer than ten, with which any path must live (RFC 6928).
+const MIN_PACKETS: u64 = 6;
+/// ...and at most.
+const MAX_PACKETS: u64 = 4096;
+/// No wait is known better than this: slots, frames and hosts.
+const GRAIN: Duration = Duration::from_millis(25);
+/// Of what the trains of a round trip showed at best, in hundredths, so much is believed.
+const BELIEVED: u64 = 85;
+
+/// What the trains of this round trip and of the one before have shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Train {
+    shown: u64,
+    believed: Option<u64>,
+}
+
+/// Whether a path with this round trip is one for trains.
+pub(crate) fn is_long(min_rtt: Duration) -> bool {
+    min_rtt >= LONG
+}
+
+impl Train {
+    /// The newest packet reported ended a train of `bytes` and was `late` by so much.
+    pub(super) fn sample(&mut self, bytes: u64, packet_bytes: u32, late: Duration) {
+        if bytes >= MIN_PACKETS / 2 * u64::from(packet_bytes) {
+            self.shown = self.shown.max(Rate::over(bytes, late + GRAIN).bytes_per_second());
+        }
+    }
+
+    /// A round trip is over; answers what may be believed of the path, if trains ended in it.
+    pub(super) fn end_round(&mut self) -> Option<u64> {
+        let shown = std::mem::take(&mut self.shown);
+        if shown > 0 {
+            self.believed = Some(shown / 100 * BELIEVED);
+        }
+        self.believed
+    }
+
+    /// The fastest that may be tried: nothing faster than `known` before a train has shown more.
+    pub(super) fn most(&self, known: u64) -> u64 {
+        self.believed.map_or(known, |believed| believed.max(known))
+    }
+}
+
+/// The burst values of trains that make `rate`.
+pub(super) fn train_for(rate: Rate, packet_bytes: u32) -> Burst {
+    let packet = u64::from(packet_bytes.max(1));
+    let packets = (rate.bytes_in(TRAIN_TIME) / packet).clamp(MIN_PACKETS, MAX_PACKETS);
+    let interval = rate.time_for(packets * packet).max(Duration::from_nanos(1));
+    Burst { packets: packets as u32, interval }
+}
