@@ -6,9 +6,11 @@
 //! * `lab`: the loop that drives pairs of such hosts over a medium, with the real
 //!   [`netblt_proto::endpoint::Endpoint`] and the client, disk and oracle of the virtual world;
 //! * `ring`, `ethernet`, `wideband`: what each network and its machines are;
+//! * [`future`]: what RFC 1030 §8 wanted to try next, tried;
 //! * [`report`]: every row beside ours; [`page`]: the same as text and as HTML.
 
 mod ethernet;
+pub mod future;
 mod lab;
 mod lan;
 pub mod page;

@@ -70,16 +70,16 @@ fn worst(table: &Table) -> i64 {
     table.rows.iter().map(|row| row.error().abs()).max().unwrap_or(0)
 }
 
-/// The tables and their plots as one page: no script, no font, no picture from elsewhere.
-pub fn html(tables: &[Table]) -> String {
+/// The tables and their plots as one page, with `more` at its end: no script, no font, no picture
+/// from elsewhere.
+pub fn html(tables: &[Table], more: &str) -> String {
     let mut out = head_of_page();
     out += &overview(tables);
     for table in tables {
         out += &network(table);
     }
     out += &timelines();
-    // Sections on what the RFC left open belong here.
-    out + "</html>\n"
+    out + more + "</html>\n"
 }
 
 fn head_of_page() -> String {

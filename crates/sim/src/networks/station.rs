@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use netblt_proto::config::Wire;
+use netblt_proto::config::Policy;
 use netblt_proto::machine::Datagram;
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
@@ -153,13 +153,13 @@ impl Station {
         let config = &options.host.config;
         let burst = config.burst;
         // A host that leaves the rate to its machine has no burst process of its own.
-        let interval = match config.wire {
-            Wire::Rfc998 => burst.interval,
-            Wire::Sealed => Duration::ZERO,
+        let (interval, packets) = match config.policy {
+            Policy::Fixed => (burst.interval, burst.packets),
+            Policy::Fair { .. } => (Duration::ZERO, u32::MAX),
         };
         Self {
             outstanding: config.max_outstanding,
-            burst_packets: burst.packets,
+            burst_packets: packets,
             host: Host::new(side, options.host, transfer),
             costs: options.costs,
             interface: options.interface,
@@ -168,7 +168,7 @@ impl Station {
             enabled: Instant::EPOCH,
             to_send: VecDeque::new(),
             waiting: VecDeque::new(),
-            in_burst: burst.packets,
+            in_burst: packets,
             burst_began: None,
             interval,
             newest_message: 0,

@@ -66,7 +66,20 @@ pub(super) struct Wideband {
     arrivals: BTreeMap<(Instant, u64, u32), ()>,
     next_frame: Instant,
     lost_data: u64,
+    most_waiting: u64,
     crashed: Option<Instant>,
+}
+
+impl Channel {
+    /// The channel without loss.
+    pub(super) fn usual() -> Self {
+        Self {
+            loss: Probability::NEVER,
+            late: Probability::from_ppm(1000),
+            fragment_late: Probability::from_ppm(250_000),
+            buffer_bytes: 30_000,
+        }
+    }
 }
 
 impl Wideband {
@@ -84,8 +97,14 @@ impl Wideband {
             arrivals: BTreeMap::new(),
             next_frame: Instant::from_nanos(phase),
             lost_data: 0,
+            most_waiting: 0,
             crashed: None,
         }
+    }
+
+    /// The most bytes that ever waited in the earth station's buffer.
+    pub(super) fn most_waiting(&self) -> u64 {
+        self.most_waiting
     }
 
     fn reserve(&mut self, at: Instant, number: u64, part: u32, bytes: u64) {
@@ -120,7 +139,9 @@ impl Wideband {
         }
         self.next_frame = at + FRAME;
         let waiting = self.reserved.range(..=(at, u64::MAX, u32::MAX)).map(|(_, bytes)| bytes);
-        if waiting.sum::<u64>() > self.channel.buffer_bytes {
+        let waiting = waiting.sum::<u64>();
+        self.most_waiting = self.most_waiting.max(waiting);
+        if waiting > self.channel.buffer_bytes {
             self.crashed.get_or_insert(at);
         }
     }
@@ -202,16 +223,21 @@ const SUN_INTERFACE: Interface = Interface {
     wire_byte_ns: 800,
 };
 
+/// The PC/AT that sends.
+pub(super) fn pc_at() -> (Costs, Interface) {
+    let costs = Costs { timer: Duration::from_micros(4000), ..ethernet::PC_AT };
+    (costs, ethernet::INTERFACE)
+}
+
+/// The SUN-3 that receives.
+pub(super) fn sun_3() -> (Costs, Interface) {
+    (SUN_3, SUN_INTERFACE)
+}
+
 pub(super) fn run(row: &Row, seed: u64, record: bool) -> Sample {
     let sent = row.packets() + u64::from(row.resent);
     let loss = (u64::from(row.lost) * 1_000_000_000 / sent.max(1)) as u32;
-    let channel = Channel {
-        loss: Probability::from_ppb(loss),
-        late: Probability::from_ppm(1000),
-        fragment_late: Probability::from_ppm(250_000),
-        buffer_bytes: 30_000,
-    };
-    let costs = Costs { timer: Duration::from_micros(4000), ..ethernet::PC_AT };
-    let (sender, receiver) = pair_of(row, (costs, ethernet::INTERFACE), (SUN_3, SUN_INTERFACE));
+    let channel = Channel { loss: Probability::from_ppb(loss), ..Channel::usual() };
+    let (sender, receiver) = pair_of(row, pc_at(), sun_3());
     run_row(row, seed, Wideband::new(channel, seed), sender, receiver, record)
 }

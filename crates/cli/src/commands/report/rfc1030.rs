@@ -3,7 +3,9 @@
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
+use std::time::Duration;
 
+use netblt_sim::networks::future::{self, BEST_BITS_PER_SECOND, SEEDS};
 use netblt_sim::networks::page;
 use netblt_sim::networks::report::{Compared, Table, tables};
 use netblt_sim::networks::rows::Network;
@@ -30,20 +32,49 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let tables = tables(&Network::ALL, THREADS);
+    let results = future::results(THREADS);
     if let Some(file) = &args.html {
-        fs::write(file, page::html(&tables)).map_err(|error| {
+        let page = page::html(&tables, &future::page::html(&results));
+        fs::write(file, page).map_err(|error| {
             Failure::new(Code::File, format!("{}: cannot write: {error}", file.display()))
         })?;
     }
     let text = if args.json {
         let tables: Vec<Value> = tables.iter().map(table).collect();
-        format!("{}\n", json!({ "networks": tables }))
+        format!("{}\n", json!({ "networks": tables, "section_8": section_8(&results) }))
     } else {
-        page::text(&tables)
+        page::text(&tables) + &future::page::text(&results)
     };
     io::stdout()
         .write_all(text.as_bytes())
         .map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))
+}
+
+fn section_8(results: &[future::Result]) -> Value {
+    let experiments: Vec<Value> = results.iter().map(experiment).collect();
+    json!({
+        "seeds": SEEDS.count(),
+        "best_bits_per_second": BEST_BITS_PER_SECOND,
+        "experiments": experiments,
+    })
+}
+
+fn experiment(result: &future::Result) -> Value {
+    let mean = |of: fn(&future::Trial) -> u64| {
+        let sum: u64 = result.trials.iter().map(of).sum();
+        sum as f64 / result.trials.len().max(1) as f64
+    };
+    let crashes: Vec<f64> = result.crashes().iter().map(Duration::as_secs_f64).collect();
+    json!({
+        "experiment": result.experiment.name(),
+        "bits_per_second": result.bits_per_second(),
+        "percent_of_best": result.of_best().map(|part| part as f64 / 10.0),
+        "jain": result.jain() as f64 / 1000.0,
+        "most_waiting_bytes": result.most_waiting(),
+        "lost": mean(|trial| trial.lost),
+        "resent": mean(|trial| trial.resent),
+        "broke_down_after_seconds": crashes,
+    })
 }
 
 fn table(table: &Table) -> Value {

@@ -1,0 +1,257 @@
+//! RFC 1030 §8, "Future Directions", done: transfers of 50 million bytes over the modelled
+//! Wideband, several in parallel, the overload that broke it, and senders that find its rate by
+//! themselves, told nothing of it.
+//!
+//! All of it runs over the one channel of `wideband`, with the loss that RFC 1030 §7 tells of.
+
+pub mod page;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use netblt_proto::config::{Config, Policy, Role, Secret, Wire};
+use netblt_proto::crypto::aead::Cipher;
+use netblt_proto::time::Instant;
+
+use super::lab::{Lab, Medium as _};
+use super::report::pair_of;
+use super::rows::{Network, Row};
+use super::station::{IP_BYTES, StationOptions};
+use super::wideband::{Channel, Wideband, pc_at, sun_3};
+use crate::host::{HostOptions, Transfer};
+use crate::rng::Probability;
+
+/// Every experiment is made with these seeds.
+pub const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
+/// The best that RFC 1030 §7 thinks possible: two packets of 1438 bytes every 22 ms.
+pub const BEST_BITS_PER_SECOND: u64 = 2 * 1438 * 8 * 1000 / 22;
+/// Data in all transfers of an experiment: the upper end of what §8 wants.
+const BYTES: u64 = 50_000_000;
+/// A SUN-3 drops 0.5 % of the packets (§7).
+const LOSS_PPM: u32 = 5000;
+/// IP packets that the network takes whole: 1432 bytes of data behind RFC 998's headers.
+const PACKET_BYTES: u32 = 1432 + 24 + IP_BYTES;
+/// The buffers of RFC 1030's best tests there.
+const BUFFER_BYTES: u32 = 14_320;
+/// No experiment takes as long.
+const DEADLINE: Duration = Duration::from_secs(7200);
+
+/// What is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Experiment {
+    /// So many `fixed` senders at once, each with 5 packets every so many milliseconds.
+    Fixed {
+        /// How many connections.
+        senders: u32,
+        /// Milliseconds from burst to burst of each.
+        interval_ms: u32,
+        /// Their bursts begin one after the other, evenly; else all at once.
+        staggered: bool,
+    },
+    /// One sender that finds its rate, with nothing but the defaults to start from.
+    Adaptive(Wire),
+}
+
+impl Experiment {
+    /// All of them. A burst timer that is 4 ms late makes 59 ms of RFC 1030's 55, so a quarter of
+    /// what that one sender did is 5 packets every 236 ms; every 220 is a quarter of the best that
+    /// is possible, and with what the receivers say more than that.
+    pub const ALL: [Self; 8] = [
+        Self::Fixed { senders: 1, interval_ms: 55, staggered: false },
+        Self::Fixed { senders: 1, interval_ms: 50, staggered: false },
+        Self::Fixed { senders: 4, interval_ms: 236, staggered: false },
+        Self::Fixed { senders: 4, interval_ms: 236, staggered: true },
+        Self::Fixed { senders: 4, interval_ms: 220, staggered: false },
+        Self::Fixed { senders: 4, interval_ms: 220, staggered: true },
+        Self::Adaptive(Wire::Rfc998),
+        Self::Adaptive(Wire::Sealed),
+    ];
+
+    /// What it is called.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Fixed { senders: 1, interval_ms, .. } => {
+                format!("fixed, 5 packets every {interval_ms} ms")
+            }
+            Self::Fixed { senders, interval_ms, staggered } => {
+                let how = if *staggered { "one after the other" } else { "all at once" };
+                format!("{senders} times fixed, 5 packets every {interval_ms} ms, {how}")
+            }
+            Self::Adaptive(Wire::Rfc998) => "adaptive, rfc998".to_owned(),
+            Self::Adaptive(Wire::Sealed) => "adaptive, sealed".to_owned(),
+        }
+    }
+}
+
+/// One run of an experiment.
+#[derive(Clone, Debug, Default)]
+pub struct Trial {
+    /// Steady-state throughput of each connection.
+    pub bits_per_second: Vec<u64>,
+    /// Most bytes that waited in the earth station's buffer.
+    pub most_waiting: u64,
+    /// Data packets that did not reach the receiver's machine.
+    pub lost: u64,
+    /// Data packets sent again.
+    pub resent: u64,
+    /// When the network broke down, if it did.
+    pub crashed: Option<Instant>,
+    /// What went wrong otherwise, if anything.
+    pub problem: Option<String>,
+}
+
+impl Trial {
+    /// All connections together.
+    pub fn sum(&self) -> u64 {
+        self.bits_per_second.iter().sum()
+    }
+
+    /// Jain's index of fairness in thousandths: 1000 if all are equally fast.
+    pub fn jain(&self) -> u64 {
+        let squares: u128 = self.bits_per_second.iter().map(|b| u128::from(*b).pow(2)).sum();
+        let count = self.bits_per_second.len() as u128;
+        (u128::from(self.sum()).pow(2) * 1000 / (count * squares).max(1)) as u64
+    }
+}
+
+/// An experiment and what became of it with every seed.
+#[derive(Clone, Debug)]
+pub struct Result {
+    /// Which.
+    pub experiment: Experiment,
+    /// In the order of [`SEEDS`].
+    pub trials: Vec<Trial>,
+}
+
+impl Result {
+    /// Mean throughput of all connections together, of the runs that did not break the network.
+    pub fn bits_per_second(&self) -> Option<u64> {
+        let whole = self.trials.iter().filter(|trial| trial.crashed.is_none());
+        let count = whole.clone().count() as u64;
+        (count > 0).then(|| whole.map(Trial::sum).sum::<u64>() / count)
+    }
+
+    /// The same of [`BEST_BITS_PER_SECOND`], in thousandths.
+    pub fn of_best(&self) -> Option<u64> {
+        self.bits_per_second().map(|bits| bits * 1000 / BEST_BITS_PER_SECOND)
+    }
+
+    /// The least of the trials' [`Trial::jain`].
+    pub fn jain(&self) -> u64 {
+        self.trials.iter().map(Trial::jain).min().unwrap_or_default()
+    }
+
+    /// The most that ever waited in the earth station's buffer, in bytes.
+    pub fn most_waiting(&self) -> u64 {
+        self.trials.iter().map(|trial| trial.most_waiting).max().unwrap_or_default()
+    }
+
+    /// When the network broke down, with every seed with which it did.
+    pub fn crashes(&self) -> Vec<Duration> {
+        let crashed = self.trials.iter().filter_map(|trial| trial.crashed);
+        crashed.map(|at| at.since(Instant::EPOCH)).collect()
+    }
+}
+
+/// Every experiment with every seed, on `threads` threads.
+pub fn results(threads: usize) -> Vec<Result> {
+    let jobs: Vec<(Experiment, u64)> = Experiment::ALL
+        .iter()
+        .flat_map(|experiment| SEEDS.map(|seed| (*experiment, seed)))
+        .collect();
+    let trials = Mutex::new(vec![Trial::default(); jobs.len()]);
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some((at, (experiment, seed))) =
+            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, jobs.get(at)?)))
+        {
+            let trial = run(*experiment, *seed);
+            let mut trials = trials.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            trials[at] = trial;
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(work);
+        }
+    });
+    let trials = trials.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let each = trials.chunks(SEEDS.count());
+    let results = Experiment::ALL.into_iter().zip(each);
+    results.map(|(experiment, t)| Result { experiment, trials: t.to_vec() }).collect()
+}
+
+/// One run of `experiment`.
+pub fn run(experiment: Experiment, seed: u64) -> Trial {
+    let channel = Channel { loss: Probability::from_ppm(LOSS_PPM), ..Channel::usual() };
+    let mut lab = Lab::new(Wideband::new(channel, seed), DEADLINE);
+    match experiment {
+        Experiment::Fixed { senders, interval_ms, staggered } => {
+            for n in 0..senders {
+                let (sender, receiver) = pair_of(&row(interval_ms), pc_at(), sun_3());
+                let bytes = BYTES / u64::from(senders);
+                let transfer =
+                    Transfer { seed: seed * 100 + u64::from(n), bytes, at_least_one: true };
+                let share = Duration::from_millis(u64::from(interval_ms)) * n / senders;
+                let starts = if staggered { share } else { Duration::ZERO };
+                lab.add(transfer, sender, receiver, starts, false);
+            }
+        }
+        Experiment::Adaptive(wire) => {
+            let transfer = Transfer { seed, bytes: BYTES, at_least_one: wire == Wire::Rfc998 };
+            let ends = [Role::Sender, Role::Receiver].map(|role| adaptive(wire, role));
+            let [sender, receiver] = ends;
+            lab.add(transfer, sender, receiver, Duration::ZERO, false);
+        }
+    }
+    let runs = lab.run();
+    let crashed = lab.medium.crashed();
+    let failure = runs.iter().any(|run| !run.success) && crashed.is_none();
+    let failure = failure.then(|| "a transfer did not succeed".to_owned());
+    Trial {
+        bits_per_second: runs.iter().map(|run| run.bits_per_second).collect(),
+        most_waiting: lab.medium.most_waiting(),
+        lost: lab.medium.lost_data() + runs.iter().map(|run| run.deafened).sum::<u64>(),
+        resent: runs.iter().map(|run| run.sent.data_packets_resent).sum(),
+        crashed,
+        problem: runs.iter().find_map(|run| run.finding.clone()).or(failure),
+    }
+}
+
+/// A row as in appendix IV, with this interval; what it says of loss is not used.
+fn row(interval_ms: u32) -> Row {
+    Row {
+        network: Network::Wideband,
+        burst_packets: 5,
+        interval_ms,
+        packet_bytes: 1432,
+        buffer_bytes: BUFFER_BYTES,
+        transfer_kilobytes: 0,
+        outstanding: 22,
+        lost: 0,
+        resent: 0,
+        timeouts: None,
+        bits_per_second: 0,
+    }
+}
+
+/// An end that is told the size of its packets and, on `rfc998`, of its buffers: nothing of rates.
+fn adaptive(wire: Wire, role: Role) -> StationOptions {
+    let mut config = Config::new(wire, role);
+    config.policy = Policy::Fair { ceiling: None };
+    config.datagram_bytes = PACKET_BYTES - IP_BYTES;
+    config.overhead_bytes = IP_BYTES;
+    match wire {
+        Wire::Rfc998 => {
+            config.buffer_bytes = BUFFER_BYTES;
+            config.checksum = false;
+        }
+        Wire::Sealed => {
+            config.secret = Some(Secret([1; 32]));
+            config.cipher = Cipher::Aes256Gcm;
+        }
+    }
+    let (costs, interface) = sun_3();
+    StationOptions { host: HostOptions::new(config), costs, interface }
+}
