@@ -6,6 +6,7 @@ use netblt_proto::config::{Config, Policy, Role, Wire};
 use netblt_proto::units::Rate;
 use netblt_sim::host::HostOptions;
 use netblt_sim::outcome::Outcome;
+use netblt_sim::parcel::Side;
 use netblt_sim::path::{LinkOptions, QueueLimit};
 use netblt_sim::rng::Probability;
 use netblt_sim::setup::Setup;
@@ -36,6 +37,28 @@ fn world(mbit: u64, rtt_ms: u64, loss_ppm: u32, buffer_bytes: u32, seed: u64) ->
     };
     (setup.there, setup.back) = (link.clone(), link);
     World::new(setup).run()
+}
+
+/// A sender that was opened has no round trip from the handshake: the first GO bounds it.
+#[test]
+fn a_sender_that_is_opened_does_not_overrun_a_long_path() {
+    let host = |role| {
+        let mut config = Config::new(Wire::Rfc998, role);
+        config.buffer_bytes = 12 * DATA_BYTES as u32;
+        HostOptions::new(config)
+    };
+    let mut setup = Setup::new(1, 5_000_000, host(Role::Receiver), host(Role::Sender));
+    let link = LinkOptions {
+        rate: Some(Rate::from_bits_per_second(1_100_000)),
+        delay: Duration::from_millis(900),
+        queue: QueueLimit::Bytes(30_000),
+        ..LinkOptions::default()
+    };
+    (setup.there, setup.back) = (link.clone(), link);
+    let outcome = World::new(setup).run();
+    assert!(outcome.is_success(), "\n{outcome}");
+    assert_eq!(outcome.paths[Side::Passive].lost_queue.packets, 0, "\n{outcome}");
+    assert!(outcome.goodput().bits_per_second() > 600_000, "\n{outcome}");
 }
 
 /// Goodput of what is possible, in thousandths.

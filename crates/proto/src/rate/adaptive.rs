@@ -186,14 +186,12 @@ impl Adaptive {
     pub fn new(packet_bytes: u32, rtt: Option<Duration>, ceiling: Option<Rate>) -> Self {
         let packet_bytes = packet_bytes.max(1);
         let trips = RoundTrips::new(rtt);
-        let initial = INITIAL_PACKETS * u64::from(packet_bytes);
-        let bandwidth = Rate::over(initial, trips.min().unwrap_or(INITIAL_RTT)).bytes_per_second();
         let burst = Burst { packets: 1, interval: Duration::from_millis(1) };
         let mut new = Self {
             packet_bytes,
             ceiling,
             grain_bytes: 0,
-            bandwidth: bandwidth.max(FLOOR.bytes_per_second()),
+            bandwidth: 0,
             trips,
             rest: RestLoss::default(),
             phase: Phase::Startup,
@@ -220,16 +218,23 @@ impl Adaptive {
             dice: 0x9e37_79b9_7f4a_7c15,
             pacing: Pacing { burst, cap_bytes: None },
         };
-        new.set_pacing();
+        new.set_out();
         new
+    }
+
+    /// The rate to begin with.
+    fn set_out(&mut self) {
+        let initial = INITIAL_PACKETS * u64::from(self.packet_bytes);
+        let initial = Rate::over(initial, self.min_rtt());
+        let buffer = Rate::over(self.grain_bytes, FIRST_BUFFER);
+        self.bandwidth = initial.max(buffer).max(FLOOR).bytes_per_second();
+        self.set_pacing();
     }
 
     /// The same where only OKs tell, of `buffer_bytes` (IP packets) at once.
     pub fn told_by_buffers(mut self, buffer_bytes: u64) -> Self {
         self.grain_bytes = buffer_bytes;
-        let least = Rate::over(buffer_bytes, FIRST_BUFFER).bytes_per_second();
-        self.bandwidth = self.bandwidth.max(least);
-        self.set_pacing();
+        self.set_out();
         self
     }
 
@@ -527,6 +532,13 @@ impl RateControl for Adaptive {
         // A few packets more may be in flight each time: those that are may all be lost.
         self.silences = (self.silences + 1).min(16);
         self.set_pacing();
+    }
+
+    fn on_first_answer(&mut self, longest: Duration) {
+        if self.last_sample.is_none() && self.trips.min().is_none() {
+            self.trips = RoundTrips::new(Some(longest));
+            self.set_out();
+        }
     }
 
     fn on_offer(&mut self, _now: Instant, offer: Burst) {

@@ -71,6 +71,8 @@ pub trait RateControl: Debug + Send {
     fn on_sample(&mut self, now: Instant, sample: &Sample);
     /// Data are in flight and no report has come for several round trips (at least three).
     fn on_silence(&mut self, now: Instant);
+    /// Nothing was sent yet, and a round trip is at most `longest`, which may be long.
+    fn on_first_answer(&mut self, _longest: Duration) {}
     /// The receiver offered burst values in an OK (RFC 998 §4): never faster than that from now
     /// on.
     fn on_offer(&mut self, now: Instant, offer: Burst);

@@ -5,7 +5,7 @@ use super::{Phase, SMALLEST_PACKET, Sender};
 use crate::buffer::Geometry;
 use crate::config::Wire;
 use crate::machine::Event;
-use crate::rate::Sample;
+use crate::rate::{Sample, is_long};
 use crate::role::Taken;
 use crate::sender::outgoing::Outgoing;
 use crate::time::Instant;
@@ -34,6 +34,11 @@ impl Sender {
             if self.ledger.is_some() {
                 // Whatever it is: it was said because data, or acknowledgements in them, arrived.
                 self.reported = now;
+                // The first GO answers the RESPONSE.
+                let longest = Some(now.since(self.settled.opened)).filter(|rtt| is_long(*rtt));
+                if let (0, Some(longest)) = (self.stats.data_packets_sent, longest) {
+                    self.rate.on_first_answer(longest);
+                }
             }
             let taken = match message {
                 Message::Go(go) => self.on_go(go),
