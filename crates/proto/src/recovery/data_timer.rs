@@ -15,6 +15,8 @@ use crate::wire::packet::IndexRange;
 
 /// A host's own delays: no data timer is finer.
 const SLACK: Duration = Duration::from_millis(5);
+/// With so many buffers outstanding, or fewer, one that is not complete soon stops the sender.
+const FEW: usize = 2;
 
 /// One granted buffer, as the timers see it.
 #[derive(Debug)]
@@ -60,18 +62,19 @@ impl DataTimer {
     fn tight(&self, packets: u32, timing: &Timing) -> Duration {
         let interval = timing.burst.interval;
         let bursts = packets.div_ceil(timing.burst.packets.max(1));
-        match self.pace {
-            Some((mean, deviation)) => {
-                let between = match timing.varies {
-                    // So many bursts begin within one interval less.
-                    false => interval.saturating_mul(bursts.saturating_sub(1)),
-                    // The sender may be slower by now, and may change its pace within a buffer.
-                    true => interval.saturating_mul(bursts).saturating_mul(3) / 2 + interval,
-                };
-                between.max(mean.saturating_mul(packets)) + deviation * 4 + SLACK
-            }
-            None => interval.saturating_mul(bursts).saturating_mul(3) / 2 + SLACK,
-        }
+        let promised = interval.saturating_mul(bursts);
+        let Some((mean, deviation)) = self.pace else {
+            return promised.saturating_mul(3) / 2 + SLACK;
+        };
+        let least = match timing.varies {
+            // So many bursts begin within one interval less.
+            false => promised.saturating_sub(interval),
+            // The sender may be slower by now, and may change its pace within a buffer.
+            true => promised.saturating_mul(3) / 2 + interval,
+        };
+        // While others arrive nobody waits for this one, and it may only be late.
+        let spare = if self.due.len() > FEW { interval } else { Duration::ZERO };
+        least.max(mean.saturating_mul(packets)) + spare + deviation * 4 + SLACK
     }
 
     /// Packets due before `buffer` is complete, lower buffers' included (the ordering rule).
