@@ -38,6 +38,9 @@ use crate::wire::packet::{Burst, DataHeader, End, NullAck, Report};
 /// Datagrams in one send, and bytes in one: the limits of GSO.
 const MAX_SEGMENTS: usize = 64;
 const MAX_SEND_BYTES: usize = 65_507;
+/// How often an adaptive sender on `rfc998` says its first burst values, before any data: with the
+/// negotiated ones, the data timers of every buffer would run out at once.
+const ANNOUNCEMENTS: u8 = 3;
 /// How often the news that nothing is left to send is repeated.
 const DRY_REPEATS: u8 = 2;
 /// A control message is answered with a NULL-ACK if no data would carry the answer this soon.
@@ -82,8 +85,9 @@ pub(crate) struct Sender {
     ack_owed: Option<Instant>,
     dry_due: Option<(Instant, u8)>,
     announced: Burst,
-    /// When; never yet, if the receiver knows only what was negotiated.
-    announced_at: Option<Instant>,
+    announced_at: Instant,
+    /// How often the first ones are still to be said.
+    announcements: u8,
     pacer: Pacer,
     /// Bytes sent that do not make a whole packet for the pacer yet.
     uncharged: u64,
@@ -130,7 +134,8 @@ impl Sender {
             ack_owed: None,
             dry_due: None,
             announced,
-            announced_at: Some(now).filter(|_| !learns),
+            announced_at: now,
+            announcements: if learns { ANNOUNCEMENTS } else { 0 },
             pacer: Pacer::new(),
             uncharged: 0,
             rate,
@@ -492,7 +497,8 @@ impl Sender {
             self.rtt.smoothed().unwrap_or(Duration::from_secs(1)).max(Duration::from_millis(10));
         let per_packet = |b: Burst| b.interval.as_nanos() as u64 / u64::from(b.packets.max(1));
         let (old, new) = (per_packet(self.announced), per_packet(burst));
-        self.announced_at.is_none_or(|at| now.since(at) >= rtt && old.abs_diff(new) > old / 10)
+        let moved = now.since(self.announced_at) >= rtt && old.abs_diff(new) > old / 10;
+        moved || self.announcements > 0
     }
 
     fn put_null_ack(&mut self, now: Instant, link: &mut Link, out: &mut Vec<u8>) {
@@ -512,7 +518,8 @@ impl Sender {
         self.on_other_sent(now, number, out.len() - start);
         self.ack_owed = None;
         self.announced = burst;
-        self.announced_at = Some(now);
+        self.announced_at = now;
+        self.announcements = self.announcements.saturating_sub(1);
         if let Some((at, left)) = self.dry_due {
             self.dry_due = Some((at.max(now) + self.rtt.beat(), left.saturating_sub(1)));
         }
