@@ -36,14 +36,21 @@ fn the_kept_page_is_the_one_made_today() {
         assert!(row["ours"][field].as_f64().is_some_and(|n| n > 0.0), "{field} in {row}");
     }
     assert_eq!(networks[2]["rows"][0]["rfc1030"]["timeouts"], Value::Null);
+
+    let experiments = report["section_8"]["experiments"].as_array().expect("experiments");
+    let of_best = |name: &str| {
+        let found = experiments.iter().find(|experiment| experiment["experiment"] == name);
+        found.and_then(|experiment| experiment["percent_of_best"].as_f64()).expect(name)
+    };
+    assert!(of_best("adaptive, sealed") >= 90.0 && of_best("adaptive, rfc998") >= 80.0);
 }
 
 #[test]
 fn the_tables_read_well() {
     let text = Env::new().run(&["report", "rfc1030"]).exits(0).text();
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
-    // A title, a head, the rows, a summary and an empty line for each network.
-    assert_eq!(text.lines().count(), 39 + 29 + 28 + 3 * 4, "{text}");
+    // A title, a head, the rows, a summary and an empty line for each network; then section 8.
+    assert_eq!(text.lines().count(), 39 + 29 + 28 + 3 * 4 + 2 + 8 + 2, "{text}");
     for summary in ["Proteon ring: 39 rows", "Ethernet: 29 rows", "Wideband: 28 rows"] {
         assert!(text.contains(summary), "{text}");
     }

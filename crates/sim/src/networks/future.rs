@@ -75,8 +75,8 @@ impl Experiment {
                 format!("fixed, 5 packets every {interval_ms} ms")
             }
             Self::Fixed { senders, interval_ms, staggered } => {
-                let how = if *staggered { "one after the other" } else { "all at once" };
-                format!("{senders} times fixed, 5 packets every {interval_ms} ms, {how}")
+                let how = if *staggered { "apart" } else { "together" };
+                format!("{senders} x fixed, 5 packets every {interval_ms} ms, bursts {how}")
             }
             Self::Adaptive(Wire::Rfc998) => "adaptive, rfc998".to_owned(),
             Self::Adaptive(Wire::Sealed) => "adaptive, sealed".to_owned(),
