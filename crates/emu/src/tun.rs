@@ -44,9 +44,9 @@ const LOOK_ROUND: Duration = Duration::from_millis(50);
 const PUBLISH: Duration = Duration::from_millis(1);
 /// The most that a packet waits for company while many come: each wake-up costs as much as a write,
 /// and network cards wait as long before they interrupt. A lone packet goes out when it is due.
-const GRACE_MAX: Duration = Duration::from_micros(250);
+const GRACE_MAX: Duration = Duration::from_micros(400);
 /// So many packets between two publications are many.
-const BUSY: u64 = 4;
+const BUSY: u64 = 2;
 /// Later than this is late: some scheduling delay is everybody's lot.
 const LATE: Duration = Duration::from_millis(1);
 /// Reads before the packets due have their turn.
