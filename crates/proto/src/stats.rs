@@ -16,7 +16,8 @@ pub struct Stats {
     pub data_packets_received: u64,
     /// ...and that arrived again.
     pub data_packets_duplicate: u64,
-    /// Packets found missing: by the receiver, or as its reports told the sender.
+    /// Packets found missing: by the receiver, or as its reports (`rfc998`: its RESENDs) told the
+    /// sender.
     pub data_packets_lost: u64,
     /// Datagrams sent, of every kind.
     pub datagrams_sent: u64,

@@ -64,6 +64,8 @@ pub(crate) struct Receiver {
     furthest: (BufferNumber, u32),
     scratch: Vec<u8>,
     asks: Vec<Ask>,
+    /// Packets asked for again so far.
+    asked_packets: u64,
     pub(crate) events: VecDeque<Event>,
     pub(crate) stats: Stats,
 }
@@ -103,6 +105,7 @@ impl Receiver {
             furthest: (BufferNumber(0), 0),
             scratch: vec![0; settled.geometry.packet_bytes as usize],
             asks: Vec::new(),
+            asked_packets: 0,
             events: VecDeque::new(),
             stats: Stats::default(),
         }
@@ -391,6 +394,9 @@ impl Receiver {
                 let resend = Resend { buffer: chunk[0].buffer, missing };
                 let seq = self.orders.push(Message::Resend(resend));
                 for ask in chunk {
+                    // The end of the buffer may not be known.
+                    let end = ask.range.end.min(self.settled.geometry.max_packets());
+                    self.asked_packets += u64::from(end.saturating_sub(ask.range.start));
                     self.recovery.on_asked(now, *ask, seq);
                 }
             }
@@ -422,7 +428,6 @@ impl Receiver {
         self.urgent = more;
         self.last_control = Some(now);
         self.stats.control_packets += 1;
-        self.stats.data_packets_lost = self.feedback.missing();
         true
     }
 
@@ -464,9 +469,11 @@ impl Receiver {
         stats.rtt = self.rtt.smoothed();
         stats.min_rtt = self.rtt.smallest();
         stats.outstanding = self.assemblies.len() as u32;
-        if self.settled.wire == Wire::Sealed {
-            stats.data_packets_lost = self.feedback.missing();
-        }
+        stats.data_packets_lost = match self.settled.wire {
+            Wire::Sealed => self.feedback.missing(),
+            // What came twice was late the first time.
+            Wire::Rfc998 => self.asked_packets.saturating_sub(stats.data_packets_duplicate),
+        };
     }
 
     /// The state of `buffer` in RFC 998's terms, for tables and traces.

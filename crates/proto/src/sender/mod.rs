@@ -549,6 +549,9 @@ impl Sender {
 
     /// Brings the derived counts up to date.
     pub(crate) fn fill_stats(&self, now: Instant, stats: &mut Stats) {
+        if self.settled.wire == Wire::Rfc998 && self.ledger.is_none() {
+            stats.data_packets_lost = stats.data_packets_resent;
+        }
         stats.rtt = self.rtt.smoothed();
         stats.min_rtt = self.rtt.smallest();
         stats.outstanding = self.outgoing.len() as u32;
