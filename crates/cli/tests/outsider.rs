@@ -262,6 +262,8 @@ impl Peer {
             if short(&packet, 22) & 1 == 1 {
                 last = Some(number);
             }
+            let in_a_buffer = terms.buffer.div_ceil(terms.packet.into());
+            assert!(u32::from(index) < in_a_buffer, "packet {index} of {in_a_buffer}");
             let filling = buffers.get_mut(&number).expect("only what was granted is sent");
             filling.take(index, &packet, terms);
             if filling.is_whole() && !std::mem::replace(&mut filling.accepted, true) {

@@ -54,6 +54,19 @@ fn a_file_is_pushed() {
 }
 
 #[test]
+fn the_smaller_buffer_counts_whoever_wants_it() {
+    for (senders, receivers) in [("64KiB", "1MiB"), ("1MiB", "64KiB"), ("1KiB", "4KiB")] {
+        let env = Env::new();
+        let data = env.make_file("data.bin", 700_001);
+        env.make_directory("to");
+        let (receiver, ticket) = listen(&env, &["receive", "to", "--buffer-size", receivers]);
+        let send = ["send", "data.bin", "--to", &ticket, "--buffer-size", senders];
+        both_succeed(receiver, env.run(&send));
+        assert!(fs::read(env.path("to/data.bin")).expect("the file") == data, "{senders}");
+    }
+}
+
+#[test]
 fn a_ticket_comes_from_the_environment_or_standard_input() {
     let env = Env::new();
     env.make_file("data.bin", 10_000);

@@ -76,7 +76,9 @@ impl<'a, R: Reader> Sending<'a, R> {
         (self.end, self.verdict) = (None, None);
         if let Some(disk) = &mut self.disk {
             disk.restart(layout);
-        } else if let Some(reader) = self.reader.take() {
+        } else if let Some(mut reader) = self.reader.take() {
+            // The other end may want smaller buffers than were proposed.
+            reader.restart(layout)?;
             let waker = self.waker.clone();
             let stock = (0..self.stock).map(|_| Buffer::new(self.capacity)).collect();
             self.disk = Some(SourceThread::spawn(reader, layout, stock, move || waker.wake())?);

@@ -163,6 +163,7 @@ impl Sender {
             self.events.push_back(Event::Released(number, buffer));
             return;
         };
+        debug_assert!(buffer.filled().len() <= self.settled.geometry.buffer_bytes as usize);
         outgoing.fill(buffer, last);
         self.next_supply = number.next();
         self.dry_due = None;
