@@ -22,6 +22,14 @@ use crate::units;
 /// The variable that holds the ticket, out of sight of other users.
 pub(crate) const TICKET_VARIABLE: &str = "NETBLT_TICKET";
 
+/// What there is by default.
+const SEALED_BUFFER_BYTES: u32 = 1 << 20;
+const SEALED_BUFFERS: u32 = 64;
+/// 50 Mbit/s, 40 ms and 1 % of loss carried 17 Mbit/s in buffers of 1 MiB and 45 in these.
+const RFC998_BUFFER_BYTES: u32 = 1 << 16;
+const RFC998_BUFFERS: u32 = 512;
+const RFC998_MEMORY: u32 = 32 << 20;
+
 /// How the ticket is told to send and receive alike; part of their help.
 pub(crate) const TICKET_HELP: &str = "\
 The ticket:
@@ -59,16 +67,18 @@ pub(crate) struct Network {
     #[arg(long, value_name = "TIME", default_value = "5min", value_parser = units::death_timer)]
     death_timer: Duration,
     /// Bytes in a buffer, a power of two from 1KiB to 64MiB; the smaller of both sides counts
+    /// [default: 1MiB; rfc998: 64KiB]
     ///
-    /// With --wire rfc998 any size from 16B to 64MiB.
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = units::buffer_bytes)]
-    buffer_size: u32,
-    /// Buffers to have, 1 to 4096: how much may be under way, and the memory it takes
+    /// With --wire rfc998 any size from 16B to 64MiB; there a loss is repaired, and the rate found,
+    /// once a buffer, so that small ones are faster.
+    #[arg(long, value_name = "SIZE", value_parser = units::buffer_bytes)]
+    buffer_size: Option<u32>,
+    /// Buffers to have, 1 to 4096: how much may be under way, and the memory it takes [default: 64;
+    /// rfc998: up to 512, of 32MiB]
     ///
     /// RFC 998's maximum number of outstanding buffers; the smaller of both sides counts.
-    #[arg(long, value_name = "N", default_value_t = 64,
-          value_parser = clap::value_parser!(u32).range(1..=4096))]
-    buffers: u32,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    buffers: Option<u32>,
     /// Packets in a burst; a receiver's is the most it lets a sender of --policy fixed send
     #[arg(long, value_name = "N", requires = "burst_interval",
           value_parser = clap::value_parser!(u16).range(1..))]
@@ -115,6 +125,26 @@ impl WireName {
             Self::Rfc998 => Wire::Rfc998,
         }
     }
+
+    /// Bytes in a buffer and how many there are, where `bytes` and `count` do not tell.
+    pub(crate) fn stock(
+        self,
+        bytes: Option<u32>,
+        count: Option<u32>,
+    ) -> Result<(u32, u32), Failure> {
+        let (bytes, most) = match self {
+            Self::Sealed => {
+                let bytes = bytes.unwrap_or(SEALED_BUFFER_BYTES);
+                units::sealed_buffer_bytes(bytes)?;
+                (bytes, SEALED_BUFFERS)
+            }
+            Self::Rfc998 => {
+                let bytes = bytes.unwrap_or(RFC998_BUFFER_BYTES);
+                (bytes, (RFC998_MEMORY / bytes.max(1)).clamp(2, RFC998_BUFFERS))
+            }
+        };
+        Ok((bytes, count.unwrap_or(most)))
+    }
 }
 
 impl Network {
@@ -139,6 +169,7 @@ impl Network {
             WireName::Sealed => self.check_sealed()?,
             WireName::Rfc998 => self.check_rfc998()?,
         }
+        let (buffer_bytes, buffers) = self.wire.stock(self.buffer_size, self.buffers)?;
         Ok(Options {
             wire: self.wire.wire(),
             port: self.port,
@@ -153,8 +184,8 @@ impl Network {
             packet_bytes: self.plain.packet_bytes(),
             death_timer: self.death_timer,
             trace: self.trace.clone(),
-            buffer_bytes: self.buffer_size,
-            buffers: self.buffers,
+            buffer_bytes,
+            buffers,
             burst: self.burst(),
             client: self.client.clone(),
             rfc998: self.plain.options(),
@@ -163,10 +194,10 @@ impl Network {
     }
 
     fn check_sealed(&self) -> Result<(), Failure> {
-        if let Some(option) = self.plain.first_given() {
-            return Err(Failure::usage(format!("{option} is for --wire rfc998")));
+        match self.plain.first_given() {
+            Some(option) => Err(Failure::usage(format!("{option} is for --wire rfc998"))),
+            None => Ok(()),
         }
-        units::sealed_buffer_bytes(self.buffer_size)
     }
 
     /// What RFC 998 has no room to say.
@@ -224,8 +255,8 @@ pub(crate) fn default_options() -> Options {
         rfc998: Rfc998::default(),
         overwrite: Overwrite::Never,
         trace: None,
-        buffer_bytes: 1 << 20,
-        buffers: 64,
+        buffer_bytes: SEALED_BUFFER_BYTES,
+        buffers: SEALED_BUFFERS,
     }
 }
 

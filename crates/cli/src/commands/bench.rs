@@ -106,16 +106,15 @@ struct Connection {
     #[arg(long, value_name = "TIME", requires = "burst_size",
           value_parser = units::burst_interval)]
     burst_interval: Option<Duration>,
-    /// Bytes in a buffer; on the sealed wire a power of two
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = buffer_bytes)]
-    buffer_size: u32,
+    /// Bytes in a buffer; on the sealed wire a power of two [default: 1MiB; rfc998: 64KiB]
+    #[arg(long, value_name = "SIZE", value_parser = buffer_bytes)]
+    buffer_size: Option<u32>,
     /// Data bytes in a DATA packet [default: what fits into 1260 bytes with all headers]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(16..=65_000))]
     packet_size: Option<u16>,
-    /// Outstanding buffers
-    #[arg(long, value_name = "N", default_value_t = 64,
-          value_parser = clap::value_parser!(u32).range(1..=4096))]
-    buffers: u32,
+    /// Outstanding buffers [default: 64; rfc998: up to 512, of 32MiB]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    buffers: Option<u32>,
     /// How packets look: both sides must agree
     #[arg(long, value_name = "WIRE", value_enum, default_value_t = WireName::Sealed)]
     wire: WireName,
@@ -201,9 +200,7 @@ impl Connection {
     }
 
     fn options(&self) -> Result<Options, Failure> {
-        if self.wire == WireName::Sealed {
-            units::sealed_buffer_bytes(self.buffer_size)?;
-        }
+        let (buffer_bytes, buffers) = self.wire.stock(self.buffer_size, self.buffers)?;
         if self.is_fixed() && self.burst().is_none() && self.bitrate.is_none() {
             return Err(Failure::usage(
                 "--policy fixed needs a rate: -b, or --burst-size and --burst-interval",
@@ -226,8 +223,8 @@ impl Connection {
             policy,
             rate,
             death_timer: self.death_timer,
-            buffer_bytes: self.buffer_size,
-            buffers: self.buffers,
+            buffer_bytes,
+            buffers,
             ..args::default_options()
         })
     }
