@@ -79,7 +79,7 @@ pub(crate) struct Network {
     /// RFC 998's maximum number of outstanding buffers; the smaller of both sides counts.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     buffers: Option<u32>,
-    /// Packets in a burst; a receiver's is the most it lets a sender of --policy fixed send
+    /// Packets in a burst; a receiver's is the most that it lets the sender send
     #[arg(long, value_name = "N", requires = "burst_interval",
           value_parser = clap::value_parser!(u16).range(1..))]
     burst_size: Option<u16>,

@@ -91,12 +91,12 @@ pub struct Options {
     pub packet_bytes: Option<u16>,
     /// How long to wait for a silent peer.
     pub death_timer: Duration,
-    /// How to choose the rate.
+    /// How to choose the rate. A receiver's ceiling is proposed as burst values.
     pub policy: Policy,
     /// A fixed rate for [`Policy::Fixed`].
     pub rate: Option<Rate>,
-    /// Burst values to propose instead of those that make `rate`; a receiver's restrict a sender
-    /// of [`Policy::Fixed`].
+    /// Burst values to propose instead of those that make `rate`; a receiver's are the most that
+    /// it lets the sender send, whatever that one's policy.
     pub burst: Option<Burst>,
     /// What to tell the other end's client; `None` for the name of this program.
     pub client: Option<String>,

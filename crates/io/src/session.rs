@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use netblt_proto::config::{Config, NO_LIMIT, Role, Secret, Wire};
+use netblt_proto::config::{Config, NO_LIMIT, Policy, Role, Secret, Wire};
 use netblt_proto::rate::{burst_for, burst_in_millis};
 use netblt_proto::stats::Stats;
 use netblt_proto::wire::data_overhead;
@@ -224,7 +224,12 @@ fn datagram_bytes(options: &Options, v6: bool) -> Option<u32> {
 /// The burst values to propose, if they are not the default.
 fn burst(options: &Options, role: Role, datagram_bytes: u32) -> Option<Burst> {
     let packet_bytes = datagram_bytes + overhead_bytes(options, false);
-    let made = options.rate.map(|rate| match options.wire {
+    let rate = match (role, options.policy) {
+        // A ceiling is that of whoever sends; the sender's own is its own business.
+        (Role::Receiver, Policy::Fair { ceiling }) => options.rate.or(ceiling),
+        _ => options.rate,
+    };
+    let made = rate.map(|rate| match options.wire {
         Wire::Sealed => burst_for(rate, packet_bytes),
         Wire::Rfc998 => burst_in_millis(rate, packet_bytes),
     });

@@ -10,6 +10,7 @@ use netblt::options::{Cancel, Family, Meeting, Options, Overwrite, Rfc998};
 use netblt::session::{Observer, Progress};
 use netblt::ticket::Ticket;
 use netblt_proto::config::{Policy, Role, Wire};
+use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::{Burst, Parameters};
 
 fn options(wire: Wire) -> Options {
@@ -67,6 +68,14 @@ type Results = Receiver<Result<Outcome, Error>>;
 
 /// Runs `test` against a server; answers with what the server saw.
 fn with_server(wire: Wire, once: bool, test: impl FnOnce(&Ticket)) -> (Results, Result<(), Error>) {
+    with_server_of(options(wire), once, test)
+}
+
+fn with_server_of(
+    options: Options,
+    once: bool,
+    test: impl FnOnce(&Ticket),
+) -> (Results, Result<(), Error>) {
     let (tickets, ticket) = channel();
     let (results, seen) = channel();
     let cancel = Cancel::default();
@@ -75,7 +84,7 @@ fn with_server(wire: Wire, once: bool, test: impl FnOnce(&Ticket)) -> (Results, 
         move || {
             let service = Service { private: false, once };
             let mut ear = Ear { tickets, results };
-            bench::serve(service, &options(wire), &mut ear, &cancel)
+            bench::serve(service, &options, &mut ear, &cancel)
         }
     });
     let ticket = ticket.recv_timeout(Duration::from_secs(10)).expect("the server listens");
@@ -87,12 +96,16 @@ fn with_server(wire: Wire, once: bool, test: impl FnOnce(&Ticket)) -> (Results, 
 }
 
 fn run(wire: Wire, role: Role, load: Load, ticket: &Ticket) -> Result<Outcome, Error> {
-    let meeting = match wire {
+    run_with(&options(wire), role, load, ticket)
+}
+
+fn run_with(options: &Options, role: Role, load: Load, ticket: &Ticket) -> Result<Outcome, Error> {
+    let meeting = match options.wire {
         Wire::Sealed => Meeting::Connect(ticket.clone()),
         Wire::Rfc998 => Meeting::Active(ticket.addresses[0].clone()),
     };
     let cancel = Cancel::default();
-    bench::run(role, load, &meeting, &options(wire), &mut Quiet, &cancel)
+    bench::run(role, load, &meeting, options, &mut Quiet, &cancel)
 }
 
 #[test]
@@ -128,6 +141,26 @@ fn a_test_of_a_given_time_ends_in_time_and_says_how_much() {
             assert!(outcome.summary.verified);
         });
         assert_eq!(seen.try_iter().count(), 1);
+    }
+}
+
+#[test]
+fn a_receivers_ceiling_holds_for_a_fair_sender_at_the_other_end() {
+    let ceiling = Rate::from_bits_per_second(8_000_000);
+    for wire in [Wire::Sealed, Wire::Rfc998] {
+        let fair =
+            |ceiling| Options { policy: Policy::Fair { ceiling }, burst: None, ..options(wire) };
+        for (role, here, there) in
+            [(Role::Receiver, Some(ceiling), None), (Role::Sender, None, Some(ceiling))]
+        {
+            let (_, ended) = with_server_of(fair(there), true, |ticket| {
+                let load = Load::Bytes(400_000);
+                let outcome = run_with(&fair(here), role, load, ticket).expect("a test");
+                let rate = outcome.summary.real_bps;
+                assert!(rate < 8_400_000.0, "{wire:?} {role:?}: {rate} bit/s");
+            });
+            ended.expect("it ends by itself after one test");
+        }
     }
 }
 

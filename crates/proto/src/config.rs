@@ -87,7 +87,9 @@ pub struct Config {
     /// Bytes of IP and UDP header on each datagram, counted by rates.
     pub overhead_bytes: u32,
     /// Burst values to propose: for a sender what it wants to send, for a receiver the most it
-    /// wants to get ([`NO_LIMIT`] by default).
+    /// wants to get. What is settled binds a fixed sender, which has to be told some, and is the
+    /// ceiling of a fair one. [`NO_LIMIT`] by default; on `rfc998` a sender's are 8 packets each
+    /// millisecond.
     pub burst: Burst,
     /// Buffers to have outstanding at most.
     pub max_outstanding: u32,
@@ -121,9 +123,12 @@ impl Config {
             table_bytes: 8192,
             datagram_bytes: 1232,
             overhead_bytes: 28,
-            burst: match role {
-                Role::Sender => Burst { packets: 8, interval: Duration::from_millis(1) },
-                Role::Receiver => NO_LIMIT,
+            burst: match (wire, role) {
+                (Wire::Rfc998, Role::Sender) => {
+                    Burst { packets: 8, interval: Duration::from_millis(1) }
+                }
+                // Adaptive unless told otherwise, and then it is for the receiver to set limits.
+                (Wire::Sealed, _) | (_, Role::Receiver) => NO_LIMIT,
             },
             max_outstanding: 64,
             death_timer: Duration::from_secs(300),

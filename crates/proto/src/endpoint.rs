@@ -271,17 +271,16 @@ impl Endpoint {
     fn rate_control(&self, settled: &Settled) -> Box<dyn RateControl> {
         let overhead = self.config.overhead_bytes;
         let packet = settled.datagram_bytes as u32 + overhead;
-        match (self.config.wire, self.config.policy) {
-            (_, Policy::Fixed) => Box::new(Fixed::new(settled.burst)),
-            (Wire::Sealed, Policy::Fair { ceiling }) => {
-                Box::new(Adaptive::new(packet, settled.longest_rtt, ceiling))
-            }
-            (Wire::Rfc998, Policy::Fair { ceiling }) => {
-                let adaptive = Adaptive::new(packet, settled.longest_rtt, ceiling);
+        let ceiling = match self.config.policy {
+            Policy::Fixed => return Box::new(Fixed::new(settled.burst)),
+            Policy::Fair { ceiling } => ceiling,
+        };
+        let adaptive = Adaptive::new(packet, settled.longest_rtt, ceiling).within(settled.burst);
+        match self.config.wire {
+            Wire::Sealed => Box::new(adaptive),
+            Wire::Rfc998 => {
                 let packets = u64::from(settled.geometry.max_packets());
-                Box::new(
-                    adaptive.within(settled.burst).told_by_buffers(packets * u64::from(packet)),
-                )
+                Box::new(adaptive.told_by_buffers(packets * u64::from(packet)))
             }
         }
     }

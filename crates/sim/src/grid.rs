@@ -72,11 +72,13 @@ impl Cell {
             config.datagram_bytes = PACKET_BYTES - OVERHEAD_BYTES;
             config.overhead_bytes = OVERHEAD_BYTES;
             if role == Role::Sender {
-                config.burst = self.burst();
-                config.policy = match self.choice {
-                    Choice::Fixed => Policy::Fixed,
-                    Choice::Adaptive => Policy::Fair { ceiling: None },
-                };
+                match self.choice {
+                    Choice::Fixed => {
+                        config.policy = Policy::Fixed;
+                        config.burst = self.burst();
+                    }
+                    Choice::Adaptive => config.policy = Policy::Fair { ceiling: None },
+                }
             }
             HostOptions::new(config)
         };

@@ -139,10 +139,28 @@ fn every_packet_comes_twice() {
     for wire in BOTH {
         let mut setup = world(wire, MIB);
         // Twice must fit through.
-        setup.active.config.burst.packets = 4;
+        setup.active.config.burst = Burst { packets: 4, interval: Duration::from_millis(1) };
         let outcome = World::new(setup).tamper(|_| Tamper::Twice).run();
         succeeded(&outcome);
         assert_eq!(outcome.sent().data_packets_resent, 0, "{outcome}");
+    }
+}
+
+#[test]
+fn a_receivers_burst_values_are_the_ceiling_of_any_sender() {
+    for active in [Role::Sender, Role::Receiver] {
+        let mut setup = world(Wire::Sealed, 4 * MIB);
+        // 2 packets of 1,260 bytes each 4 ms: 5.04 Mbit/s, a twentieth of what the path takes.
+        let burst = Burst { packets: 2, interval: Duration::from_millis(4) };
+        setup.passive.config.burst = burst;
+        if active == Role::Receiver {
+            std::mem::swap(&mut setup.active, &mut setup.passive);
+        }
+        let outcome = World::new(setup).run();
+        succeeded(&outcome);
+        let time = outcome.duration.as_secs_f64();
+        let least = (4 * MIB) as f64 / (2.0 * 1184.0) * 0.004;
+        assert!((least * 0.99..least * 1.2).contains(&time), "{time} s and not {least}: {outcome}");
     }
 }
 

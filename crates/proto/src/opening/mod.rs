@@ -187,7 +187,8 @@ mod tests {
 
     #[test]
     fn every_parameter_moves_only_toward_more_restrictive() {
-        let proposal = propose(&config(Role::Sender), 7);
+        let burst = Burst { packets: 8, interval: Duration::from_millis(1) };
+        let proposal = propose(&Config { burst, ..config(Role::Sender) }, 7);
         let mut strict = config(Role::Receiver);
         strict.buffer_bytes = 1 << 16;
         strict.datagram_bytes = 600;

@@ -191,7 +191,9 @@ fn host(seed: u64, sketch: &Sketch, role: Role) -> HostOptions {
     config.client = "x".repeat(dice.range(0, 20) as usize);
     config.transfer_bytes = dice.percent(50).then_some(sketch.bytes);
     config.policy = sketch.policy;
-    config.burst = if role == Role::Sender { sketch.burst } else { NO_LIMIT };
+    // On `sealed` a fair sender has no burst values of its own.
+    let own = sketch.wire == Wire::Rfc998 || sketch.policy == Policy::Fixed;
+    config.burst = if role == Role::Sender && own { sketch.burst } else { NO_LIMIT };
     if dice.percent(20) {
         // The other end must give way.
         config.datagram_bytes = dice.scale(u64::from(sketch.datagram), 9000) as u32;
