@@ -18,6 +18,9 @@ use crate::race::is_meant;
 
 /// Ends that have not opened yet, at most.
 const MAX_CALLERS: usize = 64;
+/// Ends in all, at most: on `rfc998` one datagram from a forged address opens a connection, and
+/// every turn of the loop looks at each. Who comes then hears nothing, and may ask again.
+const MAX_MEMBERS: usize = 512;
 
 #[derive(Debug)]
 struct Member {
@@ -60,6 +63,10 @@ impl Crowd {
 
     /// An unknown address: an end is made for it if what it says deserves an answer.
     fn meet(&mut self, now: Instant, datagram: Datagram<'_>) {
+        let first_unopened = self.members.iter().position(|member| !member.has_opened(now));
+        if self.members.len() >= MAX_MEMBERS && first_unopened.is_none() {
+            return;
+        }
         // Without random numbers nobody can be met; they may be there for the next try.
         let Ok(entropy) = meeting::entropy() else { return };
         let address = datagram.from;
@@ -68,9 +75,9 @@ impl Crowd {
         if end.next_timeout(now).is_none() {
             return;
         }
-        let mut callers = (0..self.members.len()).filter(|at| !self.members[*at].has_opened(now));
-        if let Some(oldest) = callers.next().filter(|_| callers.count() + 1 >= MAX_CALLERS) {
-            self.members.remove(oldest);
+        let callers = self.members.iter().filter(|member| !member.has_opened(now)).count();
+        if callers >= MAX_CALLERS || self.members.len() >= MAX_MEMBERS {
+            first_unopened.map(|oldest| self.members.remove(oldest));
         }
         self.members.push(Member { address, end });
     }

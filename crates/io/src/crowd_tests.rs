@@ -70,6 +70,21 @@ fn those_who_never_open_make_room_and_the_others_stay() {
 }
 
 #[test]
+fn forged_callers_that_open_at_once_are_bounded() {
+    let plain = |role| Config::new(Wire::Rfc998, role);
+    let mut crowd = Crowd::new(plain(Role::Receiver));
+    for i in 0..600 {
+        let mut caller = Endpoint::active(plain(Role::Sender), address(1), Instant::EPOCH, [1; 32]);
+        exchange(&mut crowd, &mut caller, address(100 + i), true);
+    }
+    assert_eq!(crowd.members.len(), MAX_MEMBERS);
+    crowd.remove(address(100));
+    let mut caller = Endpoint::active(plain(Role::Sender), address(1), Instant::EPOCH, [1; 32]);
+    exchange(&mut crowd, &mut caller, address(99), true);
+    assert!(crowd.end(address(99)).is_some(), "there is room again");
+}
+
+#[test]
 fn noise_makes_no_member() {
     let mut crowd = Crowd::new(config(Role::Receiver));
     for len in [0, 1, 3, 20, 1200] {

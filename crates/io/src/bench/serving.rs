@@ -109,6 +109,10 @@ impl Serving<'_> {
         let Some(end) = crowd.end(peer) else { return };
         let role = Role::left_by(parameters.mode);
         let memory = u64::from(parameters.buffer_bytes) * u64::from(parameters.max_outstanding);
+        if memory > MEMORY_BYTES {
+            end.quit(now, "that many buffers of that size are more than the server's 2 GiB");
+            return;
+        }
         if self.memory + memory > MEMORY_BYTES || self.until.is_some() {
             end.quit(now, "the server is busy with other tests; try again later");
             return;
