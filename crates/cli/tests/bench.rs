@@ -92,6 +92,13 @@ fn a_private_server_wants_its_ticket_and_sends_when_asked() {
 }
 
 #[test]
+fn both_ends_here_talk_over_the_ip_version_asked_for() {
+    let env = Env::new();
+    let run = env.run(&["bench", "-6", "-n", "1M", "-i", "0", "-J"]).exits(0);
+    assert_eq!(document(&run)["start"]["connected"][0]["remote_host"], "::1");
+}
+
+#[test]
 fn mistakes_are_named() {
     let env = Env::new();
     for (args, says) in [
@@ -102,6 +109,7 @@ fn mistakes_are_named() {
         (vec!["-1"], "--server"),
         (vec!["-t", "1", "-n", "1"], "cannot be used with"),
         (vec!["-P", "33"], "1..=32"),
+        (vec!["-i", "1us"], "0.1 seconds"),
         (vec!["--policy", "fixed"], "needs a rate"),
         (vec!["--burst-size", "5"], "--burst-interval"),
         (vec!["--buffer-size", "14380"], "power of two"),

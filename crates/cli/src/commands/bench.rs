@@ -26,6 +26,10 @@ use crate::{signals, units};
 
 /// Connections at once, at most.
 const MAX_STREAMS: u8 = 32;
+/// Longest test: no server sends longer for anyone.
+const LONGEST: Duration = Duration::from_secs(86_400);
+/// Shortest time between reports.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Measure a path from memory to memory, with the parameters of RFC 1030 or the letters of iperf3
 ///
@@ -56,7 +60,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     connection: Connection,
     /// Report this often, in seconds; 0 for the end only
-    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = seconds,
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = interval,
           help_heading = "Output")]
     interval: Duration,
     /// The results as one JSON document in the shape of iperf3's, with RFC 1030's figures added; a
@@ -233,11 +237,18 @@ impl Connection {
 /// A number of seconds as iperf3 takes it, or with a unit.
 fn seconds(value: &str) -> Result<Duration, String> {
     match value.parse::<f64>() {
-        Ok(seconds) => Duration::try_from_secs_f64(seconds)
-            .ok()
-            .filter(|time| *time <= Duration::from_secs(86_400))
-            .ok_or_else(|| "give seconds, from 0 to 86400".to_owned()),
-        Err(_) => units::duration(value),
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+        Err(_) => Some(units::duration(value)?),
+    }
+    .filter(|time| *time <= LONGEST)
+    .ok_or_else(|| "give seconds, from 0 to 86400".to_owned())
+}
+
+/// How often to report: no oftener than connections say how far they are.
+fn interval(value: &str) -> Result<Duration, String> {
+    match seconds(value)? {
+        time if time.is_zero() || time >= SHORTEST_INTERVAL => Ok(time),
+        _ => Err("give 0, or from 0.1 seconds".to_owned()),
     }
 }
 
@@ -291,6 +302,8 @@ mod tests {
         assert!(rate("0").is_err());
         assert_eq!(seconds("2.5"), Ok(Duration::from_millis(2500)));
         assert_eq!(seconds("300ms"), Ok(Duration::from_millis(300)));
-        assert!(seconds("-1").is_err() && seconds("1e30").is_err());
+        assert!(seconds("-1").is_err() && seconds("1e30").is_err() && seconds("2d").is_err());
+        assert_eq!(interval("0"), Ok(Duration::ZERO));
+        assert!(interval("0.1").is_ok() && interval("0.05").is_err() && interval("1us").is_err());
     }
 }

@@ -3,14 +3,14 @@
 use std::env;
 use std::ffi::OsStr;
 use std::io::{self, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use netblt::bench::{self, Listener, Load, OPEN_TO_ALL, Outcome, Service};
 use netblt::error::Error;
-use netblt::options::{Cancel, Meeting, Options};
+use netblt::options::{Cancel, Family, Meeting, Options};
 use netblt::session::Progress;
 use netblt::ticket::{self, Ticket};
 use netblt_proto::config::{Role, Wire};
@@ -64,7 +64,11 @@ fn target_ticket(args: &Args, target: Option<&OsStr>) -> Result<Ticket, Failure>
 /// Both ends in this process, over loopback.
 pub(super) fn run_here(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
     let mut options = args.connection.options()?;
-    options.bind = Some(options.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    let loopback = match options.family {
+        Family::V6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        Family::V4 | Family::Any => IpAddr::V4(Ipv4Addr::LOCALHOST),
+    };
+    options.bind = Some(options.bind.unwrap_or(loopback));
     let (tickets, ticket) = channel();
     let (results, there) = channel();
     let server = thread::Builder::new().name("server".to_owned()).spawn({
@@ -202,7 +206,8 @@ fn watch(args: &Args, board: &Board) -> Vec<Value> {
             streams = board.streams();
             continue;
         }
-        next += args.interval;
+        // Whoever was stopped for a while is not told of every interval of it.
+        next = (next + args.interval).max(begin.elapsed() + LOOK);
         let after: Vec<Progress> = streams.iter().map(|stream| stream.progress.clone()).collect();
         let pairs = before.iter().zip(&after);
         let steps: Vec<Step> = pairs.map(|(old, new)| Step::between(old, new)).collect();
