@@ -224,9 +224,11 @@ fn datagram_bytes(options: &Options, v6: bool) -> Option<u32> {
 /// The burst values to propose, if they are not the default.
 fn burst(options: &Options, role: Role, datagram_bytes: u32) -> Option<Burst> {
     let packet_bytes = datagram_bytes + overhead_bytes(options, false);
-    let rate = match (role, options.policy) {
-        // A ceiling is that of whoever sends; the sender's own is its own business.
-        (Role::Receiver, Policy::Fair { ceiling }) => options.rate.or(ceiling),
+    let rate = match (role, options.wire, options.policy) {
+        // A ceiling is that of whoever sends. The sender's own is its own business, but on `rfc998`
+        // receivers make their data timers of it.
+        (Role::Receiver, _, Policy::Fair { ceiling })
+        | (Role::Sender, Wire::Rfc998, Policy::Fair { ceiling }) => options.rate.or(ceiling),
         _ => options.rate,
     };
     let made = rate.map(|rate| match options.wire {
