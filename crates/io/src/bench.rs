@@ -11,7 +11,7 @@ mod wish;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use netblt_proto::config::{Config, Role, Secret};
+use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::machine::Event;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
@@ -80,7 +80,7 @@ pub fn run(
     let config = Config { client, ..config(options, role, transfer_bytes) };
     let (mut host, mut peer) = session::meet(meeting, options, &config, observer)?;
     let course = Course::new(observer, cancel, &config);
-    let mut app = Calling { course, role, load, test: None };
+    let mut app = Calling { course, wire: options.wire, role, load, test: None };
     let (done, at) = driver::run(&mut peer, &mut app, &mut host)??;
     let stats = peer.view().map(|end| end.stats(at)).unwrap_or_default();
     let elapsed = at.since(stats.opened_at.unwrap_or_default());
@@ -120,6 +120,7 @@ fn outcome(
 /// The client of the end that calls.
 struct Calling<'a> {
     course: Course<'a>,
+    wire: Wire,
     role: Role,
     load: Load,
     /// Since the connection opened.
@@ -159,7 +160,8 @@ impl Application for Calling<'_> {
                     return self.course.fail(now, peer, error);
                 }
                 if let Some(end) = peer.end() {
-                    let pump = Pump::open(now, self.role, self.load, &parameters, end);
+                    let settled = (self.wire, &parameters);
+                    let pump = Pump::open(now, self.role, self.load, settled, end);
                     self.test = Some((pump, parameters));
                 }
             }

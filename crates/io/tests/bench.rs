@@ -46,6 +46,9 @@ impl Listener for Ear {
         self.tickets.send(ticket.clone()).expect("somebody waits");
     }
     fn opened(&mut self, _: SocketAddr, _: Role, _: &Parameters) {}
+    fn warn(&mut self, message: &str) {
+        panic!("{message}");
+    }
     fn closed(&mut self, _: SocketAddr, result: Result<Outcome, Error>) {
         self.results.send(result).expect("somebody waits");
     }

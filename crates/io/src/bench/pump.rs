@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use netblt_proto::buffer::Buffer;
-use netblt_proto::config::Role;
+use netblt_proto::config::{Role, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Event, Reason};
 use netblt_proto::stats::Stats;
@@ -21,6 +21,8 @@ use crate::error::Error;
 const STRIDE: usize = 1024;
 /// A timed sender holds no more than this ahead of what has left, so that it can stop in time.
 const AHEAD: Duration = Duration::from_millis(20);
+/// Nor does it put more into a buffer than leaves in this time, where buffers may differ.
+const PIECE: Duration = Duration::from_millis(100);
 /// How the receiver tells the sender its data timeouts, in the verdict's words.
 const TIMEOUTS: &str = "data timeouts: ";
 
@@ -45,6 +47,8 @@ pub(super) struct Source {
     opened: Instant,
     buffer_bytes: usize,
     packet_bytes: usize,
+    /// All buffers but the last are of one size (RFC 998 §5.2.2).
+    even: bool,
     /// Filled once; only the marks change.
     stock: Vec<Buffer>,
     /// How many buffers may still be made.
@@ -72,7 +76,7 @@ impl Pump {
         now: Instant,
         role: Role,
         load: Load,
-        parameters: &Parameters,
+        (wire, parameters): (Wire, &Parameters),
         end: &mut Endpoint,
     ) -> Self {
         let buffer_bytes = parameters.buffer_bytes as usize;
@@ -82,6 +86,7 @@ impl Pump {
                 opened: now,
                 buffer_bytes,
                 packet_bytes: parameters.packet_bytes as usize,
+                even: wire == Wire::Rfc998,
                 stock: Vec::new(),
                 unmade: parameters.max_outstanding,
                 wanted: 0,
@@ -184,8 +189,10 @@ impl Source {
                 Load::Time(time) if now.since(self.opened) >= time => {
                     (self.packet_bytes.min(self.buffer_bytes), true)
                 }
-                Load::Time(_) if self.is_ahead(now, end) => return,
-                Load::Time(_) => (self.buffer_bytes, false),
+                Load::Time(_) => match self.in_time(now, end) {
+                    Some(len) => (len, false),
+                    None => return,
+                },
             };
             let Some(mut buffer) = self.empty() else { return };
             let number = BufferNumber(self.next);
@@ -204,11 +211,14 @@ impl Source {
         }
     }
 
-    /// Whether enough waits to be sent.
-    fn is_ahead(&self, now: Instant, end: &Endpoint) -> bool {
+    /// How much a timed sender puts into the next buffer; `None` while enough waits to be sent.
+    fn in_time(&self, now: Instant, end: &Endpoint) -> Option<usize> {
         let stats = end.stats(now);
+        let least = if self.even { self.buffer_bytes } else { self.packet_bytes };
+        let piece = stats.pacing_rate.bytes_in(PIECE) as usize;
+        let piece = piece.clamp(least.min(self.buffer_bytes), self.buffer_bytes);
         let ahead = self.supplied_bytes - self.first_pass(&stats);
-        ahead >= (self.buffer_bytes as u64).max(stats.pacing_rate.bytes_in(AHEAD))
+        (ahead < (piece as u64).max(stats.pacing_rate.bytes_in(AHEAD))).then_some(piece)
     }
 
     fn first_pass(&self, stats: &Stats) -> u64 {

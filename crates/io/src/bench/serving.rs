@@ -37,6 +37,8 @@ pub trait Listener: Send {
     fn listening(&mut self, ticket: &Ticket);
     /// A connection opened, in which this end has this role.
     fn opened(&mut self, peer: SocketAddr, role: Role, parameters: &Parameters);
+    /// Something cannot be sent, and the connection that it concerns will not get on.
+    fn warn(&mut self, message: &str);
     /// It ended.
     fn closed(&mut self, peer: SocketAddr, result: Result<Outcome, Error>);
 }
@@ -76,9 +78,17 @@ pub fn serve(
         .map_err(|source| Error::Socket { what: "cannot make a waker".to_owned(), source })?;
     let mut host = Host { socket, poller, clock: Clock::start(), trace: None };
     let mut crowd = Crowd::new(config.clone());
-    let tests = BTreeMap::new();
-    let mut app =
-        Serving { listener, cancel, config, once, tests, memory: 0, idle: None, until: None };
+    let mut app = Serving {
+        listener,
+        cancel,
+        config,
+        once,
+        tests: BTreeMap::new(),
+        memory: 0,
+        idle: None,
+        until: None,
+        told: None,
+    };
     driver::run(&mut crowd, &mut app, &mut host)?
 }
 
@@ -102,12 +112,18 @@ struct Serving<'a> {
     idle: Option<Instant>,
     /// Cancelled: the callers are told, until then at the latest.
     until: Option<Instant>,
+    /// The last warning.
+    told: Option<String>,
 }
 
 impl Serving<'_> {
     fn open(&mut self, now: Instant, peer: SocketAddr, parameters: Parameters, crowd: &mut Crowd) {
         let Some(end) = crowd.end(peer) else { return };
         let role = Role::left_by(parameters.mode);
+        // The same address again: its program was started anew.
+        if let Some(old) = self.tests.remove(&peer) {
+            self.memory -= old.memory;
+        }
         let memory = u64::from(parameters.buffer_bytes) * u64::from(parameters.max_outstanding);
         if memory > MEMORY_BYTES {
             end.quit(now, "that many buffers of that size are more than the server's 2 GiB");
@@ -120,12 +136,9 @@ impl Serving<'_> {
         self.memory += memory;
         self.idle = None;
         let load = Wish::parse(&parameters.client, UNASKED).load;
-        let pump = Pump::open(now, role, load, &parameters, end);
+        let pump = Pump::open(now, role, load, (self.config.wire, &parameters), end);
         self.listener.opened(peer, role, &parameters);
-        // The same address again: its program was started anew.
-        if let Some(old) = self.tests.insert(peer, Test { pump, role, parameters, memory }) {
-            self.memory -= old.memory;
-        }
+        self.tests.insert(peer, Test { pump, role, parameters, memory });
     }
 
     fn close(&mut self, now: Instant, peer: SocketAddr, reason: Reason, crowd: &mut Crowd) {
@@ -198,7 +211,13 @@ impl Application for Serving<'_> {
     }
 
     /// The connection that it concerns will fall silent; the others go on.
-    fn broken(&mut self, _: Instant, _: Error, _: &mut Crowd) -> ControlFlow<Self::Outcome> {
+    fn broken(&mut self, _: Instant, error: Error, _: &mut Crowd) -> ControlFlow<Self::Outcome> {
+        let message = error.to_string();
+        // Each packet fails in the same way.
+        if self.told.as_ref() != Some(&message) {
+            self.listener.warn(&message);
+            self.told = Some(message);
+        }
         ControlFlow::Continue(())
     }
 

@@ -116,6 +116,9 @@ impl Listener for Ear {
         let _ = self.tickets.send(ticket.clone());
     }
     fn opened(&mut self, _: SocketAddr, _: Role, _: &Parameters) {}
+    fn warn(&mut self, message: &str) {
+        eprintln!("netblt: warning: {message}");
+    }
     fn closed(&mut self, _: SocketAddr, result: Result<Outcome, Error>) {
         let _ = self.results.send(result);
     }

@@ -88,6 +88,10 @@ impl Listener for Teller<'_> {
         self.note(&format!("{peer} {what}."));
     }
 
+    fn warn(&mut self, message: &str) {
+        eprintln!("netblt: warning: {message}");
+    }
+
     fn closed(&mut self, peer: SocketAddr, result: Result<Outcome, Error>) {
         let fixed = self.args.connection.is_fixed();
         match result {
