@@ -168,6 +168,24 @@ fn a_receivers_ceiling_holds_for_a_fair_sender_at_the_other_end() {
 }
 
 #[test]
+fn a_slow_test_does_not_finish_a_large_buffer_first() {
+    let (seen, _) = with_server(Wire::Sealed, false, |ticket| {
+        // 0.8 Mbit/s: a buffer of 64 KiB would take two thirds of a second.
+        let burst = Some(Burst { packets: 1, interval: Duration::from_millis(10) });
+        let options = Options { burst, ..options(Wire::Sealed) };
+        let load = Load::Time(Duration::from_millis(300));
+        let meeting = Meeting::Connect(ticket.clone());
+        let cancel = Cancel::default();
+        let outcome = bench::run(Role::Sender, load, &meeting, &options, &mut Quiet, &cancel)
+            .expect("a test");
+        assert_eq!(outcome.parameters.buffer_bytes, 1 << 16);
+        assert!(outcome.summary.bytes < 60_000, "{}", outcome.summary.bytes);
+        assert!(outcome.summary.verified);
+    });
+    assert_eq!(seen.try_iter().count(), 1);
+}
+
+#[test]
 fn many_at_once_are_served_by_one_server() {
     const STREAMS: usize = 8;
     let (seen, ended) = with_server(Wire::Sealed, false, |ticket| {
