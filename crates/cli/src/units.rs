@@ -1,11 +1,11 @@
 //! Numbers with units: how options are read and how results are written.
 //!
-//! Reading is the scenario files' (`netblt_sim::text`), so that one spelling works everywhere.
+//! Reading is the scenario files' (`netblt_path::text`), so that one spelling works everywhere.
 
 use std::time::Duration;
 
+use netblt_path::text;
 use netblt_proto::units::Rate;
-use netblt_sim::text;
 
 use crate::exit::Failure;
 

@@ -9,9 +9,9 @@ use std::net::UdpSocket;
 use std::path::Path as FilePath;
 use std::time::Duration;
 
+use netblt_path::rng::Probability;
+use netblt_path::{LinkOptions, Path};
 use netblt_proto::time::Instant;
-use netblt_sim::path::{LinkOptions, Path};
-use netblt_sim::rng::Probability;
 use serde_json::Value;
 use testenv::{Env, Finished, Running, skip, wait_until};
 

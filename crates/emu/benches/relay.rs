@@ -23,8 +23,8 @@ mod relay {
     use std::time::{Duration, Instant};
 
     use netblt_emu::relay::{Relay, RelayReport};
+    use netblt_path::{LinkOptions, QueueLimit};
     use netblt_proto::units::Rate;
-    use netblt_sim::path::{LinkOptions, QueueLimit};
     use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
 
     const DATAGRAM: usize = 1472;

@@ -1,4 +1,4 @@
-//! The link model of the virtual world in real time: `relay` is a bad network that needs no
+//! The link model in real time: `relay` is a bad network that needs no
 //! privileges, for any UDP program; `tun` is one between two network namespaces, for any program
 //! at all, and needs root on Linux.
 

@@ -1,5 +1,5 @@
 //! A UDP relay that is a network: what comes in for its address goes on to a target, and back, each
-//! way through a [`netblt_sim::path::Path`].
+//! way through a [`netblt_path::Path`].
 //!
 //! One thread, which goes round in this order:
 //!
@@ -24,9 +24,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use netblt_path::{Counters, LinkOptions, Path, Payload};
 use netblt_proto::machine::Ecn;
 use netblt_proto::time::{Instant as VirtualInstant, earliest};
-use netblt_sim::path::{Counters, LinkOptions, Path, Payload};
 use quinn_udp::{EcnCodepoint, RecvMeta};
 use serde::Serialize;
 

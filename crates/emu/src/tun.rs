@@ -23,9 +23,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use netblt_path::{Counters, LinkOptions, Path, Payload};
 use netblt_proto::machine::Ecn;
 use netblt_proto::time::Instant as VirtualInstant;
-use netblt_sim::path::{Counters, LinkOptions, Path, Payload};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::Serialize;

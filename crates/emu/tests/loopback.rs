@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use netblt_emu::relay::{Relay, RelayCounters, RelayReport};
+use netblt_path::rng::Probability;
+use netblt_path::{Displacement, LinkOptions, MarkAbove, Path};
 use netblt_proto::time::Instant;
 use netblt_proto::units::Rate;
-use netblt_sim::path::{Displacement, LinkOptions, MarkAbove, Path};
-use netblt_sim::rng::Probability;
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 
 /// Long enough that only a failure takes it.

@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use netblt_path::rng::Rng;
 use netblt_proto::time::{Instant, nanos};
 
 use crate::check::kind;
 use crate::parcel::{Pair, Side};
-use crate::rng::Rng;
 
 /// Datagrams he remembers of each kind of memory.
 const MEMORY: usize = 64;

@@ -149,7 +149,7 @@ pub struct Oracle {
 
 impl Oracle {
     /// An oracle over a world of two ends with these configurations.
-    pub(crate) fn new(ends: Pair<&Config>) -> Self {
+    pub fn new(ends: Pair<&Config>) -> Self {
         Self {
             finding: None,
             ends: Pair::default(),
@@ -172,18 +172,13 @@ impl Oracle {
     }
 
     /// Takes note that something happened which must not.
-    pub(crate) fn find(
-        &mut self,
-        at: Instant,
-        side: impl Into<Option<Side>>,
-        what: impl Into<String>,
-    ) {
+    pub fn find(&mut self, at: Instant, side: impl Into<Option<Side>>, what: impl Into<String>) {
         let side = side.into();
         self.finding.get_or_insert_with(|| Finding { at, side, what: what.into() });
     }
 
     /// The program of this end was started.
-    pub(crate) fn on_started(&mut self, side: Side) {
+    pub fn on_started(&mut self, side: Side) {
         let starts = self.ends[side].starts + 1;
         self.ends[side] = EndBooks { starts, ..EndBooks::default() };
     }

@@ -62,7 +62,7 @@ pub(crate) struct Tools<'a> {
 
 /// A buffer that was to go into the machine was there already, or is none of the stock.
 #[derive(Debug)]
-pub(crate) struct LentTwice;
+pub struct LentTwice;
 
 /// The sending client.
 #[derive(Debug)]

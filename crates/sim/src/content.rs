@@ -1,9 +1,8 @@
 //! What a virtual transfer carries: bytes that follow from the seed and their place alone, so that
 //! neither end keeps a copy and every delivered buffer can be compared at once.
 
+use netblt_path::rng::{Rng, splitmix64};
 use netblt_proto::buffer::Buffer;
-
-use crate::rng::{Rng, splitmix64};
 
 /// Words in the block that every piece of content is made from.
 const BLOCK_WORDS: usize = 1024;

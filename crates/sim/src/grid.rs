@@ -8,6 +8,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use netblt_path::rng::Probability;
+use netblt_path::{LinkOptions, QueueLimit};
 use netblt_proto::config::{Config, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::units::Rate;
@@ -15,8 +17,6 @@ use netblt_proto::wire::packet::Burst;
 
 use crate::host::HostOptions;
 use crate::outcome::Outcome;
-use crate::path::{LinkOptions, QueueLimit};
-use crate::rng::Probability;
 use crate::setup::Setup;
 use crate::world::World;
 

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use netblt_path::rng::Rng;
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
@@ -12,11 +13,11 @@ use netblt_proto::time::{Instant, earliest};
 use netblt_proto::wire::packet::End;
 
 use crate::check::Oracle;
-use crate::client::{LentTwice, Sink, Source, Stock, Tools};
+pub use crate::client::LentTwice;
+use crate::client::{Sink, Source, Stock, Tools};
 use crate::content::{Content, Shape};
 use crate::disk::{Disk, DiskOptions};
 use crate::parcel::Side;
-use crate::rng::Rng;
 
 /// What a host is.
 #[derive(Clone, Debug)]
@@ -73,10 +74,12 @@ enum Client {
 
 /// A host.
 #[derive(Debug)]
-pub(crate) struct Host {
-    pub(crate) side: Side,
+pub struct Host {
+    /// Which end it is.
+    pub side: Side,
     pub(crate) options: HostOptions,
-    pub(crate) endpoint: Option<Endpoint>,
+    /// Its machine, while its program runs.
+    pub endpoint: Option<Endpoint>,
     client: Client,
     stock: Stock,
     disk: Disk,
@@ -84,25 +87,30 @@ pub(crate) struct Host {
     /// Parameters of the transfer itself, the same at both ends.
     transfer: Transfer,
     /// Nothing needs to be done before.
-    pub(crate) wake: Instant,
+    pub wake: Instant,
     silent: bool,
     /// A connection was open since the program was started.
     stood: bool,
     /// Everything arrived in this connection (a receiver).
     complete: bool,
-    pub(crate) report: EndReport,
+    /// What it has lived through.
+    pub report: EndReport,
 }
 
 /// What is transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Transfer {
-    pub(crate) seed: u64,
-    pub(crate) bytes: u64,
-    pub(crate) at_least_one: bool,
+pub struct Transfer {
+    /// Seeds the bytes and the programs' entropy.
+    pub seed: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// An empty transfer has one buffer of no bytes rather than none.
+    pub at_least_one: bool,
 }
 
 impl Host {
-    pub(crate) fn new(side: Side, options: HostOptions, transfer: Transfer) -> Self {
+    /// A host that has not been started yet.
+    pub fn new(side: Side, options: HostOptions, transfer: Transfer) -> Self {
         let shape = Shape { bytes: 0, buffer_bytes: 1, table_bytes: 0, at_least_one: false };
         let (stock, buffers) = stock_of(&options);
         Self {
@@ -123,7 +131,7 @@ impl Host {
     }
 
     /// The program is started, for the first time or again.
-    pub(crate) fn start(&mut self, now: Instant) -> Result<(), LentTwice> {
+    pub fn start(&mut self, now: Instant) -> Result<(), LentTwice> {
         let name = format!("{}/{}", self.side, self.report.starts);
         let mut entropy = [0; 32];
         Rng::named(self.transfer.seed, &name).fill(&mut entropy);
@@ -147,7 +155,7 @@ impl Host {
     }
 
     /// The program is gone: the endpoint, what it held, and whatever was being done.
-    pub(crate) fn stop(&mut self, now: Instant) {
+    pub fn stop(&mut self, now: Instant) {
         if let Some(endpoint) = self.endpoint.take() {
             self.report.stats.push(endpoint.stats(now));
         }
@@ -155,7 +163,7 @@ impl Host {
     }
 
     /// Step 1: the disk's work that is done goes into the machine.
-    pub(crate) fn feed(&mut self, now: Instant) -> Result<(), LentTwice> {
+    pub fn feed(&mut self, now: Instant) -> Result<(), LentTwice> {
         let fed = self.with_client(now, |client, tools| match client {
             Client::Source(source) => source.feed(tools),
             Client::Sink(sink) => sink.feed(tools),
@@ -171,7 +179,7 @@ impl Host {
     }
 
     /// Step 2: timers that are due.
-    pub(crate) fn fire(&mut self, now: Instant) {
+    pub fn fire(&mut self, now: Instant) {
         if let Some(endpoint) = &mut self.endpoint
             && endpoint.next_timeout(now).is_some_and(|at| at <= now)
         {
@@ -180,7 +188,7 @@ impl Host {
     }
 
     /// Step 4: what the machine tells its client. False when that was the last word.
-    pub(crate) fn on_event(&mut self, now: Instant, event: Event, oracle: &mut Oracle) -> bool {
+    pub fn on_event(&mut self, now: Instant, event: Event, oracle: &mut Oracle) -> bool {
         match event {
             Event::Opened { peer, parameters, image_bytes } => {
                 self.report.openings += 1;
@@ -354,7 +362,7 @@ impl Host {
     }
 
     /// Works out when something is to be done next.
-    pub(crate) fn rewake(&mut self, now: Instant) -> Instant {
+    pub fn rewake(&mut self, now: Instant) -> Instant {
         let client = match &self.client {
             Client::Source(source) => source.wake(),
             Client::Sink(sink) => sink.wake(),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use netblt_path::{Counters, LinkOptions};
 use netblt_proto::config::{Policy, Role, Wire};
 
 use netblt_proto::machine::Reason;
@@ -15,7 +16,6 @@ use crate::coverage::{Coverage, Mark};
 use crate::disk::DiskOptions;
 use crate::host::{EndReport, HostOptions};
 use crate::parcel::{Pair, Side};
-use crate::path::{Counters, LinkOptions};
 use crate::setup::{Kill, Setup};
 use crate::trail::TrailHash;
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::{Index, IndexMut};
 
-use crate::path::Payload;
+use netblt_path::Payload;
 
 /// One of the two ends of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

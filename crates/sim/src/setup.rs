@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use netblt_path::{LinkOptions, Outage};
 use netblt_proto::config::{Role, Wire};
 
 use crate::attacker::AttackerOptions;
 use crate::host::HostOptions;
 use crate::parcel::Side;
-use crate::path::{LinkOptions, Outage};
 
 /// All there is to know about a world before it begins.
 #[derive(Clone, Debug)]

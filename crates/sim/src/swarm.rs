@@ -15,9 +15,10 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use netblt_path::scenario::Scenario;
+
 use crate::coverage::Coverage;
 use crate::outcome::Outcome;
-use crate::scenario::Scenario;
 use crate::setup::Setup;
 use crate::world::World;
 

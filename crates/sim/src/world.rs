@@ -17,6 +17,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use netblt_path::Path;
+use netblt_path::rng::Rng;
 use netblt_proto::config::{Role, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Datagram, Ecn, Event};
@@ -28,8 +30,6 @@ use crate::coverage::{Coverage, Mark};
 use crate::host::{Host, Transfer};
 use crate::outcome::Outcome;
 use crate::parcel::{Pair, Parcel, ParcelKind, Side};
-use crate::path::Path;
-use crate::rng::Rng;
 pub use crate::setup::{Kill, Setup};
 pub use crate::tamper::{Sight, Tamper};
 use crate::tamper::{Tampering, ask_all};

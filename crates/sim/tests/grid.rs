@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use netblt_path::rng::Probability;
 use netblt_proto::units::Rate;
 use netblt_sim::grid::{Cell, Choice, Row};
-use netblt_sim::rng::Probability;
 
 const CHOICES: [Choice; 2] = [Choice::Fixed, Choice::Adaptive];
 

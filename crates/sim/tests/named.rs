@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use netblt_path::rng::Probability;
+use netblt_path::{Change, LinkOptions, Outage, QueueLimit};
 use netblt_proto::config::{Config, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::machine::Reason;
@@ -15,8 +17,6 @@ use netblt_sim::disk::{DiskOptions, Stall};
 use netblt_sim::host::HostOptions;
 use netblt_sim::outcome::Outcome;
 use netblt_sim::parcel::Side;
-use netblt_sim::path::{Change, LinkOptions, Outage, QueueLimit};
-use netblt_sim::rng::Probability;
 use netblt_sim::setup::{Kill, Setup};
 use netblt_sim::world::{Sight, Tamper, World};
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use netblt_path::rng::Probability;
+use netblt_path::{LinkOptions, QueueLimit};
 use netblt_proto::config::{Config, Policy, Role, Wire};
 use netblt_proto::units::Rate;
 use netblt_sim::host::HostOptions;
 use netblt_sim::outcome::Outcome;
 use netblt_sim::parcel::Side;
-use netblt_sim::path::{LinkOptions, QueueLimit};
-use netblt_sim::rng::Probability;
 use netblt_sim::setup::Setup;
 use netblt_sim::world::World;
 

@@ -21,12 +21,12 @@ use netblt::options::{Cancel, Destination, Meeting, Options, Source};
 use netblt::session::{self, Observer, Progress, Summary};
 use netblt::ticket::Ticket;
 use netblt_emu::relay::{Relay, RelayReport};
+use netblt_path::rng::Probability;
+use netblt_path::text;
+use netblt_path::{LinkOptions, QueueLimit};
 use netblt_proto::config::{Config, Role, Wire};
 use netblt_proto::units::Rate;
 use netblt_proto::wire::data_overhead;
-use netblt_sim::path::{LinkOptions, QueueLimit};
-use netblt_sim::rng::Probability;
-use netblt_sim::text;
 use tempfile::TempDir;
 
 use crate::args::{self, Show};

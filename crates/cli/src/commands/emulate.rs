@@ -9,7 +9,7 @@ mod tun;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use netblt_sim::scenario;
+use netblt_path::scenario;
 
 use crate::exit::{Code, Failure};
 

@@ -4,11 +4,13 @@ use std::io::{self, Write as _};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use netblt_path::forecast::{
+    Carrier, DEFAULT_BUFFERS, Framing, Plan, Question, Stream as TcpStream,
+};
+use netblt_path::rng::Probability;
+use netblt_path::text;
 use netblt_proto::config::Wire;
 use netblt_proto::units::Rate;
-use netblt_sim::plan::{Carrier, DEFAULT_BUFFERS, Framing, Plan, Question, Stream as TcpStream};
-use netblt_sim::rng::Probability;
-use netblt_sim::text;
 use serde::Serialize;
 
 use crate::args::WireName;

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use netblt_sim::scenario::{self, Scenario};
+use netblt_path::scenario::{self, Scenario};
 use netblt_sim::swarm;
 
 use crate::exit::{Code, Failure};

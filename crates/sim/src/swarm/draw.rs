@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use netblt_path::rng::{Probability, Rng};
+use netblt_path::scenario::Scenario;
+use netblt_path::{LinkOptions, MarkAbove, QueueLimit};
 use netblt_proto::config::{Config, NO_LIMIT, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::units::Rate;
@@ -10,9 +13,6 @@ use netblt_proto::wire::packet::Burst;
 use super::faults;
 use crate::disk::{DiskOptions, Stall};
 use crate::host::HostOptions;
-use crate::path::{LinkOptions, MarkAbove, QueueLimit};
-use crate::rng::{Probability, Rng};
-use crate::scenario::Scenario;
 use crate::setup::Setup;
 
 /// Packets in a transfer, about: more would only take longer.

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use netblt_path::rng::Probability;
+use netblt_path::{Change, Displacement, LinkOptions, Outage};
 use netblt_proto::config::{Policy, Wire};
 use netblt_proto::units::Rate;
 
 use super::draw::{Dice, Sketch};
 use crate::attacker::{AttackerOptions, Trick};
 use crate::parcel::Side;
-use crate::path::{Change, Displacement, LinkOptions, Outage};
-use crate::rng::Probability;
 use crate::setup::{Kill, Setup};
 
 /// No world's faults last longer.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
-use netblt_sim::scenario::{self, Scenario, ScenarioError};
+use netblt_path::scenario::{self, Scenario, ScenarioError};
 use toml::{Table, Value};
 
 use crate::exit::{Code, Failure};
@@ -272,8 +272,8 @@ fn read(path: &Path) -> io::Result<String> {
 mod tests {
     use std::time::Duration;
 
+    use netblt_path::QueueLimit;
     use netblt_proto::units::Rate;
-    use netblt_sim::path::QueueLimit;
 
     use super::*;
 

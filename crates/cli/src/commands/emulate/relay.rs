@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use netblt::options::Cancel;
 use netblt_emu::capture::Capture;
 use netblt_emu::relay::{Relay, RelayCounters, RelayReport};
-use netblt_sim::scenario::Scenario;
+use netblt_path::scenario::Scenario;
 use serde_json::json;
 
 use super::options::Link;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netblt_emu::capture::Capture;
-use netblt_sim::path::Counters;
+use netblt_path::Counters;
 use serde::Serialize;
 use serde_json::{Value, json};
 

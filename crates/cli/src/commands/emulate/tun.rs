@@ -17,11 +17,12 @@ use std::time::{Duration, Instant};
 
 use netblt_emu::netns::{self, Hosts};
 use netblt_emu::tun::{DirectionReport, Tun, TunReport};
-use netblt_sim::scenario::Scenario;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+
+use netblt_path::scenario::Scenario;
 
 use super::options::Link;
 use super::stats::{Side, Stats, StatsArgs, View};

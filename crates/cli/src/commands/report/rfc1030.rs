@@ -5,11 +5,12 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use netblt_sim::networks::future::{self, BEST_BITS_PER_SECOND, SEEDS};
-use netblt_sim::networks::page;
-use netblt_sim::networks::report::{Compared, Table, tables};
-use netblt_sim::networks::rows::Network;
 use serde_json::{Value, json};
+
+use netblt_rfc1030::future::{self, BEST_BITS_PER_SECOND, SEEDS};
+use netblt_rfc1030::page;
+use netblt_rfc1030::report::{Compared, Table, tables};
+use netblt_rfc1030::rows::Network;
 
 use crate::exit::{Code, Failure};
 

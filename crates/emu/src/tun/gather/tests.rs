@@ -112,7 +112,7 @@ fn what_a_card_would_keep_apart_stays_apart() {
 
 #[test]
 fn any_bytes_are_survived() {
-    let mut rng = netblt_sim::rng::Rng::new(4);
+    let mut rng = netblt_path::rng::Rng::new(4);
     let mut gather = Gather::new(true);
     for _ in 0..20_000 {
         let mut bytes = packet(rng.below(2) == 1, TCP, 1, ACK, &[3; 10]);

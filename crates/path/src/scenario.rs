@@ -96,7 +96,7 @@ pub fn load(text: &str) -> Result<Scenario, ScenarioError> {
     file::load(text)
 }
 
-/// The shipped network of this name; see `scenarios/` for what each is.
+/// The shipped network of this name; see `scenarios/` of this crate for what each is.
 pub fn named(name: &str) -> Result<Scenario, ScenarioError> {
     let scenario = load(text_of(name)?)?;
     Ok(Scenario { name: name.to_owned(), ..scenario })
@@ -117,7 +117,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 macro_rules! shipped {
     ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../../../scenarios/", $name, ".toml")))),*]
+        &[$(($name, include_str!(concat!("../scenarios/", $name, ".toml")))),*]
     };
 }
 

@@ -1,13 +1,13 @@
 //! A local network: every host hears every packet after a fixed time, unless noise takes it.
 
+use netblt_path::rng::{Probability, Rng};
+use netblt_path::{LinkOptions, Path};
 use netblt_proto::time::{Instant, earliest};
+use netblt_sim::check::kind;
+use netblt_sim::parcel::{Pair, Side};
 
 use super::lab::{Medium, Port};
 use super::station::IP_BYTES;
-use crate::check::kind;
-use crate::parcel::{Pair, Side};
-use crate::path::{LinkOptions, Path};
-use crate::rng::{Probability, Rng};
 
 /// One path in each direction.
 pub(crate) struct Lan {

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use netblt_proto::config::Wire;
-use netblt_sim::networks::future::{
-    BEST_BITS_PER_SECOND, Experiment, Result, SEEDS, page, results, run,
-};
+use netblt_rfc1030::future::{BEST_BITS_PER_SECOND, Experiment, Result, SEEDS, page, results, run};
 
 const THREADS: usize = 2;
 

@@ -1,7 +1,7 @@
 //! The tables of RFC 1030, run again: every figure that the report prints is held to its tolerance.
 
-use netblt_sim::networks::report::{Compared, Table, run, tables};
-use netblt_sim::networks::rows::{Network, Row};
+use netblt_rfc1030::report::{Compared, Table, run, tables};
+use netblt_rfc1030::rows::{Network, Row};
 
 /// Two rings of a clock: more threads change nothing in the result.
 const THREADS: usize = 2;

@@ -20,10 +20,9 @@ use netblt_proto::config::Policy;
 use netblt_proto::machine::Datagram;
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
-
-use crate::check::{Clear, Oracle, kind};
-use crate::host::{Host, HostOptions, Transfer};
-use crate::parcel::Side;
+use netblt_sim::check::{Clear, Oracle, kind};
+use netblt_sim::host::{Host, HostOptions, Transfer};
+use netblt_sim::parcel::Side;
 
 /// IP header: NETBLT ran on IP itself, protocol 30.
 pub(crate) const IP_BYTES: u32 = 20;

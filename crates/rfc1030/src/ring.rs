@@ -6,13 +6,13 @@
 
 use std::time::Duration;
 
+use netblt_path::LinkOptions;
 use netblt_proto::units::Rate;
 
 use super::lan::Lan;
 use super::report::{Sample, pair_of, run_row};
 use super::rows::Row;
 use super::station::{Costs, Interface};
-use crate::path::LinkOptions;
 
 /// See `docs/decisions/rfc1030-models.md` for where each is from.
 const PC_AT: Costs = Costs {

@@ -10,15 +10,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use netblt_path::rng::{Probability, Rng};
 use netblt_proto::time::{Instant, earliest};
+use netblt_sim::check::kind;
 
 use super::ethernet;
 use super::lab::{Medium, Port};
 use super::report::{Sample, pair_of, run_row};
 use super::rows::Row;
 use super::station::{Costs, IP_BYTES, Interface};
-use crate::check::kind;
-use crate::rng::{Probability, Rng};
 
 /// One frame (appendix I).
 const FRAME: Duration = Duration::from_micros(21_220);

@@ -6,11 +6,12 @@
 
 use std::time::Duration;
 
+use netblt_path::LinkOptions;
+
 use super::lan::Lan;
 use super::report::{DATA_HEADER, Sample, pair_of, run_row};
 use super::rows::Row;
 use super::station::{Costs, IP_BYTES, Interface};
-use crate::path::LinkOptions;
 
 /// See `docs/decisions/rfc1030-models.md` for where each is from.
 pub(super) const PC_AT: Costs = Costs {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use netblt_proto::config::{Config, Policy, Role, Wire};
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Burst;
+use netblt_sim::host::{HostOptions, Transfer};
 
 use super::lab::{Lab, Medium};
 use super::rows::{Network, Row};
 pub use super::station::Departure;
 use super::station::{Costs, IP_BYTES, Interface, StationOptions};
 use super::{ethernet, ring, wideband};
-use crate::host::{HostOptions, Transfer};
 
 /// Every row is the mean of runs with these seeds.
 pub const SEEDS: std::ops::RangeInclusive<u64> = 1..=20;

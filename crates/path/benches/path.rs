@@ -1,12 +1,12 @@
-//! What a packet costs in the link model: `cargo bench -p netblt-sim --bench path`.
+//! What a packet costs in the link model: `cargo bench -p netblt-path --bench path`.
 
 use std::time::Duration;
 
 use divan::counter::ItemsCount;
+use netblt_path::rng::Probability;
+use netblt_path::{Displacement, LinkOptions, Path, QueueLimit};
 use netblt_proto::time::Instant;
 use netblt_proto::units::Rate;
-use netblt_sim::path::{Displacement, LinkOptions, Path, QueueLimit};
-use netblt_sim::rng::Probability;
 
 fn main() {
     divan::main();

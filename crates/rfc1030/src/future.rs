@@ -10,17 +10,17 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use netblt_path::rng::Probability;
 use netblt_proto::config::{Config, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::time::Instant;
+use netblt_sim::host::{HostOptions, Transfer};
 
 use super::lab::{Lab, Medium as _};
 use super::report::pair_of;
 use super::rows::{Network, Row};
 use super::station::{IP_BYTES, StationOptions};
 use super::wideband::{Channel, Wideband, pc_at, sun_3};
-use crate::host::{HostOptions, Transfer};
-use crate::rng::Probability;
 
 /// Every experiment is made with these seeds.
 pub const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;

@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
+use netblt_path::forecast::framing::{self, ETHERNET_GAP_BYTES};
+use netblt_path::forecast::{Carrier, Framing, Plan, Question};
+use netblt_path::rng::Probability;
+use netblt_path::{LinkOptions, QueueLimit};
 use netblt_proto::config::{Config, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::rate::burst_in_millis;
 use netblt_proto::units::Rate;
 use netblt_sim::host::HostOptions;
-use netblt_sim::path::{LinkOptions, QueueLimit};
-use netblt_sim::plan::framing::{self, ETHERNET_GAP_BYTES};
-use netblt_sim::plan::{Carrier, Framing, Plan, Question};
-use netblt_sim::rng::Probability;
 use netblt_sim::setup::Setup;
 use netblt_sim::world::World;
 

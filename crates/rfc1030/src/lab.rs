@@ -1,16 +1,16 @@
 //! The loop over pairs of stations and the medium between them: a clock that jumps, as in
-//! [`crate::world`], with as many connections as one likes on one network.
+//! [`netblt_sim::world`], with as many connections as one likes on one network.
 
 use std::time::Duration;
 
 use netblt_proto::config::Config;
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
+use netblt_sim::check::Oracle;
+use netblt_sim::host::Transfer;
+use netblt_sim::parcel::{Pair, Side};
 
 use super::station::{Departure, Station, StationOptions};
-use crate::check::Oracle;
-use crate::host::Transfer;
-use crate::parcel::{Pair, Side};
 
 /// Steps of one world at most.
 const MAX_STEPS: u64 = 100_000_000;
