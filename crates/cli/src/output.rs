@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use netblt::error::Error;
+use netblt::observer::{LimitedBy, Observer, Progress, Summary};
 use netblt::options::Meeting;
-use netblt::session::{LimitedBy, Observer, Progress, Summary};
 use netblt::ticket::Ticket;
 use netblt_proto::config::Role;
 use netblt_proto::machine::printable;

@@ -3,8 +3,8 @@
 use std::ffi::OsStr;
 
 use clap::Args;
+use netblt::net::raw_ip;
 use netblt::options::{Meeting, Rfc998};
-use netblt::raw_ip;
 use netblt::ticket::{self, Ticket};
 
 use crate::exit::Failure;

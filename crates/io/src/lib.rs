@@ -1,36 +1,17 @@
 //! Move large data between machines with NETBLT: the library under the `netblt` program.
 //!
-//! [`session::send`] and [`session::receive`] do the whole job, blocking; the rest is what they are
-//! made of.
+//! [`send`] and [`receive`] do the whole job, blocking; the rest is what they are made of, in four
+//! wings: `transfer` and `bench` stand on `net` and `disk`, and all on the words that a user of
+//! this library holds in his hands.
 
 pub mod bench;
-mod beneath;
-mod course;
-pub mod crowd;
-mod digest;
-pub mod directory;
+mod config;
 pub mod disk;
-pub mod driver;
 pub mod error;
-pub mod layout;
-mod meeting;
-mod names;
+pub mod net;
+pub mod observer;
 pub mod options;
-pub mod plain;
-pub mod plan;
-mod publish;
-pub mod race;
-pub mod raw_ip;
-mod receiving;
-mod sending;
-pub mod session;
-pub mod sink;
-pub mod socket;
-pub mod source;
-pub mod stdout;
-mod store;
-mod summary;
 pub mod ticket;
-pub mod trace_file;
-pub mod trouble;
-pub mod wait;
+pub mod transfer;
+
+pub use self::transfer::{receive, send};

@@ -118,10 +118,10 @@ pub struct Rfc998 {
     /// Directly on IP (protocol 30), without UDP; takes the privilege CAP_NET_RAW.
     pub raw_ip: bool,
     /// This end's NETBLT port. `None`: the active end's is its UDP port, or any on raw IP; the
-    /// passive end's is whatever it is called by, or [`crate::raw_ip::PORT`] on raw IP.
+    /// passive end's is whatever it is called by, or [`crate::net::raw_ip::PORT`] on raw IP.
     pub port: Option<u16>,
     /// The other end's NETBLT port, told by the active end. `None`: its UDP port, or
-    /// [`crate::raw_ip::PORT`].
+    /// [`crate::net::raw_ip::PORT`].
     pub peer_port: Option<u16>,
     /// Do not ask for checksums of the data (flag C).
     pub no_checksum: bool,

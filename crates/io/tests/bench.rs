@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use netblt::bench::{self, Listener, Load, Outcome, Service};
 use netblt::error::Error;
+use netblt::observer::{Observer, Progress};
 use netblt::options::{Cancel, Family, Meeting, Options, Overwrite, Rfc998};
-use netblt::session::{Observer, Progress};
 use netblt::ticket::Ticket;
 use netblt_proto::config::{Policy, Role, Wire};
 use netblt_proto::units::Rate;

@@ -5,8 +5,8 @@ use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use netblt::observer::Summary;
 use netblt::options::{Cancel, Destination, Options, Overwrite};
-use netblt::session::{self, Summary};
 use netblt::ticket::{PREFIX, Ticket};
 use netblt_proto::config::Role;
 
@@ -106,7 +106,7 @@ fn transfer(args: &Args, places: &Places<'_>, report: &mut Report) -> Result<Sum
     let cancel = Cancel::default();
     signals::watch(&cancel, report.is_talkative())?;
     output::announce(report, &meeting);
-    session::receive(&places.destination, &meeting, &options, report, &cancel)
+    netblt::receive(&places.destination, &meeting, &options, report, &cancel)
         .map_err(|error| report.failure(&error))
 }
 

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use netblt::observer::{Observer as _, Summary};
 use netblt::options::{Cancel, Options, Source};
-use netblt::session::{self, Observer as _, Summary};
 use netblt_proto::config::{Policy, Role};
 use netblt_proto::units::Rate;
 
@@ -92,7 +92,7 @@ fn transfer(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
     let cancel = Cancel::default();
     signals::watch(&cancel, report.is_talkative())?;
     output::announce(report, &meeting);
-    session::send(&source, &meeting, &options, report, &cancel)
+    netblt::send(&source, &meeting, &options, report, &cancel)
         .map_err(|error| report.failure(&error))
 }
 

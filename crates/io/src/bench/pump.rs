@@ -14,7 +14,7 @@ use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{End, Parameters, Verdict};
 
-use super::Load;
+use super::request::Load;
 use crate::error::Error;
 
 /// From one mark to the next.

@@ -7,14 +7,14 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use netblt::driver::{self, Application, Clock, Host};
 use netblt::error::Error;
+use netblt::net::dialer::{Candidate, Race};
+use netblt::net::driver::{self, Application, Clock, Host};
+use netblt::net::socket::{Bind, Socket};
+use netblt::net::wait::Poller;
+use netblt::observer::{Observer, Progress, Summary};
 use netblt::options::{Cancel, Destination, Family, Meeting, Options, Overwrite, Rfc998, Source};
-use netblt::race::{Candidate, Race};
-use netblt::session::{self, Observer, Progress, Summary};
-use netblt::socket::{Bind, Socket};
 use netblt::ticket::Ticket;
-use netblt::wait::Poller;
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Policy, Role, Secret, Wire};
 use netblt_proto::machine::{Event, Reason};
@@ -119,9 +119,9 @@ pub(crate) fn transfer(
     let run = |mut watcher: Watcher<'_>, meeting: &Meeting, options: &Options| {
         let cancel = watcher.cancel.clone();
         if watcher.sender {
-            session::send(source, meeting, options, &mut watcher, &cancel)
+            netblt::send(source, meeting, options, &mut watcher, &cancel)
         } else {
-            session::receive(destination, meeting, options, &mut watcher, &cancel)
+            netblt::receive(destination, meeting, options, &mut watcher, &cancel)
         }
     };
     let calling = Options { trace: None, ..options.clone() };
@@ -155,13 +155,13 @@ pub(crate) fn transfer_after_a_crash(source: &Source, to: &Path) -> (Outcome, Ou
         let receiving = scope.spawn(|| {
             let cancel = Cancel::default();
             let meeting = Meeting::Listen;
-            let result = session::receive(&destination, &meeting, &options, &mut receiver, &cancel);
+            let result = netblt::receive(&destination, &meeting, &options, &mut receiver, &cancel);
             (result, receiver.restarts)
         });
         let ticket: Ticket = tickets.recv().unwrap();
         vanish(&ticket);
         let meeting = Meeting::Connect(ticket);
-        let sent = session::send(source, &meeting, &options, &mut sender, &Cancel::default());
+        let sent = netblt::send(source, &meeting, &options, &mut sender, &Cancel::default());
         let (received, restarts) = receiving.join().unwrap();
         (sent, received, restarts)
     })

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use netblt::session::{Observer, Progress};
+use netblt::observer::{Observer, Progress};
 use netblt::ticket::Ticket;
 use netblt_proto::machine::printable;
 

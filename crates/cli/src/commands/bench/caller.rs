@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use netblt::bench::{self, Listener, Load, OPEN_TO_ALL, Outcome, Service};
 use netblt::error::Error;
+use netblt::observer::Progress;
 use netblt::options::{Cancel, Family, Meeting, Options};
-use netblt::session::Progress;
 use netblt::ticket::{self, Ticket};
 use netblt_proto::config::{Role, Wire};
 use netblt_proto::machine::Reason;

@@ -1,0 +1,60 @@
+//! What a test is told at its start, and what it came to.
+
+use std::time::Duration;
+
+use netblt_proto::config::{Config, Role};
+use netblt_proto::stats::Stats;
+use netblt_proto::time::Instant;
+use netblt_proto::wire::packet::Parameters;
+
+use super::pump::Done;
+use crate::observer::Summary;
+use crate::options::Options;
+use crate::transfer::summary::{Facts, summary};
+
+/// How a test went, at one end of one connection.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Which end this was.
+    pub role: Role,
+    /// What was settled at the opening.
+    pub parameters: Parameters,
+    /// The figures. `verified` here: every buffer was whole and in its place (`sealed`: and the
+    /// sender knows).
+    pub summary: Summary,
+    /// Data timeouts at the receiver; a sender knows them from its verdict (`sealed` only).
+    pub data_timeouts: Option<u64>,
+}
+
+/// The configuration of either end.
+pub(super) fn config(options: &Options, role: Role, transfer_bytes: Option<u64>) -> Config {
+    // Images are data and nothing else: no files, no table of them.
+    Config { table_bytes: 0, ..crate::config::config(options, role, transfer_bytes) }
+}
+
+/// The outcome at the end that has this role.
+pub(super) fn outcome(
+    config: &Config,
+    role: Role,
+    parameters: Parameters,
+    done: Done,
+    (at, stats, cpu_share): (Instant, Stats, f64),
+) -> Outcome {
+    let data_timeouts = match role {
+        Role::Sender => done.data_timeouts,
+        Role::Receiver => Some(stats.data_timeouts),
+    };
+    let config = Config { role, ..config.clone() };
+    let summary = summary(Facts {
+        config: &config,
+        stats,
+        at,
+        bytes: done.bytes,
+        files: 0,
+        verified: done.verified,
+        digest: [0; 32],
+        cpu_share,
+        stalled: Duration::ZERO,
+    });
+    Outcome { role, parameters, summary, data_timeouts }
+}

@@ -1,0 +1,86 @@
+//! What a machine is told, made of what the user said.
+
+use std::time::Duration;
+
+use netblt_proto::config::{Config, NO_LIMIT, Policy, Role, Secret, Wire};
+use netblt_proto::rate::{burst_for, burst_in_millis};
+use netblt_proto::wire::data_overhead;
+use netblt_proto::wire::packet::Burst;
+
+use crate::options::Options;
+
+/// Bytes of IP header, and of UDP header.
+const IPV4_HEADER: u32 = 20;
+const IPV6_HEADER: u32 = 40;
+const UDP_HEADER: u32 = 8;
+
+/// The configuration for any peer; [`for_peer`] adds what depends on who it is.
+pub(crate) fn config(options: &Options, role: Role, transfer_bytes: Option<u64>) -> Config {
+    let mut config = Config::new(options.wire, role);
+    config.buffer_bytes = options.buffer_bytes;
+    config.max_outstanding = options.buffers;
+    config.death_timer = options.death_timer;
+    config.policy = options.policy;
+    let own_name = concat!("netblt ", env!("CARGO_PKG_VERSION"));
+    config.client = options.client.clone().unwrap_or_else(|| own_name.to_owned());
+    config.transfer_bytes = transfer_bytes;
+    config.trace = options.trace.is_some();
+    config.checksum = !options.rfc998.no_checksum;
+    // Until the peer is known, the larger header.
+    config.datagram_bytes = datagram_bytes(options, true).unwrap_or(config.datagram_bytes);
+    if let Some(burst) = burst(options, role, config.datagram_bytes) {
+        config.burst = burst;
+    }
+    config
+}
+
+/// The size of datagrams, if any was asked for.
+fn datagram_bytes(options: &Options, v6: bool) -> Option<u32> {
+    let packet = options.packet_bytes;
+    let packet = packet.map(|bytes| u32::from(bytes) + data_overhead(options.wire));
+    let mtu = options.mtu.map(|mtu| u32::from(mtu).saturating_sub(overhead_bytes(options, v6)));
+    packet.or(mtu)
+}
+
+/// The burst values to propose, if they are not the default.
+fn burst(options: &Options, role: Role, datagram_bytes: u32) -> Option<Burst> {
+    let packet_bytes = datagram_bytes + overhead_bytes(options, false);
+    let rate = match (role, options.wire, options.policy) {
+        // A ceiling is that of whoever sends. The sender's own is its own business, but on `rfc998`
+        // receivers make their data timers of it.
+        (Role::Receiver, _, Policy::Fair { ceiling })
+        | (Role::Sender, Wire::Rfc998, Policy::Fair { ceiling }) => options.rate.or(ceiling),
+        _ => options.rate,
+    };
+    let made = rate.map(|rate| match options.wire {
+        Wire::Sealed => burst_for(rate, packet_bytes),
+        Wire::Rfc998 => burst_in_millis(rate, packet_bytes),
+    });
+    // The least that this wire can say: to some an interval of nothing makes no sense.
+    let no_limit = Burst { interval: Duration::from_millis(1), ..NO_LIMIT };
+    let no_limit = (options.wire == Wire::Rfc998 && role == Role::Receiver).then_some(no_limit);
+    options.burst.or(made).or(no_limit)
+}
+
+/// Bytes of IP and UDP header on each datagram.
+fn overhead_bytes(options: &Options, v6: bool) -> u32 {
+    let ip = if v6 { IPV6_HEADER } else { IPV4_HEADER };
+    ip + if options.rfc998.raw_ip { 0 } else { UDP_HEADER }
+}
+
+/// What depends on the peer's IP version.
+pub(crate) fn for_peer(
+    config: &Config,
+    options: &Options,
+    secret: Option<Secret>,
+    v6: bool,
+) -> Config {
+    let datagram_bytes = datagram_bytes(options, v6).unwrap_or(config.datagram_bytes);
+    let overhead_bytes = overhead_bytes(options, v6);
+    Config { secret, overhead_bytes, datagram_bytes, ..config.clone() }
+}
+
+/// Bytes that a buffer of this process can hold: as many as it would ever agree to.
+pub(crate) fn capacity(config: &Config) -> usize {
+    config.buffer_bytes as usize + config.table_bytes as usize
+}

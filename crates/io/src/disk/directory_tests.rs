@@ -1,0 +1,394 @@
+//! Trees there and back, hostile senders, and what is left when something goes wrong.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
+
+use netblt_proto::content::encode_table;
+use tempfile::TempDir;
+
+use super::*;
+use crate::disk::file_list::Plan;
+use crate::disk::source::SourceReader;
+use crate::disk::threads::Reader;
+use crate::options::Source;
+
+fn layout() -> Layout {
+    Layout::sealed(1024, 8192).expect("possible")
+}
+
+/// Every image that a plan makes, and its end.
+pub(crate) fn images(plan: Plan, layout: Layout) -> (Vec<Buffer>, End) {
+    let mut reader = SourceReader::sealed(plan, layout).expect("names fit");
+    let mut images = Vec::new();
+    loop {
+        let mut buffer = Buffer::new(layout.image_bytes());
+        let number = BufferNumber(images.len() as u64 + 1);
+        let fill = reader.fill(number, &mut buffer).expect("readable");
+        images.push(buffer);
+        assert_eq!(reader.end().is_some(), fill.last);
+        if let Some(end) = reader.end() {
+            assert_eq!(end.buffers, images.len() as u64);
+            return (images, end);
+        }
+    }
+}
+
+fn plan(paths: &[PathBuf]) -> Plan {
+    Plan::new(&Source::Paths(paths.to_vec())).expect("a plan")
+}
+
+/// The same, in an order that only looks random.
+fn shuffled(images: Vec<Buffer>) -> Vec<(BufferNumber, Buffer)> {
+    let key = |(i, _): &(usize, Buffer)| (*i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut images: Vec<_> = images.into_iter().enumerate().collect();
+    images.sort_by_key(key);
+    images.into_iter().map(|(i, image)| (BufferNumber(i as u64 + 1), image)).collect()
+}
+
+fn temporary() -> TempDir {
+    tempfile::tempdir().expect("a temporary directory")
+}
+
+fn accept_all(writer: &mut DirectoryWriter, images: Vec<Buffer>) -> Result<(), Error> {
+    let mut free = Vec::new();
+    for (number, image) in shuffled(images) {
+        writer.accept(number, image, &mut free)?;
+    }
+    Ok(())
+}
+
+fn receive(
+    to: &Path,
+    overwrite: Overwrite,
+    images: Vec<Buffer>,
+    end: &End,
+) -> Result<Outcome, Error> {
+    let mut writer = DirectoryWriter::new(to, overwrite, layout())?;
+    accept_all(&mut writer, images)?;
+    writer.finish(Some(end))
+}
+
+/// Everything beneath a directory: name to mode, time and content.
+fn listing(root: &Path) -> BTreeMap<PathBuf, (u32, i64, Option<Vec<u8>>)> {
+    let mut found = BTreeMap::new();
+    let mut todo = vec![root.to_path_buf()];
+    while let Some(directory) = todo.pop() {
+        for entry in fs::read_dir(&directory).expect("listed") {
+            let path = entry.expect("an entry").path();
+            let metadata = fs::symlink_metadata(&path).expect("examined");
+            let content = metadata.is_file().then(|| fs::read(&path).expect("read"));
+            let name = path.strip_prefix(root).expect("beneath").to_path_buf();
+            found.insert(name, (metadata.mode() & 0o777, metadata.mtime(), content));
+            if metadata.is_dir() {
+                todo.push(path);
+            }
+        }
+    }
+    found
+}
+
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 + i / 253) as u8).collect()
+}
+
+fn put(path: PathBuf, content: impl AsRef<[u8]>) {
+    fs::create_dir_all(path.parent().expect("a parent")).expect("created");
+    fs::write(path, content).expect("written");
+}
+
+/// A tree with something of everything, and how many of its files there are.
+fn tree(root: &Path) -> u64 {
+    put(root.join("empty"), "");
+    for len in [1, 1023, 1024, 1025, 2048, 5000, 8192] {
+        put(root.join(format!("big/{len}")), bytes(len));
+    }
+    for i in 0..1000 {
+        put(root.join(format!("small/{i}")), format!("{i}"));
+    }
+    let long = "n".repeat(250);
+    put(root.join(&long).join(&long).join(&long), "long");
+    put(root.join(OsStr::from_bytes(b"not \xff utf-8")), "odd");
+    fs::create_dir_all(root.join("nothing/in/here")).expect("created");
+    fs::set_permissions(root.join("big/1"), fs::Permissions::from_mode(0o6750)).expect("set");
+    fs::set_permissions(root.join("nothing"), fs::Permissions::from_mode(0o750)).expect("set");
+    let time = UNIX_EPOCH + Duration::new(1_000_000_000, 5);
+    let file = fs::File::options().write(true).open(root.join("big/5000")).expect("opened");
+    file.set_modified(time).expect("set");
+    fs::File::open(root.join("nothing/in")).and_then(|d| d.set_modified(time)).expect("set");
+    1010
+}
+
+#[test]
+fn a_tree_arrives_in_any_order_as_it_was() {
+    let (from, to) = (temporary(), temporary());
+    let root = from.path().join("tree");
+    let files = tree(&root);
+    let plan = plan(&[root]);
+    assert_eq!((plan.files(), plan.warnings()), (files, &[][..]));
+    let total = plan.total_bytes().expect("known");
+    let (images, end) = images(plan, layout());
+    // A thousand small files share a few buffers: their tables, mostly.
+    assert!(images.len() < 40, "{}", images.len());
+    let outcome = receive(to.path(), Overwrite::Never, images, &end).expect("received");
+    let expected =
+        Outcome { verified: true, bytes: total, digest: end.digest, files, reason: String::new() };
+    assert_eq!(outcome, expected);
+    let mut sent = listing(from.path());
+    sent.get_mut(Path::new("tree/big/1")).expect("there").0 &= 0o777;
+    assert_eq!(listing(to.path()), sent);
+    // Neither set-user-id nor set-group-id came along.
+    assert_eq!(fs::metadata(to.path().join("tree/big/1")).expect("there").mode() & 0o7777, 0o750);
+}
+
+#[test]
+fn the_digests_are_those_of_the_content() {
+    let from = temporary();
+    for len in [0, 5, 1024, 4096, 10_000] {
+        let path = from.path().join("file");
+        put(path.clone(), bytes(len));
+        let (images, _) = images(plan(&[path]), layout());
+        let last = images.last().expect("one").filled();
+        let (_, extents) = parse_image(last, 1024).expect("good");
+        let digest = extents.last().and_then(|extent| extent.digest);
+        assert_eq!(digest, Some(*blake3::hash(&bytes(len)).as_bytes()));
+    }
+}
+
+#[test]
+fn big_buffers_make_few_of_them() {
+    let (from, to) = (temporary(), temporary());
+    tree(&from.path().join("tree"));
+    let layout = Layout::sealed(1 << 20, 8192).expect("possible");
+    let (images, end) = images(plan(&[from.path().join("tree")]), layout);
+    assert_eq!(images.len(), 1);
+    let mut writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout).expect("opened");
+    accept_all(&mut writer, images).expect("accepted");
+    assert!(writer.finish(Some(&end)).expect("finished").verified);
+    assert_eq!(listing(to.path()).len(), listing(from.path()).len());
+}
+
+/// An image of these files, each whole.
+fn image(files: &[(u64, Kind, &[u8], &[u8])]) -> Buffer {
+    let mut bytes: Vec<u8> = files.iter().flat_map(|file| file.3).copied().collect();
+    let extents: Vec<Extent> = files
+        .iter()
+        .map(|(file, kind, name, data)| Extent {
+            file: *file,
+            offset: 0,
+            length: data.len() as u32,
+            kind: *kind,
+            attributes: Some(Attributes {
+                mode: 0o644,
+                mtime_seconds: 1,
+                mtime_nanos: 0,
+                name: name.to_vec(),
+            }),
+            digest: Some(*blake3::hash(data).as_bytes()),
+        })
+        .collect();
+    encode_table(&extents, &mut bytes).expect("encoded");
+    let mut buffer = Buffer::new(bytes.len());
+    buffer.space().copy_from_slice(&bytes);
+    buffer.set_len(bytes.len());
+    buffer
+}
+
+#[test]
+fn hostile_names_are_refused_and_nothing_is_left() {
+    let outside = temporary();
+    let to = outside.path().join("to");
+    fs::create_dir(&to).expect("created");
+    symlink("..", to.join("link")).expect("linked");
+    symlink(outside.path().join("victim"), to.join("dangling")).expect("linked");
+    put(to.join("file"), "mine");
+    put(outside.path().join("secret"), "mine");
+    let before = listing(outside.path());
+    let long = vec![b'x'; 256];
+    let file = |name: &[u8]| image(&[(0, Kind::File, b"fine", b"1"), (1, Kind::File, name, b"2")]);
+    let names: [&[u8]; 18] = [
+        b"",
+        b"../secret",
+        b"a/../../secret",
+        b"/tmp/absolute",
+        b".",
+        b"..",
+        b"a//b",
+        b"a/",
+        b"a/./b",
+        b"\x1b[2J",
+        b"a\0b",
+        b"del\x7f",
+        b"fine",
+        b"fine/beneath",
+        b"link/secret",
+        b"dangling/x",
+        b"file/x",
+        &long,
+    ];
+    for overwrite in [Overwrite::Never, Overwrite::Always] {
+        for name in names {
+            let mut writer = DirectoryWriter::new(&to, overwrite, layout()).expect("opened");
+            let refused = writer.accept(BufferNumber(1), file(name), &mut Vec::new());
+            let error = refused.expect_err("refused").to_string();
+            assert!(!error.contains(|c: char| c.is_control()), "{error:?}");
+            drop(writer);
+            assert_eq!(listing(outside.path()), before, "{name:?} {error}");
+        }
+    }
+}
+
+#[test]
+fn a_link_that_appears_meanwhile_leads_nowhere() {
+    let outside = temporary();
+    let to = outside.path().join("to");
+    fs::create_dir(&to).expect("created");
+    for overwrite in [Overwrite::Never, Overwrite::Always] {
+        if overwrite == Overwrite::Always {
+            put(to.join("early"), "old");
+        }
+        let before = listing(outside.path());
+        let mut writer = DirectoryWriter::new(&to, overwrite, layout()).expect("opened");
+        let files = image(&[(0, Kind::File, b"early", b"1"), (1, Kind::File, b"dir/file", b"2")]);
+        let mut transfer = TransferDigest::default();
+        for (n, (name, data)) in [(&b"early"[..], b"1"), (b"dir/file", b"2")].iter().enumerate() {
+            transfer.add(n as u64, Kind::File, 1, blake3::hash(*data).as_bytes(), name);
+        }
+        let end = End { buffers: 1, bytes: 2, digest: transfer.finish() };
+        writer.accept(BufferNumber(1), files, &mut Vec::new()).expect("accepted");
+        symlink("..", to.join("dir")).expect("linked");
+        assert!(writer.finish(Some(&end)).is_err());
+        drop(writer);
+        // What was already renamed was taken back.
+        fs::remove_file(to.join("dir")).expect("removed");
+        assert_eq!(listing(outside.path()), before);
+    }
+}
+
+#[test]
+fn contradictions_are_refused() {
+    let to = temporary();
+    let refuse = |files: &[(u64, Kind, &[u8], &[u8])]| {
+        let mut writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("ok");
+        assert!(writer.accept(BufferNumber(1), image(files), &mut Vec::new()).is_err());
+        drop(writer);
+        assert!(listing(to.path()).is_empty());
+    };
+    refuse(&[(0, Kind::File, b"a", b""), (0, Kind::File, b"b", b"")]);
+    refuse(&[(0, Kind::File, b"a", b""), (1, Kind::Directory, b"a", b"")]);
+    refuse(&[(0, Kind::File, b"a/b", b""), (1, Kind::File, b"a", b"")]);
+    refuse(&[(0, Kind::Directory, b"a", b"content")]);
+    refuse(&[(u64::MAX, Kind::File, b"a", b"")]);
+    let mut writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
+    for garbage in [&b""[..], &[0xff; 64], &[0; 3]] {
+        let mut buffer = Buffer::new(garbage.len());
+        buffer.space().copy_from_slice(garbage);
+        buffer.set_len(garbage.len());
+        assert!(writer.accept(BufferNumber(1), buffer, &mut Vec::new()).is_err());
+    }
+}
+
+#[test]
+fn what_exists_is_kept_or_replaced_as_asked() {
+    let (from, to) = (temporary(), temporary());
+    put(from.path().join("a"), "first");
+    put(from.path().join("b"), bytes(3000));
+    put(to.path().join("b"), "old");
+    let paths = [from.path().join("a"), from.path().join("b")];
+    let before = listing(to.path());
+    let (sent, end) = images(plan(&paths), layout());
+    let refused = receive(to.path(), Overwrite::Never, sent, &end);
+    assert!(matches!(refused, Err(Error::Exists(path)) if path == to.path().join("b")));
+    assert_eq!(listing(to.path()), before);
+    let (sent, end) = images(plan(&paths), layout());
+    assert!(receive(to.path(), Overwrite::Always, sent, &end).expect("received").verified);
+    assert_eq!(listing(to.path()), listing(from.path()));
+    // It can also appear between the look and the end.
+    let (sent, end) = images(plan(&paths), layout());
+    let other = temporary();
+    let mut writer = DirectoryWriter::new(other.path(), Overwrite::Never, layout()).expect("ok");
+    accept_all(&mut writer, sent).expect("accepted");
+    put(other.path().join("b"), "theirs");
+    assert!(matches!(writer.finish(Some(&end)), Err(Error::Exists(_))));
+    drop(writer);
+    assert_eq!(fs::read(other.path().join("b")).expect("there"), b"theirs");
+    assert_eq!(listing(other.path()).len(), 1);
+}
+
+#[test]
+fn a_transfer_that_stops_leaves_nothing() {
+    let (from, to) = (temporary(), temporary());
+    tree(&from.path().join("tree"));
+    let (images, _) = images(plan(&[from.path().join("tree")]), layout());
+    let mut writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
+    accept_all(&mut writer, images).expect("accepted");
+    // Before the end there is one directory of temporaries that others cannot enter.
+    let there: Vec<_> = fs::read_dir(to.path()).expect("listed").flatten().collect();
+    let name = there[0].file_name().into_string().expect("plain");
+    assert_eq!(there.len(), 1);
+    assert!(name.starts_with(".netblt-") && name.ends_with(".part"), "{name}");
+    assert_eq!(there[0].metadata().expect("there").mode() & 0o777, 0o700);
+    drop(writer);
+    assert!(listing(to.path()).is_empty());
+}
+
+#[test]
+fn what_is_damaged_or_missing_is_not_verified_and_not_kept() {
+    let (from, to) = (temporary(), temporary());
+    put(from.path().join("file"), bytes(5000));
+    let send = || images(plan(&[from.path().join("file")]), layout());
+    let (mut sent, end) = send();
+    sent[1].space()[7] ^= 1;
+    let damaged = receive(to.path(), Overwrite::Never, sent, &end).expect("judged");
+    assert!(!damaged.verified && damaged.reason.contains("file"), "{damaged:?}");
+    assert!(!damaged.verdict().verified);
+    let (mut sent, end) = send();
+    sent.remove(2);
+    assert!(!receive(to.path(), Overwrite::Never, sent, &end).expect("judged").verified);
+    let (sent, end) = send();
+    let end = End { digest: [1; 32], ..end };
+    assert!(!receive(to.path(), Overwrite::Never, sent, &end).expect("judged").verified);
+    assert!(listing(to.path()).is_empty());
+}
+
+#[test]
+fn a_restart_forgets_and_may_have_other_buffers() {
+    let (from, to) = (temporary(), temporary());
+    for len in [0, 1000, 5000, 9000] {
+        put(from.path().join(format!("tree/{len}")), bytes(len));
+    }
+    let (first, _) = images(plan(&[from.path().join("tree")]), layout());
+    let mut writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
+    accept_all(&mut writer, first).expect("accepted");
+    let other = Layout::sealed(4096, 8192).expect("possible");
+    writer.restart(other, &mut Vec::new()).expect("restarted");
+    assert!(listing(to.path()).is_empty());
+    let (second, end) = images(plan(&[from.path().join("tree")]), other);
+    accept_all(&mut writer, second).expect("accepted");
+    assert!(writer.finish(Some(&end)).expect("finished").verified);
+}
+
+#[test]
+fn a_full_disk_is_named_and_nothing_is_left() {
+    let (from, to) = (temporary(), temporary());
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"])
+        .arg(to.path())
+        .output();
+    if !mounted.is_ok_and(|mounted| mounted.status.success()) {
+        eprintln!("skipped: only root can mount a small disk");
+        return;
+    }
+    put(from.path().join("file"), bytes(200_000));
+    let (sent, end) = images(plan(&[from.path().join("file")]), layout());
+    let error = receive(to.path(), Overwrite::Never, sent, &end).map(|_| ());
+    let left = listing(to.path());
+    let _ = std::process::Command::new("umount").arg(to.path()).status();
+    let error = error.expect_err("full").to_string();
+    assert!(error.contains("the disk is full"), "{error}");
+    assert!(left.is_empty());
+}

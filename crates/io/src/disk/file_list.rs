@@ -1,0 +1,304 @@
+//! What will be sent: the walk through files and directories, before anything is.
+//!
+//! The walk is plain and sorted, so that the same tree makes the same plan. Links that the user
+//! names are followed; links and special files found inside trees are skipped and said so, since
+//! nobody asked for what they lead to. What cannot be read stops the transfer here, before the
+//! other side has seen anything.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use netblt_proto::content::{Kind, check_name};
+use rustix::fs::OFlags;
+
+use crate::disk::errors::{file_error, shown};
+use crate::disk::names::MAX_FILES;
+use crate::error::Error;
+use crate::options::Source;
+
+/// Most warnings that are worded; the rest is counted.
+const MAX_WARNINGS: usize = 100;
+
+/// What will be sent, in order. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) entries: Vec<Entry>,
+    arguments: Vec<PathBuf>,
+    stream: Stream,
+    total_bytes: Option<u64>,
+    warnings: Vec<String>,
+}
+
+/// A file, directory or stream of the plan.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) kind: Kind,
+    /// Which argument it came with.
+    argument: u32,
+    /// Under which name it goes to the receiver; its first part stands for the argument.
+    pub(crate) name: Box<[u8]>,
+    /// Bytes in it when the plan was made; unknown (0) for a stream.
+    pub(crate) length: u64,
+}
+
+/// Where an entry is found.
+pub(crate) enum Place<'a> {
+    /// An argument itself: links in it are the user's own.
+    Argument(&'a Path),
+    /// Beneath an argument that is a directory.
+    Beneath {
+        argument: &'a Path,
+        /// Relative to it.
+        name: &'a [u8],
+    },
+}
+
+/// The one stream of a plan, until a reader takes it.
+#[derive(Default)]
+pub(crate) struct Stream(Mutex<Option<Box<dyn Read + Send>>>);
+
+impl Stream {
+    /// The stream, once.
+    pub(crate) fn take(&self) -> Option<Box<dyn Read + Send>> {
+        self.0.lock().ok()?.take()
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stream(..)")
+    }
+}
+
+impl Plan {
+    /// Walks what is to be sent.
+    pub fn new(source: &Source) -> Result<Self, Error> {
+        match source {
+            Source::Paths(paths) => Walk::default().run(paths),
+            Source::Stdin { name } => Self::stream(name, Box::new(io::stdin())),
+        }
+    }
+
+    /// A stream of unknown length under this name.
+    pub fn stream(name: &str, stream: Box<dyn Read + Send>) -> Result<Self, Error> {
+        check_name(name.as_bytes()).map_err(|why| bad_name(name.as_bytes(), why))?;
+        let entry =
+            Entry { kind: Kind::Stream, argument: 0, name: name.as_bytes().into(), length: 0 };
+        let inner = Inner {
+            entries: vec![entry],
+            arguments: vec![PathBuf::from("standard input")],
+            stream: Stream(Mutex::new(Some(stream))),
+            total_bytes: None,
+            warnings: Vec::new(),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// File bytes in all, unless it is a stream.
+    pub fn total_bytes(&self) -> Option<u64> {
+        self.inner.total_bytes
+    }
+
+    /// Files, the stream among them; directories are not counted.
+    pub fn files(&self) -> u64 {
+        let is_file = |entry: &&Entry| entry.kind != Kind::Directory;
+        self.inner.entries.iter().filter(is_file).count() as u64
+    }
+
+    /// The name of the first entry, as the receiver gets it: what to call the transfer.
+    pub fn name(&self) -> String {
+        self.inner.entries.first().map(|entry| shown(&entry.name)).unwrap_or_default()
+    }
+
+    /// What was skipped and why, for the user.
+    pub fn warnings(&self) -> &[String] {
+        &self.inner.warnings
+    }
+}
+
+impl Inner {
+    pub(crate) fn take_stream(&self) -> Option<Box<dyn Read + Send>> {
+        self.stream.take()
+    }
+
+    pub(crate) fn place<'a>(&'a self, entry: &'a Entry) -> Place<'a> {
+        let argument = self.arguments.get(entry.argument as usize).map_or(Path::new(""), |p| p);
+        match entry.name.iter().position(|byte| *byte == b'/') {
+            Some(at) => {
+                Place::Beneath { argument, name: entry.name.get(at + 1..).unwrap_or_default() }
+            }
+            None => Place::Argument(argument),
+        }
+    }
+}
+
+impl Place<'_> {
+    /// The path, for the user.
+    pub(crate) fn path(&self) -> PathBuf {
+        match self {
+            Self::Argument(path) => path.to_path_buf(),
+            Self::Beneath { argument, name } => argument.join(std::ffi::OsStr::from_bytes(name)),
+        }
+    }
+}
+
+fn bad_name(name: &[u8], why: &str) -> Error {
+    Error::Usage(format!(
+        "\"{}\" cannot be sent under its name: {why}; rename it or leave it out",
+        shown(name)
+    ))
+}
+
+/// A walk underway.
+#[derive(Default)]
+struct Walk {
+    entries: Vec<Entry>,
+    arguments: Vec<PathBuf>,
+    total_bytes: u64,
+    warnings: Vec<String>,
+    unworded: u64,
+}
+
+impl Walk {
+    fn run(mut self, paths: &[PathBuf]) -> Result<Plan, Error> {
+        let mut names: HashMap<Vec<u8>, &PathBuf> = HashMap::new();
+        for path in paths {
+            let name = base_name(path)?;
+            if let Some(other) = names.insert(name.clone(), path) {
+                return Err(Error::Usage(format!(
+                    "{} and {} would both arrive as \"{}\"; send them one after the other, \
+                     or a directory that holds both",
+                    shown(other.as_os_str().as_bytes()),
+                    shown(path.as_os_str().as_bytes()),
+                    shown(&name)
+                )));
+            }
+            self.argument(path, name)?;
+        }
+        if self.entries.is_empty() {
+            return Err(Error::Usage("there is nothing to send; name a file".to_owned()));
+        }
+        if self.unworded > 0 {
+            self.warnings.push(format!("skipped {} more of this kind", self.unworded));
+        }
+        let inner = Inner {
+            entries: self.entries,
+            arguments: self.arguments,
+            stream: Stream::default(),
+            total_bytes: Some(self.total_bytes),
+            warnings: self.warnings,
+        };
+        Ok(Plan { inner: Arc::new(inner) })
+    }
+
+    fn argument(&mut self, path: &Path, name: Vec<u8>) -> Result<(), Error> {
+        self.arguments.push(path.to_path_buf());
+        let cannot = |source| file_error(path, "cannot be sent", source);
+        let metadata = fs::metadata(path).map_err(cannot)?;
+        if metadata.is_dir() {
+            return self.tree(path, name);
+        }
+        if !metadata.is_file() {
+            let text = "it is neither a file nor a directory (send a stream through a pipe)";
+            return Err(cannot(io::Error::new(io::ErrorKind::InvalidInput, text)));
+        }
+        let metadata = File::open(path).and_then(|file| file.metadata()).map_err(cannot)?;
+        self.push(Kind::File, name, metadata.len())
+    }
+
+    fn tree(&mut self, path: &Path, name: Vec<u8>) -> Result<(), Error> {
+        // Directories still to be walked, the next one last.
+        let mut todo = vec![(path.to_path_buf(), name)];
+        while let Some((path, name)) = todo.pop() {
+            self.push(Kind::Directory, name.clone(), 0)?;
+            let cannot = |source| file_error(&path, "cannot be listed", source);
+            let mut children = fs::read_dir(&path)
+                .and_then(|entries| entries.collect::<io::Result<Vec<_>>>())
+                .map_err(cannot)?;
+            children.sort_by_cached_key(fs::DirEntry::file_name);
+            let mut directories = Vec::new();
+            for child in children {
+                let path = child.path();
+                let kind = child
+                    .file_type()
+                    .map_err(|source| file_error(&path, "cannot be examined", source))?;
+                let name = [&name, &b"/"[..], child.file_name().as_bytes()].concat();
+                if kind.is_dir() {
+                    directories.push((path, name));
+                } else if kind.is_file() {
+                    let length = readable(&path)?;
+                    self.push(Kind::File, name, length)?;
+                } else {
+                    let what = if kind.is_symlink() { "symbolic link" } else { "special file" };
+                    self.warn(&path, what);
+                }
+            }
+            todo.extend(directories.into_iter().rev());
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, kind: Kind, name: Vec<u8>, length: u64) -> Result<(), Error> {
+        check_name(&name).map_err(|why| bad_name(&name, why))?;
+        if self.entries.len() as u64 >= MAX_FILES {
+            return Err(Error::Usage(format!(
+                "more than {MAX_FILES} files are too many for one transfer; pack them first"
+            )));
+        }
+        let argument = u32::try_from(self.arguments.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        self.total_bytes = self.total_bytes.saturating_add(length);
+        self.entries.push(Entry { kind, argument, name: name.into(), length });
+        Ok(())
+    }
+
+    fn warn(&mut self, path: &Path, what: &str) {
+        if self.warnings.len() < MAX_WARNINGS {
+            let path = shown(path.as_os_str().as_bytes());
+            self.warnings.push(format!("skipped {path}: it is a {what}"));
+        } else {
+            self.unworded += 1;
+        }
+    }
+}
+
+/// Under which name an argument arrives.
+fn base_name(path: &Path) -> Result<Vec<u8>, Error> {
+    if let Some(name) = path.file_name() {
+        return Ok(name.as_bytes().to_vec());
+    }
+    // `.`, `..` and the like have a name of their own elsewhere.
+    let whole = path.canonicalize().map_err(|e| file_error(path, "cannot be sent", e))?;
+    match whole.file_name() {
+        Some(name) => Ok(name.as_bytes().to_vec()),
+        None => Err(Error::Usage(format!(
+            "{} has no name under which it could arrive; send the directories in it",
+            shown(whole.as_os_str().as_bytes())
+        ))),
+    }
+}
+
+/// The length of a file found in a tree, once it has proved to be readable.
+fn readable(path: &Path) -> Result<u64, Error> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut options = File::options();
+    // The bits fit: they are what the system call takes.
+    options.read(true).custom_flags(flags.bits().cast_signed());
+    let metadata = options.open(path).and_then(|file| file.metadata());
+    let metadata = metadata.map_err(|source| file_error(path, "cannot be read", source))?;
+    if !metadata.is_file() {
+        let text = io::Error::other("it is no longer a file");
+        return Err(file_error(path, "cannot be read", text));
+    }
+    Ok(metadata.len())
+}

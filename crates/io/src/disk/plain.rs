@@ -1,0 +1,178 @@
+//! One file as `rfc998` brings it: bytes without a name, a length or a digest.
+//!
+//! The place of a buffer follows from its number, so they may come in any order; whether the bytes
+//! are the sender's, nobody can tell, and the outcome says so.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use netblt_proto::buffer::Buffer;
+use netblt_proto::content::check_name;
+use netblt_proto::units::BufferNumber;
+use netblt_proto::wire::packet::End;
+
+use crate::disk::errors::{file_error, shown};
+use crate::disk::layout::Layout;
+use crate::disk::publish::{Item, publish};
+use crate::disk::store::Store;
+use crate::disk::threads::{Outcome, Writer};
+use crate::error::Error;
+use crate::options::Overwrite;
+
+/// Why nothing is verified here.
+pub(crate) const NO_PROOF: &str = "the rfc998 wire cannot prove what it carried";
+
+/// Stores plain buffers in one file.
+#[derive(Debug)]
+pub struct PlainWriter {
+    store: Store,
+    name: Vec<u8>,
+    layout: Layout,
+    extent: Extent,
+}
+
+/// How much of a file is there.
+#[derive(Debug, Default)]
+pub(crate) struct Extent {
+    buffers: u64,
+    bytes: u64,
+    /// Where what has come ends.
+    end: u64,
+    highest: u64,
+}
+
+impl PlainWriter {
+    /// Will store the file `path`, whose directory must exist.
+    pub fn new(path: &Path, overwrite: Overwrite, layout: Layout) -> Result<Self, Error> {
+        let unnamed = || Error::Usage(format!("{} does not name a file", path.display()));
+        // What `file_name` makes of "file/." and "file/" is not what was said.
+        let said = path.as_os_str().as_bytes();
+        let name = path.file_name().map(|name| name.as_bytes()).filter(|name| said.ends_with(name));
+        let name = name.ok_or_else(unnamed)?.to_vec();
+        check_name(&name)
+            .map_err(|why| Error::Usage(format!("\"{}\" cannot be stored: {why}", shown(&name))))?;
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let mut store = Store::new(directory.unwrap_or(Path::new(".")), overwrite)?;
+        // Replacing /dev/null would be obedient, and a catastrophe.
+        if path.symlink_metadata().is_ok_and(|m| !m.is_file() && !m.is_dir() && !m.is_symlink()) {
+            let text = "use - and redirect standard output to it";
+            let source = io::Error::other(text);
+            return Err(file_error(path, "is a device or a pipe and cannot be replaced", source));
+        }
+        store.probe(&name, false)?;
+        Ok(Self { store, name, layout, extent: Extent::default() })
+    }
+}
+
+impl Writer for PlainWriter {
+    fn accept(
+        &mut self,
+        number: BufferNumber,
+        buffer: Buffer,
+        free: &mut Vec<Buffer>,
+    ) -> Result<u64, Error> {
+        let bytes = buffer.filled();
+        let offset = self.extent.add(number, bytes.len(), self.layout)?;
+        self.store.write_at(0, offset, bytes, Some(&self.name))?;
+        let len = bytes.len() as u64;
+        free.push(buffer);
+        Ok(len)
+    }
+
+    fn finish(&mut self, _: Option<&End>) -> Result<Outcome, Error> {
+        let bytes = self.extent.whole()?;
+        self.store.flush(&[0])?;
+        publish(&mut self.store, &[Item { number: 0, name: &self.name, directory: None }])?;
+        self.store.clear();
+        Ok(unproved(bytes))
+    }
+
+    fn restart(&mut self, layout: Layout, _: &mut Vec<Buffer>) -> Result<(), Error> {
+        self.store.clear();
+        (self.layout, self.extent) = (layout, Extent::default());
+        Ok(())
+    }
+}
+
+impl Extent {
+    /// Counts a buffer and says where in the file it belongs.
+    pub(crate) fn add(
+        &mut self,
+        number: BufferNumber,
+        len: usize,
+        layout: Layout,
+    ) -> Result<u64, Error> {
+        let before = number.0.checked_sub(1);
+        let offset = before.and_then(|n| n.checked_mul(u64::from(layout.buffer_bytes())));
+        let end = offset.and_then(|offset| offset.checked_add(len as u64));
+        let (Some(offset), Some(end)) = (offset, end) else {
+            return Err(Error::Content("a buffer has a number that none can have"));
+        };
+        self.buffers += 1;
+        self.bytes += len as u64;
+        self.end = self.end.max(end);
+        self.highest = self.highest.max(number.0);
+        Ok(offset)
+    }
+
+    /// The length of the file, if it has no holes.
+    pub(crate) fn whole(&self) -> Result<u64, Error> {
+        if self.buffers == self.highest && self.bytes == self.end && self.buffers > 0 {
+            return Ok(self.bytes);
+        }
+        Err(Error::NotVerified("there are holes in what came; nothing was kept".to_owned()))
+    }
+}
+
+/// The outcome of a transfer without proof.
+pub(crate) fn unproved(bytes: u64) -> Outcome {
+    Outcome { bytes, files: 1, reason: NO_PROOF.to_owned(), ..Outcome::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn buffer(bytes: &[u8]) -> Buffer {
+        let mut buffer = Buffer::new(bytes.len());
+        buffer.space().copy_from_slice(bytes);
+        buffer.set_len(bytes.len());
+        buffer
+    }
+
+    #[test]
+    fn buffers_find_their_place_and_holes_are_noticed() {
+        let to = tempfile::tempdir().expect("a temporary directory");
+        let new = |name: &str| {
+            PlainWriter::new(&to.path().join(name), Overwrite::Never, Layout::plain(3))
+        };
+        let mut free = Vec::new();
+        let mut writer = new("file").expect("opened");
+        for (number, bytes) in [(3, &b"g"[..]), (1, b"abc"), (2, b"def")] {
+            writer.accept(BufferNumber(number), buffer(bytes), &mut free).expect("accepted");
+        }
+        let outcome = writer.finish(None).expect("finished");
+        assert_eq!((outcome.verified, outcome.bytes, outcome.files), (false, 7, 1));
+        assert_eq!(fs::read(to.path().join("file")).expect("read"), b"abcdefg");
+        assert!(matches!(new("file"), Err(Error::Exists(_))));
+        for bad in ["", ".", "..", "missing/file", "file/", "file/.", "new/", "a\nb"] {
+            assert!(new(bad).is_err(), "{bad:?}");
+        }
+        let null = PlainWriter::new(Path::new("/dev/null"), Overwrite::Always, Layout::plain(3));
+        assert!(null.is_err_and(|error| error.to_string().contains("redirect")));
+        for holes in [&[(1, &b"ab"[..]), (2, b"c")][..], &[(2, b"c")], &[]] {
+            let mut writer = new("other").expect("opened");
+            for (number, bytes) in holes {
+                writer.accept(BufferNumber(*number), buffer(bytes), &mut free).expect("accepted");
+            }
+            assert!(matches!(writer.finish(None), Err(Error::NotVerified(_))));
+        }
+        let mut writer = new("other").expect("opened");
+        assert!(writer.accept(BufferNumber(0), buffer(b"a"), &mut free).is_err());
+        assert!(writer.accept(BufferNumber(u64::MAX), buffer(b"a"), &mut free).is_err());
+        drop(writer);
+        assert_eq!(fs::read_dir(to.path()).expect("listed").count(), 1);
+    }
+}

@@ -1,0 +1,393 @@
+//! From files to buffer images: what the sender's disk thread does.
+//!
+//! Buffers are made strictly in order, by packing the plan greedily (`docs/protocol.md §8`): a
+//! file of a buffer or more is cut at multiples of the buffer size, a smaller one is never cut,
+//! and whatever still fits goes into the same buffer. Nothing of a file is believed twice: its
+//! size is compared with the plan when it is opened and again, with its time, after its last byte.
+
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use netblt_proto::buffer::Buffer;
+use netblt_proto::content::{Attributes, Extent, Kind, TransferDigest, encode_table};
+use netblt_proto::units::BufferNumber;
+use netblt_proto::wire::packet::End;
+
+use crate::disk::beneath;
+use crate::disk::errors::{file_error, shown};
+use crate::disk::file_list::{Entry, Place, Plan};
+use crate::disk::layout::{Layout, broken, entry_bytes};
+use crate::disk::threads::{Fill, Reader};
+use crate::error::Error;
+
+/// Permissions under which a stream arrives.
+const STREAM_MODE: u32 = 0o644;
+
+/// Makes buffer images of what a plan names.
+#[derive(Debug)]
+pub struct SourceReader {
+    plan: Plan,
+    layout: Layout,
+    /// `rfc998`: bytes only.
+    plain: bool,
+    stream: Option<Stream>,
+    /// The argument whose directory is open.
+    tree: Option<(std::path::PathBuf, OwnedFd)>,
+    progress: Progress,
+}
+
+/// How far the reading is; a restart forgets it.
+#[derive(Debug, Default)]
+struct Progress {
+    buffers: u64,
+    /// Index of the entry from which the next extent comes, and where in it.
+    entry: usize,
+    offset: u64,
+    open: Option<OpenFile>,
+    hasher: blake3::Hasher,
+    transfer: TransferDigest,
+    bytes: u64,
+    end: Option<End>,
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    file: File,
+    metadata: Metadata,
+}
+
+struct Stream {
+    reader: Box<dyn Read + Send>,
+    /// One byte read ahead, to know whether the buffer before it is the last.
+    peeked: Option<u8>,
+    started: bool,
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Stream {{ started: {} }}", self.started)
+    }
+}
+
+impl SourceReader {
+    /// For `sealed`: images with extent tables.
+    pub fn sealed(plan: Plan, layout: Layout) -> Result<Self, Error> {
+        check_names(&plan, layout)?;
+        Ok(Self::new(plan, layout, false))
+    }
+
+    /// For `rfc998`: the bytes of one file or stream, and nothing else.
+    pub fn plain(plan: Plan, layout: Layout) -> Result<Self, Error> {
+        match plan.inner.entries.as_slice() {
+            [entry] if entry.kind != Kind::Directory => Ok(Self::new(plan, layout, true)),
+            _ => Err(Error::Usage(
+                "the rfc998 wire carries one file and no directories; \
+                 send one file, or use the sealed wire"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    fn new(plan: Plan, layout: Layout, plain: bool) -> Self {
+        let stream = plan.inner.take_stream();
+        let stream = stream.map(|reader| Stream { reader, peeked: None, started: false });
+        Self { plan, layout, plain, stream, tree: None, progress: Progress::default() }
+    }
+
+    /// Puts the next extent at the start of `space`, if it fits behind what the buffer has.
+    fn next_extent(
+        &mut self,
+        data: usize,
+        table: usize,
+        space: &mut [u8],
+    ) -> Result<Option<(Extent, usize)>, Error> {
+        let plan = self.plan.clone();
+        let Some(entry) = plan.inner.entries.get(self.progress.entry) else { return Ok(None) };
+        let left = match entry.kind {
+            Kind::Stream => u64::MAX,
+            _ => entry.length.saturating_sub(self.progress.offset),
+        };
+        let wish = usize::try_from(left).unwrap_or(usize::MAX).min(self.layout.data_bytes());
+        let first = (self.progress.offset == 0).then_some(entry.name.len());
+        let may_end = entry.kind == Kind::Stream || wish as u64 == left;
+        let size = entry_bytes(first, may_end);
+        if !self.plain && !self.layout.fits(data + wish, table + size) {
+            return Ok(None);
+        }
+        let Some(space) = space.get_mut(..wish) else { return Ok(None) };
+        let attributes = match first {
+            Some(_) => Some(self.open(entry)?),
+            None => None,
+        };
+        let (length, last) = self.read(entry, space, may_end)?;
+        self.progress.hasher.update(space.get(..length).unwrap_or_default());
+        let mut extent = Extent {
+            file: self.progress.entry as u64,
+            offset: self.progress.offset,
+            length: u32::try_from(length).unwrap_or(u32::MAX),
+            kind: entry.kind,
+            attributes,
+            digest: None,
+        };
+        self.progress.bytes += length as u64;
+        self.progress.offset += length as u64;
+        if last {
+            extent.digest = Some(self.progress.close(entry));
+        }
+        Ok(Some((extent, size)))
+    }
+
+    /// Opens an entry, and says what the receiver is to know of it.
+    fn open(&mut self, entry: &Entry) -> Result<Attributes, Error> {
+        let plan = self.plan.clone();
+        let place = plan.inner.place(entry);
+        let metadata = match entry.kind {
+            Kind::Stream => return Ok(stream_attributes(entry)),
+            Kind::Directory => {
+                let handle = self.open_directory(&place);
+                let metadata = handle.and_then(|handle| File::from(handle).metadata());
+                metadata.map_err(|e| file_error(&place.path(), "cannot be read", e))?
+            }
+            Kind::File => {
+                let cannot = |e| file_error(&place.path(), "cannot be read", e);
+                let file = self.open_file(&place).map_err(cannot)?;
+                let metadata = file.metadata().map_err(cannot)?;
+                if !metadata.is_file() || metadata.len() != entry.length {
+                    return Err(changed(&place.path(), entry.length));
+                }
+                self.progress.open = Some(OpenFile { file, metadata: metadata.clone() });
+                metadata
+            }
+        };
+        Ok(Attributes {
+            mode: metadata.mode() & 0o7777,
+            mtime_seconds: metadata.mtime(),
+            mtime_nanos: u32::try_from(metadata.mtime_nsec()).unwrap_or(0),
+            name: entry.name.to_vec(),
+        })
+    }
+
+    fn open_file(&mut self, place: &Place<'_>) -> io::Result<File> {
+        match place {
+            Place::Argument(path) => File::open(path),
+            Place::Beneath { argument, name } => beneath::file(self.enter(argument)?.as_fd(), name),
+        }
+    }
+
+    fn open_directory(&mut self, place: &Place<'_>) -> io::Result<OwnedFd> {
+        match place {
+            Place::Argument(path) => beneath::open_directory(path),
+            Place::Beneath { argument, name } => {
+                beneath::directory(self.enter(argument)?.as_fd(), name)
+            }
+        }
+    }
+
+    /// The handle of an argument that is a directory; kept, since its files come one by one.
+    fn enter(&mut self, argument: &Path) -> io::Result<&OwnedFd> {
+        let kept = self.tree.take().filter(|(path, _)| path == argument);
+        let kept = match kept {
+            Some(kept) => kept,
+            None => (argument.to_path_buf(), beneath::open_directory(argument)?),
+        };
+        Ok(&self.tree.insert(kept).1)
+    }
+
+    /// Fills `space` from the open entry: how much, and whether that is its end.
+    fn read(
+        &mut self,
+        entry: &Entry,
+        space: &mut [u8],
+        may_end: bool,
+    ) -> Result<(usize, bool), Error> {
+        let path = || self.plan.inner.place(entry).path();
+        if entry.kind == Kind::Stream {
+            // It is missing if another reader of the same plan took it.
+            let Some(stream) = self.stream.as_mut() else { return Err(read_twice()) };
+            return stream.read(space).map_err(|e| file_error(&path(), "cannot be read", e));
+        }
+        if let Some(open) = &self.progress.open {
+            let read = read_whole(&open.file, space, self.progress.offset);
+            let whole = read.map_err(|e| file_error(&path(), "cannot be read", e))?;
+            if !whole || (may_end && !open.is_as_it_was()) {
+                return Err(changed(&path(), entry.length));
+            }
+        }
+        Ok((space.len(), may_end))
+    }
+}
+
+impl Reader for SourceReader {
+    fn fill(&mut self, number: BufferNumber, buffer: &mut Buffer) -> Result<Fill, Error> {
+        if number.0 != self.progress.buffers + 1 || self.progress.end.is_some() {
+            return Err(Error::Usage(format!("buffer {} was asked for out of order", number.0)));
+        }
+        if buffer.capacity() < self.layout.image_bytes() {
+            return Err(Error::Usage("the buffers are smaller than their images".to_owned()));
+        }
+        let before = self.progress.bytes;
+        let (mut data, mut table, mut extents) = (0, 0, Vec::new());
+        while let Some(space) = buffer.space().get_mut(data..)
+            && let Some((extent, size)) = self.next_extent(data, table, space)?
+        {
+            data += extent.length as usize;
+            table += size;
+            extents.push(extent);
+            if self.plain {
+                break;
+            }
+        }
+        let mut len = data;
+        if !self.plain {
+            let mut tail = Vec::with_capacity(table + 4);
+            encode_table(&extents, &mut tail).map_err(broken)?;
+            len += tail.len();
+            match buffer.space().get_mut(data..len) {
+                Some(space) => space.copy_from_slice(&tail),
+                None => return Err(Error::Content("a table does not fit into its buffer")),
+            }
+        }
+        buffer.set_len(len);
+        self.progress.buffers += 1;
+        let last = self.progress.entry == self.plan.inner.entries.len();
+        if last {
+            self.progress.end = Some(End {
+                buffers: self.progress.buffers,
+                bytes: self.progress.bytes,
+                digest: self.progress.transfer.finish(),
+            });
+        }
+        Ok(Fill { last, bytes: self.progress.bytes - before })
+    }
+
+    fn end(&self) -> Option<End> {
+        self.progress.end
+    }
+
+    fn restart(&mut self, layout: Layout) -> Result<(), Error> {
+        if self.stream.as_ref().is_some_and(|stream| stream.started) {
+            return Err(read_twice());
+        }
+        if !self.plain {
+            check_names(&self.plan, layout)?;
+        }
+        self.layout = layout;
+        self.progress = Progress::default();
+        Ok(())
+    }
+}
+
+impl Progress {
+    /// The open entry is read to its end: its digest, and on to the next.
+    fn close(&mut self, entry: &Entry) -> [u8; 32] {
+        let digest = *self.hasher.finalize().as_bytes();
+        self.transfer.add(self.entry as u64, entry.kind, self.offset, &digest, &entry.name);
+        self.hasher.reset();
+        self.open = None;
+        self.offset = 0;
+        self.entry += 1;
+        digest
+    }
+}
+
+impl OpenFile {
+    /// Nothing was written to it since it was opened, as far as its length and time tell.
+    fn is_as_it_was(&self) -> bool {
+        // Where a length means nothing (/proc), there may be bytes after the end.
+        let goes_on = self.file.read_at(&mut [0], self.metadata.len());
+        let same = |now: Metadata| {
+            now.len() == self.metadata.len()
+                && (now.mtime(), now.mtime_nsec())
+                    == (self.metadata.mtime(), self.metadata.mtime_nsec())
+        };
+        matches!(goes_on, Ok(0)) && self.file.metadata().is_ok_and(same)
+    }
+}
+
+impl Stream {
+    /// Fills `space` as far as the stream goes: how far, and whether that was its end.
+    fn read(&mut self, space: &mut [u8]) -> io::Result<(usize, bool)> {
+        self.started = true;
+        let mut at = 0;
+        if let (Some(byte), Some(first)) = (self.peeked.take(), space.first_mut()) {
+            *first = byte;
+            at = 1;
+        }
+        while let Some(rest) = space.get_mut(at..).filter(|rest| !rest.is_empty()) {
+            match self.reader.read(rest) {
+                Ok(0) => return Ok((at, true)),
+                Ok(n) => at += n,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let mut one = [0];
+        loop {
+            match self.reader.read(&mut one) {
+                Ok(0) => return Ok((at, true)),
+                Ok(_) => {
+                    self.peeked = Some(one[0]);
+                    return Ok((at, false));
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Fills `space` from `offset` on; false if the file ends before.
+fn read_whole(file: &File, space: &mut [u8], offset: u64) -> io::Result<bool> {
+    match file.read_exact_at(space, offset) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn changed(path: &Path, length: u64) -> Error {
+    let why = format!(
+        "it is no longer the file of {length} bytes that it was; \
+         send it again when nothing writes to it"
+    );
+    file_error(path, "changed while it was being sent", io::Error::other(why))
+}
+
+fn read_twice() -> Error {
+    Error::Usage("the input is a stream and cannot be read twice".to_owned())
+}
+
+fn stream_attributes(entry: &Entry) -> Attributes {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Attributes {
+        mode: STREAM_MODE,
+        mtime_seconds: i64::try_from(now.as_secs()).unwrap_or(0),
+        mtime_nanos: now.subsec_nanos(),
+        name: entry.name.to_vec(),
+    }
+}
+
+/// Whether every name fits into a table beside a full data area, so that packing never sticks.
+fn check_names(plan: &Plan, layout: Layout) -> Result<(), Error> {
+    let longest = plan.inner.entries.iter().max_by_key(|entry| entry.name.len());
+    match longest {
+        Some(entry)
+            if !layout.fits(layout.data_bytes(), entry_bytes(Some(entry.name.len()), true)) =>
+        {
+            Err(Error::Usage(format!(
+                "\"{}\" is too long a name for the {} bytes that a buffer has beside its data",
+                shown(&entry.name),
+                layout.table_bytes()
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+#[path = "source_tests.rs"]
+mod tests;

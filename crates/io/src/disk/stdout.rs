@@ -1,0 +1,265 @@
+//! To standard output: one file or stream, in order.
+//!
+//! Buffers that come too early wait here, as themselves: they are the receiver's, so while they
+//! wait the sender is granted less, and since buffers are granted in order the one that is due
+//! always has its memory. What is written cannot be taken back; whether it was right, the outcome
+//! tells at the end.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+use netblt_proto::buffer::Buffer;
+use netblt_proto::content::{Extent, Kind, TransferDigest, check_name, parse_image};
+use netblt_proto::units::BufferNumber;
+use netblt_proto::wire::packet::End;
+
+use crate::disk::errors::{file_error, shown};
+use crate::disk::layout::{Layout, broken};
+use crate::disk::plain::unproved;
+use crate::disk::threads::{Outcome, Writer};
+use crate::error::Error;
+
+/// Writes the one file of a transfer to a stream.
+pub struct StdoutWriter {
+    output: Box<dyn Write + Send>,
+    layout: Layout,
+    plain: bool,
+    early: BTreeMap<u64, Buffer>,
+    buffers: u64,
+    bytes: u64,
+    hasher: blake3::Hasher,
+    kind: Kind,
+    name: Option<Vec<u8>>,
+    claimed: Option<[u8; 32]>,
+}
+
+impl StdoutWriter {
+    /// For `sealed`.
+    pub fn sealed(layout: Layout) -> Self {
+        Self::to(standard_output(), layout, false)
+    }
+
+    /// For `rfc998`.
+    pub fn plain(layout: Layout) -> Self {
+        Self::to(standard_output(), layout, true)
+    }
+
+    /// To any stream; `plain` for `rfc998`.
+    pub fn to(output: Box<dyn Write + Send>, layout: Layout, plain: bool) -> Self {
+        Self {
+            output,
+            layout,
+            plain,
+            early: BTreeMap::new(),
+            buffers: 0,
+            bytes: 0,
+            hasher: blake3::Hasher::new(),
+            kind: Kind::File,
+            name: None,
+            claimed: None,
+        }
+    }
+
+    fn write(&mut self, image: &[u8]) -> Result<(), Error> {
+        if self.plain {
+            return self.put(image);
+        }
+        let parsed = parse_image(image, self.layout.buffer_bytes());
+        let (data, extents) = parsed.map_err(broken)?;
+        for extent in &extents {
+            self.admit(extent)?;
+            self.bytes += u64::from(extent.length);
+        }
+        self.bytes -= data.len() as u64;
+        self.hasher.update(data);
+        self.put(data)
+    }
+
+    fn admit(&mut self, extent: &Extent) -> Result<(), Error> {
+        if extent.file != 0 || extent.kind == Kind::Directory {
+            return Err(Error::Usage(
+                "the sender offers several files or a directory, and standard output can take \
+                 one file only; receive into a directory instead"
+                    .to_owned(),
+            ));
+        }
+        if extent.attributes.is_some() != self.name.is_none()
+            || extent.offset != self.bytes
+            || self.claimed.is_some()
+        {
+            return Err(Error::Content("a file does not go on where it ended"));
+        }
+        if let Some(attributes) = &extent.attributes {
+            let name = &attributes.name;
+            check_name(name).map_err(|why| Error::Name { name: shown(name), why })?;
+            (self.name, self.kind) = (Some(name.clone()), extent.kind);
+        }
+        self.claimed = extent.digest;
+        Ok(())
+    }
+
+    fn put(&mut self, data: &[u8]) -> Result<(), Error> {
+        self.output.write_all(data).map_err(failed)?;
+        self.bytes += data.len() as u64;
+        Ok(())
+    }
+
+    fn verify(&self, end: Option<&End>) -> Result<[u8; 32], String> {
+        let end = end.ok_or("the sender did not say what it sent")?;
+        let digest = *self.hasher.finalize().as_bytes();
+        let (Some(name), Some(claimed)) = (&self.name, self.claimed) else {
+            return Err("the end of the file did not come".to_owned());
+        };
+        let mut transfer = TransferDigest::default();
+        transfer.add(0, self.kind, self.bytes, &digest, name);
+        let all = transfer.finish();
+        if claimed != digest
+            || (self.buffers, self.bytes, all) != (end.buffers, end.bytes, end.digest)
+        {
+            return Err("what was written is not what the sender read".to_owned());
+        }
+        Ok(all)
+    }
+}
+
+impl Writer for StdoutWriter {
+    fn accept(
+        &mut self,
+        number: BufferNumber,
+        buffer: Buffer,
+        free: &mut Vec<Buffer>,
+    ) -> Result<u64, Error> {
+        let before = self.bytes;
+        self.early.insert(number.0, buffer);
+        while let Some(buffer) = self.early.remove(&(self.buffers + 1)) {
+            self.write(buffer.filled())?;
+            self.buffers += 1;
+            free.push(buffer);
+        }
+        Ok(self.bytes - before)
+    }
+
+    fn finish(&mut self, end: Option<&End>) -> Result<Outcome, Error> {
+        self.output.flush().map_err(failed)?;
+        if !self.early.is_empty() || self.buffers == 0 {
+            return Err(Error::NotVerified("there are holes in what came".to_owned()));
+        }
+        if self.plain {
+            return Ok(unproved(self.bytes));
+        }
+        let bytes = self.bytes;
+        Ok(match self.verify(end) {
+            Ok(digest) => {
+                Outcome { verified: true, bytes, digest, files: 1, reason: String::new() }
+            }
+            Err(reason) => Outcome { bytes, reason, ..Outcome::default() },
+        })
+    }
+
+    fn restart(&mut self, layout: Layout, free: &mut Vec<Buffer>) -> Result<(), Error> {
+        if self.bytes > 0 {
+            return Err(Error::Usage(
+                "the sender started over, but a part of the first attempt is already written to \
+                 standard output"
+                    .to_owned(),
+            ));
+        }
+        free.extend(std::mem::take(&mut self.early).into_values());
+        let output = std::mem::replace(&mut self.output, Box::new(std::io::sink()));
+        *self = Self::to(output, layout, self.plain);
+        Ok(())
+    }
+
+    /// There is nothing to clean up, and a pipe may never move again.
+    fn patience(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+impl fmt::Debug for StdoutWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StdoutWriter {{ buffers: {}, bytes: {} }}", self.buffers, self.bytes)
+    }
+}
+
+/// Without the standard library's buffer, which looks for the last newline in every write.
+fn standard_output() -> Box<dyn Write + Send> {
+    let stdout = std::io::stdout();
+    match stdout.as_fd().try_clone_to_owned() {
+        Ok(owned) => Box::new(File::from(owned)),
+        Err(_) => Box::new(stdout),
+    }
+}
+
+fn failed(error: std::io::Error) -> Error {
+    file_error(Path::new("standard output"), "cannot be written", error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Cursor};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::disk::directory::tests::images;
+    use crate::disk::file_list::Plan;
+    use crate::options::Source;
+
+    #[derive(Clone, Default)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().map_or(Ok(0), |mut all| all.write(bytes))
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn layout() -> Layout {
+        Layout::sealed(1024, 8192).expect("possible")
+    }
+
+    #[test]
+    fn a_stream_comes_out_in_order_and_memory_comes_back() {
+        for len in [0usize, 1, 1024, 5000, 8192] {
+            let content: Vec<u8> = (0..len).map(|i| (i * 3) as u8).collect();
+            let stream = Box::new(Cursor::new(content.clone()));
+            let (images, end) = images(Plan::stream("s", stream).expect("a plan"), layout());
+            let (output, count) = (Shared::default(), images.len());
+            let mut writer = StdoutWriter::to(Box::new(output.clone()), layout(), false);
+            let mut free = Vec::new();
+            // The last comes first, so that all must wait for the first.
+            for (i, image) in images.into_iter().enumerate().rev() {
+                assert!(free.is_empty());
+                writer.accept(BufferNumber(i as u64 + 1), image, &mut free).expect("accepted");
+            }
+            assert_eq!(free.len(), count);
+            let outcome = writer.finish(Some(&end)).expect("finished");
+            assert!(outcome.verified, "{outcome:?}");
+            assert_eq!((outcome.bytes, outcome.digest), (len as u64, end.digest));
+            assert_eq!(*output.0.lock().expect("whole"), content);
+            let other = End { bytes: 1 << 40, ..end };
+            assert!(!writer.finish(Some(&other)).expect("judged").verified);
+            assert_eq!(writer.restart(layout(), &mut free).is_err(), len > 0);
+        }
+    }
+
+    #[test]
+    fn several_files_are_refused() {
+        let from = tempfile::tempdir().expect("a temporary directory");
+        let source = Source::Paths(vec![from.path().to_path_buf()]);
+        let (images, _) = images(Plan::new(&source).expect("a plan"), layout());
+        let mut writer = StdoutWriter::to(Box::new(Shared::default()), layout(), false);
+        for image in images {
+            let refused = writer.accept(BufferNumber(1), image, &mut Vec::new());
+            assert!(refused.is_err_and(|e| e.to_string().contains("one file only")));
+        }
+    }
+}

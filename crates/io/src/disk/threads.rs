@@ -1,0 +1,482 @@
+//! The disk's side of a transfer: one thread that reads or writes while the other one talks.
+//!
+//! What crosses between the two are owned buffers, through bounded channels, and a call of the
+//! waker after each answer. The stock of buffers is fixed, so no channel can ever be full when
+//! there is something to put into it: the number of buffers bounds what waits.
+//!
+//! [`SourceThread`] reads ahead in order as far as its empty buffers go, wanted or not, so that a
+//! buffer is mostly there when the peer asks for it. [`SinkThread`] stores what is handed to it and
+//! gives the memory back. An error ends the thread; it comes out of `poll`, once.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+use netblt_proto::buffer::Buffer;
+use netblt_proto::units::BufferNumber;
+use netblt_proto::wire::packet::{End, MAX_REASON, Verdict};
+
+use crate::disk::layout::Layout;
+use crate::error::Error;
+
+/// Fills buffers. Called from the disk thread only.
+pub trait Reader: Send + 'static {
+    /// Fills `buffer` with the image of buffer `number`; asked for strictly in order from 1.
+    fn fill(&mut self, number: BufferNumber, buffer: &mut Buffer) -> Result<Fill, Error>;
+    /// What was sent, once a buffer was the last.
+    fn end(&self) -> Option<End>;
+    /// Starts over from buffer 1.
+    fn restart(&mut self, layout: Layout) -> Result<(), Error>;
+}
+
+/// What a [`Reader`] says of a buffer that it filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fill {
+    /// No buffer follows.
+    pub last: bool,
+    /// File bytes in it.
+    pub bytes: u64,
+}
+
+/// Stores buffers. Called from the disk thread only.
+pub trait Writer: Send + 'static {
+    /// Stores the image of buffer `number`; each number comes once, in any order. Memory that is
+    /// free again, now or from earlier calls, goes into `free`. Returns the file bytes stored.
+    fn accept(
+        &mut self,
+        number: BufferNumber,
+        buffer: Buffer,
+        free: &mut Vec<Buffer>,
+    ) -> Result<u64, Error>;
+    /// Every buffer has been accepted: compares, flushes and gives everything its final name.
+    /// Without an [`End`] (`rfc998`) there is nothing to compare with.
+    fn finish(&mut self, end: Option<&End>) -> Result<Outcome, Error>;
+    /// Forgets everything and starts over from buffer 1.
+    fn restart(&mut self, layout: Layout, free: &mut Vec<Buffer>) -> Result<(), Error>;
+    /// How long a dropped [`SinkThread`] may wait for this writer to clean up behind itself.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(60)
+    }
+}
+
+/// How a transfer ended at the receiver's disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Stored, flushed, in place, and the digests are the sender's.
+    pub verified: bool,
+    /// File bytes stored.
+    pub bytes: u64,
+    /// The transfer's digest as computed here; zero where the wire knows none.
+    pub digest: [u8; 32],
+    /// Files (not directories) stored.
+    pub files: u64,
+    /// Why it is not verified; empty if it is.
+    pub reason: String,
+}
+
+impl Outcome {
+    /// The same, to be told to the sender.
+    pub fn verdict(&self) -> Verdict {
+        let mut reason = self.reason.clone();
+        let cut = (0..=MAX_REASON.min(reason.len())).rev().find(|at| reason.is_char_boundary(*at));
+        reason.truncate(cut.unwrap_or(0));
+        Verdict { verified: self.verified, bytes: self.bytes, digest: self.digest, reason }
+    }
+}
+
+/// A buffer to be supplied to the sending machine.
+#[derive(Debug)]
+pub struct Supply {
+    /// Its number.
+    pub number: BufferNumber,
+    /// Its image.
+    pub buffer: Buffer,
+    /// File bytes in it.
+    pub bytes: u64,
+    /// If it is the last one: the end of the transfer.
+    pub end: Option<End>,
+}
+
+/// The thread that reads, seen from the loop.
+#[derive(Debug)]
+pub struct SourceThread {
+    commands: SyncSender<ReadCommand>,
+    answers: Receiver<Result<Read, Error>>,
+    /// Raised by a restart; what is older is no longer read.
+    epoch: Arc<AtomicU64>,
+    layout: Layout,
+    /// Read, in order, and not wanted yet.
+    ahead: VecDeque<Supply>,
+    /// Memory without work, since the source has ended.
+    idle: Vec<Buffer>,
+    wanted: u64,
+    next: u64,
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct ReadCommand {
+    epoch: u64,
+    layout: Layout,
+    number: BufferNumber,
+    buffer: Buffer,
+}
+
+#[derive(Debug)]
+struct Read {
+    epoch: u64,
+    number: BufferNumber,
+    buffer: Buffer,
+    /// Nothing if it was not read: the source had ended, or a restart made it void.
+    fill: Option<(Fill, Option<End>)>,
+}
+
+impl SourceThread {
+    /// Starts reading into `stock`, all the buffers there are; `layout` is the one `reader` has.
+    /// `waker` is called whenever [`Self::poll`] has something to say.
+    pub fn spawn(
+        reader: impl Reader,
+        layout: Layout,
+        stock: Vec<Buffer>,
+        waker: impl Fn() + Send + 'static,
+    ) -> Result<Self, Error> {
+        // One command or answer for each buffer, and an error.
+        let (commands, inbox) = sync_channel(stock.len());
+        let (outbox, answers) = sync_channel(stock.len() + 1);
+        let epoch = Arc::new(AtomicU64::new(0));
+        let current = Arc::clone(&epoch);
+        spawn("netblt-read", move || read_loop(reader, &inbox, &outbox, &current, &waker))?;
+        let mut this = Self {
+            commands,
+            answers,
+            epoch,
+            layout,
+            ahead: VecDeque::with_capacity(stock.len()),
+            idle: Vec::new(),
+            wanted: 0,
+            next: 1,
+            ended: false,
+        };
+        for buffer in stock {
+            this.release(buffer);
+        }
+        Ok(this)
+    }
+
+    /// The peer wants buffer `number`, and with it all before. Numbers past the end are ignored.
+    pub fn want(&mut self, number: BufferNumber) {
+        self.wanted = self.wanted.max(number.0);
+    }
+
+    /// The next buffer that is wanted and there. An error comes once, as soon as it is known, and
+    /// nothing after it.
+    pub fn poll(&mut self) -> Result<Option<Supply>, Error> {
+        while let Ok(answer) = self.answers.try_recv() {
+            let Read { epoch, number, buffer, fill } = match answer {
+                Ok(read) => read,
+                Err(error) => {
+                    self.ahead.clear();
+                    return Err(error);
+                }
+            };
+            match fill {
+                Some((fill, end)) if epoch == self.epoch.load(Ordering::Relaxed) => {
+                    self.ended |= fill.last;
+                    self.ahead.push_back(Supply { number, buffer, bytes: fill.bytes, end });
+                }
+                _ => self.release(buffer),
+            }
+        }
+        match self.ahead.front() {
+            Some(supply) if supply.number.0 <= self.wanted => Ok(self.ahead.pop_front()),
+            _ => Ok(None),
+        }
+    }
+
+    /// An empty buffer comes back.
+    pub fn release(&mut self, buffer: Buffer) {
+        if self.ended {
+            self.idle.push(buffer);
+            return;
+        }
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        let number = BufferNumber(self.next);
+        self.next += 1;
+        // It fails only when the thread is gone, and that was said in its last answer.
+        let _ = self.commands.try_send(ReadCommand { epoch, layout: self.layout, number, buffer });
+    }
+
+    /// Starts over from buffer 1. Buffers that the machine still holds are to be released as
+    /// always. Whether the source can be read again, [`Self::poll`] tells.
+    pub fn restart(&mut self, layout: Layout) {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+        self.layout = layout;
+        (self.wanted, self.next, self.ended) = (0, 1, false);
+        let ahead = std::mem::take(&mut self.ahead);
+        for buffer in ahead.into_iter().map(|supply| supply.buffer) {
+            self.release(buffer);
+        }
+        for buffer in std::mem::take(&mut self.idle) {
+            self.release(buffer);
+        }
+    }
+}
+
+// A dropped `SourceThread` does not wait for its thread, which may be in a read of a terminal or a
+// pipe that never ends; it owns nothing but open files.
+fn read_loop(
+    mut reader: impl Reader,
+    inbox: &Receiver<ReadCommand>,
+    outbox: &SyncSender<Result<Read, Error>>,
+    current: &AtomicU64,
+    waker: &impl Fn(),
+) {
+    let (mut reading, mut ended) = (0, false);
+    while let Ok(ReadCommand { epoch, layout, number, mut buffer }) = inbox.recv() {
+        let stale = epoch != current.load(Ordering::Relaxed);
+        let answer = (|| {
+            if stale {
+                return Ok(None);
+            }
+            if epoch != reading {
+                reader.restart(layout)?;
+                (reading, ended) = (epoch, false);
+            }
+            if ended {
+                return Ok(None);
+            }
+            let fill = reader.fill(number, &mut buffer)?;
+            ended = fill.last;
+            Ok(Some((fill, if ended { reader.end() } else { None })))
+        })();
+        let failed = answer.is_err();
+        let answer = answer.map(|fill| Read { epoch, number, buffer, fill });
+        if outbox.send(answer).is_err() {
+            return;
+        }
+        waker();
+        if failed {
+            return;
+        }
+    }
+}
+
+/// What the writing thread has to say.
+#[derive(Debug)]
+pub enum Stored {
+    /// Memory that is free again.
+    Empty(Buffer),
+    /// The answer to [`SinkThread::finish`].
+    Finished(Outcome),
+}
+
+/// The thread that writes, seen from the loop. Dropping it waits until the writer has removed
+/// what it left unfinished.
+#[derive(Debug)]
+pub struct SinkThread {
+    /// Taken by `drop`.
+    commands: Option<SyncSender<WriteCommand>>,
+    answers: Receiver<Result<Written, Error>>,
+    /// Raised by a restart; what is older is no longer written.
+    epoch: Arc<AtomicU64>,
+    layout: Layout,
+    /// A finish that waits until an older one, void by now, was answered: there is room for one.
+    finish: Option<Option<End>>,
+    finishing: bool,
+    empties: VecDeque<Buffer>,
+    bytes: u64,
+    backlog: usize,
+    patience: Duration,
+}
+
+#[derive(Debug)]
+struct WriteCommand {
+    epoch: u64,
+    layout: Layout,
+    what: WriteWhat,
+}
+
+#[derive(Debug)]
+enum WriteWhat {
+    Store(BufferNumber, Buffer),
+    Finish(Option<End>),
+}
+
+#[derive(Debug)]
+struct Written {
+    epoch: u64,
+    free: Vec<Buffer>,
+    bytes: u64,
+    was_buffer: bool,
+    outcome: Option<Outcome>,
+}
+
+impl SinkThread {
+    /// Starts the thread for at most `stock` buffers; `layout` is the one `writer` has. `waker` is
+    /// called whenever [`Self::poll`] has something to say.
+    pub fn spawn(
+        writer: impl Writer,
+        layout: Layout,
+        stock: usize,
+        waker: impl Fn() + Send + 'static,
+    ) -> Result<Self, Error> {
+        let (commands, inbox) = sync_channel(stock + 1);
+        let (outbox, answers) = sync_channel(stock + 2);
+        let epoch = Arc::new(AtomicU64::new(0));
+        let (current, patience) = (Arc::clone(&epoch), writer.patience());
+        spawn("netblt-write", move || write_loop(writer, &inbox, &outbox, &current, &waker))?;
+        Ok(Self {
+            commands: Some(commands),
+            answers,
+            epoch,
+            layout,
+            finish: None,
+            finishing: false,
+            empties: VecDeque::with_capacity(stock),
+            bytes: 0,
+            backlog: 0,
+            patience,
+        })
+    }
+
+    /// Stores the image of buffer `number`.
+    pub fn store(&mut self, number: BufferNumber, buffer: Buffer) {
+        // It fails only when the thread is gone, and that was said in its last answer.
+        if self.send(WriteWhat::Store(number, buffer)) {
+            self.backlog += 1;
+        }
+    }
+
+    /// Every buffer was handed over; the judgement will come out of [`Self::poll`].
+    pub fn finish(&mut self, end: Option<End>) {
+        self.finish = Some(end);
+        self.push_finish();
+    }
+
+    /// What happened meanwhile. An error comes once, and nothing after it; by then everything
+    /// unfinished has been removed.
+    pub fn poll(&mut self) -> Result<Option<Stored>, Error> {
+        loop {
+            if let Some(buffer) = self.empties.pop_front() {
+                return Ok(Some(Stored::Empty(buffer)));
+            }
+            let Ok(answer) = self.answers.try_recv() else { return Ok(None) };
+            let Written { epoch, free, bytes, was_buffer, outcome } = answer?;
+            self.empties.extend(free);
+            if was_buffer {
+                self.backlog = self.backlog.saturating_sub(1);
+            } else {
+                self.finishing = false;
+                self.push_finish();
+            }
+            if epoch == self.epoch.load(Ordering::Relaxed) {
+                self.bytes += bytes;
+                if let Some(outcome) = outcome {
+                    return Ok(Some(Stored::Finished(outcome)));
+                }
+            }
+        }
+    }
+
+    /// File bytes stored so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Buffers handed over and not stored yet.
+    pub fn backlog(&self) -> usize {
+        self.backlog
+    }
+
+    /// Forgets all that was stored and starts over from buffer 1. Memory comes back as always.
+    pub fn restart(&mut self, layout: Layout) {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+        (self.layout, self.finish, self.bytes) = (layout, None, 0);
+    }
+
+    fn push_finish(&mut self) {
+        if !self.finishing
+            && let Some(end) = self.finish.take()
+        {
+            self.finishing = self.send(WriteWhat::Finish(end));
+        }
+    }
+
+    /// Whether the thread is there to get it.
+    fn send(&self, what: WriteWhat) -> bool {
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        let command = WriteCommand { epoch, layout: self.layout, what };
+        self.commands.as_ref().is_some_and(|commands| commands.try_send(command).is_ok())
+    }
+}
+
+impl Drop for SinkThread {
+    fn drop(&mut self) {
+        // What still waits in the channel is void.
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+        self.commands = None;
+        let deadline = Instant::now() + self.patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.answers.recv_timeout(left) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => return,
+            }
+        }
+    }
+}
+
+fn write_loop(
+    mut writer: impl Writer,
+    inbox: &Receiver<WriteCommand>,
+    outbox: &SyncSender<Result<Written, Error>>,
+    current: &AtomicU64,
+    waker: &impl Fn(),
+) {
+    let mut writing = 0;
+    while let Ok(WriteCommand { epoch, layout, what }) = inbox.recv() {
+        let stale = epoch != current.load(Ordering::Relaxed);
+        let (mut free, mut bytes, mut outcome) = (Vec::new(), 0, None);
+        let was_buffer = matches!(what, WriteWhat::Store(..));
+        let result = (|| {
+            if !stale && epoch != writing {
+                writer.restart(layout, &mut free)?;
+                writing = epoch;
+            }
+            match what {
+                WriteWhat::Store(_, buffer) if stale => free.push(buffer),
+                WriteWhat::Store(number, buffer) => {
+                    bytes = writer.accept(number, buffer, &mut free)?;
+                }
+                WriteWhat::Finish(_) if stale => {}
+                WriteWhat::Finish(end) => outcome = Some(writer.finish(end.as_ref())?),
+            }
+            Ok(())
+        })();
+        if let Err(error) = result {
+            // Clean up first: who hears of the error may end the process.
+            drop(writer);
+            let _ = outbox.send(Err(error));
+            waker();
+            return;
+        }
+        if outbox.send(Ok(Written { epoch, free, bytes, was_buffer, outcome })).is_err() {
+            return;
+        }
+        waker();
+    }
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    match Builder::new().name(name.to_owned()).spawn(body) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Error::Usage(format!("cannot start a thread for the disk: {error}"))),
+    }
+}
+
+#[cfg(test)]
+#[path = "threads_tests.rs"]
+mod tests;

@@ -1,0 +1,208 @@
+//! Addresses: which of this machine's go into a ticket, and what those of a ticket stand for here.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+
+use netblt_proto::config::{Config, Secret};
+
+use crate::error::Error;
+use crate::net::dialer::{Candidate, MAX_CANDIDATES};
+use crate::net::entropy::entropy;
+use crate::net::peer::canonical;
+use crate::net::socket::Socket;
+use crate::options::{Family, Options};
+use crate::ticket::{self, MAX_ADDRESSES, Ticket};
+
+/// Addresses that routers know and nobody answers at: asking the way there sends nothing.
+const SOMEWHERE: [SocketAddr; 2] = [
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9),
+    SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)), 9),
+];
+
+/// The ticket of an end that listens on `socket`.
+pub(crate) fn ticket(socket: &Socket, options: &Options, secret: Secret) -> Result<Ticket, Error> {
+    let port = socket.local().port();
+    let addresses = if options.advertise.is_empty() {
+        let own = own_addresses(socket.local().ip(), options.family);
+        own.into_iter().map(|ip| SocketAddr::new(ip, port).to_string()).collect()
+    } else {
+        let parsed = options.advertise.iter().map(|text| ticket::address(text, Some(port)));
+        let parsed: Result<Vec<String>, _> = parsed.collect();
+        parsed.map_err(|error| Error::Usage(format!("--advertise: {error}")))?
+    };
+    Ok(Ticket { addresses: addresses.into_iter().take(MAX_ADDRESSES).collect(), secret })
+}
+
+/// This machine's addresses at which a socket bound to `bound` hears, best first. Loopback only if
+/// there is no other.
+fn own_addresses(bound: IpAddr, family: Family) -> Vec<IpAddr> {
+    if !bound.is_unspecified() {
+        return vec![bound];
+    }
+    let v4 = family != Family::V6;
+    let v6 = family != Family::V4 && bound.is_ipv6();
+    let fits = |ip: &IpAddr| if ip.is_ipv4() { v4 } else { v6 };
+    // The address of the default route is the one that others most likely reach.
+    let mut all: Vec<IpAddr> = SOMEWHERE.into_iter().filter_map(way_to).collect();
+    if let Ok(interfaces) = if_addrs::get_if_addrs() {
+        all.extend(interfaces.iter().filter(|i| i.is_oper_up()).map(if_addrs::Interface::ip));
+    }
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for ip in all {
+        if fits(&ip) && is_useful(ip) && !addresses.contains(&ip) {
+            addresses.push(ip);
+        }
+    }
+    if addresses.is_empty() {
+        addresses.push(if v4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    addresses
+}
+
+/// Link-local IPv6 addresses need the other side's name for the interface, so they are of no use
+/// in a ticket.
+fn is_useful(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_unspecified() && !ip.is_link_local(),
+        IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unspecified() && !ip.is_unicast_link_local(),
+    }
+}
+
+/// The address of ours from which a datagram to `to` would leave.
+fn way_to(to: SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr =
+        if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(to).ok()?;
+    socket.local_addr().ok().map(|local| local.ip())
+}
+
+/// What `addresses` (`host:port`) stand for, in their order, each once.
+pub(crate) fn resolve(
+    addresses: &[String],
+    family: Family,
+    mut warn: impl FnMut(&str),
+) -> Result<Vec<SocketAddr>, Error> {
+    let mut found: Vec<SocketAddr> = Vec::new();
+    let mut failed = None;
+    for address in addresses {
+        match look_up(address) {
+            Ok(addresses) => {
+                for address in addresses.into_iter().map(canonical) {
+                    let fits = match family {
+                        Family::Any => true,
+                        Family::V4 => address.is_ipv4(),
+                        Family::V6 => address.is_ipv6(),
+                    };
+                    if fits && !found.contains(&address) && found.len() < MAX_CANDIDATES {
+                        found.push(address);
+                    }
+                }
+            }
+            Err(source) => failed = Some(Error::Unresolved { host: address.clone(), source }),
+        }
+    }
+    match failed {
+        Some(error) if found.is_empty() => return Err(error),
+        Some(error) => warn(&error.to_string()),
+        None => {}
+    }
+    if found.is_empty() {
+        let version = match family {
+            Family::Any => "",
+            Family::V4 => " over IPv4",
+            Family::V6 => " over IPv6",
+        };
+        let list = addresses.join(", ");
+        return Err(Error::Usage(format!("no address to go to can be used{version}: {list}")));
+    }
+    Ok(found)
+}
+
+fn look_up(address: &str) -> std::io::Result<Vec<SocketAddr>> {
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let port = port.parse::<u16>().map_err(std::io::Error::other)?;
+    // The resolver also knows the zones of link-local addresses by name.
+    Ok((host, port).to_socket_addrs()?.collect())
+}
+
+/// What a raw socket can use of `addresses`: it speaks one IP version, that of the first one.
+pub(crate) fn of_one_version(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
+    addresses.into_iter().filter(|address| address.is_ipv6() == v6).collect()
+}
+
+/// Openings to every address; `config` makes the configuration for one.
+pub(crate) fn candidates(
+    socket: &Socket,
+    addresses: &[SocketAddr],
+    config: impl Fn(SocketAddr) -> Config,
+) -> Result<Vec<Candidate>, Error> {
+    let usable = addresses.iter().filter(|address| socket.reaches(address.ip()));
+    let candidates: Result<Vec<Candidate>, Error> = usable
+        .map(|&address| Ok(Candidate { address, config: config(address), entropy: entropy()? }))
+        .collect();
+    let candidates = candidates?;
+    if candidates.is_empty() {
+        let list: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+        return Err(Error::Usage(format!(
+            "a socket on {} cannot reach {}; check --bind, -4 and -6",
+            socket.local(),
+            list.join(", ")
+        )));
+    }
+    Ok(candidates)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticket(addresses: &[&str]) -> Ticket {
+        let addresses = addresses.iter().map(|&address| address.to_owned()).collect();
+        Ticket { addresses, secret: Secret([0; 32]) }
+    }
+
+    fn no_warning(text: &str) {
+        panic!("{text}");
+    }
+
+    #[test]
+    fn what_cannot_be_looked_up_is_told_and_the_rest_is_used() {
+        let ticket = ticket(&["127.0.0.1:port", "127.0.0.1:9"]);
+        let mut told = String::new();
+        let found = resolve(&ticket.addresses, Family::Any, |text| told.push_str(text)).unwrap();
+        assert_eq!(found, ["127.0.0.1:9".parse().unwrap()]);
+        assert!(told.contains("127.0.0.1:port"), "{told}");
+    }
+
+    #[test]
+    fn a_ticket_always_holds_an_address_that_works() {
+        for family in [Family::Any, Family::V4] {
+            let own = own_addresses(Ipv4Addr::UNSPECIFIED.into(), family);
+            assert!(!own.is_empty());
+            assert!(own.iter().all(IpAddr::is_ipv4), "{own:?}");
+            assert!(own.len() == 1 || !own.iter().any(IpAddr::is_loopback), "{own:?}");
+        }
+        let own = own_addresses(Ipv6Addr::UNSPECIFIED.into(), Family::V6);
+        assert!(!own.is_empty() && own.iter().all(IpAddr::is_ipv6), "{own:?}");
+        let bound = "127.0.0.9".parse().unwrap();
+        assert_eq!(own_addresses(bound, Family::Any), [bound]);
+    }
+
+    #[test]
+    fn addresses_are_resolved_in_order_and_once() {
+        let ticket = ticket(&["127.0.0.1:9", "[::1]:9", "127.0.0.1:9", "[::ffff:127.0.0.1]:9"]);
+        let all = ["127.0.0.1:9".parse().unwrap(), "[::1]:9".parse().unwrap()];
+        assert_eq!(resolve(&ticket.addresses, Family::Any, no_warning).unwrap(), all);
+        assert_eq!(resolve(&ticket.addresses, Family::V4, no_warning).unwrap(), all[..1]);
+        assert_eq!(resolve(&ticket.addresses, Family::V6, no_warning).unwrap(), all[1..]);
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_used_says_so() {
+        let error = resolve(&["127.0.0.1:9".to_owned()], Family::V6, no_warning).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("127.0.0.1:9") && error.contains("IPv6"), "{error}");
+    }
+}

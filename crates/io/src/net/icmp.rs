@@ -1,0 +1,103 @@
+//! What the network says about packets that were sent: the socket's error queue.
+//!
+//! quinn-udp reads it too, but tells only who complained. That may be any router on the way;
+//! whether a complaint concerns the peer shows in where the packet was meant to go.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+/// What the network said about a packet sent before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// Nothing listens there, says somebody. The address is the one the packet was sent to; its
+    /// port is 0 on raw IP.
+    Refused(SocketAddr),
+    /// The way there is broken, says a router or this machine.
+    NoRoute(SocketAddr),
+    /// IP packets over this many bytes do not pass.
+    TooBig(u32),
+}
+
+/// Asks for the errors of a raw IPv6 socket, which quinn-udp cannot do: it asks for IPv4's first,
+/// and such a socket knows none. Whether there is no more to do.
+pub(crate) fn enable(socket: &impl AsFd, raw_v6: bool) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        use nix::sys::socket::{setsockopt, sockopt};
+        raw_v6 && setsockopt(socket, sockopt::Ipv6RecvErr, &true).is_ok()
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = socket;
+        raw_v6
+    }
+}
+
+/// One entry of a socket's error queue; what means nothing to us is `Some(None)`.
+#[cfg(target_os = "linux")]
+pub(crate) fn read(socket: impl AsFd) -> Option<Option<Trouble>> {
+    use std::io::IoSliceMut;
+    use std::os::fd::AsRawFd;
+
+    use nix::libc::{sock_extended_err, sockaddr_in6};
+    use nix::sys::socket::{
+        ControlMessageOwned, MsgFlags, SockaddrStorage, cmsg_space, recvmsg as receive,
+    };
+
+    // Room for one error message, and for what else the kernel tells of a packet.
+    let mut control = [0; cmsg_space::<(sock_extended_err, sockaddr_in6)>() + 128];
+    // The beginning of the packet itself, which the kernel insists on giving back.
+    let mut bytes = [0; 64];
+    let mut slices = [IoSliceMut::new(&mut bytes)];
+    let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
+    let message = receive::<SockaddrStorage>(
+        socket.as_fd().as_raw_fd(),
+        &mut slices,
+        Some(&mut control),
+        flags,
+    );
+    let message = message.ok()?;
+    let to = message.address.as_ref().and_then(socket_address);
+    let error = message.cmsgs().ok()?.find_map(|control| match control {
+        ControlMessageOwned::Ipv4RecvErr(error, _) => Some(error),
+        ControlMessageOwned::Ipv6RecvErr(error, _) => Some(error),
+        _ => None,
+    });
+    Some(error.and_then(|error| meaning(&error, to?)))
+}
+
+#[cfg(target_os = "linux")]
+fn socket_address(storage: &nix::sys::socket::SockaddrStorage) -> Option<SocketAddr> {
+    let v4 = storage.as_sockaddr_in().map(|v4| SocketAddr::V4((*v4).into()));
+    let v6 = || storage.as_sockaddr_in6().map(|v6| SocketAddr::V6((*v6).into()));
+    v4.or_else(v6).map(crate::net::peer::canonical)
+}
+
+#[cfg(target_os = "linux")]
+fn meaning(error: &nix::libc::sock_extended_err, to: SocketAddr) -> Option<Trouble> {
+    use nix::libc::{SO_EE_ORIGIN_ICMP, SO_EE_ORIGIN_ICMP6};
+    use rustix::io::Errno;
+
+    // No UDP port, no such protocol (raw IP).
+    let refusals = [Errno::CONNREFUSED, Errno::NOPROTOOPT].map(Errno::raw_os_error);
+    let refused = i32::try_from(error.ee_errno).is_ok_and(|errno| refusals.contains(&errno));
+    match (error.ee_origin, error.ee_type, error.ee_code) {
+        // RFC 792, "fragmentation needed"; RFC 4443, "packet too big".
+        (SO_EE_ORIGIN_ICMP, 3, 4) | (SO_EE_ORIGIN_ICMP6, 2, _) => {
+            Some(Trouble::TooBig(error.ee_info))
+        }
+        (SO_EE_ORIGIN_ICMP, 3, _) | (SO_EE_ORIGIN_ICMP6, 1, _) if refused => {
+            Some(Trouble::Refused(to))
+        }
+        // RFC 4443, "unrecognized next header".
+        (SO_EE_ORIGIN_ICMP6, 4, 1) => Some(Trouble::Refused(to)),
+        (SO_EE_ORIGIN_ICMP, 3, _) | (SO_EE_ORIGIN_ICMP6, 1, _) => Some(Trouble::NoRoute(to)),
+        _ => None,
+    }
+}
+
+/// Other systems have no such queue.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn read(_: impl AsFd) -> Option<Option<Trouble>> {
+    None
+}

@@ -1,0 +1,153 @@
+//! How two ends meet: one listens and prints a ticket or waits at an address, the other calls.
+
+use std::net::SocketAddr;
+
+use netblt_proto::config::{Config, Secret, Wire};
+
+use crate::config::for_peer;
+use crate::error::Error;
+use crate::net::addresses;
+use crate::net::dialer::Race;
+use crate::net::driver::{Clock, Host};
+use crate::net::entropy::entropy;
+use crate::net::raw_ip;
+use crate::net::socket::{Bind, Socket};
+use crate::net::trace_file::TraceFile;
+use crate::net::wait::Poller;
+use crate::observer::Observer;
+use crate::options::{Family, Meeting, Options, Rfc998};
+use crate::ticket::Ticket;
+
+/// Opens what is needed to talk, and begins to: prints a ticket or follows one, or waits at an
+/// address or goes to one.
+pub(crate) fn meet(
+    meeting: &Meeting,
+    options: &Options,
+    config: &Config,
+    observer: &mut dyn Observer,
+) -> Result<(Host, Race), Error> {
+    let trace = options.trace.as_deref().map(TraceFile::create).transpose()?;
+    let clock = Clock::start();
+    let (socket, peer) = match (meeting, options.wire) {
+        (Meeting::Listen, Wire::Sealed) => listen(options, config, clock, observer)?,
+        (Meeting::Connect(ticket), Wire::Sealed) => {
+            connect(ticket, options, config, clock, observer)?
+        }
+        (Meeting::Passive(address), Wire::Rfc998) => {
+            wait_at(address, options, config, clock, observer)?
+        }
+        (Meeting::Active(address), Wire::Rfc998) => {
+            call(address, options, config, clock, observer)?
+        }
+        (Meeting::Listen | Meeting::Connect(_), Wire::Rfc998) => {
+            return Err(Error::Usage("tickets are for the sealed wire".to_owned()));
+        }
+        (Meeting::Passive(_) | Meeting::Active(_), Wire::Sealed) => {
+            return Err(Error::Usage("the sealed wire meets by ticket".to_owned()));
+        }
+    };
+    let poller = Poller::new()
+        .map_err(|source| Error::Socket { what: "cannot make a waker".to_owned(), source })?;
+    Ok((Host { socket, poller, clock, trace }, peer))
+}
+
+fn listen(
+    options: &Options,
+    config: &Config,
+    clock: Clock,
+    observer: &mut dyn Observer,
+) -> Result<(Socket, Race), Error> {
+    let socket = Socket::bind(&Bind {
+        address: options.bind,
+        port: options.port,
+        family: options.family,
+        answering: true,
+        ..Bind::default()
+    })?;
+    let secret = Secret(entropy()?);
+    // Who will come is not known: on a socket for both versions, the larger headers count.
+    let config = for_peer(config, options, Some(secret), socket.local().is_ipv6());
+    let peer = Race::listen(config, clock.now(), entropy()?);
+    observer.listening(&addresses::ticket(&socket, options, secret)?);
+    Ok((socket, peer))
+}
+
+fn connect(
+    ticket: &Ticket,
+    options: &Options,
+    config: &Config,
+    clock: Clock,
+    observer: &mut dyn Observer,
+) -> Result<(Socket, Race), Error> {
+    let warn = |text: &str| observer.warn(text);
+    let addresses = addresses::resolve(&ticket.addresses, options.family, warn)?;
+    let (address, port, family) = (options.bind, options.port, family(&addresses));
+    let socket = Socket::bind(&Bind { address, port, family, ..Bind::default() })?;
+    let candidates = addresses::candidates(&socket, &addresses, |address| {
+        for_peer(config, options, Some(ticket.secret), address.is_ipv6())
+    })?;
+    Ok((socket, Race::connect(candidates, clock.now())))
+}
+
+/// The passive end of `rfc998`.
+fn wait_at(
+    address: &str,
+    options: &Options,
+    config: &Config,
+    clock: Clock,
+    observer: &mut dyn Observer,
+) -> Result<(Socket, Race), Error> {
+    let warn = |text: &str| observer.warn(text);
+    let own = addresses::resolve(&[address.to_owned()], options.family, warn)?;
+    let own = own.first().ok_or_else(|| Error::Usage(format!("{address} is no address")))?;
+    let socket = Socket::bind(&Bind {
+        address: Some(own.ip()),
+        port: own.port(),
+        family: options.family,
+        answering: true,
+        raw_ip: options.rfc998.raw_ip,
+        only: options.rfc998.port,
+    })?;
+    let config = for_peer(config, options, None, socket.local().is_ipv6());
+    let peer = Race::listen(config, clock.now(), entropy()?);
+    observer.listening_at(socket.local());
+    Ok((socket, peer))
+}
+
+/// The active end of `rfc998`.
+fn call(
+    address: &str,
+    options: &Options,
+    config: &Config,
+    clock: Clock,
+    observer: &mut dyn Observer,
+) -> Result<(Socket, Race), Error> {
+    let Rfc998 { raw_ip, port: own_port, peer_port, .. } = options.rfc998;
+    let warn = |text: &str| observer.warn(text);
+    let mut addresses = addresses::resolve(&[address.to_owned()], options.family, warn)?;
+    let mut port = options.port;
+    if raw_ip {
+        addresses = addresses::of_one_version(addresses);
+        port = own_port.map_or_else(|| entropy().map(raw_ip::any_port), Ok)?;
+    }
+    let (address, family) = (options.bind, family(&addresses));
+    let socket = Socket::bind(&Bind { address, port, family, raw_ip, ..Bind::default() })?;
+    let own_port = own_port.unwrap_or(socket.local().port());
+    let candidates = addresses::candidates(&socket, &addresses, |address| {
+        let config = for_peer(config, options, None, address.is_ipv6());
+        let theirs = peer_port.filter(|_| !raw_ip).unwrap_or(address.port());
+        Config { ports: (own_port, theirs), ..config }
+    })?;
+    Ok((socket, Race::connect(candidates, clock.now())))
+}
+
+/// The IP versions that a socket needs for `addresses`.
+fn family(addresses: &[SocketAddr]) -> Family {
+    if addresses.iter().all(SocketAddr::is_ipv4) {
+        Family::V4
+    } else if addresses.iter().all(SocketAddr::is_ipv6) {
+        Family::V6
+    } else {
+        Family::Any
+    }
+}

@@ -1,0 +1,430 @@
+//! The socket: a burst out in one system call, a batch of bursts in by another.
+//!
+//! Out, a [`Transmit`] is one GSO send, cut by the kernel or the network card; where that does not
+//! work it is cut here. In, `recvmmsg` fills slots with what GRO put together, and the pieces are
+//! handed on one by one, where they lie. Everything is allocated at the start. A raw socket
+//! ([`crate::net::raw_ip`]) differs in that its bursts leave packet by packet, back to back, and that
+//! what it hears is filtered here.
+//!
+//! The socket is never connected: a peer that was started again comes from another port and must be
+//! heard. ICMP errors are asked for (`IP_RECVERR`) and read from the error queue instead.
+
+use std::array;
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use netblt_proto::machine::{Datagram, Ecn, Transmit};
+use quinn_udp::{EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState, is_msg_size_err};
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, SockAddr, Type};
+
+use crate::error::Error;
+use crate::net::icmp::{self, Trouble};
+use crate::net::peer::canonical;
+use crate::net::raw_ip;
+use crate::options::Family;
+
+/// What GRO can put into one slot.
+const SLOT_BYTES: usize = 1 << 16;
+/// Slots filled by one system call: more would only push each other out of the cache.
+const SLOTS: usize = 16;
+/// Asked of the kernel for each direction: 30 ms at 1 Gbit/s.
+const KERNEL_BUFFER_BYTES: usize = 4 << 20;
+/// Peers remembered with the address of ours that they used.
+const ASKERS: usize = 16;
+/// Entries read from the error queue in one go.
+const MAX_TROUBLES: usize = 16;
+/// A send that met the answer to an earlier one is tried again this often.
+const MAX_RETRIES: u32 = 2;
+
+/// Where to bind.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bind {
+    /// One address of this machine, or all of them.
+    pub address: Option<IpAddr>,
+    /// 0 lets the system choose.
+    pub port: u16,
+    /// Which IP versions; IPv6 and IPv4 on one socket if any will do.
+    pub family: Family,
+    /// Whether peers come to us: then they are answered from the address that they came to, which
+    /// is the one their routers and firewalls expect.
+    pub answering: bool,
+    /// Whether this is a raw socket; then `port` is a NETBLT port, and not 0.
+    pub raw_ip: bool,
+    /// Hear only packets of the `rfc998` wire for this NETBLT port. A raw socket hears `port`'s.
+    pub only: Option<u16>,
+}
+
+/// What became of a send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// All of it left, or was lost on the way out like any datagram may be.
+    All,
+    /// There is no room; this many bytes left before that. Try the others when writable.
+    Blocked(usize),
+    /// This host knows no way there.
+    NoRoute,
+}
+
+/// What a call of [`Socket::recv`] brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// Datagrams handed on.
+    pub datagrams: usize,
+    /// Every slot was used: there is probably more.
+    pub full: bool,
+}
+
+/// A UDP socket, or a raw one, with its buffers.
+#[derive(Debug)]
+pub struct Socket {
+    io: socket2::Socket,
+    state: UdpSocketState,
+    local: SocketAddr,
+    /// Whether IPv4 addresses must be mapped into IPv6.
+    v6: bool,
+    segment: bool,
+    raw_ip: bool,
+    only: Option<u16>,
+    askers: Option<Askers>,
+    space: Box<[u8]>,
+    troubles: Vec<Trouble>,
+}
+
+impl Socket {
+    /// Opens and binds a socket.
+    pub fn bind(bind: &Bind) -> Result<Self, Error> {
+        let first = match (bind.address, bind.family) {
+            (Some(address), _) => address,
+            (None, Family::V4) => Ipv4Addr::UNSPECIFIED.into(),
+            (None, Family::V6 | Family::Any) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let result = Self::open(first, bind).or_else(|error| {
+            // A machine without IPv6 has no dual-stack sockets either.
+            if bind.address.is_none() && bind.family == Family::Any {
+                Self::open(Ipv4Addr::UNSPECIFIED.into(), bind)
+            } else {
+                Err(error)
+            }
+        });
+        result.map_err(|source| {
+            if bind.raw_ip {
+                return raw_ip::failed(first, source);
+            }
+            let at = SocketAddr::new(first, bind.port);
+            let hint = match source.kind() {
+                ErrorKind::AddrInUse => " (another program has it; choose another --port)",
+                ErrorKind::AddrNotAvailable => " (this machine has no such address)",
+                ErrorKind::PermissionDenied => " (ports below 1024 are for root)",
+                _ => "",
+            };
+            Error::Socket { what: format!("cannot open UDP port {at}{hint}"), source }
+        })
+    }
+
+    fn open(address: IpAddr, bind: &Bind) -> io::Result<Self> {
+        let io = if bind.raw_ip { raw_ip::open(address, bind.port)? } else { udp(address, bind)? };
+        enlarge(&io);
+        let state = UdpSocketState::new(UdpSockRef::from(&io))?;
+        keep_ecn(&io);
+        // Without them a dead peer is found by the death timer alone.
+        if !icmp::enable(&io, address.is_ipv6() && bind.raw_ip) {
+            let _ = state.enable_transport_errors(UdpSockRef::from(&io));
+        }
+        let bound = io.local_addr()?.as_socket();
+        let bound = bound.ok_or_else(|| io::Error::from(ErrorKind::AddrNotAvailable))?;
+        // Of a raw socket the system tells the protocol's number for a port.
+        let port = if bind.raw_ip { bind.port } else { bound.port() };
+        let local = SocketAddr::new(bound.ip(), port);
+        Ok(Self {
+            state,
+            v6: local.is_ipv6(),
+            // Segments are UDP's.
+            segment: !bind.raw_ip,
+            raw_ip: bind.raw_ip,
+            only: if bind.raw_ip { Some(port) } else { bind.only },
+            askers: (bind.answering && address.is_unspecified()).then(Askers::default),
+            space: vec![0; SLOT_BYTES * SLOTS].into_boxed_slice(),
+            troubles: Vec::with_capacity(MAX_TROUBLES),
+            io,
+            local,
+        })
+    }
+
+    /// The address it is bound to, with the port that the system chose; on raw IP with the NETBLT
+    /// port.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Whether datagrams can go to `address` from here.
+    pub fn reaches(&self, address: IpAddr) -> bool {
+        match (address, self.local.ip()) {
+            (IpAddr::V4(_), IpAddr::V6(_)) if self.raw_ip => false,
+            (IpAddr::V4(_), IpAddr::V4(_)) => true,
+            // A socket for one IPv6 address, or for IPv6 only, says so itself when it is tried.
+            (IpAddr::V4(_), IpAddr::V6(own)) => own.is_unspecified(),
+            (IpAddr::V6(_), IpAddr::V4(_)) => false,
+            (IpAddr::V6(_), IpAddr::V6(_)) => true,
+        }
+    }
+
+    /// From now on bursts are cut here and not by the kernel.
+    pub fn disable_segmentation(&mut self) {
+        self.segment = false;
+    }
+
+    /// Sends `bytes`, the whole or the rest of what `transmit` announced.
+    pub fn send(&mut self, transmit: &Transmit, bytes: &[u8]) -> Result<Sent, Error> {
+        let segment = transmit.segment.max(1);
+        let mut at = 0;
+        let mut retries = 0;
+        while at < bytes.len() {
+            let whole = self.segment && self.state.max_gso_segments() > 1;
+            let end = if whole { bytes.len() } else { bytes.len().min(at + segment) };
+            let Some(contents) = bytes.get(at..end) else { break };
+            let error = match self.send_once(transmit, segment, contents) {
+                Ok(()) => {
+                    at = end;
+                    continue;
+                }
+                Err(error) => error,
+            };
+            match self.judge(&error, whole, retries) {
+                Judged::Retry => retries += 1,
+                Judged::Lost => at = end,
+                Judged::Blocked => return Ok(Sent::Blocked(at)),
+                Judged::NoRoute => return Ok(Sent::NoRoute),
+                Judged::TooBig => return Err(too_big(segment.min(bytes.len()), error)),
+                Judged::Fatal => {
+                    let what = format!("cannot send to {}", transmit.to);
+                    return Err(Error::Socket { what, source: error });
+                }
+            }
+        }
+        Ok(Sent::All)
+    }
+
+    fn send_once(&self, transmit: &Transmit, segment: usize, contents: &[u8]) -> io::Result<()> {
+        let out = quinn_udp::Transmit {
+            destination: self.outward(transmit.to),
+            ecn: transmit.ecn.map(|ecn| match ecn {
+                Ecn::Ect0 => EcnCodepoint::Ect0,
+                Ecn::Ce => EcnCodepoint::Ce,
+            }),
+            contents,
+            segment_size: Some(segment),
+            src_ip: self.askers.as_ref().and_then(|askers| askers.used_by(transmit.to)),
+        };
+        self.state.try_send(UdpSockRef::from(&self.io), &out)
+    }
+
+    /// What an error of a send means. Reading the error queue clears what it holds for the next
+    /// call.
+    fn judge(&mut self, error: &io::Error, whole: bool, retries: u32) -> Judged {
+        if error.kind() == ErrorKind::WouldBlock {
+            return Judged::Blocked;
+        }
+        if is_msg_size_err(error) {
+            // Unless it is about an earlier packet, and a router's word, which may be forged.
+            let routers = self.read_errors().iter().any(|t| matches!(t, Trouble::TooBig(_)));
+            return if routers && retries < MAX_RETRIES { Judged::Retry } else { Judged::TooBig };
+        }
+        match Errno::from_io_error(error) {
+            // A full queue below us does not tell when it has room again: the datagrams are lost.
+            Some(Errno::NOBUFS | Errno::NOMEM) => Judged::Lost,
+            // The network is down for now, or a local filter drops what we send.
+            Some(Errno::NETDOWN | Errno::PERM | Errno::ACCESS) => Judged::Lost,
+            // No segmentation: quinn-udp has noticed, and the rest goes out in pieces.
+            Some(Errno::IO | Errno::INVAL) if whole => Judged::Retry,
+            // The address of ours that the peer came to may be gone.
+            Some(Errno::INVAL | Errno::ADDRNOTAVAIL) if self.askers.is_some() => {
+                self.askers = None;
+                Judged::Retry
+            }
+            Some(Errno::INVAL | Errno::ADDRNOTAVAIL) => Judged::NoRoute,
+            // Either an answer to an earlier datagram, which did not touch this one, or our own
+            // routing table's.
+            Some(
+                Errno::CONNREFUSED
+                | Errno::NOPROTOOPT
+                | Errno::PROTO
+                | Errno::HOSTUNREACH
+                | Errno::NETUNREACH,
+            ) => {
+                self.read_errors();
+                if retries < MAX_RETRIES { Judged::Retry } else { Judged::NoRoute }
+            }
+            _ => Judged::Fatal,
+        }
+    }
+
+    /// Hands on every datagram of one batch, where it lies. Never waits.
+    pub fn recv(&mut self, mut each: impl FnMut(Datagram<'_>)) -> Result<Received, Error> {
+        let mut meta = [RecvMeta::default(); SLOTS];
+        let count = {
+            let mut slots = self.space.chunks_mut(SLOT_BYTES);
+            let mut slots: [IoSliceMut<'_>; SLOTS] =
+                array::from_fn(|_| IoSliceMut::new(slots.next().unwrap_or_default()));
+            self.state.recv(UdpSockRef::from(&self.io), &mut slots, &mut meta)
+        };
+        let count = match count {
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Received::default()),
+            Err(error) => return self.failed_recv(error),
+        };
+        let mut received = Received { datagrams: 0, full: count == SLOTS };
+        for (slot, meta) in self.space.chunks_mut(SLOT_BYTES).zip(&meta).take(count) {
+            let from = canonical(meta.addr);
+            let ecn = match meta.ecn {
+                Some(EcnCodepoint::Ce) => Some(Ecn::Ce),
+                Some(EcnCodepoint::Ect0) => Some(Ecn::Ect0),
+                Some(EcnCodepoint::Ect1) | None => None,
+            };
+            let bytes = slot.get_mut(..meta.len).unwrap_or_default();
+            for bytes in bytes.chunks_mut(meta.stride.max(1)) {
+                received.datagrams += 1;
+                let ours = match self.only {
+                    Some(port) if self.raw_ip => raw_ip::unwrap(from.ip(), bytes, port),
+                    Some(port) => raw_ip::is_for(bytes, port).then_some((from, bytes)),
+                    None => Some((from, bytes)),
+                };
+                let Some((from, bytes)) = ours else { continue };
+                if let (Some(askers), Some(used)) = (&mut self.askers, meta.dst_ip) {
+                    askers.note(from, used);
+                }
+                each(Datagram { from, ecn, bytes });
+            }
+        }
+        Ok(received)
+    }
+
+    fn failed_recv(&mut self, error: io::Error) -> Result<Received, Error> {
+        self.read_errors();
+        match Errno::from_io_error(&error) {
+            // Handles that are none end the loop; what the network reports does not.
+            Some(Errno::BADF | Errno::NOTSOCK | Errno::FAULT) | None => {
+                Err(Error::Socket { what: "cannot receive".to_owned(), source: error })
+            }
+            Some(_) => Ok(Received::default()),
+        }
+    }
+
+    /// Reads the error queue, and answers what was new in it. Called when the socket reports an
+    /// error.
+    pub fn read_errors(&mut self) -> &[Trouble] {
+        let known = self.troubles.len();
+        for _ in 0..MAX_TROUBLES {
+            match icmp::read(&self.io) {
+                Some(Some(trouble)) if self.troubles.len() < MAX_TROUBLES => {
+                    self.troubles.push(trouble);
+                }
+                Some(_) => {}
+                None => break,
+            }
+        }
+        self.troubles.get(known..).unwrap_or_default()
+    }
+
+    /// The next thing that the error queue said.
+    pub fn poll_trouble(&mut self) -> Option<Trouble> {
+        self.troubles.pop()
+    }
+
+    fn outward(&self, to: SocketAddr) -> SocketAddr {
+        match to {
+            to if self.raw_ip => SocketAddr::new(to.ip(), 0),
+            SocketAddr::V4(to) if self.v6 => {
+                SocketAddrV6::new(to.ip().to_ipv6_mapped(), to.port(), 0, 0).into()
+            }
+            to => to,
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.io.as_fd()
+    }
+}
+
+/// What an error of a send means.
+enum Judged {
+    Retry,
+    Lost,
+    Blocked,
+    NoRoute,
+    TooBig,
+    Fatal,
+}
+
+/// Which of our addresses each peer uses.
+#[derive(Debug, Default)]
+struct Askers {
+    slots: [Option<(SocketAddr, IpAddr)>; ASKERS],
+    next: usize,
+}
+
+impl Askers {
+    fn note(&mut self, peer: SocketAddr, used: IpAddr) {
+        let known = self.slots.iter_mut().flatten().find(|(known, _)| *known == peer);
+        if let Some((_, address)) = known {
+            *address = used;
+        } else if let Some(slot) = self.slots.get_mut(self.next % ASKERS) {
+            *slot = Some((peer, used));
+            self.next = (self.next + 1) % ASKERS;
+        }
+    }
+
+    fn used_by(&self, peer: SocketAddr) -> Option<IpAddr> {
+        self.slots.iter().flatten().find(|(known, _)| *known == peer).map(|(_, address)| *address)
+    }
+}
+
+fn udp(address: IpAddr, bind: &Bind) -> io::Result<socket2::Socket> {
+    let local = SocketAddr::new(address, bind.port);
+    let socket =
+        socket2::Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(bind.family == Family::V6 || !address.is_unspecified())?;
+    }
+    socket.bind(&SockAddr::from(local))?;
+    Ok(socket)
+}
+
+/// Large kernel buffers, as far as the system lets us; smaller ones only cost speed.
+fn enlarge(socket: &socket2::Socket) {
+    let _ = socket.set_recv_buffer_size(KERNEL_BUFFER_BYTES);
+    let _ = socket.set_send_buffer_size(KERNEL_BUFFER_BYTES);
+    // Beyond the system's limit, where the administrator runs us.
+    #[cfg(target_os = "linux")]
+    if socket.recv_buffer_size().is_ok_and(|bytes| bytes < KERNEL_BUFFER_BYTES) {
+        use rustix::net::sockopt;
+        let _ = sockopt::set_socket_recv_buffer_size_force(socket, KERNEL_BUFFER_BYTES);
+    }
+}
+
+/// quinn-udp asks for the time at which each datagram came and has no room for it beside the other
+/// things the kernel tells of a burst, so that the last of them would be cut off: its ECN mark.
+fn keep_ecn(io: &socket2::Socket) {
+    #[cfg(target_os = "linux")]
+    {
+        use nix::sys::socket::{setsockopt, sockopt};
+        let _ = setsockopt(io, sockopt::ReceiveTimestampns, &false);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = io;
+}
+
+fn too_big(datagram_bytes: usize, source: io::Error) -> Error {
+    let what = format!(
+        "cannot send datagrams of {datagram_bytes} bytes: this machine's interface takes only \
+         smaller ones; use a smaller --mtu"
+    );
+    Error::Socket { what, source }
+}
+
+#[cfg(test)]
+#[path = "socket_tests.rs"]
+mod tests;

@@ -1,0 +1,113 @@
+//! Tests of the socket, over loopback.
+
+use std::time::Duration;
+
+use super::*;
+use crate::net::wait::Poller;
+
+fn socket(address: &str) -> Socket {
+    let address = Some(address.parse().unwrap());
+    Socket::bind(&Bind { address, ..Bind::default() }).unwrap()
+}
+
+fn transmit(to: SocketAddr, segment: usize, len: usize) -> Transmit {
+    Transmit { to, ecn: Some(Ecn::Ect0), segment, len }
+}
+
+/// All datagrams there are, once there is one.
+fn receive(socket: &mut Socket) -> Vec<(SocketAddr, Option<Ecn>, Vec<u8>)> {
+    let mut poller = Poller::new().unwrap();
+    let ready = poller.wait(socket.as_fd(), false, Duration::from_secs(10)).unwrap();
+    assert!(ready.readable);
+    let mut all = Vec::new();
+    let each = |datagram: Datagram<'_>| {
+        all.push((datagram.from, datagram.ecn, datagram.bytes.to_vec()));
+    };
+    socket.recv(each).unwrap();
+    all
+}
+
+#[test]
+fn a_burst_arrives_in_its_pieces_with_and_without_segmentation() {
+    for segment in [true, false] {
+        let (mut a, mut b) = (socket("127.0.0.1"), socket("127.0.0.1"));
+        if !segment {
+            a.disable_segmentation();
+        }
+        let bytes: Vec<u8> = (0..2500u32).map(|i| i as u8).collect();
+        let burst = transmit(b.local(), 1000, bytes.len());
+        assert_eq!(a.send(&burst, &bytes).unwrap(), Sent::All);
+        let mut got = Vec::new();
+        while got.len() < 3 {
+            got.extend(receive(&mut b));
+        }
+        let pieces: Vec<Vec<u8>> = bytes.chunks(1000).map(<[u8]>::to_vec).collect();
+        for ((from, ecn, bytes), piece) in got.iter().zip(&pieces) {
+            assert_eq!((*from, *ecn, bytes), (a.local(), Some(Ecn::Ect0), piece));
+        }
+        assert_eq!(got.len(), 3);
+    }
+}
+
+#[test]
+fn the_rest_of_a_burst_can_be_sent_later() {
+    let (mut a, mut b) = (socket("127.0.0.1"), socket("127.0.0.1"));
+    let bytes = [7; 2500];
+    a.send(&transmit(b.local(), 1000, bytes.len()), &bytes[2000..]).unwrap();
+    assert_eq!(receive(&mut b)[0].2, bytes[2000..]);
+}
+
+#[test]
+fn one_socket_serves_both_ip_versions_and_answers_from_where_it_was_asked() {
+    let bind = Bind { answering: true, ..Bind::default() };
+    let mut server = Socket::bind(&bind).unwrap();
+    let mut clients = vec![("127.0.0.5", socket("127.0.0.1"))];
+    if server.local().is_ipv6() {
+        clients.push(("::1", socket("::1")));
+    }
+    for (address, mut client) in clients {
+        let to = SocketAddr::new(address.parse().unwrap(), server.local().port());
+        client.send(&transmit(to, 5, 5), b"hello").unwrap();
+        let (from, _, bytes) = receive(&mut server).remove(0);
+        assert_eq!((from, bytes.as_slice()), (client.local(), b"hello".as_slice()));
+        server.send(&transmit(from, 3, 3), b"you").unwrap();
+        assert_eq!(receive(&mut client)[0].0, to);
+    }
+}
+
+#[test]
+fn a_closed_port_is_reported_and_does_not_stop_the_socket() {
+    let (mut a, mut b) = (socket("127.0.0.1"), socket("127.0.0.1"));
+    let closed = socket("127.0.0.1").local();
+    assert_eq!(a.send(&transmit(closed, 1, 1), b"x").unwrap(), Sent::All);
+    let mut poller = Poller::new().unwrap();
+    let ready = poller.wait(a.as_fd(), false, Duration::from_secs(10)).unwrap();
+    assert!(ready.error);
+    // Whatever is called first meets the error, and does its work all the same.
+    assert_eq!(a.send(&transmit(b.local(), 1, 1), b"y").unwrap(), Sent::All);
+    a.read_errors();
+    assert_eq!(a.poll_trouble(), Some(Trouble::Refused(closed)));
+    assert_eq!(a.poll_trouble(), None);
+    assert_eq!(receive(&mut b)[0].2, b"y");
+    assert_eq!(a.recv(|_| ()).unwrap(), Received::default());
+}
+
+#[test]
+fn a_datagram_too_large_for_the_interface_is_a_clear_error() {
+    let (mut a, b) = (socket("127.0.0.1"), socket("127.0.0.1"));
+    let bytes = vec![0; 66_000];
+    let error = a.send(&transmit(b.local(), bytes.len(), bytes.len()), &bytes).unwrap_err();
+    assert!(error.to_string().contains("--mtu"), "{error}");
+}
+
+#[test]
+fn an_address_that_is_not_ours_is_a_clear_error() {
+    let address = Some("192.0.2.1".parse().unwrap());
+    let error = Socket::bind(&Bind { address, ..Bind::default() }).unwrap_err();
+    assert!(error.to_string().contains("this machine has no such address"), "{error}");
+    let taken = socket("127.0.0.1");
+    let port = taken.local().port();
+    let again = Bind { address: Some(taken.local().ip()), port, ..Bind::default() };
+    let error = Socket::bind(&again).unwrap_err();
+    assert!(error.to_string().contains("choose another --port"), "{error}");
+}

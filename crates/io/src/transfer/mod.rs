@@ -1,0 +1,9 @@
+//! The whole job: send or receive, from the meeting to the verdict.
+
+mod receive;
+mod send;
+pub(crate) mod session;
+pub(crate) mod summary;
+
+pub use self::receive::receive;
+pub use self::send::send;

@@ -1,0 +1,234 @@
+//! The receiver's client: full buffers go to the disk, and empty ones back to the machine.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use netblt_proto::buffer::Buffer;
+use netblt_proto::config::Role;
+use netblt_proto::machine::{Event, Reason};
+use netblt_proto::time::Instant;
+
+use crate::config::{capacity, config};
+use crate::disk::destination::SinkWriter;
+use crate::disk::layout::Layout;
+use crate::disk::threads::{Outcome, SinkThread, Stored, Writer};
+use crate::error::Error;
+use crate::net::dialer::Race;
+use crate::net::driver::{self, Application};
+use crate::net::rendezvous;
+use crate::net::wait::Waker;
+use crate::observer::{Observer, Summary};
+use crate::options::{Cancel, Destination, Meeting, Options};
+use crate::transfer::session::Course;
+use crate::transfer::summary::{Facts, summary};
+
+/// Receives into `destination`; blocks until everything is verified and has its final name.
+pub fn receive(
+    destination: &Destination,
+    meeting: &Meeting,
+    options: &Options,
+    observer: &mut dyn Observer,
+    cancel: &Cancel,
+) -> Result<Summary, Error> {
+    let config = config(options, Role::Receiver, None);
+    let writer = SinkWriter::new(destination, options, Layout::of(&config)?)?;
+    let (mut host, mut peer) = rendezvous::meet(meeting, options, &config, observer)?;
+    let course = Course::new(observer, cancel, &config);
+    let stock = (options.buffers, capacity(&config));
+    let mut app = Receiving::new(course, writer, stock, host.poller.waker());
+    let received = driver::run(&mut peer, &mut app, &mut host)??;
+    let stats = peer.view().map(|end| end.stats(received.at)).unwrap_or_default();
+    let elapsed = received.at.since(stats.opened_at.unwrap_or_default());
+    Ok(summary(Facts {
+        config: &config,
+        stats,
+        at: received.at,
+        bytes: received.outcome.bytes,
+        files: received.outcome.files,
+        verified: received.outcome.verified,
+        digest: received.outcome.digest,
+        cpu_share: app.course.cpu_share(elapsed),
+        stalled: received.stalled,
+    }))
+}
+
+/// What a transfer came to, seen from its receiver.
+pub(crate) struct Received {
+    pub(crate) outcome: Outcome,
+    pub(crate) at: Instant,
+    /// How long most of the buffers waited for the disk.
+    pub(crate) stalled: Duration,
+}
+
+/// The client of a receiving machine.
+pub(crate) struct Receiving<'a, W> {
+    pub(crate) course: Course<'a>,
+    /// Until the connection opens, and with it the size of buffers is known.
+    writer: Option<W>,
+    disk: Option<SinkThread>,
+    /// How many buffers there are.
+    stock: u32,
+    /// Bytes that each of them can hold: as many as we would ever agree to.
+    capacity: usize,
+    /// Handed back by the machine.
+    idle: Vec<Buffer>,
+    waker: Waker,
+    total: Option<u64>,
+    outcome: Option<Outcome>,
+    /// Everything was handed over, and the disk is to judge it.
+    finishing: bool,
+    /// The connection is closed, and only the disk is not done.
+    closed: Option<Reason>,
+    stalled: Duration,
+    looked: Instant,
+}
+
+type Flow = ControlFlow<Result<Received, Error>>;
+
+impl<'a, W: Writer> Receiving<'a, W> {
+    pub(crate) fn new(course: Course<'a>, writer: W, stock: (u32, usize), waker: Waker) -> Self {
+        Self {
+            course,
+            writer: Some(writer),
+            disk: None,
+            stock: stock.0,
+            capacity: stock.1,
+            idle: Vec::with_capacity(stock.0 as usize),
+            waker,
+            total: None,
+            outcome: None,
+            finishing: false,
+            closed: None,
+            stalled: Duration::ZERO,
+            looked: Instant::EPOCH,
+        }
+    }
+
+    fn open(&mut self, now: Instant, layout: Layout, peer: &mut Race) -> Result<(), Error> {
+        (self.outcome, self.finishing) = (None, false);
+        (self.stalled, self.looked) = (Duration::ZERO, now);
+        if let Some(disk) = &mut self.disk {
+            disk.restart(layout);
+        } else if let Some(mut writer) = self.writer.take() {
+            writer.restart(layout, &mut Vec::new())?;
+            let (waker, stock) = (self.waker.clone(), self.stock as usize);
+            self.disk = Some(SinkThread::spawn(writer, layout, stock, move || waker.wake())?);
+            self.idle.extend((0..stock).map(|_| Buffer::new(self.capacity)));
+        }
+        if let Some(end) = peer.end() {
+            self.idle.drain(..).for_each(|buffer| end.offer(now, buffer));
+        }
+        Ok(())
+    }
+
+    /// What the disk has done: empty buffers go back to the machine, the verdict to the sender.
+    fn collect(&mut self, now: Instant, peer: &mut Race) -> Flow {
+        let Some(disk) = &mut self.disk else { return ControlFlow::Continue(()) };
+        let spell = now.since(std::mem::replace(&mut self.looked, now));
+        if self.finishing || disk.backlog() * 2 > self.stock as usize {
+            self.stalled += spell;
+        }
+        loop {
+            match (disk.poll(), peer.end()) {
+                (Ok(Some(Stored::Empty(buffer))), Some(end)) => end.offer(now, buffer),
+                (Ok(Some(Stored::Empty(_))), None) => {}
+                (Ok(Some(Stored::Finished(outcome))), end) => {
+                    if let Some(end) = end {
+                        end.judge(now, outcome.verdict());
+                    }
+                    (self.outcome, self.finishing) = (Some(outcome), false);
+                }
+                (Ok(None), _) => break,
+                (Err(error), _) => {
+                    // There may be nobody left to tell.
+                    if self.closed.is_some() {
+                        return ControlFlow::Break(Err(error));
+                    }
+                    return self.course.fail(now, peer, error);
+                }
+            }
+        }
+        match self.closed.take_if(|_| self.outcome.is_some()) {
+            Some(reason) => ControlFlow::Break(self.finish(now, peer, reason)),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    /// The connection is closed; the disk may still have the last word (`rfc998`).
+    fn close(&mut self, now: Instant, peer: &Race, reason: Reason) -> Flow {
+        if reason == Reason::Finished && self.outcome.is_none() && !self.course.has_failed() {
+            self.closed = Some(reason);
+            return ControlFlow::Continue(());
+        }
+        ControlFlow::Break(self.finish(now, peer, reason))
+    }
+
+    fn finish(&mut self, now: Instant, peer: &Race, reason: Reason) -> Result<Received, Error> {
+        match self.outcome.take() {
+            // Everything is in place. That the sender was not heard to have understood that is
+            // no reason to say otherwise.
+            Some(outcome) if outcome.verified || reason == Reason::Finished => {
+                if !outcome.verified && self.course.proves() {
+                    return Err(Error::NotVerified(outcome.reason));
+                }
+                Ok(Received { outcome, at: now, stalled: self.stalled })
+            }
+            _ => Err(self.course.closed(peer, reason)),
+        }
+    }
+}
+
+impl<W: Writer> Application for Receiving<'_, W> {
+    type Peer = Race;
+    type Outcome = Result<Received, Error>;
+
+    fn feed(&mut self, now: Instant, peer: &mut Race) -> Flow {
+        self.course.check(now, peer)?;
+        if !self.course.has_failed() {
+            self.collect(now, peer)?;
+        }
+        let bytes = self.disk.as_ref().map_or(0, SinkThread::bytes);
+        self.course.report(now, peer, bytes, self.total);
+        ControlFlow::Continue(())
+    }
+
+    fn take(&mut self, now: Instant, event: Event, peer: &mut Race) -> Flow {
+        match event {
+            Event::Opened { peer: address, parameters, image_bytes } => {
+                self.total = parameters.transfer_bytes;
+                let opened = self
+                    .course
+                    .open(now, (peer, address), &parameters, image_bytes)
+                    .and_then(|layout| self.open(now, layout, peer));
+                if let Err(error) = opened {
+                    return self.course.fail(now, peer, error);
+                }
+            }
+            Event::Filled(number, buffer) => {
+                if let Some(disk) = &mut self.disk {
+                    disk.store(number, buffer);
+                }
+            }
+            Event::Returned(buffer) => self.idle.push(buffer),
+            Event::Complete(end) => {
+                if let Some(disk) = &mut self.disk {
+                    disk.finish(end);
+                    self.finishing = true;
+                }
+            }
+            Event::Silent => self.course.observer.silent(true),
+            Event::Answering => self.course.observer.silent(false),
+            Event::Closed(reason) => return self.close(now, peer, reason),
+            Event::Wanted(_) | Event::Released(..) | Event::Finished(_) => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn broken(&mut self, now: Instant, error: Error, peer: &mut Race) -> Flow {
+        self.course.fail(now, peer, error)
+    }
+
+    fn path_limit(&mut self, bytes: u32) {
+        self.course.path_limit(bytes);
+    }
+}

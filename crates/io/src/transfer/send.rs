@@ -1,0 +1,235 @@
+//! The sender's client: buffers from the disk go to the machine when they are wanted, and back
+//! when they are accepted.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use netblt_proto::buffer::Buffer;
+use netblt_proto::config::{Config, Role, Wire};
+use netblt_proto::machine::{Event, Reason};
+use netblt_proto::time::Instant;
+use netblt_proto::units::BufferNumber;
+use netblt_proto::wire::packet::{End, Verdict};
+
+use crate::config::{capacity, config};
+use crate::disk::file_list::Plan;
+use crate::disk::layout::Layout;
+use crate::disk::source::SourceReader;
+use crate::disk::threads::{Reader, SourceThread};
+use crate::error::Error;
+use crate::net::dialer::Race;
+use crate::net::driver::{self, Application};
+use crate::net::rendezvous;
+use crate::net::wait::Waker;
+use crate::observer::{Observer, Summary};
+use crate::options::{Cancel, Meeting, Options, Source};
+use crate::transfer::session::Course;
+use crate::transfer::summary::{Facts, summary};
+
+/// Sends `source`; blocks until the receiver's verdict is here.
+pub fn send(
+    source: &Source,
+    meeting: &Meeting,
+    options: &Options,
+    observer: &mut dyn Observer,
+    cancel: &Cancel,
+) -> Result<Summary, Error> {
+    let plan = Plan::new(source)?;
+    plan.warnings().iter().for_each(|warning| observer.warn(warning));
+    let transfer_bytes = plan.total_bytes();
+    let config = config(options, Role::Sender, transfer_bytes);
+    let reader = reader(&plan, &config)?;
+    let (mut host, mut peer) = rendezvous::meet(meeting, options, &config, observer)?;
+    let course = Course::new(observer, cancel, &config);
+    let stock = (options.buffers, capacity(&config));
+    let waker = host.poller.waker();
+    let mut app = Sending::new(course, reader, stock, transfer_bytes, waker);
+    let sent = driver::run(&mut peer, &mut app, &mut host)??;
+    let stats = peer.view().map(|end| end.stats(sent.at)).unwrap_or_default();
+    let elapsed = sent.at.since(stats.opened_at.unwrap_or_default());
+    Ok(summary(Facts {
+        config: &config,
+        stats,
+        at: sent.at,
+        bytes: sent.end.map_or(0, |end| end.bytes),
+        files: plan.files(),
+        verified: sent.verdict.is_some_and(|verdict| verdict.verified),
+        digest: sent.end.map_or([0; 32], |end| end.digest),
+        cpu_share: app.course.cpu_share(elapsed),
+        stalled: Duration::ZERO,
+    }))
+}
+
+fn reader(plan: &Plan, config: &Config) -> Result<impl Reader, Error> {
+    let layout = Layout::of(config)?;
+    match config.wire {
+        Wire::Sealed => SourceReader::sealed(plan.clone(), layout),
+        Wire::Rfc998 => SourceReader::plain(plan.clone(), layout),
+    }
+}
+
+/// What a transfer came to, seen from its sender.
+pub(crate) struct Sent {
+    pub(crate) end: Option<End>,
+    pub(crate) verdict: Option<Verdict>,
+    pub(crate) at: Instant,
+}
+
+/// The client of a sending machine.
+pub(crate) struct Sending<'a, R> {
+    pub(crate) course: Course<'a>,
+    /// Until the connection opens, and with it the size of buffers is known.
+    reader: Option<R>,
+    disk: Option<SourceThread>,
+    /// How many buffers there are.
+    stock: u32,
+    /// Bytes that each of them can hold: as many as we would ever agree to.
+    capacity: usize,
+    waker: Waker,
+    total: Option<u64>,
+    /// File bytes in each buffer that the machine holds, by number from `first_held`.
+    held: VecDeque<Option<u64>>,
+    first_held: u64,
+    accepted: u64,
+    end: Option<End>,
+    verdict: Option<Verdict>,
+}
+
+type Flow = ControlFlow<Result<Sent, Error>>;
+
+impl<'a, R: Reader> Sending<'a, R> {
+    pub(crate) fn new(
+        course: Course<'a>,
+        reader: R,
+        stock: (u32, usize),
+        total: Option<u64>,
+        waker: Waker,
+    ) -> Self {
+        Self {
+            course,
+            reader: Some(reader),
+            disk: None,
+            stock: stock.0,
+            capacity: stock.1,
+            waker,
+            total,
+            held: VecDeque::new(),
+            first_held: 1,
+            accepted: 0,
+            end: None,
+            verdict: None,
+        }
+    }
+
+    fn open(&mut self, layout: Layout) -> Result<(), Error> {
+        (self.held, self.first_held, self.accepted) = (VecDeque::new(), 1, 0);
+        (self.end, self.verdict) = (None, None);
+        if let Some(disk) = &mut self.disk {
+            disk.restart(layout);
+        } else if let Some(mut reader) = self.reader.take() {
+            // The other end may want smaller buffers than were proposed.
+            reader.restart(layout)?;
+            let waker = self.waker.clone();
+            let stock = (0..self.stock).map(|_| Buffer::new(self.capacity)).collect();
+            self.disk = Some(SourceThread::spawn(reader, layout, stock, move || waker.wake())?);
+        }
+        Ok(())
+    }
+
+    /// Everything that was read and is wanted goes to the machine.
+    fn supply(&mut self, now: Instant, peer: &mut Race) -> Flow {
+        let (Some(disk), Some(end)) = (&mut self.disk, peer.end()) else {
+            return ControlFlow::Continue(());
+        };
+        loop {
+            match disk.poll() {
+                Ok(Some(supply)) => {
+                    self.held.push_back(Some(supply.bytes));
+                    end.supply(now, supply.number, supply.buffer, supply.end.is_some());
+                    if let Some(last) = supply.end {
+                        self.end = Some(last);
+                        end.end(now, last);
+                    }
+                }
+                Ok(None) => return ControlFlow::Continue(()),
+                Err(error) => return self.course.fail(now, peer, error),
+            }
+        }
+    }
+
+    fn release(&mut self, number: BufferNumber, buffer: Buffer) {
+        let index = number.0.checked_sub(self.first_held).and_then(|at| usize::try_from(at).ok());
+        if let Some(bytes) = index.and_then(|at| self.held.get_mut(at)).and_then(Option::take) {
+            self.accepted += bytes;
+        }
+        while let Some(None) = self.held.front() {
+            self.held.pop_front();
+            self.first_held += 1;
+        }
+        if let Some(disk) = &mut self.disk {
+            disk.release(buffer);
+        }
+    }
+
+    fn closed(&mut self, now: Instant, peer: &Race, reason: Reason) -> Result<Sent, Error> {
+        let verdict = self.verdict.take();
+        let settled = reason == Reason::Finished || verdict.is_some();
+        if !settled || self.course.has_failed() {
+            return Err(self.course.closed(peer, reason));
+        }
+        match verdict {
+            Some(verdict) if !verdict.verified => Err(Error::NotVerified(verdict.reason)),
+            verdict => Ok(Sent { end: self.end, verdict, at: now }),
+        }
+    }
+}
+
+impl<R: Reader> Application for Sending<'_, R> {
+    type Peer = Race;
+    type Outcome = Result<Sent, Error>;
+
+    fn feed(&mut self, now: Instant, peer: &mut Race) -> Flow {
+        self.course.check(now, peer)?;
+        if !self.course.has_failed() {
+            self.supply(now, peer)?;
+        }
+        self.course.report(now, peer, self.accepted, self.total);
+        ControlFlow::Continue(())
+    }
+
+    fn take(&mut self, now: Instant, event: Event, peer: &mut Race) -> Flow {
+        match event {
+            Event::Opened { peer: address, parameters, image_bytes } => {
+                let opened = self
+                    .course
+                    .open(now, (peer, address), &parameters, image_bytes)
+                    .and_then(|layout| self.open(layout));
+                if let Err(error) = opened {
+                    return self.course.fail(now, peer, error);
+                }
+            }
+            Event::Wanted(number) => {
+                if let Some(disk) = &mut self.disk {
+                    disk.want(number);
+                }
+                return self.supply(now, peer);
+            }
+            Event::Released(number, buffer) => self.release(number, buffer),
+            Event::Finished(verdict) => self.verdict = verdict,
+            Event::Silent => self.course.observer.silent(true),
+            Event::Answering => self.course.observer.silent(false),
+            Event::Closed(reason) => return ControlFlow::Break(self.closed(now, peer, reason)),
+            Event::Filled(..) | Event::Returned(_) | Event::Complete(_) => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn broken(&mut self, now: Instant, error: Error, peer: &mut Race) -> Flow {
+        self.course.fail(now, peer, error)
+    }
+
+    fn path_limit(&mut self, bytes: u32) {
+        self.course.path_limit(bytes);
+    }
+}

@@ -1,0 +1,236 @@
+//! What sending and receiving have in common: the observer, cancellation, giving up, and the end.
+//!
+//! A failure on this side is told to the other one first (QUIT), and the session ends when that is
+//! acknowledged or [`PATIENCE`] is over.
+
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Duration;
+
+use netblt_proto::config::{Config, Wire};
+use netblt_proto::machine::{Reason, printable};
+use netblt_proto::time::Instant;
+use netblt_proto::wire::packet::Parameters;
+
+use crate::disk::layout::Layout;
+use crate::error::Error;
+use crate::net::dialer::Race;
+use crate::observer::{Observer, Progress};
+use crate::options::Cancel;
+
+/// How long the other end is given to hear that we stop.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two reports of progress.
+const PROGRESS: Duration = Duration::from_millis(100);
+
+/// The course of a session, whichever end it is.
+pub(crate) struct Course<'a> {
+    pub(crate) observer: &'a mut dyn Observer,
+    cancel: &'a Cancel,
+    wire: Wire,
+    /// When the connection opened that is in force; `None` before the first.
+    pub(crate) opened: Option<Instant>,
+    /// What failed here, and until when the other end may take to acknowledge that.
+    failed: Option<(Error, Instant)>,
+    next_progress: Instant,
+    limit_told: bool,
+    packet_bytes: u32,
+    cpu: ThreadTime,
+}
+
+impl<'a> Course<'a> {
+    pub(crate) fn new(observer: &'a mut dyn Observer, cancel: &'a Cancel, config: &Config) -> Self {
+        Self {
+            observer,
+            cancel,
+            wire: config.wire,
+            opened: None,
+            failed: None,
+            next_progress: Instant::EPOCH,
+            limit_told: false,
+            packet_bytes: config.datagram_bytes + config.overhead_bytes,
+            cpu: ThreadTime::start(),
+        }
+    }
+
+    /// Whether it is time to stop: cancelled, or failed and told often enough.
+    pub(crate) fn check<T>(
+        &mut self,
+        now: Instant,
+        peer: &mut Race,
+    ) -> ControlFlow<Result<T, Error>> {
+        if self.failed.is_none() && self.cancel.is_cancelled() {
+            self.fail(now, peer, Error::Interrupted)?;
+        }
+        match self.failed.take_if(|(_, until)| *until <= now) {
+            Some((error, _)) => ControlFlow::Break(Err(error)),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Whether the wire can prove what it carries.
+    pub(crate) fn proves(&self) -> bool {
+        self.wire == Wire::Sealed
+    }
+
+    /// Whether a failure is being told to the other end, and nothing else matters any more.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// Something failed here: the other end is told, if there is one.
+    pub(crate) fn fail<T>(
+        &mut self,
+        now: Instant,
+        peer: &mut Race,
+        error: Error,
+    ) -> ControlFlow<Result<T, Error>> {
+        if self.opened.is_none() {
+            return ControlFlow::Break(Err(error));
+        }
+        if self.failed.is_none() {
+            if let Some(end) = peer.end() {
+                end.quit(now, &words_for_the_peer(&error));
+            }
+            self.failed = Some((error, now + PATIENCE));
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The connection opened: for the first time, or anew because the peer was started again.
+    /// Answers how large its buffers are.
+    pub(crate) fn open(
+        &mut self,
+        now: Instant,
+        (peer, address): (&mut Race, SocketAddr),
+        parameters: &Parameters,
+        image_bytes: u32,
+    ) -> Result<Layout, Error> {
+        if self.opened.replace(now).is_some() {
+            self.observer.restarted();
+        } else {
+            self.observer.connected(&address.to_string());
+        }
+        self.next_progress = now;
+        self.cpu = ThreadTime::start();
+        if let (Some((error, _)), Some(end)) = (&self.failed, peer.end()) {
+            // The one that was told is gone.
+            end.quit(now, &words_for_the_peer(error));
+        }
+        let buffer_bytes = parameters.buffer_bytes;
+        match self.wire {
+            Wire::Sealed => Layout::sealed(buffer_bytes, image_bytes.saturating_sub(buffer_bytes)),
+            Wire::Rfc998 => Ok(Layout::plain(buffer_bytes)),
+        }
+    }
+
+    /// The connection is closed and the transfer is not complete: why.
+    pub(crate) fn closed(&mut self, peer: &Race, reason: Reason) -> Error {
+        match self.failed.take() {
+            Some((error, _)) => error,
+            None if self.opened.is_none() => no_connection(peer, self.wire, reason),
+            None => Error::Ended(reason),
+        }
+    }
+
+    /// Reports progress if it is time to.
+    pub(crate) fn report(&mut self, now: Instant, peer: &Race, bytes: u64, total: Option<u64>) {
+        let (Some(opened), Some(end)) = (self.opened, peer.view()) else { return };
+        if now < self.next_progress {
+            return;
+        }
+        self.next_progress = now + PROGRESS;
+        let elapsed = now.since(opened);
+        self.observer.progress(&Progress { bytes, total, elapsed, stats: end.stats(now) });
+    }
+
+    /// Reports the last progress there will be.
+    pub(crate) fn report_last(
+        &mut self,
+        now: Instant,
+        peer: &Race,
+        bytes: u64,
+        total: Option<u64>,
+    ) {
+        self.next_progress = now;
+        self.report(now, peer, bytes, total);
+    }
+
+    /// The path takes IP packets of at most this many bytes, it is said.
+    pub(crate) fn path_limit(&mut self, bytes: u32) {
+        // Anyone can forge such a message, so it ends nothing; and about a size that every IPv6
+        // path takes it is nonsense.
+        if self.limit_told || bytes >= self.packet_bytes {
+            return;
+        }
+        self.limit_told = true;
+        self.observer.warn(&format!(
+            "the network says that packets of {} bytes are too large on the way: if nothing \
+             moves, use --mtu {bytes}",
+            self.packet_bytes
+        ));
+    }
+
+    /// Processor time of this thread over `elapsed`, as a share of one processor.
+    pub(crate) fn cpu_share(&self, elapsed: Duration) -> f64 {
+        self.cpu.spent().as_secs_f64() / elapsed.as_secs_f64().max(1e-9)
+    }
+}
+
+/// What the other end is told about a failure on this one: paths of this machine are none of its
+/// business.
+fn words_for_the_peer(error: &Error) -> String {
+    match error {
+        Error::Interrupted => "interrupted".to_owned(),
+        Error::File { path, what, source } => format!("{}: {what}: {source}", last_part(path)),
+        Error::Exists(path) => format!("{} exists there already", last_part(path)),
+        error => error.to_string(),
+    }
+}
+
+fn last_part(path: &Path) -> String {
+    printable(&path.file_name().unwrap_or_default().to_string_lossy())
+}
+
+/// Why no connection was opened, and what to try.
+fn no_connection(peer: &Race, wire: Wire, reason: Reason) -> Error {
+    let advice = match &reason {
+        Reason::NoAnswer { .. } | Reason::Unreachable if wire == Wire::Rfc998 => {
+            "; does the other side wait there for RFC 998, with --raw-ip on both sides or on none \
+             and at these ports, and do firewalls let it through?"
+        }
+        Reason::NoAnswer { hint: Some(_), .. } => {
+            "; is this the ticket that the other side shows now? Each run makes a new one"
+        }
+        Reason::NoAnswer { unreachable: true, .. } | Reason::Unreachable => {
+            "; is the other side still waiting, and is this its present ticket?"
+        }
+        Reason::NoAnswer { .. } => {
+            "; is the other side still waiting, and do firewalls let UDP through to that port? A \
+             router in front of it must forward the port, and --advertise name its address"
+        }
+        _ => "",
+    };
+    Error::Connect { peer: peer.to_string(), reason, advice }
+}
+
+/// Processor time of the calling thread.
+#[derive(Clone, Copy, Debug)]
+struct ThreadTime(Duration);
+
+impl ThreadTime {
+    fn start() -> Self {
+        Self(thread_time())
+    }
+
+    fn spent(&self) -> Duration {
+        thread_time().saturating_sub(self.0)
+    }
+}
+
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}
