@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use quinn_udp::RecvMeta;
 
-use super::outgoing::Route;
-use super::socket::Socket;
+use super::socket::{Route, Socket};
 use super::wait::Waiter;
 use super::{IDLE_LIMIT, MAX_CLIENTS};
 

@@ -1,13 +1,12 @@
 //! Datagrams on their way out, gathered so that one system call takes many.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use quinn_udp::{EcnCodepoint, Transmit};
 
 use super::clients::ClientId;
-use super::socket::Socket;
+use super::socket::Route;
 use super::wait::writable;
 
 /// The most that one send may hold: what fits a UDP length field over IPv4, and as many datagrams
@@ -37,14 +36,6 @@ impl Pool {
             self.0.push(bytes);
         }
     }
-}
-
-/// By which socket, where to, and from which address of ours.
-#[derive(Clone, Copy)]
-pub(super) struct Route<'a> {
-    pub(super) socket: &'a Socket,
-    pub(super) to: SocketAddr,
-    pub(super) from: Option<IpAddr>,
 }
 
 /// Datagrams of one client, one size and one ECN mark, of which the last may be shorter.

@@ -1,7 +1,7 @@
 //! Sockets with GSO, GRO and ECN, and what is read from them.
 
 use std::io::{self, IoSliceMut};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
@@ -18,6 +18,14 @@ const BATCH_BYTES: usize = 65_536;
 pub(super) struct Socket {
     socket: UdpSocket,
     state: UdpSocketState,
+}
+
+/// By which socket, where to, and from which address of ours.
+#[derive(Clone, Copy)]
+pub(super) struct Route<'a> {
+    pub(super) socket: &'a Socket,
+    pub(super) to: SocketAddr,
+    pub(super) from: Option<IpAddr>,
 }
 
 impl Socket {
