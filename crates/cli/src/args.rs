@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use netblt::options::{Family, Meeting, Options, Overwrite, Rfc998};
+use netblt::options::{Family, Options, Overwrite, Rendezvous, Rfc998};
 use netblt::ticket::{self, Ticket};
 use netblt_proto::config::{Policy, Wire};
 use netblt_proto::wire::packet::Burst;
@@ -218,16 +218,16 @@ impl Network {
     /// Listen, or use the ticket from `argument`, standard input or the environment; without
     /// tickets (`rfc998`) listen at an address, or call the one that `call`, an option's name and
     /// its value, tells.
-    pub(crate) fn meeting(
+    pub(crate) fn rendezvous(
         &self,
         argument: Option<&OsStr>,
         ticket_stdin: bool,
         call: (&'static str, Option<&OsStr>),
-    ) -> Result<Meeting, Failure> {
+    ) -> Result<Rendezvous, Failure> {
         if self.wire == WireName::Sealed {
-            return meeting(argument, ticket_stdin);
+            return rendezvous(argument, ticket_stdin);
         }
-        self.plain.meeting(&Given {
+        self.plain.rendezvous(&Given {
             call,
             ticket_stdin,
             port: self.port != 0,
@@ -277,7 +277,7 @@ pub(crate) struct Show {
 }
 
 /// Listen, or use the ticket from the argument, standard input or the environment.
-fn meeting(argument: Option<&OsStr>, from_stdin: bool) -> Result<Meeting, Failure> {
+fn rendezvous(argument: Option<&OsStr>, from_stdin: bool) -> Result<Rendezvous, Failure> {
     if from_stdin {
         if argument.is_some() {
             return Err(Failure::usage("a ticket is given and --ticket-stdin as well; choose one"));
@@ -289,14 +289,14 @@ fn meeting(argument: Option<&OsStr>, from_stdin: bool) -> Result<Meeting, Failur
     }
     match env::var_os(TICKET_VARIABLE).filter(|ticket| !ticket.is_empty()) {
         Some(ticket) => parse(&ticket.to_string_lossy()),
-        None => Ok(Meeting::Listen),
+        None => Ok(Rendezvous::Listen),
     }
 }
 
 /// Not left to clap, whose messages repeat the value, and with it the secret.
-fn parse(text: &str) -> Result<Meeting, Failure> {
+fn parse(text: &str) -> Result<Rendezvous, Failure> {
     let ticket = text.parse::<Ticket>().map_err(netblt::error::Error::from);
-    ticket.map(Meeting::Connect).map_err(|error| {
+    ticket.map(Rendezvous::Connect).map_err(|error| {
         let failure = Failure::transfer(&error, false);
         // Whoever gives an address means the wire that has one.
         let is_address = ticket::address(text, None).is_ok() && !Ticket::looks_like(text);

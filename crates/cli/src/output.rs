@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use netblt::error::Error;
 use netblt::observer::{LimitedBy, Observer, Progress, Summary};
-use netblt::options::Meeting;
+use netblt::options::Rendezvous;
 use netblt::ticket::Ticket;
 use netblt_proto::config::Role;
 use netblt_proto::machine::printable;
@@ -208,11 +208,11 @@ impl Observer for Report {
 }
 
 /// Tells why a transfer may wait, when it is known where to.
-pub(crate) fn announce(report: &Report, meeting: &Meeting) {
-    let to = match meeting {
-        Meeting::Connect(ticket) => ticket.addresses.join(", "),
-        Meeting::Active(address) => address.clone(),
-        Meeting::Listen | Meeting::Passive(_) => return,
+pub(crate) fn announce(report: &Report, rendezvous: &Rendezvous) {
+    let to = match rendezvous {
+        Rendezvous::Connect(ticket) => ticket.addresses.join(", "),
+        Rendezvous::Active(address) => address.clone(),
+        Rendezvous::Listen | Rendezvous::Passive(_) => return,
     };
     report.note(&format!("Connecting to {to} ..."));
 }

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use clap::Args;
 use netblt::net::raw_ip;
-use netblt::options::{Meeting, Rfc998};
+use netblt::options::{Rendezvous, Rfc998};
 use netblt::ticket::{self, Ticket};
 
 use crate::exit::Failure;
@@ -88,7 +88,7 @@ impl Plain {
     }
 
     /// Who calls whom.
-    pub(crate) fn meeting(&self, given: &Given<'_>) -> Result<Meeting, Failure> {
+    pub(crate) fn rendezvous(&self, given: &Given<'_>) -> Result<Rendezvous, Failure> {
         let (option, call) = given.call;
         if given.ticket_stdin || call.is_some_and(|to| Ticket::looks_like(&to.to_string_lossy())) {
             return Err(Failure::usage(format!(
@@ -113,7 +113,7 @@ impl Plain {
             ))),
             (Some(host), None) => {
                 let port = self.netblt_peer_port.unwrap_or(raw_ip::PORT);
-                self.address(option, &host.to_string_lossy(), port).map(Meeting::Active)
+                self.address(option, &host.to_string_lossy(), port).map(Rendezvous::Active)
             }
             (None, Some(_)) if given.port || given.bind => Err(Failure::usage(
                 "--listen tells address and port; --bind and --port are for the side that calls",
@@ -128,9 +128,9 @@ impl Plain {
                 if let Some(host) = any {
                     // Any port will do to see whether the rest is an address.
                     self.address("--listen", &format!("{host}:1"), port)?;
-                    return Ok(Meeting::Passive(host.to_owned() + ":0"));
+                    return Ok(Rendezvous::Passive(host.to_owned() + ":0"));
                 }
-                self.address("--listen", host, port).map(Meeting::Passive)
+                self.address("--listen", host, port).map(Rendezvous::Passive)
             }
         }
     }

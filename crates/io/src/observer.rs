@@ -11,7 +11,7 @@ use crate::ticket::Ticket;
 pub trait Observer: Send {
     /// Listening: give this to the other side.
     fn listening(&mut self, ticket: &Ticket);
-    /// Listening without a ticket ([`Meeting::Passive`]) at this address; on raw IP its port is
+    /// Listening without a ticket ([`Rendezvous::Passive`]) at this address; on raw IP its port is
     /// the NETBLT port.
     fn listening_at(&mut self, address: SocketAddr) {
         let _ = address;

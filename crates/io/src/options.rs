@@ -34,9 +34,9 @@ pub enum Overwrite {
     Always,
 }
 
-/// Who calls whom.
+/// How the two ends meet: who calls whom, and where.
 #[derive(Clone, Debug)]
-pub enum Meeting {
+pub enum Rendezvous {
     /// Print a ticket and wait (`sealed`).
     Listen,
     /// Use a ticket (`sealed`).
@@ -72,7 +72,7 @@ pub enum Destination {
     Stdout,
 }
 
-/// Everything else.
+/// Everything about a transfer but what moves, and where the other end is.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Which wire.

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use netblt::bench::{self, Listener, Load, Outcome, Service};
+use netblt::bench::{self, Load, Outcome, ServerObserver, Service};
 use netblt::error::Error;
 use netblt::observer::{Observer, Progress};
-use netblt::options::{Cancel, Family, Meeting, Options, Overwrite, Rfc998};
+use netblt::options::{Cancel, Family, Options, Overwrite, Rendezvous, Rfc998};
 use netblt::ticket::Ticket;
 use netblt_proto::config::{Policy, Role, Wire};
 use netblt_proto::units::Rate;
@@ -41,7 +41,7 @@ struct Ear {
     results: Sender<Result<Outcome, Error>>,
 }
 
-impl Listener for Ear {
+impl ServerObserver for Ear {
     fn listening(&mut self, ticket: &Ticket) {
         self.tickets.send(ticket.clone()).expect("somebody waits");
     }
@@ -103,12 +103,12 @@ fn run(wire: Wire, role: Role, load: Load, ticket: &Ticket) -> Result<Outcome, E
 }
 
 fn run_with(options: &Options, role: Role, load: Load, ticket: &Ticket) -> Result<Outcome, Error> {
-    let meeting = match options.wire {
-        Wire::Sealed => Meeting::Connect(ticket.clone()),
-        Wire::Rfc998 => Meeting::Active(ticket.addresses[0].clone()),
+    let rendezvous = match options.wire {
+        Wire::Sealed => Rendezvous::Connect(ticket.clone()),
+        Wire::Rfc998 => Rendezvous::Active(ticket.addresses[0].clone()),
     };
     let cancel = Cancel::default();
-    bench::run(role, load, &meeting, options, &mut Quiet, &cancel)
+    bench::run(role, load, &rendezvous, options, &mut Quiet, &cancel)
 }
 
 #[test]
@@ -174,9 +174,9 @@ fn a_slow_test_does_not_finish_a_large_buffer_first() {
         let burst = Some(Burst { packets: 1, interval: Duration::from_millis(10) });
         let options = Options { burst, ..options(Wire::Sealed) };
         let load = Load::Time(Duration::from_millis(300));
-        let meeting = Meeting::Connect(ticket.clone());
+        let rendezvous = Rendezvous::Connect(ticket.clone());
         let cancel = Cancel::default();
-        let outcome = bench::run(Role::Sender, load, &meeting, &options, &mut Quiet, &cancel)
+        let outcome = bench::run(Role::Sender, load, &rendezvous, &options, &mut Quiet, &cancel)
             .expect("a test");
         assert_eq!(outcome.parameters.buffer_bytes, 1 << 16);
         assert!(outcome.summary.bytes < 60_000, "{}", outcome.summary.bytes);

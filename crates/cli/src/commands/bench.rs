@@ -20,7 +20,7 @@ use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 
 use crate::args::{self, WireName};
-use crate::commands::send::Manners;
+use crate::commands::send::PolicyName;
 use crate::exit::{self, Code, Failure};
 use crate::{signals, units};
 
@@ -101,7 +101,7 @@ struct Connection {
     bitrate: Option<Rate>,
     /// How the side that sends chooses its rate; fixed if burst values are given
     #[arg(long, value_name = "POLICY", value_enum)]
-    policy: Option<Manners>,
+    policy: Option<PolicyName>,
     /// Packets in a burst, 1 to 65535
     #[arg(long, value_name = "N", requires = "burst_interval", conflicts_with = "bitrate",
           value_parser = clap::value_parser!(u16).range(1..))]
@@ -200,7 +200,7 @@ impl Connection {
 
     /// Whether the side that sends keeps to burst values, whatever the path says.
     fn is_fixed(&self) -> bool {
-        self.policy.map_or(self.burst().is_some(), |policy| policy == Manners::Fixed)
+        self.policy.map_or(self.burst().is_some(), |policy| policy == PolicyName::Fixed)
     }
 
     fn options(&self) -> Result<Options, Failure> {

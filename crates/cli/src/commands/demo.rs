@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use netblt::error::Error;
 use netblt::observer::{Observer, Progress, Summary};
-use netblt::options::{Cancel, Destination, Meeting, Options, Source};
+use netblt::options::{Cancel, Destination, Options, Rendezvous, Source};
 use netblt::ticket::Ticket;
 use netblt_emu::relay::{Relay, RelayReport};
 use netblt_path::rng::Probability;
@@ -163,7 +163,7 @@ fn spawn_receiver(
     let cancel = cancel.clone();
     let receive = move || {
         let mut observer = TicketOnly(listening);
-        netblt::receive(&destination, &Meeting::Listen, &options(), &mut observer, &cancel)
+        netblt::receive(&destination, &Rendezvous::Listen, &options(), &mut observer, &cancel)
     };
     let name = "receiver".to_owned();
     thread::Builder::new().name(name).spawn(receive).map_err(|error| broken(&error.to_string()))
@@ -188,7 +188,7 @@ fn push(
     let link = Link::start(args, target)?;
     ticket.addresses = vec![link.near.to_string()];
     let source = Source::Paths(vec![PathBuf::from(source)]);
-    let sent = netblt::send(&source, &Meeting::Connect(ticket), &options(), report, cancel);
+    let sent = netblt::send(&source, &Rendezvous::Connect(ticket), &options(), report, cancel);
     report.clear();
     link.finish(report);
     sent.map_err(|error| report.failure(&error))

@@ -99,14 +99,14 @@ fn transfer(args: &Args, places: &Places<'_>, report: &mut Report) -> Result<Sum
         return Err(Failure::usage("--from is for --wire rfc998; the sealed wire has tickets"));
     }
     let call = ("--from", args.from.as_deref());
-    let meeting = args.network.meeting(places.ticket, args.ticket_stdin, call)?;
+    let rendezvous = args.network.rendezvous(places.ticket, args.ticket_stdin, call)?;
     if !args.network.is_verifiable() {
         report.expect_no_proof();
     }
     let cancel = Cancel::default();
     signals::watch(&cancel, report.is_talkative())?;
-    output::announce(report, &meeting);
-    netblt::receive(&places.destination, &meeting, &options, report, &cancel)
+    output::announce(report, &rendezvous);
+    netblt::receive(&places.destination, &rendezvous, &options, report, &cancel)
         .map_err(|error| report.failure(&error))
 }
 

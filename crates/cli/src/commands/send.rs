@@ -39,8 +39,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
     rate: Option<Rate>,
     /// How the rate is chosen
-    #[arg(long, value_name = "POLICY", value_enum, default_value_t = Manners::Fair)]
-    policy: Manners,
+    #[arg(long, value_name = "POLICY", value_enum, default_value_t = PolicyName::Fair)]
+    policy: PolicyName,
     #[command(flatten)]
     network: Network,
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub(crate) struct Args {
 
 /// How the rate is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Manners {
+pub(super) enum PolicyName {
     /// Find what the path carries and share it with others
     Fair,
     /// Send at --rate, or --burst-size packets every --burst-interval, whatever happens, and yield
@@ -82,7 +82,7 @@ fn transfer(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
     let source = source(args)?;
     let options = options(args)?;
     let to = args.to.as_deref();
-    let meeting = args.network.meeting(to, args.ticket_stdin, ("--to", to))?;
+    let rendezvous = args.network.rendezvous(to, args.ticket_stdin, ("--to", to))?;
     if let Some(speed) = fixed_speed(args)? {
         report.warn(&format!("--policy fixed sends {speed} and yields to nobody"));
     }
@@ -91,8 +91,8 @@ fn transfer(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
     }
     let cancel = Cancel::default();
     signals::watch(&cancel, report.is_talkative())?;
-    output::announce(report, &meeting);
-    netblt::send(&source, &meeting, &options, report, &cancel)
+    output::announce(report, &rendezvous);
+    netblt::send(&source, &rendezvous, &options, report, &cancel)
         .map_err(|error| report.failure(&error))
 }
 
@@ -117,18 +117,18 @@ fn source(args: &Args) -> Result<Source, Failure> {
 /// What `--policy fixed` was told, in words.
 fn fixed_speed(args: &Args) -> Result<Option<String>, Failure> {
     match (args.policy, args.rate, args.network.burst()) {
-        (Manners::Fair, _, None) => Ok(None),
-        (Manners::Fair, _, Some(_)) => Err(Failure::usage(
+        (PolicyName::Fair, _, None) => Ok(None),
+        (PolicyName::Fair, _, Some(_)) => Err(Failure::usage(
             "--burst-size and --burst-interval fix the rate: they need --policy fixed",
         )),
-        (Manners::Fixed, Some(rate), None) => Ok(Some(format!("at {rate}"))),
-        (Manners::Fixed, None, Some(burst)) => {
+        (PolicyName::Fixed, Some(rate), None) => Ok(Some(format!("at {rate}"))),
+        (PolicyName::Fixed, None, Some(burst)) => {
             Ok(Some(format!("{} packets every {:?}", burst.packets, burst.interval)))
         }
-        (Manners::Fixed, None, None) => Err(Failure::usage(
+        (PolicyName::Fixed, None, None) => Err(Failure::usage(
             "--policy fixed needs --rate <RATE>, or --burst-size and --burst-interval",
         )),
-        (Manners::Fixed, Some(_), Some(_)) => Err(Failure::usage(
+        (PolicyName::Fixed, Some(_), Some(_)) => Err(Failure::usage(
             "--rate and --burst-size with --burst-interval say the same thing twice; choose one",
         )),
     }
@@ -136,8 +136,8 @@ fn fixed_speed(args: &Args) -> Result<Option<String>, Failure> {
 
 fn options(args: &Args) -> Result<Options, Failure> {
     let (policy, rate) = match args.policy {
-        Manners::Fair => (Policy::Fair { ceiling: args.rate }, None),
-        Manners::Fixed => (Policy::Fixed, args.rate),
+        PolicyName::Fair => (Policy::Fair { ceiling: args.rate }, None),
+        PolicyName::Fixed => (Policy::Fixed, args.rate),
     };
     Ok(Options { policy, rate, ..args.network.options()? })
 }

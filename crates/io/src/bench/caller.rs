@@ -9,20 +9,20 @@ use netblt_proto::wire::packet::Parameters;
 
 use super::outcome::{Outcome, config, outcome};
 use super::pump::{Done, Pump};
-use super::request::{Load, Wish};
+use super::request::{Load, TestRequest};
 use crate::error::Error;
-use crate::net::dialer::Race;
+use crate::net::dialer::Dialer;
 use crate::net::driver::{self, Application};
 use crate::net::rendezvous;
 use crate::observer::Observer;
-use crate::options::{Cancel, Meeting, Options};
-use crate::transfer::session::Course;
+use crate::options::{Cancel, Options, Rendezvous};
+use crate::transfer::session::Session;
 
 /// Calls a server and runs one test; blocks until it is over.
 pub fn run(
     role: Role,
     load: Load,
-    meeting: &Meeting,
+    rendezvous: &Rendezvous,
     options: &Options,
     observer: &mut dyn Observer,
     cancel: &Cancel,
@@ -31,15 +31,15 @@ pub fn run(
         (Role::Sender, Load::Bytes(bytes)) => Some(bytes),
         _ => None,
     };
-    let client = Wish { load }.to_string();
+    let client = TestRequest { load }.to_string();
     let config = Config { client, ..config(options, role, transfer_bytes) };
-    let (mut host, mut peer) = rendezvous::meet(meeting, options, &config, observer)?;
-    let course = Course::new(observer, cancel, &config);
-    let mut app = Calling { course, wire: options.wire, role, load, test: None };
+    let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer)?;
+    let session = Session::new(observer, cancel, &config);
+    let mut app = Calling { session, wire: options.wire, role, load, test: None };
     let (done, at) = driver::run(&mut peer, &mut app, &mut host)??;
     let stats = peer.view().map(|end| end.stats(at)).unwrap_or_default();
     let elapsed = at.since(stats.opened_at.unwrap_or_default());
-    let cpu_share = app.course.cpu_share(elapsed);
+    let cpu_share = app.session.cpu_share(elapsed);
     let Some((_, parameters)) = app.test else {
         return Err(Error::Usage("a test ended before it began".to_owned()));
     };
@@ -48,7 +48,7 @@ pub fn run(
 
 /// The client of the end that calls.
 struct Calling<'a> {
-    course: Course<'a>,
+    session: Session<'a>,
     wire: Wire,
     role: Role,
     load: Load,
@@ -68,25 +68,25 @@ impl Calling<'_> {
 type Flow = ControlFlow<Result<(Done, Instant), Error>>;
 
 impl Application for Calling<'_> {
-    type Peer = Race;
+    type Peer = Dialer;
     type Outcome = Result<(Done, Instant), Error>;
 
-    fn feed(&mut self, now: Instant, peer: &mut Race) -> Flow {
-        self.course.check(now, peer)?;
+    fn feed(&mut self, now: Instant, peer: &mut Dialer) -> Flow {
+        self.session.check(now, peer)?;
         if let (Some((pump, _)), Some(end)) = (&mut self.test, peer.end()) {
             pump.feed(now, end);
             let moved = pump.moved(now, end);
-            self.course.report(now, peer, moved, self.total());
+            self.session.report(now, peer, moved, self.total());
         }
         ControlFlow::Continue(())
     }
 
-    fn take(&mut self, now: Instant, event: Event, peer: &mut Race) -> Flow {
+    fn take(&mut self, now: Instant, event: Event, peer: &mut Dialer) -> Flow {
         match event {
             Event::Opened { peer: address, parameters, image_bytes } => {
-                let opened = self.course.open(now, (peer, address), &parameters, image_bytes);
+                let opened = self.session.open(now, (peer, address), &parameters, image_bytes);
                 if let Err(error) = opened {
-                    return self.course.fail(now, peer, error);
+                    return self.session.fail(now, peer, error);
                 }
                 if let Some(end) = peer.end() {
                     let settled = (self.wire, &parameters);
@@ -94,17 +94,17 @@ impl Application for Calling<'_> {
                     self.test = Some((pump, parameters));
                 }
             }
-            Event::Silent => self.course.observer.silent(true),
-            Event::Answering => self.course.observer.silent(false),
+            Event::Silent => self.session.observer.silent(true),
+            Event::Answering => self.session.observer.silent(false),
             Event::Closed(reason) => {
                 if let (Some((pump, _)), Some(end)) = (&self.test, peer.view()) {
                     let moved = pump.moved(now, end);
-                    self.course.report_last(now, peer, moved, self.total());
+                    self.session.report_last(now, peer, moved, self.total());
                 }
                 let done = self.test.as_mut().and_then(|(pump, _)| pump.done(&reason));
                 return ControlFlow::Break(match done {
-                    Some(done) if !self.course.has_failed() => done.map(|done| (done, now)),
-                    _ => Err(self.course.closed(peer, reason)),
+                    Some(done) if !self.session.has_failed() => done.map(|done| (done, now)),
+                    _ => Err(self.session.closed(peer, reason)),
                 });
             }
             event => {
@@ -116,11 +116,11 @@ impl Application for Calling<'_> {
         ControlFlow::Continue(())
     }
 
-    fn broken(&mut self, now: Instant, error: Error, peer: &mut Race) -> Flow {
-        self.course.fail(now, peer, error)
+    fn broken(&mut self, now: Instant, error: Error, peer: &mut Dialer) -> Flow {
+        self.session.fail(now, peer, error)
     }
 
     fn path_limit(&mut self, bytes: u32) {
-        self.course.path_limit(bytes);
+        self.session.path_limit(bytes);
     }
 }

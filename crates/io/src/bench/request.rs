@@ -1,9 +1,9 @@
-//! What the calling end wants of the other one beyond OPEN's parameters, in their client string.
+//! What the calling end requests of the other one beyond OPEN's parameters, in their client string.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Every wish begins so.
+/// Every request begins with these words.
 const NAME: &str = "netblt bench";
 /// A server sends no longer than this for anyone.
 const MAX_TIME: Duration = Duration::from_secs(86_400);
@@ -19,13 +19,13 @@ pub enum Load {
 
 /// How much a server that is to send shall send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct TestRequest {
     /// How much.
     pub load: Load,
 }
 
-impl Wish {
-    /// What a client string asks for, if it is a wish; a stranger who reads without one gets
+impl TestRequest {
+    /// What a client string asks for, if it is a request; a stranger who reads without one gets
     /// `otherwise`.
     pub fn parse(client: &str, otherwise: Load) -> Self {
         let load = client.strip_prefix(NAME).and_then(|rest| {
@@ -41,7 +41,7 @@ impl Wish {
     }
 }
 
-impl fmt::Display for Wish {
+impl fmt::Display for TestRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.load {
             Load::Bytes(bytes) => write!(f, "{NAME} bytes={bytes}"),
@@ -55,16 +55,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wish_is_understood_and_anything_else_is_none() {
+    fn a_request_is_understood_and_anything_else_is_none() {
         let other = Load::Bytes(7);
         for load in [Load::Bytes(0), Load::Bytes(u64::MAX), Load::Time(Duration::from_secs(3))] {
-            assert_eq!(Wish::parse(&Wish { load }.to_string(), other), Wish { load });
+            assert_eq!(
+                TestRequest::parse(&TestRequest { load }.to_string(), other),
+                TestRequest { load }
+            );
         }
         let odd = ["", "cat", "netblt bench", "netblt bench bytes=-1", "netblt bench bytes=1 ms=2"];
         for client in odd {
-            assert_eq!(Wish::parse(client, other), Wish { load: other }, "{client}");
+            assert_eq!(TestRequest::parse(client, other), TestRequest { load: other }, "{client}");
         }
-        let long = Wish::parse("netblt bench ms=99999999999999", other);
-        assert_eq!(long, Wish { load: Load::Time(MAX_TIME) });
+        let long = TestRequest::parse("netblt bench ms=99999999999999", other);
+        assert_eq!(long, TestRequest { load: Load::Time(MAX_TIME) });
     }
 }

@@ -12,13 +12,13 @@ use netblt_proto::wire::packet::Parameters;
 
 use super::outcome::{Outcome, config, outcome};
 use super::pump::Pump;
-use super::request::{Load, Wish};
+use super::request::{Load, TestRequest};
 use crate::config::for_peer;
 use crate::error::Error;
 use crate::net::addresses;
 use crate::net::driver::{self, Application, Clock, Host};
 use crate::net::entropy::entropy;
-use crate::net::listener::Crowd;
+use crate::net::listener::Listener;
 use crate::net::socket::{Bind, Socket};
 use crate::net::wait::Poller;
 use crate::options::{Cancel, Options};
@@ -40,7 +40,7 @@ const LINGER: Duration = Duration::from_secs(1);
 const UNASKED: Load = Load::Time(Duration::from_secs(10));
 
 /// Hears what a server does. Called from its thread; must not block.
-pub trait Listener: Send {
+pub trait ServerObserver: Send {
     /// Ready: this is where, and the secret (`sealed`).
     fn listening(&mut self, ticket: &Ticket);
     /// A connection opened, in which this end has this role.
@@ -64,7 +64,7 @@ pub struct Service {
 pub fn serve(
     service: Service,
     options: &Options,
-    listener: &mut dyn Listener,
+    observer: &mut dyn ServerObserver,
     cancel: &Cancel,
 ) -> Result<(), Error> {
     let Service { private, once } = service;
@@ -81,13 +81,13 @@ pub fn serve(
     let v6 = socket.local().is_ipv6();
     let known = (options.wire == Wire::Sealed).then_some(secret);
     let config = for_peer(&config, options, known, v6);
-    listener.listening(&addresses::ticket(&socket, options, secret)?);
+    observer.listening(&addresses::ticket(&socket, options, secret)?);
     let poller = Poller::new()
         .map_err(|source| Error::Socket { what: "cannot make a waker".to_owned(), source })?;
     let mut host = Host { socket, poller, clock: Clock::start(), trace: None };
-    let mut crowd = Crowd::new(config.clone());
+    let mut listener = Listener::new(config.clone());
     let mut app = Serving {
-        listener,
+        observer,
         cancel,
         config,
         once,
@@ -97,7 +97,7 @@ pub fn serve(
         until: None,
         told: None,
     };
-    driver::run(&mut crowd, &mut app, &mut host)?
+    driver::run(&mut listener, &mut app, &mut host)?
 }
 
 struct Test {
@@ -109,7 +109,7 @@ struct Test {
 
 /// The client of all connections.
 struct Serving<'a> {
-    listener: &'a mut dyn Listener,
+    observer: &'a mut dyn ServerObserver,
     cancel: &'a Cancel,
     config: Config,
     once: bool,
@@ -125,8 +125,14 @@ struct Serving<'a> {
 }
 
 impl Serving<'_> {
-    fn open(&mut self, now: Instant, peer: SocketAddr, parameters: Parameters, crowd: &mut Crowd) {
-        let Some(end) = crowd.end(peer) else { return };
+    fn open(
+        &mut self,
+        now: Instant,
+        peer: SocketAddr,
+        parameters: Parameters,
+        listener: &mut Listener,
+    ) {
+        let Some(end) = listener.end(peer) else { return };
         let role = Role::left_by(parameters.mode);
         // The same address again: its program was started anew.
         if let Some(old) = self.tests.remove(&peer) {
@@ -143,15 +149,15 @@ impl Serving<'_> {
         }
         self.memory += memory;
         self.idle = None;
-        let load = Wish::parse(&parameters.client, UNASKED).load;
+        let load = TestRequest::parse(&parameters.client, UNASKED).load;
         let pump = Pump::open(now, role, load, (self.config.wire, &parameters), end);
-        self.listener.opened(peer, role, &parameters);
+        self.observer.opened(peer, role, &parameters);
         self.tests.insert(peer, Test { pump, role, parameters, memory });
     }
 
-    fn close(&mut self, now: Instant, peer: SocketAddr, reason: Reason, crowd: &mut Crowd) {
-        let stats = crowd.end(peer).map(|end| end.stats(now)).unwrap_or_default();
-        crowd.remove(peer);
+    fn close(&mut self, now: Instant, peer: SocketAddr, reason: Reason, listener: &mut Listener) {
+        let stats = listener.end(peer).map(|end| end.stats(now)).unwrap_or_default();
+        listener.remove(peer);
         let Some(mut test) = self.tests.remove(&peer) else { return };
         self.memory -= test.memory;
         let result = match test.pump.done(&reason) {
@@ -160,18 +166,18 @@ impl Serving<'_> {
             }),
             None => Err(Error::Ended(reason)),
         };
-        self.listener.closed(peer, result);
+        self.observer.closed(peer, result);
         if self.tests.is_empty() {
             self.idle = Some(now);
         }
     }
 
     /// Whether it is time to stop.
-    fn stops(&mut self, now: Instant, crowd: &mut Crowd) -> ControlFlow<Result<(), Error>> {
+    fn stops(&mut self, now: Instant, listener: &mut Listener) -> ControlFlow<Result<(), Error>> {
         if self.cancel.is_cancelled() && self.until.is_none() {
             self.until = Some(now + PATIENCE);
             for peer in self.tests.keys() {
-                if let Some(end) = crowd.end(*peer) {
+                if let Some(end) = listener.end(*peer) {
                     end.quit(now, "the server was stopped");
                 }
             }
@@ -187,13 +193,13 @@ impl Serving<'_> {
 }
 
 impl Application for Serving<'_> {
-    type Peer = Crowd;
+    type Peer = Listener;
     type Outcome = Result<(), Error>;
 
-    fn feed(&mut self, now: Instant, crowd: &mut Crowd) -> ControlFlow<Self::Outcome> {
-        self.stops(now, crowd)?;
+    fn feed(&mut self, now: Instant, listener: &mut Listener) -> ControlFlow<Self::Outcome> {
+        self.stops(now, listener)?;
         for (peer, test) in &mut self.tests {
-            if let Some(end) = crowd.end(*peer) {
+            if let Some(end) = listener.end(*peer) {
                 test.pump.feed(now, end);
             }
         }
@@ -204,13 +210,13 @@ impl Application for Serving<'_> {
         &mut self,
         now: Instant,
         (peer, event): (SocketAddr, Event),
-        crowd: &mut Crowd,
+        listener: &mut Listener,
     ) -> ControlFlow<Self::Outcome> {
         match event {
-            Event::Opened { parameters, .. } => self.open(now, peer, parameters, crowd),
-            Event::Closed(reason) => self.close(now, peer, reason, crowd),
+            Event::Opened { parameters, .. } => self.open(now, peer, parameters, listener),
+            Event::Closed(reason) => self.close(now, peer, reason, listener),
             event => {
-                if let (Some(test), Some(end)) = (self.tests.get_mut(&peer), crowd.end(peer)) {
+                if let (Some(test), Some(end)) = (self.tests.get_mut(&peer), listener.end(peer)) {
                     test.pump.take(now, event, end);
                 }
             }
@@ -219,11 +225,11 @@ impl Application for Serving<'_> {
     }
 
     /// The connection that it concerns will fall silent; the others go on.
-    fn broken(&mut self, _: Instant, error: Error, _: &mut Crowd) -> ControlFlow<Self::Outcome> {
+    fn broken(&mut self, _: Instant, error: Error, _: &mut Listener) -> ControlFlow<Self::Outcome> {
         let message = error.to_string();
         // Each packet fails in the same way.
         if self.told.as_ref() != Some(&message) {
-            self.listener.warn(&message);
+            self.observer.warn(&message);
             self.told = Some(message);
         }
         ControlFlow::Continue(())

@@ -12,7 +12,7 @@ use netblt_proto::content::encode_table;
 use tempfile::TempDir;
 
 use super::*;
-use crate::disk::file_list::Plan;
+use crate::disk::file_list::FileList;
 use crate::disk::source::SourceReader;
 use crate::disk::threads::Reader;
 use crate::options::Source;
@@ -22,8 +22,8 @@ fn layout() -> Layout {
 }
 
 /// Every image that a plan makes, and its end.
-pub(crate) fn images(plan: Plan, layout: Layout) -> (Vec<Buffer>, End) {
-    let mut reader = SourceReader::sealed(plan, layout).expect("names fit");
+pub(crate) fn images(list: FileList, layout: Layout) -> (Vec<Buffer>, End) {
+    let mut reader = SourceReader::sealed(list, layout).expect("names fit");
     let mut images = Vec::new();
     loop {
         let mut buffer = Buffer::new(layout.image_bytes());
@@ -38,8 +38,8 @@ pub(crate) fn images(plan: Plan, layout: Layout) -> (Vec<Buffer>, End) {
     }
 }
 
-fn plan(paths: &[PathBuf]) -> Plan {
-    Plan::new(&Source::Paths(paths.to_vec())).expect("a plan")
+fn list(paths: &[PathBuf]) -> FileList {
+    FileList::new(&Source::Paths(paths.to_vec())).expect("a list")
 }
 
 /// The same, in an order that only looks random.
@@ -128,10 +128,10 @@ fn a_tree_arrives_in_any_order_as_it_was() {
     let (from, to) = (temporary(), temporary());
     let root = from.path().join("tree");
     let files = tree(&root);
-    let plan = plan(&[root]);
-    assert_eq!((plan.files(), plan.warnings()), (files, &[][..]));
-    let total = plan.total_bytes().expect("known");
-    let (images, end) = images(plan, layout());
+    let list = list(&[root]);
+    assert_eq!((list.files(), list.warnings()), (files, &[][..]));
+    let total = list.total_bytes().expect("known");
+    let (images, end) = images(list, layout());
     // A thousand small files share a few buffers: their tables, mostly.
     assert!(images.len() < 40, "{}", images.len());
     let outcome = receive(to.path(), Overwrite::Never, images, &end).expect("received");
@@ -151,7 +151,7 @@ fn the_digests_are_those_of_the_content() {
     for len in [0, 5, 1024, 4096, 10_000] {
         let path = from.path().join("file");
         put(path.clone(), bytes(len));
-        let (images, _) = images(plan(&[path]), layout());
+        let (images, _) = images(list(&[path]), layout());
         let last = images.last().expect("one").filled();
         let (_, extents) = parse_image(last, 1024).expect("good");
         let digest = extents.last().and_then(|extent| extent.digest);
@@ -164,7 +164,7 @@ fn big_buffers_make_few_of_them() {
     let (from, to) = (temporary(), temporary());
     tree(&from.path().join("tree"));
     let layout = Layout::sealed(1 << 20, 8192).expect("possible");
-    let (images, end) = images(plan(&[from.path().join("tree")]), layout);
+    let (images, end) = images(list(&[from.path().join("tree")]), layout);
     assert_eq!(images.len(), 1);
     let mut writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout).expect("opened");
     accept_all(&mut writer, images).expect("accepted");
@@ -300,15 +300,15 @@ fn what_exists_is_kept_or_replaced_as_asked() {
     put(to.path().join("b"), "old");
     let paths = [from.path().join("a"), from.path().join("b")];
     let before = listing(to.path());
-    let (sent, end) = images(plan(&paths), layout());
+    let (sent, end) = images(list(&paths), layout());
     let refused = receive(to.path(), Overwrite::Never, sent, &end);
     assert!(matches!(refused, Err(Error::Exists(path)) if path == to.path().join("b")));
     assert_eq!(listing(to.path()), before);
-    let (sent, end) = images(plan(&paths), layout());
+    let (sent, end) = images(list(&paths), layout());
     assert!(receive(to.path(), Overwrite::Always, sent, &end).expect("received").verified);
     assert_eq!(listing(to.path()), listing(from.path()));
     // It can also appear between the look and the end.
-    let (sent, end) = images(plan(&paths), layout());
+    let (sent, end) = images(list(&paths), layout());
     let other = temporary();
     let mut writer = DirectoryWriter::new(other.path(), Overwrite::Never, layout()).expect("ok");
     accept_all(&mut writer, sent).expect("accepted");
@@ -323,7 +323,7 @@ fn what_exists_is_kept_or_replaced_as_asked() {
 fn a_transfer_that_stops_leaves_nothing() {
     let (from, to) = (temporary(), temporary());
     tree(&from.path().join("tree"));
-    let (images, _) = images(plan(&[from.path().join("tree")]), layout());
+    let (images, _) = images(list(&[from.path().join("tree")]), layout());
     let mut writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
     accept_all(&mut writer, images).expect("accepted");
     // Before the end there is one directory of temporaries that others cannot enter.
@@ -340,7 +340,7 @@ fn a_transfer_that_stops_leaves_nothing() {
 fn what_is_damaged_or_missing_is_not_verified_and_not_kept() {
     let (from, to) = (temporary(), temporary());
     put(from.path().join("file"), bytes(5000));
-    let send = || images(plan(&[from.path().join("file")]), layout());
+    let send = || images(list(&[from.path().join("file")]), layout());
     let (mut sent, end) = send();
     sent[1].space()[7] ^= 1;
     let damaged = receive(to.path(), Overwrite::Never, sent, &end).expect("judged");
@@ -361,13 +361,13 @@ fn a_restart_forgets_and_may_have_other_buffers() {
     for len in [0, 1000, 5000, 9000] {
         put(from.path().join(format!("tree/{len}")), bytes(len));
     }
-    let (first, _) = images(plan(&[from.path().join("tree")]), layout());
+    let (first, _) = images(list(&[from.path().join("tree")]), layout());
     let mut writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
     accept_all(&mut writer, first).expect("accepted");
     let other = Layout::sealed(4096, 8192).expect("possible");
     writer.restart(other, &mut Vec::new()).expect("restarted");
     assert!(listing(to.path()).is_empty());
-    let (second, end) = images(plan(&[from.path().join("tree")]), other);
+    let (second, end) = images(list(&[from.path().join("tree")]), other);
     accept_all(&mut writer, second).expect("accepted");
     assert!(writer.finish(Some(&end)).expect("finished").verified);
 }
@@ -384,7 +384,7 @@ fn a_full_disk_is_named_and_nothing_is_left() {
         return;
     }
     put(from.path().join("file"), bytes(200_000));
-    let (sent, end) = images(plan(&[from.path().join("file")]), layout());
+    let (sent, end) = images(list(&[from.path().join("file")]), layout());
     let error = receive(to.path(), Overwrite::Never, sent, &end).map(|_| ());
     let left = listing(to.path());
     let _ = std::process::Command::new("umount").arg(to.path()).status();

@@ -1,6 +1,6 @@
 //! What will be sent: the walk through files and directories, before anything is.
 //!
-//! The walk is plain and sorted, so that the same tree makes the same plan. Links that the user
+//! The walk is plain and sorted, so that the same tree makes the same list. Links that the user
 //! names are followed; links and special files found inside trees are skipped and said so, since
 //! nobody asked for what they lead to. What cannot be read stops the transfer here, before the
 //! other side has seen anything.
@@ -27,7 +27,7 @@ const MAX_WARNINGS: usize = 100;
 
 /// What will be sent, in order. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct FileList {
     pub(crate) inner: Arc<Inner>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Inner {
     warnings: Vec<String>,
 }
 
-/// A file, directory or stream of the plan.
+/// A file, directory or stream of the list.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) kind: Kind,
@@ -48,7 +48,7 @@ pub(crate) struct Entry {
     argument: u32,
     /// Under which name it goes to the receiver; its first part stands for the argument.
     pub(crate) name: Box<[u8]>,
-    /// Bytes in it when the plan was made; unknown (0) for a stream.
+    /// Bytes in it when the list was made; unknown (0) for a stream.
     pub(crate) length: u64,
 }
 
@@ -64,7 +64,7 @@ pub(crate) enum Place<'a> {
     },
 }
 
-/// The one stream of a plan, until a reader takes it.
+/// The one stream of a list, until a reader takes it.
 #[derive(Default)]
 pub(crate) struct Stream(Mutex<Option<Box<dyn Read + Send>>>);
 
@@ -81,7 +81,7 @@ impl fmt::Debug for Stream {
     }
 }
 
-impl Plan {
+impl FileList {
     /// Walks what is to be sent.
     pub fn new(source: &Source) -> Result<Self, Error> {
         match source {
@@ -171,7 +171,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn run(mut self, paths: &[PathBuf]) -> Result<Plan, Error> {
+    fn run(mut self, paths: &[PathBuf]) -> Result<FileList, Error> {
         let mut names: HashMap<Vec<u8>, &PathBuf> = HashMap::new();
         for path in paths {
             let name = base_name(path)?;
@@ -199,7 +199,7 @@ impl Walk {
             total_bytes: Some(self.total_bytes),
             warnings: self.warnings,
         };
-        Ok(Plan { inner: Arc::new(inner) })
+        Ok(FileList { inner: Arc::new(inner) })
     }
 
     fn argument(&mut self, path: &Path, name: Vec<u8>) -> Result<(), Error> {

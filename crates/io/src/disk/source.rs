@@ -1,9 +1,9 @@
 //! From files to buffer images: what the sender's disk thread does.
 //!
-//! Buffers are made strictly in order, by packing the plan greedily (`docs/protocol.md §8`): a
+//! Buffers are made strictly in order, by packing the list greedily (`docs/protocol.md §8`): a
 //! file of a buffer or more is cut at multiples of the buffer size, a smaller one is never cut,
 //! and whatever still fits goes into the same buffer. Nothing of a file is believed twice: its
-//! size is compared with the plan when it is opened and again, with its time, after its last byte.
+//! size is compared with the list when it is opened and again, with its time, after its last byte.
 
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read};
@@ -19,7 +19,7 @@ use netblt_proto::wire::packet::End;
 
 use crate::disk::beneath;
 use crate::disk::errors::{file_error, shown};
-use crate::disk::file_list::{Entry, Place, Plan};
+use crate::disk::file_list::{Entry, FileList, Place};
 use crate::disk::layout::{Layout, broken, entry_bytes};
 use crate::disk::threads::{Fill, Reader};
 use crate::error::Error;
@@ -27,10 +27,10 @@ use crate::error::Error;
 /// Permissions under which a stream arrives.
 const STREAM_MODE: u32 = 0o644;
 
-/// Makes buffer images of what a plan names.
+/// Makes buffer images of what a list names.
 #[derive(Debug)]
 pub struct SourceReader {
-    plan: Plan,
+    list: FileList,
     layout: Layout,
     /// `rfc998`: bytes only.
     plain: bool,
@@ -75,15 +75,15 @@ impl std::fmt::Debug for Stream {
 
 impl SourceReader {
     /// For `sealed`: images with extent tables.
-    pub fn sealed(plan: Plan, layout: Layout) -> Result<Self, Error> {
-        check_names(&plan, layout)?;
-        Ok(Self::new(plan, layout, false))
+    pub fn sealed(list: FileList, layout: Layout) -> Result<Self, Error> {
+        check_names(&list, layout)?;
+        Ok(Self::new(list, layout, false))
     }
 
     /// For `rfc998`: the bytes of one file or stream, and nothing else.
-    pub fn plain(plan: Plan, layout: Layout) -> Result<Self, Error> {
-        match plan.inner.entries.as_slice() {
-            [entry] if entry.kind != Kind::Directory => Ok(Self::new(plan, layout, true)),
+    pub fn plain(list: FileList, layout: Layout) -> Result<Self, Error> {
+        match list.inner.entries.as_slice() {
+            [entry] if entry.kind != Kind::Directory => Ok(Self::new(list, layout, true)),
             _ => Err(Error::Usage(
                 "the rfc998 wire carries one file and no directories; \
                  send one file, or use the sealed wire"
@@ -92,10 +92,10 @@ impl SourceReader {
         }
     }
 
-    fn new(plan: Plan, layout: Layout, plain: bool) -> Self {
-        let stream = plan.inner.take_stream();
+    fn new(list: FileList, layout: Layout, plain: bool) -> Self {
+        let stream = list.inner.take_stream();
         let stream = stream.map(|reader| Stream { reader, peeked: None, started: false });
-        Self { plan, layout, plain, stream, tree: None, progress: Progress::default() }
+        Self { list, layout, plain, stream, tree: None, progress: Progress::default() }
     }
 
     /// Puts the next extent at the start of `space`, if it fits behind what the buffer has.
@@ -105,8 +105,8 @@ impl SourceReader {
         table: usize,
         space: &mut [u8],
     ) -> Result<Option<(Extent, usize)>, Error> {
-        let plan = self.plan.clone();
-        let Some(entry) = plan.inner.entries.get(self.progress.entry) else { return Ok(None) };
+        let list = self.list.clone();
+        let Some(entry) = list.inner.entries.get(self.progress.entry) else { return Ok(None) };
         let left = match entry.kind {
             Kind::Stream => u64::MAX,
             _ => entry.length.saturating_sub(self.progress.offset),
@@ -143,8 +143,8 @@ impl SourceReader {
 
     /// Opens an entry, and says what the receiver is to know of it.
     fn open(&mut self, entry: &Entry) -> Result<Attributes, Error> {
-        let plan = self.plan.clone();
-        let place = plan.inner.place(entry);
+        let list = self.list.clone();
+        let place = list.inner.place(entry);
         let metadata = match entry.kind {
             Kind::Stream => return Ok(stream_attributes(entry)),
             Kind::Directory => {
@@ -204,9 +204,9 @@ impl SourceReader {
         space: &mut [u8],
         may_end: bool,
     ) -> Result<(usize, bool), Error> {
-        let path = || self.plan.inner.place(entry).path();
+        let path = || self.list.inner.place(entry).path();
         if entry.kind == Kind::Stream {
-            // It is missing if another reader of the same plan took it.
+            // It is missing if another reader of the same list took it.
             let Some(stream) = self.stream.as_mut() else { return Err(read_twice()) };
             return stream.read(space).map_err(|e| file_error(&path(), "cannot be read", e));
         }
@@ -253,7 +253,7 @@ impl Reader for SourceReader {
         }
         buffer.set_len(len);
         self.progress.buffers += 1;
-        let last = self.progress.entry == self.plan.inner.entries.len();
+        let last = self.progress.entry == self.list.inner.entries.len();
         if last {
             self.progress.end = Some(End {
                 buffers: self.progress.buffers,
@@ -273,7 +273,7 @@ impl Reader for SourceReader {
             return Err(read_twice());
         }
         if !self.plain {
-            check_names(&self.plan, layout)?;
+            check_names(&self.list, layout)?;
         }
         self.layout = layout;
         self.progress = Progress::default();
@@ -372,8 +372,8 @@ fn stream_attributes(entry: &Entry) -> Attributes {
 }
 
 /// Whether every name fits into a table beside a full data area, so that packing never sticks.
-fn check_names(plan: &Plan, layout: Layout) -> Result<(), Error> {
-    let longest = plan.inner.entries.iter().max_by_key(|entry| entry.name.len());
+fn check_names(list: &FileList, layout: Layout) -> Result<(), Error> {
+    let longest = list.inner.entries.iter().max_by_key(|entry| entry.name.len());
     match longest {
         Some(entry)
             if !layout.fits(layout.data_bytes(), entry_bytes(Some(entry.name.len()), true)) =>

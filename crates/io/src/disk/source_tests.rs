@@ -1,4 +1,4 @@
-//! Plans and what becomes of them when files change, links wait or streams end.
+//! File lists and what becomes of them when files change, links wait or streams end.
 
 use std::fs;
 use std::io::Cursor;
@@ -21,8 +21,8 @@ fn temporary() -> TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
 
-fn plan(paths: &[PathBuf]) -> Result<Plan, Error> {
-    Plan::new(&Source::Paths(paths.to_vec()))
+fn list(paths: &[PathBuf]) -> Result<FileList, Error> {
+    FileList::new(&Source::Paths(paths.to_vec()))
 }
 
 fn fill(reader: &mut SourceReader, number: u64) -> Result<(Fill, Vec<u8>), Error> {
@@ -50,7 +50,7 @@ proptest! {
             let name = format!("{i:03}{}", "x".repeat(name_bytes));
             fs::write(root.join(name), vec![i as u8; *size]).expect("written");
         }
-        let mut reader = SourceReader::sealed(plan(&[root]).expect("a plan"), layout())
+        let mut reader = SourceReader::sealed(list(&[root]).expect("a list"), layout())
             .expect("names fit");
         let mut sent = vec![Vec::new(); sizes.len() + 1];
         let mut number = 0;
@@ -86,8 +86,8 @@ fn a_file_that_changes_is_named() {
     let path = from.path().join("growing");
     for change in 0..3 {
         fs::write(&path, vec![1; 3000]).expect("written");
-        let plan = plan(std::slice::from_ref(&path)).expect("a plan");
-        let mut reader = SourceReader::sealed(plan, layout()).expect("fits");
+        let list = list(std::slice::from_ref(&path)).expect("a list");
+        let mut reader = SourceReader::sealed(list, layout()).expect("fits");
         fill(&mut reader, 1).expect("unchanged");
         match change {
             0 => fs::write(&path, vec![1; 2000]),
@@ -102,9 +102,9 @@ fn a_file_that_changes_is_named() {
         assert!(error.contains("growing: changed while it was being sent"), "{error}");
     }
     // It can also change before it is opened.
-    let plan = plan(std::slice::from_ref(&path)).expect("a plan");
+    let list = list(std::slice::from_ref(&path)).expect("a list");
     fs::write(&path, "short").expect("written");
-    let mut reader = SourceReader::sealed(plan, layout()).expect("fits");
+    let mut reader = SourceReader::sealed(list, layout()).expect("fits");
     assert!(said(fill(&mut reader, 1)).contains("changed"));
 }
 
@@ -118,17 +118,17 @@ fn only_links_that_the_user_names_are_followed() {
     symlink("../secret", tree.join("link")).expect("linked");
     symlink("secret", from.path().join("named")).expect("linked");
     let socket = std::os::unix::net::UnixListener::bind(tree.join("socket")).expect("bound");
-    let plan = plan(&[tree.clone(), from.path().join("named")]).expect("a plan");
-    let names: Vec<_> = plan.inner.entries.iter().map(|entry| shown(&entry.name)).collect();
+    let list = list(&[tree.clone(), from.path().join("named")]).expect("a list");
+    let names: Vec<_> = list.inner.entries.iter().map(|entry| shown(&entry.name)).collect();
     assert_eq!(names, ["tree", "tree/sub", "tree/sub/file", "named"]);
-    assert_eq!((plan.files(), plan.total_bytes()), (2, Some(10)));
-    let warnings = plan.warnings();
+    assert_eq!((list.files(), list.total_bytes()), (2, Some(10)));
+    let warnings = list.warnings();
     assert!(warnings.len() == 2 && warnings[0].contains("tree/link"), "{warnings:?}");
     drop(socket);
     // A directory that becomes a link after the walk leads nowhere either.
     fs::rename(tree.join("sub"), from.path().join("elsewhere")).expect("renamed");
     symlink("../elsewhere", tree.join("sub")).expect("linked");
-    let mut reader = SourceReader::sealed(plan, layout()).expect("fits");
+    let mut reader = SourceReader::sealed(list, layout()).expect("fits");
     assert!(said(fill(&mut reader, 1)).contains("tree/sub"));
 }
 
@@ -140,20 +140,20 @@ fn what_cannot_be_sent_is_said_before_anything_is() {
         fs::write(from.path().join(directory).join("same"), "").expect("written");
     }
     let missing = from.path().join("missing");
-    assert!(said(plan(&[missing])).contains("missing: cannot be sent"));
-    let same = said(plan(&[from.path().join("a/same"), from.path().join("b/same")]));
+    assert!(said(list(&[missing])).contains("missing: cannot be sent"));
+    let same = said(list(&[from.path().join("a/same"), from.path().join("b/same")]));
     assert!(same.contains("both arrive as \"same\""), "{same}");
-    assert!(said(plan(&[])).contains("nothing to send"));
-    assert!(said(plan(&[PathBuf::from("/")])).contains("no name"));
-    assert!(said(plan(&[PathBuf::from("/dev/null")])).contains("neither a file nor a directory"));
+    assert!(said(list(&[])).contains("nothing to send"));
+    assert!(said(list(&[PathBuf::from("/")])).contains("no name"));
+    assert!(said(list(&[PathBuf::from("/dev/null")])).contains("neither a file nor a directory"));
     let odd = from.path().join("a/\u{1b}[2J");
     fs::write(&odd, "").expect("written");
-    let error = said(plan(&[from.path().join("a")]));
+    let error = said(list(&[from.path().join("a")]));
     assert!(error.contains("\\u{1b}") && !error.contains('\u{1b}'), "{error}");
     let narrow = Layout::sealed(1024, 60).expect("possible");
-    let wide = plan(&[from.path().join("b/same")]).expect("a plan");
+    let wide = list(&[from.path().join("b/same")]).expect("a list");
     assert!(said(SourceReader::sealed(wide, narrow)).contains("too long a name"));
-    let dot = plan(&[from.path().join("b/.."), from.path().join("b/.")]);
+    let dot = list(&[from.path().join("b/.."), from.path().join("b/.")]);
     assert!(dot.is_err_and(|error| error.to_string().contains("2J")));
     if rustix::process::geteuid().is_root() {
         eprintln!("skipped in part: root can read everything");
@@ -161,7 +161,7 @@ fn what_cannot_be_sent_is_said_before_anything_is() {
     }
     fs::set_permissions(from.path().join("b/same"), fs::Permissions::from_mode(0o000))
         .expect("set");
-    assert!(said(plan(&[from.path().join("b")])).contains("b/same: cannot be read"));
+    assert!(said(list(&[from.path().join("b")])).contains("b/same: cannot be read"));
 }
 
 /// Gives one byte at a time: the hardest that a pipe can be.
@@ -179,9 +179,9 @@ fn a_stream_knows_its_last_buffer_and_cannot_be_read_twice() {
     for len in [0usize, 1, 1023, 1024, 1025, 4096] {
         let content: Vec<u8> = (0..len).map(|i| i as u8).collect();
         let stream = Box::new(Trickle(Cursor::new(content.clone())));
-        let plan = Plan::stream("stream", stream).expect("a plan");
-        assert_eq!((plan.total_bytes(), plan.files()), (None, 1));
-        let mut reader = SourceReader::sealed(plan.clone(), layout()).expect("fits");
+        let list = FileList::stream("stream", stream).expect("a list");
+        assert_eq!((list.total_bytes(), list.files()), (None, 1));
+        let mut reader = SourceReader::sealed(list.clone(), layout()).expect("fits");
         reader.restart(layout()).expect("nothing was read");
         let buffers = len.div_ceil(1024).max(1) as u64;
         let mut digest = None;
@@ -194,7 +194,7 @@ fn a_stream_knows_its_last_buffer_and_cannot_be_read_twice() {
         }
         assert_eq!(digest, Some(*blake3::hash(&content).as_bytes()));
         assert!(said(reader.restart(layout())).contains("cannot be read twice"));
-        let mut second = SourceReader::sealed(plan, layout()).expect("fits");
+        let mut second = SourceReader::sealed(list, layout()).expect("fits");
         assert!(said(fill(&mut second, 1)).contains("cannot be read twice"));
     }
 }
@@ -205,8 +205,8 @@ fn plain_buffers_are_the_bytes_of_one_file() {
     let path = from.path().join("file");
     for (len, buffers) in [(0usize, 1), (999, 1), (1000, 1), (1001, 2)] {
         fs::write(&path, vec![7; len]).expect("written");
-        let plan = plan(std::slice::from_ref(&path)).expect("a plan");
-        let mut reader = SourceReader::plain(plan, Layout::plain(1000)).expect("one file");
+        let list = list(std::slice::from_ref(&path)).expect("a list");
+        let mut reader = SourceReader::plain(list, Layout::plain(1000)).expect("one file");
         let mut sent = 0;
         for number in 1..=buffers {
             let (fill, image) = fill(&mut reader, number).expect("filled");
@@ -219,6 +219,6 @@ fn plain_buffers_are_the_bytes_of_one_file() {
         fill(&mut reader, 1).expect("filled");
         assert!(fill(&mut reader, 1).is_err());
     }
-    let directory = plan(&[from.path().to_path_buf()]).expect("a plan");
+    let directory = list(&[from.path().to_path_buf()]).expect("a list");
     assert!(SourceReader::plain(directory, Layout::plain(1000)).is_err());
 }

@@ -207,7 +207,7 @@ mod tests {
 
     use super::*;
     use crate::disk::directory::tests::images;
-    use crate::disk::file_list::Plan;
+    use crate::disk::file_list::FileList;
     use crate::options::Source;
 
     #[derive(Clone, Default)]
@@ -231,7 +231,7 @@ mod tests {
         for len in [0usize, 1, 1024, 5000, 8192] {
             let content: Vec<u8> = (0..len).map(|i| (i * 3) as u8).collect();
             let stream = Box::new(Cursor::new(content.clone()));
-            let (images, end) = images(Plan::stream("s", stream).expect("a plan"), layout());
+            let (images, end) = images(FileList::stream("s", stream).expect("a list"), layout());
             let (output, count) = (Shared::default(), images.len());
             let mut writer = StdoutWriter::to(Box::new(output.clone()), layout(), false);
             let mut free = Vec::new();
@@ -255,7 +255,7 @@ mod tests {
     fn several_files_are_refused() {
         let from = tempfile::tempdir().expect("a temporary directory");
         let source = Source::Paths(vec![from.path().to_path_buf()]);
-        let (images, _) = images(Plan::new(&source).expect("a plan"), layout());
+        let (images, _) = images(FileList::new(&source).expect("a list"), layout());
         let mut writer = StdoutWriter::to(Box::new(Shared::default()), layout(), false);
         for image in images {
             let refused = writer.accept(BufferNumber(1), image, &mut Vec::new());

@@ -1,4 +1,5 @@
-//! One peer, several addresses: every address gets its own opening, and the first to open is it.
+//! The active side: one peer, several addresses. Every address gets an opening of its own, and the
+//! first to answer is the connection.
 //!
 //! A ticket names all addresses of a machine, and which of them can be reached from here only
 //! trying tells. The openings begin one after the other, the preferred address first
@@ -37,31 +38,32 @@ pub struct Candidate {
     pub entropy: [u8; 32],
 }
 
+/// An opening underway, or the connection that came of it.
 #[derive(Debug)]
-struct Runner {
+struct Attempt {
     /// Its peer; `None` for an end that waits to be opened.
     to: Option<SocketAddr>,
     end: Endpoint,
 }
 
-/// One end of a connection that may still be choosing its peer's address.
+/// One end of a connection, which may still be choosing its peer's address among the candidates.
 #[derive(Debug)]
-pub struct Race {
-    runners: Vec<Runner>,
+pub struct Dialer {
+    attempts: Vec<Attempt>,
     waiting: VecDeque<Candidate>,
     next_start: Instant,
-    /// The first runner is the only one and stays.
+    /// The first attempt is the only one and stays.
     settled: bool,
     ready: VecDeque<Event>,
     lost: Vec<(SocketAddr, Reason)>,
 }
 
-impl Race {
+impl Dialer {
     /// An end that waits to be opened.
     pub fn listen(config: Config, now: Instant, entropy: [u8; 32]) -> Self {
         let end = Endpoint::passive(config, now, entropy);
         Self {
-            runners: vec![Runner { to: None, end }],
+            attempts: vec![Attempt { to: None, end }],
             waiting: VecDeque::new(),
             next_start: Instant::NEVER,
             settled: true,
@@ -72,59 +74,59 @@ impl Race {
 
     /// An end that opens a connection to whichever candidate answers first.
     pub fn connect(candidates: Vec<Candidate>, now: Instant) -> Self {
-        let mut race = Self {
-            runners: Vec::with_capacity(candidates.len()),
+        let mut dialer = Self {
+            attempts: Vec::with_capacity(candidates.len()),
             waiting: candidates.into_iter().take(MAX_CANDIDATES).collect(),
             next_start: now,
             settled: false,
             ready: VecDeque::new(),
             lost: Vec::new(),
         };
-        race.start(now);
-        race
+        dialer.start(now);
+        dialer
     }
 
-    /// The end that won, or the only one.
+    /// The end whose opening was answered first, or the only one.
     pub fn end(&mut self) -> Option<&mut Endpoint> {
-        self.runners.first_mut().filter(|_| self.settled).map(|runner| &mut runner.end)
+        self.attempts.first_mut().filter(|_| self.settled).map(|attempt| &mut attempt.end)
     }
 
-    /// Like [`Race::end`], to look at.
+    /// Like [`Dialer::end`], to look at.
     pub fn view(&self) -> Option<&Endpoint> {
-        self.runners.first().filter(|_| self.settled).map(|runner| &runner.end)
+        self.attempts.first().filter(|_| self.settled).map(|attempt| &attempt.end)
     }
 
     fn start(&mut self, now: Instant) {
         if let Some(candidate) = self.waiting.pop_front() {
             let Candidate { address, config, entropy } = candidate;
             let end = Endpoint::active(config, address, now, entropy);
-            self.runners.push(Runner { to: Some(address), end });
+            self.attempts.push(Attempt { to: Some(address), end });
             self.next_start = now + STAGGER;
         }
     }
 
-    /// Looks at once whether the runner at `at` has won or given up.
+    /// Looks at once whether the attempt at `at` has opened or given up.
     fn hear(&mut self, now: Instant, at: usize) {
         if self.settled {
             return;
         }
-        while let Some(event) = self.runners.get_mut(at).and_then(|r| r.end.poll_event()) {
+        while let Some(event) = self.attempts.get_mut(at).and_then(|r| r.end.poll_event()) {
             match event {
                 Event::Opened { .. } => {
-                    self.runners.swap(0, at);
-                    self.runners.truncate(1);
+                    self.attempts.swap(0, at);
+                    self.attempts.truncate(1);
                     self.waiting.clear();
                     self.settled = true;
                     self.ready.push_back(event);
                     return;
                 }
                 Event::Closed(reason) => {
-                    let runner = self.runners.remove(at);
-                    if let Some(to) = runner.to {
+                    let attempt = self.attempts.remove(at);
+                    if let Some(to) = attempt.to {
                         self.lost.push((to, reason));
                     }
                     self.next_start = now;
-                    if self.runners.is_empty() && self.waiting.is_empty() {
+                    if self.attempts.is_empty() && self.waiting.is_empty() {
                         let reason = self.telling();
                         self.ready.push_back(Event::Closed(reason));
                     }
@@ -153,19 +155,19 @@ impl Race {
     }
 }
 
-impl Peer for Race {
+impl Peer for Dialer {
     type Event = Event;
 
     fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>) {
         if self.settled {
-            if let Some(runner) = self.runners.first_mut() {
-                runner.end.handle_datagram(now, datagram);
+            if let Some(attempt) = self.attempts.first_mut() {
+                attempt.end.handle_datagram(now, datagram);
             }
             return;
         }
         let from = Some(datagram.from);
-        if let Some(at) = self.runners.iter().position(|runner| runner.to == from) {
-            self.runners[at].end.handle_datagram(now, datagram);
+        if let Some(at) = self.attempts.iter().position(|attempt| attempt.to == from) {
+            self.attempts[at].end.handle_datagram(now, datagram);
             self.hear(now, at);
         }
     }
@@ -173,9 +175,9 @@ impl Peer for Race {
     /// What is said of other addresses is about strangers that a listening end answered, or about
     /// openings that were given up.
     fn handle_refused(&mut self, now: Instant, to: SocketAddr) {
-        for at in (0..self.runners.len()).rev() {
-            if self.runners[at].to.is_some_and(|peer| is_meant(peer, to)) {
-                self.runners[at].end.handle_unreachable(now);
+        for at in (0..self.attempts.len()).rev() {
+            if self.attempts[at].to.is_some_and(|peer| is_meant(peer, to)) {
+                self.attempts[at].end.handle_unreachable(now);
                 self.hear(now, at);
             }
         }
@@ -194,17 +196,17 @@ impl Peer for Race {
         if !self.settled && !self.waiting.is_empty() && self.next_start <= now {
             self.start(now);
         }
-        for at in (0..self.runners.len()).rev() {
-            let Some(runner) = self.runners.get_mut(at) else { continue };
-            if runner.end.next_timeout(now).is_some_and(|due| due <= now) {
-                runner.end.handle_timeout(now);
+        for at in (0..self.attempts.len()).rev() {
+            let Some(attempt) = self.attempts.get_mut(at) else { continue };
+            if attempt.end.next_timeout(now).is_some_and(|due| due <= now) {
+                attempt.end.handle_timeout(now);
                 self.hear(now, at);
             }
         }
     }
 
     fn poll_transmit(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<Transmit> {
-        self.runners.iter_mut().find_map(|runner| runner.end.poll_transmit(now, batch))
+        self.attempts.iter_mut().find_map(|attempt| attempt.end.poll_transmit(now, batch))
     }
 
     /// Of several openings, `Opened` of the first and `Closed` of the last
@@ -213,29 +215,29 @@ impl Peer for Race {
         if let Some(event) = self.ready.pop_front() {
             return Some(event);
         }
-        let runner = self.runners.first_mut().filter(|_| self.settled)?;
-        let event = runner.end.poll_event()?;
+        let attempt = self.attempts.first_mut().filter(|_| self.settled)?;
+        let event = attempt.end.poll_event()?;
         if let Event::Opened { peer, .. } = &event {
             // An end that waited learns only now who its peer is; another one may follow.
-            runner.to = Some(*peer);
+            attempt.to = Some(*peer);
         }
         Some(event)
     }
 
-    /// Of the end that won.
+    /// Traces tell of the end that opened.
     fn poll_trace(&mut self) -> Option<(Instant, TraceEvent)> {
         self.end()?.poll_trace()
     }
 
     fn next_timeout(&self, now: Instant) -> Option<Instant> {
         let start = (!self.settled && !self.waiting.is_empty()).then_some(self.next_start);
-        let ends = self.runners.iter().map(|runner| runner.end.next_timeout(now));
+        let ends = self.attempts.iter().map(|attempt| attempt.end.next_timeout(now));
         earliest(ends.chain([start]))
     }
 }
 
 /// The addresses that were tried, and what became of each where that differs.
-impl fmt::Display for Race {
+impl fmt::Display for Dialer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let first = self.lost.first().map(|(_, reason)| reason);
         let alike = self.lost.iter().all(|(_, reason)| Some(reason) == first);

@@ -1,4 +1,4 @@
-//! Tests of the race, with ends that talk through no socket at all.
+//! Tests of the dialer, with ends that talk through no socket at all.
 
 use std::time::Duration;
 
@@ -25,18 +25,18 @@ fn candidates(addresses: &[&str]) -> Vec<Candidate> {
     addresses.iter().enumerate().map(candidate).collect()
 }
 
-/// Lets `race` run against a listening end behind `open` addresses, until it says something.
+/// Lets `dialer` run against a listening end behind `open` addresses, until it says something.
 /// Answers what it said, and when it first wrote to which address.
-fn play(race: &mut Race, open: &[&str]) -> (Event, Vec<(SocketAddr, Instant)>) {
-    let mut listener = Race::listen(config(Role::Receiver), Instant::EPOCH, [99; 32]);
+fn play(dialer: &mut Dialer, open: &[&str]) -> (Event, Vec<(SocketAddr, Instant)>) {
+    let mut listener = Dialer::listen(config(Role::Receiver), Instant::EPOCH, [99; 32]);
     let (mut now, mut batch, mut written) = (Instant::EPOCH, Vec::new(), Vec::new());
     let ours = OURS.parse().unwrap();
     for _ in 0..10_000 {
-        if race.next_timeout(now).is_some_and(|due| due <= now) {
-            race.handle_timeout(now);
+        if dialer.next_timeout(now).is_some_and(|due| due <= now) {
+            dialer.handle_timeout(now);
         }
         batch.clear();
-        while let Some(transmit) = race.poll_transmit(now, &mut batch) {
+        while let Some(transmit) = dialer.poll_transmit(now, &mut batch) {
             if !written.iter().any(|(to, _)| *to == transmit.to) {
                 written.push((transmit.to, now));
             }
@@ -47,72 +47,72 @@ fn play(race: &mut Race, open: &[&str]) -> (Event, Vec<(SocketAddr, Instant)>) {
             let mut answer = Vec::new();
             while listener.poll_transmit(now, &mut answer).is_some() {
                 let bytes = answer.as_mut_slice();
-                race.handle_datagram(now, Datagram { from: transmit.to, ecn: None, bytes });
+                dialer.handle_datagram(now, Datagram { from: transmit.to, ecn: None, bytes });
                 answer.clear();
             }
             batch.clear();
         }
-        if let Some(event) = race.poll_event() {
+        if let Some(event) = dialer.poll_event() {
             return (event, written);
         }
-        now = race.next_timeout(now).expect("it waits for something").max(now);
+        now = dialer.next_timeout(now).expect("it waits for something").max(now);
     }
     panic!("nothing ever happened");
 }
 
 #[test]
 fn the_address_that_answers_wins_and_the_others_fall_silent() {
-    let mut race = Race::connect(candidates(&[NEAR, FAR]), Instant::EPOCH);
-    let (event, written) = play(&mut race, &[FAR]);
+    let mut dialer = Dialer::connect(candidates(&[NEAR, FAR]), Instant::EPOCH);
+    let (event, written) = play(&mut dialer, &[FAR]);
     let Event::Opened { peer, .. } = event else { panic!("{event:?}") };
     assert_eq!(peer, FAR.parse().unwrap());
     let starts: Vec<Instant> = written.iter().map(|(_, at)| *at).collect();
     assert_eq!(starts, [Instant::EPOCH, Instant::EPOCH + STAGGER]);
     let later = Instant::EPOCH + Duration::from_secs(60);
-    race.handle_timeout(later);
+    dialer.handle_timeout(later);
     let mut batch = Vec::new();
-    while let Some(transmit) = race.poll_transmit(later, &mut batch) {
+    while let Some(transmit) = dialer.poll_transmit(later, &mut batch) {
         assert_eq!(transmit.to, peer);
     }
 }
 
 #[test]
 fn the_preferred_address_is_not_disturbed_by_the_others() {
-    let mut race = Race::connect(candidates(&[NEAR, FAR]), Instant::EPOCH);
-    let (event, written) = play(&mut race, &[NEAR, FAR]);
+    let mut dialer = Dialer::connect(candidates(&[NEAR, FAR]), Instant::EPOCH);
+    let (event, written) = play(&mut dialer, &[NEAR, FAR]);
     let Event::Opened { peer, .. } = event else { panic!("{event:?}") };
     assert_eq!((peer, written.len()), (NEAR.parse().unwrap(), 1));
 }
 
 #[test]
 fn when_nobody_answers_every_address_is_named() {
-    let mut race = Race::connect(candidates(&[NEAR, FAR]), Instant::EPOCH);
-    let (event, written) = play(&mut race, &[]);
+    let mut dialer = Dialer::connect(candidates(&[NEAR, FAR]), Instant::EPOCH);
+    let (event, written) = play(&mut dialer, &[]);
     let silence = Reason::NoAnswer { hint: None, unreachable: false };
     assert!(matches!(event, Event::Closed(reason) if reason == silence));
     assert_eq!(written.len(), 2);
-    assert_eq!(race.to_string(), format!("any of {NEAR}, {FAR}"));
+    assert_eq!(dialer.to_string(), format!("any of {NEAR}, {FAR}"));
 }
 
 #[test]
 fn a_refusal_counts_for_the_address_it_names() {
-    let mut race = Race::connect(candidates(&[NEAR, FAR]), Instant::EPOCH);
+    let mut dialer = Dialer::connect(candidates(&[NEAR, FAR]), Instant::EPOCH);
     let refused = NEAR.parse().unwrap();
     let mut now = Instant::EPOCH;
     let event = loop {
-        race.handle_timeout(now);
-        race.handle_refused(now, refused);
-        while race.poll_transmit(now, &mut Vec::new()).is_some() {}
-        match race.poll_event() {
+        dialer.handle_timeout(now);
+        dialer.handle_refused(now, refused);
+        while dialer.poll_transmit(now, &mut Vec::new()).is_some() {}
+        match dialer.poll_event() {
             Some(event) => break event,
-            None => now = race.next_timeout(now).expect("it waits for something").max(now),
+            None => now = dialer.next_timeout(now).expect("it waits for something").max(now),
         }
     };
     let Event::Closed(Reason::NoAnswer { hint: None, unreachable }) = event else {
         panic!("{event:?}")
     };
     assert!(unreachable, "what is known of one says more than that the other is silent");
-    let text = race.to_string();
+    let text = dialer.to_string();
     assert!(text.contains(&format!("{NEAR} (nothing listens on that port)")), "{text}");
     assert!(text.contains(&format!("{FAR} (no answer)")), "{text}");
 }
@@ -123,8 +123,8 @@ fn refusals_of_other_addresses_do_not_end_a_connection() {
     for (refused, counts) in
         [(FAR, false), ("198.51.100.1:10", false), ("198.51.100.1:0", true), (OURS, true)]
     {
-        let mut near = Race::connect(candidates(&[NEAR]), Instant::EPOCH);
-        let mut listener = Race::listen(config(Role::Receiver), Instant::EPOCH, [99; 32]);
+        let mut near = Dialer::connect(candidates(&[NEAR]), Instant::EPOCH);
+        let mut listener = Dialer::listen(config(Role::Receiver), Instant::EPOCH, [99; 32]);
         let mut now = Instant::EPOCH;
         converse(&mut near, &mut listener, now);
         assert!(matches!(listener.poll_event(), Some(Event::Opened { .. })));
@@ -145,7 +145,7 @@ fn refusals_of_other_addresses_do_not_end_a_connection() {
 }
 
 /// Carries everything between the two until both are silent.
-fn converse(near: &mut Race, listener: &mut Race, now: Instant) {
+fn converse(near: &mut Dialer, listener: &mut Dialer, now: Instant) {
     let (ours, theirs) = (OURS.parse().unwrap(), NEAR.parse().unwrap());
     loop {
         let (mut out, mut back) = (Vec::new(), Vec::new());

@@ -18,7 +18,7 @@ use netblt_proto::machine::Transmit;
 use netblt_proto::time::Instant;
 
 use crate::error::Error;
-use crate::net::icmp::Trouble;
+use crate::net::icmp::IcmpError;
 use crate::net::peer::Peer;
 use crate::net::socket::{Sent, Socket};
 use crate::net::trace_file::TraceFile;
@@ -176,11 +176,11 @@ fn receive<A: Application>(
 ) -> Result<bool, Error> {
     let now = host.clock.now();
     let received = host.socket.recv(|datagram| peer.handle_datagram(now, datagram))?;
-    while let Some(trouble) = host.socket.poll_trouble() {
-        match trouble {
-            Trouble::Refused(to) => peer.handle_refused(now, to),
-            Trouble::NoRoute(to) => peer.handle_no_route(now, to),
-            Trouble::TooBig(bytes) => app.path_limit(bytes),
+    while let Some(error) = host.socket.poll_icmp_error() {
+        match error {
+            IcmpError::Refused(to) => peer.handle_refused(now, to),
+            IcmpError::NoRoute(to) => peer.handle_no_route(now, to),
+            IcmpError::TooBig(bytes) => app.path_limit(bytes),
         }
     }
     Ok(received.datagrams > 0)

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 
 /// What the network said about a packet sent before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum IcmpError {
     /// Nothing listens there, says somebody. The address is the one the packet was sent to; its
     /// port is 0 on raw IP.
     Refused(SocketAddr),
@@ -35,7 +35,7 @@ pub(crate) fn enable(socket: &impl AsFd, raw_v6: bool) -> bool {
 
 /// One entry of a socket's error queue; what means nothing to us is `Some(None)`.
 #[cfg(target_os = "linux")]
-pub(crate) fn read(socket: impl AsFd) -> Option<Option<Trouble>> {
+pub(crate) fn read(socket: impl AsFd) -> Option<Option<IcmpError>> {
     use std::io::IoSliceMut;
     use std::os::fd::AsRawFd;
 
@@ -74,7 +74,7 @@ fn socket_address(storage: &nix::sys::socket::SockaddrStorage) -> Option<SocketA
 }
 
 #[cfg(target_os = "linux")]
-fn meaning(error: &nix::libc::sock_extended_err, to: SocketAddr) -> Option<Trouble> {
+fn meaning(error: &nix::libc::sock_extended_err, to: SocketAddr) -> Option<IcmpError> {
     use nix::libc::{SO_EE_ORIGIN_ICMP, SO_EE_ORIGIN_ICMP6};
     use rustix::io::Errno;
 
@@ -84,20 +84,20 @@ fn meaning(error: &nix::libc::sock_extended_err, to: SocketAddr) -> Option<Troub
     match (error.ee_origin, error.ee_type, error.ee_code) {
         // RFC 792, "fragmentation needed"; RFC 4443, "packet too big".
         (SO_EE_ORIGIN_ICMP, 3, 4) | (SO_EE_ORIGIN_ICMP6, 2, _) => {
-            Some(Trouble::TooBig(error.ee_info))
+            Some(IcmpError::TooBig(error.ee_info))
         }
         (SO_EE_ORIGIN_ICMP, 3, _) | (SO_EE_ORIGIN_ICMP6, 1, _) if refused => {
-            Some(Trouble::Refused(to))
+            Some(IcmpError::Refused(to))
         }
         // RFC 4443, "unrecognized next header".
-        (SO_EE_ORIGIN_ICMP6, 4, 1) => Some(Trouble::Refused(to)),
-        (SO_EE_ORIGIN_ICMP, 3, _) | (SO_EE_ORIGIN_ICMP6, 1, _) => Some(Trouble::NoRoute(to)),
+        (SO_EE_ORIGIN_ICMP6, 4, 1) => Some(IcmpError::Refused(to)),
+        (SO_EE_ORIGIN_ICMP, 3, _) | (SO_EE_ORIGIN_ICMP6, 1, _) => Some(IcmpError::NoRoute(to)),
         _ => None,
     }
 }
 
 /// Other systems have no such queue.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn read(_: impl AsFd) -> Option<Option<Trouble>> {
+pub(crate) fn read(_: impl AsFd) -> Option<Option<IcmpError>> {
     None
 }

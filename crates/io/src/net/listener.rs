@@ -1,4 +1,4 @@
-//! Many peers on one socket: whoever calls gets an end of its own.
+//! The passive side for many peers on one socket: whoever calls gets an end of its own.
 //!
 //! An address that says something worth an answer gets a passive [`Endpoint`]; what else comes from
 //! it goes there. Ends that never open are few at once and the oldest makes room, so that a flood
@@ -35,7 +35,7 @@ impl Member {
 
 /// Passive ends, one for each peer.
 #[derive(Debug)]
-pub struct Crowd {
+pub struct Listener {
     config: Config,
     /// In the order of their first words.
     members: Vec<Member>,
@@ -43,7 +43,7 @@ pub struct Crowd {
     turn: usize,
 }
 
-impl Crowd {
+impl Listener {
     /// Nobody yet; whoever comes gets an end with this configuration.
     pub fn new(config: Config) -> Self {
         Self { config, members: Vec::new(), turn: 0 }
@@ -82,7 +82,7 @@ impl Crowd {
     }
 }
 
-impl Peer for Crowd {
+impl Peer for Listener {
     type Event = (SocketAddr, Event);
 
     fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>) {

@@ -7,7 +7,7 @@ use netblt_proto::config::{Config, Secret, Wire};
 use crate::config::for_peer;
 use crate::error::Error;
 use crate::net::addresses;
-use crate::net::dialer::Race;
+use crate::net::dialer::Dialer;
 use crate::net::driver::{Clock, Host};
 use crate::net::entropy::entropy;
 use crate::net::raw_ip;
@@ -15,34 +15,34 @@ use crate::net::socket::{Bind, Socket};
 use crate::net::trace_file::TraceFile;
 use crate::net::wait::Poller;
 use crate::observer::Observer;
-use crate::options::{Family, Meeting, Options, Rfc998};
+use crate::options::{Family, Options, Rendezvous, Rfc998};
 use crate::ticket::Ticket;
 
 /// Opens what is needed to talk, and begins to: prints a ticket or follows one, or waits at an
 /// address or goes to one.
 pub(crate) fn meet(
-    meeting: &Meeting,
+    rendezvous: &Rendezvous,
     options: &Options,
     config: &Config,
     observer: &mut dyn Observer,
-) -> Result<(Host, Race), Error> {
+) -> Result<(Host, Dialer), Error> {
     let trace = options.trace.as_deref().map(TraceFile::create).transpose()?;
     let clock = Clock::start();
-    let (socket, peer) = match (meeting, options.wire) {
-        (Meeting::Listen, Wire::Sealed) => listen(options, config, clock, observer)?,
-        (Meeting::Connect(ticket), Wire::Sealed) => {
+    let (socket, peer) = match (rendezvous, options.wire) {
+        (Rendezvous::Listen, Wire::Sealed) => listen(options, config, clock, observer)?,
+        (Rendezvous::Connect(ticket), Wire::Sealed) => {
             connect(ticket, options, config, clock, observer)?
         }
-        (Meeting::Passive(address), Wire::Rfc998) => {
+        (Rendezvous::Passive(address), Wire::Rfc998) => {
             wait_at(address, options, config, clock, observer)?
         }
-        (Meeting::Active(address), Wire::Rfc998) => {
+        (Rendezvous::Active(address), Wire::Rfc998) => {
             call(address, options, config, clock, observer)?
         }
-        (Meeting::Listen | Meeting::Connect(_), Wire::Rfc998) => {
+        (Rendezvous::Listen | Rendezvous::Connect(_), Wire::Rfc998) => {
             return Err(Error::Usage("tickets are for the sealed wire".to_owned()));
         }
-        (Meeting::Passive(_) | Meeting::Active(_), Wire::Sealed) => {
+        (Rendezvous::Passive(_) | Rendezvous::Active(_), Wire::Sealed) => {
             return Err(Error::Usage("the sealed wire meets by ticket".to_owned()));
         }
     };
@@ -56,7 +56,7 @@ fn listen(
     config: &Config,
     clock: Clock,
     observer: &mut dyn Observer,
-) -> Result<(Socket, Race), Error> {
+) -> Result<(Socket, Dialer), Error> {
     let socket = Socket::bind(&Bind {
         address: options.bind,
         port: options.port,
@@ -67,7 +67,7 @@ fn listen(
     let secret = Secret(entropy()?);
     // Who will come is not known: on a socket for both versions, the larger headers count.
     let config = for_peer(config, options, Some(secret), socket.local().is_ipv6());
-    let peer = Race::listen(config, clock.now(), entropy()?);
+    let peer = Dialer::listen(config, clock.now(), entropy()?);
     observer.listening(&addresses::ticket(&socket, options, secret)?);
     Ok((socket, peer))
 }
@@ -78,7 +78,7 @@ fn connect(
     config: &Config,
     clock: Clock,
     observer: &mut dyn Observer,
-) -> Result<(Socket, Race), Error> {
+) -> Result<(Socket, Dialer), Error> {
     let warn = |text: &str| observer.warn(text);
     let addresses = addresses::resolve(&ticket.addresses, options.family, warn)?;
     let (address, port, family) = (options.bind, options.port, family(&addresses));
@@ -86,7 +86,7 @@ fn connect(
     let candidates = addresses::candidates(&socket, &addresses, |address| {
         for_peer(config, options, Some(ticket.secret), address.is_ipv6())
     })?;
-    Ok((socket, Race::connect(candidates, clock.now())))
+    Ok((socket, Dialer::connect(candidates, clock.now())))
 }
 
 /// The passive end of `rfc998`.
@@ -96,7 +96,7 @@ fn wait_at(
     config: &Config,
     clock: Clock,
     observer: &mut dyn Observer,
-) -> Result<(Socket, Race), Error> {
+) -> Result<(Socket, Dialer), Error> {
     let warn = |text: &str| observer.warn(text);
     let own = addresses::resolve(&[address.to_owned()], options.family, warn)?;
     let own = own.first().ok_or_else(|| Error::Usage(format!("{address} is no address")))?;
@@ -109,7 +109,7 @@ fn wait_at(
         only: options.rfc998.port,
     })?;
     let config = for_peer(config, options, None, socket.local().is_ipv6());
-    let peer = Race::listen(config, clock.now(), entropy()?);
+    let peer = Dialer::listen(config, clock.now(), entropy()?);
     observer.listening_at(socket.local());
     Ok((socket, peer))
 }
@@ -121,7 +121,7 @@ fn call(
     config: &Config,
     clock: Clock,
     observer: &mut dyn Observer,
-) -> Result<(Socket, Race), Error> {
+) -> Result<(Socket, Dialer), Error> {
     let Rfc998 { raw_ip, port: own_port, peer_port, .. } = options.rfc998;
     let warn = |text: &str| observer.warn(text);
     let mut addresses = addresses::resolve(&[address.to_owned()], options.family, warn)?;
@@ -138,7 +138,7 @@ fn call(
         let theirs = peer_port.filter(|_| !raw_ip).unwrap_or(address.port());
         Config { ports: (own_port, theirs), ..config }
     })?;
-    Ok((socket, Race::connect(candidates, clock.now())))
+    Ok((socket, Dialer::connect(candidates, clock.now())))
 }
 
 /// The IP versions that a socket needs for `addresses`.

@@ -3,8 +3,8 @@
 //! Out, a [`Transmit`] is one GSO send, cut by the kernel or the network card; where that does not
 //! work it is cut here. In, `recvmmsg` fills slots with what GRO put together, and the pieces are
 //! handed on one by one, where they lie. Everything is allocated at the start. A raw socket
-//! ([`crate::net::raw_ip`]) differs in that its bursts leave packet by packet, back to back, and that
-//! what it hears is filtered here.
+//! ([`crate::net::raw_ip`]) differs in that its bursts leave packet by packet, back to back, and
+//! that what it hears is filtered here.
 //!
 //! The socket is never connected: a peer that was started again comes from another port and must be
 //! heard. ICMP errors are asked for (`IP_RECVERR`) and read from the error queue instead.
@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Type};
 
 use crate::error::Error;
-use crate::net::icmp::{self, Trouble};
+use crate::net::icmp::{self, IcmpError};
 use crate::net::peer::canonical;
 use crate::net::raw_ip;
 use crate::options::Family;
@@ -34,7 +34,7 @@ const KERNEL_BUFFER_BYTES: usize = 4 << 20;
 /// Peers remembered with the address of ours that they used.
 const ASKERS: usize = 16;
 /// Entries read from the error queue in one go.
-const MAX_TROUBLES: usize = 16;
+const MAX_ICMP_ERRORS: usize = 16;
 /// A send that met the answer to an earlier one is tried again this often.
 const MAX_RETRIES: u32 = 2;
 
@@ -89,7 +89,7 @@ pub struct Socket {
     only: Option<u16>,
     askers: Option<Askers>,
     space: Box<[u8]>,
-    troubles: Vec<Trouble>,
+    icmp_errors: Vec<IcmpError>,
 }
 
 impl Socket {
@@ -146,7 +146,7 @@ impl Socket {
             only: if bind.raw_ip { Some(port) } else { bind.only },
             askers: (bind.answering && address.is_unspecified()).then(Askers::default),
             space: vec![0; SLOT_BYTES * SLOTS].into_boxed_slice(),
-            troubles: Vec::with_capacity(MAX_TROUBLES),
+            icmp_errors: Vec::with_capacity(MAX_ICMP_ERRORS),
             io,
             local,
         })
@@ -228,7 +228,7 @@ impl Socket {
         }
         if is_msg_size_err(error) {
             // Unless it is about an earlier packet, and a router's word, which may be forged.
-            let routers = self.read_errors().iter().any(|t| matches!(t, Trouble::TooBig(_)));
+            let routers = self.read_errors().iter().any(|t| matches!(t, IcmpError::TooBig(_)));
             return if routers && retries < MAX_RETRIES { Judged::Retry } else { Judged::TooBig };
         }
         match Errno::from_io_error(error) {
@@ -313,23 +313,23 @@ impl Socket {
 
     /// Reads the error queue, and answers what was new in it. Called when the socket reports an
     /// error.
-    pub fn read_errors(&mut self) -> &[Trouble] {
-        let known = self.troubles.len();
-        for _ in 0..MAX_TROUBLES {
+    pub fn read_errors(&mut self) -> &[IcmpError] {
+        let known = self.icmp_errors.len();
+        for _ in 0..MAX_ICMP_ERRORS {
             match icmp::read(&self.io) {
-                Some(Some(trouble)) if self.troubles.len() < MAX_TROUBLES => {
-                    self.troubles.push(trouble);
+                Some(Some(error)) if self.icmp_errors.len() < MAX_ICMP_ERRORS => {
+                    self.icmp_errors.push(error);
                 }
                 Some(_) => {}
                 None => break,
             }
         }
-        self.troubles.get(known..).unwrap_or_default()
+        self.icmp_errors.get(known..).unwrap_or_default()
     }
 
     /// The next thing that the error queue said.
-    pub fn poll_trouble(&mut self) -> Option<Trouble> {
-        self.troubles.pop()
+    pub fn poll_icmp_error(&mut self) -> Option<IcmpError> {
+        self.icmp_errors.pop()
     }
 
     fn outward(&self, to: SocketAddr) -> SocketAddr {

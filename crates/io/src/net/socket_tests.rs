@@ -86,8 +86,8 @@ fn a_closed_port_is_reported_and_does_not_stop_the_socket() {
     // Whatever is called first meets the error, and does its work all the same.
     assert_eq!(a.send(&transmit(b.local(), 1, 1), b"y").unwrap(), Sent::All);
     a.read_errors();
-    assert_eq!(a.poll_trouble(), Some(Trouble::Refused(closed)));
-    assert_eq!(a.poll_trouble(), None);
+    assert_eq!(a.poll_icmp_error(), Some(IcmpError::Refused(closed)));
+    assert_eq!(a.poll_icmp_error(), None);
     assert_eq!(receive(&mut b)[0].2, b"y");
     assert_eq!(a.recv(|_| ()).unwrap(), Received::default());
 }

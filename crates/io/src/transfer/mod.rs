@@ -1,4 +1,4 @@
-//! The whole job: send or receive, from the meeting to the verdict.
+//! The whole job: send or receive, from the rendezvous to the verdict.
 
 mod receive;
 mod send;

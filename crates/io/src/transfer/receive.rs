@@ -13,29 +13,29 @@ use crate::disk::destination::SinkWriter;
 use crate::disk::layout::Layout;
 use crate::disk::threads::{Outcome, SinkThread, Stored, Writer};
 use crate::error::Error;
-use crate::net::dialer::Race;
+use crate::net::dialer::Dialer;
 use crate::net::driver::{self, Application};
 use crate::net::rendezvous;
 use crate::net::wait::Waker;
 use crate::observer::{Observer, Summary};
-use crate::options::{Cancel, Destination, Meeting, Options};
-use crate::transfer::session::Course;
+use crate::options::{Cancel, Destination, Options, Rendezvous};
+use crate::transfer::session::Session;
 use crate::transfer::summary::{Facts, summary};
 
 /// Receives into `destination`; blocks until everything is verified and has its final name.
 pub fn receive(
     destination: &Destination,
-    meeting: &Meeting,
+    rendezvous: &Rendezvous,
     options: &Options,
     observer: &mut dyn Observer,
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
     let config = config(options, Role::Receiver, None);
     let writer = SinkWriter::new(destination, options, Layout::of(&config)?)?;
-    let (mut host, mut peer) = rendezvous::meet(meeting, options, &config, observer)?;
-    let course = Course::new(observer, cancel, &config);
+    let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer)?;
+    let session = Session::new(observer, cancel, &config);
     let stock = (options.buffers, capacity(&config));
-    let mut app = Receiving::new(course, writer, stock, host.poller.waker());
+    let mut app = Receiving::new(session, writer, stock, host.poller.waker());
     let received = driver::run(&mut peer, &mut app, &mut host)??;
     let stats = peer.view().map(|end| end.stats(received.at)).unwrap_or_default();
     let elapsed = received.at.since(stats.opened_at.unwrap_or_default());
@@ -47,7 +47,7 @@ pub fn receive(
         files: received.outcome.files,
         verified: received.outcome.verified,
         digest: received.outcome.digest,
-        cpu_share: app.course.cpu_share(elapsed),
+        cpu_share: app.session.cpu_share(elapsed),
         stalled: received.stalled,
     }))
 }
@@ -62,7 +62,7 @@ pub(crate) struct Received {
 
 /// The client of a receiving machine.
 pub(crate) struct Receiving<'a, W> {
-    pub(crate) course: Course<'a>,
+    pub(crate) session: Session<'a>,
     /// Until the connection opens, and with it the size of buffers is known.
     writer: Option<W>,
     disk: Option<SinkThread>,
@@ -86,9 +86,9 @@ pub(crate) struct Receiving<'a, W> {
 type Flow = ControlFlow<Result<Received, Error>>;
 
 impl<'a, W: Writer> Receiving<'a, W> {
-    pub(crate) fn new(course: Course<'a>, writer: W, stock: (u32, usize), waker: Waker) -> Self {
+    pub(crate) fn new(session: Session<'a>, writer: W, stock: (u32, usize), waker: Waker) -> Self {
         Self {
-            course,
+            session,
             writer: Some(writer),
             disk: None,
             stock: stock.0,
@@ -104,7 +104,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
         }
     }
 
-    fn open(&mut self, now: Instant, layout: Layout, peer: &mut Race) -> Result<(), Error> {
+    fn open(&mut self, now: Instant, layout: Layout, peer: &mut Dialer) -> Result<(), Error> {
         (self.outcome, self.finishing) = (None, false);
         (self.stalled, self.looked) = (Duration::ZERO, now);
         if let Some(disk) = &mut self.disk {
@@ -122,7 +122,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
     }
 
     /// What the disk has done: empty buffers go back to the machine, the verdict to the sender.
-    fn collect(&mut self, now: Instant, peer: &mut Race) -> Flow {
+    fn collect(&mut self, now: Instant, peer: &mut Dialer) -> Flow {
         let Some(disk) = &mut self.disk else { return ControlFlow::Continue(()) };
         let spell = now.since(std::mem::replace(&mut self.looked, now));
         if self.finishing || disk.backlog() * 2 > self.stock as usize {
@@ -144,7 +144,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
                     if self.closed.is_some() {
                         return ControlFlow::Break(Err(error));
                     }
-                    return self.course.fail(now, peer, error);
+                    return self.session.fail(now, peer, error);
                 }
             }
         }
@@ -155,53 +155,53 @@ impl<'a, W: Writer> Receiving<'a, W> {
     }
 
     /// The connection is closed; the disk may still have the last word (`rfc998`).
-    fn close(&mut self, now: Instant, peer: &Race, reason: Reason) -> Flow {
-        if reason == Reason::Finished && self.outcome.is_none() && !self.course.has_failed() {
+    fn close(&mut self, now: Instant, peer: &Dialer, reason: Reason) -> Flow {
+        if reason == Reason::Finished && self.outcome.is_none() && !self.session.has_failed() {
             self.closed = Some(reason);
             return ControlFlow::Continue(());
         }
         ControlFlow::Break(self.finish(now, peer, reason))
     }
 
-    fn finish(&mut self, now: Instant, peer: &Race, reason: Reason) -> Result<Received, Error> {
+    fn finish(&mut self, now: Instant, peer: &Dialer, reason: Reason) -> Result<Received, Error> {
         match self.outcome.take() {
             // Everything is in place. That the sender was not heard to have understood that is
             // no reason to say otherwise.
             Some(outcome) if outcome.verified || reason == Reason::Finished => {
-                if !outcome.verified && self.course.proves() {
+                if !outcome.verified && self.session.proves() {
                     return Err(Error::NotVerified(outcome.reason));
                 }
                 Ok(Received { outcome, at: now, stalled: self.stalled })
             }
-            _ => Err(self.course.closed(peer, reason)),
+            _ => Err(self.session.closed(peer, reason)),
         }
     }
 }
 
 impl<W: Writer> Application for Receiving<'_, W> {
-    type Peer = Race;
+    type Peer = Dialer;
     type Outcome = Result<Received, Error>;
 
-    fn feed(&mut self, now: Instant, peer: &mut Race) -> Flow {
-        self.course.check(now, peer)?;
-        if !self.course.has_failed() {
+    fn feed(&mut self, now: Instant, peer: &mut Dialer) -> Flow {
+        self.session.check(now, peer)?;
+        if !self.session.has_failed() {
             self.collect(now, peer)?;
         }
         let bytes = self.disk.as_ref().map_or(0, SinkThread::bytes);
-        self.course.report(now, peer, bytes, self.total);
+        self.session.report(now, peer, bytes, self.total);
         ControlFlow::Continue(())
     }
 
-    fn take(&mut self, now: Instant, event: Event, peer: &mut Race) -> Flow {
+    fn take(&mut self, now: Instant, event: Event, peer: &mut Dialer) -> Flow {
         match event {
             Event::Opened { peer: address, parameters, image_bytes } => {
                 self.total = parameters.transfer_bytes;
                 let opened = self
-                    .course
+                    .session
                     .open(now, (peer, address), &parameters, image_bytes)
                     .and_then(|layout| self.open(now, layout, peer));
                 if let Err(error) = opened {
-                    return self.course.fail(now, peer, error);
+                    return self.session.fail(now, peer, error);
                 }
             }
             Event::Filled(number, buffer) => {
@@ -216,19 +216,19 @@ impl<W: Writer> Application for Receiving<'_, W> {
                     self.finishing = true;
                 }
             }
-            Event::Silent => self.course.observer.silent(true),
-            Event::Answering => self.course.observer.silent(false),
+            Event::Silent => self.session.observer.silent(true),
+            Event::Answering => self.session.observer.silent(false),
             Event::Closed(reason) => return self.close(now, peer, reason),
             Event::Wanted(_) | Event::Released(..) | Event::Finished(_) => {}
         }
         ControlFlow::Continue(())
     }
 
-    fn broken(&mut self, now: Instant, error: Error, peer: &mut Race) -> Flow {
-        self.course.fail(now, peer, error)
+    fn broken(&mut self, now: Instant, error: Error, peer: &mut Dialer) -> Flow {
+        self.session.fail(now, peer, error)
     }
 
     fn path_limit(&mut self, bytes: u32) {
-        self.course.path_limit(bytes);
+        self.session.path_limit(bytes);
     }
 }

@@ -13,38 +13,38 @@ use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{End, Verdict};
 
 use crate::config::{capacity, config};
-use crate::disk::file_list::Plan;
+use crate::disk::file_list::FileList;
 use crate::disk::layout::Layout;
 use crate::disk::source::SourceReader;
 use crate::disk::threads::{Reader, SourceThread};
 use crate::error::Error;
-use crate::net::dialer::Race;
+use crate::net::dialer::Dialer;
 use crate::net::driver::{self, Application};
 use crate::net::rendezvous;
 use crate::net::wait::Waker;
 use crate::observer::{Observer, Summary};
-use crate::options::{Cancel, Meeting, Options, Source};
-use crate::transfer::session::Course;
+use crate::options::{Cancel, Options, Rendezvous, Source};
+use crate::transfer::session::Session;
 use crate::transfer::summary::{Facts, summary};
 
 /// Sends `source`; blocks until the receiver's verdict is here.
 pub fn send(
     source: &Source,
-    meeting: &Meeting,
+    rendezvous: &Rendezvous,
     options: &Options,
     observer: &mut dyn Observer,
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
-    let plan = Plan::new(source)?;
-    plan.warnings().iter().for_each(|warning| observer.warn(warning));
-    let transfer_bytes = plan.total_bytes();
+    let list = FileList::new(source)?;
+    list.warnings().iter().for_each(|warning| observer.warn(warning));
+    let transfer_bytes = list.total_bytes();
     let config = config(options, Role::Sender, transfer_bytes);
-    let reader = reader(&plan, &config)?;
-    let (mut host, mut peer) = rendezvous::meet(meeting, options, &config, observer)?;
-    let course = Course::new(observer, cancel, &config);
+    let reader = reader(&list, &config)?;
+    let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer)?;
+    let session = Session::new(observer, cancel, &config);
     let stock = (options.buffers, capacity(&config));
     let waker = host.poller.waker();
-    let mut app = Sending::new(course, reader, stock, transfer_bytes, waker);
+    let mut app = Sending::new(session, reader, stock, transfer_bytes, waker);
     let sent = driver::run(&mut peer, &mut app, &mut host)??;
     let stats = peer.view().map(|end| end.stats(sent.at)).unwrap_or_default();
     let elapsed = sent.at.since(stats.opened_at.unwrap_or_default());
@@ -53,19 +53,19 @@ pub fn send(
         stats,
         at: sent.at,
         bytes: sent.end.map_or(0, |end| end.bytes),
-        files: plan.files(),
+        files: list.files(),
         verified: sent.verdict.is_some_and(|verdict| verdict.verified),
         digest: sent.end.map_or([0; 32], |end| end.digest),
-        cpu_share: app.course.cpu_share(elapsed),
+        cpu_share: app.session.cpu_share(elapsed),
         stalled: Duration::ZERO,
     }))
 }
 
-fn reader(plan: &Plan, config: &Config) -> Result<impl Reader, Error> {
+fn reader(list: &FileList, config: &Config) -> Result<impl Reader, Error> {
     let layout = Layout::of(config)?;
     match config.wire {
-        Wire::Sealed => SourceReader::sealed(plan.clone(), layout),
-        Wire::Rfc998 => SourceReader::plain(plan.clone(), layout),
+        Wire::Sealed => SourceReader::sealed(list.clone(), layout),
+        Wire::Rfc998 => SourceReader::plain(list.clone(), layout),
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Sent {
 
 /// The client of a sending machine.
 pub(crate) struct Sending<'a, R> {
-    pub(crate) course: Course<'a>,
+    pub(crate) session: Session<'a>,
     /// Until the connection opens, and with it the size of buffers is known.
     reader: Option<R>,
     disk: Option<SourceThread>,
@@ -100,14 +100,14 @@ type Flow = ControlFlow<Result<Sent, Error>>;
 
 impl<'a, R: Reader> Sending<'a, R> {
     pub(crate) fn new(
-        course: Course<'a>,
+        session: Session<'a>,
         reader: R,
         stock: (u32, usize),
         total: Option<u64>,
         waker: Waker,
     ) -> Self {
         Self {
-            course,
+            session,
             reader: Some(reader),
             disk: None,
             stock: stock.0,
@@ -138,7 +138,7 @@ impl<'a, R: Reader> Sending<'a, R> {
     }
 
     /// Everything that was read and is wanted goes to the machine.
-    fn supply(&mut self, now: Instant, peer: &mut Race) -> Flow {
+    fn supply(&mut self, now: Instant, peer: &mut Dialer) -> Flow {
         let (Some(disk), Some(end)) = (&mut self.disk, peer.end()) else {
             return ControlFlow::Continue(());
         };
@@ -153,7 +153,7 @@ impl<'a, R: Reader> Sending<'a, R> {
                     }
                 }
                 Ok(None) => return ControlFlow::Continue(()),
-                Err(error) => return self.course.fail(now, peer, error),
+                Err(error) => return self.session.fail(now, peer, error),
             }
         }
     }
@@ -172,11 +172,11 @@ impl<'a, R: Reader> Sending<'a, R> {
         }
     }
 
-    fn closed(&mut self, now: Instant, peer: &Race, reason: Reason) -> Result<Sent, Error> {
+    fn closed(&mut self, now: Instant, peer: &Dialer, reason: Reason) -> Result<Sent, Error> {
         let verdict = self.verdict.take();
         let settled = reason == Reason::Finished || verdict.is_some();
-        if !settled || self.course.has_failed() {
-            return Err(self.course.closed(peer, reason));
+        if !settled || self.session.has_failed() {
+            return Err(self.session.closed(peer, reason));
         }
         match verdict {
             Some(verdict) if !verdict.verified => Err(Error::NotVerified(verdict.reason)),
@@ -186,27 +186,27 @@ impl<'a, R: Reader> Sending<'a, R> {
 }
 
 impl<R: Reader> Application for Sending<'_, R> {
-    type Peer = Race;
+    type Peer = Dialer;
     type Outcome = Result<Sent, Error>;
 
-    fn feed(&mut self, now: Instant, peer: &mut Race) -> Flow {
-        self.course.check(now, peer)?;
-        if !self.course.has_failed() {
+    fn feed(&mut self, now: Instant, peer: &mut Dialer) -> Flow {
+        self.session.check(now, peer)?;
+        if !self.session.has_failed() {
             self.supply(now, peer)?;
         }
-        self.course.report(now, peer, self.accepted, self.total);
+        self.session.report(now, peer, self.accepted, self.total);
         ControlFlow::Continue(())
     }
 
-    fn take(&mut self, now: Instant, event: Event, peer: &mut Race) -> Flow {
+    fn take(&mut self, now: Instant, event: Event, peer: &mut Dialer) -> Flow {
         match event {
             Event::Opened { peer: address, parameters, image_bytes } => {
                 let opened = self
-                    .course
+                    .session
                     .open(now, (peer, address), &parameters, image_bytes)
                     .and_then(|layout| self.open(layout));
                 if let Err(error) = opened {
-                    return self.course.fail(now, peer, error);
+                    return self.session.fail(now, peer, error);
                 }
             }
             Event::Wanted(number) => {
@@ -217,19 +217,19 @@ impl<R: Reader> Application for Sending<'_, R> {
             }
             Event::Released(number, buffer) => self.release(number, buffer),
             Event::Finished(verdict) => self.verdict = verdict,
-            Event::Silent => self.course.observer.silent(true),
-            Event::Answering => self.course.observer.silent(false),
+            Event::Silent => self.session.observer.silent(true),
+            Event::Answering => self.session.observer.silent(false),
             Event::Closed(reason) => return ControlFlow::Break(self.closed(now, peer, reason)),
             Event::Filled(..) | Event::Returned(_) | Event::Complete(_) => {}
         }
         ControlFlow::Continue(())
     }
 
-    fn broken(&mut self, now: Instant, error: Error, peer: &mut Race) -> Flow {
-        self.course.fail(now, peer, error)
+    fn broken(&mut self, now: Instant, error: Error, peer: &mut Dialer) -> Flow {
+        self.session.fail(now, peer, error)
     }
 
     fn path_limit(&mut self, bytes: u32) {
-        self.course.path_limit(bytes);
+        self.session.path_limit(bytes);
     }
 }

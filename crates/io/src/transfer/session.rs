@@ -15,7 +15,7 @@ use netblt_proto::wire::packet::Parameters;
 
 use crate::disk::layout::Layout;
 use crate::error::Error;
-use crate::net::dialer::Race;
+use crate::net::dialer::Dialer;
 use crate::observer::{Observer, Progress};
 use crate::options::Cancel;
 
@@ -24,8 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two reports of progress.
 const PROGRESS: Duration = Duration::from_millis(100);
 
-/// The course of a session, whichever end it is.
-pub(crate) struct Course<'a> {
+/// A transfer or test under way, whichever end of it this is.
+pub(crate) struct Session<'a> {
     pub(crate) observer: &'a mut dyn Observer,
     cancel: &'a Cancel,
     wire: Wire,
@@ -39,7 +39,7 @@ pub(crate) struct Course<'a> {
     cpu: ThreadTime,
 }
 
-impl<'a> Course<'a> {
+impl<'a> Session<'a> {
     pub(crate) fn new(observer: &'a mut dyn Observer, cancel: &'a Cancel, config: &Config) -> Self {
         Self {
             observer,
@@ -58,7 +58,7 @@ impl<'a> Course<'a> {
     pub(crate) fn check<T>(
         &mut self,
         now: Instant,
-        peer: &mut Race,
+        peer: &mut Dialer,
     ) -> ControlFlow<Result<T, Error>> {
         if self.failed.is_none() && self.cancel.is_cancelled() {
             self.fail(now, peer, Error::Interrupted)?;
@@ -83,7 +83,7 @@ impl<'a> Course<'a> {
     pub(crate) fn fail<T>(
         &mut self,
         now: Instant,
-        peer: &mut Race,
+        peer: &mut Dialer,
         error: Error,
     ) -> ControlFlow<Result<T, Error>> {
         if self.opened.is_none() {
@@ -103,7 +103,7 @@ impl<'a> Course<'a> {
     pub(crate) fn open(
         &mut self,
         now: Instant,
-        (peer, address): (&mut Race, SocketAddr),
+        (peer, address): (&mut Dialer, SocketAddr),
         parameters: &Parameters,
         image_bytes: u32,
     ) -> Result<Layout, Error> {
@@ -126,7 +126,7 @@ impl<'a> Course<'a> {
     }
 
     /// The connection is closed and the transfer is not complete: why.
-    pub(crate) fn closed(&mut self, peer: &Race, reason: Reason) -> Error {
+    pub(crate) fn closed(&mut self, peer: &Dialer, reason: Reason) -> Error {
         match self.failed.take() {
             Some((error, _)) => error,
             None if self.opened.is_none() => no_connection(peer, self.wire, reason),
@@ -135,7 +135,7 @@ impl<'a> Course<'a> {
     }
 
     /// Reports progress if it is time to.
-    pub(crate) fn report(&mut self, now: Instant, peer: &Race, bytes: u64, total: Option<u64>) {
+    pub(crate) fn report(&mut self, now: Instant, peer: &Dialer, bytes: u64, total: Option<u64>) {
         let (Some(opened), Some(end)) = (self.opened, peer.view()) else { return };
         if now < self.next_progress {
             return;
@@ -149,7 +149,7 @@ impl<'a> Course<'a> {
     pub(crate) fn report_last(
         &mut self,
         now: Instant,
-        peer: &Race,
+        peer: &Dialer,
         bytes: u64,
         total: Option<u64>,
     ) {
@@ -194,7 +194,7 @@ fn last_part(path: &Path) -> String {
 }
 
 /// Why no connection was opened, and what to try.
-fn no_connection(peer: &Race, wire: Wire, reason: Reason) -> Error {
+fn no_connection(peer: &Dialer, wire: Wire, reason: Reason) -> Error {
     let advice = match &reason {
         Reason::NoAnswer { .. } | Reason::Unreachable if wire == Wire::Rfc998 => {
             "; does the other side wait there for RFC 998, with --raw-ip on both sides or on none \

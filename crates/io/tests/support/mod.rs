@@ -8,12 +8,14 @@ use std::thread;
 use std::time::Duration;
 
 use netblt::error::Error;
-use netblt::net::dialer::{Candidate, Race};
+use netblt::net::dialer::{Candidate, Dialer};
 use netblt::net::driver::{self, Application, Clock, Host};
 use netblt::net::socket::{Bind, Socket};
 use netblt::net::wait::Poller;
 use netblt::observer::{Observer, Progress, Summary};
-use netblt::options::{Cancel, Destination, Family, Meeting, Options, Overwrite, Rfc998, Source};
+use netblt::options::{
+    Cancel, Destination, Family, Options, Overwrite, Rendezvous, Rfc998, Source,
+};
 use netblt::ticket::Ticket;
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Policy, Role, Secret, Wire};
@@ -116,20 +118,20 @@ pub(crate) fn transfer(
         ticket: ticket.clone(),
         look: &look,
     };
-    let run = |mut watcher: Watcher<'_>, meeting: &Meeting, options: &Options| {
+    let run = |mut watcher: Watcher<'_>, rendezvous: &Rendezvous, options: &Options| {
         let cancel = watcher.cancel.clone();
         if watcher.sender {
-            netblt::send(source, meeting, options, &mut watcher, &cancel)
+            netblt::send(source, rendezvous, options, &mut watcher, &cancel)
         } else {
-            netblt::receive(destination, meeting, options, &mut watcher, &cancel)
+            netblt::receive(destination, rendezvous, options, &mut watcher, &cancel)
         }
     };
     let calling = Options { trace: None, ..options.clone() };
     let (listens, calls) = (watcher(sender_listens), watcher(!sender_listens));
     thread::scope(|scope| {
-        let listener = scope.spawn(move || run(listens, &Meeting::Listen, options));
-        let meeting = Meeting::Connect(tickets.recv().unwrap());
-        let called = run(calls, &meeting, &calling);
+        let listener = scope.spawn(move || run(listens, &Rendezvous::Listen, options));
+        let rendezvous = Rendezvous::Connect(tickets.recv().unwrap());
+        let called = run(calls, &rendezvous, &calling);
         let listened = listener.join().unwrap();
         if sender_listens { (listened, called) } else { (called, listened) }
     })
@@ -154,14 +156,15 @@ pub(crate) fn transfer_after_a_crash(source: &Source, to: &Path) -> (Outcome, Ou
     thread::scope(|scope| {
         let receiving = scope.spawn(|| {
             let cancel = Cancel::default();
-            let meeting = Meeting::Listen;
-            let result = netblt::receive(&destination, &meeting, &options, &mut receiver, &cancel);
+            let rendezvous = Rendezvous::Listen;
+            let result =
+                netblt::receive(&destination, &rendezvous, &options, &mut receiver, &cancel);
             (result, receiver.restarts)
         });
         let ticket: Ticket = tickets.recv().unwrap();
         vanish(&ticket);
-        let meeting = Meeting::Connect(ticket);
-        let sent = netblt::send(source, &meeting, &options, &mut sender, &Cancel::default());
+        let rendezvous = Rendezvous::Connect(ticket);
+        let sent = netblt::send(source, &rendezvous, &options, &mut sender, &Cancel::default());
         let (received, restarts) = receiving.join().unwrap();
         (sent, received, restarts)
     })
@@ -171,18 +174,18 @@ pub(crate) fn transfer_after_a_crash(source: &Source, to: &Path) -> (Outcome, Ou
 fn vanish(ticket: &Ticket) {
     struct Vanishing;
     impl Application for Vanishing {
-        type Peer = Race;
+        type Peer = Dialer;
         type Outcome = ();
-        fn feed(&mut self, _now: Instant, _peer: &mut Race) -> ControlFlow<()> {
+        fn feed(&mut self, _now: Instant, _peer: &mut Dialer) -> ControlFlow<()> {
             ControlFlow::Continue(())
         }
-        fn take(&mut self, _now: Instant, event: Event, _peer: &mut Race) -> ControlFlow<()> {
+        fn take(&mut self, _now: Instant, event: Event, _peer: &mut Dialer) -> ControlFlow<()> {
             match event {
                 Event::Wanted(_) => ControlFlow::Break(()),
                 _ => ControlFlow::Continue(()),
             }
         }
-        fn broken(&mut self, _: Instant, error: Error, _: &mut Race) -> ControlFlow<()> {
+        fn broken(&mut self, _: Instant, error: Error, _: &mut Dialer) -> ControlFlow<()> {
             panic!("{error}");
         }
         fn path_limit(&mut self, _bytes: u32) {}
@@ -192,8 +195,8 @@ fn vanish(ticket: &Ticket) {
     config.secret = Some(ticket.secret);
     let address = ticket.addresses[0].parse().unwrap();
     let candidate = Candidate { address, config, entropy: [7; 32] };
-    let mut race = Race::connect(vec![candidate], host.clock.now());
-    driver::run(&mut race, &mut Vanishing, &mut host).unwrap();
+    let mut dialer = Dialer::connect(vec![candidate], host.clock.now());
+    driver::run(&mut dialer, &mut Vanishing, &mut host).unwrap();
 }
 
 fn host(segmentation: bool) -> Host {
@@ -220,17 +223,17 @@ pub(crate) fn blast(segmentation: bool, count: u64, size: usize) {
     thread::scope(|scope| {
         let receiver = scope.spawn(move || {
             let now = passive.clock.now();
-            let mut race = Race::listen(config(Role::Receiver), now, [1; 32]);
+            let mut dialer = Dialer::listen(config(Role::Receiver), now, [1; 32]);
             let mut app = Memory { count, size, ..Memory::default() };
-            driver::run(&mut race, &mut app, &mut passive).unwrap();
+            driver::run(&mut dialer, &mut app, &mut passive).unwrap();
             app
         });
         let mut active = host(segmentation);
         let config = config(Role::Sender);
         let candidate = Candidate { address, config, entropy: [2; 32] };
-        let mut race = Race::connect(vec![candidate], active.clock.now());
+        let mut dialer = Dialer::connect(vec![candidate], active.clock.now());
         let mut app = Memory { count, size, ..Memory::default() };
-        driver::run(&mut race, &mut app, &mut active).unwrap();
+        driver::run(&mut dialer, &mut app, &mut active).unwrap();
         assert_eq!(app.verdict, Some(true));
         assert_eq!(receiver.join().unwrap().filled, count);
     });
@@ -247,14 +250,14 @@ struct Memory {
 }
 
 impl Application for Memory {
-    type Peer = Race;
+    type Peer = Dialer;
     type Outcome = ();
 
-    fn feed(&mut self, _now: Instant, _peer: &mut Race) -> ControlFlow<()> {
+    fn feed(&mut self, _now: Instant, _peer: &mut Dialer) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 
-    fn take(&mut self, now: Instant, event: Event, peer: &mut Race) -> ControlFlow<()> {
+    fn take(&mut self, now: Instant, event: Event, peer: &mut Dialer) -> ControlFlow<()> {
         if let Event::Closed(reason) = event {
             assert_eq!(reason, Reason::Finished);
             return ControlFlow::Break(());
@@ -293,7 +296,7 @@ impl Application for Memory {
         ControlFlow::Continue(())
     }
 
-    fn broken(&mut self, _: Instant, error: Error, _: &mut Race) -> ControlFlow<()> {
+    fn broken(&mut self, _: Instant, error: Error, _: &mut Dialer) -> ControlFlow<()> {
         panic!("{error}");
     }
 

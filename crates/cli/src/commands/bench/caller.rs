@@ -8,10 +8,10 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netblt::bench::{self, Listener, Load, OPEN_TO_ALL, Outcome, Service};
+use netblt::bench::{self, Load, OPEN_TO_ALL, Outcome, ServerObserver, Service};
 use netblt::error::Error;
 use netblt::observer::Progress;
-use netblt::options::{Cancel, Family, Meeting, Options};
+use netblt::options::{Cancel, Family, Options, Rendezvous};
 use netblt::ticket::{self, Ticket};
 use netblt_proto::config::{Role, Wire};
 use netblt_proto::machine::Reason;
@@ -110,7 +110,7 @@ struct Ear {
     results: Sender<Result<Outcome, Error>>,
 }
 
-impl Listener for Ear {
+impl ServerObserver for Ear {
     // Nobody waits any more only if the other side has failed, which ends this one.
     fn listening(&mut self, ticket: &Ticket) {
         let _ = self.tickets.send(ticket.clone());
@@ -145,9 +145,9 @@ fn test(
         (Load::Bytes(bytes), streams) => Load::Bytes(bytes.div_ceil(u64::from(streams))),
         (time, _) => time,
     };
-    let meeting = match (options.wire, ticket.addresses.first()) {
-        (Wire::Rfc998, Some(address)) => Meeting::Active(address.clone()),
-        _ => Meeting::Connect(ticket.clone()),
+    let rendezvous = match (options.wire, ticket.addresses.first()) {
+        (Wire::Rfc998, Some(address)) => Rendezvous::Active(address.clone()),
+        _ => Rendezvous::Connect(ticket.clone()),
     };
     let board = Board::new(args.test.parallel.into());
     if !args.quiet && !args.json {
@@ -155,10 +155,10 @@ fn test(
     }
     let (intervals, results) = thread::scope(|scope| {
         let spawn = |at: usize| {
-            let (board, meeting) = (&board, &meeting);
+            let (board, rendezvous) = (&board, &rendezvous);
             scope.spawn(move || {
                 let mut writer = Writer { board, at };
-                let result = bench::run(role, load, meeting, options, &mut writer, cancel);
+                let result = bench::run(role, load, rendezvous, options, &mut writer, cancel);
                 board.update(at, |stream| stream.ended = true);
                 result
             })

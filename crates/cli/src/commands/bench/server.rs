@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 
-use netblt::bench::{self, Listener, Outcome, Service};
+use netblt::bench::{self, Outcome, ServerObserver, Service};
 use netblt::error::Error;
 use netblt::options::Cancel;
 use netblt::ticket::Ticket;
@@ -48,7 +48,7 @@ impl Teller<'_> {
     }
 }
 
-impl Listener for Teller<'_> {
+impl ServerObserver for Teller<'_> {
     fn listening(&mut self, ticket: &Ticket) {
         let secret = ticket.to_string();
         if self.args.json {
