@@ -21,6 +21,8 @@ use crate::units;
 
 /// JSON progress is for logs: once a second is enough.
 const JSON_EVERY: Duration = Duration::from_secs(1);
+/// Bytes in a file below which its name counts for much on the wire.
+const SMALL_FILE: u64 = 4096;
 
 /// Tells one transfer from its beginning to its end.
 pub(crate) struct Report {
@@ -241,11 +243,10 @@ fn summary_lines(summary: &Summary, role: Role) -> Vec<String> {
     if let Some(rtt) = stats.rtt {
         packets.push_str(&format!("; round trip {}", units::show_duration(rtt)));
     }
-    let mut lines = vec![
-        headline(summary, role),
-        format!("  throughput  {}", throughput(summary)),
-        format!("  packets     {packets}"),
-    ];
+    let mut lines = vec![headline(summary, role), format!("  packets     {packets}")];
+    if let Some(throughput) = throughput(summary) {
+        lines.insert(1, format!("  throughput  {throughput}"));
+    }
     // What nobody agreed on says nothing.
     if summary.verified {
         lines.push(format!("  digest      {}... (BLAKE3)", json::hex(&summary.digest[..8])));
@@ -268,9 +269,22 @@ fn headline(summary: &Summary, role: Role) -> String {
     format!("{done} {files}, {size} in {}: {verdict}.", units::show_duration(summary.elapsed))
 }
 
-fn throughput(summary: &Summary) -> String {
+/// How fast it went. Of small files the steady state is mostly their names: they are counted
+/// instead, and where there are no bytes at all, nothing else is told.
+fn throughput(summary: &Summary) -> Option<String> {
     let both = |bps| format!("{} ({})", units::show_rate(bps), units::show_byte_rate(bps));
-    format!("{} from start to finish, {} steady", both(summary.real_bps), both(summary.steady_bps))
+    let per_second = summary.files as f64 / summary.elapsed.as_secs_f64().max(1e-9);
+    let mut parts = Vec::new();
+    if summary.bytes > 0 {
+        parts.push(format!("{} from start to finish", both(summary.real_bps)));
+    }
+    let is_small = summary.files > 1 && summary.bytes / summary.files < SMALL_FILE;
+    if summary.bytes > 0 && !is_small {
+        parts.push(format!("{} steady", both(summary.steady_bps)));
+    } else if summary.files > 1 {
+        parts.push(format!("{} files/s", units::show_count(per_second.round() as u64)));
+    }
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// One sentence: what would have to change for it to go faster.
@@ -284,5 +298,36 @@ fn limit(limited_by: LimitedBy) -> &'static str {
         LimitedBy::Cpu => "A processor on one of the two sides.",
         LimitedBy::RateCap => "The --rate that was asked for.",
         LimitedBy::RoundTrips => "Round trips: it was over before it got up to speed.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netblt_proto::stats::Stats;
+
+    use super::*;
+
+    fn told(files: u64, bytes: u64) -> Option<String> {
+        throughput(&Summary {
+            bytes,
+            files,
+            elapsed: Duration::from_secs(2),
+            real_bps: bytes as f64 * 4.0,
+            steady_bps: 135.8e6,
+            verified: true,
+            digest: [0; 32],
+            limited_by: LimitedBy::Path,
+            stats: Stats::default(),
+        })
+    }
+
+    #[test]
+    fn throughput_is_of_what_was_moved() {
+        assert_eq!(told(200_000, 0).as_deref(), Some("100,000 files/s"));
+        assert_eq!(told(1, 0), None);
+        let whole = "40.0 Mbit/s (5.0 MB/s) from start to finish";
+        let steady = format!("{whole}, 135.8 Mbit/s (17.0 MB/s) steady");
+        assert_eq!(told(1, 10_000_000), Some(steady));
+        assert_eq!(told(20_000, 10_000_000), Some(format!("{whole}, 10,000 files/s")));
     }
 }
