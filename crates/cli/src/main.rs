@@ -10,11 +10,13 @@ mod json;
 mod output;
 mod rfc998;
 mod signals;
+mod suggest;
 mod units;
 
+use std::env;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 
 use crate::commands::Command;
 use crate::exit::Code;
@@ -40,7 +42,9 @@ pub(crate) struct Cli {
 fn main() -> ExitCode {
     match Cli::try_parse() {
         Ok(cli) => commands::run(cli.command),
-        Err(error) => {
+        Err(mut error) => {
+            let args: Vec<_> = env::args_os().collect();
+            suggest::nearest(&mut error, &mut Cli::command(), &args);
             // clap's own exit code for usage errors would be 2, which means something else here.
             let _ = error.print();
             if error.use_stderr() { Code::Usage.into() } else { Code::Success.into() }
