@@ -139,17 +139,18 @@ struct Connection {
 fn help() -> String {
     format!(
         "Examples:\n  \
-         netblt bench -s                            on one machine\n  \
-         netblt bench -c HOST                       on the other: ten seconds to it\n  \
-         netblt bench -c HOST -R -P 4 -t 30         from it, four connections, 30 s\n  \
-         netblt bench -n 1.438MB --wire rfc998 --buffer-size 14380 --packet-size 1438 \\\n      \
-         --burst-size 5 --burst-interval 40ms --buffers 1\n  {:43}\
-         a row of RFC 1030's tables, over loopback\n\n\
-         The columns are RFC 1030's: burst size/burst interval in ms, bytes in a packet and in a \n\
-         buffer, thousands of bytes sent, outstanding buffers, packets lost and sent again, data\n\
-         timeouts, and the throughput in Mbit/s: steady state (without set-up and without the\n\
-         recovery after the last buffer's first pass), and real (from start to finish).\n\n{}",
-        "",
+         netblt bench -s                       on one machine\n  \
+         netblt bench -c HOST                  on the other: ten seconds to it\n  \
+         netblt bench -c HOST -R -P 4 -t 30    from it, four connections, 30 s\n  \
+         netblt bench -n 1.438MB --wire rfc998 --buffer-size 14380 \\\n      \
+         --packet-size 1438 --burst-size 5 --burst-interval 40ms \\\n      \
+         --buffers 1                       a row of RFC 1030's tables\n\n\
+         Columns:\n  \
+         The last table is RFC 1030's. BS/BI: packets in a burst, and from one burst to the next in\n  \
+         ms. PSZ and BFSZ: bytes in a packet and in a buffer. XFSZ: thousands of bytes sent. NBUFS:\n  \
+         outstanding buffers. #LOSS and #RXM: packets lost and sent again. DTMOS: data timeouts.\n  \
+         SPEED and REAL: Mbit/s, in the steady state (without set-up and without the recovery after\n  \
+         the last buffer's first pass) and from start to finish.\n\n{}",
         exit::help()
     )
 }

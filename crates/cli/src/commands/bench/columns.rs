@@ -5,12 +5,30 @@ use std::time::Duration;
 use netblt::bench::Outcome;
 use netblt_proto::config::Role;
 
-/// The head of the table, for this many streams.
-pub(super) fn head() -> String {
-    format!(
-        "{:>4} {:>10} {:>5} {:>8} {:>9} {:>5} {:>6} {:>6} {:>5} {:>9} {:>9}",
-        "", "BS/BI", "PSZ", "BFSZ", "XFSZ", "NBUFS", "#LOSS", "#RXM", "DTMOS", "SPEED", "REAL"
-    )
+/// RFC 1030's names of the columns, and below them their units.
+const COLUMNS: [(&str, &str); 11] = [
+    ("", ""),
+    ("BS/BI", "packets/ms"),
+    ("PSZ", "bytes"),
+    ("BFSZ", "bytes"),
+    ("XFSZ", "kB"),
+    ("NBUFS", ""),
+    ("#LOSS", ""),
+    ("#RXM", ""),
+    ("DTMOS", ""),
+    ("SPEED", "Mbit/s"),
+    ("REAL", "Mbit/s"),
+];
+
+/// The two lines of the table's head.
+pub(super) fn head() -> [String; 2] {
+    [line(COLUMNS.map(|column| column.0)), line(COLUMNS.map(|column| column.1))]
+}
+
+fn line<T: AsRef<str>>(cells: [T; 11]) -> String {
+    const WIDTHS: [usize; 11] = [4, 10, 5, 8, 9, 5, 6, 6, 5, 9, 9];
+    let cells = cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{:>width$}", cell.as_ref()));
+    cells.collect::<Vec<_>>().join(" ")
 }
 
 /// One row of it. `fixed` if burst values ruled.
@@ -24,20 +42,19 @@ pub(super) fn row(name: &str, outcome: &Outcome, fixed: bool) -> String {
         Role::Sender => stats.data_packets_resent.to_string(),
         Role::Receiver => "-".to_owned(),
     };
-    format!(
-        "{:>4} {:>10} {:>5} {:>8} {:>9} {:>5} {:>6} {:>6} {:>5} {:>9.3} {:>9.3}",
-        name,
+    line([
+        name.to_owned(),
         bursts,
-        parameters.packet_bytes,
-        parameters.buffer_bytes,
-        outcome.summary.bytes.div_ceil(1000),
-        parameters.max_outstanding,
-        stats.data_packets_lost,
+        parameters.packet_bytes.to_string(),
+        parameters.buffer_bytes.to_string(),
+        outcome.summary.bytes.div_ceil(1000).to_string(),
+        parameters.max_outstanding.to_string(),
+        stats.data_packets_lost.to_string(),
         resent,
         outcome.data_timeouts.map_or_else(|| "-".to_owned(), |count| count.to_string()),
-        outcome.summary.steady_bps / 1e6,
-        outcome.summary.real_bps / 1e6,
-    )
+        format!("{:.3}", outcome.summary.steady_bps / 1e6),
+        format!("{:.3}", outcome.summary.real_bps / 1e6),
+    ])
 }
 
 /// Milliseconds, with as many decimals as it takes.
@@ -49,6 +66,15 @@ fn in_ms(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_stand_below_their_names() {
+        let [names, units] = head();
+        assert_eq!(names.find("REAL").map(|at| at + 4), Some(units.len()));
+        assert!(units.ends_with("   Mbit/s    Mbit/s"), "{units}");
+        let row = line([""; 11].map(|_| "7"));
+        assert_eq!((names.len(), row.len()), (units.len(), units.len()));
+    }
 
     #[test]
     fn intervals_are_in_milliseconds() {
