@@ -2,12 +2,10 @@
 
 mod testenv;
 
-use std::process::Stdio;
-
 use netblt::ticket::Ticket;
 use netblt_proto::config::Secret;
 use serde_json::Value;
-use testenv::{Env, Running};
+use testenv::{COMMANDS, Env, Running};
 
 fn ticket() -> String {
     let addresses = vec!["127.0.0.1:9".to_owned()];
@@ -18,26 +16,6 @@ fn ticket() -> String {
 fn secret(ticket: &str) -> &str {
     &ticket["netblt1:".len()..ticket.find('@').expect("a ticket")]
 }
-
-/// Every command there is.
-const COMMANDS: [&str; 16] = [
-    "",
-    "send",
-    "receive",
-    "bench",
-    "demo",
-    "emulate",
-    "emulate relay",
-    "emulate tun",
-    "emulate list",
-    "report",
-    "report trace",
-    "report rfc1030",
-    "plan",
-    "simulate",
-    "completions",
-    "man",
-];
 
 #[test]
 fn help_reads_well() {
@@ -199,35 +177,4 @@ fn no_argument_makes_it_panic() {
             run.exits_with_one_of(&[0, 1, 11]);
         }
     }
-}
-
-#[test]
-fn manual_pages_come_from_the_same_source() {
-    let env = Env::new();
-    env.run(&["man", "pages"]).exits(0);
-    let names = env.names("pages");
-    for name in ["netblt.1", "netblt-send.1", "netblt-receive.1", "netblt-bench.1", "netblt-demo.1"]
-    {
-        assert!(names.iter().any(|n| n == name), "{names:?}");
-        let page = std::fs::read_to_string(env.path("pages").join(name)).expect("a page");
-        if name != "netblt-demo.1" {
-            assert!(page.contains("nobody answered at the ticket"), "{name} lacks the exit codes");
-        }
-    }
-    env.make_file("file", 1);
-    env.run(&["man", "file/pages"]).exits(11).says("file/pages");
-}
-
-#[test]
-fn completions_exist_and_survive_a_closed_pipe() {
-    let env = Env::new();
-    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        assert!(env.run(&["completions", shell]).exits(0).text().contains("receive"));
-    }
-    let mut command = env.command(&["completions", "bash"]);
-    let (reader, writer) = std::io::pipe().expect("a pipe");
-    drop(reader);
-    command.stdout(writer).stderr(Stdio::piped());
-    let output = command.output().expect("the program ran");
-    assert_eq!(output.status.code(), Some(11), "{}", String::from_utf8_lossy(&output.stderr));
 }

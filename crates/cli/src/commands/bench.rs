@@ -146,11 +146,12 @@ fn help() -> String {
          --packet-size 1438 --burst-size 5 --burst-interval 40ms \\\n      \
          --buffers 1                       a row of RFC 1030's tables\n\n\
          Columns:\n  \
-         The last table is RFC 1030's. BS/BI: packets in a burst, and from one burst to the next in\n  \
-         ms. PSZ and BFSZ: bytes in a packet and in a buffer. XFSZ: thousands of bytes sent. NBUFS:\n  \
-         outstanding buffers. #LOSS and #RXM: packets lost and sent again. DTMOS: data timeouts.\n  \
-         SPEED and REAL: Mbit/s, in the steady state (without set-up and without the recovery after\n  \
-         the last buffer's first pass) and from start to finish.\n\n{}",
+         The last table is RFC 1030's. BS/BI: packets in a burst, and from one burst to the\n  \
+         next in ms. PSZ and BFSZ: bytes in a packet and in a buffer. XFSZ: thousands of\n  \
+         bytes sent. NBUFS: outstanding buffers. #LOSS and #RXM: packets lost and sent\n  \
+         again. DTMOS: data timeouts. SPEED and REAL: Mbit/s, in the steady state (without\n  \
+         set-up and without the recovery after the last buffer's first pass) and from start\n  \
+         to finish.\n\n{}",
         exit::help()
     )
 }

@@ -29,7 +29,7 @@ enum Command {
     Relay(relay::Args),
     #[cfg(target_os = "linux")]
     Tun(tun::Args),
-    /// List the networks that --scenario knows
+    /// List the networks that have a name, for `netblt emulate relay --scenario` and its like
     List,
 }
 

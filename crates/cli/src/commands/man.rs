@@ -1,22 +1,26 @@
 //! `netblt man` and `netblt completions`: manual pages and completions from the same source as
 //! `--help`.
 
+mod hints;
+mod page;
+
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use clap::CommandFactory as _;
+use clap::{CommandFactory as _, ValueHint};
 use clap_complete::Shell;
 
 use crate::Cli;
 use crate::exit::{Code, Failure};
 
 /// Write the manual pages into a directory
+///
+/// To read one: man -l DIR/netblt-send.1
 #[derive(clap::Args, Debug)]
-#[command(hide = true)]
 pub(crate) struct ManArgs {
     /// The directory, created if missing
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     directory: PathBuf,
 }
 
@@ -38,14 +42,17 @@ pub(crate) fn man(args: &ManArgs) -> Code {
 
 fn pages(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
-    clap_mangen::generate_to(Cli::command(), directory)
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
+    page::write_all(&command, directory)
 }
 
 pub(crate) fn completions(args: &CompletionsArgs) -> Code {
     // Into memory first: the generator panics when its output cannot be written.
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "netblt", &mut text);
-    end(io::stdout().write_all(&text).map_err(|error| {
+    clap_complete::generate(args.shell, &mut hints::hinted(Cli::command()), "netblt", &mut text);
+    let text = hints::with_files(args.shell, &String::from_utf8_lossy(&text));
+    end(io::stdout().write_all(text.as_bytes()).map_err(|error| {
         Failure::new(Code::File, format!("standard output: cannot write: {error}"))
     }))
 }

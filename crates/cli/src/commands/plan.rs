@@ -24,7 +24,8 @@ const VERSION: u32 = 1;
 /// Work out what a path can carry, what that takes, and how long a transfer lasts
 ///
 /// Nothing is sent: this is arithmetic. Times are those of a sender that has the path to itself
-/// and is told its rate (--policy fixed); one that finds it by itself needs some round trips more.
+/// and is told its rate (`netblt send --policy fixed`); one that finds it by itself needs some
+/// round trips more.
 /// What one TCP stream would get is the mean at random loss, by the response functions of Mathis
 /// and others (Reno), RFC 9438 (CUBIC), RFC 3649 (HighSpeed) and Kelly (Scalable).
 #[derive(clap::Args, Debug)]

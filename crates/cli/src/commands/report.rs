@@ -27,7 +27,7 @@ enum Command {
 
 /// Draw throughput and queue delay over time, as SVG
 ///
-/// Takes the JSON lines of `netblt emulate ... --trace FILE`, or of --json put into a file. Other
+/// Takes the JSON lines of `netblt emulate relay --trace FILE`, or of `netblt emulate tun`. Other
 /// events and lines in it are skipped.
 #[derive(clap::Args, Debug)]
 struct TraceArgs {

@@ -52,8 +52,8 @@ pub(crate) struct Args {
 pub(super) enum PolicyName {
     /// Find what the path carries and share it with others
     Fair,
-    /// Send at --rate, or --burst-size packets every --burst-interval, whatever happens, and yield
-    /// to nobody: for a path that is yours alone
+    /// Send at the rate or the burst values given, whatever happens, and yield to nobody: for a
+    /// path that is yours alone
     Fixed,
 }
 

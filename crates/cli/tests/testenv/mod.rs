@@ -17,6 +17,26 @@ use tempfile::TempDir;
 /// Longer than anything here takes; only a bug gets this far.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
+/// Every command there is.
+pub(crate) const COMMANDS: [&str; 16] = [
+    "",
+    "send",
+    "receive",
+    "bench",
+    "demo",
+    "emulate",
+    "emulate relay",
+    "emulate tun",
+    "emulate list",
+    "report",
+    "report trace",
+    "report rfc1030",
+    "plan",
+    "simulate",
+    "completions",
+    "man",
+];
+
 /// Where a test's files and programs live.
 pub(crate) struct Env {
     directory: TempDir,

@@ -272,7 +272,7 @@ fn conclude(args: &Args, options: &Options, tested: &Tested) {
         document::print(&json!({ "start": start, "intervals": tested.intervals, "end": end }));
         return;
     }
-    columns::head().iter().for_each(|line| print(line));
+    print(&columns::head());
     for (i, outcome) in outcomes.iter().enumerate() {
         print(&columns::row(&(i + 1).to_string(), outcome, fixed));
     }

@@ -5,28 +5,28 @@ use std::time::Duration;
 use netblt::bench::Outcome;
 use netblt_proto::config::Role;
 
-/// RFC 1030's names of the columns, and below them their units.
-const COLUMNS: [(&str, &str); 11] = [
-    ("", ""),
-    ("BS/BI", "packets/ms"),
-    ("PSZ", "bytes"),
-    ("BFSZ", "bytes"),
-    ("XFSZ", "kB"),
-    ("NBUFS", ""),
-    ("#LOSS", ""),
-    ("#RXM", ""),
-    ("DTMOS", ""),
-    ("SPEED", "Mbit/s"),
-    ("REAL", "Mbit/s"),
+/// RFC 1030's names of the columns, with a unit where it is not that of `--help`'s options.
+const COLUMNS: [&str; 11] = [
+    "",
+    "BS/BI",
+    "PSZ",
+    "BFSZ",
+    "XFSZ",
+    "NBUFS",
+    "#LOSS",
+    "#RXM",
+    "DTMOS",
+    "SPEED Mbit/s",
+    "REAL Mbit/s",
 ];
 
-/// The two lines of the table's head.
-pub(super) fn head() -> [String; 2] {
-    [line(COLUMNS.map(|column| column.0)), line(COLUMNS.map(|column| column.1))]
+/// The head of the table.
+pub(super) fn head() -> String {
+    line(COLUMNS)
 }
 
 fn line<T: AsRef<str>>(cells: [T; 11]) -> String {
-    const WIDTHS: [usize; 11] = [4, 10, 5, 8, 9, 5, 6, 6, 5, 9, 9];
+    const WIDTHS: [usize; 11] = [4, 10, 5, 8, 9, 5, 6, 6, 5, 13, 12];
     let cells = cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{:>width$}", cell.as_ref()));
     cells.collect::<Vec<_>>().join(" ")
 }
@@ -69,11 +69,13 @@ mod tests {
 
     #[test]
     fn columns_stand_below_their_names() {
-        let [names, units] = head();
-        assert_eq!(names.find("REAL").map(|at| at + 4), Some(units.len()));
-        assert!(units.ends_with("   Mbit/s    Mbit/s"), "{units}");
-        let row = line([""; 11].map(|_| "7"));
-        assert_eq!((names.len(), row.len()), (units.len(), units.len()));
+        let (head, row) = (head(), line(["7"; 11]));
+        assert!(head.ends_with(" SPEED Mbit/s  REAL Mbit/s"), "{head}");
+        assert_eq!(head.len(), row.len());
+        for name in COLUMNS {
+            let at = head.find(name).map_or(0, |at| at + name.len());
+            assert_eq!(row.get(at.max(4) - 1..at.max(4)), Some("7"), "{name} in\n{head}\n{row}");
+        }
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl ServerObserver for Teller<'_> {
             }
             Ok(outcome) => {
                 if self.tests == 0 {
-                    columns::head().iter().for_each(|line| self.print(line));
+                    self.print(&columns::head());
                 }
                 self.tests += 1;
                 let name = match outcome.role {

@@ -125,17 +125,14 @@ fn argument(part: Part, key: &'static Key) -> Arg {
         value(key.key, text).and_then(|value| check(key.key, value)).map(|()| text.to_owned())
     };
     let arg = Arg::new(name.clone()).long(name).value_name(key.value).value_parser(check);
-    match part {
-        Part::Both => arg.help(key.help),
-        Part::Up => arg
-            .help(format!("--{} of the way from the side that connects", key.key))
-            .help_heading(HEADING_ONE_WAY)
-            .hide_short_help(true),
-        Part::Down => arg
-            .help(format!("--{} of the way back", key.key))
-            .help_heading(HEADING_ONE_WAY)
-            .hide_short_help(true),
-    }
+    let way = match part {
+        Part::Both => return arg.help(key.help),
+        Part::Up => "the way from the side that connects",
+        Part::Down => "the way back",
+    };
+    // A long help too, or manual pages leave out what the short help hides.
+    let help = format!("--{} of {way}", Part::Both.option(key.key));
+    arg.help(help.clone()).long_help(help).help_heading(HEADING_ONE_WAY).hide_short_help(true)
 }
 
 impl FromArgMatches for Link {

@@ -29,8 +29,10 @@ const LOOK_ROUND: Duration = Duration::from_millis(50);
 /// dropped on arrival as from a real network, use `netblt emulate tun`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    netblt emulate relay --listen 127.0.0.1:4000 --to 127.0.0.1:5000 --scenario lte\n  \
-    netblt emulate relay --listen [::]:4000 --to host:5000 --rate 1Gbit --rtt 100ms --loss 1%\n\n\
+    netblt emulate relay --listen 127.0.0.1:4000 --to 127.0.0.1:5000 \\\n      \
+    --scenario lte\n  \
+    netblt emulate relay --listen [::]:4000 --to host:5000 \\\n      \
+    --rate 1Gbit --rtt 100ms --loss 1%\n\n\
     Ctrl-C ends it and prints what happened.")]
 pub(crate) struct Args {
     /// Where clients send to; port 0 takes any that is free

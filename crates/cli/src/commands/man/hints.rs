@@ -1,0 +1,59 @@
+//! What shells are told about values: which are files, which are networks by name, and which are
+//! nothing that a shell could know.
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, Command, ValueHint};
+use clap_complete::Shell;
+use netblt_path::scenario;
+
+/// The option whose value is a network by name, or a file.
+const SCENARIO: &str = "scenario";
+
+/// The command line with a hint at every value that has neither a list nor a path's type. Only for
+/// generating: a network may be a file as well, which this one would refuse.
+pub(super) fn hinted(command: Command) -> Command {
+    let command = command.mut_args(|arg| {
+        if arg.get_id() == SCENARIO {
+            return arg.value_parser(PossibleValuesParser::new(scenario::names()));
+        }
+        match hint(&arg) {
+            Some(hint) => arg.value_hint(hint),
+            None => arg,
+        }
+    });
+    command.mut_subcommands(hinted)
+}
+
+fn hint(arg: &Arg) -> Option<ValueHint> {
+    if !arg.get_action().takes_values() || arg.get_value_hint() != ValueHint::Unknown {
+        return None;
+    }
+    let name = arg.get_value_names().and_then(|names| names.first()).map(|name| name.as_str());
+    match name.unwrap_or_default() {
+        "FILE" => Some(ValueHint::FilePath),
+        "CMD" | "COMMAND" => Some(ValueHint::CommandName),
+        // The directory may stand in the first argument of `receive`, where a ticket may be.
+        "TICKET" | "DIR" | "OUTFILE" | "PATH" => None,
+        name if name.starts_with("HOST") || name == "TARGET" => Some(ValueHint::Hostname),
+        _ => Some(ValueHint::Other),
+    }
+}
+
+/// Adds files to where only names of networks are offered; bash falls back to files by itself.
+pub(super) fn with_files(shell: Shell, text: &str) -> String {
+    let names = scenario::names().collect::<Vec<_>>().join(" ");
+    match shell {
+        Shell::Zsh => text.replace(
+            &format!(":({names})'"),
+            &format!(":{{_alternative \"networks:network:({names})\" \"files:file:_files\"}}'"),
+        ),
+        Shell::Fish => {
+            let line = |line: &str| match line.contains(&format!(" -l {SCENARIO} ")) {
+                true => line.replace(" -r -f -a ", " -r -F -a ") + "\n",
+                false => format!("{line}\n"),
+            };
+            text.lines().map(line).collect()
+        }
+        _ => text.to_owned(),
+    }
+}
