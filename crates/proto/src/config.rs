@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use zeroize::Zeroize;
+
 use crate::crypto::aead::Cipher;
 use crate::units::Rate;
 use crate::wire::packet::{Burst, Mode};
@@ -15,9 +17,21 @@ pub enum Wire {
     Sealed,
 }
 
-/// The secret both ends hold, from a ticket or from ssh.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+/// The secret both ends hold, from a ticket or from ssh. Its memory is wiped when it goes.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(pub [u8; 32]);
+
+impl Zeroize for Secret {
+    fn zeroize(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.zeroize();
+    }
+}
 
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

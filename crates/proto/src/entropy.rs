@@ -1,11 +1,12 @@
 //! Randomness as an input: everything random in a connection comes from 32 bytes handed in, so
-//! that a
-//! seed replays a handshake to the bit.
+//! that a seed replays a handshake to the bit.
+
+use zeroize::Zeroizing;
 
 /// A stream of random values from one seed.
 #[derive(Clone)]
 pub(crate) struct Entropy {
-    seed: [u8; 32],
+    seed: Zeroizing<[u8; 32]>,
     drawn: u64,
 }
 
@@ -17,7 +18,7 @@ impl std::fmt::Debug for Entropy {
 
 impl Entropy {
     pub(crate) fn new(seed: [u8; 32]) -> Self {
-        Self { seed, drawn: 0 }
+        Self { seed: Zeroizing::new(seed), drawn: 0 }
     }
 
     /// 32 bytes never handed out before.

@@ -79,7 +79,7 @@ pub fn serve(
     })?;
     let config = Config { any_role: true, ..config(options, Role::Receiver, None) };
     let v6 = socket.local().is_ipv6();
-    let known = (options.wire == Wire::Sealed).then_some(secret);
+    let known = (options.wire == Wire::Sealed).then(|| secret.clone());
     let config = for_peer(&config, options, known, v6);
     observer.listening(&addresses::ticket(&socket, options, secret)?);
     let poller = Poller::new()

@@ -66,7 +66,7 @@ fn listen(
     })?;
     let secret = Secret(entropy()?);
     // Who will come is not known: on a socket for both versions, the larger headers count.
-    let config = for_peer(config, options, Some(secret), socket.local().is_ipv6());
+    let config = for_peer(config, options, Some(secret.clone()), socket.local().is_ipv6());
     let peer = Dialer::listen(config, clock.now(), entropy()?);
     observer.listening(&addresses::ticket(&socket, options, secret)?);
     Ok((socket, peer))
@@ -84,7 +84,7 @@ fn connect(
     let (address, port, family) = (options.bind, options.port, family(&addresses));
     let socket = Socket::bind(&Bind { address, port, family, ..Bind::default() })?;
     let candidates = addresses::candidates(&socket, &addresses, |address| {
-        for_peer(config, options, Some(ticket.secret), address.is_ipv6())
+        for_peer(config, options, Some(ticket.secret.clone()), address.is_ipv6())
     })?;
     Ok((socket, Dialer::connect(candidates, clock.now())))
 }

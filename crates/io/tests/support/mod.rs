@@ -192,7 +192,7 @@ fn vanish(ticket: &Ticket) {
     }
     let mut host = host(true);
     let mut config = Config::new(Wire::Sealed, Role::Sender);
-    config.secret = Some(ticket.secret);
+    config.secret = Some(ticket.secret.clone());
     let address = ticket.addresses[0].parse().unwrap();
     let candidate = Candidate { address, config, entropy: [7; 32] };
     let mut dialer = Dialer::connect(vec![candidate], host.clock.now());

@@ -1,11 +1,12 @@
 //! The chain of keys of one direction (`docs/protocol.md §5.1, §5.3`).
 //!
 //! Each epoch's keys come from its secret, and so does the next epoch's secret; the way back is a
-//! hash. A secret must not outlive the step that used it.
+//! hash. A secret must not outlive the step that used it: each is wiped.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305};
 use aws_lc_rs::aead::{LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
+use zeroize::{Zeroize, Zeroizing};
 
 use super::aead::Cipher;
 use super::{Rejected, TAG_BYTES};
@@ -26,8 +27,8 @@ pub(super) struct EpochKey {
 
 impl EpochKey {
     fn derive(cipher: Cipher, secret: &[u8; 32]) -> Self {
-        let key: [u8; 32] = expand(secret, b"netblt 6 key");
-        let key = UnboundKey::new(algorithm(cipher), &key).expect("both ciphers take 32 bytes");
+        let key = Zeroizing::new(expand::<32>(secret, b"netblt 6 key"));
+        let key = UnboundKey::new(algorithm(cipher), &key[..]).expect("both ciphers take 32 bytes");
         Self { key: LessSafeKey::new(key), iv: expand(secret, b"netblt 6 iv") }
     }
 
@@ -79,23 +80,30 @@ impl EpochKey {
     }
 }
 
+impl Drop for EpochKey {
+    fn drop(&mut self) {
+        // The cipher wipes its key itself.
+        self.iv.zeroize();
+    }
+}
+
 /// The source of all epochs' keys of one direction, one after the other.
 pub(super) struct KeyChain {
     cipher: Cipher,
     /// The secret of the epoch that [`Self::next_epoch`] will make.
-    secret: [u8; 32],
+    secret: Zeroizing<[u8; 32]>,
 }
 
 impl KeyChain {
     /// The chain that begins with one of the two keys of Noise's split, epoch 0's secret.
     pub(super) fn new(cipher: Cipher, secret: [u8; 32]) -> Self {
-        Self { cipher, secret }
+        Self { cipher, secret: Zeroizing::new(secret) }
     }
 
     /// The next epoch's keys; the first call makes those of epoch 0.
     pub(super) fn next_epoch(&mut self) -> EpochKey {
         let key = EpochKey::derive(self.cipher, &self.secret);
-        self.secret = expand(&self.secret, b"netblt 6 next");
+        self.secret = Zeroizing::new(expand(&self.secret, b"netblt 6 next"));
         key
     }
 
@@ -107,7 +115,7 @@ impl KeyChain {
     /// The secret from which the next epoch will be made.
     #[cfg(test)]
     pub(super) fn secret(&self) -> [u8; 32] {
-        self.secret
+        *self.secret
     }
 }
 

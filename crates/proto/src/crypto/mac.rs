@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
+use zeroize::Zeroizing;
 
 use crate::config::Secret;
 use crate::time::{Instant, nanos};
@@ -25,12 +26,12 @@ const COOKIE_PERIOD: Duration = Duration::from_secs(120);
 
 /// The key under which OPEN, COOKIE and REFUSED are authenticated (`docs/protocol.md §3.2`).
 #[derive(Clone)]
-pub struct MacKey([u8; 32]);
+pub struct MacKey(Zeroizing<[u8; 32]>);
 
 impl MacKey {
     /// The key that all who hold `secret` have (`docs/protocol.md §3.2`).
     pub fn from_secret(secret: &Secret) -> Self {
-        Self(blake3::derive_key("netblt 6 open mac", &secret.0))
+        Self(blake3::derive_key("netblt 6 open mac", &secret.0).into())
     }
 
     /// The MAC over `parts`, one after the other (`docs/protocol.md §3.2`). Where one part ends
@@ -57,13 +58,13 @@ impl fmt::Debug for MacKey {
 /// Makes cookies and knows them again, remembering none (`docs/protocol.md §4.2`).
 #[derive(Clone)]
 pub struct CookieJar {
-    key: [u8; 32],
+    key: Zeroizing<[u8; 32]>,
 }
 
 impl CookieJar {
     /// A jar whose cookies only it can make; `entropy` is fresh for every jar.
     pub fn new(entropy: [u8; 32]) -> Self {
-        Self { key: blake3::derive_key("netblt 6 cookie", &entropy) }
+        Self { key: blake3::derive_key("netblt 6 cookie", &entropy).into() }
     }
 
     /// The cookie for who sent an OPEN with this id and UID from `address`

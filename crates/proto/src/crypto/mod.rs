@@ -31,3 +31,26 @@ pub enum Rejected {
     #[error("packet does not authenticate")]
     Forged,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::mem::needs_drop;
+
+    use zeroize::Zeroize;
+
+    use crate::config::Secret;
+
+    /// Plain arrays of bytes need no drop: that these do is what wipes them.
+    #[test]
+    fn whatever_holds_a_key_does_something_when_it_goes() {
+        assert!(needs_drop::<Secret>());
+        assert!(needs_drop::<super::noise::SplitKeys>());
+        assert!(needs_drop::<super::mac::MacKey>());
+        assert!(needs_drop::<super::mac::CookieJar>());
+        assert!(needs_drop::<super::epoch::KeyChain>());
+        assert!(needs_drop::<crate::entropy::Entropy>());
+        let mut secret = Secret([7; 32]);
+        secret.zeroize();
+        assert_eq!(secret.0, [0; 32]);
+    }
+}

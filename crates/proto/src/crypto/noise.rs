@@ -12,6 +12,7 @@ use snow::resolvers::{CryptoResolver, DefaultResolver};
 use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState};
 use thiserror::Error;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::config::Secret;
 
@@ -27,13 +28,20 @@ pub const MESSAGE_OVERHEAD_BYTES: usize = 32 + 16;
 pub struct HandshakeFailed;
 
 /// What a handshake yields: where each direction's chain of keys begins
-/// (`docs/protocol.md §5.1`).
+/// (`docs/protocol.md §5.1`). Wiped when it goes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SplitKeys {
     /// From the active end to the passive one.
     pub initiator_to_responder: [u8; 32],
     /// From the passive end to the active one.
     pub responder_to_initiator: [u8; 32],
+}
+
+impl Drop for SplitKeys {
+    fn drop(&mut self) {
+        self.initiator_to_responder.zeroize();
+        self.responder_to_initiator.zeroize();
+    }
 }
 
 impl fmt::Debug for SplitKeys {
@@ -56,7 +64,7 @@ impl Initiator {
         payload: &[u8],
     ) -> Result<(Self, Vec<u8>), HandshakeFailed> {
         let psk = psk(secret);
-        let ephemeral = Ephemeral::new("initiator", entropy, &[&psk, prologue, payload]);
+        let ephemeral = Ephemeral::new("initiator", entropy, &[&psk[..], prologue, payload]);
         let mut state = builder(&psk, prologue, ephemeral)?.build_initiator().map_err(failed)?;
         let message = write(&mut state, payload)?;
         Ok((Self(state), message))
@@ -84,7 +92,7 @@ pub fn respond(
     message1: &[u8],
 ) -> Result<(Vec<u8>, Responder), HandshakeFailed> {
     let psk = psk(secret);
-    let ephemeral = Ephemeral::new("responder", entropy, &[&psk, prologue, message1]);
+    let ephemeral = Ephemeral::new("responder", entropy, &[&psk[..], prologue, message1]);
     let mut state = builder(&psk, prologue, ephemeral)?.build_responder().map_err(failed)?;
     let payload = read(&mut state, message1)?;
     Ok((payload, Responder(state)))
@@ -102,8 +110,8 @@ impl Responder {
 }
 
 /// The pre-shared key of the handshake (`docs/protocol.md §4.1`).
-fn psk(secret: &Secret) -> [u8; 32] {
-    blake3::derive_key("netblt 6 noise psk", &secret.0)
+fn psk(secret: &Secret) -> Zeroizing<[u8; 32]> {
+    blake3::derive_key("netblt 6 noise psk", &secret.0).into()
 }
 
 fn builder<'a>(
@@ -144,7 +152,7 @@ fn split(state: &mut HandshakeState) -> SplitKeys {
 
 /// `snow`'s own primitives, with the operating system's randomness replaced by a given one.
 struct Ephemeral {
-    seed: [u8; 32],
+    seed: Zeroizing<[u8; 32]>,
 }
 
 impl Ephemeral {
@@ -154,7 +162,7 @@ impl Ephemeral {
         for part in [role.as_bytes()].iter().chain(context) {
             hasher.update(&(part.len() as u64).to_be_bytes()).update(part);
         }
-        Self { seed: *hasher.finalize().as_bytes() }
+        Self { seed: Zeroizing::new(*hasher.finalize().as_bytes()) }
     }
 }
 

@@ -287,7 +287,7 @@ fn open_sealed(
     proposal: &Parameters,
     entropy: &mut Entropy,
 ) -> (Handshake, Vec<u8>) {
-    let secret = config.secret.unwrap_or_default();
+    let secret = config.secret.clone().unwrap_or_default();
     let connection = entropy.draw_u32();
     let mac_key = MacKey::from_secret(&secret);
     let offer = Offer {

@@ -81,7 +81,7 @@ impl std::fmt::Debug for Answer<'_> {
 
 impl Passive {
     pub(crate) fn new(config: &Config, mut entropy: Entropy) -> Self {
-        let secret = config.secret.unwrap_or_default();
+        let secret = config.secret.clone().unwrap_or_default();
         Self {
             mac_key: MacKey::from_secret(&secret),
             cookies: CookieJar::new(entropy.draw()),
@@ -165,11 +165,11 @@ impl Passive {
         frame: &OpenFrame<'_>,
         config: &Config,
     ) -> Option<Vec<u8>> {
-        let secret = config.secret?;
+        let secret = config.secret.as_ref()?;
         let draw = self.entropy.draw();
         let clear = sealed::open_clear(frame.connection, frame.uid);
         let (payload, responder) =
-            respond(&secret, &super::prologue(&clear), draw, frame.noise).ok()?;
+            respond(secret, &super::prologue(&clear), draw, frame.noise).ok()?;
         let refuse = |reason: &str| {
             sealed::build_refused(frame.connection, frame.uid, reason, |covered| {
                 self.mac_key.mac(&[covered, &frame.mac])
