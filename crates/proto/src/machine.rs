@@ -150,11 +150,38 @@ pub fn printable(text: &str) -> String {
         .collect()
 }
 
-/// Zero-width characters and those that turn the direction of writing.
+/// What takes no place of its own on a terminal, or turns the direction of writing: all that
+/// Unicode 15 calls a format character (Cf), a line or paragraph separator (Zl, Zp) or ignorable by
+/// default. Joiners and variation selectors among them: a name that shows what it is not costs more
+/// than one that shows an escape too much.
 fn is_invisible(c: char) -> bool {
     matches!(
         c,
-        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        '\u{ad}'
+            | '\u{34f}'
+            | '\u{600}'..='\u{605}'
+            | '\u{61c}'
+            | '\u{6dd}'
+            | '\u{70f}'
+            | '\u{890}'..='\u{891}'
+            | '\u{8e2}'
+            | '\u{115f}'..='\u{1160}'
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}'
+            | '\u{110bd}'
+            | '\u{110cd}'
+            | '\u{13430}'..='\u{1343f}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}'
     )
 }
 
@@ -166,5 +193,38 @@ mod tests {
     fn a_peers_words_cannot_move_the_cursor() {
         assert_eq!(printable("a\u{1b}[2Jb\n\u{202e}c"), "a\\u{1b}[2Jb\\u{a}\\u{202e}c");
         assert_eq!(printable("größer 文"), "größer 文");
+        assert!(printable("a\u{61c}b\u{ad}c\u{e0041}").is_ascii());
+    }
+
+    /// Every Cf, Zl and Zp of Unicode 15.
+    #[test]
+    fn no_format_character_reaches_a_terminal() {
+        let ranges: [(u32, u32); 21] = [
+            (0xad, 0xad),
+            (0x600, 0x605),
+            (0x61c, 0x61c),
+            (0x6dd, 0x6dd),
+            (0x70f, 0x70f),
+            (0x890, 0x891),
+            (0x8e2, 0x8e2),
+            (0x180e, 0x180e),
+            (0x200b, 0x200f),
+            (0x2028, 0x202e),
+            (0x2060, 0x2064),
+            (0x2066, 0x206f),
+            (0xfeff, 0xfeff),
+            (0xfff9, 0xfffb),
+            (0x110bd, 0x110bd),
+            (0x110cd, 0x110cd),
+            (0x13430, 0x1343f),
+            (0x1bca0, 0x1bca3),
+            (0x1d173, 0x1d17a),
+            (0xe0001, 0xe0001),
+            (0xe0020, 0xe007f),
+        ];
+        for c in ranges.into_iter().flat_map(|(first, last)| first..=last) {
+            let c = char::from_u32(c).unwrap();
+            assert!(printable(&c.to_string()).is_ascii(), "{c:?}");
+        }
     }
 }
