@@ -15,6 +15,9 @@ pub const MAX_NAME: usize = 4096;
 /// Longest part of a name, in bytes (`docs/protocol.md §8.4`).
 pub const MAX_PART: usize = 255;
 
+/// Most parts of a name (`docs/protocol.md §8.4`): each may be a directory to be made.
+pub const MAX_DEPTH: usize = 128;
+
 /// Bytes of the table's length, with which every image ends (`docs/protocol.md §8.1`).
 pub const TRAILER_BYTES: usize = 4;
 
@@ -216,7 +219,10 @@ pub fn check_name(name: &[u8]) -> Result<(), &'static str> {
     if name[0] == b'/' {
         return Err("the name is an absolute path");
     }
-    for part in name.split(|&byte| byte == b'/') {
+    for (depth, part) in name.split(|&byte| byte == b'/').enumerate() {
+        if depth >= MAX_DEPTH {
+            return Err("the name has more than 128 parts");
+        }
         match part {
             b"" => return Err("the name has an empty part"),
             b"." => return Err("the name has a part '.'"),
@@ -341,12 +347,13 @@ mod tests {
 
     #[test]
     fn names_that_could_harm_are_refused() {
-        let (part, name) = ("x".repeat(255), "x/".repeat(2047) + "xx");
+        let (part, name) = ("x".repeat(255), ("x".repeat(31) + "/").repeat(127) + &"x".repeat(32));
+        assert_eq!(name.len(), MAX_NAME);
         for good in ["a", "a/b.c", "...", "..a/a..", "größer 文", &part, &name] {
             assert_eq!(check_name(good.as_bytes()), Ok(()), "{good:?}");
         }
         assert_eq!(check_name(&[0xff, 0x80]), Ok(()));
-        let (part, name) = (part + "x", name + "x");
+        let (part, name, deep) = (part + "x", name + "x", "x/".repeat(128) + "x");
         for bad in [
             "",
             "/",
@@ -367,6 +374,7 @@ mod tests {
             "\u{1f}",
             &part,
             &name,
+            &deep,
         ] {
             assert!(check_name(bad.as_bytes()).is_err(), "{bad:?}");
         }
