@@ -111,6 +111,11 @@ impl Connection {
         }
     }
 
+    /// The connection id that the peer puts into its packets, where the wire has one.
+    pub(crate) fn own_id(&self) -> Option<u32> {
+        self.link.own_id()
+    }
+
     /// Something under the connection's keys at once, so that the passive end can confirm it.
     pub(crate) fn confirm(&mut self) {
         self.push_keepalive(false);

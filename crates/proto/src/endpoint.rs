@@ -403,6 +403,31 @@ impl Endpoint {
         }
     }
 
+    /// The connection id that the peer must put into its packets: `None` where the wire has none
+    /// (`rfc998`), and at a passive end before an OPEN was answered.
+    ///
+    /// A passive end that answered OPENs which nobody has confirmed awaits several: see
+    /// [`Endpoint::connection_ids`].
+    pub fn connection_id(&self) -> Option<u32> {
+        self.connection_ids().next()
+    }
+
+    /// Every connection id that a packet for this end may carry: that of the open connection first,
+    /// then those of the openings it has answered and that are not confirmed, newest first. A
+    /// bounded number; it changes only when a datagram was handled.
+    pub fn connection_ids(&self) -> impl Iterator<Item = u32> {
+        let (active, passive) = match &self.opener {
+            Opener::Active(active) => (active.own_id(), None),
+            Opener::Passive(passive) => (None, Some(passive.unconfirmed_ids())),
+        };
+        let open = match &self.connection {
+            Some(connection) => connection.own_id(),
+            None => active,
+        };
+        let unconfirmed: Vec<u32> = passive.into_iter().flatten().collect();
+        open.into_iter().chain(unconfirmed.into_iter().rev())
+    }
+
     /// Counts and measurements so far.
     pub fn stats(&self, now: Instant) -> Stats {
         let mut stats = match self.connection.as_ref().map(|c| &c.machine) {

@@ -83,6 +83,14 @@ impl Link {
         }))
     }
 
+    /// The connection id that the peer puts into its packets, where the wire has one.
+    pub(crate) fn own_id(&self) -> Option<u32> {
+        match self {
+            Self::Rfc998(_) => None,
+            Self::Sealed(sealed) => Some(sealed.own_id),
+        }
+    }
+
     /// How many bytes of data a DATA datagram holds.
     pub(crate) fn data_len(wire: Wire, raw: &[u8]) -> usize {
         raw.len().saturating_sub(crate::wire::data_overhead(wire) as usize)

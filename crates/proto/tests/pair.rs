@@ -12,6 +12,7 @@ use netblt_proto::machine::{Datagram, Event, Reason};
 use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{End, Verdict};
+use netblt_proto::wire::sealed::destination;
 
 const STOCK: u64 = 4;
 const BUFFER: u32 = 1 << 16;
@@ -225,4 +226,42 @@ fn every_way_round_on_a_lossy_path() {
             }
         }
     }
+}
+
+#[test]
+fn packets_are_addressed_to_the_ids_that_an_end_says() {
+    let (a, b): (SocketAddr, SocketAddr) = (([192, 0, 2, 1], 1).into(), ([192, 0, 2, 2], 2).into());
+    let now = Instant::EPOCH;
+    let mut sender = Endpoint::active(config(Wire::Sealed, Role::Sender), b, now, [1; 32]);
+    let mut receiver = Endpoint::passive(config(Wire::Sealed, Role::Receiver), now, [2; 32]);
+    let own = sender.connection_id();
+    assert!(own.is_some());
+    assert_eq!(receiver.connection_id(), None);
+    let mut to_receiver = Vec::new();
+    for turn in 0..6 {
+        let (from, to, address) = match turn % 2 {
+            0 => (&mut sender, &mut receiver, a),
+            _ => (&mut receiver, &mut sender, b),
+        };
+        let mut batch = Vec::new();
+        if from.poll_transmit(now, &mut batch).is_none() {
+            continue;
+        }
+        match (turn, destination(&batch)) {
+            (0, id) => assert_eq!(id, None, "OPEN is for whoever listens"),
+            (_, id) if turn % 2 == 1 => assert_eq!(id, own),
+            (_, id) => to_receiver.extend(id),
+        }
+        to.handle_datagram(now, Datagram { from: address, ecn: None, bytes: &mut batch });
+    }
+    assert_eq!(to_receiver.first().copied(), receiver.connection_id());
+    // Somebody opens another: both ids lead here until one is confirmed.
+    let mut again = Endpoint::active(config(Wire::Sealed, Role::Sender), b, now, [3; 32]);
+    let mut open = Vec::new();
+    again.poll_transmit(now, &mut open).unwrap();
+    receiver.handle_datagram(now, Datagram { from: a, ecn: None, bytes: &mut open });
+    assert_eq!(receiver.connection_ids().count(), 2);
+    assert_eq!(receiver.connection_ids().next(), to_receiver.first().copied());
+    let plain = Endpoint::active(config(Wire::Rfc998, Role::Sender), b, now, [1; 32]);
+    assert_eq!(plain.connection_id(), None);
 }

@@ -100,6 +100,14 @@ impl Active {
         self.peer
     }
 
+    /// The connection id that answers carry, where the wire has one.
+    pub(crate) fn own_id(&self) -> Option<u32> {
+        match self.handshake {
+            Handshake::Rfc998 { .. } => None,
+            Handshake::Sealed { connection, .. } => Some(connection),
+        }
+    }
+
     pub(crate) fn handle_unreachable(&mut self, now: Instant) {
         self.unreachable.get_or_insert(now);
     }

@@ -91,6 +91,11 @@ impl Passive {
         }
     }
 
+    /// The connection ids of the openings that are answered and not confirmed, oldest first.
+    pub(crate) fn unconfirmed_ids(&self) -> impl Iterator<Item = u32> {
+        self.slots.iter().map(|slot| slot.own_id)
+    }
+
     /// A datagram that no standing connection wanted.
     pub(crate) fn handle_datagram<'a>(
         &mut self,

@@ -119,6 +119,15 @@ pub fn kind_of(bytes: &[u8]) -> Option<Kind> {
     }
 }
 
+/// The connection id that a datagram of this version is addressed to: the one that the end it goes
+/// to has chosen. `None` for an OPEN, which knows none yet, and for anything else that is not of
+/// this version. Nothing is proven by it (`docs/protocol.md §3.1, §3.2`).
+pub fn destination(bytes: &[u8]) -> Option<u32> {
+    kind_of(bytes).filter(|kind| *kind != Kind::Open)?;
+    let id = bytes.get(4..8)?.first_chunk()?;
+    Some(u32::from_be_bytes(*id)).filter(|id| *id != 0)
+}
+
 /// The 16 clear bytes that begin a packet after the handshake; what follows is not looked at.
 /// Handshake packets are [`ParseError::Kind`] (`docs/protocol.md §3.1`).
 pub fn parse_header(bytes: &[u8]) -> Result<Header, ParseError> {

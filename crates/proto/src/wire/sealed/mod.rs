@@ -27,7 +27,8 @@ pub use handshake::frames::{
 };
 pub use handshake::{MAX_CLIENT, MAX_TABLE_BYTES, Offer, encode_offer, parse_offer};
 pub use header::{
-    Header, Kind, encode_data_header, encode_header, kind_of, parse_data_header, parse_header,
+    Header, Kind, destination, encode_data_header, encode_header, kind_of, parse_data_header,
+    parse_header,
 };
 pub(crate) use reader::Reader;
 
