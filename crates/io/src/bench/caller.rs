@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use netblt_proto::config::{Config, Role, Wire};
+use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::Event;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
@@ -11,8 +12,7 @@ use super::outcome::{Outcome, config, outcome};
 use super::pump::{Done, Pump};
 use super::request::{Load, TestRequest};
 use crate::error::Error;
-use crate::net::dialer::Dialer;
-use crate::net::driver::{self, Application};
+use crate::net::driver::{self, Application, Feed};
 use crate::net::rendezvous;
 use crate::observer::Observer;
 use crate::options::{Cancel, Options, Rendezvous};
@@ -36,7 +36,8 @@ pub fn run(
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer)?;
     let session = Session::new(observer, cancel, &config);
     let mut app = Calling { session, wire: options.wire, role, load, test: None };
-    let (done, at) = driver::run(&mut peer, &mut app, &mut host)??;
+    let (done, at) =
+        driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error))?;
     let stats = peer.view().map(|end| end.stats(at)).unwrap_or_default();
     let elapsed = at.since(stats.opened_at.unwrap_or_default());
     let cpu_share = app.session.cpu_share(elapsed);
@@ -68,47 +69,50 @@ impl Calling<'_> {
 type Flow = ControlFlow<Result<(Done, Instant), Error>>;
 
 impl Application for Calling<'_> {
-    type Peer = Dialer;
+    type Key = ();
     type Outcome = Result<(Done, Instant), Error>;
 
-    fn feed(&mut self, now: Instant, peer: &mut Dialer) -> Flow {
-        self.session.check(now, peer)?;
-        if let (Some((pump, _)), Some(end)) = (&mut self.test, peer.end()) {
+    /// A timed sender looks at the clock.
+    fn turn(&mut self, _: Instant) -> ControlFlow<Self::Outcome, Feed> {
+        ControlFlow::Continue(Feed::All)
+    }
+
+    fn feed(&mut self, now: Instant, (): (), end: &mut Endpoint) -> Flow {
+        self.session.check(now, end)?;
+        if let Some((pump, _)) = &mut self.test {
             pump.feed(now, end);
             let moved = pump.moved(now, end);
-            self.session.report(now, peer, moved, self.total());
+            self.session.report(now, end, moved, self.total());
         }
         ControlFlow::Continue(())
     }
 
-    fn take(&mut self, now: Instant, event: Event, peer: &mut Dialer) -> Flow {
+    fn take(&mut self, now: Instant, (): (), event: Event, end: &mut Endpoint) -> Flow {
         match event {
-            Event::Opened { peer: address, parameters, image_bytes } => {
-                let opened = self.session.open(now, (peer, address), &parameters, image_bytes);
+            Event::Opened { peer, parameters, image_bytes } => {
+                let opened = self.session.open(now, (end, peer), &parameters, image_bytes);
                 if let Err(error) = opened {
-                    return self.session.fail(now, peer, error);
+                    return self.session.fail(now, end, error);
                 }
-                if let Some(end) = peer.end() {
-                    let settled = (self.wire, &parameters);
-                    let pump = Pump::open(now, self.role, self.load, settled, end);
-                    self.test = Some((pump, parameters));
-                }
+                let settled = (self.wire, &parameters);
+                let pump = Pump::open(now, self.role, self.load, settled, end);
+                self.test = Some((pump, parameters));
             }
             Event::Silent => self.session.observer.silent(true),
             Event::Answering => self.session.observer.silent(false),
             Event::Closed(reason) => {
-                if let (Some((pump, _)), Some(end)) = (&self.test, peer.view()) {
+                if let Some((pump, _)) = &self.test {
                     let moved = pump.moved(now, end);
-                    self.session.report_last(now, peer, moved, self.total());
+                    self.session.report_last(now, end, moved, self.total());
                 }
                 let done = self.test.as_mut().and_then(|(pump, _)| pump.done(&reason));
                 return ControlFlow::Break(match done {
                     Some(done) if !self.session.has_failed() => done.map(|done| (done, now)),
-                    _ => Err(self.session.closed(peer, reason)),
+                    _ => Err(self.session.closed(reason)),
                 });
             }
             event => {
-                if let (Some((pump, _)), Some(end)) = (&mut self.test, peer.end()) {
+                if let Some((pump, _)) = &mut self.test {
                     pump.take(now, event, end);
                 }
             }
@@ -116,8 +120,8 @@ impl Application for Calling<'_> {
         ControlFlow::Continue(())
     }
 
-    fn broken(&mut self, now: Instant, error: Error, peer: &mut Dialer) -> Flow {
-        self.session.fail(now, peer, error)
+    fn broken(&mut self, now: Instant, (): (), error: Error, end: &mut Endpoint) -> Flow {
+        self.session.fail(now, end, error)
     }
 
     fn path_limit(&mut self, bytes: u32) {

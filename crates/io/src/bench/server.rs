@@ -1,11 +1,12 @@
 //! The end that waits: one thread and one socket for everyone who calls.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use netblt_proto::config::{Config, Role, Secret, Wire};
+use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Event, Reason};
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
@@ -16,9 +17,9 @@ use super::request::{Load, TestRequest};
 use crate::config::for_peer;
 use crate::error::Error;
 use crate::net::addresses;
-use crate::net::driver::{self, Application, Clock, Host};
+use crate::net::driver::{self, Application, Clock, Feed, Host};
 use crate::net::entropy::entropy;
-use crate::net::listener::Listener;
+use crate::net::listener::{ConnectionKey, Listener};
 use crate::net::socket::{Bind, Socket};
 use crate::net::wait::Poller;
 use crate::options::{Cancel, Options};
@@ -91,7 +92,7 @@ pub fn serve(
         cancel,
         config,
         once,
-        tests: BTreeMap::new(),
+        tests: HashMap::new(),
         memory: 0,
         idle: None,
         until: None,
@@ -102,9 +103,12 @@ pub fn serve(
 
 struct Test {
     pump: Pump,
+    peer: SocketAddr,
     role: Role,
     parameters: Parameters,
     memory: u64,
+    /// Its caller knows that the server stops.
+    told: bool,
 }
 
 /// The client of all connections.
@@ -113,7 +117,7 @@ struct Serving<'a> {
     cancel: &'a Cancel,
     config: Config,
     once: bool,
-    tests: BTreeMap<SocketAddr, Test>,
+    tests: HashMap<ConnectionKey, Test>,
     /// Bytes in the buffers of all of them.
     memory: u64,
     /// Since when there is none, after there was one.
@@ -128,14 +132,13 @@ impl Serving<'_> {
     fn open(
         &mut self,
         now: Instant,
-        peer: SocketAddr,
+        (key, peer): (ConnectionKey, SocketAddr),
         parameters: Parameters,
-        listener: &mut Listener,
+        end: &mut Endpoint,
     ) {
-        let Some(end) = listener.end(peer) else { return };
         let role = Role::left_by(parameters.mode);
         // The same address again: its program was started anew.
-        if let Some(old) = self.tests.remove(&peer) {
+        if let Some(old) = self.tests.remove(&key) {
             self.memory -= old.memory;
         }
         let memory = u64::from(parameters.buffer_bytes) * u64::from(parameters.max_outstanding);
@@ -152,35 +155,35 @@ impl Serving<'_> {
         let load = TestRequest::parse(&parameters.client, UNASKED).load;
         let pump = Pump::open(now, role, load, (self.config.wire, &parameters), end);
         self.observer.opened(peer, role, &parameters);
-        self.tests.insert(peer, Test { pump, role, parameters, memory });
+        self.tests.insert(key, Test { pump, peer, role, parameters, memory, told: false });
     }
 
-    fn close(&mut self, now: Instant, peer: SocketAddr, reason: Reason, listener: &mut Listener) {
-        let stats = listener.end(peer).map(|end| end.stats(now)).unwrap_or_default();
-        listener.remove(peer);
-        let Some(mut test) = self.tests.remove(&peer) else { return };
+    fn close(&mut self, now: Instant, key: ConnectionKey, reason: Reason, end: &Endpoint) {
+        let Some(mut test) = self.tests.remove(&key) else { return };
         self.memory -= test.memory;
         let result = match test.pump.done(&reason) {
             Some(done) => done.map(|done| {
-                outcome(&self.config, test.role, test.parameters, done, (now, stats, 0.0))
+                let known = (now, end.stats(now), 0.0);
+                outcome(&self.config, test.role, test.parameters, done, known)
             }),
             None => Err(Error::Ended(reason)),
         };
-        self.observer.closed(peer, result);
+        self.observer.closed(test.peer, result);
         if self.tests.is_empty() {
             self.idle = Some(now);
         }
     }
+}
 
-    /// Whether it is time to stop.
-    fn stops(&mut self, now: Instant, listener: &mut Listener) -> ControlFlow<Result<(), Error>> {
-        if self.cancel.is_cancelled() && self.until.is_none() {
+impl Application for Serving<'_> {
+    type Key = ConnectionKey;
+    type Outcome = Result<(), Error>;
+
+    /// Whether it is time to stop; if so, every caller is told.
+    fn turn(&mut self, now: Instant) -> ControlFlow<Self::Outcome, Feed> {
+        let stops = self.cancel.is_cancelled() && self.until.is_none();
+        if stops {
             self.until = Some(now + PATIENCE);
-            for peer in self.tests.keys() {
-                if let Some(end) = listener.end(*peer) {
-                    end.quit(now, "the server was stopped");
-                }
-            }
         }
         if self.until.is_some_and(|until| until <= now || self.tests.is_empty()) {
             return ControlFlow::Break(Err(Error::Interrupted));
@@ -188,19 +191,21 @@ impl Serving<'_> {
         if self.once && self.idle.is_some_and(|since| now.since(since) >= LINGER) {
             return ControlFlow::Break(Ok(()));
         }
-        ControlFlow::Continue(())
+        ControlFlow::Continue(if stops { Feed::All } else { Feed::Ready })
     }
-}
 
-impl Application for Serving<'_> {
-    type Peer = Listener;
-    type Outcome = Result<(), Error>;
-
-    fn feed(&mut self, now: Instant, listener: &mut Listener) -> ControlFlow<Self::Outcome> {
-        self.stops(now, listener)?;
-        for (peer, test) in &mut self.tests {
-            if let Some(end) = listener.end(*peer) {
-                test.pump.feed(now, end);
+    fn feed(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        end: &mut Endpoint,
+    ) -> ControlFlow<Self::Outcome> {
+        if let Some(test) = self.tests.get_mut(&key) {
+            match self.until {
+                Some(_) if !std::mem::replace(&mut test.told, true) => {
+                    end.quit(now, "the server was stopped");
+                }
+                _ => test.pump.feed(now, end),
             }
         }
         ControlFlow::Continue(())
@@ -209,14 +214,15 @@ impl Application for Serving<'_> {
     fn take(
         &mut self,
         now: Instant,
-        (peer, event): (SocketAddr, Event),
-        listener: &mut Listener,
+        key: ConnectionKey,
+        event: Event,
+        end: &mut Endpoint,
     ) -> ControlFlow<Self::Outcome> {
         match event {
-            Event::Opened { parameters, .. } => self.open(now, peer, parameters, listener),
-            Event::Closed(reason) => self.close(now, peer, reason, listener),
+            Event::Opened { peer, parameters, .. } => self.open(now, (key, peer), parameters, end),
+            Event::Closed(reason) => self.close(now, key, reason, end),
             event => {
-                if let (Some(test), Some(end)) = (self.tests.get_mut(&peer), listener.end(peer)) {
+                if let Some(test) = self.tests.get_mut(&key) {
                     test.pump.take(now, event, end);
                 }
             }
@@ -225,7 +231,13 @@ impl Application for Serving<'_> {
     }
 
     /// The connection that it concerns will fall silent; the others go on.
-    fn broken(&mut self, _: Instant, error: Error, _: &mut Listener) -> ControlFlow<Self::Outcome> {
+    fn broken(
+        &mut self,
+        _: Instant,
+        _: ConnectionKey,
+        error: Error,
+        _: &mut Endpoint,
+    ) -> ControlFlow<Self::Outcome> {
         let message = error.to_string();
         // Each packet fails in the same way.
         if self.told.as_ref() != Some(&message) {

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket}
 use netblt_proto::config::{Config, Secret};
 
 use crate::error::Error;
+use crate::net::connections::canonical;
 use crate::net::dialer::{Candidate, MAX_CANDIDATES};
 use crate::net::entropy::entropy;
-use crate::net::peer::canonical;
 use crate::net::socket::Socket;
 use crate::options::{Family, Options};
 use crate::ticket::{self, MAX_ADDRESSES, Ticket};

@@ -20,7 +20,8 @@ use netblt_proto::machine::{Datagram, Event, Reason, Transmit};
 use netblt_proto::time::{Instant, earliest};
 use netblt_proto::trace::TraceEvent;
 
-use crate::net::peer::{Peer, is_meant};
+use crate::error::Error;
+use crate::net::connections::{Connections, is_meant};
 
 /// From one opening to the next, unless one has failed by then.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -54,7 +55,10 @@ pub struct Dialer {
     next_start: Instant,
     /// The first attempt is the only one and stays.
     settled: bool,
-    ready: VecDeque<Event>,
+    /// Events of openings that are decided.
+    told: VecDeque<Event>,
+    /// The client is to be asked.
+    roused: bool,
     lost: Vec<(SocketAddr, Reason)>,
 }
 
@@ -67,7 +71,8 @@ impl Dialer {
             waiting: VecDeque::new(),
             next_start: Instant::NEVER,
             settled: true,
-            ready: VecDeque::new(),
+            told: VecDeque::new(),
+            roused: true,
             lost: Vec::new(),
         }
     }
@@ -79,19 +84,15 @@ impl Dialer {
             waiting: candidates.into_iter().take(MAX_CANDIDATES).collect(),
             next_start: now,
             settled: false,
-            ready: VecDeque::new(),
+            told: VecDeque::new(),
+            roused: true,
             lost: Vec::new(),
         };
         dialer.start(now);
         dialer
     }
 
-    /// The end whose opening was answered first, or the only one.
-    pub fn end(&mut self) -> Option<&mut Endpoint> {
-        self.attempts.first_mut().filter(|_| self.settled).map(|attempt| &mut attempt.end)
-    }
-
-    /// Like [`Dialer::end`], to look at.
+    /// The end whose opening was answered first, or the only one, to look at.
     pub fn view(&self) -> Option<&Endpoint> {
         self.attempts.first().filter(|_| self.settled).map(|attempt| &attempt.end)
     }
@@ -117,18 +118,20 @@ impl Dialer {
                     self.attempts.truncate(1);
                     self.waiting.clear();
                     self.settled = true;
-                    self.ready.push_back(event);
+                    self.told.push_back(event);
                     return;
                 }
                 Event::Closed(reason) => {
-                    let attempt = self.attempts.remove(at);
-                    if let Some(to) = attempt.to {
+                    if let Some(to) = self.attempts.get(at).and_then(|attempt| attempt.to) {
                         self.lost.push((to, reason));
                     }
                     self.next_start = now;
-                    if self.attempts.is_empty() && self.waiting.is_empty() {
+                    // The last one stays: there is always an end for the client to look at.
+                    if self.attempts.len() > 1 || !self.waiting.is_empty() {
+                        self.attempts.remove(at);
+                    } else {
                         let reason = self.telling();
-                        self.ready.push_back(Event::Closed(reason));
+                        self.told.push_back(Event::Closed(reason));
                     }
                     return;
                 }
@@ -155,8 +158,9 @@ impl Dialer {
     }
 }
 
-impl Peer for Dialer {
-    type Event = Event;
+impl Connections for Dialer {
+    /// There is one connection.
+    type Key = ();
 
     fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>) {
         if self.settled {
@@ -205,15 +209,16 @@ impl Peer for Dialer {
         }
     }
 
-    fn poll_transmit(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<Transmit> {
-        self.attempts.iter_mut().find_map(|attempt| attempt.end.poll_transmit(now, batch))
+    fn poll_transmit(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<((), Transmit)> {
+        let mut attempts = self.attempts.iter_mut();
+        attempts.find_map(|attempt| Some(((), attempt.end.poll_transmit(now, batch)?)))
     }
 
     /// Of several openings, `Opened` of the first and `Closed` of the last
     /// are told.
-    fn poll_event(&mut self) -> Option<Event> {
-        if let Some(event) = self.ready.pop_front() {
-            return Some(event);
+    fn poll_event(&mut self) -> Option<((), Event)> {
+        if let Some(event) = self.told.pop_front() {
+            return Some(((), event));
         }
         let attempt = self.attempts.first_mut().filter(|_| self.settled)?;
         let event = attempt.end.poll_event()?;
@@ -221,18 +226,47 @@ impl Peer for Dialer {
             // An end that waited learns only now who its peer is; another one may follow.
             attempt.to = Some(*peer);
         }
-        Some(event)
+        Some(((), event))
     }
 
     /// Traces tell of the end that opened.
     fn poll_trace(&mut self) -> Option<(Instant, TraceEvent)> {
-        self.end()?.poll_trace()
+        self.attempts.first_mut().filter(|_| self.settled)?.end.poll_trace()
     }
+
+    fn poll_ready(&mut self) -> Option<()> {
+        std::mem::take(&mut self.roused).then_some(())
+    }
+
+    fn rouse(&mut self) {
+        self.roused = true;
+    }
+
+    /// While none has opened, the first of those that are tried: its client can do nothing with it
+    /// but give up.
+    fn end(&mut self, (): ()) -> Option<&mut Endpoint> {
+        self.attempts.first_mut().map(|attempt| &mut attempt.end)
+    }
+
+    /// What the end counted is still asked for.
+    fn forget(&mut self, (): ()) {}
 
     fn next_timeout(&self, now: Instant) -> Option<Instant> {
         let start = (!self.settled && !self.waiting.is_empty()).then_some(self.next_start);
         let ends = self.attempts.iter().map(|attempt| attempt.end.next_timeout(now));
         earliest(ends.chain([start]))
+    }
+}
+
+impl Dialer {
+    /// The same error; one about an opening also says where it was tried.
+    pub(crate) fn name(&self, error: Error) -> Error {
+        match error {
+            Error::Connect { reason, advice, .. } => {
+                Error::Connect { peer: self.to_string(), reason, advice }
+            }
+            other => other,
+        }
     }
 }
 

@@ -36,7 +36,7 @@ fn play(dialer: &mut Dialer, open: &[&str]) -> (Event, Vec<(SocketAddr, Instant)
             dialer.handle_timeout(now);
         }
         batch.clear();
-        while let Some(transmit) = dialer.poll_transmit(now, &mut batch) {
+        while let Some(((), transmit)) = dialer.poll_transmit(now, &mut batch) {
             if !written.iter().any(|(to, _)| *to == transmit.to) {
                 written.push((transmit.to, now));
             }
@@ -52,7 +52,7 @@ fn play(dialer: &mut Dialer, open: &[&str]) -> (Event, Vec<(SocketAddr, Instant)
             }
             batch.clear();
         }
-        if let Some(event) = dialer.poll_event() {
+        if let Some(((), event)) = dialer.poll_event() {
             return (event, written);
         }
         now = dialer.next_timeout(now).expect("it waits for something").max(now);
@@ -71,7 +71,7 @@ fn the_address_that_answers_wins_and_the_others_fall_silent() {
     let later = Instant::EPOCH + Duration::from_secs(60);
     dialer.handle_timeout(later);
     let mut batch = Vec::new();
-    while let Some(transmit) = dialer.poll_transmit(later, &mut batch) {
+    while let Some(((), transmit)) = dialer.poll_transmit(later, &mut batch) {
         assert_eq!(transmit.to, peer);
     }
 }
@@ -104,7 +104,7 @@ fn a_refusal_counts_for_the_address_it_names() {
         dialer.handle_refused(now, refused);
         while dialer.poll_transmit(now, &mut Vec::new()).is_some() {}
         match dialer.poll_event() {
-            Some(event) => break event,
+            Some(((), event)) => break event,
             None => now = dialer.next_timeout(now).expect("it waits for something").max(now),
         }
     };
@@ -127,7 +127,7 @@ fn refusals_of_other_addresses_do_not_end_a_connection() {
         let mut listener = Dialer::listen(config(Role::Receiver), Instant::EPOCH, [99; 32]);
         let mut now = Instant::EPOCH;
         converse(&mut near, &mut listener, now);
-        assert!(matches!(listener.poll_event(), Some(Event::Opened { .. })));
+        assert!(matches!(listener.poll_event(), Some(((), Event::Opened { .. }))));
         let refused = refused.parse().unwrap();
         let end = now + Duration::from_secs(60);
         let mut closed = false;
@@ -136,7 +136,7 @@ fn refusals_of_other_addresses_do_not_end_a_connection() {
             now += Duration::from_secs(1);
             listener.handle_timeout(now);
             while listener.poll_transmit(now, &mut Vec::new()).is_some() {}
-            while let Some(event) = listener.poll_event() {
+            while let Some(((), event)) = listener.poll_event() {
                 closed |= matches!(event, Event::Closed(Reason::Unreachable));
             }
         }

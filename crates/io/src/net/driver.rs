@@ -1,5 +1,5 @@
-//! The real loop: one thread drives one socket and what talks through it, whichever end of the
-//! data that is.
+//! The real loop: one thread drives one socket and the connections that talk through it, whichever
+//! end of the data that is.
 //!
 //! 1. Feed: what the disk has done goes into the machine.
 //! 2. Timers that are due fire.
@@ -14,12 +14,13 @@ use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use netblt_proto::machine::Transmit;
+use netblt_proto::endpoint::Endpoint;
+use netblt_proto::machine::{Event, Transmit};
 use netblt_proto::time::Instant;
 
 use crate::error::Error;
+use crate::net::connections::Connections;
 use crate::net::icmp::IcmpError;
-use crate::net::peer::Peer;
 use crate::net::socket::{Sent, Socket};
 use crate::net::trace_file::TraceFile;
 use crate::net::wait::{Poller, PreciseTimers};
@@ -35,30 +36,49 @@ const MAX_LAST_WORDS: usize = 16;
 /// Room for one send.
 const BATCH_BYTES: usize = 1 << 16;
 
-/// The client of what talks, as the loop sees it.
+/// Whose client is to be asked what it has for the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feed {
+    /// That of each connection with which something has happened.
+    Ready,
+    /// That of every connection.
+    All,
+}
+
+/// The clients of the connections, as the loop sees them: each acts on its connection's end.
 pub trait Application {
-    /// Who talks for it.
-    type Peer: Peer;
+    /// What tells one connection from another.
+    type Key: Copy;
     /// What it ends with.
     type Outcome;
 
-    /// Moves what the disk has done into the connection. Called every turn, at least every 100 ms.
-    fn feed(&mut self, now: Instant, peer: &mut Self::Peer) -> ControlFlow<Self::Outcome>;
+    /// A turn of the loop begins; at least every 100 ms.
+    fn turn(&mut self, now: Instant) -> ControlFlow<Self::Outcome, Feed>;
+
+    /// Moves what the disk has done into the connection.
+    fn feed(
+        &mut self,
+        now: Instant,
+        key: Self::Key,
+        end: &mut Endpoint,
+    ) -> ControlFlow<Self::Outcome>;
 
     /// Something happened.
     fn take(
         &mut self,
         now: Instant,
-        event: <Self::Peer as Peer>::Event,
-        peer: &mut Self::Peer,
+        key: Self::Key,
+        event: Event,
+        end: &mut Endpoint,
     ) -> ControlFlow<Self::Outcome>;
 
     /// Something cannot be sent. Smaller things may still pass, so the other end can be told.
     fn broken(
         &mut self,
         now: Instant,
+        key: Self::Key,
         error: Error,
-        peer: &mut Self::Peer,
+        end: &mut Endpoint,
     ) -> ControlFlow<Self::Outcome>;
 
     /// The way there takes IP packets of at most this many bytes.
@@ -96,66 +116,111 @@ pub struct Host {
 
 /// What is to be sent and had no room.
 #[derive(Debug)]
-struct Outbox {
+struct Outbox<K> {
     batch: Vec<u8>,
-    held: Option<(Transmit, usize)>,
+    held: Option<(K, Transmit, usize)>,
 }
 
 /// What a round of sending came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Round {
+#[derive(Debug)]
+enum Round<K> {
     /// Nothing more is due.
     Dry,
     /// There may be more.
     More,
     /// The socket is full.
     Blocked,
+    /// What this connection wants to send cannot be sent.
+    Failed(K, Error),
 }
 
-/// Runs `peer` until `app` has what it wants.
-pub fn run<A: Application>(
-    peer: &mut A::Peer,
-    app: &mut A,
-    host: &mut Host,
-) -> Result<A::Outcome, Error> {
+/// Runs `connections` until `app` has what it wants.
+pub fn run<C, A>(connections: &mut C, app: &mut A, host: &mut Host) -> Result<A::Outcome, Error>
+where
+    C: Connections,
+    A: Application<Key = C::Key>,
+{
     let _timers = PreciseTimers::new();
     let mut outbox = Outbox { batch: Vec::with_capacity(BATCH_BYTES), held: None };
     let mut brought = true;
     loop {
         let now = host.clock.now();
-        if let ControlFlow::Break(outcome) = app.feed(now, peer) {
-            return Ok(outbox.finish(peer, host, outcome));
+        let turn = turn(now, connections, app, &mut outbox, host);
+        if let Some(trace) = &mut host.trace {
+            trace.record(connections);
         }
-        if peer.next_timeout(now).is_some_and(|due| due <= now) {
-            peer.handle_timeout(now);
-        }
-        let round = match outbox.send(peer, host, MAX_BURSTS) {
-            Ok(round) => round,
-            Err(error) => match app.broken(now, error, peer) {
-                ControlFlow::Continue(()) => Round::More,
-                ControlFlow::Break(outcome) => return Ok(outbox.finish(peer, host, outcome)),
-            },
-        };
-        brought |= round == Round::More;
-        while let Some(event) = peer.poll_event() {
-            brought = true;
-            if let ControlFlow::Break(outcome) = app.take(now, event, peer) {
-                return Ok(outbox.finish(peer, host, outcome));
+        match turn {
+            ControlFlow::Break(outcome) => return Ok(outbox.finish(connections, host, outcome)),
+            ControlFlow::Continue(Turn { busy, blocked }) => {
+                if !busy && !brought {
+                    wait(connections, host, blocked)?;
+                }
             }
         }
-        if let Some(trace) = &mut host.trace {
-            trace.record(peer);
-        }
-        if !brought {
-            wait(peer, host, round == Round::Blocked)?;
-        }
-        brought = receive(peer, app, host)?;
+        brought = receive(connections, app, host)?;
     }
 }
 
-fn wait(peer: &impl Peer, host: &mut Host, blocked: bool) -> Result<(), Error> {
+/// What a turn came to.
+struct Turn {
+    /// It brought something, so that another one may at once.
+    busy: bool,
+    /// The socket is full.
+    blocked: bool,
+}
+
+/// Steps 1 to 4.
+fn turn<C, A>(
+    now: Instant,
+    connections: &mut C,
+    app: &mut A,
+    outbox: &mut Outbox<C::Key>,
+    host: &mut Host,
+) -> ControlFlow<A::Outcome, Turn>
+where
+    C: Connections,
+    A: Application<Key = C::Key>,
+{
+    if app.turn(now)? == Feed::All {
+        connections.rouse();
+    }
+    while let Some(key) = connections.poll_ready() {
+        if let Some(end) = connections.end(key) {
+            app.feed(now, key, end)?;
+        }
+    }
+    if connections.next_timeout(now).is_some_and(|due| due <= now) {
+        connections.handle_timeout(now);
+    }
+    let (mut busy, mut blocked) = (false, false);
+    match outbox.send(connections, host, MAX_BURSTS) {
+        Round::Dry => {}
+        Round::More => busy = true,
+        Round::Blocked => blocked = true,
+        Round::Failed(key, error) => {
+            busy = true;
+            if let Some(end) = connections.end(key) {
+                app.broken(now, key, error, end)?;
+            }
+        }
+    }
+    while let Some((key, event)) = connections.poll_event() {
+        busy = true;
+        let closed = matches!(event, Event::Closed(_));
+        if let Some(end) = connections.end(key) {
+            app.take(now, key, event, end)?;
+        }
+        if closed {
+            connections.forget(key);
+        }
+    }
+    ControlFlow::Continue(Turn { busy, blocked })
+}
+
+fn wait(connections: &impl Connections, host: &mut Host, blocked: bool) -> Result<(), Error> {
     let now = host.clock.now();
-    let mut timeout = peer.next_timeout(now).map_or(MAX_WAIT, |due| due.since(now)).min(MAX_WAIT);
+    let due = connections.next_timeout(now);
+    let mut timeout = due.map_or(MAX_WAIT, |due| due.since(now)).min(MAX_WAIT);
     if blocked {
         // What is due is mostly what cannot leave: asking for it again and again helps nobody.
         timeout = timeout.max(BLOCKED_WAIT);
@@ -169,60 +234,63 @@ fn wait(peer: &impl Peer, host: &mut Host, blocked: bool) -> Result<(), Error> {
 }
 
 /// One batch of datagrams, and what the network said about ours. Whether there was anything.
-fn receive<A: Application>(
-    peer: &mut A::Peer,
-    app: &mut A,
-    host: &mut Host,
-) -> Result<bool, Error> {
+fn receive<C, A>(connections: &mut C, app: &mut A, host: &mut Host) -> Result<bool, Error>
+where
+    C: Connections,
+    A: Application<Key = C::Key>,
+{
     let now = host.clock.now();
-    let received = host.socket.recv(|datagram| peer.handle_datagram(now, datagram))?;
+    let received = host.socket.recv(|datagram| connections.handle_datagram(now, datagram))?;
     while let Some(error) = host.socket.poll_icmp_error() {
         match error {
-            IcmpError::Refused(to) => peer.handle_refused(now, to),
-            IcmpError::NoRoute(to) => peer.handle_no_route(now, to),
+            IcmpError::Refused(to) => connections.handle_refused(now, to),
+            IcmpError::NoRoute(to) => connections.handle_no_route(now, to),
             IcmpError::TooBig(bytes) => app.path_limit(bytes),
         }
     }
     Ok(received.datagrams > 0)
 }
 
-impl Outbox {
+impl<K: Copy> Outbox<K> {
     /// Sends what is due, at most `bursts` of it.
     fn send(
         &mut self,
-        peer: &mut impl Peer,
+        connections: &mut impl Connections<Key = K>,
         host: &mut Host,
         bursts: usize,
-    ) -> Result<Round, Error> {
+    ) -> Round<K> {
         for _ in 0..bursts {
             if self.held.is_none() {
                 self.batch.clear();
-                self.held =
-                    peer.poll_transmit(host.clock.now(), &mut self.batch).map(|next| (next, 0));
+                let next = connections.poll_transmit(host.clock.now(), &mut self.batch);
+                self.held = next.map(|(key, transmit)| (key, transmit, 0));
             }
-            let Some((transmit, at)) = self.held else { return Ok(Round::Dry) };
+            let Some((key, transmit, at)) = self.held else { return Round::Dry };
             let rest = self.batch.get(at..).unwrap_or_default();
-            let sent = host.socket.send(&transmit, rest).inspect_err(|_| self.held = None)?;
-            match sent {
-                Sent::All => self.held = None,
-                Sent::Blocked(sent) => {
-                    self.held = Some((transmit, at + sent));
-                    return Ok(Round::Blocked);
+            self.held = None;
+            match host.socket.send(&transmit, rest) {
+                Ok(Sent::All) => {}
+                Ok(Sent::Blocked(sent)) => {
+                    self.held = Some((key, transmit, at + sent));
+                    return Round::Blocked;
                 }
-                Sent::NoRoute => {
-                    self.held = None;
-                    peer.handle_no_route(host.clock.now(), transmit.to);
-                }
+                Ok(Sent::NoRoute) => connections.handle_no_route(host.clock.now(), transmit.to),
+                Err(error) => return Round::Failed(key, error),
             }
         }
-        Ok(Round::More)
+        Round::More
     }
 
     /// Sends last words as far as that goes without waiting.
-    fn finish<T>(&mut self, peer: &mut impl Peer, host: &mut Host, outcome: T) -> T {
-        let _ = self.send(peer, host, MAX_LAST_WORDS);
+    fn finish<T>(
+        &mut self,
+        connections: &mut impl Connections<Key = K>,
+        host: &mut Host,
+        outcome: T,
+    ) -> T {
+        let _ = self.send(connections, host, MAX_LAST_WORDS);
         if let Some(trace) = &mut host.trace {
-            trace.record(peer);
+            trace.record(connections);
         }
         outcome
     }

@@ -70,7 +70,7 @@ pub(crate) fn read(socket: impl AsFd) -> Option<Option<IcmpError>> {
 fn socket_address(storage: &nix::sys::socket::SockaddrStorage) -> Option<SocketAddr> {
     let v4 = storage.as_sockaddr_in().map(|v4| SocketAddr::V4((*v4).into()));
     let v6 = || storage.as_sockaddr_in6().map(|v6| SocketAddr::V6((*v6).into()));
-    v4.or_else(v6).map(crate::net::peer::canonical)
+    v4.or_else(v6).map(crate::net::connections::canonical)
 }
 
 #[cfg(target_os = "linux")]

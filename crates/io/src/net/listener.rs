@@ -1,9 +1,14 @@
 //! The passive side for many peers on one socket: whoever calls gets an end of its own.
 //!
-//! An address that says something worth an answer gets a passive [`Endpoint`]; what else comes from
-//! it goes there. Ends that never open are few at once and the oldest makes room, so that a flood
-//! of callers costs a fixed amount of memory.
+//! An address that says something worth an answer gets a passive [`Endpoint`]; what else comes goes
+//! to the end whose connection id it bears, or, where the wire has no ids and in an OPEN, to the
+//! one that talks to its address. Ends that never open are few at once and the oldest makes room,
+//! so that a flood of callers costs a fixed amount of memory.
+//!
+//! No datagram costs more for there being many: ends are found by hash, and only those are looked
+//! at that were spoken to, whose time has come or whose client did something.
 
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 
 use netblt_proto::config::Config;
@@ -11,59 +16,109 @@ use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Datagram, Event, Transmit};
 use netblt_proto::time::{Instant, earliest};
 use netblt_proto::trace::TraceEvent;
+use netblt_proto::wire::sealed;
 
+use crate::net::connections::{Connections, is_meant};
 use crate::net::entropy::entropy;
-use crate::net::peer::{Peer, is_meant};
 
 /// Ends that have not opened yet, at most.
 const MAX_CALLERS: usize = 64;
-/// Ends in all, at most: on `rfc998` one datagram from a forged address opens a connection, and
-/// every turn of the loop looks at each. Who comes then hears nothing, and may ask again.
+/// Ends in all, at most: on `rfc998` one datagram from a forged address opens a connection. Who
+/// comes then hears nothing, and may ask again.
 const MAX_MEMBERS: usize = 512;
+
+/// Which connection; later ones have higher numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionKey(u64);
 
 #[derive(Debug)]
 struct Member {
     address: SocketAddr,
     end: Endpoint,
+    /// Connection ids that lead here.
+    ids: Vec<u32>,
+    opened: bool,
+    /// Its entry among the deadlines.
+    due: Option<Instant>,
+    queued: Queued,
 }
 
-impl Member {
-    fn has_opened(&self, now: Instant) -> bool {
-        self.end.stats(now).opened_at.is_some()
-    }
+/// In which queues a member is, so that it is in each once.
+#[derive(Clone, Copy, Debug, Default)]
+struct Queued {
+    sending: bool,
+    telling: bool,
+    ready: bool,
 }
 
 /// Passive ends, one for each peer.
 #[derive(Debug)]
 pub struct Listener {
     config: Config,
-    /// In the order of their first words.
-    members: Vec<Member>,
-    /// Who may send next.
-    turn: usize,
+    members: HashMap<ConnectionKey, Member>,
+    by_address: HashMap<SocketAddr, ConnectionKey>,
+    by_id: HashMap<u32, ConnectionKey>,
+    next_key: u64,
+    /// Who has not opened, the oldest first.
+    callers: BTreeSet<ConnectionKey>,
+    /// When each end's time comes, unless it is in `sending`.
+    deadlines: BTreeSet<(Instant, ConnectionKey)>,
+    /// Who may have something to send, one after the other.
+    sending: VecDeque<ConnectionKey>,
+    /// Who may have an event to tell.
+    telling: VecDeque<ConnectionKey>,
+    /// Whose client is to be asked.
+    ready: VecDeque<ConnectionKey>,
+    /// How often an end was looked at.
+    #[cfg(test)]
+    looks: u64,
 }
 
 impl Listener {
     /// Nobody yet; whoever comes gets an end with this configuration.
     pub fn new(config: Config) -> Self {
-        Self { config, members: Vec::new(), turn: 0 }
+        Self {
+            config,
+            members: HashMap::new(),
+            by_address: HashMap::new(),
+            by_id: HashMap::new(),
+            next_key: 0,
+            callers: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
+            sending: VecDeque::new(),
+            telling: VecDeque::new(),
+            ready: VecDeque::new(),
+            #[cfg(test)]
+            looks: 0,
+        }
     }
 
-    /// The end that talks to `peer`.
-    pub fn end(&mut self, peer: SocketAddr) -> Option<&mut Endpoint> {
-        self.members.iter_mut().find(|m| m.address == peer).map(|m| &mut m.end)
+    /// The connection of the end that talks to `peer`.
+    pub fn key_of(&self, peer: SocketAddr) -> Option<ConnectionKey> {
+        self.by_address.get(&peer).copied()
     }
 
-    /// The end that talks to `peer` is not needed any more.
-    pub fn remove(&mut self, peer: SocketAddr) {
-        self.members.retain(|member| member.address != peer);
-        self.turn = 0;
+    /// For whom a datagram is. A false id leads to nobody but its own sender's end, which drops it:
+    /// ends believe only what comes from their peer's address.
+    fn addressee(&self, datagram: &Datagram<'_>) -> Option<ConnectionKey> {
+        let by_id = sealed::destination(datagram.bytes).and_then(|id| self.by_id.get(&id));
+        let of_peer = |key: &&ConnectionKey| {
+            self.members.get(key).is_some_and(|member| member.address == datagram.from)
+        };
+        by_id.filter(of_peer).copied().or_else(|| self.key_of(datagram.from))
+    }
+
+    fn member(&mut self, key: ConnectionKey) -> Option<&mut Member> {
+        #[cfg(test)]
+        {
+            self.looks += 1;
+        }
+        self.members.get_mut(&key)
     }
 
     /// An unknown address: an end is made for it if what it says deserves an answer.
     fn meet(&mut self, now: Instant, datagram: Datagram<'_>) {
-        let first_unopened = self.members.iter().position(|member| !member.has_opened(now));
-        if self.members.len() >= MAX_MEMBERS && first_unopened.is_none() {
+        if self.members.len() >= MAX_MEMBERS && self.callers.is_empty() {
             return;
         }
         // Without random numbers nobody can be met; they may be there for the next try.
@@ -74,28 +129,104 @@ impl Listener {
         if end.next_timeout(now).is_none() {
             return;
         }
-        let callers = self.members.iter().filter(|member| !member.has_opened(now)).count();
-        if callers >= MAX_CALLERS || self.members.len() >= MAX_MEMBERS {
-            first_unopened.map(|oldest| self.members.remove(oldest));
+        if self.callers.len() >= MAX_CALLERS || self.members.len() >= MAX_MEMBERS {
+            let oldest = self.callers.first().copied();
+            oldest.into_iter().for_each(|oldest| self.remove(oldest));
         }
-        self.members.push(Member { address, end });
+        let key = ConnectionKey(self.next_key);
+        self.next_key += 1;
+        let (ids, opened) = (Vec::new(), false);
+        let member = Member { address, end, ids, opened, due: None, queued: Queued::default() };
+        self.members.insert(key, member);
+        self.by_address.insert(address, key);
+        self.callers.insert(key);
+        self.heard(now, key);
+        self.touch(key, true);
+    }
+
+    /// Something arrived for this end: it may have opened, or answer to other ids than before.
+    fn heard(&mut self, now: Instant, key: ConnectionKey) {
+        let Some(member) = self.members.get_mut(&key) else { return };
+        if !member.opened && member.end.stats(now).opened_at.is_some() {
+            member.opened = true;
+            self.callers.remove(&key);
+        }
+        if !member.end.connection_ids().eq(member.ids.iter().copied()) {
+            for id in member.ids.drain(..) {
+                self.by_id.remove(&id);
+            }
+            member.ids.extend(member.end.connection_ids());
+            self.by_id.extend(member.ids.iter().map(|id| (*id, key)));
+        }
+    }
+
+    /// This end may have something to send and to tell, and if it was not its client that touched
+    /// it, something for that one to do.
+    fn touch(&mut self, key: ConnectionKey, ready: bool) {
+        let Some(member) = self.members.get_mut(&key) else { return };
+        if let Some(due) = member.due.take() {
+            self.deadlines.remove(&(due, key));
+        }
+        let queued = &mut member.queued;
+        if !std::mem::replace(&mut queued.sending, true) {
+            self.sending.push_back(key);
+        }
+        if !std::mem::replace(&mut queued.telling, true) {
+            self.telling.push_back(key);
+        }
+        if ready && !std::mem::replace(&mut queued.ready, true) {
+            self.ready.push_back(key);
+        }
+    }
+
+    /// This end has nothing to send now: when is its time?
+    fn rest(&mut self, now: Instant, key: ConnectionKey) {
+        let Some(member) = self.member(key) else { return };
+        member.queued.sending = false;
+        member.due = member.end.next_timeout(now);
+        if let Some(due) = member.due {
+            self.deadlines.insert((due, key));
+        }
+    }
+
+    fn remove(&mut self, key: ConnectionKey) {
+        // What the queues still hold of it leads to nobody.
+        let Some(member) = self.members.remove(&key) else { return };
+        self.by_address.remove(&member.address);
+        self.callers.remove(&key);
+        for id in member.ids {
+            self.by_id.remove(&id);
+        }
+        if let Some(due) = member.due {
+            self.deadlines.remove(&(due, key));
+        }
     }
 }
 
-impl Peer for Listener {
-    type Event = (SocketAddr, Event);
+impl Connections for Listener {
+    type Key = ConnectionKey;
 
     fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>) {
-        match self.end(datagram.from) {
-            Some(end) => end.handle_datagram(now, datagram),
-            None => self.meet(now, datagram),
+        let Some(key) = self.addressee(&datagram) else { return self.meet(now, datagram) };
+        if let Some(member) = self.member(key) {
+            member.end.handle_datagram(now, datagram);
+            self.heard(now, key);
+            self.touch(key, true);
         }
     }
 
     fn handle_refused(&mut self, now: Instant, to: SocketAddr) {
-        for member in &mut self.members {
-            if is_meant(member.address, to) {
+        let meant = match to.port() {
+            // Told by a raw socket, which does not know the port.
+            0 => {
+                self.members.iter().filter(|(_, m)| is_meant(m.address, to)).map(|m| *m.0).collect()
+            }
+            _ => Vec::from_iter(self.key_of(to)),
+        };
+        for key in meant {
+            if let Some(member) = self.member(key) {
                 member.end.handle_unreachable(now);
+                self.touch(key, true);
             }
         }
     }
@@ -104,30 +235,47 @@ impl Peer for Listener {
     fn handle_no_route(&mut self, _now: Instant, _to: SocketAddr) {}
 
     fn handle_timeout(&mut self, now: Instant) {
-        for Member { end, .. } in &mut self.members {
-            if end.next_timeout(now).is_some_and(|due| due <= now) {
-                end.handle_timeout(now);
+        // Each is looked at once: what it then has to send comes first.
+        while let Some((_, key)) = self.deadlines.first().copied().filter(|(due, _)| *due <= now) {
+            if let Some(member) = self.member(key) {
+                member.end.handle_timeout(now);
             }
+            self.touch(key, true);
         }
     }
 
     /// One after the other, so that nobody starves.
-    fn poll_transmit(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<Transmit> {
-        for _ in 0..self.members.len() {
-            self.turn = (self.turn + 1) % self.members.len().max(1);
-            let member = self.members.get_mut(self.turn)?;
-            if let Some(transmit) = member.end.poll_transmit(now, batch) {
-                return Some(transmit);
+    fn poll_transmit(
+        &mut self,
+        now: Instant,
+        batch: &mut Vec<u8>,
+    ) -> Option<(ConnectionKey, Transmit)> {
+        while let Some(key) = self.sending.pop_front() {
+            let sent = self.member(key).map(|member| member.end.poll_transmit(now, batch));
+            match sent {
+                Some(Some(transmit)) => {
+                    self.sending.push_back(key);
+                    self.touch(key, true);
+                    return Some((key, transmit));
+                }
+                Some(None) => self.rest(now, key),
+                None => {}
             }
         }
         None
     }
 
-    fn poll_event(&mut self) -> Option<(SocketAddr, Event)> {
-        self.members.iter_mut().find_map(|member| {
-            let event = member.end.poll_event()?;
-            Some((member.address, event))
-        })
+    fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
+        while let Some(key) = self.telling.front().copied() {
+            if let Some(member) = self.member(key) {
+                if let Some(event) = member.end.poll_event() {
+                    return Some((key, event));
+                }
+                member.queued.telling = false;
+            }
+            self.telling.pop_front();
+        }
+        None
     }
 
     /// Traces tell of one connection each; here there are many.
@@ -136,7 +284,34 @@ impl Peer for Listener {
     }
 
     fn next_timeout(&self, now: Instant) -> Option<Instant> {
-        earliest(self.members.iter().map(|member| member.end.next_timeout(now)))
+        let sending = (!self.sending.is_empty()).then_some(now);
+        earliest([sending, self.deadlines.first().map(|(due, _)| *due)])
+    }
+
+    fn poll_ready(&mut self) -> Option<ConnectionKey> {
+        while let Some(key) = self.ready.pop_front() {
+            if let Some(member) = self.member(key) {
+                member.queued.ready = false;
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    fn rouse(&mut self) {
+        let all: BTreeSet<ConnectionKey> = self.members.keys().copied().collect();
+        for key in all {
+            self.touch(key, true);
+        }
+    }
+
+    fn end(&mut self, key: ConnectionKey) -> Option<&mut Endpoint> {
+        self.touch(key, false);
+        self.member(key).map(|member| &mut member.end)
+    }
+
+    fn forget(&mut self, key: ConnectionKey) {
+        self.remove(key);
     }
 }
 

@@ -20,7 +20,7 @@ fn exchange(listener: &mut Listener, caller: &mut Endpoint, address: SocketAddr,
         listener.handle_datagram(now, Datagram { from: address, ecn: None, bytes: &mut batch });
         batch.clear();
     }
-    while let Some(transmit) = listener.poll_transmit(now, &mut batch) {
+    while let Some((_, transmit)) = listener.poll_transmit(now, &mut batch) {
         assert_eq!(transmit.to, address);
         if !deaf {
             caller.handle_datagram(now, Datagram { from: server, ecn: None, bytes: &mut batch });
@@ -36,8 +36,16 @@ fn caller(i: u16) -> Endpoint {
 
 fn opened(listener: &mut Listener) -> Vec<SocketAddr> {
     std::iter::from_fn(|| listener.poll_event())
-        .filter_map(|(from, event)| matches!(event, Event::Opened { .. }).then_some(from))
+        .filter_map(|(_, event)| match event {
+            Event::Opened { peer, .. } => Some(peer),
+            _ => None,
+        })
         .collect()
+}
+
+fn remove(listener: &mut Listener, peer: SocketAddr) {
+    let key = listener.key_of(peer).expect("it is known");
+    listener.forget(key);
 }
 
 #[test]
@@ -51,8 +59,8 @@ fn all_who_call_at_once_are_served() {
         }
     }
     assert_eq!(opened(&mut listener).len(), 20);
-    listener.remove(address(10));
-    assert!(listener.end(address(10)).is_none() && listener.end(address(11)).is_some());
+    remove(&mut listener, address(10));
+    assert!(listener.key_of(address(10)).is_none() && listener.key_of(address(11)).is_some());
 }
 
 #[test]
@@ -66,7 +74,7 @@ fn those_who_never_open_make_room_and_the_others_stay() {
     }
     assert_eq!(listener.members.len(), 1 + MAX_CALLERS);
     assert_eq!(opened(&mut listener), [address(10)]);
-    assert!(listener.end(address(299)).is_some() && listener.end(address(100)).is_none());
+    assert!(listener.key_of(address(299)).is_some() && listener.key_of(address(100)).is_none());
 }
 
 #[test]
@@ -78,10 +86,10 @@ fn forged_callers_that_open_at_once_are_bounded() {
         exchange(&mut listener, &mut caller, address(100 + i), true);
     }
     assert_eq!(listener.members.len(), MAX_MEMBERS);
-    listener.remove(address(100));
+    remove(&mut listener, address(100));
     let mut caller = Endpoint::active(plain(Role::Sender), address(1), Instant::EPOCH, [1; 32]);
     exchange(&mut listener, &mut caller, address(99), true);
-    assert!(listener.end(address(99)).is_some(), "there is room again");
+    assert!(listener.key_of(address(99)).is_some(), "there is room again");
 }
 
 #[test]
@@ -92,4 +100,98 @@ fn noise_makes_no_member() {
         listener.handle_datagram(Instant::EPOCH, Datagram { from: address(9), ecn: None, bytes });
     }
     assert!(listener.members.is_empty());
+}
+
+/// A listener with so many open connections and nothing left to say, and its first caller.
+fn at_rest(members: u16, now: Instant) -> (Listener, Endpoint) {
+    let mut listener = Listener::new(config(Role::Receiver));
+    let mut callers: Vec<Endpoint> = (10..10 + members).map(caller).collect();
+    for (i, caller) in callers.iter_mut().enumerate() {
+        for _ in 0..4 {
+            exchange(&mut listener, caller, address(10 + i as u16), false);
+        }
+    }
+    assert_eq!(opened(&mut listener).len(), usize::from(members));
+    while listener.poll_ready().is_some() {}
+    while listener.poll_transmit(now, &mut Vec::new()).is_some() {}
+    while listener.poll_event().is_some() {}
+    assert_eq!((listener.members.len(), listener.callers.len()), (members.into(), 0));
+    (listener, callers.swap_remove(0))
+}
+
+/// What the loop does in a turn; answers how many clients it asked.
+fn turn(listener: &mut Listener, now: Instant) -> usize {
+    let asked = std::iter::from_fn(|| listener.poll_ready()).count();
+    if listener.next_timeout(now).is_some_and(|due| due <= now) {
+        listener.handle_timeout(now);
+    }
+    while listener.poll_transmit(now, &mut Vec::new()).is_some() {}
+    while listener.poll_event().is_some() {}
+    asked
+}
+
+#[test]
+fn a_datagram_costs_no_more_among_many() {
+    let now = Instant::EPOCH;
+    let cost = |members| {
+        let (mut listener, mut caller) = at_rest(members, now);
+        let before = listener.looks;
+        assert_eq!(turn(&mut listener, now), 0);
+        assert_eq!(listener.looks, before, "nothing has happened, so nobody is looked at");
+        caller.quit(now, "enough");
+        let (mut batch, mut datagrams) = (Vec::new(), 0);
+        while caller.poll_transmit(now, &mut batch).is_some() {
+            let bytes = batch.as_mut_slice();
+            listener.handle_datagram(now, Datagram { from: address(10), ecn: None, bytes });
+            batch.clear();
+            datagrams += 1;
+        }
+        assert!(datagrams > 0);
+        assert_eq!(turn(&mut listener, now), 1, "one client is asked");
+        listener.looks - before
+    };
+    let alone = cost(1);
+    assert!(alone > 0 && alone < 20, "{alone}");
+    assert_eq!((cost(40), cost(400)), (alone, alone));
+}
+
+#[test]
+fn only_those_are_looked_at_whose_time_has_come() {
+    let now = Instant::EPOCH;
+    let (mut listener, mut caller) = at_rest(200, now);
+    let due = listener.next_timeout(now).expect("a death timer at least");
+    assert!(due > now);
+    // The first is heard an instant later than the others, so its time comes later.
+    let later = now + std::time::Duration::from_millis(5);
+    caller.handle_timeout(due);
+    let mut batch = Vec::new();
+    if caller.poll_transmit(due, &mut batch).is_some() {
+        let bytes = batch.as_mut_slice();
+        listener.handle_datagram(later, Datagram { from: address(10), ecn: None, bytes });
+    }
+    turn(&mut listener, later);
+    let before = listener.looks;
+    turn(&mut listener, due);
+    assert!(listener.looks > before, "those who are due are looked at");
+    let first = listener.key_of(address(10)).expect("known");
+    let known = listener.deadlines.iter().filter(|(_, key)| *key == first).count();
+    assert_eq!((known, listener.deadlines.len()), (1, 200), "each has one time");
+}
+
+#[test]
+fn an_id_leads_to_its_end_and_to_no_other_address() {
+    let now = Instant::EPOCH;
+    let (mut listener, mut caller) = at_rest(3, now);
+    let mut batch = Vec::new();
+    caller.quit(now, "enough");
+    assert!(caller.poll_transmit(now, &mut batch).is_some());
+    let id = sealed::destination(&batch).expect("it has one");
+    let key = listener.key_of(address(10)).expect("known");
+    assert_eq!(listener.by_id.get(&id), Some(&key));
+    // Copied by somebody else: neither that end nor his own believes it.
+    let other = Datagram { from: address(11), ecn: None, bytes: &mut batch };
+    listener.handle_datagram(now, other);
+    assert!(std::iter::from_fn(|| listener.poll_event()).next().is_none());
+    listener.forget(key);
+    assert!(!listener.by_id.contains_key(&id), "what is gone is found no more");
 }

@@ -1,12 +1,12 @@
 //! The network's side: the socket, the loop that drives it, and how two ends meet.
 
 pub(crate) mod addresses;
+pub mod connections;
 pub mod dialer;
 pub mod driver;
 pub(crate) mod entropy;
 pub mod icmp;
 pub mod listener;
-pub mod peer;
 pub mod raw_ip;
 pub(crate) mod rendezvous;
 pub mod socket;

@@ -20,8 +20,8 @@ use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Type};
 
 use crate::error::Error;
+use crate::net::connections::canonical;
 use crate::net::icmp::{self, IcmpError};
-use crate::net::peer::canonical;
 use crate::net::raw_ip;
 use crate::options::Family;
 

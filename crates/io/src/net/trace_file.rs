@@ -7,7 +7,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use crate::error::Error;
-use crate::net::peer::Peer;
+use crate::net::connections::Connections;
 
 /// Where trace events go.
 #[derive(Debug)]
@@ -28,9 +28,9 @@ impl TraceFile {
     }
 
     /// Writes what has happened since the last call.
-    pub fn record(&mut self, peer: &mut impl Peer) {
+    pub fn record(&mut self, connections: &mut impl Connections) {
         self.line.clear();
-        while let Some((at, event)) = peer.poll_trace() {
+        while let Some((at, event)) = connections.poll_trace() {
             event.write_json(at, &mut self.line);
         }
         if let Some(out) = &mut self.out

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::Role;
+use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Event, Reason};
 use netblt_proto::time::Instant;
 
@@ -13,8 +14,7 @@ use crate::disk::destination::SinkWriter;
 use crate::disk::layout::Layout;
 use crate::disk::threads::{Outcome, SinkThread, Stored, Writer};
 use crate::error::Error;
-use crate::net::dialer::Dialer;
-use crate::net::driver::{self, Application};
+use crate::net::driver::{self, Application, Feed};
 use crate::net::rendezvous;
 use crate::net::wait::Waker;
 use crate::observer::{Observer, Summary};
@@ -36,7 +36,8 @@ pub fn receive(
     let session = Session::new(observer, cancel, &config);
     let stock = (options.buffers, capacity(&config));
     let mut app = Receiving::new(session, writer, stock, host.poller.waker());
-    let received = driver::run(&mut peer, &mut app, &mut host)??;
+    let received =
+        driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error))?;
     let stats = peer.view().map(|end| end.stats(received.at)).unwrap_or_default();
     let elapsed = received.at.since(stats.opened_at.unwrap_or_default());
     Ok(summary(Facts {
@@ -104,7 +105,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
         }
     }
 
-    fn open(&mut self, now: Instant, layout: Layout, peer: &mut Dialer) -> Result<(), Error> {
+    fn open(&mut self, now: Instant, layout: Layout, end: &mut Endpoint) -> Result<(), Error> {
         (self.outcome, self.finishing) = (None, false);
         (self.stalled, self.looked) = (Duration::ZERO, now);
         if let Some(disk) = &mut self.disk {
@@ -115,55 +116,50 @@ impl<'a, W: Writer> Receiving<'a, W> {
             self.disk = Some(SinkThread::spawn(writer, layout, stock, move || waker.wake())?);
             self.idle.extend((0..stock).map(|_| Buffer::new(self.capacity)));
         }
-        if let Some(end) = peer.end() {
-            self.idle.drain(..).for_each(|buffer| end.offer(now, buffer));
-        }
+        self.idle.drain(..).for_each(|buffer| end.offer(now, buffer));
         Ok(())
     }
 
     /// What the disk has done: empty buffers go back to the machine, the verdict to the sender.
-    fn collect(&mut self, now: Instant, peer: &mut Dialer) -> Flow {
+    fn collect(&mut self, now: Instant, end: &mut Endpoint) -> Flow {
         let Some(disk) = &mut self.disk else { return ControlFlow::Continue(()) };
         let spell = now.since(std::mem::replace(&mut self.looked, now));
         if self.finishing || disk.backlog() * 2 > self.stock as usize {
             self.stalled += spell;
         }
         loop {
-            match (disk.poll(), peer.end()) {
-                (Ok(Some(Stored::Empty(buffer))), Some(end)) => end.offer(now, buffer),
-                (Ok(Some(Stored::Empty(_))), None) => {}
-                (Ok(Some(Stored::Finished(outcome))), end) => {
-                    if let Some(end) = end {
-                        end.judge(now, outcome.verdict());
-                    }
+            match disk.poll() {
+                Ok(Some(Stored::Empty(buffer))) => end.offer(now, buffer),
+                Ok(Some(Stored::Finished(outcome))) => {
+                    end.judge(now, outcome.verdict());
                     (self.outcome, self.finishing) = (Some(outcome), false);
                 }
-                (Ok(None), _) => break,
-                (Err(error), _) => {
+                Ok(None) => break,
+                Err(error) => {
                     // There may be nobody left to tell.
                     if self.closed.is_some() {
                         return ControlFlow::Break(Err(error));
                     }
-                    return self.session.fail(now, peer, error);
+                    return self.session.fail(now, end, error);
                 }
             }
         }
         match self.closed.take_if(|_| self.outcome.is_some()) {
-            Some(reason) => ControlFlow::Break(self.finish(now, peer, reason)),
+            Some(reason) => ControlFlow::Break(self.finish(now, reason)),
             None => ControlFlow::Continue(()),
         }
     }
 
     /// The connection is closed; the disk may still have the last word (`rfc998`).
-    fn close(&mut self, now: Instant, peer: &Dialer, reason: Reason) -> Flow {
+    fn close(&mut self, now: Instant, reason: Reason) -> Flow {
         if reason == Reason::Finished && self.outcome.is_none() && !self.session.has_failed() {
             self.closed = Some(reason);
             return ControlFlow::Continue(());
         }
-        ControlFlow::Break(self.finish(now, peer, reason))
+        ControlFlow::Break(self.finish(now, reason))
     }
 
-    fn finish(&mut self, now: Instant, peer: &Dialer, reason: Reason) -> Result<Received, Error> {
+    fn finish(&mut self, now: Instant, reason: Reason) -> Result<Received, Error> {
         match self.outcome.take() {
             // Everything is in place. That the sender was not heard to have understood that is
             // no reason to say otherwise.
@@ -173,35 +169,40 @@ impl<'a, W: Writer> Receiving<'a, W> {
                 }
                 Ok(Received { outcome, at: now, stalled: self.stalled })
             }
-            _ => Err(self.session.closed(peer, reason)),
+            _ => Err(self.session.closed(reason)),
         }
     }
 }
 
 impl<W: Writer> Application for Receiving<'_, W> {
-    type Peer = Dialer;
+    type Key = ();
     type Outcome = Result<Received, Error>;
 
-    fn feed(&mut self, now: Instant, peer: &mut Dialer) -> Flow {
-        self.session.check(now, peer)?;
+    /// The disk may have done something at any time.
+    fn turn(&mut self, _: Instant) -> ControlFlow<Self::Outcome, Feed> {
+        ControlFlow::Continue(Feed::All)
+    }
+
+    fn feed(&mut self, now: Instant, (): (), end: &mut Endpoint) -> Flow {
+        self.session.check(now, end)?;
         if !self.session.has_failed() {
-            self.collect(now, peer)?;
+            self.collect(now, end)?;
         }
         let bytes = self.disk.as_ref().map_or(0, SinkThread::bytes);
-        self.session.report(now, peer, bytes, self.total);
+        self.session.report(now, end, bytes, self.total);
         ControlFlow::Continue(())
     }
 
-    fn take(&mut self, now: Instant, event: Event, peer: &mut Dialer) -> Flow {
+    fn take(&mut self, now: Instant, (): (), event: Event, end: &mut Endpoint) -> Flow {
         match event {
-            Event::Opened { peer: address, parameters, image_bytes } => {
+            Event::Opened { peer, parameters, image_bytes } => {
                 self.total = parameters.transfer_bytes;
                 let opened = self
                     .session
-                    .open(now, (peer, address), &parameters, image_bytes)
-                    .and_then(|layout| self.open(now, layout, peer));
+                    .open(now, (end, peer), &parameters, image_bytes)
+                    .and_then(|layout| self.open(now, layout, end));
                 if let Err(error) = opened {
-                    return self.session.fail(now, peer, error);
+                    return self.session.fail(now, end, error);
                 }
             }
             Event::Filled(number, buffer) => {
@@ -218,14 +219,14 @@ impl<W: Writer> Application for Receiving<'_, W> {
             }
             Event::Silent => self.session.observer.silent(true),
             Event::Answering => self.session.observer.silent(false),
-            Event::Closed(reason) => return self.close(now, peer, reason),
+            Event::Closed(reason) => return self.close(now, reason),
             Event::Wanted(_) | Event::Released(..) | Event::Finished(_) => {}
         }
         ControlFlow::Continue(())
     }
 
-    fn broken(&mut self, now: Instant, error: Error, peer: &mut Dialer) -> Flow {
-        self.session.fail(now, peer, error)
+    fn broken(&mut self, now: Instant, (): (), error: Error, end: &mut Endpoint) -> Flow {
+        self.session.fail(now, end, error)
     }
 
     fn path_limit(&mut self, bytes: u32) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Role, Wire};
+use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Event, Reason};
 use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
@@ -18,8 +19,7 @@ use crate::disk::layout::Layout;
 use crate::disk::source::SourceReader;
 use crate::disk::threads::{Reader, SourceThread};
 use crate::error::Error;
-use crate::net::dialer::Dialer;
-use crate::net::driver::{self, Application};
+use crate::net::driver::{self, Application, Feed};
 use crate::net::rendezvous;
 use crate::net::wait::Waker;
 use crate::observer::{Observer, Summary};
@@ -45,7 +45,7 @@ pub fn send(
     let stock = (options.buffers, capacity(&config));
     let waker = host.poller.waker();
     let mut app = Sending::new(session, reader, stock, transfer_bytes, waker);
-    let sent = driver::run(&mut peer, &mut app, &mut host)??;
+    let sent = driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error))?;
     let stats = peer.view().map(|end| end.stats(sent.at)).unwrap_or_default();
     let elapsed = sent.at.since(stats.opened_at.unwrap_or_default());
     Ok(summary(Facts {
@@ -138,10 +138,8 @@ impl<'a, R: Reader> Sending<'a, R> {
     }
 
     /// Everything that was read and is wanted goes to the machine.
-    fn supply(&mut self, now: Instant, peer: &mut Dialer) -> Flow {
-        let (Some(disk), Some(end)) = (&mut self.disk, peer.end()) else {
-            return ControlFlow::Continue(());
-        };
+    fn supply(&mut self, now: Instant, end: &mut Endpoint) -> Flow {
+        let Some(disk) = &mut self.disk else { return ControlFlow::Continue(()) };
         loop {
             match disk.poll() {
                 Ok(Some(supply)) => {
@@ -153,7 +151,7 @@ impl<'a, R: Reader> Sending<'a, R> {
                     }
                 }
                 Ok(None) => return ControlFlow::Continue(()),
-                Err(error) => return self.session.fail(now, peer, error),
+                Err(error) => return self.session.fail(now, end, error),
             }
         }
     }
@@ -172,11 +170,11 @@ impl<'a, R: Reader> Sending<'a, R> {
         }
     }
 
-    fn closed(&mut self, now: Instant, peer: &Dialer, reason: Reason) -> Result<Sent, Error> {
+    fn closed(&mut self, now: Instant, reason: Reason) -> Result<Sent, Error> {
         let verdict = self.verdict.take();
         let settled = reason == Reason::Finished || verdict.is_some();
         if !settled || self.session.has_failed() {
-            return Err(self.session.closed(peer, reason));
+            return Err(self.session.closed(reason));
         }
         match verdict {
             Some(verdict) if !verdict.verified => Err(Error::NotVerified(verdict.reason)),
@@ -186,47 +184,52 @@ impl<'a, R: Reader> Sending<'a, R> {
 }
 
 impl<R: Reader> Application for Sending<'_, R> {
-    type Peer = Dialer;
+    type Key = ();
     type Outcome = Result<Sent, Error>;
 
-    fn feed(&mut self, now: Instant, peer: &mut Dialer) -> Flow {
-        self.session.check(now, peer)?;
+    /// The disk may have done something at any time.
+    fn turn(&mut self, _: Instant) -> ControlFlow<Self::Outcome, Feed> {
+        ControlFlow::Continue(Feed::All)
+    }
+
+    fn feed(&mut self, now: Instant, (): (), end: &mut Endpoint) -> Flow {
+        self.session.check(now, end)?;
         if !self.session.has_failed() {
-            self.supply(now, peer)?;
+            self.supply(now, end)?;
         }
-        self.session.report(now, peer, self.accepted, self.total);
+        self.session.report(now, end, self.accepted, self.total);
         ControlFlow::Continue(())
     }
 
-    fn take(&mut self, now: Instant, event: Event, peer: &mut Dialer) -> Flow {
+    fn take(&mut self, now: Instant, (): (), event: Event, end: &mut Endpoint) -> Flow {
         match event {
-            Event::Opened { peer: address, parameters, image_bytes } => {
+            Event::Opened { peer, parameters, image_bytes } => {
                 let opened = self
                     .session
-                    .open(now, (peer, address), &parameters, image_bytes)
+                    .open(now, (end, peer), &parameters, image_bytes)
                     .and_then(|layout| self.open(layout));
                 if let Err(error) = opened {
-                    return self.session.fail(now, peer, error);
+                    return self.session.fail(now, end, error);
                 }
             }
             Event::Wanted(number) => {
                 if let Some(disk) = &mut self.disk {
                     disk.want(number);
                 }
-                return self.supply(now, peer);
+                return self.supply(now, end);
             }
             Event::Released(number, buffer) => self.release(number, buffer),
             Event::Finished(verdict) => self.verdict = verdict,
             Event::Silent => self.session.observer.silent(true),
             Event::Answering => self.session.observer.silent(false),
-            Event::Closed(reason) => return ControlFlow::Break(self.closed(now, peer, reason)),
+            Event::Closed(reason) => return ControlFlow::Break(self.closed(now, reason)),
             Event::Filled(..) | Event::Returned(_) | Event::Complete(_) => {}
         }
         ControlFlow::Continue(())
     }
 
-    fn broken(&mut self, now: Instant, error: Error, peer: &mut Dialer) -> Flow {
-        self.session.fail(now, peer, error)
+    fn broken(&mut self, now: Instant, (): (), error: Error, end: &mut Endpoint) -> Flow {
+        self.session.fail(now, end, error)
     }
 
     fn path_limit(&mut self, bytes: u32) {

@@ -9,13 +9,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use netblt_proto::config::{Config, Wire};
+use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Reason, printable};
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
 use crate::disk::layout::Layout;
 use crate::error::Error;
-use crate::net::dialer::Dialer;
 use crate::observer::{Observer, Progress};
 use crate::options::Cancel;
 
@@ -58,10 +58,10 @@ impl<'a> Session<'a> {
     pub(crate) fn check<T>(
         &mut self,
         now: Instant,
-        peer: &mut Dialer,
+        end: &mut Endpoint,
     ) -> ControlFlow<Result<T, Error>> {
         if self.failed.is_none() && self.cancel.is_cancelled() {
-            self.fail(now, peer, Error::Interrupted)?;
+            self.fail(now, end, Error::Interrupted)?;
         }
         match self.failed.take_if(|(_, until)| *until <= now) {
             Some((error, _)) => ControlFlow::Break(Err(error)),
@@ -83,16 +83,14 @@ impl<'a> Session<'a> {
     pub(crate) fn fail<T>(
         &mut self,
         now: Instant,
-        peer: &mut Dialer,
+        end: &mut Endpoint,
         error: Error,
     ) -> ControlFlow<Result<T, Error>> {
         if self.opened.is_none() {
             return ControlFlow::Break(Err(error));
         }
         if self.failed.is_none() {
-            if let Some(end) = peer.end() {
-                end.quit(now, &words_for_the_peer(&error));
-            }
+            end.quit(now, &words_for_the_peer(&error));
             self.failed = Some((error, now + PATIENCE));
         }
         ControlFlow::Continue(())
@@ -103,18 +101,18 @@ impl<'a> Session<'a> {
     pub(crate) fn open(
         &mut self,
         now: Instant,
-        (peer, address): (&mut Dialer, SocketAddr),
+        (end, peer): (&mut Endpoint, SocketAddr),
         parameters: &Parameters,
         image_bytes: u32,
     ) -> Result<Layout, Error> {
         if self.opened.replace(now).is_some() {
             self.observer.restarted();
         } else {
-            self.observer.connected(&address.to_string());
+            self.observer.connected(&peer.to_string());
         }
         self.next_progress = now;
         self.cpu = ThreadTime::start();
-        if let (Some((error, _)), Some(end)) = (&self.failed, peer.end()) {
+        if let Some((error, _)) = &self.failed {
             // The one that was told is gone.
             end.quit(now, &words_for_the_peer(error));
         }
@@ -126,17 +124,17 @@ impl<'a> Session<'a> {
     }
 
     /// The connection is closed and the transfer is not complete: why.
-    pub(crate) fn closed(&mut self, peer: &Dialer, reason: Reason) -> Error {
+    pub(crate) fn closed(&mut self, reason: Reason) -> Error {
         match self.failed.take() {
             Some((error, _)) => error,
-            None if self.opened.is_none() => no_connection(peer, self.wire, reason),
+            None if self.opened.is_none() => no_connection(self.wire, reason),
             None => Error::Ended(reason),
         }
     }
 
     /// Reports progress if it is time to.
-    pub(crate) fn report(&mut self, now: Instant, peer: &Dialer, bytes: u64, total: Option<u64>) {
-        let (Some(opened), Some(end)) = (self.opened, peer.view()) else { return };
+    pub(crate) fn report(&mut self, now: Instant, end: &Endpoint, bytes: u64, total: Option<u64>) {
+        let Some(opened) = self.opened else { return };
         if now < self.next_progress {
             return;
         }
@@ -149,12 +147,12 @@ impl<'a> Session<'a> {
     pub(crate) fn report_last(
         &mut self,
         now: Instant,
-        peer: &Dialer,
+        end: &Endpoint,
         bytes: u64,
         total: Option<u64>,
     ) {
         self.next_progress = now;
-        self.report(now, peer, bytes, total);
+        self.report(now, end, bytes, total);
     }
 
     /// The path takes IP packets of at most this many bytes, it is said.
@@ -193,8 +191,8 @@ fn last_part(path: &Path) -> String {
     printable(&path.file_name().unwrap_or_default().to_string_lossy())
 }
 
-/// Why no connection was opened, and what to try.
-fn no_connection(peer: &Dialer, wire: Wire, reason: Reason) -> Error {
+/// Why no connection was opened, and what to try. Where it was tried, who dialled knows.
+fn no_connection(wire: Wire, reason: Reason) -> Error {
     let advice = match &reason {
         Reason::NoAnswer { .. } | Reason::Unreachable if wire == Wire::Rfc998 => {
             "; does the other side wait there for RFC 998, with --raw-ip on both sides or on none \
@@ -212,7 +210,7 @@ fn no_connection(peer: &Dialer, wire: Wire, reason: Reason) -> Error {
         }
         _ => "",
     };
-    Error::Connect { peer: peer.to_string(), reason, advice }
+    Error::Connect { peer: String::new(), reason, advice }
 }
 
 /// Processor time of the calling thread.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use netblt::error::Error;
 use netblt::net::dialer::{Candidate, Dialer};
-use netblt::net::driver::{self, Application, Clock, Host};
+use netblt::net::driver::{self, Application, Clock, Feed, Host};
 use netblt::net::socket::{Bind, Socket};
 use netblt::net::wait::Poller;
 use netblt::observer::{Observer, Progress, Summary};
@@ -19,6 +19,7 @@ use netblt::options::{
 use netblt::ticket::Ticket;
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Policy, Role, Secret, Wire};
+use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Event, Reason};
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::{End, Verdict};
@@ -174,18 +175,27 @@ pub(crate) fn transfer_after_a_crash(source: &Source, to: &Path) -> (Outcome, Ou
 fn vanish(ticket: &Ticket) {
     struct Vanishing;
     impl Application for Vanishing {
-        type Peer = Dialer;
+        type Key = ();
         type Outcome = ();
-        fn feed(&mut self, _now: Instant, _peer: &mut Dialer) -> ControlFlow<()> {
+        fn turn(&mut self, _: Instant) -> ControlFlow<(), Feed> {
+            ControlFlow::Continue(Feed::All)
+        }
+        fn feed(&mut self, _: Instant, (): (), _: &mut Endpoint) -> ControlFlow<()> {
             ControlFlow::Continue(())
         }
-        fn take(&mut self, _now: Instant, event: Event, _peer: &mut Dialer) -> ControlFlow<()> {
+        fn take(&mut self, _: Instant, (): (), event: Event, _: &mut Endpoint) -> ControlFlow<()> {
             match event {
                 Event::Wanted(_) => ControlFlow::Break(()),
                 _ => ControlFlow::Continue(()),
             }
         }
-        fn broken(&mut self, _: Instant, error: Error, _: &mut Dialer) -> ControlFlow<()> {
+        fn broken(
+            &mut self,
+            _: Instant,
+            (): (),
+            error: Error,
+            _: &mut Endpoint,
+        ) -> ControlFlow<()> {
             panic!("{error}");
         }
         fn path_limit(&mut self, _bytes: u32) {}
@@ -250,19 +260,21 @@ struct Memory {
 }
 
 impl Application for Memory {
-    type Peer = Dialer;
+    type Key = ();
     type Outcome = ();
 
-    fn feed(&mut self, _now: Instant, _peer: &mut Dialer) -> ControlFlow<()> {
+    fn turn(&mut self, _: Instant) -> ControlFlow<(), Feed> {
+        ControlFlow::Continue(Feed::All)
+    }
+    fn feed(&mut self, _: Instant, (): (), _: &mut Endpoint) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 
-    fn take(&mut self, now: Instant, event: Event, peer: &mut Dialer) -> ControlFlow<()> {
+    fn take(&mut self, now: Instant, (): (), event: Event, end: &mut Endpoint) -> ControlFlow<()> {
         if let Event::Closed(reason) = event {
             assert_eq!(reason, Reason::Finished);
             return ControlFlow::Break(());
         }
-        let Some(end) = peer.end() else { return ControlFlow::Continue(()) };
         match event {
             Event::Opened { .. } => {
                 // The sender's are for nothing, and come back as such.
@@ -296,7 +308,7 @@ impl Application for Memory {
         ControlFlow::Continue(())
     }
 
-    fn broken(&mut self, _: Instant, error: Error, _: &mut Dialer) -> ControlFlow<()> {
+    fn broken(&mut self, _: Instant, (): (), error: Error, _: &mut Endpoint) -> ControlFlow<()> {
         panic!("{error}");
     }
 

@@ -1,16 +1,17 @@
-//! What the loop drives, and whose addresses are the same.
+//! What the loop drives: one connection or many, each found by its key.
 
 use std::net::SocketAddr;
 
-use netblt_proto::machine::{Datagram, Transmit};
+use netblt_proto::endpoint::Endpoint;
+use netblt_proto::machine::{Datagram, Event, Transmit};
 use netblt_proto::time::Instant;
 use netblt_proto::trace::TraceEvent;
 
-/// What talks through the socket: one connection, or several. The contract is that of
-/// [`netblt_proto::machine`].
-pub trait Peer {
-    /// What happens to it.
-    type Event;
+/// The connections that talk through one socket. The contract is that of
+/// [`netblt_proto::machine`], for each of them.
+pub trait Connections {
+    /// What tells one from another.
+    type Key: Copy;
 
     /// A datagram arrived.
     fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>);
@@ -26,16 +27,29 @@ pub trait Peer {
     fn handle_timeout(&mut self, now: Instant);
 
     /// Appends the next datagrams to send to `batch`, if any are due.
-    fn poll_transmit(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<Transmit>;
+    fn poll_transmit(&mut self, now: Instant, batch: &mut Vec<u8>)
+    -> Option<(Self::Key, Transmit)>;
 
     /// The next event, if any.
-    fn poll_event(&mut self) -> Option<Self::Event>;
+    fn poll_event(&mut self) -> Option<(Self::Key, Event)>;
 
     /// The next trace event, if any.
     fn poll_trace(&mut self) -> Option<(Instant, TraceEvent)>;
 
     /// When `handle_timeout` is due or `poll_transmit` has something to say.
     fn next_timeout(&self, now: Instant) -> Option<Instant>;
+
+    /// The next connection with which something has happened since its client was last asked.
+    fn poll_ready(&mut self) -> Option<Self::Key>;
+
+    /// Every client is to be asked, whatever has happened.
+    fn rouse(&mut self);
+
+    /// The end of a connection, for its client to act on.
+    fn end(&mut self, key: Self::Key) -> Option<&mut Endpoint>;
+
+    /// The client has been told that this connection is closed.
+    fn forget(&mut self, key: Self::Key);
 }
 
 /// IPv4 in its own clothes, whatever socket it came through.
