@@ -1,5 +1,6 @@
 //! `netblt report`: pictures from what runs have written, and the tests of RFC 1030.
 
+mod path;
 mod plot;
 mod rfc1030;
 
@@ -7,10 +8,8 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-
 use crate::exit::{Code, Failure};
-use plot::{Panel, Series};
+use plot::Picture;
 
 /// Draw what a run has written, or run the tests of RFC 1030 again
 #[derive(clap::Args, Debug)]
@@ -25,7 +24,7 @@ enum Command {
     Trace(TraceArgs),
 }
 
-/// Draw throughput and queue delay over time, as SVG
+/// Draw what an emulated path carried: throughput, queue delay, losses and outages over time
 ///
 /// Takes the JSON lines of `netblt emulate relay --trace FILE`, or of `netblt emulate tun`. Other
 /// events and lines in it are skipped.
@@ -33,12 +32,8 @@ enum Command {
 struct TraceArgs {
     /// The JSON lines
     file: PathBuf,
-    /// Where the picture goes; - is standard output
-    #[arg(long, value_name = "FILE")]
-    out: PathBuf,
-    /// What to write above it
-    #[arg(long, value_name = "TEXT")]
-    title: Option<String>,
+    #[command(flatten)]
+    picture: PictureArgs,
 }
 
 pub(crate) fn run(args: &Args) -> Code {
@@ -56,50 +51,73 @@ pub(crate) fn run(args: &Args) -> Code {
 }
 
 fn trace(args: &TraceArgs) -> Result<(), Failure> {
-    let failed = |path: &Path, what: &str, error: io::Error| {
-        Failure::new(Code::File, format!("{}: cannot {what}: {error}", path.display()))
-    };
-    let text = fs::read_to_string(&args.file).map_err(|error| failed(&args.file, "read", error))?;
-    let title = args.title.clone().unwrap_or_else(|| args.file.display().to_string());
-    let picture = picture(&text, &title).ok_or_else(|| {
+    args.picture.check()?;
+    let text =
+        fs::read_to_string(&args.file).map_err(|error| failed(&args.file, "read", &error))?;
+    let picture = path::picture(&text, &args.picture.title(&args.file)).ok_or_else(|| {
         let file = args.file.display();
-        let text = "no \"sample\" events in it; `netblt emulate ... --trace FILE` writes them";
+        let text = "no \"sample\" events in it; `netblt emulate relay --trace FILE` writes them";
         Failure::new(Code::File, format!("{file}: {text}"))
     })?;
-    if args.out == Path::new("-") {
-        return io::stdout()
-            .write_all(picture.as_bytes())
-            .map_err(|error| failed(&args.out, "write", error));
-    }
-    fs::write(&args.out, picture).map_err(|error| failed(&args.out, "write", error))
+    args.picture.write(&picture, "")
 }
 
-/// The picture; `None` when there is nothing to draw.
-fn picture(text: &str, title: &str) -> Option<String> {
-    let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let samples: Vec<Value> = events
-        .filter(|event| event["event"] == "sample")
-        .map(|mut event| event["data"].take())
-        .collect();
-    let series = |name: &'static str, direction: &str, field: &str| {
-        let point = |data: &Value| {
-            let number = |value: &Value| value.as_f64().filter(|n| n.is_finite() && *n >= 0.0);
-            Some((number(&data["seconds"])?, number(&data[direction][field])?))
+/// Where a picture goes.
+#[derive(clap::Args, Debug)]
+struct PictureArgs {
+    /// Where the picture goes: FILE.svg, or a page if it ends in .html; - is standard output
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// What to write above it [default: the name of the file that was read]
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
+}
+
+impl PictureArgs {
+    fn title(&self, file: &Path) -> String {
+        self.title.clone().unwrap_or_else(|| file.display().to_string())
+    }
+
+    fn is_page(&self) -> bool {
+        self.out.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"))
+    }
+
+    /// Whether it can be written as what its name says it is.
+    fn check(&self) -> Result<(), Failure> {
+        match self.out.extension() {
+            Some(extension) if !extension.eq_ignore_ascii_case("svg") && !self.is_page() => {
+                Err(Failure::usage(format!(
+                    "--out {}: a picture is written as .svg or .html, not as .{}",
+                    self.out.display(),
+                    extension.display()
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes it; a page has the words below the picture.
+    fn write(&self, picture: &Picture, words: &str) -> Result<(), Failure> {
+        let mut text = picture.svg();
+        if self.is_page() {
+            text = format!(
+                "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{}</title>\n\
+                 <style>body {{ max-width: 72em; margin: 1em auto; font-family: sans-serif }}\
+                 </style>\n{text}<pre>{}</pre>\n</html>\n",
+                plot::escape(&picture.title),
+                words.lines().map(plot::escape).collect::<Vec<_>>().join("\n")
+            );
+        }
+        let written = match self.out == Path::new("-") {
+            true => io::stdout().write_all(text.as_bytes()),
+            false => fs::write(&self.out, text),
         };
-        Series { name, points: samples.iter().filter_map(point).collect() }
-    };
-    let panels = [
-        Panel {
-            label: "throughput, Mbit/s",
-            series: [series("up", "up", "mbps"), series("down", "down", "mbps")],
-        },
-        Panel {
-            label: "queue delay, ms",
-            series: [series("up", "up", "queue_ms"), series("down", "down", "queue_ms")],
-        },
-    ];
-    let points = panels.iter().flat_map(|panel| &panel.series).map(|series| series.points.len());
-    (points.sum::<usize>() > 0).then(|| plot::svg(title, &panels))
+        written.map_err(|error| failed(&self.out, "write", &error))
+    }
+}
+
+fn failed(path: &Path, what: &str, error: &io::Error) -> Failure {
+    Failure::new(Code::File, format!("{}: cannot {what}: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -107,21 +125,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_become_lines() {
-        let text = "{\"event\":\"emulating\",\"data\":{}}\nnoise\n\
-            {\"event\":\"sample\",\"data\":{\"seconds\":1,\"up\":{\"mbps\":5,\"queue_ms\":1}}}\n\
-            {\"event\":\"sample\",\"data\":{\"seconds\":2,\"up\":{\"mbps\":9,\"queue_ms\":0}}}\n";
-        let picture = picture(text, "a < b & c").expect("a picture");
-        assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
-        assert!(picture.contains("a &lt; b &amp; c"));
-        assert_eq!(picture.matches("<polyline").count(), 2);
-        assert_eq!(picture.matches("<title>").count(), 1);
-    }
-
-    #[test]
-    fn nothing_is_not_drawn() {
-        for text in ["", "{}", "{\"event\":\"sample\"}", "{\"event\":\"sample\",\"data\":[1]}"] {
-            assert_eq!(picture(text, ""), None, "{text}");
+    fn a_name_says_what_is_written() {
+        let args = |out: &str| PictureArgs { out: out.into(), title: None };
+        for good in ["x.svg", "x.SVG", "-", "/dev/stdout", "x.html"] {
+            assert!(args(good).check().is_ok(), "{good}");
+        }
+        for bad in ["x.png", "x.svg.gz", "x.pdf"] {
+            let error = args(bad).check().expect_err(bad);
+            assert!(error.message.contains(".svg or .html"), "{}", error.message);
         }
     }
 }

@@ -14,7 +14,7 @@ use netblt_path::scenario::Scenario;
 use serde_json::json;
 
 use super::options::Link;
-use super::stats::{Side, Stats, StatsArgs, View};
+use super::stats::{self, Side, Stats, StatsArgs, View};
 use crate::exit::{Code, Failure};
 use crate::{signals, units};
 
@@ -62,6 +62,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         "listen": running.local.to_string(),
         "to": target.to_string(),
         "scenario": scenario.name,
+        "links": stats::links(&scenario, stats::From::FirstPacket),
         "seed": args.link.seed,
     });
     let said = format!("Relaying from {} to {target}; Ctrl-C ends it.", running.local);

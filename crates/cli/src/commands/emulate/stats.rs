@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 use netblt_emu::capture::Capture;
 use netblt_path::Counters;
+use netblt_path::scenario::Scenario;
+use netblt_path::{LinkOptions, Outage};
+use netblt_proto::units::Rate;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -21,6 +24,8 @@ const TRACE_INTERVAL: Duration = Duration::from_millis(100);
 const JSON_INTERVAL: Duration = Duration::from_secs(1);
 /// Of so many packets one may be late before the measurement is in doubt.
 const MANY_LATE: u64 = 100;
+/// Changes of a link that the first event tells of.
+const MAX_CHANGES: usize = 2000;
 
 /// What is told about the path while it works and afterwards.
 #[derive(clap::Args, Clone, Debug)]
@@ -176,6 +181,48 @@ impl SideData {
             ("lost in an outage", self.lost_outage),
         ]
     }
+}
+
+/// What the links carry and when they do not, for the first event: rates are `[seconds, Mbit/s]`,
+/// `null` without a limit; outages `[from, to]`, `null` if one does not end. Both count `from` what
+/// the schedule does.
+pub(super) fn links(scenario: &Scenario, from: From) -> Value {
+    let from = match from {
+        From::Start => "start",
+        From::FirstPacket => "first_packet",
+    };
+    json!({ "from": from, "up": link(&scenario.up), "down": link(&scenario.down) })
+}
+
+/// When the schedule of an emulated path begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum From {
+    Start,
+    FirstPacket,
+}
+
+fn link(options: &LinkOptions) -> Value {
+    let mbps = |rate: Option<Rate>| rate.map(|rate| rounded(rate.bits_per_second() as f64 / 1e6));
+    let mut rates = vec![json!([0, mbps(options.rate)])];
+    let mut outages: Vec<(f64, Option<f64>)> = Vec::new();
+    if options.outage != Outage::None {
+        outages.push((0.0, None));
+    }
+    let mut changes: Vec<_> = options.schedule.iter().collect();
+    changes.sort_by_key(|change| change.at);
+    for change in changes.into_iter().take(MAX_CHANGES) {
+        let at = rounded(change.at.as_secs_f64());
+        if change.rate.is_some() {
+            rates.push(json!([at, mbps(change.rate)]));
+        }
+        match (change.outage, outages.last_mut()) {
+            (Some(Outage::None), Some(last)) if last.1.is_none() => last.1 = Some(at),
+            (Some(Outage::None) | None, _) => {}
+            (Some(_), Some(last)) if last.1.is_none() => {}
+            (Some(_), _) => outages.push((at, None)),
+        }
+    }
+    json!({ "mbps": rates, "outages": outages })
 }
 
 /// Tells one run.

@@ -25,7 +25,7 @@ use signal_hook::iterator::Signals;
 use netblt_path::scenario::Scenario;
 
 use super::options::Link;
-use super::stats::{Side, Stats, StatsArgs, View};
+use super::stats::{self, Side, Stats, StatsArgs, View};
 use crate::exit::{Code, Failure};
 
 /// How often the end is looked for.
@@ -121,6 +121,7 @@ fn tell_begin(stats: &mut Stats, args: &Args, scenario: &Scenario, hosts: &Hosts
         "a": host(a),
         "b": host(b),
         "scenario": scenario.name,
+        "links": stats::links(scenario, stats::From::Start),
         "seed": args.link.seed,
     });
     let said = format!(

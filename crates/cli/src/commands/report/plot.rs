@@ -1,140 +1,380 @@
-//! Lines over time as SVG: panels below each other over one time axis, two lines in each.
+//! Lines over time as SVG: panels below each other over one time axis, every line labelled at its
+//! end.
+
+mod axis;
 
 use std::fmt::Write as _;
 
-const WIDTH: f64 = 860.0;
-const LEFT: f64 = 70.0;
-const RIGHT: f64 = 20.0;
-const TOP: f64 = 44.0;
-const PANEL: f64 = 200.0;
-const GAP: f64 = 44.0;
-/// Blue and orange: told apart by almost everybody, on screen and in print.
-const COLOURS: [&str; 2] = ["#2266aa", "#dd7711"];
-/// More points than this in a line are more than there are pixels; groups give way to their ends.
-const MAX_POINTS: usize = 4000;
+use axis::{Axis, thinned};
+
+const WIDTH: f64 = 900.0;
+const LEFT: f64 = 64.0;
+/// Room for the lines' names.
+const RIGHT: f64 = 150.0;
+const MARGIN: f64 = 16.0;
+const PANEL: f64 = 170.0;
+const GAP: f64 = 46.0;
+/// A lane of [`Kind::Lane`].
+const LANE: f64 = 20.0;
+const TITLE_LINE: f64 = 20.0;
+const NOTE_LINE: f64 = 16.0;
+/// Letters that surely fit into the width, of the title's size and of the notes'.
+const TITLE_LETTERS: usize = 96;
+const NOTE_LETTERS: usize = 130;
+/// Labels of lines that end at the same height move apart by this.
+const LABEL: f64 = 14.0;
+/// Blue, orange, green and violet: told apart by almost everybody, on screen and in print.
+const COLOURS: [&str; 4] = ["#2266aa", "#cc6600", "#228855", "#884499"];
+/// A limit this many times what was reached would press everything else to the ground.
+const FAR: f64 = 4.0;
+
+/// How a series is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// From point to point.
+    Line,
+    /// A value that holds until the next one, dashed: what is allowed, not what happened.
+    Limit,
+    /// Upright strokes from the ground: what comes now and then.
+    Strokes,
+    /// Spans of time: from the first number of a point to the second.
+    Lane,
+}
 
 /// One line.
+#[derive(Clone, Debug)]
 pub(super) struct Series {
-    pub(super) name: &'static str,
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    /// Which colour; a limit has that of what it limits.
+    pub(super) colour: usize,
     /// Seconds and value.
     pub(super) points: Vec<(f64, f64)>,
 }
 
+impl Series {
+    pub(super) fn new(name: &str, kind: Kind, colour: usize, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.to_owned(), kind, colour, points }
+    }
+
+    fn largest(&self) -> f64 {
+        self.points.iter().map(|point| point.1).fold(0.0, f64::max)
+    }
+}
+
 /// What shares a vertical axis.
+#[derive(Clone, Debug)]
 pub(super) struct Panel {
-    pub(super) label: &'static str,
-    pub(super) series: [Series; 2],
+    pub(super) label: String,
+    pub(super) series: Vec<Series>,
 }
 
-/// The whole picture.
-pub(super) fn svg(title: &str, panels: &[Panel]) -> String {
-    let height = TOP + panels.len() as f64 * (PANEL + GAP);
-    let points = panels.iter().flat_map(|panel| &panel.series).flat_map(|series| &series.points);
-    let end = points.map(|point| point.0).fold(0.0, f64::max);
-    let title = escape(title);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n<title>{title}</title>\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
-         <text x=\"{LEFT}\" y=\"22\" font-size=\"15\">{title}</text>\n"
-    );
-    for (i, panel) in panels.iter().enumerate() {
-        draw(&mut svg, panel, TOP + i as f64 * (PANEL + GAP), end);
+impl Panel {
+    /// Without the series that have no points.
+    pub(super) fn new(label: &str, series: Vec<Series>) -> Self {
+        let series = series.into_iter().filter(|series| !series.points.is_empty()).collect();
+        Self { label: label.to_owned(), series }
     }
-    svg.push_str("</svg>\n");
-    svg
+
+    fn is_lanes(&self) -> bool {
+        self.series.iter().all(|series| series.kind == Kind::Lane)
+    }
+
+    fn height(&self) -> f64 {
+        if self.is_lanes() { LANE * self.series.len() as f64 } else { PANEL }
+    }
 }
 
-fn draw(svg: &mut String, panel: &Panel, top: f64, end: f64) {
-    let values = panel.series.iter().flat_map(|series| &series.points).map(|point| point.1);
-    let (step_x, limit_x) = axis(end);
-    let (step_y, limit_y) = axis(values.fold(0.0, f64::max));
+/// A time in which something was out of order, across all panels.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Band {
+    pub(super) from: f64,
+    pub(super) to: f64,
+    pub(super) name: &'static str,
+}
+
+/// All that is drawn.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Picture {
+    pub(super) title: String,
+    /// Lines below the title.
+    pub(super) notes: Vec<String>,
+    pub(super) panels: Vec<Panel>,
+    pub(super) bands: Vec<Band>,
+    /// Where the time axis ends, in seconds.
+    pub(super) end: f64,
+}
+
+impl Picture {
+    /// As a file of its own.
+    pub(super) fn svg(&self) -> String {
+        let titles = wrapped(&self.title, TITLE_LETTERS);
+        let notes: Vec<String> =
+            self.notes.iter().flat_map(|note| wrapped(note, NOTE_LETTERS)).collect();
+        let head = MARGIN + titles.len() as f64 * TITLE_LINE + notes.len() as f64 * NOTE_LINE;
+        let panels: f64 = self.panels.iter().map(|panel| panel.height() + GAP).sum();
+        let height = head + MARGIN + panels + NOTE_LINE;
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+             font-family=\"sans-serif\" font-size=\"12\">\n<title>{}</title>\n\
+             <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n",
+            escape(&self.title)
+        );
+        let mut y = MARGIN;
+        for line in &titles {
+            y += TITLE_LINE;
+            let _ = writeln!(
+                svg,
+                "<text x=\"{MARGIN}\" y=\"{:.1}\" font-size=\"15\">{}</text>",
+                y - 6.0,
+                escape(line)
+            );
+        }
+        for line in &notes {
+            y += NOTE_LINE;
+            text(&mut svg, [MARGIN, y - 4.0], "start", GREY, line);
+        }
+        y += MARGIN;
+        let time = Time::new(self.end);
+        for (i, panel) in self.panels.iter().enumerate() {
+            y += NOTE_LINE;
+            draw(&mut svg, panel, y, &time, &self.bands);
+            if i == 0 {
+                name_bands(&mut svg, &self.bands, y, &time);
+            }
+            y += panel.height() + GAP - NOTE_LINE;
+        }
+        let centre = LEFT + (WIDTH - LEFT - RIGHT) / 2.0;
+        text(&mut svg, [centre, y + 4.0], "middle", GREY, &format!("time, {}", time.unit));
+        svg.push_str("</svg>\n");
+        svg
+    }
+}
+
+const GREY: &str = "#444444";
+
+/// The time axis: it ends where the run does.
+struct Time {
+    axis: Axis,
+    end: f64,
+    unit: &'static str,
+    /// Of a second.
+    factor: f64,
+}
+
+impl Time {
+    fn new(end: f64) -> Self {
+        let end = if end.is_finite() && end > 0.0 { end } else { 1.0 };
+        let (unit, factor) = if end < 1.0 { ("ms", 1e3) } else { ("s", 1.0) };
+        Self { axis: Axis::new(end * factor), end, unit, factor }
+    }
+
+    fn x(&self, seconds: f64) -> f64 {
+        LEFT + (WIDTH - LEFT - RIGHT) * (seconds / self.end).clamp(0.0, 1.0)
+    }
+}
+
+fn draw(svg: &mut String, panel: &Panel, top: f64, time: &Time, bands: &[Band]) {
+    let bottom = top + panel.height();
+    for band in bands {
+        let (from, to) = (time.x(band.from), time.x(band.to));
+        rectangle(svg, [from, top, (to - from).max(1.0), bottom - top], "#000000", 0.12);
+    }
+    for mark in time.axis.marks() {
+        let x = time.x(mark / time.factor);
+        line(svg, [x, top, x, bottom]);
+        text(svg, [x, bottom + 16.0], "middle", GREY, &time.axis.number(mark));
+    }
+    text(svg, [LEFT, top - 6.0], "start", "#000000", &panel.label);
+    if panel.is_lanes() {
+        lanes(svg, panel, top, time);
+    } else {
+        lines(svg, panel, top, time);
+    }
+}
+
+/// Above the first panel; of bands that stand close, the first.
+fn name_bands(svg: &mut String, bands: &[Band], top: f64, time: &Time) {
+    // To the right of the panel's own label.
+    let mut free = LEFT + 190.0;
+    for band in bands {
+        let centre = (time.x(band.from) + time.x(band.to)) / 2.0;
+        if centre > free {
+            text(svg, [centre, top - 6.0], "middle", GREY, band.name);
+            free = centre + 60.0;
+        }
+    }
+}
+
+/// One row of spans for each series.
+fn lanes(svg: &mut String, panel: &Panel, top: f64, time: &Time) {
+    for (i, series) in panel.series.iter().enumerate() {
+        let y = top + i as f64 * LANE;
+        line(svg, [LEFT, y + LANE, WIDTH - RIGHT, y + LANE]);
+        let colour = COLOURS[series.colour % COLOURS.len()];
+        for (from, to) in joined(&series.points, time.end / (WIDTH - LEFT - RIGHT) / 2.0) {
+            let (from, to) = (time.x(from), time.x(to));
+            rectangle(svg, [from, y + 4.0, (to - from).max(0.5), LANE - 7.0], colour, 0.9);
+        }
+        text(svg, [WIDTH - RIGHT + 8.0, y + LANE - 6.0], "start", colour, &series.name);
+    }
+}
+
+/// Spans less than `gap` apart are one: there may be more of them than pixels.
+fn joined(spans: &[(f64, f64)], gap: f64) -> Vec<(f64, f64)> {
+    let mut joined: Vec<(f64, f64)> = Vec::new();
+    for span in spans {
+        match joined.last_mut() {
+            Some(last) if span.0 <= last.1 + gap => last.1 = last.1.max(span.1),
+            _ => joined.push(*span),
+        }
+    }
+    joined
+}
+
+fn lines(svg: &mut String, panel: &Panel, top: f64, time: &Time) {
     let bottom = top + PANEL;
-    let width = WIDTH - LEFT - RIGHT;
-    let x = |seconds: f64| LEFT + width * seconds / limit_x;
-    let y = |value: f64| bottom - PANEL * value / limit_y;
-    let text = |svg: &mut String, x: f64, y: f64, anchor: &str, text: &str| {
-        let _ = writeln!(
-            svg,
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"#444444\">\
-             {text}</text>"
-        );
-    };
-    let line = |svg: &mut String, [x1, y1, x2, y2]: [f64; 4]| {
-        let _ = writeln!(
-            svg,
-            "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"#dddddd\"/>"
-        );
-    };
-    for mark in marks(step_y, limit_y) {
+    let reached = panel.series.iter().filter(|series| series.kind != Kind::Limit);
+    let reached = reached.map(Series::largest).fold(0.0, f64::max);
+    let is_near =
+        |series: &&Series| series.kind != Kind::Limit || series.largest() <= FAR * reached;
+    let (near, far): (Vec<&Series>, Vec<&Series>) = panel.series.iter().partition(is_near);
+    let axis = Axis::new(near.iter().map(|series| series.largest()).fold(0.0, f64::max) * 1.05);
+    let y = |value: f64| bottom - PANEL * (value / axis.end).clamp(0.0, 1.0);
+    for mark in axis.marks() {
         line(svg, [LEFT, y(mark), WIDTH - RIGHT, y(mark)]);
-        text(svg, LEFT - 6.0, y(mark) + 4.0, "end", &number(mark, step_y));
+        text(svg, [LEFT - 6.0, y(mark) + 4.0], "end", GREY, &axis.number(mark));
     }
-    for mark in marks(step_x, limit_x) {
-        line(svg, [x(mark), top, x(mark), bottom]);
-        text(svg, x(mark), bottom + 16.0, "middle", &format!("{} s", number(mark, step_x)));
+    let mut labels: Vec<(f64, &str, String)> = Vec::new();
+    for series in near {
+        let colour = COLOURS[series.colour % COLOURS.len()];
+        let points = match series.kind {
+            Kind::Limit => steps(&series.points, time.end),
+            Kind::Strokes => series.points.iter().filter(|point| point.1 > 0.0).copied().collect(),
+            _ => thinned(&series.points),
+        };
+        let path = points.iter().map(|(at, n)| (time.x(*at), y(*n)));
+        curve(svg, series.kind, colour, bottom, &path.collect::<Vec<_>>());
+        let end = match series.kind {
+            Kind::Strokes => bottom,
+            _ => points.last().map_or(bottom, |point| y(point.1)),
+        };
+        labels.push((end, colour, series.name.clone()));
     }
-    text(svg, LEFT, top - 6.0, "start", panel.label);
-    for (i, (series, colour)) in panel.series.iter().zip(COLOURS).enumerate() {
-        let right = WIDTH - RIGHT - 60.0 * (1 - i) as f64;
-        let _ = writeln!(
-            svg,
-            "<text x=\"{right:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"{colour}\">{}</text>",
-            top - 6.0,
-            series.name
-        );
-        if series.points.is_empty() {
-            continue;
-        }
-        let mut path = String::new();
-        for (seconds, value) in thinned(&series.points) {
-            let _ = write!(path, "{:.1},{:.1} ", x(seconds), y(value));
-        }
-        let _ = writeln!(
-            svg,
-            "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\" points=\"{}\"/>",
-            path.trim_end()
-        );
+    for series in far {
+        let last = series.points.last().map_or(0.0, |point| point.1);
+        let name = format!("{}: {}, above", series.name, Axis::new(last).number(last));
+        labels.push((top, COLOURS[series.colour % COLOURS.len()], name));
+    }
+    apart(&mut labels, top, bottom);
+    for (y, colour, name) in labels {
+        text(svg, [WIDTH - RIGHT + 8.0, y + 4.0], "start", colour, &name);
     }
 }
 
-/// A step of 1, 2 or 5 times a power of ten, and where the axis ends, for values up to `largest`.
-fn axis(largest: f64) -> (f64, f64) {
-    let largest = if largest > 0.0 && largest.is_finite() { largest } else { 1.0 };
-    let power = 10_f64.powf((largest / 5.0).log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
-    let step = step.into_iter().find(|step| largest / step <= 6.0).unwrap_or(10.0 * power);
-    (step, step * (largest / step).ceil().max(1.0))
-}
-
-fn marks(step: f64, limit: f64) -> impl Iterator<Item = f64> {
-    let count = (limit / step).round() as u32;
-    (0..=count.min(20)).map(move |n| f64::from(n) * step)
-}
-
-/// As many decimals as the step has.
-fn number(value: f64, step: f64) -> String {
-    let decimals = if step >= 1.0 { 0 } else { (-step.log10()).ceil().clamp(1.0, 9.0) as usize };
-    format!("{value:.decimals$}")
-}
-
-/// Groups of points by their lowest and highest: peaks must not vanish.
-fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    if points.len() <= MAX_POINTS {
-        return points.to_vec();
-    }
-    let group = points.len().div_ceil(MAX_POINTS / 2);
-    let ends = |group: &[(f64, f64)]| {
-        let low = group.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1));
-        let high = group.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
-        let mut ends: Vec<_> = low.into_iter().chain(high).collect();
-        ends.sort_by(|a, b| a.0.total_cmp(&b.0));
-        ends
+fn curve(svg: &mut String, kind: Kind, colour: &str, bottom: f64, points: &[(f64, f64)]) {
+    let point = |(x, y): &(f64, f64)| match kind {
+        Kind::Strokes => format!("M{x:.1},{bottom:.1}V{y:.1}"),
+        _ => format!("{x:.1},{y:.1}"),
     };
-    points.chunks(group).flat_map(ends).collect()
+    let points: Vec<String> = points.iter().map(point).collect();
+    let points = points.join(" ");
+    let _ = match kind {
+        Kind::Limit => writeln!(
+            svg,
+            "<path fill=\"none\" stroke=\"{colour}\" stroke-dasharray=\"5 4\" d=\"M{points}\"/>"
+        ),
+        Kind::Strokes => writeln!(
+            svg,
+            "<path fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.4\" d=\"{points}\"/>"
+        ),
+        Kind::Line | Kind::Lane => writeln!(
+            svg,
+            "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.4\" \
+             points=\"{points}\"/>"
+        ),
+    };
 }
 
-fn escape(text: &str) -> String {
+/// Moves labels apart that would stand on each other, as little as it takes.
+fn apart(labels: &mut [(f64, &str, String)], top: f64, bottom: f64) {
+    labels.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut least = top;
+    for label in labels.iter_mut() {
+        label.0 = label.0.max(least);
+        least = label.0 + LABEL;
+    }
+    let mut most = bottom;
+    for label in labels.iter_mut().rev() {
+        label.0 = label.0.min(most);
+        most = label.0 - LABEL;
+    }
+}
+
+/// A value holds until the next.
+fn steps(points: &[(f64, f64)], end: f64) -> Vec<(f64, f64)> {
+    let mut path = Vec::new();
+    let points = points.iter().filter(|point| point.0 <= end);
+    for (at, value) in points {
+        if let Some((_, before)) = path.last() {
+            path.push((*at, *before));
+        }
+        path.push((*at, *value));
+    }
+    if let Some((_, last)) = path.last() {
+        path.push((end, *last));
+    }
+    path
+}
+
+fn text(svg: &mut String, [x, y]: [f64; 2], anchor: &str, colour: &str, text: &str) {
+    let _ = writeln!(
+        svg,
+        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{colour}\">{}</text>",
+        escape(text)
+    );
+}
+
+fn line(svg: &mut String, [x1, y1, x2, y2]: [f64; 4]) {
+    let _ = writeln!(
+        svg,
+        "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"#dddddd\"/>"
+    );
+}
+
+fn rectangle(svg: &mut String, [x, y, width, height]: [f64; 4], colour: &str, opacity: f64) {
+    let _ = writeln!(
+        svg,
+        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" \
+         fill=\"{colour}\" fill-opacity=\"{opacity}\"/>"
+    );
+}
+
+/// Lines of at most so many letters; words longer than that are broken.
+fn wrapped(text: &str, letters: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        let mut word: Vec<char> = word.chars().collect();
+        let used = line.chars().count();
+        if used > 0 && used + 1 + word.len() > letters {
+            lines.push(std::mem::take(&mut line));
+        } else if used > 0 {
+            line.push(' ');
+        }
+        while word.len() > letters {
+            lines.push(word.drain(..letters).collect());
+        }
+        line.extend(word);
+    }
+    if !line.is_empty() {
+        lines.push(line);
+    }
+    lines
+}
+
+/// Text as XML has it.
+pub(super) fn escape(text: &str) -> String {
     let clean = text.chars().filter(|c| !c.is_control()).collect::<String>();
     clean.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -144,22 +384,56 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_are_round() {
-        assert_eq!(axis(0.0), axis(1.0), "nothing to show still has an axis");
-        assert_eq!(axis(97.3), (20.0, 100.0));
-        assert_eq!(axis(1000.0), (200.0, 1000.0));
-        assert_eq!(axis(f64::NAN), axis(1.0));
-        assert_eq!(number(0.25, 0.05), "0.25");
-        assert_eq!(marks(20.0, 100.0).count(), 6);
+    fn long_titles_are_wrapped_and_lose_nothing() {
+        let long = "word ".repeat(60) + &"x".repeat(200);
+        let lines = wrapped(&long, 90);
+        assert!(lines.iter().all(|line| line.chars().count() <= 90), "{lines:?}");
+        assert_eq!(lines.concat().replace(' ', ""), long.replace(' ', ""));
     }
 
     #[test]
-    fn peaks_survive_thinning() {
-        let mut points: Vec<_> = (0..50_000).map(|n| (f64::from(n), 1.0)).collect();
-        points[31_111].1 = 77.0;
-        let thin = thinned(&points);
-        assert!(thin.len() <= MAX_POINTS + 2);
-        assert!(thin.iter().any(|point| point.1 == 77.0));
-        assert!(thin.windows(2).all(|pair| pair[0].0 <= pair[1].0));
+    fn labels_keep_apart_and_within_their_panel() {
+        let mut labels: Vec<(f64, &str, String)> =
+            [100.0, 99.0, 98.0, 5.0].map(|y| (y, "", String::new())).to_vec();
+        apart(&mut labels, 0.0, 100.0);
+        assert!(labels.windows(2).all(|pair| pair[1].0 - pair[0].0 >= LABEL - 1e-9), "{labels:?}");
+        assert!(labels.iter().all(|label| (0.0..=100.0).contains(&label.0)), "{labels:?}");
+    }
+
+    #[test]
+    fn limits_hold_until_the_next_and_spans_are_joined() {
+        let path = steps(&[(0.0, 5.0), (2.0, 1.0), (9.0, 3.0)], 4.0);
+        assert_eq!(path, [(0.0, 5.0), (2.0, 5.0), (2.0, 1.0), (4.0, 1.0)]);
+        assert_eq!(joined(&[(0.0, 1.0), (1.05, 2.0), (3.0, 4.0)], 0.1), [(0.0, 2.0), (3.0, 4.0)]);
+    }
+
+    #[test]
+    fn every_line_is_labelled_and_the_axis_ends_with_the_run() {
+        let points = vec![(0.0, 1.0), (5.2, 9.0)];
+        let limit = |value| vec![(0.0, value)];
+        let picture = Picture {
+            title: "a < b & c".to_owned(),
+            panels: vec![Panel::new(
+                "throughput, Mbit/s",
+                vec![
+                    Series::new("up", Kind::Line, 0, points),
+                    Series::new("up's link", Kind::Limit, 0, limit(12.0)),
+                    Series::new("down's link", Kind::Limit, 1, limit(1000.0)),
+                ],
+            )],
+            bands: vec![Band { from: 1.0, to: 2.0, name: "outage" }],
+            end: 5.2,
+            ..Picture::default()
+        };
+        let svg = picture.svg();
+        assert!(svg.contains("a &lt; b &amp; c") && svg.matches("<title>").count() == 1);
+        for label in [">up<", ">up's link<", ">down's link: 1000, above<", ">time, s<", ">outage<"]
+        {
+            assert!(svg.contains(label), "{label} is not in {svg}");
+        }
+        // The last point stands at the right end of the panel.
+        assert!(svg.contains(&format!(" {:.1},", WIDTH - RIGHT)), "{svg}");
+        assert!(svg.contains("stroke-dasharray"));
+        assert_eq!(svg.matches("<polyline").count(), 1);
     }
 }

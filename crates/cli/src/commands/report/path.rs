@@ -1,0 +1,174 @@
+//! `netblt report trace`: what an emulated path carried, from the samples of `netblt emulate`.
+
+use serde_json::Value;
+
+use super::plot::{Band, Kind, Panel, Picture, Series};
+
+/// Counters of what is lost, and why.
+const LOSSES: [&str; 4] = ["lost_random", "lost_queue", "lost_mtu", "lost_outage"];
+/// The directions and their colours.
+const WAYS: [(&str, usize); 2] = [("up", 0), ("down", 1)];
+
+/// The picture; `None` when there is nothing to draw.
+pub(super) fn picture(text: &str, title: &str) -> Option<Picture> {
+    let (mut samples, mut link) = (Vec::new(), Value::Null);
+    for line in text.lines() {
+        let Ok(mut event) = serde_json::from_str::<Value>(line) else { continue };
+        match event["event"].as_str() {
+            Some("sample") => samples.push(event["data"].take()),
+            Some("emulating") => link = event["data"].take(),
+            _ => {}
+        }
+    }
+    let begin = match link["links"]["from"].as_str() {
+        Some("first_packet") => first_packet(&samples),
+        _ => 0.0,
+    };
+    let series = |field: &str| -> Vec<Series> {
+        let of_way = |(way, colour): (&str, usize)| {
+            let point =
+                |data: &Value| Some((number(&data["seconds"])?, number(&data[way][field])?));
+            let points = samples.iter().filter_map(point).collect();
+            Series::new(way, Kind::Line, colour, points)
+        };
+        WAYS.map(of_way).into()
+    };
+    let mut panels = vec![
+        Panel::new("throughput, Mbit/s", [series("mbps"), limits(&link, begin)].concat()),
+        Panel::new("queue delay, ms", series("queue_ms")),
+    ];
+    // Limits alone are no picture of what happened.
+    if panels.iter().flat_map(|panel| &panel.series).all(|series| series.kind == Kind::Limit) {
+        return None;
+    }
+    let losses =
+        WAYS.map(|(way, colour)| Series::new(way, Kind::Strokes, colour, lost(&samples, way)));
+    if losses.iter().flat_map(|series| &series.points).any(|point| point.1 > 0.0) {
+        panels.push(Panel::new("lost, packets/s", losses.into()));
+    }
+    let end = samples.iter().filter_map(|data| number(&data["seconds"])).fold(0.0, f64::max);
+    let mut bands = outages(&link, begin);
+    bands.retain(|band| band.from < end);
+    let notes = link["scenario"].as_str().filter(|name| !name.is_empty());
+    let notes = notes.map(|name| format!("network: {name}, seed {}", link["seed"]));
+    let notes = notes.into_iter().collect();
+    Some(Picture { title: title.to_owned(), notes, panels, bands, end })
+}
+
+fn number(value: &Value) -> Option<f64> {
+    value.as_f64().filter(|n| n.is_finite() && *n >= 0.0)
+}
+
+/// Two numbers, the second of which may be missing.
+fn pair(value: &Value) -> Option<(f64, Option<f64>)> {
+    Some((number(&value[0])?, number(&value[1])))
+}
+
+/// What the links carry, as they say at the beginning.
+fn limits(link: &Value, begin: f64) -> Vec<Series> {
+    let of_way = |way: &str| -> Vec<(f64, f64)> {
+        let steps = link["links"][way]["mbps"].as_array().map(Vec::as_slice).unwrap_or_default();
+        // What holds from the beginning of the schedule held before it, too.
+        let at = |at: f64| if at > 0.0 { begin + at } else { 0.0 };
+        steps.iter().filter_map(pair).filter_map(|(from, mbps)| Some((at(from), mbps?))).collect()
+    };
+    let [up, down] = WAYS.map(|(way, _)| of_way(way));
+    if up == down {
+        return vec![Series::new("link", Kind::Limit, 2, up)];
+    }
+    vec![
+        Series::new("up, link", Kind::Limit, WAYS[0].1, up),
+        Series::new("down, link", Kind::Limit, WAYS[1].1, down),
+    ]
+}
+
+/// The last sample before any packet came.
+fn first_packet(samples: &[Value]) -> f64 {
+    let packets = |data: &Value| {
+        WAYS.iter().filter_map(|(way, _)| number(&data[way]["entered_packets"])).sum::<f64>()
+    };
+    let idle = samples.iter().take_while(|data| packets(data) == 0.0);
+    idle.last().and_then(|data| number(&data["seconds"])).unwrap_or_default()
+}
+
+/// Packets a second that were lost for any reason, sample by sample.
+fn lost(samples: &[Value], way: &str) -> Vec<(f64, f64)> {
+    let total = |data: &Value| LOSSES.iter().filter_map(|name| number(&data[way][name])).sum();
+    let (mut points, mut before) = (Vec::new(), (0.0, 0.0));
+    for data in samples {
+        let (Some(at), sum): (_, f64) = (number(&data["seconds"]), total(data)) else { continue };
+        if at > before.0 {
+            points.push((at, (sum - before.1).max(0.0) / (at - before.0)));
+        }
+        before = (at, sum);
+    }
+    points
+}
+
+/// When either way did not work.
+fn outages(link: &Value, begin: f64) -> Vec<Band> {
+    let spans = WAYS.iter().flat_map(|(way, _)| {
+        link["links"][way]["outages"].as_array().map(Vec::as_slice).unwrap_or_default()
+    });
+    let mut bands: Vec<Band> = Vec::new();
+    for (from, to) in spans.filter_map(pair) {
+        let (from, to) = (begin + from, to.map_or(f64::INFINITY, |to| begin + to));
+        let band = Band { from, to, name: "outage" };
+        if !bands.contains(&band) {
+            bands.push(band);
+        }
+    }
+    bands
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGIN: &str = "{\"event\":\"emulating\",\"data\":{\"scenario\":\"lte\",\"seed\":1,\
+        \"links\":{\"up\":{\"mbps\":[[0,12]],\"outages\":[[1,1.5],[9,null]]},\
+        \"down\":{\"mbps\":[[0,null]],\"outages\":[[1,1.5]]}}}}\n";
+
+    #[test]
+    fn samples_become_lines_and_losses_strokes() {
+        let text = format!(
+            "{BEGIN}noise\n\
+            {{\"event\":\"sample\",\"data\":{{\"seconds\":1,\"up\":{{\"mbps\":5,\"queue_ms\":1,\
+            \"lost_random\":3,\"lost_queue\":1}}}}}}\n\
+            {{\"event\":\"sample\",\"data\":{{\"seconds\":2,\"up\":{{\"mbps\":9,\"queue_ms\":0,\
+            \"lost_random\":3,\"lost_queue\":11}}}}}}\n"
+        );
+        let picture = picture(&text, "x").expect("a picture");
+        assert_eq!(picture.panels.len(), 3);
+        assert_eq!(picture.panels[2].series[0].points, [(1.0, 4.0), (2.0, 10.0)]);
+        assert_eq!(picture.bands, [Band { from: 1.0, to: 1.5, name: "outage" }]);
+        assert_eq!((picture.end, picture.notes.len()), (2.0, 1));
+        let svg = picture.svg();
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+        assert_eq!(svg.matches("<polyline").count(), 2);
+        assert!(svg.contains(">up, link<") && !svg.contains(">down, link<"), "{svg}");
+    }
+
+    #[test]
+    fn a_relays_schedule_begins_with_the_first_packet() {
+        let begin = BEGIN.replace("\"up\":{\"mbps\"", "\"from\":\"first_packet\",\"up\":{\"mbps\"");
+        let sample = |seconds: f64, packets: u32| {
+            format!(
+                "{{\"event\":\"sample\",\"data\":{{\"seconds\":{seconds},\"up\":{{\"mbps\":1,\
+                \"entered_packets\":{packets}}}}}}}\n"
+            )
+        };
+        let text = begin + &sample(0.5, 0) + &sample(0.75, 0) + &sample(1.0, 3) + &sample(3.0, 9);
+        let bands = picture(&text, "x").expect("a picture").bands;
+        assert_eq!(bands, [Band { from: 1.75, to: 2.25, name: "outage" }]);
+    }
+
+    #[test]
+    fn nothing_is_not_drawn() {
+        for text in
+            ["", "{}", "{\"event\":\"sample\"}", "{\"event\":\"sample\",\"data\":[1]}", BEGIN]
+        {
+            assert!(picture(text, "").is_none(), "{text}");
+        }
+    }
+}
