@@ -1,4 +1,5 @@
-//! `netblt report rfc1030` as people and programs see it, and the page of it that is kept.
+//! `netblt report`: RFC 1030 as people and programs see it, the page of it that is kept, and the
+//! traces of real transfers.
 
 mod testenv;
 
@@ -54,4 +55,58 @@ fn the_tables_read_well() {
     for summary in ["Proteon ring: 39 rows", "Ethernet: 29 rows", "Wideband: 28 rows"] {
         assert!(text.contains(summary), "{text}");
     }
+}
+
+/// The traces of both ends of a transfer over loopback: the sender's, the receiver's.
+fn traces(env: &Env, bytes: usize) -> [String; 2] {
+    env.make_file("data", bytes);
+    env.make_directory("here");
+    let args = ["receive", "here", "--bind", "127.0.0.1", "--trace", "receiver.jsonl"];
+    let mut receiver = env.start(&args);
+    let ticket = receiver.line();
+    let args = ["send", "data", "--bind", "127.0.0.1", "--trace", "sender.jsonl", "--to", &ticket];
+    env.run(&args).exits(0);
+    receiver.finish().exits(0);
+    ["sender.jsonl", "receiver.jsonl"].map(str::to_owned)
+}
+
+#[test]
+fn a_transfer_is_told_and_drawn_from_the_trace_of_either_end() {
+    let env = Env::new();
+    for trace in traces(&env, 3_000_000) {
+        let args = ["report", "transfer", &trace, "--json", "--out", "x.svg"];
+        let run = env.run(&args).exits(0);
+        assert_eq!(run.stderr, "");
+        let told: Value = serde_json::from_str(&run.text()).expect("JSON");
+        assert!(told["data_packets"].as_u64().is_some_and(|n| n > 2000), "{told}");
+        assert!(told["data_bytes"].as_u64().is_some_and(|n| n > 3_000_000), "{told}");
+        assert!(told["mean_mbps"].as_f64().is_some_and(|n| n > 0.0), "{told}");
+        let svg = fs::read_to_string(env.path("x.svg")).expect("a picture");
+        assert!(svg.contains(">data, Mbit/s<") && svg.contains("<polyline"), "{svg}");
+        let words = env.run(&["report", "transfer", &trace, "--out", "x.html"]).exits(0).text();
+        assert!(words.contains("  data        "), "{words}");
+        let page = fs::read_to_string(env.path("x.html")).expect("a page");
+        assert!(page.contains("<svg ") && page.contains("  data        "), "{page}");
+    }
+}
+
+#[test]
+fn a_trace_that_was_cut_short_is_told_and_a_foreign_file_is_not() {
+    let env = Env::new();
+    let [trace, _] = traces(&env, 100_000);
+    let text = fs::read_to_string(env.path(&trace)).expect("a trace");
+    let lines = text.lines().count();
+    fs::write(env.path(&trace), &text[..text.len() - 10]).expect("a file");
+    let run = env.run(&["report", "transfer", &trace]).exits(0);
+    let says = format!("{trace}: line {lines}: it is no JSON, and it is cut short; skipped");
+    assert!(run.says(&says).text().contains("  data        "));
+
+    env.make_file("noise", 100_000);
+    env.run(&["report", "transfer", "noise"]).exits(11).says("noise: not the trace of a transfer");
+    env.run(&["report", "transfer", "none"]).exits(11).says("none: cannot read");
+    for report in ["trace", "transfer"] {
+        let run = env.run(&["report", report, &trace, "--out", "x.png"]).exits(1);
+        run.says("--out x.png: a picture is written as .svg or .html, not as .png");
+    }
+    assert!(!env.path("x.png").exists());
 }

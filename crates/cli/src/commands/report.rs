@@ -3,6 +3,7 @@
 mod path;
 mod plot;
 mod rfc1030;
+mod transfer;
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -22,6 +23,7 @@ pub(crate) struct Args {
 enum Command {
     Rfc1030(rfc1030::Args),
     Trace(TraceArgs),
+    Transfer(transfer::Args),
 }
 
 /// Draw what an emulated path carried: throughput, queue delay, losses and outages over time
@@ -40,6 +42,7 @@ pub(crate) fn run(args: &Args) -> Code {
     let done = match &args.command {
         Command::Rfc1030(args) => rfc1030::run(args),
         Command::Trace(args) => trace(args),
+        Command::Transfer(args) => transfer::run(args),
     };
     match done {
         Ok(()) => Code::Success,

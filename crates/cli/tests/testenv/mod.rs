@@ -18,7 +18,7 @@ use tempfile::TempDir;
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// Every command there is.
-pub(crate) const COMMANDS: [&str; 16] = [
+pub(crate) const COMMANDS: [&str; 17] = [
     "",
     "send",
     "receive",
@@ -30,6 +30,7 @@ pub(crate) const COMMANDS: [&str; 16] = [
     "emulate list",
     "report",
     "report trace",
+    "report transfer",
     "report rfc1030",
     "plan",
     "simulate",

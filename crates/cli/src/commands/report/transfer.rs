@@ -1,0 +1,215 @@
+//! `netblt report transfer`: where the time of one transfer went, from the trace of one of its
+//! ends (`docs/trace.md`).
+
+mod drawing;
+mod trace;
+
+use std::io::{self, BufReader, Write as _};
+use std::path::PathBuf;
+use std::{fmt, fs};
+
+use serde::Serialize;
+
+use super::PictureArgs;
+use crate::exit::{Code, Failure};
+use crate::json::rounded;
+use crate::units;
+use trace::{BadLine, Trace};
+
+/// Tell where the time of one transfer went, and draw it
+///
+/// Takes the trace of one end, as `netblt send --trace FILE` and `netblt receive --trace FILE`
+/// write it. Lines that are none of a trace's are skipped and named; a trace that was cut short is
+/// told as far as it goes.
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    /// The trace
+    file: PathBuf,
+    /// The figures as JSON on standard output, times in seconds
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    picture: OptionalPicture,
+}
+
+/// Where the picture goes, if one is wanted.
+#[derive(clap::Args, Debug)]
+struct OptionalPicture {
+    /// Draw it, too: into FILE.svg, or a page if it ends in .html
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// What to write above it [default: the name of the trace]
+    #[arg(long, value_name = "TEXT", requires = "out")]
+    title: Option<String>,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let picture = args.picture.out.clone();
+    let picture = picture.map(|out| PictureArgs { out, title: args.picture.title.clone() });
+    if let Some(picture) = &picture {
+        picture.check()?;
+    }
+    let file = fs::File::open(&args.file).map_err(|error| failed(args, &error))?;
+    let read = trace::read(&mut BufReader::new(file)).map_err(|error| failed(args, &error))?;
+    let (trace, bad) = (read.trace, read.bad);
+    if trace.events == 0 {
+        let why = bad.map_or_else(|| "it is empty".to_owned(), |bad| bad.to_string());
+        let text = format!("{}: not the trace of a transfer: {why}", args.file.display());
+        return Err(Failure::new(Code::File, text));
+    }
+    if let Some(bad) = bad {
+        let text = format!("netblt: warning: {}: {bad}; skipped", args.file.display());
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+    let summary = Summary::new(&trace);
+    let words = summary.to_string();
+    if let Some(picture) = &picture {
+        let drawn = drawing::picture(&trace, &picture.title(&args.file), &summary.headline());
+        picture.write(&drawn, &words)?;
+        if picture.out.as_os_str() == "-" {
+            return Ok(());
+        }
+    }
+    let text = match args.json {
+        true => format!("{}\n", serde_json::json!(summary)),
+        false => words,
+    };
+    io::stdout()
+        .write_all(text.as_bytes())
+        .map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))
+}
+
+fn failed(args: &Args, error: &io::Error) -> Failure {
+    Failure::new(Code::File, format!("{}: cannot read: {error}", args.file.display()))
+}
+
+impl fmt::Display for BadLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.number, self.why)?;
+        match self.others {
+            0 => Ok(()),
+            others => write!(f, " (and {others} more such lines)"),
+        }
+    }
+}
+
+/// What is told. Fields are only ever added.
+#[derive(Serialize)]
+struct Summary {
+    version: u32,
+    role: Option<String>,
+    wire: Option<String>,
+    /// How it ended; nothing if the trace was cut short.
+    ended: Option<String>,
+    seconds: f64,
+    data_packets: u64,
+    data_bytes: u64,
+    delivered_bytes: Option<u64>,
+    mean_mbps: f64,
+    lost: u64,
+    resent: u64,
+    rtt_ms: Option<f64>,
+    min_rtt_ms: Option<f64>,
+    max_queue_ms: Option<f64>,
+    max_outstanding: u64,
+    /// Seconds in which nothing could be sent or taken, by what it waited for.
+    waited: Vec<Wait>,
+    silent_seconds: f64,
+    /// Timers that ran out, by name.
+    timers: std::collections::BTreeMap<String, u64>,
+    dropped: u64,
+    missing_events: u64,
+}
+
+#[derive(Serialize)]
+struct Wait {
+    cause: String,
+    seconds: f64,
+}
+
+impl Summary {
+    fn new(trace: &Trace) -> Self {
+        let milliseconds = |seconds: Option<f64>| seconds.map(|s| rounded(s * 1e3));
+        let last = |points: &[(f64, f64)]| points.last().map(|point| point.1);
+        let sum = |spans: &[(f64, f64)]| rounded(spans.iter().map(|(from, to)| to - from).sum());
+        let largest = |points: &[(f64, f64)]| points.iter().map(|p| p.1).reduce(f64::max);
+        let bytes = trace.delivered.last().map_or(trace.data_bytes, |delivered| delivered.1 as u64);
+        let waited = trace
+            .waits
+            .iter()
+            .map(|(cause, spans)| Wait { cause: cause.clone(), seconds: sum(spans) });
+        Self {
+            version: 1,
+            role: trace.role.clone(),
+            wire: trace.wire.clone(),
+            ended: trace.ended.clone(),
+            seconds: rounded(trace.end),
+            data_packets: trace.data_packets,
+            data_bytes: trace.data_bytes,
+            delivered_bytes: last(&trace.delivered).map(|bytes| bytes as u64),
+            mean_mbps: rounded(bytes as f64 * 8.0 / trace.end.max(1e-9) / 1e6),
+            lost: last(&trace.lost).unwrap_or_default() as u64,
+            resent: last(&trace.resent).unwrap_or_default() as u64,
+            rtt_ms: milliseconds(last(&trace.rtt)),
+            min_rtt_ms: milliseconds(last(&trace.min_rtt)),
+            max_queue_ms: milliseconds(largest(&trace.queue)),
+            max_outstanding: largest(&trace.outstanding).unwrap_or_default() as u64,
+            waited: waited.collect(),
+            silent_seconds: sum(&trace.silences),
+            timers: trace.timers.clone(),
+            dropped: trace.dropped,
+            missing_events: trace.missing,
+        }
+    }
+
+    fn headline(&self) -> String {
+        let role = self.role.as_deref().unwrap_or("one end");
+        let wire = self.wire.as_deref().unwrap_or("unknown wire");
+        let ended = self.ended.as_deref().unwrap_or("the trace does not tell its end");
+        let rate = units::show_rate(self.mean_mbps * 1e6);
+        format!("{role}, {wire}: {:.3} s, {rate} on average; {}", self.seconds, ended_words(ended))
+    }
+}
+
+fn ended_words(how: &str) -> String {
+    how.replace('_', " ")
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = units::show_count;
+        writeln!(f, "{}", self.headline())?;
+        let moved = units::show_bytes(self.data_bytes);
+        write!(f, "  data        {} packets, {moved}", count(self.data_packets))?;
+        writeln!(f, "; {} lost, {} resent", count(self.lost), count(self.resent))?;
+        if let Some(bytes) = self.delivered_bytes {
+            writeln!(f, "  delivered   {}", units::show_bytes(bytes))?;
+        }
+        if let (Some(rtt), min) = (self.rtt_ms, self.min_rtt_ms) {
+            let min = min.map(|min| format!(", {min:.1} ms at least")).unwrap_or_default();
+            let queue = self.max_queue_ms.map(|ms| format!("; queue up to {ms:.1} ms"));
+            writeln!(f, "  round trip  {rtt:.1} ms{min}{}", queue.unwrap_or_default())?;
+        }
+        writeln!(f, "  buffers     up to {} outstanding", self.max_outstanding)?;
+        for wait in self.waited.iter().filter(|wait| wait.seconds > 0.0) {
+            let share = 100.0 * wait.seconds / self.seconds.max(1e-9);
+            let cause = trace::cause_words(&wait.cause);
+            writeln!(f, "  waited      {:.3} s ({share:.0} %) for {cause}", wait.seconds)?;
+        }
+        if self.silent_seconds > 0.0 {
+            writeln!(f, "  silence     {:.3} s", self.silent_seconds)?;
+        }
+        let timers = self.timers.iter().map(|(name, n)| format!("{name} {}", count(*n)));
+        let timers = timers.collect::<Vec<_>>().join(", ");
+        if !timers.is_empty() {
+            writeln!(f, "  timers      {timers}")?;
+        }
+        if self.dropped > 0 {
+            writeln!(f, "  dropped     {} datagrams that were not believed", count(self.dropped))?;
+        }
+        if self.missing_events > 0 {
+            writeln!(f, "  incomplete  {} events are missing", count(self.missing_events))?;
+        }
+        Ok(())
+    }
+}

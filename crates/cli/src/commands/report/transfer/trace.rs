@@ -1,0 +1,296 @@
+//! Reads the trace of one end (`docs/trace.md`) into lines over time. Events that are not known are
+//! skipped, for new ones may come; lines that are no events are counted, and the first is named.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, Read as _};
+
+use serde_json::Value;
+
+/// Longer than any line of a trace: a foreign file need not have lines at all.
+const MAX_LINE: u64 = 1 << 16;
+/// Datagrams of data are summed up over so many seconds.
+const CELL: f64 = 0.001;
+/// DATA and LDATA (`docs/protocol.md §3.1`).
+const DATA: [u64; 2] = [6, 7];
+/// What the receiver waits for when all buffers are full.
+const RECEIVER_DISK: &str = "receiver_disk";
+
+/// Points and spans in seconds since the first event.
+#[derive(Debug, Default)]
+pub(super) struct Trace {
+    pub(super) events: u64,
+    pub(super) role: Option<String>,
+    pub(super) wire: Option<String>,
+    pub(super) ended: Option<String>,
+    pub(super) end: f64,
+    /// Bytes of DATA that passed, by cell of a millisecond.
+    pub(super) data: BTreeMap<u64, u64>,
+    pub(super) data_packets: u64,
+    pub(super) data_bytes: u64,
+    /// Totals so far.
+    pub(super) delivered: Vec<(f64, f64)>,
+    pub(super) lost: Vec<(f64, f64)>,
+    pub(super) resent: Vec<(f64, f64)>,
+    /// Bytes a second.
+    pub(super) pacing: Vec<(f64, f64)>,
+    /// Seconds.
+    pub(super) rtt: Vec<(f64, f64)>,
+    pub(super) min_rtt: Vec<(f64, f64)>,
+    pub(super) queue: Vec<(f64, f64)>,
+    /// Buffers.
+    pub(super) outstanding: Vec<(f64, f64)>,
+    pub(super) held: Vec<(f64, f64)>,
+    /// Spans by cause.
+    pub(super) waits: BTreeMap<String, Vec<(f64, f64)>>,
+    pub(super) silences: Vec<(f64, f64)>,
+    pub(super) timers: BTreeMap<String, u64>,
+    pub(super) dropped: u64,
+    pub(super) missing: u64,
+}
+
+/// The first line that is no event, and how many others there are.
+#[derive(Debug, PartialEq)]
+pub(super) struct BadLine {
+    pub(super) number: u64,
+    pub(super) why: String,
+    pub(super) others: u64,
+}
+
+/// What a file held.
+pub(super) struct Read {
+    pub(super) trace: Trace,
+    pub(super) bad: Option<BadLine>,
+}
+
+/// What a cause is called in a sentence that begins with "waited for".
+pub(super) fn cause_words(cause: &str) -> &str {
+    match cause {
+        "source" => "the disk or pipe that gives data",
+        "permission" => "permission (GO, OK or RESEND)",
+        "in_flight" => "room in flight",
+        RECEIVER_DISK => "the disk or pipe that takes data",
+        other => other,
+    }
+}
+
+pub(super) fn read(file: &mut impl BufRead) -> io::Result<Read> {
+    let mut reader = Reader::default();
+    let (mut bad, mut number) = (None::<BadLine>, 0);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if file.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        number += 1;
+        let whole = line.ends_with(b"\n");
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        if let Err(why) = reader.line(&line) {
+            let cut = if whole { "" } else { ", and it is cut short" };
+            match &mut bad {
+                Some(bad) => bad.others += 1,
+                None => bad = Some(BadLine { number, why: format!("{why}{cut}"), others: 0 }),
+            }
+        }
+        // The rest of a line that is too long is no line of its own.
+        while !whole && line.len() as u64 == MAX_LINE && !line.ends_with(b"\n") {
+            line.clear();
+            if file.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
+                break;
+            }
+        }
+    }
+    Ok(Read { trace: reader.finish(), bad })
+}
+
+#[derive(Default)]
+struct Reader {
+    trace: Trace,
+    first_ns: Option<u64>,
+    silent_since: Option<f64>,
+    full_since: Option<f64>,
+}
+
+impl Reader {
+    fn line(&mut self, line: &[u8]) -> Result<(), String> {
+        let event: Value = serde_json::from_slice(line).map_err(|_| "it is no JSON".to_owned())?;
+        let ns = event["ns"].as_u64().ok_or("it has no \"ns\"")?;
+        let name = event["event"].as_str().ok_or("it has no \"event\"")?;
+        let first = *self.first_ns.get_or_insert(ns);
+        let at = ns.saturating_sub(first) as f64 / 1e9;
+        self.trace.end = self.trace.end.max(at);
+        self.trace.events += 1;
+        self.event(at, name, &event);
+        Ok(())
+    }
+
+    fn event(&mut self, at: f64, name: &str, event: &Value) {
+        let trace = &mut self.trace;
+        let count = |field: &str| event[field].as_u64().unwrap_or_default();
+        let word = |field: &str| event[field].as_str().map(str::to_owned);
+        match name {
+            "opened" => (trace.role, trace.wire) = (word("role"), word("wire")),
+            "closed" => trace.ended = word("how"),
+            "sent" => self.datagrams("sender", at, event, count("packets")),
+            "received" => self.datagrams("receiver", at, event, 1),
+            "dropped" => trace.dropped += 1,
+            "timer" => *trace.timers.entry(word("timer").unwrap_or_default()).or_default() += 1,
+            "waited" => {
+                let from = (at - count("waited_ns") as f64 / 1e9).max(0.0);
+                let spans = trace.waits.entry(word("cause").unwrap_or_default()).or_default();
+                spans.push((from, at));
+            }
+            "silent" => self.silent_since = Some(at),
+            "answering" => {
+                self.trace.silences.extend(self.silent_since.take().map(|from| (from, at)));
+            }
+            "lost" => trace.missing += count("events"),
+            "buffer" => self.buffer(at, event),
+            "rate" | "receiver" => self.state(at, event),
+            _ => {}
+        }
+    }
+
+    /// DATA that this end sent, if it is the sender, or received, if it is the receiver.
+    fn datagrams(&mut self, role: &str, at: f64, event: &Value, packets: u64) {
+        let trace = &mut self.trace;
+        let is_data = event["kind"].as_u64().is_some_and(|kind| DATA.contains(&kind));
+        if !is_data || trace.role.as_deref().is_some_and(|own| own != role) {
+            return;
+        }
+        let bytes = event["bytes"].as_u64().unwrap_or_default();
+        trace.data_packets += packets;
+        trace.data_bytes += bytes;
+        *trace.data.entry((at / CELL) as u64).or_default() += bytes;
+    }
+
+    fn buffer(&mut self, at: f64, event: &Value) {
+        self.buffers(at, event);
+        let number = |field: &str| event[field].as_u64();
+        // A receiver that has given no permission, because its disk has all it got.
+        let is_full = self.trace.role.as_deref() == Some("receiver")
+            && number("outstanding") == Some(0)
+            && number("held").is_some_and(|held| held > 0);
+        match (is_full, self.full_since) {
+            (true, None) => self.full_since = Some(at),
+            (false, Some(from)) => {
+                self.full_since = None;
+                self.waited(RECEIVER_DISK, from, at);
+            }
+            _ => {}
+        }
+    }
+
+    fn waited(&mut self, cause: &str, from: f64, to: f64) {
+        self.trace.waits.entry(cause.to_owned()).or_default().push((from, to));
+    }
+
+    fn buffers(&mut self, at: f64, event: &Value) {
+        let trace = &mut self.trace;
+        for (points, field) in [(&mut trace.outstanding, "outstanding"), (&mut trace.held, "held")]
+        {
+            points.extend(event[field].as_f64().map(|value| (at, value)));
+        }
+    }
+
+    /// Where it stands.
+    fn state(&mut self, at: f64, event: &Value) {
+        self.buffers(at, event);
+        let trace = &mut self.trace;
+        for (points, field, factor) in [
+            (&mut trace.delivered, "delivered", 1.0),
+            (&mut trace.lost, "lost", 1.0),
+            (&mut trace.resent, "resent", 1.0),
+            (&mut trace.pacing, "bytes_per_second", 1.0),
+            (&mut trace.rtt, "rtt_ns", 1e-9),
+            (&mut trace.min_rtt, "min_rtt_ns", 1e-9),
+            (&mut trace.queue, "queue_ns", 1e-9),
+        ] {
+            points.extend(event[field].as_f64().map(|value| (at, value * factor)));
+        }
+    }
+
+    fn finish(mut self) -> Trace {
+        let end = self.trace.end;
+        self.trace.silences.extend(self.silent_since.map(|from| (from, end)));
+        if let Some(from) = self.full_since {
+            self.waited(RECEIVER_DISK, from, end);
+        }
+        // A wire that tells nothing of it says zero.
+        let nothing = |points: &[(f64, f64)]| points.iter().all(|point| point.1 == 0.0);
+        if nothing(&self.trace.delivered) {
+            self.trace.delivered.clear();
+        }
+        self.trace
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str) -> Read {
+        read(&mut text.as_bytes()).expect("memory can be read")
+    }
+
+    const OPENED: &str =
+        "{\"ns\":1000000000,\"event\":\"opened\",\"role\":\"sender\",\"wire\":\"sealed\"}\n";
+
+    #[test]
+    fn events_become_points_and_spans() {
+        let text = format!(
+            "{OPENED}\
+            {{\"ns\":1100000000,\"event\":\"sent\",\"kind\":6,\"packets\":8,\"bytes\":9600}}\n\
+            {{\"ns\":1200000000,\"event\":\"sent\",\"kind\":0,\"packets\":1,\"bytes\":96}}\n\
+            {{\"ns\":1500000000,\"event\":\"waited\",\"cause\":\"source\",\
+            \"waited_ns\":250000000}}\n\
+            {{\"ns\":1500000000,\"event\":\"rate\",\"rtt_ns\":40000000,\"min_rtt_ns\":null,\
+            \"outstanding\":3,\"held\":1,\"lost\":2,\"resent\":1,\"delivered\":0}}\n\
+            {{\"ns\":1600000000,\"event\":\"silent\"}}\n\
+            {{\"ns\":1700000000,\"event\":\"never heard of\",\"x\":[]}}\n\
+            {{\"ns\":2000000000,\"event\":\"closed\",\"how\":\"death_timer\"}}\n"
+        );
+        let Read { trace, bad } = read_text(&text);
+        assert_eq!(bad, None);
+        assert_eq!((trace.data_packets, trace.data_bytes, trace.events), (8, 9600, 8));
+        assert_eq!(trace.waits["source"], [(0.25, 0.5)]);
+        assert_eq!(trace.silences, [(0.6, 1.0)]);
+        assert_eq!((trace.rtt.as_slice(), trace.min_rtt.len()), (&[(0.5, 0.04)][..], 0));
+        assert_eq!((trace.end, trace.delivered.len()), (1.0, 0));
+        assert_eq!(trace.ended.as_deref(), Some("death_timer"));
+    }
+
+    #[test]
+    fn a_receiver_with_full_buffers_waits_for_its_disk() {
+        let buffer = |ms: u64, outstanding, held| {
+            format!(
+                "{{\"ns\":{},\"event\":\"buffer\",\"number\":1,\"stage\":\"filled\",\
+                \"outstanding\":{outstanding},\"held\":{held}}}\n",
+                1_000_000_000 + ms * 1_000_000
+            )
+        };
+        let opened = OPENED.replace("sender", "receiver");
+        let lines = [buffer(100, 1, 1), buffer(200, 0, 2), buffer(450, 1, 1), buffer(500, 0, 1)];
+        let trace = read_text(&(opened + &lines.concat())).trace;
+        assert_eq!(trace.waits[RECEIVER_DISK], [(0.2, 0.45), (0.5, 0.5)]);
+    }
+
+    #[test]
+    fn bad_lines_are_named_and_skipped() {
+        let long = "x".repeat(3 * MAX_LINE as usize);
+        for (text, number, why, others) in [
+            (format!("{OPENED}{{\"ns\":2,\"eve"), 2, "it is no JSON, and it is cut short", 0),
+            (format!("hello\n\n{OPENED}{{}}\n"), 1, "it is no JSON", 1),
+            (format!("{OPENED}{{\"event\":\"sample\"}}\n"), 2, "it has no \"ns\"", 0),
+            (format!("{long}\n{OPENED}"), 1, "it is no JSON, and it is cut short", 0),
+        ] {
+            let Read { trace, bad } = read_text(&text);
+            assert_eq!(bad, Some(BadLine { number, why: why.to_owned(), others }));
+            assert_eq!(trace.events, 1);
+        }
+        let binary = [0xff, 0, b'\n'];
+        assert!(read(&mut &binary[..]).expect("bytes").bad.is_some());
+    }
+}
