@@ -249,7 +249,6 @@ pub(crate) fn default_options() -> Options {
         packet_bytes: None,
         death_timer: Duration::from_secs(300),
         policy: Policy::Fair { ceiling: None },
-        rate: None,
         burst: None,
         client: None,
         rfc998: Rfc998::default(),

@@ -49,8 +49,8 @@ fn burst(options: &Options, role: Role, datagram_bytes: u32) -> Option<Burst> {
         // A ceiling is that of whoever sends. The sender's own is its own business, but on `rfc998`
         // receivers make their data timers of it.
         (Role::Receiver, _, Policy::Fair { ceiling })
-        | (Role::Sender, Wire::Rfc998, Policy::Fair { ceiling }) => options.rate.or(ceiling),
-        _ => options.rate,
+        | (Role::Sender, Wire::Rfc998, Policy::Fair { ceiling }) => ceiling,
+        _ => None,
     };
     let made = rate.map(|rate| match options.wire {
         Wire::Sealed => burst_for(rate, packet_bytes),

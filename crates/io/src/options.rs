@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use netblt_proto::config::{Policy, Wire};
-use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 
 use crate::ticket::Ticket;
@@ -93,10 +92,8 @@ pub struct Options {
     pub death_timer: Duration,
     /// How to choose the rate. A receiver's ceiling is proposed as burst values.
     pub policy: Policy,
-    /// A fixed rate for [`Policy::Fixed`].
-    pub rate: Option<Rate>,
-    /// Burst values to propose instead of those that make `rate`; a receiver's are the most that
-    /// it lets the sender send, whatever that one's policy.
+    /// Burst values to propose where the policy is not [`Policy::Fixed`]: a receiver's are the most
+    /// that it lets the sender send, whatever that one's policy.
     pub burst: Option<Burst>,
     /// What to tell the other end's client; `None` for the name of this program.
     pub client: Option<String>,

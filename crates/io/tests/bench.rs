@@ -9,7 +9,7 @@ use netblt::error::Error;
 use netblt::observer::{Observer, Progress};
 use netblt::options::{Cancel, Family, Options, Overwrite, Rendezvous, Rfc998};
 use netblt::ticket::Ticket;
-use netblt_proto::config::{Policy, Role, Wire};
+use netblt_proto::config::{Pace, Policy, Role, Wire};
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::{Burst, Parameters};
 
@@ -23,10 +23,12 @@ fn options(wire: Wire) -> Options {
         mtu: None,
         packet_bytes: Some(1000),
         death_timer: Duration::from_secs(20),
-        policy: Policy::Fixed,
-        rate: None,
         // 100 Mbit/s: enough to be over soon, and nothing that loopback would lose.
-        burst: Some(Burst { packets: 12, interval: Duration::from_millis(1) }),
+        policy: Policy::Fixed(
+            Pace::bursts(Burst { packets: 12, interval: Duration::from_millis(1) })
+                .expect("it has an interval"),
+        ),
+        burst: None,
         client: None,
         rfc998: Rfc998::default(),
         overwrite: Overwrite::Never,
@@ -171,8 +173,9 @@ fn a_receivers_ceiling_holds_for_a_fair_sender_at_the_other_end() {
 fn a_slow_test_does_not_finish_a_large_buffer_first() {
     let (seen, _) = with_server(Wire::Sealed, false, |ticket| {
         // 0.8 Mbit/s: a buffer of 64 KiB would take two thirds of a second.
-        let burst = Some(Burst { packets: 1, interval: Duration::from_millis(10) });
-        let options = Options { burst, ..options(Wire::Sealed) };
+        let pace = Pace::bursts(Burst { packets: 1, interval: Duration::from_millis(10) });
+        let policy = Policy::Fixed(pace.expect("it has an interval"));
+        let options = Options { policy, ..options(Wire::Sealed) };
         let load = Load::Time(Duration::from_millis(300));
         let rendezvous = Rendezvous::Connect(ticket.clone());
         let cancel = Cancel::default();

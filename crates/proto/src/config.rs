@@ -69,11 +69,37 @@ impl Role {
 /// The burst values of an end that leaves them to the other one.
 pub const NO_LIMIT: Burst = Burst { packets: u16::MAX as u32, interval: Duration::ZERO };
 
+/// What a fixed sender keeps to: a rate, or burst values. Either way it is bounded: a pace without
+/// time between its bursts cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace(pub(crate) Told);
+
+/// How a [`Pace`] was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Rate(Rate),
+    Bursts(Burst),
+}
+
+impl Pace {
+    /// So many bytes of IP packets a second; `None` for a rate of nothing.
+    pub fn rate(rate: Rate) -> Option<Self> {
+        (rate > Rate::ZERO).then_some(Self(Told::Rate(rate)))
+    }
+
+    /// These burst values; `None` if they have no packets, or no time between bursts, which would
+    /// be as fast as the host can.
+    pub fn bursts(burst: Burst) -> Option<Self> {
+        let bounded = burst.packets > 0 && !burst.interval.is_zero();
+        bounded.then_some(Self(Told::Bursts(burst)))
+    }
+}
+
 /// How the sender chooses its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// RFC 998: the negotiated burst values, whatever the path says.
-    Fixed,
+    /// RFC 998: this pace, or the stricter one that was negotiated, whatever the path says.
+    Fixed(Pace),
     /// Finds the path's rate by itself and shares it; the rate, if any, is a ceiling.
     Fair {
         /// Never faster than this.
@@ -100,10 +126,10 @@ pub struct Config {
     pub datagram_bytes: u32,
     /// Bytes of IP and UDP header on each datagram, counted by rates.
     pub overhead_bytes: u32,
-    /// Burst values to propose: for a sender what it wants to send, for a receiver the most it
-    /// wants to get. What is settled binds a fixed sender, which has to be told some, and is the
-    /// ceiling of a fair one. [`NO_LIMIT`] by default; on `rfc998` a sender's are 8 packets each
-    /// millisecond.
+    /// Burst values to propose where the policy is not [`Policy::Fixed`], whose pace is proposed
+    /// instead: for a sender its ceiling, for a receiver the most it wants to get. What is
+    /// negotiated binds a fixed sender, and is the ceiling of a fair one. [`NO_LIMIT`] by default;
+    /// on `rfc998` a sender's are 8 packets each millisecond.
     pub burst: Burst,
     /// Buffers to have outstanding at most.
     pub max_outstanding: u32,
@@ -154,5 +180,22 @@ impl Config {
             transfer_bytes: None,
             trace: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_without_bound_cannot_be_made() {
+        let burst =
+            |packets, interval| Burst { packets, interval: Duration::from_micros(interval) };
+        assert_eq!(Pace::bursts(NO_LIMIT), None);
+        assert_eq!(Pace::bursts(burst(8, 0)), None);
+        assert_eq!(Pace::bursts(burst(0, 1000)), None);
+        assert_eq!(Pace::rate(Rate::ZERO), None);
+        assert!(Pace::bursts(burst(8, 1)).is_some());
+        assert!(Pace::rate(Rate::from_bytes_per_second(1)).is_some());
     }
 }

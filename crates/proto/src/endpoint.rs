@@ -272,7 +272,7 @@ impl Endpoint {
         let overhead = self.config.overhead_bytes;
         let packet = settled.datagram_bytes as u32 + overhead;
         let ceiling = match self.config.policy {
-            Policy::Fixed => return Box::new(Fixed::new(settled.burst)),
+            Policy::Fixed(_) => return Box::new(Fixed::new(settled.burst)),
             Policy::Fair { ceiling } => ceiling,
         };
         let adaptive = Adaptive::new(packet, settled.longest_rtt, ceiling).within(settled.burst);

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use netblt_proto::config::{Config, Policy, Role, Wire};
+use netblt_proto::config::{Config, Pace, Policy, Role, Wire};
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Burst;
 use netblt_sim::host::{HostOptions, Transfer};
@@ -167,9 +167,9 @@ pub(super) fn pair_of(
         config.overhead_bytes = IP_BYTES;
         config.max_outstanding = row.outstanding;
         config.checksum = false;
-        config.policy = Policy::Fixed;
         if role == Role::Sender {
-            config.burst = burst;
+            let pace = Pace::bursts(burst).expect("the report's rows have intervals");
+            config.policy = Policy::Fixed(pace);
         }
         StationOptions { host: HostOptions::new(config), costs, interface }
     };

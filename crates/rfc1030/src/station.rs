@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use netblt_proto::config::Policy;
 use netblt_proto::machine::Datagram;
+use netblt_proto::rate::proposed_burst;
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 use netblt_sim::check::{Clear, Oracle, kind};
@@ -150,10 +151,10 @@ pub(crate) struct Station {
 impl Station {
     pub(crate) fn new(side: Side, options: StationOptions, transfer: Transfer) -> Self {
         let config = &options.host.config;
-        let burst = config.burst;
+        let burst = proposed_burst(config);
         // A host that leaves the rate to its machine has no burst process of its own.
         let (interval, packets) = match config.policy {
-            Policy::Fixed => (burst.interval, burst.packets),
+            Policy::Fixed(_) => (burst.interval, burst.packets),
             Policy::Fair { .. } => (Duration::ZERO, u32::MAX),
         };
         Self {

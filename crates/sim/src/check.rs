@@ -293,7 +293,7 @@ impl Oracle {
         books.addresses.entry(peer).or_default().proven = true;
         books.in_debt.retain(|address| *address != peer);
         if self.roles[side] == Role::Sender {
-            let fixed = self.policies[side] == Policy::Fixed;
+            let fixed = matches!(self.policies[side], Policy::Fixed(_));
             let headers = if self.wire == Wire::Sealed { 48 } else { 24 };
             let datagram = parameters.packet_bytes + headers;
             self.bucket =

@@ -7,6 +7,7 @@ use netblt_path::{Counters, LinkOptions};
 use netblt_proto::config::{Policy, Role, Wire};
 
 use netblt_proto::machine::Reason;
+use netblt_proto::rate::proposed_burst;
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 use netblt_proto::units::Rate;
@@ -225,8 +226,9 @@ fn describe_host(host: &HostOptions) -> String {
     let role = if config.role == Role::Sender { "sends" } else { "receives" };
     let policy = match (config.role, config.policy) {
         (Role::Receiver, _) => String::new(),
-        (Role::Sender, Policy::Fixed) => {
-            format!(", fixed {} packets each {:?}", config.burst.packets, config.burst.interval)
+        (Role::Sender, Policy::Fixed(_)) => {
+            let burst = proposed_burst(config);
+            format!(", fixed {} packets each {:?}", burst.packets, burst.interval)
         }
         (Role::Sender, Policy::Fair { ceiling: None }) => ", fair".to_owned(),
         (Role::Sender, Policy::Fair { ceiling: Some(rate) }) => format!(", fair up to {rate}"),

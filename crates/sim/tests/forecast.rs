@@ -7,7 +7,7 @@ use netblt_path::forecast::framing::{self, ETHERNET_GAP_BYTES};
 use netblt_path::forecast::{Carrier, Framing, Plan, Question};
 use netblt_path::rng::Probability;
 use netblt_path::{LinkOptions, QueueLimit};
-use netblt_proto::config::{Config, Policy, Role, Secret, Wire};
+use netblt_proto::config::{Config, Pace, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::rate::burst_in_millis;
 use netblt_proto::units::Rate;
@@ -214,8 +214,7 @@ fn simulate(question: &Question, plan: &Plan, bytes: u64) -> Option<Duration> {
         config.buffer_bytes = plan.buffers.bytes;
         config.max_outstanding = plan.buffers.count as u32;
         if role == Role::Sender {
-            config.burst = plan.burst;
-            config.policy = Policy::Fixed;
+            config.policy = Policy::Fixed(Pace::bursts(plan.burst).expect("it has an interval"));
         }
         HostOptions::new(config)
     };

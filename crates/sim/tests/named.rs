@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use netblt_path::rng::Probability;
 use netblt_path::{Change, LinkOptions, Outage, QueueLimit};
-use netblt_proto::config::{Config, Policy, Role, Secret, Wire};
+use netblt_proto::config::{Config, Pace, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::machine::Reason;
 use netblt_proto::units::Rate;
@@ -464,8 +464,8 @@ fn world(wire: Wire, bytes: u64) -> Setup {
         config.cipher = Cipher::Aes256Gcm;
         config.buffer_bytes = 1 << 18;
         if (wire, role) == (Wire::Rfc998, Role::Sender) {
-            config.policy = Policy::Fixed;
-            config.burst = Burst { packets: 9, interval: Duration::from_millis(1) };
+            let burst = Burst { packets: 9, interval: Duration::from_millis(1) };
+            config.policy = Policy::Fixed(Pace::bursts(burst).expect("it has an interval"));
         }
         HostOptions::new(config)
     };

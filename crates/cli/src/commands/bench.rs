@@ -20,7 +20,7 @@ use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 
 use crate::args::{self, WireName};
-use crate::commands::send::PolicyName;
+use crate::commands::send::{self, PolicyName};
 use crate::exit::{self, Code, Failure};
 use crate::{signals, units};
 
@@ -212,22 +212,21 @@ impl Connection {
                 "--policy fixed needs a rate: -b, or --burst-size and --burst-interval",
             ));
         }
-        let (policy, rate) = match self.is_fixed() {
-            true => (Policy::Fixed, self.bitrate),
-            false => (Policy::Fair { ceiling: self.bitrate }, None),
+        let policy = match self.is_fixed() {
+            true => Policy::Fixed(send::pace(self.bitrate, self.burst())?),
+            false => Policy::Fair { ceiling: self.bitrate },
         };
         Ok(Options {
             wire: self.wire.wire(),
             bind: self.bind,
             packet_bytes: self.packet_size,
-            burst: self.burst(),
+            burst: self.burst().filter(|_| !self.is_fixed()),
             family: match (self.ipv4, self.ipv6) {
                 (true, _) => Family::V4,
                 (_, true) => Family::V6,
                 _ => Family::Any,
             },
             policy,
-            rate,
             death_timer: self.death_timer,
             buffer_bytes,
             buffers,

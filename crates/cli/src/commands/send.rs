@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use netblt::observer::{Observer as _, Summary};
 use netblt::options::{Cancel, Options, Source};
-use netblt_proto::config::{Policy, Role};
+use netblt_proto::config::{Pace, Policy, Role};
 use netblt_proto::units::Rate;
+use netblt_proto::wire::packet::Burst;
 
 use crate::args::{self, Network, Show};
 use crate::exit::{self, Code, Failure};
@@ -134,10 +135,18 @@ fn fixed_speed(args: &Args) -> Result<Option<String>, Failure> {
     }
 }
 
+/// What a fixed sender keeps to: burst values if they were given, else the rate.
+pub(super) fn pace(rate: Option<Rate>, burst: Option<Burst>) -> Result<Pace, Failure> {
+    let pace = burst.map_or_else(|| Pace::rate(rate?), Pace::bursts);
+    pace.ok_or_else(|| {
+        Failure::usage("a fixed sender needs a rate, or bursts with time between them: more than 0")
+    })
+}
+
 fn options(args: &Args) -> Result<Options, Failure> {
-    let (policy, rate) = match args.policy {
-        PolicyName::Fair => (Policy::Fair { ceiling: args.rate }, None),
-        PolicyName::Fixed => (Policy::Fixed, args.rate),
+    let policy = match args.policy {
+        PolicyName::Fair => Policy::Fair { ceiling: args.rate },
+        PolicyName::Fixed => Policy::Fixed(pace(args.rate, args.network.burst())?),
     };
-    Ok(Options { policy, rate, ..args.network.options()? })
+    Ok(Options { policy, burst: None, ..args.network.options()? })
 }

@@ -75,7 +75,7 @@ fn limited_by(facts: &Facts<'_>, elapsed: Duration) -> LimitedBy {
     }
     let share = |time: Duration| time.as_secs_f64() / data_time.as_secs_f64().max(1e-9);
     let path = match facts.config.policy {
-        Policy::Fixed => LimitedBy::RateCap,
+        Policy::Fixed(_) => LimitedBy::RateCap,
         Policy::Fair { ceiling: Some(ceiling) }
             if stats.pacing_rate >= ceiling.scaled(9, 10) && facts.config.role == Role::Sender =>
         {

@@ -36,7 +36,6 @@ pub(crate) fn options() -> Options {
         packet_bytes: None,
         death_timer: Duration::from_secs(60),
         policy: Policy::Fair { ceiling: None },
-        rate: None,
         burst: None,
         client: None,
         rfc998: Rfc998::default(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::buffer::Geometry;
 use crate::config::{Config, Wire};
 use crate::link::Link;
-use crate::rate::is_long;
+use crate::rate::{is_long, proposed_burst};
 use crate::role::Settled;
 use crate::time::{Instant, nanos};
 use crate::wire::packet::{Burst, Mode, Parameters};
@@ -69,7 +69,7 @@ pub(crate) fn propose(config: &Config, uid: u32) -> Parameters {
         buffer_bytes,
         transfer_bytes: config.transfer_bytes,
         packet_bytes,
-        burst: on_the_wire(config.wire, config.burst),
+        burst: on_the_wire(config.wire, proposed_burst(config)),
         death_timer: config.death_timer,
         checksum: config.checksum,
         mode: config.role.mode_when_active(),
@@ -179,7 +179,8 @@ pub(crate) fn settled(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Role;
+    use crate::config::{NO_LIMIT, Pace, Policy, Role};
+    use crate::units::Rate;
 
     fn config(role: Role) -> Config {
         Config::new(Wire::Sealed, role)
@@ -210,6 +211,32 @@ mod tests {
             let mut looser = settled.clone();
             loosen(&mut looser);
             assert!(!agrees(Wire::Sealed, &proposal, &looser), "{looser:?}");
+        }
+    }
+
+    #[test]
+    fn a_fixed_pace_is_what_is_proposed_and_no_answer_loosens_it() {
+        let megabit = Pace::rate(Rate::from_bits_per_second(1_000_000)).unwrap();
+        let nine = Burst { packets: 9, interval: Duration::from_micros(1500) };
+        for (wire, pace, promised) in [
+            (Wire::Sealed, megabit, (1, 10_080_000)),
+            (Wire::Rfc998, megabit, (6, 61_000_000)),
+            (Wire::Sealed, Pace::bursts(nine).unwrap(), (9, 1_500_000)),
+            (Wire::Rfc998, Pace::bursts(nine).unwrap(), (9, 2_000_000)),
+        ] {
+            let mut sender = Config::new(wire, Role::Sender);
+            sender.policy = Policy::Fixed(pace);
+            sender.burst = NO_LIMIT;
+            let proposal = propose(&sender, 7);
+            let made = (proposal.burst.packets, nanos(proposal.burst.interval));
+            assert_eq!(made, promised, "{wire:?} {pace:?}");
+            let settled = settle(&Config::new(wire, Role::Receiver), &proposal).unwrap();
+            assert_eq!(settled.burst, proposal.burst);
+            let flood = Parameters { burst: NO_LIMIT, ..settled };
+            assert!(!agrees(wire, &proposal, &flood));
+            // The other way round: the receiver proposes no limit, and the sender has its own.
+            let settled = settle(&sender, &propose(&Config::new(wire, Role::Receiver), 7)).unwrap();
+            assert_eq!(settled.burst, proposal.burst);
         }
     }
 

@@ -19,6 +19,7 @@ mod tests;
 use std::fmt::Debug;
 use std::time::Duration;
 
+use crate::config::{Config, Pace, Policy, Told, Wire};
 use crate::time::Instant;
 use crate::units::Rate;
 use crate::wire::packet::Burst;
@@ -108,6 +109,19 @@ pub fn burst_for(rate: Rate, packet_bytes: u32) -> Burst {
     let interval = rate.time_for(packets * packet_bytes);
     let interval = interval.clamp(Duration::from_nanos(1), MAX_INTERVAL);
     Burst { packets: packets as u32, interval }
+}
+
+/// The burst values that an end with `config` proposes.
+pub fn proposed_burst(config: &Config) -> Burst {
+    let packet_bytes = config.datagram_bytes + config.overhead_bytes;
+    match (config.policy, config.wire) {
+        (Policy::Fair { .. }, _) => config.burst,
+        (Policy::Fixed(Pace(Told::Bursts(burst))), _) => burst,
+        (Policy::Fixed(Pace(Told::Rate(rate))), Wire::Sealed) => burst_for(rate, packet_bytes),
+        (Policy::Fixed(Pace(Told::Rate(rate))), Wire::Rfc998) => {
+            burst_in_millis(rate, packet_bytes)
+        }
+    }
 }
 
 /// The longest interval tried for a burst of whole milliseconds.

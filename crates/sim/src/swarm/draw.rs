@@ -5,7 +5,7 @@ use std::time::Duration;
 use netblt_path::rng::{Probability, Rng};
 use netblt_path::scenario::Scenario;
 use netblt_path::{LinkOptions, MarkAbove, QueueLimit};
-use netblt_proto::config::{Config, NO_LIMIT, Policy, Role, Secret, Wire};
+use netblt_proto::config::{Config, NO_LIMIT, Pace, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
@@ -156,7 +156,8 @@ fn policy(seed: u64, wire: Wire, path: Rate, datagram: u32) -> (Policy, Burst) {
     let burst = Burst { packets: packets.min(65_535) as u32, interval: grain * grains };
     let ceiling = dice.percent(30).then(|| path.scaled(dice.range(20, 150), 100));
     let fixed = dice.percent(35);
-    (if fixed { Policy::Fixed } else { Policy::Fair { ceiling } }, burst)
+    let pace = Pace::bursts(burst).filter(|_| fixed);
+    (pace.map_or(Policy::Fair { ceiling }, Policy::Fixed), burst)
 }
 
 /// A buffer and its answers take up to three round trips: with few and small ones, a long path
@@ -190,9 +191,11 @@ fn host(seed: u64, sketch: &Sketch, role: Role) -> HostOptions {
     config.checksum = true;
     config.client = "x".repeat(dice.range(0, 20) as usize);
     config.transfer_bytes = dice.percent(50).then_some(sketch.bytes);
-    config.policy = sketch.policy;
+    if role == Role::Sender {
+        config.policy = sketch.policy;
+    }
     // On `sealed` a fair sender has no burst values of its own.
-    let own = sketch.wire == Wire::Rfc998 || sketch.policy == Policy::Fixed;
+    let own = sketch.wire == Wire::Rfc998;
     config.burst = if role == Role::Sender && own { sketch.burst } else { NO_LIMIT };
     if dice.percent(20) {
         // The other end must give way.

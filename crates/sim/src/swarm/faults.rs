@@ -62,7 +62,7 @@ fn quiet_time(sketch: &Sketch, setup: &Setup) -> Duration {
     let burst = sketch.burst;
     let own = Rate::over(u64::from(burst.packets) * packet, burst.interval);
     match sketch.policy {
-        Policy::Fixed => rate = rate.min(own),
+        Policy::Fixed(_) => rate = rate.min(own),
         Policy::Fair { ceiling } => rate = rate.min(ceiling.unwrap_or(rate)),
     }
     let window = u64::from(sketch.buffer) * u64::from(sketch.outstanding);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use netblt_proto::config::{Config, NO_LIMIT, Policy, Role, Secret, Wire};
+use netblt_proto::config::{Config, NO_LIMIT, Pace, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::{Burst, End};
@@ -65,8 +65,8 @@ impl Setup {
         let wire = if flags & 1 == 0 { Wire::Sealed } else { Wire::Rfc998 };
         let mut sender = Config::new(wire, Role::Sender);
         let mut receiver = Config::new(wire, Role::Receiver);
+        let fixed = flags >> 1 & 3 == 0;
         sender.policy = match flags >> 1 & 3 {
-            0 => Policy::Fixed,
             1 => Policy::Fair { ceiling: Some(Rate::from_bytes_per_second(20_000)) },
             _ => Policy::Fair { ceiling: None },
         };
@@ -77,6 +77,10 @@ impl Setup {
             size(config, bytes);
         }
         sender.burst = burst(bytes);
+        // Without an interval there is no pace, and a fair sender takes the values for no limit.
+        if let Some(pace) = Pace::bursts(sender.burst).filter(|_| fixed) {
+            sender.policy = Policy::Fixed(pace);
+        }
         receiver.burst = if moods & 1 == 0 { NO_LIMIT } else { burst(bytes) };
         let stocks = bytes.byte();
         Self {
