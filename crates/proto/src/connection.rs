@@ -13,6 +13,7 @@ use crate::receiver::Receiver;
 use crate::role::Taken;
 use crate::sender::Sender;
 use crate::time::{Instant, earliest};
+use crate::trace::{Recorder, Timer, TraceEvent};
 use crate::units::{BufferNumber, PacketNumber};
 use crate::wire::packet::{End, Keepalive, Verdict};
 
@@ -123,9 +124,15 @@ impl Connection {
 
     // ---- the client's verbs
 
-    pub(crate) fn supply(&mut self, number: BufferNumber, buffer: Buffer, last: bool) {
+    pub(crate) fn supply(
+        &mut self,
+        now: Instant,
+        number: BufferNumber,
+        buffer: Buffer,
+        last: bool,
+    ) {
         if let Machine::Sender(sender) = &mut self.machine {
-            sender.supply(number, buffer, last);
+            sender.supply(now, number, buffer, last);
         }
     }
 
@@ -159,7 +166,7 @@ impl Connection {
     pub(crate) fn handle_unreachable(&mut self, now: Instant) {
         self.refused_since.get_or_insert(now);
         if matches!(self.closing, Closing::Quitting { .. }) {
-            self.close(Reason::Quit);
+            self.close(now, Reason::Quit);
         }
     }
 
@@ -212,7 +219,7 @@ impl Connection {
         match taken {
             Taken::Dropped => return Handled::Dropped,
             Taken::Authentic => {}
-            Taken::Violation(what) => self.abort(what),
+            Taken::Violation(what) => self.abort(now, what),
         }
         self.on_heard(now);
         Handled::Authentic
@@ -247,12 +254,12 @@ impl Connection {
             }
             (Incoming::QuitAck, _) => {
                 if let Closing::Quitting { .. } = self.closing {
-                    self.close(Reason::Quit);
+                    self.close(now, Reason::Quit);
                 }
                 Taken::Authentic
             }
             (Incoming::Abort(reason), _) => {
-                self.close(Reason::PeerAborted(reason));
+                self.close(now, Reason::PeerAborted(reason));
                 Taken::Authentic
             }
             (Incoming::NullAck(_) | Incoming::Control { .. } | Incoming::Done, _) => {
@@ -266,7 +273,7 @@ impl Connection {
         if let Closing::No | Closing::Quitting { .. } = self.closing {
             let until = now + self.quit_interval() * 2;
             self.closing = Closing::Leaving { until, reason: Reason::PeerQuit(reason) };
-            self.release_all();
+            self.release_all(now);
         }
     }
 
@@ -276,6 +283,7 @@ impl Connection {
         self.refused_since = None;
         if std::mem::take(&mut self.silent) {
             self.events_mut().push_back(Event::Answering);
+            self.trace().note(now, || TraceEvent::Answering);
         }
         let finished = match &mut self.machine {
             Machine::Sender(sender) => {
@@ -285,37 +293,37 @@ impl Connection {
             Machine::Receiver(receiver) => receiver.is_finished(),
         };
         if finished {
-            self.finish();
+            self.finish(now);
         }
     }
 
     /// Everything was said and heard. A receiver releases the sender from its dally (RFC 998 §5.3).
-    fn finish(&mut self) {
+    fn finish(&mut self, now: Instant) {
         if let (Machine::Receiver(_), false) =
             (&self.machine, matches!(self.closing, Closing::Closed(_)))
         {
             self.push(|link, out| link.put_done(out));
         }
-        self.close(Reason::Finished);
+        self.close(now, Reason::Finished);
     }
 
-    fn abort(&mut self, what: &'static str) {
+    fn abort(&mut self, now: Instant, what: &'static str) {
         self.push(|link, out| link.put_abort(out, what));
-        self.close(Reason::Violation(what));
+        self.close(now, Reason::Violation(what));
     }
 
-    pub(crate) fn close(&mut self, reason: Reason) {
+    pub(crate) fn close(&mut self, now: Instant, reason: Reason) {
         if !matches!(self.closing, Closing::Closed(_)) {
             self.closing = Closing::Closed(reason);
-            self.release_all();
+            self.release_all(now);
         }
     }
 
     /// Hands every buffer back to the client.
-    pub(crate) fn release_all(&mut self) {
+    pub(crate) fn release_all(&mut self, now: Instant) {
         match &mut self.machine {
-            Machine::Sender(sender) => sender.release_all(),
-            Machine::Receiver(receiver) => receiver.release_all(),
+            Machine::Sender(sender) => sender.release_all(now),
+            Machine::Receiver(receiver) => receiver.release_all(now),
         }
     }
 
@@ -340,7 +348,7 @@ impl Connection {
             Machine::Receiver(receiver) => receiver.handle_timeout(now),
         }
         if matches!(&self.machine, Machine::Sender(s) if s.is_finished()) {
-            self.finish();
+            self.finish(now);
         }
         self.tick_closing(now);
         self.tick_liveness(now);
@@ -351,7 +359,7 @@ impl Connection {
         if let Closing::Leaving { until, reason } = &self.closing
             && *until <= now
         {
-            self.close(reason.clone());
+            self.close(now, reason.clone());
         }
     }
 
@@ -362,12 +370,13 @@ impl Connection {
             return;
         }
         if *left == 0 {
-            self.close(Reason::Quit);
+            self.close(now, Reason::Quit);
             return;
         }
         *left -= 1;
         *next = now + interval;
         let reason = reason.clone();
+        self.note_timer(now, Timer::Quit);
         self.push(|link, out| link.put_quit(out, &reason));
     }
 
@@ -384,26 +393,31 @@ impl Connection {
             return;
         }
         if self.heard + self.death_timer <= now {
-            self.close(if self.is_settled() { Reason::Finished } else { Reason::DeathTimer });
+            self.note_timer(now, Timer::Death);
+            self.close(now, if self.is_settled() { Reason::Finished } else { Reason::DeathTimer });
             return;
         }
         if self.unreachable_deadline().is_some_and(|at| at <= now) {
-            self.close(if self.is_settled() { Reason::Finished } else { Reason::Unreachable });
+            self.note_timer(now, Timer::Unreachable);
+            self.close(now, if self.is_settled() { Reason::Finished } else { Reason::Unreachable });
             return;
         }
         if self.wire == Wire::Sealed {
             if self.heard.max(self.asked) + ASK_AFTER <= now {
                 self.asked = now;
+                self.note_timer(now, Timer::Keepalive);
                 self.push_keepalive(true);
             }
             if !self.silent && self.heard + SILENT_AFTER <= now {
                 self.silent = true;
                 self.events_mut().push_back(Event::Silent);
+                self.trace().note(now, || TraceEvent::Silent);
             }
         }
         if self.sent + self.keepalive_interval() <= now {
             // It may not leave at once.
             self.sent = now;
+            self.note_timer(now, Timer::Keepalive);
             self.push_keepalive(false);
         }
     }
@@ -475,6 +489,18 @@ impl Connection {
             sealed.then(|| self.heard.max(self.asked) + ASK_AFTER),
             (sealed && !self.silent).then(|| self.heard + SILENT_AFTER),
         ])
+    }
+
+    fn note_timer(&mut self, now: Instant, timer: Timer) {
+        self.trace().note(now, || TraceEvent::Timer { timer });
+    }
+
+    /// Where the machine's trace events wait.
+    pub(crate) fn trace(&mut self) -> &mut Recorder {
+        match &mut self.machine {
+            Machine::Sender(sender) => &mut sender.trace,
+            Machine::Receiver(receiver) => &mut receiver.trace,
+        }
     }
 
     pub(crate) fn events_mut(&mut self) -> &mut VecDeque<Event> {

@@ -22,13 +22,11 @@ use crate::role::Settled;
 use crate::sender::Sender;
 use crate::stats::Stats;
 use crate::time::{Instant, earliest};
-use crate::trace::TraceEvent;
+use crate::trace::{TraceEvent, TraceQueue};
 use crate::units::BufferNumber;
 use crate::wire::packet::{End, Verdict};
 use crate::wire::sealed::Kind;
 
-/// Trace events kept if nobody polls them.
-const MAX_TRACE: usize = 65_536;
 /// Handshake packets waiting to leave at most: anyone can draw them, faster than they leave.
 const MAX_REPLIES: usize = 16;
 
@@ -52,7 +50,7 @@ pub struct Endpoint {
     /// The newest packet was one of them: now the connection has its turn.
     replied: bool,
     events: VecDeque<Event>,
-    trace: VecDeque<(Instant, TraceEvent)>,
+    trace: TraceQueue,
     closed: bool,
     counts: Counts,
 }
@@ -82,6 +80,7 @@ impl Endpoint {
 
     fn new(config: Config, opener: Opener) -> Self {
         Self {
+            trace: TraceQueue::new(config.trace),
             config,
             opener,
             connection: None,
@@ -89,7 +88,6 @@ impl Endpoint {
             outbox: VecDeque::new(),
             replied: false,
             events: VecDeque::new(),
-            trace: VecDeque::new(),
             closed: false,
             counts: Counts::default(),
         }
@@ -99,11 +97,12 @@ impl Endpoint {
 
     /// Sender: the buffer for `number`, as wanted; `last` if no buffer follows it. A buffer that is
     /// not wanted comes back as [`Event::Released`].
-    pub fn supply(&mut self, _now: Instant, number: BufferNumber, buffer: Buffer, last: bool) {
+    pub fn supply(&mut self, now: Instant, number: BufferNumber, buffer: Buffer, last: bool) {
         match self.connection.as_mut().filter(|_| !self.closed) {
-            Some(connection) => connection.supply(number, buffer, last),
+            Some(connection) => connection.supply(now, number, buffer, last),
             None => self.events.push_back(Event::Released(number, buffer)),
         }
+        self.take_trace();
     }
 
     /// Sender: no buffer beyond `end.buffers` will be supplied.
@@ -121,6 +120,7 @@ impl Endpoint {
             Some(connection) => connection.offer(now, buffer),
             None => self.offered.push(buffer),
         }
+        self.take_trace();
     }
 
     /// Receiver, after [`Event::Complete`] on `sealed`: everything is stored and judged.
@@ -158,16 +158,18 @@ impl Endpoint {
             return;
         }
         let (len, kind) = (datagram.bytes.len(), datagram.bytes.get(3).copied().unwrap_or(255));
+        let ecn = datagram.ecn;
         let handled = self.dispatch(now, datagram);
         match handled {
             Handled::Authentic => {
                 self.counts.received += 1;
                 self.counts.received_bytes += len as u64;
-                self.note(now, TraceEvent::Received { kind, bytes: len as u32 });
+                let (bytes, marked) = (len as u32, ecn == Some(Ecn::Ce));
+                self.trace.push(now, TraceEvent::Received { kind, bytes, marked });
             }
             Handled::Dropped => {
                 self.counts.dropped += 1;
-                self.note(now, TraceEvent::Dropped { bytes: len as u32 });
+                self.trace.push(now, TraceEvent::Dropped { bytes: len as u32 });
             }
         }
         self.collect(now);
@@ -228,7 +230,8 @@ impl Endpoint {
     ) {
         let Opened { link, parameters, table_bytes, rtt, longest_rtt, reply } = opened;
         if let Some(mut old) = self.connection.take() {
-            old.release_all();
+            old.release_all(now);
+            self.trace.take_over(old.trace());
             self.events.append(old.events_mut());
         }
         let settled = settled(&self.config, &parameters, table_bytes, now, (rtt, longest_rtt));
@@ -245,10 +248,18 @@ impl Endpoint {
         };
         let deaths = (self.config.death_timer, parameters.death_timer);
         let mut connection = Connection::new(now, peer, self.config.wire, link, machine, deaths);
+        connection.trace().switch(self.trace.is_on());
         self.counts.opened_at = Some(now);
         let image_bytes = settled.geometry.buffer_bytes;
         self.events.push_back(Event::Opened { peer, parameters, image_bytes });
-        self.note(now, TraceEvent::Opened);
+        let opened = TraceEvent::Opened {
+            role: self.config.role,
+            wire: self.config.wire,
+            buffer_bytes: image_bytes,
+            packet_bytes: settled.geometry.packet_bytes,
+            max_outstanding: settled.max_outstanding,
+        };
+        self.trace.push(now, opened);
         if let Some(reply) = reply {
             self.reply(peer, reply);
         }
@@ -306,6 +317,7 @@ impl Endpoint {
 
     /// Takes over what the connection has to say, and its end if it has one.
     fn collect(&mut self, now: Instant) {
+        self.take_trace();
         let Some(connection) = &mut self.connection else { return };
         self.events.append(connection.events_mut());
         if let Some(reason) = connection.closed().cloned() {
@@ -316,7 +328,7 @@ impl Endpoint {
     fn close(&mut self, now: Instant, reason: Reason) {
         if !std::mem::replace(&mut self.closed, true) {
             self.events.extend(self.offered.drain(..).map(Event::Returned));
-            self.note(now, TraceEvent::Closed);
+            self.trace.push(now, TraceEvent::Closed { how: reason.name() });
             self.events.push_back(Event::Closed(reason));
         }
     }
@@ -326,13 +338,15 @@ impl Endpoint {
     /// Appends the next datagrams to send to `batch`, if any are due.
     pub fn poll_transmit(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<Transmit> {
         let start = batch.len();
-        let (to, segment) = self.next_batch(now, batch)?;
+        let next = self.next_batch(now, batch);
+        self.take_trace();
+        let (to, segment) = next?;
         let len = batch.len() - start;
         let packets = len.div_ceil(segment.max(1)) as u32;
         self.counts.sent += u64::from(packets);
         self.counts.sent_bytes += len as u64;
         let kind = batch.get(start + 3).copied().unwrap_or(255);
-        self.note(now, TraceEvent::Sent { kind, packets, bytes: len as u32 });
+        self.trace.push(now, TraceEvent::Sent { kind, packets, bytes: len as u32 });
         let ecn = (self.config.wire == Wire::Sealed && kind != 0).then_some(Ecn::Ect0);
         Some(Transmit { to, ecn, segment, len })
     }
@@ -386,7 +400,7 @@ impl Endpoint {
 
     /// The next trace event, if tracing is on.
     pub fn poll_trace(&mut self) -> Option<(Instant, TraceEvent)> {
-        self.trace.pop_front()
+        self.trace.pop()
     }
 
     /// When `handle_timeout` is due, or `poll_transmit` has something to say; `now` is the
@@ -452,9 +466,9 @@ impl Endpoint {
         stats
     }
 
-    fn note(&mut self, now: Instant, event: TraceEvent) {
-        if self.config.trace && self.trace.len() < MAX_TRACE {
-            self.trace.push_back((now, event));
+    fn take_trace(&mut self) {
+        if let Some(connection) = self.connection.as_mut().filter(|_| self.trace.is_on()) {
+            self.trace.take_over(connection.trace());
         }
     }
 }

@@ -114,6 +114,23 @@ pub enum Reason {
     Violation(&'static str),
 }
 
+impl Reason {
+    /// It in one word, for traces.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::PeerQuit(_) => "peer_quit",
+            Self::Quit => "quit",
+            Self::PeerAborted(_) => "peer_aborted",
+            Self::DeathTimer => "death_timer",
+            Self::NoAnswer { .. } => "no_answer",
+            Self::Refused(_) => "refused",
+            Self::Unreachable => "unreachable",
+            Self::Violation(_) => "violation",
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -63,6 +63,11 @@ impl Orders {
         self.queue.is_empty()
     }
 
+    /// Messages unacknowledged.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Whether there is room for `more` messages.
     pub(crate) fn has_room(&self, more: usize) -> bool {
         self.queue.len() + more <= MAX_UNACKNOWLEDGED
@@ -91,8 +96,13 @@ impl Orders {
     }
 
     /// The peer has everything up to `seq`. Returns the messages that leave, or `None` if that
-    /// is nothing new or more than was ever sent.
-    pub(crate) fn acknowledge(&mut self, now: Instant, seq: ControlSeq) -> Option<Acknowledged> {
+    /// is nothing new or more than was ever sent; each of them is shown to `each`.
+    pub(crate) fn acknowledge(
+        &mut self,
+        now: Instant,
+        seq: ControlSeq,
+        mut each: impl FnMut(&Message),
+    ) -> Option<Acknowledged> {
         if !seq.reaches(self.acknowledged.next()) || seq.reaches(self.next) {
             return None;
         }
@@ -106,6 +116,7 @@ impl Orders {
             if let (false, Some(sent)) = (order.repeated, order.first_sent) {
                 left.rtt = Some(now.since(sent));
             }
+            each(&order.message);
             left.done |= matches!(order.message, Message::Done(_));
         }
         Some(left)
@@ -276,9 +287,9 @@ mod tests {
         let mut orders = Orders::new(Wire::Sealed);
         orders.push(go(1));
         orders.ride(ms(0), |_, _| true);
-        assert!(orders.acknowledge(ms(1), ControlSeq(2)).is_none());
-        assert!(orders.acknowledge(ms(1), ControlSeq(0)).is_none());
-        let left = orders.acknowledge(ms(7), ControlSeq(1)).unwrap();
+        assert!(orders.acknowledge(ms(1), ControlSeq(2), |_| {}).is_none());
+        assert!(orders.acknowledge(ms(1), ControlSeq(0), |_| {}).is_none());
+        let left = orders.acknowledge(ms(7), ControlSeq(1), |_| {}).unwrap();
         assert_eq!(left.rtt, Some(Duration::from_millis(7)));
         assert!(orders.is_empty());
     }

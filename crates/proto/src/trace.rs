@@ -1,20 +1,41 @@
 //! What happened inside a machine, for plots and for finding faults.
 //!
 //! Recorded only when [`crate::config::Config::trace`] asks for it; polled like everything else.
-//! The text form is one JSON object a line.
+//! The text form is one JSON object a line: `docs/trace.md` lists every event and field. Fields are
+//! only ever added.
 
-use std::fmt::Write;
+mod json;
+mod record;
+
 use std::time::Duration;
 
-use crate::time::{Instant, nanos};
+use crate::config::{Role, Wire};
+use crate::units::Rate;
+use crate::wire::packet::Burst;
+
+pub(crate) use record::{Recorder, TraceQueue};
 
 /// One thing that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceEvent {
     /// The connection opened.
-    Opened,
+    Opened {
+        /// What this end does.
+        role: Role,
+        /// Over which wire.
+        wire: Wire,
+        /// Most bytes in a buffer, its table included.
+        buffer_bytes: u32,
+        /// Data bytes in a packet.
+        packet_bytes: u32,
+        /// Most buffers outstanding.
+        max_outstanding: u32,
+    },
     /// The connection closed.
-    Closed,
+    Closed {
+        /// Why, in a word.
+        how: &'static str,
+    },
     /// Datagrams left: how many, and their bytes in all.
     Sent {
         /// Type byte of the first.
@@ -30,82 +51,171 @@ pub enum TraceEvent {
         kind: u8,
         /// Its bytes.
         bytes: u32,
+        /// It was marked Congestion Experienced.
+        marked: bool,
     },
     /// A datagram arrived and was not believed.
     Dropped {
         /// Its bytes.
         bytes: u32,
     },
-    /// Sender: a buffer is wanted. Receiver: it is full.
+    /// A buffer has come so far.
     Buffer {
-        /// Its number.
+        /// Its number; 0 if it has none yet.
         number: u64,
-    },
-    /// Sender: where it stands; at most once a report.
-    Rate {
-        /// Bytes of IP packets per second.
-        pacing: u64,
-        /// Packets in a burst.
-        burst: u32,
-        /// Smoothed round trip.
-        rtt: Duration,
-        /// Buffers outstanding.
+        /// How far.
+        stage: Stage,
+        /// Buffers outstanding now.
         outstanding: u32,
-        /// Packets found missing so far.
-        lost: u64,
-        /// Packets sent again so far.
-        resent: u64,
+        /// Buffers that the client holds now. Sender: wanted, and its source has not filled them.
+        /// Receiver: full ones that its disk has not given back.
+        held: u32,
+    },
+    /// Packets of a buffer are asked for again (receiver), or were (sender).
+    Resend {
+        /// The buffer.
+        number: u64,
+        /// How many packets.
+        packets: u64,
+    },
+    /// A timer ran out.
+    Timer {
+        /// Which.
+        timer: Timer,
+    },
+    /// Sender: it could send nothing for a while, and now it can.
+    Waited {
+        /// What was missing.
+        cause: Cause,
+        /// For how long.
+        time: Duration,
+    },
+    /// Sender: where it stands; at most once a report (`rfc998`: once a control packet).
+    Rate(RateLine),
+    /// Receiver: where it stands, with each control packet.
+    Receiver(ReceiverLine),
+    /// Nothing was heard for three seconds although it was asked for (`sealed`).
+    Silent,
+    /// The peer is heard again.
+    Answering,
+    /// So many events before this one are missing: nobody took them in time.
+    Lost {
+        /// How many.
+        events: u64,
     },
 }
 
-impl TraceEvent {
-    /// Appends one line of JSON: time in nanoseconds since the machine's epoch, event, fields.
-    pub fn write_json(&self, at: Instant, out: &mut String) {
-        let ns = at.as_nanos();
-        // Writing to a String cannot fail.
-        let _ = match *self {
-            Self::Opened => writeln!(out, r#"{{"ns":{ns},"event":"opened"}}"#),
-            Self::Closed => writeln!(out, r#"{{"ns":{ns},"event":"closed"}}"#),
-            Self::Sent { kind, packets, bytes } => writeln!(
-                out,
-                r#"{{"ns":{ns},"event":"sent","kind":{kind},"packets":{packets},"bytes":{bytes}}}"#
-            ),
-            Self::Received { kind, bytes } => {
-                writeln!(out, r#"{{"ns":{ns},"event":"received","kind":{kind},"bytes":{bytes}}}"#)
-            }
-            Self::Dropped { bytes } => {
-                writeln!(out, r#"{{"ns":{ns},"event":"dropped","bytes":{bytes}}}"#)
-            }
-            Self::Buffer { number } => {
-                writeln!(out, r#"{{"ns":{ns},"event":"buffer","number":{number}}}"#)
-            }
-            Self::Rate { pacing, burst, rtt, outstanding, lost, resent } => writeln!(
-                out,
-                concat!(
-                    r#"{{"ns":{},"event":"rate","bytes_per_second":{},"burst":{},"rtt_ns":{},"#,
-                    r#""outstanding":{},"lost":{},"resent":{}}}"#
-                ),
-                ns,
-                pacing,
-                burst,
-                nanos(rtt),
-                outstanding,
-                lost,
-                resent
-            ),
-        };
-    }
+/// How far a buffer has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Receiver: the client hands in an empty one.
+    Offered,
+    /// Receiver: GO was said. Sender: GO came, and the client is to fill it.
+    Granted,
+    /// Sender: the client filled it.
+    Supplied,
+    /// Its first packet left, or came.
+    Begun,
+    /// Sender: its first pass is over.
+    Sent,
+    /// Receiver: its last packet came, OK was said, and the client has it.
+    Filled,
+    /// Sender: OK came. Receiver: the sender knows of the OK.
+    Accepted,
+    /// It went back to the client without that.
+    Released,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The timers of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timer {
+    /// Receiver: a control message is unacknowledged for too long, and goes again.
+    Control,
+    /// Receiver: a data timer, or on `sealed` the time in which nothing stirs.
+    Data,
+    /// Nothing was heard for the whole death timer.
+    Death,
+    /// The peer's host refused packets for too long.
+    Unreachable,
+    /// QUIT leaves (again).
+    Quit,
+    /// Sender: the dally is over.
+    Dally,
+    /// Sender: no report for several round trips.
+    Silence,
+    /// Sender: the circuit breaker lets one packet through.
+    Probe,
+    /// A KEEPALIVE leaves because nothing else did, or as a question.
+    Keepalive,
+    /// The rate law's own timer.
+    Rate,
+}
 
-    #[test]
-    fn a_line_is_one_json_object() {
-        let mut out = String::new();
-        TraceEvent::Sent { kind: 6, packets: 8, bytes: 9856 }
-            .write_json(Instant::from_nanos(5), &mut out);
-        assert_eq!(out, "{\"ns\":5,\"event\":\"sent\",\"kind\":6,\"packets\":8,\"bytes\":9856}\n");
-    }
+/// What a sender waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// In flight is as much as may be.
+    InFlight,
+    /// Everything granted was sent: the receiver is to say GO, OK or RESEND.
+    Permission,
+    /// The client has not filled the next buffer: its disk.
+    Source,
+}
+
+/// Where a sender stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLine {
+    /// Phase of the rate law.
+    pub phase: &'static str,
+    /// What the rate law believes the path carries, if it has a belief.
+    pub bandwidth: Option<Rate>,
+    /// Rate of sending now, in bytes of IP packets.
+    pub pacing: Rate,
+    /// Burst values now.
+    pub burst: Burst,
+    /// Smoothed round trip.
+    pub rtt: Option<Duration>,
+    /// Smallest round trip, as the rate law believes it or as it was measured.
+    pub min_rtt: Option<Duration>,
+    /// How long the queue on the path is believed to be.
+    pub queue: Duration,
+    /// Bytes in flight, where anybody tells of them.
+    pub in_flight: Option<u64>,
+    /// Most bytes that may be in flight.
+    pub cap: Option<u64>,
+    /// Buffers outstanding.
+    pub outstanding: u32,
+    /// Buffers that the client has to fill.
+    pub held: u32,
+    /// Data packets sent so far.
+    pub sent: u64,
+    /// Of them, sent again.
+    pub resent: u64,
+    /// Found missing so far.
+    pub lost: u64,
+    /// Arrived marked Congestion Experienced so far.
+    pub marked: u64,
+    /// Bytes of IP packets known to have arrived.
+    pub delivered: u64,
+}
+
+/// Where a receiver stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiverLine {
+    /// Smoothed round trip.
+    pub rtt: Option<Duration>,
+    /// Buffers outstanding.
+    pub outstanding: u32,
+    /// Full buffers that the client has not given back.
+    pub held: u32,
+    /// Data packets that arrived and were new.
+    pub received: u64,
+    /// That arrived again.
+    pub duplicate: u64,
+    /// Found missing so far.
+    pub lost: u64,
+    /// Bytes of buffers that arrived.
+    pub delivered: u64,
+    /// Control messages unacknowledged.
+    pub unacknowledged: u32,
 }

@@ -17,6 +17,15 @@ use netblt_proto::wire::sealed::destination;
 const STOCK: u64 = 4;
 const BUFFER: u32 = 1 << 16;
 
+/// The lines that an end's trace has so far.
+fn lines(end: &mut Endpoint) -> Vec<String> {
+    let mut text = String::new();
+    while let Some((at, event)) = end.poll_trace() {
+        event.write_json(at, &mut text);
+    }
+    text.lines().map(str::to_owned).collect()
+}
+
 /// One end and what its client knows.
 struct Side {
     endpoint: Endpoint,
@@ -51,9 +60,19 @@ fn config(wire: Wire, role: Role) -> Config {
 
 impl Pair {
     fn new(wire: Wire, sender_is_active: bool, bytes: usize, lose: u64) -> Self {
+        Self::with(wire, (sender_is_active, false), bytes, lose)
+    }
+
+    /// A pair that keeps traces.
+    fn traced(wire: Wire, bytes: usize, lose: u64) -> Self {
+        Self::with(wire, (true, true), bytes, lose)
+    }
+
+    fn with(wire: Wire, (sender_is_active, trace): (bool, bool), bytes: usize, lose: u64) -> Self {
         let (a, b): (SocketAddr, SocketAddr) =
             (([192, 0, 2, 1], 1).into(), ([192, 0, 2, 2], 2).into());
-        let (s, r) = (config(wire, Role::Sender), config(wire, Role::Receiver));
+        let config = |role| Config { trace, ..config(wire, role) };
+        let (s, r) = (config(Role::Sender), config(Role::Receiver));
         let now = Instant::EPOCH;
         let (sender, mut receiver) = if sender_is_active {
             (Endpoint::active(s, b, now, [1; 32]), Endpoint::passive(r, now, [2; 32]))
@@ -80,19 +99,13 @@ impl Pair {
 
     fn run(&mut self) {
         for _ in 0..2_000_000 {
-            self.deliver();
-            self.serve_sender();
-            self.serve_receiver();
+            let more = self.step();
             if self.sender.closed.is_some() && self.receiver.closed.is_some() {
                 return;
             }
-            let next = [
-                self.flying.keys().next().map(|k| k.0),
-                self.sender.endpoint.next_timeout(self.now),
-                self.receiver.endpoint.next_timeout(self.now),
-            ];
-            let Some(next) = next.into_iter().flatten().min() else { break };
-            self.now = self.now.max(next);
+            if !more {
+                break;
+            }
         }
         panic!(
             "stuck at {:?}: sender {:?} {:?}, receiver {:?} {:?}",
@@ -102,6 +115,21 @@ impl Pair {
             self.receiver.closed,
             self.receiver.endpoint.stats(self.now)
         );
+    }
+
+    /// Everything that is due, and on to what is due next; false if nothing is.
+    fn step(&mut self) -> bool {
+        self.deliver();
+        self.serve_sender();
+        self.serve_receiver();
+        let next = [
+            self.flying.keys().next().map(|k| k.0),
+            self.sender.endpoint.next_timeout(self.now),
+            self.receiver.endpoint.next_timeout(self.now),
+        ];
+        let next = next.into_iter().flatten().min();
+        self.now = self.now.max(next.unwrap_or(self.now));
+        next.is_some()
     }
 
     fn deliver(&mut self) {
@@ -264,4 +292,111 @@ fn packets_are_addressed_to_the_ids_that_an_end_says() {
     assert_eq!(receiver.connection_ids().next(), to_receiver.first().copied());
     let plain = Endpoint::active(config(Wire::Rfc998, Role::Sender), b, now, [1; 32]);
     assert_eq!(plain.connection_id(), None);
+}
+
+/// Buffers 1 to `count` with each of these stages, once and in this order.
+fn assert_life(lines: &[String], count: u64, stages: &[&str]) {
+    for number in 1..=count {
+        let seen: Vec<&str> = lines
+            .iter()
+            .filter(|line| line.contains(&format!(r#""buffer","number":{number},"#)))
+            .filter_map(|line| line.split(r#""stage":""#).nth(1)?.split('"').next())
+            .collect();
+        assert_eq!(seen, stages, "buffer {number}");
+    }
+}
+
+#[test]
+fn one_ends_trace_tells_the_life_of_buffers_and_where_it_stands() {
+    for wire in [Wire::Sealed, Wire::Rfc998] {
+        let mut pair = Pair::traced(wire, 10 * BUFFER as usize, 40);
+        pair.run();
+        let (sent, received) =
+            (lines(&mut pair.sender.endpoint), lines(&mut pair.receiver.endpoint));
+        assert_life(&sent, 10, &["granted", "supplied", "begun", "sent", "accepted"]);
+        assert_life(&received, 10, &["granted", "begun", "filled", "accepted"]);
+        let has = |lines: &[String], what: &str| {
+            assert!(lines.iter().any(|line| line.contains(what)), "{wire:?}: no {what}");
+        };
+        for what in [
+            r#""event":"opened","role":"sender""#,
+            r#""event":"rate","phase":""#,
+            r#""event":"resend""#,
+            r#""event":"waited","cause":"permission""#,
+            r#""event":"closed","how":"finished""#,
+        ] {
+            has(&sent, what);
+        }
+        for what in [
+            r#""event":"opened","role":"receiver""#,
+            r#""stage":"offered""#,
+            r#""event":"receiver","rtt_ns":"#,
+            r#""event":"resend""#,
+            r#""event":"closed","how":"finished""#,
+        ] {
+            has(&received, what);
+        }
+        // At most one line a control packet, of type 9.
+        let count = |what: &str| sent.iter().filter(|line| line.contains(what)).count();
+        let rates = count(r#""event":"rate""#);
+        assert!(rates >= 10 && rates <= count(r#""event":"received","kind":9"#), "{rates}");
+        let lost = |lines: &[String], event: &str| -> u64 {
+            let line = lines.iter().rfind(|line| line.contains(event)).unwrap();
+            let number = line.split(r#""lost":"#).nth(1).unwrap();
+            number.split([',', '}']).next().unwrap().parse().unwrap()
+        };
+        assert!(lost(&sent, r#""event":"rate""#) > 0);
+        assert!(lost(&received, r#""event":"receiver""#) > 0);
+        let times = |lines: &[String]| {
+            let at = |line: &String| line[6..].split(',').next()?.parse::<u64>().ok();
+            lines.iter().map(at).collect::<Option<Vec<_>>>()
+        };
+        for lines in [&sent, &received] {
+            assert!(times(lines).expect("every line has a time").is_sorted());
+        }
+    }
+}
+
+#[test]
+fn without_a_trace_nothing_is_recorded() {
+    let mut pair = Pair::new(Wire::Sealed, true, 3 * BUFFER as usize, 0);
+    pair.run();
+    assert!(pair.sender.endpoint.poll_trace().is_none());
+    assert!(pair.receiver.endpoint.poll_trace().is_none());
+}
+
+#[test]
+fn timers_that_fire_are_in_the_trace() {
+    let now = Instant::EPOCH;
+    let mut alone = Endpoint::active(
+        Config { trace: true, ..config(Wire::Sealed, Role::Sender) },
+        ([192, 0, 2, 2], 2).into(),
+        now,
+        [1; 32],
+    );
+    alone.quit(now, "enough");
+    assert_eq!(lines(&mut alone), [r#"{"ns":0,"event":"closed","how":"quit"}"#]);
+    // A receiver whose peer falls silent: control timer, questions, and the end.
+    let mut pair = Pair::traced(Wire::Sealed, 3 * BUFFER as usize, 0);
+    while pair.receiver.endpoint.stats(pair.now).data_packets_received == 0 {
+        pair.step();
+    }
+    let mut fired = Vec::new();
+    for _ in 0..10_000 {
+        let Some(at) = pair.receiver.endpoint.next_timeout(pair.now) else { break };
+        pair.now = pair.now.max(at);
+        pair.receiver.endpoint.handle_timeout(pair.now);
+        while pair.receiver.endpoint.poll_transmit(pair.now, &mut Vec::new()).is_some() {}
+        fired.extend(lines(&mut pair.receiver.endpoint));
+    }
+    for what in [
+        r#""timer":"control""#,
+        r#""timer":"data""#,
+        r#""timer":"keepalive""#,
+        r#""timer":"death""#,
+        r#""event":"silent""#,
+        r#""how":"death_timer""#,
+    ] {
+        assert!(fired.iter().any(|line| line.contains(what)), "no {what}");
+    }
 }

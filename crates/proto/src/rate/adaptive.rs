@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use crate::rate::path::{MILLION, RestLoss, RoundTrips};
 use crate::rate::train::{Train, is_long, train_for};
-use crate::rate::{Pacing, RateControl, Sample, burst_for};
+use crate::rate::{Belief, Pacing, RateControl, Sample, burst_for};
 use crate::time::{Instant, nanos};
 use crate::units::Rate;
 use crate::wire::packet::Burst;
@@ -548,6 +548,26 @@ impl RateControl for Adaptive {
     fn on_packet_bytes(&mut self, bytes: u32) {
         self.packet_bytes = bytes.max(1);
         self.set_pacing();
+    }
+
+    fn belief(&self) -> Belief {
+        let phase = match self.phase {
+            Phase::Startup => "startup",
+            Phase::Drain => "drain",
+            Phase::Cruise => "cruise",
+            Phase::Up(_) => "up",
+            Phase::Down(_) => "down",
+            Phase::MinRtt => "min_rtt",
+        };
+        let min_rtt = self.trips.min();
+        let queued = u128::from(nanos(self.min_rtt())) * u128::from(self.queue());
+        let queue = min_rtt.map_or(0, |_| (queued / u128::from(MILLION)) as u64);
+        Belief {
+            phase,
+            bandwidth: Some(Rate::from_bytes_per_second(self.bandwidth)),
+            min_rtt,
+            queue: Duration::from_nanos(queue),
+        }
     }
 
     fn counts_bytes(&self) -> bool {

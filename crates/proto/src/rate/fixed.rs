@@ -1,6 +1,6 @@
 //! RFC 998 as written: the negotiated burst values, whatever the path says.
 
-use crate::rate::{Pacing, RateControl, Sample, burst_for};
+use crate::rate::{Belief, Pacing, RateControl, Sample, burst_for};
 use crate::time::Instant;
 use crate::units::Rate;
 use crate::wire::packet::Burst;
@@ -45,6 +45,10 @@ impl RateControl for Fixed {
         if let Some(rate) = self.rate {
             self.burst = burst_for(rate, bytes);
         }
+    }
+
+    fn belief(&self) -> Belief {
+        Belief { phase: "fixed", ..Belief::default() }
     }
 
     fn pacing(&self) -> Pacing {

@@ -66,6 +66,19 @@ pub struct Pacing {
     pub cap_bytes: Option<u64>,
 }
 
+/// What a policy believes, for people and traces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Belief {
+    /// What it is doing, in a word.
+    pub phase: &'static str,
+    /// What the path carries.
+    pub bandwidth: Option<Rate>,
+    /// The round trip without a queue.
+    pub min_rtt: Option<Duration>,
+    /// How long the queue is.
+    pub queue: Duration,
+}
+
 /// A rate control policy: told what was observed, asked for burst size and interval.
 pub trait RateControl: Debug + Send {
     /// A report arrived.
@@ -81,6 +94,8 @@ pub trait RateControl: Debug + Send {
     fn on_packet_bytes(&mut self, bytes: u32);
     /// What holds now.
     fn pacing(&self) -> Pacing;
+    /// What it believes.
+    fn belief(&self) -> Belief;
     /// Whether a burst is so many whole packets' worth of bytes, and not just so many packets as
     /// RFC 998 has it. A policy that compares what it paced with what arrived must say yes.
     fn counts_bytes(&self) -> bool {

@@ -147,6 +147,16 @@ impl Sampler {
         beyond + absent * (self.sent_bytes / self.sent_packets.max(1))
     }
 
+    /// Bytes of IP packets known to have arrived.
+    pub fn delivered_bytes(&self) -> u64 {
+        self.delivered_bytes
+    }
+
+    /// Packets that arrived marked Congestion Experienced.
+    pub fn marked_packets(&self) -> u64 {
+        self.newest.map_or(0, |newest| newest.marked)
+    }
+
     /// Takes in a report; a sample if it is newer than all before and can be true.
     pub fn on_report(&mut self, now: Instant, report: &Report) -> Option<Sample> {
         self.on_told(now, report, true)

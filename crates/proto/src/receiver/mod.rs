@@ -7,6 +7,7 @@
 
 mod assembly;
 mod feedback;
+mod story;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -24,6 +25,7 @@ use crate::role::{Settled, Taken};
 use crate::rtt::RoundTrip;
 use crate::stats::Stats;
 use crate::time::{Instant, earliest};
+use crate::trace::{Recorder, Stage, Timer, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use crate::wire::packet::{
     Accepted, Burst, DataHeader, End, Go, IndexRange, Message, NullAck, Resend, Verdict,
@@ -68,6 +70,9 @@ pub(crate) struct Receiver {
     asked_packets: u64,
     pub(crate) events: VecDeque<Event>,
     pub(crate) stats: Stats,
+    /// Full buffers that the client has not given back: its disk.
+    held: u32,
+    pub(crate) trace: Recorder,
 }
 
 struct Assemblies<'a>(&'a BTreeMap<BufferNumber, Assembly>);
@@ -108,6 +113,8 @@ impl Receiver {
             asked_packets: 0,
             events: VecDeque::new(),
             stats: Stats::default(),
+            held: 0,
+            trace: Recorder::default(),
         }
     }
 
@@ -120,6 +127,8 @@ impl Receiver {
             return;
         }
         self.idle.push(buffer);
+        self.held = self.held.saturating_sub(1);
+        self.note_buffer(now, BufferNumber(0), Stage::Offered);
         self.grant(now);
     }
 
@@ -149,8 +158,11 @@ impl Receiver {
     }
 
     /// Hands every buffer back.
-    pub(crate) fn release_all(&mut self) {
+    pub(crate) fn release_all(&mut self, now: Instant) {
         let assemblies = std::mem::take(&mut self.assemblies);
+        for number in assemblies.keys() {
+            self.note_buffer(now, *number, Stage::Released);
+        }
         let returned =
             self.idle.drain(..).chain(assemblies.into_values().map(Assembly::into_buffer));
         self.events.extend(returned.map(Event::Returned));
@@ -177,6 +189,7 @@ impl Receiver {
                 generation: 0,
             }));
             self.recovery.on_granted(now, number, seq);
+            self.note_buffer(now, number, Stage::Granted);
         }
     }
 
@@ -238,8 +251,12 @@ impl Receiver {
     fn on_new(&mut self, now: Instant, header: &DataHeader, len: usize) {
         let number = header.buffer;
         let Some(assembly) = self.assemblies.get_mut(&number) else { return };
+        let begins = !assembly.has_begun();
         assembly.mark(header.index, len, header.last_of_buffer);
         let full = assembly.is_complete();
+        if begins {
+            self.note_buffer(now, number, Stage::Begun);
+        }
         self.stats.data_packets_received += 1;
         self.stats.first_data_at.get_or_insert(now);
         self.stats.image_bytes += len as u64;
@@ -258,7 +275,7 @@ impl Receiver {
         };
         self.recovery.on_arrival(now, &arrival, &timing);
         if header.last_buffer && self.settled.wire == Wire::Rfc998 {
-            self.learn_last(number);
+            self.learn_last(now, number);
         }
         if full {
             self.on_full(now, number);
@@ -277,13 +294,15 @@ impl Receiver {
             offer,
             control_timer: self.rtt.timeout(),
         }));
+        self.held += 1;
+        self.note_buffer(now, number, Stage::Filled);
         self.events.push_back(Event::Filled(number, assembly.into_buffer()));
         self.grant(now);
         self.check_complete();
     }
 
     /// No buffer after `last` will come: what was granted beyond it goes back.
-    fn learn_last(&mut self, last: BufferNumber) {
+    fn learn_last(&mut self, now: Instant, last: BufferNumber) {
         if self.last.is_some() {
             return;
         }
@@ -291,6 +310,7 @@ impl Receiver {
         let beyond = self.assemblies.split_off(&last.next());
         for (number, assembly) in beyond {
             self.recovery.on_complete(number);
+            self.note_buffer(now, number, Stage::Released);
             self.events.push_back(Event::Returned(assembly.into_buffer()));
         }
         self.events.extend(self.idle.drain(..).map(Event::Returned));
@@ -323,7 +343,7 @@ impl Receiver {
             return Taken::Violation("an END before data that were sent");
         }
         self.end = Some(end);
-        self.learn_last(BufferNumber(end.buffers));
+        self.learn_last(now, BufferNumber(end.buffers));
         Taken::Authentic
     }
 
@@ -341,7 +361,18 @@ impl Receiver {
     }
 
     fn on_ack(&mut self, now: Instant, ack: ControlSeq) {
-        let Some(left) = self.orders.acknowledge(now, ack) else { return };
+        let trace = self.trace.is_on();
+        let mut accepted = Vec::new();
+        let left = self.orders.acknowledge(now, ack, |message| match message {
+            Message::Ok(ok) if trace => accepted.push((ok.first, ok.count)),
+            _ => {}
+        });
+        let Some(left) = left else { return };
+        for (first, count) in accepted {
+            for number in (first.0..first.0.saturating_add(u64::from(count))).map(BufferNumber) {
+                self.note_buffer(now, number, Stage::Accepted);
+            }
+        }
         // Only an acknowledgement that moves: data alone say nothing of the way back.
         self.rtt.recovered();
         if let Some(sample) = left.rtt {
@@ -375,6 +406,7 @@ impl Receiver {
             self.stats.control_timeouts += 1;
             self.rtt.back_off();
             self.urgent = true;
+            self.trace.note(now, || TraceEvent::Timer { timer: Timer::Control });
         }
         if self.recovery.next_look().is_some_and(|at| at <= now) && self.orders.has_room(ASK_ROOM) {
             self.look(now);
@@ -393,13 +425,19 @@ impl Receiver {
                 let missing = chunk.iter().map(|ask| ask.range).collect();
                 let resend = Resend { buffer: chunk[0].buffer, missing };
                 let seq = self.orders.push(Message::Resend(resend));
+                let before = self.asked_packets;
                 for ask in chunk {
                     // The end of the buffer may not be known.
                     let end = ask.range.end.min(self.settled.geometry.max_packets());
                     self.asked_packets += u64::from(end.saturating_sub(ask.range.start));
                     self.recovery.on_asked(now, *ask, seq);
                 }
+                let (number, packets) = (chunk[0].buffer.0, self.asked_packets - before);
+                self.trace.note(now, || TraceEvent::Resend { number, packets });
             }
+        }
+        if self.recovery.expiries() > self.stats.data_timeouts {
+            self.trace.note(now, || TraceEvent::Timer { timer: Timer::Data });
         }
         self.stats.data_timeouts = self.recovery.expiries();
         asks.clear();
@@ -428,6 +466,7 @@ impl Receiver {
         self.urgent = more;
         self.last_control = Some(now);
         self.stats.control_packets += 1;
+        self.note_control(now);
         true
     }
 
@@ -469,11 +508,15 @@ impl Receiver {
         stats.rtt = self.rtt.smoothed();
         stats.min_rtt = self.rtt.smallest();
         stats.outstanding = self.assemblies.len() as u32;
-        stats.data_packets_lost = match self.settled.wire {
+        stats.data_packets_lost = self.lost();
+    }
+
+    fn lost(&self) -> u64 {
+        match self.settled.wire {
             Wire::Sealed => self.feedback.missing(),
             // What came twice was late the first time.
-            Wire::Rfc998 => self.asked_packets.saturating_sub(stats.data_packets_duplicate),
-        };
+            Wire::Rfc998 => self.asked_packets.saturating_sub(self.stats.data_packets_duplicate),
+        }
     }
 
     /// The state of `buffer` in RFC 998's terms, for tables and traces.

@@ -9,6 +9,7 @@ use crate::rate::{Sample, is_long};
 use crate::role::Taken;
 use crate::sender::outgoing::Outgoing;
 use crate::time::Instant;
+use crate::trace::{Stage, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq};
 use crate::wire::packet::{Accepted, Go, Message, Resend, Verdict};
 
@@ -41,9 +42,9 @@ impl Sender {
                 }
             }
             let taken = match message {
-                Message::Go(go) => self.on_go(go),
+                Message::Go(go) => self.on_go(now, go),
                 Message::Ok(ok) => self.on_ok(now, ok),
-                Message::Resend(resend) => self.on_resend(&resend),
+                Message::Resend(resend) => self.on_resend(now, &resend),
                 Message::Done(verdict) => self.on_done(now, verdict),
             };
             if taken != Taken::Authentic {
@@ -56,13 +57,16 @@ impl Sender {
             let sample = sample.map(|s| Sample { delivered_packets, lost_packets, ..s });
             self.handle_sample(now, sample);
         }
+        if !self.is_told() {
+            self.note_rate(now);
+        }
         if let Phase::Dallying(_) = self.phase {
             self.phase = Phase::Dallying(now + self.dally());
         }
         Taken::Authentic
     }
 
-    fn on_go(&mut self, go: Go) -> Taken {
+    fn on_go(&mut self, now: Instant, go: Go) -> Taken {
         let Some(end) = go.first.0.checked_add(u64::from(go.count)) else {
             return Taken::Violation("a GO past the last number");
         };
@@ -101,8 +105,10 @@ impl Sender {
             }
         }
         while self.outgoing.contains_key(&self.next_wanted) {
-            self.events.push_back(Event::Wanted(self.next_wanted));
-            self.next_wanted = self.next_wanted.next();
+            let number = self.next_wanted;
+            self.next_wanted = number.next();
+            self.note_buffer(now, number, Stage::Granted);
+            self.events.push_back(Event::Wanted(number));
         }
         Taken::Authentic
     }
@@ -126,6 +132,7 @@ impl Sender {
             }
             self.stats.buffers_done += 1;
             self.stats.image_bytes += outgoing.len() as u64;
+            self.note_buffer(now, number, Stage::Accepted);
             if let Some(buffer) = outgoing.into_buffer() {
                 self.events.push_back(Event::Released(number, buffer));
             }
@@ -142,10 +149,12 @@ impl Sender {
         Taken::Authentic
     }
 
-    fn on_resend(&mut self, resend: &Resend) -> Taken {
+    fn on_resend(&mut self, now: Instant, resend: &Resend) -> Taken {
         // Accepted already, or its GO is still on the way: nothing was sent that could be missing.
         let Some(outgoing) = self.outgoing.get_mut(&resend.buffer) else { return Taken::Authentic };
         let asked = resend.missing.iter().map(|range| outgoing.ask(*range)).sum();
+        let number = resend.buffer.0;
+        self.trace.note(now, || TraceEvent::Resend { number, packets: asked });
         if let Some(ledger) = &mut self.ledger {
             ledger.on_resend(resend.buffer, asked);
         }
@@ -168,7 +177,7 @@ impl Sender {
                 self.stats.buffers_done += 1;
                 self.stats.image_bytes += outgoing.len() as u64;
             }
-            self.release_all();
+            self.release_all(now);
         }
         if self.phase == Phase::Sending {
             self.events.push_back(Event::Finished(Some(verdict)));

@@ -4,10 +4,12 @@
 //! asked for again goes before anything at a higher position. The receiver's early gap
 //! detection rests on that. The drawn machine is in `docs/protocol.md §10.1`.
 
+mod acknowledge;
 mod inbox;
 mod messages;
 mod outgoing;
 mod silence;
+mod story;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -31,9 +33,10 @@ use crate::role::{Settled, Taken};
 use crate::rtt::RoundTrip;
 use crate::stats::Stats;
 use crate::time::{Instant, earliest};
+use crate::trace::{Recorder, Stage, Timer, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
 use crate::wire::data_overhead;
-use crate::wire::packet::{Burst, DataHeader, End, NullAck, Report};
+use crate::wire::packet::{Burst, DataHeader, End, Report};
 
 /// Datagrams in one send, and bytes in one: the limits of GSO.
 const MAX_SEGMENTS: usize = 64;
@@ -41,10 +44,6 @@ const MAX_SEND_BYTES: usize = 65_507;
 /// How often an adaptive sender on `rfc998` says its first burst values, before any data: with the
 /// negotiated ones, the data timers of every buffer would run out at once.
 const ANNOUNCEMENTS: u8 = 3;
-/// How often the news that nothing is left to send is repeated.
-const DRY_REPEATS: u8 = 2;
-/// A control message is answered with a NULL-ACK if no data would carry the answer this soon.
-const ACK_DELAY: Duration = Duration::from_millis(2);
 /// Bounds of the dally on `sealed` (`docs/protocol.md §7.3`).
 const DALLY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3));
 /// A renewed GO may not ask for smaller packets, data bytes, unless smaller ones were agreed
@@ -106,6 +105,7 @@ pub(crate) struct Sender {
     blocked: Option<(Blocked, Instant)>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) stats: Stats,
+    pub(crate) trace: Recorder,
 }
 
 impl Sender {
@@ -151,13 +151,20 @@ impl Sender {
             blocked: None,
             events: VecDeque::new(),
             stats: Stats::default(),
+            trace: Recorder::default(),
         }
     }
 
     // ---- the client's verbs
 
     /// The buffer that was wanted under `number`; numbers must come in the order they were wanted.
-    pub(crate) fn supply(&mut self, number: BufferNumber, buffer: Buffer, last: bool) {
+    pub(crate) fn supply(
+        &mut self,
+        now: Instant,
+        number: BufferNumber,
+        buffer: Buffer,
+        last: bool,
+    ) {
         let Some(outgoing) = self.outgoing.get_mut(&number).filter(|_| number == self.next_supply)
         else {
             self.events.push_back(Event::Released(number, buffer));
@@ -167,6 +174,7 @@ impl Sender {
         outgoing.fill(buffer, last);
         self.next_supply = number.next();
         self.dry_due = None;
+        self.note_buffer(now, number, Stage::Supplied);
         if last {
             self.learn_last(number);
         }
@@ -198,10 +206,11 @@ impl Sender {
     }
 
     /// Hands every buffer back.
-    pub(crate) fn release_all(&mut self) {
+    pub(crate) fn release_all(&mut self, now: Instant) {
         self.again.clear();
         for (number, outgoing) in std::mem::take(&mut self.outgoing) {
             if let Some(buffer) = outgoing.into_buffer() {
+                self.note_buffer(now, number, Stage::Released);
                 self.events.push_back(Event::Released(number, buffer));
             }
         }
@@ -284,6 +293,7 @@ impl Sender {
             }
             self.stats.data_packets_lost = sample.lost_packets;
             self.rate.on_sample(now, &sample);
+            self.note_rate(now);
         }
     }
 
@@ -295,9 +305,11 @@ impl Sender {
             && until <= now
         {
             self.phase = Phase::Finished;
+            self.trace.note(now, || TraceEvent::Timer { timer: Timer::Dally });
         }
         if self.silence_due().is_some_and(|at| at <= now) {
             self.silence_told = Some(now);
+            self.trace.note(now, || TraceEvent::Timer { timer: Timer::Silence });
             self.rate.on_silence(now);
         }
     }
@@ -345,6 +357,7 @@ impl Sender {
                 return 0;
             }
             self.probe_due = now + PROBE_INTERVAL;
+            self.trace.note(now, || TraceEvent::Timer { timer: Timer::Probe });
             return 1;
         }
         let pacing = self.rate.pacing();
@@ -426,7 +439,7 @@ impl Sender {
             };
             first_number.get_or_insert(sent);
             count += 1;
-            self.account(now, &piece);
+            self.account(now, number, &piece);
             segment.get_or_insert(len);
             if len != whole {
                 break;
@@ -454,7 +467,7 @@ impl Sender {
         self.pacer.consumed(now, packets, &self.rate.pacing());
     }
 
-    fn account(&mut self, now: Instant, piece: &Piece) {
+    fn account(&mut self, now: Instant, number: BufferNumber, piece: &Piece) {
         self.stats.data_packets_sent += 1;
         self.stats.first_data_at.get_or_insert(now);
         if piece.resend {
@@ -462,71 +475,12 @@ impl Sender {
         } else {
             self.stats.steady_until = Some(now);
             self.stats.steady_bytes += piece.range.len() as u64;
-        }
-    }
-
-    /// Nothing left to send: the receiver is told, so that it need not guess (§6.4).
-    fn run_dry(&mut self, now: Instant) {
-        let sent = self.next_supply > BufferNumber::FIRST && !self.outgoing.is_empty();
-        if self.dry_due.is_none() && sent && self.phase == Phase::Sending {
-            let repeats = if self.settled.wire == Wire::Sealed { DRY_REPEATS } else { 0 };
-            self.dry_due = Some((now, repeats + 1));
-        }
-    }
-
-    /// When a NULL-ACK is due if no data leave before.
-    fn null_ack_at(&self, now: Instant) -> Option<Instant> {
-        let data_soon = !self.again.is_empty() || self.fresh < self.next_supply;
-        let pacing = self.rate.pacing();
-        let wait = if data_soon {
-            ACK_DELAY.max(pacing.burst.interval.min(ACK_DELAY * 8))
-        } else {
-            Duration::ZERO
-        };
-        let changed = self.is_told() && self.burst_changed(now, pacing.burst);
-        earliest([
-            self.ack_owed.map(|at| at + wait),
-            self.dry_due.filter(|(_, left)| *left > 0).map(|(at, _)| at),
-            self.end_due,
-            changed.then_some(now),
-        ])
-    }
-
-    /// Whether the burst values moved by a tenth since they were announced, a round trip ago.
-    fn burst_changed(&self, now: Instant, burst: Burst) -> bool {
-        let rtt =
-            self.rtt.smoothed().unwrap_or(Duration::from_secs(1)).max(Duration::from_millis(10));
-        let per_packet = |b: Burst| b.interval.as_nanos() as u64 / u64::from(b.packets.max(1));
-        let (old, new) = (per_packet(self.announced), per_packet(burst));
-        let moved = now.since(self.announced_at) >= rtt && old.abs_diff(new) > old / 10;
-        moved || self.announcements > 0
-    }
-
-    fn put_null_ack(&mut self, now: Instant, link: &mut Link, out: &mut Vec<u8>) {
-        let start = out.len();
-        let burst = self.rate.pacing().burst;
-        let idle = self.again.is_empty() && self.has_data().is_none();
-        let end = self.end.filter(|_| !self.end_heard);
-        let null_ack = NullAck {
-            number: PacketNumber(0),
-            ack: self.inbox.high(),
-            burst,
-            sent_through: (idle && self.next_supply.0 > 1)
-                .then_some(BufferNumber(self.next_supply.0 - 1)),
-            end,
-        };
-        let number = link.put_null_ack(out, &null_ack);
-        self.on_other_sent(now, number, out.len() - start);
-        self.ack_owed = None;
-        self.announced = burst;
-        self.announced_at = now;
-        self.announcements = self.announcements.saturating_sub(1);
-        if let Some((at, left)) = self.dry_due {
-            self.dry_due = Some((at.max(now) + self.rtt.beat(), left.saturating_sub(1)));
-        }
-        if end.is_some() {
-            self.end_due = Some(now + self.rtt.timeout());
-            self.rtt.back_off();
+            if piece.index.0 == 0 {
+                self.note_buffer(now, number, Stage::Begun);
+            }
+            if piece.last_of_buffer {
+                self.note_buffer(now, number, Stage::Sent);
+            }
         }
     }
 
@@ -556,10 +510,7 @@ impl Sender {
         stats.rtt = self.rtt.smoothed();
         stats.min_rtt = self.rtt.smallest();
         stats.outstanding = self.outgoing.len() as u32;
-        let burst = self.rate.pacing().burst;
-        let bytes = u64::from(burst.packets)
-            * (self.settled.datagram_bytes as u64 + self.sampler.overhead());
-        stats.pacing_rate = crate::units::Rate::over(bytes, burst.interval);
+        stats.pacing_rate = self.pacing_rate();
         if let Some((why, since)) = self.blocked {
             add_wait(&mut stats.waited, why, now.since(since));
         }

@@ -44,7 +44,7 @@ fn say(sender: &mut Sender, seq: u32, message: Message) -> Taken {
 fn supply(sender: &mut Sender, number: u64) {
     let mut buffer = Buffer::new(BUFFER as usize);
     buffer.set_len(BUFFER as usize);
-    sender.supply(BufferNumber(number), buffer, false);
+    sender.supply(ms(0), BufferNumber(number), buffer, false);
 }
 
 /// How many datagrams leave at one instant; far more than can be due if they do not end.

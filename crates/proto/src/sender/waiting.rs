@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Sender;
 use crate::stats::Waited;
 use crate::time::Instant;
+use crate::trace::{Cause, TraceEvent};
 
 /// Why nothing leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +29,16 @@ impl Sender {
 
     pub(super) fn block_over(&mut self, now: Instant) {
         if let Some((why, since)) = self.blocked.take() {
-            add_wait(&mut self.stats.waited, why, now.since(since));
+            let time = now.since(since);
+            add_wait(&mut self.stats.waited, why, time);
+            // The pacer holds it back between any two bursts.
+            let cause = match why {
+                Blocked::Pacing => return,
+                Blocked::InFlight => Cause::InFlight,
+                Blocked::Permission => Cause::Permission,
+                Blocked::Source => Cause::Source,
+            };
+            self.trace.note(now, || TraceEvent::Waited { cause, time });
         }
     }
 }

@@ -110,7 +110,7 @@ impl Bench {
     fn supply(&mut self, number: u64) {
         let mut buffer = Buffer::new(BUFFER as usize);
         buffer.set_len(BUFFER as usize);
-        self.sender.supply(BufferNumber(number), buffer, false);
+        self.sender.supply(self.now, BufferNumber(number), buffer, false);
     }
 
     fn apply(&mut self, input: &str) -> Vec<String> {

@@ -1,0 +1,64 @@
+//! What the sender tells of itself in a trace.
+
+use super::Sender;
+use crate::time::Instant;
+use crate::trace::{RateLine, Stage, TraceEvent};
+use crate::units::{BufferNumber, Rate};
+
+impl Sender {
+    /// The rate of sending that its burst values make.
+    pub(super) fn pacing_rate(&self) -> Rate {
+        let burst = self.rate.pacing().burst;
+        let packet = self.settled.datagram_bytes as u64 + self.sampler.overhead();
+        Rate::over(u64::from(burst.packets) * packet, burst.interval)
+    }
+
+    /// Buffers that the client is to fill.
+    fn held(&self) -> u32 {
+        self.next_wanted.0.saturating_sub(self.next_supply.0) as u32
+    }
+
+    #[inline]
+    pub(super) fn note_buffer(&mut self, now: Instant, number: BufferNumber, stage: Stage) {
+        if self.trace.is_on() {
+            let (outstanding, held) = (self.outgoing.len() as u32, self.held());
+            let number = number.0;
+            self.trace.note(now, || TraceEvent::Buffer { number, stage, outstanding, held });
+        }
+    }
+
+    #[inline]
+    pub(super) fn note_rate(&mut self, now: Instant) {
+        if self.trace.is_on() {
+            let line = self.rate_line();
+            self.trace.note(now, || TraceEvent::Rate(line));
+        }
+    }
+
+    fn rate_line(&self) -> RateLine {
+        let (pacing, belief) = (self.rate.pacing(), self.rate.belief());
+        let lost = if self.is_told() {
+            self.stats.data_packets_lost
+        } else {
+            self.stats.data_packets_resent
+        };
+        RateLine {
+            phase: belief.phase,
+            bandwidth: belief.bandwidth,
+            pacing: self.pacing_rate(),
+            burst: pacing.burst,
+            rtt: self.rtt.smoothed(),
+            min_rtt: belief.min_rtt.or(self.rtt.smallest()),
+            queue: belief.queue,
+            in_flight: self.is_told().then(|| self.sampler.in_flight_bytes()),
+            cap: pacing.cap_bytes,
+            outstanding: self.outgoing.len() as u32,
+            held: self.held(),
+            sent: self.stats.data_packets_sent,
+            resent: self.stats.data_packets_resent,
+            lost,
+            marked: self.sampler.marked_packets(),
+            delivered: self.sampler.delivered_bytes(),
+        }
+    }
+}
