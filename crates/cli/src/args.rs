@@ -12,8 +12,10 @@ use clap::{Args, ValueEnum};
 use netblt::options::{Family, Options, Overwrite, Rendezvous, Rfc998};
 use netblt::ticket::{self, Ticket};
 use netblt_proto::config::{Policy, Wire};
+use netblt_proto::limits::{
+    DEFAULT_BUFFER_BYTES, DEFAULT_DEATH_TIMER, DEFAULT_OUTSTANDING, MAX_CLIENT, MAX_OUTSTANDING,
+};
 use netblt_proto::wire::packet::Burst;
-use netblt_proto::wire::sealed::MAX_CLIENT;
 
 use crate::exit::Failure;
 use crate::rfc998::{Given, Plain};
@@ -22,9 +24,6 @@ use crate::units;
 /// The variable that holds the ticket, out of sight of other users.
 pub(crate) const TICKET_VARIABLE: &str = "NETBLT_TICKET";
 
-/// What there is by default.
-const SEALED_BUFFER_BYTES: u32 = 1 << 20;
-const SEALED_BUFFERS: u32 = 64;
 /// 50 Mbit/s, 40 ms and 1 % of loss carried 17 Mbit/s in buffers of 1 MiB and 45 in these.
 const RFC998_BUFFER_BYTES: u32 = 1 << 16;
 const RFC998_BUFFERS: u32 = 512;
@@ -77,7 +76,7 @@ pub(crate) struct Network {
     /// rfc998: up to 512, of 32MiB]
     ///
     /// RFC 998's maximum number of outstanding buffers; the smaller of both sides counts.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_OUTSTANDING)))]
     buffers: Option<u32>,
     /// Packets in a burst; a receiver's is the most that it lets the sender send
     #[arg(long, value_name = "N", requires = "burst_interval",
@@ -134,9 +133,9 @@ impl WireName {
     ) -> Result<(u32, u32), Failure> {
         let (bytes, most) = match self {
             Self::Sealed => {
-                let bytes = bytes.unwrap_or(SEALED_BUFFER_BYTES);
+                let bytes = bytes.unwrap_or(DEFAULT_BUFFER_BYTES);
                 units::sealed_buffer_bytes(bytes)?;
-                (bytes, SEALED_BUFFERS)
+                (bytes, DEFAULT_OUTSTANDING)
             }
             Self::Rfc998 => {
                 let bytes = bytes.unwrap_or(RFC998_BUFFER_BYTES);
@@ -247,15 +246,15 @@ pub(crate) fn default_options() -> Options {
         family: Family::Any,
         mtu: None,
         packet_bytes: None,
-        death_timer: Duration::from_secs(300),
+        death_timer: DEFAULT_DEATH_TIMER,
         policy: Policy::Fair { ceiling: None },
         burst: None,
         client: None,
         rfc998: Rfc998::default(),
         overwrite: Overwrite::Never,
         trace: None,
-        buffer_bytes: SEALED_BUFFER_BYTES,
-        buffers: SEALED_BUFFERS,
+        buffer_bytes: DEFAULT_BUFFER_BYTES,
+        buffers: DEFAULT_OUTSTANDING,
     }
 }
 

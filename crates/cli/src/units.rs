@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use netblt_path::text;
+use netblt_proto::limits::{BUFFER_BYTES, MAX_BURST_INTERVAL, SEALED_BUFFER_BYTES};
 use netblt_proto::units::Rate;
 
 use crate::exit::Failure;
@@ -47,13 +48,13 @@ pub(crate) fn buffer_bytes(value: &str) -> Result<u32, String> {
     let bytes = bytes(value)?;
     u32::try_from(bytes)
         .ok()
-        .filter(|bytes| (16..=1 << 26).contains(bytes))
+        .filter(|bytes| BUFFER_BYTES.contains(bytes))
         .ok_or_else(|| "a buffer has 16 bytes to 64MiB".to_owned())
 }
 
 /// Whether a buffer can have this size on the `sealed` wire (`docs/protocol.md §3.2`).
 pub(crate) fn sealed_buffer_bytes(bytes: u32) -> Result<(), Failure> {
-    if bytes.is_power_of_two() && bytes >= 1 << 10 {
+    if bytes.is_power_of_two() && SEALED_BUFFER_BYTES.contains(&bytes) {
         return Ok(());
     }
     Err(Failure::usage(
@@ -73,7 +74,7 @@ pub(crate) fn size_option(bytes: u32) -> String {
 /// `--burst-interval`: what either wire can say (`docs/protocol.md §2, §3.2`).
 pub(crate) fn burst_interval(value: &str) -> Result<Duration, String> {
     let time = duration(value)?;
-    if (Duration::from_micros(1)..=Duration::from_secs(65)).contains(&time) {
+    if (Duration::from_micros(1)..=MAX_BURST_INTERVAL).contains(&time) {
         Ok(time)
     } else {
         Err("a burst interval is from 1us to 65s".to_owned())

@@ -3,16 +3,12 @@
 use std::time::Duration;
 
 use netblt_proto::config::{Config, NO_LIMIT, Policy, Role, Secret, Wire};
+use netblt_proto::limits::{IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, UDP_HEADER_BYTES};
 use netblt_proto::rate::{burst_for, burst_in_millis};
 use netblt_proto::wire::data_overhead;
 use netblt_proto::wire::packet::Burst;
 
 use crate::options::Options;
-
-/// Bytes of IP header, and of UDP header.
-const IPV4_HEADER: u32 = 20;
-const IPV6_HEADER: u32 = 40;
-const UDP_HEADER: u32 = 8;
 
 /// The configuration for any peer; [`for_peer`] adds what depends on who it is.
 pub(crate) fn config(options: &Options, role: Role, transfer_bytes: Option<u64>) -> Config {
@@ -64,8 +60,8 @@ fn burst(options: &Options, role: Role, datagram_bytes: u32) -> Option<Burst> {
 
 /// Bytes of IP and UDP header on each datagram.
 fn overhead_bytes(options: &Options, v6: bool) -> u32 {
-    let ip = if v6 { IPV6_HEADER } else { IPV4_HEADER };
-    ip + if options.rfc998.raw_ip { 0 } else { UDP_HEADER }
+    let ip = if v6 { IPV6_HEADER_BYTES } else { IPV4_HEADER_BYTES };
+    ip + if options.rfc998.raw_ip { 0 } else { UDP_HEADER_BYTES }
 }
 
 /// What depends on the peer's IP version.

@@ -5,6 +5,10 @@ use std::time::Duration;
 use zeroize::Zeroize;
 
 use crate::crypto::aead::Cipher;
+use crate::limits::{
+    DEFAULT_BUFFER_BYTES, DEFAULT_DATAGRAM_BYTES, DEFAULT_DEATH_TIMER, DEFAULT_OUTSTANDING,
+    DEFAULT_TABLE_BYTES, IPV4_HEADER_BYTES, UDP_HEADER_BYTES,
+};
 use crate::units::Rate;
 use crate::wire::packet::{Burst, Mode};
 
@@ -159,10 +163,10 @@ impl Config {
             role,
             any_role: false,
             secret: None,
-            buffer_bytes: 1 << 20,
-            table_bytes: 8192,
-            datagram_bytes: 1232,
-            overhead_bytes: 28,
+            buffer_bytes: DEFAULT_BUFFER_BYTES,
+            table_bytes: DEFAULT_TABLE_BYTES,
+            datagram_bytes: DEFAULT_DATAGRAM_BYTES,
+            overhead_bytes: IPV4_HEADER_BYTES + UDP_HEADER_BYTES,
             burst: match (wire, role) {
                 (Wire::Rfc998, Role::Sender) => {
                     Burst { packets: 8, interval: Duration::from_millis(1) }
@@ -170,8 +174,8 @@ impl Config {
                 // Adaptive unless told otherwise, and then it is for the receiver to set limits.
                 (Wire::Sealed, _) | (_, Role::Receiver) => NO_LIMIT,
             },
-            max_outstanding: 64,
-            death_timer: Duration::from_secs(300),
+            max_outstanding: DEFAULT_OUTSTANDING,
+            death_timer: DEFAULT_DEATH_TIMER,
             ports: (1, 1),
             cipher: Cipher::preferred(),
             checksum: true,

@@ -7,25 +7,11 @@
 
 use thiserror::Error;
 
-use crate::wire::sealed::{MAX_TABLE_BYTES, ParseError, Reader};
-
-/// Longest name, in bytes (`docs/protocol.md §8.4`).
-pub const MAX_NAME: usize = 4096;
-
-/// Longest part of a name, in bytes (`docs/protocol.md §8.4`).
-pub const MAX_PART: usize = 255;
-
-/// Most parts of a name (`docs/protocol.md §8.4`): each may be a directory to be made.
-pub const MAX_DEPTH: usize = 128;
-
-/// Bytes of the table's length, with which every image ends (`docs/protocol.md §8.1`).
-pub const TRAILER_BYTES: usize = 4;
-
-/// Bytes of an extent that has neither attributes nor digest.
-const EXTENT_BYTES: usize = 24;
-/// Bytes of attributes without the name.
-const ATTRIBUTES_BYTES: usize = 18;
-const DIGEST_BYTES: usize = 32;
+use crate::limits::{
+    ATTRIBUTES_BYTES, DIGEST_BYTES, EXTENT_BYTES, MAX_DEPTH, MAX_NAME, MAX_PART, MAX_TABLE_BYTES,
+    TRAILER_BYTES,
+};
+use crate::wire::sealed::{ParseError, Reader};
 
 /// Flag: first extent of its file, attributes follow.
 const FIRST: u8 = 1;

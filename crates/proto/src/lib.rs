@@ -17,6 +17,7 @@ pub mod content;
 pub mod crypto;
 pub mod endpoint;
 mod entropy;
+pub mod limits;
 mod link;
 pub mod machine;
 mod opening;

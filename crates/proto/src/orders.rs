@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::config::Wire;
+use crate::limits::MAX_OUTSTANDING;
 use crate::time::Instant;
 #[cfg(test)]
 use crate::units::BufferNumber;
@@ -15,7 +16,7 @@ use crate::units::ControlSeq;
 use crate::wire::packet::Message;
 
 /// Most messages unacknowledged at once; past it the receiver waits before it asks for more.
-pub(crate) const MAX_UNACKNOWLEDGED: usize = 4096;
+pub(crate) const MAX_UNACKNOWLEDGED: usize = MAX_OUTSTANDING as usize;
 /// In how many consecutive control packets a new message rides on `sealed`.
 const RIDES: u8 = 3;
 

@@ -11,6 +11,7 @@ use netblt_proto::config::{Config, Pace, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::rate::burst_in_millis;
 use netblt_proto::units::Rate;
+use netblt_proto::wire::data_overhead;
 use netblt_sim::host::HostOptions;
 use netblt_sim::setup::Setup;
 use netblt_sim::world::World;
@@ -130,7 +131,7 @@ fn rfc_1030_implementation_performance() {
     prints_cut(1.75 / mbps(5.0, 1990.0, 43.0) * 100.0, "94");
     // Of 1,500 bytes 1,438 were data: IP's 20 and 42 more. The RFC does not say whose; its NETBLT
     // header has 24.
-    let header = Carrier::RawIp4.overhead_bytes() + framing::data_overhead_bytes(Wire::Rfc998);
+    let header = Carrier::RawIp4.overhead_bytes() + data_overhead(Wire::Rfc998);
     assert_eq!(header, 44);
     // The planner: 6.0 ms a packet, whatever the wire carries meanwhile.
     let plan = Plan::new(&Question {

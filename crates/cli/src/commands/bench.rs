@@ -16,6 +16,9 @@ use std::time::Duration;
 use netblt::bench::{Load, PORT};
 use netblt::options::{Cancel, Family, Options};
 use netblt_proto::config::Policy;
+use netblt_proto::limits::{
+    MAX_OUTSTANDING, MAX_SEALED_PACKET_BYTES, MIN_PACKET_BYTES, SEALED_BUFFER_BYTES,
+};
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 
@@ -114,10 +117,12 @@ struct Connection {
     #[arg(long, value_name = "SIZE", value_parser = buffer_bytes)]
     buffer_size: Option<u32>,
     /// Data bytes in a DATA packet [default: what fits into 1260 bytes with all headers]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(16..=65_000))]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(
+        i64::from(MIN_PACKET_BYTES)..=i64::from(MAX_SEALED_PACKET_BYTES)
+    ))]
     packet_size: Option<u16>,
     /// Outstanding buffers [default: 64; rfc998: up to 512, of 32MiB]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_OUTSTANDING)))]
     buffers: Option<u32>,
     /// How packets look: both sides must agree
     #[arg(long, value_name = "WIRE", value_enum, default_value_t = WireName::Sealed)]
@@ -283,7 +288,7 @@ fn rate(value: &str) -> Result<Rate, String> {
 fn buffer_bytes(value: &str) -> Result<u32, String> {
     u32::try_from(bytes(value)?)
         .ok()
-        .filter(|bytes| (1 << 10..=1 << 26).contains(bytes))
+        .filter(|bytes| SEALED_BUFFER_BYTES.contains(bytes))
         .ok_or_else(|| "a buffer has from 1KiB to 64MiB".to_owned())
 }
 

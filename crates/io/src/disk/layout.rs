@@ -1,19 +1,13 @@
 //! How large buffers are, and what fits into one (`docs/protocol.md §8`).
 
 use netblt_proto::config::{Config, Wire};
-use netblt_proto::content::{ContentError, TRAILER_BYTES};
+use netblt_proto::content::ContentError;
+use netblt_proto::limits::{
+    ATTRIBUTES_BYTES, DIGEST_BYTES, EXTENT_BYTES, MAX_TABLE_BYTES, SEALED_BUFFER_BYTES,
+    TRAILER_BYTES,
+};
 
 use crate::error::Error;
-
-/// Smallest and largest data area on `sealed`, as powers of two (`docs/protocol.md §3.2`).
-const BUFFER_BITS: std::ops::RangeInclusive<u32> = 10..=26;
-/// Most bytes a buffer may have beyond its data area, and most bytes of a table, its length
-/// included (`docs/protocol.md §9`).
-const MAX_TABLE_BYTES: u32 = 1 << 20;
-/// An extent in the table, and what its flags add (`docs/protocol.md §8.2`).
-const ENTRY_BYTES: usize = 24;
-const ATTRIBUTES_BYTES: usize = 18;
-const DIGEST_BYTES: usize = 32;
 
 /// How large the buffers of a connection are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +27,7 @@ impl Layout {
 
     /// Buffers of `sealed`: a data area of `buffer_bytes` and `table_bytes` beyond it.
     pub fn sealed(buffer_bytes: u32, table_bytes: u32) -> Result<Self, Error> {
-        let bits = buffer_bytes.checked_ilog2().unwrap_or(0);
-        if !buffer_bytes.is_power_of_two() || !BUFFER_BITS.contains(&bits) {
+        if !buffer_bytes.is_power_of_two() || !SEALED_BUFFER_BYTES.contains(&buffer_bytes) {
             return Err(Error::Usage(format!(
                 "a buffer of {buffer_bytes} bytes is impossible: use a power of two \
                  from 1 KiB to 64 MiB"
@@ -95,7 +88,7 @@ pub(crate) fn broken(error: ContentError) -> Error {
 /// its file.
 pub(crate) fn entry_bytes(name: Option<usize>, last: bool) -> usize {
     let first = name.map_or(0, |name| ATTRIBUTES_BYTES + name);
-    ENTRY_BYTES + first + if last { DIGEST_BYTES } else { 0 }
+    EXTENT_BYTES + first + if last { DIGEST_BYTES } else { 0 }
 }
 
 #[cfg(test)]

@@ -16,8 +16,9 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use netblt_proto::buffer::Buffer;
+use netblt_proto::limits::MAX_REASON;
 use netblt_proto::units::BufferNumber;
-use netblt_proto::wire::packet::{End, MAX_REASON, Verdict};
+use netblt_proto::wire::packet::{End, Verdict};
 
 use crate::disk::layout::Layout;
 use crate::error::Error;

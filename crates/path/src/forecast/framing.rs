@@ -4,8 +4,11 @@
 use std::time::Duration;
 
 use netblt_proto::config::Wire;
+use netblt_proto::limits::{
+    IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, MAX_SEALED_PACKET_BYTES, UDP_HEADER_BYTES,
+};
 use netblt_proto::units::Rate;
-use netblt_proto::wire::{rfc998, sealed};
+use netblt_proto::wire::data_overhead;
 
 /// What carries IP packets, and so what the rate of the link counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,46 +65,31 @@ pub enum Carrier {
     RawIp4,
 }
 
-/// An IPv4 header without options (RFC 791).
-const IPV4_BYTES: u32 = 20;
-/// An IPv6 header without extensions (RFC 8200).
-const IPV6_BYTES: u32 = 40;
-/// A UDP header (RFC 768).
-const UDP_BYTES: u32 = 8;
-
 impl Carrier {
     /// Bytes before netblt's own header.
     pub fn overhead_bytes(self) -> u32 {
         match self {
-            Self::Udp4 => IPV4_BYTES + UDP_BYTES,
-            Self::Udp6 => IPV6_BYTES + UDP_BYTES,
-            Self::RawIp4 => IPV4_BYTES,
+            Self::Udp4 => IPV4_HEADER_BYTES + UDP_HEADER_BYTES,
+            Self::Udp6 => IPV6_HEADER_BYTES + UDP_HEADER_BYTES,
+            Self::RawIp4 => IPV4_HEADER_BYTES,
         }
     }
 
     /// Bytes of the IP header alone.
     pub(super) fn ip_header_bytes(self) -> u32 {
         match self {
-            Self::Udp4 | Self::RawIp4 => IPV4_BYTES,
-            Self::Udp6 => IPV6_BYTES,
+            Self::Udp4 | Self::RawIp4 => IPV4_HEADER_BYTES,
+            Self::Udp6 => IPV6_HEADER_BYTES,
         }
-    }
-}
-
-/// Bytes of DATA's header and tag on a wire (RFC 998 §8; `docs/protocol.md §3.1`).
-pub fn data_overhead_bytes(wire: Wire) -> u32 {
-    match wire {
-        Wire::Rfc998 => rfc998::DATA_HEADER_BYTES as u32,
-        Wire::Sealed => (sealed::DATA_HEADER_BYTES + sealed::TAG_BYTES) as u32,
     }
 }
 
 /// Data bytes in an IP packet of `ip_bytes`, 0 if there is no room for any.
 pub fn data_bytes(ip_bytes: u32, carrier: Carrier, wire: Wire) -> u32 {
-    let overhead = carrier.overhead_bytes() + data_overhead_bytes(wire);
+    let overhead = carrier.overhead_bytes() + data_overhead(wire);
     let most = match wire {
-        Wire::Rfc998 => u32::from(u16::MAX) - data_overhead_bytes(wire),
-        Wire::Sealed => sealed::MAX_PACKET_BYTES,
+        Wire::Rfc998 => u32::from(u16::MAX) - data_overhead(wire),
+        Wire::Sealed => MAX_SEALED_PACKET_BYTES,
     };
     ip_bytes.saturating_sub(overhead).min(most)
 }

@@ -12,8 +12,13 @@ pub mod tcp;
 use std::time::Duration;
 
 use netblt_proto::config::Wire;
+use netblt_proto::limits::{
+    BUFFER_BYTES, DEFAULT_BUFFER_BYTES, DEFAULT_OUTSTANDING, DEFAULT_TABLE_BYTES, EXTENT_BYTES,
+    MAX_OUTSTANDING, MIN_SEALED_PACKET_BYTES, TRAILER_BYTES,
+};
 use netblt_proto::rate::{burst_for, burst_in_millis};
 use netblt_proto::units::Rate;
+use netblt_proto::wire::data_overhead;
 use netblt_proto::wire::packet::Burst;
 
 pub use framing::{Carrier, Framing};
@@ -24,20 +29,12 @@ use crate::rng::Probability;
 /// More loss than this is not planned for: repair would take more than the data.
 pub const MAX_LOSS: Probability = Probability::from_percent(50);
 /// Most buffers that may be outstanding (`docs/protocol.md §9`).
-pub const MAX_BUFFERS: u64 = 4096;
+pub const MAX_BUFFERS: u64 = MAX_OUTSTANDING as u64;
 /// Buffers outstanding if nothing is said (`docs/protocol.md §9`).
-pub const DEFAULT_BUFFERS: u64 = 64;
-/// The size of a buffer if nothing is said (`docs/protocol.md §9`).
-const DEFAULT_BUFFER_BYTES: u32 = 1 << 20;
-/// The largest one (`docs/protocol.md §3.2`).
-const MAX_BUFFER_BYTES: u32 = 1 << 26;
+pub const DEFAULT_BUFFERS: u64 = DEFAULT_OUTSTANDING as u64;
 /// What a `sealed` buffer of one file adds to its data: one extent and the table's length
 /// (`docs/protocol.md §8.1, §8.2`).
-const TABLE_BYTES: u32 = 24 + 4;
-/// What is set aside for the table of a `sealed` buffer (`docs/protocol.md §9`).
-const TABLE_ROOM_BYTES: u32 = 8192;
-/// The least data a packet may carry (`docs/protocol.md §3.2`).
-const LEAST_DATA_BYTES: u32 = 128;
+const TABLE_BYTES: u32 = (EXTENT_BYTES + TRAILER_BYTES) as u32;
 /// A TCP header (RFC 9293) and the time stamps that every system sends (RFC 7323), padded.
 const TCP_BYTES: u32 = 20 + 12;
 /// Round trips from the first packet to the first data on their way: OPEN and RESPONSE, then what
@@ -225,11 +222,11 @@ impl<'a> Path<'a> {
             return Err(NoPlan::NoBuffer);
         }
         let data_bytes = framing::data_bytes(mtu, carrier, wire);
-        if data_bytes < LEAST_DATA_BYTES {
+        if data_bytes < MIN_SEALED_PACKET_BYTES {
             return Err(NoPlan::TooSmall(mtu));
         }
         // No larger than what they hold, if that is less than the path would carry.
-        let ip_bytes = data_bytes + carrier.overhead_bytes() + framing::data_overhead_bytes(wire);
+        let ip_bytes = data_bytes + carrier.overhead_bytes() + data_overhead(wire);
         let packet = Packet { data_bytes, ip_bytes, wire_bytes: framing.wire_bytes(ip_bytes) };
         let frame = framing::seconds(packet.wire_bytes, rate);
         let period = frame + question.processing.as_secs_f64();
@@ -292,7 +289,8 @@ impl<'a> Path<'a> {
     fn buffers(&self) -> Buffers {
         let mut bytes = self.question.buffer_bytes.unwrap_or(DEFAULT_BUFFER_BYTES);
         let mut buffers = self.buffers_of(bytes);
-        while self.question.buffer_bytes.is_none() && buffers.too_few && bytes < MAX_BUFFER_BYTES {
+        while self.question.buffer_bytes.is_none() && buffers.too_few && bytes < *BUFFER_BYTES.end()
+        {
             bytes *= 2;
             buffers = self.buffers_of(bytes);
         }
@@ -308,7 +306,7 @@ impl<'a> Path<'a> {
         let needed = needed.saturating_add(1);
         let all = self.question.size.map_or(u64::MAX, |size| size.div_ceil(u64::from(bytes)));
         let count = needed.min(all.max(1));
-        let room = if self.question.wire == Wire::Sealed { TABLE_ROOM_BYTES } else { 0 };
+        let room = if self.question.wire == Wire::Sealed { DEFAULT_TABLE_BYTES } else { 0 };
         Buffers {
             bytes,
             packets,

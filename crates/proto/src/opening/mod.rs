@@ -8,20 +8,16 @@ use std::time::Duration;
 
 use crate::buffer::Geometry;
 use crate::config::{Config, Wire};
+use crate::limits::{
+    MAX_BURST_INTERVAL, MAX_DATAGRAM_BYTES, MAX_PACKETS_PER_BUFFER, MIN_PACKET_BYTES,
+    MIN_SEALED_PACKET_BYTES,
+};
 use crate::link::Link;
 use crate::rate::{is_long, proposed_burst};
 use crate::role::Settled;
 use crate::time::{Instant, nanos};
+use crate::wire::data_overhead;
 use crate::wire::packet::{Burst, Mode, Parameters};
-use crate::wire::{data_overhead, rfc998};
-
-/// Smallest DATA packet size: on `sealed` RFC 998 §4's poor one, so that every control item has
-/// room; on `rfc998` whatever an old implementation may want.
-const MIN_PACKET_BYTES: [(Wire, u32); 2] = [(Wire::Rfc998, 16), (Wire::Sealed, 128)];
-/// No UDP datagram over IPv4 is longer.
-const MAX_DATAGRAM_BYTES: u32 = 65_507;
-/// Longest burst interval accepted: one that is longer would look like death.
-const MAX_INTERVAL: Duration = Duration::from_secs(65);
 
 /// A connection that is open now.
 #[derive(Debug)]
@@ -60,7 +56,7 @@ pub(crate) fn propose(config: &Config, uid: u32) -> Parameters {
         .max(min_packet_bytes(config.wire));
     let buffer_bytes = match config.wire {
         Wire::Rfc998 => {
-            config.buffer_bytes.min(packet_bytes.saturating_mul(rfc998::MAX_PACKETS_PER_BUFFER))
+            config.buffer_bytes.min(packet_bytes.saturating_mul(MAX_PACKETS_PER_BUFFER))
         }
         Wire::Sealed => config.buffer_bytes,
     };
@@ -120,7 +116,10 @@ pub(crate) fn agrees(wire: Wire, proposal: &Parameters, response: &Parameters) -
 }
 
 fn min_packet_bytes(wire: Wire) -> u32 {
-    MIN_PACKET_BYTES.iter().find(|(w, _)| *w == wire).map_or(0, |(_, bytes)| *bytes)
+    match wire {
+        Wire::Rfc998 => MIN_PACKET_BYTES,
+        Wire::Sealed => MIN_SEALED_PACKET_BYTES,
+    }
 }
 
 /// Burst values in the wire's own units, so that both ends compare the same numbers.
@@ -140,10 +139,10 @@ fn usable(wire: Wire, parameters: &Parameters) -> Result<(), &'static str> {
     }
     // Packet numbers have 16 bits there: more would fall on top of each other.
     let packets = parameters.buffer_bytes.div_ceil(parameters.packet_bytes);
-    if wire == Wire::Rfc998 && packets > rfc998::MAX_PACKETS_PER_BUFFER {
+    if wire == Wire::Rfc998 && packets > MAX_PACKETS_PER_BUFFER {
         return Err("too many packets in a buffer");
     }
-    if parameters.burst.packets == 0 || parameters.burst.interval > MAX_INTERVAL {
+    if parameters.burst.packets == 0 || parameters.burst.interval > MAX_BURST_INTERVAL {
         return Err("bursts too small or too rare");
     }
     if parameters.max_outstanding == 0 {

@@ -17,6 +17,7 @@ use feedback::Feedback;
 
 use crate::buffer::Buffer;
 use crate::config::Wire;
+use crate::limits::MAX_RANGES;
 use crate::link::Link;
 use crate::machine::{Ecn, Event};
 use crate::orders::Orders;
@@ -31,9 +32,7 @@ use crate::wire::packet::{
     Accepted, Burst, DataHeader, End, Go, IndexRange, Message, NullAck, Resend, Verdict,
 };
 
-/// Ranges in one RESEND message (`docs/protocol.md §9`), and the bytes of a control packet that
-/// are not ranges, a REPORT among them.
-const MAX_RANGES: usize = 64;
+/// Bytes of a control packet that are not the ranges of a RESEND, a REPORT among them.
 const NOT_RANGES: usize = 128;
 /// Questions that must fit into the FIFO before the policy is asked for more.
 const ASK_ROOM: usize = 1100;

@@ -1,9 +1,10 @@
 //! What the receiver's control messages do to the sender (RFC 998 §5.2.1): each is obeyed once, in
 //! whatever order they come, and what no honest receiver would say ends the connection.
 
-use super::{Phase, SMALLEST_PACKET, Sender};
+use super::{Phase, Sender};
 use crate::buffer::Geometry;
 use crate::config::Wire;
+use crate::limits::MIN_SEALED_PACKET_BYTES;
 use crate::machine::Event;
 use crate::rate::{Sample, is_long};
 use crate::role::Taken;
@@ -83,7 +84,7 @@ impl Sender {
             Wire::Rfc998 => agreed,
             Wire::Sealed => go.packet_bytes,
         };
-        if packet_bytes > agreed || packet_bytes < agreed.min(SMALLEST_PACKET) {
+        if packet_bytes > agreed || packet_bytes < agreed.min(MIN_SEALED_PACKET_BYTES) {
             return Taken::Violation("a GO with packets of a size that was not agreed");
         }
         let geometry = Geometry { packet_bytes, ..self.settled.geometry };

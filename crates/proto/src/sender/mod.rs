@@ -23,6 +23,7 @@ use waiting::{Blocked, add_wait};
 
 use crate::buffer::Buffer;
 use crate::config::Wire;
+use crate::limits::{MAX_BATCH, MAX_DATAGRAM_BYTES};
 use crate::link::Link;
 use crate::machine::Event;
 use crate::rate::ledger::Ledger;
@@ -38,17 +39,11 @@ use crate::units::{BufferNumber, ControlSeq, PacketNumber};
 use crate::wire::data_overhead;
 use crate::wire::packet::{Burst, DataHeader, End, Report};
 
-/// Datagrams in one send, and bytes in one: the limits of GSO.
-const MAX_SEGMENTS: usize = 64;
-const MAX_SEND_BYTES: usize = 65_507;
 /// How often an adaptive sender on `rfc998` says its first burst values, before any data: with the
 /// negotiated ones, the data timers of every buffer would run out at once.
 const ANNOUNCEMENTS: u8 = 3;
 /// Bounds of the dally on `sealed` (`docs/protocol.md §7.3`).
 const DALLY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3));
-/// A renewed GO may not ask for smaller packets, data bytes, unless smaller ones were agreed
-/// (`docs/protocol.md §3.2`): each costs as much as a large one.
-const SMALLEST_PACKET: u32 = 128;
 /// An open breaker (`sender/silence.rs`) lets this much through.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -372,7 +367,7 @@ impl Sender {
             return 0;
         }
         self.block_over(now);
-        available.min(room).min(MAX_SEGMENTS as u32)
+        available.min(room).min(MAX_BATCH as u32)
     }
 
     /// Packets that may still be in flight.
@@ -419,7 +414,7 @@ impl Sender {
                 (outgoing.geometry.packet_bytes + data_overhead(self.settled.wire)) as usize;
             // A batch is cut into equal pieces: one size, and only its last may be shorter.
             let other_size = segment.is_some_and(|segment| segment != whole);
-            if other_size || out.len() - start + whole > MAX_SEND_BYTES {
+            if other_size || out.len() - start + whole > MAX_DATAGRAM_BYTES as usize {
                 break;
             }
             let Some(piece) = outgoing.next() else {

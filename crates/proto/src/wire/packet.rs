@@ -89,12 +89,10 @@ pub struct Verdict {
     pub bytes: u64,
     /// The digest as the receiver computed it.
     pub digest: [u8; 32],
-    /// Why it was not verified; empty when it was. At most [`MAX_REASON`] bytes.
+    /// Why it was not verified; empty when it was. At most
+    /// [`MAX_REASON`](crate::limits::MAX_REASON) bytes.
     pub reason: String,
 }
-
-/// Longest reason string in QUIT, ABORT, REFUSED and DONE, in bytes; longer ones are cut.
-pub const MAX_REASON: usize = 400;
 
 /// Body of a NULL-ACK: what the data sender says when it has no data to say it with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

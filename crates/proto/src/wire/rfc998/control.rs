@@ -8,7 +8,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::layout::{
     MessageHead, OkTail, ResendTail, burst, kind, low, message_kind, millis, number, short,
 };
-use super::{HEADER_BYTES, MAX_PACKETS_PER_BUFFER, ParseError, Ports, common_header, complete};
+use super::{HEADER_BYTES, ParseError, Ports, common_header, complete};
+use crate::limits::MAX_PACKETS_PER_BUFFER;
 use crate::units::{BufferNumber, ControlSeq};
 use crate::wire::packet::{Accepted, Go, IndexRange, Message, Resend};
 

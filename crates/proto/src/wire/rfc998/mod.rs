@@ -13,8 +13,9 @@ use std::time::Duration;
 use zerocopy::byteorder::network_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::limits::MAX_REASON;
 use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
-use crate::wire::packet::{Burst, DataHeader, MAX_REASON, Message, Mode, NullAck, Parameters};
+use crate::wire::packet::{Burst, DataHeader, Message, Mode, NullAck, Parameters};
 use control::parse_control;
 use layout::{
     CommonHeader, DataPacketHeader, FLAG_C, FLAG_L, FLAG_M, NullAckBody, OpeningBody, burst, kind,
@@ -29,8 +30,6 @@ pub const VERSION: u8 = 2;
 pub const HEADER_BYTES: usize = size_of::<CommonHeader>();
 /// Bytes before the data in DATA and LDATA.
 pub const DATA_HEADER_BYTES: usize = size_of::<DataPacketHeader>();
-/// Packet numbers have 16 bits: no buffer may be cut into more packets than this.
-pub const MAX_PACKETS_PER_BUFFER: u32 = 1 << 16;
 
 /// The ports in a packet, from the view of the end that sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +203,7 @@ pub fn encode_null_ack(ports: Ports, null_ack: &NullAck, out: &mut Vec<u8>) {
 
 /// Appends a DATA or LDATA packet; `checksum`: flag C was negotiated.
 ///
-/// The index must be below [`MAX_PACKETS_PER_BUFFER`] and the data no longer than the packet size
+/// The index must be below [`MAX_PACKETS_PER_BUFFER`](crate::limits::MAX_PACKETS_PER_BUFFER) and the data no longer than the packet size
 /// agreed upon, which its 16-bit field bounds.
 pub fn encode_data(
     ports: Ports,

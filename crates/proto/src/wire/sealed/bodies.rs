@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::{ParseError, Reader, cut};
+use crate::limits::MAX_REASON;
 use crate::time::micros_u32;
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
-use crate::wire::packet::{Burst, End, Keepalive, MAX_REASON, NullAck};
+use crate::wire::packet::{Burst, End, Keepalive, NullAck};
 
 /// NULL-ACK's flag: all that was asked for was sent.
 const DRAINED: u8 = 1;

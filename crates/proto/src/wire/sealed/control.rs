@@ -4,22 +4,10 @@
 use std::time::Duration;
 
 use super::{ParseError, Reader, cut};
+use crate::limits::{MAX_OUTSTANDING, MAX_RANGES, MAX_REASON, MAX_SEALED_PACKET_BYTES};
 use crate::time::micros_u32;
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
-use crate::wire::packet::{
-    Accepted, Burst, Go, IndexRange, MAX_REASON, Message, Report, Resend, Verdict,
-};
-
-/// Most buffers that one GO or OK speaks of: as many as may be outstanding
-/// (`docs/protocol.md §9`).
-pub const MAX_COUNT: u32 = 4096;
-
-/// Most ranges in one RESEND (`docs/protocol.md §9`).
-pub const MAX_RANGES: usize = 64;
-
-/// Most data bytes in a DATA packet: what fits a UDP datagram with the header and tag, rounded
-/// down. GO has 2 bytes for it (`docs/protocol.md §3.3`).
-pub const MAX_PACKET_BYTES: u32 = 65_000;
+use crate::wire::packet::{Accepted, Burst, Go, IndexRange, Message, Report, Resend, Verdict};
 
 /// Bytes of an item before its own fields; a report has its clock in the last four.
 const ITEM_BYTES: usize = 8;
@@ -101,9 +89,9 @@ impl<'a> ControlWriter<'a> {
         if !self.begin(GO, 0, GO_BYTES, seq.0) {
             return false;
         }
-        let packet_bytes = go.packet_bytes.clamp(1, MAX_PACKET_BYTES) as u16;
+        let packet_bytes = go.packet_bytes.clamp(1, MAX_SEALED_PACKET_BYTES) as u16;
         self.put(go.first.0.to_be_bytes());
-        self.put(go.count.clamp(1, MAX_COUNT).to_be_bytes());
+        self.put(go.count.clamp(1, MAX_OUTSTANDING).to_be_bytes());
         self.put(packet_bytes.to_be_bytes());
         self.put([go.generation, 0]);
         true
@@ -115,7 +103,7 @@ impl<'a> ControlWriter<'a> {
         }
         let offer = accepted.offer.unwrap_or(Burst { packets: 0, interval: Duration::ZERO });
         self.put(accepted.first.0.to_be_bytes());
-        self.put(accepted.count.clamp(1, MAX_COUNT).to_be_bytes());
+        self.put(accepted.count.clamp(1, MAX_OUTSTANDING).to_be_bytes());
         self.put(offer.packets.to_be_bytes());
         self.put(micros_u32(offer.interval).to_be_bytes());
         self.put(micros_u32(accepted.control_timer).to_be_bytes());
@@ -197,7 +185,7 @@ pub fn parse_control(body: &[u8]) -> Result<ControlBody, ParseError> {
 /// The buffers of a GO or OK: some that exist, and not more than may be outstanding.
 fn parse_buffers(item: &mut Reader<'_>) -> Result<(BufferNumber, u32), ParseError> {
     let (first, count) = (parse_buffer(item)?, item.u32()?);
-    if count == 0 || count > MAX_COUNT || first.0.checked_add(count.into()).is_none() {
+    if count == 0 || count > MAX_OUTSTANDING || first.0.checked_add(count.into()).is_none() {
         return Err(ParseError::Field("buffer count"));
     }
     Ok((first, count))
@@ -215,7 +203,7 @@ fn parse_go(item: &mut Reader<'_>) -> Result<Go, ParseError> {
     let (first, count) = parse_buffers(item)?;
     let packet_bytes = u32::from(item.u16()?);
     let [generation, _] = item.array()?;
-    if packet_bytes == 0 || packet_bytes > MAX_PACKET_BYTES {
+    if packet_bytes == 0 || packet_bytes > MAX_SEALED_PACKET_BYTES {
         return Err(ParseError::Field("packet size"));
     }
     Ok(Go { first, count, packet_bytes, generation })

@@ -17,15 +17,13 @@ use thiserror::Error;
 pub use bodies::{
     encode_keepalive, encode_null_ack, encode_reason, parse_keepalive, parse_null_ack, parse_reason,
 };
-pub use control::{
-    ControlBody, ControlWriter, MAX_COUNT, MAX_PACKET_BYTES, MAX_RANGES, parse_control,
-};
+pub use control::{ControlBody, ControlWriter, parse_control};
 pub use handshake::frames::{
     CookieFrame, MAX_NOISE_BYTES, OpenFrame, RefusedFrame, ResponseFrame, build_cookie, build_open,
     build_refused, build_response, open_clear, open_mac, parse_cookie, parse_open,
     parse_open_of_any_version, parse_refused, parse_response, response_clear, set_cookie,
 };
-pub use handshake::{MAX_CLIENT, MAX_TABLE_BYTES, Offer, encode_offer, parse_offer};
+pub use handshake::{Offer, encode_offer, parse_offer};
 pub use header::{
     Header, Kind, destination, encode_data_header, encode_header, kind_of, parse_data_header,
     parse_header,

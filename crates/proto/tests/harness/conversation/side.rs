@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Role, Wire};
 use netblt_proto::endpoint::Endpoint;
+use netblt_proto::limits::MAX_REASON;
 use netblt_proto::machine::{Event, Reason};
 use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
-use netblt_proto::wire::packet::{End, MAX_REASON, Verdict};
+use netblt_proto::wire::packet::{End, Verdict};
 
 use super::setup::{Plan, Setup};
 

@@ -7,7 +7,7 @@ use zerocopy::byteorder::network_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::crypto::mac::{COOKIE_BYTES, MAC_BYTES};
-use crate::wire::packet::MAX_REASON;
+use crate::limits::MAX_REASON;
 use crate::wire::sealed::{HEADER_BYTES, Kind, OPEN_BYTES, ParseError, Reader, VERSION, cut};
 
 /// Where OPEN's cookie ends and the rest of what its MAC covers begins.

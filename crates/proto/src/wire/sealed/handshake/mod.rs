@@ -5,20 +5,17 @@ pub(super) mod frames;
 
 use std::time::Duration;
 
-use super::{MAX_COUNT, MAX_PACKET_BYTES, ParseError, Reader, cut};
+use super::{ParseError, Reader, cut};
+use crate::limits::{
+    DEATH_TIMER, MAX_CLIENT, MAX_OUTSTANDING, MAX_SEALED_PACKET_BYTES, MAX_TABLE_BYTES,
+    SEALED_BUFFER_BYTES,
+};
 use crate::time::micros_u32;
 use crate::wire::packet::{Burst, Mode, Parameters};
 
-/// Longest client string, in bytes (`docs/protocol.md §3.2`).
-pub const MAX_CLIENT: usize = 400;
-
-/// Most bytes that a buffer has beyond its data area (`docs/protocol.md §9`).
-pub const MAX_TABLE_BYTES: u32 = 1 << 20;
-
-/// Smallest and largest data area of a buffer, in bytes (`docs/protocol.md §3.2`).
-const BUFFER_BYTES: [u32; 2] = [1 << 10, 1 << 26];
-/// Shortest and longest death timer, in milliseconds: 1 s and 49 days (`docs/protocol.md §9`).
-const DEATH_TIMER_MILLIS: [u32; 2] = [1000, 49 * 24 * 3600 * 1000];
+/// The death timer's bounds in the unit of this wire.
+const DEATH_TIMER_MILLIS: [u32; 2] =
+    [DEATH_TIMER.start().as_millis() as u32, DEATH_TIMER.end().as_millis() as u32];
 /// The transfer size that says that there is none to say.
 const UNKNOWN: u64 = u64::MAX;
 
@@ -40,8 +37,8 @@ pub struct Offer {
 /// other is as good, and the peer refuses it. The client string ends before a NUL.
 pub fn encode_offer(offer: &Offer, out: &mut Vec<u8>) {
     let Offer { parameters, ciphers, table_bytes } = offer;
-    let [shortest, longest] = DEATH_TIMER_MILLIS;
-    let death_timer = parameters.death_timer.as_millis().clamp(shortest.into(), longest.into());
+    let [shortest, longest] = DEATH_TIMER_MILLIS.map(u128::from);
+    let death_timer = parameters.death_timer.as_millis().clamp(shortest, longest);
     let client = parameters.client.split('\0').next().unwrap_or_default();
     let client = cut(client, MAX_CLIENT);
     let mode = match parameters.mode {
@@ -50,11 +47,11 @@ pub fn encode_offer(offer: &Offer, out: &mut Vec<u8>) {
     };
     for word in [
         parameters.buffer_bytes,
-        parameters.packet_bytes.clamp(1, MAX_PACKET_BYTES),
+        parameters.packet_bytes.clamp(1, MAX_SEALED_PACKET_BYTES),
         parameters.burst.packets.max(1),
         micros_u32(parameters.burst.interval),
         death_timer as u32,
-        parameters.max_outstanding.clamp(1, MAX_COUNT),
+        parameters.max_outstanding.clamp(1, MAX_OUTSTANDING),
     ] {
         out.extend_from_slice(&word.to_be_bytes());
     }
@@ -69,15 +66,19 @@ pub fn encode_offer(offer: &Offer, out: &mut Vec<u8>) {
 /// handed on unread: those of ciphers yet to come are not for this place to judge.
 pub fn parse_offer(uid: u32, payload: &[u8]) -> Result<Offer, ParseError> {
     let mut reader = Reader::new(payload);
-    let buffer_bytes = within(reader.u32()?, BUFFER_BYTES, "buffer size")?;
+    let buffer_bytes = within(
+        reader.u32()?,
+        [*SEALED_BUFFER_BYTES.start(), *SEALED_BUFFER_BYTES.end()],
+        "buffer size",
+    )?;
     if !buffer_bytes.is_power_of_two() {
         return Err(ParseError::Field("buffer size"));
     }
-    let packet_bytes = within(reader.u32()?, [1, MAX_PACKET_BYTES], "packet size")?;
+    let packet_bytes = within(reader.u32()?, [1, MAX_SEALED_PACKET_BYTES], "packet size")?;
     let packets = within(reader.u32()?, [1, u32::MAX], "burst size")?;
     let interval = Duration::from_micros(reader.u32()?.into());
     let death_timer = within(reader.u32()?, DEATH_TIMER_MILLIS, "death timer")?;
-    let max_outstanding = within(reader.u32()?, [1, MAX_COUNT], "outstanding buffers")?;
+    let max_outstanding = within(reader.u32()?, [1, MAX_OUTSTANDING], "outstanding buffers")?;
     let transfer_bytes = Some(reader.u64()?).filter(|&bytes| bytes != UNKNOWN);
     let mode = match reader.u8()? {
         0 => Mode::Read,

@@ -1,0 +1,85 @@
+//! The protocol's bounds and defaults, each in this one place (`docs/protocol.md §9`).
+//!
+//! What a packet looks like is not here but with its wire; nor is what one machine allows itself.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+// ---- headers beneath ours
+
+/// Bytes of an IPv4 header without options (RFC 791).
+pub const IPV4_HEADER_BYTES: u32 = 20;
+/// Bytes of an IPv6 header without extensions (RFC 8200).
+pub const IPV6_HEADER_BYTES: u32 = 40;
+/// Bytes of a UDP header (RFC 768).
+pub const UDP_HEADER_BYTES: u32 = 8;
+
+// ---- datagrams and packets
+
+/// The largest datagram, in bytes of UDP payload: what IPv4 can carry.
+pub const MAX_DATAGRAM_BYTES: u32 = 65_507;
+/// The datagram if nothing is said: what every path with IPv6 carries.
+pub const DEFAULT_DATAGRAM_BYTES: u32 = 1232;
+/// The most datagrams in one send: the limit of GSO.
+pub const MAX_BATCH: usize = 64;
+/// The fewest data bytes in a packet of `rfc998`: whatever an old implementation may want.
+pub const MIN_PACKET_BYTES: u32 = 16;
+/// The fewest data bytes in a packet of `sealed`: RFC 998 §4's poor ones, so that every control item
+/// has room, and no peer can make each byte cost as much as a large packet
+/// (`docs/protocol.md §3.2`).
+pub const MIN_SEALED_PACKET_BYTES: u32 = 128;
+/// The most data bytes in a packet of `sealed`: what fits a UDP datagram with the header and tag,
+/// rounded down. GO has 2 bytes for it (`docs/protocol.md §3.3`).
+pub const MAX_SEALED_PACKET_BYTES: u32 = 65_000;
+/// The most packets in a buffer of `rfc998`, whose packet numbers have 16 bits.
+pub const MAX_PACKETS_PER_BUFFER: u32 = 1 << 16;
+/// The longest burst interval: one that is longer would look like death.
+pub const MAX_BURST_INTERVAL: Duration = Duration::from_secs(65);
+
+// ---- buffers
+
+/// The most buffers outstanding, and the most that one GO or OK speaks of.
+pub const MAX_OUTSTANDING: u32 = 4096;
+/// Buffers outstanding if nothing is said.
+pub const DEFAULT_OUTSTANDING: u32 = 64;
+/// Bytes in a buffer of `rfc998`.
+pub const BUFFER_BYTES: RangeInclusive<u32> = 16..=1 << 26;
+/// Bytes in the data area of a buffer of `sealed`, a power of two (`docs/protocol.md §3.2`).
+pub const SEALED_BUFFER_BYTES: RangeInclusive<u32> = 1 << 10..=1 << 26;
+/// Bytes in a buffer if nothing is said.
+pub const DEFAULT_BUFFER_BYTES: u32 = 1 << 20;
+
+// ---- the extent table of `sealed` (`docs/protocol.md §8`)
+
+/// The most bytes that a buffer has beyond its data area.
+pub const MAX_TABLE_BYTES: u32 = 1 << 20;
+/// Bytes beyond the data area if nothing is said.
+pub const DEFAULT_TABLE_BYTES: u32 = 8192;
+/// Bytes of the table's length, with which every image ends.
+pub const TRAILER_BYTES: usize = 4;
+/// Bytes of an extent that has neither attributes nor digest.
+pub const EXTENT_BYTES: usize = 24;
+/// Bytes of an extent's attributes without the name.
+pub const ATTRIBUTES_BYTES: usize = 18;
+/// Bytes of a digest.
+pub const DIGEST_BYTES: usize = 32;
+/// The longest name, in bytes (`docs/protocol.md §8.4`).
+pub const MAX_NAME: usize = 4096;
+/// The longest part of a name, in bytes (`docs/protocol.md §8.4`).
+pub const MAX_PART: usize = 255;
+/// The most parts of a name (`docs/protocol.md §8.4`): each may be a directory to be made.
+pub const MAX_DEPTH: usize = 128;
+
+// ---- control
+
+/// The most ranges in one RESEND message.
+pub const MAX_RANGES: usize = 64;
+/// The longest reason in QUIT, ABORT, REFUSED and DONE, in bytes; longer ones are cut.
+pub const MAX_REASON: usize = 400;
+/// The longest client string, in bytes (`docs/protocol.md §3.2`).
+pub const MAX_CLIENT: usize = 400;
+/// The death timer.
+pub const DEATH_TIMER: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(49 * 24 * 3600);
+/// The death timer if nothing is said.
+pub const DEFAULT_DEATH_TIMER: Duration = Duration::from_secs(300);
