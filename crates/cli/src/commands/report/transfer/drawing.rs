@@ -48,7 +48,7 @@ pub(super) fn picture(trace: &Trace, title: &str, headline: &str) -> Picture {
         ],
     );
     let holder =
-        if trace.role.as_deref() == Some("receiver") { "with the disk" } else { "filling" };
+        if trace.role.as_deref() == Some("receiver") { "with the disk" } else { "granted, empty" };
     let buffers = Panel::new(
         "buffers",
         vec![
