@@ -76,7 +76,8 @@ pub(crate) struct Network {
     /// rfc998: up to 512, of 32MiB]
     ///
     /// RFC 998's maximum number of outstanding buffers; the smaller of both sides counts.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_OUTSTANDING)))]
+    #[arg(long, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_OUTSTANDING)))]
     buffers: Option<u32>,
     /// Packets in a burst; a receiver's is the most that it lets the sender send
     #[arg(long, value_name = "N", requires = "burst_interval",

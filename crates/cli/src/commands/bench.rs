@@ -122,7 +122,8 @@ struct Connection {
     ))]
     packet_size: Option<u16>,
     /// Outstanding buffers [default: 64; rfc998: up to 512, of 32MiB]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_OUTSTANDING)))]
+    #[arg(long, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_OUTSTANDING)))]
     buffers: Option<u32>,
     /// How packets look: both sides must agree
     #[arg(long, value_name = "WIRE", value_enum, default_value_t = WireName::Sealed)]

@@ -81,10 +81,12 @@ pub(crate) fn run(args: &Args) -> Code {
 
 fn transfer(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
     let source = source(args)?;
+    // Before the library's own words about it, which know no options.
+    let fixed = fixed_speed(args)?;
     let options = options(args)?;
     let to = args.to.as_deref();
     let rendezvous = args.network.rendezvous(to, args.ticket_stdin, ("--to", to))?;
-    if let Some(speed) = fixed_speed(args)? {
+    if let Some(speed) = fixed {
         report.warn(&format!("--policy fixed sends {speed} and yields to nobody"));
     }
     if !args.network.is_verifiable() {
