@@ -73,7 +73,7 @@ fn traces(env: &Env, bytes: usize) -> [String; 2] {
 #[test]
 fn a_transfer_is_told_and_drawn_from_the_trace_of_either_end() {
     let env = Env::new();
-    for trace in traces(&env, 3_000_000) {
+    for (trace, role) in traces(&env, 3_000_000).into_iter().zip(["sender", "receiver"]) {
         let args = ["report", "transfer", &trace, "--json", "--out", "x.svg"];
         let run = env.run(&args).exits(0);
         assert_eq!(run.stderr, "");
@@ -81,8 +81,14 @@ fn a_transfer_is_told_and_drawn_from_the_trace_of_either_end() {
         assert!(told["data_packets"].as_u64().is_some_and(|n| n > 2000), "{told}");
         assert!(told["data_bytes"].as_u64().is_some_and(|n| n > 3_000_000), "{told}");
         assert!(told["mean_mbps"].as_f64().is_some_and(|n| n > 0.0), "{told}");
+        let known = [&told["role"], &told["wire"], &told["ended"]];
+        assert_eq!(known, [role, "sealed", "finished"]);
+        assert!(told["max_outstanding"].as_u64().is_some_and(|n| n > 0), "{told}");
+        assert!(told["delivered_bytes"].as_u64().is_some_and(|n| n > 1_000_000), "{told}");
         let svg = fs::read_to_string(env.path("x.svg")).expect("a picture");
-        assert!(svg.contains(">data, Mbit/s<") && svg.contains("<polyline"), "{svg}");
+        for label in ["data, Mbit/s", "delivered", "round trip, ms", "buffers", "outstanding"] {
+            assert!(svg.contains(&format!(">{label}<")), "{label} is not in {svg}");
+        }
         let words = env.run(&["report", "transfer", &trace, "--out", "x.html"]).exits(0).text();
         assert!(words.contains("  data        "), "{words}");
         let page = fs::read_to_string(env.path("x.html")).expect("a page");
