@@ -17,6 +17,7 @@
 mod counters;
 mod fate;
 mod options;
+mod payload;
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -29,26 +30,7 @@ use netblt_proto::units::Rate;
 pub use counters::{Counters, Tally};
 use fate::{Fate, Fates};
 pub use options::{Change, Displacement, LinkOptions, MarkAbove, Outage, PATIENCE, QueueLimit};
-
-/// What a path carries.
-pub trait Payload: Clone {
-    /// Bytes in the datagram.
-    fn len_bytes(&self) -> usize;
-    /// Flips one of its `8 * len_bytes()` bits.
-    fn flip_bit(&mut self, bit: usize);
-}
-
-impl Payload for Vec<u8> {
-    fn len_bytes(&self) -> usize {
-        self.len()
-    }
-
-    fn flip_bit(&mut self, bit: usize) {
-        if let Some(byte) = self.get_mut(bit / 8) {
-            *byte ^= 1 << (bit % 8);
-        }
-    }
-}
+pub use payload::Payload;
 
 /// A packet that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]

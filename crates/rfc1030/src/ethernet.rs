@@ -8,34 +8,11 @@ use std::time::Duration;
 
 use netblt_path::LinkOptions;
 
-use super::lan::Lan;
-use super::report::{DATA_HEADER, Sample, pair_of, run_row};
-use super::rows::Row;
-use super::station::{Costs, IP_BYTES, Interface};
-
-/// See `docs/decisions/rfc1030-models.md` for where each is from.
-pub(super) const PC_AT: Costs = Costs {
-    send: Duration::from_micros(1850),
-    send_byte_ns: 2800,
-    receive: Duration::from_micros(1800),
-    receive_byte_ns: 2900,
-    outstanding: Duration::ZERO,
-    made: Duration::from_micros(2260),
-    heard: Duration::from_micros(300),
-    burst: Duration::from_micros(2100),
-    timer: Duration::from_micros(150),
-};
-
-/// The 3C500.
-pub(super) const INTERFACE: Interface = Interface {
-    buffers: 16,
-    deaf: true,
-    copy_byte_ns: 940,
-    claim: Duration::from_micros(2000),
-    turn: Duration::from_micros(3200),
-    enable: Duration::from_micros(2200),
-    wire_byte_ns: 800,
-};
+use crate::lan::Lan;
+use crate::machines::ETHERNET_PC_AT;
+use crate::rows::Row;
+use crate::run::{DATA_HEADER, Sample, pair_of, run_row};
+use crate::station::IP_BYTES;
 
 /// Noise of the network for every row with two outstanding buffers: how often it hits a byte, in
 /// parts per billion.
@@ -51,6 +28,6 @@ pub(super) fn run(row: &Row, seed: u64, record: bool) -> Sample {
         NOISE_PPB
     };
     let link = LinkOptions { delay: Duration::from_micros(10), ..LinkOptions::default() };
-    let (sender, receiver) = pair_of(row, (PC_AT, INTERFACE), (PC_AT, INTERFACE));
+    let (sender, receiver) = pair_of(row, ETHERNET_PC_AT, ETHERNET_PC_AT);
     run_row(row, seed, Lan::new(&link, noise, seed), sender, receiver, record)
 }

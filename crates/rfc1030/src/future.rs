@@ -6,8 +6,6 @@
 
 pub mod page;
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use netblt_path::rng::Probability;
@@ -16,11 +14,13 @@ use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::time::Instant;
 use netblt_sim::host::{HostOptions, Transfer};
 
-use super::lab::{Lab, Medium as _};
-use super::report::pair_of;
-use super::rows::{Network, Row};
-use super::station::{IP_BYTES, StationOptions};
-use super::wideband::{Channel, Wideband, pc_at, sun_3};
+use crate::lab::{Lab, Medium as _};
+use crate::machines::{SUN_3, WIDEBAND_PC_AT};
+use crate::parallel;
+use crate::rows::{Network, Row};
+use crate::run::pair_of;
+use crate::station::{IP_BYTES, StationOptions};
+use crate::wideband::{Channel, Wideband};
 
 /// Every experiment is made with these seeds.
 pub const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
@@ -160,23 +160,7 @@ pub fn results(threads: usize) -> Vec<Result> {
         .iter()
         .flat_map(|experiment| SEEDS.map(|seed| (*experiment, seed)))
         .collect();
-    let trials = Mutex::new(vec![Trial::default(); jobs.len()]);
-    let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some((at, (experiment, seed))) =
-            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, jobs.get(at)?)))
-        {
-            let trial = run(*experiment, *seed);
-            let mut trials = trials.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            trials[at] = trial;
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            scope.spawn(work);
-        }
-    });
-    let trials = trials.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let trials = parallel::map(&jobs, threads, |(experiment, seed)| run(*experiment, *seed));
     let each = trials.chunks(SEEDS.count());
     let results = Experiment::ALL.into_iter().zip(each);
     results.map(|(experiment, t)| Result { experiment, trials: t.to_vec() }).collect()
@@ -189,7 +173,7 @@ pub fn run(experiment: Experiment, seed: u64) -> Trial {
     match experiment {
         Experiment::Fixed { senders, interval_ms, staggered } => {
             for n in 0..senders {
-                let (sender, receiver) = pair_of(&row(interval_ms), pc_at(), sun_3());
+                let (sender, receiver) = pair_of(&row(interval_ms), WIDEBAND_PC_AT, SUN_3);
                 let bytes = BYTES / u64::from(senders);
                 let transfer =
                     Transfer { seed: seed * 100 + u64::from(n), bytes, at_least_one: true };
@@ -252,6 +236,5 @@ fn adaptive(wire: Wire, role: Role) -> StationOptions {
             config.cipher = Cipher::Aes256Gcm;
         }
     }
-    let (costs, interface) = sun_3();
-    StationOptions { host: HostOptions::new(config), costs, interface }
+    StationOptions { host: HostOptions::new(config), machine: SUN_3 }
 }

@@ -10,7 +10,7 @@ use netblt_sim::check::Oracle;
 use netblt_sim::host::Transfer;
 use netblt_sim::parcel::{Pair, Side};
 
-use super::station::{Departure, Station, StationOptions};
+use crate::station::{Departure, Station, StationOptions};
 
 /// Steps of one world at most.
 const MAX_STEPS: u64 = 100_000_000;

@@ -6,8 +6,8 @@ use netblt_proto::time::{Instant, earliest};
 use netblt_sim::check::kind;
 use netblt_sim::parcel::{Pair, Side};
 
-use super::lab::{Medium, Port};
-use super::station::IP_BYTES;
+use crate::lab::{Medium, Port};
+use crate::station::IP_BYTES;
 
 /// One path in each direction.
 pub(crate) struct Lan {

@@ -6,8 +6,10 @@ mod timeline;
 
 use std::fmt::Write as _;
 
-use super::report::{Compared, Table};
-use super::rows::{Network, Row};
+use frame::mbps;
+
+use crate::report::{Compared, Table};
+use crate::rows::{Network, Row};
 
 /// The tables as text, one row a line.
 pub fn text(tables: &[Table]) -> String {
@@ -50,10 +52,6 @@ fn cells(compared: &Compared) -> [String; 13] {
 /// Of all runs of a row.
 fn mean(compared: &Compared, sum: u64) -> f64 {
     sum as f64 / compared.runs.max(1) as f64
-}
-
-fn mbps(bits_per_second: u64) -> f64 {
-    bits_per_second as f64 / 1e6
 }
 
 fn summary(table: &Table) -> String {

@@ -9,33 +9,10 @@ use std::time::Duration;
 use netblt_path::LinkOptions;
 use netblt_proto::units::Rate;
 
-use super::lan::Lan;
-use super::report::{Sample, pair_of, run_row};
-use super::rows::Row;
-use super::station::{Costs, Interface};
-
-/// See `docs/decisions/rfc1030-models.md` for where each is from.
-const PC_AT: Costs = Costs {
-    send: Duration::from_micros(700),
-    send_byte_ns: 3700,
-    receive: Duration::ZERO,
-    receive_byte_ns: 4200,
-    outstanding: Duration::ZERO,
-    made: Duration::from_micros(1400),
-    heard: Duration::from_micros(1100),
-    burst: Duration::from_micros(3000),
-    timer: Duration::from_micros(600),
-};
-
-const P1300: Interface = Interface {
-    buffers: 16,
-    deaf: false,
-    copy_byte_ns: 0,
-    claim: Duration::ZERO,
-    turn: Duration::ZERO,
-    enable: Duration::ZERO,
-    wire_byte_ns: 800,
-};
+use crate::lan::Lan;
+use crate::machines::RING_PC_AT;
+use crate::rows::Row;
+use crate::run::{Sample, pair_of, run_row};
 
 pub(super) fn run(row: &Row, seed: u64, record: bool) -> Sample {
     let link = LinkOptions {
@@ -43,6 +20,6 @@ pub(super) fn run(row: &Row, seed: u64, record: bool) -> Sample {
         delay: Duration::from_micros(10),
         ..LinkOptions::default()
     };
-    let (sender, receiver) = pair_of(row, (PC_AT, P1300), (PC_AT, P1300));
+    let (sender, receiver) = pair_of(row, RING_PC_AT, RING_PC_AT);
     run_row(row, seed, Lan::new(&link, 0, seed), sender, receiver, record)
 }

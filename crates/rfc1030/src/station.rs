@@ -78,12 +78,18 @@ pub(crate) struct Interface {
     pub(crate) wire_byte_ns: u64,
 }
 
+/// What a host is built of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Machine {
+    pub(crate) costs: Costs,
+    pub(crate) interface: Interface,
+}
+
 /// What a station is.
 #[derive(Clone, Debug)]
 pub(crate) struct StationOptions {
     pub(crate) host: HostOptions,
-    pub(crate) costs: Costs,
-    pub(crate) interface: Interface,
+    pub(crate) machine: Machine,
 }
 
 #[derive(Debug)]
@@ -161,8 +167,8 @@ impl Station {
             outstanding: config.max_outstanding,
             burst_packets: packets,
             host: Host::new(side, options.host, transfer),
-            costs: options.costs,
-            interface: options.interface,
+            costs: options.machine.costs,
+            interface: options.machine.interface,
             job: None,
             claimed: Instant::NEVER,
             enabled: Instant::EPOCH,

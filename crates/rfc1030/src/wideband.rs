@@ -14,11 +14,11 @@ use netblt_path::rng::{Probability, Rng};
 use netblt_proto::time::{Instant, earliest};
 use netblt_sim::check::kind;
 
-use super::ethernet;
-use super::lab::{Medium, Port};
-use super::report::{Sample, pair_of, run_row};
-use super::rows::Row;
-use super::station::{Costs, IP_BYTES, Interface};
+use crate::lab::{Medium, Port};
+use crate::machines::{SUN_3, WIDEBAND_PC_AT};
+use crate::rows::Row;
+use crate::run::{Sample, pair_of, run_row};
+use crate::station::IP_BYTES;
 
 /// One frame (appendix I).
 const FRAME: Duration = Duration::from_micros(21_220);
@@ -199,45 +199,10 @@ impl Medium for Wideband {
     }
 }
 
-/// Fast enough never to be in the way. The 0.5 % of the packets that it drops (§7) are in the loss
-/// of each row.
-const SUN_3: Costs = Costs {
-    send: Duration::from_micros(500),
-    send_byte_ns: 500,
-    receive: Duration::from_micros(300),
-    receive_byte_ns: 300,
-    outstanding: Duration::ZERO,
-    made: Duration::from_micros(200),
-    heard: Duration::from_micros(200),
-    burst: Duration::ZERO,
-    timer: Duration::ZERO,
-};
-
-const SUN_INTERFACE: Interface = Interface {
-    buffers: 32,
-    deaf: false,
-    copy_byte_ns: 0,
-    claim: Duration::ZERO,
-    turn: Duration::ZERO,
-    enable: Duration::ZERO,
-    wire_byte_ns: 800,
-};
-
-/// The PC/AT that sends.
-pub(super) fn pc_at() -> (Costs, Interface) {
-    let costs = Costs { timer: Duration::from_micros(4000), ..ethernet::PC_AT };
-    (costs, ethernet::INTERFACE)
-}
-
-/// The SUN-3 that receives.
-pub(super) fn sun_3() -> (Costs, Interface) {
-    (SUN_3, SUN_INTERFACE)
-}
-
 pub(super) fn run(row: &Row, seed: u64, record: bool) -> Sample {
     let sent = row.packets() + u64::from(row.resent);
     let loss = (u64::from(row.lost) * 1_000_000_000 / sent.max(1)) as u32;
     let channel = Channel { loss: Probability::from_ppb(loss), ..Channel::usual() };
-    let (sender, receiver) = pair_of(row, pc_at(), sun_3());
+    let (sender, receiver) = pair_of(row, WIDEBAND_PC_AT, SUN_3);
     run_row(row, seed, Wideband::new(channel, seed), sender, receiver, record)
 }

@@ -7,8 +7,10 @@
 //! Every property is drawn from a stream of its own name, so that a new one leaves the old ones of
 //! a seed as they are.
 
+mod dice;
 mod draw;
 mod faults;
+mod sketch;
 
 use std::fmt;
 use std::ops::Range;

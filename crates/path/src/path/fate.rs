@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use netblt_proto::time::{Instant, nanos};
 
-use super::{LinkOptions, Payload};
+use super::options::LinkOptions;
+use super::payload::Payload;
 use crate::rng::{Probability, Rng, key, splitmix64, threshold};
 
 /// What will happen to one packet behind the queue.

@@ -6,13 +6,52 @@ use std::time::Duration;
 use netblt_proto::units::Rate;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
-use super::{Scenario, ScenarioError};
+use super::shipped::UnknownName;
 use crate::path::{Change, Displacement, LinkOptions, MarkAbove, Outage, QueueLimit};
 use crate::rng::Probability;
 use crate::text::{Decimal, parse_bytes, parse_duration, parse_percent, parse_rate};
 
 /// A schedule longer than this is a slip of the pen, and would take long to go through.
 const MAX_CHANGES: u64 = 100_000;
+
+/// A network: a path in both directions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// What it is called; empty when it has no name of its own.
+    pub name: String,
+    /// What it is, for people.
+    pub about: String,
+    /// From the side that connects towards its target.
+    pub up: LinkOptions,
+    /// The way back.
+    pub down: LinkOptions,
+}
+
+impl Scenario {
+    /// Round trip of an unloaded path, without jitter, before anything on the schedule happens.
+    pub fn rtt(&self) -> Duration {
+        self.up.delay.saturating_add(self.down.delay)
+    }
+}
+
+/// Why a text is no scenario.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// It is no TOML, or a key or a value is none that scenarios have.
+    #[error("{0}")]
+    Syntax(#[from] toml::de::Error),
+    /// Keys that are fine each by itself, but not together.
+    #[error("{key}: {problem}")]
+    Meaning {
+        /// The key, such as `path.rtt`.
+        key: String,
+        /// What is wrong with it, and what would be right.
+        problem: &'static str,
+    },
+    /// No network of this name is shipped.
+    #[error("{0}")]
+    Unknown(#[from] UnknownName),
+}
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -76,7 +115,8 @@ enum Direction {
     Down,
 }
 
-pub(super) fn load(text: &str) -> Result<Scenario, ScenarioError> {
+/// Reads a scenario from the text of its file.
+pub fn load(text: &str) -> Result<Scenario, ScenarioError> {
     let File { name, about, mut path } = toml::from_str(text)?;
     let (up, down) = (path.up.take(), path.down.take());
     let up = path.direction("path.up", up)?;

@@ -1,9 +1,11 @@
 //! Tests of scenario files.
 
+use std::time::Duration;
+
 use netblt_proto::units::Rate;
 
 use super::*;
-use crate::path::{Displacement, MarkAbove, Outage, QueueLimit};
+use crate::path::{Displacement, LinkOptions, MarkAbove, Outage, QueueLimit};
 use crate::rng::Probability;
 
 const MS: Duration = Duration::from_millis(1);

@@ -135,6 +135,11 @@ impl Frame {
     }
 }
 
+/// Millions of bits.
+pub(super) fn mbps(bits_per_second: u64) -> f64 {
+    bits_per_second as f64 / 1e6
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

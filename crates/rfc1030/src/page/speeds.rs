@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::super::report::{Compared, Table};
-use super::super::rows::{Network, Row};
-use super::frame::{Axis, Frame};
-use super::mbps;
+use super::frame::{Axis, Frame, mbps};
+use crate::report::{Compared, Table};
+use crate::rows::{Network, Row};
 
 /// A packet of more data does not cross the Wideband in one piece (RFC 1030 §7).
 const WHOLE_PACKET: u32 = 1432;

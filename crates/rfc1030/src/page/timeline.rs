@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::super::report::{Departure, run};
-use super::super::rows::Row;
 use super::frame::{Axis, Frame};
+use crate::report::run;
+use crate::rows::Row;
+use crate::run::Departure;
 
 /// How much of a run is shown.
 const SHOWN_MS: f64 = 500.0;

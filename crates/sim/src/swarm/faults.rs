@@ -7,7 +7,8 @@ use netblt_path::{Change, Displacement, LinkOptions, Outage};
 use netblt_proto::config::{Policy, Wire};
 use netblt_proto::units::Rate;
 
-use super::draw::{Dice, Sketch};
+use super::dice::Dice;
+use super::sketch::Sketch;
 use crate::attacker::{AttackerOptions, Trick};
 use crate::parcel::Side;
 use crate::setup::{Kill, Setup};

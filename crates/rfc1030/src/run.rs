@@ -1,0 +1,94 @@
+//! One run of a row: its two hosts over a medium, and what they came to.
+
+use std::time::Duration;
+
+use netblt_proto::config::{Config, Pace, Policy, Role, Wire};
+use netblt_proto::time::Instant;
+use netblt_proto::wire::packet::Burst;
+use netblt_sim::host::{HostOptions, Transfer};
+
+use crate::lab::{Lab, Medium};
+use crate::rows::Row;
+pub use crate::station::Departure;
+use crate::station::{IP_BYTES, Machine, StationOptions};
+
+/// Header of a DATA packet on the `rfc998` wire.
+pub(super) const DATA_HEADER: u32 = 24;
+/// No run takes as long.
+const DEADLINE: Duration = Duration::from_secs(600);
+
+/// One run of a row.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// Steady-state throughput.
+    pub bits_per_second: u64,
+    /// Data packets that did not reach the receiver's machine.
+    pub lost: u64,
+    /// Those of them that arrived while its interface was deaf.
+    pub deafened: u64,
+    /// Data packets sent again.
+    pub resent: u64,
+    /// Data timeouts.
+    pub timeouts: u64,
+    /// When the network broke down, if it did.
+    pub crashed: Option<Instant>,
+    /// What went wrong, if anything.
+    pub problem: Option<String>,
+    /// Every data packet that left, if that was asked for.
+    pub departures: Vec<Departure>,
+    /// When control packets left the receiver, if that was asked for.
+    pub controls: Vec<Instant>,
+}
+
+/// Sender and receiver of `row` on these machines.
+pub(super) fn pair_of(
+    row: &Row,
+    sender: Machine,
+    receiver: Machine,
+) -> (StationOptions, StationOptions) {
+    let burst = Burst { packets: row.burst_packets, interval: row.interval() };
+    let options = |role, machine| {
+        let mut config = Config::new(Wire::Rfc998, role);
+        config.buffer_bytes = row.buffer_bytes;
+        config.table_bytes = 0;
+        config.datagram_bytes = row.packet_bytes + DATA_HEADER;
+        config.overhead_bytes = IP_BYTES;
+        config.max_outstanding = row.outstanding;
+        config.checksum = false;
+        if role == Role::Sender {
+            let pace = Pace::bursts(burst).expect("the report's rows have intervals");
+            config.policy = Policy::Fixed(pace);
+        }
+        StationOptions { host: HostOptions::new(config), machine }
+    };
+    (options(Role::Sender, sender), options(Role::Receiver, receiver))
+}
+
+/// One run of `row` over `medium`.
+pub(super) fn run_row(
+    row: &Row,
+    seed: u64,
+    medium: impl Medium,
+    sender: StationOptions,
+    receiver: StationOptions,
+    record: bool,
+) -> Sample {
+    let transfer = Transfer { seed, bytes: row.bytes(), at_least_one: true };
+    let mut lab = Lab::new(medium, DEADLINE);
+    lab.add(transfer, sender, receiver, Duration::ZERO, record);
+    let Some(run) = lab.run().pop() else { return Sample::default() };
+    let crashed = lab.medium.crashed();
+    let crash = crashed.map(|_| "the network broke down".to_owned());
+    let failure = (!run.success).then(|| "the transfer did not succeed".to_owned());
+    Sample {
+        bits_per_second: run.bits_per_second,
+        lost: lab.medium.lost_data() + run.deafened,
+        deafened: run.deafened,
+        resent: run.sent.data_packets_resent,
+        timeouts: run.received.data_timeouts,
+        crashed,
+        problem: crash.or(run.finding).or(failure),
+        departures: run.departures,
+        controls: run.controls,
+    }
+}
