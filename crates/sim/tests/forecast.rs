@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use netblt_path::forecast::framing::{self, ETHERNET_GAP_BYTES};
-use netblt_path::forecast::{Carrier, Framing, Plan, Question};
+use netblt_path::forecast::{Carrier, Forecast, Framing, Question};
 use netblt_path::rng::Probability;
 use netblt_path::{LinkOptions, QueueLimit};
 use netblt_proto::config::{Config, Pace, Policy, Role, Secret, Wire};
@@ -68,8 +68,8 @@ fn the_best_of_an_ethernet_is_9_9_megabit() {
     prints(1500.0 / wire * 10.0, "9.8");
     prints_cut(1500.0 / wire * 10.0, "9.7");
     // And what is left of it for NETBLT's data.
-    let plan = Plan::new(&question(mbit(10), Duration::from_millis(1))).unwrap();
-    prints(f64::from(plan.packet.data_bytes) * plan.packets_per_second * 8e-6, "9.4");
+    let forecast = Forecast::new(&question(mbit(10), Duration::from_millis(1))).unwrap();
+    prints(f64::from(forecast.packet.data_bytes) * forecast.packets_per_second * 8e-6, "9.4");
 }
 
 /// A. Klietz, 9 March 1988, on D. Boggs's 7.5 Mbit/s, or 8.6 with packets of 4 Kbyte: "His
@@ -94,9 +94,9 @@ fn klietz_utilisation() {
         processing,
         ..question(mbit(10), Duration::from_millis(1))
     };
-    let plan = Plan::new(&ip).unwrap();
-    prints(plan.utilisation, "0.75");
-    prints(plan.ip_rate.mbps(), "7.5");
+    let forecast = Forecast::new(&ip).unwrap();
+    prints(forecast.utilisation, "0.75");
+    prints(forecast.ip_rate.mbps(), "7.5");
 }
 
 /// V. Jacobson, comp.protocols.tcp-ip, 5 June 1991: half a megabyte of window over a 10 Mbit/s
@@ -113,9 +113,9 @@ fn jacobson_from_a_thousand_miles_away() {
     prints(packets / 1e6, "22");
     prints(6.0 / packets * 100.0, "0.00003");
     // "We ran at that bandwidth": 256 MB in 3.9 minutes is what the Ethernet carries, less 3 %.
-    let plan = Plan::new(&question(mbit(10), Duration::from_millis(36))).unwrap();
+    let forecast = Forecast::new(&question(mbit(10), Duration::from_millis(36))).unwrap();
     let ran = 256.0 * 1_048_576.0 * 8.0 / (3.9 * 60.0);
-    prints(ran / plan.tcp[0].bits_per_second, "0.97");
+    prints(ran / forecast.tcp[0].bits_per_second, "0.97");
     // And its window, had nothing else been in the way. (He says 80KB, which 64 ms would need.)
     assert_eq!(Rate::from_bits_per_second(10_000_000).bytes_in(Duration::from_millis(36)), 45_000);
 }
@@ -134,7 +134,7 @@ fn rfc_1030_implementation_performance() {
     let header = Carrier::RawIp4.overhead_bytes() + data_overhead(Wire::Rfc998);
     assert_eq!(header, 44);
     // The planner: 6.0 ms a packet, whatever the wire carries meanwhile.
-    let plan = Plan::new(&Question {
+    let forecast = Forecast::new(&Question {
         mtu: 1438 + header,
         carrier: Carrier::RawIp4,
         processing: Duration::from_micros(6000)
@@ -146,10 +146,10 @@ fn rfc_1030_implementation_performance() {
         ..question(mbit(10), Duration::from_millis(2))
     })
     .unwrap();
-    prints(plan.goodput_bps / 1e6, "1.92");
-    assert_eq!((plan.burst.packets, plan.burst.interval), (1, Duration::from_millis(6)));
+    prints(forecast.goodput_bps / 1e6, "1.92");
+    assert_eq!((forecast.burst.packets, forecast.burst.interval), (1, Duration::from_millis(6)));
     // One buffer is lock-step: a round trip and more is lost for each. The ring's needed two.
-    assert!(plan.buffers.count >= 2);
+    assert!(forecast.buffers.count >= 2);
 }
 
 /// RFC 1030 appendix I: from the channel symbols of the Wideband network to what Ethernet packets
@@ -188,7 +188,7 @@ fn rfc_1030_wideband_bandwidth_analysis() {
 #[test]
 fn the_wideband_planned() {
     let rate = Rate::over(2 * 1500, Duration::from_millis(22));
-    let plan = Plan::new(&Question {
+    let forecast = Forecast::new(&Question {
         framing: Framing::Ip,
         carrier: Carrier::RawIp4,
         buffer_bytes: Some(14_320),
@@ -196,26 +196,27 @@ fn the_wideband_planned() {
         ..question(rate, Duration::from_millis(1800))
     })
     .unwrap();
-    assert_eq!((plan.burst.packets, plan.burst.interval.as_millis()), (1, 11));
-    assert_eq!(plan.burst, burst_in_millis(rate, 1500));
-    assert_eq!(plan.bdp_bytes, 245_453);
-    assert_eq!((plan.buffers.packets, plan.buffers.count), (10, 19));
+    assert_eq!((forecast.burst.packets, forecast.burst.interval.as_millis()), (1, 11));
+    assert_eq!(forecast.burst, burst_in_millis(rate, 1500));
+    assert_eq!(forecast.bdp_bytes, 245_453);
+    assert_eq!((forecast.buffers.packets, forecast.buffers.count), (10, 19));
     // Six minutes and a half for 50 million bytes.
-    assert_eq!(plan.times.unwrap().total().as_secs(), 391);
+    assert_eq!(forecast.times.unwrap().total().as_secs(), 391);
 }
 
 /// One transfer as planned, in the virtual world: `None` if it failed.
-fn simulate(question: &Question, plan: &Plan, bytes: u64) -> Option<Duration> {
+fn simulate(question: &Question, forecast: &Forecast, bytes: u64) -> Option<Duration> {
     let host = |role| {
         let mut config = Config::new(Wire::Sealed, role);
         config.secret = Some(Secret([1; 32]));
         config.cipher = Cipher::Aes256Gcm;
         config.overhead_bytes = question.carrier.overhead_bytes();
         config.datagram_bytes = question.mtu - config.overhead_bytes;
-        config.buffer_bytes = plan.buffers.bytes;
-        config.max_outstanding = plan.buffers.count as u32;
+        config.buffer_bytes = forecast.buffers.bytes;
+        config.max_outstanding = forecast.buffers.count as u32;
         if role == Role::Sender {
-            config.policy = Policy::Fixed(Pace::bursts(plan.burst).expect("it has an interval"));
+            config.policy =
+                Policy::Fixed(Pace::bursts(forecast.burst).expect("it has an interval"));
         }
         HostOptions::new(config)
     };
@@ -251,10 +252,10 @@ fn plans_come_true_in_the_virtual_world() {
             size: Some(BYTES),
             ..question(mbit(mbits), Duration::from_millis(rtt))
         };
-        let plan = Plan::new(&question).unwrap();
-        let took = simulate(&question, &plan, BYTES).expect("a transfer").as_secs_f64();
+        let forecast = Forecast::new(&question).unwrap();
+        let took = simulate(&question, &forecast, BYTES).expect("a transfer").as_secs_f64();
         // The sender knows a round trip before it is allowed to go.
-        let planned = (plan.times.unwrap().total() - question.rtt).as_secs_f64();
+        let planned = (forecast.times.unwrap().total() - question.rtt).as_secs_f64();
         assert!((planned / took - 1.0).abs() < 0.02, "planned {planned} s, took {took} s");
     }
 }
@@ -269,11 +270,11 @@ fn planned_buffers_are_not_too_many() {
         size: Some(BYTES),
         ..question(mbit(100), Duration::from_millis(500))
     };
-    let plan = Plan::new(&question).unwrap();
-    assert_eq!(plan.buffers.count, 8);
-    let mut half = plan.clone();
+    let forecast = Forecast::new(&question).unwrap();
+    assert_eq!(forecast.buffers.count, 8);
+    let mut half = forecast.clone();
     half.buffers.count = 4;
-    let time = |plan| simulate(&question, plan, BYTES).expect("a transfer").as_secs_f64();
-    let (enough, short) = (time(&plan), time(&half));
+    let time = |forecast| simulate(&question, forecast, BYTES).expect("a transfer").as_secs_f64();
+    let (enough, short) = (time(&forecast), time(&half));
     assert!(short > enough * 1.4, "{enough} s with all, {short} s with half");
 }

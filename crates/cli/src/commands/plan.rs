@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use netblt_path::forecast::{
-    Carrier, DEFAULT_BUFFERS, Framing, Plan, Question, Stream as TcpStream,
+    Carrier, DEFAULT_BUFFERS, Forecast, Framing, Question, Stream as TcpStream,
 };
 use netblt_path::rng::Probability;
 use netblt_path::text;
@@ -102,17 +102,17 @@ fn loss(value: &str) -> Result<Probability, String> {
 
 pub(crate) fn run(args: &Args) -> Code {
     let question = question(args);
-    let answer = question.and_then(|question| match Plan::new(&question) {
-        Ok(plan) => Ok((question, plan)),
+    let answer = question.and_then(|question| match Forecast::new(&question) {
+        Ok(forecast) => Ok((question, forecast)),
         Err(error) => Err(Failure::usage(error.to_string())),
     });
     match answer {
-        Ok((question, plan)) if args.json => {
-            json::emit(Stream::Stdout, "plan", PlanData::new(args, &question, &plan));
+        Ok((question, forecast)) if args.json => {
+            json::emit(Stream::Stdout, "plan", PlanData::new(args, &question, &forecast));
             Code::Success
         }
-        Ok((question, plan)) => {
-            let text = table(args, &question, &plan).join("\n") + "\n";
+        Ok((question, forecast)) => {
+            let text = table(args, &question, &forecast).join("\n") + "\n";
             let written = io::stdout().write_all(text.as_bytes());
             if written.is_err() { Code::File } else { Code::Success }
         }
@@ -156,10 +156,10 @@ fn question(args: &Args) -> Result<Question, Failure> {
 }
 
 /// The answer for people, line by line.
-fn table(args: &Args, question: &Question, plan: &Plan) -> Vec<String> {
+fn table(args: &Args, question: &Question, forecast: &Forecast) -> Vec<String> {
     let row = |name: &str, text: String| format!("{name:<11}{text}");
-    let packet = &plan.packet;
-    let (goodput, buffers) = (plan.goodput_bps, &plan.buffers);
+    let packet = &forecast.packet;
+    let (goodput, buffers) = (forecast.goodput_bps, &forecast.buffers);
     let memory = units::show_bytes(buffers.memory_bytes);
     let mut lines = vec![
         row("Path", path(args, question)),
@@ -170,7 +170,7 @@ fn table(args: &Args, question: &Question, plan: &Plan) -> Vec<String> {
                 packet.data_bytes,
                 packet.ip_bytes,
                 packet.wire_bytes,
-                units::show_count(plan.packets_per_second as u64)
+                units::show_count(forecast.packets_per_second as u64)
             ),
         ),
         row(
@@ -181,16 +181,16 @@ fn table(args: &Args, question: &Question, plan: &Plan) -> Vec<String> {
             "In flight",
             format!(
                 "{}, {}: rate times round trip",
-                units::show_bytes(plan.bdp_bytes),
-                packets(plan.bdp_bytes.div_ceil(u64::from(packet.ip_bytes)))
+                units::show_bytes(forecast.bdp_bytes),
+                packets(forecast.bdp_bytes.div_ceil(u64::from(packet.ip_bytes)))
             ),
         ),
         row(
             "Burst",
             format!(
                 "{} every {}",
-                packets(u64::from(plan.burst.packets)),
-                fine(plan.burst.interval)
+                packets(u64::from(forecast.burst.packets)),
+                fine(forecast.burst.interval)
             ),
         ),
         row(
@@ -210,16 +210,16 @@ fn table(args: &Args, question: &Question, plan: &Plan) -> Vec<String> {
     if buffers.too_few {
         lines.push(row("", "That does not fill the path: larger buffers would.".to_owned()));
     } else if buffers.count > DEFAULT_BUFFERS {
-        let held = units::show_rate(plan.default_goodput_bps);
+        let held = units::show_rate(forecast.default_goodput_bps);
         lines.push(row("", format!("With only {DEFAULT_BUFFERS} of them: at most {held}.")));
     }
     if args.host_time > Duration::ZERO {
-        let share = plan.utilisation * 100.0;
+        let share = forecast.utilisation * 100.0;
         lines.push(row("Hosts", format!("can keep the link busy {share:.1} % of the time")));
     }
-    lines.extend(time_lines(args, plan));
-    lines.extend(tcp_lines(args, plan));
-    lines.extend(option_lines(args, plan));
+    lines.extend(time_lines(args, forecast));
+    lines.extend(tcp_lines(args, forecast));
+    lines.extend(option_lines(args, forecast));
     lines
 }
 
@@ -243,8 +243,8 @@ fn path(args: &Args, question: &Question) -> String {
     format!("{rate}/s {link}, {rtt} round trip, {loss} loss, {carrier}")
 }
 
-fn time_lines(args: &Args, plan: &Plan) -> Vec<String> {
-    let (Some(size), Some(times)) = (args.size, &plan.times) else {
+fn time_lines(args: &Args, forecast: &Forecast) -> Vec<String> {
+    let (Some(size), Some(times)) = (args.size, &forecast.times) else {
         return Vec::new();
     };
     let show = units::show_duration;
@@ -258,9 +258,9 @@ fn time_lines(args: &Args, plan: &Plan) -> Vec<String> {
     ]
 }
 
-fn tcp_lines(args: &Args, plan: &Plan) -> Vec<String> {
+fn tcp_lines(args: &Args, forecast: &Forecast) -> Vec<String> {
     let mut lines = vec!["One TCP stream would get".to_owned()];
-    for stream in &plan.tcp {
+    for stream in &forecast.tcp {
         let mut line = format!(
             "  {:<9}  {:>12}  {:>8} of the link",
             stream.tcp.name(),
@@ -279,7 +279,7 @@ fn tcp_lines(args: &Args, plan: &Plan) -> Vec<String> {
 }
 
 /// What to tell `netblt send` and `netblt receive`.
-fn option_lines(args: &Args, plan: &Plan) -> Vec<String> {
+fn option_lines(args: &Args, forecast: &Forecast) -> Vec<String> {
     let mut both = format!("--mtu {}", args.mtu);
     if args.wire.wire() == Wire::Rfc998 {
         both.push_str(" --wire rfc998");
@@ -287,15 +287,15 @@ fn option_lines(args: &Args, plan: &Plan) -> Vec<String> {
     if args.raw_ip {
         both.push_str(" --raw-ip");
     }
-    both.push_str(&format!(" --buffer-size {}", units::size_option(plan.buffers.bytes)));
-    both.push_str(&format!(" --buffers {}", plan.buffers.count));
+    both.push_str(&format!(" --buffer-size {}", units::size_option(forecast.buffers.bytes)));
+    both.push_str(&format!(" --buffers {}", forecast.buffers.count));
     // RFC 998's own words, where they are the ones that go into its OPEN.
     let speed = match args.wire.wire() {
-        Wire::Sealed => format!("--rate {}", rate_option(plan.ip_rate)),
+        Wire::Sealed => format!("--rate {}", rate_option(forecast.ip_rate)),
         Wire::Rfc998 => format!(
             "--burst-size {} --burst-interval {}ms",
-            plan.burst.packets,
-            plan.burst.interval.as_millis()
+            forecast.burst.packets,
+            forecast.burst.interval.as_millis()
         ),
     };
     vec![
@@ -405,10 +405,10 @@ struct TcpData {
 }
 
 impl PlanData {
-    fn new(args: &Args, question: &Question, plan: &Plan) -> Self {
+    fn new(args: &Args, question: &Question, forecast: &Forecast) -> Self {
         let mbps = |bits_per_second: f64| json::rounded(bits_per_second / 1e6);
         let seconds = |time: Duration| json::rounded(time.as_secs_f64());
-        let times = plan.times.as_ref();
+        let times = forecast.times.as_ref();
         let stream = |stream: &TcpStream| TcpData {
             kind: stream.tcp.name().to_lowercase(),
             mbps: mbps(stream.bits_per_second),
@@ -432,31 +432,31 @@ impl PlanData {
             rate_mbps: mbps(rate),
             rtt_ms: json::rounded(question.rtt.as_secs_f64() * 1e3),
             loss_ppb: question.loss.ppb(),
-            data_bytes: plan.packet.data_bytes,
-            ip_bytes: plan.packet.ip_bytes,
-            link_bytes: plan.packet.wire_bytes,
-            packets_per_second: json::rounded(plan.packets_per_second),
-            utilisation: json::rounded(plan.utilisation),
-            goodput_mbps: mbps(plan.goodput_bps),
-            efficiency: json::rounded(plan.goodput_bps / rate),
-            ip_rate_mbps: mbps(plan.ip_rate.bits_per_second() as f64),
-            bdp_bytes: plan.bdp_bytes,
-            bdp_packets: plan.bdp_bytes.div_ceil(u64::from(plan.packet.ip_bytes)),
-            burst_packets: plan.burst.packets,
-            burst_interval_us: json::rounded(plan.burst.interval.as_secs_f64() * 1e6),
-            buffer_bytes: plan.buffers.bytes,
-            buffers: plan.buffers.count,
-            buffers_suffice: !plan.buffers.too_few,
-            default_buffers_mbps: mbps(plan.default_goodput_bps),
-            memory_bytes: plan.buffers.memory_bytes,
-            repair_rounds: plan.buffers.repair_rounds,
+            data_bytes: forecast.packet.data_bytes,
+            ip_bytes: forecast.packet.ip_bytes,
+            link_bytes: forecast.packet.wire_bytes,
+            packets_per_second: json::rounded(forecast.packets_per_second),
+            utilisation: json::rounded(forecast.utilisation),
+            goodput_mbps: mbps(forecast.goodput_bps),
+            efficiency: json::rounded(forecast.goodput_bps / rate),
+            ip_rate_mbps: mbps(forecast.ip_rate.bits_per_second() as f64),
+            bdp_bytes: forecast.bdp_bytes,
+            bdp_packets: forecast.bdp_bytes.div_ceil(u64::from(forecast.packet.ip_bytes)),
+            burst_packets: forecast.burst.packets,
+            burst_interval_us: json::rounded(forecast.burst.interval.as_secs_f64() * 1e6),
+            buffer_bytes: forecast.buffers.bytes,
+            buffers: forecast.buffers.count,
+            buffers_suffice: !forecast.buffers.too_few,
+            default_buffers_mbps: mbps(forecast.default_goodput_bps),
+            memory_bytes: forecast.buffers.memory_bytes,
+            repair_rounds: forecast.buffers.repair_rounds,
             size: args.size,
             seconds: times.map(|times| seconds(times.total())),
             setup_seconds: times.map(|times| seconds(times.setup)),
             transfer_seconds: times.map(|times| seconds(times.transfer)),
             repair_seconds: times.map(|times| seconds(times.repair)),
             closing_seconds: times.map(|times| seconds(times.closing)),
-            tcp: plan.tcp.iter().map(stream).collect(),
+            tcp: forecast.tcp.iter().map(stream).collect(),
         }
     }
 }

@@ -26,7 +26,7 @@ pub use tcp::Tcp;
 
 use crate::rng::Probability;
 
-/// More loss than this is not planned for: repair would take more than the data.
+/// More loss than this is not forecast for: repair would take more than the data.
 pub const MAX_LOSS: Probability = Probability::from_percent(50);
 /// Most buffers that may be outstanding (`docs/protocol.md §9`).
 pub const MAX_BUFFERS: u64 = MAX_OUTSTANDING as u64;
@@ -69,9 +69,9 @@ pub struct Question {
     pub size: Option<u64>,
 }
 
-/// Why there is no plan.
+/// Why there is no forecast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoPlan {
+pub enum NoForecast {
     /// The rate is zero.
     #[error("a rate of nothing moves nothing")]
     NoRate,
@@ -148,7 +148,7 @@ pub struct Stream {
 
 /// The answer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct Forecast {
     /// One packet.
     pub packet: Packet,
     /// Such packets a second.
@@ -173,10 +173,10 @@ pub struct Plan {
     pub tcp: [Stream; 4],
 }
 
-impl Plan {
+impl Forecast {
     /// Works it out.
-    pub fn new(question: &Question) -> Result<Self, NoPlan> {
-        let path = Path::new(question)?;
+    pub fn new(question: &Question) -> Result<Self, NoForecast> {
+        let path = Basis::new(question)?;
         let buffers = path.buffers();
         let goodput = path.goodput_bps(buffers.bytes);
         let held = |count| path.goodput_held_bps(buffers.bytes, count);
@@ -197,7 +197,7 @@ impl Plan {
 }
 
 /// What all parts of the answer need.
-struct Path<'a> {
+struct Basis<'a> {
     question: &'a Question,
     packet: Packet,
     /// Seconds from the start of one full packet to the start of the next.
@@ -209,21 +209,21 @@ struct Path<'a> {
     rtt: f64,
 }
 
-impl<'a> Path<'a> {
-    fn new(question: &'a Question) -> Result<Self, NoPlan> {
+impl<'a> Basis<'a> {
+    fn new(question: &'a Question) -> Result<Self, NoForecast> {
         let Question { rate, rtt, loss, mtu, framing, carrier, wire, .. } = *question;
         if rate == Rate::ZERO {
-            return Err(NoPlan::NoRate);
+            return Err(NoForecast::NoRate);
         }
         if loss > MAX_LOSS {
-            return Err(NoPlan::TooLossy);
+            return Err(NoForecast::TooLossy);
         }
         if question.buffer_bytes == Some(0) {
-            return Err(NoPlan::NoBuffer);
+            return Err(NoForecast::NoBuffer);
         }
         let data_bytes = framing::data_bytes(mtu, carrier, wire);
         if data_bytes < MIN_SEALED_PACKET_BYTES {
-            return Err(NoPlan::TooSmall(mtu));
+            return Err(NoForecast::TooSmall(mtu));
         }
         // No larger than what they hold, if that is less than the path would carry.
         let ip_bytes = data_bytes + carrier.overhead_bytes() + data_overhead(wire);

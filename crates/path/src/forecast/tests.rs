@@ -20,10 +20,10 @@ fn question() -> Question {
     }
 }
 
-fn plan(change: impl FnOnce(&mut Question)) -> Plan {
+fn forecast(change: impl FnOnce(&mut Question)) -> Forecast {
     let mut question = question();
     change(&mut question);
-    Plan::new(&question).unwrap()
+    Forecast::new(&question).unwrap()
 }
 
 fn near(ours: f64, expected: f64) {
@@ -32,38 +32,38 @@ fn near(ours: f64, expected: f64) {
 
 #[test]
 fn a_gigabit_ethernet_carries_this_much() {
-    let plan = plan(|_| {});
+    let forecast = forecast(|_| {});
     let packet = Packet { data_bytes: 1424, ip_bytes: 1500, wire_bytes: 1538 };
-    assert_eq!(plan.packet, packet);
-    near(plan.packets_per_second, 125e6 / 1538.0);
-    assert_eq!(plan.utilisation, 1.0);
-    assert_eq!(plan.ip_rate.bytes_per_second(), 121_911_573);
+    assert_eq!(forecast.packet, packet);
+    near(forecast.packets_per_second, 125e6 / 1538.0);
+    assert_eq!(forecast.utilisation, 1.0);
+    assert_eq!(forecast.ip_rate.bytes_per_second(), 121_911_573);
     // 1 MiB and its table are 737 packets, the last of them nearly empty.
-    assert_eq!(plan.buffers.packets, 737);
-    near(plan.goodput_bps, 8.0 * 1_048_576.0 / (737.0 * 1538.0 / 125e6));
-    assert_eq!(plan.bdp_bytes, 12_191_157);
-    assert_eq!((plan.burst.packets, plan.burst.interval.as_micros()), (44, 541));
+    assert_eq!(forecast.buffers.packets, 737);
+    near(forecast.goodput_bps, 8.0 * 1_048_576.0 / (737.0 * 1538.0 / 125e6));
+    assert_eq!(forecast.bdp_bytes, 12_191_157);
+    assert_eq!((forecast.burst.packets, forecast.burst.interval.as_micros()), (44, 541));
     // A round trip holds 11.03 buffers' worth of time; one is being filled, one stored.
-    assert_eq!((plan.buffers.count, plan.buffers.repair_rounds), (14, 0));
-    assert_eq!(plan.buffers.memory_bytes, 14 * (1_048_576 + 8192));
-    assert_eq!(plan.times, None);
+    assert_eq!((forecast.buffers.count, forecast.buffers.repair_rounds), (14, 0));
+    assert_eq!(forecast.buffers.memory_bytes, 14 * (1_048_576 + 8192));
+    assert_eq!(forecast.times, None);
 }
 
 #[test]
 fn loss_costs_its_share_and_buffers_for_repair() {
-    let plan = plan(|q| q.loss = Probability::from_percent(1));
-    near(plan.goodput_bps, 0.99 * 8.0 * 1_048_576.0 / (737.0 * 1538.0 / 125e6));
-    assert_eq!(plan.buffers.repair_rounds, 2);
+    let forecast = forecast(|q| q.loss = Probability::from_percent(1));
+    near(forecast.goodput_bps, 0.99 * 8.0 * 1_048_576.0 / (737.0 * 1538.0 / 125e6));
+    assert_eq!(forecast.buffers.repair_rounds, 2);
     // 100 ms to the data, 9.16 ms to send, twice 125 ms to repair: 39.2 buffers, and one stored.
-    assert_eq!(plan.buffers.count, 41);
-    let reno = plan.tcp[0];
+    assert_eq!(forecast.buffers.count, 41);
+    let reno = forecast.tcp[0];
     assert_eq!((reno.tcp, reno.fills_link), (Tcp::Reno, false));
     near(reno.bits_per_second, 150_f64.sqrt() * 1448.0 * 8.0 / 0.1);
 }
 
 #[test]
 fn without_loss_every_stream_fills_the_link() {
-    for stream in plan(|_| {}).tcp {
+    for stream in forecast(|_| {}).tcp {
         assert!(stream.fills_link);
         near(stream.bits_per_second, 1e9 * 1448.0 / 1538.0);
     }
@@ -72,9 +72,9 @@ fn without_loss_every_stream_fills_the_link() {
 #[test]
 fn a_path_that_needs_more_buffers_than_there_are_gets_larger_ones() {
     let fast = |q: &mut Question| q.rate = Rate::from_bits_per_second(400_000_000_000);
-    let larger = plan(fast);
+    let larger = forecast(fast);
     assert_eq!((larger.buffers.bytes, larger.buffers.too_few), (2 << 20, false));
-    let held = plan(|q| {
+    let held = forecast(|q| {
         fast(q);
         q.buffer_bytes = Some(1 << 16);
     });
@@ -87,22 +87,22 @@ fn a_path_that_needs_more_buffers_than_there_are_gets_larger_ones() {
 
 #[test]
 fn the_usual_buffers_hold_back_a_long_path() {
-    let plan = plan(|q| q.rtt = Duration::from_secs(1));
-    assert!(plan.default_goodput_bps < 64.0 * 1_048_576.0 * 8.0);
-    assert!(plan.default_goodput_bps < plan.goodput_bps * 0.6);
+    let forecast = forecast(|q| q.rtt = Duration::from_secs(1));
+    assert!(forecast.default_goodput_bps < 64.0 * 1_048_576.0 * 8.0);
+    assert!(forecast.default_goodput_bps < forecast.goodput_bps * 0.6);
 }
 
 #[test]
 fn a_small_transfer_needs_no_more_buffers_than_it_fills() {
     for (size, count) in [(0, 1), (1, 1), (1 << 20, 1), ((1 << 20) + 1, 2), (1 << 40, 14)] {
-        assert_eq!(plan(|q| q.size = Some(size)).buffers.count, count, "{size}");
+        assert_eq!(forecast(|q| q.size = Some(size)).buffers.count, count, "{size}");
     }
 }
 
 #[test]
 fn the_time_is_that_of_its_parts() {
-    let plan = plan(|q| q.size = Some(1_000_000_000));
-    let times = plan.times.unwrap();
+    let forecast = forecast(|q| q.size = Some(1_000_000_000));
+    let times = forecast.times.unwrap();
     assert_eq!((times.setup.as_millis(), times.closing.as_millis()), (200, 200));
     assert_eq!(times.repair, Duration::ZERO);
     // 953 full buffers and 708,608 - 28 bytes: 702,859 packets.
@@ -134,12 +134,12 @@ fn what_cannot_be_planned_is_refused() {
     let refused = |change: fn(&mut Question)| {
         let mut question = question();
         change(&mut question);
-        Plan::new(&question).unwrap_err()
+        Forecast::new(&question).unwrap_err()
     };
-    assert_eq!(refused(|q| q.rate = Rate::ZERO), NoPlan::NoRate);
-    assert_eq!(refused(|q| q.loss = Probability::from_percent(51)), NoPlan::TooLossy);
-    assert_eq!(refused(|q| q.mtu = 203), NoPlan::TooSmall(203));
-    assert_eq!(refused(|q| q.buffer_bytes = Some(0)), NoPlan::NoBuffer);
+    assert_eq!(refused(|q| q.rate = Rate::ZERO), NoForecast::NoRate);
+    assert_eq!(refused(|q| q.loss = Probability::from_percent(51)), NoForecast::TooLossy);
+    assert_eq!(refused(|q| q.mtu = 203), NoForecast::TooSmall(203));
+    assert_eq!(refused(|q| q.buffer_bytes = Some(0)), NoForecast::NoBuffer);
 }
 
 proptest! {
@@ -166,15 +166,15 @@ proptest! {
             buffer_bytes,
             size,
         };
-        if let Ok(plan) = Plan::new(&question) {
-            prop_assert!(plan.packet.ip_bytes <= mtu);
-            prop_assert!(plan.goodput_bps > 0.0 && plan.goodput_bps.is_finite());
-            prop_assert!(plan.goodput_bps <= rate as f64 * 8.0 * 1.000_001);
-            prop_assert!((0.0..=1.0).contains(&plan.utilisation));
-            prop_assert!((1..=MAX_BUFFERS).contains(&plan.buffers.count));
-            prop_assert!(plan.burst.packets >= 1 && plan.ip_rate > Rate::ZERO);
-            prop_assert_eq!(plan.times.is_some(), size.is_some());
-            prop_assert!(plan.tcp.iter().all(|s| s.bits_per_second.is_finite()));
+        if let Ok(forecast) = Forecast::new(&question) {
+            prop_assert!(forecast.packet.ip_bytes <= mtu);
+            prop_assert!(forecast.goodput_bps > 0.0 && forecast.goodput_bps.is_finite());
+            prop_assert!(forecast.goodput_bps <= rate as f64 * 8.0 * 1.000_001);
+            prop_assert!((0.0..=1.0).contains(&forecast.utilisation));
+            prop_assert!((1..=MAX_BUFFERS).contains(&forecast.buffers.count));
+            prop_assert!(forecast.burst.packets >= 1 && forecast.ip_rate > Rate::ZERO);
+            prop_assert_eq!(forecast.times.is_some(), size.is_some());
+            prop_assert!(forecast.tcp.iter().all(|s| s.bits_per_second.is_finite()));
         }
     }
 }
