@@ -61,7 +61,7 @@ const ROUNDS: usize = 4;
 /// The key under which the listening socket is waited for; clients have small ones.
 const LISTENER: u64 = u64::MAX;
 
-/// What a relay did.
+/// Counts of a relay since it was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RelayReport {
     /// From clients to the target.
@@ -70,7 +70,7 @@ pub struct RelayReport {
     pub down: Counters,
     /// How long a datagram towards the target would wait for the link now.
     pub up_queue_time: Duration,
-    /// How long one towards a client would.
+    /// How long a datagram towards a client would wait for the link now.
     pub down_queue_time: Duration,
     /// Clients seen in all.
     pub clients: u64,

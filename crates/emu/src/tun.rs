@@ -54,7 +54,7 @@ const ROUNDS: usize = 16;
 /// Buffers kept for packets to come.
 const POOLED: usize = 4096;
 
-/// What one direction did.
+/// Counts of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DirectionReport {
     /// The path's books.
@@ -73,7 +73,7 @@ pub struct DirectionReport {
     pub late_max: Duration,
 }
 
-/// What both directions did.
+/// Counts of both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TunReport {
     /// From host a to host b.

@@ -35,7 +35,7 @@ pub use payload::Payload;
 /// A packet that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery<T> {
-    /// What was pushed, perhaps corrupted.
+    /// The payload that was pushed, perhaps corrupted.
     pub payload: T,
     /// Its ECN mark, which the queue may have set.
     pub ecn: Option<Ecn>,
@@ -86,9 +86,9 @@ struct Waiting<T> {
 #[derive(Clone, Debug)]
 struct Held<T> {
     delivery: Delivery<T>,
-    /// Let go when so many have gone out in order...
+    /// It is let go when so many have gone out in order, or at the deadline.
     until: u64,
-    /// ...or at this time.
+    /// The latest time at which it is let go.
     deadline: Instant,
 }
 

@@ -37,7 +37,7 @@ const BUFFER_BYTES: u32 = 14_320;
 /// No experiment takes as long.
 const DEADLINE: Duration = Duration::from_secs(7200);
 
-/// What is tried.
+/// One experiment of RFC 1030 §8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Experiment {
     /// So many `fixed` senders at once, each with 5 packets every so many milliseconds.
@@ -54,9 +54,9 @@ pub enum Experiment {
 }
 
 impl Experiment {
-    /// All of them. A burst timer that is 4 ms late makes 59 ms of RFC 1030's 55, so a quarter of
-    /// what that one sender did is 5 packets every 236 ms; every 220 is a quarter of the best that
-    /// is possible, and with what the receivers say more than that.
+    /// Every experiment. A burst timer that is 4 ms late makes 59 ms of RFC 1030's 55, so a quarter
+    /// of what that one sender did is 5 packets every 236 ms; every 220 is a quarter of the best
+    /// that is possible, and with what the receivers say more than that.
     pub const ALL: [Self; 8] = [
         Self::Fixed { senders: 1, interval_ms: 55, staggered: false },
         Self::Fixed { senders: 1, interval_ms: 50, staggered: false },
@@ -68,7 +68,7 @@ impl Experiment {
         Self::Adaptive(Wire::Sealed),
     ];
 
-    /// What it is called.
+    /// Its name.
     pub fn name(&self) -> String {
         match self {
             Self::Fixed { senders: 1, interval_ms, .. } => {
@@ -102,7 +102,7 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// All connections together.
+    /// Throughput of all connections together.
     pub fn sum(&self) -> u64 {
         self.bits_per_second.iter().sum()
     }
@@ -118,9 +118,9 @@ impl Trial {
 /// An experiment and what became of it with every seed.
 #[derive(Clone, Debug)]
 pub struct Result {
-    /// Which.
+    /// The experiment.
     pub experiment: Experiment,
-    /// In the order of [`SEEDS`].
+    /// One trial for each of [`SEEDS`], in their order.
     pub trials: Vec<Trial>,
 }
 
@@ -132,7 +132,7 @@ impl Result {
         (count > 0).then(|| whole.map(Trial::sum).sum::<u64>() / count)
     }
 
-    /// The same of [`BEST_BITS_PER_SECOND`], in thousandths.
+    /// That throughput as a share of [`BEST_BITS_PER_SECOND`], in thousandths.
     pub fn of_best(&self) -> Option<u64> {
         self.bits_per_second().map(|bits| bits * 1000 / BEST_BITS_PER_SECOND)
     }

@@ -8,7 +8,7 @@ use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 use netblt_sim::check::Oracle;
 use netblt_sim::host::Transfer;
-use netblt_sim::parcel::{Pair, Side};
+use netblt_sim::side::{Pair, Side};
 
 use crate::station::{Departure, Station, StationOptions};
 

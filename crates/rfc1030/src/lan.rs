@@ -4,7 +4,7 @@ use netblt_path::rng::{Probability, Rng};
 use netblt_path::{LinkOptions, Path};
 use netblt_proto::time::{Instant, earliest};
 use netblt_sim::check::kind;
-use netblt_sim::parcel::{Pair, Side};
+use netblt_sim::side::{Pair, Side};
 
 use crate::lab::{Medium, Port};
 use crate::station::IP_BYTES;

@@ -8,7 +8,7 @@
 //!   [`netblt_proto::endpoint::Endpoint`] and the client, disk and oracle of the virtual world;
 //! * [`run`]: one run of a row; `ring`, `ethernet`, `wideband`: what it is run on;
 //! * [`future`]: what RFC 1030 §8 wanted to try next, tried;
-//! * [`report`]: every row beside ours; [`page`]: the same as text and as HTML.
+//! * [`report`]: every row beside the model's; [`page`]: the same as text and as HTML.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The machines of RFC 1030, with what their work costs them. See `docs/decisions/rfc1030-models.md`
-//! for where each figure is from.
+//! The machines of RFC 1030, with what their work costs them. Where each figure is from is in
+//! `docs/decisions/rfc1030-models.md`.
 
 use std::time::Duration;
 
@@ -61,8 +61,8 @@ pub(crate) const WIDEBAND_PC_AT: Machine = Machine {
     interface: I3C500,
 };
 
-/// The SUN-3 that receives from the Wideband. Fast enough never to be in the way. The 0.5 % of the packets that it drops (§7) are in the loss
-/// of each row.
+/// The SUN-3 that receives from the Wideband. It is fast enough never to be in the way. The 0.5 %
+/// of the packets that it drops (§7) are in the loss of each row.
 pub(crate) const SUN_3: Machine = Machine { costs: SUN_COSTS, interface: SUN_INTERFACE };
 
 const SUN_COSTS: Costs = Costs {

@@ -12,9 +12,9 @@ pub const SEEDS: std::ops::RangeInclusive<u64> = 1..=20;
 pub struct Compared {
     /// What RFC 1030 says.
     pub row: Row,
-    /// How many runs.
+    /// How many runs there were.
     pub runs: u64,
-    /// Sums over them.
+    /// Sums over all runs.
     pub sum: Sample,
 }
 
@@ -24,17 +24,17 @@ impl Compared {
         self.sum.bits_per_second / self.runs.max(1)
     }
 
-    /// How far that is from the published one, in hundredths of a per cent.
+    /// How far its throughput is from the published one, in hundredths of a per cent.
     pub fn error(&self) -> i64 {
         let (ours, theirs) = (self.bits_per_second() as i64, self.row.bits_per_second as i64);
         (ours - theirs) * 10_000 / theirs.max(1)
     }
 }
 
-/// Everything about one network.
+/// The rows of one network.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// Which.
+    /// The network.
     pub network: Network,
     /// Its rows.
     pub rows: Vec<Compared>,

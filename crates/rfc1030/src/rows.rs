@@ -17,7 +17,7 @@ impl Network {
     /// All three, in the RFC's order.
     pub const ALL: [Self; 3] = [Self::Ring, Self::Ethernet, Self::Wideband];
 
-    /// What it is called.
+    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ring => "Proteon ring",

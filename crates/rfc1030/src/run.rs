@@ -24,7 +24,7 @@ pub struct Sample {
     pub bits_per_second: u64,
     /// Data packets that did not reach the receiver's machine.
     pub lost: u64,
-    /// Those of them that arrived while its interface was deaf.
+    /// Those of the lost that arrived while the receiver's interface was deaf.
     pub deafened: u64,
     /// Data packets sent again.
     pub resent: u64,

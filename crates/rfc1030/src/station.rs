@@ -23,7 +23,7 @@ use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 use netblt_sim::check::{Clear, Oracle, kind};
 use netblt_sim::host::{Host, HostOptions, Transfer};
-use netblt_sim::parcel::Side;
+use netblt_sim::side::Side;
 
 /// IP header: NETBLT ran on IP itself, protocol 30.
 pub(crate) const IP_BYTES: u32 = 20;
@@ -105,11 +105,11 @@ enum Job {
 pub struct Departure {
     /// When its last bit left the host.
     pub at: Instant,
-    /// Its buffer.
+    /// The buffer that it belongs to.
     pub buffer: u64,
     /// Its place in the buffer.
     pub index: u32,
-    /// It was sent before.
+    /// Whether it was sent before.
     pub again: bool,
 }
 

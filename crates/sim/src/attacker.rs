@@ -13,7 +13,7 @@ use netblt_path::rng::Rng;
 use netblt_proto::time::{Instant, nanos};
 
 use crate::check::kind;
-use crate::parcel::{Pair, Side};
+use crate::side::{Pair, Side};
 
 /// Datagrams he remembers of each kind of memory.
 const MEMORY: usize = 64;
@@ -25,11 +25,11 @@ const HEADER_BYTES: usize = 16;
 pub struct AttackerOptions {
     /// Mean time between two attacks.
     pub mean_interval: Duration,
-    /// When he gives up.
+    /// The time after which there are no more attacks.
     pub until: Duration,
     /// Datagrams in one attack, at most.
     pub volley: u32,
-    /// What he does; each as likely.
+    /// The kinds of attack, each as likely as the others.
     pub tricks: Vec<Trick>,
 }
 
@@ -55,7 +55,7 @@ pub enum Trick {
 }
 
 impl Trick {
-    /// All of them.
+    /// Every kind of attack.
     pub const ALL: [Self; 8] = [
         Self::Replay,
         Self::Overtake,
@@ -68,7 +68,7 @@ impl Trick {
     ];
 }
 
-/// One datagram of his.
+/// One datagram of the attacker's.
 #[derive(Clone, Debug)]
 pub(crate) struct Shot {
     pub(crate) to: Side,

@@ -24,16 +24,16 @@ use netblt_proto::time::{Instant, nanos};
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{Burst, Mode, Parameters};
 
-use crate::parcel::{Pair, Side};
+use crate::side::{Pair, Side};
 
 /// Something that must not happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// When.
+    /// The time in the world.
     pub at: Instant,
-    /// At which end, if at one.
+    /// The end at which it happened, if at one.
     pub side: Option<Side>,
-    /// What.
+    /// What happened.
     pub what: String,
 }
 
@@ -315,7 +315,8 @@ impl Oracle {
         self.answer = Some((side, len as u64, 0));
     }
 
-    /// ...until now.
+    /// The answer that [`Oracle::begin_answer`] spoke of is over: it must not be longer than its
+    /// cause.
     pub(crate) fn end_answer(&mut self, now: Instant) {
         if let Some((side, len, sent)) = self.answer.take()
             && sent > len

@@ -11,7 +11,7 @@ macro_rules! marks {
         }
 
         impl Mark {
-            /// All of them.
+            /// Every mark.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
         }
     };

@@ -53,12 +53,12 @@ pub struct Cell {
     pub bytes: u64,
 }
 
-/// What became of it.
+/// A combination and what became of its world.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The combination.
     pub cell: Cell,
-    /// Everything about it.
+    /// The world's outcome.
     pub outcome: Outcome,
 }
 

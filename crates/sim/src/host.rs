@@ -17,7 +17,7 @@ pub use crate::client::LentTwice;
 use crate::client::{Sink, Source, Stock, Tools};
 use crate::content::{Content, Shape};
 use crate::disk::{Disk, DiskOptions};
-use crate::parcel::Side;
+use crate::side::Side;
 
 /// What a host is.
 #[derive(Clone, Debug)]

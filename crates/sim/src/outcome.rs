@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use netblt_path::{Counters, LinkOptions};
 use netblt_proto::config::{Policy, Role, Wire};
-
 use netblt_proto::machine::Reason;
 use netblt_proto::rate::proposed_burst;
 use netblt_proto::stats::Stats;
@@ -16,14 +15,14 @@ use crate::check::Finding;
 use crate::coverage::{Coverage, Mark};
 use crate::disk::DiskOptions;
 use crate::host::{EndReport, HostOptions};
-use crate::parcel::{Pair, Side};
 use crate::setup::{Kill, Setup};
-use crate::trail::TrailHash;
+use crate::side::{Pair, Side};
+use crate::transcript::TranscriptHash;
 
 /// A world that is over.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What it was.
+    /// What the world was made from.
     pub setup: Setup,
     /// How long it lasted, in its own time.
     pub duration: Duration,
@@ -31,12 +30,12 @@ pub struct Outcome {
     pub ends: Pair<EndReport>,
     /// The books of the paths, by the side from which they lead.
     pub paths: Pair<Counters>,
-    /// What happened.
+    /// The marks that were seen.
     pub coverage: Coverage,
-    /// What must not have happened, if it did.
+    /// The first thing that must not have happened, if any did.
     pub finding: Option<Finding>,
     /// Everything that left a machine, as one hash.
-    pub hash: TrailHash,
+    pub hash: TranscriptHash,
 }
 
 impl Outcome {
@@ -47,7 +46,7 @@ impl Outcome {
         paths: [Counters; 2],
         coverage: Coverage,
         finding: Option<Finding>,
-        hash: TrailHash,
+        hash: TranscriptHash,
     ) -> Self {
         let duration = over.since(Instant::EPOCH);
         let (ends, paths) = (Pair(ends), Pair(paths));
@@ -182,7 +181,7 @@ impl fmt::Display for Outcome {
         }
         writeln!(f, "{:>8}: {}", "seen", self.coverage)?;
         let seconds = self.duration.as_secs_f64();
-        writeln!(f, "{:>8}: {seconds:.6} s, trail {}", "over", self.hash)?;
+        writeln!(f, "{:>8}: {seconds:.6} s, transcript {}", "over", self.hash)?;
         match self.problem() {
             None => write!(f, "{:>8}: as it should be", "result"),
             Some(problem) => write!(f, "{:>8}: FAILED {problem}", "result"),

@@ -7,7 +7,7 @@ use netblt_proto::config::{Role, Wire};
 
 use crate::attacker::AttackerOptions;
 use crate::host::HostOptions;
-use crate::parcel::Side;
+use crate::side::Side;
 
 /// All there is to know about a world before it begins.
 #[derive(Clone, Debug)]
@@ -47,9 +47,9 @@ pub struct Setup {
 /// A program that is killed, and started again later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kill {
-    /// Whose.
+    /// The end whose program it is.
     pub side: Side,
-    /// When.
+    /// When it is killed.
     pub at: Duration,
     /// How long it stays dead.
     pub down: Duration,

@@ -44,7 +44,7 @@ pub fn replay(seed: u64, scenario: Option<&Scenario>) -> Outcome {
 /// What many worlds came to.
 #[derive(Clone, Debug, Default)]
 pub struct Swarm {
-    /// How many there were.
+    /// How many worlds there were.
     pub worlds: u64,
     /// In how many of them each mark was seen.
     pub coverage: Coverage,

@@ -3,24 +3,24 @@
 use netblt_proto::time::Instant;
 
 use crate::check::Clear;
-use crate::parcel::Side;
+use crate::side::Side;
 
 /// A datagram as it leaves, for those who would tamper with it.
 #[derive(Clone, Copy, Debug)]
 pub struct Sight<'a> {
-    /// The time.
+    /// The time at which it leaves.
     pub now: Instant,
-    /// Whence it leaves.
+    /// The end that it leaves.
     pub from: Side,
-    /// All of it.
+    /// The whole datagram.
     pub bytes: &'a [u8],
-    /// What can be read of it.
+    /// What its clear bytes say.
     pub clear: Clear,
     /// Buffers that have arrived in this connection.
     pub filled: u64,
-    /// The receiver has given its verdict.
+    /// Whether the receiver has given its verdict.
     pub judged: bool,
-    /// The sender knows that everything arrived.
+    /// Whether the sender knows that everything arrived.
     pub sender_done: bool,
 }
 

@@ -29,11 +29,12 @@ use crate::check::{Clear, Oracle, kind};
 use crate::coverage::{Coverage, Mark};
 use crate::host::{Host, Transfer};
 use crate::outcome::Outcome;
-use crate::parcel::{Pair, Parcel, ParcelKind, Side};
+use crate::packet::{Packet, PacketKind};
 pub use crate::setup::{Kill, Setup};
+use crate::side::{Pair, Side};
 pub use crate::tamper::{Sight, Tamper};
 use crate::tamper::{Tampering, ask_all};
-use crate::trail::Trail;
+use crate::transcript::Transcript;
 
 /// Turns of one host at one instant before that counts as going round in circles.
 const MAX_TURNS_AT_ONCE: u32 = 10_000;
@@ -79,13 +80,13 @@ pub struct World {
     now: Instant,
     hosts: Pair<Host>,
     /// By the side from which they lead.
-    paths: Pair<Path<Parcel>>,
+    paths: Pair<Path<Packet>>,
     agenda: BTreeMap<(Instant, u64), Happening>,
     scheduled: u64,
     tampering: Vec<Tampering>,
     attacker: Option<Attacker>,
     oracle: Oracle,
-    trail: Trail,
+    transcript: Transcript,
     coverage: Coverage,
     /// First bytes of the newest OPEN and RESPONSE, to know the next ones for repetitions.
     handshakes: Pair<Vec<u8>>,
@@ -118,7 +119,7 @@ impl World {
             tampering: Vec::new(),
             attacker: setup.attacker.as_ref().map(|options| Attacker::new(options.clone(), seed)),
             oracle: Oracle::new(configs),
-            trail: Trail::new(),
+            transcript: Transcript::new(),
             coverage: Coverage::default(),
             handshakes: Pair::default(),
             ends_said: 0,
@@ -247,7 +248,7 @@ impl World {
             let transmit = endpoint.poll_transmit(self.now, &mut batch);
             if let Some(transmit) = transmit {
                 let bytes = batch.get(..transmit.len).unwrap_or(&batch);
-                self.trail.sent(self.now, side, transmit.segment, bytes);
+                self.transcript.sent(self.now, side, transmit.segment, bytes);
                 for datagram in bytes.chunks(transmit.segment.max(1)) {
                     self.send(side, transmit.to, transmit.ecn, datagram);
                 }
@@ -282,9 +283,9 @@ impl World {
             copy.clear();
             copy.extend_from_slice(bytes);
             let sealed = self.setup.active.config.wire == Wire::Sealed;
-            let parcel = if sealed { Parcel::datagram(copy) } else { Parcel::checksummed(copy) };
+            let packet = if sealed { Packet::datagram(copy) } else { Packet::checksummed(copy) };
             let overhead = self.setup.host(side).config.overhead_bytes;
-            self.paths[side].push(self.now, overhead, ecn, parcel);
+            self.paths[side].push(self.now, overhead, ecn, packet);
         }
     }
 
@@ -336,7 +337,7 @@ impl World {
         let mut any = false;
         while let Some(event) = self.hosts[side].endpoint.as_mut().and_then(|e| e.poll_event()) {
             any = true;
-            self.trail.event(self.now, side, &event);
+            self.transcript.event(self.now, side, &event);
             if let Event::Opened { .. } = event {
                 self.ends_said = 0;
                 self.coverage.see(Mark::Superseded, u64::from(self.hosts[side].stood()));
@@ -440,7 +441,7 @@ impl World {
         if self.hosts[side].endpoint.is_some() {
             return;
         }
-        self.trail.happening(self.now, side, "start");
+        self.transcript.happening(self.now, side, "start");
         self.oracle.on_started(side);
         if self.hosts[side].start(self.now).is_err() {
             self.oracle.find(self.now, side, "a new program's buffers are not its own");
@@ -455,7 +456,7 @@ impl World {
         if settled || self.hosts[kill.side].endpoint.is_none() {
             return;
         }
-        self.trail.happening(self.now, kill.side, "kill");
+        self.transcript.happening(self.now, kill.side, "kill");
         self.hosts[kill.side].stop(self.now);
         let role = self.setup.host(kill.side).config.role;
         let mark = if role == Role::Sender { Mark::SenderKilled } else { Mark::ReceiverKilled };
@@ -468,7 +469,7 @@ impl World {
             return;
         }
         let Some(endpoint) = &mut self.hosts[side].endpoint else { return };
-        self.trail.happening(self.now, side, "quit");
+        self.transcript.happening(self.now, side, "quit");
         endpoint.quit(self.now, "the world asked for it");
         self.coverage.see(Mark::Quit, 1);
         self.put_out(side);
@@ -497,16 +498,16 @@ impl World {
     fn datagrams_in(&mut self) {
         for from in Side::BOTH {
             while let Some(delivery) = self.paths[from].pop(self.now) {
-                let parcel = delivery.payload;
-                match parcel.kind {
-                    ParcelKind::Datagram => {
+                let packet = delivery.payload;
+                match packet.kind {
+                    PacketKind::Datagram => {
                         let to = from.other();
                         let origin =
                             if delivery.corrupted { Origin::Spoiled } else { Origin::True };
-                        let (ecn, bytes) = (delivery.ecn, parcel.bytes);
+                        let (ecn, bytes) = (delivery.ecn, packet.bytes);
                         self.receive(to, from.address(), ecn, bytes, origin);
                     }
-                    ParcelKind::Unreachable => self.unreachable(from.other()),
+                    PacketKind::Unreachable => self.unreachable(from.other()),
                 }
             }
         }
@@ -523,7 +524,7 @@ impl World {
     ) {
         let Some(endpoint) = &mut self.hosts[side].endpoint else {
             if self.setup.icmp && from == side.other().address() {
-                self.paths[side].push(self.now, ICMP_BYTES, None, Parcel::unreachable());
+                self.paths[side].push(self.now, ICMP_BYTES, None, Packet::unreachable());
             }
             return;
         };
@@ -547,7 +548,7 @@ impl World {
 
     fn unreachable(&mut self, side: Side) {
         let Some(endpoint) = &mut self.hosts[side].endpoint else { return };
-        self.trail.happening(self.now, side, "unreachable");
+        self.transcript.happening(self.now, side, "unreachable");
         self.coverage.see(Mark::Unreachable, 1);
         endpoint.handle_unreachable(self.now);
         self.put_out(side);
@@ -573,7 +574,7 @@ impl World {
             paths,
             self.coverage,
             self.oracle.into_finding(),
-            self.trail.finish(),
+            self.transcript.finish(),
         )
     }
 }

@@ -16,8 +16,8 @@ use netblt_sim::coverage::Mark;
 use netblt_sim::disk::{DiskOptions, Stall};
 use netblt_sim::host::HostOptions;
 use netblt_sim::outcome::Outcome;
-use netblt_sim::parcel::Side;
 use netblt_sim::setup::{Kill, Setup};
+use netblt_sim::side::Side;
 use netblt_sim::world::{Sight, Tamper, World};
 
 const MIB: u64 = 1 << 20;

@@ -8,8 +8,8 @@ use netblt_proto::config::{Config, Policy, Role, Wire};
 use netblt_proto::units::Rate;
 use netblt_sim::host::HostOptions;
 use netblt_sim::outcome::Outcome;
-use netblt_sim::parcel::Side;
 use netblt_sim::setup::Setup;
+use netblt_sim::side::Side;
 use netblt_sim::world::World;
 
 const DATA_BYTES: u64 = 1208;

@@ -59,7 +59,7 @@ pub struct Question {
     pub framing: Framing,
     /// What netblt's packets travel in.
     pub carrier: Carrier,
-    /// Which wire.
+    /// The wire that is used.
     pub wire: Wire,
     /// What the slower host does for each packet while the wire is idle.
     pub processing: Duration,
@@ -138,7 +138,7 @@ impl Times {
 /// What one TCP stream would get.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stream {
-    /// Its kind.
+    /// The kind of TCP.
     pub tcp: Tcp,
     /// Bits of data a second.
     pub bits_per_second: f64,
@@ -146,7 +146,7 @@ pub struct Stream {
     pub fills_link: bool,
 }
 
-/// The answer.
+/// What a transfer over the path will be like.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
     /// One packet.
@@ -165,7 +165,7 @@ pub struct Forecast {
     pub bdp_bytes: u64,
     /// Burst size and interval.
     pub burst: Burst,
-    /// Buffers.
+    /// Buffers that keep the path full.
     pub buffers: Buffers,
     /// How long it takes, if the size is known.
     pub times: Option<Times>,
@@ -174,7 +174,7 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// Works it out.
+    /// Works out the answer to `question`.
     pub fn new(question: &Question) -> Result<Self, NoForecast> {
         let path = Basis::new(question)?;
         let buffers = path.buffers();

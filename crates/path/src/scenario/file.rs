@@ -17,7 +17,7 @@ const MAX_CHANGES: u64 = 100_000;
 /// A network: a path in both directions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// What it is called; empty when it has no name of its own.
+    /// Its name; empty when it has none of its own.
     pub name: String,
     /// What it is, for people.
     pub about: String,

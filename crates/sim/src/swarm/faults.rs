@@ -10,8 +10,8 @@ use netblt_proto::units::Rate;
 use super::dice::Dice;
 use super::sketch::Sketch;
 use crate::attacker::{AttackerOptions, Trick};
-use crate::parcel::Side;
 use crate::setup::{Kill, Setup};
+use crate::side::Side;
 
 /// No world's faults last longer.
 const LONGEST_FAULTS: Duration = Duration::from_secs(90);

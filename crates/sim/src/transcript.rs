@@ -1,5 +1,5 @@
-//! The trail of a world: one hash over everything that left a machine, in order. Two worlds with
-//! the same trail were the same world.
+//! The transcript of a world: one hash over everything that left a machine, in order. Two worlds
+//! with the same transcript were the same world.
 
 use std::fmt;
 use std::io::Write;
@@ -7,35 +7,35 @@ use std::io::Write;
 use netblt_proto::machine::Event;
 use netblt_proto::time::Instant;
 
-use crate::parcel::Side;
+use crate::side::Side;
 
 /// Bytes gathered before they are hashed: hashing in large pieces is several times faster.
 const STAGE_BYTES: usize = 1 << 17;
 
 /// A running hash over datagrams and events.
 #[derive(Debug)]
-pub(crate) struct Trail {
+pub(crate) struct Transcript {
     stage: Vec<u8>,
     hasher: blake3::Hasher,
 }
 
-/// The hash of a whole trail.
+/// The hash of a whole transcript.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct TrailHash(pub [u8; 32]);
+pub struct TranscriptHash(pub [u8; 32]);
 
-impl fmt::Display for TrailHash {
+impl fmt::Display for TranscriptHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().take(16).try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl fmt::Debug for TrailHash {
+impl fmt::Debug for TranscriptHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TrailHash({self})")
+        write!(f, "TranscriptHash({self})")
     }
 }
 
-impl Trail {
+impl Transcript {
     pub(crate) fn new() -> Self {
         Self { stage: Vec::with_capacity(STAGE_BYTES * 2), hasher: blake3::Hasher::new() }
     }
@@ -76,8 +76,8 @@ impl Trail {
         }
     }
 
-    pub(crate) fn finish(mut self) -> TrailHash {
+    pub(crate) fn finish(mut self) -> TranscriptHash {
         self.flush(0);
-        TrailHash(*self.hasher.finalize().as_bytes())
+        TranscriptHash(*self.hasher.finalize().as_bytes())
     }
 }
