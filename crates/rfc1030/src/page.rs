@@ -15,7 +15,7 @@ use crate::rows::{Network, Row};
 pub fn text(tables: &[Table]) -> String {
     let mut out = String::new();
     for table in tables {
-        let _ = writeln!(out, "{}\n{}", table.network.name(), head());
+        let _ = writeln!(out, "{}", head(table.network.name()));
         for row in &table.rows {
             let _ = writeln!(out, "{}", cells(row).join(" "));
         }
@@ -24,8 +24,13 @@ pub fn text(tables: &[Table]) -> String {
     out
 }
 
-fn head() -> &'static str {
-    "BS/BI   PSZ    BFSZ  XFSZ NBUFS  #LOSS  ours   #RXM  ours  DTMOS  ours   SPEED    ours   error"
+/// RFC 1030's own columns below the table's name; where a figure has two, the model's is second.
+fn head(name: &str) -> String {
+    format!(
+        "{name:<34}#LOSS         #RXM         DTMOS          SPEED\n\
+         BS/BI   PSZ    BFSZ  XFSZ NBUFS    RFC model    RFC model    RFC model     RFC   model   \
+         error"
+    )
 }
 
 fn cells(compared: &Compared) -> [String; 13] {
@@ -91,7 +96,7 @@ fn head_of_page() -> String {
             "did on a token ring, on a noisy Ethernet and over a satellite. Below is every row of ",
             "his tables beside the same transfer by this implementation, between models of his ",
             "machines on models of his networks, in virtual time. Speeds are steady-state ",
-            "throughputs; ours are means over the same 20 seeds for every row. No constant ",
+            "throughputs; the model's are means over the same 20 seeds for every row. No constant ",
             "belongs to a row: where a row's loss is noise, its own count sets the noise, and on ",
             "the Ethernet with two buffers one noise serves all rows.</p>\n",
             "<p class=\"soft\"><code>netblt report rfc1030 --html FILE</code> makes this page. ",
@@ -104,15 +109,16 @@ fn head_of_page() -> String {
 /// How far off each network is, and each row.
 fn overview(tables: &[Table]) -> String {
     let mut out = String::from(
-        "<h2>In short</h2>\n<div class=\"scroll\"><table><tr><th>network<th>rows<th>mean \
-         error<th>largest error<th>sent again, all rows<br>RFC 1030<th><br>ours\n",
+        "<h2>In short</h2>\n<div class=\"scroll\"><table><thead><tr><th rowspan=2>network\
+         <th rowspan=2>rows<th colspan=2>error of the speed<th colspan=2>packets sent again, all \
+         rows<tr><th>mean<th>largest<th>RFC 1030<th>model<tbody>\n",
     );
     for table in tables {
         let theirs: u64 = table.rows.iter().map(|c| u64::from(c.row.resent)).sum();
-        let ours: f64 = table.rows.iter().map(|c| mean(c, c.sum.resent)).sum();
+        let model: f64 = table.rows.iter().map(|c| mean(c, c.sum.resent)).sum();
         let _ = writeln!(
             out,
-            "<tr><td>{}<td>{}<td>{:.2} %<td>{:.2} %<td>{theirs}<td class=\"ours\">{ours:.0}",
+            "<tr><td>{}<td>{}<td>{:.2} %<td>{:.2} %<td>{theirs}<td class=\"model\">{model:.0}",
             table.network.name(),
             table.rows.len(),
             table.mean_error() as f64 / 100.0,
@@ -121,7 +127,8 @@ fn overview(tables: &[Table]) -> String {
     }
     let _ =
         write!(out, "</table></div>\n<figure><div class=\"wide\">{}</div>", speeds::errors(tables));
-    out + "<figcaption>A dot is a row: left of zero we are slower.</figcaption></figure>\n"
+    out + "<figcaption>A dot is a row: left of zero the model is slower than the machines of 1987 \
+         were.</figcaption></figure>\n"
 }
 
 fn network(table: &Table) -> String {
@@ -149,10 +156,13 @@ fn network(table: &Table) -> String {
 
 fn html_table(table: &Table) -> String {
     let mut out = String::from(
-        "<div class=\"scroll\"><table><tr><th>packets /<br>ms<th>packet,<br>bytes<th>buffer,\
-         <br>bytes<th>transfer,<br>kB<th>buffers<br>out<th>lost<th><br>ours<th>sent<br>again<th>\
-         <br>ours<th>data<br>timeouts<th><br>ours<th>Mbit/s<th><br>ours<th>error",
+        "<div class=\"scroll\"><table><thead><tr><th rowspan=2>packets /<br>ms<th rowspan=2>\
+         packet,<br>bytes<th rowspan=2>buffer,<br>bytes<th rowspan=2>transfer,<br>kB\
+         <th rowspan=2>buffers<br>out<th colspan=2>packets lost<th colspan=2>packets sent again\
+         <th colspan=2>data timeouts<th colspan=3>speed, Mbit/s\n<tr>",
     );
+    out += &"<th>RFC 1030<th>model".repeat(4);
+    out += "<th>error<tbody>";
     let mut before: Option<Row> = None;
     for compared in &table.rows {
         let row = compared.row;
@@ -161,8 +171,8 @@ fn html_table(table: &Table) -> String {
         out += if gap { "\n<tr class=\"gap\">" } else { "\n<tr>" };
         before = Some(row);
         for (at, cell) in cells(compared).join(" ").split_whitespace().enumerate() {
-            let ours = matches!(at, 6 | 8 | 10 | 12);
-            let _ = write!(out, "<td{}>{cell}", if ours { " class=\"ours\"" } else { "" });
+            let model = matches!(at, 6 | 8 | 10 | 12);
+            let _ = write!(out, "<td{}>{cell}", if model { " class=\"model\"" } else { "" });
         }
     }
     out + "\n</table></div>\n"

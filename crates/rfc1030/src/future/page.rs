@@ -42,14 +42,15 @@ pub fn html(results: &[Result]) -> String {
          30,000 bytes. More than the channel takes breaks it down, however it is spread; the \
          adaptive \
          senders, which are told nothing, stay below.</p>\n\
-         <div class=\"scroll\"><table><tr><th style=\"text-align:left\">experiment<th>Mbit/s<th>of \
-         best<th>Jain's<br>index<th>most bytes<br>waiting<th>sent<br>again<th>broke down after",
+         <div class=\"scroll\"><table><thead><tr><th style=\"text-align:left\">experiment\
+         <th>Mbit/s<th>of best<th>Jain's<br>index<th>most bytes<br>waiting<th>sent<br>again\
+         <th>broke down after<tbody>",
         super::BYTES / 1_000_000,
         BEST_BITS_PER_SECOND as f64 / 1e6
     );
     for result in results {
         let adaptive = matches!(result.experiment, Experiment::Adaptive(_));
-        let class = if adaptive { " class=\"ours\"" } else { "" };
+        let class = if adaptive { " class=\"model\"" } else { "" };
         let name = result.experiment.name();
         let _ = write!(out, "\n<tr{class}><td style=\"text-align:left\">{name}");
         for cell in cells(result) {

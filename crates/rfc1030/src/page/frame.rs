@@ -34,6 +34,11 @@ impl Axis {
         Self { from: 0.0, to, step, decimals: 0 }
     }
 
+    /// Where it begins, if that is not zero: lengths along it are no shares then.
+    fn cut(&self) -> Option<String> {
+        (self.from > 0.0).then(|| self.marks().next()).flatten().map(|(_, mark)| mark)
+    }
+
     fn marks(&self) -> impl Iterator<Item = (f64, String)> {
         let count = ((self.to - self.from) / self.step + 0.01) as u32;
         (0..=count).map(|n| {
@@ -79,7 +84,12 @@ impl Frame {
                 y + 4.0
             );
         }
-        let _ = writeln!(out, "<text x=\"6\" y=\"{:.1}\">{}</text>", TOP - 12.0, names.1);
+        let name = match self.y.cut() {
+            Some(from) => format!("{}, cut below {from}", names.1),
+            None => names.1.to_owned(),
+        };
+        let _ = writeln!(out, "<text x=\"6\" y=\"{:.1}\">{name}</text>", TOP - 12.0);
+        out += &self.upright();
         self.across(&mut out, names.0);
         out
     }
@@ -100,6 +110,16 @@ impl Frame {
         }
         self.across(&mut out, x_name);
         out
+    }
+
+    /// The y axis, broken near its foot if it does not begin at zero.
+    fn upright(&self) -> String {
+        let (bottom, tooth) = (self.size.1 - BOTTOM, 4.0);
+        let middle = match self.y.cut() {
+            Some(_) => format!("V{:.1}l{tooth} 2l-8 4l8 4l-{tooth} 2", bottom - 17.0),
+            None => String::new(),
+        };
+        format!("<path class=\"axis\" d=\"M{LEFT} {TOP}{middle}V{bottom}\"/>\n")
     }
 
     fn begin(&self, name: &str) -> String {
@@ -152,6 +172,8 @@ mod tests {
         let marks: Vec<String> = Axis::around(0.892, 1.45, 8).marks().map(|(_, m)| m).collect();
         assert_eq!(marks, ["0.8", "0.9", "1.0", "1.1", "1.2", "1.3", "1.4", "1.5"]);
         assert_eq!(Axis::until(400.0, 50.0).marks().count(), 9);
+        assert_eq!(axis.cut().as_deref(), Some("25"));
+        assert_eq!(Axis::until(400.0, 50.0).cut(), None);
     }
 
     #[test]

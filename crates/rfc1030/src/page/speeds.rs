@@ -31,7 +31,7 @@ pub(super) fn legend(networks: &[Network]) -> String {
     let hollow = "<circle class=\"axis\" cx=\"8\" cy=\"6\" r=\"4.5\"/>";
     out += &sign(hollow, "hollow: RFC 1030, a row each");
     let filled = "<circle cx=\"8\" cy=\"6\" r=\"2.6\" fill=\"currentColor\"/>";
-    out += &sign(filled, "filled: ours, the mean of 20 runs; the line joins them");
+    out += &sign(filled, "filled: the model, the mean of 20 runs; the line joins them");
     let dashes = "<path class=\"limit\" d=\"M0 6H16\"/>";
     out += &sign(dashes, "what the burst values allow");
     out + "</div>\n"
@@ -105,7 +105,7 @@ fn draw(panel: &Panel<'_>) -> String {
         let (x, class) = (frame.x(f64::from((panel.x)(row))), class(row));
         let _ = writeln!(
             out,
-            "<g><title>{}/{}, {} bytes, {} outstanding: RFC 1030 {theirs:.3}, ours {ours:.3} \
+            "<g><title>{}/{}, {} bytes, {} outstanding: RFC 1030 {theirs:.3}, model {ours:.3} \
              Mbit/s</title>{}{}</g>",
             row.burst_packets,
             row.interval_ms,
@@ -139,7 +139,7 @@ fn dot(x: f64, y: f64, class: u32) -> String {
     format!("<rect class=\"o2\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"4.4\" height=\"4.4\"/>")
 }
 
-/// A line through the means of ours.
+/// A line through the means of the model.
 fn line(panel: &Panel<'_>, frame: &Frame, several: bool) -> String {
     let of = |row: &Row| (row.outstanding > 1) == several;
     let mut xs: Vec<u32> =
@@ -203,7 +203,7 @@ pub(super) fn errors(tables: &[Table]) -> String {
         y: Axis::until(lanes.len() as f64, 1.0),
     };
     let names: Vec<String> = lanes.iter().map(|_| String::new()).collect();
-    let x_name = "error of our speed, % of RFC 1030's";
+    let x_name = "error of the model's speed, % of RFC 1030's";
     let mut out = frame.open_lanes("Every row", x_name, &names);
     let zero = frame.x(0.0);
     let _ = writeln!(out, "<path class=\"axis\" d=\"M{zero:.1} 26V{:.1}\"/>", frame.y(0.0));
