@@ -48,12 +48,15 @@ pub struct Swarm {
     pub worlds: u64,
     /// In how many of them each mark was seen.
     pub coverage: Coverage,
+    /// The network of all of them, if it was given.
+    pub scenario: Option<String>,
     /// Seeds of those that failed, and how; ascending.
     pub failures: Vec<(u64, String)>,
 }
 
-/// Runs the random worlds of `seeds` on `threads` threads.
-pub fn run(seeds: Range<u64>, threads: usize) -> Swarm {
+/// Runs the random worlds of `seeds` on `threads` threads; on the paths of `scenario` instead of
+/// random ones, if given.
+pub fn run(seeds: Range<u64>, threads: usize, scenario: Option<&Scenario>) -> Swarm {
     let next = AtomicU64::new(seeds.start);
     let work = || {
         let mut swarm = Swarm::default();
@@ -62,10 +65,11 @@ pub fn run(seeds: Range<u64>, threads: usize) -> Swarm {
             if seed >= seeds.end {
                 return swarm;
             }
-            swarm.add(seed);
+            swarm.add(seed, scenario);
         }
     };
-    let mut all = Swarm::default();
+    let name = scenario.map(|scenario| scenario.name.clone());
+    let mut all = Swarm { scenario: name, ..Swarm::default() };
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
         for thread in threads {
@@ -80,9 +84,9 @@ pub fn run(seeds: Range<u64>, threads: usize) -> Swarm {
 }
 
 impl Swarm {
-    fn add(&mut self, seed: u64) {
+    fn add(&mut self, seed: u64, scenario: Option<&Scenario>) {
         self.worlds += 1;
-        match catch_unwind(AssertUnwindSafe(|| replay(seed, None))) {
+        match catch_unwind(AssertUnwindSafe(|| replay(seed, scenario))) {
             Ok(outcome) => {
                 self.coverage.add_world(&outcome.coverage);
                 if let Some(problem) = outcome.problem() {
@@ -110,7 +114,11 @@ impl fmt::Display for Swarm {
         writeln!(f, "{} worlds, {} failed", self.worlds, self.failures.len())?;
         writeln!(f, "seen in: {}", self.coverage)?;
         for (seed, problem) in &self.failures {
-            writeln!(f, "{problem}\n    cargo run --release -- simulate --seed {seed}")?;
+            write!(f, "{problem}\n    cargo run --release -- simulate --seed {seed}")?;
+            match &self.scenario {
+                Some(name) => writeln!(f, " --scenario {name}")?,
+                None => writeln!(f)?,
+            }
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Many random worlds: see [`netblt_sim::swarm`].
 
+use netblt_path::scenario;
 use netblt_sim::coverage::Mark;
 use netblt_sim::swarm;
 
@@ -17,7 +18,7 @@ fn first() -> u64 {
 #[test]
 fn every_world_is_as_it_should_be() {
     let (first, worlds) = (first(), worlds());
-    let swarm = swarm::run(first..first + worlds, 2);
+    let swarm = swarm::run(first..first + worlds, 2, None);
     assert!(swarm.failures.is_empty(), "\n{swarm}");
     println!("{swarm}");
     if worlds >= 2000 {
@@ -25,6 +26,24 @@ fn every_world_is_as_it_should_be() {
         let unexpected = rare.iter().filter(|(mark, _)| *mark != Mark::Aborted);
         assert_eq!(unexpected.count(), 0, "hardly ever seen: {rare:?}");
     }
+}
+
+/// Seeds of each shipped network: `NETBLT_SWARM_NAMED`, else a few.
+fn named_worlds() -> u64 {
+    std::env::var("NETBLT_SWARM_NAMED").ok().and_then(|text| text.parse().ok()).unwrap_or(4)
+}
+
+#[test]
+fn every_world_on_a_shipped_network_is_as_it_should_be() {
+    let mut failures = String::new();
+    for name in scenario::names() {
+        let network = scenario::named(name).expect("a shipped network");
+        let swarm = swarm::run(1..1 + named_worlds(), 2, Some(&network));
+        if !swarm.failures.is_empty() {
+            failures += &format!("{name}: {swarm}");
+        }
+    }
+    assert!(failures.is_empty(), "\n{failures}");
 }
 
 #[test]

@@ -25,26 +25,25 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Code {
-    let (text, code) = match replay(args) {
-        Ok(story) => (story, Code::Success),
-        Err(failure) => (format!("netblt: {}\n", failure.message), failure.code),
-    };
-    let written = match code {
-        Code::Success => io::stdout().write_all(text.as_bytes()),
-        _ => io::stderr().write_all(text.as_bytes()),
-    };
-    if written.is_err() { Code::File } else { code }
+    match replay(args) {
+        Ok(()) => Code::Success,
+        Err(Failure { code, message }) => {
+            // Nobody is left to be told if this fails.
+            let _ = writeln!(io::stderr(), "netblt: {message}");
+            code
+        }
+    }
 }
 
-/// What happened, as text; an `Err` means that the world broke a promise.
-fn replay(args: &Args) -> Result<String, Failure> {
+/// Prints what happened; an `Err` may mean that the world broke a promise.
+fn replay(args: &Args) -> Result<(), Failure> {
     let scenario = args.scenario.as_deref().map(read).transpose()?;
     let outcome = swarm::replay(args.seed, scenario.as_ref());
+    write!(io::stdout(), "{outcome}")
+        .map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))?;
     match outcome.problem() {
-        None => Ok(outcome.to_string()),
-        Some(problem) => {
-            Err(Failure::new(Code::Partial, format!("{outcome}\nbroken promise: {problem}")))
-        }
+        None => Ok(()),
+        Some(problem) => Err(Failure::new(Code::Partial, format!("broken promise: {problem}"))),
     }
 }
 

@@ -60,7 +60,8 @@ fn host(seed: u64, sketch: &Sketch, role: Role) -> HostOptions {
     config.burst = if role == Role::Sender && own { sketch.burst } else { NO_LIMIT };
     if dice.percent(20) {
         // The other end must give way.
-        config.datagram_bytes = dice.scale(u64::from(sketch.datagram), 9000) as u32;
+        config.datagram_bytes =
+            dice.scale(u64::from(sketch.datagram), u64::from(sketch.largest)) as u32;
         config.max_outstanding = sketch.outstanding * 2;
     }
     let mut host = HostOptions::new(config);

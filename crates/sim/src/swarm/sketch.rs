@@ -13,6 +13,10 @@ use super::dice::Dice;
 const MAX_PACKETS: u64 = 40_000;
 /// A transfer without faults takes at most about this long.
 pub(super) const MAX_TIME: Duration = Duration::from_secs(60);
+/// The largest datagram that is drawn.
+const MAX_DATAGRAM: u32 = 9000;
+/// Headers of IPv4 and UDP.
+const OVERHEAD: u32 = 28;
 
 /// What was drawn for the transfer, before it is made into hosts and paths.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +24,8 @@ pub(super) struct Sketch {
     pub(super) wire: Wire,
     pub(super) bytes: u64,
     pub(super) datagram: u32,
+    /// The largest datagram that the path lets pass.
+    pub(super) largest: u32,
     pub(super) buffer: u32,
     pub(super) outstanding: u32,
     /// Of the slower direction that data take.
@@ -42,11 +48,12 @@ pub(super) fn sketch(seed: u64, scenario: Option<&Scenario>) -> Sketch {
     let datagram = match dice.range(0, 3) {
         0 => 1232,
         1 => dice.pick(&[576, 1200, 1472, 8972]),
-        _ => dice.scale(100, 9000),
+        _ => dice.scale(100, u64::from(MAX_DATAGRAM)),
     };
     // Enough data in each packet that there are not too many.
     let least = bytes.div_ceil(MAX_PACKETS) + 48;
-    let datagram = datagram.max(least) as u32;
+    let largest = scenario.map_or(MAX_DATAGRAM, largest);
+    let datagram = (datagram.max(least) as u32).min(largest);
     let mut dice = Dice::new(seed, "window");
     let buffer = match wire {
         Wire::Sealed => 1 << dice.range(10, 20),
@@ -65,11 +72,20 @@ pub(super) fn sketch(seed: u64, scenario: Option<&Scenario>) -> Sketch {
     let mut dice = Dice::new(seed, "roles");
     let active = if dice.percent(50) { Role::Sender } else { Role::Receiver };
     let (policy, burst) = policy(seed, wire, rate, datagram);
-    Sketch { wire, bytes, datagram, buffer, outstanding, rate, rtt, policy, burst, active }
+    Sketch { wire, bytes, datagram, largest, buffer, outstanding, rate, rtt, policy, burst, active }
 }
 
 fn slower(scenario: &Scenario) -> Option<Rate> {
     [scenario.up.rate, scenario.down.rate].into_iter().flatten().min()
+}
+
+/// The largest datagram that passes in both directions at all times.
+fn largest(scenario: &Scenario) -> u32 {
+    let links = [&scenario.up, &scenario.down].into_iter();
+    let mtus =
+        links.flat_map(|link| link.schedule.iter().map(|change| change.mtu).chain([link.mtu]));
+    let narrowest = mtus.flatten().min().map_or(u32::MAX, u32::from);
+    narrowest.saturating_sub(OVERHEAD).min(MAX_DATAGRAM)
 }
 
 /// Fixed policies know about the path's rate, as RFC 998 demands of people, more or less.
