@@ -2,6 +2,7 @@
 //!
 //! Reading is the scenario files' (`netblt_path::text`), so that one spelling works everywhere.
 
+use std::fmt;
 use std::time::Duration;
 
 use netblt_path::text;
@@ -83,16 +84,43 @@ pub(crate) fn burst_interval(value: &str) -> Result<Duration, String> {
 
 /// `1.20 GiB`.
 pub(crate) fn show_bytes(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if bytes < 1 << 10 {
+    scaled(bytes, 1024.0, ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"])
+}
+
+fn scaled(bytes: u64, step: f64, units: [&str; 6]) -> String {
+    if (bytes as f64) < step {
         return format!("{bytes} bytes");
     }
-    let (mut size, mut unit) = (bytes as f64 / 1024.0, 0);
-    while size >= 1023.995 && unit + 1 < UNITS.len() {
-        size /= 1024.0;
+    let (mut size, mut unit) = (bytes as f64 / step, 0);
+    while size >= step - 0.005 && unit + 1 < units.len() {
+        size /= step;
         unit += 1;
     }
-    format!("{size:.2} {}", UNITS[unit])
+    format!("{size:.2} {}", units[unit])
+}
+
+/// `--size`: a number of bytes, to be written in the kind of unit that it came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size {
+    /// The number.
+    pub(crate) bytes: u64,
+    /// It came in powers of 1,000.
+    decimal: bool,
+}
+
+/// Any number of bytes, with its kind of unit.
+pub(crate) fn size(value: &str) -> Result<Size, String> {
+    let decimal = !value.contains(['i', 'I']);
+    bytes(value).map(|bytes| Size { bytes, decimal })
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&match self.decimal {
+            true => scaled(self.bytes, 1000.0, ["kB", "MB", "GB", "TB", "PB", "EB"]),
+            false => show_bytes(self.bytes),
+        })
+    }
 }
 
 /// `1,103,221`.
@@ -156,6 +184,16 @@ mod tests {
         assert_eq!(show_bytes(1 << 20), "1.00 MiB");
         assert_eq!(show_bytes((1 << 20) - 1), "1.00 MiB");
         assert_eq!(show_bytes(u64::MAX), "16.00 EiB");
+        for (text, shown) in [
+            ("1TB", "1.00 TB"),
+            ("1000GB", "1.00 TB"),
+            ("1PB", "1.00 PB"),
+            ("1500B", "1.50 kB"),
+            ("1TiB", "1.00 TiB"),
+            ("10 B", "10 bytes"),
+        ] {
+            assert_eq!(size(text).map(|size| size.to_string()), Ok(shown.to_owned()), "{text}");
+        }
         assert_eq!(show_count(0), "0");
         assert_eq!(show_count(1_234_567), "1,234,567");
         assert_eq!(show_rate(93.4e6), "93.4 Mbit/s");

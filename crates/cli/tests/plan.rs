@@ -27,6 +27,18 @@ fn plans_read_well() {
     }
 }
 
+#[test]
+fn it_says_what_one_process_moves_of_a_petabyte() {
+    let text = plan("--rate 100Gbit --rtt 100ms --size 1PB").exits(0).text();
+    let line = text.lines().find(|line| line.starts_with("Process")).expect(&text);
+    assert!(line.contains("one moves about 1,000,000 packets a second: 11."), "{line}");
+    assert!(line.ends_with(" for 1.00 PB") && text.contains(" for 1.00 PB:"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    // Where the path is the narrower of the two, it is not spoken of.
+    let text = plan("--rate 10Gbit --rtt 100ms --size 1TiB").exits(0).text();
+    assert!(!text.contains("Process") && text.contains(" for 1.00 TiB:"), "{text}");
+}
+
 /// What a plan tells a side to say, word by word.
 fn advice(text: &str, side: &str) -> Vec<String> {
     let line = text.lines().find(|line| line.trim_start().starts_with(side)).expect("advice");

@@ -44,8 +44,8 @@ const BYTES: &str = "a size such as 1500B, 64KiB or 10MB";
 const DURATION: &str = "a time such as 70.6ms, 5s or 1h30m";
 const SHARE: &str = "a share such as 1% or 50ppm, at most 100%";
 
-/// Reads a rate: `200Mbit`, `1 Gbit/s`, `10Gbps`, `12.5MB/s`, `125kB`. Prefixes k, M, G, T are
-/// powers of 1,000, Ki, Mi, Gi, Ti of 1,024; `b` is a bit and `B` a byte. Rounded down to whole
+/// Reads a rate: `200Mbit`, `1 Gbit/s`, `10Gbps`, `12.5MB/s`, `125kB`. Prefixes k, M, G, T, P are
+/// powers of 1,000, Ki, Mi, Gi, Ti, Pi of 1,024; `b` is a bit and `B` a byte. Rounded down to whole
 /// bytes per second.
 pub fn parse_rate(text: &str) -> Result<Rate, TextError> {
     let fail = |problem| error(text, problem, RATE);
@@ -141,6 +141,7 @@ fn prefix(unit: &str) -> (u64, &str) {
         Some('m' | 'M') => 2,
         Some('g' | 'G') => 3,
         Some('t' | 'T') => 4,
+        Some('p' | 'P') => 5,
         _ => return (1, unit),
     };
     match unit[1..].strip_prefix('i') {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use netblt_path::forecast::{
-    Carrier, DEFAULT_BUFFERS, Forecast, Framing, Question, Stream as TcpStream,
+    Carrier, DEFAULT_BUFFERS, Forecast, Framing, PROCESS_PACKETS, Question, Stream as TcpStream,
 };
 use netblt_path::rng::Probability;
 use netblt_path::text;
@@ -44,8 +44,8 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u16).range(576..))]
     mtu: u16,
     /// How much to transfer
-    #[arg(long, value_parser = units::bytes)]
-    size: Option<u64>,
+    #[arg(long, value_parser = units::size)]
+    size: Option<units::Size>,
     /// What is around an IP packet on that link
     #[arg(long, value_enum, default_value_t = Link::Ethernet)]
     link: Link,
@@ -151,7 +151,7 @@ fn question(args: &Args) -> Result<Question, Failure> {
         wire,
         processing: args.host_time,
         buffer_bytes: args.buffer_size,
-        size: args.size,
+        size: args.size.map(|size| size.bytes),
     })
 }
 
@@ -217,10 +217,24 @@ fn table(args: &Args, question: &Question, forecast: &Forecast) -> Vec<String> {
         let share = forecast.utilisation * 100.0;
         lines.push(row("Hosts", format!("can keep the link busy {share:.1} % of the time")));
     }
+    lines.extend(process_line(args, forecast));
     lines.extend(time_lines(args, forecast));
     lines.extend(tcp_lines(args, forecast));
     lines.extend(option_lines(args, forecast));
     lines
+}
+
+/// What one process moves, where the path would carry more.
+fn process_line(args: &Args, forecast: &Forecast) -> Option<String> {
+    let bits = forecast.process_bps?;
+    let most = units::show_count(PROCESS_PACKETS as u64);
+    let rate = units::show_rate(bits);
+    let mut line = format!("{:<11}one moves about {most} packets a second: {rate}", "Process");
+    if let Some(size) = args.size {
+        let time = units::show_duration(data_time(size.bytes, bits));
+        line.push_str(&format!(", {time} for {size}"));
+    }
+    Some(line)
 }
 
 fn path(args: &Args, question: &Question) -> String {
@@ -253,7 +267,7 @@ fn time_lines(args: &Args, forecast: &Forecast) -> Vec<String> {
         parts.push_str(&format!(", last repairs {}", show(times.repair)));
     }
     vec![
-        format!("{:<11}{} for {}:", "Time", show(times.total()), units::show_bytes(size)),
+        format!("{:<11}{} for {}:", "Time", show(times.total()), size),
         format!("{:<11}{parts}, closing {}", "", show(times.closing)),
     ]
 }
@@ -267,7 +281,7 @@ fn tcp_lines(args: &Args, forecast: &Forecast) -> Vec<String> {
             units::show_rate(stream.bits_per_second),
             of_link(args, stream.bits_per_second)
         );
-        if let Some(time) = args.size.map(|size| tcp_time(size, stream)) {
+        if let Some(time) = args.size.map(|size| data_time(size.bytes, stream.bits_per_second)) {
             line.push_str(&format!("  {:>14}", units::show_duration(time)));
         }
         if stream.fills_link {
@@ -307,9 +321,9 @@ fn option_lines(args: &Args, forecast: &Forecast) -> Vec<String> {
     ]
 }
 
-/// How long a stream takes, without its beginning; saturates.
-fn tcp_time(size: u64, stream: &TcpStream) -> Duration {
-    let seconds = size as f64 * 8.0 / stream.bits_per_second;
+/// How long so many bytes take, without their beginning; saturates.
+fn data_time(bytes: u64, bits_per_second: f64) -> Duration {
+    let seconds = bytes as f64 * 8.0 / bits_per_second;
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
@@ -383,6 +397,8 @@ struct PlanData {
     buffers: u64,
     buffers_suffice: bool,
     default_buffers_mbps: f64,
+    /// Null if one process is enough for all that the path carries.
+    process_mbps: Option<f64>,
     memory_bytes: u64,
     repair_rounds: u32,
     size: Option<u64>,
@@ -413,7 +429,7 @@ impl PlanData {
             kind: stream.tcp.name().to_lowercase(),
             mbps: mbps(stream.bits_per_second),
             limited_by: if stream.fills_link { "link" } else { "loss" },
-            seconds: args.size.map(|size| seconds(tcp_time(size, stream))),
+            seconds: args.size.map(|size| seconds(data_time(size.bytes, stream.bits_per_second))),
         };
         let rate = question.rate.bits_per_second() as f64;
         Self {
@@ -448,9 +464,10 @@ impl PlanData {
             buffers: forecast.buffers.count,
             buffers_suffice: !forecast.buffers.too_few,
             default_buffers_mbps: mbps(forecast.default_goodput_bps),
+            process_mbps: forecast.process_bps.map(mbps),
             memory_bytes: forecast.buffers.memory_bytes,
             repair_rounds: forecast.buffers.repair_rounds,
-            size: args.size,
+            size: question.size,
             seconds: times.map(|times| seconds(times.total())),
             setup_seconds: times.map(|times| seconds(times.setup)),
             transfer_seconds: times.map(|times| seconds(times.transfer)),

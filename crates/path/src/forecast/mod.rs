@@ -44,6 +44,10 @@ const SETUP_ROUND_TRIPS: f64 = 2.0;
 /// with the DONE packet (`docs/protocol.md §7.2, §7.3`).
 const CLOSING_ROUND_TRIPS: f64 = 2.0;
 
+/// Packets a second that one process moves, about: it talks from one thread. Measured over loopback
+/// (`docs/results/core.md`); a faster machine moves more, and one with slow disks less.
+pub const PROCESS_PACKETS: f64 = 1e6;
+
 /// What is known about a path and wanted of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
@@ -161,6 +165,9 @@ pub struct Forecast {
     pub goodput_bps: f64,
     /// The same if no more than [`DEFAULT_BUFFERS`] of these buffers are outstanding.
     pub default_goodput_bps: f64,
+    /// The same of one process at each end, if that is less than the path could carry: at
+    /// [`PROCESS_PACKETS`] a second.
+    pub process_bps: Option<f64>,
     /// Bandwidth-delay product: bytes of IP packets in one round trip, saturating.
     pub bdp_bytes: u64,
     /// Burst size and interval.
@@ -180,13 +187,16 @@ impl Forecast {
         let buffers = path.buffers();
         let goodput = path.goodput_bps(buffers.bytes);
         let held = |count| path.goodput_held_bps(buffers.bytes, count);
+        let goodput_bps = if buffers.too_few { held(MAX_BUFFERS) } else { goodput };
+        let process_bps = goodput * PROCESS_PACKETS * path.period;
         Ok(Self {
             packet: path.packet,
             packets_per_second: 1.0 / path.period,
             utilisation: path.utilisation,
             ip_rate: path.ip_rate,
-            goodput_bps: if buffers.too_few { held(MAX_BUFFERS) } else { goodput },
+            goodput_bps,
             default_goodput_bps: held(DEFAULT_BUFFERS),
+            process_bps: (process_bps < goodput_bps).then_some(process_bps),
             bdp_bytes: path.ip_rate.bytes_in(question.rtt),
             burst: path.burst(),
             buffers,

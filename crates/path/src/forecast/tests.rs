@@ -31,6 +31,15 @@ fn near(ours: f64, expected: f64) {
 }
 
 #[test]
+fn one_process_moves_a_million_packets_a_second() {
+    assert_eq!(forecast(|_| {}).process_bps, None);
+    let fast = forecast(|q| q.rate = Rate::from_bits_per_second(100_000_000_000));
+    let process = fast.process_bps.expect("more than one process moves");
+    near(process, PROCESS_PACKETS * 8.0 * 1_048_576.0 / 737.0);
+    assert!(process < fast.goodput_bps);
+}
+
+#[test]
 fn a_gigabit_ethernet_carries_this_much() {
     let forecast = forecast(|_| {});
     let packet = Packet { data_bytes: 1424, ip_bytes: 1500, wire_bytes: 1538 };
