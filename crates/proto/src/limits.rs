@@ -24,8 +24,8 @@ pub const DEFAULT_DATAGRAM_BYTES: u32 = 1232;
 pub const MAX_BATCH: usize = 64;
 /// The fewest data bytes in a packet of `rfc998`: whatever an old implementation may want.
 pub const MIN_PACKET_BYTES: u32 = 16;
-/// The fewest data bytes in a packet of `sealed`: RFC 998 §4's poor ones, so that every control item
-/// has room, and no peer can make each byte cost as much as a large packet
+/// The fewest data bytes in a packet of `sealed`: RFC 998 §4's poor ones, so that every control
+/// item has room, and no peer can make each byte cost as much as a large packet
 /// (`docs/protocol.md §3.2`).
 pub const MIN_SEALED_PACKET_BYTES: u32 = 128;
 /// The most data bytes in a packet of `sealed`: what fits a UDP datagram with the header and tag,

@@ -139,7 +139,11 @@ fn every_packet_comes_twice() {
     for wire in BOTH {
         let mut setup = world(wire, MIB);
         // Twice must fit through.
-        setup.active.config.burst = Burst { packets: 4, interval: Duration::from_millis(1) };
+        let burst = Burst { packets: 4, interval: Duration::from_millis(1) };
+        match wire {
+            Wire::Rfc998 => setup.active.config.policy = fixed(burst),
+            Wire::Sealed => setup.active.config.burst = burst,
+        }
         let outcome = World::new(setup).tamper(|_| Tamper::Twice).run();
         succeeded(&outcome);
         assert_eq!(outcome.sent().data_packets_resent, 0, "{outcome}");
@@ -455,6 +459,11 @@ fn datagrams_may_be_tiny() {
     }
 }
 
+/// A sender that keeps to these.
+fn fixed(burst: Burst) -> Policy {
+    Policy::Fixed(Pace::bursts(burst).expect("it has an interval"))
+}
+
 /// A transfer over 100 Mbit/s and 40 ms of round trip, in buffers of 256 KiB, the active end
 /// sending; as fast as the path on `rfc998`.
 fn world(wire: Wire, bytes: u64) -> Setup {
@@ -465,7 +474,7 @@ fn world(wire: Wire, bytes: u64) -> Setup {
         config.buffer_bytes = 1 << 18;
         if (wire, role) == (Wire::Rfc998, Role::Sender) {
             let burst = Burst { packets: 9, interval: Duration::from_millis(1) };
-            config.policy = Policy::Fixed(Pace::bursts(burst).expect("it has an interval"));
+            config.policy = fixed(burst);
         }
         HostOptions::new(config)
     };

@@ -117,6 +117,9 @@ fn source(args: &Args) -> Result<Source, Failure> {
     Ok(Source::Stdin { name: args.stdin_name.clone() })
 }
 
+/// A fixed sender was told nothing to keep to.
+const PACELESS: &str = "--policy fixed needs --rate <RATE>, or --burst-size and --burst-interval";
+
 /// What `--policy fixed` was told, in words.
 fn fixed_speed(args: &Args) -> Result<Option<String>, Failure> {
     match (args.policy, args.rate, args.network.burst()) {
@@ -128,9 +131,7 @@ fn fixed_speed(args: &Args) -> Result<Option<String>, Failure> {
         (PolicyName::Fixed, None, Some(burst)) => {
             Ok(Some(format!("{} packets every {:?}", burst.packets, burst.interval)))
         }
-        (PolicyName::Fixed, None, None) => Err(Failure::usage(
-            "--policy fixed needs --rate <RATE>, or --burst-size and --burst-interval",
-        )),
+        (PolicyName::Fixed, None, None) => Err(Failure::usage(PACELESS)),
         (PolicyName::Fixed, Some(_), Some(_)) => Err(Failure::usage(
             "--rate and --burst-size with --burst-interval say the same thing twice; choose one",
         )),
@@ -140,9 +141,7 @@ fn fixed_speed(args: &Args) -> Result<Option<String>, Failure> {
 /// What a fixed sender keeps to: burst values if they were given, else the rate.
 pub(super) fn pace(rate: Option<Rate>, burst: Option<Burst>) -> Result<Pace, Failure> {
     let pace = burst.map_or_else(|| Pace::rate(rate?), Pace::bursts);
-    pace.ok_or_else(|| {
-        Failure::usage("a fixed sender needs a rate, or bursts with time between them: more than 0")
-    })
+    pace.ok_or_else(|| Failure::usage(PACELESS))
 }
 
 fn options(args: &Args) -> Result<Options, Failure> {

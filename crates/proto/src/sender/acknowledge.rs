@@ -1,5 +1,5 @@
-//! What a sender says without data: acknowledgements, the end, changed burst values, and that it has
-//! nothing left to send, all in NULL-ACK (`docs/protocol.md §6.4, §7.1`).
+//! What a sender says without data: acknowledgements, the end, changed burst values, and that it
+//! has nothing left to send, all in NULL-ACK (`docs/protocol.md §6.4, §7.1`).
 
 use std::time::Duration;
 

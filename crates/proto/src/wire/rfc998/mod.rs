@@ -203,8 +203,8 @@ pub fn encode_null_ack(ports: Ports, null_ack: &NullAck, out: &mut Vec<u8>) {
 
 /// Appends a DATA or LDATA packet; `checksum`: flag C was negotiated.
 ///
-/// The index must be below [`MAX_PACKETS_PER_BUFFER`](crate::limits::MAX_PACKETS_PER_BUFFER) and the data no longer than the packet size
-/// agreed upon, which its 16-bit field bounds.
+/// The index must be below [`MAX_PACKETS_PER_BUFFER`](crate::limits::MAX_PACKETS_PER_BUFFER) and
+/// the data no longer than the packet size agreed upon, which its 16-bit field bounds.
 pub fn encode_data(
     ports: Ports,
     header: &DataHeader,
