@@ -9,12 +9,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use netblt::options::{Family, Options, Overwrite, Rendezvous, Rfc998};
+use netblt::options::{Family, Options, Rendezvous};
 use netblt::ticket::{self, Ticket};
-use netblt_proto::config::{Policy, Wire};
-use netblt_proto::limits::{
-    DEFAULT_BUFFER_BYTES, DEFAULT_DEATH_TIMER, DEFAULT_OUTSTANDING, MAX_CLIENT, MAX_OUTSTANDING,
-};
+use netblt_proto::config::Wire;
+use netblt_proto::limits::{MAX_CLIENT, MAX_OUTSTANDING};
 use netblt_proto::wire::packet::Burst;
 
 use crate::exit::Failure;
@@ -23,11 +21,6 @@ use crate::units;
 
 /// The variable that holds the ticket, out of sight of other users.
 pub(crate) const TICKET_VARIABLE: &str = "NETBLT_TICKET";
-
-/// 50 Mbit/s, 40 ms and 1 % of loss carried 17 Mbit/s in buffers of 1 MiB and 45 in these.
-const RFC998_BUFFER_BYTES: u32 = 1 << 16;
-const RFC998_BUFFERS: u32 = 512;
-const RFC998_MEMORY: u32 = 32 << 20;
 
 /// How the ticket is told to send and receive alike; part of their help.
 pub(crate) const TICKET_HELP: &str = "\
@@ -132,18 +125,12 @@ impl WireName {
         bytes: Option<u32>,
         count: Option<u32>,
     ) -> Result<(u32, u32), Failure> {
-        let (bytes, most) = match self {
-            Self::Sealed => {
-                let bytes = bytes.unwrap_or(DEFAULT_BUFFER_BYTES);
-                units::sealed_buffer_bytes(bytes)?;
-                (bytes, DEFAULT_OUTSTANDING)
-            }
-            Self::Rfc998 => {
-                let bytes = bytes.unwrap_or(RFC998_BUFFER_BYTES);
-                (bytes, (RFC998_MEMORY / bytes.max(1)).clamp(2, RFC998_BUFFERS))
-            }
-        };
-        Ok((bytes, count.unwrap_or(most)))
+        let defaults = Options::new(self.wire());
+        let bytes = bytes.unwrap_or(defaults.buffer_bytes);
+        if self == Self::Sealed {
+            units::sealed_buffer_bytes(bytes)?;
+        }
+        Ok((bytes, count.unwrap_or_else(|| Options::default_buffers(self.wire(), bytes))))
     }
 }
 
@@ -170,27 +157,20 @@ impl Network {
             WireName::Rfc998 => self.check_rfc998()?,
         }
         let (buffer_bytes, buffers) = self.wire.stock(self.buffer_size, self.buffers)?;
-        Ok(Options {
-            wire: self.wire.wire(),
-            port: self.port,
-            bind: self.bind,
-            advertise: self.advertise.clone(),
-            family: match (self.ipv4, self.ipv6) {
-                (true, _) => Family::V4,
-                (_, true) => Family::V6,
-                _ => Family::Any,
-            },
-            mtu: self.mtu,
-            packet_bytes: self.plain.packet_bytes(),
-            death_timer: self.death_timer,
-            trace: self.trace.clone(),
-            buffer_bytes,
-            buffers,
-            burst: self.burst(),
-            client: self.client.clone(),
-            rfc998: self.plain.options(),
-            ..default_options()
-        })
+        let mut options = Options::new(self.wire.wire());
+        options.port = self.port;
+        options.bind = self.bind;
+        options.advertise.clone_from(&self.advertise);
+        options.family = family(self.ipv4, self.ipv6);
+        options.mtu = self.mtu;
+        options.packet_bytes = self.plain.packet_bytes();
+        options.death_timer = self.death_timer;
+        options.trace.clone_from(&self.trace);
+        (options.buffer_bytes, options.buffers) = (buffer_bytes, buffers);
+        options.burst = self.burst();
+        options.client.clone_from(&self.client);
+        options.rfc998 = self.plain.options();
+        Ok(options)
     }
 
     fn check_sealed(&self) -> Result<(), Failure> {
@@ -237,25 +217,12 @@ impl Network {
     }
 }
 
-/// What `send` and `receive` do when told nothing.
-pub(crate) fn default_options() -> Options {
-    Options {
-        wire: Wire::Sealed,
-        bind: None,
-        port: 0,
-        advertise: Vec::new(),
-        family: Family::Any,
-        mtu: None,
-        packet_bytes: None,
-        death_timer: DEFAULT_DEATH_TIMER,
-        policy: Policy::Fair { ceiling: None },
-        burst: None,
-        client: None,
-        rfc998: Rfc998::default(),
-        overwrite: Overwrite::Never,
-        trace: None,
-        buffer_bytes: DEFAULT_BUFFER_BYTES,
-        buffers: DEFAULT_OUTSTANDING,
+/// The IP versions that `-4` and `-6` leave.
+pub(crate) fn family(ipv4: bool, ipv6: bool) -> Family {
+    match (ipv4, ipv6) {
+        (true, _) => Family::V4,
+        (_, true) => Family::V6,
+        _ => Family::Any,
     }
 }
 

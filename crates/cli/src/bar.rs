@@ -164,7 +164,8 @@ mod tests {
 
     #[test]
     fn the_message_never_divides_by_zero() {
-        let mut progress = Progress { total: Some(10), ..Progress::default() };
+        let mut progress = Progress::default();
+        progress.total = Some(10);
         assert_eq!(message(&progress, 0.0, false), "0 bytes of 10 bytes  0 bit/s  lost 0.0 %");
         progress.total = None;
         assert!(message(&progress, 8e6, true).contains("waiting"));

@@ -9,6 +9,8 @@ use std::process::ExitCode;
 use netblt::error::Error;
 use netblt_proto::machine::{Reason, printable};
 
+use crate::advice;
+
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
@@ -82,26 +84,36 @@ impl Failure {
 
     /// A transfer's error; `sending` if data may have left already.
     pub(crate) fn transfer(error: &Error, sending: bool) -> Self {
-        Self::new(code(error, sending), error.to_string())
+        Self::new(code(error, sending), format!("{error}{}", advice::on_error(error)))
     }
 }
 
 /// The one place where errors become numbers.
 fn code(error: &Error, sending: bool) -> Code {
     match error {
-        Error::Usage(_) | Error::Ticket(_) => Code::Usage,
+        Error::Options(_)
+        | Error::Unsendable(_)
+        | Error::SeveralFiles
+        | Error::NoAddress { .. }
+        | Error::OutOfReach { .. }
+        | Error::Ticket(_) => Code::Usage,
         // Sources are looked up before the connection opens: what is missing later has vanished.
         Error::File { source, .. } if sending && source.kind() == ErrorKind::NotFound => {
             Code::Vanished
         }
         Error::File { .. } | Error::Exists(_) | Error::Name { .. } => Code::File,
         Error::Content(_) => Code::Protocol,
-        Error::Socket { .. } => Code::Socket,
+        Error::Socket { .. } | Error::DatagramSize { .. } => Code::Socket,
+        Error::Thread { .. } => Code::Start,
         Error::Unresolved { .. } => Code::Connect,
         Error::Connect { reason, .. } => connect_code(reason),
         Error::Ended(reason) => ended_code(reason),
+        // A death of the other side's program, and none of this command line's doing.
+        Error::Restarted(_) => Code::Stream,
         Error::NotVerified(_) => Code::Partial,
         Error::Interrupted => Code::Signal,
+        // Whatever else there may be, nothing was verified.
+        _ => Code::Partial,
     }
 }
 
@@ -129,6 +141,8 @@ fn ended_code(reason: &Reason) -> Code {
 mod tests {
     use std::io;
 
+    use netblt_proto::config::Wire;
+
     use super::*;
 
     #[test]
@@ -140,7 +154,8 @@ mod tests {
         assert_eq!(missing(false), Code::File);
         assert_eq!(missing(true), Code::Vanished);
         let connect = |reason| {
-            code(&Error::Connect { peer: String::new(), reason, advice: "" }, false).number()
+            let wire = Wire::Sealed;
+            code(&Error::Connect { peer: String::new(), wire, reason }, false).number()
         };
         let no_answer = |hint: Option<&str>| Reason::NoAnswer {
             hint: hint.map(str::to_owned),
@@ -156,6 +171,9 @@ mod tests {
         assert_eq!(code(&Error::Ended(Reason::Violation("x")), true).number(), 2);
         assert_eq!(code(&Error::NotVerified(String::new()), true).number(), 23);
         assert_eq!(code(&Error::Interrupted, true).number(), 20);
+        assert_eq!(code(&Error::Restarted("twice"), true).number(), 12);
+        let source = io::Error::from(ErrorKind::OutOfMemory);
+        assert_eq!(code(&Error::Thread { purpose: "to read", source }, true).number(), 5);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Data go to standard output, words for people to standard error. Nothing depends on this crate.
 
+mod advice;
 mod args;
 mod bar;
 mod commands;

@@ -7,12 +7,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use netblt::error::Error;
-use netblt::observer::{LimitedBy, Observer, Progress, Summary};
+use netblt::observer::{LimitedBy, Observer, Progress, Summary, Warning};
 use netblt::options::Rendezvous;
 use netblt::ticket::Ticket;
 use netblt_proto::config::Role;
 use netblt_proto::machine::printable;
 
+use crate::advice;
 use crate::args::Show;
 use crate::bar::{Bar, Speed};
 use crate::exit::{Code, Failure};
@@ -79,6 +80,16 @@ impl Report {
             "--wire rfc998 is IN THE CLEAR, neither encrypted nor verified: anyone may take part, \
              and anyone on the way may read or change what passes",
         );
+    }
+
+    /// Something the user should know that ends nothing.
+    pub(crate) fn warn(&mut self, message: &str) {
+        let message = printable(message);
+        if self.show.json {
+            self.emit("warning", json::WarningData { message: &message });
+        } else {
+            self.bar.line(&format!("netblt: warning: {message}"));
+        }
     }
 
     /// Takes the bar away: what is told from now on stays.
@@ -199,13 +210,8 @@ impl Observer for Report {
         self.emit("restarted", json::Empty {});
     }
 
-    fn warn(&mut self, message: &str) {
-        let message = printable(message);
-        if self.show.json {
-            self.emit("warning", json::WarningData { message: &message });
-        } else {
-            self.bar.line(&format!("netblt: warning: {message}"));
-        }
+    fn warn(&mut self, warning: &Warning) {
+        Self::warn(self, &format!("{warning}{}", advice::on_warning(warning)));
     }
 }
 
@@ -303,22 +309,15 @@ fn limit(limited_by: LimitedBy) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use netblt_proto::stats::Stats;
-
     use super::*;
 
     fn told(files: u64, bytes: u64) -> Option<String> {
-        throughput(&Summary {
-            bytes,
-            files,
-            elapsed: Duration::from_secs(2),
-            real_bps: bytes as f64 * 4.0,
-            steady_bps: 135.8e6,
-            verified: true,
-            digest: [0; 32],
-            limited_by: LimitedBy::Path,
-            stats: Stats::default(),
-        })
+        let mut summary = Summary::default();
+        (summary.bytes, summary.files) = (bytes, files);
+        summary.elapsed = Duration::from_secs(2);
+        summary.real_bps = bytes as f64 * 4.0;
+        summary.steady_bps = 135.8e6;
+        throughput(&summary)
     }
 
     #[test]

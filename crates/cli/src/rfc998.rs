@@ -79,12 +79,12 @@ impl Plain {
     }
 
     pub(crate) fn options(&self) -> Rfc998 {
-        Rfc998 {
-            raw_ip: self.raw_ip,
-            port: self.netblt_port,
-            peer_port: self.netblt_peer_port,
-            no_checksum: self.no_checksum,
-        }
+        let mut options = Rfc998::default();
+        options.raw_ip = self.raw_ip;
+        options.port = self.netblt_port;
+        options.peer_port = self.netblt_peer_port;
+        options.no_checksum = self.no_checksum;
+        options
     }
 
     /// Who calls whom.

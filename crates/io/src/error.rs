@@ -1,12 +1,18 @@
-//! Why a transfer failed, in words for the user.
+//! Why a transfer failed, in words for the user of the library; a program adds which of its own
+//! options would help.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use netblt_proto::config::Wire;
 use netblt_proto::machine::Reason;
+
+use crate::ticket::{AddressError, TicketError};
 
 /// Why a transfer failed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// Something on this side's disk.
     #[error("{path}: {what}: {source}", path = path.display())]
@@ -19,7 +25,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The destination exists and overwriting was not asked for.
-    #[error("{} exists; nothing was written (use --overwrite always to replace it)", .0.display())]
+    #[error("{} exists; nothing was written", .0.display())]
     Exists(PathBuf),
     /// The sender offered a name that must not be created here.
     #[error(
@@ -31,14 +37,45 @@ pub enum Error {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// The sender offers more than a stream can take.
+    #[error(
+        "the sender offers several files or a directory, and standard output can take one file \
+         only; receive into a directory instead"
+    )]
+    SeveralFiles,
     /// What the sender says of its files contradicts itself.
     #[error("the sender's description of its files is broken: {0}")]
     Content(&'static str),
+    /// What was to be sent cannot be.
+    #[error(transparent)]
+    Unsendable(#[from] Unsendable),
+    /// The options contradict each other or the wire.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
     /// The socket could not be opened or used.
     #[error("{what}: {source}")]
     Socket {
         /// What was tried.
         what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// This machine cannot send datagrams of the size that was asked for.
+    #[error(
+        "cannot send datagrams of {bytes} bytes: this machine's interface takes only smaller ones: \
+         {source}"
+    )]
+    DatagramSize {
+        /// Bytes in each.
+        bytes: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a thread {purpose}: {source}")]
+    Thread {
+        /// What it was to do.
+        purpose: &'static str,
         /// What the system said.
         source: io::Error,
     },
@@ -50,29 +87,135 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// The names were looked up, and none of their addresses is of the IP version asked for.
+    #[error("no address to go to can be used{version}: {addresses}")]
+    NoAddress {
+        /// `" over IPv4"` and the like, or nothing.
+        version: &'static str,
+        /// What was looked up.
+        addresses: String,
+    },
+    /// No address to go to can be reached from where the socket is.
+    #[error("a socket on {local} cannot reach {addresses}")]
+    OutOfReach {
+        /// Where the socket is.
+        local: SocketAddr,
+        /// Where it was to go.
+        addresses: String,
+    },
     /// A ticket that is none.
     #[error("this is not a netblt ticket: {0}")]
-    Ticket(String),
+    Ticket(#[from] TicketError),
     /// The connection could not be opened.
-    #[error("cannot reach {peer}: {reason}{advice}")]
+    #[error("cannot reach {peer}: {reason}")]
     Connect {
         /// Where to.
         peer: String,
+        /// Over which wire.
+        wire: Wire,
         /// Why not.
         reason: Reason,
-        /// What to do, beginning with a separator, or empty.
-        advice: &'static str,
     },
     /// The connection was open and ended before the transfer was verified.
     #[error("the transfer is incomplete: {0}")]
     Ended(Reason),
+    /// The other side was started again, and this one cannot begin anew.
+    #[error("the other side was started again, and {0}")]
+    Restarted(&'static str),
     /// The bytes that arrived are not the bytes that were sent.
     #[error("not verified: {0}")]
     NotVerified(String),
-    /// Something in the options makes no sense.
-    #[error("{0}")]
-    Usage(String),
-    /// The user stopped it.
+    /// It was cancelled.
     #[error("stopped")]
     Interrupted,
+    /// A mistake of this library.
+    #[error("a fault in netblt itself: {0}")]
+    Fault(&'static str),
+}
+
+/// Why something cannot be sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unsendable {
+    /// No file and no directory was named.
+    #[error("there is nothing to send; name a file")]
+    Nothing,
+    /// More files than a transfer can have.
+    #[error("more than {0} files are too many for one transfer; pack them first")]
+    TooMany(u64),
+    /// A receiver would refuse the name.
+    #[error("\"{name}\" cannot be sent under its name: {why}; rename it or leave it out")]
+    Name {
+        /// The name, fit for a terminal.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A name that the extent table cannot hold.
+    #[error("\"{name}\" is too long a name for the {room} bytes that a buffer has beside its data")]
+    LongName {
+        /// The name, fit for a terminal.
+        name: String,
+        /// Bytes in a table.
+        room: u32,
+    },
+    /// A path such as `/`, which has no last part.
+    #[error("{0} has no name under which it could arrive; send the directories in it")]
+    NoName(String),
+    /// Two paths with the same last part.
+    #[error(
+        "{first} and {second} would both arrive as \"{name}\"; send them one after the other, or a \
+         directory that holds both"
+    )]
+    SameName {
+        /// One path.
+        first: String,
+        /// The other.
+        second: String,
+        /// The name of both.
+        name: String,
+    },
+    /// More than `rfc998` can carry.
+    #[error(
+        "the rfc998 wire carries one file and no directories; send one file, or use the sealed wire"
+    )]
+    Plain,
+}
+
+/// Why options make no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionsError {
+    /// `sealed` has buffers of certain sizes only.
+    #[error("a buffer of {0} bytes is impossible: use a power of two from 1 KiB to 64 MiB")]
+    BufferBytes(u32),
+    /// So large an extent table has no room.
+    #[error("an extent table of {0} bytes is impossible: at most {1}")]
+    TableBytes(u32, u32),
+    /// A ticket on a wire that knows none.
+    #[error("tickets are for the sealed wire")]
+    Ticket,
+    /// An address where a ticket is needed.
+    #[error("the sealed wire meets by ticket")]
+    NoTicket,
+    /// An address for the ticket that is none.
+    #[error("an address for the ticket: {0}")]
+    Advertised(#[from] AddressError),
+    /// A directory on a wire that carries no names.
+    #[error("the rfc998 wire carries no names: name the file to receive into")]
+    Directory,
+    /// A file name on a wire that carries its own.
+    #[error("the sealed wire carries names: name the directory to receive into")]
+    File,
+    /// A path that cannot be a file's.
+    #[error("{0} does not name a file")]
+    NoFile(String),
+    /// A file name that must not be.
+    #[error("\"{name}\" cannot be stored: {why}")]
+    FileName {
+        /// The name, fit for a terminal.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
 }

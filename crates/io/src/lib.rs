@@ -1,17 +1,75 @@
 //! Move large data between machines with NETBLT: the library under the `netblt` program.
 //!
-//! [`send`] and [`receive`] do the whole job, blocking; the rest is what they are made of, in four
-//! wings: `transfer` and `bench` stand on `net` and `disk`, and all on the words that a user of
-//! this library holds in his hands.
+//! [`send`] and [`receive`] do the whole job, blocking. One end listens and gets a [`Ticket`] to
+//! give away, the other connects with it; either may send. An [`Observer`] hears how it goes, and a
+//! [`Cancel`] stops it from any thread.
+//!
+//! ```
+//! use netblt::{Cancel, Destination, Observer, Options, Progress, Rendezvous, Source};
+//! use netblt::{Ticket, Warning};
+//! use std::sync::mpsc::{Sender, channel};
+//!
+//! struct Watch(Sender<Ticket>);
+//!
+//! impl Observer for Watch {
+//!     fn listening(&mut self, ticket: &Ticket) {
+//!         let _ = self.0.send(ticket.clone());
+//!     }
+//!     fn connected(&mut self, peer: &str) {
+//!         println!("connected to {peer}");
+//!     }
+//!     fn progress(&mut self, progress: &Progress) {
+//!         println!("{} bytes so far", progress.bytes);
+//!     }
+//!     fn warn(&mut self, warning: &Warning) {
+//!         eprintln!("{warning}");
+//!     }
+//! }
+//!
+//! // Both ends in one process; any `Read` and `Write` will do.
+//! let (tickets, ticket) = channel();
+//! let mut options = Options::default();
+//! options.bind = Some([127, 0, 0, 1].into());
+//! let sender = std::thread::spawn({
+//!     let (options, tickets) = (options.clone(), tickets.clone());
+//!     move || {
+//!         let source = Source::reader("greeting", &b"hello"[..]);
+//!         let mut watch = Watch(tickets);
+//!         netblt::send(source, &Rendezvous::Listen, &options, &mut watch, &Cancel::default())
+//!     }
+//! });
+//! let rendezvous = Rendezvous::Connect(ticket.recv()?);
+//! let destination = Destination::writer(std::io::sink());
+//! let (mut watch, cancel) = (Watch(tickets), Cancel::default());
+//! let summary = netblt::receive(destination, &rendezvous, &options, &mut watch, &cancel)?;
+//! assert!(summary.verified && summary.bytes == 5);
+//! assert!(sender.join().expect("it ran")?.verified);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Inside, `transfer` and [`bench`] stand on `net` and `disk`, and all on the words above.
 
 pub mod bench;
 mod config;
+#[doc(hidden)]
 pub mod disk;
 pub mod error;
+#[doc(hidden)]
 pub mod net;
 pub mod observer;
 pub mod options;
 pub mod ticket;
-pub mod transfer;
+mod transfer;
 
+pub use netblt_proto::config::{Pace, Policy, Wire};
+pub use netblt_proto::stats::Stats;
+pub use netblt_proto::units::Rate;
+pub use netblt_proto::wire::packet::Burst;
+
+pub use self::error::{Error, OptionsError, Unsendable};
+pub use self::observer::{LimitedBy, Observer, Progress, Summary, Warning};
+pub use self::options::{
+    Cancel, Destination, Family, Options, Overwrite, Rendezvous, Rfc998, Source,
+};
+pub use self::ticket::Ticket;
 pub use self::transfer::{receive, send};

@@ -7,29 +7,71 @@ use netblt_proto::stats::Stats;
 
 use crate::ticket::Ticket;
 
-/// Hears what a transfer does. Called from the transfer's own thread; must not block.
+/// Hears what a transfer does. Called from the transfer's own thread; must not block. What is of no
+/// interest needs no method.
 pub trait Observer: Send {
     /// Listening: give this to the other side.
-    fn listening(&mut self, ticket: &Ticket);
-    /// Listening without a ticket ([`Rendezvous::Passive`]) at this address; on raw IP its port is
-    /// the NETBLT port.
+    fn listening(&mut self, ticket: &Ticket) {
+        let _ = ticket;
+    }
+    /// Listening without a ticket ([`Rendezvous::Passive`](crate::Rendezvous::Passive)) at this
+    /// address; on raw IP its port is the NETBLT port.
     fn listening_at(&mut self, address: SocketAddr) {
         let _ = address;
     }
     /// The connection is open.
-    fn connected(&mut self, peer: &str);
+    fn connected(&mut self, peer: &str) {
+        let _ = peer;
+    }
     /// About ten times a second.
-    fn progress(&mut self, progress: &Progress);
+    fn progress(&mut self, progress: &Progress) {
+        let _ = progress;
+    }
     /// Nothing heard for three seconds (true), or heard again (false).
-    fn silent(&mut self, silent: bool);
+    fn silent(&mut self, silent: bool) {
+        let _ = silent;
+    }
     /// The peer was started again, and the transfer starts over.
-    fn restarted(&mut self);
-    /// Something the user should know that ends nothing (a file skipped, ...).
-    fn warn(&mut self, message: &str);
+    fn restarted(&mut self) {}
+    /// Something the user should know that ends nothing (a file skipped, for instance).
+    fn warn(&mut self, warning: &Warning) {
+        let _ = warning;
+    }
+}
+
+/// Something the user should know that ends nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Warning {
+    /// Something in a directory that is neither a file nor a directory is not sent.
+    #[error("skipped {path}: it is a {what}")]
+    Skipped {
+        /// Its path, fit for a terminal.
+        path: String,
+        /// What it is.
+        what: &'static str,
+    },
+    /// So many more are not sent, for the same reason.
+    #[error("skipped {0} more of this kind")]
+    SkippedMore(u64),
+    /// One of several addresses cannot be looked up; the others are tried.
+    #[error("{0}")]
+    Unresolved(String),
+    /// Somebody on the way says that packets are too large: if nothing moves, it is true.
+    #[error(
+        "the network says that packets of {bytes} bytes are too large on the way, and {limit} pass"
+    )]
+    PacketSize {
+        /// Bytes in our IP packets.
+        bytes: u32,
+        /// Bytes that pass.
+        limit: u32,
+    },
 }
 
 /// How far a transfer is.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Progress {
     /// File bytes accepted (sender) or stored (receiver).
     pub bytes: u64,
@@ -42,7 +84,7 @@ pub struct Progress {
 }
 
 /// What limited the transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LimitedBy {
     /// The path.
     Path,
@@ -55,11 +97,13 @@ pub enum LimitedBy {
     /// The rate that was asked for.
     RateCap,
     /// Nothing: over before it got going (round trips).
+    #[default]
     RoundTrips,
 }
 
 /// How a transfer went.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Summary {
     /// File bytes transferred.
     pub bytes: u64,

@@ -17,8 +17,6 @@ use std::str::FromStr;
 
 use netblt_proto::config::Secret;
 
-use crate::error::Error;
-
 /// Every ticket of this version begins so.
 pub const PREFIX: &str = "netblt1:";
 /// Most addresses a ticket may hold.
@@ -85,12 +83,6 @@ pub enum TicketError {
     /// More than [`MAX_ADDRESSES`], or none.
     #[error("it holds {0} addresses; a ticket holds 1 to {MAX_ADDRESSES}")]
     Addresses(usize),
-}
-
-impl From<TicketError> for Error {
-    fn from(error: TicketError) -> Self {
-        Self::Ticket(error.to_string())
-    }
 }
 
 /// Why a text is no address for a ticket.

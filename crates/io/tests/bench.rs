@@ -6,36 +6,23 @@ use std::time::Duration;
 
 use netblt::bench::{self, Load, Outcome, ServerObserver, Service};
 use netblt::error::Error;
-use netblt::observer::{Observer, Progress};
-use netblt::options::{Cancel, Family, Options, Overwrite, Rendezvous, Rfc998};
+use netblt::observer::{Observer, Progress, Warning};
+use netblt::options::{Cancel, Options, Rendezvous};
 use netblt::ticket::Ticket;
 use netblt_proto::config::{Pace, Policy, Role, Wire};
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::{Burst, Parameters};
 
 fn options(wire: Wire) -> Options {
-    Options {
-        wire,
-        bind: Some([127, 0, 0, 1].into()),
-        port: 0,
-        advertise: Vec::new(),
-        family: Family::Any,
-        mtu: None,
-        packet_bytes: Some(1000),
-        death_timer: Duration::from_secs(20),
-        // 100 Mbit/s: enough to be over soon, and nothing that loopback would lose.
-        policy: Policy::Fixed(
-            Pace::bursts(Burst { packets: 12, interval: Duration::from_millis(1) })
-                .expect("it has an interval"),
-        ),
-        burst: None,
-        client: None,
-        rfc998: Rfc998::default(),
-        overwrite: Overwrite::Never,
-        trace: None,
-        buffer_bytes: 1 << 16,
-        buffers: 8,
-    }
+    let mut options = Options::new(wire);
+    options.bind = Some([127, 0, 0, 1].into());
+    options.packet_bytes = Some(1000);
+    options.death_timer = Duration::from_secs(20);
+    // 100 Mbit/s: enough to be over soon, and nothing that loopback would lose.
+    let pace = Pace::bursts(Burst { packets: 12, interval: Duration::from_millis(1) });
+    options.policy = Policy::Fixed(pace.expect("it has an interval"));
+    (options.buffer_bytes, options.buffers) = (1 << 16, 8);
+    options
 }
 
 struct Ear {
@@ -48,8 +35,8 @@ impl ServerObserver for Ear {
         self.tickets.send(ticket.clone()).expect("somebody waits");
     }
     fn opened(&mut self, _: SocketAddr, _: Role, _: &Parameters) {}
-    fn warn(&mut self, message: &str) {
-        panic!("{message}");
+    fn warn(&mut self, error: &Error) {
+        panic!("{error}");
     }
     fn closed(&mut self, _: SocketAddr, result: Result<Outcome, Error>) {
         self.results.send(result).expect("somebody waits");
@@ -64,8 +51,8 @@ impl Observer for Quiet {
     fn progress(&mut self, _: &Progress) {}
     fn silent(&mut self, _: bool) {}
     fn restarted(&mut self) {}
-    fn warn(&mut self, message: &str) {
-        panic!("{message}");
+    fn warn(&mut self, warning: &Warning) {
+        panic!("{warning}");
     }
 }
 
@@ -153,8 +140,11 @@ fn a_test_of_a_given_time_ends_in_time_and_says_how_much() {
 fn a_receivers_ceiling_holds_for_a_fair_sender_at_the_other_end() {
     let ceiling = Rate::from_bits_per_second(8_000_000);
     for wire in [Wire::Sealed, Wire::Rfc998] {
-        let fair =
-            |ceiling| Options { policy: Policy::Fair { ceiling }, burst: None, ..options(wire) };
+        let fair = |ceiling| {
+            let mut options = options(wire);
+            (options.policy, options.burst) = (Policy::Fair { ceiling }, None);
+            options
+        };
         for (role, here, there) in
             [(Role::Receiver, Some(ceiling), None), (Role::Sender, None, Some(ceiling))]
         {
@@ -174,8 +164,8 @@ fn a_slow_test_does_not_finish_a_large_buffer_first() {
     let (seen, _) = with_server(Wire::Sealed, false, |ticket| {
         // 0.8 Mbit/s: a buffer of 64 KiB would take two thirds of a second.
         let pace = Pace::bursts(Burst { packets: 1, interval: Duration::from_millis(10) });
-        let policy = Policy::Fixed(pace.expect("it has an interval"));
-        let options = Options { policy, ..options(Wire::Sealed) };
+        let mut options = options(Wire::Sealed);
+        options.policy = Policy::Fixed(pace.expect("it has an interval"));
         let load = Load::Time(Duration::from_millis(300));
         let rendezvous = Rendezvous::Connect(ticket.clone());
         let cancel = Cancel::default();

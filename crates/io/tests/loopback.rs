@@ -30,7 +30,7 @@ fn a_file_arrives_whoever_listens() {
         fs::write(from.path().join("data"), &content).unwrap();
         let source = Source::Paths(vec![from.path().join("data")]);
         let (sent, received) =
-            transfer(&source, &directory(to.path()), sender_listens, &options(), |_| ());
+            transfer(source, directory(to.path()), sender_listens, &options(), |_| ());
         let (sent, received) = (sent.unwrap(), received.unwrap());
         assert_eq!(fs::read(to.path().join("data")).unwrap(), content);
         assert!(sent.verified && received.verified);
@@ -56,7 +56,7 @@ fn a_tree_of_files_of_all_sizes_arrives() {
     options.buffer_bytes = 1 << 16;
     options.buffers = 5;
     let source = Source::Paths(vec![tree.clone()]);
-    let (sent, received) = transfer(&source, &directory(to.path()), true, &options, |_| ());
+    let (sent, received) = transfer(source, directory(to.path()), true, &options, |_| ());
     assert_eq!((sent.unwrap().files, received.unwrap().files), (60, 60));
     assert!(to.path().join("tree/empty").is_dir());
     for (i, size) in sizes.into_iter().cycle().take(60).enumerate() {
@@ -71,7 +71,7 @@ fn an_empty_file_arrives() {
     let (from, to) = places();
     fs::write(from.path().join("nothing"), b"").unwrap();
     let source = Source::Paths(vec![from.path().join("nothing")]);
-    let (sent, received) = transfer(&source, &directory(to.path()), true, &options(), |_| ());
+    let (sent, received) = transfer(source, directory(to.path()), true, &options(), |_| ());
     assert!(sent.unwrap().verified && received.unwrap().verified);
     assert_eq!(fs::read(to.path().join("nothing")).unwrap(), b"");
 }
@@ -83,7 +83,7 @@ fn a_file_that_exists_stops_both_ends_and_stays() {
         fs::write(place.path().join("data"), content).unwrap();
     }
     let source = Source::Paths(vec![from.path().join("data")]);
-    let (sent, received) = transfer(&source, &directory(to.path()), false, &options(), |_| ());
+    let (sent, received) = transfer(source, directory(to.path()), false, &options(), |_| ());
     assert!(matches!(received, Err(Error::Exists(_))), "{received:?}");
     let Err(Error::Ended(Reason::PeerQuit(why))) = sent else { panic!("{sent:?}") };
     assert!(why.contains("data") && why.contains("exists"), "{why}");
@@ -102,7 +102,7 @@ fn either_end_can_stop_and_the_other_hears_it() {
                 watcher.cancel();
             }
         };
-        let (sent, received) = transfer(&source, &directory(to.path()), true, &options(), stop);
+        let (sent, received) = transfer(source, directory(to.path()), true, &options(), stop);
         let (own, other) = if sender_stops {
             (sent.unwrap_err(), received.unwrap_err())
         } else {
@@ -121,7 +121,7 @@ fn a_sender_that_vanished_and_was_started_again_is_served() {
     let content = bytes(3_000_000, 7);
     fs::write(from.path().join("data"), &content).unwrap();
     let source = Source::Paths(vec![from.path().join("data")]);
-    let (sent, received, restarts) = support::transfer_after_a_crash(&source, to.path());
+    let (sent, received, restarts) = support::transfer_after_a_crash(source, to.path());
     assert!(sent.unwrap().verified && received.unwrap().verified);
     assert_eq!(restarts, 1);
     assert_eq!(fs::read(to.path().join("data")).unwrap(), content);
@@ -142,7 +142,7 @@ fn a_trace_is_one_object_a_line() {
     let mut options = options();
     options.trace = Some(trace.clone());
     let source = Source::Paths(vec![from.path().join("data")]);
-    let (sent, _) = transfer(&source, &directory(to.path()), true, &options, |_| ());
+    let (sent, _) = transfer(source, directory(to.path()), true, &options, |_| ());
     sent.unwrap();
     let text = fs::read_to_string(trace).unwrap();
     assert!(text.lines().count() > 3, "{text}");

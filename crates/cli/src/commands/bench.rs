@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use netblt::bench::{Load, PORT};
-use netblt::options::{Cancel, Family, Options};
+use netblt::options::{Cancel, Options};
 use netblt_proto::config::Policy;
 use netblt_proto::limits::{
     MAX_OUTSTANDING, MAX_SEALED_PACKET_BYTES, MIN_PACKET_BYTES, SEALED_BUFFER_BYTES,
@@ -222,22 +222,15 @@ impl Connection {
             true => Policy::Fixed(send::pace(self.bitrate, self.burst())?),
             false => Policy::Fair { ceiling: self.bitrate },
         };
-        Ok(Options {
-            wire: self.wire.wire(),
-            bind: self.bind,
-            packet_bytes: self.packet_size,
-            burst: self.burst().filter(|_| !self.is_fixed()),
-            family: match (self.ipv4, self.ipv6) {
-                (true, _) => Family::V4,
-                (_, true) => Family::V6,
-                _ => Family::Any,
-            },
-            policy,
-            death_timer: self.death_timer,
-            buffer_bytes,
-            buffers,
-            ..args::default_options()
-        })
+        let mut options = Options::new(self.wire.wire());
+        options.bind = self.bind;
+        options.packet_bytes = self.packet_size;
+        options.burst = self.burst().filter(|_| !self.is_fixed());
+        options.family = args::family(self.ipv4, self.ipv6);
+        options.policy = policy;
+        options.death_timer = self.death_timer;
+        (options.buffer_bytes, options.buffers) = (buffer_bytes, buffers);
+        Ok(options)
     }
 }
 

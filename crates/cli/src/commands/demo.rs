@@ -17,7 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use netblt::error::Error;
-use netblt::observer::{Observer, Progress, Summary};
+use netblt::observer::{Observer, Progress, Summary, Warning};
 use netblt::options::{Cancel, Destination, Options, Rendezvous, Source};
 use netblt::ticket::Ticket;
 use netblt_emu::relay::{Relay, RelayReport};
@@ -29,7 +29,7 @@ use netblt_proto::units::Rate;
 use netblt_proto::wire::data_overhead;
 use tempfile::TempDir;
 
-use crate::args::{self, Show};
+use crate::args::Show;
 use crate::exit::{Code, Failure};
 use crate::json::{self, DemoData};
 use crate::output::Report;
@@ -149,7 +149,9 @@ fn transfer(
 }
 
 fn options() -> Options {
-    Options { bind: Some(LOOPBACK), ..args::default_options() }
+    let mut options = Options::default();
+    options.bind = Some(LOOPBACK);
+    options
 }
 
 type ReceiverThread = thread::JoinHandle<Result<Summary, Error>>;
@@ -163,7 +165,7 @@ fn spawn_receiver(
     let cancel = cancel.clone();
     let receive = move || {
         let mut observer = TicketOnly(listening);
-        netblt::receive(&destination, &Rendezvous::Listen, &options(), &mut observer, &cancel)
+        netblt::receive(destination, &Rendezvous::Listen, &options(), &mut observer, &cancel)
     };
     let name = "receiver".to_owned();
     thread::Builder::new().name(name).spawn(receive).map_err(|error| broken(&error.to_string()))
@@ -188,7 +190,7 @@ fn push(
     let link = Link::start(args, target)?;
     ticket.addresses = vec![link.near.to_string()];
     let source = Source::Paths(vec![PathBuf::from(source)]);
-    let sent = netblt::send(&source, &Rendezvous::Connect(ticket), &options(), report, cancel);
+    let sent = netblt::send(source, &Rendezvous::Connect(ticket), &options(), report, cancel);
     report.clear();
     link.finish(report);
     sent.map_err(|error| report.failure(&error))
@@ -268,7 +270,7 @@ impl Observer for TicketOnly {
     fn progress(&mut self, _: &Progress) {}
     fn silent(&mut self, _: bool) {}
     fn restarted(&mut self) {}
-    fn warn(&mut self, _: &str) {}
+    fn warn(&mut self, _: &Warning) {}
 }
 
 /// Data that no compression and no empty block could fake.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use netblt::observer::Summary;
-use netblt::options::{Cancel, Destination, Options, Overwrite};
+use netblt::options::{Cancel, Destination, Overwrite};
 use netblt::ticket::{PREFIX, Ticket};
 use netblt_proto::config::Role;
 
@@ -82,11 +82,11 @@ pub(crate) fn run(args: &Args) -> Code {
     };
     let to_stdout = places.as_ref().is_ok_and(Places::is_stdout);
     let mut report = Report::new(Role::Receiver, args.show, to_stdout);
-    let result = places.and_then(|places| transfer(args, &places, &mut report));
+    let result = places.and_then(|places| transfer(args, places, &mut report));
     report.finish(result)
 }
 
-fn transfer(args: &Args, places: &Places<'_>, report: &mut Report) -> Result<Summary, Failure> {
+fn transfer(args: &Args, places: Places<'_>, report: &mut Report) -> Result<Summary, Failure> {
     if places.is_stdout() && io::stdout().is_terminal() {
         return Err(Failure::usage("standard output is a terminal; redirect it or name a DIR"));
     }
@@ -94,7 +94,8 @@ fn transfer(args: &Args, places: &Places<'_>, report: &mut Report) -> Result<Sum
         When::Never => Overwrite::Never,
         When::Always => Overwrite::Always,
     };
-    let options = Options { overwrite, ..args.network.options()? };
+    let mut options = args.network.options()?;
+    options.overwrite = overwrite;
     if args.from.is_some() && args.network.is_verifiable() {
         return Err(Failure::usage("--from is for --wire rfc998; the sealed wire has tickets"));
     }
@@ -106,7 +107,7 @@ fn transfer(args: &Args, places: &Places<'_>, report: &mut Report) -> Result<Sum
     let cancel = Cancel::default();
     signals::watch(&cancel, report.is_talkative())?;
     output::announce(report, &rendezvous);
-    netblt::receive(&places.destination, &rendezvous, &options, report, &cancel)
+    netblt::receive(places.destination, &rendezvous, &options, report, &cancel)
         .map_err(|error| report.failure(&error))
 }
 
@@ -118,7 +119,7 @@ struct Places<'a> {
 
 impl<'a> Places<'a> {
     fn is_stdout(&self) -> bool {
-        matches!(self.destination, Destination::Stdout)
+        matches!(self.destination, Destination::Stream(_))
     }
 
     /// Without tickets and names there is one argument, the file.
@@ -139,7 +140,7 @@ impl<'a> Places<'a> {
             }
         };
         let destination = match file {
-            file if file == "-" => Destination::Stdout,
+            file if file == "-" => Destination::stdout(),
             file => Destination::File(PathBuf::from(file)),
         };
         Ok(Self { ticket: None, destination })
@@ -162,7 +163,7 @@ impl<'a> Places<'a> {
             (one, two) => (two, one),
         };
         let destination = match directory {
-            Some(directory) if directory == "-" => Destination::Stdout,
+            Some(directory) if directory == "-" => Destination::stdout(),
             Some(directory) => Destination::Directory(PathBuf::from(directory)),
             None => Destination::Directory(PathBuf::from(".")),
         };

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use netblt::observer::{Observer as _, Summary};
+use netblt::observer::Summary;
 use netblt::options::{Cancel, Options, Source};
 use netblt_proto::config::{Pace, Policy, Role};
 use netblt_proto::units::Rate;
@@ -95,7 +95,7 @@ fn transfer(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
     let cancel = Cancel::default();
     signals::watch(&cancel, report.is_talkative())?;
     output::announce(report, &rendezvous);
-    netblt::send(&source, &rendezvous, &options, report, &cancel)
+    netblt::send(source, &rendezvous, &options, report, &cancel)
         .map_err(|error| report.failure(&error))
 }
 
@@ -114,7 +114,7 @@ fn source(args: &Args) -> Result<Source, Failure> {
             "standard input cannot hold both the data and the ticket; use NETBLT_TICKET",
         ));
     }
-    Ok(Source::Stdin { name: args.stdin_name.clone() })
+    Ok(Source::stdin(args.stdin_name.clone()))
 }
 
 /// A fixed sender was told nothing to keep to.
@@ -149,5 +149,7 @@ fn options(args: &Args) -> Result<Options, Failure> {
         PolicyName::Fair => Policy::Fair { ceiling: args.rate },
         PolicyName::Fixed => Policy::Fixed(pace(args.rate, args.network.burst())?),
     };
-    Ok(Options { policy, burst: None, ..args.network.options()? })
+    let mut options = args.network.options()?;
+    (options.policy, options.burst) = (policy, None);
+    Ok(options)
 }

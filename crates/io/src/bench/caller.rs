@@ -33,7 +33,7 @@ pub fn run(
     };
     let client = TestRequest { load }.to_string();
     let config = Config { client, ..config(options, role, transfer_bytes) };
-    let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer)?;
+    let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
     let session = Session::new(observer, cancel, &config);
     let mut app = Calling { session, wire: options.wire, role, load, test: None };
     let (done, at) =
@@ -42,7 +42,7 @@ pub fn run(
     let elapsed = at.since(stats.opened_at.unwrap_or_default());
     let cpu_share = app.session.cpu_share(elapsed);
     let Some((_, parameters)) = app.test else {
-        return Err(Error::Usage("a test ended before it began".to_owned()));
+        return Err(Error::Fault("a test ended before it began"));
     };
     Ok(outcome(&config, role, parameters, done, (at, stats, cpu_share)))
 }

@@ -14,6 +14,7 @@ use crate::transfer::summary::{Facts, summary};
 
 /// How a test went, at one end of one connection.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Outcome {
     /// Which end this was.
     pub role: Role,

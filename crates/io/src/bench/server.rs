@@ -47,7 +47,7 @@ pub trait ServerObserver: Send {
     /// A connection opened, in which this end has this role.
     fn opened(&mut self, peer: SocketAddr, role: Role, parameters: &Parameters);
     /// Something cannot be sent, and the connection that it concerns will not get on.
-    fn warn(&mut self, message: &str);
+    fn warn(&mut self, error: &Error);
     /// It ended.
     fn closed(&mut self, peer: SocketAddr, result: Result<Outcome, Error>);
 }
@@ -241,7 +241,7 @@ impl Application for Serving<'_> {
         let message = error.to_string();
         // Each packet fails in the same way.
         if self.told.as_ref() != Some(&message) {
-            self.observer.warn(&message);
+            self.observer.warn(&error);
             self.told = Some(message);
         }
         ControlFlow::Continue(())

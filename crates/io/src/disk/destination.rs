@@ -10,9 +10,9 @@ use netblt_proto::wire::packet::End;
 use crate::disk::directory::DirectoryWriter;
 use crate::disk::layout::Layout;
 use crate::disk::plain::PlainWriter;
-use crate::disk::stdout::StdoutWriter;
+use crate::disk::stream::StreamWriter;
 use crate::disk::threads::{Outcome, Writer};
-use crate::error::Error;
+use crate::error::{Error, OptionsError};
 use crate::options::{Destination, Options};
 
 /// Stores what arrives where the user wants it.
@@ -20,31 +20,24 @@ pub struct SinkWriter(Box<dyn Writer>);
 
 impl SinkWriter {
     /// The writer for a destination, of which nothing is written yet.
-    pub fn new(
-        destination: &Destination,
-        options: &Options,
-        layout: Layout,
-    ) -> Result<Self, Error> {
+    pub fn new(destination: Destination, options: &Options, layout: Layout) -> Result<Self, Error> {
         let overwrite = options.overwrite;
         Ok(Self(match (destination, options.wire) {
             (Destination::Directory(path), Wire::Sealed) => {
-                Box::new(DirectoryWriter::new(path, overwrite, layout)?)
+                Box::new(DirectoryWriter::new(&path, overwrite, layout)?)
             }
             (Destination::File(path), Wire::Rfc998) => {
-                Box::new(PlainWriter::new(path, overwrite, layout)?)
+                Box::new(PlainWriter::new(&path, overwrite, layout)?)
             }
             (Destination::Directory(_), Wire::Rfc998) => {
-                return Err(Error::Usage(
-                    "the rfc998 wire carries no names: name the file to receive into".to_owned(),
-                ));
+                return Err(OptionsError::Directory.into());
             }
             (Destination::File(_), Wire::Sealed) => {
-                return Err(Error::Usage(
-                    "the sealed wire carries names: name the directory to receive into".to_owned(),
-                ));
+                return Err(OptionsError::File.into());
             }
-            (Destination::Stdout, Wire::Sealed) => Box::new(StdoutWriter::sealed(layout)),
-            (Destination::Stdout, Wire::Rfc998) => Box::new(StdoutWriter::plain(layout)),
+            (Destination::Stream(output), wire) => {
+                Box::new(StreamWriter::new(output, layout, wire == Wire::Rfc998))
+            }
         }))
     }
 }

@@ -15,7 +15,7 @@ use super::*;
 use crate::disk::file_list::FileList;
 use crate::disk::source::SourceReader;
 use crate::disk::threads::Reader;
-use crate::options::Source;
+use crate::options::{Cancel, Source};
 
 fn layout() -> Layout {
     Layout::sealed(1024, 8192).expect("possible")
@@ -39,7 +39,7 @@ pub(crate) fn images(list: FileList, layout: Layout) -> (Vec<Buffer>, End) {
 }
 
 fn list(paths: &[PathBuf]) -> FileList {
-    FileList::new(&Source::Paths(paths.to_vec())).expect("a list")
+    FileList::new(Source::Paths(paths.to_vec()), &Cancel::default()).expect("a list")
 }
 
 /// The same, in an order that only looks random.

@@ -19,8 +19,9 @@ use rustix::fs::OFlags;
 
 use crate::disk::errors::{file_error, shown};
 use crate::disk::names::MAX_FILES;
-use crate::error::Error;
-use crate::options::Source;
+use crate::error::{Error, Unsendable};
+use crate::observer::Warning;
+use crate::options::{Cancel, Input, Source};
 
 /// Most warnings that are worded; the rest is counted.
 const MAX_WARNINGS: usize = 100;
@@ -37,7 +38,7 @@ pub(crate) struct Inner {
     arguments: Vec<PathBuf>,
     stream: Stream,
     total_bytes: Option<u64>,
-    warnings: Vec<String>,
+    warnings: Vec<Warning>,
 }
 
 /// A file, directory or stream of the list.
@@ -82,23 +83,23 @@ impl fmt::Debug for Stream {
 }
 
 impl FileList {
-    /// Walks what is to be sent.
-    pub fn new(source: &Source) -> Result<Self, Error> {
+    /// Walks what is to be sent, unless it is cancelled meanwhile.
+    pub fn new(source: Source, cancel: &Cancel) -> Result<Self, Error> {
         match source {
-            Source::Paths(paths) => Walk::default().run(paths),
-            Source::Stdin { name } => Self::stream(name, Box::new(io::stdin())),
+            Source::Paths(paths) => Walk::new(cancel).run(&paths),
+            Source::Stream(input) => Self::stream(input),
         }
     }
 
-    /// A stream of unknown length under this name.
-    pub fn stream(name: &str, stream: Box<dyn Read + Send>) -> Result<Self, Error> {
+    fn stream(input: Input) -> Result<Self, Error> {
+        let Input { name, label, reader } = input;
         check_name(name.as_bytes()).map_err(|why| bad_name(name.as_bytes(), why))?;
         let entry =
             Entry { kind: Kind::Stream, argument: 0, name: name.as_bytes().into(), length: 0 };
         let inner = Inner {
             entries: vec![entry],
-            arguments: vec![PathBuf::from("standard input")],
-            stream: Stream(Mutex::new(Some(stream))),
+            arguments: vec![PathBuf::from(label)],
+            stream: Stream(Mutex::new(Some(reader))),
             total_bytes: None,
             warnings: Vec::new(),
         };
@@ -122,7 +123,7 @@ impl FileList {
     }
 
     /// What was skipped and why, for the user.
-    pub fn warnings(&self) -> &[String] {
+    pub fn warnings(&self) -> &[Warning] {
         &self.inner.warnings
     }
 }
@@ -153,44 +154,51 @@ impl Place<'_> {
     }
 }
 
-fn bad_name(name: &[u8], why: &str) -> Error {
-    Error::Usage(format!(
-        "\"{}\" cannot be sent under its name: {why}; rename it or leave it out",
-        shown(name)
-    ))
+fn bad_name(name: &[u8], why: &'static str) -> Error {
+    Unsendable::Name { name: shown(name), why }.into()
 }
 
 /// A walk underway.
-#[derive(Default)]
-struct Walk {
+struct Walk<'a> {
+    cancel: &'a Cancel,
     entries: Vec<Entry>,
     arguments: Vec<PathBuf>,
     total_bytes: u64,
-    warnings: Vec<String>,
+    warnings: Vec<Warning>,
     unworded: u64,
 }
 
-impl Walk {
+impl<'a> Walk<'a> {
+    fn new(cancel: &'a Cancel) -> Self {
+        Self {
+            cancel,
+            entries: Vec::new(),
+            arguments: Vec::new(),
+            total_bytes: 0,
+            warnings: Vec::new(),
+            unworded: 0,
+        }
+    }
+
     fn run(mut self, paths: &[PathBuf]) -> Result<FileList, Error> {
         let mut names: HashMap<Vec<u8>, &PathBuf> = HashMap::new();
         for path in paths {
             let name = base_name(path)?;
             if let Some(other) = names.insert(name.clone(), path) {
-                return Err(Error::Usage(format!(
-                    "{} and {} would both arrive as \"{}\"; send them one after the other, \
-                     or a directory that holds both",
-                    shown(other.as_os_str().as_bytes()),
-                    shown(path.as_os_str().as_bytes()),
-                    shown(&name)
-                )));
+                return Err(Unsendable::SameName {
+                    first: shown(other.as_os_str().as_bytes()),
+                    second: shown(path.as_os_str().as_bytes()),
+                    name: shown(&name),
+                }
+                .into());
             }
             self.argument(path, name)?;
         }
         if self.entries.is_empty() {
-            return Err(Error::Usage("there is nothing to send; name a file".to_owned()));
+            return Err(Unsendable::Nothing.into());
         }
         if self.unworded > 0 {
-            self.warnings.push(format!("skipped {} more of this kind", self.unworded));
+            self.warnings.push(Warning::SkippedMore(self.unworded));
         }
         let inner = Inner {
             entries: self.entries,
@@ -223,9 +231,10 @@ impl Walk {
         while let Some((path, name)) = todo.pop() {
             self.push(Kind::Directory, name.clone(), 0)?;
             let cannot = |source| file_error(&path, "cannot be listed", source);
-            let mut children = fs::read_dir(&path)
-                .and_then(|entries| entries.collect::<io::Result<Vec<_>>>())
-                .map_err(cannot)?;
+            let listing = fs::read_dir(&path).map_err(cannot)?;
+            // A directory of millions takes a while to list.
+            let listing = listing.take_while(|_| !self.cancel.is_cancelled());
+            let mut children = listing.collect::<io::Result<Vec<_>>>().map_err(cannot)?;
             children.sort_by_cached_key(fs::DirEntry::file_name);
             let mut directories = Vec::new();
             for child in children {
@@ -250,11 +259,12 @@ impl Walk {
     }
 
     fn push(&mut self, kind: Kind, name: Vec<u8>, length: u64) -> Result<(), Error> {
+        if self.cancel.is_cancelled() {
+            return Err(Error::Interrupted);
+        }
         check_name(&name).map_err(|why| bad_name(&name, why))?;
         if self.entries.len() as u64 >= MAX_FILES {
-            return Err(Error::Usage(format!(
-                "more than {MAX_FILES} files are too many for one transfer; pack them first"
-            )));
+            return Err(Unsendable::TooMany(MAX_FILES).into());
         }
         let argument = u32::try_from(self.arguments.len().saturating_sub(1)).unwrap_or(u32::MAX);
         self.total_bytes = self.total_bytes.saturating_add(length);
@@ -262,10 +272,10 @@ impl Walk {
         Ok(())
     }
 
-    fn warn(&mut self, path: &Path, what: &str) {
+    fn warn(&mut self, path: &Path, what: &'static str) {
         if self.warnings.len() < MAX_WARNINGS {
             let path = shown(path.as_os_str().as_bytes());
-            self.warnings.push(format!("skipped {path}: it is a {what}"));
+            self.warnings.push(Warning::Skipped { path, what });
         } else {
             self.unworded += 1;
         }
@@ -281,10 +291,7 @@ fn base_name(path: &Path) -> Result<Vec<u8>, Error> {
     let whole = path.canonicalize().map_err(|e| file_error(path, "cannot be sent", e))?;
     match whole.file_name() {
         Some(name) => Ok(name.as_bytes().to_vec()),
-        None => Err(Error::Usage(format!(
-            "{} has no name under which it could arrive; send the directories in it",
-            shown(whole.as_os_str().as_bytes())
-        ))),
+        None => Err(Unsendable::NoName(shown(whole.as_os_str().as_bytes())).into()),
     }
 }
 

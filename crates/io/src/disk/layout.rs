@@ -7,7 +7,7 @@ use netblt_proto::limits::{
     TRAILER_BYTES,
 };
 
-use crate::error::Error;
+use crate::error::{Error, OptionsError};
 
 /// How large the buffers of a connection are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,15 +28,10 @@ impl Layout {
     /// Buffers of `sealed`: a data area of `buffer_bytes` and `table_bytes` beyond it.
     pub fn sealed(buffer_bytes: u32, table_bytes: u32) -> Result<Self, Error> {
         if !buffer_bytes.is_power_of_two() || !SEALED_BUFFER_BYTES.contains(&buffer_bytes) {
-            return Err(Error::Usage(format!(
-                "a buffer of {buffer_bytes} bytes is impossible: use a power of two \
-                 from 1 KiB to 64 MiB"
-            )));
+            return Err(OptionsError::BufferBytes(buffer_bytes).into());
         }
         if table_bytes > MAX_TABLE_BYTES {
-            return Err(Error::Usage(format!(
-                "an extent table of {table_bytes} bytes is impossible: at most {MAX_TABLE_BYTES}"
-            )));
+            return Err(OptionsError::TableBytes(table_bytes, MAX_TABLE_BYTES).into());
         }
         Ok(Self { buffer_bytes, table_bytes })
     }

@@ -11,6 +11,6 @@ mod names;
 pub mod plain;
 mod publish;
 pub mod source;
-pub mod stdout;
 mod store;
+pub mod stream;
 pub mod threads;

@@ -17,7 +17,7 @@ use crate::disk::layout::Layout;
 use crate::disk::publish::{Item, publish};
 use crate::disk::store::Store;
 use crate::disk::threads::{Outcome, Writer};
-use crate::error::Error;
+use crate::error::{Error, OptionsError};
 use crate::options::Overwrite;
 
 /// Why nothing is verified here.
@@ -45,13 +45,12 @@ pub(crate) struct Extent {
 impl PlainWriter {
     /// Will store the file `path`, whose directory must exist.
     pub fn new(path: &Path, overwrite: Overwrite, layout: Layout) -> Result<Self, Error> {
-        let unnamed = || Error::Usage(format!("{} does not name a file", path.display()));
+        let unnamed = || OptionsError::NoFile(shown(path.as_os_str().as_bytes()));
         // What `file_name` makes of "file/." and "file/" is not what was said.
         let said = path.as_os_str().as_bytes();
         let name = path.file_name().map(|name| name.as_bytes()).filter(|name| said.ends_with(name));
         let name = name.ok_or_else(unnamed)?.to_vec();
-        check_name(&name)
-            .map_err(|why| Error::Usage(format!("\"{}\" cannot be stored: {why}", shown(&name))))?;
+        check_name(&name).map_err(|why| OptionsError::FileName { name: shown(&name), why })?;
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let mut store = Store::new(directory.unwrap_or(Path::new(".")), overwrite)?;
         // Replacing /dev/null would be obedient, and a catastrophe.

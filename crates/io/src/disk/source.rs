@@ -22,7 +22,7 @@ use crate::disk::errors::{file_error, shown};
 use crate::disk::file_list::{Entry, FileList, Place};
 use crate::disk::layout::{Layout, broken, entry_bytes};
 use crate::disk::threads::{Fill, Reader};
-use crate::error::Error;
+use crate::error::{Error, Unsendable};
 
 /// Permissions under which a stream arrives.
 const STREAM_MODE: u32 = 0o644;
@@ -84,11 +84,7 @@ impl SourceReader {
     pub fn plain(list: FileList, layout: Layout) -> Result<Self, Error> {
         match list.inner.entries.as_slice() {
             [entry] if entry.kind != Kind::Directory => Ok(Self::new(list, layout, true)),
-            _ => Err(Error::Usage(
-                "the rfc998 wire carries one file and no directories; \
-                 send one file, or use the sealed wire"
-                    .to_owned(),
-            )),
+            _ => Err(Unsendable::Plain.into()),
         }
     }
 
@@ -224,10 +220,10 @@ impl SourceReader {
 impl Reader for SourceReader {
     fn fill(&mut self, number: BufferNumber, buffer: &mut Buffer) -> Result<Fill, Error> {
         if number.0 != self.progress.buffers + 1 || self.progress.end.is_some() {
-            return Err(Error::Usage(format!("buffer {} was asked for out of order", number.0)));
+            return Err(Error::Fault("a buffer was asked for out of order"));
         }
         if buffer.capacity() < self.layout.image_bytes() {
-            return Err(Error::Usage("the buffers are smaller than their images".to_owned()));
+            return Err(Error::Fault("the buffers are smaller than their images"));
         }
         let before = self.progress.bytes;
         let (mut data, mut table, mut extents) = (0, 0, Vec::new());
@@ -358,7 +354,7 @@ fn changed(path: &Path, length: u64) -> Error {
 }
 
 fn read_twice() -> Error {
-    Error::Usage("the input is a stream and cannot be read twice".to_owned())
+    Error::Restarted("the input is a stream and cannot be read twice")
 }
 
 fn stream_attributes(entry: &Entry) -> Attributes {
@@ -378,11 +374,8 @@ fn check_names(list: &FileList, layout: Layout) -> Result<(), Error> {
         Some(entry)
             if !layout.fits(layout.data_bytes(), entry_bytes(Some(entry.name.len()), true)) =>
         {
-            Err(Error::Usage(format!(
-                "\"{}\" is too long a name for the {} bytes that a buffer has beside its data",
-                shown(&entry.name),
-                layout.table_bytes()
-            )))
+            Err(Unsendable::LongName { name: shown(&entry.name), room: layout.table_bytes() }
+                .into())
         }
         _ => Ok(()),
     }

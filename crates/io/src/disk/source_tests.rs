@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::*;
 use netblt_proto::content::parse_image;
 
-use crate::options::Source;
+use crate::options::{Cancel, Source};
 
 fn layout() -> Layout {
     Layout::sealed(1024, 4300).expect("possible")
@@ -22,7 +22,7 @@ fn temporary() -> TempDir {
 }
 
 fn list(paths: &[PathBuf]) -> Result<FileList, Error> {
-    FileList::new(&Source::Paths(paths.to_vec()))
+    FileList::new(Source::Paths(paths.to_vec()), &Cancel::default())
 }
 
 fn fill(reader: &mut SourceReader, number: u64) -> Result<(Fill, Vec<u8>), Error> {
@@ -123,7 +123,7 @@ fn only_links_that_the_user_names_are_followed() {
     assert_eq!(names, ["tree", "tree/sub", "tree/sub/file", "named"]);
     assert_eq!((list.files(), list.total_bytes()), (2, Some(10)));
     let warnings = list.warnings();
-    assert!(warnings.len() == 2 && warnings[0].contains("tree/link"), "{warnings:?}");
+    assert!(warnings.len() == 2 && warnings[0].to_string().contains("tree/link"), "{warnings:?}");
     drop(socket);
     // A directory that becomes a link after the walk leads nowhere either.
     fs::rename(tree.join("sub"), from.path().join("elsewhere")).expect("renamed");
@@ -178,8 +178,8 @@ impl Read for Trickle {
 fn a_stream_knows_its_last_buffer_and_cannot_be_read_twice() {
     for len in [0usize, 1, 1023, 1024, 1025, 4096] {
         let content: Vec<u8> = (0..len).map(|i| i as u8).collect();
-        let stream = Box::new(Trickle(Cursor::new(content.clone())));
-        let list = FileList::stream("stream", stream).expect("a list");
+        let source = Source::reader("stream", Trickle(Cursor::new(content.clone())));
+        let list = FileList::new(source, &Cancel::default()).expect("a list");
         assert_eq!((list.total_bytes(), list.files()), (None, 1));
         let mut reader = SourceReader::sealed(list.clone(), layout()).expect("fits");
         reader.restart(layout()).expect("nothing was read");

@@ -474,7 +474,7 @@ fn write_loop(
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
     match Builder::new().name(name.to_owned()).spawn(body) {
         Ok(_) => Ok(()),
-        Err(error) => Err(Error::Usage(format!("cannot start a thread for the disk: {error}"))),
+        Err(source) => Err(Error::Thread { purpose: "for the disk", source }),
     }
 }
 

@@ -1,15 +1,20 @@
 //! Addresses: which of this machine's go into a ticket, and what those of a ticket stand for here.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread::Builder;
+use std::time::Duration;
 
 use netblt_proto::config::{Config, Secret};
 
-use crate::error::Error;
+use crate::error::{Error, OptionsError};
 use crate::net::connections::canonical;
 use crate::net::dialer::{Candidate, MAX_CANDIDATES};
 use crate::net::entropy::entropy;
 use crate::net::socket::Socket;
-use crate::options::{Family, Options};
+use crate::observer::Warning;
+use crate::options::{Cancel, Family, Options};
 use crate::ticket::{self, MAX_ADDRESSES, Ticket};
 
 /// Addresses that routers know and nobody answers at: asking the way there sends nothing.
@@ -17,6 +22,9 @@ const SOMEWHERE: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9),
     SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)), 9),
 ];
+
+/// How late a cancellation may be noticed while a name is looked up.
+const LOOK_UP_STEP: Duration = Duration::from_millis(50);
 
 /// The ticket of an end that listens on `socket`.
 pub(crate) fn ticket(socket: &Socket, options: &Options, secret: Secret) -> Result<Ticket, Error> {
@@ -27,7 +35,7 @@ pub(crate) fn ticket(socket: &Socket, options: &Options, secret: Secret) -> Resu
     } else {
         let parsed = options.advertise.iter().map(|text| ticket::address(text, Some(port)));
         let parsed: Result<Vec<String>, _> = parsed.collect();
-        parsed.map_err(|error| Error::Usage(format!("--advertise: {error}")))?
+        parsed.map_err(OptionsError::Advertised)?
     };
     Ok(Ticket { addresses: addresses.into_iter().take(MAX_ADDRESSES).collect(), secret })
 }
@@ -80,12 +88,13 @@ fn way_to(to: SocketAddr) -> Option<IpAddr> {
 pub(crate) fn resolve(
     addresses: &[String],
     family: Family,
-    mut warn: impl FnMut(&str),
+    cancel: &Cancel,
+    mut warn: impl FnMut(&Warning),
 ) -> Result<Vec<SocketAddr>, Error> {
     let mut found: Vec<SocketAddr> = Vec::new();
     let mut failed = None;
     for address in addresses {
-        match look_up(address) {
+        match patiently(address.clone(), cancel, look_up)? {
             Ok(addresses) => {
                 for address in addresses.into_iter().map(canonical) {
                     let fits = match family {
@@ -103,7 +112,7 @@ pub(crate) fn resolve(
     }
     match failed {
         Some(error) if found.is_empty() => return Err(error),
-        Some(error) => warn(&error.to_string()),
+        Some(error) => warn(&Warning::Unresolved(error.to_string())),
         None => {}
     }
     if found.is_empty() {
@@ -113,15 +122,45 @@ pub(crate) fn resolve(
             Family::V6 => " over IPv6",
         };
         let list = addresses.join(", ");
-        return Err(Error::Usage(format!("no address to go to can be used{version}: {list}")));
+        return Err(Error::NoAddress { version, addresses: list });
     }
     Ok(found)
 }
 
-fn look_up(address: &str) -> std::io::Result<Vec<SocketAddr>> {
+/// Looks a name up in a thread of its own: the system's resolver may take minutes and cannot be
+/// stopped, but nobody has to wait for it. An address needs no resolver.
+fn patiently(
+    address: String,
+    cancel: &Cancel,
+    look_up: fn(&str) -> io::Result<Vec<SocketAddr>>,
+) -> Result<io::Result<Vec<SocketAddr>>, Error> {
+    if let Ok(address) = address.parse::<SocketAddr>() {
+        return Ok(Ok(vec![address]));
+    }
+    let (found, answers) = channel();
+    let search = move || {
+        let _ = found.send(look_up(&address));
+    };
+    let thread = Builder::new().name("netblt-resolve".to_owned()).spawn(search);
+    thread.map_err(|source| Error::Thread { purpose: "to look a name up", source })?;
+    loop {
+        if cancel.is_cancelled() {
+            return Err(Error::Interrupted);
+        }
+        match answers.recv_timeout(LOOK_UP_STEP) {
+            Ok(answer) => return Ok(answer),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Ok(Err(io::Error::other("the resolver fell over")));
+            }
+        }
+    }
+}
+
+fn look_up(address: &str) -> io::Result<Vec<SocketAddr>> {
     let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let port = port.parse::<u16>().map_err(std::io::Error::other)?;
+    let port = port.parse::<u16>().map_err(io::Error::other)?;
     // The resolver also knows the zones of link-local addresses by name.
     Ok((host, port).to_socket_addrs()?.collect())
 }
@@ -145,11 +184,7 @@ pub(crate) fn candidates(
     let candidates = candidates?;
     if candidates.is_empty() {
         let list: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
-        return Err(Error::Usage(format!(
-            "a socket on {} cannot reach {}; check --bind, -4 and -6",
-            socket.local(),
-            list.join(", ")
-        )));
+        return Err(Error::OutOfReach { local: socket.local(), addresses: list.join(", ") });
     }
     Ok(candidates)
 }
@@ -163,15 +198,18 @@ mod tests {
         Ticket { addresses, secret: Secret([0; 32]) }
     }
 
-    fn no_warning(text: &str) {
-        panic!("{text}");
+    fn no_warning(warning: &Warning) {
+        panic!("{warning}");
     }
 
     #[test]
     fn what_cannot_be_looked_up_is_told_and_the_rest_is_used() {
         let ticket = ticket(&["127.0.0.1:port", "127.0.0.1:9"]);
         let mut told = String::new();
-        let found = resolve(&ticket.addresses, Family::Any, |text| told.push_str(text)).unwrap();
+        let found = resolve(&ticket.addresses, Family::Any, &Cancel::default(), |warning| {
+            told.push_str(&warning.to_string())
+        })
+        .unwrap();
         assert_eq!(found, ["127.0.0.1:9".parse().unwrap()]);
         assert!(told.contains("127.0.0.1:port"), "{told}");
     }
@@ -194,15 +232,44 @@ mod tests {
     fn addresses_are_resolved_in_order_and_once() {
         let ticket = ticket(&["127.0.0.1:9", "[::1]:9", "127.0.0.1:9", "[::ffff:127.0.0.1]:9"]);
         let all = ["127.0.0.1:9".parse().unwrap(), "[::1]:9".parse().unwrap()];
-        assert_eq!(resolve(&ticket.addresses, Family::Any, no_warning).unwrap(), all);
-        assert_eq!(resolve(&ticket.addresses, Family::V4, no_warning).unwrap(), all[..1]);
-        assert_eq!(resolve(&ticket.addresses, Family::V6, no_warning).unwrap(), all[1..]);
+        assert_eq!(
+            resolve(&ticket.addresses, Family::Any, &Cancel::default(), no_warning).unwrap(),
+            all
+        );
+        assert_eq!(
+            resolve(&ticket.addresses, Family::V4, &Cancel::default(), no_warning).unwrap(),
+            all[..1]
+        );
+        assert_eq!(
+            resolve(&ticket.addresses, Family::V6, &Cancel::default(), no_warning).unwrap(),
+            all[1..]
+        );
     }
 
     #[test]
     fn an_address_that_cannot_be_used_says_so() {
-        let error = resolve(&["127.0.0.1:9".to_owned()], Family::V6, no_warning).unwrap_err();
+        let error =
+            resolve(&["127.0.0.1:9".to_owned()], Family::V6, &Cancel::default(), no_warning)
+                .unwrap_err();
         let error = error.to_string();
         assert!(error.contains("127.0.0.1:9") && error.contains("IPv6"), "{error}");
+    }
+
+    #[test]
+    fn a_look_up_that_hangs_is_left_when_cancelled() {
+        fn hang(_: &str) -> io::Result<Vec<SocketAddr>> {
+            std::thread::sleep(Duration::from_secs(600));
+            Ok(Vec::new())
+        }
+        let cancel = Cancel::default();
+        let stop = cancel.clone();
+        let (done, ended) = channel();
+        std::thread::spawn(move || {
+            done.send(patiently("host.invalid:9".to_owned(), &cancel, hang))
+        });
+        assert!(ended.recv_timeout(LOOK_UP_STEP * 4).is_err(), "it waits");
+        stop.cancel();
+        let outcome = ended.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
     }
 }

@@ -262,8 +262,8 @@ impl Dialer {
     /// The same error; one about an opening also says where it was tried.
     pub(crate) fn name(&self, error: Error) -> Error {
         match error {
-            Error::Connect { reason, advice, .. } => {
-                Error::Connect { peer: self.to_string(), reason, advice }
+            Error::Connect { wire, reason, .. } => {
+                Error::Connect { peer: self.to_string(), wire, reason }
             }
             other => other,
         }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use netblt_proto::config::{Config, Secret, Wire};
 
 use crate::config::for_peer;
-use crate::error::Error;
+use crate::error::{Error, OptionsError};
 use crate::net::addresses;
 use crate::net::dialer::Dialer;
 use crate::net::driver::{Clock, Host};
@@ -14,8 +14,8 @@ use crate::net::raw_ip;
 use crate::net::socket::{Bind, Socket};
 use crate::net::trace_file::TraceFile;
 use crate::net::wait::Poller;
-use crate::observer::Observer;
-use crate::options::{Family, Options, Rendezvous, Rfc998};
+use crate::observer::{Observer, Warning};
+use crate::options::{Cancel, Family, Options, Rendezvous, Rfc998};
 use crate::ticket::Ticket;
 
 /// Opens what is needed to talk, and begins to: prints a ticket or follows one, or waits at an
@@ -25,25 +25,26 @@ pub(crate) fn meet(
     options: &Options,
     config: &Config,
     observer: &mut dyn Observer,
+    cancel: &Cancel,
 ) -> Result<(Host, Dialer), Error> {
     let trace = options.trace.as_deref().map(TraceFile::create).transpose()?;
     let clock = Clock::start();
     let (socket, peer) = match (rendezvous, options.wire) {
         (Rendezvous::Listen, Wire::Sealed) => listen(options, config, clock, observer)?,
         (Rendezvous::Connect(ticket), Wire::Sealed) => {
-            connect(ticket, options, config, clock, observer)?
+            connect(ticket, (options, config), clock, observer, cancel)?
         }
         (Rendezvous::Passive(address), Wire::Rfc998) => {
-            wait_at(address, options, config, clock, observer)?
+            wait_at(address, (options, config), clock, observer, cancel)?
         }
         (Rendezvous::Active(address), Wire::Rfc998) => {
-            call(address, options, config, clock, observer)?
+            call(address, (options, config), clock, observer, cancel)?
         }
         (Rendezvous::Listen | Rendezvous::Connect(_), Wire::Rfc998) => {
-            return Err(Error::Usage("tickets are for the sealed wire".to_owned()));
+            return Err(OptionsError::Ticket.into());
         }
         (Rendezvous::Passive(_) | Rendezvous::Active(_), Wire::Sealed) => {
-            return Err(Error::Usage("the sealed wire meets by ticket".to_owned()));
+            return Err(OptionsError::NoTicket.into());
         }
     };
     let poller = Poller::new()
@@ -74,13 +75,13 @@ fn listen(
 
 fn connect(
     ticket: &Ticket,
-    options: &Options,
-    config: &Config,
+    (options, config): (&Options, &Config),
     clock: Clock,
     observer: &mut dyn Observer,
+    cancel: &Cancel,
 ) -> Result<(Socket, Dialer), Error> {
-    let warn = |text: &str| observer.warn(text);
-    let addresses = addresses::resolve(&ticket.addresses, options.family, warn)?;
+    let warn = |warning: &Warning| observer.warn(warning);
+    let addresses = addresses::resolve(&ticket.addresses, options.family, cancel, warn)?;
     let (address, port, family) = (options.bind, options.port, family(&addresses));
     let socket = Socket::bind(&Bind { address, port, family, ..Bind::default() })?;
     let candidates = addresses::candidates(&socket, &addresses, |address| {
@@ -92,14 +93,16 @@ fn connect(
 /// The passive end of `rfc998`.
 fn wait_at(
     address: &str,
-    options: &Options,
-    config: &Config,
+    (options, config): (&Options, &Config),
     clock: Clock,
     observer: &mut dyn Observer,
+    cancel: &Cancel,
 ) -> Result<(Socket, Dialer), Error> {
-    let warn = |text: &str| observer.warn(text);
-    let own = addresses::resolve(&[address.to_owned()], options.family, warn)?;
-    let own = own.first().ok_or_else(|| Error::Usage(format!("{address} is no address")))?;
+    let warn = |warning: &Warning| observer.warn(warning);
+    let own = addresses::resolve(&[address.to_owned()], options.family, cancel, warn)?;
+    let own = own
+        .first()
+        .ok_or_else(|| Error::NoAddress { version: "", addresses: address.to_owned() })?;
     let socket = Socket::bind(&Bind {
         address: Some(own.ip()),
         port: own.port(),
@@ -117,14 +120,14 @@ fn wait_at(
 /// The active end of `rfc998`.
 fn call(
     address: &str,
-    options: &Options,
-    config: &Config,
+    (options, config): (&Options, &Config),
     clock: Clock,
     observer: &mut dyn Observer,
+    cancel: &Cancel,
 ) -> Result<(Socket, Dialer), Error> {
     let Rfc998 { raw_ip, port: own_port, peer_port, .. } = options.rfc998;
-    let warn = |text: &str| observer.warn(text);
-    let mut addresses = addresses::resolve(&[address.to_owned()], options.family, warn)?;
+    let warn = |warning: &Warning| observer.warn(warning);
+    let mut addresses = addresses::resolve(&[address.to_owned()], options.family, cancel, warn)?;
     let mut port = options.port;
     if raw_ip {
         addresses = addresses::of_one_version(addresses);

@@ -114,7 +114,7 @@ impl Socket {
             }
             let at = SocketAddr::new(first, bind.port);
             let hint = match source.kind() {
-                ErrorKind::AddrInUse => " (another program has it; choose another --port)",
+                ErrorKind::AddrInUse => " (another program has it)",
                 ErrorKind::AddrNotAvailable => " (this machine has no such address)",
                 ErrorKind::PermissionDenied => " (ports below 1024 are for root)",
                 _ => "",
@@ -196,7 +196,10 @@ impl Socket {
                 Judged::Lost => at = end,
                 Judged::Blocked => return Ok(Sent::Blocked(at)),
                 Judged::NoRoute => return Ok(Sent::NoRoute),
-                Judged::TooBig => return Err(too_big(segment.min(bytes.len()), error)),
+                Judged::TooBig => {
+                    let bytes = segment.min(bytes.len());
+                    return Err(Error::DatagramSize { bytes, source: error });
+                }
                 Judged::Fatal => {
                     let what = format!("cannot send to {}", transmit.to);
                     return Err(Error::Socket { what, source: error });
@@ -415,14 +418,6 @@ fn keep_ecn(io: &socket2::Socket) {
     }
     #[cfg(not(target_os = "linux"))]
     let _ = io;
-}
-
-fn too_big(datagram_bytes: usize, source: io::Error) -> Error {
-    let what = format!(
-        "cannot send datagrams of {datagram_bytes} bytes: this machine's interface takes only \
-         smaller ones; use a smaller --mtu"
-    );
-    Error::Socket { what, source }
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use crate::transfer::summary::{Facts, summary};
 
 /// Receives into `destination`; blocks until everything is verified and has its final name.
 pub fn receive(
-    destination: &Destination,
+    destination: Destination,
     rendezvous: &Rendezvous,
     options: &Options,
     observer: &mut dyn Observer,
@@ -32,7 +32,7 @@ pub fn receive(
 ) -> Result<Summary, Error> {
     let config = config(options, Role::Receiver, None);
     let writer = SinkWriter::new(destination, options, Layout::of(&config)?)?;
-    let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer)?;
+    let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
     let session = Session::new(observer, cancel, &config);
     let stock = (options.buffers, capacity(&config));
     let mut app = Receiving::new(session, writer, stock, host.poller.waker());

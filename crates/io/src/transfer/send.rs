@@ -29,18 +29,18 @@ use crate::transfer::summary::{Facts, summary};
 
 /// Sends `source`; blocks until the receiver's verdict is here.
 pub fn send(
-    source: &Source,
+    source: Source,
     rendezvous: &Rendezvous,
     options: &Options,
     observer: &mut dyn Observer,
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
-    let list = FileList::new(source)?;
+    let list = FileList::new(source, cancel)?;
     list.warnings().iter().for_each(|warning| observer.warn(warning));
     let transfer_bytes = list.total_bytes();
     let config = config(options, Role::Sender, transfer_bytes);
     let reader = reader(&list, &config)?;
-    let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer)?;
+    let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
     let session = Session::new(observer, cancel, &config);
     let stock = (options.buffers, capacity(&config));
     let waker = host.poller.waker();

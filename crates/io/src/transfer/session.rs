@@ -16,7 +16,7 @@ use netblt_proto::wire::packet::Parameters;
 
 use crate::disk::layout::Layout;
 use crate::error::Error;
-use crate::observer::{Observer, Progress};
+use crate::observer::{Observer, Progress, Warning};
 use crate::options::Cancel;
 
 /// How long the other end is given to hear that we stop.
@@ -127,7 +127,10 @@ impl<'a> Session<'a> {
     pub(crate) fn closed(&mut self, reason: Reason) -> Error {
         match self.failed.take() {
             Some((error, _)) => error,
-            None if self.opened.is_none() => no_connection(self.wire, reason),
+            // Where it was tried, who dialled knows.
+            None if self.opened.is_none() => {
+                Error::Connect { peer: String::new(), wire: self.wire, reason }
+            }
             None => Error::Ended(reason),
         }
     }
@@ -163,11 +166,7 @@ impl<'a> Session<'a> {
             return;
         }
         self.limit_told = true;
-        self.observer.warn(&format!(
-            "the network says that packets of {} bytes are too large on the way: if nothing \
-             moves, use --mtu {bytes}",
-            self.packet_bytes
-        ));
+        self.observer.warn(&Warning::PacketSize { bytes: self.packet_bytes, limit: bytes });
     }
 
     /// Processor time of this thread over `elapsed`, as a share of one processor.
@@ -189,28 +188,6 @@ fn words_for_the_peer(error: &Error) -> String {
 
 fn last_part(path: &Path) -> String {
     printable(&path.file_name().unwrap_or_default().to_string_lossy())
-}
-
-/// Why no connection was opened, and what to try. Where it was tried, who dialled knows.
-fn no_connection(wire: Wire, reason: Reason) -> Error {
-    let advice = match &reason {
-        Reason::NoAnswer { .. } | Reason::Unreachable if wire == Wire::Rfc998 => {
-            "; does the other side wait there for RFC 998, with --raw-ip on both sides or on none \
-             and at these ports, and do firewalls let it through?"
-        }
-        Reason::NoAnswer { hint: Some(_), .. } => {
-            "; is this the ticket that the other side shows now? Each run makes a new one"
-        }
-        Reason::NoAnswer { unreachable: true, .. } | Reason::Unreachable => {
-            "; is the other side still waiting, and is this its present ticket?"
-        }
-        Reason::NoAnswer { .. } => {
-            "; is the other side still waiting, and do firewalls let UDP through to that port? A \
-             router in front of it must forward the port, and --advertise name its address"
-        }
-        _ => "",
-    };
-    Error::Connect { peer: String::new(), reason, advice }
 }
 
 /// Processor time of the calling thread.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -12,13 +13,11 @@ use netblt::net::dialer::{Candidate, Dialer};
 use netblt::net::driver::{self, Application, Clock, Feed, Host};
 use netblt::net::socket::{Bind, Socket};
 use netblt::net::wait::Poller;
-use netblt::observer::{Observer, Progress, Summary};
-use netblt::options::{
-    Cancel, Destination, Family, Options, Overwrite, Rendezvous, Rfc998, Source,
-};
+use netblt::observer::{Observer, Progress, Summary, Warning};
+use netblt::options::{Cancel, Destination, Options, Rendezvous, Source};
 use netblt::ticket::Ticket;
 use netblt_proto::buffer::Buffer;
-use netblt_proto::config::{Config, Policy, Role, Secret, Wire};
+use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Event, Reason};
 use netblt_proto::time::Instant;
@@ -26,24 +25,11 @@ use netblt_proto::wire::packet::{End, Verdict};
 
 /// Options for a transfer over loopback.
 pub(crate) fn options() -> Options {
-    Options {
-        wire: Wire::Sealed,
-        bind: Some("127.0.0.1".parse().unwrap()),
-        port: 0,
-        advertise: Vec::new(),
-        family: Family::Any,
-        mtu: None,
-        packet_bytes: None,
-        death_timer: Duration::from_secs(60),
-        policy: Policy::Fair { ceiling: None },
-        burst: None,
-        client: None,
-        rfc998: Rfc998::default(),
-        overwrite: Overwrite::Never,
-        trace: None,
-        buffer_bytes: 1 << 20,
-        buffers: 8,
-    }
+    let mut options = Options::default();
+    options.bind = Some("127.0.0.1".parse().unwrap());
+    options.death_timer = Duration::from_secs(60);
+    options.buffers = 8;
+    options
 }
 
 /// Content that no two places share.
@@ -95,16 +81,16 @@ impl Observer for Watcher<'_> {
     fn restarted(&mut self) {
         self.restarts += 1;
     }
-    fn warn(&mut self, message: &str) {
-        panic!("{message}");
+    fn warn(&mut self, warning: &Warning) {
+        panic!("{warning}");
     }
 }
 
 /// A whole transfer; `look` is called with every report of progress. Only the end that listens
 /// writes a trace.
 pub(crate) fn transfer(
-    source: &Source,
-    destination: &Destination,
+    source: Source,
+    destination: Destination,
     sender_listens: bool,
     options: &Options,
     look: impl Fn(&Watcher<'_>) + Sync,
@@ -118,18 +104,22 @@ pub(crate) fn transfer(
         ticket: ticket.clone(),
         look: &look,
     };
+    let (source, destination) = (Mutex::new(Some(source)), Mutex::new(Some(destination)));
     let run = |mut watcher: Watcher<'_>, rendezvous: &Rendezvous, options: &Options| {
         let cancel = watcher.cancel.clone();
         if watcher.sender {
+            let source = source.lock().unwrap().take().unwrap();
             netblt::send(source, rendezvous, options, &mut watcher, &cancel)
         } else {
+            let destination = destination.lock().unwrap().take().unwrap();
             netblt::receive(destination, rendezvous, options, &mut watcher, &cancel)
         }
     };
-    let calling = Options { trace: None, ..options.clone() };
+    let mut calling = options.clone();
+    calling.trace = None;
     let (listens, calls) = (watcher(sender_listens), watcher(!sender_listens));
     thread::scope(|scope| {
-        let listener = scope.spawn(move || run(listens, &Rendezvous::Listen, options));
+        let listener = scope.spawn(|| run(listens, &Rendezvous::Listen, options));
         let rendezvous = Rendezvous::Connect(tickets.recv().unwrap());
         let called = run(calls, &rendezvous, &calling);
         let listened = listener.join().unwrap();
@@ -139,7 +129,7 @@ pub(crate) fn transfer(
 
 /// A receiver listens; a sender opens a connection and vanishes without a word; then `source` is
 /// sent. Also tells how often the receiver was told of a restart.
-pub(crate) fn transfer_after_a_crash(source: &Source, to: &Path) -> (Outcome, Outcome, u32) {
+pub(crate) fn transfer_after_a_crash(source: Source, to: &Path) -> (Outcome, Outcome, u32) {
     let (ticket, tickets) = channel();
     let look = |_: &Watcher<'_>| ();
     let watcher = |sender| Watcher {
@@ -158,7 +148,7 @@ pub(crate) fn transfer_after_a_crash(source: &Source, to: &Path) -> (Outcome, Ou
             let cancel = Cancel::default();
             let rendezvous = Rendezvous::Listen;
             let result =
-                netblt::receive(&destination, &rendezvous, &options, &mut receiver, &cancel);
+                netblt::receive(destination, &rendezvous, &options, &mut receiver, &cancel);
             (result, receiver.restarts)
         });
         let ticket: Ticket = tickets.recv().unwrap();

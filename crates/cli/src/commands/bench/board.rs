@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use netblt::observer::{Observer, Progress};
+use netblt::observer::{Observer, Progress, Warning};
 use netblt::ticket::Ticket;
 use netblt_proto::machine::printable;
 
@@ -65,8 +65,8 @@ impl Observer for Writer<'_> {
 
     fn restarted(&mut self) {}
 
-    fn warn(&mut self, message: &str) {
-        eprintln!("netblt: warning: {}", printable(message));
+    fn warn(&mut self, warning: &Warning) {
+        eprintln!("netblt: warning: {}", printable(&warning.to_string()));
     }
 }
 
@@ -115,10 +115,10 @@ mod tests {
 
     #[test]
     fn steps_add_up_over_the_time_that_all_took() {
-        let at = |seconds: u64, bytes| Progress {
-            bytes,
-            elapsed: Duration::from_secs(seconds),
-            ..Progress::default()
+        let at = |seconds: u64, bytes| {
+            let mut progress = Progress::default();
+            (progress.bytes, progress.elapsed) = (bytes, Duration::from_secs(seconds));
+            progress
         };
         let one = Step::between(&at(1, 1000), &at(3, 5000));
         assert_eq!((one.seconds, one.bytes, one.bits_per_second()), (2.0, 4000, 16_000.0));

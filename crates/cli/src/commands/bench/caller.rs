@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use super::board::{Board, Step, Stream, Writer};
 use super::{Args, columns, document};
+use crate::advice;
 use crate::args::{TICKET_VARIABLE, WireName};
 use crate::exit::{Code, Failure};
 use crate::units;
@@ -116,8 +117,8 @@ impl ServerObserver for Ear {
         let _ = self.tickets.send(ticket.clone());
     }
     fn opened(&mut self, _: SocketAddr, _: Role, _: &Parameters) {}
-    fn warn(&mut self, message: &str) {
-        eprintln!("netblt: warning: {message}");
+    fn warn(&mut self, error: &Error) {
+        eprintln!("netblt: warning: {error}{}", advice::on_error(error));
     }
     fn closed(&mut self, _: SocketAddr, result: Result<Outcome, Error>) {
         let _ = self.results.send(result);
@@ -167,7 +168,7 @@ fn test(
         let intervals = watch(args, &board);
         let results = threads.into_iter().map(|thread| match thread.join() {
             Ok(result) => result,
-            Err(_) => Err(Error::Usage("a thread died".to_owned())),
+            Err(_) => Err(Error::Fault("a thread died")),
         });
         (intervals, results.collect::<Result<Vec<_>, _>>())
     });

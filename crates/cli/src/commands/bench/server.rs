@@ -12,6 +12,7 @@ use netblt_proto::wire::packet::Parameters;
 use serde_json::json;
 
 use super::{Args, columns, document};
+use crate::advice;
 use crate::args::WireName;
 use crate::exit::Failure;
 
@@ -88,8 +89,8 @@ impl ServerObserver for Teller<'_> {
         self.note(&format!("{peer} {what}."));
     }
 
-    fn warn(&mut self, message: &str) {
-        eprintln!("netblt: warning: {message}");
+    fn warn(&mut self, error: &Error) {
+        eprintln!("netblt: warning: {error}{}", advice::on_error(error));
     }
 
     fn closed(&mut self, peer: SocketAddr, result: Result<Outcome, Error>) {

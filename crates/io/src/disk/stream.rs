@@ -1,4 +1,4 @@
-//! To standard output: one file or stream, in order.
+//! To a stream, such as standard output: one file or stream, in order.
 //!
 //! Buffers that come too early wait here, as themselves: they are the receiver's, so while they
 //! wait the sender is granted less, and since buffers are granted in order the one that is due
@@ -7,9 +7,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,10 +20,11 @@ use crate::disk::layout::{Layout, broken};
 use crate::disk::plain::unproved;
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::Error;
+use crate::options::Output;
 
 /// Writes the one file of a transfer to a stream.
-pub struct StdoutWriter {
-    output: Box<dyn Write + Send>,
+pub struct StreamWriter {
+    output: Output,
     layout: Layout,
     plain: bool,
     early: BTreeMap<u64, Buffer>,
@@ -38,19 +36,9 @@ pub struct StdoutWriter {
     claimed: Option<[u8; 32]>,
 }
 
-impl StdoutWriter {
-    /// For `sealed`.
-    pub fn sealed(layout: Layout) -> Self {
-        Self::to(standard_output(), layout, false)
-    }
-
-    /// For `rfc998`.
-    pub fn plain(layout: Layout) -> Self {
-        Self::to(standard_output(), layout, true)
-    }
-
-    /// To any stream; `plain` for `rfc998`.
-    pub fn to(output: Box<dyn Write + Send>, layout: Layout, plain: bool) -> Self {
+impl StreamWriter {
+    /// To this stream; `plain` for `rfc998`.
+    pub fn new(output: Output, layout: Layout, plain: bool) -> Self {
         Self {
             output,
             layout,
@@ -82,11 +70,7 @@ impl StdoutWriter {
 
     fn admit(&mut self, extent: &Extent) -> Result<(), Error> {
         if extent.file != 0 || extent.kind == Kind::Directory {
-            return Err(Error::Usage(
-                "the sender offers several files or a directory, and standard output can take \
-                 one file only; receive into a directory instead"
-                    .to_owned(),
-            ));
+            return Err(Error::SeveralFiles);
         }
         if extent.attributes.is_some() != self.name.is_none()
             || extent.offset != self.bytes
@@ -104,9 +88,13 @@ impl StdoutWriter {
     }
 
     fn put(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.output.write_all(data).map_err(failed)?;
+        self.output.writer.write_all(data).map_err(|e| self.failed(e))?;
         self.bytes += data.len() as u64;
         Ok(())
+    }
+
+    fn failed(&self, error: std::io::Error) -> Error {
+        file_error(Path::new(self.output.label), "cannot be written", error)
     }
 
     fn verify(&self, end: Option<&End>) -> Result<[u8; 32], String> {
@@ -127,7 +115,7 @@ impl StdoutWriter {
     }
 }
 
-impl Writer for StdoutWriter {
+impl Writer for StreamWriter {
     fn accept(
         &mut self,
         number: BufferNumber,
@@ -145,7 +133,7 @@ impl Writer for StdoutWriter {
     }
 
     fn finish(&mut self, end: Option<&End>) -> Result<Outcome, Error> {
-        self.output.flush().map_err(failed)?;
+        self.output.writer.flush().map_err(|e| self.failed(e))?;
         if !self.early.is_empty() || self.buffers == 0 {
             return Err(Error::NotVerified("there are holes in what came".to_owned()));
         }
@@ -163,15 +151,14 @@ impl Writer for StdoutWriter {
 
     fn restart(&mut self, layout: Layout, free: &mut Vec<Buffer>) -> Result<(), Error> {
         if self.bytes > 0 {
-            return Err(Error::Usage(
-                "the sender started over, but a part of the first attempt is already written to \
-                 standard output"
-                    .to_owned(),
+            return Err(Error::Restarted(
+                "a part of the first attempt is already written to the stream",
             ));
         }
         free.extend(std::mem::take(&mut self.early).into_values());
-        let output = std::mem::replace(&mut self.output, Box::new(std::io::sink()));
-        *self = Self::to(output, layout, self.plain);
+        (self.layout, self.buffers) = (layout, 0);
+        (self.name, self.claimed, self.kind) = (None, None, Kind::File);
+        self.hasher.reset();
         Ok(())
     }
 
@@ -181,34 +168,21 @@ impl Writer for StdoutWriter {
     }
 }
 
-impl fmt::Debug for StdoutWriter {
+impl fmt::Debug for StreamWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "StdoutWriter {{ buffers: {}, bytes: {} }}", self.buffers, self.bytes)
+        write!(f, "StreamWriter {{ buffers: {}, bytes: {} }}", self.buffers, self.bytes)
     }
-}
-
-/// Without the standard library's buffer, which looks for the last newline in every write.
-fn standard_output() -> Box<dyn Write + Send> {
-    let stdout = std::io::stdout();
-    match stdout.as_fd().try_clone_to_owned() {
-        Ok(owned) => Box::new(File::from(owned)),
-        Err(_) => Box::new(stdout),
-    }
-}
-
-fn failed(error: std::io::Error) -> Error {
-    file_error(Path::new("standard output"), "cannot be written", error)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::{self, Cursor};
+    use std::io::{self, Cursor, Write};
     use std::sync::{Arc, Mutex};
 
     use super::*;
     use crate::disk::directory::tests::images;
     use crate::disk::file_list::FileList;
-    use crate::options::Source;
+    use crate::options::{Cancel, Destination, Source};
 
     #[derive(Clone, Default)]
     struct Shared(Arc<Mutex<Vec<u8>>>);
@@ -226,14 +200,20 @@ mod tests {
         Layout::sealed(1024, 8192).expect("possible")
     }
 
+    fn writer(shared: Shared) -> StreamWriter {
+        let Destination::Stream(output) = Destination::writer(shared) else { panic!("a stream") };
+        StreamWriter::new(output, layout(), false)
+    }
+
     #[test]
     fn a_stream_comes_out_in_order_and_memory_comes_back() {
         for len in [0usize, 1, 1024, 5000, 8192] {
             let content: Vec<u8> = (0..len).map(|i| (i * 3) as u8).collect();
-            let stream = Box::new(Cursor::new(content.clone()));
-            let (images, end) = images(FileList::stream("s", stream).expect("a list"), layout());
+            let source = Source::reader("s", Cursor::new(content.clone()));
+            let list = FileList::new(source, &Cancel::default()).expect("a list");
+            let (images, end) = images(list, layout());
             let (output, count) = (Shared::default(), images.len());
-            let mut writer = StdoutWriter::to(Box::new(output.clone()), layout(), false);
+            let mut writer = writer(output.clone());
             let mut free = Vec::new();
             // The last comes first, so that all must wait for the first.
             for (i, image) in images.into_iter().enumerate().rev() {
@@ -255,8 +235,9 @@ mod tests {
     fn several_files_are_refused() {
         let from = tempfile::tempdir().expect("a temporary directory");
         let source = Source::Paths(vec![from.path().to_path_buf()]);
-        let (images, _) = images(FileList::new(&source).expect("a list"), layout());
-        let mut writer = StdoutWriter::to(Box::new(Shared::default()), layout(), false);
+        let list = FileList::new(source, &Cancel::default()).expect("a list");
+        let (images, _) = images(list, layout());
+        let mut writer = writer(Shared::default());
         for image in images {
             let refused = writer.accept(BufferNumber(1), image, &mut Vec::new());
             assert!(refused.is_err_and(|e| e.to_string().contains("one file only")));

@@ -1,0 +1,74 @@
+//! Which of this program's options would help: the library's messages know none of them.
+
+use std::io::ErrorKind;
+
+use netblt::error::Error;
+use netblt::observer::Warning;
+use netblt_proto::config::Wire;
+use netblt_proto::machine::Reason;
+
+/// What to try after an error, to be appended to it.
+pub(crate) fn on_error(error: &Error) -> &'static str {
+    match error {
+        Error::Exists(_) => " (use --overwrite always to replace it)",
+        Error::DatagramSize { .. } => "; use a smaller --mtu or --packet-size",
+        Error::Socket { source, .. } if source.kind() == ErrorKind::AddrInUse => {
+            "; choose another --port"
+        }
+        Error::OutOfReach { .. } => "; check --bind, -4 and -6",
+        Error::Connect { wire, reason, .. } => on_silence(*wire, reason),
+        _ => "",
+    }
+}
+
+/// Why nobody answered, perhaps.
+fn on_silence(wire: Wire, reason: &Reason) -> &'static str {
+    match reason {
+        Reason::NoAnswer { .. } | Reason::Unreachable if wire == Wire::Rfc998 => {
+            "; does the other side wait there for RFC 998, with --raw-ip on both sides or on none \
+             and at these ports, and do firewalls let it through?"
+        }
+        Reason::NoAnswer { hint: Some(_), .. } => {
+            "; is this the ticket that the other side shows now? Each run makes a new one"
+        }
+        Reason::NoAnswer { unreachable: true, .. } | Reason::Unreachable => {
+            "; is the other side still waiting, and is this its present ticket?"
+        }
+        Reason::NoAnswer { .. } => {
+            "; is the other side still waiting, and do firewalls let UDP through to that port? A \
+             router in front of it must forward the port, and --advertise name its address"
+        }
+        _ => "",
+    }
+}
+
+/// What to try after a warning, to be appended to it.
+pub(crate) fn on_warning(warning: &Warning) -> String {
+    match warning {
+        Warning::PacketSize { limit, .. } => format!(": if nothing moves, use --mtu {limit}"),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn advice_names_options_where_they_help() {
+        let connect = |wire, reason| Error::Connect { peer: String::new(), wire, reason };
+        let silence = Reason::NoAnswer { hint: None, unreachable: false };
+        assert!(on_error(&connect(Wire::Sealed, silence.clone())).contains("--advertise"));
+        assert!(on_error(&connect(Wire::Rfc998, silence)).contains("--raw-ip"));
+        assert!(on_error(&Error::Exists("x".into())).contains("--overwrite always"));
+        let source = || io::Error::from(ErrorKind::AddrInUse);
+        let taken = Error::Socket { what: String::new(), source: source() };
+        assert!(on_error(&taken).contains("choose another --port"));
+        assert!(on_error(&Error::DatagramSize { bytes: 9000, source: source() }).contains("--mtu"));
+        let warning = Warning::PacketSize { bytes: 1500, limit: 1400 };
+        assert_eq!(on_warning(&warning), ": if nothing moves, use --mtu 1400");
+        assert_eq!(on_error(&Error::Interrupted), "");
+    }
+}
