@@ -29,10 +29,11 @@ pub(crate) fn watch(cancel: &Cancel, announce: bool) -> Result<(), Failure> {
             if cancel.is_cancelled() {
                 stop_at_once();
             }
-            cancel.cancel();
+            // Said first: what is cancelled may be over before the next line.
             if announce {
                 let _ = writeln!(std::io::stderr(), "\nStopping; once more to stop at once.");
             }
+            cancel.cancel();
         }
     };
     thread::Builder::new().name("signals".to_owned()).spawn(listen).map_err(failed)?;
