@@ -76,6 +76,26 @@ fn a_killed_receiver_leaves_no_file() {
 }
 
 #[test]
+fn a_stream_whose_receiver_was_started_again_blames_no_command_line() {
+    let env = Env::new();
+    env.make_directory("to");
+    let send = [&["send", "-"], &SLOW[..], &HERE].concat();
+    let mut sender = env.start_with_input(&send, testenv::noise(SLOW_BYTES));
+    let event = sender.event("listening", |_| true);
+    let ticket = event["ticket"].as_str().expect("a ticket");
+    let receive = ["receive", ticket, "to", "--json"];
+    let mut first = env.start(&receive);
+    first.event("progress", |data| data["bytes"].as_u64() > Some(1 << 20));
+    first.signal(Signal::KILL);
+    let second = env.start(&receive);
+    let sent = fails_with(sender.finish(), &[12]);
+    let why = sent.last_event("error")["message"].to_string();
+    assert!(why.contains("started again") && why.contains("cannot be read twice"), "{why}");
+    fails_with(second.finish(), &[12]);
+    assert_eq!(first.finish().code, None);
+}
+
+#[test]
 fn ctrl_c_at_the_sender_ends_both() {
     let env = Env::new();
     let (sender, receiver) = under_way(&env);

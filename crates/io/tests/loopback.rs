@@ -6,9 +6,9 @@ mod support;
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
-use netblt::error::Error;
-use netblt::options::{Destination, Source};
+use netblt::{Burst, Destination, Error, Pace, Policy, Rate, Source};
 use netblt_proto::machine::Reason;
 
 use support::{Watcher, bytes, options, transfer};
@@ -147,4 +147,26 @@ fn a_trace_is_one_object_a_line() {
     let text = fs::read_to_string(trace).unwrap();
     assert!(text.lines().count() > 3, "{text}");
     assert!(text.lines().all(|line| line.starts_with("{\"ns\":") && line.ends_with('}')));
+}
+
+/// A fixed policy has a pace, and nothing else that is told or left out makes it faster.
+#[test]
+fn no_legal_policy_floods_a_path() {
+    let pace = Rate::from_bits_per_second(8_000_000);
+    let burst = Burst { packets: 5, interval: Duration::from_millis(6) };
+    for pace in [Pace::rate(pace).unwrap(), Pace::bursts(burst).unwrap()] {
+        for mtu in [None, Some(1400)] {
+            let (from, to) = places();
+            fs::write(from.path().join("data"), bytes(300_000, 5)).unwrap();
+            let mut options = options();
+            (options.policy, options.mtu) = (Policy::Fixed(pace), mtu);
+            let source = Source::path(from.path().join("data"));
+            let (sent, _) = transfer(source, directory(to.path()), true, &options, |_| ());
+            let sent = sent.unwrap();
+            assert!(sent.real_bps < 9_500_000.0, "{pace:?} {mtu:?}: {} bit/s", sent.real_bps);
+        }
+    }
+    // What has no bound is no pace.
+    assert!(Pace::bursts(Burst { packets: 8, interval: Duration::ZERO }).is_none());
+    assert!(Pace::rate(Rate::ZERO).is_none());
 }
