@@ -2,46 +2,16 @@
 
 use std::time::Duration;
 
-use zeroize::Zeroize;
-
-use crate::crypto::aead::Cipher;
+use crate::crypto::cipher::Cipher;
+pub use crate::crypto::secret::Secret;
 use crate::limits::{
     DEFAULT_BUFFER_BYTES, DEFAULT_DATAGRAM_BYTES, DEFAULT_DEATH_TIMER, DEFAULT_OUTSTANDING,
     DEFAULT_TABLE_BYTES, IPV4_HEADER_BYTES, UDP_HEADER_BYTES,
 };
+use crate::recovery::RecoveryLaw;
 use crate::units::Rate;
+pub use crate::wire::Wire;
 use crate::wire::packet::{Burst, Mode};
-
-/// The two wires (`docs/protocol.md §2, §3`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wire {
-    /// Version 2: RFC 998 to the byte. Plaintext.
-    Rfc998,
-    /// Version 6: encrypted and authenticated.
-    Sealed,
-}
-
-/// The secret both ends hold, from a ticket or from ssh. Its memory is wiped when it goes.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret(pub [u8; 32]);
-
-impl Zeroize for Secret {
-    fn zeroize(&mut self) {
-        self.0.zeroize();
-    }
-}
-
-impl Drop for Secret {
-    fn drop(&mut self) {
-        self.zeroize();
-    }
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Secret(..)")
-    }
-}
 
 /// Which end of the data this machine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +117,8 @@ pub struct Config {
     pub checksum: bool,
     /// How the sender chooses its rate.
     pub policy: Policy,
+    /// How a receiver finds what is missing.
+    pub recovery: RecoveryLaw,
     /// Free-form string for the other client.
     pub client: String,
     /// Length of the transfer, if the source knows it.
@@ -180,6 +152,7 @@ impl Config {
             cipher: Cipher::preferred(),
             checksum: true,
             policy: Policy::Fair { ceiling: None },
+            recovery: RecoveryLaw::of(wire),
             client: String::new(),
             transfer_bytes: None,
             trace: false,

@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::buffer::Buffer;
-use crate::config::Wire;
 use crate::link::{Incoming, Link, Received};
 use crate::machine::{Ecn, Event, Reason};
+use crate::negotiated::Taken;
 use crate::receiver::Receiver;
-use crate::role::Taken;
+use crate::rules::Rules;
 use crate::sender::Sender;
 use crate::time::{Instant, earliest};
 use crate::trace::{Recorder, Timer, TraceEvent};
@@ -64,7 +64,7 @@ enum Closing {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
-    wire: Wire,
+    rules: Rules,
     link: Link,
     pub(crate) machine: Machine,
     death_timer: Duration,
@@ -90,14 +90,14 @@ impl Connection {
     pub(crate) fn new(
         now: Instant,
         peer: SocketAddr,
-        wire: Wire,
+        rules: Rules,
         link: Link,
         machine: Machine,
         death_timers: (Duration, Duration),
     ) -> Self {
         Self {
             peer,
-            wire,
+            rules,
             link,
             machine,
             death_timer: death_timers.0,
@@ -172,10 +172,9 @@ impl Connection {
 
     /// Nothing is left but to be told that the other end knows: if it is gone, that is no loss.
     fn is_settled(&self) -> bool {
-        match (&self.machine, self.wire) {
-            (Machine::Receiver(receiver), Wire::Sealed) => receiver.is_judged(),
-            (Machine::Receiver(receiver), Wire::Rfc998) => receiver.is_complete(),
-            (Machine::Sender(sender), _) => sender.is_settled(),
+        match &self.machine {
+            Machine::Receiver(receiver) => receiver.is_settled(),
+            Machine::Sender(sender) => sender.is_settled(),
         }
     }
 
@@ -402,7 +401,7 @@ impl Connection {
             self.close(now, if self.is_settled() { Reason::Finished } else { Reason::Unreachable });
             return;
         }
-        if self.wire == Wire::Sealed {
+        if self.rules.asks {
             if self.heard.max(self.asked) + ASK_AFTER <= now {
                 self.asked = now;
                 self.note_timer(now, Timer::Keepalive);
@@ -480,14 +479,14 @@ impl Connection {
             Machine::Sender(sender) => sender.next_timeout(now),
             Machine::Receiver(receiver) => receiver.next_timeout(),
         };
-        let sealed = self.wire == Wire::Sealed;
+        let asks = self.rules.asks;
         earliest([
             machine,
             Some(self.heard + self.death_timer),
             Some(self.sent + self.keepalive_interval()),
             self.unreachable_deadline(),
-            sealed.then(|| self.heard.max(self.asked) + ASK_AFTER),
-            (sealed && !self.silent).then(|| self.heard + SILENT_AFTER),
+            asks.then(|| self.heard.max(self.asked) + ASK_AFTER),
+            (asks && !self.silent).then(|| self.heard + SILENT_AFTER),
         ])
     }
 

@@ -4,21 +4,17 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use crate::buffer::Buffer;
-use crate::config::{Config, Policy, Role, Wire};
+use crate::config::{Config, Role};
 use crate::connection::{Connection, Handled, Machine};
 use crate::entropy::Entropy;
 use crate::machine::{Datagram, Ecn, Event, Reason, Transmit};
 use crate::opening::active::Active;
 use crate::opening::passive::{Answer, Passive};
-use crate::opening::{Opened, settled};
-use crate::rate::RateControl;
-use crate::rate::adaptive::Adaptive;
-use crate::rate::fixed::Fixed;
+use crate::opening::{Opened, negotiated};
+use crate::rate;
 use crate::receiver::Receiver;
-use crate::recovery::Recovery;
-use crate::recovery::data_timer::DataTimer;
-use crate::recovery::gap::GapDetector;
-use crate::role::Settled;
+use crate::recovery;
+use crate::rules::Rules;
 use crate::sender::Sender;
 use crate::stats::Stats;
 use crate::time::{Instant, earliest};
@@ -41,6 +37,7 @@ enum Opener {
 #[derive(Debug)]
 pub struct Endpoint {
     config: Config,
+    rules: Rules,
     opener: Opener,
     connection: Option<Connection>,
     /// Offered before there was anyone to grant them to.
@@ -81,6 +78,7 @@ impl Endpoint {
     fn new(config: Config, opener: Opener) -> Self {
         Self {
             trace: TraceQueue::new(config.trace),
+            rules: Rules::of(config.wire),
             config,
             opener,
             connection: None,
@@ -234,30 +232,35 @@ impl Endpoint {
             self.trace.take_over(old.trace());
             self.events.append(old.events_mut());
         }
-        let settled = settled(&self.config, &parameters, table_bytes, now, (rtt, longest_rtt));
+        let negotiated =
+            negotiated(&self.config, &parameters, table_bytes, now, (rtt, longest_rtt));
         if self.config.any_role {
             self.config.role = Role::left_by(parameters.mode);
         }
         let machine = match self.config.role {
             Role::Sender => {
-                let rate = self.rate_control(&settled);
-                let sender = Sender::new(now, settled, rate, self.config.overhead_bytes);
+                let overhead = self.config.overhead_bytes;
+                let law = rate::build(self.config.policy, &negotiated, overhead);
+                let sender = Sender::new(now, negotiated, law, overhead);
                 Machine::Sender(Box::new(sender))
             }
-            Role::Receiver => Machine::Receiver(Box::new(Receiver::new(settled, self.recovery()))),
+            Role::Receiver => Machine::Receiver(Box::new(Receiver::new(
+                negotiated,
+                recovery::build(self.config.recovery),
+            ))),
         };
         let deaths = (self.config.death_timer, parameters.death_timer);
-        let mut connection = Connection::new(now, peer, self.config.wire, link, machine, deaths);
+        let mut connection = Connection::new(now, peer, negotiated.rules, link, machine, deaths);
         connection.trace().switch(self.trace.is_on());
         self.counts.opened_at = Some(now);
-        let image_bytes = settled.geometry.buffer_bytes;
+        let image_bytes = negotiated.geometry.buffer_bytes;
         self.events.push_back(Event::Opened { peer, parameters, image_bytes });
         let opened = TraceEvent::Opened {
             role: self.config.role,
             wire: self.config.wire,
             buffer_bytes: image_bytes,
-            packet_bytes: settled.geometry.packet_bytes,
-            max_outstanding: settled.max_outstanding,
+            packet_bytes: negotiated.geometry.packet_bytes,
+            max_outstanding: negotiated.max_outstanding,
         };
         self.trace.push(now, opened);
         if let Some(reply) = reply {
@@ -273,34 +276,10 @@ impl Endpoint {
             Some((bytes, ecn)) => {
                 connection.handle_datagram(now, bytes, ecn);
             }
-            None if self.config.wire == Wire::Sealed => connection.confirm(),
+            None if negotiated.rules.confirms => connection.confirm(),
             None => {}
         }
         self.connection = Some(connection);
-    }
-
-    fn rate_control(&self, settled: &Settled) -> Box<dyn RateControl> {
-        let overhead = self.config.overhead_bytes;
-        let packet = settled.datagram_bytes as u32 + overhead;
-        let ceiling = match self.config.policy {
-            Policy::Fixed(_) => return Box::new(Fixed::new(settled.burst)),
-            Policy::Fair { ceiling } => ceiling,
-        };
-        let adaptive = Adaptive::new(packet, settled.longest_rtt, ceiling).within(settled.burst);
-        match self.config.wire {
-            Wire::Sealed => Box::new(adaptive),
-            Wire::Rfc998 => {
-                let packets = u64::from(settled.geometry.max_packets());
-                Box::new(adaptive.told_by_buffers(packets * u64::from(packet)))
-            }
-        }
-    }
-
-    fn recovery(&self) -> Box<dyn Recovery> {
-        match self.config.wire {
-            Wire::Sealed => Box::new(GapDetector::new()),
-            Wire::Rfc998 => Box::new(DataTimer::new()),
-        }
     }
 
     /// Time passed.
@@ -347,7 +326,7 @@ impl Endpoint {
         self.counts.sent_bytes += len as u64;
         let kind = batch.get(start + 3).copied().unwrap_or(255);
         self.trace.push(now, TraceEvent::Sent { kind, packets, bytes: len as u32 });
-        let ecn = (self.config.wire == Wire::Sealed && kind != 0).then_some(Ecn::Ect0);
+        let ecn = (self.rules.marks && kind != Kind::Open as u8).then_some(Ecn::Ect0);
         Some(Transmit { to, ecn, segment, len })
     }
 

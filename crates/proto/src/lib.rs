@@ -4,9 +4,9 @@
 //! datagrams and events are polled out (see [`machine`] for the contract). The same machine runs
 //! over real sockets, raw IP, the virtual world and the fuzzer.
 //!
-//! Each floor stands only on those above it in this list:
-//! time, units, buffer, crypto / wire / config, rate, recovery / opening / sender, receiver /
-//! endpoint.
+//! Each floor stands only on those before it in this list (held by `tests/floors.rs`):
+//! time, units, limits / buffer, crypto / wire / content, machine, recovery, rules / config, link /
+//! rate, trace / opening, sender, receiver / connection, endpoint.
 
 #![forbid(unsafe_code)]
 
@@ -14,19 +14,20 @@ pub mod buffer;
 pub mod config;
 mod connection;
 pub mod content;
+mod control_fifo;
 pub mod crypto;
 pub mod endpoint;
 mod entropy;
 pub mod limits;
 mod link;
 pub mod machine;
+mod negotiated;
 mod opening;
-mod orders;
 pub mod rate;
 mod receiver;
 pub mod recovery;
-mod role;
 mod rtt;
+mod rules;
 mod sender;
 pub mod stats;
 #[cfg(test)]

@@ -1,16 +1,16 @@
 //! The link: typed packets to datagrams and back, over either wire.
 //!
-//! Everything that differs between the wires ends here; the machines above see typed packets. DATA
-//! stays sealed until the machine has found its place (`docs/protocol.md §5.6`).
+//! Every byte that differs between the wires ends here; the machines above see typed packets, and
+//! what they do differently is in their [`crate::rules::Rules`]. DATA stays sealed until the machine has found its place (`docs/protocol.md §5.6`).
 
-use crate::config::Wire;
+use crate::control_fifo::ControlFifo;
 use crate::crypto::aead::{Cipher, OpeningKeys, SealingKeys};
-use crate::orders::Orders;
 use crate::time::Instant;
 use crate::units::{ControlSeq, PacketNumber};
 use crate::wire::packet::{DataHeader, Keepalive, Message, NullAck, Report};
 use crate::wire::rfc998::{self, Packet998, Ports};
 use crate::wire::sealed::{self, Header, Kind};
+use crate::wire::{Wire, data_overhead};
 
 /// A datagram of the connection, as far as it can be read before its place is known.
 pub(crate) enum Received<'a> {
@@ -45,6 +45,7 @@ pub(crate) struct Plain {
     ports: Ports,
     checksum: bool,
     packets_per_buffer: u32,
+    packet_bytes: u32,
     sent: u64,
 }
 
@@ -65,7 +66,7 @@ impl Link {
         packet_bytes: u32,
     ) -> Self {
         let packets_per_buffer = buffer_bytes.div_ceil(packet_bytes.max(1)).max(1);
-        Self::Rfc998(Plain { ports, checksum, packets_per_buffer, sent: 0 })
+        Self::Rfc998(Plain { ports, checksum, packets_per_buffer, packet_bytes, sent: 0 })
     }
 
     pub(crate) fn sealed(
@@ -92,8 +93,12 @@ impl Link {
     }
 
     /// How many bytes of data a DATA datagram holds.
-    pub(crate) fn data_len(wire: Wire, raw: &[u8]) -> usize {
-        raw.len().saturating_sub(crate::wire::data_overhead(wire) as usize)
+    pub(crate) fn data_len(&self, raw: &[u8]) -> usize {
+        let wire = match self {
+            Self::Rfc998(_) => Wire::Rfc998,
+            Self::Sealed(_) => Wire::Sealed,
+        };
+        raw.len().saturating_sub(data_overhead(wire) as usize)
     }
 
     // ---- in
@@ -168,7 +173,7 @@ impl Link {
         }
     }
 
-    /// Appends a control packet of at most `limit` bytes with the orders that ride in it. Answers
+    /// Appends a control packet of at most `limit` bytes with the messages that are due in it. Answers
     /// whether some had no room.
     pub(crate) fn put_control(
         &mut self,
@@ -177,14 +182,14 @@ impl Link {
         limit: usize,
         end_received: bool,
         report: Option<&Report>,
-        orders: &mut Orders,
+        fifo: &mut ControlFifo,
     ) -> bool {
         match self {
             Self::Rfc998(plain) => {
                 plain.number();
                 let mut writer =
                     rfc998::ControlWriter::new(plain.ports, plain.packets_per_buffer, limit, out);
-                let more = orders.ride(now, |seq, message| writer.push(seq, message));
+                let more = fifo.transmit(now, |seq, message| writer.push(seq, message));
                 writer.finish();
                 more
             }
@@ -196,7 +201,7 @@ impl Link {
                     if let Some(report) = report {
                         writer.push_report(report);
                     }
-                    more = orders.ride(now, |seq, message| writer.push_message(seq, message));
+                    more = fifo.transmit(now, |seq, message| writer.push_message(seq, message));
                 });
                 more
             }
@@ -271,7 +276,13 @@ impl Plain {
                 return Some(Received::Data { header, raw });
             }
             Packet998::NullAck(null_ack) => Incoming::NullAck(null_ack),
-            Packet998::Control(messages) => {
+            Packet998::Control(mut messages) => {
+                // Its GO names no packet size: the negotiated one is meant.
+                for (_, message) in &mut messages {
+                    if let Message::Go(go) = message {
+                        go.packet_bytes = self.packet_bytes;
+                    }
+                }
                 Incoming::Control { end_received: false, messages, report: None }
             }
             Packet998::Keepalive => Incoming::Keepalive(Keepalive { answer_wanted: false }),

@@ -9,9 +9,10 @@ mod record;
 
 use std::time::Duration;
 
-use crate::config::{Role, Wire};
+use crate::config::Role;
+use crate::units::Burst;
 use crate::units::Rate;
-use crate::wire::packet::Burst;
+use crate::wire::Wire;
 
 pub(crate) use record::{Recorder, TraceQueue};
 

@@ -80,6 +80,16 @@ impl fmt::Display for Rate {
     }
 }
 
+/// Burst size and burst interval (RFC 998 §4: "burst rate"), the pacer's quantum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Burst {
+    /// Packets in a burst, at least 1.
+    pub packets: u32,
+    /// From the start of one burst to the start of the next.
+    /// Whole milliseconds on the `rfc998` wire, whole microseconds on `sealed`.
+    pub interval: Duration,
+}
+
 /// The number of a buffer within a transfer; the first is 1 (`docs/protocol.md §2.1`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BufferNumber(pub u64);

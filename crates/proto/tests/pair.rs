@@ -9,6 +9,7 @@ use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Datagram, Event, Reason};
+use netblt_proto::recovery::RecoveryLaw;
 use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{End, Verdict};
@@ -398,5 +399,23 @@ fn timers_that_fire_are_in_the_trace() {
         r#""how":"death_timer""#,
     ] {
         assert!(fired.iter().any(|line| line.contains(what)), "no {what}");
+    }
+}
+
+#[test]
+fn either_law_of_recovery_serves_either_wire() {
+    for wire in [Wire::Sealed, Wire::Rfc998] {
+        for law in [RecoveryLaw::DataTimers, RecoveryLaw::EarlyGaps] {
+            let mut pair = Pair::new(wire, true, 20 * BUFFER as usize, 30);
+            let receiver = Config { recovery: law, ..config(wire, Role::Receiver) };
+            let mut end = Endpoint::passive(receiver, pair.now, [2; 32]);
+            for _ in 0..STOCK {
+                end.offer(pair.now, Buffer::new(BUFFER as usize + 8192));
+            }
+            pair.receiver.endpoint = end;
+            pair.run();
+            assert!(pair.got == pair.data, "{wire:?} {law:?}");
+            assert!(pair.receiver.endpoint.stats(pair.now).data_packets_lost > 0);
+        }
     }
 }

@@ -8,7 +8,7 @@ use aws_lc_rs::aead::{LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::aead::Cipher;
+use super::cipher::Cipher;
 use super::{Rejected, TAG_BYTES};
 
 /// Packets an epoch has, as a power of two (`docs/protocol.md §5.1`).

@@ -11,7 +11,7 @@ use std::time::Duration;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use zeroize::Zeroizing;
 
-use crate::config::Secret;
+use crate::crypto::secret::Secret;
 use crate::time::{Instant, nanos};
 
 /// Bytes of the MAC in opening packets (`docs/protocol.md §3.2`).

@@ -5,10 +5,12 @@
 //! numbers have come. Nothing here draws entropy or reads a clock: both are handed in.
 
 pub mod aead;
+pub mod cipher;
 mod epoch;
 pub mod mac;
 pub mod noise;
 pub mod replay;
+pub mod secret;
 
 use thiserror::Error;
 
@@ -38,7 +40,7 @@ mod tests {
 
     use zeroize::Zeroize;
 
-    use crate::config::Secret;
+    use crate::crypto::secret::Secret;
 
     /// Plain arrays of bytes need no drop: that these do is what wipes them.
     #[test]

@@ -14,7 +14,7 @@ use snow::{Builder, HandshakeState};
 use thiserror::Error;
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::config::Secret;
+use crate::crypto::secret::Secret;
 
 const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_SHA256";
 

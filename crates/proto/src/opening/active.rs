@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Opened, agrees, propose};
 use crate::config::{Config, Wire};
-use crate::crypto::aead::Cipher;
+use crate::crypto::cipher::Cipher;
 use crate::crypto::mac::MacKey;
 use crate::crypto::noise::Initiator;
 use crate::entropy::Entropy;

@@ -13,8 +13,9 @@ use crate::limits::{
     MIN_SEALED_PACKET_BYTES,
 };
 use crate::link::Link;
+use crate::negotiated::Negotiated;
 use crate::rate::{is_long, proposed_burst};
-use crate::role::Settled;
+use crate::rules::Rules;
 use crate::time::{Instant, nanos};
 use crate::wire::data_overhead;
 use crate::wire::packet::{Burst, Mode, Parameters};
@@ -152,16 +153,16 @@ fn usable(wire: Wire, parameters: &Parameters) -> Result<(), &'static str> {
 }
 
 /// The parameters as the machines need them.
-pub(crate) fn settled(
+pub(crate) fn negotiated(
     config: &Config,
     parameters: &Parameters,
     table_bytes: u32,
     opened: Instant,
     (rtt, longest_rtt): (Option<Duration>, Option<Duration>),
-) -> Settled {
+) -> Negotiated {
     let beyond = if config.wire == Wire::Sealed { table_bytes } else { 0 };
-    Settled {
-        wire: config.wire,
+    Negotiated {
+        rules: Rules::of(config.wire),
         geometry: Geometry {
             buffer_bytes: parameters.buffer_bytes + beyond,
             packet_bytes: parameters.packet_bytes,

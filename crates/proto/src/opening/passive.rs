@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Opened, settle};
 use crate::config::{Config, Wire};
-use crate::crypto::aead::Cipher;
+use crate::crypto::cipher::Cipher;
 use crate::crypto::mac::{CookieJar, MacKey};
 use crate::crypto::noise::{Responder, respond};
 use crate::entropy::Entropy;

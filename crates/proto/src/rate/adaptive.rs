@@ -21,8 +21,8 @@ use crate::rate::path::{MILLION, RestLoss, RoundTrips};
 use crate::rate::train::{Train, is_long, train_for};
 use crate::rate::{Belief, Pacing, RateControl, Sample, burst_for};
 use crate::time::{Instant, nanos};
+use crate::units::Burst;
 use crate::units::Rate;
-use crate::wire::packet::Burst;
 
 /// Packets sent in the first round trip.
 const INITIAL_PACKETS: u64 = 32;
@@ -570,7 +570,7 @@ impl RateControl for Adaptive {
         }
     }
 
-    fn counts_bytes(&self) -> bool {
+    fn charges_bytes(&self) -> bool {
         true
     }
 

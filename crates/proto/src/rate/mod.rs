@@ -19,10 +19,14 @@ mod tests;
 use std::fmt::Debug;
 use std::time::Duration;
 
+use adaptive::Adaptive;
+use fixed::Fixed;
+
 use crate::config::{Config, Pace, Policy, Told, Wire};
+use crate::negotiated::Negotiated;
 use crate::time::Instant;
+use crate::units::Burst;
 use crate::units::Rate;
-use crate::wire::packet::Burst;
 
 /// What one report of the receiver showed, worked out by the machine.
 /// Cumulative counts never decrease; byte counts are IP packets (`docs/protocol.md §6.1`).
@@ -98,9 +102,43 @@ pub trait RateControl: Debug + Send {
     fn belief(&self) -> Belief;
     /// Whether a burst is so many whole packets' worth of bytes, and not just so many packets as
     /// RFC 998 has it. A policy that compares what it paced with what arrived must say yes.
-    fn counts_bytes(&self) -> bool {
+    fn charges_bytes(&self) -> bool {
         false
     }
+    /// When it wants to be called although nothing is reported: laws that act by a clock of their
+    /// own have one (UDT's every 10 ms).
+    fn next_timeout(&self) -> Option<Instant> {
+        None
+    }
+    /// That time has come.
+    fn on_timeout(&mut self, _now: Instant) {}
+}
+
+/// A rate law at work, and what it needs of the machine.
+#[derive(Debug)]
+pub(crate) struct Law {
+    pub(crate) control: Box<dyn RateControl>,
+    /// It learns from what becomes of the data: the machine has to find that out where nobody
+    /// reports it, to tell the other end how fast it goes, and to stop where nothing is heard.
+    pub(crate) learns: bool,
+}
+
+/// The law of `policy`, for a connection with IP packets of `overhead` bytes more than datagrams.
+pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> Law {
+    let packet = negotiated.datagram_bytes as u32 + overhead;
+    let ceiling = match policy {
+        Policy::Fixed(_) => {
+            return Law { control: Box::new(Fixed::new(negotiated.burst)), learns: false };
+        }
+        Policy::Fair { ceiling } => ceiling,
+    };
+    let mut adaptive =
+        Adaptive::new(packet, negotiated.longest_rtt, ceiling).within(negotiated.burst);
+    if !negotiated.rules.reports {
+        let packets = u64::from(negotiated.geometry.max_packets());
+        adaptive = adaptive.told_by_buffers(packets * u64::from(packet));
+    }
+    Law { control: Box::new(adaptive), learns: true }
 }
 
 /// About this long is a burst: long enough that a loop which wakes late keeps up, short enough

@@ -118,7 +118,7 @@ fn clamp(packets: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::packet::Burst;
+    use crate::units::Burst;
 
     fn us(n: u64) -> Instant {
         Instant::from_nanos(n * 1000)

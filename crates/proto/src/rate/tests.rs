@@ -7,7 +7,7 @@ use std::time::Duration;
 use sim::{Cubic, Flow, PACKET, Path, Tally, World};
 
 use crate::rate::adaptive::Adaptive;
-use crate::rate::{RateControl, Sample};
+use crate::rate::{RateControl, Sample, burst_for};
 use crate::time::Instant;
 use crate::units::Rate;
 
@@ -76,6 +76,21 @@ fn cell(path: &Path, time: Duration, queue: u64) -> String {
     let short = path.rtt < ms(10) || path.loss > 50_000;
     assert!(wait <= if short { 600 } else { 250 }, "{line}");
     line
+}
+
+#[test]
+fn a_rate_is_kept_to_a_thousandth_at_every_packet_size() {
+    for megabits in [1, 2, 10, 100, 200, 1000, 2500, 10_000, 40_000] {
+        let rate = Rate::from_bits_per_second(megabits * 1_000_000);
+        for packet in [300, 1260, 1500, 9000] {
+            let burst = burst_for(rate, packet);
+            let most = if megabits > 5000 { 64 } else { 44 };
+            assert!((1..=most).contains(&burst.packets), "{burst:?}");
+            let made = Rate::over(u64::from(burst.packets * packet), burst.interval);
+            let wrong = made.bytes_per_second().abs_diff(rate.bytes_per_second());
+            assert!(wrong * 1000 < rate.bytes_per_second(), "{rate} {made} {burst:?}");
+        }
+    }
 }
 
 #[test]

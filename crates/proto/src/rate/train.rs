@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
+use crate::units::Burst;
 use crate::units::Rate;
-use crate::wire::packet::Burst;
 
 /// From this round trip on.
 const LONG: Duration = Duration::from_secs(1);

@@ -16,13 +16,12 @@ use assembly::{Assembly, Place};
 use feedback::Feedback;
 
 use crate::buffer::Buffer;
-use crate::config::Wire;
+use crate::control_fifo::ControlFifo;
 use crate::limits::MAX_RANGES;
 use crate::link::Link;
 use crate::machine::{Ecn, Event};
-use crate::orders::Orders;
+use crate::negotiated::{Negotiated, Taken};
 use crate::recovery::{Arrival, Ask, Holes, Recovery, Timing};
-use crate::role::{Settled, Taken};
 use crate::rtt::RoundTrip;
 use crate::stats::Stats;
 use crate::time::{Instant, earliest};
@@ -43,12 +42,12 @@ const SPACING: (u32, Duration, Duration) =
 /// The receiving machine.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    settled: Settled,
+    negotiated: Negotiated,
     /// Offered, not granted: more than may be outstanding, or the FIFO was full.
     idle: Vec<Buffer>,
     next_grant: BufferNumber,
     assemblies: BTreeMap<BufferNumber, Assembly>,
-    orders: Orders,
+    fifo: ControlFifo,
     rtt: RoundTrip,
     recovery: Box<dyn Recovery>,
     feedback: Feedback,
@@ -88,17 +87,17 @@ impl Holes for Assemblies<'_> {
 }
 
 impl Receiver {
-    pub(crate) fn new(settled: Settled, recovery: Box<dyn Recovery>) -> Self {
+    pub(crate) fn new(negotiated: Negotiated, recovery: Box<dyn Recovery>) -> Self {
         Self {
-            settled,
+            negotiated,
             idle: Vec::new(),
             next_grant: BufferNumber::FIRST,
             assemblies: BTreeMap::new(),
-            orders: Orders::new(settled.wire),
-            rtt: RoundTrip::new(settled.rtt, settled.longest_rtt),
+            fifo: ControlFifo::new(negotiated.rules.copies),
+            rtt: RoundTrip::new(negotiated.rtt, negotiated.longest_rtt),
             recovery,
             feedback: Feedback::default(),
-            sender_burst: settled.burst,
+            sender_burst: negotiated.burst,
             last: None,
             end: None,
             complete: false,
@@ -107,7 +106,7 @@ impl Receiver {
             urgent: false,
             last_control: None,
             furthest: (BufferNumber(0), 0),
-            scratch: vec![0; settled.geometry.packet_bytes as usize],
+            scratch: vec![0; negotiated.geometry.packet_bytes as usize],
             asks: Vec::new(),
             asked_packets: 0,
             events: VecDeque::new(),
@@ -121,7 +120,7 @@ impl Receiver {
 
     /// An empty buffer: granted if it may be, kept or handed back if not.
     pub(crate) fn offer(&mut self, now: Instant, buffer: Buffer) {
-        if buffer.capacity() < self.settled.geometry.buffer_bytes as usize {
+        if buffer.capacity() < self.negotiated.geometry.buffer_bytes as usize {
             self.events.push_back(Event::Returned(buffer));
             return;
         }
@@ -133,22 +132,18 @@ impl Receiver {
 
     /// The client's verdict: DONE goes into the FIFO.
     pub(crate) fn judge(&mut self, mut verdict: Verdict) {
-        if self.complete && !self.judged && self.settled.wire == Wire::Sealed {
+        if self.complete && !self.judged && self.negotiated.rules.verdict {
             self.judged = true;
-            let room = self.settled.datagram_bytes.saturating_sub(NOT_RANGES);
+            let room = self.negotiated.datagram_bytes.saturating_sub(NOT_RANGES);
             verdict.reason.truncate(verdict.reason.floor_char_boundary(room));
-            self.orders.push(Message::Done(verdict));
+            self.fifo.push(Message::Done(verdict));
         }
     }
 
-    /// Whether a verdict was given.
-    pub(crate) fn is_judged(&self) -> bool {
-        self.judged
-    }
-
-    /// Whether everything is here (`rfc998` has no verdict).
-    pub(crate) fn is_complete(&self) -> bool {
-        self.complete
+    /// Whether nothing is left but to be heard: the verdict was given, or everything is here where
+    /// there is none to give.
+    pub(crate) fn is_settled(&self) -> bool {
+        if self.negotiated.rules.verdict { self.judged } else { self.complete }
     }
 
     /// Whether the peer acknowledged all there was to say.
@@ -175,16 +170,16 @@ impl Receiver {
                 continue;
             }
             let outstanding = self.assemblies.len() as u32;
-            if outstanding >= self.settled.max_outstanding || !self.orders.has_room(1) {
+            if outstanding >= self.negotiated.max_outstanding || !self.fifo.has_room(1) {
                 self.idle.push(buffer);
                 return;
             }
             self.next_grant = number.next();
-            self.assemblies.insert(number, Assembly::new(buffer, self.settled.geometry, 0));
-            let seq = self.orders.push(Message::Go(Go {
+            self.assemblies.insert(number, Assembly::new(buffer, self.negotiated.geometry, 0));
+            let seq = self.fifo.push(Message::Go(Go {
                 first: number,
                 count: 1,
-                packet_bytes: self.settled.geometry.packet_bytes,
+                packet_bytes: self.negotiated.geometry.packet_bytes,
                 generation: 0,
             }));
             self.recovery.on_granted(now, number, seq);
@@ -203,7 +198,7 @@ impl Receiver {
         ecn: Option<Ecn>,
         link: &mut Link,
     ) -> Taken {
-        let len = Link::data_len(self.settled.wire, raw);
+        let len = link.data_len(raw);
         let (range, fault) = self.locate(header, len);
         let opened =
             match range.clone().and_then(|r| Some((r, self.assemblies.get_mut(&header.buffer)?))) {
@@ -273,7 +268,7 @@ impl Receiver {
             ack: header.ack,
         };
         self.recovery.on_arrival(now, &arrival, &timing);
-        if header.last_buffer && self.settled.wire == Wire::Rfc998 {
+        if header.last_buffer {
             self.learn_last(now, number);
         }
         if full {
@@ -286,8 +281,8 @@ impl Receiver {
         self.recovery.on_complete(number);
         self.stats.buffers_done += 1;
         // RFC 998's OK always makes an offer, and to others none at all means nothing a second.
-        let offer = (self.settled.wire == Wire::Rfc998).then_some(self.settled.burst);
-        self.orders.push(Message::Ok(Accepted {
+        let offer = self.negotiated.rules.offers.then_some(self.negotiated.burst);
+        self.fifo.push(Message::Ok(Accepted {
             first: number,
             count: 1,
             offer,
@@ -354,7 +349,7 @@ impl Receiver {
         bytes: usize,
         ecn: Option<Ecn>,
     ) {
-        if self.settled.wire == Wire::Sealed {
+        if self.negotiated.rules.reports {
             self.feedback.on_packet(now, number, bytes, ecn);
         }
     }
@@ -362,7 +357,7 @@ impl Receiver {
     fn on_ack(&mut self, now: Instant, ack: ControlSeq) {
         let trace = self.trace.is_on();
         let mut accepted = Vec::new();
-        let left = self.orders.acknowledge(now, ack, |message| match message {
+        let left = self.fifo.acknowledge(now, ack, |message| match message {
             Message::Ok(ok) if trace => accepted.push((ok.first, ok.count)),
             _ => {}
         });
@@ -380,9 +375,9 @@ impl Receiver {
         let timing = self.timing();
         self.recovery.on_acknowledged(now, ack, &timing);
         self.grant(now);
-        let all_said = match self.settled.wire {
-            Wire::Sealed => left.done,
-            Wire::Rfc998 => self.complete && self.orders.is_empty(),
+        let all_said = match self.negotiated.rules.verdict {
+            true => left.done,
+            false => self.complete && self.fifo.is_empty(),
         };
         self.finished |= all_said;
     }
@@ -391,8 +386,8 @@ impl Receiver {
         Timing {
             rtt: self.rtt.smoothed(),
             burst: self.sender_burst,
-            varies: self.settled.wire == Wire::Rfc998 && self.sender_burst != self.settled.burst,
-            packets_per_buffer: self.settled.geometry.max_packets(),
+            varies: self.sender_burst != self.negotiated.burst,
+            packets_per_buffer: self.negotiated.geometry.max_packets(),
         }
     }
 
@@ -401,13 +396,13 @@ impl Receiver {
     /// Timers that are due: the control timer, and the policy's look at the holes.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         let timeout = self.rtt.timeout();
-        if self.orders.expire(now, timeout) {
+        if self.fifo.expire(now, timeout) {
             self.stats.control_timeouts += 1;
             self.rtt.back_off();
             self.urgent = true;
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Control });
         }
-        if self.recovery.next_look().is_some_and(|at| at <= now) && self.orders.has_room(ASK_ROOM) {
+        if self.recovery.next_look().is_some_and(|at| at <= now) && self.fifo.has_room(ASK_ROOM) {
             self.look(now);
         }
     }
@@ -417,17 +412,17 @@ impl Receiver {
         let mut asks = std::mem::take(&mut self.asks);
         self.recovery.poll(now, &Assemblies(&self.assemblies), &timing, &mut asks);
         let ranges =
-            (self.settled.datagram_bytes.saturating_sub(NOT_RANGES) / 8).clamp(1, MAX_RANGES);
+            (self.negotiated.datagram_bytes.saturating_sub(NOT_RANGES) / 8).clamp(1, MAX_RANGES);
         asks.sort_unstable_by_key(|ask| (ask.buffer, ask.range.start));
         for group in asks.chunk_by(|a, b| a.buffer == b.buffer) {
             for chunk in group.chunks(ranges) {
                 let missing = chunk.iter().map(|ask| ask.range).collect();
                 let resend = Resend { buffer: chunk[0].buffer, missing };
-                let seq = self.orders.push(Message::Resend(resend));
+                let seq = self.fifo.push(Message::Resend(resend));
                 let before = self.asked_packets;
                 for ask in chunk {
                     // The end of the buffer may not be known.
-                    let end = ask.range.end.min(self.settled.geometry.max_packets());
+                    let end = ask.range.end.min(self.negotiated.geometry.max_packets());
                     self.asked_packets += u64::from(end.saturating_sub(ask.range.start));
                     self.recovery.on_asked(now, *ask, seq);
                 }
@@ -455,13 +450,12 @@ impl Receiver {
         }
         let rtt = self.rtt.assumed();
         let report = match self.feedback.due(self.rtt.beat()) {
-            Some(at) if at <= now => self.feedback.report(now, self.settled.opened, rtt),
+            Some(at) if at <= now => self.feedback.report(now, self.negotiated.opened, rtt),
             _ => None,
         };
         let end_received = self.end.is_some();
-        let limit = self.settled.datagram_bytes;
-        let more =
-            link.put_control(now, out, limit, end_received, report.as_ref(), &mut self.orders);
+        let limit = self.negotiated.datagram_bytes;
+        let more = link.put_control(now, out, limit, end_received, report.as_ref(), &mut self.fifo);
         self.urgent = more;
         self.last_control = Some(now);
         self.stats.control_packets += 1;
@@ -472,8 +466,8 @@ impl Receiver {
     /// When the next control packet is due.
     fn next_control(&self) -> Option<Instant> {
         let last = self.last_control.unwrap_or(Instant::EPOCH);
-        let new = self.urgent || self.orders.has_new();
-        if self.settled.wire == Wire::Rfc998 {
+        let new = self.urgent || self.fifo.has_new();
+        if !self.negotiated.rules.beats {
             return new.then_some(Instant::EPOCH);
         }
         let (fraction, least, most) = SPACING;
@@ -481,20 +475,20 @@ impl Receiver {
         let beat = self.rtt.beat();
         earliest([
             new.then_some(last + spacing),
-            self.orders.has_rides().then_some(last + beat),
+            self.fifo.has_copies_left().then_some(last + beat),
             self.feedback.due(beat).map(|at| at.max(last)),
         ])
     }
 
     /// When something is due.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        let look = self.recovery.next_look().filter(|_| self.orders.has_room(ASK_ROOM));
-        earliest([self.next_control(), self.orders.deadline(self.rtt.timeout()), look])
+        let look = self.recovery.next_look().filter(|_| self.fifo.has_room(ASK_ROOM));
+        earliest([self.next_control(), self.fifo.deadline(self.rtt.timeout()), look])
     }
 
     /// The highest control message the sender acknowledged.
     pub(crate) fn acknowledged(&self) -> ControlSeq {
-        self.orders.acknowledged()
+        self.fifo.acknowledged()
     }
 
     /// The control timer's present value.
@@ -511,11 +505,11 @@ impl Receiver {
     }
 
     fn lost(&self) -> u64 {
-        match self.settled.wire {
-            Wire::Sealed => self.feedback.missing(),
-            // What came twice was late the first time.
-            Wire::Rfc998 => self.asked_packets.saturating_sub(self.stats.data_packets_duplicate),
+        if self.negotiated.rules.reports {
+            return self.feedback.missing();
         }
+        // What came twice was late the first time.
+        self.asked_packets.saturating_sub(self.stats.data_packets_duplicate)
     }
 
     /// The state of `buffer` in RFC 998's terms, for tables and traces.
@@ -524,7 +518,7 @@ impl Receiver {
         match self.assemblies.get(&buffer) {
             None if buffer >= self.next_grant => BufferState::None,
             None => BufferState::Received,
-            Some(_) if self.orders.waits_for_ack(buffer) => BufferState::AckWait,
+            Some(_) if self.fifo.waits_for_ack(buffer) => BufferState::AckWait,
             Some(assembly) if assembly.has_begun() => BufferState::Receiving,
             Some(_) => BufferState::Acked,
         }

@@ -25,7 +25,7 @@ impl Receiver {
                 duplicate: self.stats.data_packets_duplicate,
                 lost: self.lost(),
                 delivered: self.stats.image_bytes,
-                unacknowledged: self.orders.len() as u32,
+                unacknowledged: self.fifo.len() as u32,
             };
             self.trace.note(now, || TraceEvent::Receiver(line));
         }

@@ -225,8 +225,8 @@ impl Recovery for DataTimer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Burst;
     use crate::units::{PacketIndex, PacketNumber};
-    use crate::wire::packet::Burst;
 
     struct All(u32);
     impl Holes for All {

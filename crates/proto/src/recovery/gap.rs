@@ -280,8 +280,8 @@ impl Recovery for GapDetector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Burst;
     use crate::units::{PacketIndex, PacketNumber};
-    use crate::wire::packet::Burst;
 
     /// Every other packet is missing.
     struct Comb;

@@ -9,8 +9,12 @@ pub mod gap;
 use std::fmt::Debug;
 use std::time::Duration;
 
+use data_timer::DataTimer;
+use gap::GapDetector;
+
 use crate::time::Instant;
 use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
+use crate::wire::Wire;
 use crate::wire::packet::{Burst, IndexRange};
 
 /// Questions appended in one poll; the rest wait for the next.
@@ -61,6 +65,33 @@ pub struct Ask {
     pub buffer: BufferNumber,
     /// The packets; an end of `u32::MAX` means the end of the buffer.
     pub range: IndexRange,
+}
+
+/// Which error control policy a receiver has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecoveryLaw {
+    /// RFC 998's data timers ([`data_timer`]).
+    DataTimers,
+    /// What was overtaken is missing ([`gap`]).
+    EarlyGaps,
+}
+
+impl RecoveryLaw {
+    /// What a receiver on `wire` has if nothing is said.
+    pub const fn of(wire: Wire) -> Self {
+        match wire {
+            Wire::Rfc998 => Self::DataTimers,
+            Wire::Sealed => Self::EarlyGaps,
+        }
+    }
+}
+
+/// The policy that `law` names.
+pub(crate) fn build(law: RecoveryLaw) -> Box<dyn Recovery> {
+    match law {
+        RecoveryLaw::DataTimers => Box::new(DataTimer::new()),
+        RecoveryLaw::EarlyGaps => Box::new(GapDetector::new()),
+    }
 }
 
 /// An error control policy.

@@ -4,14 +4,11 @@
 use std::time::Duration;
 
 use super::{Phase, Sender};
-use crate::config::Wire;
 use crate::link::Link;
 use crate::time::{Instant, earliest};
 use crate::units::{BufferNumber, PacketNumber};
 use crate::wire::packet::{Burst, NullAck};
 
-/// How often the news that nothing is left to send is repeated.
-const DRY_REPEATS: u8 = 2;
 /// A control message is answered with a NULL-ACK if no data would carry the answer this soon.
 const ACK_DELAY: Duration = Duration::from_millis(2);
 
@@ -20,7 +17,7 @@ impl Sender {
     pub(super) fn run_dry(&mut self, now: Instant) {
         let sent = self.next_supply > BufferNumber::FIRST && !self.outgoing.is_empty();
         if self.dry_due.is_none() && sent && self.phase == Phase::Sending {
-            let repeats = if self.settled.wire == Wire::Sealed { DRY_REPEATS } else { 0 };
+            let repeats = self.negotiated.rules.dry_repeats;
             self.dry_due = Some((now, repeats + 1));
         }
     }

@@ -3,11 +3,10 @@
 
 use super::{Phase, Sender};
 use crate::buffer::Geometry;
-use crate::config::Wire;
 use crate::limits::MIN_SEALED_PACKET_BYTES;
 use crate::machine::Event;
+use crate::negotiated::Taken;
 use crate::rate::{Sample, is_long};
-use crate::role::Taken;
 use crate::sender::outgoing::Outgoing;
 use crate::time::Instant;
 use crate::trace::{Stage, TraceEvent};
@@ -37,7 +36,7 @@ impl Sender {
                 // Whatever it is: it was said because data, or acknowledgements in them, arrived.
                 self.reported = now;
                 // The first GO answers the RESPONSE.
-                let longest = Some(now.since(self.settled.opened)).filter(|rtt| is_long(*rtt));
+                let longest = Some(now.since(self.negotiated.opened)).filter(|rtt| is_long(*rtt));
                 if let (0, Some(longest)) = (self.stats.data_packets_sent, longest) {
                     self.rate.on_first_answer(longest);
                 }
@@ -75,19 +74,16 @@ impl Sender {
             return Taken::Violation("a GO for a buffer below the first");
         }
         // What was not supplied was not sent, so it is outstanding at the receiver, granted or not.
-        let most = u64::from(self.settled.max_outstanding) * 2;
+        let most = u64::from(self.negotiated.max_outstanding) * 2;
         if u64::from(go.count) > most || end > self.next_supply.0.saturating_add(most) {
             return Taken::Violation("a GO for more buffers than were agreed");
         }
-        let agreed = self.settled.geometry.packet_bytes;
-        let packet_bytes = match self.settled.wire {
-            Wire::Rfc998 => agreed,
-            Wire::Sealed => go.packet_bytes,
-        };
+        let agreed = self.negotiated.geometry.packet_bytes;
+        let packet_bytes = go.packet_bytes;
         if packet_bytes > agreed || packet_bytes < agreed.min(MIN_SEALED_PACKET_BYTES) {
             return Taken::Violation("a GO with packets of a size that was not agreed");
         }
-        let geometry = Geometry { packet_bytes, ..self.settled.geometry };
+        let geometry = Geometry { packet_bytes, ..self.negotiated.geometry };
         for number in (go.first.0..end).map(BufferNumber) {
             if self.last.is_some_and(|last| number > last) {
                 break;
@@ -142,8 +138,7 @@ impl Sender {
             self.rate.on_offer(now, offer);
         }
         self.check_all_accepted();
-        if self.settled.wire == Wire::Rfc998 && self.all_accepted() && self.phase == Phase::Sending
-        {
+        if !self.negotiated.rules.verdict && self.all_accepted() && self.phase == Phase::Sending {
             self.events.push_back(Event::Finished(None));
             self.phase = Phase::Dallying(now + self.dally());
         }

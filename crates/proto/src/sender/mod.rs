@@ -22,28 +22,24 @@ use outgoing::{Outgoing, Piece};
 use waiting::{Blocked, add_wait};
 
 use crate::buffer::Buffer;
-use crate::config::Wire;
 use crate::limits::{MAX_BATCH, MAX_DATAGRAM_BYTES};
 use crate::link::Link;
 use crate::machine::Event;
+use crate::negotiated::{Negotiated, Taken};
 use crate::rate::ledger::Ledger;
 use crate::rate::pacer::Pacer;
 use crate::rate::sampler::Sampler;
-use crate::rate::{Pacing, RateControl, Sample};
-use crate::role::{Settled, Taken};
+use crate::rate::{Law, Pacing, RateControl, Sample};
 use crate::rtt::RoundTrip;
 use crate::stats::Stats;
 use crate::time::{Instant, earliest};
 use crate::trace::{Recorder, Stage, Timer, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
-use crate::wire::data_overhead;
 use crate::wire::packet::{Burst, DataHeader, End, Report};
 
 /// How often an adaptive sender on `rfc998` says its first burst values, before any data: with the
 /// negotiated ones, the data timers of every buffer would run out at once.
 const ANNOUNCEMENTS: u8 = 3;
-/// Bounds of the dally on `sealed` (`docs/protocol.md §7.3`).
-const DALLY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3));
 /// An open breaker (`sender/silence.rs`) lets this much through.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -61,7 +57,7 @@ enum Phase {
 /// The sending machine.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    settled: Settled,
+    negotiated: Negotiated,
     outgoing: BTreeMap<BufferNumber, Outgoing>,
     /// Buffers with packets asked for again.
     again: BTreeSet<BufferNumber>,
@@ -104,18 +100,15 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(crate) fn new(
-        now: Instant,
-        settled: Settled,
-        mut rate: Box<dyn RateControl>,
-        overhead: u32,
-    ) -> Self {
-        let packet = settled.datagram_bytes as u32 + overhead;
+    pub(crate) fn new(now: Instant, negotiated: Negotiated, law: Law, overhead: u32) -> Self {
+        let Law { control: mut rate, learns } = law;
+        let packet = negotiated.datagram_bytes as u32 + overhead;
         rate.on_packet_bytes(packet);
-        let learns = settled.wire == Wire::Rfc998 && rate.counts_bytes();
-        let announced = if learns { settled.burst } else { rate.pacing().burst };
+        // Where nobody reports, what a law learns from is made of OK and RESEND.
+        let told_by_ok = learns && !negotiated.rules.reports;
+        let announced = if told_by_ok { negotiated.burst } else { rate.pacing().burst };
         Self {
-            settled,
+            negotiated,
             outgoing: BTreeMap::new(),
             again: BTreeSet::new(),
             fresh: BufferNumber::FIRST,
@@ -130,13 +123,13 @@ impl Sender {
             dry_due: None,
             announced,
             announced_at: now,
-            announcements: if learns { ANNOUNCEMENTS } else { 0 },
+            announcements: if told_by_ok { ANNOUNCEMENTS } else { 0 },
             pacer: Pacer::new(),
             uncharged: 0,
             rate,
             sampler: Sampler::new(overhead),
-            ledger: learns.then(Ledger::default),
-            rtt: RoundTrip::new(settled.rtt, settled.longest_rtt),
+            ledger: told_by_ok.then(Ledger::default),
+            rtt: RoundTrip::new(negotiated.rtt, negotiated.longest_rtt),
             heard: now,
             silence_told: None,
             reported: now,
@@ -165,7 +158,7 @@ impl Sender {
             self.events.push_back(Event::Released(number, buffer));
             return;
         };
-        debug_assert!(buffer.filled().len() <= self.settled.geometry.buffer_bytes as usize);
+        debug_assert!(buffer.filled().len() <= self.negotiated.geometry.buffer_bytes as usize);
         outgoing.fill(buffer, last);
         self.next_supply = number.next();
         self.dry_due = None;
@@ -177,7 +170,7 @@ impl Sender {
 
     /// There is nothing after buffer `end.buffers`.
     pub(crate) fn end(&mut self, now: Instant, end: End) {
-        if self.end.is_none() && self.settled.wire == Wire::Sealed {
+        if self.end.is_none() && self.negotiated.rules.verdict {
             self.end = Some(end);
             self.end_due = Some(now).filter(|_| !self.end_heard);
             self.learn_last(BufferNumber(end.buffers));
@@ -267,11 +260,8 @@ impl Sender {
     }
 
     fn dally(&self) -> Duration {
-        let twice = self.control_timer * 2;
-        match self.settled.wire {
-            Wire::Sealed => twice.clamp(DALLY.0, DALLY.1),
-            Wire::Rfc998 => twice.max(DALLY.0),
-        }
+        let (least, most) = self.negotiated.rules.dally;
+        (self.control_timer * 2).clamp(least, most)
     }
 
     /// A REPORT: what the path did to what was sent.
@@ -301,6 +291,10 @@ impl Sender {
         {
             self.phase = Phase::Finished;
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Dally });
+        }
+        if self.rate_due().is_some_and(|at| at <= now) {
+            self.rate.on_timeout(now);
+            self.trace.note(now, || TraceEvent::Timer { timer: Timer::Rate });
         }
         if self.silence_due().is_some_and(|at| at <= now) {
             self.silence_told = Some(now);
@@ -372,7 +366,7 @@ impl Sender {
 
     /// Packets that may still be in flight.
     fn room(&self, pacing: &Pacing) -> u32 {
-        let packet = self.settled.datagram_bytes as u64 + self.sampler.overhead();
+        let packet = self.negotiated.datagram_bytes as u64 + self.sampler.overhead();
         match pacing.cap_bytes {
             None => u32::MAX,
             Some(cap) => {
@@ -411,7 +405,7 @@ impl Sender {
             let Some(number) = self.has_data() else { break };
             let Some(outgoing) = self.outgoing.get_mut(&number) else { break };
             let whole =
-                (outgoing.geometry.packet_bytes + data_overhead(self.settled.wire)) as usize;
+                (outgoing.geometry.packet_bytes + self.negotiated.rules.data_overhead) as usize;
             // A batch is cut into equal pieces: one size, and only its last may be shorter.
             let other_size = segment.is_some_and(|segment| segment != whole);
             if other_size || out.len() - start + whole > MAX_DATAGRAM_BYTES as usize {
@@ -452,9 +446,9 @@ impl Sender {
     /// were paced, and an adaptive rate would follow that down for ever.
     fn charge(&mut self, now: Instant, bytes: usize, count: u32) {
         let mut packets = count;
-        if self.rate.counts_bytes() {
+        if self.rate.charges_bytes() {
             let overhead = self.sampler.overhead();
-            let whole = self.settled.datagram_bytes as u64 + overhead;
+            let whole = self.negotiated.datagram_bytes as u64 + overhead;
             let owed = self.uncharged + bytes as u64 + u64::from(count) * overhead;
             self.uncharged = owed % whole;
             packets = u32::try_from(owed / whole).unwrap_or(u32::MAX);
@@ -494,12 +488,18 @@ impl Sender {
             }
             (self.room(&pacing) > 0).then(|| self.pacer.next(now, &pacing))
         });
-        earliest([dally, data.flatten(), self.null_ack_at(now), self.silence_due()])
+        let silence = self.silence_due();
+        earliest([dally, data.flatten(), self.null_ack_at(now), silence, self.rate_due()])
+    }
+
+    /// When the rate law's own clock is due; it stands still when nothing is left to send.
+    fn rate_due(&self) -> Option<Instant> {
+        self.rate.next_timeout().filter(|_| self.phase == Phase::Sending)
     }
 
     /// Brings the derived counts up to date.
     pub(crate) fn fill_stats(&self, now: Instant, stats: &mut Stats) {
-        if self.settled.wire == Wire::Rfc998 && self.ledger.is_none() {
+        if !self.is_told() {
             stats.data_packets_lost = stats.data_packets_resent;
         }
         stats.rtt = self.rtt.smoothed();

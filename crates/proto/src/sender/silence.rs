@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::Sender;
-use crate::config::Wire;
 use crate::time::Instant;
 
 /// The breaker opens after this, or eight round trips (`docs/protocol.md §7.5`).
@@ -22,7 +21,7 @@ impl Sender {
 
     /// Whether anybody tells what becomes of what is sent.
     pub(super) fn is_told(&self) -> bool {
-        self.settled.wire == Wire::Sealed || self.ledger.is_some()
+        self.negotiated.rules.reports || self.ledger.is_some()
     }
 
     pub(super) fn breaker_open(&self, now: Instant) -> bool {

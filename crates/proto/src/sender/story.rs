@@ -9,7 +9,7 @@ impl Sender {
     /// The rate of sending that its burst values make.
     pub(super) fn pacing_rate(&self) -> Rate {
         let burst = self.rate.pacing().burst;
-        let packet = self.settled.datagram_bytes as u64 + self.sampler.overhead();
+        let packet = self.negotiated.datagram_bytes as u64 + self.sampler.overhead();
         Rate::over(u64::from(burst.packets) * packet, burst.interval)
     }
 

@@ -2,8 +2,11 @@
 
 use super::*;
 use crate::buffer::Geometry;
-use crate::crypto::aead::Cipher;
+use crate::crypto::cipher::Cipher;
 use crate::rate::fixed::Fixed;
+use crate::rate::{Belief, RateControl};
+use crate::rules::Rules;
+use crate::wire::Wire;
 use crate::wire::packet::IndexRange;
 use crate::wire::packet::{Accepted, Go, Message, Resend, Verdict};
 
@@ -19,9 +22,14 @@ fn link() -> Link {
 }
 
 fn sender(wire: Wire) -> Sender {
+    let fixed = Fixed::new(Burst { packets: 8, interval: Duration::from_millis(1) });
+    sender_with(wire, Law { control: Box::new(fixed), learns: false })
+}
+
+fn sender_with(wire: Wire, law: Law) -> Sender {
     let burst = Burst { packets: 8, interval: Duration::from_millis(1) };
-    let settled = Settled {
-        wire,
+    let negotiated = Negotiated {
+        rules: Rules::of(wire),
         geometry: Geometry { buffer_bytes: BUFFER, packet_bytes: PACKET },
         max_outstanding: 4,
         burst,
@@ -30,7 +38,7 @@ fn sender(wire: Wire) -> Sender {
         rtt: Some(Duration::from_millis(40)),
         longest_rtt: Some(Duration::from_millis(40)),
     };
-    Sender::new(ms(0), settled, Box::new(Fixed::new(burst)), 28)
+    Sender::new(ms(0), negotiated, law, 28)
 }
 
 fn go(first: u64, count: u32, packet_bytes: u32, generation: u8) -> Message {
@@ -135,4 +143,56 @@ fn a_receiver_that_talks_but_reports_nothing_is_not_sent_more_than_probes() {
         sent = if n > 60 { sent + sender.stats.data_packets_sent - before } else { 0 };
     }
     assert!((1..=8).contains(&sent), "{sent} in the last seven seconds");
+}
+
+/// A law with a clock of its own: one more packet in a burst every 10 ms, as UDT's SYN would have
+/// it.
+#[derive(Debug)]
+struct Ticking {
+    packets: u32,
+    next: Instant,
+}
+
+impl RateControl for Ticking {
+    fn on_sample(&mut self, _: Instant, _: &Sample) {}
+    fn on_silence(&mut self, _: Instant) {}
+    fn on_offer(&mut self, _: Instant, _: Burst) {}
+    fn on_packet_bytes(&mut self, _: u32) {}
+    fn pacing(&self) -> Pacing {
+        let burst = Burst { packets: self.packets, interval: Duration::from_millis(1) };
+        Pacing { burst, cap_bytes: None }
+    }
+    fn belief(&self) -> Belief {
+        Belief { phase: "ticking", ..Belief::default() }
+    }
+    fn next_timeout(&self) -> Option<Instant> {
+        Some(self.next)
+    }
+    fn on_timeout(&mut self, now: Instant) {
+        self.packets += 1;
+        self.next = now + Duration::from_millis(10);
+    }
+}
+
+#[test]
+fn a_rate_law_may_have_a_clock_of_its_own() {
+    let law = Law { control: Box::new(Ticking { packets: 1, next: ms(10) }), learns: true };
+    let mut sender = sender_with(Wire::Sealed, law);
+    sender.trace.switch(true);
+    let mut fired = Vec::new();
+    let mut now = ms(0);
+    while now < ms(45) {
+        let next = sender.next_timeout(now).expect("the law's clock runs without data");
+        assert!(next > now, "{next:?} again");
+        now = next;
+        sender.handle_timeout(now);
+        // Changed burst values are announced.
+        drain(&mut sender, now);
+        fired.push(now);
+    }
+    assert_eq!(fired, [ms(10), ms(20), ms(30), ms(40), ms(50)]);
+    assert_eq!(sender.rate.pacing().burst.packets, 6);
+    let verdict = Verdict { verified: false, bytes: 0, digest: [0; 32], reason: String::new() };
+    say(&mut sender, 1, Message::Done(verdict));
+    assert!(sender.rate_due().is_none(), "nothing is left to send");
 }

@@ -11,22 +11,23 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use crate::buffer::Geometry;
-use crate::config::Wire;
-use crate::crypto::aead::Cipher;
+use crate::crypto::cipher::Cipher;
 use crate::link::{Incoming, Link, Received};
 use crate::machine::Event;
-use crate::role::Settled;
+use crate::negotiated::Negotiated;
+use crate::rules::Rules;
 use crate::time::Instant;
 use crate::units::ControlSeq;
+use crate::wire::Wire;
 use crate::wire::packet::{Burst, Message};
 
 /// Three packets of ten bytes.
 const PACKET: u32 = 10;
 const BUFFER: u32 = 30;
 
-fn settled() -> Settled {
-    Settled {
-        wire: Wire::Sealed,
+fn negotiated() -> Negotiated {
+    Negotiated {
+        rules: Rules::of(Wire::Sealed),
         geometry: Geometry { buffer_bytes: BUFFER, packet_bytes: PACKET },
         max_outstanding: 4,
         burst: Burst { packets: 8, interval: Duration::from_millis(1) },

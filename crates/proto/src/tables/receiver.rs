@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::buffer::Buffer;
+use crate::negotiated::Taken;
 use crate::receiver::Receiver;
-use crate::recovery::gap::GapDetector;
-use crate::role::Taken;
+use crate::recovery::{self, RecoveryLaw};
 use crate::units::{BufferNumber, PacketIndex, PacketNumber};
 use crate::wire::packet::{DataHeader, End, NullAck, Verdict};
 
@@ -41,7 +41,7 @@ const INPUTS: [&str; 16] = [
 impl Bench {
     fn new() -> Self {
         let (own, peer) = links();
-        let receiver = Receiver::new(settled(), Box::new(GapDetector::new()));
+        let receiver = Receiver::new(negotiated(), recovery::build(RecoveryLaw::EarlyGaps));
         Self { receiver, own, peer, now: ms(1000), first: Vec::new() }
     }
 
@@ -131,7 +131,7 @@ impl Bench {
         let null_ack = NullAck {
             number: PacketNumber(0),
             ack: ControlSeq(ack),
-            burst: settled().burst,
+            burst: negotiated().burst,
             sent_through: through.map(BufferNumber),
             end: end.map(|buffers| End { buffers, bytes: 30, digest: [0; 32] }),
         };

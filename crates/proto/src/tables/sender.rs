@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::buffer::Buffer;
+use crate::negotiated::Taken;
+use crate::rate::Law;
 use crate::rate::fixed::Fixed;
-use crate::role::Taken;
 use crate::sender::Sender;
 use crate::units::BufferNumber;
 use crate::wire::packet::{Accepted, End, Go, IndexRange, Report, Resend, Verdict};
@@ -41,8 +42,9 @@ const INPUTS: [&str; 17] = [
 impl Bench {
     fn in_state(state: &str) -> Self {
         let (own, peer) = links();
-        let rate = Box::new(Fixed::new(Burst { packets: 1, interval: Duration::from_millis(1) }));
-        let sender = Sender::new(ms(1000), settled(), rate, 28);
+        let burst = Burst { packets: 1, interval: Duration::from_millis(1) };
+        let rate = Law { control: Box::new(Fixed::new(burst)), learns: false };
+        let sender = Sender::new(ms(1000), negotiated(), rate, 28);
         let mut bench = Self { sender, own, peer, now: ms(1000), seq: 0 };
         let path: &[&str] = match state {
             "None" => &[],

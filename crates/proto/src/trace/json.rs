@@ -3,9 +3,10 @@
 use std::fmt::{Display, Write};
 
 use super::{Cause, RateLine, ReceiverLine, Stage, Timer, TraceEvent};
-use crate::config::{Role, Wire};
+use crate::config::Role;
 use crate::time::{Instant, nanos};
 use crate::units::Rate;
+use crate::wire::Wire;
 
 /// A line under way. Writing to a String cannot fail.
 struct Line<'a>(&'a mut String);

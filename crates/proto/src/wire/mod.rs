@@ -1,11 +1,18 @@
 //! Bytes to meaning and back: typed packets, and the two wires that carry them.
 
-use crate::config::Wire;
-
 pub mod packet;
 pub mod ranges;
 pub mod rfc998;
 pub mod sealed;
+
+/// The two wires (`docs/protocol.md §2, §3`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// Version 2: RFC 998 to the byte. Plaintext.
+    Rfc998,
+    /// Version 6: encrypted and authenticated.
+    Sealed,
+}
 
 /// Bytes of a DATA datagram that are not data (`docs/protocol.md §3.1`; RFC 998 §8).
 pub fn data_overhead(wire: Wire) -> u32 {

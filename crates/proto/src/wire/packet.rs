@@ -4,17 +4,8 @@
 
 use std::time::Duration;
 
+pub use crate::units::Burst;
 use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
-
-/// Burst size and burst interval (RFC 998 §4: "burst rate"), the pacer's quantum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Burst {
-    /// Packets in a burst, at least 1.
-    pub packets: u32,
-    /// From the start of one burst to the start of the next.
-    /// Whole milliseconds on the `rfc998` wire, whole microseconds on `sealed`.
-    pub interval: Duration,
-}
 
 /// Which end of the connection sends data, from the active end's view (RFC 998 §8, flag M).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

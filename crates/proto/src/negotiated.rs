@@ -1,16 +1,16 @@
-//! What sender and receiver have in common: the settled parameters, and what becomes of a packet.
+//! What sender and receiver have in common: what was negotiated, and what becomes of a packet.
 
 use std::time::Duration;
 
 use crate::buffer::Geometry;
-use crate::config::Wire;
+use crate::rules::Rules;
 use crate::time::Instant;
 use crate::wire::packet::Burst;
 
-/// What both ends settled, as the machines need it.
+/// What both ends agreed on when the connection opened, as the machines need it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Settled {
-    pub(crate) wire: Wire,
+pub(crate) struct Negotiated {
+    pub(crate) rules: Rules,
     pub(crate) geometry: Geometry,
     pub(crate) max_outstanding: u32,
     pub(crate) burst: Burst,

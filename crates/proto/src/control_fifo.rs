@@ -1,13 +1,12 @@
 //! The control FIFO: RFC 998's one long-lived control packet (§5.2.1).
 //!
 //! Messages enter at the tail with a sequence number and leave at the head when acknowledged. What
-//! a transmission carries differs: on `rfc998` all of them; on `sealed` those whose rides are not
+//! a transmission carries differs: on `rfc998` all of them; on `sealed` those whose copies are not
 //! used up (`docs/protocol.md §6.2`).
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::config::Wire;
 use crate::limits::MAX_OUTSTANDING;
 use crate::time::Instant;
 #[cfg(test)]
@@ -17,16 +16,14 @@ use crate::wire::packet::Message;
 
 /// Most messages unacknowledged at once; past it the receiver waits before it asks for more.
 pub(crate) const MAX_UNACKNOWLEDGED: usize = MAX_OUTSTANDING as usize;
-/// In how many consecutive control packets a new message rides on `sealed`.
-const RIDES: u8 = 3;
 
 /// One message on its way.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct Queued {
     pub(crate) seq: ControlSeq,
     pub(crate) message: Message,
     /// Control packets it still rides in without being asked.
-    rides: u8,
+    copies_left: u8,
     first_sent: Option<Instant>,
     last_sent: Option<Instant>,
     /// The control timer sent it again: its round trip is ambiguous.
@@ -35,19 +32,20 @@ pub(crate) struct Order {
 
 /// The FIFO of unacknowledged control messages.
 #[derive(Debug)]
-pub(crate) struct Orders {
-    wire: Wire,
-    queue: VecDeque<Order>,
+pub(crate) struct ControlFifo {
+    /// In how many consecutive control packets a new message is; `None`: in all of them.
+    copies: Option<u8>,
+    queue: VecDeque<Queued>,
     next: ControlSeq,
     acknowledged: ControlSeq,
     /// `rfc998`: the last transmission filled a packet, and this message begins the next.
     resume: Option<ControlSeq>,
 }
 
-impl Orders {
-    pub(crate) fn new(wire: Wire) -> Self {
+impl ControlFifo {
+    pub(crate) fn new(copies: Option<u8>) -> Self {
         Self {
-            wire,
+            copies,
             queue: VecDeque::new(),
             next: ControlSeq(1),
             acknowledged: ControlSeq(0),
@@ -76,19 +74,19 @@ impl Orders {
 
     /// Puts `message` at the tail, or into a message of the same kind that has not left yet.
     pub(crate) fn push(&mut self, message: Message) -> ControlSeq {
-        if self.wire == Wire::Sealed {
-            for order in self.queue.iter_mut().rev().take_while(|o| o.first_sent.is_none()) {
-                if merge(&mut order.message, &message) {
-                    return order.seq;
+        if self.copies.is_some() {
+            for queued in self.queue.iter_mut().rev().take_while(|o| o.first_sent.is_none()) {
+                if merge(&mut queued.message, &message) {
+                    return queued.seq;
                 }
             }
         }
         let seq = self.next;
         self.next = seq.next();
-        self.queue.push_back(Order {
+        self.queue.push_back(Queued {
             seq,
             message,
-            rides: RIDES,
+            copies_left: self.copies.unwrap_or(1),
             first_sent: None,
             last_sent: None,
             repeated: false,
@@ -113,12 +111,12 @@ impl Orders {
             if !seq.reaches(front.seq) {
                 break;
             }
-            let Some(order) = self.queue.pop_front() else { break };
-            if let (false, Some(sent)) = (order.repeated, order.first_sent) {
+            let Some(queued) = self.queue.pop_front() else { break };
+            if let (false, Some(sent)) = (queued.repeated, queued.first_sent) {
                 left.rtt = Some(now.since(sent));
             }
-            each(&order.message);
-            left.done |= matches!(order.message, Message::Done(_));
+            each(&queued.message);
+            left.done |= matches!(queued.message, Message::Done(_));
         }
         Some(left)
     }
@@ -129,15 +127,15 @@ impl Orders {
     }
 
     /// Whether a message has rides left.
-    pub(crate) fn has_rides(&self) -> bool {
-        self.queue.iter().rev().take(64).any(|o| o.rides > 0)
+    pub(crate) fn has_copies_left(&self) -> bool {
+        self.queue.iter().rev().take(64).any(|o| o.copies_left > 0)
     }
 
     /// When the control timer expires, if `timeout` runs from each message's last transmission.
     pub(crate) fn deadline(&self, timeout: Duration) -> Option<Instant> {
         self.queue
             .iter()
-            .filter(|o| o.rides == 0)
+            .filter(|o| o.copies_left == 0)
             .filter_map(|o| o.last_sent)
             .min()
             .map(|at| at + timeout)
@@ -146,10 +144,10 @@ impl Orders {
     /// The control timer expired: whatever was last sent `timeout` ago rides once more.
     pub(crate) fn expire(&mut self, now: Instant, timeout: Duration) -> bool {
         let mut any = false;
-        for order in &mut self.queue {
-            if order.rides == 0 && order.last_sent.is_some_and(|at| at + timeout <= now) {
-                order.rides = 1;
-                order.repeated = true;
+        for queued in &mut self.queue {
+            if queued.copies_left == 0 && queued.last_sent.is_some_and(|at| at + timeout <= now) {
+                queued.copies_left = 1;
+                queued.repeated = true;
                 any = true;
             }
         }
@@ -159,26 +157,29 @@ impl Orders {
     /// Hands the messages that ride in the control packet made now to `take`, in order, until it
     /// refuses one for want of room. Returns whether some were left behind; the next call goes on
     /// with them.
-    pub(crate) fn ride(
+    pub(crate) fn transmit(
         &mut self,
         now: Instant,
         mut take: impl FnMut(ControlSeq, &Message) -> bool,
     ) -> bool {
-        let all = self.wire == Wire::Rfc998;
+        let all = self.copies.is_none();
         let from = self.resume.take();
-        for order in &mut self.queue {
-            let rides =
-                if all { from.is_none_or(|from| order.seq.reaches(from)) } else { order.rides > 0 };
+        for queued in &mut self.queue {
+            let rides = if all {
+                from.is_none_or(|from| queued.seq.reaches(from))
+            } else {
+                queued.copies_left > 0
+            };
             if !rides {
                 continue;
             }
-            if !take(order.seq, &order.message) {
-                self.resume = Some(order.seq).filter(|_| all);
+            if !take(queued.seq, &queued.message) {
+                self.resume = Some(queued.seq).filter(|_| all);
                 return true;
             }
-            order.rides = if all { 0 } else { order.rides - 1 };
-            order.first_sent.get_or_insert(now);
-            order.last_sent = Some(now);
+            queued.copies_left = if all { 0 } else { queued.copies_left - 1 };
+            queued.first_sent.get_or_insert(now);
+            queued.last_sent = Some(now);
         }
         false
     }
@@ -244,39 +245,39 @@ mod tests {
 
     #[test]
     fn a_message_rides_three_times_and_then_on_its_timer() {
-        let mut orders = Orders::new(Wire::Sealed);
-        orders.push(go(1));
+        let mut fifo = ControlFifo::new(Some(3));
+        fifo.push(go(1));
         let timeout = Duration::from_millis(50);
         for n in 0..3 {
             let mut seen = 0;
-            orders.ride(ms(n), |_, _| {
+            fifo.transmit(ms(n), |_, _| {
                 seen += 1;
                 true
             });
             assert_eq!(seen, 1);
         }
-        assert!(!orders.has_rides());
-        assert_eq!(orders.deadline(timeout), Some(ms(52)));
-        assert!(!orders.expire(ms(51), timeout));
-        assert!(orders.expire(ms(52), timeout) && orders.has_rides());
+        assert!(!fifo.has_copies_left());
+        assert_eq!(fifo.deadline(timeout), Some(ms(52)));
+        assert!(!fifo.expire(ms(51), timeout));
+        assert!(fifo.expire(ms(52), timeout) && fifo.has_copies_left());
     }
 
     #[test]
     fn consecutive_grants_that_have_not_left_become_one() {
-        let mut orders = Orders::new(Wire::Sealed);
-        assert_eq!(orders.push(go(1)), orders.push(go(2)));
-        orders.ride(ms(0), |_, _| true);
-        assert_eq!(orders.push(go(3)), ControlSeq(2));
+        let mut fifo = ControlFifo::new(Some(3));
+        assert_eq!(fifo.push(go(1)), fifo.push(go(2)));
+        fifo.transmit(ms(0), |_, _| true);
+        assert_eq!(fifo.push(go(3)), ControlSeq(2));
     }
 
     #[test]
     fn rfc998_keeps_every_message_apart_and_sends_them_all_every_time() {
-        let mut orders = Orders::new(Wire::Rfc998);
-        orders.push(go(1));
-        orders.ride(ms(0), |_, _| true);
-        orders.push(go(2));
+        let mut fifo = ControlFifo::new(None);
+        fifo.push(go(1));
+        fifo.transmit(ms(0), |_, _| true);
+        fifo.push(go(2));
         let mut seen = Vec::new();
-        orders.ride(ms(1), |seq, _| {
+        fifo.transmit(ms(1), |seq, _| {
             seen.push(seq.0);
             true
         });
@@ -285,13 +286,13 @@ mod tests {
 
     #[test]
     fn acknowledgements_of_what_was_never_said_are_ignored() {
-        let mut orders = Orders::new(Wire::Sealed);
-        orders.push(go(1));
-        orders.ride(ms(0), |_, _| true);
-        assert!(orders.acknowledge(ms(1), ControlSeq(2), |_| {}).is_none());
-        assert!(orders.acknowledge(ms(1), ControlSeq(0), |_| {}).is_none());
-        let left = orders.acknowledge(ms(7), ControlSeq(1), |_| {}).unwrap();
+        let mut fifo = ControlFifo::new(Some(3));
+        fifo.push(go(1));
+        fifo.transmit(ms(0), |_, _| true);
+        assert!(fifo.acknowledge(ms(1), ControlSeq(2), |_| {}).is_none());
+        assert!(fifo.acknowledge(ms(1), ControlSeq(0), |_| {}).is_none());
+        let left = fifo.acknowledge(ms(7), ControlSeq(1), |_| {}).unwrap();
         assert_eq!(left.rtt, Some(Duration::from_millis(7)));
-        assert!(orders.is_empty());
+        assert!(fifo.is_empty());
     }
 }

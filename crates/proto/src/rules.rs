@@ -1,0 +1,74 @@
+//! How the wires differ in what the machines do: settled once, when a connection opens.
+//!
+//! Bytes differ in [`crate::link`], behaviour differs here, and in nothing else: no machine asks
+//! which wire it is on.
+
+use std::time::Duration;
+
+use crate::limits::DEATH_TIMER;
+use crate::wire::{Wire, data_overhead};
+
+/// What holds on one wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rules {
+    /// The receiver tells the sender what arrives, in REPORTs (`docs/protocol.md §6.3`).
+    pub(crate) reports: bool,
+    /// The transfer ends with END and a verdict (`docs/protocol.md §7`); else with the last OK.
+    pub(crate) verdict: bool,
+    /// OK carries an offer of burst values (RFC 998 §4).
+    pub(crate) offers: bool,
+    /// How many control packets carry a message without being asked; `None`: all of them, until it
+    /// is acknowledged (`docs/protocol.md §6.2`).
+    pub(crate) copies: Option<u8>,
+    /// Control packets keep a distance, and repeat themselves on a beat; else each new message
+    /// leaves at once.
+    pub(crate) beats: bool,
+    /// How often the news that nothing is left to send is repeated (`docs/protocol.md §6.4`).
+    pub(crate) dry_repeats: u8,
+    /// Bounds of the dally (`docs/protocol.md §7.3`).
+    pub(crate) dally: (Duration, Duration),
+    /// A silent peer is asked, and the client told of it (`docs/protocol.md §7.4`).
+    pub(crate) asks: bool,
+    /// The active end says something at once, so that the passive one can confirm it
+    /// (`docs/protocol.md §4.3`).
+    pub(crate) confirms: bool,
+    /// Packets after OPEN ask for ECN marks.
+    pub(crate) marks: bool,
+    /// Bytes of a DATA datagram that are not data.
+    pub(crate) data_overhead: u32,
+}
+
+impl Rules {
+    /// The rules of `wire`.
+    pub(crate) fn of(wire: Wire) -> Self {
+        let sealed = Self {
+            reports: true,
+            verdict: true,
+            offers: false,
+            copies: Some(3),
+            beats: true,
+            dry_repeats: 2,
+            dally: (Duration::from_millis(100), Duration::from_secs(3)),
+            asks: true,
+            confirms: true,
+            marks: true,
+            data_overhead: data_overhead(wire),
+        };
+        match wire {
+            Wire::Sealed => sealed,
+            Wire::Rfc998 => Self {
+                reports: false,
+                verdict: false,
+                offers: true,
+                copies: None,
+                beats: false,
+                dry_repeats: 0,
+                dally: (sealed.dally.0, *DEATH_TIMER.end()),
+                asks: false,
+                confirms: false,
+                marks: false,
+                ..sealed
+            },
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The floors of this crate, and that nothing reaches up: no circle of imports.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// From the ground up; a module uses only what is on lower floors.
+const FLOORS: [&[&str]; 8] = [
+    &["time", "units", "limits", "entropy", "rtt"],
+    &["buffer", "crypto", "stats"],
+    &["wire"],
+    &["content", "control_fifo", "machine", "recovery", "rules"],
+    &["config", "link", "negotiated"],
+    &["rate", "trace"],
+    &["opening", "receiver", "sender"],
+    &["connection", "endpoint"],
+];
+/// Within `crypto`, the same.
+const CRYPTO: [&[&str]; 3] =
+    [&["cipher", "secret"], &["epoch", "mac", "noise", "replay"], &["aead"]];
+
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).expect("the sources are here").flatten() {
+        match entry.path() {
+            path if path.is_dir() => sources(&path, found),
+            path => found.push(path),
+        }
+    }
+}
+
+/// What each module of `directory` imports from `prefix`, tests left out.
+fn imports(directory: &Path, prefixes: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
+    let mut files = Vec::new();
+    sources(directory, &mut files);
+    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in files {
+        let path = file.strip_prefix(directory).expect("it is in there").with_extension("");
+        let module = path.iter().next().expect("it has a name").to_string_lossy().into_owned();
+        let path = path.to_string_lossy();
+        if path.contains("tests") || matches!(module.as_str(), "lib" | "mod" | "tables") {
+            continue;
+        }
+        let text = fs::read_to_string(&file).expect("it can be read");
+        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        for line in code {
+            for prefix in prefixes {
+                for rest in line.split(prefix).skip(1) {
+                    let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+                    let name = &rest[..end.unwrap_or(rest.len())];
+                    if !name.is_empty() && name != module {
+                        all.entry(module.clone()).or_default().insert(name.to_owned());
+                    }
+                }
+            }
+        }
+        all.entry(module).or_default();
+    }
+    all
+}
+
+fn assert_floors(floors: &[&[&str]], imports: &BTreeMap<String, BTreeSet<String>>) {
+    let floor = |name: &str| floors.iter().position(|floor| floor.contains(&name));
+    for (module, used) in imports {
+        let own = floor(module).unwrap_or_else(|| panic!("{module} is on no floor"));
+        for name in used {
+            if let Some(other) = floor(name) {
+                let beside = (module.as_str(), name.as_str()) == ("endpoint", "connection");
+                assert!(other < own || beside, "{module} uses {name}, which is not below it");
+            }
+        }
+    }
+}
+
+#[test]
+fn each_floor_stands_only_on_those_below() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let all = imports(&root, &["crate::"]);
+    assert!(all.len() > 20 && all["sender"].contains("link"), "{all:?}");
+    assert_floors(&FLOORS, &all);
+    let crypto = imports(&root.join("crypto"), &["super::", "crate::crypto::"]);
+    assert!(crypto["aead"].contains("epoch"), "{crypto:?}");
+    assert_floors(&CRYPTO, &crypto);
+}
