@@ -183,16 +183,6 @@ impl ControlFifo {
         }
         false
     }
-
-    /// Whether a GO or RESEND for `buffer` is unacknowledged (RFC 998's ACK-WAIT).
-    #[cfg(test)]
-    pub(crate) fn waits_for_ack(&self, buffer: BufferNumber) -> bool {
-        self.queue.iter().any(|o| match &o.message {
-            Message::Go(go) => (go.first.0..go.first.0 + u64::from(go.count)).contains(&buffer.0),
-            Message::Resend(resend) => resend.buffer == buffer,
-            Message::Ok(_) | Message::Done(_) => false,
-        })
-    }
 }
 
 /// What an acknowledgement settled.

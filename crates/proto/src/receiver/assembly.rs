@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use crate::buffer::{Buffer, Geometry};
-use crate::units::PacketIndex;
+use crate::receiver::states::{BufferState, BufferStep};
+use crate::units::{ControlSeq, PacketIndex};
 use crate::wire::packet::IndexRange;
 
 /// A granted buffer on its way from empty to full.
@@ -12,6 +13,9 @@ pub(crate) struct Assembly {
     buffer: Buffer,
     geometry: Geometry,
     pub(crate) generation: u8,
+    state: BufferState,
+    /// The newest GO or RESEND for it.
+    said: ControlSeq,
     /// One bit a packet.
     have: Vec<u64>,
     received: u32,
@@ -40,6 +44,8 @@ impl Assembly {
             buffer,
             geometry,
             generation,
+            state: BufferState::AckWait,
+            said: ControlSeq::default(),
             have: vec![0; words],
             received: 0,
             total: None,
@@ -74,6 +80,25 @@ impl Assembly {
         self.buffer.space().get_mut(place).unwrap_or_default()
     }
 
+    /// A GO or RESEND for it went into the FIFO under `seq`.
+    pub(crate) fn asked(&mut self, seq: ControlSeq) {
+        self.said = seq;
+        self.state = self.state.after(BufferStep::Asked, self.has_begun());
+    }
+
+    /// The sender has the message `seq`, which was about this buffer.
+    pub(crate) fn acknowledged(&mut self, seq: ControlSeq) {
+        if seq == self.said {
+            self.state = self.state.after(BufferStep::Acknowledged, self.has_begun());
+        }
+    }
+
+    /// Where it is on its way.
+    #[cfg(test)]
+    pub(crate) fn state(&self) -> BufferState {
+        self.state
+    }
+
     /// Packet `index` is in its slot now.
     pub(crate) fn mark(&mut self, index: PacketIndex, len: usize, last: bool) {
         if let Some(word) = self.have.get_mut(index.0 as usize / 64) {
@@ -85,6 +110,9 @@ impl Assembly {
             self.total = Some(index.0 + 1);
             self.len = index.0 as usize * self.geometry.packet_bytes as usize + len;
         }
+        let full = self.total == Some(self.received);
+        let step = if full { BufferStep::Filled } else { BufferStep::Arrived };
+        self.state = self.state.after(step, true);
     }
 
     fn has(&self, index: u32) -> bool {
@@ -93,7 +121,7 @@ impl Assembly {
 
     /// Whether every packet is here.
     pub(crate) fn is_complete(&self) -> bool {
-        self.total == Some(self.received)
+        self.state == BufferState::Received
     }
 
     /// Whether any packet is here.

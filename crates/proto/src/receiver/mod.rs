@@ -7,6 +7,7 @@
 
 mod assembly;
 mod feedback;
+mod states;
 mod story;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -14,6 +15,9 @@ use std::time::Duration;
 
 use assembly::{Assembly, Place};
 use feedback::Feedback;
+#[cfg(test)]
+pub(crate) use states::{BufferState, Phase as ReceiverPhase};
+use states::{Phase, Step};
 
 use crate::buffer::Buffer;
 use crate::control_fifo::ControlFifo;
@@ -55,9 +59,9 @@ pub(crate) struct Receiver {
     /// The number of the last buffer of the transfer, once known.
     last: Option<BufferNumber>,
     end: Option<End>,
-    complete: bool,
-    judged: bool,
-    finished: bool,
+    phase: Phase,
+    /// GOs and RESENDs that are unacknowledged, and for which buffer; in order of saying.
+    unheard: VecDeque<(ControlSeq, BufferNumber)>,
     /// A control packet must leave whatever the beat says.
     urgent: bool,
     last_control: Option<Instant>,
@@ -100,9 +104,8 @@ impl Receiver {
             sender_burst: negotiated.burst,
             last: None,
             end: None,
-            complete: false,
-            judged: false,
-            finished: false,
+            phase: Phase::Receiving,
+            unheard: VecDeque::new(),
             urgent: false,
             last_control: None,
             furthest: (BufferNumber(0), 0),
@@ -132,8 +135,7 @@ impl Receiver {
 
     /// The client's verdict: DONE goes into the FIFO.
     pub(crate) fn judge(&mut self, mut verdict: Verdict) {
-        if self.complete && !self.judged && self.negotiated.rules.verdict {
-            self.judged = true;
+        if self.negotiated.rules.verdict && self.phase.take(Step::Verdict) {
             let room = self.negotiated.datagram_bytes.saturating_sub(NOT_RANGES);
             verdict.reason.truncate(verdict.reason.floor_char_boundary(room));
             self.fifo.push(Message::Done(verdict));
@@ -143,12 +145,16 @@ impl Receiver {
     /// Whether nothing is left but to be heard: the verdict was given, or everything is here where
     /// there is none to give.
     pub(crate) fn is_settled(&self) -> bool {
-        if self.negotiated.rules.verdict { self.judged } else { self.complete }
+        match self.phase {
+            Phase::Receiving => false,
+            Phase::Complete => !self.negotiated.rules.verdict,
+            Phase::Judged | Phase::Finished => true,
+        }
     }
 
     /// Whether the peer acknowledged all there was to say.
     pub(crate) fn is_finished(&self) -> bool {
-        self.finished
+        self.phase == Phase::Finished
     }
 
     /// Hands every buffer back.
@@ -183,6 +189,7 @@ impl Receiver {
                 generation: 0,
             }));
             self.recovery.on_granted(now, number, seq);
+            self.said(number, seq);
             self.note_buffer(now, number, Stage::Granted);
         }
     }
@@ -313,8 +320,8 @@ impl Receiver {
 
     fn check_complete(&mut self) {
         let Some(last) = self.last else { return };
-        if !self.complete && self.next_grant > last && self.assemblies.is_empty() {
-            self.complete = true;
+        let all_here = self.next_grant > last && self.assemblies.is_empty();
+        if all_here && self.phase.take(Step::AllHere) {
             self.events.push_back(Event::Complete(self.end));
         }
     }
@@ -362,6 +369,7 @@ impl Receiver {
             _ => {}
         });
         let Some(left) = left else { return };
+        self.heard(ack);
         for (first, count) in accepted {
             for number in (first.0..first.0.saturating_add(u64::from(count))).map(BufferNumber) {
                 self.note_buffer(now, number, Stage::Accepted);
@@ -377,9 +385,28 @@ impl Receiver {
         self.grant(now);
         let all_said = match self.negotiated.rules.verdict {
             true => left.done,
-            false => self.complete && self.fifo.is_empty(),
+            false => self.fifo.is_empty(),
         };
-        self.finished |= all_said;
+        if all_said {
+            self.phase.take(Step::AllHeard);
+        }
+    }
+
+    /// A GO or RESEND for `number` was put into the FIFO.
+    fn said(&mut self, number: BufferNumber, seq: ControlSeq) {
+        if let Some(assembly) = self.assemblies.get_mut(&number) {
+            assembly.asked(seq);
+            self.unheard.push_back((seq, number));
+        }
+    }
+
+    /// The sender has every message up to `ack`.
+    fn heard(&mut self, ack: ControlSeq) {
+        while let Some((seq, number)) = self.unheard.pop_front_if(|(seq, _)| ack.reaches(*seq)) {
+            if let Some(assembly) = self.assemblies.get_mut(&number) {
+                assembly.acknowledged(seq);
+            }
+        }
     }
 
     fn timing(&self) -> Timing {
@@ -419,6 +446,7 @@ impl Receiver {
                 let missing = chunk.iter().map(|ask| ask.range).collect();
                 let resend = Resend { buffer: chunk[0].buffer, missing };
                 let seq = self.fifo.push(Message::Resend(resend));
+                self.said(chunk[0].buffer, seq);
                 let before = self.asked_packets;
                 for ask in chunk {
                     // The end of the buffer may not be known.
@@ -512,31 +540,18 @@ impl Receiver {
         self.asked_packets.saturating_sub(self.stats.data_packets_duplicate)
     }
 
-    /// The state of `buffer` in RFC 998's terms, for tables and traces.
+    /// Its phase, for tables.
     #[cfg(test)]
-    pub(crate) fn buffer_state(&self, buffer: BufferNumber) -> BufferState {
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// The state of `buffer`, for tables; `None` if it was not granted.
+    #[cfg(test)]
+    pub(crate) fn buffer_state(&self, buffer: BufferNumber) -> Option<BufferState> {
         match self.assemblies.get(&buffer) {
-            None if buffer >= self.next_grant => BufferState::None,
-            None => BufferState::Received,
-            Some(_) if self.fifo.waits_for_ack(buffer) => BufferState::AckWait,
-            Some(assembly) if assembly.has_begun() => BufferState::Receiving,
-            Some(_) => BufferState::Acked,
+            Some(assembly) => Some(assembly.state()),
+            None => (buffer < self.next_grant).then_some(BufferState::Received),
         }
     }
-}
-
-/// RFC 998 §5.2.2's states of a receiving buffer.
-#[cfg(test)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BufferState {
-    /// Not granted.
-    None,
-    /// A control message for it is unacknowledged.
-    AckWait,
-    /// Acknowledged, no packet yet.
-    Acked,
-    /// Some packets are here.
-    Receiving,
-    /// All are.
-    Received,
 }

@@ -1,7 +1,7 @@
 //! What the receiver's control messages do to the sender (RFC 998 §5.2.1): each is obeyed once, in
 //! whatever order they come, and what no honest receiver would say ends the connection.
 
-use super::{Phase, Sender};
+use super::Sender;
 use crate::buffer::Geometry;
 use crate::limits::MIN_SEALED_PACKET_BYTES;
 use crate::machine::Event;
@@ -60,9 +60,8 @@ impl Sender {
         if !self.is_told() {
             self.note_rate(now);
         }
-        if let Phase::Dallying(_) = self.phase {
-            self.phase = Phase::Dallying(now + self.dally());
-        }
+        let until = now + self.dally();
+        self.phase.prolong(until);
         Taken::Authentic
     }
 
@@ -138,9 +137,9 @@ impl Sender {
             self.rate.on_offer(now, offer);
         }
         self.check_all_accepted();
-        if !self.negotiated.rules.verdict && self.all_accepted() && self.phase == Phase::Sending {
+        let until = now + self.dally();
+        if !self.negotiated.rules.verdict && self.all_accepted() && self.phase.settle(until) {
             self.events.push_back(Event::Finished(None));
-            self.phase = Phase::Dallying(now + self.dally());
         }
         Taken::Authentic
     }
@@ -175,11 +174,11 @@ impl Sender {
             }
             self.release_all(now);
         }
-        if self.phase == Phase::Sending {
+        let until = now + self.dally();
+        if self.phase.settle(until) {
             self.events.push_back(Event::Finished(Some(verdict)));
             self.end_heard = true;
             self.end_due = None;
-            self.phase = Phase::Dallying(now + self.dally());
         }
         Taken::Authentic
     }

@@ -9,6 +9,7 @@ mod inbox;
 mod messages;
 mod outgoing;
 mod silence;
+mod states;
 mod story;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,9 @@ use std::time::Duration;
 
 use inbox::Inbox;
 use outgoing::{Outgoing, Piece};
+#[cfg(test)]
+use states::BufferState;
+use states::Phase;
 use waiting::{Blocked, add_wait};
 
 use crate::buffer::Buffer;
@@ -42,17 +46,6 @@ use crate::wire::packet::{Burst, DataHeader, End, Report};
 const ANNOUNCEMENTS: u8 = 3;
 /// An open breaker (`sender/silence.rs`) lets this much through.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How the sender's part ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Data flow.
-    Sending,
-    /// Everything is settled; repeated questions are answered until then.
-    Dallying(Instant),
-    /// Over.
-    Finished,
-}
 
 /// The sending machine.
 #[derive(Debug)]
@@ -250,12 +243,9 @@ impl Sender {
 
     /// The receiver closed: no need to dally.
     pub(crate) fn handle_done_packet(&mut self) -> Taken {
-        match self.phase {
-            Phase::Sending => Taken::Violation("closed before everything was sent"),
-            Phase::Dallying(_) | Phase::Finished => {
-                self.phase = Phase::Finished;
-                Taken::Authentic
-            }
+        match self.phase.close() {
+            true => Taken::Authentic,
+            false => Taken::Violation("closed before everything was sent"),
         }
     }
 
@@ -286,10 +276,7 @@ impl Sender {
 
     /// Timers that are due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        if let Phase::Dallying(until) = self.phase
-            && until <= now
-        {
-            self.phase = Phase::Finished;
+        if self.phase.expire(now) {
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Dally });
         }
         if self.rate_due().is_some_and(|at| at <= now) {
@@ -514,12 +501,12 @@ impl Sender {
     /// The state of `buffer`, for tables.
     #[cfg(test)]
     pub(crate) fn buffer_state(&self, buffer: BufferNumber) -> &'static str {
-        match self.outgoing.get(&buffer) {
+        match self.outgoing.get(&buffer).map(Outgoing::state) {
             None if buffer < self.next_supply => "ACCEPTED",
             None => "None",
-            Some(outgoing) if !outgoing.is_supplied() => "GRANTED",
-            Some(outgoing) if outgoing.is_sent() => "SENT",
-            Some(_) => "SENDING",
+            Some(BufferState::Granted) => "GRANTED",
+            Some(BufferState::Sending) => "SENDING",
+            Some(BufferState::Sent) => "SENT",
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::buffer::{Buffer, Geometry};
+use crate::sender::states::{BufferState, BufferStep};
 use crate::units::PacketIndex;
 use crate::wire::packet::IndexRange;
 use crate::wire::ranges::RangeSet;
@@ -12,6 +13,7 @@ use crate::wire::ranges::RangeSet;
 pub(crate) struct Outgoing {
     pub(crate) geometry: Geometry,
     pub(crate) generation: u8,
+    state: BufferState,
     full: Option<Full>,
 }
 
@@ -38,7 +40,7 @@ pub(crate) struct Piece {
 
 impl Outgoing {
     pub(crate) fn new(geometry: Geometry, generation: u8) -> Self {
-        Self { geometry, generation, full: None }
+        Self { geometry, generation, state: BufferState::Granted, full: None }
     }
 
     /// The client filled it.
@@ -46,6 +48,7 @@ impl Outgoing {
         let packets = self.geometry.packets(buffer.filled().len());
         self.full =
             Some(Full { buffer, packets, fresh: 0, again: RangeSet::default(), last_buffer });
+        self.state = self.state.after(BufferStep::Supplied);
     }
 
     /// A renewed GO: everything once more, in other pieces (`docs/protocol.md §6.5`).
@@ -57,16 +60,18 @@ impl Outgoing {
             full.fresh = 0;
             full.again = RangeSet::default();
         }
+        self.state = self.state.after(BufferStep::Renewed);
     }
 
+    /// Where it is on its way.
     #[cfg(test)]
-    pub(crate) fn is_supplied(&self) -> bool {
-        self.full.is_some()
+    pub(crate) fn state(&self) -> BufferState {
+        self.state
     }
 
     /// Whether its first pass is over.
     pub(crate) fn is_sent(&self) -> bool {
-        self.full.as_ref().is_some_and(|f| f.fresh >= f.packets)
+        self.state == BufferState::Sent
     }
 
     /// Whether something was asked for again and not sent yet.
@@ -93,6 +98,9 @@ impl Outgoing {
             Some(index) => (index, true),
             None if full.fresh < full.packets => {
                 full.fresh += 1;
+                if full.fresh == full.packets {
+                    self.state = self.state.after(BufferStep::PassOver);
+                }
                 (full.fresh - 1, false)
             }
             None => return None,

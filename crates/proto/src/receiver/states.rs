@@ -1,0 +1,123 @@
+//! The states of a receiver and of its buffers, and every way from one to another
+//! (`docs/protocol.md §10.2`).
+
+/// How far the transfer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Buffers are still to come.
+    Receiving,
+    /// Every buffer up to the last was handed out.
+    Complete,
+    /// The client gave its verdict (`sealed`).
+    Judged,
+    /// Everything was said and heard.
+    Finished,
+}
+
+/// What moves a [`Phase`] on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Every buffer up to the last is here.
+    AllHere,
+    /// The client's verdict.
+    Verdict,
+    /// The sender acknowledged all there was to say.
+    AllHeard,
+}
+
+impl Phase {
+    /// Takes `step`; false, and nothing changes, where it has no meaning.
+    pub(crate) fn take(&mut self, step: Step) -> bool {
+        let next = match (*self, step) {
+            (Self::Receiving, Step::AllHere) => Self::Complete,
+            (Self::Complete, Step::Verdict) => Self::Judged,
+            // Without a verdict to give (`rfc998`), the last OK is the last word.
+            (Self::Complete | Self::Judged, Step::AllHeard) => Self::Finished,
+            _ => return false,
+        };
+        *self = next;
+        true
+    }
+}
+
+/// RFC 998 §5.2.2's states of a receiving buffer, from its GO until it is handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BufferState {
+    /// A GO or RESEND for it is unacknowledged.
+    AckWait,
+    /// Acknowledged, no packet yet.
+    Acked,
+    /// Some packets are here.
+    Receiving,
+    /// All are.
+    Received,
+}
+
+/// What moves a [`BufferState`] on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BufferStep {
+    /// RESEND was put into the FIFO.
+    Asked,
+    /// The newest message about it was acknowledged.
+    Acknowledged,
+    /// A packet that was missing came.
+    Arrived,
+    /// It was the last that was missing.
+    Filled,
+}
+
+impl BufferState {
+    /// The state after `step`; `begun`: some packet is here.
+    #[must_use]
+    pub(crate) fn after(self, step: BufferStep, begun: bool) -> Self {
+        match (self, step) {
+            (Self::Received, _) | (_, BufferStep::Filled) => Self::Received,
+            (_, BufferStep::Asked) => Self::AckWait,
+            (Self::AckWait, BufferStep::Acknowledged) if begun => Self::Receiving,
+            (Self::AckWait, BufferStep::Acknowledged) => Self::Acked,
+            (Self::Acked, BufferStep::Arrived) => Self::Receiving,
+            // The acknowledgement may have been lost: a packet carries it too, and came first.
+            (state, BufferStep::Acknowledged | BufferStep::Arrived) => state,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_phase_against_every_step() {
+        use Phase::{Complete, Finished, Judged, Receiving};
+        let steps = [Step::AllHere, Step::Verdict, Step::AllHeard];
+        for (phase, after) in [
+            (Receiving, [Some(Complete), None, None]),
+            (Complete, [None, Some(Judged), Some(Finished)]),
+            (Judged, [None, None, Some(Finished)]),
+            (Finished, [None, None, None]),
+        ] {
+            for (step, expected) in steps.into_iter().zip(after) {
+                let mut next = phase;
+                assert_eq!(next.take(step), expected.is_some(), "{phase:?} {step:?}");
+                assert_eq!(next, expected.unwrap_or(phase), "{phase:?} {step:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_state_of_a_buffer_against_every_step() {
+        use BufferState::{AckWait, Acked, Received, Receiving};
+        use BufferStep::{Acknowledged, Arrived, Asked, Filled};
+        let steps = [Asked, Acknowledged, Arrived, Filled];
+        for (state, begun, after) in [
+            (AckWait, false, [AckWait, Acked, AckWait, Received]),
+            (AckWait, true, [AckWait, Receiving, AckWait, Received]),
+            (Acked, false, [AckWait, Acked, Receiving, Received]),
+            (Receiving, true, [AckWait, Receiving, Receiving, Received]),
+            (Received, true, [Received; 4]),
+        ] {
+            let found = steps.map(|step| state.after(step, begun));
+            assert_eq!(found, after, "{state:?} {begun}");
+        }
+    }
+}

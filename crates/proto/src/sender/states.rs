@@ -1,0 +1,130 @@
+//! The states of a sender and of its buffers, and every way from one to another
+//! (`docs/protocol.md §10.1`).
+
+use crate::time::Instant;
+
+/// How the sender's part ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Data flow.
+    Sending,
+    /// Everything is settled; repeated questions are answered until then.
+    Dallying(Instant),
+    /// Over.
+    Finished,
+}
+
+impl Phase {
+    /// The verdict came, or the last OK: dally until then. False if that was so before.
+    pub(super) fn settle(&mut self, until: Instant) -> bool {
+        let begins = *self == Self::Sending;
+        if begins {
+            *self = Self::Dallying(until);
+        }
+        begins
+    }
+
+    /// Something was answered: the dally begins anew, if it had begun.
+    pub(super) fn prolong(&mut self, until: Instant) {
+        if let Self::Dallying(at) = self {
+            *at = until;
+        }
+    }
+
+    /// The receiver closed. False if it is too soon for that.
+    pub(super) fn close(&mut self) -> bool {
+        let settled = *self != Self::Sending;
+        if settled {
+            *self = Self::Finished;
+        }
+        settled
+    }
+
+    /// Whether the dally is over now, and was not before.
+    pub(super) fn expire(&mut self, now: Instant) -> bool {
+        let expired = matches!(self, Self::Dallying(until) if *until <= now);
+        if expired {
+            *self = Self::Finished;
+        }
+        expired
+    }
+}
+
+/// The states of a sending buffer, from its GO until its OK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BufferState {
+    /// The client is to fill it.
+    Granted,
+    /// Its first pass is under way.
+    Sending,
+    /// Its first pass is over; what RESEND asks for is sent again.
+    Sent,
+}
+
+/// What moves a [`BufferState`] on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BufferStep {
+    /// The client filled it.
+    Supplied,
+    /// The last packet of the first pass left.
+    PassOver,
+    /// GO again, with another packet size: everything once more.
+    Renewed,
+}
+
+impl BufferState {
+    /// The state after `step`.
+    #[must_use]
+    pub(crate) fn after(self, step: BufferStep) -> Self {
+        match (self, step) {
+            (Self::Granted, BufferStep::Supplied) => Self::Sending,
+            (Self::Sending, BufferStep::PassOver) => Self::Sent,
+            (Self::Sent, BufferStep::Renewed) => Self::Sending,
+            (state, _) => state,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(n: u64) -> Instant {
+        Instant::from_nanos(n * 1_000_000)
+    }
+
+    #[test]
+    fn every_phase_against_every_step() {
+        use Phase::{Dallying, Finished, Sending};
+        for (phase, settled, prolonged, closed, expired) in [
+            (Sending, Dallying(ms(9)), Sending, Sending, Sending),
+            (Dallying(ms(5)), Dallying(ms(5)), Dallying(ms(9)), Finished, Finished),
+            (Dallying(ms(8)), Dallying(ms(8)), Dallying(ms(9)), Finished, Dallying(ms(8))),
+            (Finished, Finished, Finished, Finished, Finished),
+        ] {
+            let after = |step: &dyn Fn(&mut Phase)| {
+                let mut next = phase;
+                step(&mut next);
+                next
+            };
+            assert_eq!(after(&|p| assert_eq!(p.settle(ms(9)), phase == Sending)), settled);
+            assert_eq!(after(&|p| p.prolong(ms(9))), prolonged);
+            assert_eq!(after(&|p| assert_eq!(p.close(), phase != Sending)), closed);
+            let expires = expired != phase;
+            assert_eq!(after(&|p| assert_eq!(p.expire(ms(7)), expires)), expired);
+        }
+    }
+
+    #[test]
+    fn every_state_of_a_buffer_against_every_step() {
+        use BufferState::{Granted, Sending, Sent};
+        let steps = [BufferStep::Supplied, BufferStep::PassOver, BufferStep::Renewed];
+        for (state, after) in [
+            (Granted, [Sending, Granted, Granted]),
+            (Sending, [Sending, Sent, Sending]),
+            (Sent, [Sent, Sent, Sending]),
+        ] {
+            assert_eq!(steps.map(|step| state.after(step)), after, "{state:?}");
+        }
+    }
+}
