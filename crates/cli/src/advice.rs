@@ -2,8 +2,7 @@
 
 use std::io::ErrorKind;
 
-use netblt::error::Error;
-use netblt::observer::Warning;
+use netblt::{Error, Warning};
 use netblt_proto::config::Wire;
 use netblt_proto::machine::Reason;
 

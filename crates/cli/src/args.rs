@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use netblt::options::{Family, Options, Rendezvous};
 use netblt::ticket::{self, Ticket};
+use netblt::{Family, Options, Rendezvous};
 use netblt_proto::config::Wire;
 use netblt_proto::limits::{MAX_CLIENT, MAX_OUTSTANDING};
 use netblt_proto::wire::packet::Burst;
@@ -261,7 +261,7 @@ fn rendezvous(argument: Option<&OsStr>, from_stdin: bool) -> Result<Rendezvous, 
 
 /// Not left to clap, whose messages repeat the value, and with it the secret.
 fn parse(text: &str) -> Result<Rendezvous, Failure> {
-    let ticket = text.parse::<Ticket>().map_err(netblt::error::Error::from);
+    let ticket = text.parse::<Ticket>().map_err(netblt::Error::from);
     ticket.map(Rendezvous::Connect).map_err(|error| {
         let failure = Failure::transfer(&error, false);
         // Whoever gives an address means the wire that has one.

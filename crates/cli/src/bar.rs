@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use netblt::observer::Progress;
+use netblt::Progress;
 
 use crate::units;
 

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
-use netblt::error::Error;
+use netblt::Error;
 use netblt_proto::machine::{Reason, printable};
 
 use crate::advice;

@@ -6,7 +6,7 @@
 use std::io::{self, Write as _};
 use std::time::Duration;
 
-use netblt::observer::{LimitedBy, Progress, Summary};
+use netblt::{LimitedBy, Progress, Summary};
 use serde::Serialize;
 
 /// The version of the summary's meaning.

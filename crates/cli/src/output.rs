@@ -6,10 +6,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use netblt::error::Error;
-use netblt::observer::{LimitedBy, Observer, Progress, Summary, Warning};
-use netblt::options::Rendezvous;
-use netblt::ticket::Ticket;
+use netblt::{Error, LimitedBy, Observer, Progress, Rendezvous, Summary, Ticket, Warning};
 use netblt_proto::config::Role;
 use netblt_proto::machine::printable;
 

@@ -3,9 +3,8 @@
 use std::ffi::OsStr;
 
 use clap::Args;
-use netblt::net::raw_ip;
-use netblt::options::{Rendezvous, Rfc998};
 use netblt::ticket::{self, Ticket};
+use netblt::{RAW_IP_PORT, Rendezvous, Rfc998};
 
 use crate::exit::Failure;
 
@@ -112,7 +111,7 @@ impl Plain {
                 "--wire rfc998 needs {option} HOST:PORT, or --listen HOST:PORT to wait there"
             ))),
             (Some(host), None) => {
-                let port = self.netblt_peer_port.unwrap_or(raw_ip::PORT);
+                let port = self.netblt_peer_port.unwrap_or(RAW_IP_PORT);
                 self.address(option, &host.to_string_lossy(), port).map(Rendezvous::Active)
             }
             (None, Some(_)) if given.port || given.bind => Err(Failure::usage(
@@ -122,7 +121,7 @@ impl Plain {
                 "--netblt-peer-port is for the side that calls; this one waits for any port",
             )),
             (None, Some(host)) => {
-                let port = self.netblt_port.unwrap_or(raw_ip::PORT);
+                let port = self.netblt_port.unwrap_or(RAW_IP_PORT);
                 // Only here may the system choose.
                 let any = host.strip_suffix(":0").filter(|_| !self.raw_ip);
                 if let Some(host) = any {

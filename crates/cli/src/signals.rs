@@ -10,7 +10,7 @@ use std::process;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use netblt::options::Cancel;
+use netblt::Cancel;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 

@@ -6,7 +6,7 @@ mod testenv;
 use std::fs;
 use std::net::UdpSocket;
 
-use netblt::ticket::Ticket;
+use netblt::Ticket;
 use netblt_proto::config::Secret;
 use rustix::process::Signal;
 use testenv::{Env, Finished, Running};

@@ -2,7 +2,7 @@
 
 mod testenv;
 
-use netblt::ticket::Ticket;
+use netblt::Ticket;
 use netblt_proto::config::Secret;
 use serde_json::Value;
 use testenv::{COMMANDS, Env, Running};

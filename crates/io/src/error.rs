@@ -3,12 +3,11 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use netblt_proto::config::Wire;
-use netblt_proto::machine::Reason;
-
-use crate::ticket::{AddressError, TicketError};
+use netblt_proto::machine::{Reason, printable};
 
 /// Why a transfer failed.
 #[derive(Debug, thiserror::Error)]
@@ -218,4 +217,94 @@ pub enum OptionsError {
         /// What is wrong with it.
         why: &'static str,
     },
+}
+
+/// Something the user should know that ends nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Warning {
+    /// Something in a directory that is neither a file nor a directory is not sent.
+    #[error("skipped {path}: it is a {what}")]
+    Skipped {
+        /// Its path, fit for a terminal.
+        path: String,
+        /// What it is.
+        what: &'static str,
+    },
+    /// So many more are not sent, for the same reason.
+    #[error("skipped {0} more of this kind")]
+    SkippedMore(u64),
+    /// One of several addresses cannot be looked up; the others are tried.
+    #[error("{0}")]
+    Unresolved(String),
+    /// Somebody on the way says that packets are too large: if nothing moves, it is true.
+    #[error(
+        "the network says that packets of {bytes} bytes are too large on the way, and {limit} pass"
+    )]
+    PacketSize {
+        /// Bytes in our IP packets.
+        bytes: u32,
+        /// Bytes that pass.
+        limit: u32,
+    },
+}
+
+/// Every ticket of this version begins so.
+pub const PREFIX: &str = "netblt1:";
+/// Most addresses a ticket may hold.
+pub const MAX_ADDRESSES: usize = 16;
+/// Longest ticket, in bytes: a bound for readers of standard input.
+pub const MAX_BYTES: usize = 4096;
+
+/// Why a text is no ticket. Never holds the secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TicketError {
+    /// No text at all.
+    #[error("it is empty")]
+    Empty,
+    /// Something else altogether.
+    #[error("a ticket begins with \"{PREFIX}\"")]
+    Prefix,
+    /// A ticket of some other version of this program.
+    #[error("it was made by another version of netblt; use the same version on both sides")]
+    Version,
+    /// The end is missing.
+    #[error("it is cut short; copy the whole line")]
+    CutShort,
+    /// Something that no ticket contains, a line break in a wrapped paste for one.
+    #[error("it contains the character {0:?}; copy it again, as one line")]
+    Character(char),
+    /// The check does not fit the rest.
+    #[error("a character in it is wrong, missing or too many; copy it again")]
+    Mistyped,
+    /// More than [`MAX_BYTES`].
+    #[error("it is longer than {MAX_BYTES} characters")]
+    TooLong,
+    /// An address that is none.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// More than [`MAX_ADDRESSES`], or none.
+    #[error("it holds {0} addresses; a ticket holds 1 to {MAX_ADDRESSES}")]
+    Addresses(usize),
+}
+
+/// Why a text is no address for a ticket.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// Neither a name nor an IP address.
+    #[error("{0:?} is neither a host name nor an IP address")]
+    Host(String),
+    /// No port, or none that exists.
+    #[error("{0:?} lacks a port from 1 to 65535 (HOST:PORT)")]
+    Port(String),
+}
+
+/// A name made fit for a terminal.
+pub(crate) fn shown(name: &[u8]) -> String {
+    printable(&String::from_utf8_lossy(name))
+}
+
+/// An error of this side's disk; the path is made fit for a terminal.
+pub(crate) fn file_error(path: &Path, what: &'static str, source: io::Error) -> Error {
+    Error::File { path: PathBuf::from(shown(path.as_os_str().as_bytes())), what, source }
 }

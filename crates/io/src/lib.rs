@@ -51,13 +51,13 @@
 
 pub mod bench;
 mod config;
-#[doc(hidden)]
-pub mod disk;
-pub mod error;
+mod disk;
+mod error;
 #[doc(hidden)]
 pub mod net;
-pub mod observer;
-pub mod options;
+mod observer;
+mod options;
+mod progress;
 pub mod ticket;
 mod transfer;
 
@@ -66,10 +66,10 @@ pub use netblt_proto::stats::Stats;
 pub use netblt_proto::units::Rate;
 pub use netblt_proto::wire::packet::Burst;
 
-pub use self::error::{Error, OptionsError, Unsendable};
-pub use self::observer::{LimitedBy, Observer, Progress, Summary, Warning};
-pub use self::options::{
-    Cancel, Destination, Family, Options, Overwrite, Rendezvous, Rfc998, Source,
-};
-pub use self::ticket::Ticket;
+pub use self::error::{Error, OptionsError, Unsendable, Warning};
+pub use self::net::raw_ip::PORT as RAW_IP_PORT;
+pub use self::observer::Observer;
+pub use self::options::{Cancel, Destination, Family, Options, Overwrite, Rfc998, Source};
+pub use self::progress::{LimitedBy, Progress, Summary};
+pub use self::ticket::{Rendezvous, Ticket};
 pub use self::transfer::{receive, send};

@@ -14,8 +14,6 @@ use netblt_proto::config::{Policy, Wire};
 use netblt_proto::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_DEATH_TIMER, DEFAULT_OUTSTANDING};
 use netblt_proto::wire::packet::Burst;
 
-use crate::ticket::Ticket;
-
 /// Which IP versions to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
@@ -36,21 +34,6 @@ pub enum Overwrite {
     Never,
     /// Replace it, at the end and at once.
     Always,
-}
-
-/// How the two ends meet: who calls whom, and where.
-#[derive(Clone, Debug)]
-pub enum Rendezvous {
-    /// Print a ticket and wait (`sealed`).
-    Listen,
-    /// Use a ticket (`sealed`).
-    Connect(Ticket),
-    /// Be the passive end: wait at this address of ours for whoever comes (`rfc998`).
-    /// `host:port`, where port 0 lets the system choose, or `host` on raw IP.
-    Passive(String),
-    /// Be the active end: open a connection to this address (`rfc998`). `host:port`, or `host` on
-    /// raw IP.
-    Active(String),
 }
 
 /// What to send.

@@ -17,12 +17,7 @@ use std::str::FromStr;
 
 use netblt_proto::config::Secret;
 
-/// Every ticket of this version begins so.
-pub const PREFIX: &str = "netblt1:";
-/// Most addresses a ticket may hold.
-pub const MAX_ADDRESSES: usize = 16;
-/// Longest ticket, in bytes: a bound for readers of standard input.
-pub const MAX_BYTES: usize = 4096;
+pub use crate::error::{AddressError, MAX_ADDRESSES, MAX_BYTES, PREFIX, TicketError};
 
 /// Characters of the base64url of a secret.
 const SECRET_CHARS: usize = 43;
@@ -42,6 +37,21 @@ pub struct Ticket {
     pub secret: Secret,
 }
 
+/// How the two ends meet: who calls whom, and where.
+#[derive(Clone, Debug)]
+pub enum Rendezvous {
+    /// Print a ticket and wait (`sealed`).
+    Listen,
+    /// Use a ticket (`sealed`).
+    Connect(Ticket),
+    /// Be the passive end: wait at this address of ours for whoever comes (`rfc998`).
+    /// `host:port`, where port 0 lets the system choose, or `host` on raw IP.
+    Passive(String),
+    /// Be the active end: open a connection to this address (`rfc998`). `host:port`, or `host` on
+    /// raw IP.
+    Active(String),
+}
+
 impl Ticket {
     /// Whether `text` is meant to be a ticket, of whatever version and however damaged.
     pub fn looks_like(text: &str) -> bool {
@@ -51,49 +61,6 @@ impl Ticket {
         let after = rest.trim_start_matches(|c: char| c.is_ascii_digit());
         after.len() < rest.len() && after.starts_with(':')
     }
-}
-
-/// Why a text is no ticket. Never holds the secret.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TicketError {
-    /// No text at all.
-    #[error("it is empty")]
-    Empty,
-    /// Something else altogether.
-    #[error("a ticket begins with \"{PREFIX}\"")]
-    Prefix,
-    /// A ticket of some other version of this program.
-    #[error("it was made by another version of netblt; use the same version on both sides")]
-    Version,
-    /// The end is missing.
-    #[error("it is cut short; copy the whole line")]
-    CutShort,
-    /// Something that no ticket contains, a line break in a wrapped paste for one.
-    #[error("it contains the character {0:?}; copy it again, as one line")]
-    Character(char),
-    /// The check does not fit the rest.
-    #[error("a character in it is wrong, missing or too many; copy it again")]
-    Mistyped,
-    /// More than [`MAX_BYTES`].
-    #[error("it is longer than {MAX_BYTES} characters")]
-    TooLong,
-    /// An address that is none.
-    #[error(transparent)]
-    Address(#[from] AddressError),
-    /// More than [`MAX_ADDRESSES`], or none.
-    #[error("it holds {0} addresses; a ticket holds 1 to {MAX_ADDRESSES}")]
-    Addresses(usize),
-}
-
-/// Why a text is no address for a ticket.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AddressError {
-    /// Neither a name nor an IP address.
-    #[error("{0:?} is neither a host name nor an IP address")]
-    Host(String),
-    /// No port, or none that exists.
-    #[error("{0:?} lacks a port from 1 to 65535 (HOST:PORT)")]
-    Port(String),
 }
 
 /// `HOST`, `HOST:PORT`, an IPv6 address, or one in brackets with or without a port, as

@@ -5,10 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use netblt::bench::{self, Load, Outcome, ServerObserver, Service};
-use netblt::error::Error;
-use netblt::observer::{Observer, Progress, Warning};
-use netblt::options::{Cancel, Options, Rendezvous};
-use netblt::ticket::Ticket;
+use netblt::{Cancel, Error, Observer, Options, Progress, Rendezvous, Ticket, Warning};
 use netblt_proto::config::{Pace, Policy, Role, Wire};
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::{Burst, Parameters};

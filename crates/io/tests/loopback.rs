@@ -170,3 +170,42 @@ fn no_legal_policy_floods_a_path() {
     assert!(Pace::bursts(Burst { packets: 8, interval: Duration::ZERO }).is_none());
     assert!(Pace::rate(Rate::ZERO).is_none());
 }
+
+/// Gives its bytes in two halves, the second after a while.
+struct Slow(usize);
+
+impl std::io::Read for Slow {
+    fn read(&mut self, space: &mut [u8]) -> std::io::Result<usize> {
+        if self.0 == 3 << 20 {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        let len = space.len().min(self.0 % (3 << 20)).max(usize::from(self.0 > 0));
+        let len = len.min(space.len());
+        self.0 -= len;
+        Ok(len)
+    }
+}
+
+#[test]
+fn a_trace_tells_when_the_disk_is_waited_for() {
+    let (place, to) = places();
+    let mut options = options();
+    options.trace = Some(place.path().join("trace"));
+    let source = Source::reader("slow", Slow(6 << 20));
+    let (sent, _) = transfer(source, directory(to.path()), true, &options, |_| ());
+    assert_eq!(sent.unwrap().bytes, 6 << 20);
+    let text = fs::read_to_string(place.path().join("trace")).unwrap();
+    let disk: Vec<&str> = text.lines().filter(|line| line.contains("\"event\":\"disk\"")).collect();
+    let waits = "\"side\":\"read\",\"waiting\":true,\"buffers\":0}";
+    assert!(disk.iter().any(|line| line.ends_with(waits)), "{disk:?}");
+    let after = disk.iter().rposition(|line| line.contains("\"waiting\":false"));
+    let before = disk.iter().position(|line| line.contains("\"waiting\":true"));
+    assert!(before < after, "{disk:?}");
+    // The receiver's disk is waited for at the end at the latest, when all is flushed.
+    options.trace = Some(place.path().join("other"));
+    let source = Source::reader("quick", std::io::Cursor::new(bytes(100_000, 1)));
+    let (_, received) = transfer(source, directory(to.path()), false, &options, |_| ());
+    received.unwrap();
+    let text = fs::read_to_string(place.path().join("other")).unwrap();
+    assert!(text.contains("\"event\":\"disk\",\"side\":\"write\",\"waiting\":true"), "{text}");
+}

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use netblt::bench::{Load, PORT};
-use netblt::options::{Cancel, Options};
+use netblt::{Cancel, Options};
 use netblt_proto::config::Policy;
 use netblt_proto::limits::{
     MAX_OUTSTANDING, MAX_SEALED_PACKET_BYTES, MIN_PACKET_BYTES, SEALED_BUFFER_BYTES,

@@ -16,10 +16,10 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
-use netblt::error::Error;
-use netblt::observer::{Observer, Progress, Summary, Warning};
-use netblt::options::{Cancel, Destination, Options, Rendezvous, Source};
-use netblt::ticket::Ticket;
+use netblt::{
+    Cancel, Destination, Error, Observer, Options, Progress, Rendezvous, Source, Summary, Ticket,
+    Warning,
+};
 use netblt_emu::relay::{Relay, RelayReport};
 use netblt_path::rng::Probability;
 use netblt_path::text;

@@ -5,9 +5,8 @@ use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use netblt::observer::Summary;
-use netblt::options::{Cancel, Destination, Overwrite};
 use netblt::ticket::{PREFIX, Ticket};
+use netblt::{Cancel, Destination, Overwrite, Summary};
 use netblt_proto::config::Role;
 
 use crate::args::{self, Network, Show};

@@ -4,8 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use netblt::observer::Summary;
-use netblt::options::{Cancel, Options, Source};
+use netblt::{Cancel, Options, Source, Summary};
 use netblt_proto::config::{Pace, Policy, Role};
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;

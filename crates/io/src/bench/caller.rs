@@ -15,7 +15,8 @@ use crate::error::Error;
 use crate::net::driver::{self, Application, Feed};
 use crate::net::rendezvous;
 use crate::observer::Observer;
-use crate::options::{Cancel, Options, Rendezvous};
+use crate::options::{Cancel, Options};
+use crate::ticket::Rendezvous;
 use crate::transfer::session::Session;
 
 /// Calls a server and runs one test; blocks until it is over.

@@ -8,8 +8,8 @@ use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
 use super::pump::Done;
-use crate::observer::Summary;
 use crate::options::Options;
+use crate::progress::Summary;
 use crate::transfer::summary::{Facts, summary};
 
 /// How a test went, at one end of one connection.

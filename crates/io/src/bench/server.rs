@@ -17,8 +17,9 @@ use super::request::{Load, TestRequest};
 use crate::config::for_peer;
 use crate::error::Error;
 use crate::net::addresses;
-use crate::net::driver::{self, Application, Clock, Feed, Host};
+use crate::net::driver::{self, Application, Feed};
 use crate::net::entropy::entropy;
+use crate::net::host::{Clock, Host};
 use crate::net::listener::{ConnectionKey, Listener};
 use crate::net::socket::{Bind, Socket};
 use crate::net::wait::Poller;
@@ -82,7 +83,7 @@ pub fn serve(
     let v6 = socket.local().is_ipv6();
     let known = (options.wire == Wire::Sealed).then(|| secret.clone());
     let config = for_peer(&config, options, known, v6);
-    observer.listening(&addresses::ticket(&socket, options, secret)?);
+    observer.listening(&addresses::ticket(socket.local(), options, secret)?);
     let poller = Poller::new()
         .map_err(|source| Error::Socket { what: "cannot make a waker".to_owned(), source })?;
     let mut host = Host { socket, poller, clock: Clock::start(), trace: None };

@@ -14,18 +14,17 @@ use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
 use crate::disk::digest::Subtrees;
-use crate::disk::errors::shown;
 use crate::disk::layout::{Layout, broken};
 use crate::disk::names::{MAX_FILES, Names};
 use crate::disk::publish::{Item, publish};
 use crate::disk::store::Store;
 use crate::disk::threads::{Outcome, Writer};
-use crate::error::Error;
+use crate::error::{Error, shown};
 use crate::options::Overwrite;
 
 /// Stores buffer images beneath a directory.
 #[derive(Debug)]
-pub struct DirectoryWriter {
+pub(crate) struct DirectoryWriter {
     store: Store,
     layout: Layout,
     names: Names,
@@ -50,7 +49,11 @@ struct Incoming {
 
 impl DirectoryWriter {
     /// Opens the destination, a directory that must exist. Nothing is written yet.
-    pub fn new(directory: &Path, overwrite: Overwrite, layout: Layout) -> Result<Self, Error> {
+    pub(crate) fn new(
+        directory: &Path,
+        overwrite: Overwrite,
+        layout: Layout,
+    ) -> Result<Self, Error> {
         Ok(Self {
             store: Store::new(directory, overwrite)?,
             layout,

@@ -17,10 +17,8 @@ use std::sync::{Arc, Mutex};
 use netblt_proto::content::{Kind, check_name};
 use rustix::fs::OFlags;
 
-use crate::disk::errors::{file_error, shown};
 use crate::disk::names::MAX_FILES;
-use crate::error::{Error, Unsendable};
-use crate::observer::Warning;
+use crate::error::{Error, Unsendable, Warning, file_error, shown};
 use crate::options::{Cancel, Input, Source};
 
 /// Most warnings that are worded; the rest is counted.
@@ -28,7 +26,7 @@ const MAX_WARNINGS: usize = 100;
 
 /// What will be sent, in order. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct FileList {
+pub(crate) struct FileList {
     pub(crate) inner: Arc<Inner>,
 }
 
@@ -84,7 +82,7 @@ impl fmt::Debug for Stream {
 
 impl FileList {
     /// Walks what is to be sent, unless it is cancelled meanwhile.
-    pub fn new(source: Source, cancel: &Cancel) -> Result<Self, Error> {
+    pub(crate) fn new(source: Source, cancel: &Cancel) -> Result<Self, Error> {
         match source {
             Source::Paths(paths) => Walk::new(cancel).run(&paths),
             Source::Stream(input) => Self::stream(input),
@@ -107,23 +105,18 @@ impl FileList {
     }
 
     /// File bytes in all, unless it is a stream.
-    pub fn total_bytes(&self) -> Option<u64> {
+    pub(crate) fn total_bytes(&self) -> Option<u64> {
         self.inner.total_bytes
     }
 
     /// Files, the stream among them; directories are not counted.
-    pub fn files(&self) -> u64 {
+    pub(crate) fn files(&self) -> u64 {
         let is_file = |entry: &&Entry| entry.kind != Kind::Directory;
         self.inner.entries.iter().filter(is_file).count() as u64
     }
 
-    /// The name of the first entry, as the receiver gets it: what to call the transfer.
-    pub fn name(&self) -> String {
-        self.inner.entries.first().map(|entry| shown(&entry.name)).unwrap_or_default()
-    }
-
     /// What was skipped and why, for the user.
-    pub fn warnings(&self) -> &[Warning] {
+    pub(crate) fn warnings(&self) -> &[Warning] {
         &self.inner.warnings
     }
 }

@@ -11,7 +11,7 @@ use crate::error::{Error, OptionsError};
 
 /// How large the buffers of a connection are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub(crate) struct Layout {
     buffer_bytes: u32,
     table_bytes: u32,
 }
@@ -26,7 +26,7 @@ impl Layout {
     }
 
     /// Buffers of `sealed`: a data area of `buffer_bytes` and `table_bytes` beyond it.
-    pub fn sealed(buffer_bytes: u32, table_bytes: u32) -> Result<Self, Error> {
+    pub(crate) fn sealed(buffer_bytes: u32, table_bytes: u32) -> Result<Self, Error> {
         if !buffer_bytes.is_power_of_two() || !SEALED_BUFFER_BYTES.contains(&buffer_bytes) {
             return Err(OptionsError::BufferBytes(buffer_bytes).into());
         }
@@ -37,22 +37,22 @@ impl Layout {
     }
 
     /// Buffers of `rfc998`: bytes of one file and nothing else, in any size.
-    pub fn plain(buffer_bytes: u32) -> Self {
+    pub(crate) fn plain(buffer_bytes: u32) -> Self {
         Self { buffer_bytes: buffer_bytes.max(1), table_bytes: 0 }
     }
 
     /// Bytes in the data area.
-    pub fn buffer_bytes(&self) -> u32 {
+    pub(crate) fn buffer_bytes(&self) -> u32 {
         self.buffer_bytes
     }
 
     /// Bytes that a buffer may have beyond its data area.
-    pub fn table_bytes(&self) -> u32 {
+    pub(crate) fn table_bytes(&self) -> u32 {
         self.table_bytes
     }
 
     /// Bytes of memory that an image may need.
-    pub fn image_bytes(&self) -> usize {
+    pub(crate) fn image_bytes(&self) -> usize {
         self.data_bytes().saturating_add(self.table_bytes as usize)
     }
 

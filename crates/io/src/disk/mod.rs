@@ -1,16 +1,14 @@
 //! The disk's side of a transfer: what is read and packed, what is written and published.
 
 mod beneath;
-pub mod destination;
 mod digest;
-pub mod directory;
-mod errors;
-pub mod file_list;
-pub mod layout;
+pub(crate) mod directory;
+pub(crate) mod file_list;
+pub(crate) mod layout;
 mod names;
-pub mod plain;
+pub(crate) mod plain;
 mod publish;
-pub mod source;
+pub(crate) mod source;
 mod store;
-pub mod stream;
-pub mod threads;
+pub(crate) mod stream;
+pub(crate) mod threads;

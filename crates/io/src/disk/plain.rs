@@ -12,20 +12,16 @@ use netblt_proto::content::check_name;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
-use crate::disk::errors::{file_error, shown};
 use crate::disk::layout::Layout;
 use crate::disk::publish::{Item, publish};
 use crate::disk::store::Store;
 use crate::disk::threads::{Outcome, Writer};
-use crate::error::{Error, OptionsError};
+use crate::error::{Error, OptionsError, file_error, shown};
 use crate::options::Overwrite;
-
-/// Why nothing is verified here.
-pub(crate) const NO_PROOF: &str = "the rfc998 wire cannot prove what it carried";
 
 /// Stores plain buffers in one file.
 #[derive(Debug)]
-pub struct PlainWriter {
+pub(crate) struct PlainWriter {
     store: Store,
     name: Vec<u8>,
     layout: Layout,
@@ -44,7 +40,7 @@ pub(crate) struct Extent {
 
 impl PlainWriter {
     /// Will store the file `path`, whose directory must exist.
-    pub fn new(path: &Path, overwrite: Overwrite, layout: Layout) -> Result<Self, Error> {
+    pub(crate) fn new(path: &Path, overwrite: Overwrite, layout: Layout) -> Result<Self, Error> {
         let unnamed = || OptionsError::NoFile(shown(path.as_os_str().as_bytes()));
         // What `file_name` makes of "file/." and "file/" is not what was said.
         let said = path.as_os_str().as_bytes();
@@ -84,7 +80,7 @@ impl Writer for PlainWriter {
         self.store.flush(&[0])?;
         publish(&mut self.store, &[Item { number: 0, name: &self.name, directory: None }])?;
         self.store.clear();
-        Ok(unproved(bytes))
+        Ok(Outcome::unproved(bytes))
     }
 
     fn restart(&mut self, layout: Layout, _: &mut Vec<Buffer>) -> Result<(), Error> {
@@ -122,11 +118,6 @@ impl Extent {
         }
         Err(Error::NotVerified("there are holes in what came; nothing was kept".to_owned()))
     }
-}
-
-/// The outcome of a transfer without proof.
-pub(crate) fn unproved(bytes: u64) -> Outcome {
-    Outcome { bytes, files: 1, reason: NO_PROOF.to_owned(), ..Outcome::default() }
 }
 
 #[cfg(test)]

@@ -18,18 +18,17 @@ use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
 use crate::disk::beneath;
-use crate::disk::errors::{file_error, shown};
 use crate::disk::file_list::{Entry, FileList, Place};
 use crate::disk::layout::{Layout, broken, entry_bytes};
 use crate::disk::threads::{Fill, Reader};
-use crate::error::{Error, Unsendable};
+use crate::error::{Error, Unsendable, file_error, shown};
 
 /// Permissions under which a stream arrives.
 const STREAM_MODE: u32 = 0o644;
 
 /// Makes buffer images of what a list names.
 #[derive(Debug)]
-pub struct SourceReader {
+pub(crate) struct SourceReader {
     list: FileList,
     layout: Layout,
     /// `rfc998`: bytes only.
@@ -75,13 +74,13 @@ impl std::fmt::Debug for Stream {
 
 impl SourceReader {
     /// For `sealed`: images with extent tables.
-    pub fn sealed(list: FileList, layout: Layout) -> Result<Self, Error> {
+    pub(crate) fn sealed(list: FileList, layout: Layout) -> Result<Self, Error> {
         check_names(&list, layout)?;
         Ok(Self::new(list, layout, false))
     }
 
     /// For `rfc998`: the bytes of one file or stream, and nothing else.
-    pub fn plain(list: FileList, layout: Layout) -> Result<Self, Error> {
+    pub(crate) fn plain(list: FileList, layout: Layout) -> Result<Self, Error> {
         match list.inner.entries.as_slice() {
             [entry] if entry.kind != Kind::Directory => Ok(Self::new(list, layout, true)),
             _ => Err(Unsendable::Plain.into()),

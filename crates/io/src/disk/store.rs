@@ -20,8 +20,7 @@ use rustix::io::Errno;
 use netblt_proto::content::Attributes;
 
 use crate::disk::beneath;
-use crate::disk::errors::{file_error, shown};
-use crate::error::Error;
+use crate::error::{Error, file_error, shown};
 use crate::options::Overwrite;
 
 /// Most temporaries that are open at once.

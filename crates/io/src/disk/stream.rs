@@ -15,15 +15,13 @@ use netblt_proto::content::{Extent, Kind, TransferDigest, check_name, parse_imag
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
-use crate::disk::errors::{file_error, shown};
 use crate::disk::layout::{Layout, broken};
-use crate::disk::plain::unproved;
 use crate::disk::threads::{Outcome, Writer};
-use crate::error::Error;
+use crate::error::{Error, file_error, shown};
 use crate::options::Output;
 
 /// Writes the one file of a transfer to a stream.
-pub struct StreamWriter {
+pub(crate) struct StreamWriter {
     output: Output,
     layout: Layout,
     plain: bool,
@@ -38,7 +36,7 @@ pub struct StreamWriter {
 
 impl StreamWriter {
     /// To this stream; `plain` for `rfc998`.
-    pub fn new(output: Output, layout: Layout, plain: bool) -> Self {
+    pub(crate) fn new(output: Output, layout: Layout, plain: bool) -> Self {
         Self {
             output,
             layout,
@@ -138,7 +136,7 @@ impl Writer for StreamWriter {
             return Err(Error::NotVerified("there are holes in what came".to_owned()));
         }
         if self.plain {
-            return Ok(unproved(self.bytes));
+            return Ok(Outcome::unproved(self.bytes));
         }
         let bytes = self.bytes;
         Ok(match self.verify(end) {

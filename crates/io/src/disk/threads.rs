@@ -23,8 +23,11 @@ use netblt_proto::wire::packet::{End, Verdict};
 use crate::disk::layout::Layout;
 use crate::error::Error;
 
+/// Why nothing is verified on `rfc998`.
+const NO_PROOF: &str = "the rfc998 wire cannot prove what it carried";
+
 /// Fills buffers. Called from the disk thread only.
-pub trait Reader: Send + 'static {
+pub(crate) trait Reader: Send + 'static {
     /// Fills `buffer` with the image of buffer `number`; asked for strictly in order from 1.
     fn fill(&mut self, number: BufferNumber, buffer: &mut Buffer) -> Result<Fill, Error>;
     /// What was sent, once a buffer was the last.
@@ -35,7 +38,7 @@ pub trait Reader: Send + 'static {
 
 /// What a [`Reader`] says of a buffer that it filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fill {
+pub(crate) struct Fill {
     /// No buffer follows.
     pub last: bool,
     /// File bytes in it.
@@ -43,7 +46,7 @@ pub struct Fill {
 }
 
 /// Stores buffers. Called from the disk thread only.
-pub trait Writer: Send + 'static {
+pub(crate) trait Writer: Send + 'static {
     /// Stores the image of buffer `number`; each number comes once, in any order. Memory that is
     /// free again, now or from earlier calls, goes into `free`. Returns the file bytes stored.
     fn accept(
@@ -63,9 +66,32 @@ pub trait Writer: Send + 'static {
     }
 }
 
+impl Writer for Box<dyn Writer> {
+    fn accept(
+        &mut self,
+        number: BufferNumber,
+        buffer: Buffer,
+        free: &mut Vec<Buffer>,
+    ) -> Result<u64, Error> {
+        (**self).accept(number, buffer, free)
+    }
+
+    fn finish(&mut self, end: Option<&End>) -> Result<Outcome, Error> {
+        (**self).finish(end)
+    }
+
+    fn restart(&mut self, layout: Layout, free: &mut Vec<Buffer>) -> Result<(), Error> {
+        (**self).restart(layout, free)
+    }
+
+    fn patience(&self) -> Duration {
+        (**self).patience()
+    }
+}
+
 /// How a transfer ended at the receiver's disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Stored, flushed, in place, and the digests are the sender's.
     pub verified: bool,
     /// File bytes stored.
@@ -79,8 +105,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// That of a transfer over a wire that proves nothing.
+    pub(crate) fn unproved(bytes: u64) -> Self {
+        Self { bytes, files: 1, reason: NO_PROOF.to_owned(), ..Self::default() }
+    }
+
     /// The same, to be told to the sender.
-    pub fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> Verdict {
         let mut reason = self.reason.clone();
         let cut = (0..=MAX_REASON.min(reason.len())).rev().find(|at| reason.is_char_boundary(*at));
         reason.truncate(cut.unwrap_or(0));
@@ -90,7 +121,7 @@ impl Outcome {
 
 /// A buffer to be supplied to the sending machine.
 #[derive(Debug)]
-pub struct Supply {
+pub(crate) struct Supply {
     /// Its number.
     pub number: BufferNumber,
     /// Its image.
@@ -103,7 +134,7 @@ pub struct Supply {
 
 /// The thread that reads, seen from the loop.
 #[derive(Debug)]
-pub struct SourceThread {
+pub(crate) struct SourceThread {
     commands: SyncSender<ReadCommand>,
     answers: Receiver<Result<Read, Error>>,
     /// Raised by a restart; what is older is no longer read.
@@ -114,6 +145,8 @@ pub struct SourceThread {
     /// Memory without work, since the source has ended.
     idle: Vec<Buffer>,
     wanted: u64,
+    /// The last one that was handed out.
+    supplied: u64,
     next: u64,
     ended: bool,
 }
@@ -138,7 +171,7 @@ struct Read {
 impl SourceThread {
     /// Starts reading into `stock`, all the buffers there are; `layout` is the one `reader` has.
     /// `waker` is called whenever [`Self::poll`] has something to say.
-    pub fn spawn(
+    pub(crate) fn spawn(
         reader: impl Reader,
         layout: Layout,
         stock: Vec<Buffer>,
@@ -158,6 +191,7 @@ impl SourceThread {
             ahead: VecDeque::with_capacity(stock.len()),
             idle: Vec::new(),
             wanted: 0,
+            supplied: 0,
             next: 1,
             ended: false,
         };
@@ -168,13 +202,13 @@ impl SourceThread {
     }
 
     /// The peer wants buffer `number`, and with it all before. Numbers past the end are ignored.
-    pub fn want(&mut self, number: BufferNumber) {
+    pub(crate) fn want(&mut self, number: BufferNumber) {
         self.wanted = self.wanted.max(number.0);
     }
 
     /// The next buffer that is wanted and there. An error comes once, as soon as it is known, and
     /// nothing after it.
-    pub fn poll(&mut self) -> Result<Option<Supply>, Error> {
+    pub(crate) fn poll(&mut self) -> Result<Option<Supply>, Error> {
         while let Ok(answer) = self.answers.try_recv() {
             let Read { epoch, number, buffer, fill } = match answer {
                 Ok(read) => read,
@@ -192,13 +226,26 @@ impl SourceThread {
             }
         }
         match self.ahead.front() {
-            Some(supply) if supply.number.0 <= self.wanted => Ok(self.ahead.pop_front()),
+            Some(supply) if supply.number.0 <= self.wanted => {
+                self.supplied = supply.number.0;
+                Ok(self.ahead.pop_front())
+            }
             _ => Ok(None),
         }
     }
 
+    /// Whether a buffer is wanted that is not read yet.
+    pub(crate) fn starves(&self) -> bool {
+        self.supplied < self.wanted && self.ahead.is_empty() && !self.ended
+    }
+
+    /// Buffers that were read and are not wanted yet.
+    pub(crate) fn ahead(&self) -> usize {
+        self.ahead.len()
+    }
+
     /// An empty buffer comes back.
-    pub fn release(&mut self, buffer: Buffer) {
+    pub(crate) fn release(&mut self, buffer: Buffer) {
         if self.ended {
             self.idle.push(buffer);
             return;
@@ -212,10 +259,10 @@ impl SourceThread {
 
     /// Starts over from buffer 1. Buffers that the machine still holds are to be released as
     /// always. Whether the source can be read again, [`Self::poll`] tells.
-    pub fn restart(&mut self, layout: Layout) {
+    pub(crate) fn restart(&mut self, layout: Layout) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         self.layout = layout;
-        (self.wanted, self.next, self.ended) = (0, 1, false);
+        (self.wanted, self.supplied, self.next, self.ended) = (0, 0, 1, false);
         let ahead = std::mem::take(&mut self.ahead);
         for buffer in ahead.into_iter().map(|supply| supply.buffer) {
             self.release(buffer);
@@ -267,7 +314,7 @@ fn read_loop(
 
 /// What the writing thread has to say.
 #[derive(Debug)]
-pub enum Stored {
+pub(crate) enum Stored {
     /// Memory that is free again.
     Empty(Buffer),
     /// The answer to [`SinkThread::finish`].
@@ -277,7 +324,7 @@ pub enum Stored {
 /// The thread that writes, seen from the loop. Dropping it waits until the writer has removed
 /// what it left unfinished.
 #[derive(Debug)]
-pub struct SinkThread {
+pub(crate) struct SinkThread {
     /// Taken by `drop`.
     commands: Option<SyncSender<WriteCommand>>,
     answers: Receiver<Result<Written, Error>>,
@@ -318,7 +365,7 @@ struct Written {
 impl SinkThread {
     /// Starts the thread for at most `stock` buffers; `layout` is the one `writer` has. `waker` is
     /// called whenever [`Self::poll`] has something to say.
-    pub fn spawn(
+    pub(crate) fn spawn(
         writer: impl Writer,
         layout: Layout,
         stock: usize,
@@ -344,7 +391,7 @@ impl SinkThread {
     }
 
     /// Stores the image of buffer `number`.
-    pub fn store(&mut self, number: BufferNumber, buffer: Buffer) {
+    pub(crate) fn store(&mut self, number: BufferNumber, buffer: Buffer) {
         // It fails only when the thread is gone, and that was said in its last answer.
         if self.send(WriteWhat::Store(number, buffer)) {
             self.backlog += 1;
@@ -352,14 +399,14 @@ impl SinkThread {
     }
 
     /// Every buffer was handed over; the judgement will come out of [`Self::poll`].
-    pub fn finish(&mut self, end: Option<End>) {
+    pub(crate) fn finish(&mut self, end: Option<End>) {
         self.finish = Some(end);
         self.push_finish();
     }
 
     /// What happened meanwhile. An error comes once, and nothing after it; by then everything
     /// unfinished has been removed.
-    pub fn poll(&mut self) -> Result<Option<Stored>, Error> {
+    pub(crate) fn poll(&mut self) -> Result<Option<Stored>, Error> {
         loop {
             if let Some(buffer) = self.empties.pop_front() {
                 return Ok(Some(Stored::Empty(buffer)));
@@ -383,17 +430,17 @@ impl SinkThread {
     }
 
     /// File bytes stored so far.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Buffers handed over and not stored yet.
-    pub fn backlog(&self) -> usize {
+    pub(crate) fn backlog(&self) -> usize {
         self.backlog
     }
 
     /// Forgets all that was stored and starts over from buffer 1. Memory comes back as always.
-    pub fn restart(&mut self, layout: Layout) {
+    pub(crate) fn restart(&mut self, layout: Layout) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         (self.layout, self.finish, self.bytes) = (layout, None, 0);
     }

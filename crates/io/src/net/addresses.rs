@@ -8,12 +8,10 @@ use std::time::Duration;
 
 use netblt_proto::config::{Config, Secret};
 
-use crate::error::{Error, OptionsError};
+use crate::error::{Error, OptionsError, Warning};
 use crate::net::connections::canonical;
 use crate::net::dialer::{Candidate, MAX_CANDIDATES};
 use crate::net::entropy::entropy;
-use crate::net::socket::Socket;
-use crate::observer::Warning;
 use crate::options::{Cancel, Family, Options};
 use crate::ticket::{self, MAX_ADDRESSES, Ticket};
 
@@ -26,11 +24,15 @@ const SOMEWHERE: [SocketAddr; 2] = [
 /// How late a cancellation may be noticed while a name is looked up.
 const LOOK_UP_STEP: Duration = Duration::from_millis(50);
 
-/// The ticket of an end that listens on `socket`.
-pub(crate) fn ticket(socket: &Socket, options: &Options, secret: Secret) -> Result<Ticket, Error> {
-    let port = socket.local().port();
+/// The ticket of an end that listens at `local`.
+pub(crate) fn ticket(
+    local: SocketAddr,
+    options: &Options,
+    secret: Secret,
+) -> Result<Ticket, Error> {
+    let port = local.port();
     let addresses = if options.advertise.is_empty() {
-        let own = own_addresses(socket.local().ip(), options.family);
+        let own = own_addresses(local.ip(), options.family);
         own.into_iter().map(|ip| SocketAddr::new(ip, port).to_string()).collect()
     } else {
         let parsed = options.advertise.iter().map(|text| ticket::address(text, Some(port)));
@@ -171,20 +173,22 @@ pub(crate) fn of_one_version(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     addresses.into_iter().filter(|address| address.is_ipv6() == v6).collect()
 }
 
-/// Openings to every address; `config` makes the configuration for one.
+/// Openings to every address that a socket at `local` reaches; `config` makes the configuration for
+/// one.
 pub(crate) fn candidates(
-    socket: &Socket,
+    local: SocketAddr,
     addresses: &[SocketAddr],
+    reaches: impl Fn(IpAddr) -> bool,
     config: impl Fn(SocketAddr) -> Config,
 ) -> Result<Vec<Candidate>, Error> {
-    let usable = addresses.iter().filter(|address| socket.reaches(address.ip()));
+    let usable = addresses.iter().filter(|address| reaches(address.ip()));
     let candidates: Result<Vec<Candidate>, Error> = usable
         .map(|&address| Ok(Candidate { address, config: config(address), entropy: entropy()? }))
         .collect();
     let candidates = candidates?;
     if candidates.is_empty() {
         let list: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
-        return Err(Error::OutOfReach { local: socket.local(), addresses: list.join(", ") });
+        return Err(Error::OutOfReach { local, addresses: list.join(", ") });
     }
     Ok(candidates)
 }

@@ -20,10 +20,11 @@ use netblt_proto::time::Instant;
 
 use crate::error::Error;
 use crate::net::connections::Connections;
+use crate::net::host::Host;
 use crate::net::icmp::IcmpError;
-use crate::net::socket::{Sent, Socket};
-use crate::net::trace_file::TraceFile;
-use crate::net::wait::{Poller, PreciseTimers};
+use crate::net::socket::Sent;
+use crate::net::trace_file::DiskEvent;
+use crate::net::wait::PreciseTimers;
 
 /// Bursts sent before the socket is read again: acknowledgements must not wait behind data.
 const MAX_BURSTS: usize = 8;
@@ -83,35 +84,11 @@ pub trait Application {
 
     /// The way there takes IP packets of at most this many bytes.
     fn path_limit(&mut self, bytes: u32);
-}
 
-/// The clock of the loop: nanoseconds since it was made.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock(std::time::Instant);
-
-impl Clock {
-    /// A clock that starts now.
-    pub fn start() -> Self {
-        Self(std::time::Instant::now())
+    /// What has changed about the disk since the last call, for the trace.
+    fn poll_disk(&mut self) -> Option<DiskEvent> {
+        None
     }
-
-    /// What it says.
-    pub fn now(&self) -> Instant {
-        Instant::EPOCH + self.0.elapsed()
-    }
-}
-
-/// What the loop stands on.
-#[derive(Debug)]
-pub struct Host {
-    /// The way out.
-    pub socket: Socket,
-    /// Where it sleeps.
-    pub poller: Poller,
-    /// What time it is.
-    pub clock: Clock,
-    /// Where traces go, if anywhere.
-    pub trace: Option<TraceFile>,
 }
 
 /// What is to be sent and had no room.
@@ -148,6 +125,9 @@ where
         let turn = turn(now, connections, app, &mut outbox, host);
         if let Some(trace) = &mut host.trace {
             trace.record(connections);
+            if let Some(event) = app.poll_disk() {
+                trace.record_disk(now, event);
+            }
         }
         match turn {
             ControlFlow::Break(outcome) => return Ok(outbox.finish(connections, host, outcome)),

@@ -33,9 +33,13 @@ pub(crate) fn enable(socket: &impl AsFd, raw_v6: bool) -> bool {
     }
 }
 
-/// One entry of a socket's error queue; what means nothing to us is `Some(None)`.
+/// One entry of a socket's error queue, its address written in the `canonical` way; what means
+/// nothing to us is `Some(None)`.
 #[cfg(target_os = "linux")]
-pub(crate) fn read(socket: impl AsFd) -> Option<Option<IcmpError>> {
+pub(crate) fn read(
+    socket: impl AsFd,
+    canonical: fn(SocketAddr) -> SocketAddr,
+) -> Option<Option<IcmpError>> {
     use std::io::IoSliceMut;
     use std::os::fd::AsRawFd;
 
@@ -57,7 +61,7 @@ pub(crate) fn read(socket: impl AsFd) -> Option<Option<IcmpError>> {
         flags,
     );
     let message = message.ok()?;
-    let to = message.address.as_ref().and_then(socket_address);
+    let to = message.address.as_ref().and_then(socket_address).map(canonical);
     let error = message.cmsgs().ok()?.find_map(|control| match control {
         ControlMessageOwned::Ipv4RecvErr(error, _) => Some(error),
         ControlMessageOwned::Ipv6RecvErr(error, _) => Some(error),
@@ -70,7 +74,7 @@ pub(crate) fn read(socket: impl AsFd) -> Option<Option<IcmpError>> {
 fn socket_address(storage: &nix::sys::socket::SockaddrStorage) -> Option<SocketAddr> {
     let v4 = storage.as_sockaddr_in().map(|v4| SocketAddr::V4((*v4).into()));
     let v6 = || storage.as_sockaddr_in6().map(|v6| SocketAddr::V6((*v6).into()));
-    v4.or_else(v6).map(crate::net::connections::canonical)
+    v4.or_else(v6)
 }
 
 #[cfg(target_os = "linux")]
@@ -98,6 +102,6 @@ fn meaning(error: &nix::libc::sock_extended_err, to: SocketAddr) -> Option<IcmpE
 
 /// Other systems have no such queue.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn read(_: impl AsFd) -> Option<Option<IcmpError>> {
+pub(crate) fn read(_: impl AsFd, _: fn(SocketAddr) -> SocketAddr) -> Option<Option<IcmpError>> {
     None
 }

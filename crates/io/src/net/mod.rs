@@ -5,6 +5,7 @@ pub mod connections;
 pub mod dialer;
 pub mod driver;
 pub(crate) mod entropy;
+pub mod host;
 pub mod icmp;
 pub mod listener;
 pub mod raw_ip;

@@ -5,12 +5,10 @@
 //! kernel gets a filter for ours, what still comes is looked at again, and a peer's address is its
 //! IP address with its NETBLT port in the port's place.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use socket2::{Domain, Protocol, SockAddr, Type};
-
-use crate::error::Error;
 
 /// The IP protocol number of NETBLT (RFC 998 §2).
 pub const PROTOCOL: u8 = 30;
@@ -40,21 +38,6 @@ pub(crate) fn open(address: IpAddr, port: u16) -> io::Result<socket2::Socket> {
     socket.attach_filter(&filter(address.is_ipv6(), port))?;
     socket.bind(&SockAddr::from(local))?;
     Ok(socket)
-}
-
-/// What [`open`]'s errors mean, and what to do.
-pub(crate) fn failed(address: IpAddr, source: io::Error) -> Error {
-    let hint = match source.kind() {
-        ErrorKind::PermissionDenied => {
-            ": this takes the privilege CAP_NET_RAW, which this program does not have. Run it as \
-             root, or give it to the program once with `sudo setcap cap_net_raw+ep \
-             \"$(command -v netblt)\"`"
-        }
-        ErrorKind::AddrNotAvailable => " (this machine has no such address)",
-        _ => "",
-    };
-    let what = format!("cannot open a raw socket (IP protocol {PROTOCOL}) at {address}{hint}");
-    Error::Socket { what, source }
 }
 
 /// Lets through what is addressed to NETBLT port `port`: programs of the classic packet filter.

@@ -5,18 +5,18 @@ use std::net::SocketAddr;
 use netblt_proto::config::{Config, Secret, Wire};
 
 use crate::config::for_peer;
-use crate::error::{Error, OptionsError};
+use crate::error::{Error, OptionsError, Warning};
 use crate::net::addresses;
 use crate::net::dialer::Dialer;
-use crate::net::driver::{Clock, Host};
 use crate::net::entropy::entropy;
+use crate::net::host::{Clock, Host};
 use crate::net::raw_ip;
 use crate::net::socket::{Bind, Socket};
 use crate::net::trace_file::TraceFile;
 use crate::net::wait::Poller;
-use crate::observer::{Observer, Warning};
-use crate::options::{Cancel, Family, Options, Rendezvous, Rfc998};
-use crate::ticket::Ticket;
+use crate::observer::Observer;
+use crate::options::{Cancel, Family, Options, Rfc998};
+use crate::ticket::{Rendezvous, Ticket};
 
 /// Opens what is needed to talk, and begins to: prints a ticket or follows one, or waits at an
 /// address or goes to one.
@@ -69,7 +69,7 @@ fn listen(
     // Who will come is not known: on a socket for both versions, the larger headers count.
     let config = for_peer(config, options, Some(secret.clone()), socket.local().is_ipv6());
     let peer = Dialer::listen(config, clock.now(), entropy()?);
-    observer.listening(&addresses::ticket(&socket, options, secret)?);
+    observer.listening(&addresses::ticket(socket.local(), options, secret)?);
     Ok((socket, peer))
 }
 
@@ -84,9 +84,12 @@ fn connect(
     let addresses = addresses::resolve(&ticket.addresses, options.family, cancel, warn)?;
     let (address, port, family) = (options.bind, options.port, family(&addresses));
     let socket = Socket::bind(&Bind { address, port, family, ..Bind::default() })?;
-    let candidates = addresses::candidates(&socket, &addresses, |address| {
-        for_peer(config, options, Some(ticket.secret.clone()), address.is_ipv6())
-    })?;
+    let candidates = addresses::candidates(
+        socket.local(),
+        &addresses,
+        |ip| socket.reaches(ip),
+        |address| for_peer(config, options, Some(ticket.secret.clone()), address.is_ipv6()),
+    )?;
     Ok((socket, Dialer::connect(candidates, clock.now())))
 }
 
@@ -136,11 +139,16 @@ fn call(
     let (address, family) = (options.bind, family(&addresses));
     let socket = Socket::bind(&Bind { address, port, family, raw_ip, ..Bind::default() })?;
     let own_port = own_port.unwrap_or(socket.local().port());
-    let candidates = addresses::candidates(&socket, &addresses, |address| {
-        let config = for_peer(config, options, None, address.is_ipv6());
-        let theirs = peer_port.filter(|_| !raw_ip).unwrap_or(address.port());
-        Config { ports: (own_port, theirs), ..config }
-    })?;
+    let candidates = addresses::candidates(
+        socket.local(),
+        &addresses,
+        |ip| socket.reaches(ip),
+        |address| {
+            let config = for_peer(config, options, None, address.is_ipv6());
+            let theirs = peer_port.filter(|_| !raw_ip).unwrap_or(address.port());
+            Config { ports: (own_port, theirs), ..config }
+        },
+    )?;
     Ok((socket, Dialer::connect(candidates, clock.now())))
 }
 

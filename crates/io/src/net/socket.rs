@@ -110,7 +110,7 @@ impl Socket {
         });
         result.map_err(|source| {
             if bind.raw_ip {
-                return raw_ip::failed(first, source);
+                return raw_failed(first, source);
             }
             let at = SocketAddr::new(first, bind.port);
             let hint = match source.kind() {
@@ -319,7 +319,7 @@ impl Socket {
     pub fn read_errors(&mut self) -> &[IcmpError] {
         let known = self.icmp_errors.len();
         for _ in 0..MAX_ICMP_ERRORS {
-            match icmp::read(&self.io) {
+            match icmp::read(&self.io, canonical) {
                 Some(Some(error)) if self.icmp_errors.len() < MAX_ICMP_ERRORS => {
                     self.icmp_errors.push(error);
                 }
@@ -394,6 +394,22 @@ fn udp(address: IpAddr, bind: &Bind) -> io::Result<socket2::Socket> {
     }
     socket.bind(&SockAddr::from(local))?;
     Ok(socket)
+}
+
+/// What the errors of [`raw_ip::open`] mean, and what to do.
+fn raw_failed(address: IpAddr, source: io::Error) -> Error {
+    let hint = match source.kind() {
+        ErrorKind::PermissionDenied => {
+            ": this takes the privilege CAP_NET_RAW, which this program does not have. Run it as \
+             root, or give it to the program once with `sudo setcap cap_net_raw+ep \
+             \"$(command -v netblt)\"`"
+        }
+        ErrorKind::AddrNotAvailable => " (this machine has no such address)",
+        _ => "",
+    };
+    let what =
+        format!("cannot open a raw socket (IP protocol {}) at {address}{hint}", raw_ip::PROTOCOL);
+    Error::Socket { what, source }
 }
 
 /// Large kernel buffers, as far as the system lets us; smaller ones only cost speed.

@@ -6,8 +6,30 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use netblt_proto::time::Instant;
+
 use crate::error::Error;
 use crate::net::connections::Connections;
+
+/// The transfer begins or ends to wait for this side's disk (`docs/trace.md`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskEvent {
+    /// Which thread of the disk this is about.
+    pub side: DiskSide,
+    /// Whether it is what the transfer waits for.
+    pub waiting: bool,
+    /// Buffers that were read and are not wanted yet, or that are to be written.
+    pub buffers: usize,
+}
+
+/// A thread of the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskSide {
+    /// The sender's, which reads.
+    Read,
+    /// The receiver's, which writes.
+    Write,
+}
 
 /// Where trace events go.
 #[derive(Debug)]
@@ -30,9 +52,31 @@ impl TraceFile {
     /// Writes what has happened since the last call.
     pub fn record(&mut self, connections: &mut impl Connections) {
         self.line.clear();
+        self.write_connections(connections);
+        self.put();
+    }
+
+    /// Writes what the disk does.
+    pub fn record_disk(&mut self, at: Instant, event: DiskEvent) {
+        let DiskEvent { side, waiting, buffers } = event;
+        let side = match side {
+            DiskSide::Read => "read",
+            DiskSide::Write => "write",
+        };
+        self.line = format!(
+            "{{\"ns\":{},\"event\":\"disk\",\"side\":\"{side}\",\"waiting\":{waiting},\"buffers\":{buffers}}}\n",
+            at.as_nanos(),
+        );
+        self.put();
+    }
+
+    fn write_connections(&mut self, connections: &mut impl Connections) {
         while let Some((at, event)) = connections.poll_trace() {
             event.write_json(at, &mut self.line);
         }
+    }
+
+    fn put(&mut self) {
         if let Some(out) = &mut self.out
             && out.write_all(self.line.as_bytes()).is_err()
         {

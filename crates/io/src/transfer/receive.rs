@@ -4,21 +4,26 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use netblt_proto::buffer::Buffer;
-use netblt_proto::config::Role;
+use netblt_proto::config::{Role, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Event, Reason};
 use netblt_proto::time::Instant;
 
 use crate::config::{capacity, config};
-use crate::disk::destination::SinkWriter;
+use crate::disk::directory::DirectoryWriter;
 use crate::disk::layout::Layout;
+use crate::disk::plain::PlainWriter;
+use crate::disk::stream::StreamWriter;
 use crate::disk::threads::{Outcome, SinkThread, Stored, Writer};
-use crate::error::Error;
+use crate::error::{Error, OptionsError};
 use crate::net::driver::{self, Application, Feed};
 use crate::net::rendezvous;
+use crate::net::trace_file::{DiskEvent, DiskSide};
 use crate::net::wait::Waker;
-use crate::observer::{Observer, Summary};
-use crate::options::{Cancel, Destination, Options, Rendezvous};
+use crate::observer::Observer;
+use crate::options::{Cancel, Destination, Options};
+use crate::progress::Summary;
+use crate::ticket::Rendezvous;
 use crate::transfer::session::Session;
 use crate::transfer::summary::{Facts, summary};
 
@@ -31,7 +36,7 @@ pub fn receive(
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
     let config = config(options, Role::Receiver, None);
-    let writer = SinkWriter::new(destination, options, Layout::of(&config)?)?;
+    let writer = writer(destination, options, Layout::of(&config)?)?;
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
     let session = Session::new(observer, cancel, &config);
     let stock = (options.buffers, capacity(&config));
@@ -51,6 +56,32 @@ pub fn receive(
         cpu_share: app.session.cpu_share(elapsed),
         stalled: received.stalled,
     }))
+}
+
+/// The writer for a destination, of which nothing is written yet.
+fn writer(
+    destination: Destination,
+    options: &Options,
+    layout: Layout,
+) -> Result<Box<dyn Writer>, Error> {
+    let overwrite = options.overwrite;
+    Ok(match (destination, options.wire) {
+        (Destination::Directory(path), Wire::Sealed) => {
+            Box::new(DirectoryWriter::new(&path, overwrite, layout)?)
+        }
+        (Destination::File(path), Wire::Rfc998) => {
+            Box::new(PlainWriter::new(&path, overwrite, layout)?)
+        }
+        (Destination::Directory(_), Wire::Rfc998) => {
+            return Err(OptionsError::Directory.into());
+        }
+        (Destination::File(_), Wire::Sealed) => {
+            return Err(OptionsError::File.into());
+        }
+        (Destination::Stream(output), wire) => {
+            Box::new(StreamWriter::new(output, layout, wire == Wire::Rfc998))
+        }
+    })
 }
 
 /// What a transfer came to, seen from its receiver.
@@ -82,6 +113,9 @@ pub(crate) struct Receiving<'a, W> {
     closed: Option<Reason>,
     stalled: Duration,
     looked: Instant,
+    /// Most buffers wait for the disk, or all is to be flushed.
+    waiting: bool,
+    disk_event: Option<DiskEvent>,
 }
 
 type Flow = ControlFlow<Result<Received, Error>>;
@@ -102,6 +136,8 @@ impl<'a, W: Writer> Receiving<'a, W> {
             closed: None,
             stalled: Duration::ZERO,
             looked: Instant::EPOCH,
+            waiting: false,
+            disk_event: None,
         }
     }
 
@@ -124,8 +160,13 @@ impl<'a, W: Writer> Receiving<'a, W> {
     fn collect(&mut self, now: Instant, end: &mut Endpoint) -> Flow {
         let Some(disk) = &mut self.disk else { return ControlFlow::Continue(()) };
         let spell = now.since(std::mem::replace(&mut self.looked, now));
-        if self.finishing || disk.backlog() * 2 > self.stock as usize {
+        let waiting = self.finishing || disk.backlog() * 2 > self.stock as usize;
+        if waiting {
             self.stalled += spell;
+        }
+        if std::mem::replace(&mut self.waiting, waiting) != waiting {
+            let event = DiskEvent { side: DiskSide::Write, waiting, buffers: disk.backlog() };
+            self.disk_event = Some(event);
         }
         loop {
             match disk.poll() {
@@ -231,5 +272,9 @@ impl<W: Writer> Application for Receiving<'_, W> {
 
     fn path_limit(&mut self, bytes: u32) {
         self.session.path_limit(bytes);
+    }
+
+    fn poll_disk(&mut self) -> Option<DiskEvent> {
+        self.disk_event.take()
     }
 }

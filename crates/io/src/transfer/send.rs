@@ -21,9 +21,12 @@ use crate::disk::threads::{Reader, SourceThread};
 use crate::error::Error;
 use crate::net::driver::{self, Application, Feed};
 use crate::net::rendezvous;
+use crate::net::trace_file::{DiskEvent, DiskSide};
 use crate::net::wait::Waker;
-use crate::observer::{Observer, Summary};
-use crate::options::{Cancel, Options, Rendezvous, Source};
+use crate::observer::Observer;
+use crate::options::{Cancel, Options, Source};
+use crate::progress::Summary;
+use crate::ticket::Rendezvous;
 use crate::transfer::session::Session;
 use crate::transfer::summary::{Facts, summary};
 
@@ -94,6 +97,9 @@ pub(crate) struct Sending<'a, R> {
     accepted: u64,
     end: Option<End>,
     verdict: Option<Verdict>,
+    /// The receiver wants what is not read yet.
+    starved: bool,
+    disk_event: Option<DiskEvent>,
 }
 
 type Flow = ControlFlow<Result<Sent, Error>>;
@@ -119,6 +125,8 @@ impl<'a, R: Reader> Sending<'a, R> {
             accepted: 0,
             end: None,
             verdict: None,
+            starved: false,
+            disk_event: None,
         }
     }
 
@@ -153,6 +161,16 @@ impl<'a, R: Reader> Sending<'a, R> {
                 Ok(None) => return ControlFlow::Continue(()),
                 Err(error) => return self.session.fail(now, end, error),
             }
+        }
+    }
+
+    /// Notes when the disk begins or ceases to be what is waited for.
+    fn watch_disk(&mut self) {
+        let Some(disk) = &self.disk else { return };
+        let waiting = disk.starves();
+        if std::mem::replace(&mut self.starved, waiting) != waiting {
+            let event = DiskEvent { side: DiskSide::Read, waiting, buffers: disk.ahead() };
+            self.disk_event = Some(event);
         }
     }
 
@@ -196,6 +214,7 @@ impl<R: Reader> Application for Sending<'_, R> {
         self.session.check(now, end)?;
         if !self.session.has_failed() {
             self.supply(now, end)?;
+            self.watch_disk();
         }
         self.session.report(now, end, self.accepted, self.total);
         ControlFlow::Continue(())
@@ -234,5 +253,9 @@ impl<R: Reader> Application for Sending<'_, R> {
 
     fn path_limit(&mut self, bytes: u32) {
         self.session.path_limit(bytes);
+    }
+
+    fn poll_disk(&mut self) -> Option<DiskEvent> {
+        self.disk_event.take()
     }
 }

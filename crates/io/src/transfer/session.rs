@@ -15,9 +15,10 @@ use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
 use crate::disk::layout::Layout;
-use crate::error::Error;
-use crate::observer::{Observer, Progress, Warning};
+use crate::error::{Error, Warning};
+use crate::observer::Observer;
 use crate::options::Cancel;
+use crate::progress::Progress;
 
 /// How long the other end is given to hear that we stop.
 const PATIENCE: Duration = Duration::from_secs(2);

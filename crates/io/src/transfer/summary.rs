@@ -6,7 +6,7 @@ use netblt_proto::config::{Config, Policy, Role};
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 
-use crate::observer::{LimitedBy, Summary};
+use crate::progress::{LimitedBy, Summary};
 
 /// A thread that is busy for this share of the time is the limit.
 const BUSY: f64 = 0.85;

@@ -8,14 +8,15 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use netblt::error::Error;
 use netblt::net::dialer::{Candidate, Dialer};
-use netblt::net::driver::{self, Application, Clock, Feed, Host};
+use netblt::net::driver::{self, Application, Feed};
+use netblt::net::host::{Clock, Host};
 use netblt::net::socket::{Bind, Socket};
 use netblt::net::wait::Poller;
-use netblt::observer::{Observer, Progress, Summary, Warning};
-use netblt::options::{Cancel, Destination, Options, Rendezvous, Source};
-use netblt::ticket::Ticket;
+use netblt::{
+    Cancel, Destination, Error, Observer, Options, Progress, Rendezvous, Source, Summary, Ticket,
+    Warning,
+};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;

@@ -3,8 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use netblt::observer::{Observer, Progress, Warning};
-use netblt::ticket::Ticket;
+use netblt::{Observer, Progress, Ticket, Warning};
 use netblt_proto::machine::printable;
 
 /// Where the connections write and the teller reads.

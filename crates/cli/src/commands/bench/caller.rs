@@ -9,10 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use netblt::bench::{self, Load, OPEN_TO_ALL, Outcome, ServerObserver, Service};
-use netblt::error::Error;
-use netblt::observer::Progress;
-use netblt::options::{Cancel, Family, Options, Rendezvous};
 use netblt::ticket::{self, Ticket};
+use netblt::{Cancel, Error, Family, Options, Progress, Rendezvous};
 use netblt_proto::config::{Role, Wire};
 use netblt_proto::machine::Reason;
 use netblt_proto::wire::packet::Parameters;

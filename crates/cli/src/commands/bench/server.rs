@@ -4,9 +4,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 
 use netblt::bench::{self, Outcome, ServerObserver, Service};
-use netblt::error::Error;
-use netblt::options::Cancel;
-use netblt::ticket::Ticket;
+use netblt::{Cancel, Error, Ticket};
 use netblt_proto::config::Role;
 use netblt_proto::wire::packet::Parameters;
 use serde_json::json;

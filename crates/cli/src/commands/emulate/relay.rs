@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netblt::options::Cancel;
+use netblt::Cancel;
 use netblt_emu::capture::Capture;
 use netblt_emu::relay::{Relay, RelayCounters, RelayReport};
 use netblt_path::scenario::Scenario;

@@ -1,0 +1,62 @@
+//! How far a transfer is, and how it went.
+
+use std::time::Duration;
+
+use netblt_proto::stats::Stats;
+
+/// How far a transfer is.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Progress {
+    /// File bytes accepted (sender) or stored (receiver).
+    pub bytes: u64,
+    /// File bytes in all, if known.
+    pub total: Option<u64>,
+    /// Since the connection opened.
+    pub elapsed: Duration,
+    /// The machine's counts.
+    pub stats: Stats,
+}
+
+/// What limited the transfer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LimitedBy {
+    /// The path.
+    Path,
+    /// The sender's disk or pipe.
+    SenderDisk,
+    /// The receiver's disk or pipe, or its number of buffers.
+    ReceiverDisk,
+    /// A processor at either end.
+    Cpu,
+    /// The rate that was asked for.
+    RateCap,
+    /// Nothing: over before it got going (round trips).
+    #[default]
+    RoundTrips,
+}
+
+/// How a transfer went.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Summary {
+    /// File bytes transferred.
+    pub bytes: u64,
+    /// Files transferred.
+    pub files: u64,
+    /// From the opening of the connection to its end.
+    pub elapsed: Duration,
+    /// RFC 1030's real throughput: bytes over all of the time, in bit/s.
+    pub real_bps: f64,
+    /// RFC 1030's steady-state throughput, in bit/s: without set-up and without the recovery
+    /// after the last buffer's first pass.
+    pub steady_bps: f64,
+    /// Whether every byte is stored, flushed and its digest agreed.
+    pub verified: bool,
+    /// The transfer's digest.
+    pub digest: [u8; 32],
+    /// What limited it.
+    pub limited_by: LimitedBy,
+    /// The machine's counts.
+    pub stats: Stats,
+}
