@@ -46,6 +46,16 @@ fn every_world_on_a_shipped_network_is_as_it_should_be() {
     assert!(failures.is_empty(), "\n{failures}");
 }
 
+/// The last word is lost; ten OPENs in a row are; one who gave up never answered.
+#[test]
+fn a_network_that_never_heals_is_given_the_time_it_takes() {
+    for (name, seed) in [("lossy-wifi", 146), ("lossy-wifi", 634), ("demo", 574)] {
+        let network = scenario::named(name).expect("a shipped network");
+        let outcome = swarm::replay(seed, Some(&network));
+        assert_eq!(outcome.problem(), None, "{name} {seed}\n{outcome}");
+    }
+}
+
 #[test]
 fn a_seed_is_a_world() {
     for seed in first()..first() + worlds().min(50) {

@@ -47,10 +47,13 @@ pub(super) fn add(seed: u64, sketch: &Sketch, ours: bool, setup: &mut Setup) {
     };
     setup.active.config.death_timer = death_timer;
     setup.passive.config.death_timer = death_timer;
-    setup.persistent = rough;
+    // A given network never heals: ten OPENs in a row may go unheard, and so may last words, for
+    // which the other end waits until its death timer runs out.
+    let mortal = rough || !ours;
+    setup.persistent = mortal;
     // After healing: everything anew, at a tenth of the speed, after every timer has run out twice.
     setup.deadline = heals_at + base * 12 + Duration::from_secs(120);
-    if rough {
+    if mortal {
         setup.deadline += death_timer * 3 + base * 4;
     }
 }
