@@ -64,8 +64,15 @@ impl TraceFile {
             DiskSide::Write => "write",
         };
         self.line = format!(
-            "{{\"ns\":{},\"event\":\"disk\",\"side\":\"{side}\",\"waiting\":{waiting},\"buffers\":{buffers}}}\n",
+            concat!(
+                r#"{{"ns":{},"event":"disk","side":"{}","#,
+                r#""waiting":{},"buffers":{}}}"#,
+                "\n"
+            ),
             at.as_nanos(),
+            side,
+            waiting,
+            buffers,
         );
         self.put();
     }
