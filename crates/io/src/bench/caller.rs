@@ -8,9 +8,9 @@ use netblt_proto::machine::Event;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
+use super::messages::{Load, TestRequest};
 use super::outcome::{Outcome, config, outcome};
 use super::pump::{Done, Pump};
-use super::request::{Load, TestRequest};
 use crate::error::Error;
 use crate::net::driver::{self, Application, Feed};
 use crate::net::rendezvous;

@@ -1,12 +1,37 @@
-//! What the calling end requests of the other one beyond OPEN's parameters, in their client string.
+//! What the two ends of a test tell each other beyond the parameters of OPEN: client messages
+//! (`docs/protocol.md §8.6`), in the texts that RFC 998 leaves to clients.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Every request begins with these words.
+/// The application whose messages these are.
 const NAME: &str = "netblt bench";
+/// The fields of a request, and of a result.
+const BYTES: &str = "bytes";
+const MILLIS: &str = "ms";
+const DATA_TIMEOUTS: &str = "data-timeouts";
 /// A server sends no longer than this for anyone.
 const MAX_TIME: Duration = Duration::from_secs(86_400);
+
+/// The fields of a text that is a message of this application; of others, and of what is none,
+/// `None`.
+fn fields(text: &str) -> Option<Vec<(&str, u64)>> {
+    text.strip_prefix(NAME)?.strip_prefix(' ')?.split(' ').map(field).collect()
+}
+
+fn field(text: &str) -> Option<(&str, u64)> {
+    let (key, value) = text.split_once('=')?;
+    let plain = |c: char| c.is_ascii_lowercase() || c == '-';
+    let digits = value.chars().all(|c| c.is_ascii_digit());
+    let whole = !key.is_empty() && key.chars().all(plain) && digits;
+    Some((key, value.parse().ok().filter(|_| whole)?))
+}
+
+/// The one value of a field; two contradict each other.
+fn only(fields: &[(&str, u64)], name: &str) -> Option<u64> {
+    let mut values = fields.iter().filter(|(key, _)| *key == name).map(|(_, value)| *value);
+    values.next().filter(|_| values.next().is_none())
+}
 
 /// How much to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +42,7 @@ pub enum Load {
     Time(Duration),
 }
 
-/// How much a server that is to send shall send.
+/// How much a server that is to send shall send: the caller's words in the client string of OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TestRequest {
     /// How much.
@@ -25,28 +50,45 @@ pub struct TestRequest {
 }
 
 impl TestRequest {
-    /// What a client string asks for, if it is a request; a stranger who reads without one gets
+    /// What a client string requests, if it does; a stranger who reads without a request gets
     /// `otherwise`.
     pub fn parse(client: &str, otherwise: Load) -> Self {
-        let load = client.strip_prefix(NAME).and_then(|rest| {
-            let (what, number) = rest.trim_start().split_once('=')?;
-            let number = number.parse::<u64>().ok()?;
-            match what {
-                "bytes" => Some(Load::Bytes(number)),
-                "ms" => Some(Load::Time(Duration::from_millis(number).min(MAX_TIME))),
-                _ => None,
-            }
-        });
-        Self { load: load.unwrap_or(otherwise) }
+        let fields = fields(client).unwrap_or_default();
+        let load = match (only(&fields, BYTES), only(&fields, MILLIS)) {
+            (Some(bytes), None) => Load::Bytes(bytes),
+            (None, Some(millis)) => Load::Time(Duration::from_millis(millis).min(MAX_TIME)),
+            _ => otherwise,
+        };
+        Self { load }
     }
 }
 
 impl fmt::Display for TestRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.load {
-            Load::Bytes(bytes) => write!(f, "{NAME} bytes={bytes}"),
-            Load::Time(time) => write!(f, "{NAME} ms={}", time.as_millis()),
+            Load::Bytes(bytes) => write!(f, "{NAME} {BYTES}={bytes}"),
+            Load::Time(time) => write!(f, "{NAME} {MILLIS}={}", time.as_millis()),
         }
+    }
+}
+
+/// What only the receiver of a test knows: its words in a DONE that is verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TestResult {
+    /// How often its data timers ran out.
+    pub(super) data_timeouts: u64,
+}
+
+impl TestResult {
+    /// What the text of a DONE says, if it is a result.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        Some(Self { data_timeouts: only(&fields(text)?, DATA_TIMEOUTS)? })
+    }
+}
+
+impl fmt::Display for TestResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{NAME} {DATA_TIMEOUTS}={}", self.data_timeouts)
     }
 }
 
@@ -69,5 +111,29 @@ mod tests {
         }
         let long = TestRequest::parse("netblt bench ms=99999999999999", other);
         assert_eq!(long, TestRequest { load: Load::Time(MAX_TIME) });
+    }
+
+    #[test]
+    fn a_result_is_understood_and_fields_that_are_new_are_passed_over() {
+        let result = TestResult { data_timeouts: 7 };
+        assert_eq!(result.to_string(), "netblt bench data-timeouts=7");
+        assert_eq!(TestResult::parse(&result.to_string()), Some(result));
+        let newer = "netblt bench data-timeouts=7 naps=3";
+        assert_eq!(TestResult::parse(newer), Some(result));
+        let odd = [
+            "",
+            "data timeouts: 7",
+            "netblt bench",
+            "netblt bench ",
+            "netblt bench data-timeouts=",
+            "netblt bench data-timeouts=+7",
+            "netblt bench data-timeouts=7  naps=3",
+            "netblt bench data-timeouts=7 data-timeouts=7",
+            "netblt bench Naps=3 data-timeouts=7",
+            "netblt benchdata-timeouts=7",
+        ];
+        for text in odd {
+            assert_eq!(TestResult::parse(text), None, "{text}");
+        }
     }
 }

@@ -5,12 +5,12 @@
 //! thread drives each connection of the caller, and one all connections of the server.
 
 mod caller;
+mod messages;
 mod outcome;
 mod pump;
-mod request;
 mod server;
 
 pub use self::caller::run;
+pub use self::messages::{Load, TestRequest};
 pub use self::outcome::Outcome;
-pub use self::request::{Load, TestRequest};
 pub use self::server::{OPEN_TO_ALL, PORT, ServerObserver, Service, serve};

@@ -14,7 +14,7 @@ use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{End, Parameters, Verdict};
 
-use super::request::Load;
+use super::messages::{Load, TestResult};
 use crate::error::Error;
 
 /// From one mark to the next.
@@ -23,8 +23,6 @@ const STRIDE: usize = 1024;
 const AHEAD: Duration = Duration::from_millis(20);
 /// Nor does it put more into a buffer than leaves in this time, where buffers may differ.
 const PIECE: Duration = Duration::from_millis(100);
-/// How the receiver tells the sender its data timeouts, in the verdict's words.
-const TIMEOUTS: &str = "data timeouts: ";
 
 /// What a test came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,8 +159,8 @@ impl Pump {
                 Some(match verdict {
                     Some(verdict) if !verdict.verified => Err(Error::NotVerified(verdict.reason)),
                     Some(verdict) => {
-                        let told = verdict.reason.strip_prefix(TIMEOUTS);
-                        let data_timeouts = told.and_then(|told| told.parse().ok());
+                        let told = TestResult::parse(&verdict.reason);
+                        let data_timeouts = told.map(|told| told.data_timeouts);
                         Ok(Done { bytes, verified: true, data_timeouts })
                     }
                     None => Ok(Done { bytes, verified: false, data_timeouts: None }),
@@ -254,7 +252,7 @@ impl Sink {
 
     fn verdict(&self, whole: bool, data_timeouts: u64) -> Verdict {
         let reason = match whole {
-            true => format!("{TIMEOUTS}{data_timeouts}"),
+            true => TestResult { data_timeouts }.to_string(),
             false => self.complaint(),
         };
         Verdict { verified: whole, bytes: self.bytes, digest: [0; 32], reason }

@@ -11,9 +11,9 @@ use netblt_proto::machine::{Event, Reason};
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
+use super::messages::{Load, TestRequest};
 use super::outcome::{Outcome, config, outcome};
 use super::pump::Pump;
-use super::request::{Load, TestRequest};
 use crate::config::for_peer;
 use crate::error::Error;
 use crate::net::addresses;
