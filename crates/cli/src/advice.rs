@@ -15,6 +15,9 @@ pub(crate) fn on_error(error: &Error) -> &'static str {
             "; choose another --port"
         }
         Error::OutOfReach { .. } => "; check --bind, -4 and -6",
+        Error::Memory { .. } => "; use fewer or smaller ones (--buffers, --buffer-size)",
+        Error::TooMuch { what: "bytes", .. } => "; --max-size takes more, if the sender says so",
+        Error::TooMuch { .. } => "; --max-files takes more",
         Error::Connect { wire, reason, .. } => on_silence(*wire, reason),
         _ => "",
     }

@@ -14,6 +14,7 @@ use netblt::{Family, Options, Rendezvous};
 use netblt_proto::config::Wire;
 use netblt_proto::limits::{MAX_CLIENT, MAX_OUTSTANDING};
 use netblt_proto::wire::packet::Burst;
+use zeroize::Zeroizing;
 
 use crate::exit::Failure;
 use crate::rfc998::{Given, Plain};
@@ -25,10 +26,11 @@ pub(crate) const TICKET_VARIABLE: &str = "NETBLT_TICKET";
 /// How the ticket is told to send and receive alike; part of their help.
 pub(crate) const TICKET_HELP: &str = "\
 The ticket:
-  Whoever has the ticket can take the listening side's place in the transfer, once. Arguments are
-  visible to everyone on this machine (ps) and stay in the shell's history; where that matters, put
-  the ticket into the variable NETBLT_TICKET, or give --ticket-stdin and write it to standard input
-  as one line. An argument beats the variable. If neither is given, this side listens.
+  Whoever has the ticket can take the listening side's place in the transfer, once. Put it into the
+  variable NETBLT_TICKET, or give --ticket-stdin and write it to standard input as one line, which
+  keeps it out of the shell's history too. It may also be an argument, but arguments are visible to
+  everyone on this machine (ps). An argument beats the variable. If neither is given, this side
+  listens.
 ";
 
 /// The connection.
@@ -271,8 +273,8 @@ fn parse(text: &str) -> Result<Rendezvous, Failure> {
     })
 }
 
-fn read_line() -> Result<String, Failure> {
-    let mut line = String::new();
+fn read_line() -> Result<Zeroizing<String>, Failure> {
+    let mut line = Zeroizing::new(String::with_capacity(ticket::MAX_BYTES + 2));
     let limit = ticket::MAX_BYTES as u64 + 2;
     io::stdin()
         .lock()

@@ -36,7 +36,7 @@ const TABLE: &[(Code, &str)] = &[
     (Code::Socket, "a socket could not be opened or used"),
     (Code::File, "a file could not be read, written or created, or exists"),
     (Code::Stream, "the other side stopped, or its program vanished"),
-    (Code::Signal, "stopped by Ctrl-C or SIGTERM"),
+    (Code::Signal, "stopped by Ctrl-C or a signal"),
     (Code::Partial, "the transfer ended, but not everything is verified"),
     (Code::Vanished, "a file to send vanished during the transfer"),
     (Code::Timeout, "the other side fell silent until the death timer ran out"),
@@ -101,7 +101,13 @@ fn code(error: &Error, sending: bool) -> Code {
         Error::File { source, .. } if sending && source.kind() == ErrorKind::NotFound => {
             Code::Vanished
         }
-        Error::File { .. } | Error::Exists(_) | Error::Name { .. } => Code::File,
+        Error::File { .. }
+        | Error::Exists(_)
+        | Error::Name { .. }
+        | Error::TooMuch { .. }
+        | Error::Stranded { .. }
+        | Error::Unseen(_) => Code::File,
+        Error::Memory { .. } => Code::Start,
         Error::Content(_) => Code::Protocol,
         Error::Socket { .. } | Error::DatagramSize { .. } => Code::Socket,
         Error::Thread { .. } => Code::Start,
@@ -111,7 +117,7 @@ fn code(error: &Error, sending: bool) -> Code {
         // A death of the other side's program, and none of this command line's doing.
         Error::Restarted(_) => Code::Stream,
         Error::NotVerified(_) => Code::Partial,
-        Error::Interrupted => Code::Signal,
+        Error::Interrupted | Error::Unconfirmed | Error::Unfinished => Code::Signal,
         // Whatever else there may be, nothing was verified.
         _ => Code::Partial,
     }

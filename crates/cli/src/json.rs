@@ -158,18 +158,16 @@ impl SummaryData {
 }
 
 /// Writes one line. A reader that went away must not end the transfer, so failures are ignored.
-pub(crate) fn emit<T: Serialize>(stream: Stream, event: &'static str, data: T) {
-    let Ok(mut text) = serde_json::to_string(&Line { event, data }) else {
-        return;
-    };
+pub(crate) fn emit<T: Serialize>(stream: Stream, event: &'static str, data: T) -> io::Result<()> {
+    let mut text = serde_json::to_string(&Line { event, data }).map_err(io::Error::other)?;
     text.push('\n');
-    let _ = match stream {
+    match stream {
         Stream::Stdout => {
             let mut out = io::stdout().lock();
             out.write_all(text.as_bytes()).and_then(|()| out.flush())
         }
         Stream::Stderr => io::stderr().lock().write_all(text.as_bytes()),
-    };
+    }
 }
 
 /// Lower-case hexadecimal digits.

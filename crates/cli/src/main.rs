@@ -10,6 +10,7 @@ mod exit;
 mod json;
 mod output;
 mod rfc998;
+mod secrecy;
 mod signals;
 mod suggest;
 mod units;
@@ -41,6 +42,7 @@ pub(crate) struct Cli {
 }
 
 fn main() -> ExitCode {
+    signals::survive_large_files();
     match Cli::try_parse() {
         Ok(cli) => commands::run(cli.command),
         Err(mut error) => {

@@ -9,9 +9,10 @@ use std::time::Duration;
 use netblt::{Error, LimitedBy, Observer, Progress, Rendezvous, Summary, Ticket, Warning};
 use netblt_proto::config::Role;
 use netblt_proto::machine::printable;
+use zeroize::Zeroizing;
 
 use crate::advice;
-use crate::args::Show;
+use crate::args::{Show, TICKET_VARIABLE};
 use crate::bar::{Bar, Speed};
 use crate::exit::{Code, Failure};
 use crate::json::{self, Stream};
@@ -97,7 +98,8 @@ impl Report {
     /// One event for machines, if they listen.
     pub(crate) fn emit<T: serde::Serialize>(&self, event: &'static str, data: T) {
         if self.show.json {
-            json::emit(self.stream(), event, data);
+            // Nobody may be left to read it; the transfer goes on.
+            let _ = json::emit(self.stream(), event, data);
         }
     }
 
@@ -132,41 +134,41 @@ impl Report {
         if self.data_on_stdout { Stream::Stderr } else { Stream::Stdout }
     }
 
-    /// The other side's command line: the whole one for eyes, the bare ticket for programs.
-    fn show_ticket(&self, ticket: &str) {
+    /// The other side's command line: the whole one for eyes, the bare ticket for programs. The
+    /// ticket goes into the variable: arguments are for all to see.
+    fn show_ticket(&self, ticket: &str) -> io::Result<()> {
         let command = match self.role {
-            Role::Sender => format!("netblt receive {ticket}"),
-            Role::Receiver => format!("netblt send FILE... --to {ticket}"),
+            Role::Sender => format!("{TICKET_VARIABLE}={ticket} netblt receive"),
+            Role::Receiver => format!("{TICKET_VARIABLE}={ticket} netblt send FILE..."),
         };
         if self.data_on_stdout {
             self.note("On the other machine, run:");
             self.bar.line(&command);
-            return;
+            return Ok(());
         }
         let to_terminal = io::stdout().is_terminal();
         if to_terminal {
             self.note("On the other machine, run:\n");
         }
         let mut out = io::stdout().lock();
-        // Nobody may be left to read it; the transfer may still come about.
-        let _ = writeln!(out, "{}", if to_terminal { &command } else { ticket });
-        let _ = out.flush();
+        writeln!(out, "{}", if to_terminal { &command } else { ticket })?;
+        out.flush()?;
         drop(out);
         self.note(match to_terminal {
             true => "\nWaiting for the other side. Ctrl-C stops.",
             false => "Waiting for the other side, with the ticket on standard output.",
         });
+        Ok(())
     }
 }
 
 impl Observer for Report {
-    fn listening(&mut self, ticket: &Ticket) {
-        let ticket = ticket.to_string();
+    fn listening(&mut self, ticket: &Ticket) -> io::Result<()> {
+        let ticket = Zeroizing::new(ticket.to_string());
         if self.show.json {
-            self.emit("listening", json::ListeningData { ticket: &ticket });
-        } else {
-            self.show_ticket(&ticket);
+            return json::emit(self.stream(), "listening", json::ListeningData { ticket: &ticket });
         }
+        self.show_ticket(&ticket)
     }
 
     fn listening_at(&mut self, address: SocketAddr) {

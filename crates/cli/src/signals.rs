@@ -1,33 +1,54 @@
-//! Ctrl-C and SIGTERM: the first one ends the transfer cleanly on both sides, the second one ends
-//! the program at once.
+//! Ctrl-C, SIGTERM, SIGHUP and SIGQUIT: the first one ends the transfer cleanly on both sides, the
+//! second one without waiting for the other side, the third one, or the second if cleaning up takes
+//! long, ends the program at once.
 //!
-//! SIGHUP is left alone, so that `nohup netblt ...` outlives its terminal.
+//! SIGHUP is left alone where it is ignored, so that `nohup netblt ...` outlives its terminal.
 
 use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use netblt::Cancel;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::exit::{Code, Failure};
 
-/// A directory of ours that must not survive even the second signal.
+/// How long cleaning up may take after the second signal.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// A directory of ours that must not survive even the last signal.
 static DOOMED: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 /// From now on the first signal cancels, and says so to people if `announce`.
 pub(crate) fn watch(cancel: &Cancel, announce: bool) -> Result<(), Failure> {
     let failed = |error| Failure::new(Code::Start, format!("cannot catch signals: {error}"));
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+    let mut wanted = vec![SIGINT, SIGQUIT, SIGTERM];
+    if !is_ignored(SIGHUP) {
+        wanted.push(SIGHUP);
+    }
+    let mut signals = Signals::new(wanted).map_err(failed)?;
     let cancel = cancel.clone();
     let listen = move || {
         for _ in signals.forever() {
-            if cancel.is_cancelled() {
+            if cancel.is_hurried() {
                 stop_at_once();
+            }
+            if cancel.is_cancelled() {
+                cancel.hurry();
+                let wait = || {
+                    thread::sleep(PATIENCE);
+                    stop_at_once()
+                };
+                if thread::Builder::new().spawn(wait).is_err() {
+                    stop_at_once();
+                }
+                continue;
             }
             // Said first: what is cancelled may be over before the next line.
             if announce {
@@ -40,7 +61,14 @@ pub(crate) fn watch(cancel: &Cancel, announce: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes `directory` if a second signal comes.
+/// A file that becomes larger than `ulimit -f` is an error like others, and not the end of the
+/// program with a half of everything left behind.
+pub(crate) fn survive_large_files() {
+    // Without it, that end is what it was.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
+}
+
+/// Removes `directory` if the program is stopped at once.
 pub(crate) fn doom(directory: Option<PathBuf>) {
     *DOOMED.lock().unwrap_or_else(PoisonError::into_inner) = directory;
 }
@@ -50,4 +78,12 @@ fn stop_at_once() -> ! {
         let _ = fs::remove_dir_all(directory);
     }
     process::exit(Code::Signal.number().into())
+}
+
+/// Whether whoever started this program ignores the signal, as `nohup` does.
+fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }

@@ -3,8 +3,9 @@ use netblt::{Cancel, Observer, Options, Progress, Rendezvous, Source, Ticket, se
 
 struct Watch;
 impl Observer for Watch {
-    fn listening(&mut self, ticket: &Ticket) {
+    fn listening(&mut self, ticket: &Ticket) -> std::io::Result<()> {
         println!("{ticket}");
+        Ok(())
     }
     fn progress(&mut self, progress: &Progress) {
         eprint!("\r{} of {} bytes", progress.bytes, progress.total.unwrap_or(0));

@@ -51,6 +51,33 @@ pub enum Error {
     /// The options contradict each other or the wire.
     #[error(transparent)]
     Options(#[from] OptionsError),
+    /// The sender goes beyond a budget of [`crate::options::Options`].
+    #[error("the sender sends more than {most} {what}; nothing was kept")]
+    TooMuch {
+        /// What there is too much of.
+        what: &'static str,
+        /// How much was allowed.
+        most: u64,
+    },
+    /// The files could not be given their names, and not all of that could be taken back.
+    #[error(
+        "{error}; not everything could be put back as it was: what is missing is in {}",
+        .place.display()
+    )]
+    Stranded {
+        /// Where the rest is.
+        place: PathBuf,
+        /// What came between.
+        error: Box<Error>,
+    },
+    /// There is no memory for the buffers.
+    #[error("there is no memory for {count} buffers of {bytes} bytes")]
+    Memory {
+        /// How many.
+        count: u32,
+        /// How large.
+        bytes: usize,
+    },
     /// The socket could not be opened or used.
     #[error("{what}: {source}")]
     Socket {
@@ -105,6 +132,9 @@ pub enum Error {
     /// A ticket that is none.
     #[error("this is not a netblt ticket: {0}")]
     Ticket(#[from] TicketError),
+    /// The ticket could not be handed over.
+    #[error("the ticket cannot be written, and without it nobody comes: {0}")]
+    Unseen(io::Error),
     /// The connection could not be opened.
     #[error("cannot reach {peer}: {reason}")]
     Connect {
@@ -127,6 +157,19 @@ pub enum Error {
     /// It was cancelled.
     #[error("stopped")]
     Interrupted,
+    /// The user stopped the sender when everything had arrived and the verdict was due.
+    #[error(
+        "stopped when everything had been sent, before the other side could say whether it is \
+         stored: look there"
+    )]
+    Unconfirmed,
+    /// The user stopped the receiver when files were being given their names, and the disk did not
+    /// come to an end with it.
+    #[error(
+        "stopped while files were being given their names: they are whole and verified, and the \
+         next transfer into the same place completes that"
+    )]
+    Unfinished,
     /// A mistake of this library.
     #[error("a fault in netblt itself: {0}")]
     Fault(&'static str),
@@ -234,6 +277,9 @@ pub enum Warning {
     /// So many more are not sent, for the same reason.
     #[error("skipped {0} more of this kind")]
     SkippedMore(u64),
+    /// What a receiver that was killed had left in the destination, and what became of it.
+    #[error("{0}")]
+    Leftover(String),
     /// One of several addresses cannot be looked up; the others are tried.
     #[error("{0}")]
     Unresolved(String),

@@ -12,8 +12,8 @@
 //! struct Watch(Sender<Ticket>);
 //!
 //! impl Observer for Watch {
-//!     fn listening(&mut self, ticket: &Ticket) {
-//!         let _ = self.0.send(ticket.clone());
+//!     fn listening(&mut self, ticket: &Ticket) -> std::io::Result<()> {
+//!         self.0.send(ticket.clone()).map_err(std::io::Error::other)
 //!     }
 //!     fn connected(&mut self, peer: &str) {
 //!         println!("connected to {peer}");
@@ -66,6 +66,7 @@ pub use netblt_proto::stats::Stats;
 pub use netblt_proto::units::Rate;
 pub use netblt_proto::wire::packet::Burst;
 
+pub use self::disk::names::DEFAULT_MAX_FILES;
 pub use self::error::{Error, OptionsError, Unsendable, Warning};
 pub use self::net::raw_ip::PORT as RAW_IP_PORT;
 pub use self::observer::Observer;

@@ -1,5 +1,6 @@
 //! Who watches a transfer, and what is told of it.
 
+use std::io;
 use std::net::SocketAddr;
 
 use crate::error::Warning;
@@ -9,9 +10,10 @@ use crate::ticket::Ticket;
 /// Hears what a transfer does. Called from the transfer's own thread; must not block. What is of no
 /// interest needs no method.
 pub trait Observer: Send {
-    /// Listening: give this to the other side.
-    fn listening(&mut self, ticket: &Ticket) {
+    /// Listening: give this to the other side. An error ends the transfer, since nobody would come.
+    fn listening(&mut self, ticket: &Ticket) -> io::Result<()> {
         let _ = ticket;
+        Ok(())
     }
     /// Listening without a ticket ([`Rendezvous::Passive`](crate::Rendezvous::Passive)) at this
     /// address; on raw IP its port is the NETBLT port.

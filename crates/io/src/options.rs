@@ -7,12 +7,14 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use netblt_proto::config::{Policy, Wire};
 use netblt_proto::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_DEATH_TIMER, DEFAULT_OUTSTANDING};
 use netblt_proto::wire::packet::Burst;
+
+use crate::disk::names::DEFAULT_MAX_FILES;
 
 /// Which IP versions to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -166,6 +168,12 @@ pub struct Options {
     pub rfc998: Rfc998,
     /// What to do about files that exist.
     pub overwrite: Overwrite,
+    /// Keep the sender's permission bits whatever this user's mask (umask) says.
+    pub preserve: bool,
+    /// Most files and directories to receive, those that names imply among them.
+    pub max_files: u64,
+    /// Most file bytes to receive.
+    pub max_bytes: Option<u64>,
     /// Write trace events (JSON lines) here.
     pub trace: Option<PathBuf>,
     /// Bytes in a buffer, a power of two.
@@ -209,6 +217,9 @@ impl Options {
             client: None,
             rfc998: Rfc998::default(),
             overwrite: Overwrite::Never,
+            preserve: false,
+            max_files: DEFAULT_MAX_FILES,
+            max_bytes: None,
             trace: None,
             buffer_bytes,
             buffers: Self::default_buffers(wire, buffer_bytes),
@@ -240,17 +251,25 @@ pub struct Rfc998 {
     pub no_checksum: bool,
 }
 
-/// A flag that stops a transfer from any thread or signal handler.
+/// What stops a transfer from any thread or signal handler.
 #[derive(Clone, Debug, Default)]
-pub struct Cancel(Arc<AtomicBool>);
+pub struct Cancel(Arc<AtomicU8>);
 
 impl Cancel {
     /// Asks the transfer to stop; it tells the other end and returns `Error::Interrupted`.
     pub fn cancel(&self) {
-        self.0.store(true, Ordering::SeqCst);
+        self.0.fetch_max(1, Ordering::SeqCst);
+    }
+    /// Asks it to stop without waiting for anybody; it still removes what is unfinished.
+    pub fn hurry(&self) {
+        self.0.fetch_max(2, Ordering::SeqCst);
     }
     /// Whether it was asked to stop.
     pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
+        self.0.load(Ordering::SeqCst) > 0
+    }
+    /// Whether it was asked to hurry.
+    pub fn is_hurried(&self) -> bool {
+        self.0.load(Ordering::SeqCst) > 1
     }
 }

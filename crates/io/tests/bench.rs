@@ -28,8 +28,9 @@ struct Ear {
 }
 
 impl ServerObserver for Ear {
-    fn listening(&mut self, ticket: &Ticket) {
+    fn listening(&mut self, ticket: &Ticket) -> std::io::Result<()> {
         self.tickets.send(ticket.clone()).expect("somebody waits");
+        Ok(())
     }
     fn opened(&mut self, _: SocketAddr, _: Role, _: &Parameters) {}
     fn warn(&mut self, error: &Error) {
@@ -43,7 +44,9 @@ impl ServerObserver for Ear {
 struct Quiet;
 
 impl Observer for Quiet {
-    fn listening(&mut self, _: &Ticket) {}
+    fn listening(&mut self, _: &Ticket) -> std::io::Result<()> {
+        Ok(())
+    }
     fn connected(&mut self, _: &str) {}
     fn progress(&mut self, _: &Progress) {}
     fn silent(&mut self, _: bool) {}

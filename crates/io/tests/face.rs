@@ -52,7 +52,7 @@ fn no_message_names_an_option_of_a_program() {
 fn a_walk_through_files_can_be_cancelled() {
     struct Nobody;
     impl netblt::Observer for Nobody {
-        fn listening(&mut self, _: &Ticket) {
+        fn listening(&mut self, _: &Ticket) -> std::io::Result<()> {
             panic!("it listens before it has looked at the files");
         }
     }

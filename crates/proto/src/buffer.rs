@@ -7,6 +7,9 @@
 use std::fmt;
 use std::ops::Range;
 
+use thiserror::Error;
+use zerocopy::FromZeros;
+
 use crate::units::PacketIndex;
 
 /// An owned piece of memory of fixed capacity, of which the first `len` bytes are in use.
@@ -19,6 +22,12 @@ impl Buffer {
     /// An empty buffer that can hold `capacity` bytes.
     pub fn new(capacity: usize) -> Self {
         Self { bytes: vec![0; capacity].into_boxed_slice(), len: 0 }
+    }
+
+    /// The same, where memory may be limited.
+    pub fn try_new(capacity: usize) -> Result<Self, OutOfMemory> {
+        let bytes = <[u8]>::new_box_zeroed_with_elems(capacity).map_err(|_| OutOfMemory)?;
+        Ok(Self { bytes, len: 0 })
     }
 
     /// How many bytes it can hold.
@@ -41,6 +50,11 @@ impl Buffer {
         self.len = len.min(self.bytes.len());
     }
 }
+
+/// There is no memory for a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("there is no memory for a buffer")]
+pub struct OutOfMemory;
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -25,7 +25,7 @@ use netblt_proto::wire::packet::Burst;
 use crate::args::{self, WireName};
 use crate::commands::send::{self, PolicyName};
 use crate::exit::{self, Code, Failure};
-use crate::{signals, units};
+use crate::{secrecy, signals, units};
 
 /// Connections at once, at most.
 const MAX_STREAMS: u8 = 32;
@@ -167,7 +167,7 @@ pub(crate) fn run(args: &Args) -> Code {
     if args.json
         && let Err(failure) = &result
     {
-        document::print(&serde_json::json!({ "error": failure.message }));
+        let _ = document::print(&serde_json::json!({ "error": failure.message }));
     }
     match result {
         Ok(()) => Code::Success,
@@ -180,6 +180,7 @@ pub(crate) fn run(args: &Args) -> Code {
 
 fn start(args: &Args) -> Result<(), Failure> {
     let cancel = Cancel::default();
+    secrecy::keep();
     signals::watch(&cancel, !args.quiet)?;
     if args.connection.wire == WireName::Rfc998 && !args.quiet {
         eprintln!("netblt: warning: --wire rfc998 is plaintext, and cannot prove what arrives");

@@ -262,9 +262,10 @@ impl Link {
 struct TicketOnly(Sender<Ticket>);
 
 impl Observer for TicketOnly {
-    fn listening(&mut self, ticket: &Ticket) {
+    fn listening(&mut self, ticket: &Ticket) -> io::Result<()> {
         // Nobody waits any more only if the sender's side has failed, which cancels us.
         let _ = self.0.send(ticket.clone());
+        Ok(())
     }
     fn connected(&mut self, _: &str) {}
     fn progress(&mut self, _: &Progress) {}

@@ -108,7 +108,7 @@ pub(crate) fn run(args: &Args) -> Code {
     });
     match answer {
         Ok((question, forecast)) if args.json => {
-            json::emit(Stream::Stdout, "plan", PlanData::new(args, &question, &forecast));
+            let _ = json::emit(Stream::Stdout, "plan", PlanData::new(args, &question, &forecast));
             Code::Success
         }
         Ok((question, forecast)) => {
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Args) -> Code {
         Err(Failure { code, message }) => {
             if args.json {
                 let data = json::ErrorData { code: code.number(), message: &message };
-                json::emit(Stream::Stdout, "error", data);
+                let _ = json::emit(Stream::Stdout, "error", data);
             } else {
                 // Nobody is left to be told if this fails.
                 let _ = writeln!(io::stderr(), "netblt: {message}");

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use netblt::ticket::{PREFIX, Ticket};
-use netblt::{Cancel, Destination, Overwrite, Summary};
+use netblt::{Cancel, DEFAULT_MAX_FILES, Destination, Overwrite, Summary};
 use netblt_proto::config::Role;
 
 use crate::args::{self, Network, Show};
 use crate::exit::{self, Code, Failure};
 use crate::output::{self, Report};
-use crate::{rfc998, signals};
+use crate::{rfc998, secrecy, signals, units};
 
 /// Receive files into a directory, or a stream to standard output
 ///
@@ -41,6 +41,16 @@ pub(crate) struct Args {
     /// What to do about files that exist
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Never)]
     overwrite: When,
+    /// Keep the sender's permission bits, whatever the umask here
+    #[arg(long)]
+    preserve: bool,
+    /// Take no more files and directories than this (to 16777216); 256 bytes of memory for each
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_FILES,
+          value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    max_files: u64,
+    /// Take no more bytes than this, such as 20GB [default: as many as the sender says]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    max_size: Option<u64>,
     #[command(flatten)]
     network: Network,
     #[command(flatten)]
@@ -59,11 +69,10 @@ enum When {
 fn help() -> String {
     format!(
         "Examples:\n  \
-         netblt receive netblt1:... downloads   pull from `netblt send`\n  \
-         NETBLT_TICKET=netblt1:... netblt receive\n                                         \
-         the same, the ticket out of sight\n  \
+         NETBLT_TICKET=netblt1:... netblt receive downloads\n{pad}pull from `netblt send`\n  \
+         netblt receive --ticket-stdin          the same, the ticket typed or piped in\n  \
          netblt receive downloads               listen, and print a ticket\n  \
-         netblt receive netblt1:... - | tar x   receive a stream\n  \
+         NETBLT_TICKET=netblt1:... netblt receive - | tar x\n{pad}receive a stream\n  \
          netblt receive OUTFILE --wire rfc998 --listen HOST:PORT\n{pad}in clear, from a sender\n  \
          netblt receive OUTFILE --wire rfc998 --from HOST:PORT\n{pad}one that waits\n\n{}\n{}\n{}",
         args::TICKET_HELP,
@@ -95,6 +104,9 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Report) -> Result<Summ
     };
     let mut options = args.network.options()?;
     options.overwrite = overwrite;
+    options.preserve = args.preserve;
+    options.max_files = args.max_files;
+    options.max_bytes = args.max_size;
     if args.from.is_some() && args.network.is_verifiable() {
         return Err(Failure::usage("--from is for --wire rfc998; the sealed wire has tickets"));
     }
@@ -104,6 +116,7 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Report) -> Result<Summ
         report.expect_no_proof();
     }
     let cancel = Cancel::default();
+    secrecy::keep();
     signals::watch(&cancel, report.is_talkative())?;
     output::announce(report, &rendezvous);
     netblt::receive(places.destination, &rendezvous, &options, report, &cancel)

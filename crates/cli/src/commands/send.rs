@@ -12,7 +12,7 @@ use netblt_proto::wire::packet::Burst;
 use crate::args::{self, Network, Show};
 use crate::exit::{self, Code, Failure};
 use crate::output::{self, Report};
-use crate::{rfc998, signals, units};
+use crate::{rfc998, secrecy, signals, units};
 
 /// Send files, directories or standard input
 ///
@@ -61,7 +61,7 @@ fn help() -> String {
     format!(
         "Examples:\n  \
          netblt send photos/ notes.txt          listen, and print a ticket\n  \
-         netblt send big.iso --to netblt1:...   push to `netblt receive`\n  \
+         NETBLT_TICKET=netblt1:... netblt send big.iso\n{pad}push to `netblt receive`\n  \
          tar c . | netblt send -                send a stream\n  \
          netblt send FILE --wire rfc998 --to HOST:PORT\n{pad}in the clear, to a receiver\n  \
          netblt send FILE --wire rfc998 --listen HOST:PORT\n{pad}to one that calls\n\n{}\n{}\n{}",
@@ -92,6 +92,7 @@ fn transfer(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
         report.expect_no_proof();
     }
     let cancel = Cancel::default();
+    secrecy::keep();
     signals::watch(&cancel, report.is_talkative())?;
     output::announce(report, &rendezvous);
     netblt::send(source, &rendezvous, &options, report, &cancel)

@@ -204,6 +204,11 @@ impl Running {
         panic!("no event {name} in time");
     }
 
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// `INT`, `TERM` or `KILL`.
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = i32::try_from(self.child.id()).expect("a process id");

@@ -43,8 +43,8 @@ const UNASKED: Load = Load::Time(Duration::from_secs(10));
 
 /// Hears what a server does. Called from its thread; must not block.
 pub trait ServerObserver: Send {
-    /// Ready: this is where, and the secret (`sealed`).
-    fn listening(&mut self, ticket: &Ticket);
+    /// Ready: this is where, and the secret (`sealed`). An error ends the server.
+    fn listening(&mut self, ticket: &Ticket) -> std::io::Result<()>;
     /// A connection opened, in which this end has this role.
     fn opened(&mut self, peer: SocketAddr, role: Role, parameters: &Parameters);
     /// Something cannot be sent, and the connection that it concerns will not get on.
@@ -83,7 +83,8 @@ pub fn serve(
     let v6 = socket.local().is_ipv6();
     let known = (options.wire == Wire::Sealed).then(|| secret.clone());
     let config = for_peer(&config, options, known, v6);
-    observer.listening(&addresses::ticket(socket.local(), options, secret)?);
+    let ticket = addresses::ticket(socket.local(), options, secret)?;
+    observer.listening(&ticket).map_err(Error::Unseen)?;
     let poller = Poller::new()
         .map_err(|source| Error::Socket { what: "cannot make a waker".to_owned(), source })?;
     let mut host = Host { socket, poller, clock: Clock::start(), trace: None };

@@ -42,6 +42,11 @@ impl Subtrees {
         }
     }
 
+    /// How many pieces of it are known that are not one yet: what it takes of memory.
+    pub(crate) fn pieces(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// Bytes of the file, once its last extent has come.
     pub(crate) fn length(&self) -> Option<u64> {
         self.length

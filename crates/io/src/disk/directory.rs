@@ -9,15 +9,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use netblt_proto::buffer::Buffer;
-use netblt_proto::content::{Attributes, Extent, Kind, TransferDigest, check_name, parse_image};
+use netblt_proto::content::{Extent, Kind, TransferDigest, check_name, parse_image};
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
 use crate::disk::digest::Subtrees;
+use crate::disk::gate::Gate;
 use crate::disk::layout::{Layout, broken};
-use crate::disk::names::{MAX_FILES, Names};
-use crate::disk::publish::{Item, publish};
-use crate::disk::store::Store;
+use crate::disk::names::{Budget, DEFAULT_MAX_FILES, MAX_FILES, NameId, Names};
+use crate::disk::publish::{Item, Placed, publish};
+use crate::disk::store::{FileTimes, Store};
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, shown};
 use crate::options::Overwrite;
@@ -28,17 +29,24 @@ pub(crate) struct DirectoryWriter {
     store: Store,
     layout: Layout,
     names: Names,
+    budget: Budget,
     files: BTreeMap<u64, Incoming>,
     buffers: u64,
     bytes: u64,
 }
 
+/// What a file costs of the budget beyond its name, and what it costs more while it is open: a
+/// tree of pieces, and each piece in it.
+const FILE_BYTES: u64 = 160;
+const OPEN_BYTES: u64 = 1024;
+const PIECE_BYTES: u64 = 64;
+
 /// What is known of one file, whichever of its extents have come.
 #[derive(Debug)]
 struct Incoming {
     kind: Kind,
-    /// With its first extent.
-    attributes: Option<Attributes>,
+    /// With its first extent: its name, and its other attributes.
+    attributes: Option<(NameId, FileTimes)>,
     /// What the sender says it is, with its last extent.
     claimed: Option<[u8; 32]>,
     /// What it is, once it is complete: length and digest.
@@ -58,10 +66,34 @@ impl DirectoryWriter {
             store: Store::new(directory, overwrite)?,
             layout,
             names: Names::default(),
+            budget: Budget::new(DEFAULT_MAX_FILES),
             files: BTreeMap::new(),
             buffers: 0,
             bytes: 0,
         })
+    }
+
+    /// Takes at most so many files and directories.
+    pub(crate) fn with_max_files(mut self, files: u64) -> Self {
+        self.budget = Budget::new(files);
+        self
+    }
+
+    /// Whether permissions are the sender's, whatever this user's mask.
+    pub(crate) fn preserving(mut self, preserve: bool) -> Self {
+        self.store.preserve = preserve;
+        self
+    }
+
+    /// Does what being killed does: all is left as it is, and the lock goes.
+    #[cfg(test)]
+    pub(crate) fn die(mut self) {
+        self.store.abandon();
+    }
+
+    /// What was found in the destination that killed processes left, once.
+    pub(crate) fn take_notes(&mut self) -> Vec<String> {
+        self.store.take_notes()
     }
 
     /// Looks at an extent before anything of its buffer is written.
@@ -76,6 +108,10 @@ impl DirectoryWriter {
         if extent.kind == Kind::Directory && !(first && last && extent.length == 0) {
             return Err(Error::Content("a directory has content"));
         }
+        if !self.files.contains_key(&extent.file) {
+            self.budget.check_files(self.files.len() as u64 + 1)?;
+            self.budget.take(FILE_BYTES)?;
+        }
         let incoming = self.files.entry(extent.file).or_insert_with(|| Incoming::new(extent.kind));
         if incoming.kind != extent.kind {
             return Err(Error::Content("a file is of two kinds"));
@@ -89,10 +125,9 @@ impl DirectoryWriter {
         if let Some(attributes) = &extent.attributes {
             let directory = extent.kind == Kind::Directory;
             let name = &attributes.name;
-            check_name(name)
-                .and_then(|()| self.names.add(name, directory))
-                .map_err(|why| Error::Name { name: shown(name), why })?;
-            incoming.attributes = Some(attributes.clone());
+            check_name(name).map_err(|why| Error::Name { name: shown(name), why })?;
+            let id = self.names.add(name, directory, &mut self.budget)?;
+            incoming.attributes = Some((id, attributes.into()));
             self.store.probe(name, directory)?;
         }
         Ok(())
@@ -109,19 +144,26 @@ impl DirectoryWriter {
             }
             return Ok(());
         }
-        let buffer_bytes = self.layout.buffer_bytes();
-        let subtrees =
-            incoming.subtrees.get_or_insert_with(|| Box::new(Subtrees::new(buffer_bytes)));
+        let mut subtrees = match incoming.subtrees.take() {
+            Some(subtrees) => subtrees,
+            None => {
+                self.budget.take(OPEN_BYTES)?;
+                Box::new(Subtrees::new(self.layout.buffer_bytes()))
+            }
+        };
+        self.budget.give_back(PIECE_BYTES * subtrees.pieces() as u64);
         subtrees.add(extent.offset, data, extent.digest.is_some()).map_err(Error::Content)?;
-        let name = incoming.attributes.as_ref().map(|attributes| attributes.name.as_slice());
-        self.store.write_at(extent.file, extent.offset, data, name)?;
+        self.budget.take(PIECE_BYTES * subtrees.pieces() as u64)?;
+        let name = incoming.attributes.map(|(name, _)| self.names.path(name));
+        self.store.write_at(extent.file, extent.offset, data, name.as_deref())?;
         if let (Some(length), Some(digest)) = (subtrees.length(), subtrees.root())
-            && let Some(attributes) = &incoming.attributes
+            && let Some((name, times)) = incoming.attributes
         {
             incoming.complete = Some((length, digest));
-            incoming.subtrees = None;
-            self.store.close(extent.file, attributes)?;
+            self.budget.give_back(OPEN_BYTES + PIECE_BYTES * subtrees.pieces() as u64);
+            return self.store.close(extent.file, times, &self.names.path(name));
         }
+        incoming.subtrees = Some(subtrees);
         Ok(())
     }
 
@@ -136,10 +178,10 @@ impl DirectoryWriter {
             if *number != expected {
                 return Err(format!("file {expected} did not come"));
             }
-            let Some(attributes) = &file.attributes else {
+            let Some((name, _)) = file.attributes else {
                 return Err(format!("file {number} came without a name"));
             };
-            let name = &attributes.name;
+            let name = &self.names.path(name);
             let (Some(claimed), Some((length, digest))) = (file.claimed, file.complete) else {
                 return Err(format!("\"{}\" is incomplete", shown(name)));
             };
@@ -155,21 +197,20 @@ impl DirectoryWriter {
         Ok(digest)
     }
 
-    fn store_for_good(&mut self) -> Result<u64, Error> {
+    fn store_for_good(&mut self, gate: &Gate) -> Result<u64, Error> {
         let is_file = |file: &Incoming| file.kind != Kind::Directory;
         let numbers: Vec<u64> =
             self.files.iter().filter(|(_, file)| is_file(file)).map(|(n, _)| *n).collect();
-        self.store.flush(&numbers)?;
-        let items: Vec<Item<'_>> = self
-            .files
-            .iter()
-            .filter_map(|(number, file)| {
-                let attributes = file.attributes.as_ref()?;
-                let directory = (!is_file(file)).then_some(attributes);
-                Some(Item { number: *number, name: &attributes.name, directory })
-            })
-            .collect();
-        publish(&mut self.store, &items)?;
+        self.store.flush(&numbers, gate)?;
+        let items = self.files.iter().filter_map(|(number, file)| {
+            let (name, times) = file.attributes?;
+            let placed = match is_file(file) {
+                true => Placed::File { number: *number, inode: 0 },
+                false => Placed::Directory(times),
+            };
+            Some(Item { name, placed })
+        });
+        publish(&mut self.store, &self.names, items.collect(), gate)?;
         Ok(numbers.len() as u64)
     }
 }
@@ -200,10 +241,10 @@ impl Writer for DirectoryWriter {
         Ok(self.bytes - before)
     }
 
-    fn finish(&mut self, end: Option<&End>) -> Result<Outcome, Error> {
+    fn finish(&mut self, end: Option<&End>, gate: &Gate) -> Result<Outcome, Error> {
         let outcome = match self.verify(end) {
             Ok(digest) => {
-                let files = self.store_for_good()?;
+                let files = self.store_for_good(gate)?;
                 Outcome { verified: true, bytes: self.bytes, digest, files, reason: String::new() }
             }
             Err(reason) => Outcome { reason, ..Outcome::default() },
@@ -216,6 +257,7 @@ impl Writer for DirectoryWriter {
         self.store.clear();
         self.layout = layout;
         self.names = Names::default();
+        self.budget.reset();
         self.files.clear();
         (self.buffers, self.bytes) = (0, 0);
         Ok(())

@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
-use netblt_proto::content::encode_table;
+use netblt_proto::content::{Attributes, encode_table};
 use tempfile::TempDir;
 
 use super::*;
@@ -70,7 +70,7 @@ fn receive(
 ) -> Result<Outcome, Error> {
     let mut writer = DirectoryWriter::new(to, overwrite, layout())?;
     accept_all(&mut writer, images)?;
-    writer.finish(Some(end))
+    writer.finish(Some(end), &Gate::default())
 }
 
 /// Everything beneath a directory: name to mode, time and content.
@@ -168,7 +168,7 @@ fn big_buffers_make_few_of_them() {
     assert_eq!(images.len(), 1);
     let mut writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout).expect("opened");
     accept_all(&mut writer, images).expect("accepted");
-    assert!(writer.finish(Some(&end)).expect("finished").verified);
+    assert!(writer.finish(Some(&end), &Gate::default()).expect("finished").verified);
     assert_eq!(listing(to.path()).len(), listing(from.path()).len());
 }
 
@@ -252,6 +252,7 @@ fn a_link_that_appears_meanwhile_leads_nowhere() {
             put(to.join("early"), "old");
         }
         let before = listing(outside.path());
+        let time = fs::metadata(&to).and_then(|to| to.modified()).expect("a time");
         let mut writer = DirectoryWriter::new(&to, overwrite, layout()).expect("opened");
         let files = image(&[(0, Kind::File, b"early", b"1"), (1, Kind::File, b"dir/file", b"2")]);
         let mut transfer = TransferDigest::default();
@@ -261,10 +262,12 @@ fn a_link_that_appears_meanwhile_leads_nowhere() {
         let end = End { buffers: 1, bytes: 2, digest: transfer.finish() };
         writer.accept(BufferNumber(1), files, &mut Vec::new()).expect("accepted");
         symlink("..", to.join("dir")).expect("linked");
-        assert!(writer.finish(Some(&end)).is_err());
+        assert!(writer.finish(Some(&end), &Gate::default()).is_err());
         drop(writer);
         // What was already renamed was taken back.
         fs::remove_file(to.join("dir")).expect("removed");
+        // The directory itself was written to, within the same second or not.
+        fs::File::open(&to).and_then(|to| to.set_modified(time)).expect("set");
         assert_eq!(listing(outside.path()), before);
     }
 }
@@ -313,7 +316,7 @@ fn what_exists_is_kept_or_replaced_as_asked() {
     let mut writer = DirectoryWriter::new(other.path(), Overwrite::Never, layout()).expect("ok");
     accept_all(&mut writer, sent).expect("accepted");
     put(other.path().join("b"), "theirs");
-    assert!(matches!(writer.finish(Some(&end)), Err(Error::Exists(_))));
+    assert!(matches!(writer.finish(Some(&end), &Gate::default()), Err(Error::Exists(_))));
     drop(writer);
     assert_eq!(fs::read(other.path().join("b")).expect("there"), b"theirs");
     assert_eq!(listing(other.path()).len(), 1);
@@ -369,7 +372,7 @@ fn a_restart_forgets_and_may_have_other_buffers() {
     assert!(listing(to.path()).is_empty());
     let (second, end) = images(list(&[from.path().join("tree")]), other);
     accept_all(&mut writer, second).expect("accepted");
-    assert!(writer.finish(Some(&end)).expect("finished").verified);
+    assert!(writer.finish(Some(&end), &Gate::default()).expect("finished").verified);
 }
 
 #[test]

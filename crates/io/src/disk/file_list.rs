@@ -18,6 +18,7 @@ use netblt_proto::content::{Kind, check_name};
 use rustix::fs::OFlags;
 
 use crate::disk::names::MAX_FILES;
+use crate::disk::staging;
 use crate::error::{Error, Unsendable, Warning, file_error, shown};
 use crate::options::{Cancel, Input, Source};
 
@@ -236,7 +237,9 @@ impl<'a> Walk<'a> {
                     .file_type()
                     .map_err(|source| file_error(&path, "cannot be examined", source))?;
                 let name = [&name, &b"/"[..], child.file_name().as_bytes()].concat();
-                if kind.is_dir() {
+                if kind.is_dir() && staging::is_name(child.file_name().as_bytes()) {
+                    self.warn(&path, "staging directory of an unfinished transfer");
+                } else if kind.is_dir() {
                     directories.push((path, name));
                 } else if kind.is_file() {
                     let length = readable(&path)?;

@@ -3,12 +3,19 @@
 mod beneath;
 mod digest;
 pub(crate) mod directory;
+mod faults;
 pub(crate) mod file_list;
+mod flush;
+pub(crate) mod gate;
+mod journal;
 pub(crate) mod layout;
-mod names;
+pub(crate) mod names;
 pub(crate) mod plain;
 mod publish;
 pub(crate) mod source;
+mod staging;
+#[cfg(test)]
+mod storage_tests;
 mod store;
 pub(crate) mod stream;
 pub(crate) mod threads;

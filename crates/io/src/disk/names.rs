@@ -1,12 +1,85 @@
 //! The names of a transfer: each once, and no file where a directory must be.
+//!
+//! They come from a peer, so they are held as a tree of parts, each stored once, and nothing is
+//! added that goes beyond the budget (`docs/protocol.md §8.5`): a name costs what is new in it, and
+//! every directory that it implies counts as if it had been sent.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 
-/// Most files and directories in a transfer: a bound for the memory of both ends.
+use crate::error::{Error, shown};
+
+/// Most files and directories in any transfer, whatever a receiver is told
+/// (`docs/protocol.md §9`).
 pub(crate) const MAX_FILES: u64 = 1 << 24;
+/// Files and directories that are taken if nothing else is said (`docs/protocol.md §9`).
+pub const DEFAULT_MAX_FILES: u64 = 1 << 21;
+/// What a file or directory may cost on average (`docs/protocol.md §9`).
+const BYTES_EACH: u64 = 256;
+/// What a part costs beyond its bytes: its node, and its share of an index that was just enlarged.
+const NODE_BYTES: u64 = 64;
+
+/// What is left of what a transfer may take of this machine (`docs/protocol.md §8.5`).
+#[derive(Debug)]
+pub(crate) struct Budget {
+    most_files: u64,
+    most_bytes: u64,
+    bytes: u64,
+}
+
+impl Budget {
+    /// For a transfer of so many files and directories.
+    pub(crate) fn new(files: u64) -> Self {
+        let most_files = files.min(MAX_FILES);
+        Self { most_files, most_bytes: most_files.saturating_mul(BYTES_EACH), bytes: 0 }
+    }
+
+    /// Takes bytes of memory, if there are so many left.
+    pub(crate) fn take(&mut self, bytes: u64) -> Result<(), Error> {
+        let sum = self.bytes.saturating_add(bytes);
+        if sum > self.most_bytes.max(MIN_BYTES) {
+            return Err(Error::TooMuch { what: WHAT_BYTES, most: self.most_bytes });
+        }
+        self.bytes = sum;
+        Ok(())
+    }
+
+    /// Gives them back.
+    pub(crate) fn give_back(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    /// Forgets all that was taken.
+    pub(crate) fn reset(&mut self) {
+        self.bytes = 0;
+    }
+
+    /// The error for a file or directory that is one too many, if it is.
+    pub(crate) fn check_files(&self, files: u64) -> Result<(), Error> {
+        if files > self.most_files {
+            return Err(Error::TooMuch { what: "files and directories", most: self.most_files });
+        }
+        Ok(())
+    }
+}
+
+const WHAT_BYTES: &str = "bytes of names, attributes and pieces that must be remembered";
+/// So that one large file fits whatever the number of files.
+const MIN_BYTES: u64 = 16 << 20;
+
+/// Which name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct NameId(u32);
+
+impl NameId {
+    /// The destination itself.
+    pub(crate) const ROOT: Self = Self(0);
+    const NONE: Self = Self(u32::MAX);
+}
+
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Use {
+pub(crate) enum Use {
     File,
     /// A directory that the sender listed.
     Listed,
@@ -14,36 +87,170 @@ enum Use {
     Implied,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    parent: NameId,
+    /// Where its part begins, and how long it is.
+    start: u32,
+    len: u8,
+    what: Use,
+    /// Another one of the same hash.
+    next: NameId,
+}
+
 /// All names so far. Names must have passed the check of `docs/protocol.md §8.4` that looks at one
 /// name alone.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Names {
-    uses: HashMap<Box<[u8]>, Use>,
+    /// Parents before their children; the root is the first.
+    nodes: Vec<Node>,
+    /// All parts, one after the other.
+    parts: Vec<u8>,
+    /// By a hash that nobody else can compute.
+    index: HashMap<u64, NameId>,
+    hasher: RandomState,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        let root =
+            Node { parent: NameId::ROOT, start: 0, len: 0, what: Use::Implied, next: NameId::NONE };
+        Self {
+            nodes: vec![root],
+            parts: Vec::new(),
+            index: HashMap::new(),
+            hasher: RandomState::new(),
+        }
+    }
 }
 
 impl Names {
     /// Adds a name, or says why it cannot be.
-    pub(crate) fn add(&mut self, name: &[u8], directory: bool) -> Result<(), &'static str> {
-        let slashes = name.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-        for (at, _) in slashes {
-            let parent = name.get(..at).unwrap_or_default();
-            match self.uses.get(parent) {
-                Some(Use::File) => return Err("a file of this transfer is in its way"),
-                Some(Use::Listed | Use::Implied) => {}
-                None => {
-                    self.uses.insert(parent.into(), Use::Implied);
+    pub(crate) fn add(
+        &mut self,
+        name: &[u8],
+        directory: bool,
+        budget: &mut Budget,
+    ) -> Result<NameId, Error> {
+        let refuse = |why| Err(Error::Name { name: shown(name), why });
+        let mut at = NameId::ROOT;
+        let mut parts = name.split(|byte| *byte == b'/').peekable();
+        while let Some(part) = parts.next() {
+            let last = parts.peek().is_none();
+            let found = self.find(at, part);
+            at = match (found.map(|id| (id, self.what(id))), last, directory) {
+                (None, false, _) => self.push(at, part, Use::Implied, budget)?,
+                (None, true, false) => self.push(at, part, Use::File, budget)?,
+                (None, true, true) => self.push(at, part, Use::Listed, budget)?,
+                (Some((_, Use::File)), false, _) => {
+                    return refuse("a file of this transfer is in its way");
                 }
-            }
+                (Some((id, _)), false, _) => id,
+                (Some((id, Use::Implied)), true, true) => {
+                    if let Some(node) = self.nodes.get_mut(id.0 as usize) {
+                        node.what = Use::Listed;
+                    }
+                    id
+                }
+                (Some((_, Use::Listed | Use::Implied)), true, false) => {
+                    return refuse("a directory of this transfer has the same name");
+                }
+                (Some(_), true, _) => {
+                    return refuse("another file of this transfer has the same name");
+                }
+            };
         }
-        match (self.uses.get(name), directory) {
-            (None, false) => self.uses.insert(name.into(), Use::File),
-            (None | Some(Use::Implied), true) => self.uses.insert(name.into(), Use::Listed),
-            (Some(Use::Listed | Use::Implied), false) => {
-                return Err("a directory of this transfer has the same name");
-            }
-            (Some(_), _) => return Err("another file of this transfer has the same name"),
+        Ok(at)
+    }
+
+    /// Adds one part beneath a name, as it was written down by [`Self::iter`]'s reader.
+    pub(crate) fn push(
+        &mut self,
+        parent: NameId,
+        part: &[u8],
+        what: Use,
+        budget: &mut Budget,
+    ) -> Result<NameId, Error> {
+        budget.check_files(self.nodes.len() as u64)?;
+        budget.take(NODE_BYTES + part.len() as u64)?;
+        let (Ok(start), Ok(len), Ok(id)) = (
+            u32::try_from(self.parts.len()),
+            u8::try_from(part.len()),
+            u32::try_from(self.nodes.len()),
+        ) else {
+            return Err(Error::Content("its names are too long"));
         };
-        Ok(())
+        let id = NameId(id);
+        let hash = self.hash(parent, part);
+        let next = self.index.insert(hash, id).unwrap_or(NameId::NONE);
+        self.parts.extend_from_slice(part);
+        self.nodes.push(Node { parent, start, len, what, next });
+        Ok(id)
+    }
+
+    /// How many there are, the root among them.
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The names in the order in which they were added, without the root.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = NameId> {
+        (1..self.nodes.len()).filter_map(|at| u32::try_from(at).ok()).map(NameId)
+    }
+
+    /// The one at this place of [`Self::iter`], which counts from 1; the root at 0.
+    pub(crate) fn at(&self, index: u64) -> Option<NameId> {
+        let id = u32::try_from(index).ok().filter(|id| (*id as usize) < self.nodes.len());
+        id.map(NameId)
+    }
+
+    /// Its place in [`Self::iter`].
+    pub(crate) fn index(&self, id: NameId) -> usize {
+        id.0 as usize
+    }
+
+    /// What it stands for.
+    pub(crate) fn what(&self, id: NameId) -> Use {
+        self.nodes.get(id.0 as usize).map_or(Use::Implied, |node| node.what)
+    }
+
+    /// The directory it is in.
+    pub(crate) fn parent(&self, id: NameId) -> NameId {
+        self.nodes.get(id.0 as usize).map_or(NameId::ROOT, |node| node.parent)
+    }
+
+    /// Its last part; of the root none.
+    pub(crate) fn leaf(&self, id: NameId) -> &[u8] {
+        let Some(node) = self.nodes.get(id.0 as usize) else { return &[] };
+        let start = node.start as usize;
+        self.parts.get(start..start + usize::from(node.len)).unwrap_or_default()
+    }
+
+    /// All of it; of the root nothing.
+    pub(crate) fn path(&self, id: NameId) -> Vec<u8> {
+        let mut parts = Vec::new();
+        let mut at = id;
+        while at != NameId::ROOT {
+            parts.push(self.leaf(at));
+            at = self.parent(at);
+        }
+        parts.reverse();
+        parts.join(&b'/')
+    }
+
+    fn find(&self, parent: NameId, part: &[u8]) -> Option<NameId> {
+        let mut at = *self.index.get(&self.hash(parent, part))?;
+        while at != NameId::NONE {
+            if self.parent(at) == parent && self.leaf(at) == part {
+                return Some(at);
+            }
+            at = self.nodes.get(at.0 as usize)?.next;
+        }
+        None
+    }
+
+    fn hash(&self, parent: NameId, part: &[u8]) -> u64 {
+        self.hasher.hash_one((parent, part))
     }
 }
 
@@ -53,16 +260,51 @@ mod tests {
 
     #[test]
     fn a_name_is_one_thing_only_in_whichever_order() {
-        let mut names = Names::default();
-        assert_eq!(names.add(b"a/b/file", false), Ok(()));
-        assert_eq!(names.add(b"a/b", true), Ok(()));
-        assert_eq!(names.add(b"a", true), Ok(()));
-        assert_eq!(names.add(b"a/file", false), Ok(()));
-        assert!(names.add(b"a/b", true).is_err());
-        assert!(names.add(b"a/b", false).is_err());
-        assert!(names.add(b"a/file", false).is_err());
-        assert!(names.add(b"a/file", true).is_err());
-        assert!(names.add(b"a/file/under", false).is_err());
-        assert!(names.add(b"a/b/file/under/it", true).is_err());
+        let (mut names, mut budget) = (Names::default(), Budget::new(100));
+        let mut add = |name: &[u8], directory| names.add(name, directory, &mut budget).map(|_| ());
+        for (name, directory) in
+            [(&b"a/b/file"[..], false), (b"a/b", true), (b"a", true), (b"a/file", false)]
+        {
+            add(name, directory).expect("a new name");
+        }
+        for (name, directory) in [
+            (&b"a/b"[..], true),
+            (b"a/b", false),
+            (b"a/file", false),
+            (b"a/file", true),
+            (b"a/file/under", false),
+            (b"a/b/file/under/it", true),
+        ] {
+            assert!(matches!(add(name, directory), Err(Error::Name { .. })), "{name:?}");
+        }
+        let all: Vec<Vec<u8>> = names.iter().map(|id| names.path(id)).collect();
+        assert_eq!(all, [&b"a"[..], b"a/b", b"a/b/file", b"a/file"]);
+        assert_eq!(names.path(NameId::ROOT), b"");
+    }
+
+    #[test]
+    fn a_million_normal_files_fit_and_deep_names_do_not() {
+        let (mut names, mut budget) = (Names::default(), Budget::new(1 << 21));
+        for i in 0..1_000_000u32 {
+            let name = format!("photos/year-{}/picture-{i:08}.jpeg", i % 50);
+            names.add(name.as_bytes(), false, &mut budget).expect("fits");
+        }
+        // Parts are stored once: little beyond the last ones.
+        assert_eq!(names.len(), 1_000_052);
+        assert!(names.parts.len() < 22_000_000, "{}", names.parts.len());
+        let (mut names, mut budget) = (Names::default(), Budget::new(100_000));
+        let deep = "x/".repeat(127);
+        let all = (0..1_000).map(|i| format!("{i}/{deep}"));
+        let refused = all
+            .map(|name| names.add(format!("{name}x").as_bytes(), false, &mut budget))
+            .find_map(Result::err);
+        assert!(matches!(refused, Some(Error::TooMuch { most: 100_000, .. })), "{refused:?}");
+        assert!(names.len() <= 100_001);
+        let mut budget = Budget::new(100_000);
+        let wide = "w".repeat(255);
+        let refused = (0..100_000)
+            .map(|i| format!("{wide}/{i:0>255}"))
+            .find_map(|name| Names::default().add(name.as_bytes(), false, &mut budget).err());
+        assert!(matches!(refused, Some(Error::TooMuch { .. })), "{refused:?}");
     }
 }

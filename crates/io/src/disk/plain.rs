@@ -12,8 +12,10 @@ use netblt_proto::content::check_name;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
+use crate::disk::gate::Gate;
 use crate::disk::layout::Layout;
-use crate::disk::publish::{Item, publish};
+use crate::disk::names::{Budget, Names};
+use crate::disk::publish::{Item, Placed, publish};
 use crate::disk::store::Store;
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, OptionsError, file_error, shown};
@@ -60,6 +62,13 @@ impl PlainWriter {
     }
 }
 
+impl PlainWriter {
+    /// What was found in the destination that killed processes left, once.
+    pub(crate) fn take_notes(&mut self) -> Vec<String> {
+        self.store.take_notes()
+    }
+}
+
 impl Writer for PlainWriter {
     fn accept(
         &mut self,
@@ -75,10 +84,13 @@ impl Writer for PlainWriter {
         Ok(len)
     }
 
-    fn finish(&mut self, _: Option<&End>) -> Result<Outcome, Error> {
+    fn finish(&mut self, _: Option<&End>, gate: &Gate) -> Result<Outcome, Error> {
         let bytes = self.extent.whole()?;
-        self.store.flush(&[0])?;
-        publish(&mut self.store, &[Item { number: 0, name: &self.name, directory: None }])?;
+        self.store.flush(&[0], gate)?;
+        let mut names = Names::default();
+        let name = names.add(&self.name, false, &mut Budget::new(1))?;
+        let item = Item { name, placed: Placed::File { number: 0, inode: 0 } };
+        publish(&mut self.store, &names, vec![item], gate)?;
         self.store.clear();
         Ok(Outcome::unproved(bytes))
     }
@@ -143,7 +155,7 @@ mod tests {
         for (number, bytes) in [(3, &b"g"[..]), (1, b"abc"), (2, b"def")] {
             writer.accept(BufferNumber(number), buffer(bytes), &mut free).expect("accepted");
         }
-        let outcome = writer.finish(None).expect("finished");
+        let outcome = writer.finish(None, &Gate::default()).expect("finished");
         assert_eq!((outcome.verified, outcome.bytes, outcome.files), (false, 7, 1));
         assert_eq!(fs::read(to.path().join("file")).expect("read"), b"abcdefg");
         assert!(matches!(new("file"), Err(Error::Exists(_))));
@@ -157,7 +169,7 @@ mod tests {
             for (number, bytes) in holes {
                 writer.accept(BufferNumber(*number), buffer(bytes), &mut free).expect("accepted");
             }
-            assert!(matches!(writer.finish(None), Err(Error::NotVerified(_))));
+            assert!(matches!(writer.finish(None, &Gate::default()), Err(Error::NotVerified(_))));
         }
         let mut writer = new("other").expect("opened");
         assert!(writer.accept(BufferNumber(0), buffer(b"a"), &mut free).is_err());

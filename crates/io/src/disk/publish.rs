@@ -1,76 +1,111 @@
 //! The last step of receiving: everything gets its final name, or nothing does.
 //!
 //! Each file is moved without replacing, or, where replacing was asked for, exchanged with what it
-//! replaces; so every step can be taken back if a later one fails. Only a process that is killed
-//! amid the renames leaves some done and some not, and what it leaves is whole and verified.
+//! replaces; where the file system cannot exchange, what is replaced is kept aside until everything
+//! is in place. So every step can be taken back if a later one fails. A process that is killed
+//! amid the renames leaves its journal, and the next one completes the rest.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::rc::Rc;
 
 use rustix::fs::{AtFlags, Mode, RenameFlags};
 use rustix::io::Errno;
 
-use netblt_proto::content::Attributes;
-
-use crate::disk::beneath;
-use crate::disk::store::{FLUSH_EACH, FLUSHING, NOT_A_DIRECTORY, Store, apply, flush_all, os};
+use crate::disk::faults::{self, Call};
+use crate::disk::gate::Gate;
+use crate::disk::names::{NameId, Names};
+use crate::disk::staging::errno;
+use crate::disk::store::{FLUSHING, FileTimes, NOT_A_DIRECTORY, Store, apply, os};
+use crate::disk::{beneath, flush, journal};
 use crate::error::Error;
 use crate::options::Overwrite;
 
 /// Something to be given its final name.
-pub(crate) struct Item<'a> {
-    /// The number of its temporary.
-    pub(crate) number: u64,
-    /// The final name.
-    pub(crate) name: &'a [u8],
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Item {
+    pub(crate) name: NameId,
+    pub(crate) placed: Placed,
+}
+
+/// What is placed under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placed {
+    /// The temporary of this number; its inode, where that tells it from what it was exchanged
+    /// with.
+    File { number: u64, inode: u64 },
     /// A directory, which has no temporary, with what is known of it.
-    pub(crate) directory: Option<&'a Attributes>,
+    Directory(FileTimes),
 }
 
 /// Gives the items their names and flushes the directories; takes all back if that fails. The
-/// temporaries must be flushed before.
-pub(crate) fn publish<'a>(store: &'a mut Store, items: &[Item<'a>]) -> Result<(), Error> {
-    let listed = items.iter().filter_map(|item| Some((item.name, item.directory?)));
-    let parts = store.parts().and_then(|parts| parts.try_clone());
-    let parts = parts.map_err(|e| store.error(b"", RENAMING, e))?;
-    let mut work = Work {
-        store,
-        parts,
-        listed: listed.collect(),
-        present: HashSet::new(),
-        made: Vec::new(),
-        moved: Vec::new(),
-        ours: HashSet::new(),
-        touched: BTreeSet::new(),
-        parent: None,
-    };
-    let done = work.run(items);
-    if done.is_err() {
-        work.take_back();
+/// temporaries must be flushed before. Nothing happens if the gate is shut.
+pub(crate) fn publish(
+    store: &mut Store,
+    names: &Names,
+    mut items: Vec<Item>,
+    gate: &Gate,
+) -> Result<(), Error> {
+    let staging = store.staging_handle();
+    let staging = staging.map_err(|e| store.error(b"", RENAMING, e))?;
+    let mut work = Work::new(store, names, staging);
+    if items.len() > 1 || work.store.overwrite == Overwrite::Always {
+        // A single file that is new has its name or not, whoever is killed.
+        let written = work
+            .note_what_stands(&mut items)
+            .and_then(|()| journal::write(&work.staging, work.store.overwrite, names, &items));
+        written.map_err(|e| work.store.error(b"", RENAMING, e))?;
     }
-    done
+    gate.pass()?;
+    work.listed = listed(&items);
+    match work.run(&items) {
+        Ok(()) => Ok(()),
+        Err(error) => Err(work.take_back(error)),
+    }
+}
+
+/// Goes on where a dead process stopped; how many files got their names.
+pub(crate) fn resume(store: &mut Store, names: &Names, items: &[Item]) -> Result<u64, Error> {
+    let staging = store.staging_handle();
+    let staging = staging.map_err(|e| store.error(b"", RENAMING, e))?;
+    let mut work = Work::new(store, names, staging);
+    work.listed = listed(items);
+    work.resumed = true;
+    work.run(items)?;
+    Ok(items.iter().filter(|item| matches!(item.placed, Placed::File { .. })).count() as u64)
+}
+
+fn listed(items: &[Item]) -> HashMap<NameId, FileTimes> {
+    let listed = items.iter().filter_map(|item| match item.placed {
+        Placed::Directory(times) => Some((item.name, times)),
+        Placed::File { .. } => None,
+    });
+    listed.collect()
 }
 
 struct Work<'a> {
     store: &'a mut Store,
+    names: &'a Names,
     /// The directory of the temporaries.
-    parts: OwnedFd,
+    staging: OwnedFd,
     /// Directories that the sender described.
-    listed: HashMap<&'a [u8], &'a Attributes>,
+    listed: HashMap<NameId, FileTimes>,
     /// Directories that are known to exist by now.
-    present: HashSet<&'a [u8]>,
+    present: HashSet<NameId>,
     /// Directories made here, parents first.
-    made: Vec<&'a [u8]>,
-    moved: Vec<(u64, &'a [u8], How)>,
+    made: Vec<NameId>,
+    moved: Vec<(u64, NameId, How)>,
     /// Inodes of the files moved, kept only if something may be replaced.
     ours: HashSet<(u64, u64)>,
     /// Directories whose content changed.
-    touched: BTreeSet<&'a [u8]>,
+    touched: BTreeSet<NameId>,
     /// The directory that was used last.
-    parent: Option<(&'a [u8], Rc<OwnedFd>)>,
+    parent: Option<(NameId, Rc<OwnedFd>)>,
+    /// Another process began this.
+    resumed: bool,
 }
 
 /// How a file came to its name.
@@ -79,141 +114,214 @@ enum How {
     Moved,
     /// What it replaced is now the temporary.
     Exchanged,
-    /// What it replaced is gone: the file system cannot exchange.
-    Replaced,
+    /// What it replaced is beside the temporaries: the file system cannot exchange.
+    Kept,
+    /// Nothing had to be done: a process before this one did it.
+    Done,
 }
 
 impl<'a> Work<'a> {
-    fn run(&mut self, items: &[Item<'a>]) -> Result<(), Error> {
+    fn new(store: &'a mut Store, names: &'a Names, staging: OwnedFd) -> Self {
+        Self {
+            store,
+            names,
+            staging,
+            listed: HashMap::new(),
+            present: HashSet::new(),
+            made: Vec::new(),
+            moved: Vec::new(),
+            ours: HashSet::new(),
+            touched: BTreeSet::new(),
+            parent: None,
+            resumed: false,
+        }
+    }
+
+    /// What the journal must know: directories that exist keep their attributes, and temporaries
+    /// are told from what they will be exchanged with.
+    fn note_what_stands(&mut self, items: &mut Vec<Item>) -> io::Result<()> {
+        let replace = self.store.overwrite == Overwrite::Always;
+        let mut stands = HashSet::new();
+        for item in items.iter_mut() {
+            match &mut item.placed {
+                Placed::Directory(_) => {
+                    let path = self.names.path(item.name);
+                    if beneath::directory(self.store.root.as_fd(), &path).is_ok() {
+                        stands.insert(item.name);
+                    }
+                }
+                Placed::File { number, inode } if replace => {
+                    let stat = beneath::status(&self.staging, number.to_string().as_bytes())?;
+                    *inode = stat.map_or(0, |stat| stat.st_ino);
+                }
+                Placed::File { .. } => {}
+            }
+        }
+        items.retain(|item| !stands.contains(&item.name));
+        Ok(())
+    }
+
+    fn run(&mut self, items: &[Item]) -> Result<(), Error> {
         for item in items {
-            if item.directory.is_some() {
-                self.ensure(item.name)?;
-            } else {
-                self.ensure(beneath::split(item.name).0)?;
-                self.put(item.number, item.name)?;
+            match item.placed {
+                Placed::Directory(_) => self.ensure(item.name)?,
+                Placed::File { number, inode } => {
+                    self.ensure(self.names.parent(item.name))?;
+                    self.put(number, inode, item.name)?;
+                }
             }
         }
         self.complete_directories()
     }
 
     /// Makes a directory, and those above it, unless they exist.
-    fn ensure(&mut self, name: &'a [u8]) -> Result<(), Error> {
-        if name.is_empty() || self.present.contains(name) {
+    fn ensure(&mut self, name: NameId) -> Result<(), Error> {
+        if name == NameId::ROOT || self.present.contains(&name) {
             return Ok(());
         }
-        let (parent, leaf) = beneath::split(name);
+        let parent = self.names.parent(name);
         self.ensure(parent)?;
         // Not wider than it will be, even for a moment, but such that files can go in.
-        let mode = self.listed.get(name).map_or(0o777, |listed| listed.mode & 0o777 | 0o700);
+        let mode = self.listed.get(&name).map_or(0o777, |listed| listed.mode & 0o777 | 0o700);
         let mode = Mode::from_raw_mode(mode as rustix::fs::RawMode);
-        let made = match self.enter(parent).map(|to| rustix::fs::mkdirat(to, os(leaf), mode)) {
+        let leaf = os(self.names.leaf(name));
+        let made = match self.enter(parent).map(|to| rustix::fs::mkdirat(to, leaf, mode)) {
             Ok(Ok(())) => true,
             Ok(Err(Errno::EXIST)) => false,
-            Ok(Err(error)) => return Err(self.store.error(name, MAKING, error.into())),
-            Err(error) => return Err(self.store.error(name, MAKING, error)),
+            Ok(Err(error)) => return Err(self.error(name, MAKING, error.into())),
+            Err(error) => return Err(self.error(name, MAKING, error)),
         };
-        if made {
+        if made || (self.resumed && self.listed.contains_key(&name)) {
             self.made.push(name);
             self.touched.insert(parent);
         }
         if let Err(error) = self.enter(name) {
-            return Err(self.store.error(name, NOT_A_DIRECTORY, error));
+            return Err(self.error(name, NOT_A_DIRECTORY, error));
         }
         self.present.insert(name);
         Ok(())
     }
 
     /// The handle of a directory; kept, since neighbours come together.
-    fn enter(&mut self, name: &'a [u8]) -> io::Result<Rc<OwnedFd>> {
+    fn enter(&mut self, name: NameId) -> io::Result<Rc<OwnedFd>> {
         if let Some((kept, handle)) = &self.parent
             && *kept == name
         {
             return Ok(Rc::clone(handle));
         }
-        let handle = Rc::new(beneath::directory(self.store.root.as_fd(), name)?);
+        let path = self.names.path(name);
+        let handle = Rc::new(beneath::directory(self.store.root.as_fd(), &path)?);
         self.parent = Some((name, Rc::clone(&handle)));
         Ok(handle)
     }
 
-    fn put(&mut self, number: u64, name: &'a [u8]) -> Result<(), Error> {
+    fn put(&mut self, number: u64, inode: u64, name: NameId) -> Result<(), Error> {
         let replace = self.store.overwrite == Overwrite::Always;
-        match self.rename(number, name, replace) {
+        match self.rename(number, inode, name, replace) {
             Ok(how) => {
                 self.moved.push((number, name, how));
-                self.touched.insert(beneath::split(name).0);
+                self.touched.insert(self.names.parent(name));
                 Ok(())
             }
-            Err(Errno::EXIST) if replace => Err(self.store.error(name, TWICE, Errno::EXIST.into())),
-            Err(Errno::EXIST) => Err(self.store.exists(name)),
-            Err(error) => Err(self.store.error(name, RENAMING, error.into())),
+            Err(Errno::EXIST) if replace => Err(self.error(name, TWICE, Errno::EXIST.into())),
+            Err(Errno::EXIST) => Err(self.store.exists(&self.names.path(name))),
+            Err(error) => Err(self.error(name, RENAMING, error.into())),
         }
     }
 
-    fn rename(&mut self, number: u64, name: &'a [u8], replace: bool) -> Result<How, Errno> {
-        let (parent, leaf) = beneath::split(name);
+    fn rename(
+        &mut self,
+        number: u64,
+        inode: u64,
+        name: NameId,
+        replace: bool,
+    ) -> Result<How, Errno> {
+        let leaf = os(self.names.leaf(name));
         let temporary = number.to_string();
-        let parent = self.enter(parent).map_err(errno)?;
-        if replace {
-            let stat = beneath::status(&self.parts, temporary.as_bytes()).map_err(errno)?;
-            self.ours.extend(stat.iter().map(inode));
+        let parent = self.enter(self.names.parent(name)).map_err(errno)?;
+        if replace || self.resumed {
+            let stat = beneath::status(&self.staging, temporary.as_bytes()).map_err(errno)?;
+            let exchanged = stat.is_some_and(|stat| inode != 0 && stat.st_ino != inode);
+            if self.resumed && exchanged {
+                let there = beneath::status(&parent, self.names.leaf(name)).map_err(errno)?;
+                // Where neither is the one that was written down, nobody can tell them apart.
+                let told = there.is_some_and(|there| there.st_ino == inode);
+                return if told { Ok(How::Done) } else { Err(Errno::STALE) };
+            }
+            if self.resumed && stat.is_none() {
+                return Ok(How::Done);
+            }
+            self.ours.extend(stat.iter().map(id));
         }
-        let how = match move_new(&self.parts, os(temporary.as_bytes()), &parent, os(leaf)) {
+        let to = &self.store.path;
+        match move_new(to, (&self.staging, os(temporary.as_bytes())), (&parent, leaf)) {
             Err(Errno::EXIST) if replace => {
-                match beneath::status(&parent, leaf).map_err(errno)? {
+                match beneath::status(&parent, self.names.leaf(name)).map_err(errno)? {
                     Some(stat) if beneath::is_directory(&stat) => return Err(Errno::ISDIR),
                     // Where names that differ for the sender are one, the second is not to win.
-                    Some(stat) if self.ours.contains(&inode(&stat)) => return Err(Errno::EXIST),
+                    Some(stat) if self.ours.contains(&id(&stat)) => return Err(Errno::EXIST),
                     _ => {}
                 }
-                exchange(&self.parts, os(temporary.as_bytes()), &parent, os(leaf))?
+                replace_old(to, &self.staging, number, (&parent, leaf))
             }
-            done => done.map(|()| How::Moved)?,
-        };
-        Ok(how)
+            done => done.map(|()| How::Moved),
+        }
     }
 
     /// Gives directories their attributes, the deepest first, and flushes all that changed.
     fn complete_directories(&mut self) -> Result<(), Error> {
-        let each = self.made.len() + self.touched.len() <= FLUSH_EACH;
+        let at_once = flush::at_once(&self.store.root, self.made.len() + self.touched.len());
         for at in (0..self.made.len()).rev() {
             let Some(name) = self.made.get(at).copied() else { continue };
-            let listed = self.listed.get(name).copied();
+            let listed = self.listed.get(&name).copied();
+            let permitted = self.store.permitted();
             let completed = self.enter(name).and_then(|handle| {
-                listed.map_or(Ok(()), |attributes| apply(&handle, attributes))?;
-                if each { flush(&handle) } else { Ok(()) }
+                listed.map_or(Ok(()), |times| apply(&handle, times, permitted))?;
+                if at_once { Ok(()) } else { flush::directory(&handle) }
             });
-            completed.map_err(|e| self.store.error(name, FLUSHING, e))?;
-            self.touched.remove(name);
+            completed.map_err(|e| self.error(name, FLUSHING, e))?;
+            self.touched.remove(&name);
         }
-        if !each {
-            return flush_all(&self.store.root).map_err(|e| self.store.error(b"", FLUSHING, e));
+        if at_once {
+            return flush::all(&self.store.root).map_err(|e| self.store.error(b"", FLUSHING, e));
         }
         for name in std::mem::take(&mut self.touched) {
-            let flushed = self.enter(name).and_then(|handle| flush(&handle));
-            flushed.map_err(|e| self.store.error(name, FLUSHING, e))?;
+            let flushed = self.enter(name).and_then(|handle| flush::directory(&handle));
+            flushed.map_err(|e| self.error(name, FLUSHING, e))?;
         }
         Ok(())
     }
 
-    /// Takes back all that was done, as far as that is possible.
-    fn take_back(&mut self) {
+    /// Takes back all that was done. If some of it cannot be, nothing more is removed, and the
+    /// error says where the rest is.
+    fn take_back(&mut self, error: Error) -> Error {
+        let mut stuck = false;
         for (number, name, how) in std::mem::take(&mut self.moved).into_iter().rev() {
-            let (parent, leaf) = beneath::split(name);
-            let Ok(parent) = self.enter(parent) else { continue };
-            let (temporary, leaf) = (number.to_string(), os(leaf));
-            let _ = match how {
-                How::Moved => rustix::fs::renameat(&parent, leaf, &self.parts, temporary),
-                How::Exchanged => {
-                    exchange(&self.parts, os(temporary.as_bytes()), &parent, leaf).map(|_| ())
+            let leaf = os(self.names.leaf(name));
+            let (temporary, old) = (number.to_string(), old_name(number));
+            let back = self.enter(self.names.parent(name)).map_err(errno).and_then(|parent| {
+                faults::at(&self.store.path, Call::Rename)?;
+                match how {
+                    How::Moved => rustix::fs::renameat(&parent, leaf, &self.staging, &temporary),
+                    How::Exchanged => {
+                        let from = (&self.staging, os(temporary.as_bytes()));
+                        exchange(&self.store.path, from, (&*parent, leaf))
+                    }
+                    How::Kept => rustix::fs::renameat(&self.staging, &old, &parent, leaf),
+                    How::Done => Ok(()),
                 }
-                How::Replaced => Ok(()),
-            };
+            });
+            stuck |= back.is_err();
         }
         for name in std::mem::take(&mut self.made).into_iter().rev() {
-            let (parent, leaf) = beneath::split(name);
-            let Ok(parent) = self.enter(parent) else { continue };
-            let _ = rustix::fs::unlinkat(parent, os(leaf), AtFlags::REMOVEDIR);
+            let Ok(parent) = self.enter(self.names.parent(name)) else { continue };
+            let _ = rustix::fs::unlinkat(parent, os(self.names.leaf(name)), AtFlags::REMOVEDIR);
         }
+        if stuck { self.store.strand(error) } else { error }
+    }
+
+    fn error(&self, name: NameId, what: &'static str, source: io::Error) -> Error {
+        self.store.error(&self.names.path(name), what, source)
     }
 }
 
@@ -221,17 +329,22 @@ const MAKING: &str = "the directory cannot be created, nothing was kept";
 const RENAMING: &str = "cannot be given its name, nothing was kept";
 const TWICE: &str = "is one name here for two of the sender's files, nothing was kept";
 
-fn errno(error: io::Error) -> Errno {
-    Errno::from_io_error(&error).unwrap_or(Errno::IO)
-}
-
 #[allow(clippy::unnecessary_cast, reason = "their widths differ between systems")]
-fn inode(stat: &rustix::fs::Stat) -> (u64, u64) {
+fn id(stat: &rustix::fs::Stat) -> (u64, u64) {
     (stat.st_dev as u64, stat.st_ino as u64)
 }
 
+/// A directory and a name in it.
+type Entry<'a> = (&'a OwnedFd, &'a OsStr);
+
+/// What a replaced file is called among the temporaries.
+fn old_name(number: u64) -> String {
+    format!("{number}.replaced")
+}
+
 /// Moves to a name that must not exist.
-fn move_new(from: &OwnedFd, old: &OsStr, to: &OwnedFd, new: &OsStr) -> Result<(), Errno> {
+fn move_new(destination: &Path, (from, old): Entry, (to, new): Entry) -> Result<(), Errno> {
+    faults::at(destination, Call::Rename)?;
     #[cfg(any(target_os = "linux", target_vendor = "apple"))]
     match rustix::fs::renameat_with(from, old, to, new, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
@@ -249,20 +362,42 @@ fn move_new(from: &OwnedFd, old: &OsStr, to: &OwnedFd, new: &OsStr) -> Result<()
     }
 }
 
-/// Moves to a name that exists; what bore it takes the old name, where that can be.
-fn exchange(from: &OwnedFd, old: &OsStr, to: &OwnedFd, new: &OsStr) -> Result<How, Errno> {
-    #[cfg(any(target_os = "linux", target_vendor = "apple"))]
-    match rustix::fs::renameat_with(from, old, to, new, RenameFlags::EXCHANGE) {
+/// Moves a temporary to a name that exists, and keeps what bore it.
+fn replace_old(
+    destination: &Path,
+    staging: &OwnedFd,
+    number: u64,
+    (to, leaf): Entry,
+) -> Result<How, Errno> {
+    let (temporary, old) = (number.to_string(), old_name(number));
+    let temporary = os(temporary.as_bytes());
+    match exchange(destination, (staging, temporary), (to, leaf)) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
         done => return done.map(|()| How::Exchanged),
     }
-    rustix::fs::renameat(from, old, to, new).map(|()| How::Replaced)
+    // By a second link to it there is no moment without a file of that name.
+    let linked = faults::at(destination, Call::Link)
+        .and_then(|()| rustix::fs::linkat(to, leaf, staging, &old, AtFlags::empty()));
+    if linked.is_err() {
+        rustix::fs::renameat(to, leaf, staging, &old)?;
+    }
+    match rustix::fs::renameat(staging, temporary, to, leaf) {
+        Ok(()) => Ok(How::Kept),
+        Err(error) => {
+            let _ = rustix::fs::renameat(staging, &old, to, leaf);
+            Err(error)
+        }
+    }
 }
 
-/// Flushes a directory; some file systems know no such thing and need none.
-fn flush(directory: &OwnedFd) -> io::Result<()> {
-    match rustix::fs::fsync(directory) {
-        Err(Errno::INVAL | Errno::NOTSUP) => Ok(()),
-        done => Ok(done?),
+/// Exchanges two files, where the file system can.
+fn exchange(destination: &Path, (from, old): Entry, (to, new): Entry) -> Result<(), Errno> {
+    faults::at(destination, Call::Exchange)?;
+    #[cfg(any(target_os = "linux", target_vendor = "apple"))]
+    return rustix::fs::renameat_with(from, old, to, new, RenameFlags::EXCHANGE);
+    #[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
+    {
+        let _ = (from, old, to, new);
+        Err(Errno::NOSYS)
     }
 }

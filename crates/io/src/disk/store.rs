@@ -1,10 +1,9 @@
-//! The destination directory: temporaries, and the step that gives everything its final name.
+//! The destination directory: temporaries, and what stands in their way.
 //!
-//! What arrives is written to files named by number in a directory `.netblt-<16 hex digits>.part`
-//! of the destination, which only this user can enter. They are renamed to their final names when,
-//! and only when, all of them are complete, verified and flushed, so a process that is killed
-//! leaves nothing under a final name; the `.part` directory that it leaves can be deleted. In all
-//! other cases it is removed by [`Store::clear`], at the latest by `drop`.
+//! What arrives is written to files named by number in a staging directory of the destination.
+//! They are renamed to their final names when, and only when, all of them are complete, verified
+//! and flushed. In all other cases they are removed by [`Store::clear`], at the latest by `drop`;
+//! what a killed process left, the next [`Store::new`] for the same place deals with.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,56 +13,142 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, Dir, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use netblt_proto::content::Attributes;
 
-use crate::disk::beneath;
+use crate::disk::faults::{self, Call};
+use crate::disk::gate::Gate;
+use crate::disk::staging::{self, Left, Staging};
+use crate::disk::{beneath, flush, journal, publish};
 use crate::error::{Error, file_error, shown};
 use crate::options::Overwrite;
 
 /// Most temporaries that are open at once.
 const MAX_OPEN: usize = 64;
-/// Up to so many files or directories are flushed one by one; for more, the whole file system is
-/// flushed in one call (ext4, 1,000 files of 3 kB: 40 ms instead of 3.8 s).
-pub(crate) const FLUSH_EACH: usize = 64;
-/// A name that exists by chance is tried again this often.
-const NAME_TRIES: u32 = 8;
+/// Longest path of the system, its final zero included.
+const PATH_MAX: usize = if cfg!(target_os = "linux") { 4096 } else { 1024 };
 
 /// The destination directory and the temporaries in it.
 #[derive(Debug)]
 pub(crate) struct Store {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     pub(crate) root: OwnedFd,
     pub(crate) overwrite: Overwrite,
-    parts: Option<Parts>,
+    /// Permissions are the sender's, whatever the user's mask.
+    pub(crate) preserve: bool,
+    staging: Option<Staging>,
     /// Open temporaries by number, the last one used last.
     open: Vec<(u64, File)>,
     /// The directory that was looked into last, if it exists: files come in directories.
     parent: Option<(Vec<u8>, Option<OwnedFd>)>,
+    longest: Longest,
+    /// What was found of killed processes, for the user.
+    notes: Vec<String>,
 }
 
-#[derive(Debug)]
-struct Parts {
-    name: String,
-    handle: OwnedFd,
+/// What the destination's platform can open.
+#[derive(Clone, Copy, Debug)]
+struct Longest {
+    name: usize,
+    part: usize,
+}
+
+/// Permissions and times, of attributes all but the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileTimes {
+    pub(crate) mode: u32,
+    pub(crate) seconds: i64,
+    pub(crate) nanos: u32,
+}
+
+impl From<&Attributes> for FileTimes {
+    fn from(attributes: &Attributes) -> Self {
+        let Attributes { mode, mtime_seconds: seconds, mtime_nanos: nanos, .. } = *attributes;
+        Self { mode, seconds, nanos }
+    }
 }
 
 impl Store {
-    /// Opens a destination, which must exist. Nothing is written yet.
+    /// Opens a destination, which must exist, and deals with what killed processes left there.
+    /// Nothing of this transfer is written yet.
     pub(crate) fn new(path: &Path, overwrite: Overwrite) -> Result<Self, Error> {
         let root = beneath::open_directory(path)
             .map_err(|e| file_error(path, "cannot be used as the destination directory", e))?;
         let access = Access::WRITE_OK | Access::EXEC_OK;
         rustix::fs::accessat(&root, ".", access, AtFlags::EACCESS)
             .map_err(|e| file_error(path, "cannot be written to", e.into()))?;
-        let path = path.to_path_buf();
-        Ok(Self { path, root, overwrite, parts: None, open: Vec::new(), parent: None })
+        let longest = Longest::of(path, &root);
+        let mut store = Self {
+            path: path.to_path_buf(),
+            root,
+            overwrite,
+            preserve: false,
+            staging: None,
+            open: Vec::new(),
+            parent: None,
+            longest,
+            notes: Vec::new(),
+        };
+        for name in staging::find(&store.root) {
+            store.settle(&name)?;
+        }
+        Ok(store)
+    }
+
+    /// What was found of killed processes, once.
+    pub(crate) fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Completes or removes what a dead process left in the staging directory of this name.
+    fn settle(&mut self, name: &[u8]) -> Result<(), Error> {
+        let place = self.path.join(shown(name));
+        let place = place.display();
+        // What cannot be examined is none of ours, or will be found again.
+        let Ok(Left::Orphan(left)) = staging::adopt(&self.root, name) else { return Ok(()) };
+        if left.is_stranded() {
+            left.leave();
+            self.notes.push(format!("{place} holds files that could not be put back; look there"));
+            return Ok(());
+        }
+        let Ok(Some(journal)) = journal::read(&left.handle) else {
+            left.remove(&self.root);
+            self.notes.push(format!("removed {place}, left by a receiver that was killed"));
+            return Ok(());
+        };
+        let overwrite = std::mem::replace(&mut self.overwrite, journal.overwrite);
+        self.staging = Some(left);
+        let resumed = publish::resume(self, &journal.names, &journal.items);
+        self.overwrite = overwrite;
+        match resumed {
+            Ok(files) => {
+                self.clear();
+                self.notes.push(format!(
+                    "completed an earlier transfer into {}, which was killed while its {files} \
+                     files, all verified, were being given their names",
+                    self.path.display()
+                ));
+            }
+            Err(error) => {
+                if let Some(staging) = self.staging.take() {
+                    staging.leave();
+                }
+                self.parent = None;
+                let error = without_promise(error);
+                self.notes.push(format!(
+                    "{place} holds verified files of a transfer that was killed, and they cannot \
+                     be given their names: {error}"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Whether `name` may come into being: nothing stands in its way that must not be replaced.
     pub(crate) fn probe(&mut self, name: &[u8], directory: bool) -> Result<(), Error> {
+        self.longest.check(name).map_err(|why| Error::Name { name: shown(name), why })?;
         let (parent, leaf) = beneath::split(name);
         let Some(parent) = self.parent(parent)? else { return Ok(()) };
         let stands =
@@ -101,7 +186,8 @@ impl Store {
     ) -> Result<(), Error> {
         let written = self.create(number).and_then(|file| {
             file.write_all_at(bytes, 0)?;
-            apply(&file, attributes)
+            apply(&file, attributes.into(), self.permitted())?;
+            self.close_file(file)
         });
         written.map_err(|e| self.error(&attributes.name, what_failed(&e), e))
     }
@@ -119,31 +205,31 @@ impl Store {
     }
 
     /// All parts of a file are stored.
-    pub(crate) fn close(&mut self, number: u64, attributes: &Attributes) -> Result<(), Error> {
-        let applied = self.temporary(number).and_then(|file| apply(file, attributes));
-        self.open.retain(|(open, _)| *open != number);
-        applied.map_err(|e| self.error(&attributes.name, "cannot be completed", e))
+    pub(crate) fn close(
+        &mut self,
+        number: u64,
+        times: FileTimes,
+        name: &[u8],
+    ) -> Result<(), Error> {
+        let permitted = self.permitted();
+        let applied = self.temporary(number).and_then(|file| apply(file, times, permitted));
+        let closed = applied.and_then(|()| self.close_number(number));
+        closed.map_err(|e| self.error(name, "cannot be completed, nothing was kept", e))
     }
 
-    /// Waits until these temporaries are on the disk.
-    pub(crate) fn flush(&mut self, numbers: &[u64]) -> Result<(), Error> {
-        let flushed = match &self.parts {
-            Some(parts) if numbers.len() <= FLUSH_EACH => {
-                let one = |number: &u64| {
-                    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-                    let name = number.to_string();
-                    match rustix::fs::openat(&parts.handle, name, flags, Mode::empty()) {
-                        // Its owner may not read it: so its mode says.
-                        Err(Errno::ACCESS) => flush_all(&self.root),
-                        file => Ok(rustix::fs::fsync(file?)?),
-                    }
-                };
-                numbers.iter().try_for_each(one)
+    /// Waits until these temporaries are on the disk; gives up when the gate is shut.
+    pub(crate) fn flush(&mut self, numbers: &[u64], gate: &Gate) -> Result<(), Error> {
+        let closed = std::mem::take(&mut self.open)
+            .into_iter()
+            .try_for_each(|(_, file)| self.close_file(file));
+        let flushed = closed.and_then(|()| match &self.staging {
+            Some(_) if flush::at_once(&self.root, numbers.len()) => {
+                faults::at(&self.path, Call::Sync)?;
+                flush::all(&self.root)
             }
-            Some(_) => flush_all(&self.root),
+            Some(staging) => flush::files(&self.path, &staging.handle, numbers, gate),
             None => Ok(()),
-        };
-        self.open.clear();
+        });
         flushed.map_err(|e| self.error(b"", FLUSHING, e))
     }
 
@@ -151,22 +237,48 @@ impl Store {
     pub(crate) fn clear(&mut self) {
         self.open.clear();
         self.parent = None;
-        let Some(parts) = self.parts.take() else { return };
-        if let Ok(listing) = Dir::read_from(&parts.handle) {
-            for name in listing.flatten().map(|entry| entry.file_name().to_owned()) {
-                let _ = rustix::fs::unlinkat(&parts.handle, name, AtFlags::empty());
-            }
+        if let Some(staging) = self.staging.take() {
+            staging.remove(&self.root);
         }
-        let _ = rustix::fs::unlinkat(&self.root, parts.name, AtFlags::REMOVEDIR);
     }
 
-    /// The directory of the temporaries, created if there is none.
-    pub(crate) fn parts(&mut self) -> io::Result<&OwnedFd> {
-        let parts = match self.parts.take() {
-            Some(parts) => parts,
-            None => create_parts(&self.root)?,
+    /// Leaves the temporaries where they are, since not everything could be taken back; the error
+    /// that led to it says so.
+    pub(crate) fn strand(&mut self, error: Error) -> Error {
+        let Some(staging) = self.staging.take() else { return error };
+        let place = self.path.join(staging.name());
+        staging.strand();
+        Error::Stranded { place, error: Box::new(without_promise(error)) }
+    }
+
+    /// Leaves everything as a killed process does.
+    #[cfg(test)]
+    pub(crate) fn abandon(&mut self) {
+        self.open.clear();
+        if let Some(staging) = self.staging.take() {
+            staging.leave();
+        }
+    }
+
+    /// A handle of the directory of the temporaries, which is made if there is none.
+    pub(crate) fn staging_handle(&mut self) -> io::Result<OwnedFd> {
+        self.staging()?.handle.try_clone()
+    }
+
+    /// Permission bits that files and directories may have here.
+    pub(crate) fn permitted(&self) -> u32 {
+        match &self.staging {
+            Some(staging) if !self.preserve => staging.permitted,
+            _ => 0o777,
+        }
+    }
+
+    fn staging(&mut self) -> io::Result<&Staging> {
+        let staging = match self.staging.take() {
+            Some(staging) => staging,
+            None => Staging::create(&self.root)?,
         };
-        Ok(&self.parts.insert(parts).handle)
+        Ok(self.staging.insert(staging))
     }
 
     /// The error that `name` exists.
@@ -184,19 +296,69 @@ impl Store {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         // The directory keeps others out; what the file itself permits is the user's umask.
         let mode = Mode::from_raw_mode(0o666);
-        Ok(rustix::fs::openat(self.parts()?, number.to_string(), flags, mode)?.into())
+        let handle = &self.staging()?.handle;
+        Ok(rustix::fs::openat(handle, number.to_string(), flags, mode)?.into())
     }
 
     fn temporary(&mut self, number: u64) -> io::Result<&File> {
         let entry = match self.open.iter().position(|(open, _)| *open == number) {
             Some(at) => self.open.remove(at),
-            None => (number, self.create(number)?),
+            None => (number, self.open_temporary(number)?),
         };
         if self.open.len() >= MAX_OPEN {
-            self.open.remove(0);
+            let (_, oldest) = self.open.remove(0);
+            self.close_file(oldest)?;
         }
         self.open.push(entry);
         self.open.last().map(|(_, file)| file).ok_or_else(|| Errno::BADF.into())
+    }
+
+    /// Where few files may be open, those that are wait longer.
+    fn open_temporary(&mut self, number: u64) -> io::Result<File> {
+        loop {
+            match self.create(number) {
+                Err(error) if is_scarce(&error) && !self.open.is_empty() => {
+                    let (_, oldest) = self.open.remove(0);
+                    self.close_file(oldest)?;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn close_number(&mut self, number: u64) -> io::Result<()> {
+        match self.open.iter().position(|(open, _)| *open == number) {
+            Some(at) => {
+                let (_, file) = self.open.remove(at);
+                self.close_file(file)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn close_file(&self, file: File) -> io::Result<()> {
+        faults::at(&self.path, Call::Close)?;
+        flush::close(file.into())
+    }
+}
+
+impl Longest {
+    fn of(path: &Path, root: &OwnedFd) -> Self {
+        let whole = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        let before = whole.as_os_str().len() + 1;
+        let part = rustix::fs::fstatvfs(root).map_or(255, |stat| stat.f_namemax);
+        let part = usize::try_from(part).ok().filter(|part| *part > 0).unwrap_or(255);
+        Self { name: (PATH_MAX - 1).saturating_sub(before), part }
+    }
+
+    fn check(self, name: &[u8]) -> Result<(), &'static str> {
+        if name.len() > self.name {
+            return Err("with the destination it is a longer path than this system can open");
+        }
+        if name.split(|byte| *byte == b'/').any(|part| part.len() > self.part) {
+            return Err("it has a part that is longer than the file system here takes");
+        }
+        Ok(())
     }
 }
 
@@ -210,39 +372,42 @@ pub(crate) const NOT_A_DIRECTORY: &str = "cannot be entered, it must be a direct
 pub(crate) const FLUSHING: &str = "cannot be flushed to the disk, nothing was kept";
 const FULL: &str = "the disk is full, nothing was kept; make room and start again";
 const WRITING: &str = "cannot be written, nothing was kept";
+const TOO_LARGE: &str = "is larger than the limit for files (ulimit -f) or this file system \
+                         allows, nothing was kept";
+const SCARCE: &str = "cannot be opened, too few files may be open at once (ulimit -n), nothing was \
+                      kept";
+
+/// How a message ends that is true only if everything could be taken back.
+const NOTHING_KEPT: &str = ", nothing was kept";
+
+fn without_promise(error: Error) -> Error {
+    match error {
+        Error::File { path, what, source } => {
+            let what = what.strip_suffix(NOTHING_KEPT).unwrap_or(what);
+            Error::File { path, what, source }
+        }
+        error => error,
+    }
+}
+
+fn is_scarce(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
 
 fn what_failed(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::NOSPC | Errno::DQUOT) => FULL,
+        Some(Errno::FBIG) => TOO_LARGE,
+        Some(Errno::MFILE | Errno::NFILE) => SCARCE,
         _ => WRITING,
-    }
-}
-
-fn create_parts(root: &OwnedFd) -> io::Result<Parts> {
-    let mut tries = 0;
-    loop {
-        let mut random = [0; 8];
-        getrandom::fill(&mut random).map_err(io::Error::other)?;
-        let name = format!(".netblt-{:016x}.part", u64::from_be_bytes(random));
-        match rustix::fs::mkdirat(root, &name, Mode::RWXU) {
-            Err(Errno::EXIST) if tries < NAME_TRIES => tries += 1,
-            Err(error) => return Err(error.into()),
-            Ok(()) => {
-                let handle = beneath::directory(root.as_fd(), name.as_bytes())?;
-                return Ok(Parts { name, handle });
-            }
-        }
     }
 }
 
 /// Sets permissions (never more than read, write and execute) and the time of modification, where
 /// the file system knows such.
-pub(crate) fn apply(file: impl AsFd, attributes: &Attributes) -> io::Result<()> {
-    let mode = Mode::from_raw_mode((attributes.mode & 0o777) as rustix::fs::RawMode);
-    let time = Timespec {
-        tv_sec: attributes.mtime_seconds,
-        tv_nsec: attributes.mtime_nanos.min(999_999_999).into(),
-    };
+pub(crate) fn apply(file: impl AsFd, times: FileTimes, permitted: u32) -> io::Result<()> {
+    let mode = Mode::from_raw_mode((times.mode & 0o777 & permitted) as rustix::fs::RawMode);
+    let time = Timespec { tv_sec: times.seconds, tv_nsec: times.nanos.min(999_999_999).into() };
     let times = Timestamps { last_access: time, last_modification: time };
     let tolerate = |outcome| match outcome {
         Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS | Errno::INVAL) => Ok(()),
@@ -250,18 +415,6 @@ pub(crate) fn apply(file: impl AsFd, attributes: &Attributes) -> io::Result<()> 
     };
     tolerate(rustix::fs::fchmod(&file, mode))?;
     Ok(tolerate(rustix::fs::futimens(&file, &times))?)
-}
-
-/// Flushes the file system of `root`.
-pub(crate) fn flush_all(root: &OwnedFd) -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    rustix::fs::syncfs(root)?;
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = root;
-        rustix::fs::sync();
-    }
-    Ok(())
 }
 
 /// A name as one of this system's.

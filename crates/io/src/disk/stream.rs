@@ -15,6 +15,7 @@ use netblt_proto::content::{Extent, Kind, TransferDigest, check_name, parse_imag
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
+use crate::disk::gate::Gate;
 use crate::disk::layout::{Layout, broken};
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, file_error, shown};
@@ -130,7 +131,7 @@ impl Writer for StreamWriter {
         Ok(self.bytes - before)
     }
 
-    fn finish(&mut self, end: Option<&End>) -> Result<Outcome, Error> {
+    fn finish(&mut self, end: Option<&End>, _: &Gate) -> Result<Outcome, Error> {
         self.output.writer.flush().map_err(|e| self.failed(e))?;
         if !self.early.is_empty() || self.buffers == 0 {
             return Err(Error::NotVerified("there are holes in what came".to_owned()));
@@ -219,12 +220,12 @@ mod tests {
                 writer.accept(BufferNumber(i as u64 + 1), image, &mut free).expect("accepted");
             }
             assert_eq!(free.len(), count);
-            let outcome = writer.finish(Some(&end)).expect("finished");
+            let outcome = writer.finish(Some(&end), &Gate::default()).expect("finished");
             assert!(outcome.verified, "{outcome:?}");
             assert_eq!((outcome.bytes, outcome.digest), (len as u64, end.digest));
             assert_eq!(*output.0.lock().expect("whole"), content);
             let other = End { bytes: 1 << 40, ..end };
-            assert!(!writer.finish(Some(&other)).expect("judged").verified);
+            assert!(!writer.finish(Some(&other), &Gate::default()).expect("judged").verified);
             assert_eq!(writer.restart(layout(), &mut free).is_err(), len > 0);
         }
     }

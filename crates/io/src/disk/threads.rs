@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
@@ -20,11 +20,16 @@ use netblt_proto::limits::MAX_REASON;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{End, Verdict};
 
+use crate::disk::gate::Gate;
 use crate::disk::layout::Layout;
 use crate::error::Error;
 
 /// Why nothing is verified on `rfc998`.
 const NO_PROOF: &str = "the rfc998 wire cannot prove what it carried";
+/// How long a writer that is to stop may be in one call before it is left to itself.
+const GRACE: Duration = Duration::from_millis(500);
+/// How often one looks whether it has begun to clean up.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Fills buffers. Called from the disk thread only.
 pub(crate) trait Reader: Send + 'static {
@@ -55,9 +60,9 @@ pub(crate) trait Writer: Send + 'static {
         buffer: Buffer,
         free: &mut Vec<Buffer>,
     ) -> Result<u64, Error>;
-    /// Every buffer has been accepted: compares, flushes and gives everything its final name.
-    /// Without an [`End`] (`rfc998`) there is nothing to compare with.
-    fn finish(&mut self, end: Option<&End>) -> Result<Outcome, Error>;
+    /// Every buffer has been accepted: compares, flushes and gives everything its final name,
+    /// unless the gate is shut. Without an [`End`] (`rfc998`) there is nothing to compare with.
+    fn finish(&mut self, end: Option<&End>, gate: &Gate) -> Result<Outcome, Error>;
     /// Forgets everything and starts over from buffer 1.
     fn restart(&mut self, layout: Layout, free: &mut Vec<Buffer>) -> Result<(), Error>;
     /// How long a dropped [`SinkThread`] may wait for this writer to clean up behind itself.
@@ -76,8 +81,8 @@ impl Writer for Box<dyn Writer> {
         (**self).accept(number, buffer, free)
     }
 
-    fn finish(&mut self, end: Option<&End>) -> Result<Outcome, Error> {
-        (**self).finish(end)
+    fn finish(&mut self, end: Option<&End>, gate: &Gate) -> Result<Outcome, Error> {
+        (**self).finish(end, gate)
     }
 
     fn restart(&mut self, layout: Layout, free: &mut Vec<Buffer>) -> Result<(), Error> {
@@ -331,6 +336,8 @@ pub(crate) struct SinkThread {
     /// Raised by a restart; what is older is no longer written.
     epoch: Arc<AtomicU64>,
     layout: Layout,
+    /// File bytes that may come in all.
+    most: u64,
     /// A finish that waits until an older one, void by now, was answered: there is room for one.
     finish: Option<Option<End>>,
     finishing: bool,
@@ -338,19 +345,24 @@ pub(crate) struct SinkThread {
     bytes: u64,
     backlog: usize,
     patience: Duration,
+    gate: Gate,
+    /// The writer is removing what it left unfinished.
+    cleaning: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
 struct WriteCommand {
     epoch: u64,
     layout: Layout,
+    /// File bytes that may come in all.
+    most: u64,
     what: WriteWhat,
 }
 
 #[derive(Debug)]
 enum WriteWhat {
     Store(BufferNumber, Buffer),
-    Finish(Option<End>),
+    Finish(Option<End>, Gate),
 }
 
 #[derive(Debug)]
@@ -375,7 +387,11 @@ impl SinkThread {
         let (outbox, answers) = sync_channel(stock + 2);
         let epoch = Arc::new(AtomicU64::new(0));
         let (current, patience) = (Arc::clone(&epoch), writer.patience());
-        spawn("netblt-write", move || write_loop(writer, &inbox, &outbox, &current, &waker))?;
+        let cleaning = Arc::new(AtomicBool::new(false));
+        let cleans = Arc::clone(&cleaning);
+        spawn("netblt-write", move || {
+            write_loop(writer, &inbox, &outbox, (&current, &cleans), &waker);
+        })?;
         Ok(Self {
             commands: Some(commands),
             answers,
@@ -387,7 +403,25 @@ impl SinkThread {
             bytes: 0,
             backlog: 0,
             patience,
+            gate: Gate::default(),
+            cleaning,
+            most: u64::MAX,
         })
+    }
+
+    /// Takes no more file bytes than these.
+    pub(crate) fn limit(&mut self, most: u64) {
+        self.most = most;
+    }
+
+    /// Nothing gets its name any more; false if that comes too late, and the outcome will tell.
+    pub(crate) fn stop(&self) -> bool {
+        self.gate.shut()
+    }
+
+    /// Whether [`Self::stop`] would still come in time.
+    pub(crate) fn may_stop(&self) -> bool {
+        !self.gate.is_passed()
     }
 
     /// Stores the image of buffer `number`.
@@ -442,6 +476,8 @@ impl SinkThread {
     /// Forgets all that was stored and starts over from buffer 1. Memory comes back as always.
     pub(crate) fn restart(&mut self, layout: Layout) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
+        self.gate.shut();
+        self.gate = Gate::default();
         (self.layout, self.finish, self.bytes) = (layout, None, 0);
     }
 
@@ -449,14 +485,14 @@ impl SinkThread {
         if !self.finishing
             && let Some(end) = self.finish.take()
         {
-            self.finishing = self.send(WriteWhat::Finish(end));
+            self.finishing = self.send(WriteWhat::Finish(end, self.gate.clone()));
         }
     }
 
     /// Whether the thread is there to get it.
     fn send(&self, what: WriteWhat) -> bool {
         let epoch = self.epoch.load(Ordering::Relaxed);
-        let command = WriteCommand { epoch, layout: self.layout, what };
+        let command = WriteCommand { epoch, layout: self.layout, most: self.most, what };
         self.commands.as_ref().is_some_and(|commands| commands.try_send(command).is_ok())
     }
 }
@@ -465,13 +501,19 @@ impl Drop for SinkThread {
     fn drop(&mut self) {
         // What still waits in the channel is void.
         self.epoch.fetch_add(1, Ordering::Relaxed);
+        self.gate.shut();
         self.commands = None;
-        let deadline = Instant::now() + self.patience;
+        let start = Instant::now();
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.answers.recv_timeout(left) {
+            // Cleaning up takes its time; a disk that does not answer is not waited for.
+            let cleaning = self.cleaning.load(Ordering::Relaxed);
+            let patience = if cleaning { self.patience } else { self.patience.min(GRACE) };
+            let left = patience.saturating_sub(start.elapsed());
+            match self.answers.recv_timeout(left.min(LOOK)) {
                 Ok(_) => {}
-                Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => return,
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) if left.is_zero() => return,
+                Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }
@@ -481,41 +523,49 @@ fn write_loop(
     mut writer: impl Writer,
     inbox: &Receiver<WriteCommand>,
     outbox: &SyncSender<Result<Written, Error>>,
-    current: &AtomicU64,
+    (current, cleaning): (&AtomicU64, &AtomicBool),
     waker: &impl Fn(),
 ) {
-    let mut writing = 0;
-    while let Ok(WriteCommand { epoch, layout, what }) = inbox.recv() {
+    let (mut writing, mut total) = (0, 0u64);
+    while let Ok(WriteCommand { epoch, layout, most, what }) = inbox.recv() {
         let stale = epoch != current.load(Ordering::Relaxed);
         let (mut free, mut bytes, mut outcome) = (Vec::new(), 0, None);
         let was_buffer = matches!(what, WriteWhat::Store(..));
         let result = (|| {
             if !stale && epoch != writing {
                 writer.restart(layout, &mut free)?;
-                writing = epoch;
+                (writing, total) = (epoch, 0);
             }
             match what {
                 WriteWhat::Store(_, buffer) if stale => free.push(buffer),
                 WriteWhat::Store(number, buffer) => {
                     bytes = writer.accept(number, buffer, &mut free)?;
+                    total = total.saturating_add(bytes);
+                    if total > most {
+                        return Err(Error::TooMuch { what: "bytes", most });
+                    }
                 }
-                WriteWhat::Finish(_) if stale => {}
-                WriteWhat::Finish(end) => outcome = Some(writer.finish(end.as_ref())?),
+                WriteWhat::Finish(..) if stale => {}
+                WriteWhat::Finish(end, gate) => outcome = Some(writer.finish(end.as_ref(), &gate)?),
             }
             Ok(())
         })();
         if let Err(error) = result {
             // Clean up first: who hears of the error may end the process.
+            cleaning.store(true, Ordering::Relaxed);
             drop(writer);
             let _ = outbox.send(Err(error));
             waker();
             return;
         }
         if outbox.send(Ok(Written { epoch, free, bytes, was_buffer, outcome })).is_err() {
-            return;
+            break;
         }
         waker();
     }
+    cleaning.store(true, Ordering::Relaxed);
+    // The writer is gone before the channel is, which is what the other side waits for.
+    drop(writer);
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {

@@ -135,7 +135,7 @@ impl Writer for Adder {
         free.push(buffer);
         Ok(10)
     }
-    fn finish(&mut self, _: Option<&End>) -> Result<Outcome, Error> {
+    fn finish(&mut self, _: Option<&End>, _: &Gate) -> Result<Outcome, Error> {
         Ok(Outcome { bytes: self.sum, ..Outcome::default() })
     }
     fn restart(&mut self, _: Layout, _: &mut Vec<Buffer>) -> Result<(), Error> {

@@ -69,7 +69,8 @@ fn listen(
     // Who will come is not known: on a socket for both versions, the larger headers count.
     let config = for_peer(config, options, Some(secret.clone()), socket.local().is_ipv6());
     let peer = Dialer::listen(config, clock.now(), entropy()?);
-    observer.listening(&addresses::ticket(socket.local(), options, secret)?);
+    let ticket = addresses::ticket(socket.local(), options, secret)?;
+    observer.listening(&ticket).map_err(Error::Unseen)?;
     Ok((socket, peer))
 }
 

@@ -15,7 +15,7 @@ use crate::disk::layout::Layout;
 use crate::disk::plain::PlainWriter;
 use crate::disk::stream::StreamWriter;
 use crate::disk::threads::{Outcome, SinkThread, Stored, Writer};
-use crate::error::{Error, OptionsError};
+use crate::error::{Error, OptionsError, Warning};
 use crate::net::driver::{self, Application, Feed};
 use crate::net::rendezvous;
 use crate::net::trace_file::{DiskEvent, DiskSide};
@@ -24,7 +24,7 @@ use crate::observer::Observer;
 use crate::options::{Cancel, Destination, Options};
 use crate::progress::Summary;
 use crate::ticket::Rendezvous;
-use crate::transfer::session::Session;
+use crate::transfer::session::{Session, buffers};
 use crate::transfer::summary::{Facts, summary};
 
 /// Receives into `destination`; blocks until everything is verified and has its final name.
@@ -36,11 +36,13 @@ pub fn receive(
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
     let config = config(options, Role::Receiver, None);
-    let writer = writer(destination, options, Layout::of(&config)?)?;
+    let warn = |warning| observer.warn(&warning);
+    let writer = writer(destination, options, Layout::of(&config)?, warn)?;
+    let stock = buffers(options.buffers, capacity(&config))?;
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
     let session = Session::new(observer, cancel, &config);
-    let stock = (options.buffers, capacity(&config));
     let mut app = Receiving::new(session, writer, stock, host.poller.waker());
+    app.max_bytes = options.max_bytes;
     let received =
         driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error))?;
     let stats = peer.view().map(|end| end.stats(received.at)).unwrap_or_default();
@@ -63,14 +65,22 @@ fn writer(
     destination: Destination,
     options: &Options,
     layout: Layout,
+    mut warn: impl FnMut(Warning),
 ) -> Result<Box<dyn Writer>, Error> {
     let overwrite = options.overwrite;
+    let mut tell = |notes: Vec<String>| {
+        notes.into_iter().for_each(|note| warn(Warning::Leftover(note)));
+    };
     Ok(match (destination, options.wire) {
         (Destination::Directory(path), Wire::Sealed) => {
-            Box::new(DirectoryWriter::new(&path, overwrite, layout)?)
+            let mut writer = DirectoryWriter::new(&path, overwrite, layout)?;
+            tell(writer.take_notes());
+            Box::new(writer.with_max_files(options.max_files).preserving(options.preserve))
         }
         (Destination::File(path), Wire::Rfc998) => {
-            Box::new(PlainWriter::new(&path, overwrite, layout)?)
+            let mut writer = PlainWriter::new(&path, overwrite, layout)?;
+            tell(writer.take_notes());
+            Box::new(writer)
         }
         (Destination::Directory(_), Wire::Rfc998) => {
             return Err(OptionsError::Directory.into());
@@ -99,11 +109,13 @@ pub(crate) struct Receiving<'a, W> {
     writer: Option<W>,
     disk: Option<SinkThread>,
     /// How many buffers there are.
-    stock: u32,
-    /// Bytes that each of them can hold: as many as we would ever agree to.
-    capacity: usize,
-    /// Handed back by the machine.
+    stock: usize,
+    /// Not with the machine.
     idle: Vec<Buffer>,
+    /// File bytes that the user takes.
+    max_bytes: Option<u64>,
+    /// Until when a disk that gives files their names is waited for, though the user wants to stop.
+    patience: Option<Instant>,
     waker: Waker,
     total: Option<u64>,
     outcome: Option<Outcome>,
@@ -118,17 +130,22 @@ pub(crate) struct Receiving<'a, W> {
     disk_event: Option<DiskEvent>,
 }
 
+/// How long a disk that gives files their names is waited for when the user wants to stop.
+const PATIENCE: Duration = Duration::from_secs(1);
+const BYTES: &str = "bytes";
+
 type Flow = ControlFlow<Result<Received, Error>>;
 
 impl<'a, W: Writer> Receiving<'a, W> {
-    pub(crate) fn new(session: Session<'a>, writer: W, stock: (u32, usize), waker: Waker) -> Self {
+    pub(crate) fn new(session: Session<'a>, writer: W, stock: Vec<Buffer>, waker: Waker) -> Self {
         Self {
             session,
             writer: Some(writer),
             disk: None,
-            stock: stock.0,
-            capacity: stock.1,
-            idle: Vec::with_capacity(stock.0 as usize),
+            stock: stock.len(),
+            idle: stock,
+            max_bytes: None,
+            patience: None,
             waker,
             total: None,
             outcome: None,
@@ -141,6 +158,14 @@ impl<'a, W: Writer> Receiving<'a, W> {
         }
     }
 
+    /// Whether what the sender says it will send is what the user takes.
+    fn agree(&self, layout: Layout) -> Result<Layout, Error> {
+        match (self.total, self.max_bytes) {
+            (Some(total), Some(most)) if total > most => Err(Error::TooMuch { what: BYTES, most }),
+            _ => Ok(layout),
+        }
+    }
+
     fn open(&mut self, now: Instant, layout: Layout, end: &mut Endpoint) -> Result<(), Error> {
         (self.outcome, self.finishing) = (None, false);
         (self.stalled, self.looked) = (Duration::ZERO, now);
@@ -148,10 +173,13 @@ impl<'a, W: Writer> Receiving<'a, W> {
             disk.restart(layout);
         } else if let Some(mut writer) = self.writer.take() {
             writer.restart(layout, &mut Vec::new())?;
-            let (waker, stock) = (self.waker.clone(), self.stock as usize);
+            let (waker, stock) = (self.waker.clone(), self.stock);
             self.disk = Some(SinkThread::spawn(writer, layout, stock, move || waker.wake())?);
-            self.idle.extend((0..stock).map(|_| Buffer::new(self.capacity)));
         }
+        // What an OPEN of RFC 998 says of its size may be anything.
+        let promised = self.total.filter(|_| self.session.proves());
+        let most = promised.unwrap_or(u64::MAX).min(self.max_bytes.unwrap_or(u64::MAX));
+        self.disk.iter_mut().for_each(|disk| disk.limit(most));
         self.idle.drain(..).for_each(|buffer| end.offer(now, buffer));
         Ok(())
     }
@@ -160,7 +188,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
     fn collect(&mut self, now: Instant, end: &mut Endpoint) -> Flow {
         let Some(disk) = &mut self.disk else { return ControlFlow::Continue(()) };
         let spell = now.since(std::mem::replace(&mut self.looked, now));
-        let waiting = self.finishing || disk.backlog() * 2 > self.stock as usize;
+        let waiting = self.finishing || disk.backlog() * 2 > self.stock;
         if waiting {
             self.stalled += spell;
         }
@@ -191,9 +219,30 @@ impl<'a, W: Writer> Receiving<'a, W> {
         }
     }
 
-    /// The connection is closed; the disk may still have the last word (`rfc998`).
+    fn received(&self, now: Instant, outcome: Outcome) -> Received {
+        Received { outcome, at: now, stalled: self.stalled }
+    }
+
+    /// Whether to go on though the user wants to stop: what has got its name is not taken back, and
+    /// both ends are to hear the same of it.
+    fn outlives_the_wish_to_stop(&mut self, now: Instant) -> bool {
+        if !self.session.is_cancelled() || self.session.is_hurried() || self.session.has_failed() {
+            return false;
+        }
+        let verified = self.outcome.as_ref().is_some_and(|outcome| outcome.verified);
+        let publishing = || self.disk.as_ref().is_some_and(|disk| !disk.stop());
+        let settled = verified || (self.finishing && publishing());
+        settled && now < *self.patience.get_or_insert(now + PATIENCE)
+    }
+
+    /// The connection is closed; the disk may still have the last word: on `rfc998`, and when
+    /// files are being given their names.
     fn close(&mut self, now: Instant, reason: Reason) -> Flow {
-        if reason == Reason::Finished && self.outcome.is_none() && !self.session.has_failed() {
+        let publishing = || self.finishing && self.disk.as_ref().is_some_and(|disk| !disk.stop());
+        if self.outcome.is_none()
+            && !self.session.has_failed()
+            && (reason == Reason::Finished || publishing())
+        {
             self.closed = Some(reason);
             return ControlFlow::Continue(());
         }
@@ -208,7 +257,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
                 if !outcome.verified && self.session.proves() {
                     return Err(Error::NotVerified(outcome.reason));
                 }
-                Ok(Received { outcome, at: now, stalled: self.stalled })
+                Ok(self.received(now, outcome))
             }
             _ => Err(self.session.closed(reason)),
         }
@@ -225,7 +274,19 @@ impl<W: Writer> Application for Receiving<'_, W> {
     }
 
     fn feed(&mut self, now: Instant, (): (), end: &mut Endpoint) -> Flow {
-        self.session.check(now, end)?;
+        if !self.outlives_the_wish_to_stop(now) {
+            let cancelled = self.session.is_cancelled();
+            if let Some(outcome) = self.outcome.take_if(|outcome| cancelled && outcome.verified) {
+                // Everything is in place, and that is what the user is told.
+                return ControlFlow::Break(Ok(self.received(now, outcome)));
+            }
+            let too_late =
+                self.finishing && self.disk.as_ref().is_some_and(|disk| !disk.may_stop());
+            self.session.check_with(now, end, || match too_late {
+                true => Error::Unfinished,
+                false => Error::Interrupted,
+            })?;
+        }
         if !self.session.has_failed() {
             self.collect(now, end)?;
         }
@@ -241,6 +302,7 @@ impl<W: Writer> Application for Receiving<'_, W> {
                 let opened = self
                     .session
                     .open(now, (end, peer), &parameters, image_bytes)
+                    .and_then(|layout| self.agree(layout))
                     .and_then(|layout| self.open(now, layout, end));
                 if let Err(error) = opened {
                     return self.session.fail(now, end, error);

@@ -27,7 +27,7 @@ use crate::observer::Observer;
 use crate::options::{Cancel, Options, Source};
 use crate::progress::Summary;
 use crate::ticket::Rendezvous;
-use crate::transfer::session::Session;
+use crate::transfer::session::{Session, buffers};
 use crate::transfer::summary::{Facts, summary};
 
 /// Sends `source`; blocks until the receiver's verdict is here.
@@ -43,9 +43,9 @@ pub fn send(
     let transfer_bytes = list.total_bytes();
     let config = config(options, Role::Sender, transfer_bytes);
     let reader = reader(&list, &config)?;
+    let stock = buffers(options.buffers, capacity(&config))?;
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
     let session = Session::new(observer, cancel, &config);
-    let stock = (options.buffers, capacity(&config));
     let waker = host.poller.waker();
     let mut app = Sending::new(session, reader, stock, transfer_bytes, waker);
     let sent = driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error))?;
@@ -85,10 +85,8 @@ pub(crate) struct Sending<'a, R> {
     /// Until the connection opens, and with it the size of buffers is known.
     reader: Option<R>,
     disk: Option<SourceThread>,
-    /// How many buffers there are.
-    stock: u32,
-    /// Bytes that each of them can hold: as many as we would ever agree to.
-    capacity: usize,
+    /// All the buffers there are, until the reader has them.
+    stock: Vec<Buffer>,
     waker: Waker,
     total: Option<u64>,
     /// File bytes in each buffer that the machine holds, by number from `first_held`.
@@ -108,7 +106,7 @@ impl<'a, R: Reader> Sending<'a, R> {
     pub(crate) fn new(
         session: Session<'a>,
         reader: R,
-        stock: (u32, usize),
+        stock: Vec<Buffer>,
         total: Option<u64>,
         waker: Waker,
     ) -> Self {
@@ -116,8 +114,7 @@ impl<'a, R: Reader> Sending<'a, R> {
             session,
             reader: Some(reader),
             disk: None,
-            stock: stock.0,
-            capacity: stock.1,
+            stock,
             waker,
             total,
             held: VecDeque::new(),
@@ -139,7 +136,7 @@ impl<'a, R: Reader> Sending<'a, R> {
             // The other end may want smaller buffers than were proposed.
             reader.restart(layout)?;
             let waker = self.waker.clone();
-            let stock = (0..self.stock).map(|_| Buffer::new(self.capacity)).collect();
+            let stock = std::mem::take(&mut self.stock);
             self.disk = Some(SourceThread::spawn(reader, layout, stock, move || waker.wake())?);
         }
         Ok(())
@@ -211,7 +208,13 @@ impl<R: Reader> Application for Sending<'_, R> {
     }
 
     fn feed(&mut self, now: Instant, (): (), end: &mut Endpoint) -> Flow {
-        self.session.check(now, end)?;
+        let all_sent = self.end.is_some_and(|end| self.accepted == end.bytes)
+            && self.held.is_empty()
+            && self.session.proves();
+        self.session.check_with(now, end, || match all_sent {
+            true => Error::Unconfirmed,
+            false => Error::Interrupted,
+        })?;
         if !self.session.has_failed() {
             self.supply(now, end)?;
             self.watch_disk();

@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
+use netblt_proto::buffer::{Buffer, OutOfMemory};
 use netblt_proto::config::{Config, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Reason, printable};
@@ -24,6 +25,17 @@ use crate::progress::Progress;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two reports of progress.
 const PROGRESS: Duration = Duration::from_millis(100);
+
+/// Memory that must be left for all else when the buffers are there.
+const SPARE_BYTES: usize = 16 << 20;
+
+/// All the buffers of a transfer, made before anybody is told of it: where memory is limited, the
+/// user hears that now.
+pub(crate) fn buffers(count: u32, bytes: usize) -> Result<Vec<Buffer>, Error> {
+    let none = |_: OutOfMemory| Error::Memory { count, bytes };
+    let _spare = Buffer::try_new(SPARE_BYTES).map_err(none)?;
+    (0..count).map(|_| Buffer::try_new(bytes).map_err(none)).collect()
+}
 
 /// A transfer or test under way, whichever end of it this is.
 pub(crate) struct Session<'a> {
@@ -61,13 +73,34 @@ impl<'a> Session<'a> {
         now: Instant,
         end: &mut Endpoint,
     ) -> ControlFlow<Result<T, Error>> {
+        self.check_with(now, end, || Error::Interrupted)
+    }
+
+    /// The same, with the error that a wish to stop leads to just now.
+    pub(crate) fn check_with<T>(
+        &mut self,
+        now: Instant,
+        end: &mut Endpoint,
+        stopped: impl FnOnce() -> Error,
+    ) -> ControlFlow<Result<T, Error>> {
         if self.failed.is_none() && self.cancel.is_cancelled() {
-            self.fail(now, end, Error::Interrupted)?;
+            self.fail(now, end, stopped())?;
         }
-        match self.failed.take_if(|(_, until)| *until <= now) {
+        let hurried = self.cancel.is_hurried();
+        match self.failed.take_if(|(_, until)| hurried || *until <= now) {
             Some((error, _)) => ControlFlow::Break(Err(error)),
             None => ControlFlow::Continue(()),
         }
+    }
+
+    /// Whether the user wants it to stop.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
+    /// Whether the user waits for nothing any more.
+    pub(crate) fn is_hurried(&self) -> bool {
+        self.cancel.is_hurried()
     }
 
     /// Whether the wire can prove what it carries.
@@ -180,7 +213,10 @@ impl<'a> Session<'a> {
 /// business.
 fn words_for_the_peer(error: &Error) -> String {
     match error {
-        Error::Interrupted => "interrupted".to_owned(),
+        Error::Interrupted | Error::Unconfirmed => "interrupted".to_owned(),
+        Error::Unfinished => "interrupted while files were being given their names: they are \
+                              whole and verified, but perhaps not all in place"
+            .to_owned(),
         Error::File { path, what, source } => format!("{}: {what}: {source}", last_part(path)),
         Error::Exists(path) => format!("{} exists there already", last_part(path)),
         error => error.to_string(),

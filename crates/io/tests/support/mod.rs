@@ -68,8 +68,9 @@ impl Watcher<'_> {
 }
 
 impl Observer for Watcher<'_> {
-    fn listening(&mut self, ticket: &Ticket) {
+    fn listening(&mut self, ticket: &Ticket) -> std::io::Result<()> {
         self.ticket.send(ticket.to_string().parse().unwrap()).unwrap();
+        Ok(())
     }
     fn connected(&mut self, peer: &str) {
         assert!(peer.starts_with("127.0.0.1:"), "{peer}");

@@ -47,7 +47,9 @@ pub(super) struct Writer<'a> {
 }
 
 impl Observer for Writer<'_> {
-    fn listening(&mut self, _: &Ticket) {}
+    fn listening(&mut self, _: &Ticket) -> std::io::Result<()> {
+        Ok(())
+    }
 
     fn connected(&mut self, peer: &str) {
         self.board.update(self.at, |stream| stream.peer = Some(printable(peer)));

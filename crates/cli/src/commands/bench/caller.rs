@@ -111,8 +111,9 @@ struct Ear {
 
 impl ServerObserver for Ear {
     // Nobody waits any more only if the other side has failed, which ends this one.
-    fn listening(&mut self, ticket: &Ticket) {
+    fn listening(&mut self, ticket: &Ticket) -> io::Result<()> {
         let _ = self.tickets.send(ticket.clone());
+        Ok(())
     }
     fn opened(&mut self, _: SocketAddr, _: Role, _: &Parameters) {}
     fn warn(&mut self, error: &Error) {
@@ -268,7 +269,8 @@ fn conclude(args: &Args, options: &Options, tested: &Tested) {
             streams: &tested.streams,
         });
         let end = document::end(outcomes, fixed);
-        document::print(&json!({ "start": start, "intervals": tested.intervals, "end": end }));
+        let _ =
+            document::print(&json!({ "start": start, "intervals": tested.intervals, "end": end }));
         return;
     }
     print(&columns::head());

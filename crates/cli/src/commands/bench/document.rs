@@ -11,9 +11,9 @@ use super::board::{Step, Stream};
 use crate::json::rounded;
 
 /// Writes one document and a line end. A reader that went away must not fail the test.
-pub(super) fn print(document: &Value) {
+pub(super) fn print(document: &Value) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let _ = writeln!(out, "{document}").and_then(|()| out.flush());
+    writeln!(out, "{document}").and_then(|()| out.flush())
 }
 
 /// What was asked for, and of whom.

@@ -41,19 +41,18 @@ impl Teller<'_> {
         }
     }
 
-    fn print(&self, text: &str) {
+    fn print(&self, text: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
-        let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+        writeln!(out, "{text}").and_then(|()| out.flush())
     }
 }
 
 impl ServerObserver for Teller<'_> {
-    fn listening(&mut self, ticket: &Ticket) {
+    fn listening(&mut self, ticket: &Ticket) -> io::Result<()> {
         let secret = ticket.to_string();
         if self.args.json {
             let data = json!({ "ticket": secret, "addresses": ticket.addresses });
-            document::print(&json!({ "event": "listening", "data": data }));
-            return;
+            return document::print(&json!({ "event": "listening", "data": data }));
         }
         let wire = match self.args.connection.wire {
             WireName::Sealed => "",
@@ -72,11 +71,12 @@ impl ServerObserver for Teller<'_> {
             WireName::Rfc998 => ticket.addresses.first().unwrap_or(&secret),
         };
         match io::stdout().is_terminal() {
-            true => self.print(&format!("netblt bench -c {target}{wire}")),
-            false => self.print(target),
+            true => self.print(&format!("netblt bench -c {target}{wire}"))?,
+            false => self.print(target)?,
         }
         let ports: Vec<&str> = ticket.addresses.iter().map(String::as_str).collect();
         self.note(&format!("Waiting at {}. Ctrl-C stops.", ports.join(", ")));
+        Ok(())
     }
 
     fn opened(&mut self, peer: SocketAddr, role: Role, _: &Parameters) {
@@ -97,22 +97,22 @@ impl ServerObserver for Teller<'_> {
             Ok(outcome) if self.args.json => {
                 let mut data = document::figures(&outcome, fixed);
                 data["peer"] = json!(peer.to_string());
-                document::print(&json!({ "event": "test", "data": data }));
+                let _ = document::print(&json!({ "event": "test", "data": data }));
             }
             Ok(outcome) => {
                 if self.tests == 0 {
-                    self.print(&columns::head());
+                    let _ = self.print(&columns::head());
                 }
                 self.tests += 1;
                 let name = match outcome.role {
                     Role::Sender => "out",
                     Role::Receiver => "in",
                 };
-                self.print(&columns::row(name, &outcome, fixed));
+                let _ = self.print(&columns::row(name, &outcome, fixed));
             }
             Err(error) if self.args.json => {
                 let data = json!({ "peer": peer.to_string(), "message": error.to_string() });
-                document::print(&json!({ "event": "error", "data": data }));
+                let _ = document::print(&json!({ "event": "error", "data": data }));
             }
             Err(error) => self.note(&format!("{peer}: {error}")),
         }

@@ -1,0 +1,87 @@
+//! Where tests make a call to the disk fail or wait. In a build that is not a test there is nothing
+//! here.
+
+use std::path::Path;
+
+use rustix::io::Errno;
+
+/// A call that can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Close,
+    Sync,
+    Rename,
+    Exchange,
+    Link,
+}
+
+/// What a test wants of the next such call for this destination.
+#[cfg(not(test))]
+pub(crate) fn at(_: &Path, _: Call) -> Result<(), Errno> {
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) use planned::{Fault, at, forget, plan};
+
+#[cfg(test)]
+mod planned {
+    use std::path::PathBuf;
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// What happens instead.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) enum Fault {
+        Error(Errno),
+        Wait(Duration),
+    }
+
+    #[derive(Debug)]
+    struct Planned {
+        to: PathBuf,
+        call: Call,
+        /// Calls that go well before it.
+        after: u32,
+        times: u32,
+        fault: Fault,
+    }
+
+    static PLANNED: Mutex<Vec<Planned>> = Mutex::new(Vec::new());
+
+    /// From the call after the next `after` on, for `times` calls.
+    pub(crate) fn plan(to: &Path, call: Call, after: u32, times: u32, fault: Fault) {
+        let to = to.to_path_buf();
+        PLANNED.lock().expect("whole").push(Planned { to, call, after, times, fault });
+    }
+
+    /// Nothing fails there any more.
+    pub(crate) fn forget(to: &Path) {
+        PLANNED.lock().expect("whole").retain(|planned| planned.to != to);
+    }
+
+    pub(crate) fn at(to: &Path, call: Call) -> Result<(), Errno> {
+        let fault = due(to, call);
+        match fault {
+            None => Ok(()),
+            Some(Fault::Error(errno)) => Err(errno),
+            Some(Fault::Wait(time)) => {
+                std::thread::sleep(time);
+                Ok(())
+            }
+        }
+    }
+
+    fn due(to: &Path, call: Call) -> Option<Fault> {
+        let mut planned = PLANNED.lock().expect("whole");
+        let planned = planned.iter_mut().find(|p| p.to == to && p.call == call && p.times > 0)?;
+        if planned.after > 0 {
+            planned.after -= 1;
+            return None;
+        }
+        planned.times -= 1;
+        Some(planned.fault)
+    }
+}

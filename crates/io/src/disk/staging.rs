@@ -1,0 +1,209 @@
+//! The staging directory `.netblt-unfinished-<16 hex digits>.part` of a destination: what has
+//! arrived and has no name yet.
+//!
+//! Only this user can enter it, and its owner, a process, holds a lock on the file `owner` in it as
+//! long as it lives. A directory whose owner is dead is what a killed process left: the next one
+//! that receives into the same place completes it, if its files were just being given their names,
+//! and else removes it. Nothing of another user, another host or a living process is touched.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::disk::beneath;
+
+const PREFIX: &[u8] = b".netblt-unfinished-";
+const SUFFIX: &[u8] = b".part";
+const RANDOM_BYTES: usize = 8;
+/// The file with the lock; what it says is for people.
+const OWNER: &str = "owner";
+/// A file that says that the rest belongs to the user.
+const STRANDED: &str = "stranded";
+/// A name that exists by chance, or is swept away before it is locked, is tried again this often.
+const TRIES: u32 = 8;
+/// Without its file of this name, a directory is either being made or was left when it was.
+const MAKING: Duration = Duration::from_secs(60);
+/// Most bytes of the owner's file that are looked at.
+const OWNER_BYTES: u64 = 400;
+
+/// A staging directory of ours.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    name: String,
+    pub(crate) handle: OwnedFd,
+    /// Locked, where the file system can.
+    _owner: File,
+    /// Permission bits that the user's mask lets a new file have here.
+    pub(crate) permitted: u32,
+}
+
+/// What was found of a killed process.
+pub(crate) enum Left {
+    /// Still in use, or none of ours.
+    Alone,
+    /// Its owner is dead; ours now.
+    Orphan(Staging),
+}
+
+/// Whether a directory of this name is one.
+pub(crate) fn is_name(name: &[u8]) -> bool {
+    let middle = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(SUFFIX));
+    middle.is_some_and(|hex| {
+        hex.len() == 2 * RANDOM_BYTES && hex.iter().all(|byte| byte.is_ascii_hexdigit())
+    })
+}
+
+impl Staging {
+    /// Makes one in the destination.
+    pub(crate) fn create(root: &OwnedFd) -> io::Result<Self> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match Self::try_create(root) {
+                Err(Errno::EXIST | Errno::NOENT | Errno::WOULDBLOCK) if tries < TRIES => {}
+                made => return Ok(made?),
+            }
+        }
+    }
+
+    fn try_create(root: &OwnedFd) -> Result<Self, Errno> {
+        let mut random = [0; RANDOM_BYTES];
+        getrandom::fill(&mut random).map_err(|_| Errno::IO)?;
+        let (prefix, suffix) = (String::from_utf8_lossy(PREFIX), String::from_utf8_lossy(SUFFIX));
+        let name = format!("{prefix}{:016x}{suffix}", u64::from_be_bytes(random));
+        rustix::fs::mkdirat(root, &name, Mode::RWXU)?;
+        let handle = beneath::directory(root.as_fd(), name.as_bytes()).map_err(errno)?;
+        let permitted = permitted(&handle)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let owner = rustix::fs::openat(&handle, OWNER, flags, Mode::RUSR | Mode::WUSR)?;
+        lock(&owner)?;
+        let mut owner = File::from(owner);
+        // A sweeper that came between has removed it; then these are nobody's.
+        if beneath::status(&handle, OWNER.as_bytes()).map_err(errno)?.is_none() {
+            return Err(Errno::NOENT);
+        }
+        let text = format!(
+            "{}\nnetblt process {} receives files into the directory above.\nThis may be deleted \
+             once that process is gone; the next netblt that receives there does so.\n",
+            host(),
+            std::process::id()
+        );
+        owner.write_all(text.as_bytes()).map_err(errno)?;
+        Ok(Self { name, handle, _owner: owner, permitted })
+    }
+
+    /// Its name, for people.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Removes it and all that is in it. What cannot be removed stays, under its telling name.
+    pub(crate) fn remove(self, root: &OwnedFd) {
+        if let Ok(listing) = Dir::read_from(&self.handle) {
+            let names = listing.flatten().map(|entry| entry.file_name().to_owned());
+            for name in names.filter(|name| name.as_bytes() != OWNER.as_bytes()) {
+                let _ = rustix::fs::unlinkat(&self.handle, name, AtFlags::empty());
+            }
+        }
+        let _ = rustix::fs::unlinkat(&self.handle, OWNER, AtFlags::empty());
+        let _ = rustix::fs::unlinkat(root, self.name, AtFlags::REMOVEDIR);
+    }
+
+    /// Leaves it as it is, for the next run to find.
+    pub(crate) fn leave(self) {}
+
+    /// Leaves it as it is, for the user: what it holds may exist nowhere else.
+    pub(crate) fn strand(self) {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+        let _ = rustix::fs::openat(&self.handle, STRANDED, flags, Mode::RUSR | Mode::WUSR);
+    }
+
+    /// Whether it was left so.
+    pub(crate) fn is_stranded(&self) -> bool {
+        beneath::status(&self.handle, STRANDED.as_bytes()).is_ok_and(|stat| stat.is_some())
+    }
+}
+
+/// The names of staging directories in a destination.
+pub(crate) fn find(root: &OwnedFd) -> Vec<Vec<u8>> {
+    let Ok(listing) = Dir::read_from(root) else { return Vec::new() };
+    let names = listing.flatten().map(|entry| entry.file_name().to_bytes().to_vec());
+    names.filter(|name| is_name(name)).collect()
+}
+
+/// Takes over what a dead process left under this name.
+pub(crate) fn adopt(root: &OwnedFd, name: &[u8]) -> io::Result<Left> {
+    let handle = beneath::directory(root.as_fd(), name)?;
+    let stat = rustix::fs::fstat(&handle)?;
+    if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
+        return Ok(Left::Alone);
+    }
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let owner = match rustix::fs::openat(&handle, OWNER, flags, Mode::empty()) {
+        Ok(owner) => owner,
+        Err(Errno::NOENT) => {
+            remove_if_old(root, name, stat.st_mtime);
+            return Ok(Left::Alone);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    match rustix::fs::flock(&owner, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        // In use, or nobody can tell.
+        Err(_) => return Ok(Left::Alone),
+    }
+    let mut owner = File::from(owner);
+    let mut text = String::new();
+    (&mut owner).take(OWNER_BYTES).read_to_string(&mut text)?;
+    // Locks are not seen by other hosts everywhere. A file without a word was just made.
+    let ours = text.lines().next() == Some(host().as_str());
+    if !ours || beneath::status(&handle, OWNER.as_bytes())?.is_none() {
+        return Ok(Left::Alone);
+    }
+    let name = String::from_utf8_lossy(name).into_owned();
+    let permitted = permitted(&handle)?;
+    Ok(Left::Orphan(Staging { name, handle, _owner: owner, permitted }))
+}
+
+/// A directory that was left before it had its owner's file; only an empty one goes.
+fn remove_if_old(root: &OwnedFd, name: &[u8], modified: i64) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let modified = Duration::from_secs(u64::try_from(modified).unwrap_or(0));
+    if now.saturating_sub(modified) > MAKING {
+        let _ = rustix::fs::unlinkat(root, OsStr::from_bytes(name), AtFlags::REMOVEDIR);
+    }
+}
+
+/// Locks a file that was just made; where nobody can, nobody is taken for dead either.
+fn lock(owner: &OwnedFd) -> Result<(), Errno> {
+    match rustix::fs::flock(owner, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Err(Errno::WOULDBLOCK),
+        _ => Ok(()),
+    }
+}
+
+/// What the user's mask, or a default access list, leaves of all permissions: asked of the file
+/// system itself, since reading the mask would mean changing it.
+fn permitted(handle: &OwnedFd) -> Result<u32, Errno> {
+    const PROBE: &str = "mask";
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let _ = rustix::fs::unlinkat(handle, PROBE, AtFlags::empty());
+    let probe = rustix::fs::openat(handle, PROBE, flags, Mode::from_raw_mode(0o777))?;
+    let stat = rustix::fs::fstat(&probe)?;
+    rustix::fs::unlinkat(handle, PROBE, AtFlags::empty())?;
+    Ok(stat.st_mode & 0o777)
+}
+
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+pub(crate) fn errno(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}

@@ -1,0 +1,279 @@
+//! Killed processes, disks that fail at the worst moment, masks and budgets.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use netblt_proto::buffer::Buffer;
+use netblt_proto::content::{Attributes, Extent, Kind, encode_table};
+use netblt_proto::units::BufferNumber;
+use netblt_proto::wire::packet::End;
+use rustix::io::Errno;
+use tempfile::TempDir;
+
+use crate::disk::directory::{DirectoryWriter, tests::images};
+use crate::disk::faults::{Call, Fault, forget, plan};
+use crate::disk::file_list::FileList;
+use crate::disk::gate::Gate;
+use crate::disk::layout::Layout;
+use crate::disk::threads::{SinkThread, Writer};
+use crate::error::Error;
+use crate::options::{Cancel, Overwrite, Source};
+
+const ALWAYS: u32 = u32::MAX;
+
+fn layout() -> Layout {
+    Layout::sealed(1024, 8192).expect("possible")
+}
+
+fn temporary() -> TempDir {
+    tempfile::tempdir().expect("a temporary directory")
+}
+
+/// Five files, as images.
+fn five(text: &str) -> (Vec<Buffer>, End) {
+    let from = temporary();
+    let paths: Vec<PathBuf> = (0..5).map(|i| from.path().join(format!("file-{i}"))).collect();
+    for path in &paths {
+        fs::write(path, text).expect("written");
+    }
+    images(FileList::new(Source::Paths(paths), &Cancel::default()).expect("a list"), layout())
+}
+
+fn writer(to: &Path, overwrite: Overwrite, images: Vec<Buffer>) -> DirectoryWriter {
+    let mut writer = DirectoryWriter::new(to, overwrite, layout()).expect("opened");
+    for (i, image) in images.into_iter().enumerate() {
+        writer.accept(BufferNumber(i as u64 + 1), image, &mut Vec::new()).expect("accepted");
+    }
+    writer
+}
+
+/// Names and contents in a directory, the staging directories' too.
+fn files(at: &Path) -> BTreeMap<String, String> {
+    let entries = fs::read_dir(at).expect("listed").flatten();
+    let entry = |entry: fs::DirEntry| {
+        let content = fs::read_to_string(entry.path()).unwrap_or_default();
+        (entry.file_name().to_string_lossy().into_owned(), content)
+    };
+    entries.map(entry).collect()
+}
+
+fn old_and(other: &str, count: usize) -> BTreeMap<String, String> {
+    let text = |i| if i < count { other } else { "old" };
+    (0..5).map(|i| (format!("file-{i}"), text(i).to_owned())).collect()
+}
+
+fn with_old() -> TempDir {
+    let to = temporary();
+    (0..5).for_each(|i| fs::write(to.path().join(format!("file-{i}")), "old").expect("written"));
+    to
+}
+
+#[test]
+fn what_is_replaced_comes_back_when_a_later_rename_fails() {
+    for (exchange, link) in [(true, true), (false, true), (false, false)] {
+        let to = with_old();
+        if !exchange {
+            plan(to.path(), Call::Exchange, 0, ALWAYS, Fault::Error(Errno::INVAL));
+        }
+        if !link {
+            plan(to.path(), Call::Link, 0, ALWAYS, Fault::Error(Errno::PERM));
+        }
+        plan(to.path(), Call::Rename, 2, 1, Fault::Error(Errno::IO));
+        let (images, end) = five("new");
+        let mut writer = writer(to.path(), Overwrite::Always, images);
+        let error = writer.finish(Some(&end), &Gate::default()).expect_err("EIO").to_string();
+        assert!(error.contains("nothing was kept"), "{error}");
+        drop(writer);
+        assert_eq!(files(to.path()), old_and("", 0), "{exchange} {link}");
+    }
+}
+
+#[test]
+fn what_cannot_be_put_back_is_told_and_left() {
+    let to = with_old();
+    plan(to.path(), Call::Exchange, 0, ALWAYS, Fault::Error(Errno::INVAL));
+    // The third rename fails, and so does every one that would take back the first two.
+    plan(to.path(), Call::Rename, 2, ALWAYS, Fault::Error(Errno::IO));
+    let (images, end) = five("new");
+    let mut receiver = writer(to.path(), Overwrite::Always, images);
+    let error = receiver.finish(Some(&end), &Gate::default()).expect_err("EIO");
+    let Error::Stranded { place, .. } = &error else { panic!("{error}") };
+    assert!(!error.to_string().contains("nothing was kept"), "{error}");
+    drop(receiver);
+    assert_eq!(fs::read(place.join("0.replaced")).expect("the old one"), b"old");
+    // The next run keeps it, and says so.
+    let mut next = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
+    let notes = next.take_notes();
+    assert!(notes.iter().any(|note| note.contains("could not be put back")), "{notes:?}");
+    assert!(place.join("0.replaced").exists());
+}
+
+#[test]
+fn the_next_run_removes_what_a_killed_one_left_and_nothing_else() {
+    let to = temporary();
+    let (images, _) = five("new");
+    let alive = writer(to.path(), Overwrite::Never, images);
+    let before = files(to.path());
+    // Its owner lives.
+    let mut other = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
+    assert_eq!((other.take_notes(), files(to.path())), (vec![], before));
+    alive.die();
+    fs::create_dir(to.path().join(".netblt-mine.part")).expect("made");
+    let mut next = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
+    assert_eq!(next.take_notes().len(), 1);
+    assert_eq!(files(to.path()).into_keys().collect::<Vec<_>>(), [".netblt-mine.part"]);
+}
+
+#[test]
+fn the_next_run_completes_what_was_being_given_its_names() {
+    for (overwrite, exchange) in
+        [(Overwrite::Never, true), (Overwrite::Always, true), (Overwrite::Always, false)]
+    {
+        let to = if overwrite == Overwrite::Always { with_old() } else { temporary() };
+        if !exchange {
+            plan(to.path(), Call::Exchange, 0, ALWAYS, Fault::Error(Errno::INVAL));
+        }
+        // Everything from the third rename on fails, as it does for one who is dead.
+        plan(to.path(), Call::Rename, 2, ALWAYS, Fault::Error(Errno::IO));
+        let (images, end) = five("new");
+        let mut receiver = writer(to.path(), overwrite, images);
+        let error = receiver.finish(Some(&end), &Gate::default()).expect_err("EIO");
+        let Error::Stranded { place, .. } = error else { panic!("{error}") };
+        fs::remove_file(place.join("stranded")).expect("removed");
+        let there = files(to.path());
+        assert_eq!(there.get("file-1").map(String::as_str), Some("new"), "{there:?}");
+        drop(receiver);
+        forget(to.path());
+        let mut next = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
+        let notes = next.take_notes();
+        assert!(notes.iter().any(|note| note.contains("completed")), "{notes:?}");
+        assert_eq!(files(to.path()), old_and("new", 5), "{overwrite:?} {exchange}");
+    }
+}
+
+#[test]
+fn an_error_at_close_is_an_error() {
+    let to = temporary();
+    plan(to.path(), Call::Close, 2, 1, Fault::Error(Errno::IO));
+    let (images, _) = five("new");
+    let mut writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
+    let failed = images.into_iter().enumerate().find_map(|(i, image)| {
+        writer.accept(BufferNumber(i as u64 + 1), image, &mut Vec::new()).err()
+    });
+    let error = failed.expect("EIO").to_string();
+    assert!(error.contains("nothing was kept"), "{error}");
+}
+
+#[test]
+fn a_flush_that_takes_long_is_not_waited_for_and_nothing_is_published() {
+    let to = temporary();
+    plan(to.path(), Call::Sync, 0, 1, Fault::Wait(Duration::from_secs(5)));
+    let (wake, _woken) = channel();
+    let waker = move || {
+        let _ = wake.send(());
+    };
+    let writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
+    let mut thread = SinkThread::spawn(writer, layout(), 8, waker).expect("a thread");
+    let (images, end) = five("new");
+    for (i, image) in images.into_iter().enumerate() {
+        thread.store(BufferNumber(i as u64 + 1), image);
+    }
+    thread.finish(Some(end));
+    std::thread::sleep(Duration::from_millis(300));
+    let begin = Instant::now();
+    assert!(thread.stop(), "the flush is not over");
+    drop(thread);
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    // When the disk answers at last, the thread cleans up.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !files(to.path()).is_empty() {
+        assert!(Instant::now() < deadline, "{:?}", files(to.path()));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn one_file(name: &[u8], mode: u32) -> Buffer {
+    let attributes = Attributes { mode, name: name.to_vec(), ..Attributes::default() };
+    let extent = Extent {
+        file: 0,
+        offset: 0,
+        length: 0,
+        kind: Kind::File,
+        attributes: Some(attributes),
+        digest: Some(*blake3::hash(&[]).as_bytes()),
+    };
+    image(&[extent])
+}
+
+fn image(extents: &[Extent]) -> Buffer {
+    let mut bytes = Vec::new();
+    encode_table(extents, &mut bytes).expect("fits");
+    let mut buffer = Buffer::new(bytes.len());
+    buffer.space().copy_from_slice(&bytes);
+    buffer.set_len(bytes.len());
+    buffer
+}
+
+#[test]
+fn the_mask_counts_unless_permissions_are_preserved() {
+    let to = temporary();
+    // What this test's own mask leaves.
+    let probe = to.path().join("probe");
+    fs::OpenOptions::new().write(true).create(true).truncate(true).open(&probe).expect("made");
+    let left = fs::metadata(&probe).expect("there").permissions().mode() & 0o666;
+    for (preserve, expected) in [(false, 0o666 & left), (true, 0o666)] {
+        let name = format!("file-{preserve}");
+        let writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
+        let mut writer = writer.preserving(preserve);
+        let buffer = one_file(name.as_bytes(), 0o666);
+        writer.accept(BufferNumber(1), buffer, &mut Vec::new()).expect("accepted");
+        let mut transfer = netblt_proto::content::TransferDigest::new();
+        transfer.add(0, Kind::File, 0, blake3::hash(&[]).as_bytes(), name.as_bytes());
+        let end = End { buffers: 1, bytes: 0, digest: transfer.finish() };
+        assert!(writer.finish(Some(&end), &Gate::default()).expect("published").verified);
+        let mode = fs::metadata(to.path().join(&name)).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, expected, "preserve: {preserve}");
+    }
+}
+
+#[test]
+fn a_path_that_this_system_cannot_open_is_refused_before_anything_is_written() {
+    let to = temporary();
+    let name = ("x".repeat(203) + "/").repeat(19) + &"x".repeat(215);
+    let mut writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
+    let accepted =
+        writer.accept(BufferNumber(1), one_file(name.as_bytes(), 0o644), &mut Vec::new());
+    let error = accepted.expect_err("too long").to_string();
+    assert!(error.contains("longer path than this system"), "{error}");
+    assert!(files(to.path()).is_empty());
+}
+
+#[test]
+fn a_sender_with_the_ticket_cannot_take_all_the_memory() {
+    let to = temporary();
+    let writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
+    let mut writer = writer.with_max_files(1_000);
+    // Each implies 127 directories that nobody else does.
+    let deep = "d/".repeat(126);
+    let refused = (0..2_000u64).find_map(|file| {
+        let attributes =
+            Attributes { name: format!("{file}/{deep}f").into_bytes(), ..Attributes::default() };
+        let extent = Extent {
+            file,
+            offset: 0,
+            length: 0,
+            kind: Kind::File,
+            attributes: Some(attributes),
+            digest: Some(*blake3::hash(&[]).as_bytes()),
+        };
+        let accepted = writer.accept(BufferNumber(file + 1), image(&[extent]), &mut Vec::new());
+        accepted.err().map(|error| (file, error))
+    });
+    let (at, error) = refused.expect("refused");
+    assert!(matches!(error, Error::TooMuch { most: 1_000, .. }), "{error}");
+    assert_eq!(at, 7);
+}
