@@ -1,7 +1,8 @@
 //! The link: typed packets to datagrams and back, over either wire.
 //!
 //! Every byte that differs between the wires ends here; the machines above see typed packets, and
-//! what they do differently is in their [`crate::rules::Rules`]. DATA stays sealed until the machine has found its place (`docs/protocol.md §5.6`).
+//! what they do differently is in their [`crate::rules::Rules`]. DATA stays sealed until the machine
+//! has found its place (`docs/protocol.md §5.6`).
 
 use crate::control_fifo::ControlFifo;
 use crate::crypto::aead::{Cipher, OpeningKeys, SealingKeys};
@@ -173,8 +174,8 @@ impl Link {
         }
     }
 
-    /// Appends a control packet of at most `limit` bytes with the messages that are due in it. Answers
-    /// whether some had no room.
+    /// Appends a control packet of at most `limit` bytes with the messages that are due in it.
+    /// Answers whether some had no room.
     pub(crate) fn put_control(
         &mut self,
         now: Instant,
