@@ -25,7 +25,7 @@ const ASK_AFTER: Duration = Duration::from_millis(1500);
 const SILENT_AFTER: Duration = Duration::from_secs(3);
 /// Refusals of the peer's host for this long, and nothing else: it is gone.
 const UNREACHABLE_AFTER: Duration = Duration::from_secs(10);
-/// ...and for this long, when nothing was left to be said.
+/// The same when nothing was left to be said.
 const GONE_AFTER: Duration = Duration::from_secs(2);
 /// Single packets waiting to leave at most: the peer draws them, and the way out may be blocked.
 const MAX_OUTBOX: usize = 64;

@@ -80,7 +80,7 @@ pub enum Event {
     Finished(Option<Verdict>),
     /// A question of ours has gone unanswered for three seconds.
     Silent,
-    /// ...and now the peer is heard again.
+    /// After [`Event::Silent`]: the peer is heard again.
     Answering,
     /// The end. No event follows, no packet leaves.
     Closed(Reason),

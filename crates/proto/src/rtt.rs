@@ -90,8 +90,7 @@ impl RoundTrip {
         grown(base.min(limit), self.expiries).min(limit)
     }
 
-    /// An eighth of a round trip, at least a millisecond: the beat of reports and of repeated
-    /// copies.
+    /// An eighth of a round trip, at least a millisecond: the beat of reports and repeated copies.
     pub(crate) fn beat(&self) -> Duration {
         (self.assumed() / 8).max(Duration::from_millis(1))
     }

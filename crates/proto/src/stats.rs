@@ -10,11 +10,11 @@ use crate::units::Rate;
 pub struct Stats {
     /// DATA and LDATA packets sent, resends included.
     pub data_packets_sent: u64,
-    /// ...of which were sent before.
+    /// Of the data packets sent, those that were sent before.
     pub data_packets_resent: u64,
     /// DATA and LDATA packets that arrived and were new.
     pub data_packets_received: u64,
-    /// ...and that arrived again.
+    /// DATA and LDATA packets that arrived again.
     pub data_packets_duplicate: u64,
     /// Packets found missing: by the receiver, or as its reports (`rfc998`: its RESENDs) told the
     /// sender.

@@ -13,20 +13,22 @@
 //! sender without data never lowers it. Loss alone, if it does not depend on the rate, costs
 //! nothing: see `rate/path.rs`.
 
+mod output;
 mod phases;
+mod rounds;
 
 use std::time::Duration;
 
 use crate::rate::path::{MILLION, RestLoss, RoundTrips};
-use crate::rate::train::{Train, is_long, train_for};
-use crate::rate::{Belief, Pacing, RateControl, Sample, burst_for};
+use crate::rate::train::{Train, is_long};
+use crate::rate::{Belief, Pacing, RateControl, Sample};
 use crate::time::{Instant, nanos};
 use crate::units::Burst;
 use crate::units::Rate;
 
 /// Packets sent in the first round trip.
 const INITIAL_PACKETS: u64 = 32;
-/// ...or a buffer in this time, if only its OK will tell anything.
+/// The first rate carries a buffer in this time, if only its OK will tell anything.
 const FIRST_BUFFER: Duration = Duration::from_secs(10);
 /// Round trip assumed before one was measured.
 const INITIAL_RTT: Duration = Duration::from_millis(100);
@@ -46,9 +48,10 @@ const MAX_CORRECTION: u64 = 250;
 /// Cap in flight, in thousandths of bandwidth times smallest round trip: below two, so that a
 /// queue of one such product never overflows.
 const CAP_GAIN: u64 = 1900;
-/// ...and less in startup, where that much is bound to be in flight when the path is found full.
+/// The same in startup: less, since that much is bound to be in flight when the path is found full.
 const STARTUP_CAP_GAIN: u64 = 1750;
-/// ...and more while there is no sign of that: samples are a round trip old, and the rate doubles.
+/// The same in startup with no sign of that: more, since samples are a round trip old and the rate
+/// doubles.
 const CALM_CAP_GAIN: u64 = 2300;
 /// Cap in flight while the smallest round trip is looked for.
 const MIN_RTT_CAP_GAIN: u64 = 500;
@@ -59,9 +62,9 @@ const CRUISE_TURNS: u32 = 8;
 const CRUISE_TIME: Duration = Duration::from_millis(25);
 /// Rounds without growth that end startup.
 const FULL_ROUNDS: u32 = 3;
-/// A queue of this part of the smallest round trip, in millionths, shows that the path is full...
+/// A queue of this part of the smallest round trip, in millionths, shows that the path is full.
 const FULL_QUEUE: u64 = 190_000;
-/// ...and so does one of this time, where a round trip is long.
+/// A queue of this time shows it too, where a round trip is long.
 const FULL_QUEUE_TIME: Duration = Duration::from_millis(100);
 /// The most that a probe up adds to a queue where a round trip is long.
 const PROBE_TIME: Duration = Duration::from_millis(75);
@@ -73,7 +76,7 @@ const MIN_CAP_PACKETS: u64 = 4;
 /// Never slower than so many packets in a round trip as it is now: on a path for which that is too
 /// much, the round trip grows until it is not.
 const FLOOR_PACKETS: u64 = 2;
-/// ...nor than this, in bytes per second: one small packet in the longest interval would be.
+/// Never slower than this, in bytes per second: one small packet in the longest interval would be.
 const FLOOR: Rate = Rate::from_bytes_per_second(1000);
 /// Bursts that a phase lasts at least: what was not sent shows nothing.
 const PHASE_BURSTS: u32 = 4;
@@ -82,8 +85,7 @@ const PHASE_BURSTS: u32 = 4;
 const MOST: u64 = 10_000_000_000_000;
 /// Silence for this many smallest round trips was an outage.
 const OUTAGE_ROUND_TRIPS: u32 = 3;
-
-/// ...and for so many buffers' time, where only their OKs tell: data timers run as long.
+/// Silence for so many buffers' time was one, where only their OKs tell: data timers run as long.
 const OUTAGE_GRAINS: u32 = 4;
 
 /// What the sender is doing.
@@ -130,6 +132,52 @@ struct Window {
     app_limited: bool,
 }
 
+/// What startup goes by.
+#[derive(Clone, Copy, Debug, Default)]
+struct Growth {
+    train: Train,
+    /// Rounds without growth, and the bandwidth they are compared with.
+    full_rounds: u32,
+    full_bandwidth: u64,
+    /// The share lost one round ago, from which startup learns the loss at rest.
+    earlier_share: Option<u64>,
+}
+
+/// What was seen in the cruise that is under way.
+#[derive(Clone, Copy, Debug)]
+struct Cruise {
+    /// Rate forgone to get rid of a queue, in thousandths of turns.
+    forgone: u64,
+    /// The least that the bandwidth may fall to for a queue's sake: if the queue is someone else's,
+    /// falling does not end it.
+    least: u64,
+    /// The queue was empty at some time.
+    emptied: bool,
+    dice: u64,
+}
+
+/// How bold probes up are.
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    /// Bandwidth when the probe up, or the reduction for suspected loss, began.
+    before: u64,
+    /// How much of [`UP_GAINS`]' excess is used, in thousandths: less where queues are short.
+    caution: u64,
+    /// There was a queue at some time since the newest probe began.
+    queued: bool,
+}
+
+/// When samples came, and which of them count.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hearing {
+    last_sample: Option<Instant>,
+    /// Longest recent time between samples.
+    gap: Duration,
+    silences: u32,
+    /// Rounds until loss and marks are judged again.
+    deaf: u32,
+}
+
 /// Adaptive rate control.
 #[derive(Clone, Copy, Debug)]
 pub struct Adaptive {
@@ -145,38 +193,16 @@ pub struct Adaptive {
     since: Instant,
     round: Round,
     window: Window,
-    train: Train,
-    /// Rounds of startup without growth, and the bandwidth they are compared with.
-    full_rounds: u32,
-    full_bandwidth: u64,
-    /// Totals one round ago, from which startup learns the loss at rest.
-    earlier_share: Option<u64>,
-    /// Bandwidth when the probe up, or the reduction for suspected loss, began.
-    before: u64,
-    /// How much of [`UP_GAINS`]' excess is used, in thousandths: less where queues are short.
-    caution: u64,
-    /// Rate forgone in this cruise to get rid of a queue, in thousandths of turns.
-    forgone: u64,
+    growth: Growth,
+    cruise: Cruise,
+    probe: Probe,
+    hearing: Hearing,
     /// The newest flight came through as fast as it was sent, and met no queue.
     calm: bool,
     /// No more is in flight than the path holds without a queue.
     rested: bool,
-    /// The least that the bandwidth may fall to in this cruise for a queue's sake: if the queue is
-    /// someone else's, falling does not end it.
-    least: u64,
-    /// The queue was empty at some time in this cruise.
-    emptied: bool,
-    /// There was a queue at some time since the newest probe began.
-    queued: bool,
     /// The queue is someone else's: it does not go away when this sender yields.
     foreign: bool,
-    /// Rounds until loss and marks are judged again.
-    deaf: u32,
-    last_sample: Option<Instant>,
-    /// Longest recent time between samples.
-    gap: Duration,
-    silences: u32,
-    dice: u64,
     pacing: Pacing,
 }
 
@@ -198,24 +224,13 @@ impl Adaptive {
             since: Instant::EPOCH,
             round: Round { accepted: MILLION, ..Round::default() },
             window: Window::default(),
-            train: Train::default(),
-            full_rounds: 0,
-            full_bandwidth: 0,
-            earlier_share: None,
-            before: 0,
-            caution: UNITY,
-            forgone: 0,
+            growth: Growth::default(),
+            cruise: Cruise { forgone: 0, least: 0, emptied: false, dice: 0x9e37_79b9_7f4a_7c15 },
+            probe: Probe { before: 0, caution: UNITY, queued: false },
+            hearing: Hearing::default(),
             calm: false,
             rested: false,
-            least: 0,
-            emptied: false,
-            queued: false,
             foreign: false,
-            deaf: 0,
-            last_sample: None,
-            gap: Duration::ZERO,
-            silences: 0,
-            dice: 0x9e37_79b9_7f4a_7c15,
             pacing: Pacing { burst, cap_bytes: None },
         };
         new.set_out();
@@ -266,7 +281,7 @@ impl Adaptive {
     /// The time in which the effect of a change of rate is seen.
     fn turn(&self) -> Duration {
         let round_trip = self.trips.now().clamp(self.min_rtt(), self.min_rtt() * 4);
-        round_trip.max(self.gap * 2).max(self.some_bursts()).max(Duration::from_millis(1))
+        round_trip.max(self.hearing.gap * 2).max(self.some_bursts()).max(Duration::from_millis(1))
     }
 
     fn some_bursts(&self) -> Duration {
@@ -284,21 +299,21 @@ impl Adaptive {
     // ---- 1. measurements
 
     fn measure(&mut self, now: Instant, sample: &Sample) {
-        if let Some(last) = self.last_sample {
+        if let Some(last) = self.hearing.last_sample {
             let gap = now.since(last).min(self.min_rtt() / 2 + Duration::from_millis(10));
-            self.gap = gap.max(self.gap - self.gap / 16);
+            self.hearing.gap = gap.max(self.hearing.gap - self.hearing.gap / 16);
         }
-        self.last_sample = Some(now);
+        self.hearing.last_sample = Some(now);
         if let Some(rtt) = sample.rtt {
             self.trips.sample(now, rtt, self.pacing.burst.interval);
             if self.sends_trains() {
                 let late = rtt.saturating_sub(self.min_rtt());
-                self.train.sample(sample.burst_bytes, self.packet_bytes, late);
+                self.growth.train.sample(sample.burst_bytes, self.packet_bytes, late);
             }
         }
         let queue = self.queue();
-        self.emptied |= queue == 0;
-        self.queued |= queue > 0;
+        self.cruise.emptied |= queue == 0;
+        self.probe.queued |= queue > 0;
         self.foreign &= queue > 0;
         self.round.queue = self.round.queue.max(queue);
         self.window.queue = self.window.queue.max(queue);
@@ -322,199 +337,13 @@ impl Adaptive {
         self.window.if_full = self.window.if_full.max(if_full);
         self.bandwidth = self.bandwidth.max(taken);
     }
-
-    // ---- 2. rounds
-
-    /// A queue is answered by taking what came through for the bandwidth.
-    fn judge_queue(&mut self, now: Instant) {
-        if now.since(self.window.since) < self.min_rtt().max(self.gap * 2) {
-            return;
-        }
-        let window =
-            std::mem::replace(&mut self.window, Window { since: now, ..Window::default() });
-        let resting = matches!(self.phase, Phase::Startup | Phase::Drain | Phase::MinRtt);
-        let shown = window.if_full > 0 && !window.app_limited;
-        if !resting && window.queue > self.full_queue() && shown {
-            let least = (self.bandwidth / 2).max(self.least);
-            self.bandwidth = self.bandwidth.min(window.if_full.max(least));
-        }
-    }
-
-    fn end_round(&mut self, now: Instant, sample: &Sample) {
-        let round = self.round;
-        let delivered = sample.delivered_packets.saturating_sub(round.delivered);
-        let lost = sample.lost_packets.saturating_sub(round.lost);
-        let marked = sample.marked_packets.saturating_sub(round.marked);
-        self.round = Round {
-            number: sample.round,
-            delivered: sample.delivered_packets,
-            lost: sample.lost_packets,
-            marked: sample.marked_packets,
-            accepted: MILLION,
-            ..Round::default()
-        };
-        if self.deaf > 0 {
-            self.deaf -= 1;
-            return;
-        }
-        let share = lost.saturating_mul(MILLION) / (lost + delivered).max(1);
-        let excess = self.rest.is_excess(share, lost + delivered);
-        if self.phase == Phase::Startup {
-            self.judge_startup(now, &round, sample, marked > 0);
-            return;
-        }
-        if marked > 0 {
-            self.yield_to_marks(now);
-        }
-        self.judge_loss(share, excess, &round);
-    }
-
-    fn full_queue(&self) -> u64 {
-        self.long_part(FULL_QUEUE_TIME, MILLION).min(FULL_QUEUE)
-    }
-
-    /// `time` as a part of a long smallest round trip, in parts of `whole`; all of it for others.
-    fn long_part(&self, time: Duration, whole: u64) -> u64 {
-        let min = self.min_rtt();
-        if is_long(min) { nanos(time).saturating_mul(whole) / nanos(min).max(1) } else { whole }
-    }
-
-    fn judge_startup(&mut self, now: Instant, round: &Round, sample: &Sample, marked: bool) {
-        if self.sends_trains()
-            && let Some(believed) = self.train.end_round()
-            && believed <= self.bandwidth + self.bandwidth / 10
-        {
-            self.enter(Phase::Drain, now);
-            return;
-        }
-        let total = sample.lost_packets + sample.delivered_packets;
-        let share = sample.lost_packets.saturating_mul(MILLION) / total.max(1);
-        let grew = self.bandwidth >= self.full_bandwidth + self.full_bandwidth / 4;
-        if grew {
-            self.full_bandwidth = self.bandwidth;
-            self.full_rounds = 0;
-            // What was lost a round ago was not lost to a rate that has grown since.
-            if let Some(earlier) = self.earlier_share.filter(|_| round.queue == 0) {
-                self.rest.set(earlier);
-            }
-        } else if !round.app_limited && (round.accepted < 900_000 || round.queue > FULL_QUEUE) {
-            self.full_rounds += 1;
-        }
-        self.earlier_share = Some(share);
-        if marked || self.full_rounds >= FULL_ROUNDS {
-            self.enter(Phase::Drain, now);
-        }
-    }
-
-    fn yield_to_marks(&mut self, now: Instant) {
-        match self.phase {
-            Phase::Up(_) | Phase::Down(_) => {
-                self.caution = (self.caution / 2).max(UNITY / 4);
-                self.enter(Phase::Down(0), now);
-            }
-            _ => self.cut(),
-        }
-        self.deaf = 1;
-    }
-
-    fn judge_loss(&mut self, share: u64, excess: bool, round: &Round) {
-        if self.rest.suspected().is_some() {
-            if self.rest.judge(share) {
-                self.bandwidth = self.bandwidth.max(self.before);
-            }
-            return;
-        }
-        let probing = matches!(self.phase, Phase::Up(_) | Phase::Down(_));
-        if !excess {
-            if round.queue == 0 && !matches!(self.phase, Phase::Up(_)) {
-                self.rest.learn(share);
-            }
-            return;
-        }
-        if probing {
-            self.caution = (self.caution / 2).max(UNITY / 4);
-        } else if round.queue == 0 {
-            self.before = self.bandwidth;
-            self.rest.suspect(share);
-            let left = MILLION - share.saturating_sub(self.rest.share());
-            let reduced = u128::from(self.bandwidth) * u128::from(left) / u128::from(MILLION);
-            self.bandwidth = (reduced as u64) * 95 / 100;
-            self.deaf = 2;
-            return;
-        } else {
-            self.cut();
-        }
-        self.deaf = 1;
-    }
-
-    /// The path may have come back as another one: half the old rate, then doubling.
-    fn start_again(&mut self, now: Instant) {
-        self.bandwidth = (self.bandwidth / 2).max(FLOOR.bytes_per_second());
-        self.full_bandwidth = self.bandwidth;
-        self.full_rounds = 0;
-        self.earlier_share = None;
-        self.last_sample = None;
-        // What the outage swallowed is about to be found missing; it says nothing of congestion.
-        self.deaf = 3;
-        self.enter(Phase::Startup, now);
-    }
-
-    /// Congestion without a probe to blame. The next probe is a small one, lest it take what was
-    /// given up here for a discovery.
-    fn cut(&mut self) {
-        self.bandwidth = self.bandwidth * 85 / 100;
-        self.caution = UNITY / 4;
-    }
-
-    // ---- 4. output
-
-    fn gain(&self) -> u64 {
-        match self.phase {
-            Phase::Startup if self.last_sample.is_none() => UNITY,
-            Phase::Startup => STARTUP_GAIN,
-            Phase::Drain => DRAIN_GAIN,
-            Phase::Cruise => self.cruise_gain(),
-            Phase::Up(step) => self.up_gain(step),
-            Phase::Down(_) if self.rested => UNITY,
-            Phase::Down(_) => DOWN_GAIN,
-            Phase::MinRtt => UNITY,
-        }
-    }
-
-    fn set_pacing(&mut self) {
-        let least = Rate::over(FLOOR_PACKETS * u64::from(self.packet_bytes), self.trips.now());
-        self.bandwidth = self.bandwidth.max(least.bytes_per_second());
-        let ceiling = self.ceiling.unwrap_or(Rate::from_bytes_per_second(u64::MAX));
-        let bandwidth = Rate::from_bytes_per_second(self.bandwidth).min(ceiling);
-        let mut rate = bandwidth.scaled(self.gain(), UNITY).max(FLOOR).min(ceiling);
-        let burst = if self.sends_trains() {
-            rate = rate.min(Rate::from_bytes_per_second(self.train.most(self.bandwidth)));
-            train_for(rate, self.packet_bytes)
-        } else {
-            burst_for(rate, self.packet_bytes)
-        };
-        let cap_gain = match self.phase {
-            Phase::MinRtt => MIN_RTT_CAP_GAIN,
-            Phase::Startup if self.calm => CALM_CAP_GAIN,
-            Phase::Startup => STARTUP_CAP_GAIN,
-            _ => CAP_GAIN,
-        };
-        let product = bandwidth.bytes_in(self.min_rtt());
-        let unreported = bandwidth.bytes_in(self.gap + self.gap / 2);
-        let packet = u64::from(self.packet_bytes);
-        let bursts = packet * (u64::from(burst.packets) * 2 + MIN_CAP_PACKETS);
-        let probes = packet * 2 * u64::from(self.silences);
-        let cap = (product / UNITY).saturating_mul(cap_gain).saturating_add(unreported);
-        let rest = bursts + probes + self.grain_bytes * 2;
-        self.pacing = Pacing { burst, cap_bytes: Some(cap.saturating_add(rest)) };
-    }
 }
 
 impl RateControl for Adaptive {
     fn on_sample(&mut self, now: Instant, sample: &Sample) {
-        if std::mem::take(&mut self.silences) > 0 {
+        if std::mem::take(&mut self.hearing.silences) > 0 {
             // Before the first report there is no saying how long one takes.
-            let quiet = self.last_sample.map_or(Duration::ZERO, |last| now.since(last));
+            let quiet = self.hearing.last_sample.map_or(Duration::ZERO, |last| now.since(last));
             if quiet >= self.min_rtt() * OUTAGE_ROUND_TRIPS + self.grain_time() * OUTAGE_GRAINS {
                 self.start_again(now);
             }
@@ -530,12 +359,12 @@ impl RateControl for Adaptive {
 
     fn on_silence(&mut self, _now: Instant) {
         // A few packets more may be in flight each time: those that are may all be lost.
-        self.silences = (self.silences + 1).min(16);
+        self.hearing.silences = (self.hearing.silences + 1).min(16);
         self.set_pacing();
     }
 
     fn on_first_answer(&mut self, longest: Duration) {
-        if self.last_sample.is_none() && self.trips.min().is_none() {
+        if self.hearing.last_sample.is_none() && self.trips.min().is_none() {
             self.trips = RoundTrips::new(Some(longest));
             self.set_out();
         }

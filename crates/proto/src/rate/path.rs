@@ -8,7 +8,7 @@ use crate::time::{Instant, nanos};
 pub(super) const MILLION: u64 = 1_000_000;
 /// A smallest round trip not seen again for this long is no longer believed.
 const MIN_LASTS: Duration = Duration::from_secs(10);
-/// ...and for so many of it: to look for it takes two.
+/// It must not be seen for so many of it either: to look for it takes two.
 const MIN_LASTS_TRIPS: u32 = 16;
 /// Samples of which the smallest is "the round trip now": half a round trip of reports.
 const RECENT: usize = 4;

@@ -17,7 +17,7 @@ const LONG: Duration = Duration::from_secs(1);
 const TRAIN_TIME: Duration = Duration::from_millis(75);
 /// Packets in a train at least: fewer than ten, with which any path must live (RFC 6928).
 const MIN_PACKETS: u64 = 6;
-/// ...and at most.
+/// The most packets in a train.
 const MAX_PACKETS: u64 = 4096;
 /// No wait is known better than this: slots, frames and hosts.
 const GRAIN: Duration = Duration::from_millis(25);

@@ -17,16 +17,16 @@ impl Adaptive {
     pub(super) fn enter(&mut self, phase: Phase, now: Instant) {
         match phase {
             Phase::Up(_) => {
-                self.before = self.bandwidth;
-                self.queued = false;
+                self.probe.before = self.bandwidth;
+                self.probe.queued = false;
             }
             Phase::Cruise => {
-                self.forgone = 0;
-                self.least = self.bandwidth / 8;
-                self.emptied = false;
-                self.dice ^= self.dice << 13;
-                self.dice ^= self.dice >> 7;
-                self.dice ^= self.dice << 17;
+                self.cruise.forgone = 0;
+                self.cruise.least = self.bandwidth / 8;
+                self.cruise.emptied = false;
+                self.cruise.dice ^= self.cruise.dice << 13;
+                self.cruise.dice ^= self.cruise.dice >> 7;
+                self.cruise.dice ^= self.cruise.dice << 17;
             }
             _ => {}
         }
@@ -52,7 +52,8 @@ impl Adaptive {
                 }
             }
             Phase::Cruise => self.cruise(now, passed, turn),
-            Phase::Up(_) if passed < self.min_rtt().max(self.gap * 2).max(self.some_bursts()) => {}
+            Phase::Up(_)
+                if passed < self.min_rtt().max(self.hearing.gap * 2).max(self.some_bursts()) => {}
             Phase::Up(step) => self.enter(Phase::Down(step), now),
             Phase::Down(step) => self.go_down(now, passed, step),
             Phase::MinRtt => {
@@ -66,20 +67,21 @@ impl Adaptive {
 
     fn cruise(&mut self, now: Instant, passed: Duration, turn: Duration) {
         let correction = UNITY - self.cruise_gain();
-        let step = nanos(self.gap.min(turn)).saturating_mul(correction) / nanos(turn).max(1);
-        self.forgone += step;
-        let stays = !self.foreign && self.forgone > FOREIGN && self.queue() > MILLION / 4;
+        let step =
+            nanos(self.hearing.gap.min(turn)).saturating_mul(correction) / nanos(turn).max(1);
+        self.cruise.forgone += step;
+        let stays = !self.foreign && self.cruise.forgone > FOREIGN && self.queue() > MILLION / 4;
         self.foreign |= stays;
         if stays || self.trips.is_stale(now) {
             self.enter(Phase::MinRtt, now);
             return;
         }
-        let turns = CRUISE_TURNS + (self.dice >> 60) as u32 % 4;
+        let turns = CRUISE_TURNS + (self.cruise.dice >> 60) as u32 % 4;
         if passed >= (turn * turns).max(CRUISE_TIME) {
-            if !self.emptied && !self.foreign {
+            if !self.cruise.emptied && !self.foreign {
                 self.bandwidth = self.bandwidth * self.cruise_gain() / UNITY;
             }
-            self.caution = (self.caution * 2).min(UNITY);
+            self.probe.caution = (self.probe.caution * 2).min(UNITY);
             let full = is_long(self.min_rtt()) && self.queue() > 0;
             self.enter(if full { Phase::Cruise } else { Phase::Up(0) }, now);
         }
@@ -90,10 +92,12 @@ impl Adaptive {
         let turn = self.turn();
         // A long path's queue may be no longer than one probe makes it; and what comes out of it
         // faster than before was found only because the rate had fallen.
-        let clear = !is_long(self.min_rtt()) || !self.queued;
-        if self.bandwidth >= self.before + self.before * excess * 2 / (3 * UNITY) && clear {
+        let clear = !is_long(self.min_rtt()) || !self.probe.queued;
+        if self.bandwidth >= self.probe.before + self.probe.before * excess * 2 / (3 * UNITY)
+            && clear
+        {
             // Where probes met loss or marks, a small find may be chance: no bolder for it.
-            let bolder = usize::from(self.caution == UNITY);
+            let bolder = usize::from(self.probe.caution == UNITY);
             self.enter(Phase::Up((step + bolder).min(UP_GAINS.len() - 1)), now);
             return;
         }
@@ -107,9 +111,10 @@ impl Adaptive {
     /// lost ones not yet found missing.
     pub(super) fn resting_bytes(&self) -> u64 {
         let bandwidth = Rate::from_bytes_per_second(self.bandwidth);
-        let unresolved =
-            (self.min_rtt() / 4 + self.gap * 3 / 2) * (self.rest.share() as u32 / 1000) / 1000;
-        bandwidth.bytes_in(self.min_rtt() + unresolved + self.gap / 4)
+        let unresolved = (self.min_rtt() / 4 + self.hearing.gap * 3 / 2)
+            * (self.rest.share() as u32 / 1000)
+            / 1000;
+        bandwidth.bytes_in(self.min_rtt() + unresolved + self.hearing.gap / 4)
             + u64::from(self.packet_bytes) * (u64::from(self.pacing.burst.packets) + 1)
             + self.grain_bytes
     }
@@ -117,7 +122,7 @@ impl Adaptive {
     pub(super) fn up_gain(&self, step: usize) -> u64 {
         let gain = UP_GAINS.get(step).copied().unwrap_or(UNITY);
         let most = self.long_part(PROBE_TIME, UNITY);
-        UNITY + ((gain - UNITY) * self.caution / UNITY).min(most)
+        UNITY + ((gain - UNITY) * self.probe.caution / UNITY).min(most)
     }
 
     pub(super) fn cruise_gain(&self) -> u64 {

@@ -1,0 +1,52 @@
+//! Burst size, interval and cap of [`Adaptive`], worked out from what it believes.
+
+use super::{
+    Adaptive, CALM_CAP_GAIN, CAP_GAIN, DOWN_GAIN, DRAIN_GAIN, FLOOR, FLOOR_PACKETS,
+    MIN_CAP_PACKETS, MIN_RTT_CAP_GAIN, Phase, STARTUP_CAP_GAIN, STARTUP_GAIN, UNITY,
+};
+use crate::rate::train::train_for;
+use crate::rate::{Pacing, burst_for};
+use crate::units::Rate;
+
+impl Adaptive {
+    pub(super) fn gain(&self) -> u64 {
+        match self.phase {
+            Phase::Startup if self.hearing.last_sample.is_none() => UNITY,
+            Phase::Startup => STARTUP_GAIN,
+            Phase::Drain => DRAIN_GAIN,
+            Phase::Cruise => self.cruise_gain(),
+            Phase::Up(step) => self.up_gain(step),
+            Phase::Down(_) if self.rested => UNITY,
+            Phase::Down(_) => DOWN_GAIN,
+            Phase::MinRtt => UNITY,
+        }
+    }
+
+    pub(super) fn set_pacing(&mut self) {
+        let least = Rate::over(FLOOR_PACKETS * u64::from(self.packet_bytes), self.trips.now());
+        self.bandwidth = self.bandwidth.max(least.bytes_per_second());
+        let ceiling = self.ceiling.unwrap_or(Rate::from_bytes_per_second(u64::MAX));
+        let bandwidth = Rate::from_bytes_per_second(self.bandwidth).min(ceiling);
+        let mut rate = bandwidth.scaled(self.gain(), UNITY).max(FLOOR).min(ceiling);
+        let burst = if self.sends_trains() {
+            rate = rate.min(Rate::from_bytes_per_second(self.growth.train.most(self.bandwidth)));
+            train_for(rate, self.packet_bytes)
+        } else {
+            burst_for(rate, self.packet_bytes)
+        };
+        let cap_gain = match self.phase {
+            Phase::MinRtt => MIN_RTT_CAP_GAIN,
+            Phase::Startup if self.calm => CALM_CAP_GAIN,
+            Phase::Startup => STARTUP_CAP_GAIN,
+            _ => CAP_GAIN,
+        };
+        let product = bandwidth.bytes_in(self.min_rtt());
+        let unreported = bandwidth.bytes_in(self.hearing.gap + self.hearing.gap / 2);
+        let packet = u64::from(self.packet_bytes);
+        let bursts = packet * (u64::from(burst.packets) * 2 + MIN_CAP_PACKETS);
+        let probes = packet * 2 * u64::from(self.hearing.silences);
+        let cap = (product / UNITY).saturating_mul(cap_gain).saturating_add(unreported);
+        let rest = bursts + probes + self.grain_bytes * 2;
+        self.pacing = Pacing { burst, cap_bytes: Some(cap.saturating_add(rest)) };
+    }
+}

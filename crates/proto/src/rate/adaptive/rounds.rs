@@ -1,0 +1,159 @@
+//! How [`Adaptive`] judges the loss, the marks and the queue of a round trip.
+
+use super::{
+    Adaptive, FLOOR, FULL_QUEUE, FULL_QUEUE_TIME, FULL_ROUNDS, Phase, Round, UNITY, Window,
+};
+use crate::rate::Sample;
+use crate::rate::path::MILLION;
+use crate::rate::train::is_long;
+use crate::time::{Instant, nanos};
+use std::time::Duration;
+
+impl Adaptive {
+    /// A queue is answered by taking what came through for the bandwidth.
+    pub(super) fn judge_queue(&mut self, now: Instant) {
+        if now.since(self.window.since) < self.min_rtt().max(self.hearing.gap * 2) {
+            return;
+        }
+        let window =
+            std::mem::replace(&mut self.window, Window { since: now, ..Window::default() });
+        let resting = matches!(self.phase, Phase::Startup | Phase::Drain | Phase::MinRtt);
+        let shown = window.if_full > 0 && !window.app_limited;
+        if !resting && window.queue > self.full_queue() && shown {
+            let least = (self.bandwidth / 2).max(self.cruise.least);
+            self.bandwidth = self.bandwidth.min(window.if_full.max(least));
+        }
+    }
+
+    pub(super) fn end_round(&mut self, now: Instant, sample: &Sample) {
+        let round = self.round;
+        let delivered = sample.delivered_packets.saturating_sub(round.delivered);
+        let lost = sample.lost_packets.saturating_sub(round.lost);
+        let marked = sample.marked_packets.saturating_sub(round.marked);
+        self.round = Round {
+            number: sample.round,
+            delivered: sample.delivered_packets,
+            lost: sample.lost_packets,
+            marked: sample.marked_packets,
+            accepted: MILLION,
+            ..Round::default()
+        };
+        if self.hearing.deaf > 0 {
+            self.hearing.deaf -= 1;
+            return;
+        }
+        let share = lost.saturating_mul(MILLION) / (lost + delivered).max(1);
+        let excess = self.rest.is_excess(share, lost + delivered);
+        if self.phase == Phase::Startup {
+            self.judge_startup(now, &round, sample, marked > 0);
+            return;
+        }
+        if marked > 0 {
+            self.yield_to_marks(now);
+        }
+        self.judge_loss(share, excess, &round);
+    }
+
+    pub(super) fn full_queue(&self) -> u64 {
+        self.long_part(FULL_QUEUE_TIME, MILLION).min(FULL_QUEUE)
+    }
+
+    /// `time` as a part of a long smallest round trip, in parts of `whole`; all of it for others.
+    pub(super) fn long_part(&self, time: Duration, whole: u64) -> u64 {
+        let min = self.min_rtt();
+        if is_long(min) { nanos(time).saturating_mul(whole) / nanos(min).max(1) } else { whole }
+    }
+
+    pub(super) fn judge_startup(
+        &mut self,
+        now: Instant,
+        round: &Round,
+        sample: &Sample,
+        marked: bool,
+    ) {
+        if self.sends_trains()
+            && let Some(believed) = self.growth.train.end_round()
+            && believed <= self.bandwidth + self.bandwidth / 10
+        {
+            self.enter(Phase::Drain, now);
+            return;
+        }
+        let total = sample.lost_packets + sample.delivered_packets;
+        let share = sample.lost_packets.saturating_mul(MILLION) / total.max(1);
+        let grew = self.bandwidth >= self.growth.full_bandwidth + self.growth.full_bandwidth / 4;
+        if grew {
+            self.growth.full_bandwidth = self.bandwidth;
+            self.growth.full_rounds = 0;
+            // What was lost a round ago was not lost to a rate that has grown since.
+            if let Some(earlier) = self.growth.earlier_share.filter(|_| round.queue == 0) {
+                self.rest.set(earlier);
+            }
+        } else if !round.app_limited && (round.accepted < 900_000 || round.queue > FULL_QUEUE) {
+            self.growth.full_rounds += 1;
+        }
+        self.growth.earlier_share = Some(share);
+        if marked || self.growth.full_rounds >= FULL_ROUNDS {
+            self.enter(Phase::Drain, now);
+        }
+    }
+
+    pub(super) fn yield_to_marks(&mut self, now: Instant) {
+        match self.phase {
+            Phase::Up(_) | Phase::Down(_) => {
+                self.probe.caution = (self.probe.caution / 2).max(UNITY / 4);
+                self.enter(Phase::Down(0), now);
+            }
+            _ => self.cut(),
+        }
+        self.hearing.deaf = 1;
+    }
+
+    pub(super) fn judge_loss(&mut self, share: u64, excess: bool, round: &Round) {
+        if self.rest.suspected().is_some() {
+            if self.rest.judge(share) {
+                self.bandwidth = self.bandwidth.max(self.probe.before);
+            }
+            return;
+        }
+        let probing = matches!(self.phase, Phase::Up(_) | Phase::Down(_));
+        if !excess {
+            if round.queue == 0 && !matches!(self.phase, Phase::Up(_)) {
+                self.rest.learn(share);
+            }
+            return;
+        }
+        if probing {
+            self.probe.caution = (self.probe.caution / 2).max(UNITY / 4);
+        } else if round.queue == 0 {
+            self.probe.before = self.bandwidth;
+            self.rest.suspect(share);
+            let left = MILLION - share.saturating_sub(self.rest.share());
+            let reduced = u128::from(self.bandwidth) * u128::from(left) / u128::from(MILLION);
+            self.bandwidth = (reduced as u64) * 95 / 100;
+            self.hearing.deaf = 2;
+            return;
+        } else {
+            self.cut();
+        }
+        self.hearing.deaf = 1;
+    }
+
+    /// The path may have come back as another one: half the old rate, then doubling.
+    pub(super) fn start_again(&mut self, now: Instant) {
+        self.bandwidth = (self.bandwidth / 2).max(FLOOR.bytes_per_second());
+        self.growth.full_bandwidth = self.bandwidth;
+        self.growth.full_rounds = 0;
+        self.growth.earlier_share = None;
+        self.hearing.last_sample = None;
+        // What the outage swallowed is about to be found missing; it says nothing of congestion.
+        self.hearing.deaf = 3;
+        self.enter(Phase::Startup, now);
+    }
+
+    /// Congestion without a probe to blame. The next probe is a small one, lest it take what was
+    /// given up here for a discovery.
+    pub(super) fn cut(&mut self) {
+        self.bandwidth = self.bandwidth * 85 / 100;
+        self.probe.caution = UNITY / 4;
+    }
+}
