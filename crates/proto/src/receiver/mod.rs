@@ -7,13 +7,14 @@
 
 mod assembly;
 mod feedback;
+mod intake;
 mod states;
 mod story;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use assembly::{Assembly, Place};
+use assembly::Assembly;
 use feedback::Feedback;
 #[cfg(test)]
 pub(crate) use states::{BufferState, Phase as ReceiverPhase};
@@ -25,15 +26,13 @@ use crate::limits::MAX_RANGES;
 use crate::link::Link;
 use crate::machine::{Ecn, Event};
 use crate::negotiated::{Negotiated, Taken};
-use crate::recovery::{Arrival, Ask, Holes, Recovery, Timing};
+use crate::recovery::{Ask, Holes, Recovery, Timing};
 use crate::rtt::RoundTrip;
 use crate::stats::Stats;
 use crate::time::{Instant, earliest};
 use crate::trace::{Recorder, Stage, Timer, TraceEvent};
-use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
-use crate::wire::packet::{
-    Accepted, Burst, DataHeader, End, Go, IndexRange, Message, NullAck, Resend, Verdict,
-};
+use crate::units::{BufferNumber, ControlSeq, PacketNumber};
+use crate::wire::packet::{Burst, End, Go, IndexRange, Message, NullAck, Resend, Verdict};
 
 /// Bytes of a control packet that are not the ranges of a RESEND, a REPORT among them.
 const NOT_RANGES: usize = 128;
@@ -195,112 +194,6 @@ impl Receiver {
     }
 
     // ---- from the network
-
-    /// A DATA or LDATA packet, still sealed.
-    pub(crate) fn handle_data(
-        &mut self,
-        now: Instant,
-        header: &DataHeader,
-        raw: &[u8],
-        ecn: Option<Ecn>,
-        link: &mut Link,
-    ) -> Taken {
-        let len = link.data_len(raw);
-        let (range, fault) = self.locate(header, len);
-        let opened =
-            match range.clone().and_then(|r| Some((r, self.assemblies.get_mut(&header.buffer)?))) {
-                Some((range, assembly)) => link.open_data(raw, assembly.slot(range)),
-                None => {
-                    // A duplicate, or nonsense: believed only if it is authentic.
-                    self.scratch.resize(len, 0);
-                    link.open_data(raw, &mut self.scratch)
-                }
-            };
-        if !opened {
-            return Taken::Dropped;
-        }
-        self.on_authentic(now, header.number, raw.len(), ecn);
-        self.on_ack(now, header.ack);
-        match (range, fault) {
-            (Some(_), _) => self.on_new(now, header, len),
-            (None, Some(fault)) => return Taken::Violation(fault),
-            (None, None) => self.stats.data_packets_duplicate += 1,
-        }
-        Taken::Authentic
-    }
-
-    /// Where the data of `header` go; or nowhere, because they are here, or with what is wrong.
-    fn locate(
-        &self,
-        header: &DataHeader,
-        len: usize,
-    ) -> (Option<std::ops::Range<usize>>, Option<&'static str>) {
-        let Some(assembly) = self.assemblies.get(&header.buffer) else {
-            let granted = header.buffer < self.next_grant && header.buffer.0 > 0;
-            return (None, (!granted).then_some("data without GO"));
-        };
-        if assembly.generation != header.generation {
-            return (None, None);
-        }
-        match assembly.place(header.index, len, header.last_of_buffer) {
-            Place::Missing(range) => (Some(range), None),
-            Place::Present => (None, None),
-            Place::Nowhere => (None, Some("a packet outside its buffer")),
-        }
-    }
-
-    fn on_new(&mut self, now: Instant, header: &DataHeader, len: usize) {
-        let number = header.buffer;
-        let Some(assembly) = self.assemblies.get_mut(&number) else { return };
-        let begins = !assembly.has_begun();
-        assembly.mark(header.index, len, header.last_of_buffer);
-        let full = assembly.is_complete();
-        if begins {
-            self.note_buffer(now, number, Stage::Begun);
-        }
-        self.stats.data_packets_received += 1;
-        self.stats.first_data_at.get_or_insert(now);
-        self.stats.image_bytes += len as u64;
-        if (number, header.index.0 + 1) > self.furthest {
-            self.furthest = (number, header.index.0 + 1);
-            self.stats.steady_until = Some(now);
-            self.stats.steady_bytes = self.stats.image_bytes;
-        }
-        let timing = self.timing();
-        let arrival = Arrival {
-            number: header.number,
-            buffer: number,
-            index: PacketIndex(header.index.0),
-            last_of_buffer: header.last_of_buffer,
-            ack: header.ack,
-        };
-        self.recovery.on_arrival(now, &arrival, &timing);
-        if header.last_buffer {
-            self.learn_last(now, number);
-        }
-        if full {
-            self.on_full(now, number);
-        }
-    }
-
-    fn on_full(&mut self, now: Instant, number: BufferNumber) {
-        let Some(assembly) = self.assemblies.remove(&number) else { return };
-        self.recovery.on_complete(number);
-        self.stats.buffers_done += 1;
-        // RFC 998's OK always makes an offer, and to others none at all means nothing a second.
-        let offer = self.negotiated.rules.offers.then_some(self.negotiated.burst);
-        self.fifo.push(Message::Ok(Accepted {
-            first: number,
-            count: 1,
-            offer,
-            control_timer: self.rtt.timeout(),
-        }));
-        self.held += 1;
-        self.note_buffer(now, number, Stage::Filled);
-        self.events.push_back(Event::Filled(number, assembly.into_buffer()));
-        self.grant(now);
-        self.check_complete();
-    }
 
     /// No buffer after `last` will come: what was granted beyond it goes back.
     fn learn_last(&mut self, now: Instant, last: BufferNumber) {

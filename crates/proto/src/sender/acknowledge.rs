@@ -3,28 +3,104 @@
 
 use std::time::Duration;
 
+use super::inbox::Inbox;
 use super::{Phase, Sender};
 use crate::link::Link;
 use crate::time::{Instant, earliest};
 use crate::units::{BufferNumber, PacketNumber};
-use crate::wire::packet::{Burst, NullAck};
+use crate::wire::packet::{Burst, End, NullAck};
 
+/// How often an adaptive sender on `rfc998` says its first burst values, before any data: with the
+/// negotiated ones, the data timers of every buffer would run out at once.
+const ANNOUNCEMENTS: u8 = 3;
 /// A control message is answered with a NULL-ACK if no data would carry the answer this soon.
 const ACK_DELAY: Duration = Duration::from_millis(2);
+
+/// What the receiver is owed.
+#[derive(Debug, Default)]
+pub(super) struct Duties {
+    pub(super) inbox: Inbox,
+    /// Control messages came that no packet has acknowledged yet.
+    pub(super) owed: Option<Instant>,
+    /// When it is told that nothing is left to send, and how often.
+    pub(super) dry: Option<(Instant, u8)>,
+}
+
+/// The burst values that the receiver knows of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Announced {
+    burst: Burst,
+    at: Instant,
+    /// How often the first ones are still to be said.
+    left: u8,
+}
+
+impl Announced {
+    /// `burst` is known; if `again`, the first of its own are said [`ANNOUNCEMENTS`] times.
+    pub(super) fn new(now: Instant, burst: Burst, again: bool) -> Self {
+        Self { burst, at: now, left: if again { ANNOUNCEMENTS } else { 0 } }
+    }
+
+    fn say(&mut self, now: Instant, burst: Burst) {
+        *self = Self { burst, at: now, left: self.left.saturating_sub(1) };
+    }
+
+    /// Whether `burst` is to be said: it moved by a tenth, and a round trip has passed.
+    fn differ(&self, now: Instant, burst: Burst, rtt: Duration) -> bool {
+        let per_packet = |b: Burst| b.interval.as_nanos() as u64 / u64::from(b.packets.max(1));
+        let (old, new) = (per_packet(self.burst), per_packet(burst));
+        let moved = now.since(self.at) >= rtt && old.abs_diff(new) > old / 10;
+        moved || self.left > 0
+    }
+}
+
+/// The end of the transfer, said until it is heard (`docs/protocol.md §7.1`).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ending {
+    end: Option<End>,
+    heard: bool,
+    pub(super) due: Option<Instant>,
+}
+
+impl Ending {
+    /// The client's END. False if it was said before.
+    pub(super) fn say(&mut self, now: Instant, end: End) -> bool {
+        let new = self.end.is_none();
+        if new {
+            self.end = Some(end);
+            self.due = Some(now).filter(|_| !self.heard);
+        }
+        new
+    }
+
+    /// The receiver says that it has it. What was not said yet cannot have been heard.
+    pub(super) fn confirm(&mut self) {
+        if self.end.is_some() {
+            self.settle();
+        }
+    }
+
+    /// The verdict is here: no need to say it any more.
+    pub(super) fn settle(&mut self) {
+        self.heard = true;
+        self.due = None;
+    }
+}
 
 impl Sender {
     /// Nothing left to send: the receiver is told, so that it need not guess (§6.4).
     pub(super) fn run_dry(&mut self, now: Instant) {
-        let sent = self.next_supply > BufferNumber::FIRST && !self.outgoing.is_empty();
-        if self.dry_due.is_none() && sent && self.phase == Phase::Sending {
+        let supplied = self.schedule.next_supply() > BufferNumber::FIRST;
+        let sent = supplied && self.schedule.outstanding() > 0;
+        if self.duties.dry.is_none() && sent && self.phase == Phase::Sending {
             let repeats = self.negotiated.rules.dry_repeats;
-            self.dry_due = Some((now, repeats + 1));
+            self.duties.dry = Some((now, repeats + 1));
         }
     }
 
     /// When a NULL-ACK is due if no data leave before.
     pub(super) fn null_ack_at(&self, now: Instant) -> Option<Instant> {
-        let data_soon = !self.again.is_empty() || self.fresh < self.next_supply;
+        let data_soon = self.schedule.may_be_due();
         let pacing = self.rate.pacing();
         let wait = if data_soon {
             ACK_DELAY.max(pacing.burst.interval.min(ACK_DELAY * 8))
@@ -33,47 +109,41 @@ impl Sender {
         };
         let changed = self.is_told() && self.burst_changed(now, pacing.burst);
         earliest([
-            self.ack_owed.map(|at| at + wait),
-            self.dry_due.filter(|(_, left)| *left > 0).map(|(at, _)| at),
-            self.end_due,
+            self.duties.owed.map(|at| at + wait),
+            self.duties.dry.filter(|(_, left)| *left > 0).map(|(at, _)| at),
+            self.ending.due,
             changed.then_some(now),
         ])
     }
 
-    /// Whether the burst values moved by a tenth since they were announced, a round trip ago.
+    /// Whether the burst values moved since they were announced, a round trip ago.
     fn burst_changed(&self, now: Instant, burst: Burst) -> bool {
-        let rtt =
-            self.rtt.smoothed().unwrap_or(Duration::from_secs(1)).max(Duration::from_millis(10));
-        let per_packet = |b: Burst| b.interval.as_nanos() as u64 / u64::from(b.packets.max(1));
-        let (old, new) = (per_packet(self.announced), per_packet(burst));
-        let moved = now.since(self.announced_at) >= rtt && old.abs_diff(new) > old / 10;
-        moved || self.announcements > 0
+        let rtt = self.rtt.smoothed().unwrap_or(Duration::from_secs(1));
+        self.announced.differ(now, burst, rtt.max(Duration::from_millis(10)))
     }
 
     pub(super) fn put_null_ack(&mut self, now: Instant, link: &mut Link, out: &mut Vec<u8>) {
         let start = out.len();
         let burst = self.rate.pacing().burst;
-        let idle = self.again.is_empty() && self.has_data().is_none();
-        let end = self.end.filter(|_| !self.end_heard);
+        let idle = !self.schedule.has_again() && self.schedule.due().is_none();
+        let next_supply = self.schedule.next_supply();
+        let end = self.ending.end.filter(|_| !self.ending.heard);
         let null_ack = NullAck {
             number: PacketNumber(0),
-            ack: self.inbox.high(),
+            ack: self.duties.inbox.high(),
             burst,
-            sent_through: (idle && self.next_supply.0 > 1)
-                .then_some(BufferNumber(self.next_supply.0 - 1)),
+            sent_through: (idle && next_supply.0 > 1).then_some(BufferNumber(next_supply.0 - 1)),
             end,
         };
         let number = link.put_null_ack(out, &null_ack);
         self.on_other_sent(now, number, out.len() - start);
-        self.ack_owed = None;
-        self.announced = burst;
-        self.announced_at = now;
-        self.announcements = self.announcements.saturating_sub(1);
-        if let Some((at, left)) = self.dry_due {
-            self.dry_due = Some((at.max(now) + self.rtt.beat(), left.saturating_sub(1)));
+        self.duties.owed = None;
+        self.announced.say(now, burst);
+        if let Some((at, left)) = self.duties.dry {
+            self.duties.dry = Some((at.max(now) + self.rtt.beat(), left.saturating_sub(1)));
         }
         if end.is_some() {
-            self.end_due = Some(now + self.rtt.timeout());
+            self.ending.due = Some(now + self.rtt.timeout());
             self.rtt.back_off();
         }
     }

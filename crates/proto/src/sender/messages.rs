@@ -7,7 +7,7 @@ use crate::limits::MIN_SEALED_PACKET_BYTES;
 use crate::machine::Event;
 use crate::negotiated::Taken;
 use crate::rate::{Sample, is_long};
-use crate::sender::outgoing::Outgoing;
+use crate::sender::schedule::Asked;
 use crate::time::Instant;
 use crate::trace::{Stage, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq};
@@ -21,20 +21,18 @@ impl Sender {
         end_received: bool,
         messages: Vec<(ControlSeq, Message)>,
     ) -> Taken {
-        // An END that was not said yet cannot have been heard.
-        if end_received && self.end.is_some() {
-            self.end_heard = true;
-            self.end_due = None;
+        if end_received {
+            self.ending.confirm();
         }
         for (seq, message) in messages {
             // Even an old message is answered: its acknowledgement may have been lost.
-            self.ack_owed.get_or_insert(now);
-            if !self.inbox.take(seq) {
+            self.duties.owed.get_or_insert(now);
+            if !self.duties.inbox.take(seq) {
                 continue;
             }
             if self.ledger.is_some() {
                 // Whatever it is: it was said because data, or acknowledgements in them, arrived.
-                self.reported = now;
+                self.hearing.reported = now;
                 // The first GO answers the RESPONSE.
                 let longest = Some(now.since(self.negotiated.opened)).filter(|rtt| is_long(*rtt));
                 if let (0, Some(longest)) = (self.stats.data_packets_sent, longest) {
@@ -74,7 +72,7 @@ impl Sender {
         }
         // What was not supplied was not sent, so it is outstanding at the receiver, granted or not.
         let most = u64::from(self.negotiated.max_outstanding) * 2;
-        if u64::from(go.count) > most || end > self.next_supply.0.saturating_add(most) {
+        if u64::from(go.count) > most || end > self.schedule.next_supply().0.saturating_add(most) {
             return Taken::Violation("a GO for more buffers than were agreed");
         }
         let agreed = self.negotiated.geometry.packet_bytes;
@@ -83,26 +81,8 @@ impl Sender {
             return Taken::Violation("a GO with packets of a size that was not agreed");
         }
         let geometry = Geometry { packet_bytes, ..self.negotiated.geometry };
-        for number in (go.first.0..end).map(BufferNumber) {
-            if self.last.is_some_and(|last| number > last) {
-                break;
-            }
-            match self.outgoing.get_mut(&number) {
-                Some(known) if known.generation != go.generation => {
-                    known.renew(geometry, go.generation);
-                    self.again.remove(&number);
-                    self.fresh = self.fresh.min(number);
-                }
-                Some(_) => {}
-                None if number >= self.next_wanted => {
-                    self.outgoing.insert(number, Outgoing::new(geometry, go.generation));
-                }
-                None => {}
-            }
-        }
-        while self.outgoing.contains_key(&self.next_wanted) {
-            let number = self.next_wanted;
-            self.next_wanted = number.next();
+        self.schedule.grant(&go, geometry);
+        while let Some(number) = self.schedule.next_wanted() {
             self.note_buffer(now, number, Stage::Granted);
             self.events.push_back(Event::Wanted(number));
         }
@@ -114,15 +94,10 @@ impl Sender {
         let Some(end) = ok.first.0.checked_add(u64::from(ok.count)) else {
             return Taken::Violation("an OK past the last number");
         };
-        let mut accepted = self.outgoing.range(ok.first..BufferNumber(end));
-        if end > self.next_supply.0 || accepted.any(|(_, outgoing)| !outgoing.is_sent()) {
+        let Some(accepted) = self.schedule.accept(ok.first..BufferNumber(end)) else {
             return Taken::Violation("an OK for a buffer that was never sent");
-        }
-        let accepted = self.outgoing.range(ok.first..BufferNumber(end));
-        let accepted: Vec<BufferNumber> = accepted.map(|(number, _)| *number).collect();
-        for number in accepted {
-            self.again.remove(&number);
-            let Some(outgoing) = self.outgoing.remove(&number) else { continue };
+        };
+        for (number, outgoing) in accepted {
             if let Some(ledger) = &mut self.ledger {
                 ledger.on_ok(now, number, self.rtt.smallest());
             }
@@ -138,37 +113,34 @@ impl Sender {
         }
         self.check_all_accepted();
         let until = now + self.dally();
-        if !self.negotiated.rules.verdict && self.all_accepted() && self.phase.settle(until) {
+        if !self.negotiated.rules.verdict && self.schedule.is_accepted() && self.phase.settle(until)
+        {
             self.events.push_back(Event::Finished(None));
         }
         Taken::Authentic
     }
 
     fn on_resend(&mut self, now: Instant, resend: &Resend) -> Taken {
-        // Accepted already, or its GO is still on the way: nothing was sent that could be missing.
-        let Some(outgoing) = self.outgoing.get_mut(&resend.buffer) else { return Taken::Authentic };
-        let asked = resend.missing.iter().map(|range| outgoing.ask(*range)).sum();
+        let asked = self.schedule.ask(resend.buffer, &resend.missing);
+        let Some(Asked { packets, due }) = asked else { return Taken::Authentic };
         let number = resend.buffer.0;
-        self.trace.note(now, || TraceEvent::Resend { number, packets: asked });
+        self.trace.note(now, || TraceEvent::Resend { number, packets });
         if let Some(ledger) = &mut self.ledger {
-            ledger.on_resend(resend.buffer, asked);
+            ledger.on_resend(resend.buffer, packets);
         }
-        if outgoing.has_again() {
-            self.again.insert(resend.buffer);
-            self.dry_due = None;
+        if due {
+            self.duties.dry = None;
         }
         Taken::Authentic
     }
 
     fn on_done(&mut self, now: Instant, verdict: Verdict) -> Taken {
-        if verdict.verified && !self.all_accepted() {
+        if verdict.verified && !self.schedule.is_accepted() {
             // It may have overtaken the last OKs. What was never sent cannot have been verified.
-            let sent = self.last.is_some_and(|last| self.next_supply > last)
-                && self.outgoing.values().all(Outgoing::is_sent);
-            if !sent {
+            if !self.schedule.is_sent() {
                 return Taken::Violation("DONE before everything was sent");
             }
-            for outgoing in self.outgoing.values() {
+            for outgoing in self.schedule.buffers() {
                 self.stats.buffers_done += 1;
                 self.stats.image_bytes += outgoing.len() as u64;
             }
@@ -177,8 +149,7 @@ impl Sender {
         let until = now + self.dally();
         if self.phase.settle(until) {
             self.events.push_back(Event::Finished(Some(verdict)));
-            self.end_heard = true;
-            self.end_due = None;
+            self.ending.settle();
         }
         Taken::Authentic
     }

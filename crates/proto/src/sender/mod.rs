@@ -8,6 +8,7 @@ mod acknowledge;
 mod inbox;
 mod messages;
 mod outgoing;
+mod schedule;
 mod silence;
 mod states;
 mod story;
@@ -15,11 +16,15 @@ mod story;
 mod tests;
 mod waiting;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use inbox::Inbox;
-use outgoing::{Outgoing, Piece};
+use acknowledge::{Announced, Duties, Ending};
+#[cfg(test)]
+use outgoing::Outgoing;
+use outgoing::Piece;
+use schedule::{Leaving, Schedule};
+use silence::Hearing;
 #[cfg(test)]
 use states::BufferState;
 use states::Phase;
@@ -39,38 +44,16 @@ use crate::stats::Stats;
 use crate::time::{Instant, earliest};
 use crate::trace::{Recorder, Stage, Timer, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
-use crate::wire::packet::{Burst, DataHeader, End, Report};
-
-/// How often an adaptive sender on `rfc998` says its first burst values, before any data: with the
-/// negotiated ones, the data timers of every buffer would run out at once.
-const ANNOUNCEMENTS: u8 = 3;
-/// An open breaker (`sender/silence.rs`) lets this much through.
-const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+use crate::wire::packet::{DataHeader, End, Report};
 
 /// The sending machine.
 #[derive(Debug)]
 pub(crate) struct Sender {
     negotiated: Negotiated,
-    outgoing: BTreeMap<BufferNumber, Outgoing>,
-    /// Buffers with packets asked for again.
-    again: BTreeSet<BufferNumber>,
-    /// The lowest buffer whose first pass is not over.
-    fresh: BufferNumber,
-    next_wanted: BufferNumber,
-    next_supply: BufferNumber,
-    /// Everything below was accepted, or will be.
-    last: Option<BufferNumber>,
-    end: Option<End>,
-    end_heard: bool,
-    end_due: Option<Instant>,
-    inbox: Inbox,
-    /// Control messages came that no packet has acknowledged yet.
-    ack_owed: Option<Instant>,
-    dry_due: Option<(Instant, u8)>,
-    announced: Burst,
-    announced_at: Instant,
-    /// How often the first ones are still to be said.
-    announcements: u8,
+    schedule: Schedule,
+    duties: Duties,
+    announced: Announced,
+    ending: Ending,
     pacer: Pacer,
     /// Bytes sent that do not make a whole packet for the pacer yet.
     uncharged: u64,
@@ -79,11 +62,7 @@ pub(crate) struct Sender {
     /// Takes the place of REPORTs where there are none.
     ledger: Option<Ledger>,
     rtt: RoundTrip,
-    heard: Instant,
-    silence_told: Option<Instant>,
-    /// When the newest report came, or what is in flight began to be.
-    reported: Instant,
-    probe_due: Instant,
+    hearing: Hearing,
     control_timer: Duration,
     phase: Phase,
     blocked: Option<(Blocked, Instant)>,
@@ -102,31 +81,17 @@ impl Sender {
         let announced = if told_by_ok { negotiated.burst } else { rate.pacing().burst };
         Self {
             negotiated,
-            outgoing: BTreeMap::new(),
-            again: BTreeSet::new(),
-            fresh: BufferNumber::FIRST,
-            next_wanted: BufferNumber::FIRST,
-            next_supply: BufferNumber::FIRST,
-            last: None,
-            end: None,
-            end_heard: false,
-            end_due: None,
-            inbox: Inbox::default(),
-            ack_owed: None,
-            dry_due: None,
-            announced,
-            announced_at: now,
-            announcements: if told_by_ok { ANNOUNCEMENTS } else { 0 },
+            schedule: Schedule::new(),
+            duties: Duties::default(),
+            announced: Announced::new(now, announced, told_by_ok),
+            ending: Ending::default(),
             pacer: Pacer::new(),
             uncharged: 0,
             rate,
             sampler: Sampler::new(overhead),
             ledger: told_by_ok.then(Ledger::default),
             rtt: RoundTrip::new(negotiated.rtt, negotiated.longest_rtt),
-            heard: now,
-            silence_told: None,
-            reported: now,
-            probe_due: now,
+            hearing: Hearing::new(now),
             control_timer: Duration::ZERO,
             phase: Phase::Sending,
             blocked: None,
@@ -146,15 +111,12 @@ impl Sender {
         buffer: Buffer,
         last: bool,
     ) {
-        let Some(outgoing) = self.outgoing.get_mut(&number).filter(|_| number == self.next_supply)
-        else {
+        debug_assert!(buffer.filled().len() <= self.negotiated.geometry.buffer_bytes as usize);
+        if let Err(buffer) = self.schedule.supply(number, buffer, last) {
             self.events.push_back(Event::Released(number, buffer));
             return;
-        };
-        debug_assert!(buffer.filled().len() <= self.negotiated.geometry.buffer_bytes as usize);
-        outgoing.fill(buffer, last);
-        self.next_supply = number.next();
-        self.dry_due = None;
+        }
+        self.duties.dry = None;
         self.note_buffer(now, number, Stage::Supplied);
         if last {
             self.learn_last(number);
@@ -163,16 +125,13 @@ impl Sender {
 
     /// There is nothing after buffer `end.buffers`.
     pub(crate) fn end(&mut self, now: Instant, end: End) {
-        if self.end.is_none() && self.negotiated.rules.verdict {
-            self.end = Some(end);
-            self.end_due = Some(now).filter(|_| !self.end_heard);
+        if self.negotiated.rules.verdict && self.ending.say(now, end) {
             self.learn_last(BufferNumber(end.buffers));
         }
     }
 
     fn learn_last(&mut self, last: BufferNumber) {
-        self.last = Some(last);
-        self.outgoing.split_off(&last.next());
+        self.schedule.learn_last(last);
         self.check_all_accepted();
     }
 
@@ -188,8 +147,7 @@ impl Sender {
 
     /// Hands every buffer back.
     pub(crate) fn release_all(&mut self, now: Instant) {
-        self.again.clear();
-        for (number, outgoing) in std::mem::take(&mut self.outgoing) {
+        for (number, outgoing) in self.schedule.take_all() {
             if let Some(buffer) = outgoing.into_buffer() {
                 self.note_buffer(now, number, Stage::Released);
                 self.events.push_back(Event::Released(number, buffer));
@@ -201,7 +159,7 @@ impl Sender {
 
     /// High consecutive sequence number received.
     pub(crate) fn high(&self) -> ControlSeq {
-        self.inbox.high()
+        self.duties.inbox.high()
     }
 
     /// How long to wait before saying something again.
@@ -219,25 +177,20 @@ impl Sender {
 
     fn note_sent(&mut self, now: Instant, first: PacketNumber, count: u32, bytes: u64) {
         if self.sampler.in_flight_bytes() == 0 {
-            self.reported = now;
+            self.hearing.reported = now;
         }
         self.sampler.on_sent(now, first, count, bytes);
     }
 
     /// Any authentic packet of the receiver's.
     pub(crate) fn on_heard(&mut self, now: Instant) {
-        self.heard = now;
-        self.silence_told = None;
+        self.hearing.on_heard(now);
         self.rtt.recovered();
     }
 
-    fn all_accepted(&self) -> bool {
-        self.last.is_some_and(|last| self.next_supply > last) && self.outgoing.is_empty()
-    }
-
     fn check_all_accepted(&mut self) {
-        if self.all_accepted() {
-            self.dry_due = None;
+        if self.schedule.is_accepted() {
+            self.duties.dry = None;
         }
     }
 
@@ -262,7 +215,7 @@ impl Sender {
 
     fn handle_sample(&mut self, now: Instant, sample: Option<Sample>) {
         if let Some(sample) = sample {
-            self.reported = now;
+            self.hearing.reported = now;
             if let Some(rtt) = sample.rtt {
                 self.rtt.sample(rtt);
             }
@@ -284,7 +237,7 @@ impl Sender {
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Rate });
         }
         if self.silence_due().is_some_and(|at| at <= now) {
-            self.silence_told = Some(now);
+            self.hearing.silence_told = Some(now);
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Silence });
             self.rate.on_silence(now);
         }
@@ -301,7 +254,7 @@ impl Sender {
         if self.phase == Phase::Finished {
             return None;
         }
-        if self.has_data().is_none() {
+        if self.schedule.due().is_none() {
             self.run_dry(now);
         }
         if self.null_ack_at(now).is_some_and(|at| at <= now) {
@@ -320,19 +273,17 @@ impl Sender {
 
     /// How many packets may leave now; notes what forbids it if none.
     fn allowed(&mut self, now: Instant) -> u32 {
-        if self.has_data().is_none() {
-            let more = self.last.is_none_or(|last| self.next_supply <= last);
-            let unsupplied = more && self.next_supply < self.next_wanted;
-            self.block(now, if unsupplied { Blocked::Source } else { Blocked::Permission });
+        if self.schedule.due().is_none() {
+            let source = self.schedule.waits_for_source();
+            self.block(now, if source { Blocked::Source } else { Blocked::Permission });
             self.sampler.on_app_limited();
             return 0;
         }
         if self.breaker_open(now) {
-            if self.probe_due > now {
+            if !self.hearing.probe(now) {
                 self.block(now, Blocked::InFlight);
                 return 0;
             }
-            self.probe_due = now + PROBE_INTERVAL;
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Probe });
             return 1;
         }
@@ -364,19 +315,6 @@ impl Sender {
         }
     }
 
-    /// The lowest buffer with something to send.
-    fn has_data(&mut self) -> Option<BufferNumber> {
-        if let Some(number) = self.again.first() {
-            return Some(*number);
-        }
-        while self.fresh < self.next_supply
-            && self.outgoing.get(&self.fresh).is_none_or(Outgoing::is_sent)
-        {
-            self.fresh = self.fresh.next();
-        }
-        (self.fresh < self.next_supply).then_some(self.fresh)
-    }
-
     fn put_burst(
         &mut self,
         now: Instant,
@@ -389,25 +327,16 @@ impl Sender {
         let mut first_number = None;
         let mut count = 0;
         while count < allowed {
-            let Some(number) = self.has_data() else { break };
-            let Some(outgoing) = self.outgoing.get_mut(&number) else { break };
-            let whole =
-                (outgoing.geometry.packet_bytes + self.negotiated.rules.data_overhead) as usize;
+            let (at, mut whole) = (out.len(), 0);
             // A batch is cut into equal pieces: one size, and only its last may be shorter.
-            let other_size = segment.is_some_and(|segment| segment != whole);
-            if other_size || out.len() - start + whole > MAX_DATAGRAM_BYTES as usize {
-                break;
-            }
-            let Some(piece) = outgoing.next() else {
-                self.again.remove(&number);
-                continue;
-            };
-            let at = out.len();
-            let sent = put_piece(&piece, number, outgoing, self.inbox.high(), link, out);
-            let ends = !outgoing.has_again() && outgoing.is_sent();
-            if !outgoing.has_again() {
-                self.again.remove(&number);
-            }
+            let leaving = self.schedule.next(|packet_bytes| {
+                whole = (packet_bytes + self.negotiated.rules.data_overhead) as usize;
+                let same_size = segment.is_none_or(|segment| segment == whole);
+                same_size && at - start + whole <= MAX_DATAGRAM_BYTES as usize
+            });
+            let Some(leaving) = leaving else { break };
+            let sent = put_data(&leaving, self.duties.inbox.high(), link, out);
+            let Leaving { number, piece, ends, .. } = leaving;
             let len = out.len() - at;
             let sent = match &mut self.ledger {
                 Some(ledger) => ledger.on_sent(now, number, len as u64, ends),
@@ -424,7 +353,7 @@ impl Sender {
         let first = first_number?;
         self.charge(now, out.len() - start, count);
         self.note_sent(now, first, count, (out.len() - start) as u64);
-        self.ack_owed = None;
+        self.duties.owed = None;
         segment
     }
 
@@ -467,11 +396,11 @@ impl Sender {
             Phase::Sending => None,
             Phase::Finished => return None,
         };
-        let has_data = !self.again.is_empty() || self.fresh < self.next_supply;
+        let has_data = self.schedule.may_be_due();
         let data = (has_data && self.phase == Phase::Sending).then(|| {
             let pacing = self.rate.pacing();
             if self.breaker_open(now) {
-                return Some(self.probe_due);
+                return Some(self.hearing.probe_due);
             }
             (self.room(&pacing) > 0).then(|| self.pacer.next(now, &pacing))
         });
@@ -491,7 +420,7 @@ impl Sender {
         }
         stats.rtt = self.rtt.smoothed();
         stats.min_rtt = self.rtt.smallest();
-        stats.outstanding = self.outgoing.len() as u32;
+        stats.outstanding = self.schedule.outstanding();
         stats.pacing_rate = self.pacing_rate();
         if let Some((why, since)) = self.blocked {
             add_wait(&mut stats.waited, why, now.since(since));
@@ -501,8 +430,8 @@ impl Sender {
     /// The state of `buffer`, for tables.
     #[cfg(test)]
     pub(crate) fn buffer_state(&self, buffer: BufferNumber) -> &'static str {
-        match self.outgoing.get(&buffer).map(Outgoing::state) {
-            None if buffer < self.next_supply => "ACCEPTED",
+        match self.schedule.buffer(buffer).map(Outgoing::state) {
+            None if buffer < self.schedule.next_supply() => "ACCEPTED",
             None => "None",
             Some(BufferState::Granted) => "GRANTED",
             Some(BufferState::Sending) => "SENDING",
@@ -511,22 +440,20 @@ impl Sender {
     }
 }
 
-fn put_piece(
-    piece: &Piece,
-    number: BufferNumber,
-    outgoing: &Outgoing,
+fn put_data(
+    leaving: &Leaving<'_>,
     ack: ControlSeq,
     link: &mut Link,
     out: &mut Vec<u8>,
 ) -> PacketNumber {
     let header = DataHeader {
         number: PacketNumber(0),
-        buffer: number,
-        index: piece.index,
-        generation: outgoing.generation,
-        last_of_buffer: piece.last_of_buffer,
-        last_buffer: piece.last_buffer,
+        buffer: leaving.number,
+        index: leaving.piece.index,
+        generation: leaving.generation,
+        last_of_buffer: leaving.piece.last_of_buffer,
+        last_buffer: leaving.piece.last_buffer,
         ack,
     };
-    link.put_data(out, &header, outgoing.bytes(piece.range.clone()))
+    link.put_data(out, &header, leaving.data)
 }

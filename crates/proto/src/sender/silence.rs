@@ -8,6 +8,40 @@ use crate::time::Instant;
 /// The breaker opens after this, or eight round trips (`docs/protocol.md §7.5`).
 const BREAKER: Duration = Duration::from_secs(2);
 
+/// An open breaker lets one packet through in this time.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// When the receiver was heard.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hearing {
+    heard: Instant,
+    /// When the rate law was told of silence, since something was heard.
+    pub(super) silence_told: Option<Instant>,
+    /// When the newest report came, or what is in flight began to be.
+    pub(super) reported: Instant,
+    pub(super) probe_due: Instant,
+}
+
+impl Hearing {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { heard: now, silence_told: None, reported: now, probe_due: now }
+    }
+
+    pub(super) fn on_heard(&mut self, now: Instant) {
+        self.heard = now;
+        self.silence_told = None;
+    }
+
+    /// Whether an open breaker lets a packet through now; the next one is due later then.
+    pub(super) fn probe(&mut self, now: Instant) -> bool {
+        let due = self.probe_due <= now;
+        if due {
+            self.probe_due = now + PROBE_INTERVAL;
+        }
+        due
+    }
+}
+
 impl Sender {
     pub(super) fn silence_due(&self) -> Option<Instant> {
         if !self.is_told() || self.sampler.in_flight_bytes() == 0 {
@@ -15,7 +49,7 @@ impl Sender {
         }
         let rtt = self.rtt.assumed();
         let patience = (rtt * 3).max(self.rtt.timeout()).max(Duration::from_millis(200));
-        let since = self.silence_told.unwrap_or(self.heard).max(self.heard);
+        let since = self.hearing.silence_told.unwrap_or(self.hearing.heard).max(self.hearing.heard);
         Some(since.max(self.sampler.last_sent().unwrap_or(since)) + patience)
     }
 
@@ -28,8 +62,8 @@ impl Sender {
         let rtt = self.rtt.assumed();
         let since = match &self.ledger {
             // Before a buffer was sent nobody can have anything to say about it.
-            Some(ledger) => ledger.waits_since().map(|at| at.max(self.reported)),
-            None => Some(self.reported),
+            Some(ledger) => ledger.waits_since().map(|at| at.max(self.hearing.reported)),
+            None => Some(self.hearing.reported),
         };
         self.is_told()
             && self.sampler.in_flight_bytes() > 0

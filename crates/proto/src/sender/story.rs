@@ -13,15 +13,10 @@ impl Sender {
         Rate::over(u64::from(burst.packets) * packet, burst.interval)
     }
 
-    /// Buffers that the client is to fill.
-    fn held(&self) -> u32 {
-        self.next_wanted.0.saturating_sub(self.next_supply.0) as u32
-    }
-
     #[inline]
     pub(super) fn note_buffer(&mut self, now: Instant, number: BufferNumber, stage: Stage) {
         if self.trace.is_on() {
-            let (outstanding, held) = (self.outgoing.len() as u32, self.held());
+            let (outstanding, held) = (self.schedule.outstanding(), self.schedule.unsupplied());
             let number = number.0;
             self.trace.note(now, || TraceEvent::Buffer { number, stage, outstanding, held });
         }
@@ -52,8 +47,8 @@ impl Sender {
             queue: belief.queue,
             in_flight: self.is_told().then(|| self.sampler.in_flight_bytes()),
             cap: pacing.cap_bytes,
-            outstanding: self.outgoing.len() as u32,
-            held: self.held(),
+            outstanding: self.schedule.outstanding(),
+            held: self.schedule.unsupplied(),
             sent: self.stats.data_packets_sent,
             resent: self.stats.data_packets_resent,
             lost,

@@ -6,6 +6,7 @@ use crate::crypto::cipher::Cipher;
 use crate::rate::fixed::Fixed;
 use crate::rate::{Belief, RateControl};
 use crate::rules::Rules;
+use crate::units::Burst;
 use crate::wire::Wire;
 use crate::wire::packet::IndexRange;
 use crate::wire::packet::{Accepted, Go, Message, Resend, Verdict};
@@ -67,7 +68,7 @@ fn an_end_acknowledged_before_it_was_said_is_still_said_and_not_for_ever() {
     sender.handle_control(ms(0), true, Vec::new());
     sender.end(ms(1), End { buffers: 0, bytes: 0, digest: [0; 32] });
     assert!(drain(&mut sender, ms(1)) < 4);
-    assert!(sender.end_due.is_some(), "nobody has heard it");
+    assert!(sender.ending.due.is_some(), "nobody has heard it");
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn an_ok_for_many_is_as_good_as_its_worst() {
     supply(&mut sender, 1);
     supply(&mut sender, 2);
     let mut now = ms(0);
-    while !sender.outgoing.values().all(Outgoing::is_sent) {
+    while !sender.schedule.buffers().all(Outgoing::is_sent) {
         drain(&mut sender, now);
         now += Duration::from_millis(1);
     }
@@ -120,7 +121,7 @@ fn an_ok_for_many_is_as_good_as_its_worst() {
     };
     assert!(matches!(say(&mut sender, 3, ok(3)), Taken::Violation(_)), "3 was never supplied");
     assert_eq!(say(&mut sender, 4, ok(2)), Taken::Authentic);
-    assert!(sender.outgoing.is_empty() && sender.again.is_empty());
+    assert!(sender.schedule.outstanding() == 0 && !sender.schedule.has_again());
 }
 
 #[test]

@@ -1,0 +1,124 @@
+//! Where the bytes of a packet enter a buffer: the one place where that is done.
+//!
+//! A packet is placed before it is opened, and opened into its place (`docs/protocol.md §5.6`).
+//! Whatever else can fill a hole, repair packets for instance, does it here: find its [`Place`],
+//! put the bytes into the slot, and say that they are new.
+
+use super::Receiver;
+use super::assembly::Place;
+use crate::link::Link;
+use crate::machine::{Ecn, Event};
+use crate::negotiated::Taken;
+use crate::recovery::Arrival;
+use crate::time::Instant;
+use crate::trace::Stage;
+use crate::units::{BufferNumber, PacketIndex};
+use crate::wire::packet::{Accepted, DataHeader, Message};
+
+impl Receiver {
+    /// A DATA or LDATA packet, still sealed.
+    pub(crate) fn handle_data(
+        &mut self,
+        now: Instant,
+        header: &DataHeader,
+        raw: &[u8],
+        ecn: Option<Ecn>,
+        link: &mut Link,
+    ) -> Taken {
+        let len = link.data_len(raw);
+        let (range, fault) = self.locate(header, len);
+        let opened =
+            match range.clone().and_then(|r| Some((r, self.assemblies.get_mut(&header.buffer)?))) {
+                Some((range, assembly)) => link.open_data(raw, assembly.slot(range)),
+                None => {
+                    // A duplicate, or nonsense: believed only if it is authentic.
+                    self.scratch.resize(len, 0);
+                    link.open_data(raw, &mut self.scratch)
+                }
+            };
+        if !opened {
+            return Taken::Dropped;
+        }
+        self.on_authentic(now, header.number, raw.len(), ecn);
+        self.on_ack(now, header.ack);
+        match (range, fault) {
+            (Some(_), _) => self.on_new(now, header, len),
+            (None, Some(fault)) => return Taken::Violation(fault),
+            (None, None) => self.stats.data_packets_duplicate += 1,
+        }
+        Taken::Authentic
+    }
+
+    /// Where the data of `header` go; or nowhere, because they are here, or with what is wrong.
+    fn locate(
+        &self,
+        header: &DataHeader,
+        len: usize,
+    ) -> (Option<std::ops::Range<usize>>, Option<&'static str>) {
+        let Some(assembly) = self.assemblies.get(&header.buffer) else {
+            let granted = header.buffer < self.next_grant && header.buffer.0 > 0;
+            return (None, (!granted).then_some("data without GO"));
+        };
+        if assembly.generation != header.generation {
+            return (None, None);
+        }
+        match assembly.place(header.index, len, header.last_of_buffer) {
+            Place::Missing(range) => (Some(range), None),
+            Place::Present => (None, None),
+            Place::Nowhere => (None, Some("a packet outside its buffer")),
+        }
+    }
+
+    fn on_new(&mut self, now: Instant, header: &DataHeader, len: usize) {
+        let number = header.buffer;
+        let Some(assembly) = self.assemblies.get_mut(&number) else { return };
+        let begins = !assembly.has_begun();
+        assembly.mark(header.index, len, header.last_of_buffer);
+        let full = assembly.is_complete();
+        if begins {
+            self.note_buffer(now, number, Stage::Begun);
+        }
+        self.stats.data_packets_received += 1;
+        self.stats.first_data_at.get_or_insert(now);
+        self.stats.image_bytes += len as u64;
+        if (number, header.index.0 + 1) > self.furthest {
+            self.furthest = (number, header.index.0 + 1);
+            self.stats.steady_until = Some(now);
+            self.stats.steady_bytes = self.stats.image_bytes;
+        }
+        let timing = self.timing();
+        let arrival = Arrival {
+            number: header.number,
+            buffer: number,
+            index: PacketIndex(header.index.0),
+            last_of_buffer: header.last_of_buffer,
+            ack: header.ack,
+        };
+        self.recovery.on_arrival(now, &arrival, &timing);
+        if header.last_buffer {
+            self.learn_last(now, number);
+        }
+        if full {
+            self.on_full(now, number);
+        }
+    }
+
+    fn on_full(&mut self, now: Instant, number: BufferNumber) {
+        let Some(assembly) = self.assemblies.remove(&number) else { return };
+        self.recovery.on_complete(number);
+        self.stats.buffers_done += 1;
+        // RFC 998's OK always makes an offer, and to others none at all means nothing a second.
+        let offer = self.negotiated.rules.offers.then_some(self.negotiated.burst);
+        self.fifo.push(Message::Ok(Accepted {
+            first: number,
+            count: 1,
+            offer,
+            control_timer: self.rtt.timeout(),
+        }));
+        self.held += 1;
+        self.note_buffer(now, number, Stage::Filled);
+        self.events.push_back(Event::Filled(number, assembly.into_buffer()));
+        self.grant(now);
+        self.check_complete();
+    }
+}
