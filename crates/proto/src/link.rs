@@ -1,8 +1,8 @@
 //! The link: typed packets to datagrams and back, over either wire.
 //!
 //! Every byte that differs between the wires ends here; the machines above see typed packets, and
-//! what they do differently is in their [`crate::rules::Rules`]. DATA stays sealed until the machine
-//! has found its place (`docs/protocol.md §5.6`).
+//! what they do differently is in their [`crate::rules::Rules`]. DATA stays sealed until the
+//! machine has found its place (`docs/protocol.md §5.6`).
 
 use crate::control_fifo::ControlFifo;
 use crate::crypto::aead::{Cipher, OpeningKeys, SealingKeys};
