@@ -66,7 +66,6 @@ pub use netblt_proto::stats::Stats;
 pub use netblt_proto::units::Rate;
 pub use netblt_proto::wire::packet::Burst;
 
-pub use self::disk::names::DEFAULT_MAX_FILES;
 pub use self::error::{Error, OptionsError, Unsendable, Warning};
 pub use self::net::raw_ip::PORT as RAW_IP_PORT;
 pub use self::observer::Observer;

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use netblt_proto::config::{Policy, Wire};
-use netblt_proto::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_DEATH_TIMER, DEFAULT_OUTSTANDING};
+use netblt_proto::limits::{
+    DEFAULT_BUFFER_BYTES, DEFAULT_DEATH_TIMER, DEFAULT_MAX_FILES, DEFAULT_OUTSTANDING,
+};
 use netblt_proto::wire::packet::Burst;
-
-use crate::disk::names::DEFAULT_MAX_FILES;
 
 /// Which IP versions to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -55,6 +55,11 @@ pub const DEFAULT_BUFFER_BYTES: u32 = 1 << 20;
 pub const MAX_TABLE_BYTES: u32 = 1 << 20;
 /// Bytes beyond the data area if nothing is said.
 pub const DEFAULT_TABLE_BYTES: u32 = 8192;
+/// The most files and directories in a transfer.
+pub const MAX_FILES: u64 = 1 << 24;
+/// The most files and directories that a receiver takes if it is told nothing
+/// (`docs/protocol.md §8.5`).
+pub const DEFAULT_MAX_FILES: u64 = 1 << 21;
 /// Bytes of the table's length, with which every image ends.
 pub const TRAILER_BYTES: usize = 4;
 /// Bytes of an extent that has neither attributes nor digest.

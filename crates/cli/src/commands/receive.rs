@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use netblt::ticket::{PREFIX, Ticket};
-use netblt::{Cancel, DEFAULT_MAX_FILES, Destination, Overwrite, Summary};
+use netblt::{Cancel, Destination, Overwrite, Summary};
 use netblt_proto::config::Role;
+use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 
 use crate::args::{self, Network, Show};
 use crate::exit::{self, Code, Failure};
@@ -46,7 +47,7 @@ pub(crate) struct Args {
     preserve: bool,
     /// Take no more files and directories than this (to 16777216); 256 bytes of memory for each
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_FILES,
-          value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+          value_parser = clap::value_parser!(u64).range(1..=MAX_FILES))]
     max_files: u64,
     /// Take no more bytes than this, such as 20GB [default: as many as the sender says]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
@@ -70,7 +71,7 @@ fn help() -> String {
     format!(
         "Examples:\n  \
          NETBLT_TICKET=netblt1:... netblt receive downloads\n{pad}pull from `netblt send`\n  \
-         netblt receive --ticket-stdin          the same, the ticket typed or piped in\n  \
+         netblt receive --ticket-stdin          the same, by standard input\n  \
          netblt receive downloads               listen, and print a ticket\n  \
          NETBLT_TICKET=netblt1:... netblt receive - | tar x\n{pad}receive a stream\n  \
          netblt receive OUTFILE --wire rfc998 --listen HOST:PORT\n{pad}in clear, from a sender\n  \

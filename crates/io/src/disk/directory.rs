@@ -10,15 +10,18 @@ use std::path::Path;
 
 use netblt_proto::buffer::Buffer;
 use netblt_proto::content::{Extent, Kind, TransferDigest, check_name, parse_image};
+use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
+use crate::disk::attributes::FileTimes;
 use crate::disk::digest::Subtrees;
 use crate::disk::gate::Gate;
+use crate::disk::journal::{Item, Placed};
 use crate::disk::layout::{Layout, broken};
-use crate::disk::names::{Budget, DEFAULT_MAX_FILES, MAX_FILES, NameId, Names};
-use crate::disk::publish::{Item, Placed, publish};
-use crate::disk::store::{FileTimes, Store};
+use crate::disk::names::{Budget, NameId, Names, Refused};
+use crate::disk::publish::{publish, settle};
+use crate::disk::store::Store;
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, shown};
 use crate::options::Overwrite;
@@ -27,6 +30,8 @@ use crate::options::Overwrite;
 #[derive(Debug)]
 pub(crate) struct DirectoryWriter {
     store: Store,
+    /// What was found of killed processes, for the user.
+    notes: Vec<String>,
     layout: Layout,
     names: Names,
     budget: Budget,
@@ -56,14 +61,17 @@ struct Incoming {
 }
 
 impl DirectoryWriter {
-    /// Opens the destination, a directory that must exist. Nothing is written yet.
+    /// Opens the destination, a directory that must exist, and deals with what killed processes
+    /// left there. Nothing of this transfer is written yet.
     pub(crate) fn new(
         directory: &Path,
         overwrite: Overwrite,
         layout: Layout,
     ) -> Result<Self, Error> {
+        let mut store = Store::new(directory, overwrite)?;
         Ok(Self {
-            store: Store::new(directory, overwrite)?,
+            notes: settle(&mut store),
+            store,
             layout,
             names: Names::default(),
             budget: Budget::new(DEFAULT_MAX_FILES),
@@ -88,12 +96,12 @@ impl DirectoryWriter {
     /// Does what being killed does: all is left as it is, and the lock goes.
     #[cfg(test)]
     pub(crate) fn die(mut self) {
-        self.store.abandon();
+        self.store.leave();
     }
 
     /// What was found in the destination that killed processes left, once.
     pub(crate) fn take_notes(&mut self) -> Vec<String> {
-        self.store.take_notes()
+        std::mem::take(&mut self.notes)
     }
 
     /// Looks at an extent before anything of its buffer is written.
@@ -109,8 +117,8 @@ impl DirectoryWriter {
             return Err(Error::Content("a directory has content"));
         }
         if !self.files.contains_key(&extent.file) {
-            self.budget.check_files(self.files.len() as u64 + 1)?;
-            self.budget.take(FILE_BYTES)?;
+            self.budget.check_files(self.files.len() as u64 + 1).map_err(too_much)?;
+            self.budget.take(FILE_BYTES).map_err(too_much)?;
         }
         let incoming = self.files.entry(extent.file).or_insert_with(|| Incoming::new(extent.kind));
         if incoming.kind != extent.kind {
@@ -126,7 +134,11 @@ impl DirectoryWriter {
             let directory = extent.kind == Kind::Directory;
             let name = &attributes.name;
             check_name(name).map_err(|why| Error::Name { name: shown(name), why })?;
-            let id = self.names.add(name, directory, &mut self.budget)?;
+            let added = self.names.add(name, directory, &mut self.budget);
+            let id = added.map_err(|refused| match refused {
+                Refused::Name(why) => Error::Name { name: shown(name), why },
+                refused => too_much(refused),
+            })?;
             incoming.attributes = Some((id, attributes.into()));
             self.store.probe(name, directory)?;
         }
@@ -147,13 +159,13 @@ impl DirectoryWriter {
         let mut subtrees = match incoming.subtrees.take() {
             Some(subtrees) => subtrees,
             None => {
-                self.budget.take(OPEN_BYTES)?;
+                self.budget.take(OPEN_BYTES).map_err(too_much)?;
                 Box::new(Subtrees::new(self.layout.buffer_bytes()))
             }
         };
         self.budget.give_back(PIECE_BYTES * subtrees.pieces() as u64);
         subtrees.add(extent.offset, data, extent.digest.is_some()).map_err(Error::Content)?;
-        self.budget.take(PIECE_BYTES * subtrees.pieces() as u64)?;
+        self.budget.take(PIECE_BYTES * subtrees.pieces() as u64).map_err(too_much)?;
         let name = incoming.attributes.map(|(name, _)| self.names.path(name));
         self.store.write_at(extent.file, extent.offset, data, name.as_deref())?;
         if let (Some(length), Some(digest)) = (subtrees.length(), subtrees.root())
@@ -261,6 +273,13 @@ impl Writer for DirectoryWriter {
         self.files.clear();
         (self.buffers, self.bytes) = (0, 0);
         Ok(())
+    }
+}
+
+fn too_much(refused: Refused) -> Error {
+    match refused {
+        Refused::TooMuch { what, most } => Error::TooMuch { what, most },
+        Refused::Name(why) => Error::Content(why),
     }
 }
 

@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use netblt_proto::content::{Kind, check_name};
+use netblt_proto::limits::MAX_FILES;
 use rustix::fs::OFlags;
 
-use crate::disk::names::MAX_FILES;
 use crate::disk::staging;
 use crate::error::{Error, Unsendable, Warning, file_error, shown};
 use crate::options::{Cancel, Input, Source};

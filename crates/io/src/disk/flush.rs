@@ -9,14 +9,10 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::thread;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
-
-use crate::disk::faults::{self, Call};
-use crate::disk::gate::Gate;
 
 /// Up to so many files or directories are flushed one by one everywhere.
 const FLUSH_EACH: usize = 64;
@@ -28,20 +24,18 @@ pub(crate) fn at_once(root: &OwnedFd, count: usize) -> bool {
     count > FLUSH_EACH && is_flushed_whole(root)
 }
 
-/// Waits until these files of `directory`, named by number, are on the disk; gives up between two
-/// of them when the gate is shut.
+/// Waits until these files of `directory`, named by number, are on the disk. `go_on` is asked
+/// before each of them.
 pub(crate) fn files(
-    destination: &Path,
     directory: &OwnedFd,
     numbers: &[u64],
-    gate: &Gate,
+    go_on: impl Fn() -> io::Result<bool> + Sync,
 ) -> io::Result<()> {
     let each = |numbers: &[u64]| -> io::Result<()> {
         for number in numbers {
-            if gate.is_shut() {
+            if !go_on()? {
                 return Ok(());
             }
-            faults::at(destination, Call::Sync)?;
             file(directory, number.to_string().as_bytes())?;
         }
         Ok(())

@@ -10,13 +10,13 @@ use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write};
 use std::os::fd::OwnedFd;
 
 use netblt_proto::content::check_name;
-use netblt_proto::limits::MAX_PART;
+use netblt_proto::limits::{MAX_FILES, MAX_PART};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::disk::names::{Budget, MAX_FILES, NameId, Names, Use};
-use crate::disk::publish::{Item, Placed};
-use crate::disk::store::{FileTimes, os};
+use crate::disk::attributes::FileTimes;
+use crate::disk::flush;
+use crate::disk::names::{Budget, NameId, Names, Use};
 use crate::options::Overwrite;
 
 /// Its name in the staging directory, and the one it has until it is complete.
@@ -25,6 +25,23 @@ const UNFINISHED: &str = "journal.new";
 const TITLE: &str = "netblt publication 1";
 /// Longest line: a part, and a few numbers before it.
 const MAX_LINE: u64 = MAX_PART as u64 + 128;
+
+/// Something to be given its final name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Item {
+    pub(crate) name: NameId,
+    pub(crate) placed: Placed,
+}
+
+/// What is placed under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placed {
+    /// The temporary of this number; its inode, where that tells it from what it was exchanged
+    /// with.
+    File { number: u64, inode: u64 },
+    /// A directory, which has no temporary, with what is known of it.
+    Directory(FileTimes),
+}
 
 /// What a journal tells.
 pub(crate) struct Journal {
@@ -72,13 +89,13 @@ pub(crate) fn write(
     let file = out.out.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.sync_all()?;
     rustix::fs::renameat(staging, UNFINISHED, staging, JOURNAL)?;
-    super::flush::directory(staging)
+    flush::directory(staging)
 }
 
 /// The journal of a staging directory, if there is a whole one.
 pub(crate) fn read(staging: &OwnedFd) -> io::Result<Option<Journal>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = match rustix::fs::openat(staging, os(JOURNAL.as_bytes()), flags, Mode::empty()) {
+    let file = match rustix::fs::openat(staging, JOURNAL, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(None),
         file => File::from(file?),
     };

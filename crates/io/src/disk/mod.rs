@@ -1,5 +1,6 @@
 //! The disk's side of a transfer: what is read and packed, what is written and published.
 
+mod attributes;
 mod beneath;
 mod digest;
 pub(crate) mod directory;
@@ -9,7 +10,7 @@ mod flush;
 pub(crate) mod gate;
 mod journal;
 pub(crate) mod layout;
-pub(crate) mod names;
+mod names;
 pub(crate) mod plain;
 mod publish;
 pub(crate) mod source;

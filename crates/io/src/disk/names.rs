@@ -7,17 +7,21 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
-use crate::error::{Error, shown};
+use netblt_proto::limits::MAX_FILES;
 
-/// Most files and directories in any transfer, whatever a receiver is told
-/// (`docs/protocol.md §9`).
-pub(crate) const MAX_FILES: u64 = 1 << 24;
-/// Files and directories that are taken if nothing else is said (`docs/protocol.md §9`).
-pub const DEFAULT_MAX_FILES: u64 = 1 << 21;
 /// What a file or directory may cost on average (`docs/protocol.md §9`).
 const BYTES_EACH: u64 = 256;
 /// What a part costs beyond its bytes: its node, and its share of an index that was just enlarged.
 const NODE_BYTES: u64 = 64;
+
+/// Why a name or file is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// It contradicts another name.
+    Name(&'static str),
+    /// It goes beyond the budget.
+    TooMuch { what: &'static str, most: u64 },
+}
 
 /// What is left of what a transfer may take of this machine (`docs/protocol.md §8.5`).
 #[derive(Debug)]
@@ -35,10 +39,10 @@ impl Budget {
     }
 
     /// Takes bytes of memory, if there are so many left.
-    pub(crate) fn take(&mut self, bytes: u64) -> Result<(), Error> {
+    pub(crate) fn take(&mut self, bytes: u64) -> Result<(), Refused> {
         let sum = self.bytes.saturating_add(bytes);
         if sum > self.most_bytes.max(MIN_BYTES) {
-            return Err(Error::TooMuch { what: WHAT_BYTES, most: self.most_bytes });
+            return Err(Refused::TooMuch { what: WHAT_BYTES, most: self.most_bytes });
         }
         self.bytes = sum;
         Ok(())
@@ -55,9 +59,9 @@ impl Budget {
     }
 
     /// The error for a file or directory that is one too many, if it is.
-    pub(crate) fn check_files(&self, files: u64) -> Result<(), Error> {
+    pub(crate) fn check_files(&self, files: u64) -> Result<(), Refused> {
         if files > self.most_files {
-            return Err(Error::TooMuch { what: "files and directories", most: self.most_files });
+            return Err(Refused::TooMuch { what: "files and directories", most: self.most_files });
         }
         Ok(())
     }
@@ -131,8 +135,8 @@ impl Names {
         name: &[u8],
         directory: bool,
         budget: &mut Budget,
-    ) -> Result<NameId, Error> {
-        let refuse = |why| Err(Error::Name { name: shown(name), why });
+    ) -> Result<NameId, Refused> {
+        let refuse = |why| Err(Refused::Name(why));
         let mut at = NameId::ROOT;
         let mut parts = name.split(|byte| *byte == b'/').peekable();
         while let Some(part) = parts.next() {
@@ -170,7 +174,7 @@ impl Names {
         part: &[u8],
         what: Use,
         budget: &mut Budget,
-    ) -> Result<NameId, Error> {
+    ) -> Result<NameId, Refused> {
         budget.check_files(self.nodes.len() as u64)?;
         budget.take(NODE_BYTES + part.len() as u64)?;
         let (Ok(start), Ok(len), Ok(id)) = (
@@ -178,7 +182,7 @@ impl Names {
             u8::try_from(part.len()),
             u32::try_from(self.nodes.len()),
         ) else {
-            return Err(Error::Content("its names are too long"));
+            return Err(Refused::TooMuch { what: WHAT_BYTES, most: self.parts.len() as u64 });
         };
         let id = NameId(id);
         let hash = self.hash(parent, part);
@@ -275,7 +279,7 @@ mod tests {
             (b"a/file/under", false),
             (b"a/b/file/under/it", true),
         ] {
-            assert!(matches!(add(name, directory), Err(Error::Name { .. })), "{name:?}");
+            assert!(matches!(add(name, directory), Err(Refused::Name(_))), "{name:?}");
         }
         let all: Vec<Vec<u8>> = names.iter().map(|id| names.path(id)).collect();
         assert_eq!(all, [&b"a"[..], b"a/b", b"a/b/file", b"a/file"]);
@@ -298,13 +302,13 @@ mod tests {
         let refused = all
             .map(|name| names.add(format!("{name}x").as_bytes(), false, &mut budget))
             .find_map(Result::err);
-        assert!(matches!(refused, Some(Error::TooMuch { most: 100_000, .. })), "{refused:?}");
+        assert!(matches!(refused, Some(Refused::TooMuch { most: 100_000, .. })), "{refused:?}");
         assert!(names.len() <= 100_001);
         let mut budget = Budget::new(100_000);
         let wide = "w".repeat(255);
         let refused = (0..100_000)
             .map(|i| format!("{wide}/{i:0>255}"))
             .find_map(|name| Names::default().add(name.as_bytes(), false, &mut budget).err());
-        assert!(matches!(refused, Some(Error::TooMuch { .. })), "{refused:?}");
+        assert!(matches!(refused, Some(Refused::TooMuch { .. })), "{refused:?}");
     }
 }

@@ -13,9 +13,10 @@ use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
 use crate::disk::gate::Gate;
+use crate::disk::journal::{Item, Placed};
 use crate::disk::layout::Layout;
 use crate::disk::names::{Budget, Names};
-use crate::disk::publish::{Item, Placed, publish};
+use crate::disk::publish::{publish, settle};
 use crate::disk::store::Store;
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, OptionsError, file_error, shown};
@@ -25,6 +26,8 @@ use crate::options::Overwrite;
 #[derive(Debug)]
 pub(crate) struct PlainWriter {
     store: Store,
+    /// What was found of killed processes, for the user.
+    notes: Vec<String>,
     name: Vec<u8>,
     layout: Layout,
     extent: Extent,
@@ -57,15 +60,16 @@ impl PlainWriter {
             let source = io::Error::other(text);
             return Err(file_error(path, "is a device or a pipe and cannot be replaced", source));
         }
+        let notes = settle(&mut store);
         store.probe(&name, false)?;
-        Ok(Self { store, name, layout, extent: Extent::default() })
+        Ok(Self { store, notes, name, layout, extent: Extent::default() })
     }
 }
 
 impl PlainWriter {
     /// What was found in the destination that killed processes left, once.
     pub(crate) fn take_notes(&mut self) -> Vec<String> {
-        self.store.take_notes()
+        std::mem::take(&mut self.notes)
     }
 }
 
@@ -88,7 +92,8 @@ impl Writer for PlainWriter {
         let bytes = self.extent.whole()?;
         self.store.flush(&[0], gate)?;
         let mut names = Names::default();
-        let name = names.add(&self.name, false, &mut Budget::new(1))?;
+        let name = names.add(&self.name, false, &mut Budget::new(1));
+        let name = name.map_err(|_| Error::Fault("a file name without a place"))?;
         let item = Item { name, placed: Placed::File { number: 0, inode: 0 } };
         publish(&mut self.store, &names, vec![item], gate)?;
         self.store.clear();

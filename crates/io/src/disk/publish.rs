@@ -15,31 +15,17 @@ use std::rc::Rc;
 use rustix::fs::{AtFlags, Mode, RenameFlags};
 use rustix::io::Errno;
 
+use crate::disk::attributes::{FileTimes, apply};
+use crate::disk::beneath::errno;
 use crate::disk::faults::{self, Call};
 use crate::disk::gate::Gate;
+use crate::disk::journal::{Item, Placed};
 use crate::disk::names::{NameId, Names};
-use crate::disk::staging::errno;
-use crate::disk::store::{FLUSHING, FileTimes, NOT_A_DIRECTORY, Store, apply, os};
+use crate::disk::staging::{self, Left};
+use crate::disk::store::{FLUSHING, NOT_A_DIRECTORY, Store, os, without_promise};
 use crate::disk::{beneath, flush, journal};
-use crate::error::Error;
+use crate::error::{Error, shown};
 use crate::options::Overwrite;
-
-/// Something to be given its final name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Item {
-    pub(crate) name: NameId,
-    pub(crate) placed: Placed,
-}
-
-/// What is placed under a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Placed {
-    /// The temporary of this number; its inode, where that tells it from what it was exchanged
-    /// with.
-    File { number: u64, inode: u64 },
-    /// A directory, which has no temporary, with what is known of it.
-    Directory(FileTimes),
-}
 
 /// Gives the items their names and flushes the directories; takes all back if that fails. The
 /// temporaries must be flushed before. Nothing happens if the gate is shut.
@@ -59,7 +45,9 @@ pub(crate) fn publish(
             .and_then(|()| journal::write(&work.staging, work.store.overwrite, names, &items));
         written.map_err(|e| work.store.error(b"", RENAMING, e))?;
     }
-    gate.pass()?;
+    if !gate.pass() {
+        return Err(Error::Interrupted);
+    }
     work.listed = listed(&items);
     match work.run(&items) {
         Ok(()) => Ok(()),
@@ -67,8 +55,50 @@ pub(crate) fn publish(
     }
 }
 
+/// Completes or removes what killed processes left in the destination; what to tell the user.
+pub(crate) fn settle(store: &mut Store) -> Vec<String> {
+    staging::find(&store.root).iter().filter_map(|name| settle_one(store, name)).collect()
+}
+
+fn settle_one(store: &mut Store, name: &[u8]) -> Option<String> {
+    let place = store.path.join(shown(name));
+    let place = place.display();
+    // What cannot be examined is none of ours, or will be found again.
+    let Ok(Left::Orphan(left)) = staging::adopt(&store.root, name) else { return None };
+    if left.is_stranded() {
+        left.leave();
+        return Some(format!("{place} holds files that could not be put back; look there"));
+    }
+    let Ok(Some(journal)) = journal::read(&left.handle) else {
+        left.remove(&store.root);
+        return Some(format!("removed {place}, left by a receiver that was killed"));
+    };
+    let overwrite = std::mem::replace(&mut store.overwrite, journal.overwrite);
+    store.adopt(left);
+    let resumed = resume(store, &journal.names, &journal.items);
+    store.overwrite = overwrite;
+    match resumed {
+        Ok(files) => {
+            store.clear();
+            Some(format!(
+                "completed an earlier transfer into {}, which was killed while its {files} files, \
+                 all verified, were being given their names",
+                store.path.display()
+            ))
+        }
+        Err(error) => {
+            store.leave();
+            Some(format!(
+                "{place} holds verified files of a transfer that was killed, and they cannot be \
+                 given their names: {}",
+                without_promise(error)
+            ))
+        }
+    }
+}
+
 /// Goes on where a dead process stopped; how many files got their names.
-pub(crate) fn resume(store: &mut Store, names: &Names, items: &[Item]) -> Result<u64, Error> {
+fn resume(store: &mut Store, names: &Names, items: &[Item]) -> Result<u64, Error> {
     let staging = store.staging_handle();
     let staging = staging.map_err(|e| store.error(b"", RENAMING, e))?;
     let mut work = Work::new(store, names, staging);

@@ -9,14 +9,12 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-
-use crate::disk::beneath;
 
 const PREFIX: &[u8] = b".netblt-unfinished-";
 const SUFFIX: &[u8] = b".part";
@@ -78,14 +76,14 @@ impl Staging {
         let (prefix, suffix) = (String::from_utf8_lossy(PREFIX), String::from_utf8_lossy(SUFFIX));
         let name = format!("{prefix}{:016x}{suffix}", u64::from_be_bytes(random));
         rustix::fs::mkdirat(root, &name, Mode::RWXU)?;
-        let handle = beneath::directory(root.as_fd(), name.as_bytes()).map_err(errno)?;
+        let handle = open(root, name.as_bytes())?;
         let permitted = permitted(&handle)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let owner = rustix::fs::openat(&handle, OWNER, flags, Mode::RUSR | Mode::WUSR)?;
         lock(&owner)?;
         let mut owner = File::from(owner);
         // A sweeper that came between has removed it; then these are nobody's.
-        if beneath::status(&handle, OWNER.as_bytes()).map_err(errno)?.is_none() {
+        if !exists(&handle, OWNER) {
             return Err(Errno::NOENT);
         }
         let text = format!(
@@ -94,7 +92,7 @@ impl Staging {
             host(),
             std::process::id()
         );
-        owner.write_all(text.as_bytes()).map_err(errno)?;
+        owner.write_all(text.as_bytes()).map_err(|_| Errno::IO)?;
         Ok(Self { name, handle, _owner: owner, permitted })
     }
 
@@ -126,7 +124,7 @@ impl Staging {
 
     /// Whether it was left so.
     pub(crate) fn is_stranded(&self) -> bool {
-        beneath::status(&self.handle, STRANDED.as_bytes()).is_ok_and(|stat| stat.is_some())
+        exists(&self.handle, STRANDED)
     }
 }
 
@@ -139,7 +137,7 @@ pub(crate) fn find(root: &OwnedFd) -> Vec<Vec<u8>> {
 
 /// Takes over what a dead process left under this name.
 pub(crate) fn adopt(root: &OwnedFd, name: &[u8]) -> io::Result<Left> {
-    let handle = beneath::directory(root.as_fd(), name)?;
+    let handle = open(root, name)?;
     let stat = rustix::fs::fstat(&handle)?;
     if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
         return Ok(Left::Alone);
@@ -163,7 +161,7 @@ pub(crate) fn adopt(root: &OwnedFd, name: &[u8]) -> io::Result<Left> {
     (&mut owner).take(OWNER_BYTES).read_to_string(&mut text)?;
     // Locks are not seen by other hosts everywhere. A file without a word was just made.
     let ours = text.lines().next() == Some(host().as_str());
-    if !ours || beneath::status(&handle, OWNER.as_bytes())?.is_none() {
+    if !ours || !exists(&handle, OWNER) {
         return Ok(Left::Alone);
     }
     let name = String::from_utf8_lossy(name).into_owned();
@@ -204,6 +202,12 @@ fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-pub(crate) fn errno(error: io::Error) -> Errno {
-    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+/// Opens a directory of one part, and no link.
+fn open(root: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(root, OsStr::from_bytes(name), flags, Mode::empty())
+}
+
+fn exists(directory: &OwnedFd, name: &str) -> bool {
+    rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }

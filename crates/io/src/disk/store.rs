@@ -3,7 +3,7 @@
 //! What arrives is written to files named by number in a staging directory of the destination.
 //! They are renamed to their final names when, and only when, all of them are complete, verified
 //! and flushed. In all other cases they are removed by [`Store::clear`], at the latest by `drop`;
-//! what a killed process left, the next [`Store::new`] for the same place deals with.
+//! what a killed process leaves is for the next one that receives there.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,15 +13,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use netblt_proto::content::Attributes;
 
+use crate::disk::attributes::{FileTimes, apply};
 use crate::disk::faults::{self, Call};
 use crate::disk::gate::Gate;
-use crate::disk::staging::{self, Left, Staging};
-use crate::disk::{beneath, flush, journal, publish};
+use crate::disk::staging::Staging;
+use crate::disk::{beneath, flush};
 use crate::error::{Error, file_error, shown};
 use crate::options::Overwrite;
 
@@ -44,8 +45,6 @@ pub(crate) struct Store {
     /// The directory that was looked into last, if it exists: files come in directories.
     parent: Option<(Vec<u8>, Option<OwnedFd>)>,
     longest: Longest,
-    /// What was found of killed processes, for the user.
-    notes: Vec<String>,
 }
 
 /// What the destination's platform can open.
@@ -55,24 +54,8 @@ struct Longest {
     part: usize,
 }
 
-/// Permissions and times, of attributes all but the name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileTimes {
-    pub(crate) mode: u32,
-    pub(crate) seconds: i64,
-    pub(crate) nanos: u32,
-}
-
-impl From<&Attributes> for FileTimes {
-    fn from(attributes: &Attributes) -> Self {
-        let Attributes { mode, mtime_seconds: seconds, mtime_nanos: nanos, .. } = *attributes;
-        Self { mode, seconds, nanos }
-    }
-}
-
 impl Store {
-    /// Opens a destination, which must exist, and deals with what killed processes left there.
-    /// Nothing of this transfer is written yet.
+    /// Opens a destination, which must exist. Nothing is written yet.
     pub(crate) fn new(path: &Path, overwrite: Overwrite) -> Result<Self, Error> {
         let root = beneath::open_directory(path)
             .map_err(|e| file_error(path, "cannot be used as the destination directory", e))?;
@@ -80,7 +63,7 @@ impl Store {
         rustix::fs::accessat(&root, ".", access, AtFlags::EACCESS)
             .map_err(|e| file_error(path, "cannot be written to", e.into()))?;
         let longest = Longest::of(path, &root);
-        let mut store = Self {
+        Ok(Self {
             path: path.to_path_buf(),
             root,
             overwrite,
@@ -89,61 +72,19 @@ impl Store {
             open: Vec::new(),
             parent: None,
             longest,
-            notes: Vec::new(),
-        };
-        for name in staging::find(&store.root) {
-            store.settle(&name)?;
-        }
-        Ok(store)
+        })
     }
 
-    /// What was found of killed processes, once.
-    pub(crate) fn take_notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notes)
-    }
-
-    /// Completes or removes what a dead process left in the staging directory of this name.
-    fn settle(&mut self, name: &[u8]) -> Result<(), Error> {
-        let place = self.path.join(shown(name));
-        let place = place.display();
-        // What cannot be examined is none of ours, or will be found again.
-        let Ok(Left::Orphan(left)) = staging::adopt(&self.root, name) else { return Ok(()) };
-        if left.is_stranded() {
-            left.leave();
-            self.notes.push(format!("{place} holds files that could not be put back; look there"));
-            return Ok(());
-        }
-        let Ok(Some(journal)) = journal::read(&left.handle) else {
-            left.remove(&self.root);
-            self.notes.push(format!("removed {place}, left by a receiver that was killed"));
-            return Ok(());
-        };
-        let overwrite = std::mem::replace(&mut self.overwrite, journal.overwrite);
+    /// Takes over what a dead process left under this name, and gives it as if it were its own.
+    pub(crate) fn adopt(&mut self, left: Staging) {
         self.staging = Some(left);
-        let resumed = publish::resume(self, &journal.names, &journal.items);
-        self.overwrite = overwrite;
-        match resumed {
-            Ok(files) => {
-                self.clear();
-                self.notes.push(format!(
-                    "completed an earlier transfer into {}, which was killed while its {files} \
-                     files, all verified, were being given their names",
-                    self.path.display()
-                ));
-            }
-            Err(error) => {
-                if let Some(staging) = self.staging.take() {
-                    staging.leave();
-                }
-                self.parent = None;
-                let error = without_promise(error);
-                self.notes.push(format!(
-                    "{place} holds verified files of a transfer that was killed, and they cannot \
-                     be given their names: {error}"
-                ));
-            }
-        }
-        Ok(())
+    }
+
+    /// Leaves the temporaries as they are.
+    pub(crate) fn leave(&mut self) {
+        self.open.clear();
+        self.parent = None;
+        self.staging.take().into_iter().for_each(Staging::leave);
     }
 
     /// Whether `name` may come into being: nothing stands in its way that must not be replaced.
@@ -227,7 +168,10 @@ impl Store {
                 faults::at(&self.path, Call::Sync)?;
                 flush::all(&self.root)
             }
-            Some(staging) => flush::files(&self.path, &staging.handle, numbers, gate),
+            Some(staging) => flush::files(&staging.handle, numbers, || {
+                faults::at(&self.path, Call::Sync)?;
+                Ok(!gate.is_shut())
+            }),
             None => Ok(()),
         });
         flushed.map_err(|e| self.error(b"", FLUSHING, e))
@@ -249,15 +193,6 @@ impl Store {
         let place = self.path.join(staging.name());
         staging.strand();
         Error::Stranded { place, error: Box::new(without_promise(error)) }
-    }
-
-    /// Leaves everything as a killed process does.
-    #[cfg(test)]
-    pub(crate) fn abandon(&mut self) {
-        self.open.clear();
-        if let Some(staging) = self.staging.take() {
-            staging.leave();
-        }
     }
 
     /// A handle of the directory of the temporaries, which is made if there is none.
@@ -380,7 +315,7 @@ const SCARCE: &str = "cannot be opened, too few files may be open at once (ulimi
 /// How a message ends that is true only if everything could be taken back.
 const NOTHING_KEPT: &str = ", nothing was kept";
 
-fn without_promise(error: Error) -> Error {
+pub(crate) fn without_promise(error: Error) -> Error {
     match error {
         Error::File { path, what, source } => {
             let what = what.strip_suffix(NOTHING_KEPT).unwrap_or(what);
@@ -401,20 +336,6 @@ fn what_failed(error: &io::Error) -> &'static str {
         Some(Errno::MFILE | Errno::NFILE) => SCARCE,
         _ => WRITING,
     }
-}
-
-/// Sets permissions (never more than read, write and execute) and the time of modification, where
-/// the file system knows such.
-pub(crate) fn apply(file: impl AsFd, times: FileTimes, permitted: u32) -> io::Result<()> {
-    let mode = Mode::from_raw_mode((times.mode & 0o777 & permitted) as rustix::fs::RawMode);
-    let time = Timespec { tv_sec: times.seconds, tv_nsec: times.nanos.min(999_999_999).into() };
-    let times = Timestamps { last_access: time, last_modification: time };
-    let tolerate = |outcome| match outcome {
-        Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS | Errno::INVAL) => Ok(()),
-        other => other,
-    };
-    tolerate(rustix::fs::fchmod(&file, mode))?;
-    Ok(tolerate(rustix::fs::futimens(&file, &times))?)
 }
 
 /// A name as one of this system's.

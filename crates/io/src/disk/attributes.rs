@@ -1,0 +1,37 @@
+//! Permissions and times, as a sender tells them and as a file here gets them.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use netblt_proto::content::Attributes;
+use rustix::fs::{Mode, Timespec, Timestamps};
+use rustix::io::Errno;
+
+/// Permissions and times: attributes without the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileTimes {
+    pub(crate) mode: u32,
+    pub(crate) seconds: i64,
+    pub(crate) nanos: u32,
+}
+
+impl From<&Attributes> for FileTimes {
+    fn from(attributes: &Attributes) -> Self {
+        let Attributes { mode, mtime_seconds: seconds, mtime_nanos: nanos, .. } = *attributes;
+        Self { mode, seconds, nanos }
+    }
+}
+
+/// Sets permissions (never more than read, write and execute) and the time of modification, where
+/// the file system knows such.
+pub(crate) fn apply(file: impl AsFd, times: FileTimes, permitted: u32) -> io::Result<()> {
+    let mode = Mode::from_raw_mode((times.mode & 0o777 & permitted) as rustix::fs::RawMode);
+    let time = Timespec { tv_sec: times.seconds, tv_nsec: times.nanos.min(999_999_999).into() };
+    let times = Timestamps { last_access: time, last_modification: time };
+    let tolerate = |outcome| match outcome {
+        Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS | Errno::INVAL) => Ok(()),
+        other => other,
+    };
+    tolerate(rustix::fs::fchmod(&file, mode))?;
+    Ok(tolerate(rustix::fs::futimens(&file, &times))?)
+}
