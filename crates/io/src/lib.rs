@@ -47,7 +47,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Inside, `transfer` and [`bench`] stand on `net` and `disk`, and all on the words above.
+//! Inside, `transfer` and [`mod@bench`] stand on `net` and `disk`, and all on the words above.
 
 pub mod bench;
 mod config;
