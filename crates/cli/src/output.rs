@@ -219,7 +219,7 @@ pub(crate) fn announce(report: &Report, rendezvous: &Rendezvous) {
     let to = match rendezvous {
         Rendezvous::Connect(ticket) => ticket.addresses.join(", "),
         Rendezvous::Active(address) => address.clone(),
-        Rendezvous::Listen | Rendezvous::Passive(_) => return,
+        Rendezvous::Listen | Rendezvous::Await(_) | Rendezvous::Passive(_) => return,
     };
     report.note(&format!("Connecting to {to} ..."));
 }

@@ -252,6 +252,14 @@ pub enum OptionsError {
     /// A path that cannot be a file's.
     #[error("{0} does not name a file")]
     NoFile(String),
+    /// A pattern for what is left out that is none.
+    #[error("\"{text}\" is no pattern: {why}")]
+    Pattern {
+        /// The pattern.
+        text: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// A file name that must not be.
     #[error("\"{name}\" cannot be stored: {why}")]
     FileName {
@@ -274,8 +282,18 @@ pub enum Warning {
         /// What it is.
         what: &'static str,
     },
-    /// So many more are not sent, for the same reason.
-    #[error("skipped {0} more of this kind")]
+    /// Something to be sent cannot be read and is left out.
+    #[error("skipped {path}: it {what}: {why}")]
+    Unreadable {
+        /// Its path, fit for a terminal.
+        path: String,
+        /// What cannot be done with it.
+        what: &'static str,
+        /// What the system said.
+        why: String,
+    },
+    /// So many more are not sent, for the like reasons.
+    #[error("skipped {0} more")]
     SkippedMore(u64),
     /// What a receiver that was killed had left in the destination, and what became of it.
     #[error("{0}")]

@@ -69,7 +69,9 @@ pub use netblt_proto::wire::packet::Burst;
 pub use self::error::{Error, OptionsError, Unsendable, Warning};
 pub use self::net::raw_ip::PORT as RAW_IP_PORT;
 pub use self::observer::Observer;
-pub use self::options::{Cancel, Destination, Family, Options, Overwrite, Rfc998, Source};
+pub use self::options::{
+    Cancel, Destination, Expected, Family, Options, Overwrite, Rfc998, Selection, Source,
+};
 pub use self::progress::{LimitedBy, Progress, Summary};
 pub use self::ticket::{Rendezvous, Ticket};
-pub use self::transfer::{receive, send};
+pub use self::transfer::{Offered, Preview, preview, receive, send};

@@ -15,8 +15,9 @@ pub trait Observer: Send {
         let _ = ticket;
         Ok(())
     }
-    /// Listening without a ticket ([`Rendezvous::Passive`](crate::Rendezvous::Passive)) at this
-    /// address; on raw IP its port is the NETBLT port.
+    /// Listening without a ticket ([`Rendezvous::Await`](crate::Rendezvous::Await),
+    /// [`Rendezvous::Passive`](crate::Rendezvous::Passive)) at this address; on raw IP its port is
+    /// the NETBLT port.
     fn listening_at(&mut self, address: SocketAddr) {
         let _ = address;
     }

@@ -1,5 +1,7 @@
 //! What a transfer is told: the library's face of the command line.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -44,8 +46,43 @@ pub enum Overwrite {
 pub enum Source {
     /// Files and directories; directories are walked.
     Paths(Vec<PathBuf>),
+    /// The same, with more to say of them.
+    Selection(Selection),
     /// Bytes of unknown length: [`Source::reader`], [`Source::stdin`].
     Stream(Input),
+}
+
+/// Files and directories to send, under which names, and what is left out.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Paths, each with the name under which it arrives if that is not its own: one part, without
+    /// slashes.
+    pub items: Vec<(PathBuf, Option<OsString>)>,
+    /// What is found in directories and matches one of these is left out, and all that is in it.
+    /// `*`, `?` and `[...]` as shells know them; a pattern with a slash that is not its last
+    /// character is compared with the whole name that arrives, another one with its last part; one
+    /// with a slash at its end is for directories only.
+    pub exclude: Vec<String>,
+    /// What cannot be read is left out, told as [`Warning::Unreadable`](crate::Warning::Unreadable)
+    /// and counted in [`Summary::skipped`](crate::Summary::skipped); otherwise it ends the transfer
+    /// before it begins.
+    pub lenient: bool,
+}
+
+impl From<Vec<PathBuf>> for Selection {
+    fn from(paths: Vec<PathBuf>) -> Self {
+        let items = paths.into_iter().map(|path| (path, None)).collect();
+        Self { items, ..Self::default() }
+    }
+}
+
+/// What a receiver asked for: a sender that sends anything else is refused.
+#[derive(Clone, Debug, Default)]
+pub struct Expected {
+    /// Names of files and directories, the first parts of all that may come.
+    pub names: BTreeSet<OsString>,
+    /// Whether directories may come.
+    pub directories: bool,
 }
 
 /// A stream to send.
@@ -170,6 +207,10 @@ pub struct Options {
     pub overwrite: Overwrite,
     /// Keep the sender's permission bits whatever this user's mask (umask) says.
     pub preserve: bool,
+    /// Give files and directories the sender's times of modification, and not those of arrival.
+    pub keep_times: bool,
+    /// What a sender may send, if not everything ([`Destination::Directory`]).
+    pub expected: Option<Expected>,
     /// Most files and directories to receive, those that names imply among them.
     pub max_files: u64,
     /// Most file bytes to receive.
@@ -218,6 +259,8 @@ impl Options {
             rfc998: Rfc998::default(),
             overwrite: Overwrite::Never,
             preserve: false,
+            keep_times: true,
+            expected: None,
             max_files: DEFAULT_MAX_FILES,
             max_bytes: None,
             trace: None,

@@ -44,6 +44,8 @@ pub struct Summary {
     pub bytes: u64,
     /// Files transferred.
     pub files: u64,
+    /// Sender: what was to be sent and could not be read, each told as a warning.
+    pub skipped: u64,
     /// From the opening of the connection to its end.
     pub elapsed: Duration,
     /// RFC 1030's real throughput: bytes over all of the time, in bit/s.

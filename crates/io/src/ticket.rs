@@ -42,6 +42,9 @@ pub struct Ticket {
 pub enum Rendezvous {
     /// Print a ticket and wait (`sealed`).
     Listen,
+    /// Wait at [`Options::port`](crate::Options::port) for whoever knows this secret, which both
+    /// ends have by other means (`sealed`).
+    Await(Secret),
     /// Use a ticket (`sealed`).
     Connect(Ticket),
     /// Be the passive end: wait at this address of ours for whoever comes (`rfc998`).

@@ -51,6 +51,7 @@ pub(super) fn outcome(
         stats,
         at,
         bytes: done.bytes,
+        skipped: 0,
         files: 0,
         verified: done.verified,
         digest: [0; 32],

@@ -22,10 +22,19 @@ impl From<&Attributes> for FileTimes {
     }
 }
 
+/// How much of what a sender tells a file here gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// Permission bits that it may have.
+    pub(crate) permitted: u32,
+    /// The time of modification; otherwise it is that of its arrival.
+    pub(crate) times: bool,
+}
+
 /// Sets permissions (never more than read, write and execute) and the time of modification, where
 /// the file system knows such.
-pub(crate) fn apply(file: impl AsFd, times: FileTimes, permitted: u32) -> io::Result<()> {
-    let mode = Mode::from_raw_mode((times.mode & 0o777 & permitted) as rustix::fs::RawMode);
+pub(crate) fn apply(file: impl AsFd, times: FileTimes, kept: Kept) -> io::Result<()> {
+    let mode = Mode::from_raw_mode((times.mode & 0o777 & kept.permitted) as rustix::fs::RawMode);
     let time = Timespec { tv_sec: times.seconds, tv_nsec: times.nanos.min(999_999_999).into() };
     let times = Timestamps { last_access: time, last_modification: time };
     let tolerate = |outcome| match outcome {
@@ -33,5 +42,8 @@ pub(crate) fn apply(file: impl AsFd, times: FileTimes, permitted: u32) -> io::Re
         other => other,
     };
     tolerate(rustix::fs::fchmod(&file, mode))?;
+    if !kept.times {
+        return Ok(());
+    }
     Ok(tolerate(rustix::fs::futimens(&file, &times))?)
 }

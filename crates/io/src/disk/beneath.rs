@@ -60,6 +60,12 @@ pub(crate) fn status(directory: impl AsFd, leaf: &[u8]) -> io::Result<Option<Sta
     }
 }
 
+/// Whether a status is that of something that a file may take the place of.
+pub(crate) fn is_replaceable(stat: &Stat) -> bool {
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    matches!(kind, FileType::RegularFile | FileType::Symlink)
+}
+
 /// Whether a status is that of a directory.
 pub(crate) fn is_directory(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode).is_dir()

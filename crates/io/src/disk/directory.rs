@@ -6,6 +6,8 @@
 //! final name before everything is complete, hashed, compared and flushed.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use netblt_proto::buffer::Buffer;
@@ -24,7 +26,7 @@ use crate::disk::publish::{publish, settle};
 use crate::disk::store::Store;
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, shown};
-use crate::options::Overwrite;
+use crate::options::{Expected, Overwrite};
 
 /// Stores buffer images beneath a directory.
 #[derive(Debug)]
@@ -35,6 +37,7 @@ pub(crate) struct DirectoryWriter {
     layout: Layout,
     names: Names,
     budget: Budget,
+    expected: Option<Expected>,
     files: BTreeMap<u64, Incoming>,
     buffers: u64,
     bytes: u64,
@@ -75,6 +78,7 @@ impl DirectoryWriter {
             layout,
             names: Names::default(),
             budget: Budget::new(DEFAULT_MAX_FILES),
+            expected: None,
             files: BTreeMap::new(),
             buffers: 0,
             bytes: 0,
@@ -87,9 +91,15 @@ impl DirectoryWriter {
         self
     }
 
-    /// Whether permissions are the sender's, whatever this user's mask.
-    pub(crate) fn preserving(mut self, preserve: bool) -> Self {
-        self.store.preserve = preserve;
+    /// Takes nothing but this.
+    pub(crate) fn expecting(mut self, expected: Option<Expected>) -> Self {
+        self.expected = expected;
+        self
+    }
+
+    /// Whether permissions are the sender's, whatever this user's mask, and whether times are.
+    pub(crate) fn preserving(mut self, preserve: bool, times: bool) -> Self {
+        (self.store.preserve, self.store.keep_times) = (preserve, times);
         self
     }
 
@@ -133,7 +143,9 @@ impl DirectoryWriter {
         if let Some(attributes) = &extent.attributes {
             let directory = extent.kind == Kind::Directory;
             let name = &attributes.name;
-            check_name(name).map_err(|why| Error::Name { name: shown(name), why })?;
+            let refused = |why| Error::Name { name: shown(name), why };
+            check_name(name).map_err(refused)?;
+            self.expected.iter().try_for_each(|all| all.check(name, directory)).map_err(refused)?;
             let added = self.names.add(name, directory, &mut self.budget);
             let id = added.map_err(|refused| match refused {
                 Refused::Name(why) => Error::Name { name: shown(name), why },
@@ -272,6 +284,19 @@ impl Writer for DirectoryWriter {
         self.budget.reset();
         self.files.clear();
         (self.buffers, self.bytes) = (0, 0);
+        Ok(())
+    }
+}
+
+impl Expected {
+    fn check(&self, name: &[u8], directory: bool) -> Result<(), &'static str> {
+        let first = name.split(|byte| *byte == b'/').next().unwrap_or_default();
+        if !self.names.contains(OsStr::from_bytes(first)) {
+            return Err("nobody asked for it");
+        }
+        if !self.directories && (directory || first.len() < name.len()) {
+            return Err("nobody asked for directories");
+        }
         Ok(())
     }
 }

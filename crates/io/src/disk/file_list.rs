@@ -3,7 +3,7 @@
 //! The walk is plain and sorted, so that the same tree makes the same list. Links that the user
 //! names are followed; links and special files found inside trees are skipped and said so, since
 //! nobody asked for what they lead to. What cannot be read stops the transfer here, before the
-//! other side has seen anything.
+//! other side has seen anything, unless it is to be left out.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,9 +18,10 @@ use netblt_proto::content::{Kind, check_name};
 use netblt_proto::limits::MAX_FILES;
 use rustix::fs::OFlags;
 
+use crate::disk::exclude::Exclude;
 use crate::disk::staging;
 use crate::error::{Error, Unsendable, Warning, file_error, shown};
-use crate::options::{Cancel, Input, Source};
+use crate::options::{Cancel, Input, Selection, Source};
 
 /// Most warnings that are worded; the rest is counted.
 const MAX_WARNINGS: usize = 100;
@@ -38,6 +39,7 @@ pub(crate) struct Inner {
     stream: Stream,
     total_bytes: Option<u64>,
     warnings: Vec<Warning>,
+    skipped: u64,
 }
 
 /// A file, directory or stream of the list.
@@ -85,7 +87,8 @@ impl FileList {
     /// Walks what is to be sent, unless it is cancelled meanwhile.
     pub(crate) fn new(source: Source, cancel: &Cancel) -> Result<Self, Error> {
         match source {
-            Source::Paths(paths) => Walk::new(cancel).run(&paths),
+            Source::Paths(paths) => Walk::new(cancel, &paths.into())?.run(),
+            Source::Selection(selection) => Walk::new(cancel, &selection)?.run(),
             Source::Stream(input) => Self::stream(input),
         }
     }
@@ -101,6 +104,7 @@ impl FileList {
             stream: Stream(Mutex::new(Some(reader))),
             total_bytes: None,
             warnings: Vec::new(),
+            skipped: 0,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -114,6 +118,11 @@ impl FileList {
     pub(crate) fn files(&self) -> u64 {
         let is_file = |entry: &&Entry| entry.kind != Kind::Directory;
         self.inner.entries.iter().filter(is_file).count() as u64
+    }
+
+    /// What was to be sent and cannot be read.
+    pub(crate) fn skipped(&self) -> u64 {
+        self.inner.skipped
     }
 
     /// What was skipped and why, for the user.
@@ -155,29 +164,44 @@ fn bad_name(name: &[u8], why: &'static str) -> Error {
 /// A walk underway.
 struct Walk<'a> {
     cancel: &'a Cancel,
+    selection: &'a Selection,
+    exclude: Exclude,
     entries: Vec<Entry>,
     arguments: Vec<PathBuf>,
     total_bytes: u64,
     warnings: Vec<Warning>,
     unworded: u64,
+    skipped: u64,
 }
 
+/// A path that cannot be sent: what cannot be done, and why.
+type Unread = (&'static str, io::Error);
+
 impl<'a> Walk<'a> {
-    fn new(cancel: &'a Cancel) -> Self {
-        Self {
+    fn new(cancel: &'a Cancel, selection: &'a Selection) -> Result<Self, Error> {
+        Ok(Self {
             cancel,
+            selection,
+            exclude: Exclude::new(&selection.exclude)?,
             entries: Vec::new(),
             arguments: Vec::new(),
             total_bytes: 0,
             warnings: Vec::new(),
             unworded: 0,
-        }
+            skipped: 0,
+        })
     }
 
-    fn run(mut self, paths: &[PathBuf]) -> Result<FileList, Error> {
+    fn run(mut self) -> Result<FileList, Error> {
         let mut names: HashMap<Vec<u8>, &PathBuf> = HashMap::new();
-        for path in paths {
-            let name = base_name(path)?;
+        for (path, name) in &self.selection.items {
+            let name = match name {
+                Some(name) => name.as_bytes().to_vec(),
+                None => base_name(path)?,
+            };
+            if name.contains(&b'/') {
+                return Err(bad_name(&name, "it has several parts"));
+            }
             if let Some(other) = names.insert(name.clone(), path) {
                 return Err(Unsendable::SameName {
                     first: shown(other.as_os_str().as_bytes()),
@@ -200,58 +224,72 @@ impl<'a> Walk<'a> {
             stream: Stream::default(),
             total_bytes: Some(self.total_bytes),
             warnings: self.warnings,
+            skipped: self.skipped,
         };
         Ok(FileList { inner: Arc::new(inner) })
     }
 
     fn argument(&mut self, path: &Path, name: Vec<u8>) -> Result<(), Error> {
         self.arguments.push(path.to_path_buf());
-        let cannot = |source| file_error(path, "cannot be sent", source);
-        let metadata = fs::metadata(path).map_err(cannot)?;
-        if metadata.is_dir() {
-            return self.tree(path, name);
+        match argument_kind(path) {
+            Ok((Kind::Directory, _)) => self.tree(path, name),
+            Ok((kind, length)) => self.push(kind, name, length),
+            Err(unread) => self.unread(path, unread),
         }
-        if !metadata.is_file() {
-            let text = "it is neither a file nor a directory (send a stream through a pipe)";
-            return Err(cannot(io::Error::new(io::ErrorKind::InvalidInput, text)));
-        }
-        let metadata = File::open(path).and_then(|file| file.metadata()).map_err(cannot)?;
-        self.push(Kind::File, name, metadata.len())
     }
 
     fn tree(&mut self, path: &Path, name: Vec<u8>) -> Result<(), Error> {
         // Directories still to be walked, the next one last.
         let mut todo = vec![(path.to_path_buf(), name)];
         while let Some((path, name)) = todo.pop() {
+            let children = match self.children(&path) {
+                Ok(children) => children,
+                Err(error) => {
+                    self.unread(&path, ("cannot be listed", error))?;
+                    continue;
+                }
+            };
             self.push(Kind::Directory, name.clone(), 0)?;
-            let cannot = |source| file_error(&path, "cannot be listed", source);
-            let listing = fs::read_dir(&path).map_err(cannot)?;
-            // A directory of millions takes a while to list.
-            let listing = listing.take_while(|_| !self.cancel.is_cancelled());
-            let mut children = listing.collect::<io::Result<Vec<_>>>().map_err(cannot)?;
-            children.sort_by_cached_key(fs::DirEntry::file_name);
             let mut directories = Vec::new();
             for child in children {
                 let path = child.path();
-                let kind = child
-                    .file_type()
-                    .map_err(|source| file_error(&path, "cannot be examined", source))?;
+                let kind = match child.file_type() {
+                    Ok(kind) => kind,
+                    Err(error) => {
+                        self.unread(&path, ("cannot be examined", error))?;
+                        continue;
+                    }
+                };
                 let name = [&name, &b"/"[..], child.file_name().as_bytes()].concat();
+                if self.exclude.matches(&name, kind.is_dir()) {
+                    continue;
+                }
                 if kind.is_dir() && staging::is_name(child.file_name().as_bytes()) {
-                    self.warn(&path, "staging directory of an unfinished transfer");
+                    self.skip(&path, "staging directory of an unfinished transfer");
                 } else if kind.is_dir() {
                     directories.push((path, name));
                 } else if kind.is_file() {
-                    let length = readable(&path)?;
-                    self.push(Kind::File, name, length)?;
+                    match readable(&path) {
+                        Ok(length) => self.push(Kind::File, name, length)?,
+                        Err(error) => self.unread(&path, ("cannot be read", error))?,
+                    }
                 } else {
                     let what = if kind.is_symlink() { "symbolic link" } else { "special file" };
-                    self.warn(&path, what);
+                    self.skip(&path, what);
                 }
             }
             todo.extend(directories.into_iter().rev());
         }
         Ok(())
+    }
+
+    /// What is in a directory, sorted; not all of it once it is cancelled.
+    fn children(&self, path: &Path) -> io::Result<Vec<fs::DirEntry>> {
+        // A directory of millions takes a while to list.
+        let listing = fs::read_dir(path)?.take_while(|_| !self.cancel.is_cancelled());
+        let mut children = listing.collect::<io::Result<Vec<_>>>()?;
+        children.sort_by_cached_key(fs::DirEntry::file_name);
+        Ok(children)
     }
 
     fn push(&mut self, kind: Kind, name: Vec<u8>, length: u64) -> Result<(), Error> {
@@ -268,14 +306,44 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn warn(&mut self, path: &Path, what: &'static str) {
+    /// Something that cannot be read: it is left out, or ends all.
+    fn unread(&mut self, path: &Path, (what, source): Unread) -> Result<(), Error> {
+        if !self.selection.lenient {
+            return Err(file_error(path, what, source));
+        }
+        self.skipped += 1;
+        let path = shown(path.as_os_str().as_bytes());
+        self.warn(Warning::Unreadable { path, what, why: source.to_string() });
+        Ok(())
+    }
+
+    fn skip(&mut self, path: &Path, what: &'static str) {
+        let path = shown(path.as_os_str().as_bytes());
+        self.warn(Warning::Skipped { path, what });
+    }
+
+    fn warn(&mut self, warning: Warning) {
         if self.warnings.len() < MAX_WARNINGS {
-            let path = shown(path.as_os_str().as_bytes());
-            self.warnings.push(Warning::Skipped { path, what });
+            self.warnings.push(warning);
         } else {
             self.unworded += 1;
         }
     }
+}
+
+/// What an argument is, and the bytes in it.
+fn argument_kind(path: &Path) -> Result<(Kind, u64), Unread> {
+    let cannot = |source| ("cannot be sent", source);
+    let metadata = fs::metadata(path).map_err(cannot)?;
+    if metadata.is_dir() {
+        return Ok((Kind::Directory, 0));
+    }
+    if !metadata.is_file() {
+        let text = "it is neither a file nor a directory (send a stream through a pipe)";
+        return Err(cannot(io::Error::new(io::ErrorKind::InvalidInput, text)));
+    }
+    let metadata = File::open(path).and_then(|file| file.metadata()).map_err(cannot)?;
+    Ok((Kind::File, metadata.len()))
 }
 
 /// Under which name an argument arrives.
@@ -292,16 +360,14 @@ fn base_name(path: &Path) -> Result<Vec<u8>, Error> {
 }
 
 /// The length of a file found in a tree, once it has proved to be readable.
-fn readable(path: &Path) -> Result<u64, Error> {
+fn readable(path: &Path) -> io::Result<u64> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut options = File::options();
     // The bits fit: they are what the system call takes.
     options.read(true).custom_flags(flags.bits().cast_signed());
-    let metadata = options.open(path).and_then(|file| file.metadata());
-    let metadata = metadata.map_err(|source| file_error(path, "cannot be read", source))?;
-    if !metadata.is_file() {
-        let text = io::Error::other("it is no longer a file");
-        return Err(file_error(path, "cannot be read", text));
+    let metadata = options.open(path)?.metadata()?;
+    if metadata.is_file() {
+        return Ok(metadata.len());
     }
-    Ok(metadata.len())
+    Err(io::Error::other("it is no longer a file"))
 }

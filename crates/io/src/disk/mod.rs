@@ -4,6 +4,7 @@ mod attributes;
 mod beneath;
 mod digest;
 pub(crate) mod directory;
+mod exclude;
 mod faults;
 pub(crate) mod file_list;
 mod flush;

@@ -304,9 +304,9 @@ impl<'a> Work<'a> {
         for at in (0..self.made.len()).rev() {
             let Some(name) = self.made.get(at).copied() else { continue };
             let listed = self.listed.get(&name).copied();
-            let permitted = self.store.permitted();
+            let kept = self.store.kept();
             let completed = self.enter(name).and_then(|handle| {
-                listed.map_or(Ok(()), |times| apply(&handle, times, permitted))?;
+                listed.map_or(Ok(()), |times| apply(&handle, times, kept))?;
                 if at_once { Ok(()) } else { flush::directory(&handle) }
             });
             completed.map_err(|e| self.error(name, FLUSHING, e))?;

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::*;
 use netblt_proto::content::parse_image;
 
-use crate::options::{Cancel, Source};
+use crate::options::{Cancel, Selection, Source};
 
 fn layout() -> Layout {
     Layout::sealed(1024, 4300).expect("possible")
@@ -221,4 +221,57 @@ fn plain_buffers_are_the_bytes_of_one_file() {
     }
     let directory = list(&[from.path().to_path_buf()]).expect("a list");
     assert!(SourceReader::plain(directory, Layout::plain(1000)).is_err());
+}
+
+fn selected(selection: Selection) -> Result<(Vec<String>, FileList), Error> {
+    let list = FileList::new(Source::Selection(selection), &Cancel::default())?;
+    let names = list.inner.entries.iter().map(|entry| shown(&entry.name)).collect();
+    Ok((names, list))
+}
+
+#[test]
+fn a_selection_renames_and_leaves_out() {
+    let from = temporary();
+    for name in ["t/a.c", "t/a.o", "t/.git/x", "t/deep/b.o", "t/deep/c"] {
+        let path = from.path().join(name);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("created");
+        fs::write(path, name).expect("written");
+    }
+    let (tree, file) = (from.path().join("t"), from.path().join("t/a.o"));
+    let items = vec![(tree.clone(), Some("new".into())), (file.clone(), None)];
+    let exclude = vec!["*.o".to_owned(), ".git/".to_owned()];
+    let selection = Selection { items, exclude, ..Selection::default() };
+    let (names, list) = selected(selection.clone()).expect("a list");
+    // What is named itself is wanted, whatever the patterns say.
+    assert_eq!(names, ["new", "new/a.c", "new/deep", "new/deep/c", "a.o"]);
+    let mut reader = SourceReader::sealed(list, layout()).expect("names fit");
+    let (_, image) = fill(&mut reader, 1).expect("filled");
+    let (data, extents) = parse_image(&image, 1024).expect("an image");
+    assert_eq!((data, extents.len()), (&b"t/a.ct/deep/ct/a.o"[..], 5));
+    for name in ["..", "a/b", ""] {
+        let items = vec![(file.clone(), Some(name.into()))];
+        let refused = selected(Selection { items, ..selection.clone() });
+        assert!(said(refused).contains("cannot be sent under its name"));
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_left_out_and_counted_if_that_is_wanted() {
+    let from = temporary();
+    fs::create_dir(from.path().join("t")).expect("created");
+    fs::write(from.path().join("t/a"), "a").expect("written");
+    let missing = from.path().join("missing");
+    let items = vec![(missing, None), (from.path().join("t"), None)];
+    let selection = Selection { items, ..Selection::default() };
+    assert!(said(selected(selection.clone())).contains("missing"));
+    let selection = Selection { lenient: true, ..selection };
+    let (names, list) = selected(selection).expect("a list");
+    assert_eq!((&names[..], list.skipped()), (&["t".to_owned(), "t/a".to_owned()][..], 1));
+    assert!(list.warnings()[0].to_string().contains("missing: it cannot be sent: "));
+    let nothing = Selection {
+        items: vec![(from.path().join("missing"), None)],
+        lenient: true,
+        ..Selection::default()
+    };
+    assert!(said(selected(nothing)).contains("nothing to send"));
 }

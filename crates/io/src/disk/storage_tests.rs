@@ -21,7 +21,7 @@ use crate::disk::gate::Gate;
 use crate::disk::layout::Layout;
 use crate::disk::threads::{SinkThread, Writer};
 use crate::error::Error;
-use crate::options::{Cancel, Overwrite, Source};
+use crate::options::{Cancel, Expected, Overwrite, Source};
 
 const ALWAYS: u32 = u32::MAX;
 
@@ -228,7 +228,7 @@ fn the_mask_counts_unless_permissions_are_preserved() {
     for (preserve, expected) in [(false, 0o666 & left), (true, 0o666)] {
         let name = format!("file-{preserve}");
         let writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
-        let mut writer = writer.preserving(preserve);
+        let mut writer = writer.preserving(preserve, true);
         let buffer = one_file(name.as_bytes(), 0o666);
         writer.accept(BufferNumber(1), buffer, &mut Vec::new()).expect("accepted");
         let mut transfer = netblt_proto::content::TransferDigest::new();
@@ -276,4 +276,65 @@ fn a_sender_with_the_ticket_cannot_take_all_the_memory() {
     let (at, error) = refused.expect("refused");
     assert!(matches!(error, Error::TooMuch { most: 1_000, .. }), "{error}");
     assert_eq!(at, 7);
+}
+
+#[test]
+fn nothing_comes_that_nobody_asked_for() {
+    let to = temporary();
+    let asked = |directories| {
+        let names = ["wanted".into()].into();
+        let writer = DirectoryWriter::new(to.path(), Overwrite::Always, layout()).expect("opened");
+        writer.expecting(Some(Expected { names, directories }))
+    };
+    let offer = |directories, name: &[u8]| {
+        let taken =
+            asked(directories).accept(BufferNumber(1), one_file(name, 0o644), &mut Vec::new());
+        taken.map_err(|error| error.to_string())
+    };
+    assert!(offer(false, b"wanted").is_ok());
+    assert!(offer(true, b"wanted/and/more").is_ok());
+    for (directories, name, says) in [
+        (true, &b".bashrc"[..], "nobody asked for it"),
+        (true, b"want", "nobody asked for it"),
+        (true, b"wanted2/x", "nobody asked for it"),
+        (false, b"wanted/x", "nobody asked for directories"),
+    ] {
+        let error = offer(directories, name).expect_err("refused");
+        assert!(error.contains(says), "{error}");
+    }
+    assert!(files(to.path()).is_empty());
+}
+
+#[test]
+fn times_are_those_of_arrival_unless_they_are_kept() {
+    let to = temporary();
+    let old = std::time::SystemTime::UNIX_EPOCH;
+    for keep in [false, true] {
+        let name = format!("file-{keep}");
+        let writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
+        let mut writer = writer.preserving(false, keep);
+        let buffer = one_file(name.as_bytes(), 0o644);
+        writer.accept(BufferNumber(1), buffer, &mut Vec::new()).expect("accepted");
+        let mut transfer = netblt_proto::content::TransferDigest::new();
+        transfer.add(0, Kind::File, 0, blake3::hash(&[]).as_bytes(), name.as_bytes());
+        let end = End { buffers: 1, bytes: 0, digest: transfer.finish() };
+        assert!(writer.finish(Some(&end), &Gate::default()).expect("published").verified);
+        let modified = fs::metadata(to.path().join(&name)).expect("there").modified();
+        assert_eq!(modified.expect("a time") == old, keep);
+    }
+}
+
+#[test]
+fn a_pipe_in_the_way_is_not_replaced() {
+    let to = temporary();
+    let pipe = to.path().join("pipe");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).expect("made");
+    let mut writer = DirectoryWriter::new(to.path(), Overwrite::Always, layout()).expect("opened");
+    let taken = writer.accept(BufferNumber(1), one_file(b"pipe", 0o644), &mut Vec::new());
+    let error = taken.expect_err("refused").to_string();
+    assert!(error.contains("device or a pipe"), "{error}");
+    drop(writer);
+    let left = fs::read_dir(to.path()).expect("listed").count();
+    assert_eq!(left, 1);
 }

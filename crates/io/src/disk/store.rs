@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use netblt_proto::content::Attributes;
 
-use crate::disk::attributes::{FileTimes, apply};
+use crate::disk::attributes::{FileTimes, Kept, apply};
 use crate::disk::faults::{self, Call};
 use crate::disk::gate::Gate;
 use crate::disk::staging::Staging;
@@ -39,6 +39,8 @@ pub(crate) struct Store {
     pub(crate) overwrite: Overwrite,
     /// Permissions are the sender's, whatever the user's mask.
     pub(crate) preserve: bool,
+    /// Times are the sender's.
+    pub(crate) keep_times: bool,
     staging: Option<Staging>,
     /// Open temporaries by number, the last one used last.
     open: Vec<(u64, File)>,
@@ -68,6 +70,7 @@ impl Store {
             root,
             overwrite,
             preserve: false,
+            keep_times: true,
             staging: None,
             open: Vec::new(),
             parent: None,
@@ -102,6 +105,11 @@ impl Store {
                 let text = "a file and a directory cannot replace each other; nothing was written";
                 Err(self.error(name, "is in the way", io::Error::other(text)))
             }
+            // Renaming a file over it would take it away from everybody.
+            Some(stat) if !beneath::is_replaceable(&stat) => {
+                let text = "only files and links are replaced; nothing was written";
+                Err(self.error(name, "is a device or a pipe", io::Error::other(text)))
+            }
             Some(_) => Ok(()),
         }
     }
@@ -127,7 +135,7 @@ impl Store {
     ) -> Result<(), Error> {
         let written = self.create(number).and_then(|file| {
             file.write_all_at(bytes, 0)?;
-            apply(&file, attributes.into(), self.permitted())?;
+            apply(&file, attributes.into(), self.kept())?;
             self.close_file(file)
         });
         written.map_err(|e| self.error(&attributes.name, what_failed(&e), e))
@@ -152,8 +160,8 @@ impl Store {
         times: FileTimes,
         name: &[u8],
     ) -> Result<(), Error> {
-        let permitted = self.permitted();
-        let applied = self.temporary(number).and_then(|file| apply(file, times, permitted));
+        let kept = self.kept();
+        let applied = self.temporary(number).and_then(|file| apply(file, times, kept));
         let closed = applied.and_then(|()| self.close_number(number));
         closed.map_err(|e| self.error(name, "cannot be completed, nothing was kept", e))
     }
@@ -200,12 +208,13 @@ impl Store {
         self.staging()?.handle.try_clone()
     }
 
-    /// Permission bits that files and directories may have here.
-    pub(crate) fn permitted(&self) -> u32 {
-        match &self.staging {
+    /// What files and directories get here of the attributes that their sender tells.
+    pub(crate) fn kept(&self) -> Kept {
+        let permitted = match &self.staging {
             Some(staging) if !self.preserve => staging.permitted,
             _ => 0o777,
-        }
+        };
+        Kept { permitted, times: self.keep_times }
     }
 
     fn staging(&mut self) -> io::Result<&Staging> {

@@ -30,7 +30,10 @@ pub(crate) fn meet(
     let trace = options.trace.as_deref().map(TraceFile::create).transpose()?;
     let clock = Clock::start();
     let (socket, peer) = match (rendezvous, options.wire) {
-        (Rendezvous::Listen, Wire::Sealed) => listen(options, config, clock, observer)?,
+        (Rendezvous::Listen, Wire::Sealed) => listen(None, (options, config), clock, observer)?,
+        (Rendezvous::Await(secret), Wire::Sealed) => {
+            listen(Some(secret), (options, config), clock, observer)?
+        }
         (Rendezvous::Connect(ticket), Wire::Sealed) => {
             connect(ticket, (options, config), clock, observer, cancel)?
         }
@@ -40,7 +43,7 @@ pub(crate) fn meet(
         (Rendezvous::Active(address), Wire::Rfc998) => {
             call(address, (options, config), clock, observer, cancel)?
         }
-        (Rendezvous::Listen | Rendezvous::Connect(_), Wire::Rfc998) => {
+        (Rendezvous::Listen | Rendezvous::Await(_) | Rendezvous::Connect(_), Wire::Rfc998) => {
             return Err(OptionsError::Ticket.into());
         }
         (Rendezvous::Passive(_) | Rendezvous::Active(_), Wire::Sealed) => {
@@ -52,9 +55,10 @@ pub(crate) fn meet(
     Ok((Host { socket, poller, clock, trace }, peer))
 }
 
+/// Waits for whoever has the ticket that is made here, or this secret.
 fn listen(
-    options: &Options,
-    config: &Config,
+    known: Option<&Secret>,
+    (options, config): (&Options, &Config),
     clock: Clock,
     observer: &mut dyn Observer,
 ) -> Result<(Socket, Dialer), Error> {
@@ -65,12 +69,19 @@ fn listen(
         answering: true,
         ..Bind::default()
     })?;
-    let secret = Secret(entropy()?);
+    let secret = match known {
+        Some(secret) => secret.clone(),
+        None => Secret(entropy()?),
+    };
     // Who will come is not known: on a socket for both versions, the larger headers count.
     let config = for_peer(config, options, Some(secret.clone()), socket.local().is_ipv6());
     let peer = Dialer::listen(config, clock.now(), entropy()?);
-    let ticket = addresses::ticket(socket.local(), options, secret)?;
-    observer.listening(&ticket).map_err(Error::Unseen)?;
+    if known.is_some() {
+        observer.listening_at(socket.local());
+    } else {
+        let ticket = addresses::ticket(socket.local(), options, secret)?;
+        observer.listening(&ticket).map_err(Error::Unseen)?;
+    }
     Ok((socket, peer))
 }
 

@@ -1,9 +1,11 @@
 //! The whole job: send or receive, from the rendezvous to the verdict.
 
+mod preview;
 mod receive;
 mod send;
 pub(crate) mod session;
 pub(crate) mod summary;
 
+pub use self::preview::{Offered, Preview, preview};
 pub use self::receive::receive;
 pub use self::send::send;

@@ -53,6 +53,7 @@ pub fn receive(
         at: received.at,
         bytes: received.outcome.bytes,
         files: received.outcome.files,
+        skipped: 0,
         verified: received.outcome.verified,
         digest: received.outcome.digest,
         cpu_share: app.session.cpu_share(elapsed),
@@ -75,7 +76,9 @@ fn writer(
         (Destination::Directory(path), Wire::Sealed) => {
             let mut writer = DirectoryWriter::new(&path, overwrite, layout)?;
             tell(writer.take_notes());
-            Box::new(writer.with_max_files(options.max_files).preserving(options.preserve))
+            let writer = writer.with_max_files(options.max_files);
+            let writer = writer.expecting(options.expected.clone());
+            Box::new(writer.preserving(options.preserve, options.keep_times))
         }
         (Destination::File(path), Wire::Rfc998) => {
             let mut writer = PlainWriter::new(&path, overwrite, layout)?;

@@ -57,6 +57,7 @@ pub fn send(
         at: sent.at,
         bytes: sent.end.map_or(0, |end| end.bytes),
         files: list.files(),
+        skipped: list.skipped(),
         verified: sent.verdict.is_some_and(|verdict| verdict.verified),
         digest: sent.end.map_or([0; 32], |end| end.digest),
         cpu_share: app.session.cpu_share(elapsed),

@@ -23,6 +23,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) at: Instant,
     pub(crate) bytes: u64,
     pub(crate) files: u64,
+    pub(crate) skipped: u64,
     pub(crate) verified: bool,
     pub(crate) digest: [u8; 32],
     /// How busy the loop's thread was.
@@ -44,6 +45,7 @@ pub(crate) fn summary(facts: Facts<'_>) -> Summary {
     Summary {
         bytes: facts.bytes,
         files: facts.files,
+        skipped: facts.skipped,
         elapsed,
         real_bps,
         steady_bps,
@@ -130,6 +132,7 @@ mod tests {
             at: second(11),
             bytes: 8_000_000,
             files: 1,
+            skipped: 0,
             verified: true,
             digest: [0; 32],
             cpu_share: 0.1,
