@@ -29,7 +29,7 @@ pub(crate) enum Code {
 }
 
 const TABLE: &[(Code, &str)] = &[
-    (Code::Success, "every byte arrived, is stored and verified (--wire rfc998: cannot be)"),
+    (Code::Success, "every byte arrived, is stored and verified (the rfc998 wire cannot verify)"),
     (Code::Usage, "the command line or the ticket makes no sense"),
     (Code::Protocol, "the other side broke the protocol or aborted"),
     (Code::Start, "the other side refused, or this side could not start"),
@@ -37,13 +37,19 @@ const TABLE: &[(Code, &str)] = &[
     (Code::File, "a file could not be read, written or created, or exists"),
     (Code::Stream, "the other side stopped, or its program vanished"),
     (Code::Signal, "stopped by Ctrl-C or a signal"),
-    (Code::Partial, "the transfer ended, but not everything is verified"),
+    (Code::Partial, "not everything is verified, or something was left out and named"),
     (Code::Vanished, "a file to send vanished during the transfer"),
     (Code::Timeout, "the other side fell silent until the death timer ran out"),
     (Code::Connect, "nobody answered at the ticket's addresses or the one given, or it is unknown"),
 ];
 
 impl Code {
+    /// The code of this number, as another process of this program ended with it.
+    pub(crate) fn of(number: u8) -> Self {
+        let known = TABLE.iter().map(|(code, _)| *code).find(|code| code.number() == number);
+        known.unwrap_or(Self::Protocol)
+    }
+
     /// The number the shell sees.
     pub(crate) const fn number(self) -> u8 {
         self as u8

@@ -45,6 +45,13 @@ pub(crate) struct ConnectedData<'a> {
     pub(crate) peer: &'a str,
 }
 
+/// Which way `cp` goes: `udp` to an address, or through `ssh`.
+#[derive(Serialize)]
+pub(crate) struct WayData<'a> {
+    pub(crate) way: &'static str,
+    pub(crate) address: Option<&'a str>,
+}
+
 #[derive(Serialize)]
 pub(crate) struct SilentData {
     pub(crate) silent: bool,
@@ -110,6 +117,7 @@ pub(crate) struct SummaryData {
     role: &'static str,
     bytes: u64,
     files: u64,
+    skipped: u64,
     seconds: f64,
     real_mbps: f64,
     steady_mbps: f64,
@@ -133,6 +141,7 @@ impl SummaryData {
             role,
             bytes: summary.bytes,
             files: summary.files,
+            skipped: summary.skipped,
             seconds: rounded(summary.elapsed.as_secs_f64()),
             real_mbps: mbps(summary.real_bps),
             steady_mbps: mbps(summary.steady_bps),

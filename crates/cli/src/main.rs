@@ -6,6 +6,7 @@ mod advice;
 mod args;
 mod bar;
 mod commands;
+mod cp;
 mod exit;
 mod json;
 mod output;

@@ -27,6 +27,10 @@ const SMALL_FILE: u64 = 4096;
 pub(crate) struct Report {
     role: Role,
     show: Show,
+    /// Of the summary only its first line, and no notes.
+    terse: bool,
+    /// Also what is tried.
+    verbose: bool,
     /// Standard output carries the data.
     data_on_stdout: bool,
     /// What a summary that is not verified deserves: on `rfc998` there is nothing to verify.
@@ -44,6 +48,8 @@ impl Report {
         Self {
             role,
             show,
+            terse: false,
+            verbose: false,
             data_on_stdout,
             unverified: Code::Partial,
             opened: false,
@@ -52,6 +58,12 @@ impl Report {
             speed: Speed::default(),
             next_json: Duration::ZERO,
         }
+    }
+
+    /// Tells no more than what a copying command tells, unless it is to be verbose or to give all
+    /// of the summary.
+    pub(crate) fn terse(self, verbose: bool, stats: bool) -> Self {
+        Self { terse: !verbose && !stats, verbose, ..self }
     }
 
     /// Whether people are told things that are neither warnings nor errors.
@@ -66,9 +78,26 @@ impl Report {
 
     /// Something people may like to know.
     pub(crate) fn note(&self, text: &str) {
-        if self.is_talkative() {
+        if self.is_talkative() && !self.terse {
             self.bar.line(text);
         }
+    }
+
+    /// Something people like to know who asked for it.
+    pub(crate) fn detail(&self, text: &str) {
+        if self.verbose && self.is_talkative() {
+            self.bar.line(&printable(text));
+        }
+    }
+
+    /// Which way the data go: over UDP between here and this address, or through ssh.
+    pub(crate) fn way(&self, address: Option<&str>) {
+        self.detail(&match address {
+            Some(address) => format!("The data go over UDP, {address} and here."),
+            None => "The data go through ssh.".to_owned(),
+        });
+        let way = if address.is_some() { "udp" } else { "ssh" };
+        self.emit("way", json::WayData { way, address });
     }
 
     /// The wire proves nothing: says so, and takes an orderly end for success.
@@ -108,13 +137,21 @@ impl Report {
         self.bar.clear();
         match result {
             Ok(summary) => {
-                let code = if summary.verified { Code::Success } else { self.unverified };
+                let code = match summary.verified {
+                    true if summary.skipped > 0 => Code::Partial,
+                    true => Code::Success,
+                    false => self.unverified,
+                };
                 if self.is_talkative() {
-                    for line in summary_lines(&summary, self.role) {
-                        self.bar.line(&line);
-                    }
-                } else if code != Code::Success && !self.show.json {
+                    let lines = summary_lines(&summary, self.role);
+                    let shown = if self.terse { 1 } else { lines.len() };
+                    lines.iter().take(shown).for_each(|line| self.bar.line(line));
+                } else if !summary.verified && code != Code::Success && !self.show.json {
                     self.bar.line("netblt: not verified");
+                }
+                if summary.skipped > 0 && self.show.quiet && !self.show.json {
+                    let count = units::show_count(summary.skipped);
+                    self.bar.line(&format!("netblt: {count} left out, named above"));
                 }
                 self.emit("summary", json::SummaryData::new(&summary, role_name(self.role)));
                 code
@@ -271,6 +308,10 @@ fn headline(summary: &Summary, role: Role) -> String {
     };
     let verdict = if summary.verified { "verified" } else { "NOT verified" };
     let size = units::show_bytes(summary.bytes);
+    let files = match summary.skipped {
+        0 => files,
+        skipped => format!("{files} ({} left out)", units::show_count(skipped)),
+    };
     format!("{done} {files}, {size} in {}: {verdict}.", units::show_duration(summary.elapsed))
 }
 

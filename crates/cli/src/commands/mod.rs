@@ -1,8 +1,10 @@
 //! The subcommands, one file each.
 
 mod bench;
+mod cp;
 mod demo;
 mod emulate;
+mod far_end;
 mod man;
 mod plan;
 mod receive;
@@ -14,6 +16,7 @@ use std::process::ExitCode;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
+    Cp(cp::Args),
     Send(send::Args),
     Receive(receive::Args),
     Bench(bench::Args),
@@ -24,11 +27,13 @@ pub(crate) enum Command {
     Simulate(simulate::Args),
     Completions(man::CompletionsArgs),
     Man(man::ManArgs),
+    FarEnd(far_end::Args),
 }
 
 /// Runs one command to its end.
 pub(crate) fn run(command: Command) -> ExitCode {
     match command {
+        Command::Cp(args) => cp::run(&args).into(),
         Command::Send(args) => send::run(&args).into(),
         Command::Receive(args) => receive::run(&args).into(),
         Command::Bench(args) => bench::run(&args).into(),
@@ -39,5 +44,6 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Simulate(args) => simulate::run(&args).into(),
         Command::Completions(args) => man::completions(&args).into(),
         Command::Man(args) => man::man(&args).into(),
+        Command::FarEnd(args) => far_end::run(&args).into(),
     }
 }

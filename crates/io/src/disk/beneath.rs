@@ -66,6 +66,11 @@ pub(crate) fn is_replaceable(stat: &Stat) -> bool {
     matches!(kind, FileType::RegularFile | FileType::Symlink)
 }
 
+/// Whether a status is that of a regular file.
+pub(crate) fn is_file(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode).is_file()
+}
+
 /// Whether a status is that of a directory.
 pub(crate) fn is_directory(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode).is_dir()

@@ -290,6 +290,17 @@ impl<'a> Work<'a> {
                     Some(stat) if beneath::is_directory(&stat) => return Err(Errno::ISDIR),
                     // Where names that differ for the sender are one, the second is not to win.
                     Some(stat) if self.ours.contains(&id(&stat)) => return Err(Errno::EXIST),
+                    // Who has made a file private wants it to stay so when it is replaced.
+                    Some(stat) if !self.store.preserve && beneath::is_file(&stat) => {
+                        let mode = Mode::from_raw_mode(stat.st_mode & 0o777);
+                        // Where the file system knows no permissions, none are lost.
+                        let _ = rustix::fs::chmodat(
+                            &self.staging,
+                            os(temporary.as_bytes()),
+                            mode,
+                            AtFlags::empty(),
+                        );
+                    }
                     _ => {}
                 }
                 replace_old(to, &self.staging, number, (&parent, leaf))

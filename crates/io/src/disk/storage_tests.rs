@@ -338,3 +338,23 @@ fn a_pipe_in_the_way_is_not_replaced() {
     let left = fs::read_dir(to.path()).expect("listed").count();
     assert_eq!(left, 1);
 }
+
+#[test]
+fn what_is_replaced_leaves_its_permissions_behind_unless_the_senders_are_kept() {
+    for (preserve, expected) in [(false, 0o600), (true, 0o644)] {
+        let to = temporary();
+        let path = to.path().join("file");
+        fs::write(&path, "old").expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("set");
+        let writer = DirectoryWriter::new(to.path(), Overwrite::Always, layout()).expect("opened");
+        let mut writer = writer.preserving(preserve, true);
+        let buffer = one_file(b"file", 0o644);
+        writer.accept(BufferNumber(1), buffer, &mut Vec::new()).expect("accepted");
+        let mut transfer = netblt_proto::content::TransferDigest::new();
+        transfer.add(0, Kind::File, 0, blake3::hash(&[]).as_bytes(), b"file");
+        let end = End { buffers: 1, bytes: 0, digest: transfer.finish() };
+        assert!(writer.finish(Some(&end), &Gate::default()).expect("published").verified);
+        let mode = fs::metadata(&path).expect("there").permissions().mode();
+        assert_eq!((mode & 0o777, fs::read(&path).expect("read").len()), (expected, 0));
+    }
+}

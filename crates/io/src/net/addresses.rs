@@ -44,7 +44,7 @@ pub(crate) fn ticket(
 
 /// This machine's addresses at which a socket bound to `bound` hears, best first. Loopback only if
 /// there is no other.
-fn own_addresses(bound: IpAddr, family: Family) -> Vec<IpAddr> {
+pub fn own_addresses(bound: IpAddr, family: Family) -> Vec<IpAddr> {
     if !bound.is_unspecified() {
         return vec![bound];
     }

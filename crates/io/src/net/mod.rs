@@ -1,6 +1,6 @@
 //! The network's side: the socket, the loop that drives it, and how two ends meet.
 
-pub(crate) mod addresses;
+pub mod addresses;
 pub mod connections;
 pub mod dialer;
 pub mod driver;

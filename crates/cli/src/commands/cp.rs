@@ -1,0 +1,158 @@
+//! `netblt cp`: copies files between this machine and another one that ssh reaches.
+
+use std::ffi::OsString;
+
+use netblt::{Cancel, Summary};
+use netblt_proto::config::Role;
+
+use crate::args::Show;
+use crate::cp::gather::{Found, Landing};
+use crate::cp::link::Link;
+use crate::cp::near::{Near, Part};
+use crate::cp::options::Wish;
+use crate::cp::place::{Host, Place};
+use crate::cp::ssh::SshOptions;
+use crate::exit::{self, Code, Failure};
+use crate::output::Report;
+use crate::{secrecy, signals};
+
+/// Copy files to or from another machine that ssh reaches
+///
+/// As scp: one side is HOST:PATH, netblt is started there through your own ssh, and existing files
+/// are replaced. The data go beside ssh, over UDP, at the rate that the path carries; where UDP
+/// does not pass, they go through ssh. Nothing gets its name unless every byte is verified.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = help())]
+pub(crate) struct Args {
+    /// What to copy: PATH here, or [USER@]HOST:PATH there
+    ///
+    /// Also scp://[USER@]HOST[:PORT]/PATH. Patterns (*, ?, [...]) and ~ are understood on the other
+    /// side. DIR/. stands for what is in DIR. A name with a colon is written ./a:b.
+    #[arg(required = true, value_name = "SRC")]
+    sources: Vec<OsString>,
+    /// Where to, on the other one of the two machines: a directory, or a name for a single source
+    #[arg(required = true, value_name = "DST")]
+    target: OsString,
+    #[command(flatten)]
+    wish: Wish,
+    #[command(flatten)]
+    ssh: SshOptions,
+    /// Tell what is tried, and all of the summary
+    #[arg(short, conflicts_with = "quiet", help_heading = "Output")]
+    verbose: bool,
+    /// Tell all of the summary
+    #[arg(long, help_heading = "Output")]
+    stats: bool,
+    #[command(flatten)]
+    show: Show,
+}
+
+fn help() -> String {
+    format!(
+        "Examples:\n  \
+         netblt cp big.iso host:                 into your home there\n  \
+         netblt cp -r photos me@host:/srv/       a directory\n  \
+         netblt cp 'host:logs/*.gz' .            what matches there\n  \
+         netblt cp -P 2222 -J gate host:x y      ssh's port, over another host\n\n{}",
+        exit::help(),
+    )
+}
+
+pub(crate) fn run(args: &Args) -> Code {
+    let task = Task::of(args);
+    let role = match &task {
+        Ok(Task { direction: Direction::Down { .. }, .. }) => Role::Receiver,
+        _ => Role::Sender,
+    };
+    let mut report = Report::new(role, args.show, false).terse(args.verbose, args.stats);
+    match task.and_then(|task| copy(args, task, &mut report)) {
+        // A dry run has said what there is to say.
+        Ok(None) => Code::Success,
+        Ok(Some(summary)) => report.finish(Ok(summary)),
+        Err(failure) => report.finish(Err(failure)),
+    }
+}
+
+/// What is asked for.
+struct Task {
+    host: Host,
+    direction: Direction,
+}
+
+enum Direction {
+    Up { sources: Vec<OsString>, target: OsString },
+    Down { sources: Vec<OsString>, target: OsString },
+}
+
+impl Task {
+    fn of(args: &Args) -> Result<Self, Failure> {
+        args.ssh.check()?;
+        let sources = args.sources.iter().map(|text| Place::parse(text));
+        let sources = sources.collect::<Result<Vec<_>, _>>()?;
+        let mut host = None;
+        let (mut here, mut there) = (Vec::new(), Vec::new());
+        for source in sources {
+            match source {
+                Place::Local(path) => here.push(path.into_os_string()),
+                Place::Remote(of, path) if host.as_ref().is_none_or(|host| *host == of) => {
+                    host = Some(of);
+                    there.push(path);
+                }
+                Place::Remote(..) => {
+                    return Err(Failure::usage(
+                        "the sources are on several machines: copy them one after the other",
+                    ));
+                }
+            }
+        }
+        match (Place::parse(&args.target)?, host) {
+            (Place::Remote(host, target), None) => {
+                Ok(Self { host, direction: Direction::Up { sources: here, target } })
+            }
+            (Place::Local(target), Some(host)) if here.is_empty() => {
+                let target = target.into_os_string();
+                Ok(Self { host, direction: Direction::Down { sources: there, target } })
+            }
+            (Place::Local(_), None) => Err(Failure::usage(
+                "both sides are on this machine, where cp copies; one must be HOST:PATH",
+            )),
+            (Place::Remote(..), Some(_)) => Err(Failure::usage(
+                "both sides are on other machines: run netblt cp on one of them",
+            )),
+            (Place::Local(_), Some(_)) => Err(Failure::usage(
+                "sources here and on another machine: copy them one after the other",
+            )),
+        }
+    }
+}
+
+/// Copies; nothing is returned by a dry run.
+fn copy(args: &Args, task: Task, report: &mut Report) -> Result<Option<Summary>, Failure> {
+    let cannot = |text: String| Failure::new(Code::File, text);
+    let wish = &args.wish;
+    let (part, skipped) = match task.direction {
+        Direction::Up { sources, target } => {
+            let found = Found::look(&sources, wish.recursive, false).map_err(cannot)?;
+            found.skipped.iter().for_each(|text| report.warn(&format!("skipped {text}")));
+            if found.sources.is_empty() {
+                return Err(Failure::new(Code::Partial, "there is nothing to copy"));
+            }
+            let skipped = found.skipped.len() as u64;
+            (Part::Send { found, target }, skipped)
+        }
+        Direction::Down { sources, target } => {
+            let landing = Landing::of(&target, sources.len() > 1, wish.recursive);
+            (Part::Receive { sources, landing: landing.map_err(cannot)? }, 0)
+        }
+    };
+    let cancel = Cancel::default();
+    secrecy::keep();
+    signals::watch(&cancel, report.is_talkative())?;
+    report.detail(&format!("Starting ssh to {} ...", task.host.name));
+    let link = Link::start(&args.ssh, &task.host, wish.family(), args.show.quiet, &cancel)?;
+    let mut near = Near { link, wish, ssh: &args.ssh, call: None };
+    let copied = near.copy(part, report);
+    let mut summary = near.finish(copied, report)?;
+    summary.iter_mut().for_each(|summary| summary.skipped += skipped);
+    Ok(summary)
+}

@@ -1,0 +1,352 @@
+//! `netblt far-end`: what `netblt cp` starts on the other machine through ssh.
+//!
+//! It does what its standard input says, and ends when that ends, whatever it is doing.
+
+use std::io::{self, Stdin};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netblt::net::addresses::own_addresses;
+use netblt::{
+    Cancel, Destination, Error, Observer, Options, Overwrite, Rendezvous, Source, Summary, Ticket,
+    Warning,
+};
+use netblt_proto::config::Secret;
+use netblt_proto::machine::Reason;
+
+use crate::cp::channel::{Frame, FrameReader, FrameWriter};
+use crate::cp::gather::{Found, Items, Landing, names, selection};
+use crate::cp::probe::{Prober, Side};
+use crate::cp::tunnel::Tunnel;
+use crate::cp::words::{Done, Job, MARK, Order, Plan, Start, Udp, WORDS, Way, Word};
+use crate::exit::{Code, Failure};
+use crate::{args, secrecy, signals};
+
+/// The other side of `netblt cp`, which starts it through ssh
+///
+/// It speaks with `netblt cp` over its standard input and output, and is of no use otherwise.
+#[derive(clap::Args, Debug)]
+#[command(hide = true)]
+pub(crate) struct Args {}
+
+/// How often a wait looks whether it is to be given up.
+const STEP: Duration = Duration::from_millis(50);
+/// How long the near end may take to find a way; it takes seconds.
+const WAY: Duration = Duration::from_secs(120);
+/// After its input has ended: until it no longer waits for the other end, and until it is gone.
+const HURRY: Duration = Duration::from_secs(2);
+const GONE: Duration = Duration::from_secs(4);
+
+pub(crate) fn run(_: &Args) -> Code {
+    secrecy::keep();
+    let cancel = Cancel::default();
+    let out = FrameWriter::new(io::stdout());
+    let hello = Word::Hello {
+        words: WORDS,
+        wire: netblt_proto::wire::sealed::VERSION,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    if let Err(failure) = signals::watch(&cancel, false) {
+        return failure.code;
+    }
+    if out.raw(MARK).and_then(|()| out.word(&hello)).is_err() {
+        return Code::Stream;
+    }
+    let (sender, orders) = channel();
+    let tunnel = Arc::new(OnceLock::new());
+    let over = Arc::new(AtomicBool::new(false));
+    let (inner, stop, ended) = (Arc::clone(&tunnel), cancel.clone(), Arc::clone(&over));
+    let listen = move || listen(io::stdin(), &sender, &inner, &stop, &ended);
+    if thread::Builder::new().name("netblt-ssh".to_owned()).spawn(listen).is_err() {
+        return Code::Start;
+    }
+    let far = Far { out: out.clone(), orders, tunnel, cancel };
+    let done = match far.run() {
+        Ok((code, skipped)) => Done { code: code.number(), skipped, ..Done::default() },
+        Err(Failed { failure, echo }) => {
+            Done { code: failure.code.number(), message: Some(failure.message), echo, skipped: 0 }
+        }
+    };
+    over.store(true, Ordering::SeqCst);
+    let code = Code::of(done.code);
+    match out.word(&Word::Done(done)) {
+        Ok(()) => code,
+        Err(_) => Code::Stream,
+    }
+}
+
+/// A failure, and whether it only repeats the near end's.
+struct Failed {
+    failure: Failure,
+    echo: bool,
+}
+
+impl From<Failure> for Failed {
+    fn from(failure: Failure) -> Self {
+        Self { failure, echo: false }
+    }
+}
+
+struct Far {
+    out: FrameWriter,
+    orders: Receiver<Order>,
+    tunnel: Arc<OnceLock<Tunnel>>,
+    cancel: Cancel,
+}
+
+/// What this end does.
+enum Part {
+    Send(Items, Vec<String>),
+    Receive(PathBuf),
+}
+
+impl Far {
+    fn run(&self) -> Result<(Code, u64), Failed> {
+        let start = match self.order()? {
+            Order::Start(start) => start,
+            Order::Go(_) => return Err(Failure::usage("an order out of place").into()),
+        };
+        let mut options = start.options();
+        let (part, plan, skipped) = self.understand(&start.job, &mut options)?;
+        let family = (start.ipv4, start.ipv6);
+        let prober = start
+            .udp
+            .as_ref()
+            .and_then(|udp| Prober::bind(udp.ports, family, (&start.secret, Side::Far)).ok());
+        let port = prober.as_ref().and_then(|prober| prober.port().ok()).unwrap_or(0);
+        let addresses = addresses(&start);
+        self.say(&Word::Ready { addresses, port, plan })?;
+        if start.dry_run {
+            return self.list(part).map(|()| (Code::Success, skipped));
+        }
+        let way = match (prober, &start.udp) {
+            (Some(prober), Some(udp)) => self.answer(&prober, udp)?,
+            _ => self.wait_way(None)?,
+        };
+        let rendezvous = self.rendezvous(&way, port, Secret(start.secret), &mut options);
+        let summary = self.transfer(part, &rendezvous, &options, way == Way::Inside)?;
+        let skipped = skipped + summary.skipped;
+        Ok((if skipped > 0 { Code::Partial } else { Code::Success }, skipped))
+    }
+
+    /// What the operands mean here.
+    /// And how many sources are left out.
+    fn understand(&self, job: &Job, options: &mut Options) -> Result<(Part, Plan, u64), Failed> {
+        let file_failure = |text: String| Failure::new(Code::File, text);
+        match job {
+            Job::Receive { target, several, directory, preserve, max_files, .. } => {
+                let landing = Landing::of(target, *several, *directory).map_err(file_failure)?;
+                options.overwrite = Overwrite::Always;
+                (options.preserve, options.keep_times) = (*preserve, *preserve);
+                options.max_files = *max_files;
+                let plan = Plan::Receive { rename: landing.name };
+                Ok((Part::Receive(landing.directory), plan, 0))
+            }
+            Job::Send { sources, rename, directories, exclude, .. } => {
+                let found = Found::look(sources, *directories, true);
+                let found = found.map_err(file_failure)?;
+                for text in &found.skipped {
+                    self.say(&Word::Warning(format!("skipped {text}")))?;
+                }
+                if found.sources.is_empty() {
+                    let nothing = Failure::new(Code::Partial, "there is nothing to copy");
+                    return Err(nothing.into());
+                }
+                let items = found.items(rename.clone()).map_err(file_failure)?;
+                let plan = Plan::Send { names: names(&items) };
+                Ok((Part::Send(items, exclude.clone()), plan, found.skipped.len() as u64))
+            }
+        }
+    }
+
+    fn list(&self, part: Part) -> Result<(), Failed> {
+        if let Part::Send(items, exclude) = part {
+            let preview = netblt::preview(selection(items, &exclude), &self.cancel)
+                .map_err(|error| Failure::transfer(&error, false))?;
+            for offered in preview.offered {
+                let (directory, length) = (offered.directory, offered.length);
+                self.say(&Word::Listed { name: offered.name, directory, length })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks and answers until the near end has decided.
+    fn answer(&self, prober: &Prober, udp: &Udp) -> Result<Way, Failed> {
+        let client = ssh_connection().map(|(client, _)| client);
+        let theirs = client.into_iter().chain(udp.addresses.iter().copied());
+        let peers: Vec<_> = theirs.map(|ip| SocketAddr::new(ip, udp.port)).collect();
+        let mut told = false;
+        let turn = |heard: Option<SocketAddr>| {
+            if let Some(address) = heard.filter(|_| !std::mem::replace(&mut told, true)) {
+                let _ = self.out.word(&Word::Heard(address));
+            }
+            match self.orders.try_recv() {
+                Ok(order) => ControlFlow::Break(Some(order)),
+                Err(TryRecvError::Empty) if !self.cancel.is_cancelled() => {
+                    ControlFlow::Continue(())
+                }
+                Err(_) => ControlFlow::Break(None),
+            }
+        };
+        let order = prober.run(&peers, Instant::now() + WAY, turn).flatten();
+        self.wait_way(order)
+    }
+
+    fn wait_way(&self, order: Option<Order>) -> Result<Way, Failed> {
+        match order.map_or_else(|| self.order(), Ok)? {
+            Order::Go(way) => Ok(way),
+            Order::Start(_) => Err(Failure::usage("an order out of place").into()),
+        }
+    }
+
+    fn rendezvous(
+        &self,
+        way: &Way,
+        port: u16,
+        secret: Secret,
+        options: &mut Options,
+    ) -> Rendezvous {
+        match way {
+            Way::Listen => {
+                options.port = port;
+                Rendezvous::Await(secret)
+            }
+            Way::Call(address) => {
+                options.port = port;
+                Rendezvous::Connect(Ticket { addresses: vec![address.to_string()], secret })
+            }
+            Way::Inside => {
+                options.bind = Some(Ipv4Addr::LOCALHOST.into());
+                options.family = netblt::Family::V4;
+                Rendezvous::Await(secret)
+            }
+        }
+    }
+
+    fn transfer(
+        &self,
+        part: Part,
+        rendezvous: &Rendezvous,
+        options: &Options,
+        inside: bool,
+    ) -> Result<Summary, Failed> {
+        let tunnel = inside.then(|| Arc::clone(&self.tunnel));
+        let mut watch = Watch { out: self.out.clone(), tunnel };
+        let sending = matches!(part, Part::Send(..));
+        let result = match part {
+            Part::Send(items, exclude) => {
+                let source = Source::Selection(selection(items, &exclude));
+                netblt::send(source, rendezvous, options, &mut watch, &self.cancel)
+            }
+            Part::Receive(directory) => {
+                let destination = Destination::Directory(directory);
+                netblt::receive(destination, rendezvous, options, &mut watch, &self.cancel)
+            }
+        };
+        result.map_err(|error| {
+            let echo = matches!(
+                error,
+                Error::Interrupted | Error::Ended(Reason::PeerQuit(_)) | Error::Connect { .. }
+            );
+            Failed { failure: Failure::transfer(&error, sending), echo }
+        })
+    }
+
+    fn say(&self, word: &Word) -> Result<(), Failed> {
+        self.out.word(word).map_err(|error| Failed {
+            failure: Failure::new(Code::Stream, error.to_string()),
+            echo: false,
+        })
+    }
+
+    fn order(&self) -> Result<Order, Failed> {
+        loop {
+            match self.orders.recv_timeout(STEP) {
+                Ok(order) => return Ok(order),
+                Err(RecvTimeoutError::Timeout) if !self.cancel.is_cancelled() => {}
+                Err(_) => {
+                    let failure = Failure::transfer(&Error::Interrupted, false);
+                    return Err(Failed { failure, echo: true });
+                }
+            }
+        }
+    }
+}
+
+/// Where the near end may find this one: the address at which it reached sshd, and all others.
+fn addresses(start: &Start) -> Vec<IpAddr> {
+    let mut all: Vec<IpAddr> = ssh_connection().map(|(_, server)| server).into_iter().collect();
+    let family = args::family(start.ipv4, start.ipv6);
+    for ip in own_addresses(Ipv6Addr::UNSPECIFIED.into(), family) {
+        if !all.contains(&ip) {
+            all.push(ip);
+        }
+    }
+    all
+}
+
+/// The client's and the server's address of the ssh connection, as sshd tells them.
+fn ssh_connection() -> Option<(IpAddr, IpAddr)> {
+    let text = std::env::var("SSH_CONNECTION").ok()?;
+    let mut words = text.split_whitespace();
+    let (client, server) = (words.next()?, words.nth(1)?);
+    let ip = |text: &str| text.split('%').next()?.parse::<IpAddr>().ok();
+    Some((ip(client)?.to_canonical(), ip(server)?.to_canonical()))
+}
+
+/// Takes what ssh brings. When that ends, so does everything here.
+fn listen(
+    stdin: Stdin,
+    orders: &Sender<Order>,
+    tunnel: &OnceLock<Tunnel>,
+    cancel: &Cancel,
+    over: &AtomicBool,
+) {
+    let mut reader = FrameReader::new(stdin.lock());
+    while let Ok(Some(frame)) = reader.next() {
+        match frame {
+            Frame::Word(order) => drop(orders.send(order)),
+            Frame::Datagram => {
+                tunnel.get().iter().for_each(|tunnel| tunnel.deliver(reader.datagram()));
+            }
+        }
+    }
+    cancel.cancel();
+    thread::sleep(HURRY);
+    cancel.hurry();
+    thread::sleep(GONE - HURRY);
+    if !over.load(Ordering::SeqCst) {
+        process::exit(Code::Signal.number().into());
+    }
+}
+
+/// Tells the near end what it has to know of the transfer here.
+struct Watch {
+    out: FrameWriter,
+    /// Where the tunnel is to be, if data go through ssh.
+    tunnel: Option<Arc<OnceLock<Tunnel>>>,
+}
+
+impl Observer for Watch {
+    fn listening_at(&mut self, address: SocketAddr) {
+        if let Some(place) = &self.tunnel {
+            // Without a tunnel nothing comes, and the near end's patience ends it.
+            let Ok(tunnel) = Tunnel::open(Some(address)) else { return };
+            let _ = tunnel.carry(self.out.clone());
+            let _ = place.set(tunnel);
+        }
+        let _ = self.out.word(&Word::Listening);
+    }
+
+    fn warn(&mut self, warning: &Warning) {
+        let _ = self.out.word(&Word::Warning(warning.to_string()));
+    }
+}

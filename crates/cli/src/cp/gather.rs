@@ -1,0 +1,300 @@
+//! What operands mean on the machine where they are: sources found, destinations understood.
+//!
+//! scp's rules: several sources need a directory; a destination that is none gives a single source
+//! its name; nothing is created above it. `dir/.` stands for what is in `dir`.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use glob::{MatchOptions, Pattern};
+use netblt::Selection;
+
+/// As shells match: a star leaves hidden files alone and does not reach over a slash.
+const AS_SHELLS: MatchOptions = MatchOptions {
+    case_sensitive: true,
+    require_literal_separator: true,
+    require_literal_leading_dot: true,
+};
+
+/// Where things are to go.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Landing {
+    /// A directory that exists.
+    pub(crate) directory: PathBuf,
+    /// The name that a single source gets there, if it is not to keep its own.
+    pub(crate) name: Option<OsString>,
+}
+
+/// What is to be sent.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// How many operands there were.
+    pub(crate) asked: usize,
+    pub(crate) sources: Vec<Item>,
+    /// What is left out, and why.
+    pub(crate) skipped: Vec<String>,
+}
+
+/// A source that exists.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Item {
+    pub(crate) path: PathBuf,
+    pub(crate) directory: bool,
+    /// What is in it is meant, and not it.
+    contents: bool,
+}
+
+/// Paths to send, each with its new name if it has one.
+pub(crate) type Items = Vec<(PathBuf, Option<OsString>)>;
+
+impl Landing {
+    /// Understands a destination operand. `several`: more than one source goes there; `directory`:
+    /// the one source is a directory.
+    pub(crate) fn of(target: &OsStr, several: bool, directory: bool) -> Result<Self, String> {
+        let path = home(target)?;
+        let said = |why: &str| Err(format!("{}: {why}", path.display()));
+        let ends_with_slash = target.as_bytes().ends_with(b"/");
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => return Ok(Self { directory: path, name: None }),
+            Ok(_) if several || ends_with_slash => return said("is not a directory"),
+            Ok(_) if directory => return said("is a file, and cannot become a directory"),
+            Ok(_) => {}
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return said(&error.to_string());
+            }
+            Err(_) if several => return said("no such directory"),
+            Err(_) if ends_with_slash && !directory => return said("no such directory"),
+            Err(_) => {}
+        }
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return said("is no name for a file");
+        };
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        if !parent.is_dir() {
+            return Err(format!("{}: no such directory", parent.display()));
+        }
+        Ok(Self { directory: parent.to_owned(), name: Some(name.to_owned()) })
+    }
+}
+
+impl Found {
+    /// Looks for the sources; `patterns`: no shell has expanded them.
+    pub(crate) fn look(
+        sources: &[OsString],
+        directories: bool,
+        patterns: bool,
+    ) -> Result<Self, String> {
+        let mut found = Self { asked: sources.len(), ..Self::default() };
+        for source in sources {
+            let path = home(source)?;
+            let exists = fs::symlink_metadata(&path).is_ok();
+            if exists || !patterns || !is_pattern(source) {
+                found.add(path, source, directories);
+                continue;
+            }
+            let matches = path.to_str().and_then(|text| glob::glob_with(text, AS_SHELLS).ok());
+            let matches: Vec<_> = matches.into_iter().flatten().flatten().collect();
+            if matches.is_empty() {
+                found.skipped.push(format!("{}: nothing matches", path.display()));
+            }
+            for path in matches {
+                let source = path.as_os_str().to_owned();
+                found.add(path, &source, directories);
+            }
+        }
+        Ok(found)
+    }
+
+    fn add(&mut self, path: PathBuf, source: &OsStr, directories: bool) {
+        match fs::metadata(&path) {
+            Err(error) => self.skipped.push(format!("{}: {error}", path.display())),
+            Ok(metadata) if metadata.is_dir() && !directories => {
+                self.skipped.push(format!(
+                    "{}: not a regular file (-r copies directories)",
+                    path.display()
+                ));
+            }
+            Ok(metadata) => {
+                let directory = metadata.is_dir();
+                let contents = directory && means_contents(source);
+                self.sources.push(Item { path, directory, contents });
+            }
+        }
+    }
+
+    /// What to send, when it is known whether the one source gets a name: a directory whose content
+    /// is meant is then that name's.
+    pub(crate) fn items(&self, name: Option<OsString>) -> Result<Items, String> {
+        if let Some(name) = name {
+            return match self.sources.as_slice() {
+                [source] => Ok(vec![(source.path.clone(), Some(name))]),
+                _ => Err(format!("{} is not a directory", Path::new(&name).display())),
+            };
+        }
+        let mut items = Vec::new();
+        for source in &self.sources {
+            if !source.contents {
+                items.push((source.path.clone(), None));
+                continue;
+            }
+            let said = |error| format!("{}: {error}", source.path.display());
+            let children = fs::read_dir(&source.path).map_err(said)?;
+            let children = children.map(|child| child.map(|child| child.path()));
+            let mut children = children.collect::<Result<Vec<_>, _>>().map_err(said)?;
+            children.sort();
+            items.extend(children.into_iter().map(|path| (path, None)));
+        }
+        Ok(items)
+    }
+}
+
+/// What the library is told of items: what cannot be read is left out.
+pub(crate) fn selection(items: Items, exclude: &[String]) -> Selection {
+    Selection { items, exclude: exclude.to_vec(), lenient: true }
+}
+
+/// The names under which items arrive.
+pub(crate) fn names(items: &Items) -> Vec<OsString> {
+    let name = |(path, name): &(PathBuf, Option<OsString>)| match name {
+        Some(name) => Some(name.clone()),
+        None => match path.file_name() {
+            Some(name) => Some(name.to_owned()),
+            None => path.canonicalize().ok()?.file_name().map(OsStr::to_owned),
+        },
+    };
+    items.iter().filter_map(name).collect()
+}
+
+/// Whether what the far end is about to send under `name` is what one of these operands asks for.
+pub(crate) fn was_asked_for(name: &OsStr, sources: &[OsString]) -> bool {
+    sources.iter().any(|source| {
+        // Such a name is known to the far end only, and whatever it has there was asked for.
+        let last = match Path::new(source).components().next_back() {
+            _ if means_contents(source) => return true,
+            Some(Component::Normal(last)) => last,
+            _ => return true,
+        };
+        if last == name || (source.as_bytes() == b"~" || source.as_bytes() == b"~/") {
+            return true;
+        }
+        let (Some(pattern), Some(name)) = (last.to_str(), name.to_str()) else { return false };
+        is_pattern(source)
+            && Pattern::new(pattern).is_ok_and(|pattern| pattern.matches_with(name, AS_SHELLS))
+    })
+}
+
+/// Whether a directory's content is meant: `.`, or something that ends with `/.`.
+fn means_contents(source: &OsStr) -> bool {
+    source.as_bytes() == b"." || source.as_bytes().ends_with(b"/.")
+}
+
+fn is_pattern(source: &OsStr) -> bool {
+    source.as_bytes().iter().any(|byte| b"*?[".contains(byte))
+}
+
+/// `~` and `~/...` as shells have them; a path without a slash before it is the login's own.
+fn home(path: &OsStr) -> Result<PathBuf, String> {
+    let bytes = path.as_bytes();
+    let Some(rest) = bytes.strip_prefix(b"~") else { return Ok(PathBuf::from(path)) };
+    let home = || std::env::var_os("HOME").map(PathBuf::from).ok_or("there is no HOME".to_owned());
+    match rest {
+        b"" => home(),
+        [b'/', rest @ ..] => Ok(home()?.join(OsStr::from_bytes(rest))),
+        _ if fs::symlink_metadata(path).is_ok() => Ok(PathBuf::from(path)),
+        _ => Err(format!(
+            "{}: other users' homes are not looked up; write the whole path",
+            path.to_string_lossy()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree() -> tempfile::TempDir {
+        let tree = tempfile::tempdir().expect("a directory");
+        for name in ["a.txt", "b.txt", ".hidden.txt"] {
+            fs::write(tree.path().join(name), name).expect("written");
+        }
+        fs::create_dir(tree.path().join("d")).expect("made");
+        fs::write(tree.path().join("d/x"), "x").expect("written");
+        tree
+    }
+
+    #[test]
+    fn a_destination_is_a_directory_or_a_new_name() {
+        let tree = tree();
+        let at = |name: &str| tree.path().join(name).into_os_string();
+        let landing = |name: &str, several, directory| {
+            Landing::of(&at(name), several, directory)
+                .map(|landing| (landing.directory, landing.name))
+        };
+        let root = tree.path().to_path_buf();
+        assert_eq!(landing("d", true, false), Ok((root.join("d"), None)));
+        assert_eq!(landing("d/", false, true), Ok((root.join("d/"), None)));
+        let new = Ok((root.clone(), Some("new".into())));
+        assert_eq!(landing("new", false, false), new);
+        assert_eq!(landing("new", false, true), new);
+        assert_eq!(landing("new/", false, true), new);
+        assert_eq!(landing("a.txt", false, false), Ok((root, Some("a.txt".into()))));
+        for (name, several, directory, says) in [
+            ("new", true, false, "no such directory"),
+            ("new/", false, false, "no such directory"),
+            ("a.txt", true, false, "is not a directory"),
+            ("a.txt/", false, false, "directory"),
+            ("a.txt", false, true, "is a file"),
+            ("none/new", false, false, "none: no such directory"),
+        ] {
+            let error = landing(name, several, directory).expect_err(name);
+            assert!(error.contains(says), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn sources_are_found_as_shells_and_scp_find_them() {
+        let tree = tree();
+        let at = |name: &str| tree.path().join(name).into_os_string();
+        let named = |sources: &[&str], directories| {
+            let sources: Vec<_> = sources.iter().map(|name| at(name)).collect();
+            let found = Found::look(&sources, directories, true).expect("found");
+            let mut names = names(&found.items(None).expect("listed"));
+            names.sort();
+            (names, found.skipped.len())
+        };
+        let of = |names: &[&str]| names.iter().map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(named(&["*.txt"], false), (of(&["a.txt", "b.txt"]), 0));
+        assert_eq!(named(&["[ab].txt", "nothing*"], false), (of(&["a.txt", "b.txt"]), 1));
+        assert_eq!(named(&["d", "missing"], false), (of(&[]), 2));
+        assert_eq!(named(&["d"], true), (of(&["d"]), 0));
+        assert_eq!(named(&["d/."], true), (of(&["x"]), 0));
+        assert_eq!(named(&["."], true).0.len(), 4);
+        let found = Found::look(&[at("d/.")], true, true).expect("found");
+        let renamed = found.items(Some("new".into()));
+        assert_eq!(renamed, Ok(vec![(at("d/.").into(), Some("new".into()))]));
+        let two = Found::look(&[at("a.txt"), at("b.txt")], true, true).expect("found");
+        assert!(two.items(Some("new".into())).expect_err("two").contains("not a directory"));
+    }
+
+    #[test]
+    fn only_what_was_asked_for_is_taken() {
+        let sources = ["dir/a.txt", "*.c", "~/x/", "sub/[ab]*"].map(OsString::from);
+        for (name, asked) in [
+            ("a.txt", true),
+            ("main.c", true),
+            ("x", true),
+            ("bcd", true),
+            (".x.c", false),
+            ("main.h", false),
+            ("dir", false),
+            (".bashrc", false),
+            ("cde", false),
+        ] {
+            assert_eq!(was_asked_for(OsStr::new(name), &sources), asked, "{name}");
+        }
+        assert!(was_asked_for(OsStr::new("any"), &["dir/.".into()]));
+        assert!(was_asked_for(OsStr::new("home"), &["..".into()]));
+    }
+}

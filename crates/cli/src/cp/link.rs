@@ -1,0 +1,203 @@
+//! ssh with the far end behind it, seen from the near end: what comes, and what is said.
+
+use std::process::ChildStdout;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netblt::{Cancel, Error};
+
+use crate::cp::channel::{Frame, FrameReader, FrameWriter};
+use crate::cp::place::Host;
+use crate::cp::ssh::{Ssh, SshOptions};
+use crate::cp::tunnel::Tunnel;
+use crate::cp::words::{Done, MARK, Order, Word};
+use crate::exit::{Code, Failure};
+
+/// What comes from the far end.
+pub(crate) enum Came {
+    Word(Word),
+    /// It never was there; this came instead.
+    Noise(Vec<u8>),
+    /// ssh has ended, or something came that netblt does not say.
+    Ended(String),
+}
+
+/// ssh under way.
+pub(crate) struct Link<'a> {
+    pub(crate) host: Host,
+    ssh: Ssh,
+    pub(crate) out: FrameWriter,
+    pub(crate) came: Receiver<Came>,
+    pub(crate) tunnel: Arc<OnceLock<Tunnel>>,
+    pub(crate) cancel: &'a Cancel,
+    /// How it ended at the far end, once that is known.
+    pub(crate) done: Option<Done>,
+    /// Nothing more comes.
+    pub(crate) ended: bool,
+    /// The reader has ended the transfer, since ssh has ended.
+    lost: Arc<AtomicBool>,
+}
+
+/// How often a wait looks whether it is to be given up.
+const STEP: Duration = Duration::from_millis(50);
+/// How long the other end's last word is waited for.
+const LAST_WORD: Duration = Duration::from_secs(3);
+
+impl<'a> Link<'a> {
+    /// Starts ssh, and with it the far end. When it ends before the far end's last word, the
+    /// transfer is cancelled.
+    pub(crate) fn start(
+        options: &SshOptions,
+        host: &Host,
+        family: (bool, bool),
+        quiet: bool,
+        cancel: &'a Cancel,
+    ) -> Result<Self, Failure> {
+        let (ssh, stdin, stdout) = options.start(host, family, quiet)?;
+        let (sender, came) = channel();
+        let tunnel = Arc::new(OnceLock::new());
+        let lost = Arc::new(AtomicBool::new(false));
+        let (inner, stop, told) = (Arc::clone(&tunnel), cancel.clone(), Arc::clone(&lost));
+        let lose = move || {
+            told.store(true, Ordering::SeqCst);
+            stop.cancel();
+        };
+        thread::Builder::new()
+            .name("netblt-ssh".to_owned())
+            .spawn(move || listen(stdout, &sender, &inner, lose))
+            .map_err(|error| {
+                Failure::new(Code::Start, format!("cannot start a thread: {error}"))
+            })?;
+        let out = FrameWriter::new(stdin);
+        let host = host.clone();
+        let (done, ended) = (None, false);
+        Ok(Self { host, ssh, out, came, tunnel, cancel, done, ended, lost })
+    }
+
+    /// Whether the transfer was cancelled because ssh has ended.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn say(&self, order: &Order) -> Result<(), Failure> {
+        self.out.word(order).map_err(|error| {
+            let host = &self.host.name;
+            Failure::new(Code::Stream, format!("cannot tell {host} what to do: {error}"))
+        })
+    }
+
+    /// The next word, however long that takes.
+    pub(crate) fn hear(&mut self) -> Result<Word, Failure> {
+        loop {
+            if self.cancel.is_cancelled() && !self.is_lost() {
+                return Err(Failure::transfer(&Error::Interrupted, false));
+            }
+            match self.came.recv_timeout(STEP) {
+                Ok(Came::Word(word)) => return Ok(word),
+                Ok(Came::Noise(noise)) => return Err(self.ssh.explain(&noise)),
+                Ok(Came::Ended(why)) => {
+                    self.ended = true;
+                    return Err(Failure::new(Code::Stream, why));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Failure::new(Code::Stream, "ssh has ended"));
+                }
+            }
+        }
+    }
+
+    /// Something that came while the transfer was under way; a warning is to be told.
+    pub(crate) fn note(&mut self, came: Came) -> Option<String> {
+        match came {
+            Came::Word(Word::Warning(text)) => return Some(self.said(&text)),
+            Came::Word(Word::Done(done)) => self.done = Some(done),
+            Came::Word(_) => {}
+            Came::Noise(_) | Came::Ended(_) => self.ended = true,
+        }
+        None
+    }
+
+    /// Waits for the far end's last word; `wanted`: it may still be at work. Then ssh ends.
+    pub(crate) fn finish(mut self, wanted: bool, mut warn: impl FnMut(&str)) -> Option<Done> {
+        if !wanted {
+            // Whatever it still does is in vain.
+            self.out.close();
+        }
+        let until = Instant::now() + LAST_WORD;
+        while self.done.is_none() && !self.ended && Instant::now() < until {
+            match self.came.recv_timeout(STEP) {
+                Ok(came) => self.note(came).iter().for_each(|text| warn(text)),
+                Err(RecvTimeoutError::Timeout) if !self.cancel.is_hurried() => {}
+                Err(_) => break,
+            }
+        }
+        self.out.close();
+        self.ssh.finish();
+        self.done
+    }
+
+    /// What the far end said, as the user hears it.
+    pub(crate) fn said(&self, text: &str) -> String {
+        format!("{}: {text}", self.host.name)
+    }
+
+    /// It is over there before it began here.
+    pub(crate) fn failed_there(&mut self, done: Done) -> Failure {
+        let message = done.message.clone().unwrap_or_else(|| "it failed".to_owned());
+        let failure = Failure::new(Code::of(done.code), self.said(&message));
+        self.done = Some(done);
+        failure
+    }
+
+    /// Another program than this one, or one that means harm.
+    pub(crate) fn odd_word(&self) -> Failure {
+        let host = &self.host.name;
+        Failure::new(Code::Protocol, format!("{host} said something that makes no sense here"))
+    }
+}
+
+/// Takes what ssh brings until that ends; then the transfer is to end too.
+fn listen(
+    stdout: ChildStdout,
+    came: &Sender<Came>,
+    tunnel: &OnceLock<Tunnel>,
+    lose: impl FnOnce(),
+) {
+    let mut reader = FrameReader::new(std::io::BufReader::with_capacity(256 << 10, stdout));
+    if let Err(noise) = reader.find(MARK) {
+        let _ = came.send(Came::Noise(noise));
+        return;
+    }
+    let mut done = None;
+    let why = loop {
+        match reader.next() {
+            Ok(Some(Frame::Word(word))) => {
+                if let Word::Done(last) = &word {
+                    done = Some(last.code);
+                }
+                if came.send(Came::Word(word)).is_err() {
+                    return;
+                }
+            }
+            Ok(Some(Frame::Datagram)) => {
+                tunnel.get().iter().for_each(|tunnel| tunnel.deliver(reader.datagram()));
+            }
+            Ok(None) => break "the ssh connection has ended".to_owned(),
+            Err(error) => break format!("the ssh connection brought {error}"),
+        }
+    };
+    let _ = came.send(Came::Ended(why));
+    match done {
+        // The transfer's own end is on its way.
+        Some(0) => {}
+        Some(_) => {
+            thread::sleep(LAST_WORD);
+            lose();
+        }
+        None => lose(),
+    }
+}

@@ -1,0 +1,464 @@
+//! The end that the user started: agrees with the far end on what, finds the way, and copies.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::mpsc::{TryRecvError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netblt::net::addresses::own_addresses;
+use netblt::{
+    Destination, Error, Expected, Family, Observer, Options, Overwrite, Progress, Rendezvous,
+    Selection, Source, Summary, Ticket, Warning,
+};
+use netblt_proto::config::Secret;
+use netblt_proto::machine::printable;
+use netblt_proto::wire::sealed;
+
+use crate::args;
+use crate::cp::gather::{Found, Landing, selection, was_asked_for};
+use crate::cp::link::{Came, Link};
+use crate::cp::options::{Fallback, Wish};
+use crate::cp::probe::{Prober, Side};
+use crate::cp::ssh::SshOptions;
+use crate::cp::tunnel::Tunnel;
+use crate::cp::words::{Job, Order, Plan, Start, Udp, WORDS, Way, Word};
+use crate::exit::{Code, Failure};
+use crate::output::Report;
+
+/// How long UDP is tried.
+const TRY: Duration = Duration::from_millis(2500);
+/// How long the name of a host is looked up while other addresses are known.
+const LOOK_UP: Duration = Duration::from_millis(200);
+
+/// What this end does.
+pub(crate) enum Part {
+    Send { found: Found, target: OsString },
+    Receive { sources: Vec<OsString>, landing: Landing },
+}
+
+/// The same when the other end's part is known.
+enum Agreed {
+    Send(Selection),
+    Receive(PathBuf),
+}
+
+/// The near end, with the far end behind its ssh.
+pub(crate) struct Near<'a> {
+    pub(crate) link: Link<'a>,
+    pub(crate) wish: &'a Wish,
+    pub(crate) ssh: &'a SshOptions,
+    /// Where the far end is to call, when this one listens.
+    pub(crate) call: Option<SocketAddr>,
+}
+
+impl Near<'_> {
+    /// Copies; nothing is returned by a dry run.
+    pub(crate) fn copy(
+        &mut self,
+        part: Part,
+        report: &mut Report,
+    ) -> Result<Option<Summary>, Failure> {
+        let wish = self.wish;
+        self.greet(report)?;
+        let mut secret = Secret([0; 32]);
+        getrandom::fill(&mut secret.0)
+            .map_err(|error| Failure::new(Code::Start, format!("no random numbers: {error}")))?;
+        let cannot = |error| socket_failure("cannot open a UDP socket", &error);
+        let prober = match wish.fallback {
+            Fallback::Always => None,
+            _ if wish.dry_run => None,
+            _ => {
+                let who = (&secret.0, Side::Near);
+                Some(Prober::bind(wish.ports(), wish.family(), who).map_err(cannot)?)
+            }
+        };
+        let port = prober.as_ref().map(Prober::port).transpose().map_err(cannot)?;
+        let start = self.start_order(&part, &secret, port);
+        let mut options = start.options();
+        options.trace.clone_from(&wish.trace);
+        self.link.say(&Order::Start(start))?;
+        let (mut addresses, far_port, plan) = self.wait_ready(report)?;
+        let agreed = self.agree(part, plan, &mut options)?;
+        if wish.dry_run {
+            return self.list(&agreed).map(|()| None);
+        }
+        let way = match prober {
+            Some(prober) if far_port != 0 => {
+                addresses.extend(self.named_addresses());
+                self.find_way(&prober, &addresses, far_port, report)
+            }
+            _ => None,
+        };
+        if way.is_none() && wish.fallback == Fallback::Never {
+            let why = format!(
+                "UDP does not pass between here and {}, and --fallback never forbids to go through \
+                 ssh",
+                self.link.host.name
+            );
+            return Err(Failure::new(Code::Connect, why));
+        }
+        if way.is_none() && wish.fallback == Fallback::Auto {
+            self.say_blocked(&addresses, far_port, port, report);
+        }
+        let (rendezvous, address) = self.meet(way, port, secret, &mut options)?;
+        report.way(address.map(|address| address.to_string()).as_deref());
+        self.transfer(agreed, &rendezvous, &options, report)
+    }
+
+    fn start_order(&self, part: &Part, secret: &Secret, port: Option<u16>) -> Start {
+        let wish = self.wish;
+        let job = match part {
+            Part::Send { found, target } => Job::Receive {
+                target: target.clone(),
+                several: found.asked > 1,
+                directory: found.sources.iter().any(|source| source.directory),
+                preserve: wish.preserve,
+                max_files: wish.max_files,
+            },
+            Part::Receive { sources, landing } => Job::Send {
+                sources: sources.clone(),
+                rename: landing.name.clone(),
+                directories: wish.recursive,
+                exclude: wish.exclude.clone(),
+            },
+        };
+        let (ipv4, ipv6) = wish.family();
+        let own = || own_addresses(Ipv6Addr::UNSPECIFIED.into(), args::family(ipv4, ipv6));
+        let udp = port.map(|port| Udp { ports: wish.ports(), addresses: own(), port });
+        Start {
+            job,
+            dry_run: wish.dry_run,
+            secret: secret.0,
+            udp,
+            ipv4,
+            ipv6,
+            rate: wish.ceiling().map(|rate| rate.bits_per_second()),
+            death_timer: wish.death_timer.as_secs(),
+        }
+    }
+
+    /// Waits for the far end's first words; however long a password takes.
+    fn greet(&mut self, report: &Report) -> Result<(), Failure> {
+        let Word::Hello { words, wire, version } = self.link.hear()? else {
+            return Err(self.link.odd_word());
+        };
+        let version = printable(&version);
+        if (words, wire) != (WORDS, sealed::VERSION) {
+            let (host, own) = (&self.link.host.name, env!("CARGO_PKG_VERSION"));
+            let why = format!(
+                "{host} has netblt {version} and this is netblt {own}, which do not understand \
+                 each other; install the same on both"
+            );
+            return Err(Failure::new(Code::Start, why));
+        }
+        report.detail(&format!("netblt {version} answers there."));
+        Ok(())
+    }
+
+    fn wait_ready(&mut self, report: &mut Report) -> Result<(Vec<IpAddr>, u16, Plan), Failure> {
+        loop {
+            match self.link.hear()? {
+                Word::Ready { mut addresses, port, plan } => {
+                    addresses.retain(|ip| self.wish.fits(ip));
+                    return Ok((addresses, port, plan));
+                }
+                Word::Warning(text) => report.warn(&self.link.said(&text)),
+                Word::Done(done) => return Err(self.link.failed_there(done)),
+                _ => return Err(self.link.odd_word()),
+            }
+        }
+    }
+
+    /// What this end does, now that the other's part is known: nothing comes that was not asked
+    /// for.
+    fn agree(&self, part: Part, plan: Plan, options: &mut Options) -> Result<Agreed, Failure> {
+        match (part, plan) {
+            (Part::Send { found, .. }, Plan::Receive { rename }) => {
+                let items = found.items(rename).map_err(|text| Failure::new(Code::File, text))?;
+                Ok(Agreed::Send(selection(items, &self.wish.exclude)))
+            }
+            (Part::Receive { sources, landing }, Plan::Send { names }) => {
+                let asked = |name: &&OsString| match &landing.name {
+                    Some(renamed) => *name == renamed,
+                    None => was_asked_for(name, &sources),
+                };
+                if let Some(name) = names.iter().find(|name| !asked(name)) {
+                    let why = format!(
+                        "{} wants to send \"{}\", which nobody asked for; nothing was written",
+                        self.link.host.name,
+                        name.to_string_lossy()
+                    );
+                    return Err(Failure::new(Code::Protocol, why));
+                }
+                let (names, directories) = (names.into_iter().collect(), self.wish.recursive);
+                options.expected = Some(Expected { names, directories });
+                options.overwrite = Overwrite::Always;
+                options.preserve = self.wish.preserve;
+                options.keep_times = self.wish.preserve;
+                options.max_files = self.wish.max_files;
+                Ok(Agreed::Receive(landing.directory))
+            }
+            _ => Err(self.link.odd_word()),
+        }
+    }
+
+    /// A dry run: what would be copied, a line each.
+    fn list(&mut self, agreed: &Agreed) -> Result<(), Failure> {
+        if let Agreed::Send(selection) = agreed {
+            let preview = netblt::preview(selection.clone(), self.link.cancel)
+                .map_err(|error| Failure::transfer(&error, false))?;
+            let mut offered = preview.offered.iter();
+            return offered.try_for_each(|one| list_one(&one.name, one.directory, one.length));
+        }
+        loop {
+            match self.link.hear()? {
+                Word::Listed { name, directory, length } => list_one(&name, directory, length)?,
+                Word::Done(done) if done.message.is_none() => return Ok(()),
+                Word::Done(done) => return Err(self.link.failed_there(done)),
+                _ => return Err(self.link.odd_word()),
+            }
+        }
+    }
+
+    /// The addresses that the host's name stands for here.
+    fn named_addresses(&self) -> Vec<IpAddr> {
+        let host = &self.link.host;
+        let name = self.ssh.host_name(host).unwrap_or_else(|| host.name.clone());
+        let (found, answers) = channel();
+        let look = move || {
+            let addresses = (name.as_str(), 0).to_socket_addrs();
+            let _ = found.send(addresses.map_or_else(|_| Vec::new(), Iterator::collect));
+        };
+        // A resolver that hangs is not worth waiting for: the far end told its own addresses.
+        let _ = thread::Builder::new().name("netblt-resolve".to_owned()).spawn(look);
+        let found: Vec<SocketAddr> = answers.recv_timeout(LOOK_UP).unwrap_or_default();
+        found.iter().map(SocketAddr::ip).filter(|ip| self.wish.fits(ip)).collect()
+    }
+
+    /// Tries both directions at once: who calls whom, and where.
+    fn find_way(
+        &mut self,
+        prober: &Prober,
+        addresses: &[IpAddr],
+        far_port: u16,
+        report: &mut Report,
+    ) -> Option<(Way, SocketAddr)> {
+        let peers = spelled(addresses, far_port);
+        report.detail(&format!("Trying UDP to {}, and from there to here ...", listed(&peers)));
+        let link = &mut self.link;
+        let turn = |heard: Option<SocketAddr>| {
+            if let Some(address) = heard {
+                return ControlFlow::Break(Some((Way::Listen, address)));
+            }
+            if link.cancel.is_cancelled() {
+                return ControlFlow::Break(None);
+            }
+            match link.came.try_recv() {
+                Ok(Came::Word(Word::Heard(at))) => ControlFlow::Break(Some((Way::Call(at), at))),
+                Ok(came) => {
+                    link.note(came).iter().for_each(|text| report.warn(text));
+                    match link.done.is_some() || link.ended {
+                        true => ControlFlow::Break(None),
+                        false => ControlFlow::Continue(()),
+                    }
+                }
+                Err(TryRecvError::Empty) => ControlFlow::Continue(()),
+                Err(TryRecvError::Disconnected) => ControlFlow::Break(None),
+            }
+        };
+        prober.run(&peers, Instant::now() + TRY, turn).flatten()
+    }
+
+    fn say_blocked(
+        &self,
+        addresses: &[IpAddr],
+        far_port: u16,
+        port: Option<u16>,
+        report: &mut Report,
+    ) {
+        let host = &self.link.host.name;
+        let why = match port.filter(|_| far_port != 0) {
+            Some(port) => {
+                let tried = listed(&spelled(addresses, far_port));
+                format!("UDP does not pass, neither to {tried} nor from {host} to port {port} here")
+            }
+            None => format!("{host} cannot use UDP"),
+        };
+        report.warn(&format!("{why}: the data go through ssh"));
+    }
+
+    /// How to meet for the transfer, with the far end told; and where, if not inside ssh.
+    fn meet(
+        &mut self,
+        way: Option<(Way, SocketAddr)>,
+        port: Option<u16>,
+        secret: Secret,
+        options: &mut Options,
+    ) -> Result<(Rendezvous, Option<SocketAddr>), Failure> {
+        let connect = |address: SocketAddr, secret| {
+            Rendezvous::Connect(Ticket { addresses: vec![address.to_string()], secret })
+        };
+        if let Some((way, address)) = way {
+            options.port = port.unwrap_or(0);
+            if let Way::Call(at) = way {
+                // It is told to when this end listens.
+                self.call = Some(at);
+                return Ok((Rendezvous::Await(secret), Some(address)));
+            }
+            self.link.say(&Order::Go(Way::Listen))?;
+            self.wait_listening()?;
+            return Ok((connect(address, secret), Some(address)));
+        }
+        let cannot = |error| socket_failure("cannot go through ssh", &error);
+        let tunnel = Tunnel::open(None).map_err(cannot)?;
+        let address = tunnel.address().map_err(cannot)?;
+        tunnel.carry(self.link.out.clone()).map_err(cannot)?;
+        let _ = self.link.tunnel.set(tunnel);
+        options.bind = Some(Ipv4Addr::LOCALHOST.into());
+        options.family = Family::V4;
+        self.link.say(&Order::Go(Way::Inside))?;
+        self.wait_listening()?;
+        Ok((connect(address, secret), None))
+    }
+
+    fn wait_listening(&mut self) -> Result<(), Failure> {
+        loop {
+            match self.link.hear()? {
+                Word::Listening => return Ok(()),
+                // What was under way when this end decided.
+                Word::Heard(_) | Word::Warning(_) => {}
+                Word::Done(done) => return Err(self.link.failed_there(done)),
+                _ => return Err(self.link.odd_word()),
+            }
+        }
+    }
+
+    fn transfer(
+        &mut self,
+        agreed: Agreed,
+        rendezvous: &Rendezvous,
+        options: &Options,
+        report: &mut Report,
+    ) -> Result<Option<Summary>, Failure> {
+        let cancel = self.link.cancel;
+        let mut watch = Watch { near: self, report };
+        let result = match agreed {
+            Agreed::Send(selection) => {
+                let source = Source::Selection(selection);
+                netblt::send(source, rendezvous, options, &mut watch, cancel)
+            }
+            Agreed::Receive(directory) => {
+                let destination = Destination::Directory(directory);
+                netblt::receive(destination, rendezvous, options, &mut watch, cancel)
+            }
+        };
+        result.map(Some).map_err(|error| match error {
+            Error::Interrupted if self.link.is_lost() => {
+                Failure::new(Code::Stream, "the ssh connection has ended")
+            }
+            error => report.failure(&error),
+        })
+    }
+
+    /// The far end's last word, and what both ends together come to: of two failures the one that
+    /// is not only what was heard of the other.
+    pub(crate) fn finish(
+        self,
+        copied: Result<Option<Summary>, Failure>,
+        report: &mut Report,
+    ) -> Result<Option<Summary>, Failure> {
+        let host = self.link.host.name.clone();
+        let wanted = matches!(copied, Ok(Some(_)));
+        let done = self.link.finish(wanted, |text| report.warn(text)).unwrap_or_default();
+        let theirs = done.message.filter(|_| !done.echo);
+        let theirs =
+            theirs.map(|text| Failure::new(Code::of(done.code), format!("{host}: {text}")));
+        match (copied, theirs) {
+            (Err(own), Some(theirs)) if is_echo(&own) => Err(theirs),
+            (Ok(Some(_)), Some(theirs)) => Err(theirs),
+            (Ok(Some(mut summary)), None) => {
+                summary.skipped = summary.skipped.max(done.skipped);
+                Ok(Some(summary))
+            }
+            (copied, _) => copied,
+        }
+    }
+}
+
+/// Whether a failure may be only what this end heard of the other's.
+fn is_echo(failure: &Failure) -> bool {
+    matches!(failure.code, Code::Stream | Code::Timeout | Code::Connect | Code::Start)
+}
+
+fn spelled(addresses: &[IpAddr], port: u16) -> Vec<SocketAddr> {
+    let mut peers: Vec<SocketAddr> = Vec::new();
+    for ip in addresses {
+        let peer = SocketAddr::new(*ip, port);
+        if !peers.contains(&peer) {
+            peers.push(peer);
+        }
+    }
+    peers
+}
+
+fn listed(peers: &[SocketAddr]) -> String {
+    peers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn list_one(name: &[u8], directory: bool, length: u64) -> Result<(), Failure> {
+    use std::io::Write as _;
+    let name = printable(&String::from_utf8_lossy(name));
+    let mut out = std::io::stdout().lock();
+    let written = match directory {
+        true => writeln!(out, "{name}/"),
+        false => writeln!(out, "{name}\t{length}"),
+    };
+    written.map_err(|error| {
+        Failure::new(Code::File, format!("standard output: cannot write: {error}"))
+    })
+}
+
+fn socket_failure(what: &str, error: &std::io::Error) -> Failure {
+    Failure::new(Code::Socket, format!("{what}: {error}"))
+}
+
+/// Hears what the transfer does, and meanwhile what the far end says.
+struct Watch<'a, 'b> {
+    near: &'a mut Near<'b>,
+    report: &'a mut Report,
+}
+
+impl Observer for Watch<'_, '_> {
+    fn listening_at(&mut self, _: SocketAddr) {
+        if let Some(at) = self.near.call {
+            // A pipe that is broken is found by its reader.
+            let _ = self.near.link.say(&Order::Go(Way::Call(at)));
+        }
+    }
+
+    fn connected(&mut self, peer: &str) {
+        self.report.connected(peer);
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        while let Ok(came) = self.near.link.came.try_recv() {
+            self.near.link.note(came).iter().for_each(|text| self.report.warn(text));
+        }
+        self.report.progress(progress);
+    }
+
+    fn silent(&mut self, silent: bool) {
+        self.report.silent(silent);
+    }
+
+    fn restarted(&mut self) {
+        self.report.restarted();
+    }
+
+    fn warn(&mut self, warning: &Warning) {
+        Observer::warn(self.report, warning);
+    }
+}

@@ -1,0 +1,119 @@
+//! What `netblt cp` can be told of the copying itself.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
+use netblt_proto::units::Rate;
+
+use crate::units;
+
+/// How to copy.
+#[derive(Args, Debug)]
+pub(crate) struct Wish {
+    /// Copy directories with all that is in them
+    #[arg(short)]
+    pub(crate) recursive: bool,
+    /// Keep permissions and times of modification
+    #[arg(short)]
+    pub(crate) preserve: bool,
+    /// Only list what would be copied
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+    /// Leave out what matches, in directories; may be repeated
+    ///
+    /// A PATTERN without a slash is compared with names, one with a slash with the whole path from
+    /// the copied directory's name on; a slash at its end means directories only.
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) exclude: Vec<String>,
+    /// Never faster than this, a second: in bits (200Mbit) or bytes (25MB), headers included
+    #[arg(long, value_name = "RATE", value_parser = units::rate)]
+    pub(crate) rate: Option<Rate>,
+    /// The same in Kbit/s, as scp has it
+    #[arg(short = 'l', value_name = "KBIT", value_parser = clap::value_parser!(u32).range(1..),
+          conflicts_with = "rate")]
+    pub(crate) limit: Option<u32>,
+    /// The same, where a number without a unit is KiB/s, as rsync has it
+    #[arg(long, value_name = "RATE", value_parser = bwlimit,
+          conflicts_with_all = ["rate", "limit"])]
+    pub(crate) bwlimit: Option<Rate>,
+    /// UDP ports to use, on both machines, such as 4000 or 4000-4010 [default: any]
+    #[arg(long, value_name = "PORT[-PORT]", value_parser = ports)]
+    pub(crate) udp_port: Option<(u16, u16)>,
+    /// Whether data go through ssh
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Fallback::Auto)]
+    pub(crate) fallback: Fallback,
+    /// How long a silent other side is waited for (1s to 49d)
+    #[arg(long, value_name = "TIME", default_value = "5min", value_parser = units::death_timer)]
+    pub(crate) death_timer: Duration,
+    /// Take no more files and directories than this (to 16777216); 256 bytes of memory for each
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_FILES,
+          value_parser = clap::value_parser!(u64).range(1..=MAX_FILES))]
+    pub(crate) max_files: u64,
+    /// Write trace events to FILE (JSON lines)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Use IPv4 only
+    #[arg(short = '4', long = "ipv4", conflicts_with = "ipv6")]
+    pub(crate) ipv4: bool,
+    /// Use IPv6 only
+    #[arg(short = '6', long = "ipv6")]
+    pub(crate) ipv6: bool,
+}
+
+/// Whether data go through ssh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Fallback {
+    /// Where UDP does not pass
+    Auto,
+    /// Never: without UDP the copy fails
+    Never,
+    /// Always: UDP is not tried
+    Always,
+}
+
+impl Wish {
+    /// The most that may be sent, whichever way it was said.
+    pub(crate) fn ceiling(&self) -> Option<Rate> {
+        let limit = |kbit| Rate::from_bytes_per_second(u64::from(kbit) * 1000 / 8);
+        self.rate.or(self.bwlimit).or_else(|| self.limit.map(limit))
+    }
+
+    /// Ports to choose from; 0 lets the system choose.
+    pub(crate) fn ports(&self) -> (u16, u16) {
+        self.udp_port.unwrap_or((0, 0))
+    }
+
+    /// Whether only IPv4, and whether only IPv6, is to be used.
+    pub(crate) fn family(&self) -> (bool, bool) {
+        (self.ipv4, self.ipv6)
+    }
+
+    /// Whether an address is of a version that is to be used.
+    pub(crate) fn fits(&self, ip: &IpAddr) -> bool {
+        if ip.is_ipv4() { !self.ipv6 } else { !self.ipv4 }
+    }
+}
+
+/// As rsync reads it: bare numbers are KiB/s.
+fn bwlimit(value: &str) -> Result<Rate, String> {
+    match value.parse::<u64>() {
+        Ok(kib) => kib
+            .checked_mul(1024)
+            .map(Rate::from_bytes_per_second)
+            .filter(|rate| *rate != Rate::ZERO)
+            .ok_or_else(|| "a rate of nothing moves nothing".to_owned()),
+        Err(_) => units::rate(value),
+    }
+}
+
+fn ports(value: &str) -> Result<(u16, u16), String> {
+    let (first, last) = value.split_once('-').unwrap_or((value, value));
+    let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
+    match (port(first), port(last)) {
+        (Some(first), Some(last)) if first <= last => Ok((first, last)),
+        _ => Err("a port is a number from 1 to 65535, and a range has its lower end first".into()),
+    }
+}

@@ -1,0 +1,252 @@
+//! Looks which way UDP passes between two machines, before anything depends on it.
+//!
+//! Each end asks at all addresses where the other may be, from the port that the transfer will
+//! use, so that whatever opens on the way is open for it. Questions are as long as the longest
+//! packet of an opening, so that a way on which only small ones pass is none. Whoever does not know
+//! the transfer's secret can neither ask nor answer; an answer is as long as its question.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Bytes of the padded OPEN (`docs/protocol.md §4.1`).
+const LEN: usize = 1228;
+const SIGN: [u8; 8] = *b"nbprobe1";
+const ASK: u8 = 1;
+const ANSWER: u8 = 2;
+/// Sign, kind, side, nonce.
+const HEAD: usize = 18;
+const MAC: usize = 16;
+/// Between two questions to one address.
+const AGAIN: Duration = Duration::from_millis(100);
+/// How long to wait for datagrams before looking at the clock again.
+const STEP: Duration = Duration::from_millis(10);
+/// Keeps this use of the secret apart from all others.
+const CONTEXT: &str = "netblt 1 which way does UDP pass";
+
+/// Which end this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Near = 1,
+    Far = 2,
+}
+
+/// A socket that asks and answers.
+pub(crate) struct Prober {
+    socket: UdpSocket,
+    v6: bool,
+    key: [u8; 32],
+    side: Side,
+    nonce: [u8; 8],
+}
+
+impl Prober {
+    /// Takes one of these ports, both ends included; 0 lets the system choose.
+    pub(crate) fn bind(
+        (first, last): (u16, u16),
+        (ipv4, ipv6): (bool, bool),
+        (secret, side): (&[u8; 32], Side),
+    ) -> io::Result<Self> {
+        let key = blake3::derive_key(CONTEXT, secret);
+        // Two ends of one machine start at different places of the range.
+        let span = u32::from(last.saturating_sub(first)) + 1;
+        let start = u32::from_be_bytes([key[0], key[1], key[2], side as u8]) % span;
+        let mut failed = io::Error::from(io::ErrorKind::AddrInUse);
+        for step in 0..span {
+            let port = u32::from(first) + (start + step) % span;
+            match socket(u16::try_from(port).unwrap_or(0), (ipv4, ipv6)) {
+                Ok((socket, v6)) => {
+                    let mut nonce = [0; 8];
+                    getrandom::fill(&mut nonce).map_err(|e| io::Error::other(e.to_string()))?;
+                    return Ok(Self { socket, v6, key, side, nonce });
+                }
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// The port that the transfer will use.
+    pub(crate) fn port(&self) -> io::Result<u16> {
+        Ok(self.socket.local_addr()?.port())
+    }
+
+    /// Asks `peers` and answers who asks, until `until` or until `turn` ends it, which is called
+    /// often, with an address of the other end whenever that has answered there.
+    pub(crate) fn run<T>(
+        &self,
+        peers: &[SocketAddr],
+        until: Instant,
+        mut turn: impl FnMut(Option<SocketAddr>) -> ControlFlow<T>,
+    ) -> Option<T> {
+        let mut next = Instant::now();
+        let mut packet = [0; LEN + 1];
+        loop {
+            let now = Instant::now();
+            if now >= until {
+                return None;
+            }
+            if now >= next {
+                next = now + AGAIN;
+                let question = self.packet(ASK, self.nonce);
+                for peer in peers {
+                    // Some will be out of reach, and that is what is to be found out.
+                    let _ = self.socket.send_to(&question, self.spelled(*peer));
+                }
+            }
+            let heard = match self.socket.recv_from(&mut packet) {
+                Ok((len, from)) => self.hear(packet.get(..len).unwrap_or_default(), from),
+                // Nothing came, or an ICMP message about some address did.
+                Err(_) => None,
+            };
+            if let ControlFlow::Break(value) = turn(heard) {
+                return Some(value);
+            }
+        }
+    }
+
+    fn hear(&self, packet: &[u8], from: SocketAddr) -> Option<SocketAddr> {
+        let (head, rest) = packet.split_first_chunk::<HEAD>()?;
+        let whole = packet.len() == LEN && head.starts_with(&SIGN) && head[9] != self.side as u8;
+        if !whole || blake3::Hash::from(self.mac(head)) != padded(rest.get(..MAC)?) {
+            return None;
+        }
+        let nonce: [u8; 8] = head[10..].try_into().ok()?;
+        match head[8] {
+            ASK => {
+                let _ = self.socket.send_to(&self.packet(ANSWER, nonce), from);
+                None
+            }
+            ANSWER if nonce == self.nonce => Some(canonical(from)),
+            _ => None,
+        }
+    }
+
+    fn packet(&self, kind: u8, nonce: [u8; 8]) -> [u8; LEN] {
+        let mut packet = [0; LEN];
+        packet[..8].copy_from_slice(&SIGN);
+        (packet[8], packet[9]) = (kind, self.side as u8);
+        packet[10..HEAD].copy_from_slice(&nonce);
+        let mac = self.mac(&packet[..HEAD]);
+        packet[HEAD..HEAD + MAC].copy_from_slice(&mac[..MAC]);
+        packet
+    }
+
+    /// Its second half is zero.
+    fn mac(&self, head: &[u8]) -> [u8; 32] {
+        let mut mac = *blake3::keyed_hash(&self.key, head).as_bytes();
+        mac[MAC..].fill(0);
+        mac
+    }
+
+    /// An address as this socket takes it.
+    fn spelled(&self, address: SocketAddr) -> SocketAddr {
+        match address.ip() {
+            IpAddr::V4(ip) if self.v6 => (ip.to_ipv6_mapped(), address.port()).into(),
+            _ => address,
+        }
+    }
+}
+
+/// To be compared in constant time, as hashes are.
+fn padded(mac: &[u8]) -> blake3::Hash {
+    let mut whole = [0; 32];
+    whole[..mac.len()].copy_from_slice(mac);
+    blake3::Hash::from(whole)
+}
+
+/// An IPv4 address as such, whatever socket it came through.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// For both IP versions where that can be had.
+fn socket(port: u16, (ipv4, ipv6): (bool, bool)) -> io::Result<(UdpSocket, bool)> {
+    let open = |domain, only_v6, ip: IpAddr| {
+        let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+        if domain == Domain::IPV6 {
+            socket.set_only_v6(only_v6)?;
+        }
+        socket.bind(&SocketAddr::new(ip, port).into())?;
+        socket.set_read_timeout(Some(STEP))?;
+        io::Result::Ok(UdpSocket::from(socket))
+    };
+    if !ipv4 && let Ok(socket) = open(Domain::IPV6, ipv6, Ipv6Addr::UNSPECIFIED.into()) {
+        return Ok((socket, true));
+    }
+    Ok((open(Domain::IPV4, false, Ipv4Addr::UNSPECIFIED.into())?, false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    const SOON: Duration = Duration::from_secs(5);
+
+    fn end(side: Side, secret: u8) -> (Prober, SocketAddr) {
+        let prober = Prober::bind((0, 0), (true, false), (&[secret; 32], side)).expect("bound");
+        let port = prober.port().expect("known");
+        (prober, (Ipv4Addr::LOCALHOST, port).into())
+    }
+
+    fn listen(prober: Prober, time: Duration) -> thread::JoinHandle<Option<SocketAddr>> {
+        thread::spawn(move || {
+            let found = |heard: Option<SocketAddr>| match heard {
+                Some(address) => ControlFlow::Break(address),
+                None => ControlFlow::Continue(()),
+            };
+            prober.run(&[], Instant::now() + time, found)
+        })
+    }
+
+    fn ask(prober: &Prober, at: SocketAddr, time: Duration) -> Option<SocketAddr> {
+        prober.run(&[at], Instant::now() + time, |heard| match heard {
+            Some(address) => ControlFlow::Break(address),
+            None => ControlFlow::Continue(()),
+        })
+    }
+
+    #[test]
+    fn who_knows_the_secret_is_answered_and_nobody_else() {
+        let (near, _) = end(Side::Near, 1);
+        let (far, at) = end(Side::Far, 1);
+        let far = listen(far, Duration::from_millis(1500));
+        assert_eq!(ask(&near, at, SOON), Some(at));
+        for (side, secret) in [(Side::Near, 2), (Side::Far, 1)] {
+            let (other, _) = end(side, secret);
+            assert_eq!(ask(&other, at, Duration::from_millis(300)), None, "{side:?} {secret}");
+        }
+        assert_eq!(far.join().expect("it ran"), None, "it asked nobody");
+    }
+
+    #[test]
+    fn a_short_or_changed_question_is_not_answered() {
+        let (far, at) = end(Side::Far, 1);
+        let (near, _) = end(Side::Near, 1);
+        let far = listen(far, Duration::from_millis(700));
+        let question = near.packet(ASK, near.nonce);
+        let mut changed = question;
+        changed[12] ^= 1;
+        near.socket.send_to(&question[..LEN - 1], at).expect("sent");
+        near.socket.send_to(&changed, at).expect("sent");
+        let mut answer = [0; LEN];
+        near.socket.set_read_timeout(Some(Duration::from_millis(200))).expect("set");
+        assert!(near.socket.recv_from(&mut answer).is_err());
+        near.socket.send_to(&question, at).expect("sent");
+        near.socket.set_read_timeout(Some(SOON)).expect("set");
+        assert!(near.socket.recv_from(&mut answer).is_ok());
+        far.join().expect("it ran");
+    }
+
+    #[test]
+    fn ports_are_taken_from_the_range_and_its_end_is_told() {
+        let taken = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("bound");
+        let port = taken.local_addr().expect("known").port();
+        let full = Prober::bind((port, port), (true, false), (&[1; 32], Side::Near));
+        assert_eq!(full.err().map(|e| e.kind()), Some(io::ErrorKind::AddrInUse));
+    }
+}

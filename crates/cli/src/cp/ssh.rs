@@ -1,0 +1,194 @@
+//! The user's own ssh, started with the far end as its command.
+//!
+//! The command is a constant but for `--remote-netblt`, which is quoted; everything else is told
+//! over the pipes.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use crate::cp::place::Host;
+use crate::exit::Failure;
+
+/// Finds the program where it mostly is, though the shell is no login shell.
+const SCRIPT: &str = "\
+PATH=$PATH:$HOME/.local/bin:$HOME/.cargo/bin:/usr/local/bin:/opt/netblt/bin; export PATH; \
+p=${1:-netblt}; case $p in \"~/\"*) p=$HOME/${p#??};; esac; \
+command -v \"$p\" >/dev/null 2>&1 || \
+{ echo; echo \"netblt missing: $p on $(uname -sm)\"; exit 127; }; \
+exec \"$p\" far-end";
+/// What the script says if there is no such program.
+const MISSING: &str = "netblt missing: ";
+/// What ssh exits with if it is itself that failed.
+const SSH_FAILED: i32 = 255;
+/// How long ssh may take to end when its pipes are closed.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What is passed on to ssh; scp's letters.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "ssh")]
+pub(crate) struct SshOptions {
+    /// ssh's port
+    #[arg(short = 'P', value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// ssh's key (-i)
+    #[arg(short = 'i', value_name = "FILE")]
+    identity: Vec<OsString>,
+    /// ssh's configuration (-F)
+    #[arg(short = 'F', value_name = "FILE")]
+    config: Option<OsString>,
+    /// Go over these hosts (ssh's -J)
+    #[arg(short = 'J', value_name = "HOST")]
+    jump: Option<OsString>,
+    /// Any option of ssh's, as in its configuration (-o)
+    #[arg(short = 'o', value_name = "OPTION")]
+    option: Vec<OsString>,
+    /// Ask nothing, not for passwords either
+    #[arg(short = 'B')]
+    batch: bool,
+    /// The program to use as ssh
+    #[arg(short = 'S', value_name = "PROGRAM", default_value = "ssh")]
+    program: OsString,
+    /// Where netblt is on the other machine [default: looked for in PATH and the usual places]
+    #[arg(long, value_name = "PATH")]
+    remote_netblt: Option<String>,
+}
+
+/// ssh under way.
+pub(crate) struct Ssh {
+    child: Child,
+    host: String,
+}
+
+impl SshOptions {
+    /// Whether what is passed on can be.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let quotable = |path: &String| !path.contains(['\'', '!', '\n', '\\']) && !path.is_empty();
+        match &self.remote_netblt {
+            Some(path) if !quotable(path) => Err(Failure::usage(
+                "--remote-netblt: a path with quotes, backslashes, exclamation marks or line ends \
+                 cannot be passed to every shell",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Starts ssh to `host` with the far end as its command.
+    pub(crate) fn start(
+        &self,
+        host: &Host,
+        (ipv4, ipv6): (bool, bool),
+        quiet: bool,
+    ) -> Result<(Ssh, ChildStdin, ChildStdout), Failure> {
+        let mut command = self.command(host, (ipv4, ipv6), quiet);
+        command.arg("-T").arg("-x").arg("--").arg(&host.name).arg(self.remote_command());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let cannot = |error: io::Error| {
+            let program = self.program.to_string_lossy();
+            Failure::new(crate::exit::Code::Start, format!("cannot start {program}: {error}"))
+        };
+        let mut child = command.spawn().map_err(cannot)?;
+        let none = || cannot(io::Error::other("it has no pipes"));
+        let stdin = child.stdin.take().ok_or_else(none)?;
+        let stdout = child.stdout.take().ok_or_else(none)?;
+        Ok((Ssh { child, host: host.name.clone() }, stdin, stdout))
+    }
+
+    fn command(&self, host: &Host, (ipv4, ipv6): (bool, bool), quiet: bool) -> Command {
+        let mut command = Command::new(&self.program);
+        // What a far end of an older start left in the environment is none of ssh's business.
+        command.env_remove(crate::args::TICKET_VARIABLE);
+        command.args(ipv4.then_some("-4")).args(ipv6.then_some("-6")).args(quiet.then_some("-q"));
+        command.args(self.batch.then_some("-oBatchMode=yes"));
+        if let Some(port) = host.port.or(self.port) {
+            command.arg("-p").arg(port.to_string());
+        }
+        for file in &self.identity {
+            command.arg("-i").arg(file);
+        }
+        for (letter, value) in [("-F", &self.config), ("-J", &self.jump)] {
+            value.iter().for_each(|value| _ = command.arg(letter).arg(value));
+        }
+        for option in &self.option {
+            command.arg("-o").arg(option);
+        }
+        // As scp has it: forwarding is for people at terminals.
+        command.arg("-oClearAllForwardings=yes").arg("-oForwardAgent=no");
+        command.arg("-oPermitLocalCommand=no").arg("-oRemoteCommand=none");
+        host.user.iter().for_each(|user| _ = command.arg("-l").arg(user));
+        command
+    }
+
+    /// One command line that all shells of logins read alike.
+    fn remote_command(&self) -> String {
+        let quoted = SCRIPT.replace('\'', "'\\''");
+        let path = self.remote_netblt.as_deref().map_or(String::new(), |p| format!(" '{p}'"));
+        format!("exec sh -c '{quoted}' netblt{path}")
+    }
+
+    /// The host's name behind an alias of the user's configuration, which may be one that only its
+    /// jump host knows.
+    pub(crate) fn host_name(&self, host: &Host) -> Option<String> {
+        let mut command = self.command(host, (false, false), true);
+        command.arg("-G").arg("--").arg(&host.name);
+        let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("hostname ")).map(str::to_owned)
+    }
+}
+
+impl Ssh {
+    /// Why the far end never came, from what did come instead.
+    pub(crate) fn explain(&mut self, noise: &[u8]) -> Failure {
+        use crate::exit::Code;
+        let host = &self.host;
+        let text = String::from_utf8_lossy(noise);
+        let missing = text.lines().find_map(|line| line.strip_prefix(MISSING));
+        if let Some(missing) = missing {
+            return Failure::new(
+                Code::Start,
+                format!(
+                    "netblt was not found on {host} ({missing}): install it there, or say where it \
+                     is with --remote-netblt PATH"
+                ),
+            );
+        }
+        let status = wait(&mut self.child, PATIENCE);
+        if status.and_then(|status| status.code()) == Some(SSH_FAILED) {
+            return Failure::new(Code::Connect, format!("ssh could not connect to {host}"));
+        }
+        let said = text.trim().lines().last().unwrap_or("nothing").to_owned();
+        Failure::new(
+            Code::Start,
+            format!(
+                "netblt does not answer on {host}, which said: {said}; is it an older one, or does \
+                 that login allow no commands?"
+            ),
+        )
+    }
+
+    /// Lets ssh end, and ends it if it does not.
+    pub(crate) fn finish(mut self) {
+        if wait(&mut self.child, PATIENCE).is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Waits for a child, but not for ever.
+fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
+    let until = Instant::now() + patience;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            _ => return None,
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What the two ends of `netblt cp` say to each other beside the transfer: one JSON text each.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use netblt::{Options, Policy};
+use netblt_proto::units::Rate;
+use serde::{Deserialize, Serialize};
+
+use crate::args;
+
+/// What this program's far end says first, after whatever else login shells print.
+pub(crate) const MARK: &[u8] = b"\nnetblt far end\n";
+/// Raised when the words change; ends that differ here do not understand each other.
+pub(crate) const WORDS: u32 = 1;
+/// 49 days, in seconds: the protocol has no more (`docs/protocol.md §9`).
+const MAX_DEATH_TIMER: u64 = 49 * 86_400;
+
+/// From the near end, which the user started, to the far end.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Order {
+    Start(Start),
+    Go(Way),
+}
+
+/// What is to be done.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Start {
+    pub(crate) job: Job,
+    /// Look and list only.
+    pub(crate) dry_run: bool,
+    /// The transfer's secret: it is only ever told inside ssh.
+    pub(crate) secret: [u8; 32],
+    /// Where the far end may look for this one, and with which ports; none: not to be tried.
+    pub(crate) udp: Option<Udp>,
+    pub(crate) ipv4: bool,
+    pub(crate) ipv6: bool,
+    /// Bits a second, headers included.
+    pub(crate) rate: Option<u64>,
+    /// Seconds.
+    pub(crate) death_timer: u64,
+}
+
+impl std::fmt::Debug for Start {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Start").field("job", &self.job).finish_non_exhaustive()
+    }
+}
+
+impl Start {
+    /// What both ends tell the library alike.
+    pub(crate) fn options(&self) -> Options {
+        let mut options = Options::default();
+        let ceiling = self.rate.map(|bits| Rate::from_bytes_per_second(bits / 8));
+        options.policy = Policy::Fair { ceiling };
+        options.family = args::family(self.ipv4, self.ipv6);
+        options.death_timer = Duration::from_secs(self.death_timer.clamp(1, MAX_DEATH_TIMER));
+        options
+    }
+}
+
+/// How to look for each other.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Udp {
+    /// Ports to choose from, both ends included; 0 lets the system choose.
+    pub(crate) ports: (u16, u16),
+    /// The near end's addresses, and its port.
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) port: u16,
+}
+
+/// The far end's part.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Job {
+    Receive {
+        /// The destination operand.
+        target: OsString,
+        /// Several sources are to go there.
+        several: bool,
+        /// The one source is a directory.
+        directory: bool,
+        preserve: bool,
+        max_files: u64,
+    },
+    Send {
+        /// The source operands, patterns among them.
+        sources: Vec<OsString>,
+        /// The name that a single source gets.
+        rename: Option<OsString>,
+        directories: bool,
+        exclude: Vec<String>,
+    },
+}
+
+/// How the two ends meet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Way {
+    /// The far end listens at the port from which it was heard.
+    Listen,
+    /// It calls the near end, which listens here.
+    Call(SocketAddr),
+    /// Datagrams go through ssh.
+    Inside,
+}
+
+/// From the far end to the near end.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Word {
+    Hello {
+        words: u32,
+        wire: u8,
+        version: String,
+    },
+    /// Everything is ready, here is where to look for it.
+    Ready {
+        addresses: Vec<IpAddr>,
+        /// Zero if UDP is not to be tried or cannot be.
+        port: u16,
+        plan: Plan,
+    },
+    /// The near end was heard to answer at this address.
+    Heard(SocketAddr),
+    /// It listens.
+    Listening,
+    /// What a dry run found.
+    Listed {
+        name: Vec<u8>,
+        directory: bool,
+        length: u64,
+    },
+    Warning(String),
+    /// It is over at the far end.
+    Done(Done),
+}
+
+/// How the far end understands its part.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Plan {
+    /// It receives; a single source gets this name if it is not to keep its own.
+    Receive { rename: Option<OsString> },
+    /// It sends what has these names.
+    Send { names: Vec<OsString> },
+}
+
+/// How it ended at the far end.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Done {
+    /// An exit code.
+    pub(crate) code: u8,
+    /// Why it failed.
+    pub(crate) message: Option<String>,
+    /// Whether that is only what it heard of the near end's failure.
+    pub(crate) echo: bool,
+    /// Sources left out.
+    pub(crate) skipped: u64,
+}
