@@ -198,8 +198,12 @@ fn an_existing_file_is_replaced_only_on_request() {
     env.make_directory("to");
     fs::write(env.path("to/data.bin"), "mine").expect("a file");
     let (sender, ticket) = listen(&env, &["send", "data.bin"]);
-    env.run(&["receive", &ticket, "to"]).exits(11).says("exists").says("--overwrite always");
+    let refused = env.run(&["receive", &ticket, "to", "--atomic"]).exits(11);
+    refused.says("exists").says("--overwrite always");
     assert_ne!(sender.finish().code, Some(0));
+    let (sender, ticket) = listen(&env, &["send", "data.bin"]);
+    env.run(&["receive", &ticket, "to"]).exits(23).says("left out data.bin: exists there already");
+    sender.finish().exits(23).says("1 left out: data.bin: exists there already");
     assert_eq!(fs::read(env.path("to/data.bin")).expect("the file"), b"mine");
     assert_eq!(env.names("to"), ["data.bin"]);
 
@@ -208,6 +212,10 @@ fn an_existing_file_is_replaced_only_on_request() {
     both_succeed(sender, receiver);
     assert!(fs::read(env.path("to/data.bin")).expect("the file") == data);
     assert_eq!(env.names("to"), ["data.bin"]);
+
+    // What is there already is as good as received.
+    let (sender, ticket) = listen(&env, &["send", "data.bin"]);
+    both_succeed(sender, env.run(&["receive", &ticket, "to"]));
 }
 
 #[test]

@@ -292,6 +292,12 @@ pub enum Warning {
         /// What the system said.
         why: String,
     },
+    /// What arrived and does not get its name, or was to come and does not, and why.
+    #[error("left out {0}")]
+    LeftOut(String),
+    /// What the receiver says that it has left out: how many, and the names of the first.
+    #[error("the other side says: {0}")]
+    TheyLeftOut(String),
     /// So many more are not sent, for the like reasons.
     #[error("skipped {0} more")]
     SkippedMore(u64),

@@ -33,7 +33,8 @@ pub enum Family {
 /// What to do about a destination that exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overwrite {
-    /// Refuse the transfer.
+    /// Leave it as it is; with [`Options::atomic`] refuse the transfer. What is the same already
+    /// counts as received.
     #[default]
     Never,
     /// Replace it, at the end and at once.
@@ -63,10 +64,6 @@ pub struct Selection {
     /// character is compared with the whole name that arrives, another one with its last part; one
     /// with a slash at its end is for directories only.
     pub exclude: Vec<String>,
-    /// What cannot be read is left out, told as [`Warning::Unreadable`](crate::Warning::Unreadable)
-    /// and counted in [`Summary::skipped`](crate::Summary::skipped); otherwise it ends the transfer
-    /// before it begins.
-    pub lenient: bool,
 }
 
 impl From<Vec<PathBuf>> for Selection {
@@ -205,6 +202,10 @@ pub struct Options {
     pub rfc998: Rfc998,
     /// What to do about files that exist.
     pub overwrite: Overwrite,
+    /// All or nothing: what cannot be read, has changed while it was read, or stands in the way at
+    /// the receiver ends the transfer. Otherwise it is left out, told as a warning, and counted in
+    /// [`Summary::skipped`](crate::Summary::skipped) (`sealed`).
+    pub atomic: bool,
     /// Keep the sender's permission bits whatever this user's mask (umask) says.
     pub preserve: bool,
     /// Give files and directories the sender's times of modification, and not those of arrival.
@@ -258,6 +259,7 @@ impl Options {
             client: None,
             rfc998: Rfc998::default(),
             overwrite: Overwrite::Never,
+            atomic: false,
             preserve: false,
             keep_times: true,
             expected: None,

@@ -44,7 +44,8 @@ pub struct Summary {
     pub bytes: u64,
     /// Files transferred.
     pub files: u64,
-    /// Sender: what was to be sent and could not be read, each told as a warning.
+    /// What was to be sent and could not be read, or was received and could not be stored under its
+    /// name: each is told as a warning, by both ends as far as they know of it.
     pub skipped: u64,
     /// From the opening of the connection to its end.
     pub elapsed: Duration,

@@ -83,7 +83,9 @@ fn a_file_that_exists_stops_both_ends_and_stays() {
         fs::write(place.path().join("data"), content).unwrap();
     }
     let source = Source::Paths(vec![from.path().join("data")]);
-    let (sent, received) = transfer(source, directory(to.path()), false, &options(), |_| ());
+    let mut options = options();
+    options.atomic = true;
+    let (sent, received) = transfer(source, directory(to.path()), false, &options, |_| ());
     assert!(matches!(received, Err(Error::Exists(_))), "{received:?}");
     let Err(Error::Ended(Reason::PeerQuit(why))) = sent else { panic!("{sent:?}") };
     assert!(why.contains("data") && why.contains("exists"), "{why}");

@@ -27,6 +27,9 @@ pub enum Kind {
     Directory = 1,
     /// Bytes without a place in a file system, of a length not known before.
     Stream = 2,
+    /// A file or directory that the sender cannot send after all: what came of it is not kept. Its
+    /// one extent of this kind has no content and no digest, and attributes only if no other had.
+    Withdrawn = 3,
 }
 
 /// What a receiver needs to create a file (`docs/protocol.md §8.2`).
@@ -168,6 +171,8 @@ fn parse_extent(reader: &mut Reader<'_>, buffer_bytes: u32) -> Result<Extent, Pa
         1 if (offset, length) == (0, 0) => Kind::Directory,
         1 => return Err(ParseError::Field("directory length")),
         2 => Kind::Stream,
+        3 if (offset, length) == (0, 0) && flags & LAST == 0 => Kind::Withdrawn,
+        3 => return Err(ParseError::Field("withdrawn file")),
         _ => return Err(ParseError::Field("extent kind")),
     };
     let attributes = if flags & FIRST == 0 { None } else { Some(parse_attributes(reader)?) };
@@ -297,12 +302,17 @@ mod tests {
         assert_eq!(with(&|e| e.offset = last), Ok(10));
         assert_eq!(with(&|e| e.offset = 1000), wrong("extent offset"));
         assert_eq!(with(&|e| e.kind = Kind::Directory), wrong("directory length"));
+        assert_eq!(with(&|e| e.kind = Kind::Withdrawn), wrong("withdrawn file"));
+        let withdrawn = Extent { kind: Kind::Withdrawn, ..extent(0) };
+        assert_eq!(parsed(0, std::slice::from_ref(&withdrawn)), Ok(0));
+        let ended = Extent { digest: Some([0; 32]), ..withdrawn };
+        assert_eq!(parsed(0, &[ended]), wrong("withdrawn file"));
         let full = Extent { offset: last, ..extent(1024) };
         assert_eq!(parsed(1024, &[full]), wrong("extent offset"));
         let nanos = |mtime_nanos| Some(Attributes { mtime_nanos, ..Attributes::default() });
         assert_eq!(with(&|e| e.attributes = nanos(999_999_999)), Ok(10));
         assert_eq!(with(&|e| e.attributes = nanos(1_000_000_000)), wrong("modification time"));
-        for (at, byte, name) in [(20, 4, "extent flags"), (21, 3, "extent kind")] {
+        for (at, byte, name) in [(20, 4, "extent flags"), (21, 4, "extent kind")] {
             let mut image = image(10, &[extent(10)]);
             image[10 + at] = byte;
             let read = parse_image(&image, BUFFER_BYTES).map(|(data, _)| data.len());

@@ -42,6 +42,9 @@ pub(crate) struct Args {
     /// What to do about files that exist
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Never)]
     overwrite: When,
+    /// All or nothing: what cannot have its name ends the transfer instead of being left out
+    #[arg(long)]
+    atomic: bool,
     /// Keep the sender's permission bits, whatever the umask here
     #[arg(long)]
     preserve: bool,
@@ -61,7 +64,7 @@ pub(crate) struct Args {
 /// When files that exist are replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum When {
-    /// Refuse the transfer
+    /// Leave them as they are, and name them; with --atomic refuse the transfer
     Never,
     /// Replace them, when everything is verified
     Always,
@@ -106,6 +109,7 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Report) -> Result<Summ
     let mut options = args.network.options()?;
     options.overwrite = overwrite;
     options.preserve = args.preserve;
+    options.atomic = args.atomic;
     options.max_files = args.max_files;
     options.max_bytes = args.max_size;
     if args.from.is_some() && args.network.is_verifiable() {

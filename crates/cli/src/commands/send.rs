@@ -32,6 +32,9 @@ pub(crate) struct Args {
     /// Read the ticket from standard input
     #[arg(long)]
     ticket_stdin: bool,
+    /// All or nothing: what cannot be read or stored ends the transfer instead of being left out
+    #[arg(long)]
+    atomic: bool,
     /// With -: the name under which the other side may store it
     #[arg(long, value_name = "NAME", default_value = "stdin")]
     stdin_name: String,
@@ -150,6 +153,6 @@ fn options(args: &Args) -> Result<Options, Failure> {
         PolicyName::Fixed => Policy::Fixed(pace(args.rate, args.network.burst())?),
     };
     let mut options = args.network.options()?;
-    (options.policy, options.burst) = (policy, None);
+    (options.policy, options.burst, options.atomic) = (policy, None, args.atomic);
     Ok(options)
 }

@@ -116,6 +116,10 @@ impl Found {
                     path.display()
                 ));
             }
+            // It would end all; what cannot be read further in is left out by the library.
+            Ok(metadata) if metadata.is_file() && fs::File::open(&path).is_err() => {
+                self.skipped.push(format!("{}: cannot be read", path.display()));
+            }
             Ok(metadata) => {
                 let directory = metadata.is_dir();
                 let contents = directory && means_contents(source);
@@ -150,9 +154,9 @@ impl Found {
     }
 }
 
-/// What the library is told of items: what cannot be read is left out.
+/// What the library is told of items.
 pub(crate) fn selection(items: Items, exclude: &[String]) -> Selection {
-    Selection { items, exclude: exclude.to_vec(), lenient: true }
+    Selection { items, exclude: exclude.to_vec() }
 }
 
 /// The names under which items arrive.

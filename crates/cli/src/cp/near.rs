@@ -135,6 +135,7 @@ impl Near<'_> {
             udp,
             ipv4,
             ipv6,
+            atomic: wish.atomic,
             rate: wish.ceiling().map(|rate| rate.bits_per_second()),
             death_timer: wish.death_timer.as_secs(),
         }
@@ -459,6 +460,10 @@ impl Observer for Watch<'_, '_> {
     }
 
     fn warn(&mut self, warning: &Warning) {
-        Observer::warn(self.report, warning);
+        // The far end names it in whole.
+        let theirs = matches!(warning, Warning::TheyLeftOut(_));
+        if !theirs {
+            Observer::warn(self.report, warning);
+        }
     }
 }

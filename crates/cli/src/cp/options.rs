@@ -22,6 +22,9 @@ pub(crate) struct Wish {
     /// Only list what would be copied
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
+    /// All or nothing: what cannot be read or stored ends the copy instead of being left out
+    #[arg(long)]
+    pub(crate) atomic: bool,
     /// Leave out what matches, in directories; may be repeated
     ///
     /// A PATTERN without a slash is compared with names, one with a slash with the whole path from

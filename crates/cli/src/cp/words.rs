@@ -36,6 +36,8 @@ pub(crate) struct Start {
     pub(crate) udp: Option<Udp>,
     pub(crate) ipv4: bool,
     pub(crate) ipv6: bool,
+    /// All or nothing.
+    pub(crate) atomic: bool,
     /// Bits a second, headers included.
     pub(crate) rate: Option<u64>,
     /// Seconds.
@@ -55,6 +57,7 @@ impl Start {
         let ceiling = self.rate.map(|bits| Rate::from_bytes_per_second(bits / 8));
         options.policy = Policy::Fair { ceiling };
         options.family = args::family(self.ipv4, self.ipv6);
+        options.atomic = self.atomic;
         options.death_timer = Duration::from_secs(self.death_timer.clamp(1, MAX_DEATH_TIMER));
         options
     }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
@@ -309,4 +310,23 @@ pub(crate) fn wait_until(what: &str, done: impl Fn() -> bool) {
 /// The text of a path, for arguments.
 pub(crate) fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
+}
+
+/// Everything beneath a directory: files with their content.
+pub(crate) fn tree(root: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    let mut todo = vec![root.to_path_buf()];
+    while let Some(directory) = todo.pop() {
+        for entry in std::fs::read_dir(&directory).expect("listed") {
+            let path = entry.expect("an entry").path();
+            let name = path.strip_prefix(root).expect("beneath").display().to_string();
+            if path.is_dir() {
+                todo.push(path);
+                found.insert(name, None);
+            } else {
+                found.insert(name, Some(std::fs::read(&path).expect("read")));
+            }
+        }
+    }
+    found
 }

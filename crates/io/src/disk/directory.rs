@@ -38,7 +38,12 @@ pub(crate) struct DirectoryWriter {
     names: Names,
     budget: Budget,
     expected: Option<Expected>,
+    /// All or nothing.
+    atomic: bool,
     files: BTreeMap<u64, Incoming>,
+    /// What the sender cannot send after all: the name, unless it came before.
+    withdrawn: BTreeMap<u64, Vec<u8>>,
+    left_out: LeftOut,
     buffers: u64,
     bytes: u64,
 }
@@ -55,6 +60,8 @@ struct Incoming {
     kind: Kind,
     /// With its first extent: its name, and its other attributes.
     attributes: Option<(NameId, FileTimes)>,
+    /// Why it cannot have its name here, if it cannot.
+    refused: Option<Box<str>>,
     /// What the sender says it is, with its last extent.
     claimed: Option<[u8; 32]>,
     /// What it is, once it is complete: length and digest.
@@ -79,7 +86,10 @@ impl DirectoryWriter {
             names: Names::default(),
             budget: Budget::new(DEFAULT_MAX_FILES),
             expected: None,
+            atomic: true,
             files: BTreeMap::new(),
+            withdrawn: BTreeMap::new(),
+            left_out: LeftOut::default(),
             buffers: 0,
             bytes: 0,
         })
@@ -88,6 +98,12 @@ impl DirectoryWriter {
     /// Takes at most so many files and directories.
     pub(crate) fn with_max_files(mut self, files: u64) -> Self {
         self.budget = Budget::new(files);
+        self
+    }
+
+    /// Whether whatever stands in the way of one file is in the way of all.
+    pub(crate) fn atomic(mut self, atomic: bool) -> Self {
+        self.atomic = atomic;
         self
     }
 
@@ -119,6 +135,9 @@ impl DirectoryWriter {
         let (first, last) = (extent.attributes.is_some(), extent.digest.is_some());
         if extent.file >= MAX_FILES {
             return Err(Error::Content("it has too many files"));
+        }
+        if extent.kind == Kind::Withdrawn {
+            return self.admit_withdrawal(extent);
         }
         if first != (extent.offset == 0) {
             return Err(Error::Content("a file does not begin at its beginning"));
@@ -152,18 +171,39 @@ impl DirectoryWriter {
                 refused => too_much(refused),
             })?;
             incoming.attributes = Some((id, attributes.into()));
-            self.store.probe(name, directory)?;
+            if let Err(error) = self.store.probe(name, directory) {
+                incoming.refused = Some(self.left_out.because(error, self.atomic)?);
+            }
         }
+        Ok(())
+    }
+
+    /// The sender takes a file back. What came of it, and what still comes, is not kept.
+    fn admit_withdrawal(&mut self, extent: &Extent) -> Result<(), Error> {
+        if self.withdrawn.contains_key(&extent.file) {
+            return Err(Error::Content("a file is withdrawn twice"));
+        }
+        let name = extent.attributes.as_ref().map_or(&[][..], |attributes| &attributes.name);
+        if extent.attributes.is_some() {
+            check_name(name).map_err(|why| Error::Name { name: shown(name), why })?;
+        }
+        self.budget.take(FILE_BYTES + name.len() as u64).map_err(too_much)?;
+        self.withdrawn.insert(extent.file, name.to_vec());
         Ok(())
     }
 
     /// Hashes and writes an extent that was admitted.
     fn take(&mut self, extent: &Extent, data: &[u8]) -> Result<(), Error> {
+        if self.withdrawn.contains_key(&extent.file) {
+            self.store.discard(extent.file);
+            return Ok(());
+        }
         let Some(incoming) = self.files.get_mut(&extent.file) else { return Ok(()) };
+        let refused = incoming.refused.is_some();
         if let (Some(attributes), Some(_)) = (&extent.attributes, &extent.digest) {
             let digest = *blake3::hash(data).as_bytes();
             incoming.complete = Some((data.len() as u64, digest));
-            if extent.kind != Kind::Directory {
+            if extent.kind != Kind::Directory && !refused {
                 self.store.whole(extent.file, data, attributes)?;
             }
             return Ok(());
@@ -179,12 +219,20 @@ impl DirectoryWriter {
         subtrees.add(extent.offset, data, extent.digest.is_some()).map_err(Error::Content)?;
         self.budget.take(PIECE_BYTES * subtrees.pieces() as u64).map_err(too_much)?;
         let name = incoming.attributes.map(|(name, _)| self.names.path(name));
-        self.store.write_at(extent.file, extent.offset, data, name.as_deref())?;
+        // Of a file that begins later, nobody knows yet that it is refused.
+        if refused {
+            self.store.discard(extent.file);
+        } else {
+            self.store.write_at(extent.file, extent.offset, data, name.as_deref())?;
+        }
         if let (Some(length), Some(digest)) = (subtrees.length(), subtrees.root())
             && let Some((name, times)) = incoming.attributes
         {
             incoming.complete = Some((length, digest));
             self.budget.give_back(OPEN_BYTES + PIECE_BYTES * subtrees.pieces() as u64);
+            if refused {
+                return Ok(());
+            }
             return self.store.close(extent.file, times, &self.names.path(name));
         }
         incoming.subtrees = Some(subtrees);
@@ -198,21 +246,31 @@ impl DirectoryWriter {
             return Err(format!("{} buffers came of {}", self.buffers, end.buffers));
         }
         let mut transfer = TransferDigest::default();
-        for (expected, (number, file)) in (0..).zip(&self.files) {
-            if *number != expected {
-                return Err(format!("file {expected} did not come"));
+        let beside = self.withdrawn.keys().filter(|number| !self.files.contains_key(number));
+        let count = self.files.len() as u64 + beside.count() as u64;
+        for number in 0..count {
+            let file = self.files.get(&number);
+            let known = file.and_then(|file| file.attributes);
+            let known = known.map(|(name, _)| self.names.path(name));
+            if let Some(told) = self.withdrawn.get(&number) {
+                let name = known.as_ref().unwrap_or(told);
+                if name.is_empty() {
+                    return Err(format!("file {number} was withdrawn without a name"));
+                }
+                transfer.add(number, Kind::Withdrawn, 0, &[0; 32], name);
+                continue;
             }
-            let Some((name, _)) = file.attributes else {
+            let Some(file) = file else { return Err(format!("file {number} did not come")) };
+            let Some(name) = &known else {
                 return Err(format!("file {number} came without a name"));
             };
-            let name = &self.names.path(name);
             let (Some(claimed), Some((length, digest))) = (file.claimed, file.complete) else {
                 return Err(format!("\"{}\" is incomplete", shown(name)));
             };
             if claimed != digest {
                 return Err(format!("\"{}\" is not what the sender read", shown(name)));
             }
-            transfer.add(*number, file.kind, length, &digest, name);
+            transfer.add(number, file.kind, length, &digest, name);
         }
         let digest = transfer.finish();
         if self.bytes != end.bytes || digest != end.digest {
@@ -221,7 +279,33 @@ impl DirectoryWriter {
         Ok(digest)
     }
 
+    /// Notes what is left out: what was withdrawn, and what is refused unless it is there already.
+    fn leave_out(&mut self) {
+        for (number, told) in &self.withdrawn {
+            let known = self.files.remove(number).and_then(|file| file.attributes);
+            let name = known.map_or_else(|| told.clone(), |(name, _)| self.names.path(name));
+            let text = format!("{}: the sender cannot send it", shown(&name));
+            self.left_out.add(text, false);
+        }
+        let names = &self.names;
+        self.files.retain(|_, file| {
+            let (Some(refused), Some((name, _))) = (file.refused.take(), file.attributes) else {
+                return true;
+            };
+            let name = names.path(name);
+            let there = file.kind != Kind::Directory
+                && file.complete.is_some_and(|content| self.store.holds(&name, content));
+            if there {
+                self.left_out.there += 1;
+            } else {
+                self.left_out.add(format!("{}: {refused}", shown(&name)), true);
+            }
+            false
+        });
+    }
+
     fn store_for_good(&mut self, gate: &Gate) -> Result<u64, Error> {
+        self.leave_out();
         let is_file = |file: &Incoming| file.kind != Kind::Directory;
         let numbers: Vec<u64> =
             self.files.iter().filter(|(_, file)| is_file(file)).map(|(n, _)| *n).collect();
@@ -235,7 +319,7 @@ impl DirectoryWriter {
             Some(Item { name, placed })
         });
         publish(&mut self.store, &self.names, items.collect(), gate)?;
-        Ok(numbers.len() as u64)
+        Ok(numbers.len() as u64 + self.left_out.there)
     }
 }
 
@@ -269,7 +353,19 @@ impl Writer for DirectoryWriter {
         let outcome = match self.verify(end) {
             Ok(digest) => {
                 let files = self.store_for_good(gate)?;
-                Outcome { verified: true, bytes: self.bytes, digest, files, reason: String::new() }
+                let LeftOut { count: skipped, unstored, ref first, .. } = self.left_out;
+                let (bytes, left_out) = (self.bytes, first.clone());
+                let reason = String::new();
+                Outcome {
+                    verified: true,
+                    bytes,
+                    digest,
+                    files,
+                    reason,
+                    skipped,
+                    unstored,
+                    left_out,
+                }
             }
             Err(reason) => Outcome { reason, ..Outcome::default() },
         };
@@ -283,8 +379,47 @@ impl Writer for DirectoryWriter {
         self.names = Names::default();
         self.budget.reset();
         self.files.clear();
+        self.withdrawn.clear();
+        self.left_out = LeftOut::default();
         (self.buffers, self.bytes) = (0, 0);
         Ok(())
+    }
+}
+
+/// What is left out of a transfer that is not all or nothing.
+#[derive(Debug, Default)]
+struct LeftOut {
+    count: u64,
+    /// Those that were left out here.
+    unstored: u64,
+    /// Those that stand here already, with the same content.
+    there: u64,
+    /// The first of them, with reasons.
+    first: Vec<String>,
+}
+
+/// Most that are named.
+const NAMED: usize = 100;
+
+impl LeftOut {
+    /// Why one file is left out, if an error is about it alone.
+    fn because(&self, error: Error, atomic: bool) -> Result<Box<str>, Error> {
+        match error {
+            Error::Exists(_) if !atomic => Ok("exists there already".into()),
+            Error::File { what, source, .. } if !atomic => {
+                Ok(format!("{what}: {source}").into_boxed_str())
+            }
+            Error::Name { why, .. } if !atomic => Ok(why.into()),
+            error => Err(error),
+        }
+    }
+
+    fn add(&mut self, text: String, here: bool) {
+        self.count += 1;
+        self.unstored += u64::from(here);
+        if self.first.len() < NAMED {
+            self.first.push(text);
+        }
     }
 }
 
@@ -310,7 +445,14 @@ fn too_much(refused: Refused) -> Error {
 
 impl Incoming {
     fn new(kind: Kind) -> Self {
-        Self { kind, attributes: None, claimed: None, complete: None, subtrees: None }
+        Self {
+            kind,
+            attributes: None,
+            refused: None,
+            claimed: None,
+            complete: None,
+            subtrees: None,
+        }
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn images(list: FileList, layout: Layout) -> (Vec<Buffer>, End) {
 }
 
 fn list(paths: &[PathBuf]) -> FileList {
-    FileList::new(Source::Paths(paths.to_vec()), &Cancel::default()).expect("a list")
+    FileList::new(Source::Paths(paths.to_vec()), false, &Cancel::default()).expect("a list")
 }
 
 /// The same, in an order that only looks random.
@@ -136,7 +136,7 @@ fn a_tree_arrives_in_any_order_as_it_was() {
     assert!(images.len() < 40, "{}", images.len());
     let outcome = receive(to.path(), Overwrite::Never, images, &end).expect("received");
     let expected =
-        Outcome { verified: true, bytes: total, digest: end.digest, files, reason: String::new() };
+        Outcome { verified: true, bytes: total, digest: end.digest, files, ..Outcome::default() };
     assert_eq!(outcome, expected);
     let mut sent = listing(from.path());
     sent.get_mut(Path::new("tree/big/1")).expect("there").0 &= 0o777;
@@ -394,4 +394,96 @@ fn a_full_disk_is_named_and_nothing_is_left() {
     let error = error.expect_err("full").to_string();
     assert!(error.contains("the disk is full"), "{error}");
     assert!(left.is_empty());
+}
+
+fn receive_what_can_be(
+    to: &Path,
+    overwrite: Overwrite,
+    images: Vec<Buffer>,
+    end: &End,
+) -> Result<Outcome, Error> {
+    let mut writer = DirectoryWriter::new(to, overwrite, layout())?.atomic(false);
+    accept_all(&mut writer, images)?;
+    writer.finish(Some(end), &Gate::default())
+}
+
+#[test]
+fn what_stands_in_the_way_of_one_file_is_not_in_the_way_of_the_others() {
+    let (from, to) = (temporary(), temporary());
+    for (name, len) in [("t/a", 10), ("t/big", 5000), ("t/c/x", 10), ("t/d", 10), ("t/e", 3000)] {
+        put(from.path().join(name), bytes(len));
+    }
+    put(to.path().join("t/big"), "theirs");
+    put(to.path().join("t/c"), "a file where a directory is to be");
+    put(to.path().join("t/e"), bytes(3000));
+    let (sent, end) = images(list(&[from.path().join("t")]), layout());
+    let outcome = receive_what_can_be(to.path(), Overwrite::Never, sent, &end).expect("received");
+    assert!(outcome.verified);
+    // The one that is there already, with the same bytes, is as good as received.
+    assert_eq!((outcome.files, outcome.skipped, outcome.unstored), (3, 3, 3));
+    let told = outcome.left_out.join("\n");
+    for name in ["t/big: exists there already", "t/c: ", "t/c/x: "] {
+        assert!(told.contains(name), "{told}");
+    }
+    let there = listing(to.path());
+    for name in ["t/a", "t/d", "t/e"] {
+        assert_eq!(there[Path::new(name)].2, listing(from.path())[Path::new(name)].2);
+    }
+    assert_eq!(there[Path::new("t/big")].2.as_deref(), Some(&b"theirs"[..]));
+    let verdict = outcome.verdict();
+    let (count, text) = verdict.left_out().expect("told");
+    assert!(count == 3 && text.starts_with("3 left out: "), "{text}");
+    // Once more: all that was missing is there, and what was in the way still is.
+    let (sent, end) = images(list(&[from.path().join("t")]), layout());
+    let again = receive_what_can_be(to.path(), Overwrite::Never, sent, &end).expect("received");
+    assert_eq!((again.files, again.skipped), (3, 3));
+    assert_eq!(listing(to.path()), there);
+}
+
+#[test]
+fn what_the_sender_takes_back_is_not_kept_in_whatever_order_it_comes() {
+    let from = temporary();
+    let root = from.path().join("t");
+    for (name, len) in [("a", 10), ("big", 5000), ("d", 10)] {
+        put(root.join(name), bytes(len));
+    }
+    let list = FileList::new(Source::path(&root), true, &Cancel::default()).expect("a list");
+    let mut reader = SourceReader::sealed(list, layout()).expect("names fit");
+    let mut sent: Vec<Buffer> = Vec::new();
+    let end = loop {
+        let mut buffer = Buffer::new(layout().image_bytes());
+        let number = BufferNumber(sent.len() as u64 + 1);
+        reader.fill(number, &mut buffer).expect("filled");
+        sent.push(buffer);
+        if sent.len() == 2 {
+            fs::remove_file(root.join("d")).expect("removed");
+            let big = fs::File::options().write(true).open(root.join("big")).expect("there");
+            big.set_len(3000).expect("cut");
+        }
+        if let Some(end) = reader.end() {
+            break end;
+        }
+    };
+    let copy = |buffer: &Buffer| {
+        let mut copy = Buffer::new(buffer.filled().len());
+        copy.space().copy_from_slice(buffer.filled());
+        copy.set_len(buffer.filled().len());
+        copy
+    };
+    let orders = [(0..sent.len()).collect::<Vec<_>>(), (0..sent.len()).rev().collect()];
+    for order in orders {
+        let to = temporary();
+        let writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
+        let mut writer = writer.atomic(false);
+        for at in order {
+            let number = BufferNumber(at as u64 + 1);
+            writer.accept(number, copy(&sent[at]), &mut Vec::new()).expect("accepted");
+        }
+        let outcome = writer.finish(Some(&end), &Gate::default()).expect("finished");
+        assert!(outcome.verified, "{outcome:?}");
+        assert_eq!((outcome.files, outcome.skipped, outcome.unstored), (1, 2, 0));
+        let names: Vec<_> = listing(to.path()).into_keys().collect();
+        assert_eq!(names, [Path::new("t"), Path::new("t/a")]);
+        assert!(outcome.verdict().left_out().is_none(), "the sender knows it");
+    }
 }

@@ -3,7 +3,7 @@
 //! The walk is plain and sorted, so that the same tree makes the same list. Links that the user
 //! names are followed; links and special files found inside trees are skipped and said so, since
 //! nobody asked for what they lead to. What cannot be read stops the transfer here, before the
-//! other side has seen anything, unless it is to be left out.
+//! other side has seen anything, unless it was found in a directory and is to be left out.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netblt_proto::content::{Kind, check_name};
 use netblt_proto::limits::MAX_FILES;
@@ -40,6 +40,10 @@ pub(crate) struct Inner {
     total_bytes: Option<u64>,
     warnings: Vec<Warning>,
     skipped: u64,
+    /// What cannot be read is left out.
+    lenient: bool,
+    /// What could not be read when its turn came.
+    withdrawn: Mutex<Vec<Warning>>,
 }
 
 /// A file, directory or stream of the list.
@@ -84,11 +88,12 @@ impl fmt::Debug for Stream {
 }
 
 impl FileList {
-    /// Walks what is to be sent, unless it is cancelled meanwhile.
-    pub(crate) fn new(source: Source, cancel: &Cancel) -> Result<Self, Error> {
+    /// Walks what is to be sent, unless it is cancelled meanwhile; `lenient`: what cannot be read
+    /// is left out.
+    pub(crate) fn new(source: Source, lenient: bool, cancel: &Cancel) -> Result<Self, Error> {
         match source {
-            Source::Paths(paths) => Walk::new(cancel, &paths.into())?.run(),
-            Source::Selection(selection) => Walk::new(cancel, &selection)?.run(),
+            Source::Paths(paths) => Walk::new(cancel, &paths.into(), lenient)?.run(),
+            Source::Selection(selection) => Walk::new(cancel, &selection, lenient)?.run(),
             Source::Stream(input) => Self::stream(input),
         }
     }
@@ -105,6 +110,8 @@ impl FileList {
             total_bytes: None,
             warnings: Vec::new(),
             skipped: 0,
+            lenient: false,
+            withdrawn: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -120,9 +127,30 @@ impl FileList {
         self.inner.entries.iter().filter(is_file).count() as u64
     }
 
-    /// What was to be sent and cannot be read.
+    /// What was to be sent and could not be read when the list was made.
     pub(crate) fn skipped(&self) -> u64 {
         self.inner.skipped
+    }
+
+    /// Something cannot be read now that its turn has come: it is left out, or ends all.
+    pub(crate) fn withdraw(&self, error: Error) -> Result<(), Error> {
+        match error {
+            Error::File { path, what, source } if self.inner.lenient => {
+                let warning = unreadable(&path, what, &source);
+                self.withdrawn().push(warning);
+                Ok(())
+            }
+            error => Err(error),
+        }
+    }
+
+    /// What was left out since the list was made.
+    pub(crate) fn take_withdrawn(&self) -> Vec<Warning> {
+        std::mem::take(&mut self.withdrawn())
+    }
+
+    fn withdrawn(&self) -> MutexGuard<'_, Vec<Warning>> {
+        self.inner.withdrawn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was skipped and why, for the user.
@@ -166,6 +194,7 @@ struct Walk<'a> {
     cancel: &'a Cancel,
     selection: &'a Selection,
     exclude: Exclude,
+    lenient: bool,
     entries: Vec<Entry>,
     arguments: Vec<PathBuf>,
     total_bytes: u64,
@@ -178,11 +207,12 @@ struct Walk<'a> {
 type Unread = (&'static str, io::Error);
 
 impl<'a> Walk<'a> {
-    fn new(cancel: &'a Cancel, selection: &'a Selection) -> Result<Self, Error> {
+    fn new(cancel: &'a Cancel, selection: &'a Selection, lenient: bool) -> Result<Self, Error> {
         Ok(Self {
             cancel,
             selection,
             exclude: Exclude::new(&selection.exclude)?,
+            lenient,
             entries: Vec::new(),
             arguments: Vec::new(),
             total_bytes: 0,
@@ -225,6 +255,8 @@ impl<'a> Walk<'a> {
             total_bytes: Some(self.total_bytes),
             warnings: self.warnings,
             skipped: self.skipped,
+            lenient: self.lenient,
+            withdrawn: Mutex::default(),
         };
         Ok(FileList { inner: Arc::new(inner) })
     }
@@ -234,7 +266,8 @@ impl<'a> Walk<'a> {
         match argument_kind(path) {
             Ok((Kind::Directory, _)) => self.tree(path, name),
             Ok((kind, length)) => self.push(kind, name, length),
-            Err(unread) => self.unread(path, unread),
+            // Who names a thing that is not there has mistyped it.
+            Err((what, source)) => Err(file_error(path, what, source)),
         }
     }
 
@@ -306,14 +339,13 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Something that cannot be read: it is left out, or ends all.
+    /// Something in a directory that cannot be read: it is left out, or ends all.
     fn unread(&mut self, path: &Path, (what, source): Unread) -> Result<(), Error> {
-        if !self.selection.lenient {
+        if !self.lenient {
             return Err(file_error(path, what, source));
         }
         self.skipped += 1;
-        let path = shown(path.as_os_str().as_bytes());
-        self.warn(Warning::Unreadable { path, what, why: source.to_string() });
+        self.warn(unreadable(path, what, &source));
         Ok(())
     }
 
@@ -329,6 +361,11 @@ impl<'a> Walk<'a> {
             self.unworded += 1;
         }
     }
+}
+
+fn unreadable(path: &Path, what: &'static str, source: &io::Error) -> Warning {
+    let path = shown(path.as_os_str().as_bytes());
+    Warning::Unreadable { path, what, why: source.to_string() }
 }
 
 /// What an argument is, and the bytes in it.

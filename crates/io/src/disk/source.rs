@@ -114,11 +114,19 @@ impl SourceReader {
             return Ok(None);
         }
         let Some(space) = space.get_mut(..wish) else { return Ok(None) };
-        let attributes = match first {
-            Some(_) => Some(self.open(entry)?),
-            None => None,
+        let read = first.map(|_| self.open(entry)).transpose().and_then(|attributes| {
+            let (length, last) = self.read(entry, space, may_end)?;
+            Ok((attributes, length, last))
+        });
+        let (attributes, length, last) = match read {
+            Ok(read) => read,
+            Err(error) => {
+                list.withdraw(error)?;
+                let extent = self.progress.withdraw(entry);
+                let size = entry_bytes(first, false);
+                return Ok(Some((extent, size)));
+            }
         };
-        let (length, last) = self.read(entry, space, may_end)?;
         self.progress.hasher.update(space.get(..length).unwrap_or_default());
         let mut extent = Extent {
             file: self.progress.entry as u64,
@@ -147,7 +155,7 @@ impl SourceReader {
                 let metadata = handle.and_then(|handle| File::from(handle).metadata());
                 metadata.map_err(|e| file_error(&place.path(), "cannot be read", e))?
             }
-            Kind::File => {
+            Kind::File | Kind::Withdrawn => {
                 let cannot = |e| file_error(&place.path(), "cannot be read", e);
                 let file = self.open_file(&place).map_err(cannot)?;
                 let metadata = file.metadata().map_err(cannot)?;
@@ -277,15 +285,30 @@ impl Reader for SourceReader {
 }
 
 impl Progress {
+    /// The entry cannot be sent: the receiver is to forget it.
+    fn withdraw(&mut self, entry: &Entry) -> Extent {
+        let attributes = (self.offset == 0)
+            .then(|| Attributes { name: entry.name.to_vec(), ..Attributes::default() });
+        let file = self.entry as u64;
+        self.transfer.add(file, Kind::Withdrawn, 0, &[0; 32], &entry.name);
+        self.next();
+        let kind = Kind::Withdrawn;
+        Extent { file, offset: 0, length: 0, kind, attributes, digest: None }
+    }
+
     /// The open entry is read to its end: its digest, and on to the next.
     fn close(&mut self, entry: &Entry) -> [u8; 32] {
         let digest = *self.hasher.finalize().as_bytes();
         self.transfer.add(self.entry as u64, entry.kind, self.offset, &digest, &entry.name);
+        self.next();
+        digest
+    }
+
+    fn next(&mut self) {
         self.hasher.reset();
         self.open = None;
         self.offset = 0;
         self.entry += 1;
-        digest
     }
 }
 

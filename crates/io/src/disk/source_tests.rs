@@ -22,7 +22,7 @@ fn temporary() -> TempDir {
 }
 
 fn list(paths: &[PathBuf]) -> Result<FileList, Error> {
-    FileList::new(Source::Paths(paths.to_vec()), &Cancel::default())
+    FileList::new(Source::Paths(paths.to_vec()), false, &Cancel::default())
 }
 
 fn fill(reader: &mut SourceReader, number: u64) -> Result<(Fill, Vec<u8>), Error> {
@@ -179,7 +179,7 @@ fn a_stream_knows_its_last_buffer_and_cannot_be_read_twice() {
     for len in [0usize, 1, 1023, 1024, 1025, 4096] {
         let content: Vec<u8> = (0..len).map(|i| i as u8).collect();
         let source = Source::reader("stream", Trickle(Cursor::new(content.clone())));
-        let list = FileList::new(source, &Cancel::default()).expect("a list");
+        let list = FileList::new(source, false, &Cancel::default()).expect("a list");
         assert_eq!((list.total_bytes(), list.files()), (None, 1));
         let mut reader = SourceReader::sealed(list.clone(), layout()).expect("fits");
         reader.restart(layout()).expect("nothing was read");
@@ -223,8 +223,8 @@ fn plain_buffers_are_the_bytes_of_one_file() {
     assert!(SourceReader::plain(directory, Layout::plain(1000)).is_err());
 }
 
-fn selected(selection: Selection) -> Result<(Vec<String>, FileList), Error> {
-    let list = FileList::new(Source::Selection(selection), &Cancel::default())?;
+fn selected(selection: Selection, lenient: bool) -> Result<(Vec<String>, FileList), Error> {
+    let list = FileList::new(Source::Selection(selection), lenient, &Cancel::default())?;
     let names = list.inner.entries.iter().map(|entry| shown(&entry.name)).collect();
     Ok((names, list))
 }
@@ -240,8 +240,8 @@ fn a_selection_renames_and_leaves_out() {
     let (tree, file) = (from.path().join("t"), from.path().join("t/a.o"));
     let items = vec![(tree.clone(), Some("new".into())), (file.clone(), None)];
     let exclude = vec!["*.o".to_owned(), ".git/".to_owned()];
-    let selection = Selection { items, exclude, ..Selection::default() };
-    let (names, list) = selected(selection.clone()).expect("a list");
+    let selection = Selection { items, exclude };
+    let (names, list) = selected(selection.clone(), false).expect("a list");
     // What is named itself is wanted, whatever the patterns say.
     assert_eq!(names, ["new", "new/a.c", "new/deep", "new/deep/c", "a.o"]);
     let mut reader = SourceReader::sealed(list, layout()).expect("names fit");
@@ -250,28 +250,63 @@ fn a_selection_renames_and_leaves_out() {
     assert_eq!((data, extents.len()), (&b"t/a.ct/deep/ct/a.o"[..], 5));
     for name in ["..", "a/b", ""] {
         let items = vec![(file.clone(), Some(name.into()))];
-        let refused = selected(Selection { items, ..selection.clone() });
+        let refused = selected(Selection { items, ..selection.clone() }, false);
         assert!(said(refused).contains("cannot be sent under its name"));
     }
 }
 
 #[test]
-fn what_cannot_be_read_is_left_out_and_counted_if_that_is_wanted() {
+fn what_changes_or_vanishes_is_taken_back_and_the_rest_is_sent() {
     let from = temporary();
-    fs::create_dir(from.path().join("t")).expect("created");
-    fs::write(from.path().join("t/a"), "a").expect("written");
-    let missing = from.path().join("missing");
-    let items = vec![(missing, None), (from.path().join("t"), None)];
-    let selection = Selection { items, ..Selection::default() };
-    assert!(said(selected(selection.clone())).contains("missing"));
-    let selection = Selection { lenient: true, ..selection };
-    let (names, list) = selected(selection).expect("a list");
-    assert_eq!((&names[..], list.skipped()), (&["t".to_owned(), "t/a".to_owned()][..], 1));
-    assert!(list.warnings()[0].to_string().contains("missing: it cannot be sent: "));
-    let nothing = Selection {
-        items: vec![(from.path().join("missing"), None)],
-        lenient: true,
-        ..Selection::default()
+    let root = from.path().join("t");
+    fs::create_dir_all(root.join("gone")).expect("created");
+    for (name, len) in [("a", 10), ("big", 5000), ("c", 10), ("d", 10), ("gone/x", 10)] {
+        fs::write(root.join(name), vec![7; len]).expect("written");
+    }
+    let begin = |lenient| {
+        let selection = Selection::from(vec![root.clone()]);
+        let (_, list) = selected(selection, lenient).expect("a list");
+        (SourceReader::sealed(list.clone(), layout()).expect("names fit"), list)
     };
-    assert!(said(selected(nothing)).contains("nothing to send"));
+    let change = || {
+        fs::write(root.join("c"), "more and more").expect("written");
+        fs::remove_file(root.join("d")).expect("removed");
+        fs::remove_dir_all(root.join("gone")).expect("removed");
+    };
+    let (mut reader, list) = begin(true);
+    let (mut strict, _) = begin(false);
+    // The first buffers are full of `a` and the head of `big`, which then loses its tail.
+    let (_, first) = fill(&mut reader, 1).expect("filled");
+    fill(&mut strict, 1).expect("filled");
+    let (_, extents) = parse_image(&first, 1024).expect("an image");
+    assert_eq!(extents.len(), 2, "{extents:?}");
+    fill(&mut reader, 2).expect("filled");
+    change();
+    File::options().write(true).open(root.join("big")).expect("there").set_len(3000).expect("cut");
+    let mut withdrawn = Vec::new();
+    for number in 3.. {
+        let (fill, image) = fill(&mut reader, number).expect("filled");
+        let (_, extents) = parse_image(&image, 1024).expect("an image");
+        withdrawn.extend(extents.into_iter().filter(|extent| extent.kind == Kind::Withdrawn));
+        if fill.last {
+            break;
+        }
+    }
+    let name = |extent: &Extent| extent.attributes.as_ref().map(|a| shown(&a.name));
+    let found: Vec<_> = withdrawn.iter().map(|extent| (extent.file, name(extent))).collect();
+    let named = |number, name: &str| (number, Some(name.to_owned()));
+    let expected =
+        [(2, None), named(3, "t/c"), named(4, "t/d"), named(5, "t/gone"), named(6, "t/gone/x")];
+    assert_eq!(found, expected);
+    let warnings: Vec<_> = list.take_withdrawn().iter().map(ToString::to_string).collect();
+    assert_eq!(warnings.len(), 5);
+    assert!(warnings[0].contains("t/big: it changed while it was being sent"), "{warnings:?}");
+    let mut end = Ok(());
+    for number in 2..20 {
+        end = fill(&mut strict, number).map(|_| ());
+        if end.is_err() {
+            break;
+        }
+    }
+    assert!(said(end).contains("changed while it was being sent"));
 }

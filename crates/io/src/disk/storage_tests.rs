@@ -40,7 +40,10 @@ fn five(text: &str) -> (Vec<Buffer>, End) {
     for path in &paths {
         fs::write(path, text).expect("written");
     }
-    images(FileList::new(Source::Paths(paths), &Cancel::default()).expect("a list"), layout())
+    images(
+        FileList::new(Source::Paths(paths), false, &Cancel::default()).expect("a list"),
+        layout(),
+    )
 }
 
 fn writer(to: &Path, overwrite: Overwrite, images: Vec<Buffer>) -> DirectoryWriter {

@@ -153,6 +153,23 @@ impl Store {
         written.map_err(|e| self.error(name.unwrap_or_default(), what_failed(&e), e))
     }
 
+    /// What came of a file is not wanted any more.
+    pub(crate) fn discard(&mut self, number: u64) {
+        self.open.retain(|(open, _)| *open != number);
+        if let Some(staging) = &self.staging {
+            // What is not there need not go, and all of it goes in the end.
+            let _ = rustix::fs::unlinkat(&staging.handle, number.to_string(), AtFlags::empty());
+        }
+    }
+
+    /// Whether a file of this name, length and digest is there already.
+    pub(crate) fn holds(&self, name: &[u8], (length, digest): (u64, [u8; 32])) -> bool {
+        let Ok(file) = beneath::file(self.root.as_fd(), name) else { return false };
+        let is_alike = file.metadata().is_ok_and(|m| m.is_file() && m.len() == length);
+        let mut hasher = blake3::Hasher::new();
+        is_alike && hasher.update_reader(file).is_ok() && *hasher.finalize().as_bytes() == digest
+    }
+
     /// All parts of a file are stored.
     pub(crate) fn close(
         &mut self,

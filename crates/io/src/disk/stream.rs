@@ -71,6 +71,10 @@ impl StreamWriter {
         if extent.file != 0 || extent.kind == Kind::Directory {
             return Err(Error::SeveralFiles);
         }
+        if extent.kind == Kind::Withdrawn {
+            let why = "the sender cannot send the file to its end".to_owned();
+            return Err(Error::NotVerified(why));
+        }
         if extent.attributes.is_some() != self.name.is_none()
             || extent.offset != self.bytes
             || self.claimed.is_some()
@@ -141,9 +145,7 @@ impl Writer for StreamWriter {
         }
         let bytes = self.bytes;
         Ok(match self.verify(end) {
-            Ok(digest) => {
-                Outcome { verified: true, bytes, digest, files: 1, reason: String::new() }
-            }
+            Ok(digest) => Outcome { verified: true, bytes, digest, files: 1, ..Outcome::default() },
             Err(reason) => Outcome { bytes, reason, ..Outcome::default() },
         })
     }
@@ -209,7 +211,7 @@ mod tests {
         for len in [0usize, 1, 1024, 5000, 8192] {
             let content: Vec<u8> = (0..len).map(|i| (i * 3) as u8).collect();
             let source = Source::reader("s", Cursor::new(content.clone()));
-            let list = FileList::new(source, &Cancel::default()).expect("a list");
+            let list = FileList::new(source, false, &Cancel::default()).expect("a list");
             let (images, end) = images(list, layout());
             let (output, count) = (Shared::default(), images.len());
             let mut writer = writer(output.clone());
@@ -234,7 +236,7 @@ mod tests {
     fn several_files_are_refused() {
         let from = tempfile::tempdir().expect("a temporary directory");
         let source = Source::Paths(vec![from.path().to_path_buf()]);
-        let list = FileList::new(source, &Cancel::default()).expect("a list");
+        let list = FileList::new(source, false, &Cancel::default()).expect("a list");
         let (images, _) = images(list, layout());
         let mut writer = writer(Shared::default());
         for image in images {

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::limits::MAX_REASON;
 use netblt_proto::units::BufferNumber;
-use netblt_proto::wire::packet::{End, Verdict};
+use netblt_proto::wire::packet::{End, LEFT_OUT, Verdict};
 
 use crate::disk::gate::Gate;
 use crate::disk::layout::Layout;
@@ -107,6 +107,12 @@ pub(crate) struct Outcome {
     pub files: u64,
     /// Why it is not verified; empty if it is.
     pub reason: String,
+    /// Files and directories that were left out, here or by the sender.
+    pub skipped: u64,
+    /// Those that are left out here: their number.
+    pub unstored: u64,
+    /// The first of those left out, with reasons.
+    pub left_out: Vec<String>,
 }
 
 impl Outcome {
@@ -117,7 +123,12 @@ impl Outcome {
 
     /// The same, to be told to the sender.
     pub(crate) fn verdict(&self) -> Verdict {
-        let mut reason = self.reason.clone();
+        let mut reason = match self.unstored {
+            count if count > 0 && self.verified => {
+                format!("{count}{LEFT_OUT}{}", self.left_out.join("; "))
+            }
+            _ => self.reason.clone(),
+        };
         let cut = (0..=MAX_REASON.min(reason.len())).rev().find(|at| reason.is_char_boundary(*at));
         reason.truncate(cut.unwrap_or(0));
         Verdict { verified: self.verified, bytes: self.bytes, digest: self.digest, reason }

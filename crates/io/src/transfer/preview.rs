@@ -32,7 +32,7 @@ pub struct Offered {
 
 /// Walks what [`send`](crate::send) would send. Errors are those of such a walk.
 pub fn preview(selection: Selection, cancel: &Cancel) -> Result<Preview, Error> {
-    let list = FileList::new(Source::Selection(selection), cancel)?;
+    let list = FileList::new(Source::Selection(selection), true, cancel)?;
     let offered = list.inner.entries.iter().map(|entry| Offered {
         name: entry.name.to_vec(),
         directory: entry.kind == Kind::Directory,

@@ -45,6 +45,13 @@ pub fn receive(
     app.max_bytes = options.max_bytes;
     let received =
         driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error))?;
+    for text in &received.outcome.left_out {
+        app.session.observer.warn(&Warning::LeftOut(text.clone()));
+    }
+    let more = received.outcome.skipped.saturating_sub(received.outcome.left_out.len() as u64);
+    if more > 0 {
+        app.session.observer.warn(&Warning::SkippedMore(more));
+    }
     let stats = peer.view().map(|end| end.stats(received.at)).unwrap_or_default();
     let elapsed = received.at.since(stats.opened_at.unwrap_or_default());
     Ok(summary(Facts {
@@ -53,7 +60,7 @@ pub fn receive(
         at: received.at,
         bytes: received.outcome.bytes,
         files: received.outcome.files,
-        skipped: 0,
+        skipped: received.outcome.skipped,
         verified: received.outcome.verified,
         digest: received.outcome.digest,
         cpu_share: app.session.cpu_share(elapsed),
@@ -77,7 +84,7 @@ fn writer(
             let mut writer = DirectoryWriter::new(&path, overwrite, layout)?;
             tell(writer.take_notes());
             let writer = writer.with_max_files(options.max_files);
-            let writer = writer.expecting(options.expected.clone());
+            let writer = writer.expecting(options.expected.clone()).atomic(options.atomic);
             Box::new(writer.preserving(options.preserve, options.keep_times))
         }
         (Destination::File(path), Wire::Rfc998) => {

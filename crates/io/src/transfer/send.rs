@@ -8,7 +8,7 @@ use std::time::Duration;
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Event, Reason};
+use netblt_proto::machine::{Event, Reason, printable};
 use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{End, Verdict};
@@ -18,7 +18,7 @@ use crate::disk::file_list::FileList;
 use crate::disk::layout::Layout;
 use crate::disk::source::SourceReader;
 use crate::disk::threads::{Reader, SourceThread};
-use crate::error::Error;
+use crate::error::{Error, Warning};
 use crate::net::driver::{self, Application, Feed};
 use crate::net::rendezvous;
 use crate::net::trace_file::{DiskEvent, DiskSide};
@@ -38,7 +38,8 @@ pub fn send(
     observer: &mut dyn Observer,
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
-    let list = FileList::new(source, cancel)?;
+    let lenient = !options.atomic && options.wire == Wire::Sealed;
+    let list = FileList::new(source, lenient, cancel)?;
     list.warnings().iter().for_each(|warning| observer.warn(warning));
     let transfer_bytes = list.total_bytes();
     let config = config(options, Role::Sender, transfer_bytes);
@@ -48,7 +49,15 @@ pub fn send(
     let session = Session::new(observer, cancel, &config);
     let waker = host.poller.waker();
     let mut app = Sending::new(session, reader, stock, transfer_bytes, waker);
-    let sent = driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error))?;
+    let sent = driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error));
+    let withdrawn = list.take_withdrawn();
+    withdrawn.iter().for_each(|warning| app.session.observer.warn(warning));
+    let sent = sent?;
+    let unstored = sent.verdict.as_ref().and_then(Verdict::left_out);
+    if let Some((_, text)) = unstored {
+        app.session.observer.warn(&Warning::TheyLeftOut(printable(text)));
+    }
+    let (unread, unstored) = (withdrawn.len() as u64, unstored.map_or(0, |(count, _)| count));
     let stats = peer.view().map(|end| end.stats(sent.at)).unwrap_or_default();
     let elapsed = sent.at.since(stats.opened_at.unwrap_or_default());
     Ok(summary(Facts {
@@ -56,8 +65,8 @@ pub fn send(
         stats,
         at: sent.at,
         bytes: sent.end.map_or(0, |end| end.bytes),
-        files: list.files(),
-        skipped: list.skipped(),
+        files: list.files().saturating_sub(unread + unstored),
+        skipped: list.skipped() + unread + unstored,
         verified: sent.verdict.is_some_and(|verdict| verdict.verified),
         digest: sent.end.map_or([0; 32], |end| end.digest),
         cpu_share: app.session.cpu_share(elapsed),

@@ -80,9 +80,23 @@ pub struct Verdict {
     pub bytes: u64,
     /// The digest as the receiver computed it.
     pub digest: [u8; 32],
-    /// Why it was not verified; empty when it was. At most
-    /// [`MAX_REASON`](crate::limits::MAX_REASON) bytes.
+    /// Why it was not verified; when it was, a text of the clients, such as what was left out. At
+    /// most [`MAX_REASON`](crate::limits::MAX_REASON) bytes.
     pub reason: String,
+}
+
+/// Stands between the number of files that a receiver left out and their names
+/// (`docs/protocol.md §8.6`).
+pub const LEFT_OUT: &str = " left out: ";
+
+impl Verdict {
+    /// How many files were stored nowhere though all was verified, and the whole text about it
+    /// (`docs/protocol.md §8.6`).
+    pub fn left_out(&self) -> Option<(u64, &str)> {
+        let (count, _) = self.reason.split_once(LEFT_OUT).filter(|_| self.verified)?;
+        let digits = count.bytes().all(|byte| byte.is_ascii_digit());
+        Some((count.parse().ok().filter(|count| digits && *count > 0)?, &self.reason))
+    }
 }
 
 /// Body of a NULL-ACK: what the data sender says when it has no data to say it with.
