@@ -1,7 +1,7 @@
 -- NETBLT for Wireshark: both wires of docs/protocol.md.
 --
 --   rfc998  version 2, RFC 998 to the byte, over UDP or directly on IP protocol 30. All of it.
---   sealed  version 6. Its clear headers; what is encrypted is shown as such.
+--   sealed  version 7. Its clear headers; what is encrypted is shown as such.
 --
 -- Install: copy into the personal Lua plugins folder (Help > About Wireshark > Folders), or give
 -- `-X lua_script:wireshark/netblt.lua` to wireshark or tshark. Wireshark 3.6 or later.
@@ -12,16 +12,17 @@
 local netblt = Proto("netblt", "NETBLT (RFC 998)")
 
 local VERSION_998 = 2
-local VERSION_SEALED = 6
+local VERSION_SEALED = 7
 
 local OPEN, RESPONSE, KEEPALIVE, QUIT, QUIT_ACK, ABORT = 0, 1, 2, 3, 4, 5
 local DATA, LDATA, NULL_ACK, CONTROL, REFUSED, DONE, COOKIE = 6, 7, 8, 9, 10, 11, 12
+local UNKNOWN, CHALLENGE, ANSWER = 13, 14, 15
 
 local TYPES = {
     [OPEN] = "OPEN", [RESPONSE] = "RESPONSE", [KEEPALIVE] = "KEEPALIVE", [QUIT] = "QUIT",
     [QUIT_ACK] = "QUITACK", [ABORT] = "ABORT", [DATA] = "DATA", [LDATA] = "LDATA",
     [NULL_ACK] = "NULL-ACK", [CONTROL] = "CONTROL", [REFUSED] = "REFUSED", [DONE] = "DONE",
-    [COOKIE] = "COOKIE",
+    [COOKIE] = "COOKIE", [UNKNOWN] = "UNKNOWN", [CHALLENGE] = "CHALLENGE", [ANSWER] = "ANSWER",
 }
 
 local GO, OK, RESEND = 0, 1, 2
@@ -29,6 +30,7 @@ local MESSAGES = { [GO] = "GO", [OK] = "OK", [RESEND] = "RESEND" }
 
 -- Bytes of clear header, of the tag behind an encrypted body, of a MAC, of an OPEN (sealed).
 local SEALED_HEADER, SEALED_DATA_HEADER, TAG, MAC, OPEN_BYTES = 16, 32, 16, 16, 1200
+local UNKNOWN_BYTES = 20
 -- Bytes of header (rfc998).
 local HEADER_998, DATA_HEADER_998 = 12, 24
 
@@ -335,6 +337,8 @@ local function body(kind, least, most)
     LEAST[kind], MOST[kind] = SEALED_HEADER + least + TAG, SEALED_HEADER + most + TAG
 end
 body(KEEPALIVE, 4, 4)
+body(CHALLENGE, 8, 8)
+body(ANSWER, 8, 8)
 body(QUIT, 0, 400)
 body(QUIT_ACK, 0, 0)
 body(ABORT, 0, 400)
@@ -366,7 +370,9 @@ local function is_sealed(tvb)
         return length == SEALED_HEADER + 32 + MAC and all_zero(tvb, 8, 4)
     elseif kind == REFUSED then
         return tvb:len() >= 18 and length == 18 + tvb:range(16, 2):uint() + MAC
-            and all_zero(tvb, 8, 4)
+            and all_zero(tvb, 8, 3) and tvb:range(11, 1):uint() <= 1
+    elseif kind == UNKNOWN then
+        return length == UNKNOWN_BYTES and all_zero(tvb, 4, 4) and not all_zero(tvb, 8, 4)
     end
     local fits = LEAST[kind] and length >= LEAST[kind] and length <= MOST[kind]
     -- A number of 2^48 would take some years to reach.
@@ -439,7 +445,8 @@ local function handshake(tvb, tree, kind)
             tree:add(f.mac, tvb:range(stop, MAC))
             tree:add(f.hint, hint):set_generated()
             local reason = stop > 18 and tvb:range(18, stop - 18):string(ENC_UTF_8) or ""
-            words = words .. (hint and " (hint): " or ": ") .. reason
+            local now = tvb:range(11, 1):uint() == 1 and " for now" or ""
+            words = words .. (hint and " (hint): " or now .. ": ") .. reason
         end
     end
     return words
@@ -460,12 +467,17 @@ local function dissect_sealed(tvb, pinfo, tree)
     if kind == OPEN or kind == RESPONSE or kind == COOKIE or kind == REFUSED then
         return root, handshake(tvb, root, kind)
     end
+    if kind == UNKNOWN then
+        root:add(f.connection, tvb:range(8, 4))
+        root:add(f.number, tvb:range(12, 8))
+        return root, string.format(" connection 0x%08x", tvb:range(8, 4):uint())
+    end
     root:add(f.connection, tvb:range(4, 4))
     local number = tvb:range(8, 8)
     root:add(f.number, number)
     root:add(f.epoch, number:uint64():rshift(22)):set_generated()
     local words = " number " .. tostring(number:uint64())
-    if kind > COOKIE then
+    if kind > ANSWER then
         root:add_proto_expert_info(e.unknown)
     end
     if not is_data(kind) then

@@ -144,7 +144,7 @@ fn ended_code(reason: &Reason) -> Code {
         Reason::Refused(_) => Code::Start,
         Reason::NoAnswer { .. } => Code::Connect,
         Reason::Quit => Code::Signal,
-        Reason::PeerQuit(_) | Reason::Unreachable => Code::Stream,
+        Reason::PeerQuit(_) | Reason::Unreachable | Reason::Forgotten => Code::Stream,
         Reason::Finished => Code::Partial,
     }
 }

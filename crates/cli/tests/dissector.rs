@@ -340,6 +340,7 @@ fn sealed_packets() -> Vec<Vec<u8>> {
     let response = sealed::response_clear(0xa1b2_c3d4, 0x0000_0009, 0x0102_0304);
     let mut open = sealed::build_open(&clear, &[0xcc; 100], |_| [0xdd; 16]);
     sealed::set_cookie(&mut open, &[0xaa; 32]);
+    let unknown = sealed::build_unknown(&sealed_packet(Kind::Control, 60));
     vec![
         open,
         sealed::build_response(&response, &[0xcc; 120]),
@@ -351,9 +352,12 @@ fn sealed_packets() -> Vec<Vec<u8>> {
         sealed_data(true),
         sealed_packet(Kind::NullAck, 24),
         sealed_packet(Kind::Control, 60),
-        sealed::build_refused(0xa1b2_c3d4, 0x0102_0304, "busy", |_| [0; 16]),
+        sealed::build_refused(0xa1b2_c3d4, 0x0102_0304, false, "busy", |_| [0; 16]),
         sealed_packet(Kind::Done, 0),
         sealed::build_cookie(0xa1b2_c3d4, 0x0102_0304, &[0xaa; 32], |_| [0xdd; 16]),
+        unknown.expect("a packet of some length").to_vec(),
+        sealed_packet(Kind::Challenge, 8),
+        sealed_packet(Kind::Answer, 8),
     ]
 }
 
@@ -367,12 +371,12 @@ fn sealed_headers_are_shown_and_bodies_are_not() {
         capture.udp((4000, 5000), &packet);
     }
     let trees = capture.dissected(&[]);
-    assert_eq!(trees.len(), 13);
+    assert_eq!(trees.len(), 16);
     let bytes = |byte: &str, count: usize| vec![byte; count].join(":");
     let (tag, cookie) = (bytes("dd", 16), bytes("aa", 32));
     for (kind, tree) in trees.iter().enumerate() {
         let kind = kind.to_string();
-        expect(tree, &[("wire", "sealed"), ("version", "6"), ("type", &kind), ("truncated", "")]);
+        expect(tree, &[("wire", "sealed"), ("version", "7"), ("type", &kind), ("truncated", "")]);
     }
     for handshake in [0, 1, 10, 12] {
         expect(&trees[handshake], &[("uid", "0x01020304"), ("encrypted", ""), ("number", "")]);
@@ -385,12 +389,15 @@ fn sealed_headers_are_shown_and_bodies_are_not() {
     expect(&trees[1], &[("noise.length", "120"), ("noise", &bytes("cc", 120))]);
     expect(&trees[10], &[("reason", "busy"), ("hint", "1"), ("mac", &bytes("00", 16))]);
     expect(&trees[12], &[("cookie", &cookie), ("mac", &tag), ("connection", "0xa1b2c3d4")]);
-    for (kind, body) in [(2, 4), (3, 6), (4, 0), (5, 6), (8, 24), (9, 60), (11, 0)] {
+    for (kind, body) in
+        [(2, 4), (3, 6), (4, 0), (5, 6), (8, 24), (9, 60), (11, 0), (14, 8), (15, 8)]
+    {
         let (length, encrypted) = (body.to_string(), bytes("ee", body));
         expect(&trees[kind], &[("connection", "0xa1b2c3d4"), ("number", "5"), ("epoch", "0")]);
         expect(&trees[kind], &[("encrypted.length", &length), ("encrypted", &encrypted)]);
         expect(&trees[kind], &[("tag", &tag)]);
     }
+    expect(&trees[13], &[("connection", "0xa1b2c3d4"), ("number", "5"), ("encrypted", "")]);
     for data in &trees[6..8] {
         expect(data, &[("generation", "2"), ("number", "12582929"), ("epoch", "3")]);
         expect(data, &[("buffer", "7"), ("index", "9"), ("ack", "41")]);

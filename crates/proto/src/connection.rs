@@ -1,15 +1,20 @@
 //! An open connection: one link, one machine, and what keeps both alive or ends them
 //! (RFC 998 §5.2.3, §5.3; `docs/protocol.md §7`).
 
+mod single;
+
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::time::Duration;
 
+use single::{Single, Singles};
+
+use crate::addresses::Addresses;
 use crate::buffer::Buffer;
 use crate::link::{Incoming, Link, Received};
-use crate::machine::{Ecn, Event, Reason};
+use crate::machine::{Ecn, Event, Reason, Route};
 use crate::negotiated::Taken;
 use crate::receiver::Receiver;
+use crate::refusals::Refusals;
 use crate::rules::Rules;
 use crate::sender::Sender;
 use crate::time::{Instant, earliest};
@@ -21,14 +26,10 @@ use crate::wire::packet::{End, Keepalive, Verdict};
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// Nothing heard for this long: ask.
 const ASK_AFTER: Duration = Duration::from_millis(1500);
+/// The same while whoever is there seems not to know this connection.
+const DOUBT_AFTER: Duration = Duration::from_millis(400);
 /// Nothing heard for this long: tell the client.
 const SILENT_AFTER: Duration = Duration::from_secs(3);
-/// Refusals of the peer's host for this long, and nothing else: it is gone.
-const UNREACHABLE_AFTER: Duration = Duration::from_secs(10);
-/// The same when nothing was left to be said.
-const GONE_AFTER: Duration = Duration::from_secs(2);
-/// Single packets waiting to leave at most: the peer draws them, and the way out may be blocked.
-const MAX_OUTBOX: usize = 64;
 /// QUIT is sent this often at most.
 const QUIT_TRIES: u8 = 5;
 /// Bounds of the time between two QUITs, and of the dally after one came.
@@ -63,7 +64,7 @@ enum Closing {
 /// An open connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) peer: SocketAddr,
+    pub(crate) addresses: Addresses,
     rules: Rules,
     link: Link,
     pub(crate) machine: Machine,
@@ -73,10 +74,9 @@ pub(crate) struct Connection {
     sent: Instant,
     asked: Instant,
     silent: bool,
-    refused_since: Option<Instant>,
+    refusals: Refusals,
     closing: Closing,
-    /// Single packets that wait to leave.
-    outbox: VecDeque<(PacketNumber, Vec<u8>)>,
+    outbox: Singles,
 }
 
 /// What became of a datagram.
@@ -89,14 +89,14 @@ pub(crate) enum Handled {
 impl Connection {
     pub(crate) fn new(
         now: Instant,
-        peer: SocketAddr,
+        addresses: Addresses,
         rules: Rules,
         link: Link,
         machine: Machine,
         death_timers: (Duration, Duration),
     ) -> Self {
         Self {
-            peer,
+            addresses,
             rules,
             link,
             machine,
@@ -106,9 +106,9 @@ impl Connection {
             sent: now,
             asked: now,
             silent: false,
-            refused_since: None,
+            refusals: Refusals::new(now, rules.asks),
             closing: Closing::No,
-            outbox: VecDeque::new(),
+            outbox: Singles::default(),
         }
     }
 
@@ -117,9 +117,29 @@ impl Connection {
         self.link.own_id()
     }
 
-    /// Something under the connection's keys at once, so that the passive end can confirm it.
-    pub(crate) fn confirm(&mut self) {
-        self.push_keepalive(false);
+    /// Whether a packet from there may be the peer's.
+    pub(crate) fn may_hear(&self, route: Route) -> bool {
+        self.rules.moves || self.addresses.home().is_some_and(|home| home.peer == route.peer)
+    }
+
+    /// Whether the peer was heard so lately that it must be taken for alive.
+    pub(crate) fn is_alive(&self, now: Instant) -> bool {
+        now < self.heard + SILENT_AFTER
+    }
+
+    /// Another one took the place of this connection: its peer is told once, if it can be.
+    pub(crate) fn supersede(&mut self, now: Instant) -> Option<(Route, Vec<u8>)> {
+        let mut packet = Vec::new();
+        self.link.put_abort(&mut packet, "another program with the same ticket took the place");
+        self.release_all(now);
+        self.addresses.home().map(|home| (home, packet))
+    }
+
+    /// A packet of this connection left before there was one.
+    pub(crate) fn on_sent_before(&mut self, at: Instant, number: PacketNumber, bytes: usize) {
+        if let Machine::Sender(sender) = &mut self.machine {
+            sender.on_other_sent(at, number, bytes);
+        }
     }
 
     // ---- the client's verbs
@@ -162,9 +182,10 @@ impl Connection {
         }
     }
 
-    /// The peer's host refuses packets.
-    pub(crate) fn handle_unreachable(&mut self, now: Instant) {
-        self.refused_since.get_or_insert(now);
+    /// The peer's host refused the packet that began like this.
+    pub(crate) fn handle_unreachable(&mut self, now: Instant, quote: &[u8]) {
+        let Some(number) = self.link.quoted(quote) else { return };
+        self.refusals.on_refused(now, number);
         if matches!(self.closing, Closing::Quitting { .. }) {
             self.close(now, Reason::Quit);
         }
@@ -178,10 +199,16 @@ impl Connection {
         }
     }
 
-    /// When refusals of the peer's host are believed: one alone may be forged.
-    fn unreachable_deadline(&self) -> Option<Instant> {
-        let patience = if self.is_settled() { GONE_AFTER } else { UNREACHABLE_AFTER };
-        self.refused_since.map(|at| at + patience)
+    /// An UNKNOWN: whoever is where the peer was does not know this connection.
+    pub(crate) fn handle_unknown(&mut self, now: Instant, route: Route, bytes: &[u8]) -> Handled {
+        let from_home = self.addresses.home().is_some_and(|home| home.peer == route.peer);
+        match self.link.unknown(bytes).filter(|_| from_home) {
+            Some(number) => {
+                self.refusals.on_unknown(now, number);
+                Handled::Authentic
+            }
+            None => Handled::Dropped,
+        }
     }
 
     // ---- from the network
@@ -190,9 +217,11 @@ impl Connection {
     pub(crate) fn handle_datagram(
         &mut self,
         now: Instant,
+        route: Route,
         bytes: &mut [u8],
         ecn: Option<Ecn>,
     ) -> Handled {
+        let len = bytes.len();
         if let Closing::Closed(_) = self.closing {
             return Handled::Dropped;
         }
@@ -201,6 +230,7 @@ impl Connection {
             Machine::Receiver(receiver) => receiver.acknowledged(),
         };
         let Some(received) = self.link.receive(bytes, reference) else { return Handled::Dropped };
+        let number = received.number();
         let taken = match received {
             Received::Data { header, raw } => match &mut self.machine {
                 Machine::Receiver(receiver) if !matches!(self.closing, Closing::Leaving { .. }) => {
@@ -212,7 +242,7 @@ impl Connection {
                 if let Machine::Receiver(receiver) = &mut self.machine {
                     receiver.on_authentic(now, number, bytes, ecn);
                 }
-                self.handle_other(now, packet)
+                self.handle_other(now, route, packet)
             }
         };
         match taken {
@@ -220,11 +250,12 @@ impl Connection {
             Taken::Authentic => {}
             Taken::Violation(what) => self.abort(now, what),
         }
+        self.addresses.on_authentic(now, route, number, len);
         self.on_heard(now);
         Handled::Authentic
     }
 
-    fn handle_other(&mut self, now: Instant, packet: Incoming) -> Taken {
+    fn handle_other(&mut self, now: Instant, route: Route, packet: Incoming) -> Taken {
         // After QUIT the machine has given its buffers back: what it lacks says nothing any more.
         let leaving = matches!(self.closing, Closing::Leaving { .. });
         match (packet, &mut self.machine) {
@@ -245,6 +276,15 @@ impl Connection {
                 if keepalive.answer_wanted {
                     self.push_keepalive(false);
                 }
+                Taken::Authentic
+            }
+            // To where it was asked from: that is what it shall prove.
+            (Incoming::Challenge(token), _) => {
+                self.outbox.push(Single::Answer(token, route));
+                Taken::Authentic
+            }
+            (Incoming::Answer(token), _) => {
+                self.addresses.on_answer(&token);
                 Taken::Authentic
             }
             (Incoming::Quit(reason), _) => {
@@ -268,7 +308,7 @@ impl Connection {
     }
 
     fn handle_quit(&mut self, now: Instant, reason: String) {
-        self.push(|link, out| link.put_quit_ack(out));
+        self.outbox.push(Single::QuitAck);
         if let Closing::No | Closing::Quitting { .. } = self.closing {
             let until = now + self.quit_interval() * 2;
             self.closing = Closing::Leaving { until, reason: Reason::PeerQuit(reason) };
@@ -279,7 +319,7 @@ impl Connection {
     fn on_heard(&mut self, now: Instant) {
         self.heard = now;
         self.asked = now;
-        self.refused_since = None;
+        self.refusals.on_heard(now, self.link.upcoming());
         if std::mem::take(&mut self.silent) {
             self.events_mut().push_back(Event::Answering);
             self.trace().note(now, || TraceEvent::Answering);
@@ -301,13 +341,13 @@ impl Connection {
         if let (Machine::Receiver(_), false) =
             (&self.machine, matches!(self.closing, Closing::Closed(_)))
         {
-            self.push(|link, out| link.put_done(out));
+            self.outbox.push(Single::Done);
         }
         self.close(now, Reason::Finished);
     }
 
     fn abort(&mut self, now: Instant, what: &'static str) {
-        self.push(|link, out| link.put_abort(out, what));
+        self.outbox.push(Single::Abort(what));
         self.close(now, Reason::Violation(what));
     }
 
@@ -376,7 +416,7 @@ impl Connection {
         *next = now + interval;
         let reason = reason.clone();
         self.note_timer(now, Timer::Quit);
-        self.push(|link, out| link.put_quit(out, &reason));
+        self.outbox.push(Single::Quit(reason));
     }
 
     fn quit_interval(&self) -> Duration {
@@ -396,13 +436,18 @@ impl Connection {
             self.close(now, if self.is_settled() { Reason::Finished } else { Reason::DeathTimer });
             return;
         }
-        if self.unreachable_deadline().is_some_and(|at| at <= now) {
+        if self.refusals.forgotten_at().is_some_and(|at| at <= now) {
+            self.note_timer(now, Timer::Unreachable);
+            self.close(now, if self.is_settled() { Reason::Finished } else { Reason::Forgotten });
+            return;
+        }
+        if self.refusals.unreachable_at(self.is_settled()).is_some_and(|at| at <= now) {
             self.note_timer(now, Timer::Unreachable);
             self.close(now, if self.is_settled() { Reason::Finished } else { Reason::Unreachable });
             return;
         }
         if self.rules.asks {
-            if self.heard.max(self.asked) + ASK_AFTER <= now {
+            if self.ask_at() <= now {
                 self.asked = now;
                 self.note_timer(now, Timer::Keepalive);
                 self.push_keepalive(true);
@@ -421,37 +466,29 @@ impl Connection {
         }
     }
 
+    fn ask_at(&self) -> Instant {
+        let after = if self.refusals.is_doubtful() { DOUBT_AFTER } else { ASK_AFTER };
+        self.heard.max(self.asked) + after
+    }
+
     fn keepalive_interval(&self) -> Duration {
         (self.peer_death_timer / 4).clamp(Duration::from_millis(250), KEEPALIVE)
     }
 
     fn push_keepalive(&mut self, answer_wanted: bool) {
-        self.push(|link, out| link.put_keepalive(out, Keepalive { answer_wanted }));
+        self.outbox.push(Single::Keepalive(Keepalive { answer_wanted }));
     }
 
-    fn push(&mut self, build: impl FnOnce(&mut Link, &mut Vec<u8>) -> PacketNumber) {
-        if self.outbox.len() >= MAX_OUTBOX {
-            return;
+    /// Appends the next batch; answers where it goes, and the length of its datagrams but the last.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        out: &mut Vec<u8>,
+    ) -> Option<(Route, usize)> {
+        if let Some(single) = self.next_single(now, out) {
+            return Some(single);
         }
-        let mut packet = Vec::new();
-        let number = build(&mut self.link, &mut packet);
-        self.outbox.push_back((number, packet));
-    }
-
-    /// Appends the next batch; answers the length of its datagrams but the last.
-    pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
-        if let Some((number, packet)) = self.outbox.pop_front() {
-            out.extend_from_slice(&packet);
-            self.sent = now;
-            if let Machine::Sender(sender) = &mut self.machine {
-                // Its number is of the same sequence: the sampler must know.
-                sender.on_other_sent(now, number, packet.len());
-            }
-            return Some(packet.len());
-        }
-        if self.closing != Closing::No {
-            return None;
-        }
+        let home = self.addresses.home().filter(|_| self.closing == Closing::No)?;
         let start = out.len();
         let segment = match &mut self.machine {
             Machine::Sender(sender) => sender.poll_transmit(now, &mut self.link, out),
@@ -462,30 +499,59 @@ impl Connection {
         if segment.is_some() {
             self.sent = now;
         }
-        segment
+        segment.map(|segment| (home, segment))
+    }
+
+    /// Single packets first. While nobody knows where the peer is, only CHALLENGEs and ANSWERs
+    /// leave; the others wait.
+    fn next_single(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<(Route, usize)> {
+        let (home, start) = (self.addresses.home(), out.len());
+        let (route, number) = match self.outbox.poll(home, &mut self.link, out) {
+            Some(single) => single,
+            None => {
+                if let Closing::Closed(_) = self.closing {
+                    return None;
+                }
+                let interval = self.quit_interval();
+                let (route, token) = self.addresses.poll_challenge(now, interval)?;
+                (route, self.link.put_challenge(out, &token))
+            }
+        };
+        let len = out.len() - start;
+        self.sent = now;
+        if let Machine::Sender(sender) = &mut self.machine {
+            // Its number is of the same sequence: the sampler must know.
+            sender.on_other_sent(now, number, len);
+        }
+        Some((route, len))
     }
 
     pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
-        if !self.outbox.is_empty() {
+        let home = self.addresses.home();
+        if self.outbox.is_ready(home) {
             return Some(now);
         }
+        let challenge = self.addresses.next_timeout();
         match &self.closing {
             Closing::Closed(_) => return None,
-            Closing::Quitting { next, .. } => return Some(*next),
-            Closing::Leaving { until, .. } => return Some(*until),
+            Closing::Quitting { next, .. } => return earliest([Some(*next), challenge]),
+            Closing::Leaving { until, .. } => return earliest([Some(*until), challenge]),
             Closing::No => {}
         }
         let machine = match &self.machine {
             Machine::Sender(sender) => sender.next_timeout(now),
             Machine::Receiver(receiver) => receiver.next_timeout(),
         };
+        // What is due to leave has nowhere to go: no reason to wake.
+        let machine = machine.filter(|at| home.is_some() || *at > now);
         let asks = self.rules.asks;
         earliest([
             machine,
             Some(self.heard + self.death_timer),
             Some(self.sent + self.keepalive_interval()),
-            self.unreachable_deadline(),
-            asks.then(|| self.heard.max(self.asked) + ASK_AFTER),
+            self.refusals.next_timeout(self.is_settled()),
+            challenge,
+            asks.then(|| self.ask_at()),
             (asks && !self.silent).then(|| self.heard + SILENT_AFTER),
         ])
     }

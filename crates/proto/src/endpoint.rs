@@ -3,14 +3,15 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+use crate::addresses::Addresses;
 use crate::buffer::Buffer;
 use crate::config::{Config, Role};
 use crate::connection::{Connection, Handled, Machine};
 use crate::entropy::Entropy;
-use crate::machine::{Datagram, Ecn, Event, Reason, Transmit};
-use crate::opening::active::Active;
-use crate::opening::passive::{Answer, Passive};
-use crate::opening::{Opened, negotiated};
+use crate::machine::{Datagram, Ecn, Event, Reason, Route, Transmit};
+use crate::opening::active::{Active, Hear};
+use crate::opening::passive::{Answer, Passive, Standing};
+use crate::opening::{Opened, Place, negotiated};
 use crate::rate;
 use crate::receiver::Receiver;
 use crate::recovery;
@@ -21,16 +22,21 @@ use crate::time::{Instant, earliest};
 use crate::trace::{TraceEvent, TraceQueue};
 use crate::units::BufferNumber;
 use crate::wire::packet::{End, Verdict};
-use crate::wire::sealed::Kind;
+use crate::wire::sealed::{self, Kind};
 
 /// Handshake packets waiting to leave at most: anyone can draw them, faster than they leave.
 const MAX_REPLIES: usize = 16;
+
+/// Those that only explain something.
+const EXPLANATIONS: [u8; 2] = [Kind::Refused as u8, Kind::Unknown as u8];
 
 /// How this end came to be open.
 #[derive(Debug)]
 enum Opener {
     Active(Box<Active>),
     Passive(Box<Passive>),
+    /// A [`crate::door::Door`] opened it: nothing more opens here.
+    Door,
 }
 
 /// One end of a connection. See [`crate::machine`] for the driver's contract.
@@ -43,7 +49,7 @@ pub struct Endpoint {
     /// Offered before there was anyone to grant them to.
     offered: Vec<Buffer>,
     /// Handshake packets waiting to leave.
-    outbox: VecDeque<(SocketAddr, Vec<u8>)>,
+    outbox: VecDeque<(Route, Vec<u8>)>,
     /// The newest packet was one of them: now the connection has its turn.
     replied: bool,
     events: VecDeque<Event>,
@@ -73,6 +79,20 @@ impl Endpoint {
     pub fn passive(config: Config, _now: Instant, entropy: [u8; 32]) -> Self {
         let passive = Passive::new(&config, Entropy::new(entropy));
         Self::new(config, Opener::Passive(Box::new(passive)))
+    }
+
+    /// An end that a door has opened by the packet `first`.
+    pub(crate) fn served(
+        config: Config,
+        now: Instant,
+        (route, ecn): (Route, Option<Ecn>),
+        opened: Opened,
+        first: Option<&mut [u8]>,
+    ) -> Self {
+        let mut new = Self::new(config, Opener::Door);
+        new.open(now, route, opened, first, ecn);
+        new.collect(now);
+        new
     }
 
     fn new(config: Config, opener: Opener) -> Self {
@@ -140,12 +160,13 @@ impl Endpoint {
 
     // ---- inputs
 
-    /// The host said that the peer's port or host cannot be reached.
-    pub fn handle_unreachable(&mut self, now: Instant) {
+    /// The host said that the peer's port or host cannot be reached, about a packet of ours that
+    /// began with the bytes in `quote`: at least its clear header, or it is not believed.
+    pub fn handle_unreachable(&mut self, now: Instant, quote: &[u8]) {
         if let Some(connection) = &mut self.connection {
-            connection.handle_unreachable(now);
+            connection.handle_unreachable(now, quote);
         } else if let Opener::Active(active) = &mut self.opener {
-            active.handle_unreachable(now);
+            active.handle_unreachable(now, quote);
         }
         self.collect(now);
     }
@@ -174,31 +195,38 @@ impl Endpoint {
     }
 
     fn dispatch(&mut self, now: Instant, datagram: Datagram<'_>) -> Handled {
-        let Datagram { from, ecn, bytes } = datagram;
-        if let Some(connection) = self.connection.as_mut().filter(|c| c.peer == from)
-            && connection.handle_datagram(now, bytes, ecn) == Handled::Authentic
-        {
-            return Handled::Authentic;
+        let Datagram { from, local, ecn, bytes } = datagram;
+        let route = Route { peer: from, local };
+        if let Some(connection) = self.connection.as_mut().filter(|c| c.may_hear(route)) {
+            let unknown = sealed::kind_of(bytes) == Some(Kind::Unknown);
+            let handled = match unknown {
+                true => connection.handle_unknown(now, route, bytes),
+                false => connection.handle_datagram(now, route, bytes, ecn),
+            };
+            if handled == Handled::Authentic {
+                return handled;
+            }
         }
         let closing = self.connection.as_ref().is_some_and(Connection::is_closing);
         match &mut self.opener {
-            // From elsewhere not even a true RESPONSE: it proves itself only once.
-            Opener::Active(active) if self.connection.is_some() || active.peer() != from => {
-                return Handled::Dropped;
-            }
-            Opener::Active(active) => match active.handle_datagram(now, bytes) {
-                Some(opened) => self.open(now, from, *opened, None),
-                None => return Handled::Dropped,
+            Opener::Door => return Handled::Dropped,
+            Opener::Active(_) if self.connection.is_some() => return Handled::Dropped,
+            Opener::Active(active) => match active.handle_datagram(now, route, bytes) {
+                Hear::Nothing => return Handled::Dropped,
+                Hear::News => {}
+                Hear::Opened(opened, first) => self.open(now, route, *opened, first, ecn),
             },
             // One client has given up: this end does not begin anew.
             Opener::Passive(_) if closing => return Handled::Dropped,
             Opener::Passive(passive) => {
-                match passive.handle_datagram(now, from, bytes, &self.config) {
+                let standing = self.connection.as_ref().map(|connection| Standing {
+                    alive: connection.is_alive(now),
+                    own_id: connection.own_id(),
+                });
+                match passive.handle_datagram(now, route, bytes, &self.config, standing) {
                     Answer::Nothing => return Handled::Dropped,
-                    Answer::Reply(packet) => self.reply(from, packet),
-                    Answer::Opened(opened, packet) => {
-                        self.open(now, from, opened, packet.map(|p| (p, ecn)))
-                    }
+                    Answer::Reply(packet) => self.reply(route, packet),
+                    Answer::Opened(opened, first) => self.open(now, route, *opened, first, ecn),
                 }
             }
         }
@@ -207,9 +235,9 @@ impl Endpoint {
 
     /// Queues a handshake packet. In a flood a mere explanation is dropped, and anything else takes
     /// the place of the oldest: a true peer asks again.
-    fn reply(&mut self, to: SocketAddr, packet: Vec<u8>) {
+    fn reply(&mut self, to: Route, packet: Vec<u8>) {
         if self.outbox.len() >= MAX_REPLIES {
-            if packet.get(3) == Some(&(Kind::Refused as u8)) {
+            if matches!(packet.get(3), Some(kind) if EXPLANATIONS.contains(kind)) {
                 return;
             }
             self.outbox.pop_front();
@@ -222,15 +250,17 @@ impl Endpoint {
     fn open(
         &mut self,
         now: Instant,
-        peer: SocketAddr,
+        route: Route,
         opened: Opened,
-        first: Option<(&mut [u8], Option<Ecn>)>,
+        first: Option<&mut [u8]>,
+        ecn: Option<Ecn>,
     ) {
-        let Opened { link, parameters, table_bytes, rtt, longest_rtt, reply } = opened;
+        let Opened { link, parameters, table_bytes, rtt, longest_rtt, reply, .. } = opened;
         if let Some(mut old) = self.connection.take() {
-            old.release_all(now);
+            let told = old.supersede(now);
             self.trace.take_over(old.trace());
             self.events.append(old.events_mut());
+            told.into_iter().for_each(|(to, packet)| self.reply(to, packet));
         }
         let negotiated =
             negotiated(&self.config, &parameters, table_bytes, now, (rtt, longest_rtt));
@@ -250,11 +280,19 @@ impl Endpoint {
             ))),
         };
         let deaths = (self.config.death_timer, parameters.death_timer);
-        let mut connection = Connection::new(now, peer, negotiated.rules, link, machine, deaths);
+        let addresses = match opened.place {
+            Place::Known => Addresses::proven(route, negotiated.rules.moves, opened.entropy),
+            Place::OneOf(routes) => Addresses::unproven(now, &routes, opened.entropy),
+        };
+        let mut connection =
+            Connection::new(now, addresses, negotiated.rules, link, machine, deaths);
         connection.trace().switch(self.trace.is_on());
+        for (at, number, bytes) in opened.sent_before {
+            connection.on_sent_before(at, number, bytes);
+        }
         self.counts.opened_at = Some(now);
         let image_bytes = negotiated.geometry.buffer_bytes;
-        self.events.push_back(Event::Opened { peer, parameters, image_bytes });
+        self.events.push_back(Event::Opened { peer: route.peer, parameters, image_bytes });
         let opened = TraceEvent::Opened {
             role: self.config.role,
             wire: self.config.wire,
@@ -264,7 +302,7 @@ impl Endpoint {
         };
         self.trace.push(now, opened);
         if let Some(reply) = reply {
-            self.reply(peer, reply);
+            self.reply(route, reply);
         }
         // Before the first packet is obeyed: it may end the connection, which then gives back
         // what it
@@ -272,12 +310,8 @@ impl Endpoint {
         for buffer in self.offered.drain(..) {
             connection.offer(now, buffer);
         }
-        match first {
-            Some((bytes, ecn)) => {
-                connection.handle_datagram(now, bytes, ecn);
-            }
-            None if negotiated.rules.confirms => connection.confirm(),
-            None => {}
+        if let Some(bytes) = first {
+            connection.handle_datagram(now, route, bytes, ecn);
         }
         self.connection = Some(connection);
     }
@@ -319,7 +353,7 @@ impl Endpoint {
         let start = batch.len();
         let next = self.next_batch(now, batch);
         self.take_trace();
-        let (to, segment) = next?;
+        let (route, segment) = next?;
         let len = batch.len() - start;
         let packets = len.div_ceil(segment.max(1)) as u32;
         self.counts.sent += u64::from(packets);
@@ -327,11 +361,11 @@ impl Endpoint {
         let kind = batch.get(start + 3).copied().unwrap_or(255);
         self.trace.push(now, TraceEvent::Sent { kind, packets, bytes: len as u32 });
         let ecn = (self.rules.marks && kind != Kind::Open as u8).then_some(Ecn::Ect0);
-        Some(Transmit { to, ecn, segment, len })
+        Some(Transmit { to: route.peer, local: route.local, ecn, segment, len })
     }
 
     /// Replies and the connection take turns, so that a flood of OPENs does not silence it.
-    fn next_batch(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<(SocketAddr, usize)> {
+    fn next_batch(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<(Route, usize)> {
         if !std::mem::take(&mut self.replied)
             && let Some(next) = self.next_reply(batch)
         {
@@ -340,33 +374,26 @@ impl Endpoint {
         self.next_of_connection(now, batch).or_else(|| self.next_reply(batch))
     }
 
-    fn next_reply(&mut self, batch: &mut Vec<u8>) -> Option<(SocketAddr, usize)> {
+    fn next_reply(&mut self, batch: &mut Vec<u8>) -> Option<(Route, usize)> {
         let (to, packet) = self.outbox.pop_front()?;
         self.replied = true;
         batch.extend_from_slice(&packet);
         Some((to, packet.len()))
     }
 
-    fn next_of_connection(
-        &mut self,
-        now: Instant,
-        batch: &mut Vec<u8>,
-    ) -> Option<(SocketAddr, usize)> {
+    fn next_of_connection(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<(Route, usize)> {
         if let Some(connection) = &mut self.connection {
             // A full buffer is still with the client: its next offer will ride with the OK
             // (RFC 1030).
             if self.events.iter().any(|e| matches!(e, Event::Filled(..))) {
                 return None;
             }
-            let segment = connection.poll_transmit(now, batch)?;
-            return Some((connection.peer, segment));
+            return connection.poll_transmit(now, batch);
         }
         match &mut self.opener {
             Opener::Active(active) if !self.closed => {
-                let packet = active.poll_transmit(now)?;
-                batch.extend_from_slice(packet);
-                let len = packet.len();
-                Some((active.peer(), len))
+                let len = active.poll_transmit(now, batch)?;
+                Some((Route { peer: active.peer(), local: None }, len))
             }
             _ => None,
         }
@@ -392,7 +419,16 @@ impl Endpoint {
             (Some(connection), _) => connection.next_timeout(now),
             _ if self.closed => None,
             (None, Opener::Active(active)) => earliest([active.next_timeout()]),
-            (None, Opener::Passive(_)) => None,
+            (None, Opener::Passive(_) | Opener::Door) => None,
+        }
+    }
+
+    /// Where the peer is known to hear this end, or is called.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        match (&self.connection, &self.opener) {
+            (Some(connection), _) => connection.addresses.home().map(|home| home.peer),
+            (None, Opener::Active(active)) => Some(active.peer()),
+            (None, Opener::Passive(_) | Opener::Door) => None,
         }
     }
 
@@ -412,6 +448,7 @@ impl Endpoint {
         let (active, passive) = match &self.opener {
             Opener::Active(active) => (active.own_id(), None),
             Opener::Passive(passive) => (None, Some(passive.unconfirmed_ids())),
+            Opener::Door => (None, None),
         };
         let open = match &self.connection {
             Some(connection) => connection.own_id(),

@@ -10,12 +10,14 @@
 
 #![forbid(unsafe_code)]
 
+mod addresses;
 pub mod buffer;
 pub mod config;
 mod connection;
 pub mod content;
 mod control_fifo;
 pub mod crypto;
+pub mod door;
 pub mod endpoint;
 mod entropy;
 pub mod limits;
@@ -26,6 +28,7 @@ mod opening;
 pub mod rate;
 mod receiver;
 pub mod recovery;
+mod refusals;
 mod rtt;
 mod rules;
 mod sender;

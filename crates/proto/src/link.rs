@@ -10,7 +10,7 @@ use crate::time::Instant;
 use crate::units::{ControlSeq, PacketNumber};
 use crate::wire::packet::{DataHeader, Keepalive, Message, NullAck, Report};
 use crate::wire::rfc998::{self, Packet998, Ports};
-use crate::wire::sealed::{self, Header, Kind};
+use crate::wire::sealed::{self, Header, Kind, Token};
 use crate::wire::{Wire, data_overhead};
 
 /// A datagram of the connection, as far as it can be read before its place is known.
@@ -19,6 +19,16 @@ pub(crate) enum Received<'a> {
     Data { header: DataHeader, raw: &'a [u8] },
     /// Anything else, authentic.
     Other { number: PacketNumber, bytes: usize, packet: Incoming },
+}
+
+impl Received<'_> {
+    /// Its number; 0 where the wire has none.
+    pub(crate) fn number(&self) -> PacketNumber {
+        match self {
+            Self::Data { header, .. } => header.number,
+            Self::Other { number, .. } => *number,
+        }
+    }
 }
 
 /// The packets that are not DATA.
@@ -31,6 +41,8 @@ pub(crate) enum Incoming {
     QuitAck,
     Abort(String),
     Done,
+    Challenge(Token),
+    Answer(Token),
 }
 
 /// One wire, one peer.
@@ -91,6 +103,34 @@ impl Link {
             Self::Rfc998(_) => None,
             Self::Sealed(sealed) => Some(sealed.own_id),
         }
+    }
+
+    /// The number of the packet that leaves next.
+    pub(crate) fn upcoming(&self) -> PacketNumber {
+        match self {
+            Self::Rfc998(plain) => PacketNumber(plain.sent),
+            Self::Sealed(sealed) => sealed.sealing.upcoming(),
+        }
+    }
+
+    /// The number of the packet whose first bytes somebody gives back, if this link sent it.
+    /// Nothing is proven by it but that he saw the packet; on `rfc998`, where packets have no
+    /// numbers, not even that, and the newest is taken to be meant.
+    pub(crate) fn quoted(&self, bytes: &[u8]) -> Option<PacketNumber> {
+        let sealed = match self {
+            Self::Rfc998(plain) => return Some(PacketNumber(plain.sent)),
+            Self::Sealed(sealed) => sealed,
+        };
+        let header = sealed::parse_header(bytes).ok()?;
+        (header.connection == sealed.peer_id && sealed.sealing.has_handed_out(header.number))
+            .then_some(header.number)
+    }
+
+    /// The same for the number that an UNKNOWN gives back.
+    pub(crate) fn unknown(&self, bytes: &[u8]) -> Option<PacketNumber> {
+        let Self::Sealed(sealed) = self else { return None };
+        let (connection, number) = sealed::parse_unknown(bytes).ok()?;
+        (connection == sealed.peer_id && sealed.sealing.has_handed_out(number)).then_some(number)
     }
 
     /// How many bytes of data a DATA datagram holds.
@@ -247,6 +287,24 @@ impl Link {
         }
     }
 
+    /// Appends a CHALLENGE (`sealed`).
+    pub(crate) fn put_challenge(&mut self, out: &mut Vec<u8>, token: &Token) -> PacketNumber {
+        self.put_token(out, Kind::Challenge, token)
+    }
+
+    /// Appends the ANSWER to a CHALLENGE (`sealed`).
+    pub(crate) fn put_answer(&mut self, out: &mut Vec<u8>, token: &Token) -> PacketNumber {
+        self.put_token(out, Kind::Answer, token)
+    }
+
+    fn put_token(&mut self, out: &mut Vec<u8>, kind: Kind, token: &Token) -> PacketNumber {
+        match self {
+            // That wire knows no such thing: its peers stay where they are.
+            Self::Rfc998(plain) => plain.number(),
+            Self::Sealed(sealed) => sealed.put(out, kind, |body| sealed::encode_token(token, body)),
+        }
+    }
+
     pub(crate) fn put_done(&mut self, out: &mut Vec<u8>) -> PacketNumber {
         match self {
             Self::Rfc998(plain) => plain.put(|ports| rfc998::encode_done(ports, out)),
@@ -372,6 +430,8 @@ fn incoming(kind: Kind, number: PacketNumber, body: &[u8]) -> Option<Incoming> {
         Kind::QuitAck if body.is_empty() => Incoming::QuitAck,
         Kind::Abort => Incoming::Abort(sealed::parse_reason(body).ok()?),
         Kind::Done if body.is_empty() => Incoming::Done,
+        Kind::Challenge => Incoming::Challenge(sealed::parse_token(body).ok()?),
+        Kind::Answer => Incoming::Answer(sealed::parse_token(body).ok()?),
         _ => return None,
     })
 }

@@ -10,7 +10,7 @@
 //! ones become [`Event::Closed`].
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::buffer::Buffer;
 use crate::units::BufferNumber;
@@ -25,10 +25,21 @@ pub enum Ecn {
     Ce,
 }
 
+/// A way between the ends: where the other one is, and at which address of ours it finds us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Route {
+    /// The other end's address.
+    pub peer: SocketAddr,
+    /// Ours, if that matters; else the system chooses.
+    pub local: Option<IpAddr>,
+}
+
 /// One datagram from the network.
 pub struct Datagram<'a> {
     /// Where it came from.
     pub from: SocketAddr,
+    /// To which address of ours it came, if answers must come from there.
+    pub local: Option<IpAddr>,
     /// Its ECN mark, if any.
     pub ecn: Option<Ecn>,
     /// Its bytes; the machine may decrypt in place.
@@ -42,6 +53,8 @@ pub struct Datagram<'a> {
 pub struct Transmit {
     /// Where to.
     pub to: SocketAddr,
+    /// From which address of ours; `None`: as the system likes.
+    pub local: Option<IpAddr>,
     /// ECN mark to set.
     pub ecn: Option<Ecn>,
     /// Bytes in every datagram but the last.
@@ -53,11 +66,12 @@ pub struct Transmit {
 /// What happened, for the client of the machine.
 #[derive(Debug)]
 pub enum Event {
-    /// The connection is open, with these parameters in force. If another connection was open
+    /// The connection is open, with these parameters in force: something was heard under its keys.
+    /// If another connection was open
     /// before (the peer was started again with the same ticket), it is over, every buffer it held
     /// has been returned in an event, and the transfer starts over from buffer 1.
     Opened {
-        /// The other end.
+        /// Where the other end seems to be; it may move.
         peer: SocketAddr,
         /// What was negotiated; death timer and `client` are the other end's.
         parameters: Parameters,
@@ -110,6 +124,9 @@ pub enum Reason {
     Refused(String),
     /// The host said for ten seconds that nobody listens there, and nothing else was heard.
     Unreachable,
+    /// Whoever is at the other end's address does not know the connection, and nothing else was
+    /// heard: its program was started again.
+    Forgotten,
     /// The peer authenticated itself and then broke the protocol.
     Violation(&'static str),
 }
@@ -126,6 +143,7 @@ impl Reason {
             Self::NoAnswer { .. } => "no_answer",
             Self::Refused(_) => "refused",
             Self::Unreachable => "unreachable",
+            Self::Forgotten => "forgotten",
             Self::Violation(_) => "violation",
         }
     }
@@ -142,13 +160,16 @@ impl fmt::Display for Reason {
                 write!(f, "nothing was heard from the other end until the death timer ran out")
             }
             Self::NoAnswer { hint: Some(hint), .. } => {
-                write!(f, "the other end refused: {}", printable(hint))
+                write!(f, "no answer but one that proves nothing: {}", printable(hint))
             }
             Self::NoAnswer { unreachable: true, .. } => write!(f, "nothing listens on that port"),
             Self::NoAnswer { .. } => write!(f, "no answer"),
             Self::Refused(why) => write!(f, "the other end refused: {}", printable(why)),
             Self::Unreachable => {
                 write!(f, "the other end's program is gone: its host refuses the packets")
+            }
+            Self::Forgotten => {
+                write!(f, "the other end's program was started again and knows nothing of this")
             }
             Self::Violation(what) => write!(f, "the other end broke the protocol: {what}"),
         }

@@ -29,9 +29,9 @@ pub(crate) struct Rules {
     pub(crate) dally: (Duration, Duration),
     /// A silent peer is asked, and the client told of it (`docs/protocol.md §7.4`).
     pub(crate) asks: bool,
-    /// The active end says something at once, so that the passive one can confirm it
-    /// (`docs/protocol.md §4.3`).
-    pub(crate) confirms: bool,
+    /// The peer is known by a connection id, wherever its packets come from, and may move
+    /// (`docs/protocol.md §4.5`).
+    pub(crate) moves: bool,
     /// Packets after OPEN ask for ECN marks.
     pub(crate) marks: bool,
     /// Bytes of a DATA datagram that are not data.
@@ -50,7 +50,7 @@ impl Rules {
             dry_repeats: 2,
             dally: (Duration::from_millis(100), Duration::from_secs(3)),
             asks: true,
-            confirms: true,
+            moves: true,
             marks: true,
             data_overhead: data_overhead(wire),
         };
@@ -65,7 +65,7 @@ impl Rules {
                 dry_repeats: 0,
                 dally: (sealed.dally.0, *DEATH_TIMER.end()),
                 asks: false,
-                confirms: false,
+                moves: false,
                 marks: false,
                 ..sealed
             },

@@ -144,7 +144,10 @@ impl Pair {
             } else {
                 (&mut self.sender, self.receiver.address)
             };
-            to.endpoint.handle_datagram(self.now, Datagram { from, ecn: None, bytes: &mut bytes });
+            to.endpoint.handle_datagram(
+                self.now,
+                Datagram { from, local: None, ecn: None, bytes: &mut bytes },
+            );
         }
     }
 
@@ -281,14 +284,20 @@ fn packets_are_addressed_to_the_ids_that_an_end_says() {
             (_, id) if turn % 2 == 1 => assert_eq!(id, own),
             (_, id) => to_receiver.extend(id),
         }
-        to.handle_datagram(now, Datagram { from: address, ecn: None, bytes: &mut batch });
+        to.handle_datagram(
+            now,
+            Datagram { from: address, local: None, ecn: None, bytes: &mut batch },
+        );
     }
     assert_eq!(to_receiver.first().copied(), receiver.connection_id());
     // Somebody opens another: both ids lead here until one is confirmed.
     let mut again = Endpoint::active(config(Wire::Sealed, Role::Sender), b, now, [3; 32]);
     let mut open = Vec::new();
     again.poll_transmit(now, &mut open).unwrap();
-    receiver.handle_datagram(now, Datagram { from: a, ecn: None, bytes: &mut open });
+    receiver.handle_datagram(now, Datagram { from: a, local: None, ecn: None, bytes: &mut open });
+    assert_eq!(receiver.connection_ids().count(), 1, "not while the first one is there");
+    let later = now + Duration::from_secs(4);
+    receiver.handle_datagram(later, Datagram { from: a, local: None, ecn: None, bytes: &mut open });
     assert_eq!(receiver.connection_ids().count(), 2);
     assert_eq!(receiver.connection_ids().next(), to_receiver.first().copied());
     let plain = Endpoint::active(config(Wire::Rfc998, Role::Sender), b, now, [1; 32]);

@@ -124,8 +124,8 @@ proptest! {
     #[test]
     fn no_bytes_make_a_frame_panic(
         bytes in prop_oneof![vec(any::<u8>(), 0..200), vec(any::<u8>(), 1200)],
-        version in prop_oneof![Just(6u8), any::<u8>()],
-        kind in 0..14u8,
+        version in prop_oneof![Just(7u8), any::<u8>()],
+        kind in 0..17u8,
         len in 0..300u16,
     ) {
         let mut bytes = bytes;
@@ -137,6 +137,7 @@ proptest! {
         }
         let _ = (parse_open(&bytes), parse_open_of_any_version(&bytes), parse_response(&bytes));
         let _ = (parse_cookie(&bytes), parse_refused(&bytes), open_mac(&bytes), kind_of(&bytes));
+        let _ = (parse_unknown(&bytes), parse_token(&bytes), build_unknown(&bytes));
         set_cookie(&mut bytes, &[7; 32]);
     }
 
@@ -157,7 +158,7 @@ proptest! {
         let response = build_response(&response_clear(to, own, uid), &noise);
         let frame = ResponseFrame { to, connection: own, uid, noise: &noise };
         prop_assert_eq!(parse_response(&response), Ok(frame));
-        let refused = build_refused(to, uid, &reason, |_| mac);
+        let refused = build_refused(to, uid, false, &reason, |_| mac);
         let frame = parse_refused(&refused).unwrap();
         prop_assert_eq!((frame.reason, frame.mac), (reason.as_bytes(), mac));
         for bytes in [&response[..], &refused[..]] {

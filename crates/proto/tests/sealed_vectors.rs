@@ -35,7 +35,7 @@ fn no_prefix_parses<'a, T>(bytes: &'a [u8], parse: impl Fn(&'a [u8]) -> Result<T
 
 #[test]
 fn header() {
-    let bytes = hex("00 00 06 09             ;  0 reserved, reserved, version, CONTROL
+    let bytes = hex("00 00 07 09             ;  0 reserved, reserved, version, CONTROL
                      de ad be ef             ;  4 connection id
                      00 00 01 02 03 04 05 06 ;  8 packet number");
     let header = Header {
@@ -55,7 +55,7 @@ fn header() {
 
 #[test]
 fn data_header() {
-    let bytes = hex("00 2a 06 07             ;  0 reserved, generation, version, LDATA
+    let bytes = hex("00 2a 07 07             ;  0 reserved, generation, version, LDATA
                      00 00 00 01             ;  4 connection id
                      00 00 00 00 00 40 00 00 ;  8 packet number
                      00 00 00 01 00 00 00 02 ; 16 buffer number
@@ -301,7 +301,7 @@ fn parameters() {
 
 #[test]
 fn open() {
-    let bytes = hex("00 00 06 00             ;    0 reserved, reserved, version, OPEN
+    let bytes = hex("00 00 07 00             ;    0 reserved, reserved, version, OPEN
                      00 00 00 00             ;    4 zero
                      11 22 33 44             ;    8 connection id
                      55 66 77 88             ;   12 connection unique ID
@@ -338,7 +338,7 @@ fn open() {
 
 #[test]
 fn response() {
-    let bytes = hex("00 00 06 01             ;  0 reserved, reserved, version, RESPONSE
+    let bytes = hex("00 00 07 01             ;  0 reserved, reserved, version, RESPONSE
                      11 22 33 44             ;  4 the active end's id
                      99 aa bb cc             ;  8 the passive end's id
                      55 66 77 88             ; 12 connection unique ID
@@ -360,7 +360,7 @@ fn response() {
 
 #[test]
 fn cookie() {
-    let bytes = hex("00 00 06 0c             ;  0 reserved, reserved, version, COOKIE
+    let bytes = hex("00 00 07 0c             ;  0 reserved, reserved, version, COOKIE
                      11 22 33 44             ;  4 the active end's id
                      00 00 00 00             ;  8 zero
                      55 66 77 88             ; 12 connection unique ID
@@ -385,14 +385,14 @@ fn cookie() {
 
 #[test]
 fn refused() {
-    let bytes = hex("00 00 06 0a             ;  0 reserved, reserved, version, REFUSED
+    let bytes = hex("00 00 07 0a             ;  0 reserved, reserved, version, REFUSED
                      11 22 33 44             ;  4 the active end's id
                      00 00 00 00             ;  8 zero
                      55 66 77 88             ; 12 connection unique ID
                      00 04                   ; 16 length of the reason
                      62 75 73 79             ; 18 reason: busy
                      aa*16                   ; 22 MAC");
-    let built = build_refused(0x1122_3344, 0x5566_7788, "busy", |covered| {
+    let built = build_refused(0x1122_3344, 0x5566_7788, false, "busy", |covered| {
         assert_eq!(covered, &bytes[..22]);
         [0xaa; 16]
     });
@@ -400,6 +400,7 @@ fn refused() {
     let frame = RefusedFrame {
         to: 0x1122_3344,
         uid: 0x5566_7788,
+        for_now: false,
         reason: b"busy",
         mac: [0xaa; 16],
         covered: &bytes[..22],
@@ -407,6 +408,35 @@ fn refused() {
     assert_eq!(parse_refused(&bytes), Ok(frame));
     no_prefix_parses(&bytes, parse_refused);
     assert_eq!(parse_refused(&[&bytes[..], &[0]].concat()), Err(ParseError::Trailing));
+    let mut for_now = bytes;
+    for_now[11] = 1;
+    assert!(parse_refused(&for_now).is_ok_and(|frame| frame.for_now));
+}
+
+#[test]
+fn unknown() {
+    let packet = hex("00 00 07 09             ;  0 reserved, reserved, version, CONTROL
+                      11 22 33 44             ;  4 connection id
+                      00 00 00 00 00 00 00 07 ;  8 packet number
+                      aa*24                   ; 16 body and tag");
+    let unknown = hex("00 00 07 0d             ;  0 reserved, reserved, version, UNKNOWN
+                       00 00 00 00             ;  4 zero
+                       11 22 33 44             ;  8 the connection id that is not known
+                       00 00 00 00 00 00 00 07 ; 12 the number of the packet that bore it");
+    assert_eq!(build_unknown(&packet).unwrap()[..], unknown);
+    assert_eq!(parse_unknown(&unknown), Ok((0x1122_3344, PacketNumber(7))));
+    no_prefix_parses(&unknown, parse_unknown);
+    assert_eq!(parse_unknown(&[&unknown[..], &[0]].concat()), Err(ParseError::Trailing));
+}
+
+#[test]
+fn challenge_and_answer() {
+    let token = [1, 2, 3, 4, 5, 6, 7, 8];
+    let mut body = Vec::new();
+    encode_token(&token, &mut body);
+    assert_eq!((&body[..], parse_token(&body)), (&token[..], Ok(token)));
+    no_prefix_parses(&body, parse_token);
+    assert_eq!(parse_token(&[0; 9]), Err(ParseError::Trailing));
 }
 
 // ---- content (§8.1, §8.2)

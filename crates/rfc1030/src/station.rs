@@ -337,7 +337,7 @@ impl Station {
             Job::Receive(mut bytes, _) => {
                 let from = self.host.side.other().address();
                 if let Some(endpoint) = &mut self.host.endpoint {
-                    let datagram = Datagram { from, ecn: None, bytes: &mut bytes };
+                    let datagram = Datagram { from, local: None, ecn: None, bytes: &mut bytes };
                     endpoint.handle_datagram(now, datagram);
                 }
                 // What it has to say about this comes before the next packet.

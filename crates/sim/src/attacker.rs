@@ -114,7 +114,7 @@ impl Attacker {
     pub(crate) fn see(&mut self, from: Side, to: SocketAddr, bytes: &[u8]) {
         // What is sent to an address of his own he gets, and needs no copy of.
         let side = from.other();
-        if to == side.address() {
+        if side.may_be_at(to) {
             remember(&mut self.sent[side], bytes);
         }
         if matches!(bytes.get(3), Some(&(kind::OPEN | kind::RESPONSE | kind::COOKIE))) {
@@ -205,7 +205,7 @@ impl Attacker {
         bytes[..HEADER_BYTES].copy_from_slice(&header);
         bytes[8..HEADER_BYTES].copy_from_slice(&number.to_be_bytes());
         if self.rng.below(2) == 0 {
-            bytes[3] = self.rng.below(14) as u8;
+            bytes[3] = self.rng.below(17) as u8;
         }
         let at = self.rng.range(HEADER_BYTES as u64..=bytes.len() as u64 - 1) as usize;
         bytes[at] ^= 1 + self.rng.below(255) as u8;

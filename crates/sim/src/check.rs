@@ -9,7 +9,7 @@
 //! * No DATA for a buffer that was not supplied, not wanted, or not granted.
 //! * Packet numbers grow by one with every packet of a connection's direction.
 //! * A fixed sender keeps to its bursts ([`netblt_proto::rate::pacer::allowance_bytes`]).
-//! * An address that has not proven itself gets no more bytes than came from it.
+//! * An address at which no end is gets at most three times the bytes that came from it.
 //! * Both ends hold the same parameters.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,9 +71,9 @@ impl Clear {
             |at: usize| (at..at + 8).fold(0_u64, |sum, n| sum << 8 | u64::from(get(bytes, n)));
         let (version, kind) = (at(2), at(3));
         let data = matches!(kind, kind::DATA | kind::LDATA);
-        let sealed = version == 6 && !matches!(kind, 0 | 1 | 10 | 12);
+        let sealed = version == 7 && !matches!(kind, 0 | 1 | 10 | 12 | 13);
         let (buffer, index) = match (data, version) {
-            (true, 6) => (Some(wide(16)), Some((wide(20)) as u32)),
+            (true, 7) => (Some(wide(16)), Some((wide(20)) as u32)),
             (true, 2) => (Some(wide(8) & 0xffff_ffff), Some((wide(12) & 0xffff) as u32)),
             _ => (None, None),
         };
@@ -83,7 +83,7 @@ impl Clear {
 
     /// The bytes that carry data, header and tag not counted.
     pub fn data_bytes(&self, len: usize) -> usize {
-        len.saturating_sub(if self.version == 6 { 48 } else { 24 })
+        len.saturating_sub(if self.version == 7 { 48 } else { 24 })
     }
 }
 
@@ -107,6 +107,9 @@ pub mod kind {
     pub const REFUSED: u8 = 10;
     pub const DONE: u8 = 11;
     pub const COOKIE: u8 = 12;
+    pub const UNKNOWN: u8 = 13;
+    pub const CHALLENGE: u8 = 14;
+    pub const ANSWER: u8 = 15;
 }
 
 /// Bytes to and from one address.
@@ -114,7 +117,6 @@ pub mod kind {
 struct Book {
     from: u64,
     to: u64,
-    proven: bool,
 }
 
 /// What the oracle remembers of one end.
@@ -123,8 +125,6 @@ struct EndBooks {
     /// The next packet number of every connection id it sends to.
     numbers: BTreeMap<u32, u64>,
     addresses: BTreeMap<SocketAddr, Book>,
-    /// Addresses owed bytes, unless they prove themselves in this very turn.
-    in_debt: Vec<SocketAddr>,
     opened: Option<(Parameters, u32)>,
     wanted: u64,
     /// Connection ids that it chose since its program was started.
@@ -190,18 +190,6 @@ impl Oracle {
         }
     }
 
-    /// A true datagram came to `side` from `from`, perhaps as a copy from a false address. If it is
-    /// under transport keys the peer may be there (`docs/protocol.md §4.3`).
-    pub(crate) fn on_truth(&mut self, side: Side, from: SocketAddr, clear: &Clear) {
-        if side == Side::Passive && clear.number.is_some() {
-            self.ends[side].addresses.entry(from).or_default().proven = true;
-        }
-    }
-
-    fn is_proven(&self, side: Side, address: SocketAddr) -> bool {
-        self.ends[side].addresses.get(&address).is_some_and(|book| book.proven)
-    }
-
     /// A datagram leaves `side`. `lent` is how many buffers its client supplied, and how many the
     /// other end's ever offered.
     pub(crate) fn on_sent(
@@ -221,15 +209,16 @@ impl Oracle {
         if let Some(what) = self.check_number(side, clear) {
             self.find(now, side, what);
         }
-        if side == Side::Passive && clear.version == 6 {
+        if side == Side::Passive && clear.version == 7 {
             let books = &mut self.ends[side];
             let book = books.addresses.entry(to).or_default();
             book.to += bytes.len() as u64;
-            if !book.proven && book.to > book.from {
-                books.in_debt.push(to);
+            if !side.other().may_be_at(to) && book.to > 3 * book.from {
+                let (bytes, came) = (book.to, book.from);
+                self.find(now, side, format!("{bytes} bytes to {to}, from which came {came}"));
             }
         }
-        if let (6, kind::OPEN | kind::RESPONSE) = (clear.version, clear.kind) {
+        if let (7, kind::OPEN | kind::RESPONSE) = (clear.version, clear.kind) {
             let own = bytes.get(8..12).and_then(|id| id.first_chunk());
             self.ends[side].own_ids.extend(own.map(|id| u32::from_be_bytes(*id)));
         }
@@ -276,8 +265,7 @@ impl Oracle {
     ) {
         let mode = if self.roles[side] == Role::Sender { Mode::Write } else { Mode::Read };
         let expected = if side == Side::Active { mode } else { opposite(mode) };
-        let at_home = peer == side.other().address() || self.is_proven(side, peer);
-        if parameters.mode != expected || !at_home {
+        if parameters.mode != expected {
             self.find(now, side, format!("open with {peer} as {:?}", parameters.mode));
         }
         if let Some((others, others_image)) = &self.ends[side.other()].opened
@@ -290,8 +278,6 @@ impl Oracle {
         let books = &mut self.ends[side];
         books.opened = Some((parameters.clone(), image_bytes));
         books.wanted = 0;
-        books.addresses.entry(peer).or_default().proven = true;
-        books.in_debt.retain(|address| *address != peer);
         if self.roles[side] == Role::Sender {
             let fixed = matches!(self.policies[side], Policy::Fixed(_));
             let headers = if self.wire == Wire::Sealed { 48 } else { 24 };
@@ -322,14 +308,6 @@ impl Oracle {
             && sent > len
         {
             self.find(now, side, format!("{sent} bytes in answer to {len} that prove nothing"));
-        }
-    }
-
-    /// The turn of `side` is over: what was owed in it is owed for good.
-    pub(crate) fn on_turn_over(&mut self, now: Instant, side: Side) {
-        if let Some(address) = self.ends[side].in_debt.pop() {
-            let what = format!("more bytes to {address} than came from it, and it proved nothing");
-            self.find(now, side, what);
         }
     }
 }
@@ -414,7 +392,7 @@ mod tests {
 
     #[test]
     fn clear_headers_are_read_on_both_wires() {
-        let mut sealed = vec![0, 1, 6, 6, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 77];
+        let mut sealed = vec![0, 1, 7, 6, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 77];
         sealed.extend([0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 5]);
         let clear = Clear::read(&sealed);
         assert_eq!((clear.number, clear.buffer, clear.index), (Some((9, 77)), Some(3), Some(5)));

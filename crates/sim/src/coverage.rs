@@ -40,6 +40,16 @@ marks! {
     ReceiverKilled,
     /// A host said that nobody listens.
     Unreachable,
+    /// An end got another address.
+    Moved,
+    /// The other end spoke to that address.
+    Followed,
+    /// A datagram went to where nobody was any more.
+    Misdirected,
+    /// An address was asked whether the peer is there.
+    Challenged,
+    /// An end was told that its connection is not known.
+    Unknown,
     /// An attacker's datagram was delivered.
     Attack,
     /// An OPEN was sent again.

@@ -1,12 +1,20 @@
 //! What the virtual paths carry.
 
+use std::net::SocketAddr;
+
 use netblt_path::Payload;
+
+/// What a host gives back of a datagram that it refuses.
+const QUOTED_BYTES: usize = 64;
 
 /// A packet under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(crate) kind: PacketKind,
-    /// The datagram.
+    /// Where it comes from, and where it goes to.
+    pub(crate) from: SocketAddr,
+    pub(crate) to: SocketAddr,
+    /// The datagram; or the beginning of the one that is refused.
     pub(crate) bytes: Vec<u8>,
     /// The only bits that may flip lie in this 16-bit word, once one did.
     flipped: Flips,
@@ -29,19 +37,21 @@ enum Flips {
 
 impl Packet {
     /// A datagram whose bits may flip anywhere.
-    pub(crate) fn datagram(bytes: Vec<u8>) -> Self {
-        Self { kind: PacketKind::Datagram, bytes, flipped: Flips::Anywhere }
+    pub(crate) fn datagram(from: SocketAddr, to: SocketAddr, bytes: Vec<u8>) -> Self {
+        Self { kind: PacketKind::Datagram, from, to, bytes, flipped: Flips::Anywhere }
     }
 
-    /// A datagram that only 16-bit checksums protect. They miss flips that cancel out between two
+    /// It, but only 16-bit checksums protect it. They miss flips that cancel out between two
     /// words, which is no fault of the protocol's: only one word of it will flip, and any change
     /// within one is found.
-    pub(crate) fn checksummed(bytes: Vec<u8>) -> Self {
-        Self { flipped: Flips::OneWord(None), ..Self::datagram(bytes) }
+    pub(crate) fn checksummed(self) -> Self {
+        Self { flipped: Flips::OneWord(None), ..self }
     }
 
-    pub(crate) fn unreachable() -> Self {
-        Self { kind: PacketKind::Unreachable, ..Self::datagram(Vec::new()) }
+    /// What the host at `to` says of this datagram.
+    pub(crate) fn unreachable(from: SocketAddr, to: SocketAddr, mut bytes: Vec<u8>) -> Self {
+        bytes.truncate(QUOTED_BYTES);
+        Self { kind: PacketKind::Unreachable, ..Self::datagram(from, to, bytes) }
     }
 }
 
@@ -66,14 +76,18 @@ impl Payload for Packet {
 mod tests {
     use super::*;
 
+    fn nobody() -> SocketAddr {
+        ([0, 0, 0, 0], 0).into()
+    }
+
     #[test]
     fn flips_of_a_checksummed_datagram_stay_in_one_word() {
-        let mut packet = Packet::checksummed(vec![0; 8]);
+        let mut packet = Packet::datagram(nobody(), nobody(), vec![0; 8]).checksummed();
         for bit in [17, 33, 30, 2] {
             packet.flip_bit(bit);
         }
         assert_eq!(packet.bytes, [0, 0, 2, 0x40, 0, 0, 0, 0]);
-        let mut packet = Packet::datagram(vec![0; 2]);
+        let mut packet = Packet::datagram(nobody(), nobody(), vec![0; 2]);
         packet.flip_bit(0);
         packet.flip_bit(15);
         assert_eq!(packet.bytes, [1, 0x80]);

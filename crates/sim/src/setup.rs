@@ -32,6 +32,9 @@ pub struct Setup {
     pub persistent: bool,
     /// Programs killed on the way, unless they are done by then.
     pub kills: Vec<Kill>,
+    /// Ends that get another address (`sealed`): the active one loses its old address, as behind a
+    /// router that forgot it; the passive one speaks from a new one and is still found at the old.
+    pub moves: Vec<(Side, Duration)>,
     /// A client that gives up, unless it is done by then.
     pub quit: Option<(Side, Duration)>,
     /// Somebody on the path who means harm.
@@ -69,6 +72,7 @@ impl Setup {
             icmp: false,
             persistent: false,
             kills: Vec::new(),
+            moves: Vec::new(),
             quit: None,
             attacker: None,
             crowd: 0,

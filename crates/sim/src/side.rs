@@ -26,13 +26,23 @@ impl Side {
         }
     }
 
-    /// Its address: each is alone in a documentation network of its own.
+    /// Its address at first: each is alone in a documentation network of its own.
     pub const fn address(self) -> SocketAddr {
+        self.address_after(0)
+    }
+
+    /// Its address after so many moves.
+    pub const fn address_after(self, moves: u16) -> SocketAddr {
         let ip = match self {
             Self::Active => Ipv4Addr::new(192, 0, 2, 1),
             Self::Passive => Ipv4Addr::new(198, 51, 100, 1),
         };
-        SocketAddr::new(IpAddr::V4(ip), 998)
+        SocketAddr::new(IpAddr::V4(ip), 998 + moves)
+    }
+
+    /// Whether it is or was ever at that address.
+    pub fn may_be_at(self, address: SocketAddr) -> bool {
+        address.ip() == self.address().ip()
     }
 }
 

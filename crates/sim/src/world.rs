@@ -13,6 +13,8 @@
 //! same world on every machine. No world is endless: [`Setup::deadline`] and [`Setup::max_steps`]
 //! bound it, and reaching either is a finding.
 
+mod moves;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -70,6 +72,7 @@ enum Happening {
     Start(Side),
     Kill(Kill),
     Quit(Side),
+    Move(Side),
     Attack,
     Stray(SocketAddr, Vec<u8>),
 }
@@ -83,6 +86,8 @@ pub struct World {
     paths: Pair<Path<Packet>>,
     agenda: BTreeMap<(Instant, u64), Happening>,
     scheduled: u64,
+    /// How often each end got another address.
+    moves: Pair<u16>,
     tampering: Vec<Tampering>,
     attacker: Option<Attacker>,
     oracle: Oracle,
@@ -116,6 +121,7 @@ impl World {
             ]),
             agenda: BTreeMap::new(),
             scheduled: 0,
+            moves: Pair::default(),
             tampering: Vec::new(),
             attacker: setup.attacker.as_ref().map(|options| Attacker::new(options.clone(), seed)),
             oracle: Oracle::new(configs),
@@ -156,6 +162,9 @@ impl World {
         }
         for kill in self.setup.kills.clone() {
             self.schedule(Instant::EPOCH + kill.at, Happening::Kill(kill));
+        }
+        for (side, at) in self.setup.moves.clone() {
+            self.schedule(Instant::EPOCH + at, Happening::Move(side));
         }
         if let Some((side, at)) = self.setup.quit {
             self.schedule(Instant::EPOCH + at, Happening::Quit(side));
@@ -236,7 +245,6 @@ impl World {
     fn put_out(&mut self, side: Side) {
         self.bursts_out(side);
         self.events_out(side);
-        self.oracle.on_turn_over(self.now, side);
         self.hosts[side].rewake(self.now);
     }
 
@@ -270,8 +278,11 @@ impl World {
         if let Some(attacker) = &mut self.attacker {
             attacker.see(side, to, bytes);
         }
-        if to != side.other().address() {
+        if !side.other().may_be_at(to) {
             return;
+        }
+        if self.moves[side.other()] > 0 && to == self.address(side.other()) {
+            self.coverage.see(Mark::Followed, 1);
         }
         let copies = match self.tampered(side, clear, bytes) {
             Tamper::Drop => 0,
@@ -283,7 +294,8 @@ impl World {
             copy.clear();
             copy.extend_from_slice(bytes);
             let sealed = self.setup.active.config.wire == Wire::Sealed;
-            let packet = if sealed { Packet::datagram(copy) } else { Packet::checksummed(copy) };
+            let packet = Packet::datagram(self.address(side), to, copy);
+            let packet = if sealed { packet } else { packet.checksummed() };
             let overhead = self.setup.host(side).config.overhead_bytes;
             self.paths[side].push(self.now, overhead, ecn, packet);
         }
@@ -320,8 +332,10 @@ impl World {
             }
             kind::COOKIE => Mark::Cookie,
             kind::REFUSED => Mark::Refused,
+            kind::UNKNOWN => Mark::Unknown,
+            kind::CHALLENGE => Mark::Challenged,
             kind::NULL_ACK => {
-                let says_end = clear.version == 6 && bytes.len() >= NULL_ACK_WITH_END;
+                let says_end = clear.version == 7 && bytes.len() >= NULL_ACK_WITH_END;
                 self.ends_said += u64::from(says_end);
                 if says_end && self.ends_said > 1 { Mark::EndRepeated } else { Mark::NullAck }
             }
@@ -429,6 +443,7 @@ impl World {
                 Happening::Start(side) => self.start(side),
                 Happening::Kill(kill) => self.kill(kill),
                 Happening::Quit(side) => self.quit(side),
+                Happening::Move(side) => self.relocate(side),
                 Happening::Attack => self.attack(),
                 Happening::Stray(from, open) => {
                     self.receive(Side::Passive, from, None, open, Origin::Stale);
@@ -487,7 +502,8 @@ impl World {
                 self.turn(shot.to);
             }
             let origin = if shot.stale { Origin::Stale } else { Origin::Copy };
-            self.receive(shot.to, shot.from, None, shot.bytes, origin);
+            let from = self.where_now(shot.from);
+            self.receive(shot.to, from, None, shot.bytes, origin);
         }
         if let Some(at) = next {
             self.schedule(at, Happening::Attack);
@@ -499,15 +515,19 @@ impl World {
         for from in Side::BOTH {
             while let Some(delivery) = self.paths[from].pop(self.now) {
                 let packet = delivery.payload;
+                let to = from.other();
+                if !self.is_at(to, packet.to) {
+                    self.coverage.see(Mark::Misdirected, 1);
+                    continue;
+                }
                 match packet.kind {
                     PacketKind::Datagram => {
-                        let to = from.other();
                         let origin =
                             if delivery.corrupted { Origin::Spoiled } else { Origin::True };
                         let (ecn, bytes) = (delivery.ecn, packet.bytes);
-                        self.receive(to, from.address(), ecn, bytes, origin);
+                        self.receive(to, packet.from, ecn, bytes, origin);
                     }
-                    PacketKind::Unreachable => self.unreachable(from.other()),
+                    PacketKind::Unreachable => self.unreachable(to, &packet.bytes),
                 }
             }
         }
@@ -523,8 +543,9 @@ impl World {
         origin: Origin,
     ) {
         let Some(endpoint) = &mut self.hosts[side].endpoint else {
-            if self.setup.icmp && from == side.other().address() {
-                self.paths[side].push(self.now, ICMP_BYTES, None, Packet::unreachable());
+            if self.setup.icmp && side.other().may_be_at(from) {
+                let packet = Packet::unreachable(self.address(side), from, bytes);
+                self.paths[side].push(self.now, ICMP_BYTES, None, packet);
             }
             return;
         };
@@ -532,13 +553,12 @@ impl World {
         self.done_heard |= bytes.get(3) == Some(&kind::DONE);
         match origin {
             Origin::Stale => self.oracle.begin_answer(side, bytes.len()),
-            Origin::True | Origin::Copy => self.oracle.on_truth(side, from, &Clear::read(&bytes)),
-            Origin::Spoiled => {}
+            Origin::True | Origin::Copy | Origin::Spoiled => {}
         }
         if let (Some(attacker), Origin::True | Origin::Spoiled) = (&mut self.attacker, origin) {
             attacker.arrived(side, &bytes);
         }
-        endpoint.handle_datagram(self.now, Datagram { from, ecn, bytes: &mut bytes });
+        endpoint.handle_datagram(self.now, Datagram { from, local: None, ecn, bytes: &mut bytes });
         self.put_out(side);
         self.oracle.end_answer(self.now);
         if self.pool.len() < POOL {
@@ -546,11 +566,11 @@ impl World {
         }
     }
 
-    fn unreachable(&mut self, side: Side) {
+    fn unreachable(&mut self, side: Side, quote: &[u8]) {
         let Some(endpoint) = &mut self.hosts[side].endpoint else { return };
         self.transcript.happening(self.now, side, "unreachable");
         self.coverage.see(Mark::Unreachable, 1);
-        endpoint.handle_unreachable(self.now);
+        endpoint.handle_unreachable(self.now, quote);
         self.put_out(side);
     }
 

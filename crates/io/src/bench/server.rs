@@ -88,7 +88,7 @@ pub fn serve(
     let poller = Poller::new()
         .map_err(|source| Error::Socket { what: "cannot make a waker".to_owned(), source })?;
     let mut host = Host { socket, poller, clock: Clock::start(), trace: None };
-    let mut listener = Listener::new(config.clone());
+    let mut listener = Listener::new(config.clone(), entropy()?);
     let mut app = Serving {
         observer,
         cancel,

@@ -17,11 +17,11 @@ pub trait Connections {
     fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>);
 
     /// Somebody said that nothing listens at `to`, where we sent something. Its port is 0 if that
-    /// is not known.
-    fn handle_refused(&mut self, now: Instant, to: SocketAddr);
+    /// is not known. `quote` is the beginning of what was sent, as far as it was given back.
+    fn handle_refused(&mut self, now: Instant, to: SocketAddr, quote: &[u8]);
 
-    /// A router, or this machine, knows no way to `to`.
-    fn handle_no_route(&mut self, now: Instant, to: SocketAddr);
+    /// A router, or this machine, knows no way to `to`; `quote` as above.
+    fn handle_no_route(&mut self, now: Instant, to: SocketAddr, quote: &[u8]);
 
     /// Time passed.
     fn handle_timeout(&mut self, now: Instant);

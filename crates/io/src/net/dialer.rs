@@ -19,6 +19,7 @@ use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Datagram, Event, Reason, Transmit};
 use netblt_proto::time::{Instant, earliest};
 use netblt_proto::trace::TraceEvent;
+use netblt_proto::wire::sealed;
 
 use crate::error::Error;
 use crate::net::connections::{Connections, is_meant};
@@ -147,7 +148,9 @@ impl Dialer {
             Reason::Refused(_) | Reason::PeerQuit(_) | Reason::PeerAborted(_) => 4,
             Reason::Violation(_) => 3,
             Reason::NoAnswer { hint: Some(_), .. } => 2,
-            Reason::NoAnswer { hint: None, unreachable: true } | Reason::Unreachable => 1,
+            Reason::NoAnswer { hint: None, unreachable: true }
+            | Reason::Unreachable
+            | Reason::Forgotten => 1,
             _ => 0,
         };
         let reasons = self.lost.iter().map(|(_, reason)| reason);
@@ -169,8 +172,15 @@ impl Connections for Dialer {
             }
             return;
         }
+        // Whose address it comes from; or, if the peer answers from elsewhere, whose id it bears.
         let from = Some(datagram.from);
-        if let Some(at) = self.attempts.iter().position(|attempt| attempt.to == from) {
+        let id = sealed::destination(datagram.bytes);
+        let by_address = self.attempts.iter().position(|attempt| attempt.to == from);
+        let by_id = || {
+            let known = |attempt: &Attempt| id.is_some() && attempt.end.connection_id() == id;
+            self.attempts.iter().position(known)
+        };
+        if let Some(at) = by_address.or_else(by_id) {
             self.attempts[at].end.handle_datagram(now, datagram);
             self.hear(now, at);
         }
@@ -178,10 +188,10 @@ impl Connections for Dialer {
 
     /// What is said of other addresses is about strangers that a listening end answered, or about
     /// openings that were given up.
-    fn handle_refused(&mut self, now: Instant, to: SocketAddr) {
+    fn handle_refused(&mut self, now: Instant, to: SocketAddr, quote: &[u8]) {
         for at in (0..self.attempts.len()).rev() {
-            if self.attempts[at].to.is_some_and(|peer| is_meant(peer, to)) {
-                self.attempts[at].end.handle_unreachable(now);
+            if self.attempts[at].end.peer().is_some_and(|peer| is_meant(peer, to)) {
+                self.attempts[at].end.handle_unreachable(now, quote);
                 self.hear(now, at);
             }
         }
@@ -190,9 +200,9 @@ impl Connections for Dialer {
     /// Before a connection opens that is as good as a refusal. Afterwards the way may come back, as
     /// it does when a cable is plugged in again or a laptop changes its network: then the death
     /// timer decides.
-    fn handle_no_route(&mut self, now: Instant, to: SocketAddr) {
+    fn handle_no_route(&mut self, now: Instant, to: SocketAddr, quote: &[u8]) {
         if !self.settled {
-            self.handle_refused(now, to);
+            self.handle_refused(now, to, quote);
         }
     }
 
@@ -221,12 +231,7 @@ impl Connections for Dialer {
             return Some(((), event));
         }
         let attempt = self.attempts.first_mut().filter(|_| self.settled)?;
-        let event = attempt.end.poll_event()?;
-        if let Event::Opened { peer, .. } = &event {
-            // An end that waited learns only now who its peer is; another one may follow.
-            attempt.to = Some(*peer);
-        }
-        Some(((), event))
+        Some(((), attempt.end.poll_event()?))
     }
 
     /// Traces tell of the end that opened.

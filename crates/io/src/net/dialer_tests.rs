@@ -42,12 +42,16 @@ fn play(dialer: &mut Dialer, open: &[&str]) -> (Event, Vec<(SocketAddr, Instant)
             }
             let bytes = batch.as_mut_slice();
             if open.iter().any(|open| open.parse() == Ok(transmit.to)) {
-                listener.handle_datagram(now, Datagram { from: ours, ecn: None, bytes });
+                listener
+                    .handle_datagram(now, Datagram { from: ours, local: None, ecn: None, bytes });
             }
             let mut answer = Vec::new();
             while listener.poll_transmit(now, &mut answer).is_some() {
                 let bytes = answer.as_mut_slice();
-                dialer.handle_datagram(now, Datagram { from: transmit.to, ecn: None, bytes });
+                dialer.handle_datagram(
+                    now,
+                    Datagram { from: transmit.to, local: None, ecn: None, bytes },
+                );
                 answer.clear();
             }
             batch.clear();
@@ -101,8 +105,13 @@ fn a_refusal_counts_for_the_address_it_names() {
     let mut now = Instant::EPOCH;
     let event = loop {
         dialer.handle_timeout(now);
-        dialer.handle_refused(now, refused);
-        while dialer.poll_transmit(now, &mut Vec::new()).is_some() {}
+        let mut packet = Vec::new();
+        while let Some(((), transmit)) = dialer.poll_transmit(now, &mut packet) {
+            if transmit.to == refused {
+                dialer.handle_refused(now, refused, &packet[..64]);
+            }
+            packet.clear();
+        }
         match dialer.poll_event() {
             Some(((), event)) => break event,
             None => now = dialer.next_timeout(now).expect("it waits for something").max(now),
@@ -132,10 +141,13 @@ fn refusals_of_other_addresses_do_not_end_a_connection() {
         let end = now + Duration::from_secs(60);
         let mut closed = false;
         while now < end && !closed {
-            listener.handle_refused(now, refused);
             now += Duration::from_secs(1);
             listener.handle_timeout(now);
-            while listener.poll_transmit(now, &mut Vec::new()).is_some() {}
+            let mut packet = Vec::new();
+            while listener.poll_transmit(now, &mut packet).is_some() {
+                listener.handle_refused(now, refused, &packet);
+                packet.clear();
+            }
             while let Some(((), event)) = listener.poll_event() {
                 closed |= matches!(event, Event::Closed(Reason::Unreachable));
             }
@@ -150,13 +162,19 @@ fn converse(near: &mut Dialer, listener: &mut Dialer, now: Instant) {
     loop {
         let (mut out, mut back) = (Vec::new(), Vec::new());
         while near.poll_transmit(now, &mut out).is_some() {
-            listener.handle_datagram(now, Datagram { from: ours, ecn: None, bytes: &mut out });
+            listener.handle_datagram(
+                now,
+                Datagram { from: ours, local: None, ecn: None, bytes: &mut out },
+            );
             out.clear();
         }
         let mut silent = true;
         while listener.poll_transmit(now, &mut back).is_some() {
             silent = false;
-            near.handle_datagram(now, Datagram { from: theirs, ecn: None, bytes: &mut back });
+            near.handle_datagram(
+                now,
+                Datagram { from: theirs, local: None, ecn: None, bytes: &mut back },
+            );
             back.clear();
         }
         if silent {

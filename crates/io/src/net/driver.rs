@@ -223,8 +223,8 @@ where
     let received = host.socket.recv(|datagram| connections.handle_datagram(now, datagram))?;
     while let Some(error) = host.socket.poll_icmp_error() {
         match error {
-            IcmpError::Refused(to) => connections.handle_refused(now, to),
-            IcmpError::NoRoute(to) => connections.handle_no_route(now, to),
+            IcmpError::Refused(to, quote) => connections.handle_refused(now, to, quote.bytes()),
+            IcmpError::NoRoute(to, quote) => connections.handle_no_route(now, to, quote.bytes()),
             IcmpError::TooBig(bytes) => app.path_limit(bytes),
         }
     }
@@ -254,7 +254,9 @@ impl<K: Copy> Outbox<K> {
                     self.held = Some((key, transmit, at + sent));
                     return Round::Blocked;
                 }
-                Ok(Sent::NoRoute) => connections.handle_no_route(host.clock.now(), transmit.to),
+                Ok(Sent::NoRoute) => {
+                    connections.handle_no_route(host.clock.now(), transmit.to, rest);
+                }
                 Err(error) => return Round::Failed(key, error),
             }
         }

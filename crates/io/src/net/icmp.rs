@@ -6,14 +6,39 @@
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
+/// Bytes of a packet that are read if they are given back.
+const QUOTE_BYTES: usize = 64;
+
+/// The beginning of a packet of ours, given back to show that it was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quote {
+    bytes: [u8; QUOTE_BYTES],
+    len: usize,
+}
+
+impl Quote {
+    /// The beginning of `packet`.
+    pub fn of(packet: &[u8]) -> Self {
+        let len = packet.len().min(QUOTE_BYTES);
+        let mut bytes = [0; QUOTE_BYTES];
+        bytes[..len].copy_from_slice(&packet[..len]);
+        Self { bytes, len }
+    }
+
+    /// It.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
 /// What the network said about a packet sent before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpError {
     /// Nothing listens there, says somebody. The address is the one the packet was sent to; its
     /// port is 0 on raw IP.
-    Refused(SocketAddr),
+    Refused(SocketAddr, Quote),
     /// The way there is broken, says a router or this machine.
-    NoRoute(SocketAddr),
+    NoRoute(SocketAddr, Quote),
     /// IP packets over this many bytes do not pass.
     TooBig(u32),
 }
@@ -50,8 +75,8 @@ pub(crate) fn read(
 
     // Room for one error message, and for what else the kernel tells of a packet.
     let mut control = [0; cmsg_space::<(sock_extended_err, sockaddr_in6)>() + 128];
-    // The beginning of the packet itself, which the kernel insists on giving back.
-    let mut bytes = [0; 64];
+    // The beginning of the packet itself, as far as it was given back.
+    let mut bytes = [0; QUOTE_BYTES];
     let mut slices = [IoSliceMut::new(&mut bytes)];
     let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
     let message = receive::<SockaddrStorage>(
@@ -67,7 +92,9 @@ pub(crate) fn read(
         ControlMessageOwned::Ipv6RecvErr(error, _) => Some(error),
         _ => None,
     });
-    Some(error.and_then(|error| meaning(&error, to?)))
+    let len = message.bytes;
+    let quote = Quote::of(bytes.get(..len).unwrap_or(&bytes));
+    Some(error.and_then(|error| meaning(&error, to?, quote)))
 }
 
 #[cfg(target_os = "linux")]
@@ -78,7 +105,11 @@ fn socket_address(storage: &nix::sys::socket::SockaddrStorage) -> Option<SocketA
 }
 
 #[cfg(target_os = "linux")]
-fn meaning(error: &nix::libc::sock_extended_err, to: SocketAddr) -> Option<IcmpError> {
+fn meaning(
+    error: &nix::libc::sock_extended_err,
+    to: SocketAddr,
+    quote: Quote,
+) -> Option<IcmpError> {
     use nix::libc::{SO_EE_ORIGIN_ICMP, SO_EE_ORIGIN_ICMP6};
     use rustix::io::Errno;
 
@@ -91,11 +122,13 @@ fn meaning(error: &nix::libc::sock_extended_err, to: SocketAddr) -> Option<IcmpE
             Some(IcmpError::TooBig(error.ee_info))
         }
         (SO_EE_ORIGIN_ICMP, 3, _) | (SO_EE_ORIGIN_ICMP6, 1, _) if refused => {
-            Some(IcmpError::Refused(to))
+            Some(IcmpError::Refused(to, quote))
         }
         // RFC 4443, "unrecognized next header".
-        (SO_EE_ORIGIN_ICMP6, 4, 1) => Some(IcmpError::Refused(to)),
-        (SO_EE_ORIGIN_ICMP, 3, _) | (SO_EE_ORIGIN_ICMP6, 1, _) => Some(IcmpError::NoRoute(to)),
+        (SO_EE_ORIGIN_ICMP6, 4, 1) => Some(IcmpError::Refused(to, quote)),
+        (SO_EE_ORIGIN_ICMP, 3, _) | (SO_EE_ORIGIN_ICMP6, 1, _) => {
+            Some(IcmpError::NoRoute(to, quote))
+        }
         _ => None,
     }
 }

@@ -1,9 +1,10 @@
 //! The passive side for many peers on one socket: whoever calls gets an end of its own.
 //!
-//! An address that says something worth an answer gets a passive [`Endpoint`]; what else comes goes
-//! to the end whose connection id it bears, or, where the wire has no ids and in an OPEN, to the
-//! one that talks to its address. Ends that never open are few at once and the oldest makes room,
-//! so that a flood of callers costs a fixed amount of memory.
+//! On `sealed` one [`Door`] answers all who call, and hands out an [`Endpoint`] for each who has
+//! shown that it hears; what else comes goes to the end whose connection id it bears, wherever it
+//! comes from. On `rfc998`, which has no ids and shows nothing, an address that says something
+//! worth an answer gets a passive [`Endpoint`]; those that never open are few at once and the
+//! oldest makes room, so that a flood of callers costs a fixed amount of memory.
 //!
 //! No datagram costs more for there being many: ends are found by hash, and only those are looked
 //! at that were spoken to, whose time has come or whose client did something.
@@ -11,7 +12,8 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 
-use netblt_proto::config::Config;
+use netblt_proto::config::{Config, Wire};
+use netblt_proto::door::Door;
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Datagram, Event, Transmit};
 use netblt_proto::time::{Instant, earliest};
@@ -30,6 +32,9 @@ const MAX_MEMBERS: usize = 512;
 /// Which connection; later ones have higher numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionKey(u64);
+
+/// Whose packets the door's are.
+const NOBODY: ConnectionKey = ConnectionKey(u64::MAX);
 
 #[derive(Debug)]
 struct Member {
@@ -55,6 +60,10 @@ struct Queued {
 #[derive(Debug)]
 pub struct Listener {
     config: Config,
+    /// Who answers those who call (`sealed`).
+    door: Option<Door>,
+    /// The newest packet was the door's: now the others have their turn.
+    answered: bool,
     members: HashMap<ConnectionKey, Member>,
     by_address: HashMap<SocketAddr, ConnectionKey>,
     by_id: HashMap<u32, ConnectionKey>,
@@ -75,9 +84,13 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Nobody yet; whoever comes gets an end with this configuration.
-    pub fn new(config: Config) -> Self {
+    /// Nobody yet; whoever comes gets an end with this configuration. `entropy` was never used
+    /// before.
+    pub fn new(config: Config, entropy: [u8; 32]) -> Self {
+        let sealed = config.wire == Wire::Sealed;
         Self {
+            door: sealed.then(|| Door::new(config.clone(), entropy)),
+            answered: false,
             config,
             members: HashMap::new(),
             by_address: HashMap::new(),
@@ -95,17 +108,21 @@ impl Listener {
 
     /// The connection of the end that talks to `peer`.
     pub fn key_of(&self, peer: SocketAddr) -> Option<ConnectionKey> {
-        self.by_address.get(&peer).copied()
+        match self.door {
+            None => self.by_address.get(&peer).copied(),
+            Some(_) => {
+                let mut all = self.members.iter();
+                all.find(|(_, member)| member.end.peer() == Some(peer)).map(|(key, _)| *key)
+            }
+        }
     }
 
-    /// For whom a datagram is. A false id leads to nobody but its own sender's end, which drops it:
-    /// ends believe only what comes from their peer's address.
+    /// For whom a datagram is. A false id leads to an end that drops what bears it.
     fn addressee(&self, datagram: &Datagram<'_>) -> Option<ConnectionKey> {
-        let by_id = sealed::destination(datagram.bytes).and_then(|id| self.by_id.get(&id));
-        let of_peer = |key: &&ConnectionKey| {
-            self.members.get(key).is_some_and(|member| member.address == datagram.from)
-        };
-        by_id.filter(of_peer).copied().or_else(|| self.key_of(datagram.from))
+        match self.door {
+            None => self.by_address.get(&datagram.from).copied(),
+            Some(_) => self.by_id.get(&sealed::destination(datagram.bytes)?).copied(),
+        }
     }
 
     fn member(&mut self, key: ConnectionKey) -> Option<&mut Member> {
@@ -116,14 +133,21 @@ impl Listener {
         self.members.get_mut(&key)
     }
 
-    /// An unknown address: an end is made for it if what it says deserves an answer.
+    /// Nobody's: the door hears it, or an unknown address gets an end if what it says deserves an
+    /// answer.
     fn meet(&mut self, now: Instant, datagram: Datagram<'_>) {
         if self.members.len() >= MAX_MEMBERS && self.callers.is_empty() {
             return;
         }
+        let address = datagram.from;
+        if let Some(door) = &mut self.door {
+            if let Some(end) = door.handle_datagram(now, datagram) {
+                self.admit(now, address, end);
+            }
+            return;
+        }
         // Without random numbers nobody can be met; they may be there for the next try.
         let Ok(entropy) = entropy() else { return };
-        let address = datagram.from;
         let mut end = Endpoint::passive(self.config.clone(), now, entropy);
         end.handle_datagram(now, datagram);
         if end.next_timeout(now).is_none() {
@@ -133,12 +157,18 @@ impl Listener {
             let oldest = self.callers.first().copied();
             oldest.into_iter().for_each(|oldest| self.remove(oldest));
         }
+        self.admit(now, address, end);
+    }
+
+    fn admit(&mut self, now: Instant, address: SocketAddr, end: Endpoint) {
         let key = ConnectionKey(self.next_key);
         self.next_key += 1;
         let (ids, opened) = (Vec::new(), false);
         let member = Member { address, end, ids, opened, due: None, queued: Queued::default() };
         self.members.insert(key, member);
-        self.by_address.insert(address, key);
+        if self.door.is_none() {
+            self.by_address.insert(address, key);
+        }
         self.callers.insert(key);
         self.heard(now, key);
         self.touch(key, true);
@@ -189,10 +219,19 @@ impl Listener {
         }
     }
 
+    /// What the door has to say to somebody who has no end yet.
+    fn next_answer(&mut self, batch: &mut Vec<u8>) -> Option<(ConnectionKey, Transmit)> {
+        let transmit = self.door.as_mut()?.poll_transmit(batch)?;
+        self.answered = true;
+        Some((NOBODY, transmit))
+    }
+
     fn remove(&mut self, key: ConnectionKey) {
         // What the queues still hold of it leads to nobody.
         let Some(member) = self.members.remove(&key) else { return };
-        self.by_address.remove(&member.address);
+        if self.by_address.get(&member.address) == Some(&key) {
+            self.by_address.remove(&member.address);
+        }
         self.callers.remove(&key);
         for id in member.ids {
             self.by_id.remove(&id);
@@ -215,24 +254,23 @@ impl Connections for Listener {
         }
     }
 
-    fn handle_refused(&mut self, now: Instant, to: SocketAddr) {
-        let meant = match to.port() {
-            // Told by a raw socket, which does not know the port.
-            0 => {
-                self.members.iter().filter(|(_, m)| is_meant(m.address, to)).map(|m| *m.0).collect()
-            }
-            _ => Vec::from_iter(self.key_of(to)),
+    fn handle_refused(&mut self, now: Instant, to: SocketAddr, quote: &[u8]) {
+        // A raw socket is not told the port.
+        let is_meant = |member: &Member| {
+            member.end.peer().or(Some(member.address)).is_some_and(|peer| is_meant(peer, to))
         };
+        let all = self.members.iter().filter(|(_, member)| is_meant(member));
+        let meant: Vec<ConnectionKey> = all.map(|(key, _)| *key).collect();
         for key in meant {
             if let Some(member) = self.member(key) {
-                member.end.handle_unreachable(now);
+                member.end.handle_unreachable(now, quote);
                 self.touch(key, true);
             }
         }
     }
 
     /// Everyone here has an open connection or none: the way may come back.
-    fn handle_no_route(&mut self, _now: Instant, _to: SocketAddr) {}
+    fn handle_no_route(&mut self, _now: Instant, _to: SocketAddr, _quote: &[u8]) {}
 
     fn handle_timeout(&mut self, now: Instant) {
         // Each is looked at once: what it then has to send comes first.
@@ -250,6 +288,11 @@ impl Connections for Listener {
         now: Instant,
         batch: &mut Vec<u8>,
     ) -> Option<(ConnectionKey, Transmit)> {
+        if !std::mem::take(&mut self.answered)
+            && let Some(answer) = self.next_answer(batch)
+        {
+            return Some(answer);
+        }
         while let Some(key) = self.sending.pop_front() {
             let sent = self.member(key).map(|member| member.end.poll_transmit(now, batch));
             match sent {
@@ -262,7 +305,7 @@ impl Connections for Listener {
                 None => {}
             }
         }
-        None
+        self.next_answer(batch)
     }
 
     fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
@@ -284,7 +327,8 @@ impl Connections for Listener {
     }
 
     fn next_timeout(&self, now: Instant) -> Option<Instant> {
-        let sending = (!self.sending.is_empty()).then_some(now);
+        let answers = self.door.as_ref().is_some_and(Door::has_answers);
+        let sending = (answers || !self.sending.is_empty()).then_some(now);
         earliest([sending, self.deadlines.first().map(|(due, _)| *due)])
     }
 

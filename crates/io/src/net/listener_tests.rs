@@ -1,6 +1,7 @@
 //! Tests of the listener, with callers that talk through no socket at all.
 
 use netblt_proto::config::{Role, Secret, Wire};
+use netblt_proto::wire::sealed::Kind;
 
 use super::*;
 
@@ -17,20 +18,27 @@ fn exchange(listener: &mut Listener, caller: &mut Endpoint, address: SocketAddr,
     let (now, server) = (Instant::EPOCH, self::address(1));
     let mut batch = Vec::new();
     while caller.poll_transmit(now, &mut batch).is_some() {
-        listener.handle_datagram(now, Datagram { from: address, ecn: None, bytes: &mut batch });
+        listener.handle_datagram(
+            now,
+            Datagram { from: address, local: None, ecn: None, bytes: &mut batch },
+        );
         batch.clear();
     }
     while let Some((_, transmit)) = listener.poll_transmit(now, &mut batch) {
         assert_eq!(transmit.to, address);
         if !deaf {
-            caller.handle_datagram(now, Datagram { from: server, ecn: None, bytes: &mut batch });
+            caller.handle_datagram(
+                now,
+                Datagram { from: server, local: None, ecn: None, bytes: &mut batch },
+            );
         }
         batch.clear();
     }
 }
 
 fn caller(i: u16) -> Endpoint {
-    let entropy = [i as u8; 32];
+    let mut entropy = [i as u8; 32];
+    entropy[0] = (i >> 8) as u8;
     Endpoint::active(config(Role::Sender), address(1), Instant::EPOCH, entropy)
 }
 
@@ -50,10 +58,10 @@ fn remove(listener: &mut Listener, peer: SocketAddr) {
 
 #[test]
 fn all_who_call_at_once_are_served() {
-    let mut listener = Listener::new(config(Role::Receiver));
+    let mut listener = Listener::new(config(Role::Receiver), [9; 32]);
     let mut callers: Vec<Endpoint> = (10..30).map(caller).collect();
-    // Every OPEN before any confirmation.
-    for _ in 0..2 {
+    // Every OPEN before any confirmation, cookies and all.
+    for _ in 0..4 {
         for (i, caller) in callers.iter_mut().enumerate() {
             exchange(&mut listener, caller, address(10 + i as u16), false);
         }
@@ -64,23 +72,35 @@ fn all_who_call_at_once_are_served() {
 }
 
 #[test]
-fn those_who_never_open_make_room_and_the_others_stay() {
-    let mut listener = Listener::new(config(Role::Receiver));
-    let mut first = caller(10);
-    exchange(&mut listener, &mut first, address(10), false);
-    exchange(&mut listener, &mut first, address(10), false);
-    for i in 0..200 {
+fn those_who_never_open_cost_nothing_and_the_others_are_served() {
+    let mut listener = Listener::new(config(Role::Receiver), [9; 32]);
+    // From one address each; and all that one OPEN draws, from many.
+    let mut one = caller(7);
+    let mut open = Vec::new();
+    one.poll_transmit(Instant::EPOCH, &mut open).expect("an OPEN");
+    let mut drawn = 0;
+    for i in 0..2000 {
         exchange(&mut listener, &mut caller(100 + i), address(100 + i), true);
+        let mut bytes = open.clone();
+        let copy = Datagram { from: address(i), local: None, ecn: None, bytes: &mut bytes };
+        listener.handle_datagram(Instant::EPOCH, copy);
+        let mut batch = Vec::new();
+        while listener.poll_transmit(Instant::EPOCH, &mut batch).is_some() {}
+        drawn += batch.len();
     }
-    assert_eq!(listener.members.len(), 1 + MAX_CALLERS);
+    assert_eq!((listener.members.len(), opened(&mut listener)), (0, vec![]));
+    assert!(drawn <= 2000 * 64, "cookies: {drawn}");
+    let mut first = caller(10);
+    for _ in 0..4 {
+        exchange(&mut listener, &mut first, address(10), false);
+    }
     assert_eq!(opened(&mut listener), [address(10)]);
-    assert!(listener.key_of(address(299)).is_some() && listener.key_of(address(100)).is_none());
 }
 
 #[test]
 fn forged_callers_that_open_at_once_are_bounded() {
     let plain = |role| Config::new(Wire::Rfc998, role);
-    let mut listener = Listener::new(plain(Role::Receiver));
+    let mut listener = Listener::new(plain(Role::Receiver), [9; 32]);
     for i in 0..600 {
         let mut caller = Endpoint::active(plain(Role::Sender), address(1), Instant::EPOCH, [1; 32]);
         exchange(&mut listener, &mut caller, address(100 + i), true);
@@ -94,20 +114,23 @@ fn forged_callers_that_open_at_once_are_bounded() {
 
 #[test]
 fn noise_makes_no_member() {
-    let mut listener = Listener::new(config(Role::Receiver));
+    let mut listener = Listener::new(config(Role::Receiver), [9; 32]);
     for len in [0, 1, 3, 20, 1200] {
         let bytes = &mut vec![7; len];
-        listener.handle_datagram(Instant::EPOCH, Datagram { from: address(9), ecn: None, bytes });
+        listener.handle_datagram(
+            Instant::EPOCH,
+            Datagram { from: address(9), local: None, ecn: None, bytes },
+        );
     }
     assert!(listener.members.is_empty());
 }
 
 /// A listener with so many open connections and nothing left to say, and its first caller.
 fn at_rest(members: u16, now: Instant) -> (Listener, Endpoint) {
-    let mut listener = Listener::new(config(Role::Receiver));
+    let mut listener = Listener::new(config(Role::Receiver), [9; 32]);
     let mut callers: Vec<Endpoint> = (10..10 + members).map(caller).collect();
     for (i, caller) in callers.iter_mut().enumerate() {
-        for _ in 0..4 {
+        for _ in 0..6 {
             exchange(&mut listener, caller, address(10 + i as u16), false);
         }
     }
@@ -142,7 +165,10 @@ fn a_datagram_costs_no_more_among_many() {
         let (mut batch, mut datagrams) = (Vec::new(), 0);
         while caller.poll_transmit(now, &mut batch).is_some() {
             let bytes = batch.as_mut_slice();
-            listener.handle_datagram(now, Datagram { from: address(10), ecn: None, bytes });
+            listener.handle_datagram(
+                now,
+                Datagram { from: address(10), local: None, ecn: None, bytes },
+            );
             batch.clear();
             datagrams += 1;
         }
@@ -167,7 +193,8 @@ fn only_those_are_looked_at_whose_time_has_come() {
     let mut batch = Vec::new();
     if caller.poll_transmit(due, &mut batch).is_some() {
         let bytes = batch.as_mut_slice();
-        listener.handle_datagram(later, Datagram { from: address(10), ecn: None, bytes });
+        listener
+            .handle_datagram(later, Datagram { from: address(10), local: None, ecn: None, bytes });
     }
     turn(&mut listener, later);
     let before = listener.looks;
@@ -188,10 +215,18 @@ fn an_id_leads_to_its_end_and_to_no_other_address() {
     let id = sealed::destination(&batch).expect("it has one");
     let key = listener.key_of(address(10)).expect("known");
     assert_eq!(listener.by_id.get(&id), Some(&key));
-    // Copied by somebody else: neither that end nor his own believes it.
-    let other = Datagram { from: address(11), ecn: None, bytes: &mut batch };
+    // Copied by somebody else: it is the peer's word all the same, but to him goes a question.
+    let other = Datagram { from: address(11), local: None, ecn: None, bytes: &mut batch };
     listener.handle_datagram(now, other);
-    assert!(std::iter::from_fn(|| listener.poll_event()).next().is_none());
+    let mut sent = Vec::new();
+    loop {
+        batch.clear();
+        let Some((_, transmit)) = listener.poll_transmit(now, &mut batch) else { break };
+        sent.push((transmit.to, batch[3]));
+    }
+    let (quit_ack, challenge) = (Kind::QuitAck as u8, Kind::Challenge as u8);
+    assert!(sent.contains(&(address(10), quit_ack)), "{sent:?}");
+    assert!(sent.iter().all(|(to, kind)| *to == address(10) || *kind == challenge), "{sent:?}");
     listener.forget(key);
     assert!(!listener.by_id.contains_key(&id), "what is gone is found no more");
 }

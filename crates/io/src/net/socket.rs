@@ -31,8 +31,6 @@ const SLOT_BYTES: usize = 1 << 16;
 const SLOTS: usize = 16;
 /// Asked of the kernel for each direction: 30 ms at 1 Gbit/s.
 const KERNEL_BUFFER_BYTES: usize = 4 << 20;
-/// Peers remembered with the address of ours that they used.
-const ASKERS: usize = 16;
 /// Entries read from the error queue in one go.
 const MAX_ICMP_ERRORS: usize = 16;
 /// A send that met the answer to an earlier one is tried again this often.
@@ -47,8 +45,8 @@ pub struct Bind {
     pub port: u16,
     /// Which IP versions; IPv6 and IPv4 on one socket if any will do.
     pub family: Family,
-    /// Whether peers come to us: then they are answered from the address that they came to, which
-    /// is the one their routers and firewalls expect.
+    /// Whether peers come to us: then datagrams tell to which address of ours they came, so that
+    /// they can be answered from it, which is the one the peers' routers and firewalls expect.
     pub answering: bool,
     /// Whether this is a raw socket; then `port` is a NETBLT port, and not 0.
     pub raw_ip: bool,
@@ -87,7 +85,8 @@ pub struct Socket {
     segment: bool,
     raw_ip: bool,
     only: Option<u16>,
-    askers: Option<Askers>,
+    /// Whether datagrams tell to which address of ours they came.
+    tells_local: bool,
     space: Box<[u8]>,
     icmp_errors: Vec<IcmpError>,
 }
@@ -144,7 +143,7 @@ impl Socket {
             segment: !bind.raw_ip,
             raw_ip: bind.raw_ip,
             only: if bind.raw_ip { Some(port) } else { bind.only },
-            askers: (bind.answering && address.is_unspecified()).then(Askers::default),
+            tells_local: bind.answering && address.is_unspecified(),
             space: vec![0; SLOT_BYTES * SLOTS].into_boxed_slice(),
             icmp_errors: Vec::with_capacity(MAX_ICMP_ERRORS),
             io,
@@ -178,21 +177,24 @@ impl Socket {
     /// Sends `bytes`, the whole or the rest of what `transmit` announced.
     pub fn send(&mut self, transmit: &Transmit, bytes: &[u8]) -> Result<Sent, Error> {
         let segment = transmit.segment.max(1);
+        let mut local = transmit.local;
         let mut at = 0;
         let mut retries = 0;
         while at < bytes.len() {
             let whole = self.segment && self.state.max_gso_segments() > 1;
             let end = if whole { bytes.len() } else { bytes.len().min(at + segment) };
             let Some(contents) = bytes.get(at..end) else { break };
-            let error = match self.send_once(transmit, segment, contents) {
+            let error = match self.send_once(transmit, local, segment, contents) {
                 Ok(()) => {
                     at = end;
                     continue;
                 }
                 Err(error) => error,
             };
-            match self.judge(&error, whole, retries) {
+            match self.judge(&error, whole, local.is_some(), retries) {
                 Judged::Retry => retries += 1,
+                // The address of ours that the peer came to is gone.
+                Judged::RetryFromAnywhere => local = None,
                 Judged::Lost => at = end,
                 Judged::Blocked => return Ok(Sent::Blocked(at)),
                 Judged::NoRoute => return Ok(Sent::NoRoute),
@@ -209,7 +211,13 @@ impl Socket {
         Ok(Sent::All)
     }
 
-    fn send_once(&self, transmit: &Transmit, segment: usize, contents: &[u8]) -> io::Result<()> {
+    fn send_once(
+        &self,
+        transmit: &Transmit,
+        local: Option<IpAddr>,
+        segment: usize,
+        contents: &[u8],
+    ) -> io::Result<()> {
         let out = quinn_udp::Transmit {
             destination: self.outward(transmit.to),
             ecn: transmit.ecn.map(|ecn| match ecn {
@@ -218,14 +226,14 @@ impl Socket {
             }),
             contents,
             segment_size: Some(segment),
-            src_ip: self.askers.as_ref().and_then(|askers| askers.used_by(transmit.to)),
+            src_ip: local,
         };
         self.state.try_send(UdpSockRef::from(&self.io), &out)
     }
 
     /// What an error of a send means. Reading the error queue clears what it holds for the next
     /// call.
-    fn judge(&mut self, error: &io::Error, whole: bool, retries: u32) -> Judged {
+    fn judge(&mut self, error: &io::Error, whole: bool, pinned: bool, retries: u32) -> Judged {
         if error.kind() == ErrorKind::WouldBlock {
             return Judged::Blocked;
         }
@@ -240,12 +248,11 @@ impl Socket {
             // The network is down for now, or a local filter drops what we send.
             Some(Errno::NETDOWN | Errno::PERM | Errno::ACCESS) => Judged::Lost,
             // No segmentation: quinn-udp has noticed, and the rest goes out in pieces.
-            Some(Errno::IO | Errno::INVAL) if whole => Judged::Retry,
-            // The address of ours that the peer came to may be gone.
-            Some(Errno::INVAL | Errno::ADDRNOTAVAIL) if self.askers.is_some() => {
-                self.askers = None;
+            Some(Errno::IO | Errno::INVAL) if whole && self.state.max_gso_segments() == 1 => {
                 Judged::Retry
             }
+            Some(Errno::INVAL | Errno::ADDRNOTAVAIL) if pinned => Judged::RetryFromAnywhere,
+            Some(Errno::IO | Errno::INVAL) if whole && retries < MAX_RETRIES => Judged::Retry,
             Some(Errno::INVAL | Errno::ADDRNOTAVAIL) => Judged::NoRoute,
             // Either an answer to an earlier datagram, which did not touch this one, or our own
             // routing table's.
@@ -257,7 +264,11 @@ impl Socket {
                 | Errno::NETUNREACH,
             ) => {
                 self.read_errors();
-                if retries < MAX_RETRIES { Judged::Retry } else { Judged::NoRoute }
+                match retries < MAX_RETRIES {
+                    true => Judged::Retry,
+                    false if pinned => Judged::RetryFromAnywhere,
+                    false => Judged::NoRoute,
+                }
             }
             _ => Judged::Fatal,
         }
@@ -294,10 +305,8 @@ impl Socket {
                     None => Some((from, bytes)),
                 };
                 let Some((from, bytes)) = ours else { continue };
-                if let (Some(askers), Some(used)) = (&mut self.askers, meta.dst_ip) {
-                    askers.note(from, used);
-                }
-                each(Datagram { from, ecn, bytes });
+                let local = meta.dst_ip.filter(|_| self.tells_local);
+                each(Datagram { from, local, ecn, bytes });
             }
         }
         Ok(received)
@@ -355,34 +364,12 @@ impl AsFd for Socket {
 /// What an error of a send means.
 enum Judged {
     Retry,
+    RetryFromAnywhere,
     Lost,
     Blocked,
     NoRoute,
     TooBig,
     Fatal,
-}
-
-/// Which of our addresses each peer uses.
-#[derive(Debug, Default)]
-struct Askers {
-    slots: [Option<(SocketAddr, IpAddr)>; ASKERS],
-    next: usize,
-}
-
-impl Askers {
-    fn note(&mut self, peer: SocketAddr, used: IpAddr) {
-        let known = self.slots.iter_mut().flatten().find(|(known, _)| *known == peer);
-        if let Some((_, address)) = known {
-            *address = used;
-        } else if let Some(slot) = self.slots.get_mut(self.next % ASKERS) {
-            *slot = Some((peer, used));
-            self.next = (self.next + 1) % ASKERS;
-        }
-    }
-
-    fn used_by(&self, peer: SocketAddr) -> Option<IpAddr> {
-        self.slots.iter().flatten().find(|(known, _)| *known == peer).map(|(_, address)| *address)
-    }
 }
 
 fn udp(address: IpAddr, bind: &Bind) -> io::Result<socket2::Socket> {

@@ -11,17 +11,26 @@ fn socket(address: &str) -> Socket {
 }
 
 fn transmit(to: SocketAddr, segment: usize, len: usize) -> Transmit {
-    Transmit { to, ecn: Some(Ecn::Ect0), segment, len }
+    Transmit { to, local: None, ecn: Some(Ecn::Ect0), segment, len }
 }
+
+type Told = (SocketAddr, Option<IpAddr>, Option<Ecn>, Vec<u8>);
 
 /// All datagrams there are, once there is one.
 fn receive(socket: &mut Socket) -> Vec<(SocketAddr, Option<Ecn>, Vec<u8>)> {
+    let told = receive_with_local(socket);
+    told.into_iter().map(|(from, _, ecn, bytes)| (from, ecn, bytes)).collect()
+}
+
+/// The same, with the address of ours that each came to.
+fn receive_with_local(socket: &mut Socket) -> Vec<Told> {
     let mut poller = Poller::new().unwrap();
     let ready = poller.wait(socket.as_fd(), false, Duration::from_secs(10)).unwrap();
     assert!(ready.readable);
     let mut all = Vec::new();
     let each = |datagram: Datagram<'_>| {
-        all.push((datagram.from, datagram.ecn, datagram.bytes.to_vec()));
+        let Datagram { from, local, ecn, bytes } = datagram;
+        all.push((from, local, ecn, bytes.to_vec()));
     };
     socket.recv(each).unwrap();
     all
@@ -68,10 +77,23 @@ fn one_socket_serves_both_ip_versions_and_answers_from_where_it_was_asked() {
     for (address, mut client) in clients {
         let to = SocketAddr::new(address.parse().unwrap(), server.local().port());
         client.send(&transmit(to, 5, 5), b"hello").unwrap();
-        let (from, _, bytes) = receive(&mut server).remove(0);
+        let (from, local, _, bytes) = receive_with_local(&mut server).remove(0);
         assert_eq!((from, bytes.as_slice()), (client.local(), b"hello".as_slice()));
-        server.send(&transmit(from, 3, 3), b"you").unwrap();
+        // Whatever else comes from a thousand others does not change where this one is answered.
+        server.send(&Transmit { local, ..transmit(from, 3, 3) }, b"you").unwrap();
         assert_eq!(receive(&mut client)[0].0, to);
+    }
+}
+
+#[test]
+fn an_address_of_ours_that_is_gone_does_not_stop_what_is_sent() {
+    let (mut a, mut b) = (socket("0.0.0.0"), socket("127.0.0.1"));
+    let local = Some("192.0.2.1".parse().unwrap());
+    for len in [1, 2500] {
+        let bytes = vec![7; len];
+        let gone = Transmit { local, ..transmit(b.local(), 1000, len) };
+        assert_eq!(a.send(&gone, &bytes).unwrap(), Sent::All);
+        assert_eq!(receive(&mut b)[0].2, bytes[..len.min(1000)]);
     }
 }
 
@@ -86,7 +108,7 @@ fn a_closed_port_is_reported_and_does_not_stop_the_socket() {
     // Whatever is called first meets the error, and does its work all the same.
     assert_eq!(a.send(&transmit(b.local(), 1, 1), b"y").unwrap(), Sent::All);
     a.read_errors();
-    assert_eq!(a.poll_icmp_error(), Some(IcmpError::Refused(closed)));
+    assert_eq!(a.poll_icmp_error(), Some(IcmpError::Refused(closed, icmp::Quote::of(b"x"))));
     assert_eq!(a.poll_icmp_error(), None);
     assert_eq!(receive(&mut b)[0].2, b"y");
     assert_eq!(a.recv(|_| ()).unwrap(), Received::default());

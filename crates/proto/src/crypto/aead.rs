@@ -45,6 +45,16 @@ impl SealingKeys {
         PacketNumber(number)
     }
 
+    /// The number that is handed out next (`docs/protocol.md §5.4`).
+    pub fn upcoming(&self) -> PacketNumber {
+        PacketNumber(self.next)
+    }
+
+    /// Whether this number was handed out (`docs/protocol.md §5.4`).
+    pub fn has_handed_out(&self, number: PacketNumber) -> bool {
+        number.0 < self.next
+    }
+
     /// Encrypts `body` where it lies, authenticates `header` with it and returns the tag that
     /// goes behind it (`docs/protocol.md §3.1, §5.3`).
     ///

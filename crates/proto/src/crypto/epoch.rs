@@ -27,9 +27,9 @@ pub(super) struct EpochKey {
 
 impl EpochKey {
     fn derive(cipher: Cipher, secret: &[u8; 32]) -> Self {
-        let key = Zeroizing::new(expand::<32>(secret, b"netblt 6 key"));
+        let key = Zeroizing::new(expand::<32>(secret, b"netblt 7 key"));
         let key = UnboundKey::new(algorithm(cipher), &key[..]).expect("both ciphers take 32 bytes");
-        Self { key: LessSafeKey::new(key), iv: expand(secret, b"netblt 6 iv") }
+        Self { key: LessSafeKey::new(key), iv: expand(secret, b"netblt 7 iv") }
     }
 
     /// The iv with the packet number in its last 8 bytes (`docs/protocol.md §5.3`).
@@ -103,7 +103,7 @@ impl KeyChain {
     /// The next epoch's keys; the first call makes those of epoch 0.
     pub(super) fn next_epoch(&mut self) -> EpochKey {
         let key = EpochKey::derive(self.cipher, &self.secret);
-        self.secret = Zeroizing::new(expand(&self.secret, b"netblt 6 next"));
+        self.secret = Zeroizing::new(expand(&self.secret, b"netblt 7 next"));
         key
     }
 
@@ -162,25 +162,25 @@ mod tests {
     fn the_chain_agrees_with_an_independent_hkdf() {
         let expected = [
             (
-                "21da3df697760ae2a77c0c96628eb43b74a705c5af1428ece5e8e8fcd2aa8aa9",
-                "c049bdd2dc31fb245b2dc09a",
+                "44723f4e5d41e79ebc9459f397877af97bbf31c09fae6e6651cbd7ecb8f1b090",
+                "aa52d68dfdc1f99f2ccb38ab",
             ),
             (
-                "8daa4dd3651f71166dc7251897be36aa4a99d57683a7fecbc6369ba2925f918d",
-                "0f7206987a5796e8b4daae1e",
+                "cd34b8ac4c9e94d0189741d9e732b27873615651b053bfda88b48128fc0b00d4",
+                "ab2eed058c1125cadc6eb672",
             ),
             (
-                "59e5422071153f47dad81dea78d0785d86884a32a7ffdd115af6d5343557f058",
-                "85290dc0b7721a73c1f74f0f",
+                "1773472c31faf565bcaeb286e0b4cb3810f67982557f65c3edc5cbeef205ab43",
+                "0e9d4aa5d1e72621e612e69f",
             ),
         ];
         let mut chain = KeyChain::new(Cipher::Aes256Gcm, counting_secret());
         for (key, iv) in expected {
             let secret = chain.secret();
-            assert_eq!(hex(&expand::<32>(&secret, b"netblt 6 key")), key);
+            assert_eq!(hex(&expand::<32>(&secret, b"netblt 7 key")), key);
             assert_eq!(hex(&chain.next_epoch().iv), iv);
         }
-        let last = "92e7c5715dec66bb7444f2185c92460336f4f4f98742a8d8bb223fd9ef79dc2a";
+        let last = "8ccfd6cbc5227dc76047b031344b67d918292115f153b58d4049d76e9abe95bc";
         assert_eq!(hex(&chain.secret()), last);
     }
 
@@ -190,13 +190,13 @@ mod tests {
         let table = [
             (
                 Cipher::Aes256Gcm,
-                "6574722edb22c0610421866d024c82c2fafd5b4bbfcfd92911638522",
-                "86e1010055967634294145c34d2fafa95a7ae4d4d17981cb1af49cdf",
+                "d7f430fc1eea4fb49fb12b5151916b8cb551fd202b948f427403d246",
+                "7f04255f0cdc3006cc5b5a001382c95ab105f06e5bb576e138fceb42",
             ),
             (
                 Cipher::ChaCha20Poly1305,
-                "3d815c302ccf40009935e2d9895e34ef148c416d00084993d60e2c4f",
-                "c55fd2b2373d76a9d729b5fea98bcd2b4055d54964140cb9f44b1a4a",
+                "57b27baea0ca188ed08fffe2169c033b0f72de03ece3f1f07c9f6421",
+                "8681fbd79e1fc7283292feed9332d915223844c8e4cbc61c945c82bc",
             ),
         ];
         for (cipher, first, second) in table {

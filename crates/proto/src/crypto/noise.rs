@@ -111,7 +111,7 @@ impl Responder {
 
 /// The pre-shared key of the handshake (`docs/protocol.md §4.1`).
 fn psk(secret: &Secret) -> Zeroizing<[u8; 32]> {
-    blake3::derive_key("netblt 6 noise psk", &secret.0).into()
+    blake3::derive_key("netblt 7 noise psk", &secret.0).into()
 }
 
 fn builder<'a>(
@@ -157,7 +157,7 @@ struct Ephemeral {
 
 impl Ephemeral {
     fn new(role: &str, entropy: [u8; 32], context: &[&[u8]]) -> Self {
-        let mut hasher = blake3::Hasher::new_derive_key("netblt 6 noise ephemeral");
+        let mut hasher = blake3::Hasher::new_derive_key("netblt 7 noise ephemeral");
         hasher.update(&entropy);
         for part in [role.as_bytes()].iter().chain(context) {
             hasher.update(&(part.len() as u64).to_be_bytes()).update(part);
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     const SECRET: Secret = Secret([1; 32]);
-    const PROLOGUE: &[u8] = b"netblt 6 and sixteen bytes";
+    const PROLOGUE: &[u8] = b"netblt 7 and sixteen bytes";
 
     fn start(entropy: u8, payload: &[u8]) -> (Initiator, Vec<u8>) {
         Initiator::start(&SECRET, PROLOGUE, [entropy; 32], payload).unwrap()
@@ -240,15 +240,15 @@ mod tests {
             [&message1[..], &message2, &keys.initiator_to_responder, &keys.responder_to_initiator];
         let expected = [
             concat!(
-                "5b690c99e891b80e1c363b009b6bc74cdbb0ac2f1de5d59ed9f3c2f0b593dd3a",
-                "857d79fef0e4c7e802fe83ae191683bfac5216e71bf8a8a6",
+                "93b38e772b738011465359ee5309345296188c793c25b712adac2f3c472cd866",
+                "b6045aea3eab0320dbecb60064d9bf5b32c8dfa334d4de8c",
             ),
             concat!(
-                "4ab5c8b74d6b5e26dab374bd9af44a17eefb4d69f922c831d158262dd29a1811",
-                "0028994d624aff87da632248a35185bd6b97bb1b8c895f",
+                "01dabcf71cd03e4ff29264e1903f594dbf5f1f0a3ae6760c93a7ebe2b16c1208",
+                "13a0d00677549076ca5de3afb94bda777d02f5259f8abc",
             ),
-            "01a7a77e55fd5cac0fa8c031e50834252693b6acca7615129d094fe100f43ea8",
-            "2c5aeef5f9395befeed072abb0c44171c2ca60b9018b261c4b3fc58cd6fccb04",
+            "722de737af2525289b759cea8524c386c7f33fb3d12efcb97a206f73359bc0de",
+            "98b0dee1921fd05836c75197e0d585cb9208d988ac2118611e1dfbac35bdc023",
         ];
         assert_eq!(made.map(hex), expected);
     }
@@ -276,7 +276,7 @@ mod tests {
         let message1 = start(2, b"p").1;
         let other = Secret([9; 32]);
         assert!(respond(&other, PROLOGUE, [3; 32], &message1).is_err());
-        assert!(respond(&SECRET, b"netblt 6 and other bytes..", [3; 32], &message1).is_err());
+        assert!(respond(&SECRET, b"netblt 7 and other bytes..", [3; 32], &message1).is_err());
         assert!(respond(&SECRET, PROLOGUE, [3; 32], &message1).is_ok());
     }
 

@@ -1,44 +1,47 @@
-//! The active end before it is open: OPEN, again and again, until RESPONSE or a limit.
+//! The active end before it is open: OPEN, again and again, until the passive end is heard under
+//! the keys of one of its RESPONSEs, or until a limit.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::{Opened, agrees, propose};
+use super::candidates::{Candidate, Candidates, Judged};
+use super::{Opened, Place, agrees, propose};
 use crate::config::{Config, Wire};
-use crate::crypto::cipher::Cipher;
-use crate::crypto::mac::MacKey;
-use crate::crypto::noise::Initiator;
 use crate::entropy::Entropy;
 use crate::link::Link;
-use crate::machine::Reason;
+use crate::machine::{Reason, Route};
+use crate::refusals::Refusals;
 use crate::time::{Instant, earliest};
+use crate::units::PacketNumber;
 use crate::wire::packet::Parameters;
 use crate::wire::rfc998::{self, Packet998, Ports};
-use crate::wire::sealed::{self, Kind, Offer};
+use crate::wire::sealed::{self, HEADER_BYTES, Kind};
 
 /// Schedule of OPEN on each wire: first wait, longest wait, how many (§2.1, §4.1).
 const SCHEDULE_998: (Duration, Duration, u8) = (Duration::from_secs(1), Duration::from_secs(60), 8);
 const SCHEDULE_SEALED: (Duration, Duration, u8) =
     (Duration::from_millis(500), Duration::from_secs(3), 10);
 
-/// How long the true answer may still take after an unproven REFUSED, and after the peer's host
-/// refused a packet (`docs/protocol.md §4.1`).
+/// How long the true answer may still take after an unproven REFUSED, and how long somebody else
+/// may still be served (`docs/protocol.md §4.1`).
 const HINT_PATIENCE: Duration = Duration::from_secs(5);
-const UNREACHABLE_PATIENCE: Duration = Duration::from_secs(10);
+const BUSY_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a datagram came to.
+pub(crate) enum Hear<'a> {
+    /// It was nothing.
+    Nothing,
+    /// It proved itself.
+    News,
+    /// The connection is open; the datagram, if handed back, is its first.
+    Opened(Box<Opened>, Option<&'a mut [u8]>),
+}
 
 /// What is needed to read the answer.
 #[derive(Debug)]
 enum Handshake {
-    Rfc998 {
-        ports: Ports,
-    },
-    Sealed {
-        initiator: Box<Initiator>,
-        connection: u32,
-        mac_key: MacKey,
-        cipher: Cipher,
-        table_bytes: u32,
-    },
+    Rfc998 { ports: Ports },
+    Sealed(Box<Candidates>),
 }
 
 /// An OPEN on its way.
@@ -59,8 +62,13 @@ pub(crate) struct Active {
     /// What somebody who could not prove it said, and when first.
     hint: Option<(Instant, String)>,
     refused: Option<String>,
-    /// When the peer's host first refused a packet.
-    unreachable: Option<Instant>,
+    /// The passive end serves somebody else, and when it first said so.
+    busy: Option<(Instant, String)>,
+    /// What the peer's host said.
+    refusals: Refusals,
+    /// The first cookie came.
+    hurried: bool,
+    entropy: Entropy,
 }
 
 impl Active {
@@ -77,7 +85,10 @@ impl Active {
         };
         let (handshake, open) = match config.wire {
             Wire::Rfc998 => open_rfc998(config, &proposal),
-            Wire::Sealed => open_sealed(config, &proposal, &mut entropy),
+            Wire::Sealed => {
+                let (candidates, open) = Candidates::open(config, &proposal, &mut entropy);
+                (Handshake::Sealed(Box::new(candidates)), open)
+            }
         };
         Self {
             peer,
@@ -92,7 +103,10 @@ impl Active {
             first: None,
             hint: None,
             refused: None,
-            unreachable: None,
+            busy: None,
+            refusals: Refusals::new(now, config.wire == Wire::Sealed),
+            hurried: false,
+            entropy,
         }
     }
 
@@ -102,22 +116,67 @@ impl Active {
 
     /// The connection id that answers carry, where the wire has one.
     pub(crate) fn own_id(&self) -> Option<u32> {
-        match self.handshake {
-            Handshake::Rfc998 { .. } => None,
-            Handshake::Sealed { connection, .. } => Some(connection),
-        }
-    }
-
-    pub(crate) fn handle_unreachable(&mut self, now: Instant) {
-        self.unreachable.get_or_insert(now);
-    }
-
-    /// A datagram of the peer's; answers an open connection if it is the RESPONSE.
-    pub(crate) fn handle_datagram(&mut self, now: Instant, bytes: &[u8]) -> Option<Box<Opened>> {
         match &self.handshake {
-            Handshake::Rfc998 { .. } => self.handle_rfc998(now, bytes),
-            Handshake::Sealed { .. } => self.handle_sealed(now, bytes),
+            Handshake::Rfc998 { .. } => None,
+            Handshake::Sealed(candidates) => Some(candidates.connection()),
         }
+    }
+
+    /// The peer's host refused a packet that began like this. Whoever can show its clear bytes has
+    /// seen it.
+    pub(crate) fn handle_unreachable(&mut self, now: Instant, quote: &[u8]) {
+        let ours = match &self.handshake {
+            Handshake::Rfc998 { .. } => true,
+            Handshake::Sealed(candidates) => {
+                let open =
+                    quote.len() >= HEADER_BYTES && self.open.starts_with(&quote[..HEADER_BYTES]);
+                open || candidates.quoted(quote)
+            }
+        };
+        if ours {
+            self.refusals.on_refused(now, PacketNumber(0));
+        }
+    }
+
+    /// A datagram.
+    pub(crate) fn handle_datagram<'a>(
+        &mut self,
+        now: Instant,
+        route: Route,
+        bytes: &'a mut [u8],
+    ) -> Hear<'a> {
+        let called = route.peer == self.peer;
+        if let Handshake::Rfc998 { .. } = &self.handshake {
+            let opened = called.then(|| self.handle_rfc998(now, bytes)).flatten();
+            return opened.map_or(Hear::Nothing, |opened| Hear::Opened(opened, None));
+        }
+        // What proves itself may come from elsewhere: a passive end may have moved too.
+        let told = match sealed::kind_of(bytes) {
+            Some(Kind::Response) => self.handle_response(now, bytes),
+            Some(Kind::Cookie) => self.handle_cookie(now, bytes),
+            Some(Kind::Refused) => self.handle_refused(now, bytes, called),
+            Some(kind) if !kind.is_handshake() => return self.handle_first(route, bytes),
+            _ => false,
+        };
+        if told { Hear::News } else { Hear::Nothing }
+    }
+
+    /// Something under transport keys: the passive end is there, and has chosen.
+    fn handle_first<'a>(&mut self, route: Route, bytes: &'a mut [u8]) -> Hear<'a> {
+        let Handshake::Sealed(candidates) = &mut self.handshake else { return Hear::Nothing };
+        let Some(candidate) = candidates.take_living(bytes) else { return Hear::Nothing };
+        let Candidate { link, parameters, table_bytes, rtt, longest_rtt, sent, .. } = candidate;
+        let entropy = Entropy::new(self.entropy.draw());
+        let opened = Opened::new(link, parameters, table_bytes, entropy);
+        let place = if route.peer == self.peer {
+            Place::Known
+        } else {
+            // It was called elsewhere, and may still be there.
+            let called = Route { peer: self.peer, local: None };
+            Place::OneOf(vec![(route, 0), (called, self.open.len() as u64)])
+        };
+        let opened = Opened { rtt, longest_rtt, sent_before: sent, place, ..opened };
+        Hear::Opened(Box::new(opened), Some(bytes))
     }
 
     fn handle_rfc998(&mut self, now: Instant, bytes: &[u8]) -> Option<Box<Opened>> {
@@ -135,8 +194,10 @@ impl Active {
                     response.buffer_bytes,
                     response.packet_bytes,
                 );
-                let opened = Opened::new(link, response, 0, self.round_trip(now));
-                Some(Box::new(Opened { longest_rtt: self.longest_round_trip(now), ..opened }))
+                let entropy = Entropy::new(self.entropy.draw());
+                let (rtt, longest_rtt) = (self.round_trip(now), self.longest_round_trip(now));
+                let opened = Opened::new(link, response, 0, entropy);
+                Some(Box::new(Opened { rtt, longest_rtt, ..opened }))
             }
             Packet998::Response(_) => {
                 self.refused = Some("its answer is looser than what was proposed".to_owned());
@@ -150,85 +211,63 @@ impl Active {
         }
     }
 
-    fn handle_sealed(&mut self, now: Instant, bytes: &[u8]) -> Option<Box<Opened>> {
-        match sealed::kind_of(bytes)? {
-            Kind::Response => self.handle_response(now, bytes),
-            Kind::Cookie => {
-                self.handle_cookie(bytes);
-                None
+    /// A RESPONSE; whether it is the passive end's.
+    fn handle_response(&mut self, now: Instant, bytes: &[u8]) -> bool {
+        let times = (self.round_trip(now), self.longest_round_trip(now));
+        let Handshake::Sealed(candidates) = &mut self.handshake else { return false };
+        match candidates.judge(now, &self.proposal, bytes, times) {
+            Judged::Nothing => return false,
+            Judged::True => self.busy = None,
+            Judged::Loose => {
+                self.refused = Some("its answer is looser than what was proposed".to_owned());
             }
-            Kind::Refused => {
-                self.handle_refused(now, bytes);
-                None
-            }
-            _ => None,
         }
+        true
     }
 
-    fn handle_response(&mut self, now: Instant, bytes: &[u8]) -> Option<Box<Opened>> {
-        let rtt = self.round_trip(now);
-        let Handshake::Sealed { initiator, connection, cipher, table_bytes, .. } =
-            &mut self.handshake
-        else {
-            return None;
-        };
-        let frame = sealed::parse_response(bytes).ok()?;
-        if frame.to != *connection || frame.uid != self.proposal.uid {
-            return None;
-        }
-        let (payload, keys) = initiator.finish(frame.noise).ok()?;
-        // From here on the words are the peer's own: it holds the secret. So are the clear bytes in
-        // the payload, but not those around it: somebody may have changed them on the way, and the
-        // message that proves itself comes only once.
-        let (clear, offer) = payload.split_first_chunk::<16>()?;
-        let told = sealed::build_response(clear, frame.noise);
-        let frame = sealed::parse_response(&told).ok()?;
-        let offer = sealed::parse_offer(frame.uid, offer).ok()?;
-        let chosen = Cipher::from_bit(offer.ciphers).filter(|c| cipher.offer() & c.bit() != 0);
-        let fair = frame.to == *connection
-            && offer.table_bytes <= *table_bytes
-            && agrees(Wire::Sealed, &self.proposal, &offer.parameters);
-        let Some(chosen) = chosen.filter(|_| fair) else {
-            self.refused = Some("its answer is looser than what was proposed".to_owned());
-            return None;
-        };
-        let link = Link::sealed(
-            *connection,
-            frame.connection,
-            chosen,
-            keys.initiator_to_responder,
-            keys.responder_to_initiator,
-        );
-        let longest_rtt = self.longest_round_trip(now);
-        let opened = Opened::new(link, offer.parameters, offer.table_bytes, rtt);
-        Some(Box::new(Opened { longest_rtt, ..opened }))
-    }
-
-    /// Under load the passive end asks for proof of the address: the next OPEN brings the cookie.
-    /// It
-    /// leaves when it is due anyway: a replayed COOKIE must not draw anything.
-    fn handle_cookie(&mut self, bytes: &[u8]) {
-        let Handshake::Sealed { connection, mac_key, .. } = &self.handshake else { return };
-        let Ok(frame) = sealed::parse_cookie(bytes) else { return };
-        let ours = frame.to == *connection && frame.uid == self.proposal.uid;
+    /// The passive end asks for proof of the address: the next OPEN brings the cookie. With the
+    /// first one it leaves at once, later ones wait until it is due anyway: a replayed COOKIE must
+    /// not draw anything.
+    fn handle_cookie(&mut self, now: Instant, bytes: &[u8]) -> bool {
+        let Handshake::Sealed(candidates) = &self.handshake else { return false };
+        let Ok(frame) = sealed::parse_cookie(bytes) else { return false };
+        let ours = frame.to == candidates.connection() && frame.uid == self.proposal.uid;
         let open_mac = sealed::open_mac(&self.open);
-        if ours && mac_key.verify(&[frame.covered, open_mac], &frame.mac) {
-            sealed::set_cookie(&mut self.open, &frame.cookie);
+        if !ours || !candidates.mac_key().verify(&[frame.covered, open_mac], &frame.mac) {
+            return false;
         }
+        sealed::set_cookie(&mut self.open, &frame.cookie);
+        if !std::mem::replace(&mut self.hurried, true) && self.left > 0 {
+            self.next = now;
+            self.left += 1;
+            // What came before drew the cookie, and so no RESPONSE.
+            self.sent = self.sent.filter(|(_, once)| !once);
+        }
+        true
     }
 
-    fn handle_refused(&mut self, now: Instant, bytes: &[u8]) {
-        let Handshake::Sealed { connection, mac_key, .. } = &self.handshake else { return };
-        let Ok(frame) = sealed::parse_refused(bytes) else { return };
-        if frame.to != *connection || frame.uid != self.proposal.uid {
-            return;
+    /// A REFUSED, from the address that was called or from elsewhere; whether it proves itself.
+    fn handle_refused(&mut self, now: Instant, bytes: &[u8], called: bool) -> bool {
+        let Handshake::Sealed(candidates) = &self.handshake else { return false };
+        let Ok(frame) = sealed::parse_refused(bytes) else { return false };
+        if frame.to != candidates.connection() || frame.uid != self.proposal.uid {
+            return false;
         }
         let reason = String::from_utf8_lossy(frame.reason).into_owned();
-        if mac_key.verify(&[frame.covered, sealed::open_mac(&self.open)], &frame.mac) {
-            self.refused = Some(reason);
-        } else {
-            self.hint.get_or_insert((now, reason));
+        let open_mac = sealed::open_mac(&self.open);
+        let proven = candidates.mac_key().verify(&[frame.covered, open_mac], &frame.mac);
+        match (proven, frame.for_now) {
+            (true, true) => {
+                let (first, _) = self.busy.get_or_insert((now, reason.clone()));
+                if *first + BUSY_PATIENCE <= now {
+                    self.refused = Some(reason);
+                }
+            }
+            (true, false) => self.refused = Some(reason),
+            (false, _) if called => _ = self.hint.get_or_insert((now, reason)),
+            (false, _) => {}
         }
+        proven
     }
 
     /// Karn's rule: only an OPEN sent once tells the round trip.
@@ -246,9 +285,15 @@ impl Active {
         if let Some(reason) = self.refused.take() {
             return Some(Reason::Refused(reason));
         }
-        self.deadline().is_some_and(|at| at <= now).then(|| Reason::NoAnswer {
-            hint: self.hint.as_ref().map(|(_, hint)| hint.clone()),
-            unreachable: self.unreachable.is_some(),
+        if self.deadline().is_none_or(|at| at > now) {
+            return None;
+        }
+        Some(match self.busy.take() {
+            Some((_, reason)) => Reason::Refused(reason),
+            None => Reason::NoAnswer {
+                hint: self.hint.as_ref().map(|(_, hint)| hint.clone()),
+                unreachable: self.refusals.were_any(),
+            },
         })
     }
 
@@ -258,12 +303,17 @@ impl Active {
         earliest([
             (self.left == 0).then_some(self.next),
             self.hint.as_ref().map(|(at, _)| *at + HINT_PATIENCE),
-            self.unreachable.map(|at| at + UNREACHABLE_PATIENCE),
+            self.refusals.unreachable_at(false),
         ])
     }
 
-    /// The OPEN, if it is due.
-    pub(crate) fn poll_transmit(&mut self, now: Instant) -> Option<&[u8]> {
+    /// Appends what is due: the OPEN, and what confirms the answers to it.
+    pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
+        if let Handshake::Sealed(candidates) = &mut self.handshake
+            && let Some(len) = candidates.poll_transmit(now, out)
+        {
+            return Some(len);
+        }
         if self.next > now || self.left == 0 {
             return None;
         }
@@ -272,11 +322,16 @@ impl Active {
         self.wait = (self.wait * 3 / 2).min(self.longest_wait);
         self.sent = Some((now, self.sent.is_none()));
         self.first.get_or_insert(now);
-        Some(&self.open)
+        if let Handshake::Sealed(candidates) = &mut self.handshake {
+            candidates.repeat();
+        }
+        out.extend_from_slice(&self.open);
+        Some(self.open.len())
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        if self.refused.is_some() {
+        let due = matches!(&self.handshake, Handshake::Sealed(candidates) if candidates.is_due());
+        if self.refused.is_some() || due {
             return Some(Instant::EPOCH);
         }
         earliest([Some(self.next).filter(|_| self.left > 0), self.deadline()])
@@ -288,35 +343,4 @@ fn open_rfc998(config: &Config, proposal: &Parameters) -> (Handshake, Vec<u8>) {
     let mut open = Vec::new();
     rfc998::encode_open(ports, proposal, &mut open);
     (Handshake::Rfc998 { ports }, open)
-}
-
-fn open_sealed(
-    config: &Config,
-    proposal: &Parameters,
-    entropy: &mut Entropy,
-) -> (Handshake, Vec<u8>) {
-    let secret = config.secret.clone().unwrap_or_default();
-    let connection = entropy.draw_u32();
-    let mac_key = MacKey::from_secret(&secret);
-    let offer = Offer {
-        parameters: proposal.clone(),
-        ciphers: config.cipher.offer(),
-        table_bytes: config.table_bytes,
-    };
-    let clear = sealed::open_clear(connection, proposal.uid);
-    let mut payload = Vec::new();
-    sealed::encode_offer(&offer, &mut payload);
-    let draw = entropy.draw();
-    let started = Initiator::start(&secret, &super::prologue(&clear), draw, &payload);
-    // Fails only for a payload longer than any Noise message; ours is bounded far below.
-    let (initiator, noise) = started.expect("a bounded payload fits a handshake message");
-    let open = sealed::build_open(&clear, &noise, |parts| mac_key.mac(parts));
-    let handshake = Handshake::Sealed {
-        initiator: Box::new(initiator),
-        connection,
-        mac_key,
-        cipher: config.cipher,
-        table_bytes: config.table_bytes,
-    };
-    (handshake, open)
 }

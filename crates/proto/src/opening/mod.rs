@@ -2,21 +2,26 @@
 //! (RFC 998 §5.1; `docs/protocol.md §4`). The drawn machine is in `docs/protocol.md §10.3`.
 
 pub(crate) mod active;
+mod bucket;
+mod candidates;
 pub(crate) mod passive;
 
 use std::time::Duration;
 
 use crate::buffer::Geometry;
 use crate::config::{Config, Wire};
+use crate::entropy::Entropy;
 use crate::limits::{
     MAX_BURST_INTERVAL, MAX_DATAGRAM_BYTES, MAX_PACKETS_PER_BUFFER, MIN_PACKET_BYTES,
     MIN_SEALED_PACKET_BYTES,
 };
 use crate::link::Link;
+use crate::machine::Route;
 use crate::negotiated::Negotiated;
 use crate::rate::{is_long, proposed_burst};
 use crate::rules::Rules;
 use crate::time::{Instant, nanos};
+use crate::units::PacketNumber;
 use crate::wire::data_overhead;
 use crate::wire::packet::{Burst, Mode, Parameters};
 
@@ -33,17 +38,34 @@ pub(crate) struct Opened {
     pub(crate) longest_rtt: Option<Duration>,
     /// A packet to send first.
     pub(crate) reply: Option<Vec<u8>>,
+    /// Where the peer is.
+    pub(crate) place: Place,
+    /// For what the connection draws by lot.
+    pub(crate) entropy: Entropy,
+    /// Packets under the connection's keys that left before it was open: when, and how long.
+    pub(crate) sent_before: Vec<(Instant, PacketNumber, usize)>,
+}
+
+/// What is known of where the peer is.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// It showed that it hears what is sent to where its packet came from.
+    Known,
+    /// It is at one of these addresses; from each came so many more bytes than went there.
+    OneOf(Vec<(Route, u64)>),
 }
 
 impl Opened {
-    fn new(link: Link, parameters: Parameters, table_bytes: u32, rtt: Option<Duration>) -> Self {
-        Self { link, parameters, table_bytes, rtt, longest_rtt: rtt, reply: None }
+    fn new(link: Link, parameters: Parameters, table_bytes: u32, entropy: Entropy) -> Self {
+        let (place, reply, sent_before) = (Place::Known, None, Vec::new());
+        let (rtt, longest_rtt) = (None, None);
+        Self { link, parameters, table_bytes, rtt, longest_rtt, reply, place, entropy, sent_before }
     }
 }
 
 /// What both ends mix into the handshake: the clear bytes of OPEN (`docs/protocol.md §4.1`).
 fn prologue(clear: &[u8; 16]) -> [u8; 24] {
-    let mut prologue = *b"netblt 6................";
+    let mut prologue = *b"netblt 7................";
     prologue[8..].copy_from_slice(clear);
     prologue
 }

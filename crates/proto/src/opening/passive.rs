@@ -1,28 +1,55 @@
-//! The passive end: judges OPENs from cheap to dear, keeps unconfirmed peers in a small table, and
-//! never sends an address more bytes than came from it (`docs/protocol.md §4.2, §4.3`).
+//! The passive end: judges OPENs from cheap to dear, answers each with one handshake wherever its
+//! copies come from, and never sends an address more bytes than came from it
+//! (`docs/protocol.md §4.2, §4.3`).
 
-use std::net::SocketAddr;
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Opened, settle};
+use super::bucket::Bucket;
+use super::{Opened, Place, settle};
 use crate::config::{Config, Wire};
 use crate::crypto::cipher::Cipher;
 use crate::crypto::mac::{CookieJar, MacKey};
 use crate::crypto::noise::{Responder, respond};
 use crate::entropy::Entropy;
 use crate::link::Link;
+use crate::machine::Route;
 use crate::time::Instant;
 use crate::units::ControlSeq;
 use crate::wire::packet::Parameters;
 use crate::wire::rfc998::{self, Packet998, Ports};
 use crate::wire::sealed::{self, Kind, Offer, OpenFrame};
 
-/// Unconfirmed openings kept at once.
-const SLOTS: usize = 16;
-/// From this many on, an OPEN must bring a cookie.
-const COOKIE_FROM: usize = SLOTS / 2;
+/// Unconfirmed openings kept at once, and from how many on an OPEN must bring a cookie: of an end
+/// that has one peer, and of one for all.
+const ONE: Room = Room { slots: 16, cookie_from: 8, at_once: 64 };
+const MANY: Room = Room { slots: 256, cookie_from: 0, at_once: 512 };
+/// Openings remembered that were confirmed.
+const MAX_SERVED: usize = 1024;
 /// An unconfirmed opening is forgotten after this.
 const SLOT_LIFE: Duration = Duration::from_secs(60);
+/// Addresses remembered of one opening.
+const MAX_ROUTES: usize = 4;
+/// UNKNOWNs at most: one in this time.
+const UNKNOWN_INTERVAL: Duration = Duration::from_millis(1);
+
+/// How much an end remembers of those who have not shown that they hear.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    slots: usize,
+    cookie_from: usize,
+    /// Handshakes computed at once.
+    at_once: u32,
+}
+
+/// The connection that this end has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    /// Its peer was heard lately.
+    pub(crate) alive: bool,
+    /// The connection id that its peer's packets carry.
+    pub(crate) own_id: Option<u32>,
+}
 
 /// What to do about a datagram.
 pub(crate) enum Answer<'a> {
@@ -31,16 +58,13 @@ pub(crate) enum Answer<'a> {
     /// Send this back, no longer than what came.
     Reply(Vec<u8>),
     /// A connection is open; the datagram, if handed back, is its first.
-    Opened(Opened, Option<&'a mut [u8]>),
+    Opened(Box<Opened>, Option<&'a mut [u8]>),
 }
 
-/// A handshake answered and not confirmed yet. It belongs to one OPEN from one address: a copy from
-/// elsewhere gets a slot and keys of its own, so that nothing the true peer says confirms an
-/// address
-/// that is not its own, and draws data there.
+/// A handshake answered and not confirmed yet. It belongs to one OPEN, whatever addresses copies of
+/// it come from: all of them get the same RESPONSE, and only the true peer can use it.
 #[derive(Debug)]
 struct Slot {
-    address: SocketAddr,
     open_mac: [u8; 16],
     own_id: u32,
     response: Vec<u8>,
@@ -48,8 +72,12 @@ struct Slot {
     parameters: Parameters,
     table_bytes: u32,
     created: Instant,
+    /// Where RESPONSE went: the first address first, then the newest ones.
+    routes: Vec<Route>,
     /// RESPONSE was sent once only: the time since is a round trip.
     once: bool,
+    /// The OPEN brought a cookie: the first address is the peer's.
+    proven: bool,
 }
 
 /// A passive end.
@@ -59,14 +87,23 @@ pub(crate) struct Passive {
     mac_key: MacKey,
     cookies: CookieJar,
     slots: Vec<Slot>,
-    /// The MAC of the OPEN whose connection stands, and the RESPONSE to repeat for it.
-    standing: Option<Standing>,
+    bucket: Bucket,
+    /// The next UNKNOWN may leave then.
+    next_unknown: Instant,
+    /// The MACs of OPENs whose RESPONSE was confirmed, and when: their peers have it.
+    served: VecDeque<(Instant, [u8; 16])>,
+    /// What opened the connection that stands.
+    standing: Option<Standing998>,
+    room: Room,
 }
 
+/// What opened a connection on `rfc998`, and what to repeat if it comes again.
 #[derive(Debug)]
-enum Standing {
-    Sealed { address: SocketAddr, open_mac: [u8; 16], response: Vec<u8> },
-    Rfc998 { address: SocketAddr, ports: Ports, uid: u32, response: Vec<u8> },
+struct Standing998 {
+    route: Route,
+    ports: Ports,
+    uid: u32,
+    response: Vec<u8>,
 }
 
 impl std::fmt::Debug for Answer<'_> {
@@ -87,8 +124,18 @@ impl Passive {
             cookies: CookieJar::new(entropy.draw()),
             entropy,
             slots: Vec::new(),
+            bucket: Bucket::full(ONE.at_once),
+            next_unknown: Instant::EPOCH,
+            served: VecDeque::new(),
             standing: None,
+            room: ONE,
         }
+    }
+
+    /// A passive end of many peers, each of which it hands out (`sealed`).
+    pub(crate) fn for_many(config: &Config, entropy: Entropy) -> Self {
+        let bucket = Bucket::full(MANY.at_once);
+        Self { room: MANY, bucket, ..Self::new(config, entropy) }
     }
 
     /// The connection ids of the openings that are answered and not confirmed, oldest first.
@@ -96,25 +143,27 @@ impl Passive {
         self.slots.iter().map(|slot| slot.own_id)
     }
 
-    /// A datagram that no standing connection wanted.
+    /// A datagram that the connection that stands, if there is one, did not want.
     pub(crate) fn handle_datagram<'a>(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        route: Route,
         bytes: &'a mut [u8],
         config: &Config,
+        standing: Option<Standing>,
     ) -> Answer<'a> {
         if config.wire == Wire::Rfc998 {
-            return self.handle_rfc998(from, bytes, config);
+            return self.handle_rfc998(route, bytes, config);
         }
-        match bytes.get(2..4) {
+        let answer = match bytes.get(2..4) {
             Some([sealed::VERSION, kind]) if *kind == Kind::Open as u8 => {
-                self.handle_open(now, from, bytes, config).map_or(Answer::Nothing, Answer::Reply)
+                self.handle_open(now, route, bytes, config, standing)
             }
-            Some([sealed::VERSION, _]) => self.confirm(now, from, bytes),
-            Some([_, 0]) => refuse_version(bytes).map_or(Answer::Nothing, Answer::Reply),
-            _ => Answer::Nothing,
-        }
+            Some([sealed::VERSION, _]) => return self.handle_other(now, route, bytes, standing),
+            Some([_, 0]) => refuse_version(bytes),
+            _ => None,
+        };
+        answer.map_or(Answer::Nothing, Answer::Reply)
     }
 
     // ---- sealed
@@ -123,63 +172,64 @@ impl Passive {
     fn handle_open(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        route: Route,
         bytes: &[u8],
         config: &Config,
+        standing: Option<Standing>,
     ) -> Option<Vec<u8>> {
         let frame = sealed::parse_open(bytes).ok()?;
         if !self.mac_key.verify(&[frame.covered_before, frame.covered_after], &frame.mac) {
             return Some(hint(&frame, "the ticket's secret is not the one expected here"));
         }
-        if let Some(response) = self.repeat(from, &frame.mac) {
-            return Some(response);
+        while self.served.pop_front_if(|(at, _)| *at + SLOT_LIFE <= now).is_some() {}
+        if self.served.iter().any(|(_, mac)| *mac == frame.mac) {
+            return None;
+        }
+        if standing.is_some_and(|standing| standing.alive) {
+            return Some(self.refuse(&frame, true, "another program with this ticket is served"));
         }
         self.slots.retain(|slot| slot.created + SLOT_LIFE > now);
-        if self.slots.len() >= COOKIE_FROM
-            && !self.cookies.valid(now, from, frame.connection, frame.uid, &frame.cookie)
-        {
-            let cookie = self.cookies.cookie(now, from, frame.connection, frame.uid);
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.open_mac == frame.mac) {
+            slot.once = false;
+            slot.note(route);
+            return Some(slot.response.clone());
+        }
+        let proven =
+            self.cookies.valid(now, route.peer, frame.connection, frame.uid, &frame.cookie);
+        if self.slots.len() >= self.room.cookie_from && !proven {
+            let cookie = self.cookies.cookie(now, route.peer, frame.connection, frame.uid);
             return Some(sealed::build_cookie(frame.connection, frame.uid, &cookie, |covered| {
                 self.mac_key.mac(&[covered, &frame.mac])
             }));
         }
-        self.answer(now, from, &frame, config)
+        // A true peer asks again.
+        if !self.bucket.take(now) {
+            return None;
+        }
+        self.answer(now, route, &frame, config, proven)
     }
 
-    /// The RESPONSE that an OPEN seen before drew, once more.
-    fn repeat(&mut self, from: SocketAddr, mac: &[u8; 16]) -> Option<Vec<u8>> {
-        if let Some(slot) = self.slots.iter_mut().find(|s| s.address == from && s.open_mac == *mac)
-        {
-            slot.once = false;
-            return Some(slot.response.clone());
-        }
-        match &self.standing {
-            Some(Standing::Sealed { address, open_mac, response })
-                if *address == from && open_mac == mac =>
-            {
-                Some(response.clone())
-            }
-            _ => None,
-        }
+    /// A REFUSED that proves that it is this end's.
+    fn refuse(&self, frame: &OpenFrame<'_>, for_now: bool, reason: &str) -> Vec<u8> {
+        sealed::build_refused(frame.connection, frame.uid, for_now, reason, |covered| {
+            self.mac_key.mac(&[covered, &frame.mac])
+        })
     }
 
     fn answer(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        route: Route,
         frame: &OpenFrame<'_>,
         config: &Config,
+        proven: bool,
     ) -> Option<Vec<u8>> {
         let secret = config.secret.as_ref()?;
         let draw = self.entropy.draw();
         let clear = sealed::open_clear(frame.connection, frame.uid);
         let (payload, responder) =
             respond(secret, &super::prologue(&clear), draw, frame.noise).ok()?;
-        let refuse = |reason: &str| {
-            sealed::build_refused(frame.connection, frame.uid, reason, |covered| {
-                self.mac_key.mac(&[covered, &frame.mac])
-            })
-        };
+        let refuse = |reason: &str| self.refuse(frame, false, reason);
         let Ok(offer) = sealed::parse_offer(frame.uid, &payload) else {
             return Some(refuse("the parameters offered make no sense here"));
         };
@@ -191,7 +241,8 @@ impl Passive {
             Ok(parameters) => {
                 let table_bytes = offer.table_bytes.min(config.table_bytes);
                 let settled = Offer { parameters, ciphers: cipher.bit(), table_bytes };
-                self.take_slot(now, from, frame, responder, settled, proposal)
+                let came = (now, route, proven);
+                self.take_slot(came, frame, responder, settled, proposal)
             }
             Err(reason) => Some(refuse(reason)),
         }
@@ -199,8 +250,7 @@ impl Passive {
 
     fn take_slot(
         &mut self,
-        now: Instant,
-        from: SocketAddr,
+        (now, route, proven): (Instant, Route, bool),
         frame: &OpenFrame<'_>,
         responder: Responder,
         settled: Offer,
@@ -220,7 +270,7 @@ impl Passive {
             keys.responder_to_initiator,
             keys.initiator_to_responder,
         );
-        if self.slots.len() >= SLOTS {
+        if self.slots.len() >= self.room.slots {
             self.slots.remove(0);
         }
         // To this end the other one's words matter: its death timer, its name, its length.
@@ -231,7 +281,6 @@ impl Passive {
             ..settled.parameters
         };
         self.slots.push(Slot {
-            address: from,
             open_mac: frame.mac,
             own_id,
             response: response.clone(),
@@ -239,7 +288,9 @@ impl Passive {
             parameters,
             table_bytes: settled.table_bytes,
             created: now,
+            routes: vec![route],
             once: true,
+            proven,
         });
         Some(response)
     }
@@ -253,32 +304,69 @@ impl Passive {
         }
     }
 
-    /// A packet under transport keys: the first that authenticates makes its slot the connection.
-    fn confirm<'a>(&mut self, now: Instant, from: SocketAddr, bytes: &'a mut [u8]) -> Answer<'a> {
+    /// A packet under transport keys, but not under those of the connection that stands.
+    fn handle_other<'a>(
+        &mut self,
+        now: Instant,
+        route: Route,
+        bytes: &'a mut [u8],
+        standing: Option<Standing>,
+    ) -> Answer<'a> {
         let Ok(header) = sealed::parse_header(bytes) else { return Answer::Nothing };
-        let at = self.slots.iter().position(|s| s.own_id == header.connection && s.address == from);
-        let Some(at) = at else { return Answer::Nothing };
+        if standing.is_some_and(|standing| standing.own_id == Some(header.connection)) {
+            return Answer::Nothing;
+        }
+        match self.slots.iter().position(|slot| slot.own_id == header.connection) {
+            Some(at) => self.confirm(now, route, bytes, at, standing),
+            None => self.disown(now, bytes),
+        }
+    }
+
+    /// Somebody goes on with a connection that is not known here: its end was stopped, or another
+    /// one took its place. He is told, and nothing is remembered of it.
+    fn disown(&mut self, now: Instant, bytes: &[u8]) -> Answer<'static> {
+        let early = now < self.next_unknown;
+        let Some(unknown) = sealed::build_unknown(bytes).filter(|_| !early) else {
+            return Answer::Nothing;
+        };
+        self.next_unknown = now + UNKNOWN_INTERVAL;
+        Answer::Reply(unknown.to_vec())
+    }
+
+    /// The first packet that authenticates makes its slot the connection, unless one stands whose
+    /// peer is alive.
+    fn confirm<'a>(
+        &mut self,
+        now: Instant,
+        route: Route,
+        bytes: &'a mut [u8],
+        at: usize,
+        standing: Option<Standing>,
+    ) -> Answer<'a> {
         // DATA cannot come before a GO; and proof must not cost what makes it proof again.
-        if !self.slots[at].link.authenticates(bytes) {
+        let alive = standing.is_some_and(|standing| standing.alive);
+        if alive || !self.slots[at].link.authenticates(bytes) {
             return Answer::Nothing;
         }
         let slot = self.slots.remove(at);
-        self.standing = Some(Standing::Sealed {
-            address: slot.address,
-            open_mac: slot.open_mac,
-            response: slot.response,
-        });
+        if self.served.len() >= MAX_SERVED {
+            self.served.pop_front();
+        }
+        self.served.push_back((now, slot.open_mac));
+        let place = slot.place(route);
         let rtt = slot.once.then(|| now.since(slot.created));
-        let opened = Opened::new(slot.link, slot.parameters, slot.table_bytes, rtt);
         let longest_rtt = Some(now.since(slot.created));
-        Answer::Opened(Opened { longest_rtt, ..opened }, Some(bytes))
+        let entropy = Entropy::new(self.entropy.draw());
+        let opened = Opened::new(slot.link, slot.parameters, slot.table_bytes, entropy);
+        let opened = Opened { rtt, longest_rtt, place, ..opened };
+        Answer::Opened(Box::new(opened), Some(bytes))
     }
 
     // ---- rfc998
 
     fn handle_rfc998<'a>(
         &mut self,
-        from: SocketAddr,
+        from: Route,
         bytes: &'a mut [u8],
         config: &Config,
     ) -> Answer<'a> {
@@ -291,8 +379,8 @@ impl Passive {
             return Answer::Nothing;
         };
         let ports = sent.swapped();
-        if let Some(Standing::Rfc998 { address, ports: standing, uid, response }) = &self.standing
-            && (*address, *standing) == (from, ports)
+        if let Some(Standing998 { route, ports: standing, uid, response }) = &self.standing
+            && (route.peer, *standing) == (from.peer, ports)
         {
             if *uid == proposal.uid {
                 return Answer::Reply(response.clone());
@@ -313,8 +401,8 @@ impl Passive {
             }
             Ok(settled) => {
                 rfc998::encode_response(ports, &settled, &mut reply);
-                self.standing = Some(Standing::Rfc998 {
-                    address: from,
+                self.standing = Some(Standing998 {
+                    route: from,
                     ports,
                     uid: proposal.uid,
                     response: reply.clone(),
@@ -330,26 +418,59 @@ impl Passive {
                     client: proposal.client,
                     ..settled
                 };
-                let mut opened = Opened::new(link, parameters, 0, None);
+                let entropy = Entropy::new(self.entropy.draw());
+                let mut opened = Opened::new(link, parameters, 0, entropy);
                 opened.reply = Some(reply);
-                Answer::Opened(opened, None)
+                Answer::Opened(Box::new(opened), None)
             }
         }
     }
 }
 
+impl Slot {
+    /// A copy of its OPEN came from there.
+    fn note(&mut self, route: Route) {
+        if self.routes.contains(&route) {
+            return;
+        }
+        if self.routes.len() >= MAX_ROUTES {
+            self.routes.remove(1);
+        }
+        self.routes.push(route);
+    }
+
+    /// What is known of where the peer is, now that a packet from `route` confirms it.
+    /// It has read RESPONSE; so if that went nowhere else, or a cookie before it, it was the proof
+    /// of its address. Else somebody copied packets, and those who sent them are asked.
+    fn place(&self, route: Route) -> Place {
+        let alone = self.routes.len() == 1 || self.proven;
+        if alone && self.routes.first() == Some(&route) {
+            return Place::Known;
+        }
+        let spare = sealed::OPEN_BYTES.saturating_sub(self.response.len());
+        let others = self.routes.iter().filter(|other| **other != route).rev();
+        // The address that the packet came from last: what is asked first may be forgotten.
+        let known = self.routes.contains(&route);
+        let came = if known { spare } else { 0 };
+        let mut routes: Vec<(Route, u64)> = others.map(|other| (*other, spare as u64)).collect();
+        routes.truncate(MAX_ROUTES - 1);
+        routes.push((route, came as u64));
+        Place::OneOf(routes)
+    }
+}
+
 /// A REFUSED that proves nothing, for a peer that could not check it.
 fn hint(frame: &OpenFrame<'_>, reason: &str) -> Vec<u8> {
-    sealed::build_refused(frame.connection, frame.uid, reason, |_| [0; 16])
+    sealed::build_refused(frame.connection, frame.uid, false, reason, |_| [0; 16])
 }
 
 /// An OPEN of another version: said in its own words if they are RFC 998's, and in no more bytes.
 fn refuse_version(bytes: &[u8]) -> Option<Vec<u8>> {
     if let Ok((sent, Packet998::Open(_))) = rfc998::parse(bytes, false, ControlSeq(0)) {
         let mut reply = Vec::new();
-        rfc998::encode_refused(sent.swapped(), "version 6 only", &mut reply);
+        rfc998::encode_refused(sent.swapped(), "version 7 only", &mut reply);
         return (reply.len() <= bytes.len()).then_some(reply);
     }
     let frame = sealed::parse_open_of_any_version(bytes).ok()?;
-    Some(hint(&frame, "this end speaks version 6 of the protocol"))
+    Some(hint(&frame, "this end speaks version 7 of the protocol"))
 }

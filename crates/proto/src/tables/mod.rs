@@ -91,6 +91,8 @@ fn describe_other(packet: &Incoming) -> String {
         Incoming::QuitAck => "QUITACK".to_owned(),
         Incoming::Abort(reason) => format!("ABORT {reason}"),
         Incoming::Done => "DONE".to_owned(),
+        Incoming::Challenge(_) => "CHALLENGE".to_owned(),
+        Incoming::Answer(_) => "ANSWER".to_owned(),
     }
 }
 

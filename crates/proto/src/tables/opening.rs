@@ -7,14 +7,15 @@ use crate::config::{Config, Role, Secret};
 use crate::endpoint::Endpoint;
 use crate::machine::Datagram;
 
-const STATES: [&str; 6] = ["OPENING", "OPEN", "LISTENING", "SLOT", "STANDING", "CLOSED"];
-const INPUTS: [&str; 17] = [
+const STATES: [&str; 8] =
+    ["OPENING", "ANSWERED", "OPEN", "LISTENING", "SLOT", "STANDING", "SILENT", "CLOSED"];
+const INPUTS: [&str; 19] = [
     "OPEN",
     "OPEN, the same again",
     "OPEN of another connection",
     "OPEN with a wrong secret",
     "OPEN with another mode",
-    "OPEN of version 7",
+    "OPEN of version 8",
     "OPEN of RFC 998",
     "RESPONSE",
     "RESPONSE forged",
@@ -22,6 +23,8 @@ const INPUTS: [&str; 17] = [
     "REFUSED hint",
     "a packet under its keys",
     "a packet under other keys",
+    "a packet of a connection not known",
+    "UNKNOWN, time and again",
     "garbage",
     "tries used up",
     "10 s of ICMP refusals",
@@ -57,49 +60,58 @@ fn sent(endpoint: &mut Endpoint, now: Instant) -> Vec<Vec<u8>> {
 
 fn give(endpoint: &mut Endpoint, from: SocketAddr, now: Instant, bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
-    endpoint.handle_datagram(now, Datagram { from, ecn: None, bytes: &mut bytes });
+    endpoint.handle_datagram(now, Datagram { from, local: None, ecn: None, bytes: &mut bytes });
 }
 
-/// An endpoint under test, and its true partner with what that one said.
+/// An endpoint under test, and what its true partner and it say to each other.
 struct Bench {
     endpoint: Endpoint,
     is_active: bool,
-    partner: Endpoint,
     open: Vec<u8>,
     response: Vec<u8>,
     confirm: Vec<u8>,
+    /// What the passive end says to that.
+    hello: Vec<u8>,
     now: Instant,
 }
 
 impl Bench {
     fn in_state(state: &str) -> Self {
         let (a, b) = addresses();
+        // The same entropy makes the same packets.
         let mut opener = active(7, Role::Receiver, 1);
-        let mut listener = Endpoint::passive(config(Role::Sender, 7), ms(0), [2; 32]);
+        let mut twin = active(7, Role::Receiver, 1);
+        let passive = || Endpoint::passive(config(Role::Sender, 7), ms(0), [2; 32]);
+        let (mut listener, mut other) = (passive(), passive());
         let open = sent(&mut opener, ms(0)).remove(0);
-        let is_active = matches!(state, "OPENING" | "OPEN" | "CLOSED");
-        let mut twin = Endpoint::passive(config(Role::Sender, 7), ms(0), [2; 32]);
-        let first = if state == "LISTENING" { &mut twin } else { &mut listener };
-        give(first, a, ms(10), &open);
-        let response = sent(first, ms(10)).remove(0);
-        let mut prober = active(7, Role::Receiver, 1);
-        sent(&mut prober, ms(0));
-        give(&mut prober, b, ms(20), &response);
-        let confirm = sent(&mut prober, ms(20)).remove(0);
+        sent(&mut twin, ms(0));
+        give(&mut other, a, ms(10), &open);
+        let response = sent(&mut other, ms(10)).remove(0);
+        give(&mut twin, b, ms(20), &response);
+        let confirm = sent(&mut twin, ms(20)).remove(0);
+        give(&mut other, a, ms(30), &confirm);
+        let hello = sent(&mut other, ms(30)).remove(0);
+        let is_active = matches!(state, "OPENING" | "ANSWERED" | "OPEN" | "CLOSED");
+        if matches!(state, "ANSWERED" | "OPEN") {
+            give(&mut opener, b, ms(20), &response);
+            sent(&mut opener, ms(20));
+        }
+        if !matches!(state, "LISTENING") {
+            give(&mut listener, a, ms(10), &open);
+            sent(&mut listener, ms(10));
+        }
         match state {
-            "OPEN" => {
-                give(&mut opener, b, ms(20), &response);
-                sent(&mut opener, ms(20));
-            }
-            "STANDING" => give(&mut listener, a, ms(30), &confirm),
+            "OPEN" => give(&mut opener, b, ms(30), &hello),
+            "STANDING" | "SILENT" => give(&mut listener, a, ms(30), &confirm),
             "CLOSED" => opener.quit(ms(20), "enough"),
             _ => {}
         }
-        let (mut endpoint, partner) =
-            if is_active { (opener, listener) } else { (listener, opener) };
+        let mut endpoint = if is_active { opener } else { listener };
+        let now = if state == "SILENT" { ms(4000) } else { ms(40) };
+        endpoint.handle_timeout(now);
         while endpoint.poll_event().is_some() {}
-        sent(&mut endpoint, ms(40));
-        Self { endpoint, is_active, partner, open, response, confirm, now: ms(40) }
+        sent(&mut endpoint, now);
+        Self { endpoint, is_active, open, response, confirm, hello, now }
     }
 
     fn apply(&mut self, input: &str) {
@@ -112,9 +124,9 @@ impl Bench {
             }
             "OPEN with a wrong secret" => sent(&mut active(8, Role::Receiver, 9), ms(0)).remove(0),
             "OPEN with another mode" => sent(&mut active(7, Role::Sender, 9), ms(0)).remove(0),
-            "OPEN of version 7" => {
+            "OPEN of version 8" => {
                 let mut open = self.open.clone();
-                open[2] = 7;
+                open[2] = 8;
                 open
             }
             "OPEN of RFC 998" => {
@@ -135,14 +147,19 @@ impl Bench {
                 refused.extend([0; 16]);
                 refused
             }
-            "a packet under its keys" => self.confirm.clone(),
+            "a packet under its keys" => self.proof(),
+            "a packet of a connection not known" => {
+                let mut other = self.proof();
+                other[4] ^= 1;
+                other
+            }
             "a packet under other keys" => {
-                let mut forged = self.confirm.clone();
+                let mut forged = self.proof();
                 let at = forged.len() - 1;
                 forged[at] ^= 1;
                 forged
             }
-            "garbage" => vec![6; 100],
+            "garbage" => vec![7; 100],
             other => return self.apply_other(other),
         };
         give(&mut self.endpoint, from, self.now, &bytes);
@@ -160,23 +177,41 @@ impl Bench {
                     self.endpoint.handle_timeout(self.now);
                 }
             }
-            "10 s of ICMP refusals" => {
-                for _ in 0..11 {
-                    self.now += Duration::from_secs(1);
-                    self.endpoint.handle_unreachable(self.now);
-                    sent(&mut self.endpoint, self.now);
+            "UNKNOWN, time and again" => {
+                for _ in 0..30 {
+                    self.now += Duration::from_millis(100);
                     self.endpoint.handle_timeout(self.now);
+                    for packet in sent(&mut self.endpoint, self.now) {
+                        let mut unknown = [&packet[..4], &[0; 4], &packet[4..16]].concat();
+                        unknown[3] = 13;
+                        let (a, b) = addresses();
+                        let from = if self.is_active { b } else { a };
+                        give(&mut self.endpoint, from, self.now, &unknown);
+                    }
+                }
+            }
+            "10 s of ICMP refusals" => {
+                for _ in 0..14 {
+                    self.now += Duration::from_secs(1);
+                    self.endpoint.handle_timeout(self.now);
+                    for packet in sent(&mut self.endpoint, self.now) {
+                        self.endpoint.handle_unreachable(self.now, &packet);
+                    }
                 }
             }
             _ => self.endpoint.quit(self.now, "enough"),
         }
-        let _ = &self.partner;
+    }
+
+    /// The other end's first packet under transport keys.
+    fn proof(&self) -> Vec<u8> {
+        if self.is_active { self.hello.clone() } else { self.confirm.clone() }
     }
 
     /// A clear answer to the active end, with the fields an onlooker knows.
     fn reply(&self, kind: u8, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        bytes[2..4].copy_from_slice(&[6, kind]);
+        bytes[2..4].copy_from_slice(&[7, kind]);
         bytes[4..8].copy_from_slice(&self.open[8..12]);
         bytes[12..16].copy_from_slice(&self.open[12..16]);
         bytes

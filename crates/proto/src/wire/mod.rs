@@ -10,7 +10,7 @@ pub mod sealed;
 pub enum Wire {
     /// Version 2: RFC 998 to the byte. Plaintext.
     Rfc998,
-    /// Version 6: encrypted and authenticated.
+    /// Version 7: encrypted and authenticated.
     Sealed,
 }
 

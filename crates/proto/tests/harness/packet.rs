@@ -225,9 +225,15 @@ fn frames(bytes: &[u8]) {
     if let Ok(refused) = sealed::parse_refused(bytes) {
         assert_eq!([refused.covered, &refused.mac[..]].concat(), bytes);
         if let Ok(reason) = std::str::from_utf8(refused.reason) {
-            let built = sealed::build_refused(refused.to, refused.uid, reason, |_| refused.mac);
-            assert_eq!(built, canonical(&[0..2, 8..12]));
+            let sealed::RefusedFrame { to, uid, for_now, mac, .. } = refused;
+            let built = sealed::build_refused(to, uid, for_now, reason, |_| mac);
+            let other = if for_now { 0..2 } else { 8..12 };
+            assert_eq!(built, canonical(&[0..2, other]));
         }
+    }
+    if let Ok((connection, number)) = sealed::parse_unknown(bytes) {
+        let rest = [&connection.to_be_bytes()[..], &number.0.to_be_bytes()].concat();
+        assert_eq!(bytes[8..], rest);
     }
 }
 

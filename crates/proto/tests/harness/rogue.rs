@@ -82,12 +82,13 @@ impl Duel {
         let address = ([192, 0, 2, 1], 1).into();
         let mut side = Side::new(role, endpoint, address, (stock, capacity));
         side.automatic = setup.automatic[0];
+        side.homes = vec![rogue()];
         let mut common = Common { setup, plan: None, ever_complete: false };
 
         let clear = sealed::open_clear(CONNECTION, UID);
         let mut payload = Vec::new();
         sealed::encode_offer(&offer(role, bytes), &mut payload);
-        let prologue = [b"netblt 6", &clear[..]].concat();
+        let prologue = [b"netblt 7", &clear[..]].concat();
         let (mut initiator, noise) =
             Initiator::start(&SECRET, &prologue, [1; 32], &payload).expect("a short payload");
         let mac_key = MacKey::from_secret(&SECRET);
@@ -96,7 +97,10 @@ impl Duel {
         let mut sent = Vec::new();
         side.turn(now, &mut common, &mut sent);
         side.on_received(rogue(), open.len());
-        side.endpoint.handle_datagram(now, Datagram { from: rogue(), ecn: None, bytes: &mut open });
+        side.endpoint.handle_datagram(
+            now,
+            Datagram { from: rogue(), local: None, ecn: None, bytes: &mut open },
+        );
         side.turn(now, &mut common, &mut sent);
         let (_, response) = sent.pop()?;
         let frame = sealed::parse_response(&response).ok()?;
@@ -134,7 +138,7 @@ impl Duel {
 
     /// A packet of any type, its body of any bytes.
     fn noise(&mut self, bytes: &mut Bytes<'_>) {
-        let Some(kind) = Kind::from_byte(bytes.byte() % 13).filter(|kind| !kind.is_handshake())
+        let Some(kind) = Kind::from_byte(bytes.byte() % 16).filter(|kind| !kind.is_handshake())
         else {
             return;
         };
@@ -296,7 +300,9 @@ impl Duel {
         self.side.on_received(rogue(), datagram.len());
         let ecn = (number.0.is_multiple_of(3)).then_some(Ecn::Ce);
         let bytes = &mut datagram;
-        self.side.endpoint.handle_datagram(self.now, Datagram { from: rogue(), ecn, bytes });
+        self.side
+            .endpoint
+            .handle_datagram(self.now, Datagram { from: rogue(), local: None, ecn, bytes });
         self.turn();
     }
 
@@ -319,7 +325,10 @@ impl Duel {
         let (now, side) = (self.now, &mut self.side);
         match bytes.byte() % 16 {
             0 => side.give_up(now, "enough"),
-            1 => side.endpoint.handle_unreachable(now),
+            1 => {
+                let quote = side.last_sent.clone();
+                side.endpoint.handle_unreachable(now, &quote);
+            }
             2 => side.offer_nonsense(now, 5),
             3..=5 => drop(side.end(now)),
             6..=8 => drop(side.judge(now, &self.common.setup)),

@@ -35,6 +35,19 @@ pub(super) fn add(seed: u64, sketch: &Sketch, ours: bool, setup: &mut Setup) {
         setup.crowd = if dice.percent(5) { dice.range(1, 20) as u8 } else { 0 };
         rough |= setup.attacker.is_some() || setup.crowd > 0;
     }
+    let mut dice = Dice::new(seed, "moves");
+    if sketch.wire == Wire::Sealed && dice.percent(20) {
+        // Often while it opens, or close to its end.
+        rough = true;
+        setup.moves = (0..dice.range(1, 4))
+            .map(|_| {
+                let early = dice.percent(30);
+                let within = if early { sketch.rtt * 5 } else { base.max(heals_at) };
+                let side = if dice.percent(80) { Side::Active } else { Side::Passive };
+                (side, dice.within(within))
+            })
+            .collect();
+    }
     let mut dice = Dice::new(seed, "quit");
     if dice.percent(6) {
         setup.quit = Some((dice.pick(&Side::BOTH), dice.within(base * 2)));

@@ -15,6 +15,9 @@ const END: u8 = 2;
 /// KEEPALIVE's flag.
 const ANSWER_WANTED: u8 = 1;
 
+/// What a CHALLENGE asks to hear again (`docs/protocol.md §3.3`).
+pub type Token = [u8; 8];
+
 /// Appends the body of a NULL-ACK (`docs/protocol.md §3.3`). Its number belongs to the header; a
 /// burst of no packets is written as one of one.
 pub fn encode_null_ack(null_ack: &NullAck, out: &mut Vec<u8>) {
@@ -68,6 +71,19 @@ pub fn parse_reason(body: &[u8]) -> Result<String, ParseError> {
 pub fn encode_keepalive(keepalive: Keepalive, out: &mut Vec<u8>) {
     let flags = if keepalive.answer_wanted { ANSWER_WANTED } else { 0 };
     out.extend_from_slice(&[flags, 0, 0, 0]);
+}
+
+/// Appends the body of a CHALLENGE or ANSWER (`docs/protocol.md §3.3`).
+pub fn encode_token(token: &Token, out: &mut Vec<u8>) {
+    out.extend_from_slice(token);
+}
+
+/// The body of a CHALLENGE or ANSWER (`docs/protocol.md §3.3`).
+pub fn parse_token(body: &[u8]) -> Result<Token, ParseError> {
+    let mut reader = Reader::new(body);
+    let token = reader.array()?;
+    reader.finish()?;
+    Ok(token)
 }
 
 /// The body of a KEEPALIVE (`docs/protocol.md §3.3`).

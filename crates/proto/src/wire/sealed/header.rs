@@ -40,6 +40,12 @@ pub enum Kind {
     Done = 11,
     /// Come again with this, to show that your address is yours.
     Cookie = 12,
+    /// The connection that a packet belongs to is not known here.
+    Unknown = 13,
+    /// Say this again, to show that you hear what is sent to where you seem to be.
+    Challenge = 14,
+    /// What a CHALLENGE said.
+    Answer = 15,
 }
 
 impl Kind {
@@ -59,6 +65,9 @@ impl Kind {
             10 => Self::Refused,
             11 => Self::Done,
             12 => Self::Cookie,
+            13 => Self::Unknown,
+            14 => Self::Challenge,
+            15 => Self::Answer,
             _ => return None,
         })
     }
@@ -68,9 +77,9 @@ impl Kind {
         matches!(self, Self::Data | Self::Ldata)
     }
 
-    /// A packet of the handshake, which has no packet number (`docs/protocol.md §3.2`).
+    /// A packet under no transport keys, which has no packet number (`docs/protocol.md §3.2`).
     pub const fn is_handshake(self) -> bool {
-        matches!(self, Self::Open | Self::Response | Self::Refused | Self::Cookie)
+        matches!(self, Self::Open | Self::Response | Self::Refused | Self::Cookie | Self::Unknown)
     }
 }
 
@@ -214,7 +223,7 @@ mod tests {
     #[test]
     fn bytes_and_types_name_each_other() {
         for byte in 0..=255 {
-            assert_eq!(Kind::from_byte(byte).map(|kind| kind as u8), (byte <= 12).then_some(byte));
+            assert_eq!(Kind::from_byte(byte).map(|kind| kind as u8), (byte <= 15).then_some(byte));
         }
     }
 
@@ -225,10 +234,10 @@ mod tests {
         bytes[23] = 1;
         for kind in 0..=255 {
             bytes[3] = kind;
-            let sealed = matches!(kind, 2..=9 | 11);
+            let sealed = matches!(kind, 2..=9 | 11 | 14 | 15);
             assert_eq!(parse_header(&bytes).is_ok(), sealed, "type {kind}");
             assert_eq!(parse_data_header(&bytes).is_ok(), matches!(kind, 6 | 7), "type {kind}");
-            assert_eq!(kind_of(&bytes).is_some(), kind <= 12, "type {kind}");
+            assert_eq!(kind_of(&bytes).is_some(), kind <= 15, "type {kind}");
         }
         (bytes[2], bytes[3]) = (2, 6);
         assert_eq!(parse_header(&bytes), Err(ParseError::Version(2)));
@@ -239,7 +248,7 @@ mod tests {
         #[test]
         fn a_header_that_parses_is_the_one_encoded(bytes in any::<[u8; DATA_HEADER_BYTES]>()) {
             let mut bytes = bytes;
-            (bytes[0], bytes[2], bytes[3]) = (0, VERSION, bytes[3] % 13);
+            (bytes[0], bytes[2], bytes[3]) = (0, VERSION, bytes[3] % 16);
             if let Ok(header) = parse_header(&bytes) {
                 if !header.kind.is_data() {
                     bytes[1] = 0;

@@ -1,4 +1,4 @@
-//! The `sealed` wire (version 6) byte by byte, without its cryptography (`docs/protocol.md §3`).
+//! The `sealed` wire (version 7) byte by byte, without its cryptography (`docs/protocol.md §3`).
 //!
 //! What is read and written here is plaintext: [`crate::crypto`] seals bodies, opens them, and
 //! makes MACs and Noise messages. Clear headers are read before anything is proven, so they cost no
@@ -15,13 +15,15 @@ mod reader;
 use thiserror::Error;
 
 pub use bodies::{
-    encode_keepalive, encode_null_ack, encode_reason, parse_keepalive, parse_null_ack, parse_reason,
+    Token, encode_keepalive, encode_null_ack, encode_reason, encode_token, parse_keepalive,
+    parse_null_ack, parse_reason, parse_token,
 };
 pub use control::{ControlBody, ControlWriter, parse_control};
 pub use handshake::frames::{
-    CookieFrame, MAX_NOISE_BYTES, OpenFrame, RefusedFrame, ResponseFrame, build_cookie, build_open,
-    build_refused, build_response, open_clear, open_mac, parse_cookie, parse_open,
-    parse_open_of_any_version, parse_refused, parse_response, response_clear, set_cookie,
+    CookieFrame, MAX_NOISE_BYTES, OpenFrame, RefusedFrame, ResponseFrame, UNKNOWN_BYTES,
+    build_cookie, build_open, build_refused, build_response, build_unknown, open_clear, open_mac,
+    parse_cookie, parse_open, parse_open_of_any_version, parse_refused, parse_response,
+    parse_unknown, response_clear, set_cookie,
 };
 pub use handshake::{Offer, encode_offer, parse_offer};
 pub use header::{
@@ -33,7 +35,7 @@ pub(crate) use reader::Reader;
 pub use crate::crypto::TAG_BYTES;
 
 /// The version byte of this wire (`docs/protocol.md §3.1`).
-pub const VERSION: u8 = 6;
+pub const VERSION: u8 = 7;
 
 /// Bytes of clear header before every body (`docs/protocol.md §3.1`).
 pub const HEADER_BYTES: usize = 16;

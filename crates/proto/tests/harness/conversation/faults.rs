@@ -217,7 +217,8 @@ impl World {
             return;
         }
         self.excuses.unreachable = true;
-        self.sides[at].endpoint.handle_unreachable(self.now);
+        let quote = self.sides[at].last_sent.clone();
+        self.sides[at].endpoint.handle_unreachable(self.now, &quote);
         self.turn(at);
     }
 
@@ -245,7 +246,7 @@ fn forge_sealed(datagram: &mut Vec<u8>, bytes: &mut Bytes<'_>) {
         number.copy_from_slice(&wide.to_be_bytes());
     }
     if let Some(kind) = datagram.get_mut(3).filter(|_| bytes.flag()) {
-        *kind = bytes.byte() % 14;
+        *kind = bytes.byte() % 17;
     }
     let len = datagram.len();
     let start = len.min([16, 32, 18, 48][usize::from(bytes.byte() % 4)]);

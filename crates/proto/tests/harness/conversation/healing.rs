@@ -78,7 +78,9 @@ impl World {
                 (told || side.opens_sent >= LEAST_OPENS) && side.openings == 0
             }
             Reason::Unreachable => self.excuses.unreachable,
-            Reason::PeerAborted(_) | Reason::Refused(_) | Reason::Violation(_) => false,
+            // What its dead program said may still be under way.
+            Reason::Refused(_) => self.excuses.restarts > 0,
+            Reason::PeerAborted(_) | Reason::Violation(_) | Reason::Forgotten => false,
         };
         assert!(fair, "{:?} ends with {reason:?}: {}", side.role, self.state());
     }
@@ -105,5 +107,5 @@ impl World {
 
 /// Whether it is the end of one who was left alone: on the faulty path that may be.
 fn is_lonely(reason: &Reason) -> bool {
-    matches!(reason, Reason::NoAnswer { .. } | Reason::DeathTimer)
+    matches!(reason, Reason::NoAnswer { .. } | Reason::DeathTimer | Reason::Refused(_))
 }

@@ -129,14 +129,15 @@ impl World {
     fn deliver(&mut self, flying: &Flying, from: SocketAddr, ecn: Option<Ecn>) {
         let side = &mut self.sides[flying.to];
         let kind = flying.bytes.get(3).copied();
-        let handshake = matches!(kind, Some(0 | 1 | 10 | 12));
+        let handshake = matches!(kind, Some(0 | 1 | 10 | 12 | 13));
         let fresh = !flying.touched && !flying.again && !handshake && self.excuses.restarts == 0;
         if fresh && side.openings > 0 && from == addresses()[1 - flying.to] {
             side.heard = self.now;
         }
         side.on_received(from, flying.bytes.len());
         let mut bytes = flying.bytes.clone();
-        side.endpoint.handle_datagram(self.now, Datagram { from, ecn, bytes: &mut bytes });
+        side.endpoint
+            .handle_datagram(self.now, Datagram { from, local: None, ecn, bytes: &mut bytes });
         if !flying.again && !flying.bytes.is_empty() && self.memory.len() < MEMORY {
             self.memory.push(Flying { again: true, ..flying.clone() });
         }
@@ -190,5 +191,6 @@ fn side(setup: &Setup, at: usize, now: Instant, start: u8) -> Side {
     let capacity = (config.buffer_bytes + config.table_bytes) as usize;
     let mut side = Side::new(role, endpoint, addresses()[at], (stock, capacity));
     (side.active, side.automatic, side.heard) = (active, setup.automatic[at], now);
+    side.homes = vec![addresses()[1 - at]];
     side
 }

@@ -1,4 +1,4 @@
-//! The clear frames of OPEN, RESPONSE, COOKIE and REFUSED (`docs/protocol.md §3.2`).
+//! The clear frames of OPEN, RESPONSE, COOKIE, REFUSED and UNKNOWN (`docs/protocol.md §3.2`).
 //!
 //! They come from anybody: nothing in a frame is to be believed before its MAC or its Noise message
 //! has been verified, over the bytes that the frame names.
@@ -8,6 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::crypto::mac::{COOKIE_BYTES, MAC_BYTES};
 use crate::limits::MAX_REASON;
+use crate::units::PacketNumber;
 use crate::wire::sealed::{HEADER_BYTES, Kind, OPEN_BYTES, ParseError, Reader, VERSION, cut};
 
 /// Where OPEN's cookie ends and the rest of what its MAC covers begins.
@@ -18,6 +19,14 @@ const OPEN_NOISE_AT: usize = COOKIE_END + 2;
 const OPEN_MAC_AT: usize = OPEN_BYTES - MAC_BYTES;
 /// Where REFUSED's reason begins.
 const REASON_AT: usize = HEADER_BYTES + 2;
+/// Where the connection id of a packet under transport keys is.
+const ID_AT: usize = 4;
+/// What a REFUSED that is one for now has in the place of the passive end's id.
+const FOR_NOW: u32 = 1;
+
+/// Bytes of an UNKNOWN (`docs/protocol.md §3.2`): fewer than any packet that may draw it has.
+pub const UNKNOWN_BYTES: usize = 4 + HEADER_BYTES;
+
 /// Where COOKIE's MAC begins.
 const COOKIE_MAC_AT: usize = HEADER_BYTES + COOKIE_BYTES;
 
@@ -80,6 +89,8 @@ pub struct RefusedFrame<'a> {
     pub to: u32,
     /// Connection unique ID, as in OPEN.
     pub uid: u32,
+    /// Only for now: it may be otherwise in a few seconds.
+    pub for_now: bool,
     /// Why, meant to be UTF-8; at most [`MAX_REASON`] bytes.
     pub reason: &'a [u8],
     /// The MAC, over [`Self::covered`] and the MAC of the OPEN it answers; zeros make a hint.
@@ -272,10 +283,11 @@ pub fn parse_cookie(bytes: &[u8]) -> Result<CookieFrame<'_>, ParseError> {
 pub fn build_refused(
     to: u32,
     uid: u32,
+    for_now: bool,
     reason: &str,
     mac: impl FnOnce(&[u8]) -> [u8; MAC_BYTES],
 ) -> Vec<u8> {
-    let mut packet = Clear::encode(Kind::Refused, to, 0, uid).to_vec();
+    let mut packet = Clear::encode(Kind::Refused, to, u32::from(for_now), uid).to_vec();
     put_bytes(&mut packet, cut(reason, MAX_REASON).as_bytes(), MAX_REASON);
     let mac = mac(&packet);
     packet.extend_from_slice(&mac);
@@ -295,7 +307,36 @@ pub fn parse_refused(bytes: &[u8]) -> Result<RefusedFrame<'_>, ParseError> {
         return Err(ParseError::Field("reason"));
     }
     let covered = &bytes[..REASON_AT + len];
-    Ok(RefusedFrame { to: clear.to.get(), uid: clear.uid.get(), reason, mac, covered })
+    let (to, uid, for_now) = (clear.to.get(), clear.uid.get(), clear.from.get() == FOR_NOW);
+    Ok(RefusedFrame { to, uid, for_now, reason, mac, covered })
+}
+
+/// An UNKNOWN in answer to a packet under keys that are not known here: it gives back the
+/// packet's connection id and number. `None` if it would not be shorter than the packet
+/// (`docs/protocol.md §3.2`).
+pub fn build_unknown(packet: &[u8]) -> Option<[u8; UNKNOWN_BYTES]> {
+    let quoted = packet.get(ID_AT..HEADER_BYTES).filter(|_| packet.len() > UNKNOWN_BYTES)?;
+    let mut unknown = [0; UNKNOWN_BYTES];
+    unknown[2..ID_AT].copy_from_slice(&[VERSION, Kind::Unknown as u8]);
+    unknown[UNKNOWN_BYTES - quoted.len()..].copy_from_slice(quoted);
+    Some(unknown)
+}
+
+/// An UNKNOWN: the connection id and the number of the packet that it answers
+/// (`docs/protocol.md §3.2`).
+pub fn parse_unknown(bytes: &[u8]) -> Result<(u32, PacketNumber), ParseError> {
+    let mut reader = Reader::new(bytes);
+    let [_, _, version, kind] = reader.array()?;
+    if version != VERSION {
+        return Err(ParseError::Version(version));
+    }
+    if kind != Kind::Unknown as u8 {
+        return Err(ParseError::Kind(kind));
+    }
+    reader.u32()?;
+    let (connection, number) = (reader.u32()?, reader.u64()?);
+    reader.finish()?;
+    Ok((connection, PacketNumber(number)))
 }
 
 /// Appends a length of 2 bytes and at most `max` of `bytes`, a number that fits 2 bytes.
@@ -309,7 +350,7 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8], max: usize) {
 mod tests {
     use super::*;
 
-    const CLEAR: [u8; 16] = [0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2];
+    const CLEAR: [u8; 16] = [0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2];
 
     #[test]
     fn a_cookie_changes_nothing_that_the_mac_covers() {
@@ -350,8 +391,8 @@ mod tests {
     #[test]
     fn an_open_of_another_version_is_known_by_its_length_and_type() {
         let mut open = build_open(&CLEAR, &[], |_| [0; 16]);
-        (open[2], open[48]) = (7, 0xff);
-        assert_eq!(parse_open(&open), Err(ParseError::Version(7)));
+        (open[2], open[48]) = (8, 0xff);
+        assert_eq!(parse_open(&open), Err(ParseError::Version(8)));
         let frame = parse_open_of_any_version(&open).unwrap();
         assert_eq!((frame.connection, frame.uid, frame.noise), (1, 2, &[][..]));
         assert!(parse_open_of_any_version(&open[1..]).is_err());
@@ -369,9 +410,25 @@ mod tests {
 
     #[test]
     fn a_refusal_is_no_longer_than_an_open() {
-        let refused = build_refused(1, 2, &"ö".repeat(300), |_| [7; 16]);
+        let refused = build_refused(1, 2, true, &"ö".repeat(300), |_| [7; 16]);
         assert_eq!(refused.len(), 18 + 400 + 16);
         let frame = parse_refused(&refused).unwrap();
         assert_eq!((frame.reason.len(), frame.mac, frame.covered.len()), (400, [7; 16], 418));
+        assert!(frame.for_now);
+        let refused = build_refused(1, 2, false, "no", |_| [7; 16]);
+        assert!(!parse_refused(&refused).unwrap().for_now);
+    }
+
+    #[test]
+    fn an_unknown_gives_back_what_it_answers_and_is_shorter() {
+        let mut packet = [0; HEADER_BYTES + 16];
+        packet[2..4].copy_from_slice(&[VERSION, 9]);
+        packet[7] = 5;
+        packet[15] = 6;
+        let unknown = build_unknown(&packet).unwrap();
+        assert_eq!(parse_unknown(&unknown), Ok((5, PacketNumber(6))));
+        assert!(build_unknown(&packet[..UNKNOWN_BYTES]).is_none());
+        assert!(build_unknown(&unknown).is_none(), "two ends never answer each other");
+        assert!(parse_unknown(&packet).is_err() && parse_unknown(&unknown[..19]).is_err());
     }
 }

@@ -1,0 +1,78 @@
+//! Packets that leave one by one, and have their numbers only when they do: those that wait for an
+//! address must not hold back the others.
+
+use std::collections::VecDeque;
+
+use crate::link::Link;
+use crate::machine::Route;
+use crate::units::PacketNumber;
+use crate::wire::packet::Keepalive;
+use crate::wire::sealed::Token;
+
+/// Packets waiting at most: the peer draws them, and the way out may be blocked.
+const MAX_WAITING: usize = 64;
+
+/// A packet that is neither data nor control.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Single {
+    Keepalive(Keepalive),
+    Quit(String),
+    QuitAck,
+    Abort(&'static str),
+    Done,
+    /// It goes to where it was asked from, wherever the peer is.
+    Answer(Token, Route),
+}
+
+impl Single {
+    fn route(&self) -> Option<Route> {
+        match self {
+            Self::Answer(_, route) => Some(*route),
+            _ => None,
+        }
+    }
+
+    fn put(&self, link: &mut Link, out: &mut Vec<u8>) -> PacketNumber {
+        match self {
+            Self::Keepalive(keepalive) => link.put_keepalive(out, *keepalive),
+            Self::Quit(reason) => link.put_quit(out, reason),
+            Self::QuitAck => link.put_quit_ack(out),
+            Self::Abort(what) => link.put_abort(out, what),
+            Self::Done => link.put_done(out),
+            Self::Answer(token, _) => link.put_answer(out, token),
+        }
+    }
+}
+
+/// Those that wait to leave.
+#[derive(Debug, Default)]
+pub(super) struct Singles(VecDeque<Single>);
+
+impl Singles {
+    pub(super) fn push(&mut self, single: Single) {
+        if self.0.len() < MAX_WAITING {
+            self.0.push_back(single);
+        }
+    }
+
+    fn ready(&self, home: Option<Route>) -> Option<usize> {
+        self.0.iter().position(|single| single.route().or(home).is_some())
+    }
+
+    /// Whether one can leave.
+    pub(super) fn is_ready(&self, home: Option<Route>) -> bool {
+        self.ready(home).is_some()
+    }
+
+    /// Appends the next that can leave; answers where to, and its number.
+    pub(super) fn poll(
+        &mut self,
+        home: Option<Route>,
+        link: &mut Link,
+        out: &mut Vec<u8>,
+    ) -> Option<(Route, PacketNumber)> {
+        let single = self.0.remove(self.ready(home)?)?;
+        let route = single.route().or(home)?;
+        Some((route, single.put(link, out)))
+    }
+}

@@ -1,0 +1,67 @@
+//! One passive end for many peers: it answers every OPEN and remembers nothing of who has not shown
+//! that it hears (`docs/protocol.md §4.6`).
+//!
+//! Its secret may be known to everybody. So the first answer to an OPEN is always a cookie, which
+//! costs a keyed hash and no memory; only then a handshake is computed, and only a packet under its
+//! keys makes an end of it.
+
+use std::collections::VecDeque;
+
+use crate::config::Config;
+use crate::endpoint::Endpoint;
+use crate::entropy::Entropy;
+use crate::machine::{Datagram, Route, Transmit};
+use crate::opening::passive::{Answer, Passive};
+use crate::time::Instant;
+
+/// Answers waiting to leave: in a flood the oldest go, a true peer asks again.
+const MAX_ANSWERS: usize = 64;
+
+/// The door to a host that serves many. `sealed` only.
+#[derive(Debug)]
+pub struct Door {
+    config: Config,
+    passive: Passive,
+    answers: VecDeque<(Route, Vec<u8>)>,
+}
+
+impl Door {
+    /// A door for peers who shall get ends with this configuration. `entropy` must never be used
+    /// twice outside tests.
+    pub fn new(config: Config, entropy: [u8; 32]) -> Self {
+        let passive = Passive::for_many(&config, Entropy::new(entropy));
+        Self { config, passive, answers: VecDeque::new() }
+    }
+
+    /// A datagram that belongs to none of the ends that are open. Answers the end that it opens,
+    /// which has taken it in.
+    pub fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>) -> Option<Endpoint> {
+        let Datagram { from, local, ecn, bytes } = datagram;
+        let route = Route { peer: from, local };
+        match self.passive.handle_datagram(now, route, bytes, &self.config, None) {
+            Answer::Nothing => None,
+            Answer::Reply(packet) => {
+                if self.answers.len() >= MAX_ANSWERS {
+                    self.answers.pop_front();
+                }
+                self.answers.push_back((route, packet));
+                None
+            }
+            Answer::Opened(opened, first) => {
+                Some(Endpoint::served(self.config.clone(), now, (route, ecn), *opened, first))
+            }
+        }
+    }
+
+    /// Appends the next answer to `batch`, if there is one.
+    pub fn poll_transmit(&mut self, batch: &mut Vec<u8>) -> Option<Transmit> {
+        let (Route { peer, local }, packet) = self.answers.pop_front()?;
+        batch.extend_from_slice(&packet);
+        Some(Transmit { to: peer, local, ecn: None, segment: packet.len(), len: packet.len() })
+    }
+
+    /// Whether there is an answer to send.
+    pub fn has_answers(&self) -> bool {
+        !self.answers.is_empty()
+    }
+}

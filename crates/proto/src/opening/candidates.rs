@@ -1,0 +1,233 @@
+//! The answers that an active end has had, until one of them is heard to live
+//! (`docs/protocol.md §4.3`).
+//!
+//! A true RESPONSE may be an old one: of a listener that was started again, or that dropped the
+//! opening in a flood and answered the next OPEN anew. Which one counts only the passive end knows,
+//! and it shows by saying something under the keys.
+
+use std::time::Duration;
+
+use crate::config::{Config, Wire};
+use crate::crypto::cipher::Cipher;
+use crate::crypto::mac::MacKey;
+use crate::crypto::noise::Initiator;
+use crate::crypto::secret::Secret;
+use crate::entropy::Entropy;
+use crate::link::Link;
+use crate::time::Instant;
+use crate::units::PacketNumber;
+use crate::wire::packet::{Keepalive, Parameters};
+use crate::wire::sealed::{self, HEADER_BYTES, Offer};
+
+use super::agrees;
+use super::bucket::Bucket;
+
+/// Answers kept at once; beyond, the oldest goes.
+const MAX_CANDIDATES: usize = 8;
+/// RESPONSEs looked at at once, at most: anybody can send some that prove nothing.
+const MAX_AT_ONCE: u32 = 64;
+/// Packets sent to confirm one of them, at most: one with each OPEN and each repeated RESPONSE.
+const MAX_CONFIRMS: usize = 64;
+
+/// What became of a RESPONSE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Judged {
+    /// It proves nothing, or cannot be looked at now.
+    Nothing,
+    /// It is the passive end's.
+    True,
+    /// It is the passive end's, and looser than the OPEN.
+    Loose,
+}
+
+/// What an OPEN was made of, to read the answers to it; and the answers.
+#[derive(Debug)]
+pub(super) struct Candidates {
+    secret: Secret,
+    clear: [u8; HEADER_BYTES],
+    payload: Vec<u8>,
+    draw: [u8; 32],
+    initiator: Initiator,
+    mac_key: MacKey,
+    connection: u32,
+    cipher: Cipher,
+    table_bytes: u32,
+    bucket: Bucket,
+    all: Vec<Candidate>,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    /// By which a repetition is known.
+    noise: Vec<u8>,
+    pub(super) link: Link,
+    pub(super) parameters: Parameters,
+    pub(super) table_bytes: u32,
+    pub(super) rtt: Option<Duration>,
+    pub(super) longest_rtt: Option<Duration>,
+    /// The packets that confirm it, as far as they have left.
+    pub(super) sent: Vec<(Instant, PacketNumber, usize)>,
+    due: bool,
+}
+
+impl Candidates {
+    /// What reads the answers, and the OPEN.
+    pub(super) fn open(
+        config: &Config,
+        proposal: &Parameters,
+        entropy: &mut Entropy,
+    ) -> (Self, Vec<u8>) {
+        let secret = config.secret.clone().unwrap_or_default();
+        let connection = entropy.draw_u32();
+        let mac_key = MacKey::from_secret(&secret);
+        let offer = Offer {
+            parameters: proposal.clone(),
+            ciphers: config.cipher.offer(),
+            table_bytes: config.table_bytes,
+        };
+        let clear = sealed::open_clear(connection, proposal.uid);
+        let mut payload = Vec::new();
+        sealed::encode_offer(&offer, &mut payload);
+        let draw = entropy.draw();
+        let (initiator, noise) = start(&secret, &clear, draw, &payload);
+        let open = sealed::build_open(&clear, &noise, |parts| mac_key.mac(parts));
+        let candidates = Self {
+            secret,
+            clear,
+            payload,
+            draw,
+            initiator,
+            mac_key,
+            connection,
+            cipher: config.cipher,
+            table_bytes: config.table_bytes,
+            bucket: Bucket::full(MAX_AT_ONCE),
+            all: Vec::new(),
+        };
+        (candidates, open)
+    }
+
+    pub(super) fn connection(&self) -> u32 {
+        self.connection
+    }
+
+    pub(super) fn mac_key(&self) -> &MacKey {
+        &self.mac_key
+    }
+
+    /// A RESPONSE to the OPEN with this proposal, this long after the newest one left, if it was
+    /// the only one, and after the first.
+    pub(super) fn judge(
+        &mut self,
+        now: Instant,
+        proposal: &Parameters,
+        bytes: &[u8],
+        (rtt, longest_rtt): (Option<Duration>, Option<Duration>),
+    ) -> Judged {
+        let Ok(frame) = sealed::parse_response(bytes) else { return Judged::Nothing };
+        if frame.to != self.connection || frame.uid != proposal.uid {
+            return Judged::Nothing;
+        }
+        if let Some(known) = self.all.iter_mut().find(|known| known.noise == frame.noise) {
+            known.due = true;
+            return Judged::True;
+        }
+        if !self.bucket.take(now) {
+            return Judged::Nothing;
+        }
+        let Ok((payload, keys)) = self.initiator.finish(frame.noise) else {
+            return Judged::Nothing;
+        };
+        // A handshake reads one answer; there may be a better one.
+        (self.initiator, _) = start(&self.secret, &self.clear, self.draw, &self.payload);
+        // From here on the words are the peer's own: it holds the secret. So are the clear bytes in
+        // the payload, but not those around it: somebody may have changed them on the way.
+        let Some((clear, offer)) = payload.split_first_chunk::<HEADER_BYTES>() else {
+            return Judged::Nothing;
+        };
+        let told = sealed::build_response(clear, frame.noise);
+        let Ok(frame) = sealed::parse_response(&told) else { return Judged::Nothing };
+        let Ok(offer) = sealed::parse_offer(frame.uid, offer) else { return Judged::Nothing };
+        let chosen = Cipher::from_bit(offer.ciphers).filter(|c| self.cipher.offer() & c.bit() != 0);
+        let fair = frame.to == self.connection
+            && offer.table_bytes <= self.table_bytes
+            && agrees(Wire::Sealed, proposal, &offer.parameters);
+        let Some(chosen) = chosen.filter(|_| fair) else { return Judged::Loose };
+        let link = Link::sealed(
+            self.connection,
+            frame.connection,
+            chosen,
+            keys.initiator_to_responder,
+            keys.responder_to_initiator,
+        );
+        if self.all.len() >= MAX_CANDIDATES {
+            self.all.remove(0);
+        }
+        self.all.push(Candidate {
+            noise: frame.noise.to_vec(),
+            link,
+            parameters: offer.parameters,
+            table_bytes: offer.table_bytes,
+            rtt,
+            longest_rtt,
+            sent: Vec::new(),
+            due: true,
+        });
+        Judged::True
+    }
+
+    /// The one whose peer sent this.
+    pub(super) fn take_living(&mut self, bytes: &[u8]) -> Option<Candidate> {
+        let header = sealed::parse_header(bytes).ok()?;
+        if header.connection != self.connection {
+            return None;
+        }
+        let at = self.all.iter().position(|candidate| candidate.link.authenticates(bytes))?;
+        Some(self.all.swap_remove(at))
+    }
+
+    /// All of them are to be confirmed again.
+    pub(super) fn repeat(&mut self) {
+        self.all.iter_mut().for_each(|candidate| candidate.due = true);
+    }
+
+    /// Whether something is to be sent to confirm one of them.
+    pub(super) fn is_due(&self) -> bool {
+        self.all.iter().any(Candidate::is_due)
+    }
+
+    /// Appends the next packet that confirms one. The passive end answers it, so that this end can
+    /// open.
+    pub(super) fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
+        let candidate = self.all.iter_mut().find(|candidate| candidate.is_due())?;
+        candidate.due = false;
+        let start = out.len();
+        let number = candidate.link.put_keepalive(out, Keepalive { answer_wanted: true });
+        let len = out.len() - start;
+        candidate.sent.push((now, number, len));
+        Some(len)
+    }
+
+    /// Whether somebody gives back the beginning of a packet that confirmed one of them.
+    pub(super) fn quoted(&self, quote: &[u8]) -> bool {
+        self.all.iter().any(|candidate| candidate.link.quoted(quote).is_some())
+    }
+}
+
+impl Candidate {
+    fn is_due(&self) -> bool {
+        self.due && self.sent.len() < MAX_CONFIRMS
+    }
+}
+
+fn start(
+    secret: &Secret,
+    clear: &[u8; HEADER_BYTES],
+    draw: [u8; 32],
+    payload: &[u8],
+) -> (Initiator, Vec<u8>) {
+    let started = Initiator::start(secret, &super::prologue(clear), draw, payload);
+    // Fails only for a payload longer than any Noise message; ours is bounded far below.
+    started.expect("a bounded payload fits a handshake message")
+}

@@ -1,0 +1,170 @@
+//! What others say against the peer: its host's refusals (ICMP), and UNKNOWN from whoever is at its
+//! address now. Anybody on the path can forge either, so they count only when they give back the
+//! beginning of a packet sent since the peer was last heard, only if several come, and only while
+//! nothing else is heard (`docs/protocol.md §7.4`).
+
+use std::time::Duration;
+
+use crate::time::{Instant, earliest};
+use crate::units::PacketNumber;
+
+/// Refusals needed, each this long after the one before; and the first so long ago.
+const REFUSALS: u8 = 5;
+const REFUSAL_STEP: Duration = Duration::from_secs(1);
+const UNREACHABLE_AFTER: Duration = Duration::from_secs(10);
+/// The same when nothing was left to be said: one will do.
+const GONE_AFTER: Duration = Duration::from_secs(2);
+/// The same of UNKNOWN; and nothing was heard for so long.
+const UNKNOWNS: u8 = 3;
+const UNKNOWN_STEP: Duration = Duration::from_millis(300);
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(1);
+const FORGOTTEN_SILENCE: Duration = Duration::from_millis(2500);
+
+/// One kind of word against the peer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    first: Option<Instant>,
+    last: Option<Instant>,
+    times: u8,
+}
+
+impl Told {
+    /// It counts unless it comes too soon after the one before.
+    fn again(&mut self, now: Instant, step: Duration) {
+        if self.last.is_none_or(|last| last + step <= now) {
+            self.first.get_or_insert(now);
+            self.last = Some(now);
+            self.times = self.times.saturating_add(1);
+        }
+    }
+}
+
+/// What was said since the peer was last heard.
+#[derive(Debug)]
+pub(crate) struct Refusals {
+    /// Refusals needed.
+    needed: u8,
+    heard: Instant,
+    /// Packets from this number on left after that.
+    since: PacketNumber,
+    refused: Told,
+    unknown: Told,
+}
+
+impl Refusals {
+    /// Nothing yet. Several refusals are needed where the silent peer is `asked`, for only then
+    /// packets leave often enough to be refused.
+    pub(crate) fn new(now: Instant, asked: bool) -> Self {
+        Self {
+            needed: if asked { REFUSALS } else { 1 },
+            heard: now,
+            since: PacketNumber(0),
+            refused: Told::default(),
+            unknown: Told::default(),
+        }
+    }
+
+    /// The peer was heard: its packets prove more than any word about it. `next` is the number of
+    /// the packet that leaves next.
+    pub(crate) fn on_heard(&mut self, now: Instant, next: PacketNumber) {
+        (self.heard, self.since) = (now, next);
+        (self.refused, self.unknown) = (Told::default(), Told::default());
+    }
+
+    /// The peer's host refused packet `number`.
+    pub(crate) fn on_refused(&mut self, now: Instant, number: PacketNumber) {
+        if number >= self.since {
+            self.refused.again(now, REFUSAL_STEP);
+        }
+    }
+
+    /// Whoever is there did not know what to do with packet `number`.
+    pub(crate) fn on_unknown(&mut self, now: Instant, number: PacketNumber) {
+        if number >= self.since {
+            self.unknown.again(now, UNKNOWN_STEP);
+        }
+    }
+
+    /// Whether the peer is to be asked often, for it may be another one now.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.unknown.times > 0
+    }
+
+    /// Whether there were refusals.
+    pub(crate) fn were_any(&self) -> bool {
+        self.refused.times > 0
+    }
+
+    /// When refusals are believed if nothing else is heard; sooner if all is `settled`.
+    pub(crate) fn unreachable_at(&self, settled: bool) -> Option<Instant> {
+        let Told { first, last, times } = self.refused;
+        if settled {
+            return first.map(|first| first + GONE_AFTER);
+        }
+        let enough = first.zip(last).filter(|_| times >= self.needed);
+        enough.map(|(first, last)| (first + UNREACHABLE_AFTER).max(last))
+    }
+
+    /// When UNKNOWNs are believed if nothing else is heard.
+    pub(crate) fn forgotten_at(&self) -> Option<Instant> {
+        let first = self.unknown.first.filter(|_| self.unknown.times >= UNKNOWNS)?;
+        Some((first + FORGOTTEN_AFTER).max(self.heard + FORGOTTEN_SILENCE))
+    }
+
+    /// When either is believed.
+    pub(crate) fn next_timeout(&self, settled: bool) -> Option<Instant> {
+        earliest([self.unreachable_at(settled), self.forgotten_at()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
+    }
+
+    fn refusals() -> Refusals {
+        let mut refusals = Refusals::new(at(0), true);
+        refusals.on_heard(at(0), PacketNumber(10));
+        refusals
+    }
+
+    #[test]
+    fn one_refusal_is_none_and_five_in_a_moment_are_one() {
+        let mut refusals = refusals();
+        for n in 0..100 {
+            refusals.on_refused(at(n), PacketNumber(10 + n));
+        }
+        assert_eq!(refusals.unreachable_at(false), None);
+        assert_eq!(refusals.unreachable_at(true), Some(at(2000)));
+        for n in 1..5 {
+            refusals.on_refused(at(n * 1500), PacketNumber(10));
+        }
+        assert_eq!(refusals.unreachable_at(false), Some(at(10_000)));
+        refusals.on_heard(at(7000), PacketNumber(20));
+        assert_eq!(refusals.next_timeout(true), None, "it lives");
+    }
+
+    #[test]
+    fn refusals_of_what_was_sent_before_say_nothing() {
+        let mut refusals = refusals();
+        for n in 0..20 {
+            refusals.on_refused(at(n * 1000), PacketNumber(9));
+            refusals.on_unknown(at(n * 1000), PacketNumber(9));
+        }
+        assert_eq!(refusals.next_timeout(true), None);
+    }
+
+    #[test]
+    fn a_peer_that_forgot_is_known_within_three_seconds() {
+        let mut refusals = refusals();
+        for n in 0..3 {
+            assert_eq!(refusals.forgotten_at(), None);
+            refusals.on_unknown(at(n * 300), PacketNumber(11));
+            refusals.on_unknown(at(n * 300 + 1), PacketNumber(11));
+        }
+        assert_eq!(refusals.forgotten_at(), Some(at(2500)));
+    }
+}

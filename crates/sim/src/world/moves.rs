@@ -1,0 +1,35 @@
+//! Where the ends are: they may move.
+
+use std::net::SocketAddr;
+
+use super::World;
+use crate::coverage::Mark;
+use crate::side::Side;
+
+impl World {
+    /// An end speaks from another address from now on. The active one is no longer at the old one;
+    /// the passive one is, for there it will be called if a program is started again.
+    pub(super) fn relocate(&mut self, side: Side) {
+        if self.hosts[side].endpoint.is_none() {
+            return;
+        }
+        self.transcript.happening(self.now, side, "move");
+        self.coverage.see(Mark::Moved, 1);
+        self.moves[side] += 1;
+    }
+
+    /// From where `side` speaks now.
+    pub(super) fn address(&self, side: Side) -> SocketAddr {
+        side.address_after(self.moves[side])
+    }
+
+    /// Where the end is that was at `address` in the beginning, or who else it is.
+    pub(super) fn where_now(&self, address: SocketAddr) -> SocketAddr {
+        let side = Side::BOTH.into_iter().find(|side| side.address() == address);
+        side.map_or(address, |side| self.address(side))
+    }
+
+    pub(super) fn is_at(&self, side: Side, address: SocketAddr) -> bool {
+        address == self.address(side) || (side == Side::Passive && side.may_be_at(address))
+    }
+}
