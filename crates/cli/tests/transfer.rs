@@ -284,3 +284,31 @@ fn the_demo_verifies_and_leaves_nothing_behind() {
     assert!(run.text().contains("\"possible_mbps\""), "{}", run.text());
     assert_eq!(env.names("tmp"), Vec::<String>::new());
 }
+
+#[test]
+fn both_ends_list_what_was_transferred_as_b3sum_does() {
+    let env = Env::new();
+    for (name, bytes) in [("t/a", 0), ("t/big", 3_000_000), ("t/deep/odd\\name", 10)] {
+        fs::create_dir_all(env.path(name).parent().expect("a parent")).expect("made");
+        env.make_file(name, bytes);
+    }
+    env.make_directory("to");
+    let (sender, ticket) = listen(&env, &["send", "t", "--manifest", "sent"]);
+    let receiver = env.run(&["receive", &ticket, "to", "--manifest", "to/received"]);
+    both_succeed(sender, receiver);
+    let received = testenv::text(&env.path("to/received"));
+    assert_eq!(
+        fs::read_to_string(env.path("sent")).expect("there"),
+        fs::read_to_string(&received).expect("there")
+    );
+    let listed = fs::read_to_string(&received).expect("there");
+    assert_eq!(listed.lines().count(), 3, "{listed}");
+    assert!(listed.contains("  t/big\n") && listed.contains("  t/deep/odd\\\\name\n"), "{listed}");
+    if !testenv::installed("b3sum") {
+        testenv::skip("no b3sum to check the list with");
+        return;
+    }
+    let mut check = std::process::Command::new("b3sum");
+    let status = check.args(["--check", "received"]).current_dir(env.path("to")).status();
+    assert!(status.expect("it runs").success());
+}

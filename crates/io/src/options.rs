@@ -216,6 +216,8 @@ pub struct Options {
     pub max_files: u64,
     /// Most file bytes to receive.
     pub max_bytes: Option<u64>,
+    /// Write the names and BLAKE3 digests of what was transferred here, as `b3sum` does (`sealed`).
+    pub manifest: Option<PathBuf>,
     /// Write trace events (JSON lines) here.
     pub trace: Option<PathBuf>,
     /// Bytes in a buffer, a power of two.
@@ -265,6 +267,7 @@ impl Options {
             expected: None,
             max_files: DEFAULT_MAX_FILES,
             max_bytes: None,
+            manifest: None,
             trace: None,
             buffer_bytes,
             buffers: Self::default_buffers(wire, buffer_bytes),

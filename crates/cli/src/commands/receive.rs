@@ -45,6 +45,9 @@ pub(crate) struct Args {
     /// All or nothing: what cannot have its name ends the transfer instead of being left out
     #[arg(long)]
     atomic: bool,
+    /// Write names and BLAKE3 digests of what was transferred to FILE, as b3sum does
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
     /// Keep the sender's permission bits, whatever the umask here
     #[arg(long)]
     preserve: bool,
@@ -110,6 +113,7 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Report) -> Result<Summ
     options.overwrite = overwrite;
     options.preserve = args.preserve;
     options.atomic = args.atomic;
+    options.manifest.clone_from(&args.manifest);
     options.max_files = args.max_files;
     options.max_bytes = args.max_size;
     if args.from.is_some() && args.network.is_verifiable() {

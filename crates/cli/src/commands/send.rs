@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// All or nothing: what cannot be read or stored ends the transfer instead of being left out
     #[arg(long)]
     atomic: bool,
+    /// Write names and BLAKE3 digests of what was transferred to FILE, as b3sum does
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
     /// With -: the name under which the other side may store it
     #[arg(long, value_name = "NAME", default_value = "stdin")]
     stdin_name: String,
@@ -153,6 +156,7 @@ fn options(args: &Args) -> Result<Options, Failure> {
         PolicyName::Fixed => Policy::Fixed(pace(args.rate, args.network.burst())?),
     };
     let mut options = args.network.options()?;
+    options.manifest.clone_from(&args.manifest);
     (options.policy, options.burst, options.atomic) = (policy, None, args.atomic);
     Ok(options)
 }

@@ -79,6 +79,7 @@ impl Near<'_> {
         let start = self.start_order(&part, &secret, port);
         let mut options = start.options();
         options.trace.clone_from(&wish.trace);
+        options.manifest.clone_from(&wish.manifest);
         self.link.say(&Order::Start(start))?;
         let (mut addresses, far_port, plan) = self.wait_ready(report)?;
         let agreed = self.agree(part, plan, &mut options)?;

@@ -55,6 +55,9 @@ pub(crate) struct Wish {
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_FILES,
           value_parser = clap::value_parser!(u64).range(1..=MAX_FILES))]
     pub(crate) max_files: u64,
+    /// Write names and BLAKE3 digests of what was copied to FILE, as b3sum does
+    #[arg(long, value_name = "FILE")]
+    pub(crate) manifest: Option<PathBuf>,
     /// Write trace events to FILE (JSON lines)
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,

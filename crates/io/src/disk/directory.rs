@@ -21,6 +21,7 @@ use crate::disk::digest::Subtrees;
 use crate::disk::gate::Gate;
 use crate::disk::journal::{Item, Placed};
 use crate::disk::layout::{Layout, broken};
+use crate::disk::manifest::Manifest;
 use crate::disk::names::{Budget, NameId, Names, Refused};
 use crate::disk::publish::{publish, settle};
 use crate::disk::store::Store;
@@ -44,6 +45,7 @@ pub(crate) struct DirectoryWriter {
     /// What the sender cannot send after all: the name, unless it came before.
     withdrawn: BTreeMap<u64, Vec<u8>>,
     left_out: LeftOut,
+    manifest: Option<Manifest>,
     buffers: u64,
     bytes: u64,
 }
@@ -90,6 +92,7 @@ impl DirectoryWriter {
             files: BTreeMap::new(),
             withdrawn: BTreeMap::new(),
             left_out: LeftOut::default(),
+            manifest: None,
             buffers: 0,
             bytes: 0,
         })
@@ -116,6 +119,12 @@ impl DirectoryWriter {
     /// Whether permissions are the sender's, whatever this user's mask, and whether times are.
     pub(crate) fn preserving(mut self, preserve: bool, times: bool) -> Self {
         (self.store.preserve, self.store.keep_times) = (preserve, times);
+        self
+    }
+
+    /// Lists what gets its name.
+    pub(crate) fn listing(mut self, manifest: Option<Manifest>) -> Self {
+        self.manifest = manifest;
         self
     }
 
@@ -304,6 +313,18 @@ impl DirectoryWriter {
         });
     }
 
+    /// What was stored, in the order in which it was sent.
+    fn list_all(&mut self) -> Result<(), Error> {
+        let Some(manifest) = &mut self.manifest else { return Ok(()) };
+        let is_file = |file: &&Incoming| file.kind != Kind::Directory;
+        for file in self.files.values().filter(is_file) {
+            if let (Some((name, _)), Some((_, digest))) = (file.attributes, &file.complete) {
+                manifest.add(&self.names.path(name), digest)?;
+            }
+        }
+        manifest.finish()
+    }
+
     fn store_for_good(&mut self, gate: &Gate) -> Result<u64, Error> {
         self.leave_out();
         let is_file = |file: &Incoming| file.kind != Kind::Directory;
@@ -319,6 +340,7 @@ impl DirectoryWriter {
             Some(Item { name, placed })
         });
         publish(&mut self.store, &self.names, items.collect(), gate)?;
+        self.list_all()?;
         Ok(numbers.len() as u64 + self.left_out.there)
     }
 }

@@ -11,6 +11,7 @@ mod flush;
 pub(crate) mod gate;
 mod journal;
 pub(crate) mod layout;
+pub(crate) mod manifest;
 mod names;
 pub(crate) mod plain;
 mod publish;

@@ -20,6 +20,7 @@ use netblt_proto::wire::packet::End;
 use crate::disk::beneath;
 use crate::disk::file_list::{Entry, FileList, Place};
 use crate::disk::layout::{Layout, broken, entry_bytes};
+use crate::disk::manifest::Manifest;
 use crate::disk::threads::{Fill, Reader};
 use crate::error::{Error, Unsendable, file_error, shown};
 
@@ -34,6 +35,7 @@ pub(crate) struct SourceReader {
     /// `rfc998`: bytes only.
     plain: bool,
     stream: Option<Stream>,
+    manifest: Option<Manifest>,
     /// The argument whose directory is open.
     tree: Option<(std::path::PathBuf, OwnedFd)>,
     progress: Progress,
@@ -90,7 +92,14 @@ impl SourceReader {
     fn new(list: FileList, layout: Layout, plain: bool) -> Self {
         let stream = list.inner.take_stream();
         let stream = stream.map(|reader| Stream { reader, peeked: None, started: false });
-        Self { list, layout, plain, stream, tree: None, progress: Progress::default() }
+        let progress = Progress::default();
+        Self { list, layout, plain, stream, manifest: None, tree: None, progress }
+    }
+
+    /// Lists what is read here.
+    pub(crate) fn listing(mut self, manifest: Option<Manifest>) -> Self {
+        self.manifest = manifest;
+        self
     }
 
     /// Puts the next extent at the start of `space`, if it fits behind what the buffer has.
@@ -139,7 +148,12 @@ impl SourceReader {
         self.progress.bytes += length as u64;
         self.progress.offset += length as u64;
         if last {
-            extent.digest = Some(self.progress.close(entry));
+            let digest = self.progress.close(entry);
+            if let Some(manifest) = self.manifest.as_mut().filter(|_| entry.kind != Kind::Directory)
+            {
+                manifest.add(&entry.name, &digest)?;
+            }
+            extent.digest = Some(digest);
         }
         Ok(Some((extent, size)))
     }
@@ -258,6 +272,7 @@ impl Reader for SourceReader {
         self.progress.buffers += 1;
         let last = self.progress.entry == self.list.inner.entries.len();
         if last {
+            self.manifest.as_mut().map_or(Ok(()), Manifest::finish)?;
             self.progress.end = Some(End {
                 buffers: self.progress.buffers,
                 bytes: self.progress.bytes,
@@ -280,6 +295,7 @@ impl Reader for SourceReader {
         }
         self.layout = layout;
         self.progress = Progress::default();
+        self.manifest.as_mut().map_or(Ok(()), Manifest::restart)?;
         Ok(())
     }
 }

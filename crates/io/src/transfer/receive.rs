@@ -12,6 +12,7 @@ use netblt_proto::time::Instant;
 use crate::config::{capacity, config};
 use crate::disk::directory::DirectoryWriter;
 use crate::disk::layout::Layout;
+use crate::disk::manifest::Manifest;
 use crate::disk::plain::PlainWriter;
 use crate::disk::stream::StreamWriter;
 use crate::disk::threads::{Outcome, SinkThread, Stored, Writer};
@@ -85,7 +86,8 @@ fn writer(
             tell(writer.take_notes());
             let writer = writer.with_max_files(options.max_files);
             let writer = writer.expecting(options.expected.clone()).atomic(options.atomic);
-            Box::new(writer.preserving(options.preserve, options.keep_times))
+            let manifest = options.manifest.as_deref().map(Manifest::create).transpose()?;
+            Box::new(writer.preserving(options.preserve, options.keep_times).listing(manifest))
         }
         (Destination::File(path), Wire::Rfc998) => {
             let mut writer = PlainWriter::new(&path, overwrite, layout)?;

@@ -16,6 +16,7 @@ use netblt_proto::wire::packet::{End, Verdict};
 use crate::config::{capacity, config};
 use crate::disk::file_list::FileList;
 use crate::disk::layout::Layout;
+use crate::disk::manifest::Manifest;
 use crate::disk::source::SourceReader;
 use crate::disk::threads::{Reader, SourceThread};
 use crate::error::{Error, Warning};
@@ -43,7 +44,8 @@ pub fn send(
     list.warnings().iter().for_each(|warning| observer.warn(warning));
     let transfer_bytes = list.total_bytes();
     let config = config(options, Role::Sender, transfer_bytes);
-    let reader = reader(&list, &config)?;
+    let manifest = options.manifest.as_deref().map(Manifest::create).transpose()?;
+    let reader = reader(&list, &config)?.listing(manifest);
     let stock = buffers(options.buffers, capacity(&config))?;
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
     let session = Session::new(observer, cancel, &config);
@@ -74,7 +76,7 @@ pub fn send(
     }))
 }
 
-fn reader(list: &FileList, config: &Config) -> Result<impl Reader, Error> {
+fn reader(list: &FileList, config: &Config) -> Result<SourceReader, Error> {
     let layout = Layout::of(config)?;
     match config.wire {
         Wire::Sealed => SourceReader::sealed(list.clone(), layout),
