@@ -2,6 +2,9 @@
 
 mod testenv;
 
+use std::net::UdpSocket;
+use std::time::Duration;
+
 use serde_json::Value;
 use testenv::{Env, Finished, Running};
 
@@ -43,9 +46,37 @@ fn the_parameters_of_rfc_1030_are_obeyed_and_its_columns_printed() {
     let columns = ["BS/BI", "PSZ", "BFSZ", "XFSZ", "NBUFS", "#LOSS", "#RXM", "DTMOS"];
     assert_eq!(head[..8], columns);
     assert_eq!(row[..6], ["1", "5/4", "1438", "14380", "144", "1"]);
-    // 5 packets each 4 ms are 14.4 Mbit/s, and twenty bursts begin within nineteen intervals.
+    // 5 packets each 4 ms are 14.38 Mbit/s.
     let steady: f64 = row[9].parse().expect("a number");
-    assert!(steady > 0.5 && steady < 15.2, "{steady}");
+    assert!(steady > 0.5 && steady <= 14.381, "{steady}");
+}
+
+/// Two bursts take one interval: all the steady state there is.
+#[test]
+fn the_steady_state_counts_intervals_and_not_bursts() {
+    let mut args = [&["bench", "-n", "14380", "-i", "0", "-J"], &FIVE[..]].concat();
+    args[9] = "100ms";
+    let stream = &document(&Env::new().run(&args).exits(0))["end"]["streams"][0];
+    assert_eq!((&stream["burst_packets"], &stream["packets_sent"]), (&5.into(), &10.into()));
+    let steady = stream["steady_bits_per_second"].as_f64().expect("a number");
+    assert!(steady > 1e5 && steady <= 575_200.0, "{steady}");
+}
+
+/// The user waits for the other end as well (RFC 1030 §3).
+#[test]
+fn real_throughput_counts_from_the_programs_start() {
+    let port = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let port = port.expect("a free port").port().to_string();
+    let env = Env::new();
+    let client = env.start(&["bench", "-c", "127.0.0.1", "-p", &port, "-n", "100K", "-J"]);
+    std::thread::sleep(Duration::from_millis(700));
+    let server = env.start(&["bench", "-s", "-1", "-q", "-B", "127.0.0.1", "-p", &port]);
+    let stream = &document(&client.finish().exits(0))["end"]["streams"][0];
+    server.finish().exits(0);
+    let number = |name: &str| stream[name].as_f64().expect("a number");
+    let (real, seconds) = (number("real_bits_per_second"), number("real_seconds"));
+    assert!(seconds >= 0.7 && number("seconds") < seconds, "{stream}");
+    assert!(real <= 102_400.0 * 8.0 / 0.7 && real * seconds > 102_300.0 * 8.0, "{stream}");
 }
 
 #[test]
@@ -114,6 +145,9 @@ fn mistakes_are_named() {
         (vec!["--burst-size", "5"], "--burst-interval"),
         (vec!["--buffer-size", "14380"], "power of two"),
         (vec!["-s", "--private", "--wire", "rfc998"], "knows no secrets"),
+        (vec!["--raw-ip"], "--wire rfc998"),
+        (vec!["--raw-ip", "--wire", "rfc998", "-c", "host:1"], "a HOST has no port"),
+        (vec!["--raw-ip", "--wire", "rfc998", "-p", "0"], "UDP ports"),
     ] {
         env.run(&[vec!["bench"], args].concat()).exits(1).says(says);
     }

@@ -157,6 +157,32 @@ fn transfers_between_the_same_hosts_do_not_disturb_each_other() {
 }
 
 #[test]
+fn the_test_application_runs_on_ip_itself() {
+    if !able(&[]) {
+        return;
+    }
+    let (env, net) = (Env::new(), Net::new());
+    let row = ["--burst-size=5", "--burst-interval=2ms", "--buffers=2", "--packet-size=1438"];
+    let sized = ["-n", "143800", "--buffer-size=14380", "-i", "0"];
+    // Both ends in one process, then on two hosts, either of which may send.
+    net.run(&env, 0, &[&["bench"], &sized[..], &row].concat()).exits(0);
+    for (port, reverse) in [(&[][..], &[][..]), (&["-p", "7"], &["-R"])] {
+        let serve = ["bench", "-s", "-1", "-B", "198.18.0.2"];
+        let serve = [&serve[..], port, &PLAIN].concat();
+        let mut server = net.start(&env, 1, &serve);
+        assert_eq!(server.line(), "198.18.0.2");
+        let call = ["bench", "-c", "198.18.0.2"];
+        let run = net.run(&env, 0, &[&call[..], port, reverse, &sized, &row].concat()).exits(0);
+        let text = run.text();
+        let last: Vec<&str> =
+            text.lines().last().into_iter().flat_map(str::split_whitespace).collect();
+        // The server says nothing of packets: its smaller ones count.
+        assert_eq!(last[1..6], ["5/2", "1208", "14380", "144", "2"], "{text}");
+        server.finish().exits(0);
+    }
+}
+
+#[test]
 fn it_is_told_when_nobody_listens_or_packets_are_too_large() {
     if !able(&[]) {
         return;

@@ -51,10 +51,11 @@ pub struct Stats {
     pub opened_at: Option<Instant>,
     /// When the first DATA packet was sent or arrived.
     pub first_data_at: Option<Instant>,
-    /// When the last packet of the last buffer's first pass was sent or arrived: the end of the
-    /// steady state (RFC 1030 §3).
+    /// When the last burst of the first pass began to be sent or to arrive: the end of the steady
+    /// state (RFC 1030 §3). The first one began at `first_data_at`, and n bursts take n - 1
+    /// intervals.
     pub steady_until: Option<Instant>,
-    /// Image bytes that had moved by then.
+    /// Image bytes that had moved by then: of all bursts but the last.
     pub steady_bytes: u64,
     /// Sender: time spent unable to send, by what was missing.
     pub waited: Waited,
@@ -71,4 +72,58 @@ pub struct Waited {
     pub permission: Duration,
     /// Its own source had not supplied.
     pub source: Duration,
+}
+
+/// Where the first pass is in its bursts: what [`Stats::steady_bytes`] is made of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FirstPass {
+    /// Image bytes that moved so far.
+    bytes: u64,
+    /// When the burst under way began.
+    began: Option<Instant>,
+}
+
+impl FirstPass {
+    /// A packet of the first pass moves at `now`, where bursts are `interval` apart. Within half
+    /// of it the packet belongs to the burst under way: a path may spread that out.
+    pub(crate) fn advance(&mut self, now: Instant, interval: Duration, stats: &mut Stats) {
+        let begins = |began: Instant| now > began && now.since(began) >= interval / 2;
+        if self.began.is_none_or(begins) {
+            self.began = Some(now);
+            stats.steady_until = Some(now);
+            stats.steady_bytes = self.bytes;
+        }
+    }
+
+    /// Of that packet, or of one sent again, these bytes are new.
+    pub(crate) fn moved(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noted(packets: &[u64], interval: u64) -> (u64, Option<Instant>) {
+        let (mut stats, mut pass) = (Stats::default(), FirstPass::default());
+        for ms in packets {
+            let now = Instant::from_nanos(*ms * 1_000_000);
+            pass.advance(now, Duration::from_millis(interval), &mut stats);
+            pass.moved(1000);
+        }
+        (stats.steady_bytes, stats.steady_until)
+    }
+
+    #[test]
+    fn bursts_are_counted_by_the_intervals_between_them() {
+        let at = |ms: u64| Some(Instant::from_nanos(ms * 1_000_000));
+        // Two bursts of three, one interval of 40 ms; the sending of one may take its time.
+        assert_eq!(noted(&[7, 7, 7, 47, 47, 47], 40), (3000, at(47)));
+        assert_eq!(noted(&[7, 13, 19, 47, 53, 59], 40), (3000, at(47)));
+        // One burst has no interval.
+        assert_eq!(noted(&[7, 7, 7], 40), (0, at(7)));
+        // Where none is known, what moves at one moment is one.
+        assert_eq!(noted(&[0, 0, 1, 2, 3, 3], 0), (4000, at(3)));
+    }
 }

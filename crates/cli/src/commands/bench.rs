@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use netblt::bench::{Load, PORT};
-use netblt::{Cancel, Options};
+use netblt::{Cancel, Options, RAW_IP_PORT};
 use netblt_proto::config::Policy;
 use netblt_proto::limits::{
     MAX_OUTSTANDING, MAX_SEALED_PACKET_BYTES, MIN_PACKET_BYTES, SEALED_BUFFER_BYTES,
@@ -55,9 +55,9 @@ pub(crate) struct Args {
     /// Serve only those who have the ticket, and not whoever reaches the port
     #[arg(long, requires = "server")]
     private: bool,
-    /// The server's UDP port
-    #[arg(short, long, value_name = "PORT", default_value_t = PORT)]
-    port: u16,
+    /// The server's UDP port [default: 9980]; with --raw-ip its NETBLT port [default: 1021]
+    #[arg(short, long, value_name = "PORT")]
+    port: Option<u16>,
     #[command(flatten)]
     test: Test,
     #[command(flatten)]
@@ -128,6 +128,9 @@ struct Connection {
     /// How packets look: both sides must agree
     #[arg(long, value_name = "WIRE", value_enum, default_value_t = WireName::Sealed)]
     wire: WireName,
+    /// Directly on IP (protocol 30), without UDP; takes the privilege CAP_NET_RAW (rfc998)
+    #[arg(long)]
+    raw_ip: bool,
     /// Local address to use
     #[arg(short = 'B', long, value_name = "ADDRESS")]
     bind: Option<IpAddr>,
@@ -155,9 +158,10 @@ fn help() -> String {
          The last table is RFC 1030's. BS/BI: packets in a burst, and from one burst to the\n  \
          next in ms. PSZ and BFSZ: bytes in a packet and in a buffer. XFSZ: thousands of\n  \
          bytes sent. NBUFS: outstanding buffers. #LOSS and #RXM: packets lost and sent\n  \
-         again. DTMOS: data timeouts. SPEED and REAL: Mbit/s, in the steady state (without\n  \
-         set-up and without the recovery after the last buffer's first pass) and from start\n  \
-         to finish.\n\n{}",
+         again. DTMOS: data timeouts. SPEED and REAL: Mbit/s, in the steady state (from the\n  \
+         first burst to the last one of the first pass, without set-up and without the\n  \
+         recovery after it) and from the program's start to its finish (a server: from the\n  \
+         call on).\n\n{}",
         exit::help()
     )
 }
@@ -201,6 +205,23 @@ impl Args {
     }
 }
 
+impl Args {
+    /// The server's port: UDP's, or on IP itself NETBLT's.
+    fn port(&self) -> u16 {
+        self.port.unwrap_or(if self.connection.raw_ip { RAW_IP_PORT } else { PORT })
+    }
+
+    /// What the connections are opened with.
+    fn options(&self) -> Result<Options, Failure> {
+        let mut options = self.connection.options()?;
+        if self.connection.raw_ip && self.port == Some(0) {
+            return Err(Failure::usage("-p: the system chooses UDP ports, not NETBLT's"));
+        }
+        options.rfc998.raw_ip = self.connection.raw_ip;
+        Ok(options)
+    }
+}
+
 impl Connection {
     fn burst(&self) -> Option<Burst> {
         let (packets, interval) = (u32::from(self.burst_size?), self.burst_interval?);
@@ -213,6 +234,9 @@ impl Connection {
     }
 
     fn options(&self) -> Result<Options, Failure> {
+        if self.raw_ip && self.wire == WireName::Sealed {
+            return Err(Failure::usage("--raw-ip is for --wire rfc998"));
+        }
         let (buffer_bytes, buffers) = self.wire.stock(self.buffer_size, self.buffers)?;
         if self.is_fixed() && self.burst().is_none() && self.bitrate.is_none() {
             return Err(Failure::usage(

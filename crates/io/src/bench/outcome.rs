@@ -10,7 +10,7 @@ use netblt_proto::wire::packet::Parameters;
 use super::pump::Done;
 use crate::options::Options;
 use crate::progress::Summary;
-use crate::transfer::summary::{Facts, summary};
+use crate::transfer::summary::{Facts, bits_per_second, summary};
 
 /// How a test went, at one end of one connection.
 #[derive(Clone, Debug)]
@@ -23,8 +23,19 @@ pub struct Outcome {
     /// The figures. `verified` here: every buffer was whole and in its place (`sealed`: and the
     /// sender knows).
     pub summary: Summary,
+    /// From the program's start to its finish (RFC 1030 §3): with the time that it took to find and
+    /// reach the other end. A server's is from when it first heard of the test.
+    pub elapsed: Duration,
     /// Data timeouts at the receiver; a sender knows them from its verdict (`sealed` only).
     pub data_timeouts: Option<u64>,
+}
+
+impl Outcome {
+    /// The throughput "as viewed by the user" (RFC 1030 §3), in bit/s: all bytes over
+    /// [`Self::elapsed`].
+    pub fn real_bps(&self) -> f64 {
+        bits_per_second(self.summary.bytes, self.elapsed)
+    }
 }
 
 /// The configuration of either end.
@@ -39,6 +50,7 @@ pub(super) fn outcome(
     role: Role,
     parameters: Parameters,
     done: Done,
+    started: Instant,
     (at, stats, cpu_share): (Instant, Stats, f64),
 ) -> Outcome {
     let data_timeouts = match role {
@@ -58,5 +70,5 @@ pub(super) fn outcome(
         cpu_share,
         stalled: Duration::ZERO,
     });
-    Outcome { role, parameters, summary, data_timeouts }
+    Outcome { role, parameters, summary, elapsed: at.since(started), data_timeouts }
 }

@@ -21,9 +21,10 @@ use crate::net::driver::{self, Application, Feed};
 use crate::net::entropy::entropy;
 use crate::net::host::{Clock, Host};
 use crate::net::listener::{ConnectionKey, Listener};
+use crate::net::raw_ip;
 use crate::net::socket::{Bind, Socket};
 use crate::net::wait::Poller;
-use crate::options::{Cancel, Options};
+use crate::options::{Cancel, Family, Options};
 use crate::ticket::Ticket;
 
 /// The secret of a server that is not private: there is nothing to protect but its time, and still
@@ -71,12 +72,19 @@ pub fn serve(
 ) -> Result<(), Error> {
     let Service { private, once } = service;
     let secret = if private { Secret(entropy()?) } else { OPEN_TO_ALL };
-    let (address, port) = (options.bind, options.port);
+    let raw_ip = options.rfc998.raw_ip;
+    let port = if raw_ip { options.rfc998.port.unwrap_or(raw_ip::PORT) } else { options.port };
+    let family = match options.family {
+        // No raw socket hears both IP versions.
+        Family::Any if raw_ip && options.bind.is_none() => Family::V4,
+        family => family,
+    };
     let socket = Socket::bind(&Bind {
-        address,
+        address: options.bind,
         port,
-        family: options.family,
+        family,
         answering: true,
+        raw_ip,
         ..Bind::default()
     })?;
     let config = Config { any_role: true, ..config(options, Role::Receiver, None) };
@@ -166,7 +174,8 @@ impl Serving<'_> {
         let result = match test.pump.done(&reason) {
             Some(done) => done.map(|done| {
                 let known = (now, end.stats(now), 0.0);
-                outcome(&self.config, test.role, test.parameters, done, known)
+                let started = known.1.opened_at.unwrap_or(now);
+                outcome(&self.config, test.role, test.parameters, done, started, known)
             }),
             None => Err(Error::Ended(reason)),
         };

@@ -56,11 +56,12 @@ pub(crate) fn summary(facts: Facts<'_>) -> Summary {
     }
 }
 
-fn bits_per_second(bytes: u64, time: Duration) -> f64 {
+pub(crate) fn bits_per_second(bytes: u64, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { bytes as f64 * 8.0 / time.as_secs_f64() }
 }
 
-/// From the first DATA packet to the end of the last buffer's first pass.
+/// From the first DATA packet to the beginning of the first pass's last burst; `None` of one burst
+/// alone, which takes no time that could be told.
 fn steady_time(stats: &Stats) -> Option<Duration> {
     let time = stats.steady_until?.since(stats.first_data_at?);
     (!time.is_zero() && stats.steady_bytes > 0).then_some(time)

@@ -83,9 +83,9 @@ impl Receiver {
         self.stats.image_bytes += len as u64;
         if (number, header.index.0 + 1) > self.furthest {
             self.furthest = (number, header.index.0 + 1);
-            self.stats.steady_until = Some(now);
-            self.stats.steady_bytes = self.stats.image_bytes;
+            self.first_pass.advance(now, self.sender_burst.interval, &mut self.stats);
         }
+        self.first_pass.moved(len);
         let timing = self.timing();
         let arrival = Arrival {
             number: header.number,

@@ -28,7 +28,7 @@ use crate::machine::{Ecn, Event};
 use crate::negotiated::{Negotiated, Taken};
 use crate::recovery::{Ask, Holes, Recovery, Timing};
 use crate::rtt::RoundTrip;
-use crate::stats::Stats;
+use crate::stats::{FirstPass, Stats};
 use crate::time::{Instant, earliest};
 use crate::trace::{Recorder, Stage, Timer, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
@@ -70,6 +70,7 @@ pub(crate) struct Receiver {
     /// Packets asked for again so far.
     asked_packets: u64,
     pub(crate) events: VecDeque<Event>,
+    first_pass: FirstPass,
     pub(crate) stats: Stats,
     /// Full buffers that the client has not given back: its disk.
     held: u32,
@@ -112,6 +113,7 @@ impl Receiver {
             asks: Vec::new(),
             asked_packets: 0,
             events: VecDeque::new(),
+            first_pass: FirstPass::default(),
             stats: Stats::default(),
             held: 0,
             trace: Recorder::default(),

@@ -40,7 +40,7 @@ use crate::rate::pacer::Pacer;
 use crate::rate::sampler::Sampler;
 use crate::rate::{Law, Pacing, RateControl, Sample};
 use crate::rtt::RoundTrip;
-use crate::stats::Stats;
+use crate::stats::{FirstPass, Stats};
 use crate::time::{Instant, earliest};
 use crate::trace::{Recorder, Stage, Timer, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
@@ -67,6 +67,7 @@ pub(crate) struct Sender {
     phase: Phase,
     blocked: Option<(Blocked, Instant)>,
     pub(crate) events: VecDeque<Event>,
+    first_pass: FirstPass,
     pub(crate) stats: Stats,
     pub(crate) trace: Recorder,
 }
@@ -96,6 +97,7 @@ impl Sender {
             phase: Phase::Sending,
             blocked: None,
             events: VecDeque::new(),
+            first_pass: FirstPass::default(),
             stats: Stats::default(),
             trace: Recorder::default(),
         }
@@ -378,8 +380,9 @@ impl Sender {
         if piece.resend {
             self.stats.data_packets_resent += 1;
         } else {
-            self.stats.steady_until = Some(now);
-            self.stats.steady_bytes += piece.range.len() as u64;
+            let interval = self.rate.pacing().burst.interval;
+            self.first_pass.advance(now, interval, &mut self.stats);
+            self.first_pass.moved(piece.range.len());
             if piece.index.0 == 0 {
                 self.note_buffer(now, number, Stage::Begun);
             }

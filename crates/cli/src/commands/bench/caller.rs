@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn run(args: &Args, target: Option<&OsStr>, cancel: &Cancel) -> Result<(), Failure> {
-    let options = args.connection.options()?;
+    let options = args.options()?;
     let ticket = target_ticket(args, target)?;
     let tested = test(args, &ticket, &options, cancel)?;
     conclude(args, &options, &tested);
@@ -55,14 +55,17 @@ fn target_ticket(args: &Args, target: Option<&OsStr>) -> Result<Ticket, Failure>
         let ticket = text.parse::<Ticket>().map_err(Error::from);
         return ticket.map_err(|error| Failure::transfer(&error, false));
     }
-    let address = ticket::address(&text, Some(args.port))
+    if args.connection.raw_ip && ticket::address(&text, None).is_ok() {
+        return Err(Failure::usage("-c: with --raw-ip a HOST has no port; -p tells NETBLT's"));
+    }
+    let address = ticket::address(&text, Some(args.port()))
         .map_err(|error| Failure::usage(format!("-c: {error}")))?;
     Ok(Ticket { addresses: vec![address], secret: OPEN_TO_ALL })
 }
 
 /// Both ends in this process, over loopback.
 pub(super) fn run_here(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
-    let mut options = args.connection.options()?;
+    let mut options = args.options()?;
     let loopback = match options.family {
         Family::V6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
         Family::V4 | Family::Any => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -71,7 +74,8 @@ pub(super) fn run_here(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
     let (tickets, ticket) = channel();
     let (results, there) = channel();
     let server = thread::Builder::new().name("server".to_owned()).spawn({
-        let (options, cancel) = (options.clone(), cancel.clone());
+        let (mut options, cancel) = (options.clone(), cancel.clone());
+        options.rfc998.port = args.connection.raw_ip.then(|| args.port());
         move || {
             let service = Service { private: false, once: false };
             let mut ear = Ear { tickets, results };

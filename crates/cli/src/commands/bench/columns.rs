@@ -53,7 +53,7 @@ pub(super) fn row(name: &str, outcome: &Outcome, fixed: bool) -> String {
         resent,
         outcome.data_timeouts.map_or_else(|| "-".to_owned(), |count| count.to_string()),
         format!("{:.3}", outcome.summary.steady_bps / 1e6),
-        format!("{:.3}", outcome.summary.real_bps / 1e6),
+        format!("{:.3}", outcome.real_bps() / 1e6),
     ])
 }
 

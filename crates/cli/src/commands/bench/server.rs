@@ -15,8 +15,11 @@ use crate::args::WireName;
 use crate::exit::Failure;
 
 pub(super) fn run(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
-    let mut options = args.connection.options()?;
-    options.port = args.port;
+    let mut options = args.options()?;
+    match args.connection.raw_ip {
+        true => options.rfc998.port = Some(args.port()),
+        false => options.port = args.port(),
+    }
     if args.private && args.connection.wire == WireName::Rfc998 {
         return Err(Failure::usage("--private needs the sealed wire: rfc998 knows no secrets"));
     }
@@ -54,24 +57,33 @@ impl ServerObserver for Teller<'_> {
             let data = json!({ "ticket": secret, "addresses": ticket.addresses });
             return document::print(&json!({ "event": "listening", "data": data }));
         }
+        let raw_ip = self.args.connection.raw_ip;
         let wire = match self.args.connection.wire {
             WireName::Sealed => "",
+            WireName::Rfc998 if raw_ip => " --wire rfc998 --raw-ip",
             WireName::Rfc998 => " --wire rfc998",
         };
         let port = match self.args.port {
-            bench::PORT => String::new(),
-            port => format!(" -p {port}"),
+            None | Some(bench::PORT) if !raw_ip => String::new(),
+            None => String::new(),
+            Some(port) => format!(" -p {port}"),
         };
         if !self.args.private {
             self.note(&format!("Whoever reaches it may test: netblt bench -c HOST{port}{wire}"));
         }
         // Where there are no tickets, the address is all there is to know.
-        let target = match self.args.connection.wire {
-            WireName::Sealed => &secret,
-            WireName::Rfc998 => ticket.addresses.first().unwrap_or(&secret),
+        let address = ticket.addresses.first().unwrap_or(&secret);
+        let (target, port) = match self.args.connection.wire {
+            WireName::Sealed => (&secret, ""),
+            // No port stands with a host there.
+            WireName::Rfc998 if raw_ip => (
+                &address.parse().map_or(address.clone(), |at: SocketAddr| at.ip().to_string()),
+                port.as_str(),
+            ),
+            WireName::Rfc998 => (address, ""),
         };
         match io::stdout().is_terminal() {
-            true => self.print(&format!("netblt bench -c {target}{wire}"))?,
+            true => self.print(&format!("netblt bench -c {target}{port}{wire}"))?,
             false => self.print(target)?,
         }
         let ports: Vec<&str> = ticket.addresses.iter().map(String::as_str).collect();
