@@ -1,26 +1,26 @@
-//! RFC 998 as somebody else would write it, against the program: a peer in all four roles that puts
-//! its packets together byte by byte from the figures of RFC 998 §8, and shares no code with ours.
-
-mod testenv;
+//! RFC 998 as somebody else would write it: a peer in all four roles that puts its packets together
+//! byte by byte from the figures of RFC 998 §8.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use testenv::{Env, LIMIT, Running};
+use crate::testenv::LIMIT;
+use crate::watch::Watch;
 
-const OPEN: u8 = 0;
-const RESPONSE: u8 = 1;
-const KEEPALIVE: u8 = 2;
-const DATA: u8 = 6;
-const LDATA: u8 = 7;
-const NULL_ACK: u8 = 8;
-const CONTROL: u8 = 9;
-const REFUSED: u8 = 10;
-const DONE: u8 = 11;
-const GO: u8 = 0;
-const OK: u8 = 1;
-const RESEND: u8 = 2;
+pub(crate) const OPEN: u8 = 0;
+pub(crate) const RESPONSE: u8 = 1;
+pub(crate) const KEEPALIVE: u8 = 2;
+pub(crate) const DATA: u8 = 6;
+pub(crate) const LDATA: u8 = 7;
+pub(crate) const NULL_ACK: u8 = 8;
+pub(crate) const CONTROL: u8 = 9;
+pub(crate) const REFUSED: u8 = 10;
+pub(crate) const DONE: u8 = 11;
+pub(crate) const GO: u8 = 0;
+pub(crate) const OK: u8 = 1;
+pub(crate) const RESEND: u8 = 2;
 
 /// Silence after which the peer says again what is not acknowledged.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -47,24 +47,24 @@ fn long(bytes: &[u8], at: usize) -> u32 {
 
 /// What OPEN and RESPONSE say.
 #[derive(Clone, Debug, PartialEq)]
-struct Terms {
-    uid: u32,
-    buffer: u32,
-    transfer: u32,
-    packet: u16,
-    burst: u16,
-    rate: u16,
-    death: u16,
+pub(crate) struct Terms {
+    pub(crate) uid: u32,
+    pub(crate) buffer: u32,
+    pub(crate) transfer: u32,
+    pub(crate) packet: u16,
+    pub(crate) burst: u16,
+    pub(crate) rate: u16,
+    pub(crate) death: u16,
     /// M: the active end writes.
-    write: bool,
+    pub(crate) write: bool,
     /// C: data are checksummed.
-    check: bool,
-    outstanding: u16,
-    client: String,
+    pub(crate) check: bool,
+    pub(crate) outstanding: u16,
+    pub(crate) client: String,
 }
 
 impl Terms {
-    fn ours(write: bool) -> Self {
+    pub(crate) fn ours(write: bool) -> Self {
         Self {
             uid: 0xcafe_0001,
             buffer: 4000,
@@ -80,7 +80,7 @@ impl Terms {
         }
     }
 
-    fn body(&self) -> Vec<u8> {
+    pub(crate) fn body(&self) -> Vec<u8> {
         let mut body = Vec::new();
         for word in [self.uid, self.buffer, self.transfer] {
             body.extend(word.to_be_bytes());
@@ -95,7 +95,7 @@ impl Terms {
         body
     }
 
-    fn read(packet: &[u8]) -> Self {
+    pub(crate) fn read(packet: &[u8]) -> Self {
         assert!(packet.len().is_multiple_of(4) && packet.ends_with(&[0]), "{packet:?}");
         let flags = short(packet, 32);
         assert_eq!(flags & !3, 0, "reserved bits");
@@ -117,35 +117,66 @@ impl Terms {
 }
 
 /// The other program.
-struct Peer {
+pub(crate) struct Peer {
     socket: UdpSocket,
     /// Its NETBLT port, and the program's once it is known.
     local: u16,
-    foreign: u16,
+    pub(crate) foreign: u16,
     to: Option<SocketAddr>,
-    check: bool,
+    pub(crate) check: bool,
     deadline: Instant,
+    /// When the socket was last found empty, and what is known of the newest packet's coming.
+    empty: Instant,
+    arrived: (Instant, Instant),
+    pub(crate) watch: Watch,
+    /// As a sender: burst size and milliseconds it keeps to, if to any.
+    pub(crate) pace: Option<(u16, u64)>,
+    /// As a sender: packets sent, and RESENDs for nothing that was lost.
+    pub(crate) sent: u64,
+    pub(crate) needless: u64,
 }
 
 impl Peer {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let local = socket.local_addr().expect("an address").port();
-        let deadline = Instant::now() + LIMIT;
-        Self { socket, local, foreign: 0, to: None, check: true, deadline }
+        socket.set_nonblocking(true).expect("a socket that does not wait");
+        let now = Instant::now();
+        Self {
+            socket,
+            local,
+            foreign: 0,
+            to: None,
+            check: true,
+            deadline: now + LIMIT,
+            empty: now,
+            arrived: (now, now),
+            watch: Watch::default(),
+            pace: None,
+            sent: 0,
+            needless: 0,
+        }
     }
 
-    fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.local)
     }
 
     /// The common header and `body`; of DATA the checksum covers the header only.
-    fn send(&self, kind: u8, body: &[u8]) {
+    pub(crate) fn send(&mut self, kind: u8, body: &[u8]) {
         let mut packet = vec![0, 0, 2, kind];
         for half in [12 + body.len() as u16, self.local, self.foreign, 0] {
             packet.extend(half.to_be_bytes());
         }
         packet.extend(body);
+        if kind == CONTROL {
+            self.watch.on_control();
+            for (kind, seq, _, message) in messages(&packet) {
+                if kind == OK {
+                    self.watch.on_offer(seq, (short(message, 8), short(message, 10)));
+                }
+            }
+        }
         let covered = if kind == DATA || kind == LDATA { 24 } else { packet.len() };
         let sum = checksum(&packet[..covered]);
         packet[..2].copy_from_slice(&sum.to_be_bytes());
@@ -153,12 +184,14 @@ impl Peer {
     }
 
     /// The next packet but KEEPALIVE, judged by RFC 998's words; `None` after some silence.
-    fn recv(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn recv(&mut self) -> Option<Vec<u8>> {
+        self.recv_within(PATIENCE)
+    }
+
+    fn recv_within(&mut self, patience: Duration) -> Option<Vec<u8>> {
         assert!(Instant::now() < self.deadline, "it takes too long");
-        self.socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        let mut bytes = vec![0; 65_536];
-        let (len, from) = self.socket.recv_from(&mut bytes).ok()?;
-        bytes.truncate(len);
+        let (bytes, from) = self.take(patience)?;
+        let len = bytes.len();
         assert!(len >= 12 && bytes[2] == 2, "{bytes:?}");
         assert_eq!(usize::from(short(&bytes, 4)), len, "the length field");
         assert_eq!(short(&bytes, 10), 0, "padding");
@@ -173,11 +206,41 @@ impl Peer {
             self.foreign = if self.foreign == 0 { short(&bytes, 6) } else { self.foreign };
         }
         assert_eq!((short(&bytes, 6), short(&bytes, 8)), (self.foreign, self.local), "ports");
-        if bytes[3] == KEEPALIVE { self.recv() } else { Some(bytes) }
+        match bytes[3] {
+            DATA | LDATA => self.watch.on_data(self.arrived, short(&bytes, 16)),
+            NULL_ACK => self.watch.on_null_ack((short(&bytes, 14), short(&bytes, 16))),
+            KEEPALIVE => return self.recv_within(patience),
+            _ => {}
+        }
+        Some(bytes)
+    }
+
+    /// The next datagram, if one comes in time.
+    fn take(&mut self, patience: Duration) -> Option<(Vec<u8>, SocketAddr)> {
+        let until = Instant::now() + patience;
+        let mut bytes = vec![0; 65_536];
+        loop {
+            let looked = Instant::now();
+            match self.socket.recv_from(&mut bytes) {
+                Ok((len, from)) => {
+                    self.arrived = (self.empty, Instant::now());
+                    bytes.truncate(len);
+                    return Some((bytes, from));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.empty = looked,
+                // The program has gone.
+                Err(_) => {}
+            }
+            let left = until.checked_duration_since(Instant::now()).filter(|t| !t.is_zero())?;
+            self.socket.set_nonblocking(false).expect("a socket that waits");
+            self.socket.set_read_timeout(Some(left)).expect("a timeout");
+            let _ = self.socket.peek_from(&mut bytes[..1]);
+            self.socket.set_nonblocking(true).expect("a socket that does not wait");
+        }
     }
 
     /// Waits for the program's OPEN and answers, with all of `limits` that are stricter.
-    fn accept(&mut self, limits: &Terms) -> Terms {
+    pub(crate) fn accept(&mut self, limits: &Terms) -> Terms {
         let open = loop {
             if let Some(open) = self.recv() {
                 break open;
@@ -195,12 +258,13 @@ impl Peer {
             ..asked
         };
         self.check = settled.check;
+        self.watch.agree((settled.burst, settled.rate));
         self.send(RESPONSE, &settled.body());
         settled
     }
 
     /// Calls the program, which waits at `address`. What it answers, or the reason it refuses.
-    fn call(&mut self, address: &str, terms: &Terms) -> Result<Terms, String> {
+    pub(crate) fn call(&mut self, address: &str, terms: &Terms) -> Result<Terms, String> {
         let to: SocketAddr = address.parse().expect("an address");
         (self.to, self.foreign) = (Some(to), to.port());
         self.send(OPEN, &terms.body());
@@ -220,11 +284,22 @@ impl Peer {
         assert!(settled.burst <= terms.burst && settled.rate >= terms.rate);
         assert!(settled.outstanding <= terms.outstanding);
         self.check = settled.check;
+        self.watch.agree((settled.burst, settled.rate));
         Ok(settled)
     }
 
     /// The data receiver of RFC 998 §5.2. Packets in `lost` do not arrive the first time.
-    fn receive(&mut self, terms: &Terms, mut lost: HashSet<(u32, u16)>) -> Vec<u8> {
+    pub(crate) fn receive(&mut self, terms: &Terms, lost: HashSet<(u32, u16)>) -> Vec<u8> {
+        self.receive_offering(terms, lost, |_| (5, 2))
+    }
+
+    /// The same with what is offered in the OK of each buffer.
+    pub(crate) fn receive_offering(
+        &mut self,
+        terms: &Terms,
+        mut lost: HashSet<(u32, u16)>,
+        offer: impl Fn(u32) -> (u16, u16),
+    ) -> Vec<u8> {
         let mut orders = Orders::default();
         let mut buffers: BTreeMap<u32, Filling> = BTreeMap::new();
         let mut last = None;
@@ -267,8 +342,9 @@ impl Peer {
             let filling = buffers.get_mut(&number).expect("only what was granted is sent");
             filling.take(index, &packet, terms);
             if filling.is_whole() && !std::mem::replace(&mut filling.accepted, true) {
-                let offer = [0, 5, 0, 2, 0, 50, 0, 0];
-                orders.push(OK, number, &offer);
+                let (burst, rate) = offer(number);
+                let rest = [burst, rate, 50, 0].map(u16::to_be_bytes).concat();
+                orders.push(OK, number, &rest);
                 let next = buffers.keys().next_back().map_or(1, |highest| highest + 1);
                 if last.is_none() {
                     buffers.insert(next, Filling::default());
@@ -286,7 +362,7 @@ impl Peer {
     }
 
     /// The data sender of RFC 998 §5.2. Packets in `lost` are not sent the first time.
-    fn supply(&mut self, terms: &Terms, content: &[u8], mut lost: HashSet<(u32, u16)>) {
+    pub(crate) fn supply(&mut self, terms: &Terms, content: &[u8], mut lost: HashSet<(u32, u16)>) {
         let buffers: Vec<Vec<&[u8]>> = match content {
             [] => vec![vec![&[]]],
             all => all
@@ -295,26 +371,22 @@ impl Peer {
                 .collect(),
         };
         let (mut high, mut accepted, mut queue) = (0_u16, HashSet::new(), VecDeque::new());
-        let mut silence = 0;
+        let (mut dropped, mut silence, mut next) = (HashSet::new(), 0, Instant::now());
         while accepted.len() < buffers.len() || silence < 10 {
-            let packet = match self.recv() {
-                Some(packet) => packet,
-                None => {
-                    silence += 1;
-                    continue;
-                }
-            };
-            silence = 0;
-            match packet[3] {
-                CONTROL => {}
-                DONE => {
+            let until_burst = next.saturating_duration_since(Instant::now());
+            let idle = queue.is_empty();
+            let heard = self.recv_within(if idle { PATIENCE } else { until_burst });
+            silence = if heard.is_some() { 0 } else { silence + u32::from(idle) };
+            match heard.as_ref().map(|packet| packet[3]) {
+                None | Some(CONTROL | RESPONSE) => {}
+                Some(DONE) => {
                     assert_eq!(accepted.len(), buffers.len(), "DONE before the last OK");
                     return;
                 }
-                RESPONSE => continue,
-                other => panic!("a packet of type {other}"),
+                Some(other) => panic!("a packet of type {other}"),
             }
-            for (kind, seq, number, message) in messages(&packet) {
+            let control = heard.filter(|packet| packet[3] == CONTROL);
+            for (kind, seq, number, message) in control.iter().flat_map(|packet| messages(packet)) {
                 if seq != high + 1 {
                     continue;
                 }
@@ -331,27 +403,40 @@ impl Peer {
                     _ => {
                         let named =
                             (0..short(message, 8)).map(|i| short(message, 12 + 2 * usize::from(i)));
-                        let there = named.filter(|index| indexes.contains(index));
-                        queue.extend(there.map(|index| (number, index)));
+                        let there: Vec<(u32, u16)> = named
+                            .filter(|index| indexes.contains(index))
+                            .map(|index| (number, index))
+                            .filter(|place| !queue.contains(place))
+                            .collect();
+                        let useful = there.iter().filter(|place| dropped.remove(*place)).count();
+                        self.needless += u64::from(useful == 0);
+                        // Lowest first (RFC 998 §5.2).
+                        queue.extend(there);
+                        queue.make_contiguous().sort_unstable();
                     }
                 }
             }
-            let nothing = queue.is_empty();
-            for (number, index) in queue.drain(..) {
-                if lost.remove(&(number, index)) {
-                    continue;
-                }
-                self.send_data(&buffers, number, index, high);
-            }
-            if nothing {
+            if queue.is_empty() && control.is_some() {
                 let mut body = high.to_be_bytes().to_vec();
-                body.extend([0, 5, 0, 2, 0, 0]);
+                body.extend([terms.burst, terms.rate, 0].map(u16::to_be_bytes).concat());
                 self.send(NULL_ACK, &body);
+            }
+            if next > Instant::now() || queue.is_empty() {
+                continue;
+            }
+            let (burst, millis) = self.pace.unwrap_or((u16::MAX, 0));
+            next = Instant::now() + Duration::from_millis(millis);
+            for (number, index) in queue.drain(..queue.len().min(burst.into())) {
+                self.sent += 1;
+                match lost.remove(&(number, index)) {
+                    true => drop(dropped.insert((number, index))),
+                    false => self.send_data(&buffers, number, index, high),
+                }
             }
         }
     }
 
-    fn send_data(&self, buffers: &[Vec<&[u8]>], number: u32, index: u16, high: u16) {
+    fn send_data(&mut self, buffers: &[Vec<&[u8]>], number: u32, index: u16, high: u16) {
         let buffer = &buffers[number as usize - 1];
         let data = buffer[usize::from(index)];
         let kind = if usize::from(index) + 1 == buffer.len() { LDATA } else { DATA };
@@ -465,135 +550,4 @@ fn messages(packet: &[u8]) -> Vec<(u8, u16, u32, &[u8])> {
         rest = after;
     }
     found
-}
-
-/// The program, waiting, and where.
-fn waiting(env: &Env, args: &[&str]) -> (Running, String) {
-    let here = ["--wire", "rfc998", "--listen", "127.0.0.1:0", "--json"];
-    let mut running = env.start(&[args, &here].concat());
-    let told = running.event("listening", |_| true);
-    let address = told["address"].as_str().expect("an address").to_owned();
-    (running, address)
-}
-
-/// The first packet of all, one in the middle, and the last of a buffer.
-fn some_lost() -> HashSet<(u32, u16)> {
-    HashSet::from([(1, 0), (2, 3), (3, 7)])
-}
-
-const SIZES: [usize; 6] = [0, 1, 500, 4000, 4001, 30_123];
-
-#[test]
-fn its_receiver_waits_and_our_sender_calls() {
-    for bytes in SIZES {
-        let env = Env::new();
-        let content = env.make_file("data", bytes);
-        let mut peer = Peer::new();
-        let to = peer.address();
-        let sender = env.start(&["send", "data", "--wire", "rfc998", "--to", &to]);
-        let terms = peer.accept(&Terms::ours(true));
-        assert!(terms.write && terms.check && terms.transfer == bytes as u32, "{terms:?}");
-        assert!(peer.receive(&terms, some_lost()) == content, "{bytes} bytes");
-        sender.finish().exits(0).says("IN THE CLEAR");
-    }
-}
-
-#[test]
-fn its_receiver_calls_and_our_sender_waits() {
-    for bytes in SIZES {
-        let env = Env::new();
-        let content = env.make_file("data", bytes);
-        let (sender, address) = waiting(&env, &["send", "data"]);
-        let mut peer = Peer::new();
-        let terms = peer.call(&address, &Terms::ours(false)).expect("a connection");
-        assert_eq!(terms.transfer as usize, bytes);
-        assert!(peer.receive(&terms, some_lost()) == content, "{bytes} bytes");
-        assert_eq!(sender.finish().exits(0).last_event("summary")["verified"], false);
-    }
-}
-
-#[test]
-fn its_sender_waits_and_our_receiver_calls() {
-    for bytes in SIZES {
-        let env = Env::new();
-        let content = testenv::noise(bytes);
-        let mut peer = Peer::new();
-        let from = peer.address();
-        let receiver = env.start(&["receive", "out", "--wire", "rfc998", "--from", &from]);
-        let terms = peer.accept(&Terms::ours(false));
-        assert!(!terms.write, "READ");
-        peer.supply(&terms, &content, some_lost());
-        receiver.finish().exits(0).says("NOT verified");
-        assert!(std::fs::read(env.path("out")).expect("the file") == content, "{bytes} bytes");
-    }
-}
-
-#[test]
-fn its_sender_calls_and_our_receiver_waits() {
-    for bytes in SIZES {
-        let env = Env::new();
-        let content = testenv::noise(bytes);
-        let (receiver, address) = waiting(&env, &["receive", "out"]);
-        let mut peer = Peer::new();
-        let terms = Terms { transfer: bytes as u32, check: false, ..Terms::ours(true) };
-        let terms = peer.call(&address, &terms).expect("a connection");
-        peer.supply(&terms, &content, some_lost());
-        assert_eq!(receiver.finish().exits(0).last_event("summary")["bytes"], bytes);
-        assert!(std::fs::read(env.path("out")).expect("the file") == content, "{bytes} bytes");
-    }
-}
-
-#[test]
-fn every_term_of_an_open_is_an_option() {
-    let env = Env::new();
-    let content = env.make_file("data", 10_000);
-    let mut peer = Peer::new();
-    let options = "--buffer-size 3000B --packet-size 700 --burst-size 7 --burst-interval 3ms \
-                   --policy fixed --death-timer 90s --no-checksum --buffers 5 --client reader \
-                   --netblt-port 1022";
-    let to = peer.address();
-    let mut args = vec!["send", "data", "--wire", "rfc998", "--to", &to];
-    args.extend(options.split_whitespace());
-    let sender = env.start(&args);
-    peer.foreign = 1022;
-    peer.check = false;
-    let open = loop {
-        if let Some(open) = peer.recv() {
-            break open;
-        }
-    };
-    let asked = Terms::read(&open);
-    let expected = Terms {
-        uid: asked.uid,
-        buffer: 3000,
-        transfer: 10_000,
-        packet: 700,
-        burst: 7,
-        rate: 3,
-        death: 90,
-        write: true,
-        check: false,
-        outstanding: 5,
-        client: "reader".to_owned(),
-    };
-    assert_eq!(asked, expected);
-    peer.send(RESPONSE, &asked.body());
-    assert!(peer.receive(&asked, HashSet::new()) == content);
-    sender.finish().exits(0);
-}
-
-#[test]
-fn who_wants_the_same_as_we_is_refused_and_others_are_still_welcome() {
-    let env = Env::new();
-    let content = env.make_file("data", 5000);
-    let (sender, address) = waiting(&env, &["send", "data"]);
-    let refused = Peer::new().call(&address, &Terms::ours(true));
-    assert_eq!(refused, Err("both ends want to send".to_owned()));
-    let mut peer = Peer::new();
-    let terms = peer.call(&address, &Terms::ours(false)).expect("a connection");
-    // One transfer at a time.
-    let busy = Peer::new().call(&address, &Terms::ours(false));
-    assert!(busy.is_err_and(|reason| reason.contains("busy")));
-    assert!(peer.receive(&terms, HashSet::new()) == content);
-    sender.finish().exits(0);
 }

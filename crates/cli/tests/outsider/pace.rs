@@ -1,0 +1,113 @@
+//! Burst sizes, intervals, announcements and questions of every policy, judged by the watch.
+
+use std::collections::HashSet;
+
+use crate::peer::{Peer, Terms};
+use crate::testenv::{self, Env};
+use crate::waiting;
+
+/// Every way to choose a rate.
+const POLICIES: [&str; 4] = [
+    "--policy fair",
+    "--policy fair --rate 100Mbit",
+    "--policy fixed --burst-size 50 --burst-interval 1ms",
+    "--policy fixed --rate 200Mbit",
+];
+
+/// What a receiver grants: these burst values, and packets and buffers of these sizes.
+fn grant(burst: u16, rate: u16, packet: u16, buffer: u32) -> Terms {
+    Terms { burst, rate, packet, buffer, ..Terms::ours(false) }
+}
+
+/// Some 200 packets: full ones, short ones (a buffer is one and a half), and one in each buffer.
+const SHAPES: [(u16, u32, usize); 3] = [(100, 4000, 20_000), (100, 150, 15_000), (500, 90, 18_000)];
+
+#[test]
+fn every_sender_that_calls_keeps_to_what_was_agreed_on_and_says_what_it_does() {
+    for (policy, (packet, buffer, bytes)) in POLICIES.iter().zip(SHAPES.iter().cycle()) {
+        let env = Env::new();
+        let content = env.make_file("data", *bytes);
+        let mut peer = Peer::new();
+        let to = peer.address();
+        let mut args = vec!["send", "data", "--wire", "rfc998", "--to", &to];
+        args.extend(policy.split_whitespace());
+        let sender = env.start(&args);
+        let terms = peer.accept(&grant(5, 20, *packet, *buffer));
+        let offer = (terms.burst, terms.rate);
+        let got = peer.receive_offering(&terms, HashSet::new(), |_| offer);
+        assert!(got == content, "{policy}");
+        sender.finish().exits(0);
+        peer.watch.finds_nothing();
+    }
+}
+
+#[test]
+fn every_sender_that_is_called_keeps_to_what_was_agreed_on_and_says_what_it_does() {
+    for (policy, (packet, buffer, bytes)) in POLICIES.iter().rev().zip(SHAPES.iter().cycle()) {
+        let env = Env::new();
+        let content = env.make_file("data", *bytes);
+        let mut args = vec!["send", "data"];
+        args.extend(policy.split_whitespace());
+        let (sender, address) = waiting(&env, &args);
+        let mut peer = Peer::new();
+        let terms = peer.call(&address, &grant(5, 20, *packet, *buffer)).expect("a connection");
+        let offer = (terms.burst, terms.rate);
+        let got = peer.receive_offering(&terms, HashSet::new(), |_| offer);
+        assert!(got == content, "{policy}");
+        sender.finish().exits(0);
+        peer.watch.finds_nothing();
+    }
+}
+
+#[test]
+fn an_offer_restrains_every_sender_and_is_confirmed() {
+    for policy in POLICIES {
+        let env = Env::new();
+        let content = env.make_file("data", 20_000);
+        let mut peer = Peer::new();
+        let to = peer.address();
+        let mut args = vec!["send", "data", "--wire", "rfc998", "--to", &to];
+        args.extend(policy.split_whitespace());
+        let sender = env.start(&args);
+        let terms = peer.accept(&grant(20, 5, 100, 1000));
+        let offer = |number| if number < 8 { (20, 5) } else { (4, 10) };
+        assert!(peer.receive_offering(&terms, HashSet::new(), offer) == content, "{policy}");
+        sender.finish().exits(0);
+        peer.watch.finds_nothing();
+        assert!(peer.watch.announced > 0, "{policy}");
+    }
+}
+
+/// A sender that is slower than it says, and sleeps now and then, loses nothing: nothing is called
+/// lost, and hardly anything asked for.
+#[test]
+fn of_a_slow_sender_nothing_is_called_lost_and_hardly_anything_asked_for() {
+    let env = Env::new();
+    let content = testenv::noise(1_000_000);
+    let (receiver, address) = waiting(&env, &["receive", "out"]);
+    let mut peer = Peer::new();
+    // 5 packets every 2 ms are announced.
+    peer.pace = Some((5, 3));
+    let terms = Terms { outstanding: 8, ..Terms::ours(true) };
+    let terms = peer.call(&address, &terms).expect("a connection");
+    peer.supply(&terms, &content, HashSet::new());
+    let summary = receiver.finish().exits(0).last_event("summary");
+    assert!(std::fs::read(env.path("out")).expect("the file") == content);
+    assert_eq!(summary["packets_lost"], 0, "{summary}");
+    assert!(summary["digest"].is_null(), "nobody agreed on one: {summary}");
+    // As many as a machine that is busy with other things may draw.
+    assert!(peer.needless * 200 <= peer.sent, "{} of {}", peer.needless, peer.sent);
+}
+
+#[test]
+fn what_is_lost_is_counted() {
+    let env = Env::new();
+    let content = testenv::noise(60_000);
+    let (receiver, address) = waiting(&env, &["receive", "out"]);
+    let mut peer = Peer::new();
+    let terms = peer.call(&address, &Terms::ours(true)).expect("a connection");
+    let lost = HashSet::from([(1, 2), (2, 0), (5, 6), (9, 3)]);
+    peer.supply(&terms, &content, lost);
+    let summary = receiver.finish().exits(0).last_event("summary");
+    assert_eq!(summary["packets_lost"], 4, "{summary}");
+}
