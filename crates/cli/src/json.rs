@@ -129,7 +129,8 @@ pub(crate) struct SummaryData {
     rtt_ms: Option<f64>,
     min_rtt_ms: Option<f64>,
     verified: bool,
-    digest: String,
+    /// Nobody agreed on one where nothing is verified.
+    digest: Option<String>,
     limited_by: &'static str,
 }
 
@@ -153,7 +154,7 @@ impl SummaryData {
             rtt_ms: stats.rtt.map(milliseconds),
             min_rtt_ms: stats.min_rtt.map(milliseconds),
             verified: summary.verified,
-            digest: hex(&summary.digest),
+            digest: summary.verified.then(|| hex(&summary.digest)),
             limited_by: match summary.limited_by {
                 LimitedBy::Path => "path",
                 LimitedBy::SenderDisk => "sender_disk",

@@ -342,7 +342,7 @@ fn limit(limited_by: LimitedBy) -> &'static str {
             "The receiving side: its disk or pipe, or too few --buffers for this path."
         }
         LimitedBy::Cpu => "A processor on one of the two sides.",
-        LimitedBy::RateCap => "The --rate that was asked for.",
+        LimitedBy::RateCap => "The rate or the burst values that were asked for.",
         LimitedBy::RoundTrips => "Round trips: it was over before it got up to speed.",
     }
 }

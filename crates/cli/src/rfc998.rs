@@ -40,7 +40,7 @@ pub(crate) struct Plain {
     netblt_peer_port: Option<u16>,
     /// Data bytes in a DATA packet, at most; by default what --mtu leaves room for
     #[arg(long, value_name = "BYTES", conflicts_with = "mtu",
-          value_parser = clap::value_parser!(u16).range(16..=65_483))]
+          value_parser = clap::value_parser!(u16).range(1..=65_483))]
     packet_size: Option<u16>,
     /// Do not ask for checksums of the data (flag C)
     #[arg(long)]

@@ -50,7 +50,7 @@ pub(crate) fn buffer_bytes(value: &str) -> Result<u32, String> {
     u32::try_from(bytes)
         .ok()
         .filter(|bytes| BUFFER_BYTES.contains(bytes))
-        .ok_or_else(|| "a buffer has 16 bytes to 64MiB".to_owned())
+        .ok_or_else(|| "a buffer has 1 byte to 64MiB".to_owned())
 }
 
 /// Whether a buffer can have this size on the `sealed` wire (`docs/protocol.md §3.2`).

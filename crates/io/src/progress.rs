@@ -29,7 +29,7 @@ pub enum LimitedBy {
     ReceiverDisk,
     /// A processor at either end.
     Cpu,
-    /// The rate that was asked for.
+    /// The rate that was asked for, or the burst values that were agreed on.
     RateCap,
     /// Nothing: over before it got going (round trips).
     #[default]

@@ -1,6 +1,7 @@
 //! An open connection: one link, one machine, and what keeps both alive or ends them
 //! (RFC 998 §5.2.3, §5.3; `docs/protocol.md §7`).
 
+mod quitting;
 mod single;
 
 use std::collections::VecDeque;
@@ -30,11 +31,6 @@ const ASK_AFTER: Duration = Duration::from_millis(1500);
 const DOUBT_AFTER: Duration = Duration::from_millis(400);
 /// Nothing heard for this long: tell the client.
 const SILENT_AFTER: Duration = Duration::from_secs(3);
-/// QUIT is sent this often at most.
-const QUIT_TRIES: u8 = 5;
-/// Bounds of the time between two QUITs, and of the dally after one came.
-const QUIT_INTERVAL: (Duration, Duration) =
-    (Duration::from_millis(100), Duration::from_millis(500));
 
 /// Sender or receiver: what this end does with data.
 #[derive(Debug)]
@@ -47,11 +43,19 @@ pub(crate) enum Machine {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Closing {
     No,
-    /// QUIT was sent; again at `next`, unless `left` is 0.
+    /// The client wants to quit: QUIT is sent between two buffers (RFC 998 §5.3.2).
+    Wanting {
+        reason: String,
+        since: Instant,
+    },
+    /// QUIT was sent, the last time `wait` before `next`; again then, unless `left` is 0 or it is
+    /// `until`.
     Quitting {
         reason: String,
         left: u8,
+        wait: Duration,
         next: Instant,
+        until: Instant,
     },
     /// QUIT came; its repetitions are answered until then.
     Leaving {
@@ -174,19 +178,11 @@ impl Connection {
         }
     }
 
-    pub(crate) fn quit(&mut self, now: Instant, reason: &str) {
-        if self.closing == Closing::No {
-            self.closing =
-                Closing::Quitting { reason: reason.to_owned(), left: QUIT_TRIES, next: now };
-            self.tick_quit(now);
-        }
-    }
-
     /// The peer's host refused the packet that began like this.
     pub(crate) fn handle_unreachable(&mut self, now: Instant, quote: &[u8]) {
         let Some(number) = self.link.quoted(quote) else { return };
         self.refusals.on_refused(now, number);
-        if matches!(self.closing, Closing::Quitting { .. }) {
+        if matches!(self.closing, Closing::Wanting { .. } | Closing::Quitting { .. }) {
             self.close(now, Reason::Quit);
         }
     }
@@ -252,6 +248,7 @@ impl Connection {
         }
         self.addresses.on_authentic(now, route, number, len);
         self.on_heard(now);
+        self.tick_wanting(now);
         Handled::Authentic
     }
 
@@ -309,7 +306,7 @@ impl Connection {
 
     fn handle_quit(&mut self, now: Instant, reason: String) {
         self.outbox.push(Single::QuitAck);
-        if let Closing::No | Closing::Quitting { .. } = self.closing {
+        if let Closing::No | Closing::Wanting { .. } | Closing::Quitting { .. } = self.closing {
             let until = now + self.quit_interval() * 2;
             self.closing = Closing::Leaving { until, reason: Reason::PeerQuit(reason) };
             self.release_all(now);
@@ -394,6 +391,7 @@ impl Connection {
     }
 
     fn tick_closing(&mut self, now: Instant) {
+        self.tick_wanting(now);
         self.tick_quit(now);
         if let Closing::Leaving { until, reason } = &self.closing
             && *until <= now
@@ -402,33 +400,8 @@ impl Connection {
         }
     }
 
-    fn tick_quit(&mut self, now: Instant) {
-        let interval = self.quit_interval();
-        let Closing::Quitting { reason, left, next } = &mut self.closing else { return };
-        if *next > now {
-            return;
-        }
-        if *left == 0 {
-            self.close(now, Reason::Quit);
-            return;
-        }
-        *left -= 1;
-        *next = now + interval;
-        let reason = reason.clone();
-        self.note_timer(now, Timer::Quit);
-        self.outbox.push(Single::Quit(reason));
-    }
-
-    fn quit_interval(&self) -> Duration {
-        let timer = match &self.machine {
-            Machine::Sender(sender) => sender.retry_timer(),
-            Machine::Receiver(receiver) => receiver.control_timer(),
-        };
-        timer.clamp(QUIT_INTERVAL.0, QUIT_INTERVAL.1)
-    }
-
     fn tick_liveness(&mut self, now: Instant) {
-        if self.closing != Closing::No {
+        if !matches!(self.closing, Closing::No | Closing::Wanting { .. }) {
             return;
         }
         if self.heard + self.death_timer <= now {
@@ -488,7 +461,8 @@ impl Connection {
         if let Some(single) = self.next_single(now, out) {
             return Some(single);
         }
-        let home = self.addresses.home().filter(|_| self.closing == Closing::No)?;
+        let goes_on = matches!(self.closing, Closing::No | Closing::Wanting { .. });
+        let home = self.addresses.home().filter(|_| goes_on)?;
         let start = out.len();
         let segment = match &mut self.machine {
             Machine::Sender(sender) => sender.poll_transmit(now, &mut self.link, out),
@@ -498,6 +472,7 @@ impl Connection {
         };
         if segment.is_some() {
             self.sent = now;
+            self.tick_wanting(now);
         }
         segment.map(|segment| (home, segment))
     }
@@ -536,7 +511,7 @@ impl Connection {
             Closing::Closed(_) => return None,
             Closing::Quitting { next, .. } => return earliest([Some(*next), challenge]),
             Closing::Leaving { until, .. } => return earliest([Some(*until), challenge]),
-            Closing::No => {}
+            Closing::No | Closing::Wanting { .. } => {}
         }
         let machine = match &self.machine {
             Machine::Sender(sender) => sender.next_timeout(now),
@@ -550,6 +525,7 @@ impl Connection {
             Some(self.heard + self.death_timer),
             Some(self.sent + self.keepalive_interval()),
             self.refusals.next_timeout(self.is_settled()),
+            self.wanting_deadline(),
             challenge,
             asks.then(|| self.ask_at()),
             (asks && !self.silent).then(|| self.heard + SILENT_AFTER),

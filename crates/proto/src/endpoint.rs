@@ -212,7 +212,10 @@ impl Endpoint {
             Opener::Door => return Handled::Dropped,
             Opener::Active(_) if self.connection.is_some() => return Handled::Dropped,
             Opener::Active(active) => match active.handle_datagram(now, route, bytes) {
-                Hear::Nothing => return Handled::Dropped,
+                Hear::Nothing => match active.take_abort() {
+                    Some(abort) => self.reply(route, abort),
+                    None => return Handled::Dropped,
+                },
                 Hear::News => {}
                 Hear::Opened(opened, first) => self.open(now, route, *opened, first, ecn),
             },

@@ -22,8 +22,12 @@ pub const MAX_DATAGRAM_BYTES: u32 = 65_507;
 pub const DEFAULT_DATAGRAM_BYTES: u32 = 1232;
 /// The most datagrams in one send: the limit of GSO.
 pub const MAX_BATCH: usize = 64;
-/// The fewest data bytes in a packet of `rfc998`: whatever an old implementation may want.
-pub const MIN_PACKET_BYTES: u32 = 16;
+/// The fewest data bytes in a packet of `rfc998`: whatever an old implementation may want, such as
+/// packets as small as the smallest buffer.
+pub const MIN_PACKET_BYTES: u32 = 1;
+/// A control packet of `rfc998` may have so many bytes however small DATA packets are, so that
+/// every message has room.
+pub const MIN_CONTROL_BYTES: usize = 128;
 /// The fewest data bytes in a packet of `sealed`: RFC 998 §4's poor ones, so that every control
 /// item has room, and no peer can make each byte cost as much as a large packet
 /// (`docs/protocol.md §3.2`).
@@ -42,8 +46,8 @@ pub const MAX_BURST_INTERVAL: Duration = Duration::from_secs(65);
 pub const MAX_OUTSTANDING: u32 = 4096;
 /// Buffers outstanding if nothing is said.
 pub const DEFAULT_OUTSTANDING: u32 = 64;
-/// Bytes in a buffer of `rfc998`.
-pub const BUFFER_BYTES: RangeInclusive<u32> = 16..=1 << 26;
+/// Bytes in a buffer of `rfc998`: "buffers of any size" (RFC 998 §3), up to what a host can hold.
+pub const BUFFER_BYTES: RangeInclusive<u32> = 1..=1 << 26;
 /// Bytes in the data area of a buffer of `sealed`, a power of two (`docs/protocol.md §3.2`).
 pub const SEALED_BUFFER_BYTES: RangeInclusive<u32> = 1 << 10..=1 << 26;
 /// Bytes in a buffer if nothing is said.

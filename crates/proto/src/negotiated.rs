@@ -16,6 +16,8 @@ pub(crate) struct Negotiated {
     pub(crate) burst: Burst,
     /// Largest datagram to build, in bytes.
     pub(crate) datagram_bytes: usize,
+    /// Largest control packet to build, in bytes.
+    pub(crate) control_bytes: usize,
     /// When the connection opened.
     pub(crate) opened: Instant,
     /// Round trip of the handshake, if it was measured.
@@ -23,6 +25,28 @@ pub(crate) struct Negotiated {
     /// The same; or the longest that it may have been, if nothing is known but that it may have
     /// been long.
     pub(crate) longest_rtt: Option<Duration>,
+}
+
+impl Negotiated {
+    /// Bytes of an IP packet of DATA: the largest, or the mean of a full buffer's where packets
+    /// count and not bytes. There a buffer's short packet would make any other measure untrue.
+    pub(crate) fn mean_packet_bytes(&self, overhead: u32) -> u32 {
+        if !self.rules.to_the_letter {
+            return self.datagram_bytes as u32 + overhead;
+        }
+        let packets = u64::from(self.geometry.max_packets().max(1));
+        let headers = packets * u64::from(self.rules.data_overhead + overhead);
+        let bytes = u64::from(self.geometry.buffer_bytes) + headers;
+        u32::try_from(bytes / packets).unwrap_or(u32::MAX)
+    }
+
+    /// The burst values agreed on, unless they are no limit or the least that a wire can say
+    /// (`docs/protocol.md §2.1`).
+    pub(crate) fn burst_limit(&self) -> Option<Burst> {
+        let least = Duration::from_millis(1);
+        let free = self.burst.packets >= u32::from(u16::MAX) && self.burst.interval <= least;
+        (!free && !self.burst.interval.is_zero()).then_some(self.burst)
+    }
 }
 
 /// What became of a DATA packet.

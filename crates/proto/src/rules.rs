@@ -17,6 +17,9 @@ pub(crate) struct Rules {
     pub(crate) verdict: bool,
     /// OK carries an offer of burst values (RFC 998 §4).
     pub(crate) offers: bool,
+    /// Burst values are kept to the letter: packets count, bursts keep their distance, and what
+    /// NULL-ACK says of them is what is done (`docs/protocol.md §6.7`).
+    pub(crate) to_the_letter: bool,
     /// How many control packets carry a message without being asked; `None`: all of them, until it
     /// is acknowledged (`docs/protocol.md §6.2`).
     pub(crate) copies: Option<u8>,
@@ -45,6 +48,7 @@ impl Rules {
             reports: true,
             verdict: true,
             offers: false,
+            to_the_letter: false,
             copies: Some(3),
             beats: true,
             dry_repeats: 2,
@@ -60,6 +64,7 @@ impl Rules {
                 reports: false,
                 verdict: false,
                 offers: true,
+                to_the_letter: true,
                 copies: None,
                 beats: false,
                 dry_repeats: 0,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::time::Instant;
-use crate::units::Rate;
+use crate::units::{Burst, Rate};
 
 /// Counts and measurements of one connection, from both roles; what a role cannot know stays 0.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,6 +47,8 @@ pub struct Stats {
     pub image_bytes: u64,
     /// The sender's rate now, in bytes of IP packets per second.
     pub pacing_rate: Rate,
+    /// The burst values that were agreed on, if they are a limit.
+    pub agreed: Option<Burst>,
     /// When the connection opened.
     pub opened_at: Option<Instant>,
     /// When the first DATA packet was sent or arrived.

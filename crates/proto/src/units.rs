@@ -90,6 +90,17 @@ pub struct Burst {
     pub interval: Duration,
 }
 
+impl Burst {
+    /// The stricter of both in each (RFC 998 §4): fewer packets, a longer interval.
+    #[must_use]
+    pub fn stricter(self, other: Self) -> Self {
+        Self {
+            packets: self.packets.min(other.packets),
+            interval: self.interval.max(other.interval),
+        }
+    }
+}
+
 /// The number of a buffer within a transfer; the first is 1 (`docs/protocol.md §2.1`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BufferNumber(pub u64);

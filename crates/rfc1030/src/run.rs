@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use netblt_proto::config::{Config, Pace, Policy, Role, Wire};
+use netblt_proto::recovery::RecoveryLaw;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Burst;
 use netblt_sim::host::{HostOptions, Transfer};
@@ -49,6 +50,7 @@ pub(super) fn pair_of(
     let burst = Burst { packets: row.burst_packets, interval: row.interval() };
     let options = |role, machine| {
         let mut config = Config::new(Wire::Rfc998, role);
+        config.recovery = RecoveryLaw::FirstDataTimers;
         config.buffer_bytes = row.buffer_bytes;
         config.table_bytes = 0;
         config.datagram_bytes = row.packet_bytes + DATA_HEADER;

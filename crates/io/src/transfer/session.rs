@@ -1,7 +1,7 @@
 //! What sending and receiving have in common: the observer, cancellation, giving up, and the end.
 //!
 //! A failure on this side is told to the other one first (QUIT), and the session ends when that is
-//! acknowledged or [`PATIENCE`] is over.
+//! acknowledged or [`PATIENCE`] is over; on `rfc998` the death timer (RFC 998 §5.3.2).
 
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -46,6 +46,7 @@ pub(crate) struct Session<'a> {
     pub(crate) opened: Option<Instant>,
     /// What failed here, and until when the other end may take to acknowledge that.
     failed: Option<(Error, Instant)>,
+    patience: Duration,
     next_progress: Instant,
     limit_told: bool,
     packet_bytes: u32,
@@ -60,6 +61,10 @@ impl<'a> Session<'a> {
             wire: config.wire,
             opened: None,
             failed: None,
+            patience: match config.wire {
+                Wire::Sealed => PATIENCE,
+                Wire::Rfc998 => config.death_timer,
+            },
             next_progress: Instant::EPOCH,
             limit_told: false,
             packet_bytes: config.datagram_bytes + config.overhead_bytes,
@@ -125,7 +130,7 @@ impl<'a> Session<'a> {
         }
         if self.failed.is_none() {
             end.quit(now, &words_for_the_peer(&error));
-            self.failed = Some((error, now + PATIENCE));
+            self.failed = Some((error, now + self.patience));
         }
         ControlFlow::Continue(())
     }

@@ -12,6 +12,8 @@ use crate::progress::{LimitedBy, Summary};
 const BUSY: f64 = 0.85;
 /// Time that was lost to one cause for this share of the transfer makes it the limit.
 const SHARE: f64 = 0.5;
+/// With this share of the packets that were agreed on, the pace is the limit.
+const AT_PACE: f64 = 0.85;
 /// A transfer over within so many round trips is limited by those.
 const FEW_ROUND_TRIPS: u32 = 6;
 
@@ -67,6 +69,14 @@ fn steady_time(stats: &Stats) -> Option<Duration> {
     (!time.is_zero() && stats.steady_bytes > 0).then_some(time)
 }
 
+/// Whether packets came about as fast as the burst values let them that were agreed on: the path
+/// may carry more.
+fn is_at_agreed_pace(stats: &Stats, data_time: Duration) -> bool {
+    let Some(agreed) = stats.agreed else { return false };
+    let bursts = data_time.as_secs_f64() / agreed.interval.as_secs_f64().max(1e-9);
+    stats.data_packets_received as f64 >= bursts * f64::from(agreed.packets) * AT_PACE
+}
+
 fn limited_by(facts: &Facts<'_>, elapsed: Duration) -> LimitedBy {
     let stats = &facts.stats;
     let data_time = steady_time(stats).unwrap_or_default();
@@ -88,7 +98,11 @@ fn limited_by(facts: &Facts<'_>, elapsed: Duration) -> LimitedBy {
     };
     if facts.config.role == Role::Receiver {
         let stalled = facts.stalled.as_secs_f64() / elapsed.as_secs_f64().max(1e-9);
-        return if stalled > SHARE { LimitedBy::ReceiverDisk } else { LimitedBy::Path };
+        return match stalled > SHARE {
+            true => LimitedBy::ReceiverDisk,
+            false if is_at_agreed_pace(stats, data_time) => LimitedBy::RateCap,
+            false => LimitedBy::Path,
+        };
     }
     // All was sent, and what took most of the time was that it was stored.
     let tail = stats.steady_until.map_or(Duration::ZERO, |until| facts.at.since(until));
@@ -112,7 +126,7 @@ fn limited_by(facts: &Facts<'_>, elapsed: Duration) -> LimitedBy {
 mod tests {
     use netblt_proto::config::Wire;
     use netblt_proto::stats::Waited;
-    use netblt_proto::units::Rate;
+    use netblt_proto::units::{Burst, Rate};
 
     use super::*;
 
@@ -186,6 +200,15 @@ mod tests {
         slow.stalled = Duration::from_secs(8);
         assert_eq!(summary(slow).limited_by, LimitedBy::ReceiverDisk);
         assert_eq!(summary(facts(&config)).limited_by, LimitedBy::Path);
+        let mut paced = facts(&config);
+        let interval = Duration::from_millis(10);
+        paced.stats.agreed = Some(Burst { packets: 10, interval });
+        paced.stats.data_packets_received = 7900;
+        assert_eq!(summary(paced).limited_by, LimitedBy::RateCap);
+        let mut slower = facts(&config);
+        slower.stats.agreed = Some(Burst { packets: 20, interval });
+        slower.stats.data_packets_received = 7900;
+        assert_eq!(summary(slower).limited_by, LimitedBy::Path);
         let mut short = facts(&config);
         short.stats.min_rtt = Some(Duration::from_secs(2));
         assert_eq!(summary(short).limited_by, LimitedBy::RoundTrips);

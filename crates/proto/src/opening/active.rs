@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::candidates::{Candidate, Candidates, Judged};
-use super::{Opened, Place, agrees, propose};
+use super::{Opened, Place, judge, propose};
 use crate::config::{Config, Wire};
 use crate::entropy::Entropy;
 use crate::link::Link;
@@ -64,6 +64,8 @@ pub(crate) struct Active {
     refused: Option<String>,
     /// The passive end serves somebody else, and when it first said so.
     busy: Option<(Instant, String)>,
+    /// The answer breaks the protocol (`rfc998`): what is wrong, and the ABORT that says so.
+    fault: Option<(&'static str, Option<Vec<u8>>)>,
     /// What the peer's host said.
     refusals: Refusals,
     /// The first cookie came.
@@ -104,6 +106,7 @@ impl Active {
             hint: None,
             refused: None,
             busy: None,
+            fault: None,
             refusals: Refusals::new(now, config.wire == Wire::Sealed),
             hurried: false,
             entropy,
@@ -187,7 +190,16 @@ impl Active {
             return None;
         }
         match packet {
-            Packet998::Response(response) if agrees(Wire::Rfc998, &self.proposal, &response) => {
+            // The answer to an earlier OPEN, and the UID "prevents the initiator from confusing"
+            // the two (RFC 998 §5.1). The right one may still come.
+            Packet998::Response(response) if response.uid != self.proposal.uid => None,
+            Packet998::Response(response) => {
+                if let Err(what) = judge(Wire::Rfc998, &self.proposal, &response) {
+                    let mut abort = Vec::new();
+                    rfc998::encode_abort(ports, what, &mut abort);
+                    self.fault.get_or_insert((what, Some(abort)));
+                    return None;
+                }
                 let link = Link::rfc998(
                     ports,
                     response.checksum,
@@ -198,10 +210,6 @@ impl Active {
                 let (rtt, longest_rtt) = (self.round_trip(now), self.longest_round_trip(now));
                 let opened = Opened::new(link, response, 0, entropy);
                 Some(Box::new(Opened { rtt, longest_rtt, ..opened }))
-            }
-            Packet998::Response(_) => {
-                self.refused = Some("its answer is looser than what was proposed".to_owned());
-                None
             }
             Packet998::Refused(reason) | Packet998::Abort(reason) => {
                 self.refused = Some(reason);
@@ -280,8 +288,16 @@ impl Active {
         self.first.map(|at| now.since(at))
     }
 
+    /// The ABORT that a bad RESPONSE draws, once.
+    pub(crate) fn take_abort(&mut self) -> Option<Vec<u8>> {
+        self.fault.as_mut().and_then(|(_, abort)| abort.take())
+    }
+
     /// Whether the opening has failed, and why.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<Reason> {
+        if let Some((what, _)) = self.fault {
+            return Some(Reason::Violation(what));
+        }
         if let Some(reason) = self.refused.take() {
             return Some(Reason::Refused(reason));
         }
@@ -331,7 +347,7 @@ impl Active {
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let due = matches!(&self.handshake, Handshake::Sealed(candidates) if candidates.is_due());
-        if self.refused.is_some() || due {
+        if self.refused.is_some() || self.fault.is_some() || due {
             return Some(Instant::EPOCH);
         }
         earliest([Some(self.next).filter(|_| self.left > 0), self.deadline()])

@@ -12,8 +12,8 @@ use crate::buffer::Geometry;
 use crate::config::{Config, Wire};
 use crate::entropy::Entropy;
 use crate::limits::{
-    MAX_BURST_INTERVAL, MAX_DATAGRAM_BYTES, MAX_PACKETS_PER_BUFFER, MIN_PACKET_BYTES,
-    MIN_SEALED_PACKET_BYTES,
+    MAX_BURST_INTERVAL, MAX_DATAGRAM_BYTES, MAX_PACKETS_PER_BUFFER, MIN_CONTROL_BYTES,
+    MIN_PACKET_BYTES, MIN_SEALED_PACKET_BYTES,
 };
 use crate::link::Link;
 use crate::machine::Route;
@@ -128,14 +128,34 @@ pub(crate) fn settle(config: &Config, proposal: &Parameters) -> Result<Parameter
 
 /// Whether the active end can live with a RESPONSE: nothing in it may be looser than its OPEN.
 pub(crate) fn agrees(wire: Wire, proposal: &Parameters, response: &Parameters) -> bool {
-    response.uid == proposal.uid
-        && response.mode == proposal.mode
-        && response.buffer_bytes <= proposal.buffer_bytes
+    judge(wire, proposal, response).is_ok()
+}
+
+/// The same, with what is wrong. Stricter values that cannot be used are not looser ones.
+pub(crate) fn judge(
+    wire: Wire,
+    proposal: &Parameters,
+    response: &Parameters,
+) -> Result<(), &'static str> {
+    if response.uid != proposal.uid {
+        return Err("an answer to another OPEN");
+    }
+    if response.mode != proposal.mode {
+        return Err("an answer that turns the direction of the data round");
+    }
+    // Flag C stands if either end wants it (RFC 998 §5.1), so no answer takes it away.
+    if wire == Wire::Rfc998 && proposal.checksum && !response.checksum {
+        return Err("an answer that switches the checksums of data off");
+    }
+    let stricter = response.buffer_bytes <= proposal.buffer_bytes
         && response.packet_bytes <= proposal.packet_bytes
         && response.burst.packets <= proposal.burst.packets
         && response.burst.interval >= proposal.burst.interval
-        && response.max_outstanding <= proposal.max_outstanding
-        && usable(wire, response).is_ok()
+        && response.max_outstanding <= proposal.max_outstanding;
+    if !stricter {
+        return Err("an answer that is looser than what was proposed");
+    }
+    usable(wire, response)
 }
 
 fn min_packet_bytes(wire: Wire) -> u32 {
@@ -183,6 +203,7 @@ pub(crate) fn negotiated(
     (rtt, longest_rtt): (Option<Duration>, Option<Duration>),
 ) -> Negotiated {
     let beyond = if config.wire == Wire::Sealed { table_bytes } else { 0 };
+    let datagram_bytes = (parameters.packet_bytes + data_overhead(config.wire)) as usize;
     Negotiated {
         rules: Rules::of(config.wire),
         geometry: Geometry {
@@ -191,7 +212,11 @@ pub(crate) fn negotiated(
         },
         max_outstanding: parameters.max_outstanding,
         burst: parameters.burst,
-        datagram_bytes: (parameters.packet_bytes + data_overhead(config.wire)) as usize,
+        datagram_bytes,
+        control_bytes: match config.wire {
+            Wire::Rfc998 => datagram_bytes.max(MIN_CONTROL_BYTES),
+            Wire::Sealed => datagram_bytes,
+        },
         opened,
         rtt,
         longest_rtt: rtt.or(longest_rtt.filter(|rtt| is_long(*rtt))),

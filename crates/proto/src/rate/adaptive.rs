@@ -185,6 +185,8 @@ pub struct Adaptive {
     ceiling: Option<Rate>,
     /// Bytes that arrive before anything is reported of them: a buffer, where only OK tells.
     grain_bytes: u64,
+    /// Burst values are whole milliseconds, and never looser than these.
+    agreed: Option<Burst>,
     /// What the path takes, in bytes per second sent.
     bandwidth: u64,
     trips: RoundTrips,
@@ -217,6 +219,7 @@ impl Adaptive {
             packet_bytes,
             ceiling,
             grain_bytes: 0,
+            agreed: None,
             bandwidth: 0,
             trips,
             rest: RestLoss::default(),
@@ -250,6 +253,13 @@ impl Adaptive {
     pub fn told_by_buffers(mut self, buffer_bytes: u64) -> Self {
         self.grain_bytes = buffer_bytes;
         self.set_out();
+        self
+    }
+
+    /// The same with burst values that RFC 998 can say, never looser than those `agreed` on.
+    pub fn to_the_letter(mut self, agreed: Burst) -> Self {
+        self.agreed = Some(agreed);
+        self.set_pacing();
         self
     }
 
@@ -371,6 +381,7 @@ impl RateControl for Adaptive {
     }
 
     fn on_offer(&mut self, _now: Instant, offer: Burst) {
+        self.agreed = self.agreed.map(|agreed| agreed.stricter(offer));
         self.limit(offer);
     }
 

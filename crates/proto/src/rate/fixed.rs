@@ -28,7 +28,7 @@ impl RateControl for Fixed {
     fn on_offer(&mut self, _now: Instant, offer: Burst) {
         // A burst of nothing would stop the transfer for good.
         let offer = Burst { packets: offer.packets.max(1), ..offer };
-        self.burst = stricter(self.burst, offer);
+        self.burst = self.burst.stricter(offer);
     }
 
     fn on_packet_bytes(&mut self, _bytes: u32) {}
@@ -40,10 +40,6 @@ impl RateControl for Fixed {
     fn pacing(&self) -> Pacing {
         Pacing { burst: self.burst, cap_bytes: None }
     }
-}
-
-fn stricter(a: Burst, b: Burst) -> Burst {
-    Burst { packets: a.packets.min(b.packets), interval: a.interval.max(b.interval) }
 }
 
 #[cfg(test)]

@@ -6,10 +6,12 @@
 pub mod adaptive;
 pub mod fixed;
 pub(crate) mod ledger;
+mod millis;
 pub mod pacer;
 mod path;
 pub mod sampler;
 mod train;
+pub mod window;
 
 pub(crate) use train::is_long;
 
@@ -101,7 +103,8 @@ pub trait RateControl: Debug + Send {
     /// What it believes.
     fn belief(&self) -> Belief;
     /// Whether a burst is so many whole packets' worth of bytes, and not just so many packets as
-    /// RFC 998 has it. A policy that compares what it paced with what arrived must say yes.
+    /// RFC 998 has it. A policy that compares what it paced with what arrived must say yes; where
+    /// packets count all the same, it is told how large they are in the mean.
     fn charges_bytes(&self) -> bool {
         false
     }
@@ -125,7 +128,7 @@ pub(crate) struct Law {
 
 /// The law of `policy`, for a connection with IP packets of `overhead` bytes more than datagrams.
 pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> Law {
-    let packet = negotiated.datagram_bytes as u32 + overhead;
+    let packet = negotiated.mean_packet_bytes(overhead);
     let ceiling = match policy {
         Policy::Fixed(_) => {
             return Law { control: Box::new(Fixed::new(negotiated.burst)), learns: false };
@@ -134,11 +137,21 @@ pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> L
     };
     let mut adaptive =
         Adaptive::new(packet, negotiated.longest_rtt, ceiling).within(negotiated.burst);
+    if keeps_to_the_letter(negotiated) {
+        adaptive = adaptive.to_the_letter(negotiated.burst);
+    }
     if !negotiated.rules.reports {
         let packets = u64::from(negotiated.geometry.max_packets());
         adaptive = adaptive.told_by_buffers(packets * u64::from(packet));
     }
     Law { control: Box::new(adaptive), learns: true }
+}
+
+/// Whether a sender keeps to RFC 998's letter in its burst values (`docs/protocol.md §6.7`). Over a
+/// path for trains what is announced is a round trip old by the time it holds, and a network that
+/// is overrun by a twentieth meanwhile may not recover: there the law's own values hold at once.
+pub(crate) fn keeps_to_the_letter(negotiated: &Negotiated) -> bool {
+    negotiated.rules.to_the_letter && !negotiated.longest_rtt.is_some_and(is_long)
 }
 
 /// About this long is a burst: long enough that a loop which wakes late keeps up, short enough

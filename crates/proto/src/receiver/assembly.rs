@@ -129,6 +129,11 @@ impl Assembly {
         self.received > 0
     }
 
+    /// Whether its last packet is here.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.total.is_some()
+    }
+
     /// How many packets are missing at most.
     pub(crate) fn missing(&self) -> u32 {
         self.total.unwrap_or(self.geometry.max_packets()) - self.received

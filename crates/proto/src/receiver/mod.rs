@@ -67,8 +67,10 @@ pub(crate) struct Receiver {
     furthest: (BufferNumber, u32),
     scratch: Vec<u8>,
     asks: Vec<Ask>,
-    /// Packets asked for again so far.
+    /// Packets asked for again so far, and of those the ones that were sent before, for something
+    /// that was sent later is here.
     asked_packets: u64,
+    passed_packets: u64,
     pub(crate) events: VecDeque<Event>,
     first_pass: FirstPass,
     pub(crate) stats: Stats,
@@ -112,6 +114,7 @@ impl Receiver {
             scratch: vec![0; negotiated.geometry.packet_bytes as usize],
             asks: Vec::new(),
             asked_packets: 0,
+            passed_packets: 0,
             events: VecDeque::new(),
             first_pass: FirstPass::default(),
             stats: Stats::default(),
@@ -151,6 +154,11 @@ impl Receiver {
             Phase::Complete => !self.negotiated.rules.verdict,
             Phase::Judged | Phase::Finished => true,
         }
+    }
+
+    /// Whether the newest buffer of which something came has come to its end.
+    pub(crate) fn is_between_buffers(&self) -> bool {
+        self.assemblies.get(&self.furthest.0).is_none_or(Assembly::has_ended)
     }
 
     /// Whether the peer acknowledged all there was to say.
@@ -334,7 +342,7 @@ impl Receiver {
         let mut asks = std::mem::take(&mut self.asks);
         self.recovery.poll(now, &Assemblies(&self.assemblies), &timing, &mut asks);
         let ranges =
-            (self.negotiated.datagram_bytes.saturating_sub(NOT_RANGES) / 8).clamp(1, MAX_RANGES);
+            (self.negotiated.control_bytes.saturating_sub(NOT_RANGES) / 8).clamp(1, MAX_RANGES);
         asks.sort_unstable_by_key(|ask| (ask.buffer, ask.range.start));
         for group in asks.chunk_by(|a, b| a.buffer == b.buffer) {
             for chunk in group.chunks(ranges) {
@@ -347,6 +355,8 @@ impl Receiver {
                     // The end of the buffer may not be known.
                     let end = ask.range.end.min(self.negotiated.geometry.max_packets());
                     self.asked_packets += u64::from(end.saturating_sub(ask.range.start));
+                    let passed = self.passed_in(ask.buffer).min(end);
+                    self.passed_packets += u64::from(passed.saturating_sub(ask.range.start));
                     self.recovery.on_asked(now, *ask, seq);
                 }
                 let (number, packets) = (chunk[0].buffer.0, self.asked_packets - before);
@@ -377,7 +387,7 @@ impl Receiver {
             _ => None,
         };
         let end_received = self.end.is_some();
-        let limit = self.negotiated.datagram_bytes;
+        let limit = self.negotiated.control_bytes;
         let more = link.put_control(now, out, limit, end_received, report.as_ref(), &mut self.fifo);
         self.urgent = more;
         self.last_control = Some(now);
@@ -425,6 +435,7 @@ impl Receiver {
         stats.min_rtt = self.rtt.smallest();
         stats.outstanding = self.assemblies.len() as u32;
         stats.data_packets_lost = self.lost();
+        stats.agreed = self.negotiated.burst_limit();
     }
 
     fn lost(&self) -> u64 {
@@ -432,7 +443,17 @@ impl Receiver {
             return self.feedback.missing();
         }
         // What came twice was late the first time.
-        self.asked_packets.saturating_sub(self.stats.data_packets_duplicate)
+        self.passed_packets.saturating_sub(self.stats.data_packets_duplicate)
+    }
+
+    /// Up to which packet of `buffer` everything must have been sent: the sender keeps one order,
+    /// and something beyond is here (`docs/protocol.md §6.4`).
+    fn passed_in(&self, buffer: BufferNumber) -> u32 {
+        match self.furthest {
+            (furthest, top) if furthest == buffer => top,
+            (furthest, _) if furthest > buffer => u32::MAX,
+            _ => 0,
+        }
     }
 
     /// Its phase, for tables.

@@ -2,12 +2,14 @@
 //!
 //! A buffer whose control message is acknowledged gets a loose timer, which allows for everything
 //! still due in lower buffers; its first packet replaces that by a tight one, and gives one to
-//! every lower buffer that has none of its own yet. When a timer expires, every hole of the
-//! buffer is asked for.
+//! every lower buffer that has none of its own yet. While packets of it or of lower buffers arrive,
+//! the sender is on its way to it, and its timer runs anew from the newest of them. When a timer
+//! expires, every hole of the buffer is asked for.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::silences::Silences;
 use super::{ASKS_PER_POLL, Arrival, Ask, Holes, Recovery, Timing};
 use crate::time::Instant;
 use crate::units::{BufferNumber, ControlSeq};
@@ -17,29 +19,66 @@ use crate::wire::packet::IndexRange;
 const SLACK: Duration = Duration::from_millis(5);
 /// With so many buffers outstanding, or fewer, one that is not complete soon stops the sender.
 const FEW: usize = 2;
+/// A host that slept looks at what came meanwhile before it takes it for lost.
+const GRACE: Duration = Duration::from_millis(1);
+/// A loose timer that ran out with nothing come of the buffer is twice as long the next time, at
+/// most this often: the sender's client may have nothing to send.
+const MAX_DOUBLINGS: u32 = 3;
 
 /// One granted buffer, as the timers see it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Due {
     /// ACK-WAIT: the newest message about it is unacknowledged.
     waiting: Option<ControlSeq>,
     deadline: Option<Instant>,
+    /// The deadline is over and what is in the host's own queues is looked at once more.
+    graced: bool,
+    /// Packets it has, as far as is known.
+    expected: u32,
     /// Packets not here yet, as far as is known.
     missing: u32,
     received: u32,
     /// The first packet that arrived, and the furthest: when, and its place.
     first: Option<(Instant, u32)>,
     last: Option<(Instant, u32)>,
+    /// When the newest arrived.
+    touched: Option<Instant>,
     /// Something was asked for again: its arrivals no longer tell the pace of a first pass.
     asked: bool,
+    /// Timers that ran out since something of it arrived.
+    expired: u32,
+}
+
+impl Due {
+    fn set(&mut self, deadline: Instant) {
+        (self.deadline, self.graced) = (Some(deadline), false);
+    }
+
+    /// Packets that the sender has still to send before it is through with the buffer. Holes that
+    /// its first pass went past are not among them.
+    fn ahead(&self) -> u32 {
+        match self.last {
+            Some((_, furthest)) if !self.asked => self.expected.saturating_sub(furthest + 1),
+            _ => self.missing,
+        }
+    }
 }
 
 /// Loose and tight data timers.
 #[derive(Debug, Default)]
 pub struct DataTimer {
+    /// As the first implementations had them ([`DataTimer::first`]).
+    first: bool,
     due: BTreeMap<BufferNumber, Due>,
     /// Smoothed time per packet and its deviation, once a buffer was measured.
     pace: Option<(Duration, Duration)>,
+    silences: Silences,
+    /// The buffer that was completed last, and when.
+    completed: Option<(BufferNumber, Instant)>,
+    /// When something came.
+    newest: Option<Instant>,
+    /// The highest buffer of which something came.
+    furthest: BufferNumber,
     expiries: u64,
 }
 
@@ -49,6 +88,12 @@ impl DataTimer {
         Self::default()
     }
 
+    /// Timers that run from the first packet of a buffer, whatever comes after it, and at once ask
+    /// for what is missing then: those of RFC 1030's hosts.
+    pub fn first() -> Self {
+        Self { first: true, ..Self::default() }
+    }
+
     /// A loose timer for `packets` of which none may have left: one burst interval until the sender
     /// begins, and the tight one.
     fn loose(&self, packets: u32, timing: &Timing) -> Duration {
@@ -56,15 +101,17 @@ impl DataTimer {
     }
 
     /// A tight timer for `packets` that follow the one that just arrived: as long as they were
-    /// measured to take, at least the burst intervals that must lie between them, and four
-    /// deviations. Until a buffer was measured, half again as long as the burst values promise: the
-    /// first timers must not fire because a host is slow to start.
+    /// measured to take, at least the burst intervals that must lie between them, four
+    /// deviations, and as long as the sender has lately been silent beyond its burst intervals.
+    /// Until a buffer was measured, half again as long as the burst values promise: the first
+    /// timers must not fire because a host is slow to start.
     fn tight(&self, packets: u32, timing: &Timing) -> Duration {
         let interval = timing.burst.interval;
         let bursts = packets.div_ceil(timing.burst.packets.max(1));
         let promised = interval.saturating_mul(bursts);
+        let silence = if self.first { Duration::ZERO } else { self.silences.longest() };
         let Some((mean, deviation)) = self.pace else {
-            return promised.saturating_mul(3) / 2 + SLACK;
+            return (promised.saturating_mul(3) / 2).saturating_add(SLACK + silence);
         };
         let least = match timing.varies {
             // So many bursts begin within one interval less.
@@ -74,12 +121,48 @@ impl DataTimer {
         };
         // While others arrive nobody waits for this one, and it may only be late.
         let spare = if self.due.len() > FEW { interval } else { Duration::ZERO };
-        least.max(mean.saturating_mul(packets)) + spare + deviation * 4 + SLACK
+        let variance = (deviation * 4).max(silence) + SLACK;
+        least.max(mean.saturating_mul(packets)).saturating_add(spare + variance)
     }
 
     /// Packets due before `buffer` is complete, lower buffers' included (the ordering rule).
     fn due_up_to(&self, buffer: BufferNumber) -> u32 {
-        self.due.range(..=buffer).fold(0, |sum, (_, due)| sum.saturating_add(due.missing))
+        let ahead = |due: &Due| if self.first { due.missing } else { due.ahead() };
+        self.due.range(..=buffer).fold(0, |sum, (_, due)| sum.saturating_add(ahead(due)))
+    }
+
+    /// A timer for `buffer` from now on.
+    fn value(&self, buffer: BufferNumber, due: &Due, timing: &Timing) -> Duration {
+        let packets = self.due_up_to(buffer);
+        match due.received {
+            0 => self.loose(packets, timing).saturating_mul(1 << due.expired.min(MAX_DOUBLINGS)),
+            _ => self.tight(packets, timing),
+        }
+    }
+
+    /// When the sender was last seen on its way to the end of `buffer`.
+    fn heard_up_to(&self, buffer: BufferNumber) -> Option<Instant> {
+        let touched = self.due.range(..=buffer).filter_map(|(_, due)| due.touched).max();
+        let completed = self.completed.filter(|(number, _)| *number < buffer).map(|(_, at)| at);
+        touched.max(completed)
+    }
+
+    /// When the timer of `buffer`, which is over, shall run to instead of asking now.
+    fn later(&self, now: Instant, buffer: BufferNumber, timing: &Timing) -> Option<Instant> {
+        if self.furthest > buffer {
+            // Its first pass is over: what is missing was sent.
+            return None;
+        }
+        let due = self.due.get(&buffer)?;
+        let value = self.value(buffer, due, timing);
+        let anew = self.heard_up_to(buffer).map(|heard| heard + value);
+        if let Some(anew) = anew.filter(|at| *at > now) {
+            return Some(anew);
+        }
+        // The question for a lower buffer is on its way, and nothing higher came: the sender is
+        // silent as a whole, and has to answer that one first.
+        let asks = self.due.range(..buffer).any(|(_, due)| due.asked && due.waiting.is_some());
+        asks.then(|| now + value)
     }
 
     fn measure(&mut self, buffer: BufferNumber) {
@@ -99,16 +182,7 @@ impl DataTimer {
 
 impl Recovery for DataTimer {
     fn on_granted(&mut self, _: Instant, buffer: BufferNumber, seq: ControlSeq) {
-        let due = Due {
-            waiting: Some(seq),
-            deadline: None,
-            missing: 0,
-            received: 0,
-            first: None,
-            last: None,
-            asked: false,
-        };
-        self.due.insert(buffer, due);
+        self.due.insert(buffer, Due { waiting: Some(seq), ..Due::default() });
     }
 
     fn on_asked(&mut self, _: Instant, ask: Ask, seq: ControlSeq) {
@@ -131,13 +205,17 @@ impl Recovery for DataTimer {
                 due.waiting = None;
                 if due.received == 0 {
                     due.missing = timing.packets_per_buffer;
+                    due.expected = timing.packets_per_buffer;
                 }
             }
         }
         for number in acknowledged {
-            let loose = now + self.loose(self.due_up_to(number), timing);
+            let packets = self.due_up_to(number);
+            let loose = self.loose(packets, timing);
+            let first = self.first;
             if let Some(due) = self.due.get_mut(&number) {
-                due.deadline = Some(loose);
+                let doublings = if first { 0 } else { due.expired.min(MAX_DOUBLINGS) };
+                due.set(now + loose.saturating_mul(1 << doublings));
             }
         }
     }
@@ -147,17 +225,27 @@ impl Recovery for DataTimer {
         let Some(due) = self.due.get_mut(&number) else { return };
         if due.received == 0 && due.missing == 0 {
             due.missing = timing.packets_per_buffer;
+            due.expected = timing.packets_per_buffer;
         }
         due.received += 1;
+        due.expired = 0;
         due.missing = due.missing.saturating_sub(1);
         if arrival.last_of_buffer {
-            due.missing = due.missing.min((arrival.index.0 + 1).saturating_sub(due.received));
+            due.expected = arrival.index.0 + 1;
+            due.missing = due.missing.min(due.expected.saturating_sub(due.received));
         }
         let here = (now, arrival.index.0);
+        let newest = self.newest.replace(now).unwrap_or(now);
+        if let (Some((_, place)), false) = (due.last, due.asked) {
+            // Since anything came: what is sent again for others comes in between.
+            self.silences.on_arrival((newest, place), here, timing.burst);
+        }
+        due.touched = Some(now);
         due.first.get_or_insert(here);
         if due.last.is_none_or(|(_, furthest)| furthest < here.1) {
             due.last = Some(here);
         }
+        self.furthest = self.furthest.max(number);
         if due.received > 1 {
             return;
         }
@@ -173,7 +261,7 @@ impl Recovery for DataTimer {
             if let Some(due) = self.due.get_mut(&number)
                 && due.waiting.is_none()
             {
-                due.deadline = Some(deadline);
+                due.set(deadline);
             }
         }
     }
@@ -182,10 +270,12 @@ impl Recovery for DataTimer {
 
     fn on_complete(&mut self, buffer: BufferNumber) {
         self.measure(buffer);
-        self.due.remove(&buffer);
+        if let Some(touched) = self.due.remove(&buffer).and_then(|due| due.touched) {
+            self.completed = Some((buffer, touched));
+        }
     }
 
-    fn poll(&mut self, now: Instant, holes: &dyn Holes, _: &Timing, asks: &mut Vec<Ask>) {
+    fn poll(&mut self, now: Instant, holes: &dyn Holes, timing: &Timing, asks: &mut Vec<Ask>) {
         let expired: Vec<BufferNumber> = self
             .due
             .iter()
@@ -196,11 +286,26 @@ impl Recovery for DataTimer {
             if asks.len() >= ASKS_PER_POLL {
                 return;
             }
+            let later = if self.first { None } else { self.later(now, buffer, timing) };
+            let graced = self.first;
+            let Some(due) = self.due.get_mut(&buffer) else { continue };
+            if let Some(later) = later {
+                due.set(later);
+                continue;
+            }
+            if !graced && !std::mem::replace(&mut due.graced, true) {
+                due.deadline = Some(now + GRACE);
+                continue;
+            }
+            due.expired += 1;
             self.expiries += 1;
             self.measure(buffer);
             if let Some(due) = self.due.get_mut(&buffer) {
                 due.deadline = None;
                 due.missing = holes.missing(buffer);
+                // From here on, for those above it: the question is about to be asked.
+                due.asked = true;
+                due.waiting.get_or_insert(ControlSeq::default());
             }
             let all = IndexRange { start: 0, end: u32::MAX };
             holes.holes(buffer, all, &mut |range| {
@@ -283,11 +388,62 @@ mod tests {
         assert_eq!(timer.due[&BufferNumber(1)].deadline, Some(ms(705)));
         let mut asks = Vec::new();
         timer.poll(ms(705), &All(50), &timing(), &mut asks);
+        assert!(asks.is_empty(), "what waits in the host's own queues is looked at first");
+        timer.poll(ms(706), &All(50), &timing(), &mut asks);
         assert_eq!(
             asks,
             [Ask { buffer: BufferNumber(1), range: IndexRange { start: 0, end: 50 } }]
         );
         assert_eq!(timer.expiries(), 1);
+    }
+
+    /// Three buffers of 50 packets are granted, and the first begins.
+    fn begun() -> DataTimer {
+        let mut timer = DataTimer::new();
+        for buffer in 1..=3 {
+            timer.on_granted(ms(0), BufferNumber(buffer), ControlSeq(buffer as u32));
+        }
+        timer.on_acknowledged(ms(0), ControlSeq(3), &timing());
+        timer.on_arrival(ms(10), &arrival(1, 0), &timing());
+        timer
+    }
+
+    /// What is asked for until `until`, one look a millisecond.
+    fn asked(timer: &mut DataTimer, from: u64, until: u64) -> Vec<Ask> {
+        let mut all = Vec::new();
+        for at in from..until {
+            let mut asks = Vec::new();
+            timer.poll(ms(at), &All(50), &timing(), &mut asks);
+            for ask in &asks {
+                timer.on_asked(ms(at), *ask, ControlSeq(10));
+            }
+            all.append(&mut asks);
+        }
+        all
+    }
+
+    #[test]
+    fn a_sender_slower_than_it_said_is_not_asked_for_what_it_has_not_sent() {
+        let mut timer = begun();
+        // A packet every 100 ms, where 5 every 40 were announced.
+        for i in 1..50 {
+            let at = 10 + u64::from(i) * 100;
+            assert_eq!(asked(&mut timer, at - 100, at), [], "{i}");
+            timer.on_arrival(ms(at), &arrival(1, i), &timing());
+        }
+    }
+
+    #[test]
+    fn a_sender_that_sleeps_is_asked_one_question_and_then_known_to_sleep() {
+        let mut timer = begun();
+        timer.on_arrival(ms(11), &arrival(1, 1), &timing());
+        let asks = asked(&mut timer, 11, 5000);
+        assert_eq!(asks.len(), 1, "for the lowest buffer alone: {asks:?}");
+        assert_eq!((asks[0].buffer, timer.expiries()), (BufferNumber(1), 1));
+        timer.on_complete(BufferNumber(1));
+        timer.on_arrival(ms(5000), &arrival(2, 0), &timing());
+        timer.on_arrival(ms(7000), &arrival(2, 1), &timing());
+        assert_eq!(asked(&mut timer, 7000, 8900), [], "it was silent as long before");
     }
 
     #[test]

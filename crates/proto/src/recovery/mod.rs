@@ -5,6 +5,7 @@
 
 pub mod data_timer;
 pub mod gap;
+mod silences;
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -72,6 +73,9 @@ pub struct Ask {
 pub enum RecoveryLaw {
     /// RFC 998's data timers ([`data_timer`]).
     DataTimers,
+    /// The same as the hosts of RFC 1030 had them: they run from a buffer's first packet, whatever
+    /// comes after it.
+    FirstDataTimers,
     /// What was overtaken is missing ([`gap`]).
     EarlyGaps,
 }
@@ -90,6 +94,7 @@ impl RecoveryLaw {
 pub(crate) fn build(law: RecoveryLaw) -> Box<dyn Recovery> {
     match law {
         RecoveryLaw::DataTimers => Box::new(DataTimer::new()),
+        RecoveryLaw::FirstDataTimers => Box::new(DataTimer::first()),
         RecoveryLaw::EarlyGaps => Box::new(GapDetector::new()),
     }
 }

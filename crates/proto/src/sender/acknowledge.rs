@@ -13,6 +13,10 @@ use crate::wire::packet::{Burst, End, NullAck};
 /// How often an adaptive sender on `rfc998` says its first burst values, before any data: with the
 /// negotiated ones, the data timers of every buffer would run out at once.
 const ANNOUNCEMENTS: u8 = 3;
+/// New burst values are worth their NULL-ACK when they last for so many packets.
+const WORTH_PACKETS: u64 = 8;
+/// And when they move by more than this part of themselves.
+const SLIGHT: u64 = 32;
 /// A control message is answered with a NULL-ACK if no data would carry the answer this soon.
 const ACK_DELAY: Duration = Duration::from_millis(2);
 
@@ -26,32 +30,70 @@ pub(super) struct Duties {
     pub(super) dry: Option<(Instant, u8)>,
 }
 
-/// The burst values that the receiver knows of.
+/// The burst values that the receiver knows of: on `rfc998` they are those in force.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Announced {
     burst: Burst,
     at: Instant,
     /// How often the first ones are still to be said.
     left: u8,
+    /// The receiver has said something: before its first GO there is nothing to change.
+    open: bool,
 }
 
 impl Announced {
     /// `burst` is known; if `again`, the first of its own are said [`ANNOUNCEMENTS`] times.
     pub(super) fn new(now: Instant, burst: Burst, again: bool) -> Self {
-        Self { burst, at: now, left: if again { ANNOUNCEMENTS } else { 0 } }
+        Self { burst, at: now, left: if again { ANNOUNCEMENTS } else { 0 }, open: false }
+    }
+
+    pub(super) fn burst(&self) -> Burst {
+        self.burst
+    }
+
+    /// A control packet came.
+    pub(super) fn open(&mut self) {
+        self.open = true;
     }
 
     fn say(&mut self, now: Instant, burst: Burst) {
-        *self = Self { burst, at: now, left: self.left.saturating_sub(1) };
+        *self = Self { burst, at: now, left: self.left.saturating_sub(1), ..*self };
     }
 
-    /// Whether `burst` is to be said: it moved by a tenth, and a round trip has passed.
-    fn differ(&self, now: Instant, burst: Burst, rtt: Duration) -> bool {
-        let per_packet = |b: Burst| b.interval.as_nanos() as u64 / u64::from(b.packets.max(1));
+    /// When `burst`, if it is not what was said, is to be: it moved by a tenth, and a round trip
+    /// has passed.
+    fn differs_at(&self, burst: Burst, rtt: Duration) -> Option<Instant> {
         let (old, new) = (per_packet(self.burst), per_packet(burst));
-        let moved = now.since(self.at) >= rtt && old.abs_diff(new) > old / 10;
-        moved || self.left > 0
+        if self.left > 0 {
+            return Some(self.at);
+        }
+        (old.abs_diff(new) > old / 10).then_some(self.at + rtt)
     }
+
+    /// The same where what was said is what is done: sooner, lest the law wait for it, but in so
+    /// many packets only once, for there are networks on which every packet costs the same. A tenth
+    /// slower, and what the receiver asks for with its `offers`, are said at once.
+    fn holds_until(&self, burst: Burst, offers: Burst, rtt: Duration) -> Option<Instant> {
+        let same = burst == self.burst;
+        if !self.open || same && matches!(self.left, 0 | ANNOUNCEMENTS) {
+            return None;
+        }
+        let (old, new) = (per_packet(self.burst), per_packet(burst));
+        let looser = self.burst != self.burst.stricter(offers);
+        if self.left > 0 || looser || new > old + old / 10 {
+            return Some(self.at);
+        }
+        if old.abs_diff(new) <= old / SLIGHT {
+            return None;
+        }
+        let worth = Duration::from_nanos(new.saturating_mul(WORTH_PACKETS));
+        Some(self.at + if new > old { worth } else { worth.max(rtt / 4) })
+    }
+}
+
+/// Nanoseconds a packet.
+fn per_packet(burst: Burst) -> u64 {
+    burst.interval.as_nanos() as u64 / u64::from(burst.packets.max(1))
 }
 
 /// The end of the transfer, said until it is heard (`docs/protocol.md §7.1`).
@@ -101,30 +143,42 @@ impl Sender {
     /// When a NULL-ACK is due if no data leave before.
     pub(super) fn null_ack_at(&self, now: Instant) -> Option<Instant> {
         let data_soon = self.schedule.may_be_due();
-        let pacing = self.rate.pacing();
+        let pacing = self.pacing();
         let wait = if data_soon {
             ACK_DELAY.max(pacing.burst.interval.min(ACK_DELAY * 8))
         } else {
             Duration::ZERO
         };
-        let changed = self.is_told() && self.burst_changed(now, pacing.burst);
+        let changed = self.burst_due(now);
         earliest([
             self.duties.owed.map(|at| at + wait),
             self.duties.dry.filter(|(_, left)| *left > 0).map(|(at, _)| at),
             self.ending.due,
-            changed.then_some(now),
+            changed,
         ])
     }
 
-    /// Whether the burst values moved since they were announced, a round trip ago.
-    fn burst_changed(&self, now: Instant, burst: Burst) -> bool {
-        let rtt = self.rtt.smoothed().unwrap_or(Duration::from_secs(1));
-        self.announced.differ(now, burst, rtt.max(Duration::from_millis(10)))
+    /// When the receiver is to be told of burst values that moved.
+    fn burst_due(&self, now: Instant) -> Option<Instant> {
+        let burst = self.rate.pacing().burst;
+        let rtt = self.rtt.smoothed();
+        if self.to_the_letter {
+            let rtt = rtt.unwrap_or_default();
+            if self.phase != Phase::Sending {
+                return None;
+            }
+            return self.announced.holds_until(burst, self.offers, rtt).map(|at| at.max(now));
+        }
+        let rtt = rtt.unwrap_or(Duration::from_secs(1)).max(Duration::from_millis(10));
+        let due = self.is_told().then(|| self.announced.differs_at(burst, rtt)).flatten();
+        due.filter(|at| *at <= now)
     }
 
     pub(super) fn put_null_ack(&mut self, now: Instant, link: &mut Link, out: &mut Vec<u8>) {
         let start = out.len();
-        let burst = self.rate.pacing().burst;
+        // Before the receiver's first word what was agreed on is in force.
+        let agreed = self.to_the_letter && !self.announced.open;
+        let burst = if agreed { self.announced.burst } else { self.rate.pacing().burst };
         let idle = !self.schedule.has_again() && self.schedule.due().is_none();
         let next_supply = self.schedule.next_supply();
         let end = self.ending.end.filter(|_| !self.ending.heard);

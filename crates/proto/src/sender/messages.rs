@@ -11,7 +11,7 @@ use crate::sender::schedule::Asked;
 use crate::time::Instant;
 use crate::trace::{Stage, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq};
-use crate::wire::packet::{Accepted, Go, Message, Resend, Verdict};
+use crate::wire::packet::{Accepted, Burst, Go, Message, Resend, Verdict};
 
 impl Sender {
     /// The messages of a control packet. `Violation` if one is impossible.
@@ -24,6 +24,7 @@ impl Sender {
         if end_received {
             self.ending.confirm();
         }
+        self.announced.open();
         for (seq, message) in messages {
             // Even an old message is answered: its acknowledgement may have been lost.
             self.duties.owed.get_or_insert(now);
@@ -110,6 +111,8 @@ impl Sender {
         }
         if let Some(offer) = ok.offer {
             self.rate.on_offer(now, offer);
+            // A burst of nothing is no offer.
+            self.offers = self.offers.stricter(Burst { packets: offer.packets.max(1), ..offer });
         }
         self.check_all_accepted();
         let until = now + self.dally();

@@ -36,15 +36,15 @@ use crate::link::Link;
 use crate::machine::Event;
 use crate::negotiated::{Negotiated, Taken};
 use crate::rate::ledger::Ledger;
-use crate::rate::pacer::Pacer;
 use crate::rate::sampler::Sampler;
-use crate::rate::{Law, Pacing, RateControl, Sample};
+use crate::rate::window::Gate;
+use crate::rate::{Law, Pacing, RateControl, Sample, keeps_to_the_letter};
 use crate::rtt::RoundTrip;
 use crate::stats::{FirstPass, Stats};
 use crate::time::{Instant, earliest};
 use crate::trace::{Recorder, Stage, Timer, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
-use crate::wire::packet::{DataHeader, End, Report};
+use crate::wire::packet::{Burst, DataHeader, End, Report};
 
 /// The sending machine.
 #[derive(Debug)]
@@ -53,8 +53,12 @@ pub(crate) struct Sender {
     schedule: Schedule,
     duties: Duties,
     announced: Announced,
+    /// The strictest of what was agreed on and of the receiver's offers.
+    offers: Burst,
     ending: Ending,
-    pacer: Pacer,
+    /// Whether burst values are kept to the letter.
+    to_the_letter: bool,
+    pacer: Gate,
     /// Bytes sent that do not make a whole packet for the pacer yet.
     uncharged: u64,
     rate: Box<dyn RateControl>,
@@ -75,18 +79,22 @@ pub(crate) struct Sender {
 impl Sender {
     pub(crate) fn new(now: Instant, negotiated: Negotiated, law: Law, overhead: u32) -> Self {
         let Law { control: mut rate, learns } = law;
-        let packet = negotiated.datagram_bytes as u32 + overhead;
-        rate.on_packet_bytes(packet);
+        rate.on_packet_bytes(negotiated.mean_packet_bytes(overhead));
         // Where nobody reports, what a law learns from is made of OK and RESEND.
         let told_by_ok = learns && !negotiated.rules.reports;
+        // What was agreed on is known without a word.
+        let to_the_letter =
+            keeps_to_the_letter(&negotiated) || !learns && !negotiated.rules.reports;
         let announced = if told_by_ok { negotiated.burst } else { rate.pacing().burst };
         Self {
             negotiated,
             schedule: Schedule::new(),
             duties: Duties::default(),
+            offers: negotiated.burst,
             announced: Announced::new(now, announced, told_by_ok),
             ending: Ending::default(),
-            pacer: Pacer::new(),
+            to_the_letter,
+            pacer: Gate::new(to_the_letter),
             uncharged: 0,
             rate,
             sampler: Sampler::new(overhead),
@@ -135,6 +143,16 @@ impl Sender {
     fn learn_last(&mut self, last: BufferNumber) {
         self.schedule.learn_last(last);
         self.check_all_accepted();
+    }
+
+    /// The client quits: no buffer is begun any more.
+    pub(crate) fn begin_nothing(&mut self) {
+        self.schedule.begin_nothing();
+    }
+
+    /// Whether no buffer is under way for the first time.
+    pub(crate) fn is_between_buffers(&self) -> bool {
+        !self.schedule.is_amid_buffer()
     }
 
     /// Whether everything was said and heard.
@@ -289,7 +307,7 @@ impl Sender {
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Probe });
             return 1;
         }
-        let pacing = self.rate.pacing();
+        let pacing = self.pacing();
         let room = self.room(&pacing);
         if room == 0 {
             self.block(now, Blocked::InFlight);
@@ -302,6 +320,15 @@ impl Sender {
         }
         self.block_over(now);
         available.min(room).min(MAX_BATCH as u32)
+    }
+
+    /// What the law asks of the pacer, or of it what the receiver was told.
+    fn pacing(&self) -> Pacing {
+        let pacing = self.rate.pacing();
+        match self.to_the_letter {
+            true => Pacing { burst: self.announced.burst(), ..pacing },
+            false => pacing,
+        }
     }
 
     /// Packets that may still be in flight.
@@ -364,14 +391,15 @@ impl Sender {
     /// were paced, and an adaptive rate would follow that down for ever.
     fn charge(&mut self, now: Instant, bytes: usize, count: u32) {
         let mut packets = count;
-        if self.rate.charges_bytes() {
+        if self.rate.charges_bytes() && !self.negotiated.rules.to_the_letter {
             let overhead = self.sampler.overhead();
             let whole = self.negotiated.datagram_bytes as u64 + overhead;
             let owed = self.uncharged + bytes as u64 + u64::from(count) * overhead;
             self.uncharged = owed % whole;
             packets = u32::try_from(owed / whole).unwrap_or(u32::MAX);
         }
-        self.pacer.consumed(now, packets, &self.rate.pacing());
+        let pacing = self.pacing();
+        self.pacer.consumed(now, packets, &pacing);
     }
 
     fn account(&mut self, now: Instant, number: BufferNumber, piece: &Piece) {
@@ -401,7 +429,7 @@ impl Sender {
         };
         let has_data = self.schedule.may_be_due();
         let data = (has_data && self.phase == Phase::Sending).then(|| {
-            let pacing = self.rate.pacing();
+            let pacing = self.pacing();
             if self.breaker_open(now) {
                 return Some(self.hearing.probe_due);
             }
@@ -424,6 +452,7 @@ impl Sender {
         stats.rtt = self.rtt.smoothed();
         stats.min_rtt = self.rtt.smallest();
         stats.outstanding = self.schedule.outstanding();
+        stats.agreed = self.negotiated.burst_limit();
         stats.pacing_rate = self.pacing_rate();
         if let Some((why, since)) = self.blocked {
             add_wait(&mut stats.waited, why, now.since(since));

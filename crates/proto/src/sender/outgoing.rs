@@ -74,6 +74,11 @@ impl Outgoing {
         self.state == BufferState::Sent
     }
 
+    /// Whether its first pass began and is not over.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.full.as_ref().is_some_and(|f| 0 < f.fresh && f.fresh < f.packets)
+    }
+
     /// Whether something was asked for again and not sent yet.
     pub(crate) fn has_again(&self) -> bool {
         self.full.as_ref().is_some_and(|f| !f.again.is_empty())

@@ -25,6 +25,8 @@ pub(super) struct Schedule {
     next_supply: BufferNumber,
     /// No buffer beyond it will be supplied.
     last: Option<BufferNumber>,
+    /// Buffers that were not begun stay so.
+    ends: bool,
 }
 
 /// A packet that leaves now.
@@ -56,6 +58,7 @@ impl Schedule {
             next_wanted: BufferNumber::FIRST,
             next_supply: BufferNumber::FIRST,
             last: None,
+            ends: false,
         }
     }
 
@@ -162,12 +165,26 @@ impl Schedule {
         {
             self.fresh = self.fresh.next();
         }
-        (self.fresh < self.next_supply).then_some(self.fresh)
+        (self.fresh < self.next_supply && self.may_begin()).then_some(self.fresh)
     }
 
     /// Whether something may be due: asked without looking for it.
     pub(super) fn may_be_due(&self) -> bool {
-        !self.again.is_empty() || self.fresh < self.next_supply
+        !self.again.is_empty() || self.fresh < self.next_supply && self.may_begin()
+    }
+
+    /// No buffer is begun from now on.
+    pub(super) fn begin_nothing(&mut self) {
+        self.ends = true;
+    }
+
+    /// Whether a part of a buffer was sent, and its first pass is not over.
+    pub(super) fn is_amid_buffer(&self) -> bool {
+        self.outgoing.get(&self.fresh).is_some_and(Outgoing::has_begun)
+    }
+
+    fn may_begin(&self) -> bool {
+        !self.ends || self.is_amid_buffer()
     }
 
     /// Whether something is asked for again.

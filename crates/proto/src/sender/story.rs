@@ -8,8 +8,9 @@ use crate::units::{BufferNumber, Rate};
 impl Sender {
     /// The rate of sending that its burst values make.
     pub(super) fn pacing_rate(&self) -> Rate {
-        let burst = self.rate.pacing().burst;
-        let packet = self.negotiated.datagram_bytes as u64 + self.sampler.overhead();
+        let burst = self.pacing().burst;
+        let overhead = u32::try_from(self.sampler.overhead()).unwrap_or(u32::MAX);
+        let packet = u64::from(self.negotiated.mean_packet_bytes(overhead));
         Rate::over(u64::from(burst.packets) * packet, burst.interval)
     }
 
@@ -31,7 +32,7 @@ impl Sender {
     }
 
     fn rate_line(&self) -> RateLine {
-        let (pacing, belief) = (self.rate.pacing(), self.rate.belief());
+        let (pacing, belief) = (self.pacing(), self.rate.belief());
         let lost = if self.is_told() {
             self.stats.data_packets_lost
         } else {

@@ -5,7 +5,7 @@ use super::{
     MIN_CAP_PACKETS, MIN_RTT_CAP_GAIN, Phase, STARTUP_CAP_GAIN, STARTUP_GAIN, UNITY,
 };
 use crate::rate::train::train_for;
-use crate::rate::{Pacing, burst_for};
+use crate::rate::{Pacing, burst_for, millis};
 use crate::units::Rate;
 
 impl Adaptive {
@@ -28,12 +28,16 @@ impl Adaptive {
         let ceiling = self.ceiling.unwrap_or(Rate::from_bytes_per_second(u64::MAX));
         let bandwidth = Rate::from_bytes_per_second(self.bandwidth).min(ceiling);
         let mut rate = bandwidth.scaled(self.gain(), UNITY).max(FLOOR).min(ceiling);
-        let burst = if self.sends_trains() {
+        let mut burst = if self.sends_trains() {
             rate = rate.min(Rate::from_bytes_per_second(self.growth.train.most(self.bandwidth)));
             train_for(rate, self.packet_bytes)
         } else {
             burst_for(rate, self.packet_bytes)
         };
+        if let Some(agreed) = self.agreed {
+            let least = if self.sends_trains() { burst.packets } else { 1 };
+            burst = millis::within(agreed, (rate, ceiling), self.packet_bytes, least);
+        }
         let cap_gain = match self.phase {
             Phase::MinRtt => MIN_RTT_CAP_GAIN,
             Phase::Startup if self.calm => CALM_CAP_GAIN,

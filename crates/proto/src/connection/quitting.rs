@@ -1,0 +1,93 @@
+//! A client's QUIT (RFC 998 §5.3.2; `docs/protocol.md §7.3`): when it leaves, and how often.
+
+use std::time::Duration;
+
+use super::single::Single;
+use super::{Closing, Connection, Machine};
+use crate::machine::Reason;
+
+use crate::time::Instant;
+use crate::trace::Timer;
+
+/// QUIT is sent this often at most (`sealed`).
+const QUIT_TRIES: u8 = 5;
+/// The most between two QUITs that are repeated until the death timer (`rfc998`).
+const LONGEST_QUIT_INTERVAL: Duration = Duration::from_secs(5);
+/// A peer that is silent for so long is in the middle of no buffer.
+const QUIT_ANYWAY: Duration = Duration::from_secs(1);
+/// Bounds of the time between two QUITs, and of the dally after one came.
+const QUIT_INTERVAL: (Duration, Duration) =
+    (Duration::from_millis(100), Duration::from_millis(500));
+
+impl Connection {
+    pub(crate) fn quit(&mut self, now: Instant, reason: &str) {
+        if self.closing != Closing::No {
+            return;
+        }
+        self.closing = Closing::Wanting { reason: reason.to_owned(), since: now };
+        if let (Machine::Sender(sender), true) = (&mut self.machine, self.rules.to_the_letter) {
+            sender.begin_nothing();
+        }
+        self.tick_wanting(now);
+    }
+
+    /// When a wish to quit waits no longer for the end of a buffer, with a peer that is silent.
+    pub(super) fn wanting_deadline(&self) -> Option<Instant> {
+        match &self.closing {
+            Closing::Wanting { since, .. } => Some(self.heard.max(*since) + QUIT_ANYWAY),
+            _ => None,
+        }
+    }
+
+    /// A wish to quit becomes a QUIT as soon as no buffer is under way.
+    pub(super) fn tick_wanting(&mut self, now: Instant) {
+        let Closing::Wanting { reason, .. } = &self.closing else { return };
+        let between = !self.rules.to_the_letter
+            || self.wanting_deadline().is_some_and(|at| at <= now)
+            || match &self.machine {
+                Machine::Sender(sender) => sender.is_between_buffers(),
+                Machine::Receiver(receiver) => receiver.is_between_buffers(),
+            };
+        if between {
+            let reason = reason.clone();
+            let (left, wait) = (QUIT_TRIES, self.quit_interval());
+            let until = now + self.death_timer;
+            self.closing = Closing::Quitting { reason, left, wait, next: now, until };
+            self.tick_quit(now);
+        }
+    }
+
+    pub(super) fn tick_quit(&mut self, now: Instant) {
+        let (interval, to_the_letter) = (self.quit_interval(), self.rules.to_the_letter);
+        let Closing::Quitting { reason, left, wait, next, until } = &mut self.closing else {
+            return;
+        };
+        if *next > now {
+            return;
+        }
+        // "Until a QUITACK has been received or its death timer expires" (RFC 998 §5.3.2).
+        let enough = if to_the_letter { *until <= now } else { *left == 0 };
+        if enough {
+            self.close(now, Reason::Quit);
+            return;
+        }
+        if to_the_letter {
+            *next = (now + *wait).min(*until);
+            *wait = (*wait * 3 / 2).min(LONGEST_QUIT_INTERVAL);
+        } else {
+            *left -= 1;
+            *next = now + interval;
+        }
+        let reason = reason.clone();
+        self.note_timer(now, Timer::Quit);
+        self.outbox.push(Single::Quit(reason));
+    }
+
+    pub(super) fn quit_interval(&self) -> Duration {
+        let timer = match &self.machine {
+            Machine::Sender(sender) => sender.retry_timer(),
+            Machine::Receiver(receiver) => receiver.control_timer(),
+        };
+        timer.clamp(QUIT_INTERVAL.0, QUIT_INTERVAL.1)
+    }
+}

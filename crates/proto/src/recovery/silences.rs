@@ -1,0 +1,68 @@
+//! How long a sender is silent between packets that should follow one another: what a host that
+//! sleeps, collects or waits adds to its burst intervals.
+
+use std::time::Duration;
+
+use crate::time::Instant;
+use crate::units::Burst;
+
+/// The longest silence is remembered for one to two of these.
+const MEMORY: Duration = Duration::from_secs(5);
+
+/// The longest silence beyond the burst intervals lately.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Silences {
+    newest: Duration,
+    before: Duration,
+    since: Instant,
+}
+
+impl Silences {
+    /// Of one buffer's first pass the packet at one place came, then that at another.
+    pub(super) fn on_arrival(
+        &mut self,
+        (then, from): (Instant, u32),
+        (now, to): (Instant, u32),
+        burst: Burst,
+    ) {
+        let Some(packets) = to.checked_sub(from).filter(|packets| *packets > 0) else { return };
+        // What lies between them may have been lost, and took its intervals all the same.
+        let bursts = packets.div_ceil(burst.packets.max(1));
+        let expected = burst.interval.saturating_mul(bursts);
+        if now.since(self.since) > MEMORY {
+            let stale = now.since(self.since) > MEMORY * 2;
+            self.before = if stale { Duration::ZERO } else { self.newest };
+            (self.newest, self.since) = (Duration::ZERO, now);
+        }
+        self.newest = self.newest.max(now.since(then).saturating_sub(expected));
+    }
+
+    pub(super) fn longest(&self) -> Duration {
+        self.newest.max(self.before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(n: u64) -> Instant {
+        Instant::from_nanos(n * 1_000_000)
+    }
+
+    #[test]
+    fn only_what_exceeds_the_burst_intervals_counts_and_not_for_ever() {
+        let burst = Burst { packets: 5, interval: Duration::from_millis(10) };
+        let mut silences = Silences::default();
+        silences.on_arrival((ms(0), 0), (ms(10), 1), burst);
+        silences.on_arrival((ms(10), 1), (ms(30), 8), burst);
+        assert_eq!(silences.longest(), Duration::ZERO);
+        silences.on_arrival((ms(30), 8), (ms(70), 9), burst);
+        assert_eq!(silences.longest(), Duration::from_millis(30));
+        silences.on_arrival((ms(70), 9), (ms(1000), 3), burst);
+        silences.on_arrival((ms(5990), 1), (ms(6000), 2), burst);
+        assert_eq!(silences.longest(), Duration::from_millis(30));
+        silences.on_arrival((ms(11_990), 1), (ms(12_000), 2), burst);
+        assert_eq!(silences.longest(), Duration::ZERO);
+    }
+}
