@@ -18,6 +18,8 @@ use crate::wire::sealed::{HEADER_BYTES, TAG_BYTES, Token};
 const MAX_ASKED: usize = 4;
 /// CHALLENGEs to an address from which nothing newer comes.
 const TRIES: u8 = 4;
+/// After those, while nobody knows where the peer is, one in this time.
+const PERSISTENCE: Duration = Duration::from_millis(1500);
 /// Bytes of a CHALLENGE, which is also what its ANSWER has.
 const CHALLENGE_BYTES: u64 = (HEADER_BYTES + size_of::<Token>() + TAG_BYTES) as u64;
 /// So many times the bytes that came from an address go there in CHALLENGEs. ANSWERs to its own
@@ -153,6 +155,10 @@ impl Addresses {
         asked.left -= 1;
         asked.went = asked.went.saturating_add(CHALLENGE_BYTES);
         asked.next = now + interval;
+        if asked.left == 0 && self.home.is_none() {
+            // Nothing else leaves, and the peer may be in the same plight: who stops is silent.
+            (asked.left, asked.next) = (1, now + PERSISTENCE);
+        }
         Some((asked.route, asked.token))
     }
 
@@ -256,6 +262,18 @@ mod tests {
         assert!(addresses.on_answer(&token));
         assert_eq!(addresses.home(), Some(peer));
         assert!(!addresses.on_answer(&token), "once");
+    }
+
+    /// Both ends may be in doubt, each after a copy that came ahead: if both stopped asking, neither
+    /// would ever say a word again.
+    #[test]
+    fn while_nobody_knows_where_the_peer_is_it_is_asked_on_and_on() {
+        let routes = [(route(9), 0), (route(1), 1000)];
+        let mut addresses = Addresses::unproven(at(0), &routes, Entropy::new([1; 32]));
+        let times = (0..30_000).map(|ms| asks(&mut addresses, at(ms)));
+        let asked: Vec<Route> = times.flatten().map(|(route, _)| route).collect();
+        assert!(asked.len() > 20 && asked.iter().all(|to| *to == route(1)), "{asked:?}");
+        assert!(asked.len() as u64 * CHALLENGE_BYTES <= 3 * 1000);
     }
 
     #[test]
