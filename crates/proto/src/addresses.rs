@@ -264,8 +264,8 @@ mod tests {
         assert!(!addresses.on_answer(&token), "once");
     }
 
-    /// Both ends may be in doubt, each after a copy that came ahead: if both stopped asking, neither
-    /// would ever say a word again.
+    /// Both ends may be in doubt, each after a copy that came ahead: if both stopped asking,
+    /// neither would ever say a word again.
     #[test]
     fn while_nobody_knows_where_the_peer_is_it_is_asked_on_and_on() {
         let routes = [(route(9), 0), (route(1), 1000)];

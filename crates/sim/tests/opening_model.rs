@@ -3,11 +3,11 @@
 //! machines.
 //!
 //! He sees and keeps every packet and may deliver any of them, again and again, from its true
-//! address or from one at which nobody is; those that he does not deliver are lost. The caller may move to another
-//! port, and time may pass. After every step it is checked that that address has at most three times
-//! the bytes that came from it and nothing but openings and questions, that packet numbers go up
-//! by one, and that nobody has given up. From every state a network without him must lead
-//! both ends to a connection with each other, where the caller truly is.
+//! address or from one at which nobody is; those that he does not deliver are lost. The caller may
+//! move to another port, and time may pass. After every step it is checked that that address has
+//! at most three times the bytes that came from it and nothing but openings and questions, that
+//! packet numbers go up by one, and that nobody has given up. From every state a network without
+//! him must lead both ends to a connection with each other, where the caller truly is.
 //!
 //! `NETBLT_MODEL_STATES` bounds how many states are looked at.
 
