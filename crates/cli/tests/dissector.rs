@@ -208,6 +208,7 @@ fn rfc998_packets() -> Vec<Vec<u8>> {
         burst: parameters().burst,
         sent_through: None,
         end: None,
+        packet_bytes: 0,
     };
     vec![
         encoded(|out| rfc998::encode_open(PORTS, &parameters(), out)),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use netblt_proto::config::{Config, NO_LIMIT, Policy, Role, Secret, Wire};
 use netblt_proto::limits::{IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, UDP_HEADER_BYTES};
-use netblt_proto::rate::{burst_for, burst_in_millis};
+use netblt_proto::rate::{burst_for, burst_in_millis, counted_bytes};
 use netblt_proto::wire::data_overhead;
 use netblt_proto::wire::packet::Burst;
 
@@ -40,6 +40,7 @@ fn datagram_bytes(options: &Options, v6: bool) -> Option<u32> {
 
 /// The burst values to propose, if they are not the default.
 fn burst(options: &Options, role: Role, datagram_bytes: u32) -> Option<Burst> {
+    let datagram_bytes = counted_bytes(options.wire, datagram_bytes);
     let packet_bytes = datagram_bytes + overhead_bytes(options, false);
     let rate = match (role, options.wire, options.policy) {
         // A ceiling is that of whoever sends. The sender's own is its own business, but on `rfc998`

@@ -236,9 +236,13 @@ impl Connection {
             },
             Received::Other { number, bytes, packet } => {
                 if let Machine::Receiver(receiver) = &mut self.machine {
-                    receiver.on_authentic(now, number, bytes, ecn);
+                    let padding = match &packet {
+                        Incoming::Keepalive(keepalive) => usize::from(keepalive.padding),
+                        _ => 0,
+                    };
+                    receiver.on_authentic(now, number, (bytes - padding, bytes), ecn);
                 }
-                self.handle_other(now, route, packet)
+                self.handle_other(now, route, bytes, packet)
             }
         };
         match taken {
@@ -252,7 +256,14 @@ impl Connection {
         Handled::Authentic
     }
 
-    fn handle_other(&mut self, now: Instant, route: Route, packet: Incoming) -> Taken {
+    /// A packet that is not DATA, from a datagram of so many bytes.
+    fn handle_other(
+        &mut self,
+        now: Instant,
+        route: Route,
+        bytes: usize,
+        packet: Incoming,
+    ) -> Taken {
         // After QUIT the machine has given its buffers back: what it lacks says nothing any more.
         let leaving = matches!(self.closing, Closing::Leaving { .. });
         match (packet, &mut self.machine) {
@@ -269,9 +280,13 @@ impl Connection {
                 s.handle_control(now, end_received, messages)
             }
             (Incoming::Done, Machine::Sender(sender)) => sender.handle_done_packet(),
-            (Incoming::Keepalive(keepalive), _) => {
+            (Incoming::Keepalive(keepalive), machine) => {
+                if let (Machine::Sender(sender), 1..) = (machine, keepalive.answers) {
+                    sender.handle_answer(now, keepalive.answers);
+                }
                 if keepalive.answer_wanted {
-                    self.push_keepalive(false);
+                    let answers = u16::try_from(bytes).unwrap_or(u16::MAX);
+                    self.push_keepalive(Keepalive { answers, ..Keepalive::default() });
                 }
                 Taken::Authentic
             }
@@ -423,7 +438,7 @@ impl Connection {
             if self.ask_at() <= now {
                 self.asked = now;
                 self.note_timer(now, Timer::Keepalive);
-                self.push_keepalive(true);
+                self.push_keepalive(Keepalive { answer_wanted: true, ..Keepalive::default() });
             }
             if !self.silent && self.heard + SILENT_AFTER <= now {
                 self.silent = true;
@@ -435,7 +450,7 @@ impl Connection {
             // It may not leave at once.
             self.sent = now;
             self.note_timer(now, Timer::Keepalive);
-            self.push_keepalive(false);
+            self.push_keepalive(Keepalive::default());
         }
     }
 
@@ -448,8 +463,8 @@ impl Connection {
         (self.peer_death_timer / 4).clamp(Duration::from_millis(250), KEEPALIVE)
     }
 
-    fn push_keepalive(&mut self, answer_wanted: bool) {
-        self.outbox.push(Single::Keepalive(Keepalive { answer_wanted }));
+    fn push_keepalive(&mut self, keepalive: Keepalive) {
+        self.outbox.push(Single::Keepalive(keepalive));
     }
 
     /// Appends the next batch; answers where it goes, and the length of its datagrams but the last.

@@ -107,14 +107,15 @@ impl ControlFifo {
         }
         self.acknowledged = seq;
         let mut left = Acknowledged::default();
+        let mut waited = false;
         while let Some(front) = self.queue.front() {
             if !seq.reaches(front.seq) {
                 break;
             }
             let Some(queued) = self.queue.pop_front() else { break };
-            if let (false, Some(sent)) = (queued.repeated, queued.first_sent) {
-                left.rtt = Some(now.since(sent));
-            }
+            // Those behind one that was repeated have waited for it (Karn's rule for all of them).
+            waited = queued.repeated || (waited && self.copies.is_some());
+            left.rtt = queued.first_sent.filter(|_| !waited).map(|sent| now.since(sent));
             each(&queued.message);
             left.done |= matches!(queued.message, Message::Done(_));
         }
@@ -272,6 +273,21 @@ mod tests {
             true
         });
         assert_eq!(seen, [1, 2]);
+    }
+
+    #[test]
+    fn what_waited_behind_a_repeated_message_tells_no_round_trip() {
+        let timeout = Duration::from_millis(50);
+        for (copies, rtt) in [(Some(3), None), (None, Some(Duration::from_millis(10)))] {
+            let mut fifo = ControlFifo::new(copies);
+            fifo.push(go(1));
+            (0..3).for_each(|n| _ = fifo.transmit(ms(n), |_, _| true));
+            fifo.expire(ms(60), timeout);
+            fifo.push(go(9));
+            fifo.transmit(ms(60), |_, _| true);
+            let left = fifo.acknowledge(ms(70), ControlSeq(2), |_| {}).unwrap();
+            assert_eq!(left.rtt, rtt, "{copies:?}");
+        }
     }
 
     #[test]

@@ -171,6 +171,28 @@ impl Endpoint {
         self.collect(now);
     }
 
+    /// Somebody on the way says that IP packets of at most `bytes` pass. It may be forged, so it is
+    /// only a reason to look (`docs/protocol.md §6.5`).
+    pub fn handle_path_limit(&mut self, now: Instant, bytes: u32) {
+        if let Some(Machine::Sender(sender)) = self.connection.as_mut().map(|c| &mut c.machine) {
+            sender.handle_size_hint(now, bytes);
+        }
+        self.take_trace();
+    }
+
+    /// This host itself refused to send datagrams of `bytes`; it sends IP packets of at most
+    /// `limit`, if it said so. Whether that can be helped: smaller ones are sent from now on. If
+    /// not, the datagrams are such as cannot be smaller.
+    pub fn handle_oversize(&mut self, now: Instant, bytes: u32, limit: Option<u32>) -> bool {
+        let helped = match self.connection.as_mut().map(|c| &mut c.machine) {
+            Some(Machine::Sender(sender)) => sender.handle_size_refused(now, bytes, limit),
+            Some(Machine::Receiver(receiver)) => receiver.handle_size_refused(bytes),
+            None => false,
+        };
+        self.take_trace();
+        helped
+    }
+
     /// A datagram arrived.
     pub fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>) {
         if self.closed {

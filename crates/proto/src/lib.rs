@@ -5,8 +5,8 @@
 //! over real sockets, raw IP, the virtual world and the fuzzer.
 //!
 //! Each floor stands only on those before it in this list (held by `tests/floors.rs`):
-//! time, units, limits / buffer, crypto / wire / content, machine, recovery, rules / config, link /
-//! rate, trace / opening, sender, receiver / connection, endpoint.
+//! time, units, limits / buffer, crypto / wire / content, machine, packet_size, recovery, rules /
+//! config, link / rate, trace / opening, sender, receiver / connection, endpoint.
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +25,7 @@ mod link;
 pub mod machine;
 mod negotiated;
 mod opening;
+mod packet_size;
 pub mod rate;
 mod receiver;
 pub mod recovery;

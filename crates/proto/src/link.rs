@@ -344,7 +344,7 @@ impl Plain {
                 }
                 Incoming::Control { end_received: false, messages, report: None }
             }
-            Packet998::Keepalive => Incoming::Keepalive(Keepalive { answer_wanted: false }),
+            Packet998::Keepalive => Incoming::Keepalive(Keepalive::default()),
             Packet998::Quit(reason) => Incoming::Quit(reason),
             Packet998::QuitAck => Incoming::QuitAck,
             Packet998::Abort(reason) => Incoming::Abort(reason),

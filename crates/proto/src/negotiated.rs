@@ -18,6 +18,8 @@ pub(crate) struct Negotiated {
     pub(crate) datagram_bytes: usize,
     /// Largest control packet to build, in bytes.
     pub(crate) control_bytes: usize,
+    /// The datagram that burst values count, in bytes (`docs/protocol.md §4.4`).
+    pub(crate) burst_bytes: u32,
     /// When the connection opened.
     pub(crate) opened: Instant,
     /// Round trip of the handshake, if it was measured.

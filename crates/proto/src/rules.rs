@@ -35,6 +35,8 @@ pub(crate) struct Rules {
     /// The peer is known by a connection id, wherever its packets come from, and may move
     /// (`docs/protocol.md §4.5`).
     pub(crate) moves: bool,
+    /// The size of packets follows the path (`docs/protocol.md §6.5`).
+    pub(crate) sizes: bool,
     /// Packets after OPEN ask for ECN marks.
     pub(crate) marks: bool,
     /// Bytes of a DATA datagram that are not data.
@@ -55,6 +57,7 @@ impl Rules {
             dally: (Duration::from_millis(100), Duration::from_secs(3)),
             asks: true,
             moves: true,
+            sizes: true,
             marks: true,
             data_overhead: data_overhead(wire),
         };
@@ -71,6 +74,7 @@ impl Rules {
                 dally: (sealed.dally.0, *DEATH_TIMER.end()),
                 asks: false,
                 moves: false,
+                sizes: false,
                 marks: false,
                 ..sealed
             },

@@ -39,6 +39,10 @@ pub struct Stats {
     pub rtt: Option<Duration>,
     /// Smallest round trip time seen.
     pub min_rtt: Option<Duration>,
+    /// Sender: the largest datagram that data leave in, in bytes.
+    pub datagram_bytes: u32,
+    /// Sender: how often that changed.
+    pub resizes: u64,
     /// Buffers outstanding now.
     pub outstanding: u32,
     /// Buffers complete (receiver) or accepted (sender).

@@ -91,6 +91,11 @@ pub enum TraceEvent {
         /// For how long.
         time: Duration,
     },
+    /// Sender: the size of its datagrams changed.
+    PacketSize {
+        /// The largest to send from now on, in bytes.
+        bytes: u32,
+    },
     /// Sender: where it stands; at most once a report (`rfc998`: once a control packet).
     Rate(RateLine),
     /// Receiver: where it stands, with each control packet.

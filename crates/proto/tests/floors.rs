@@ -9,7 +9,7 @@ const FLOORS: [&[&str]; 9] = [
     &["time", "units", "limits", "entropy", "rtt"],
     &["buffer", "crypto", "stats"],
     &["wire"],
-    &["content", "control_fifo", "machine", "recovery", "refusals", "rules"],
+    &["content", "control_fifo", "machine", "packet_size", "recovery", "refusals", "rules"],
     &["addresses", "config", "link", "negotiated"],
     &["rate", "trace"],
     &["opening", "receiver", "sender"],

@@ -45,11 +45,22 @@ fn message() -> impl Strategy<Value = Message> {
 }
 
 fn report() -> impl Strategy<Value = Report> {
-    any::<(u32, u32, [u64; 5])>().prop_map(|(at_micros, highest_age_micros, counts)| {
-        let [packets, bytes, highest, marked, missing] = counts;
-        let highest = PacketNumber(highest);
-        Report { at_micros, packets, bytes, highest, highest_age_micros, marked, missing }
-    })
+    any::<(u32, u32, [u64; 5], u16)>().prop_map(
+        |(at_micros, highest_age_micros, counts, largest)| {
+            let [packets, bytes, highest, marked, missing] = counts;
+            let highest = PacketNumber(highest);
+            Report {
+                at_micros,
+                packets,
+                bytes,
+                highest,
+                highest_age_micros,
+                marked,
+                missing,
+                largest,
+            }
+        },
+    )
 }
 
 fn encoded(control: &ControlBody) -> Vec<u8> {

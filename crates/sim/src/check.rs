@@ -18,8 +18,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use netblt_proto::config::{Config, Policy, Role, Wire};
-use netblt_proto::rate::Pacing;
 use netblt_proto::rate::pacer::allowance_bytes;
+use netblt_proto::rate::{Pacing, counted_bytes};
 use netblt_proto::time::{Instant, nanos};
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{Burst, Mode, Parameters};
@@ -281,9 +281,10 @@ impl Oracle {
         if self.roles[side] == Role::Sender {
             let fixed = matches!(self.policies[side], Policy::Fixed(_));
             let headers = if self.wire == Wire::Sealed { 48 } else { 24 };
-            let datagram = parameters.packet_bytes + headers;
-            self.bucket =
-                fixed.then(|| Bucket::new(now, parameters.burst, datagram, self.overheads[side]));
+            let largest = parameters.packet_bytes + headers;
+            let datagrams = (counted_bytes(self.wire, largest), largest);
+            let overhead = self.overheads[side];
+            self.bucket = fixed.then(|| Bucket::new(now, parameters.burst, datagrams, overhead));
         }
     }
 
@@ -346,12 +347,16 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// For packets of at most `datagram` bytes.
-    fn new(now: Instant, burst: Burst, datagram: u32, overhead: u32) -> Self {
+    /// For bursts that count datagrams of `counted` bytes, where up to `largest` may be sent.
+    fn new(now: Instant, burst: Burst, (counted, largest): (u32, u32), overhead: u32) -> Self {
         let pacing = Pacing { burst, cap_bytes: None };
-        let packet = datagram + overhead;
+        let (packet, largest) = (counted + overhead, largest + overhead);
+        let depth = allowance_bytes(&pacing, packet, Duration::ZERO);
+        // A burst is one packet at least, however few it counts.
+        let single = Pacing { burst: Burst { packets: 1, ..burst }, cap_bytes: None };
+        let depth = depth.max(allowance_bytes(&single, largest, Duration::ZERO));
         // A short packet may end a burst that had room for half of one more.
-        let depth = allowance_bytes(&pacing, packet, Duration::ZERO) + u64::from(packet);
+        let depth = depth + u64::from(largest);
         let interval = nanos(burst.interval);
         Self {
             overhead: u64::from(overhead),
@@ -380,7 +385,7 @@ mod tests {
     #[test]
     fn a_bucket_takes_bursts_and_not_one_packet_more() {
         let burst = Burst { packets: 8, interval: Duration::from_millis(4) };
-        let mut bucket = Bucket::new(Instant::EPOCH, burst, 972, 28);
+        let mut bucket = Bucket::new(Instant::EPOCH, burst, (972, 972), 28);
         let pacing = Pacing { burst, cap_bytes: None };
         let most = allowance_bytes(&pacing, 1000, Duration::ZERO) / 1000 + 1;
         assert!((0..most).all(|_| bucket.pour(Instant::EPOCH, 972)));

@@ -26,6 +26,10 @@ marks! {
     OutageLoss,
     /// A packet was larger than the path.
     MtuLoss,
+    /// The path became narrower than its packets, both ways and silently, and stayed so.
+    Narrowed,
+    /// A sender went on in packets of another size.
+    PacketSize,
     /// A packet was overtaken.
     Reorder,
     /// A packet arrived twice.

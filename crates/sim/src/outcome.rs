@@ -124,6 +124,8 @@ impl Outcome {
     }
 
     fn see_paths(&mut self) {
+        let narrow = self.paths.0.iter().any(|counters| counters.lost_mtu.packets > 0);
+        self.coverage.see(Mark::Narrowed, u64::from(self.setup.narrows && narrow));
         for counters in &self.paths.0 {
             let seen = [
                 (Mark::Loss, counters.lost_random),
@@ -147,6 +149,7 @@ impl Outcome {
         for stats in &end.stats {
             let seen = [
                 (Mark::Resent, stats.data_packets_resent),
+                (Mark::PacketSize, stats.resizes),
                 (Mark::DuplicateData, stats.data_packets_duplicate),
                 (Mark::ControlTimeout, stats.control_timeouts),
                 (Mark::DataTimeout, stats.data_timeouts),

@@ -26,6 +26,8 @@ pub struct Setup {
     pub there: LinkOptions,
     /// The path from the passive end to the active one.
     pub back: LinkOptions,
+    /// Both directions become narrow in the midst of it, and no router says so.
+    pub narrows: bool,
     /// Hosts say "unreachable" for a program that is not running.
     pub icmp: bool,
     /// Programs that end without success are started again.
@@ -69,6 +71,7 @@ impl Setup {
             passive,
             there: LinkOptions::default(),
             back: LinkOptions::default(),
+            narrows: false,
             icmp: false,
             persistent: false,
             kills: Vec::new(),

@@ -16,7 +16,7 @@ use netblt_proto::limits::{
     BUFFER_BYTES, DEFAULT_BUFFER_BYTES, DEFAULT_OUTSTANDING, DEFAULT_TABLE_BYTES, EXTENT_BYTES,
     MAX_OUTSTANDING, MIN_SEALED_PACKET_BYTES, TRAILER_BYTES,
 };
-use netblt_proto::rate::{burst_for, burst_in_millis};
+use netblt_proto::rate::{burst_for, burst_in_millis, counted_bytes};
 use netblt_proto::units::Rate;
 use netblt_proto::wire::data_overhead;
 use netblt_proto::wire::packet::Burst;
@@ -328,9 +328,12 @@ impl<'a> Basis<'a> {
     }
 
     fn burst(&self) -> Burst {
-        match self.question.wire {
-            Wire::Sealed => burst_for(self.ip_rate, self.packet.ip_bytes),
-            Wire::Rfc998 => burst_in_millis(self.ip_rate, self.packet.ip_bytes),
+        let Question { wire, carrier, .. } = &self.question;
+        let overhead = carrier.overhead_bytes();
+        let counted = counted_bytes(*wire, self.packet.ip_bytes - overhead) + overhead;
+        match wire {
+            Wire::Sealed => burst_for(self.ip_rate, counted),
+            Wire::Rfc998 => burst_in_millis(self.ip_rate, counted),
         }
     }
 

@@ -203,7 +203,8 @@ impl Candidates {
         let candidate = self.all.iter_mut().find(|candidate| candidate.is_due())?;
         candidate.due = false;
         let start = out.len();
-        let number = candidate.link.put_keepalive(out, Keepalive { answer_wanted: true });
+        let ask = Keepalive { answer_wanted: true, ..Keepalive::default() };
+        let number = candidate.link.put_keepalive(out, ask);
         let len = out.len() - start;
         candidate.sent.push((now, number, len));
         Some(len)

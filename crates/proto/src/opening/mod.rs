@@ -18,7 +18,7 @@ use crate::limits::{
 use crate::link::Link;
 use crate::machine::Route;
 use crate::negotiated::Negotiated;
-use crate::rate::{is_long, proposed_burst};
+use crate::rate::{counted_bytes, is_long, proposed_burst};
 use crate::rules::Rules;
 use crate::time::{Instant, nanos};
 use crate::units::PacketNumber;
@@ -217,6 +217,7 @@ pub(crate) fn negotiated(
             Wire::Rfc998 => datagram_bytes.max(MIN_CONTROL_BYTES),
             Wire::Sealed => datagram_bytes,
         },
+        burst_bytes: counted_bytes(config.wire, datagram_bytes as u32),
         opened,
         rtt,
         longest_rtt: rtt.or(longest_rtt.filter(|rtt| is_long(*rtt))),

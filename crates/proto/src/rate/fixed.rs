@@ -2,7 +2,7 @@
 
 use crate::rate::{Belief, Pacing, RateControl, Sample};
 use crate::time::Instant;
-use crate::units::Burst;
+use crate::units::{Burst, Rate};
 
 /// Sends at one rate. It follows the receiver's offers, but only toward more restrictive, as the
 /// negotiation does (`docs/protocol.md §4.4`): an offer is a plea for mercy, never a licence.
@@ -10,13 +10,23 @@ use crate::units::Burst;
 pub struct Fixed {
     /// The negotiated ones, or what offers have left of them.
     burst: Burst,
+    /// Bytes of the packets that they count, and of those that are sent: where the size changes,
+    /// the rate stays.
+    sizes: Option<(u32, u32)>,
 }
 
 impl Fixed {
     /// The negotiated burst values.
     pub fn new(burst: Burst) -> Self {
         let burst = Burst { packets: burst.packets.max(1), ..burst };
-        Self { burst }
+        Self { burst, sizes: None }
+    }
+
+    /// The same, of so many packets of `packet_bytes` (IP and UDP headers included), whatever the
+    /// size of those that are sent.
+    pub fn of_bytes(self, packet_bytes: u32) -> Self {
+        let packet_bytes = packet_bytes.max(1);
+        Self { sizes: Some((packet_bytes, packet_bytes)), ..self }
     }
 }
 
@@ -31,15 +41,38 @@ impl RateControl for Fixed {
         self.burst = self.burst.stricter(offer);
     }
 
-    fn on_packet_bytes(&mut self, _bytes: u32) {}
+    fn on_packet_bytes(&mut self, bytes: u32) {
+        if let Some((_, sent)) = &mut self.sizes {
+            *sent = bytes.max(1);
+        }
+    }
+
+    fn charges_bytes(&self) -> bool {
+        self.sizes.is_some()
+    }
 
     fn belief(&self) -> Belief {
         Belief { phase: "fixed", ..Belief::default() }
     }
 
     fn pacing(&self) -> Pacing {
-        Pacing { burst: self.burst, cap_bytes: None }
+        let burst = match self.sizes {
+            Some((counted, sent)) if counted != sent => resized(self.burst, counted, sent),
+            _ => self.burst,
+        };
+        Pacing { burst, cap_bytes: None }
     }
+}
+
+/// `burst` of packets of `counted` bytes, in packets of `sent` bytes: as many bytes a second.
+fn resized(burst: Burst, counted: u32, sent: u32) -> Burst {
+    let bytes = u64::from(burst.packets) * u64::from(counted);
+    let packets = u32::try_from(bytes / u64::from(sent)).unwrap_or(u32::MAX).max(1);
+    let interval = match burst.interval.is_zero() {
+        true => burst.interval,
+        false => Rate::over(bytes, burst.interval).time_for(u64::from(packets) * u64::from(sent)),
+    };
+    Burst { packets, interval }
 }
 
 #[cfg(test)]
@@ -62,6 +95,23 @@ mod tests {
         assert_eq!(fixed.pacing().burst, burst(4, 20));
         fixed.on_offer(Instant::EPOCH, burst(0, 0));
         assert_eq!(fixed.pacing().burst, burst(1, 20));
+    }
+
+    #[test]
+    fn packets_of_any_size_leave_at_the_same_rate() {
+        let rate = |burst: Burst, packet: u64| {
+            Rate::over(u64::from(burst.packets) * packet, burst.interval).bytes_per_second()
+        };
+        for packets in [1, 8, 64] {
+            let mut fixed = Fixed::new(burst(packets, 5)).of_bytes(1260);
+            assert_eq!(fixed.pacing().burst, burst(packets, 5));
+            let agreed = rate(burst(packets, 5), 1260);
+            for sent in [204, 592, 1260, 1500, 9000, 65_535] {
+                fixed.on_packet_bytes(sent);
+                let made = rate(fixed.pacing().burst, sent.into());
+                assert!(made.abs_diff(agreed) <= agreed / 1000, "{packets} of {sent}: {made}");
+            }
+        }
     }
 
     #[test]

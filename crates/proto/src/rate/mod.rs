@@ -26,6 +26,7 @@ use fixed::Fixed;
 
 use crate::config::{Config, Pace, Policy, Told, Wire};
 use crate::negotiated::Negotiated;
+use crate::packet_size::ETHERNET_BYTES;
 use crate::time::Instant;
 use crate::units::Burst;
 use crate::units::Rate;
@@ -128,10 +129,15 @@ pub(crate) struct Law {
 
 /// The law of `policy`, for a connection with IP packets of `overhead` bytes more than datagrams.
 pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> Law {
-    let packet = negotiated.mean_packet_bytes(overhead);
+    let packet = match negotiated.rules.sizes {
+        true => negotiated.burst_bytes + overhead,
+        false => negotiated.mean_packet_bytes(overhead),
+    };
     let ceiling = match policy {
         Policy::Fixed(_) => {
-            return Law { control: Box::new(Fixed::new(negotiated.burst)), learns: false };
+            let fixed = Fixed::new(negotiated.burst);
+            let fixed = if negotiated.rules.sizes { fixed.of_bytes(packet) } else { fixed };
+            return Law { control: Box::new(fixed), learns: false };
         }
         Policy::Fair { ceiling } => ceiling,
     };
@@ -177,9 +183,18 @@ pub fn burst_for(rate: Rate, packet_bytes: u32) -> Burst {
     Burst { packets: packets as u32, interval }
 }
 
+/// The datagram, in bytes, that burst values count where those sent may have `datagram_bytes`: what
+/// they do have the path decides, on the way (`docs/protocol.md §4.4`).
+pub fn counted_bytes(wire: Wire, datagram_bytes: u32) -> u32 {
+    match wire {
+        Wire::Rfc998 => datagram_bytes,
+        Wire::Sealed => datagram_bytes.min(ETHERNET_BYTES),
+    }
+}
+
 /// The burst values that an end with `config` proposes.
 pub fn proposed_burst(config: &Config) -> Burst {
-    let packet_bytes = config.datagram_bytes + config.overhead_bytes;
+    let packet_bytes = counted_bytes(config.wire, config.datagram_bytes) + config.overhead_bytes;
     match (config.policy, config.wire) {
         (Policy::Fair { .. }, _) => config.burst,
         (Policy::Fixed(Pace(Told::Bursts(burst))), _) => burst,

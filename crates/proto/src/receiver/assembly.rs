@@ -12,7 +12,11 @@ use crate::wire::packet::IndexRange;
 pub(crate) struct Assembly {
     buffer: Buffer,
     geometry: Geometry,
-    pub(crate) generation: u8,
+    generation: u8,
+    /// Generations named so far, but for the first.
+    renewals: u8,
+    /// The pieces before, and their generation, if its sender may still come in them.
+    former: Option<(Geometry, u8)>,
     state: BufferState,
     /// The newest GO or RESEND for it.
     said: ControlSeq,
@@ -44,6 +48,8 @@ impl Assembly {
             buffer,
             geometry,
             generation,
+            renewals: generation,
+            former: None,
             state: BufferState::AckWait,
             said: ControlSeq::default(),
             have: vec![0; words],
@@ -54,18 +60,82 @@ impl Assembly {
         }
     }
 
-    /// Where packet `index` with `len` bytes of data belongs.
-    pub(crate) fn place(&self, index: PacketIndex, len: usize, last: bool) -> Place {
-        let limit = self.total.unwrap_or(self.geometry.max_packets());
+    /// Data bytes in its packets.
+    pub(crate) fn packet_bytes(&self) -> u32 {
+        self.geometry.packet_bytes
+    }
+
+    /// Empty once more, to come in other pieces under the next generation. Answers how many bytes
+    /// of it were here.
+    pub(crate) fn renew(&mut self, geometry: Geometry) -> usize {
+        let grows = geometry.packet_bytes > self.geometry.packet_bytes;
+        let former = grows.then_some((self.geometry, self.generation));
+        let last = self.total.map_or(0, |total| {
+            self.len - (total as usize - 1) * self.geometry.packet_bytes as usize
+        });
+        let others = self.received as usize - usize::from(self.total.is_some());
+        let void = others * self.geometry.packet_bytes as usize + last;
+        let buffer = std::mem::replace(&mut self.buffer, Buffer::new(0));
+        *self = Self::new(buffer, geometry, self.renewals.wrapping_add(1));
+        self.former = former;
+        void
+    }
+
+    /// Under which name its pieces were asked for last.
+    pub(crate) fn generation(&self) -> u8 {
+        self.generation
+    }
+
+    /// Whether it has not begun and was granted once, in pieces so small that larger ones are worth
+    /// a GO. A sender that has begun it stays with the small ones.
+    pub(crate) fn is_small(&self, packet_bytes: u32) -> bool {
+        let own = self.geometry.packet_bytes;
+        !self.has_begun() && self.former.is_none() && own < packet_bytes - packet_bytes / 16
+    }
+
+    /// How it is cut in the pieces of `generation`, if it comes in them.
+    fn cut_in(&self, generation: u8) -> Option<Geometry> {
+        match self.former {
+            _ if generation == self.generation => Some(self.geometry),
+            Some((geometry, former)) if generation == former => Some(geometry),
+            _ => None,
+        }
+    }
+
+    /// The first of its packets came: it comes in those pieces and in no others.
+    pub(crate) fn settle(&mut self, generation: u8) {
+        if let Some((geometry, former)) = self.former.take()
+            && generation == former
+        {
+            (self.geometry, self.generation) = (geometry, former);
+            self.have = vec![0; (geometry.max_packets() as usize).div_ceil(64)];
+        }
+    }
+
+    /// Where packet `index` of `generation` with `len` bytes of data belongs; `None` if that
+    /// generation is void.
+    pub(crate) fn place(
+        &self,
+        generation: u8,
+        index: PacketIndex,
+        len: usize,
+        last: bool,
+    ) -> Option<Place> {
+        let geometry = self.cut_in(generation)?;
+        Some(self.place_in(geometry, index, len, last))
+    }
+
+    fn place_in(&self, geometry: Geometry, index: PacketIndex, len: usize, last: bool) -> Place {
+        let limit = self.total.unwrap_or(geometry.max_packets());
         if index.0 >= limit {
             return Place::Nowhere;
         }
         if self.has(index.0) {
             return Place::Present;
         }
-        let whole = self.geometry.packet_bytes as usize;
+        let whole = geometry.packet_bytes as usize;
         let start = index.0 as usize * whole;
-        let fits = start + len <= self.geometry.buffer_bytes as usize;
+        let fits = start + len <= geometry.buffer_bytes as usize;
         let proper = match (last, self.total) {
             (true, None) => len <= whole && index.0 >= self.top && (len > 0 || index.0 == 0),
             (true, Some(total)) => index.0 + 1 == total && len <= whole,
@@ -214,19 +284,19 @@ mod tests {
     #[test]
     fn contradictions_have_no_place() {
         let mut a = assembly(20);
-        assert_eq!(a.place(PacketIndex(3), 9, false), Place::Nowhere);
-        assert_eq!(a.place(PacketIndex(20), 10, false), Place::Nowhere);
-        assert_eq!(a.place(PacketIndex(3), 10, false), Place::Missing(30..40));
+        assert_eq!(a.place(0, PacketIndex(3), 9, false), Some(Place::Nowhere));
+        assert_eq!(a.place(0, PacketIndex(20), 10, false), Some(Place::Nowhere));
+        assert_eq!(a.place(0, PacketIndex(3), 10, false), Some(Place::Missing(30..40)));
         a.mark(PacketIndex(5), 10, false);
         assert_eq!(
-            a.place(PacketIndex(4), 3, true),
-            Place::Nowhere,
+            a.place(0, PacketIndex(4), 3, true),
+            Some(Place::Nowhere),
             "the end lies before what is here"
         );
         a.mark(PacketIndex(9), 3, true);
-        assert_eq!(a.place(PacketIndex(10), 10, false), Place::Nowhere);
-        assert_eq!(a.place(PacketIndex(8), 3, true), Place::Nowhere);
-        assert_eq!(a.place(PacketIndex(9), 3, true), Place::Present);
+        assert_eq!(a.place(0, PacketIndex(10), 10, false), Some(Place::Nowhere));
+        assert_eq!(a.place(0, PacketIndex(8), 3, true), Some(Place::Nowhere));
+        assert_eq!(a.place(0, PacketIndex(9), 3, true), Some(Place::Present));
     }
 
     proptest! {

@@ -16,6 +16,8 @@ const WORTH_BYTES: u64 = 2048;
 const WORTH_TIME: Duration = Duration::from_millis(25);
 /// How long a packet number may be late before its packet counts as missing, in round trips.
 const LATE_ROUND_TRIPS: (u32, u32) = (1, 4);
+/// The largest datagram is that since so many reports: any of them may be lost.
+const LATELY: usize = 3;
 
 /// Counts arrivals and decides when to tell.
 #[derive(Debug, Default)]
@@ -31,17 +33,20 @@ pub(crate) struct Feedback {
     unreported_bytes: u64,
     repeats: u8,
     last: Option<Instant>,
+    /// The largest datagrams since the newest report, and between those before.
+    largest: [u16; LATELY],
 }
 
 impl Feedback {
-    /// An authentic packet arrived.
+    /// An authentic packet arrived, of so many bytes, and as many more as padding made it.
     pub(crate) fn on_packet(
         &mut self,
         now: Instant,
         number: PacketNumber,
-        bytes: usize,
+        (bytes, whole): (usize, usize),
         ecn: Option<Ecn>,
     ) {
+        self.largest[0] = self.largest[0].max(u16::try_from(whole).unwrap_or(u16::MAX));
         self.packets += 1;
         self.bytes += bytes as u64;
         self.marked += u64::from(ecn == Some(Ecn::Ce));
@@ -81,6 +86,9 @@ impl Feedback {
         self.unreported_bytes = 0;
         self.last = Some(now);
         self.count_missing(now, highest, rtt);
+        let largest = self.largest.into_iter().max().unwrap_or_default();
+        self.largest.rotate_right(1);
+        self.largest[0] = 0;
         Some(Report {
             at_micros: now.since(opened).as_micros() as u32,
             packets: self.packets,
@@ -89,6 +97,7 @@ impl Feedback {
             highest_age_micros: micros_u32(now.since(arrived)),
             marked: self.marked,
             missing: self.missing,
+            largest,
         })
     }
 
@@ -127,14 +136,27 @@ mod tests {
         let rtt = Duration::from_millis(40);
         let mut feedback = Feedback::default();
         for number in [0, 1, 3, 5] {
-            feedback.on_packet(ms(0), PacketNumber(number), 100, None);
+            feedback.on_packet(ms(0), PacketNumber(number), (100, 100), None);
         }
         assert_eq!(feedback.report(ms(0), ms(0), rtt).unwrap().missing, 0, "both may be late");
-        feedback.on_packet(ms(5), PacketNumber(2), 100, None);
+        feedback.on_packet(ms(5), PacketNumber(2), (100, 100), None);
         feedback.report(ms(5), ms(0), rtt);
-        feedback.on_packet(ms(20), PacketNumber(6), 100, None);
+        feedback.on_packet(ms(20), PacketNumber(6), (100, 100), None);
         let report = feedback.report(ms(20), ms(0), rtt).unwrap();
         assert_eq!((report.missing, report.packets, report.highest), (1, 6, PacketNumber(6)));
+    }
+
+    #[test]
+    fn the_largest_datagram_is_told_three_times() {
+        let mut feedback = Feedback::default();
+        let mut largest = |number, bytes| {
+            feedback.on_packet(ms(number), PacketNumber(number), (36, bytes), None);
+            let report = feedback.report(ms(number), ms(0), Duration::from_millis(40)).unwrap();
+            assert_eq!(report.bytes, 36 * (number + 1), "padding does not count");
+            report.largest
+        };
+        let told = [(0, 1232), (1, 90), (2, 100), (3, 80)].map(|(n, bytes)| largest(n, bytes));
+        assert_eq!(told, [1232, 1232, 1232, 100]);
     }
 
     #[test]
@@ -142,7 +164,7 @@ mod tests {
         let mut feedback = Feedback::default();
         let beat = Duration::from_millis(5);
         assert_eq!(feedback.due(beat), None);
-        feedback.on_packet(ms(0), PacketNumber(0), 100, None);
+        feedback.on_packet(ms(0), PacketNumber(0), (100, 100), None);
         for n in [0, 25, 50] {
             assert!(feedback.due(beat).is_some_and(|at| at <= ms(n)), "report at {n}");
             feedback.report(ms(n), ms(0), Duration::from_millis(40));

@@ -39,7 +39,7 @@ impl Receiver {
         if !opened {
             return Taken::Dropped;
         }
-        self.on_authentic(now, header.number, raw.len(), ecn);
+        self.on_authentic(now, header.number, (raw.len(), raw.len()), ecn);
         self.on_ack(now, header.ack);
         match (range, fault) {
             (Some(_), _) => self.on_new(now, header, len),
@@ -59,13 +59,10 @@ impl Receiver {
             let granted = header.buffer < self.next_grant && header.buffer.0 > 0;
             return (None, (!granted).then_some("data without GO"));
         };
-        if assembly.generation != header.generation {
-            return (None, None);
-        }
-        match assembly.place(header.index, len, header.last_of_buffer) {
-            Place::Missing(range) => (Some(range), None),
-            Place::Present => (None, None),
-            Place::Nowhere => (None, Some("a packet outside its buffer")),
+        match assembly.place(header.generation, header.index, len, header.last_of_buffer) {
+            Some(Place::Missing(range)) => (Some(range), None),
+            Some(Place::Present) | None => (None, None),
+            Some(Place::Nowhere) => (None, Some("a packet outside its buffer")),
         }
     }
 
@@ -73,6 +70,7 @@ impl Receiver {
         let number = header.buffer;
         let Some(assembly) = self.assemblies.get_mut(&number) else { return };
         let begins = !assembly.has_begun();
+        assembly.settle(header.generation);
         assembly.mark(header.index, len, header.last_of_buffer);
         let full = assembly.is_complete();
         if begins {

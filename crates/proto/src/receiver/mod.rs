@@ -8,6 +8,7 @@
 mod assembly;
 mod feedback;
 mod intake;
+mod sizing;
 mod states;
 mod story;
 
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use assembly::Assembly;
 use feedback::Feedback;
+use sizing::Sizing;
 #[cfg(test)]
 pub(crate) use states::{BufferState, Phase as ReceiverPhase};
 use states::{Phase, Step};
@@ -54,6 +56,7 @@ pub(crate) struct Receiver {
     rtt: RoundTrip,
     recovery: Box<dyn Recovery>,
     feedback: Feedback,
+    sizing: Sizing,
     sender_burst: Burst,
     /// The number of the last buffer of the transfer, once known.
     last: Option<BufferNumber>,
@@ -103,6 +106,7 @@ impl Receiver {
             rtt: RoundTrip::new(negotiated.rtt, negotiated.longest_rtt),
             recovery,
             feedback: Feedback::default(),
+            sizing: Sizing::new(negotiated.geometry.packet_bytes, negotiated.rules.data_overhead),
             sender_burst: negotiated.burst,
             last: None,
             end: None,
@@ -140,7 +144,7 @@ impl Receiver {
     /// The client's verdict: DONE goes into the FIFO.
     pub(crate) fn judge(&mut self, mut verdict: Verdict) {
         if self.negotiated.rules.verdict && self.phase.take(Step::Verdict) {
-            let room = self.negotiated.datagram_bytes.saturating_sub(NOT_RANGES);
+            let room = self.message_limit().saturating_sub(NOT_RANGES);
             verdict.reason.truncate(verdict.reason.floor_char_boundary(room));
             self.fifo.push(Message::Done(verdict));
         }
@@ -178,6 +182,7 @@ impl Receiver {
     }
 
     fn grant(&mut self, now: Instant) {
+        self.renew(now);
         while let Some(buffer) = self.idle.pop() {
             let number = self.next_grant;
             if self.last.is_some_and(|last| number > last) {
@@ -190,11 +195,12 @@ impl Receiver {
                 return;
             }
             self.next_grant = number.next();
-            self.assemblies.insert(number, Assembly::new(buffer, self.negotiated.geometry, 0));
+            let geometry = self.geometry();
+            self.assemblies.insert(number, Assembly::new(buffer, geometry, 0));
             let seq = self.fifo.push(Message::Go(Go {
                 first: number,
                 count: 1,
-                packet_bytes: self.negotiated.geometry.packet_bytes,
+                packet_bytes: geometry.packet_bytes,
                 generation: 0,
             }));
             self.recovery.on_granted(now, number, seq);
@@ -233,7 +239,9 @@ impl Receiver {
     pub(crate) fn handle_null_ack(&mut self, now: Instant, null_ack: &NullAck) -> Taken {
         self.sender_burst = null_ack.burst;
         self.on_ack(now, null_ack.ack);
-        if let Some(through) = null_ack.sent_through {
+        self.on_size(now, null_ack);
+        let through = null_ack.sent_through.filter(|_| self.knows_renewals(null_ack.ack));
+        if let Some(through) = through {
             self.recovery.on_drained(now, null_ack.ack, through);
         }
         let Some(end) = null_ack.end else { return Taken::Authentic };
@@ -251,12 +259,12 @@ impl Receiver {
         Taken::Authentic
     }
 
-    /// Any authentic packet of the sender's: counted for REPORT.
+    /// Any authentic packet of the sender's: counted for REPORT, without and with its padding.
     pub(crate) fn on_authentic(
         &mut self,
         now: Instant,
         number: PacketNumber,
-        bytes: usize,
+        bytes: (usize, usize),
         ecn: Option<Ecn>,
     ) {
         if self.negotiated.rules.reports {
@@ -273,6 +281,7 @@ impl Receiver {
         });
         let Some(left) = left else { return };
         self.heard(ack);
+        self.on_control_heard();
         for (first, count) in accepted {
             for number in (first.0..first.0.saturating_add(u64::from(count))).map(BufferNumber) {
                 self.note_buffer(now, number, Stage::Accepted);
@@ -328,6 +337,7 @@ impl Receiver {
         let timeout = self.rtt.timeout();
         if self.fifo.expire(now, timeout) {
             self.stats.control_timeouts += 1;
+            self.on_control_expiry();
             self.rtt.back_off();
             self.urgent = true;
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Control });
@@ -341,8 +351,7 @@ impl Receiver {
         let timing = self.timing();
         let mut asks = std::mem::take(&mut self.asks);
         self.recovery.poll(now, &Assemblies(&self.assemblies), &timing, &mut asks);
-        let ranges =
-            (self.negotiated.control_bytes.saturating_sub(NOT_RANGES) / 8).clamp(1, MAX_RANGES);
+        let ranges = (self.message_limit().saturating_sub(NOT_RANGES) / 8).clamp(1, MAX_RANGES);
         asks.sort_unstable_by_key(|ask| (ask.buffer, ask.range.start));
         for group in asks.chunk_by(|a, b| a.buffer == b.buffer) {
             for chunk in group.chunks(ranges) {
@@ -387,7 +396,7 @@ impl Receiver {
             _ => None,
         };
         let end_received = self.end.is_some();
-        let limit = self.negotiated.control_bytes;
+        let limit = self.control_limit();
         let more = link.put_control(now, out, limit, end_received, report.as_ref(), &mut self.fifo);
         self.urgent = more;
         self.last_control = Some(now);

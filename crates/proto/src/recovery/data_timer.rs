@@ -268,6 +268,10 @@ impl Recovery for DataTimer {
 
     fn on_drained(&mut self, _: Instant, _: ControlSeq, _: BufferNumber) {}
 
+    fn on_renewed(&mut self, buffer: BufferNumber) {
+        self.due.remove(&buffer);
+    }
+
     fn on_complete(&mut self, buffer: BufferNumber) {
         self.measure(buffer);
         if let Some(touched) = self.due.remove(&buffer).and_then(|due| due.touched) {

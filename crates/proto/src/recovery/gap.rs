@@ -230,6 +230,17 @@ impl Recovery for GapDetector {
         self.overtake(now, (through.next(), 0));
     }
 
+    fn on_renewed(&mut self, buffer: BufferNumber) {
+        self.fresh.remove(&buffer);
+        self.waiting.retain(|(_, ask)| ask.buffer != buffer);
+        self.suspects.retain(|suspect| suspect.ask.buffer != buffer);
+        let positions: Vec<Position> =
+            self.answered.range((buffer, 0)..=(buffer, u32::MAX)).map(|(at, _)| *at).collect();
+        for position in positions {
+            self.answered.remove(&position);
+        }
+    }
+
     fn on_complete(&mut self, buffer: BufferNumber) {
         self.fresh.remove(&buffer);
     }

@@ -112,6 +112,8 @@ pub trait Recovery: Debug + Send {
     /// The sender said that of the buffers up to `through` it has sent all it was asked for by
     /// messages up to `ack`, and has nothing else to send.
     fn on_drained(&mut self, now: Instant, ack: ControlSeq, through: BufferNumber);
+    /// `buffer` is void: it will be granted anew, and come in other pieces.
+    fn on_renewed(&mut self, buffer: BufferNumber);
     /// `buffer` is complete.
     fn on_complete(&mut self, buffer: BufferNumber);
     /// Appends what is to be asked for again now, at most 1,024 ranges to an empty list; if there

@@ -155,6 +155,7 @@ impl Sender {
             self.duties.dry.filter(|(_, left)| *left > 0).map(|(at, _)| at),
             self.ending.due,
             changed,
+            self.telling_due().filter(|_| self.phase == Phase::Sending),
         ])
     }
 
@@ -188,10 +189,12 @@ impl Sender {
             burst,
             sent_through: (idle && next_supply.0 > 1).then_some(BufferNumber(next_supply.0 - 1)),
             end,
+            packet_bytes: self.told_packet_bytes(),
         };
         let number = link.put_null_ack(out, &null_ack);
         self.on_other_sent(now, number, out.len() - start);
         self.duties.owed = None;
+        self.on_size_told(now);
         self.announced.say(now, burst);
         if let Some((at, left)) = self.duties.dry {
             self.duties.dry = Some((at.max(now) + self.rtt.beat(), left.saturating_sub(1)));

@@ -82,6 +82,7 @@ impl Sender {
             return Taken::Violation("a GO with packets of a size that was not agreed");
         }
         let geometry = Geometry { packet_bytes, ..self.negotiated.geometry };
+        self.on_granted_size(now, &go);
         self.schedule.grant(&go, geometry);
         while let Some(number) = self.schedule.next_wanted() {
             self.note_buffer(now, number, Stage::Granted);
@@ -98,6 +99,9 @@ impl Sender {
         let Some(accepted) = self.schedule.accept(ok.first..BufferNumber(end)) else {
             return Taken::Violation("an OK for a buffer that was never sent");
         };
+        if !accepted.is_empty() {
+            self.on_size_accepted();
+        }
         for (number, outgoing) in accepted {
             if let Some(ledger) = &mut self.ledger {
                 ledger.on_ok(now, number, self.rtt.smallest());

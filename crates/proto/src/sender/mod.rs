@@ -10,6 +10,7 @@ mod messages;
 mod outgoing;
 mod schedule;
 mod silence;
+mod sizing;
 mod states;
 mod story;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use outgoing::Outgoing;
 use outgoing::Piece;
 use schedule::{Leaving, Schedule};
 use silence::Hearing;
+use sizing::Sizing;
 #[cfg(test)]
 use states::BufferState;
 use states::Phase;
@@ -63,6 +65,8 @@ pub(crate) struct Sender {
     uncharged: u64,
     rate: Box<dyn RateControl>,
     sampler: Sampler,
+    /// Where the size of packets follows the path.
+    sizing: Option<Sizing>,
     /// Takes the place of REPORTs where there are none.
     ledger: Option<Ledger>,
     rtt: RoundTrip,
@@ -79,7 +83,13 @@ pub(crate) struct Sender {
 impl Sender {
     pub(crate) fn new(now: Instant, negotiated: Negotiated, law: Law, overhead: u32) -> Self {
         let Law { control: mut rate, learns } = law;
-        rate.on_packet_bytes(negotiated.mean_packet_bytes(overhead));
+        let agreed = negotiated.datagram_bytes as u32;
+        let sizing = negotiated.rules.sizes.then(|| Sizing::new(now, agreed, overhead));
+        let first = sizing.as_ref().map_or(agreed, Sizing::known);
+        rate.on_packet_bytes(match sizing {
+            Some(_) => first + overhead,
+            None => negotiated.mean_packet_bytes(overhead),
+        });
         // Where nobody reports, what a law learns from is made of OK and RESEND.
         let told_by_ok = learns && !negotiated.rules.reports;
         // What was agreed on is known without a word.
@@ -98,6 +108,7 @@ impl Sender {
             uncharged: 0,
             rate,
             sampler: Sampler::new(overhead),
+            sizing,
             ledger: told_by_ok.then(Ledger::default),
             rtt: RoundTrip::new(negotiated.rtt, negotiated.longest_rtt),
             hearing: Hearing::new(now),
@@ -106,7 +117,7 @@ impl Sender {
             blocked: None,
             events: VecDeque::new(),
             first_pass: FirstPass::default(),
-            stats: Stats::default(),
+            stats: Stats { datagram_bytes: first, ..Stats::default() },
             trace: Recorder::default(),
         }
     }
@@ -229,7 +240,12 @@ impl Sender {
 
     /// A REPORT: what the path did to what was sent.
     pub(crate) fn handle_report(&mut self, now: Instant, report: &Report) {
+        self.on_largest(now, report.largest);
         let sample = self.sampler.on_report(now, report);
+        let sample = sample.map(|s| {
+            let lost_packets = self.lost_for_other_reasons(now, s.lost_packets);
+            Sample { lost_packets, ..s }
+        });
         self.handle_sample(now, sample);
     }
 
@@ -252,6 +268,7 @@ impl Sender {
         if self.phase.expire(now) {
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Dally });
         }
+        self.tick_size(now);
         if self.rate_due().is_some_and(|at| at <= now) {
             self.rate.on_timeout(now);
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Rate });
@@ -285,6 +302,9 @@ impl Sender {
         if self.phase != Phase::Sending {
             return None;
         }
+        if let Some(probe) = self.put_probe(now, link, out) {
+            return Some(probe);
+        }
         match self.allowed(now) {
             0 => None,
             allowed => self.put_burst(now, allowed, link, out),
@@ -296,6 +316,11 @@ impl Sender {
         if self.schedule.due().is_none() {
             let source = self.schedule.waits_for_source();
             self.block(now, if source { Blocked::Source } else { Blocked::Permission });
+            self.sampler.on_app_limited();
+            return 0;
+        }
+        if self.waits_for_size() {
+            self.block(now, Blocked::Permission);
             self.sampler.on_app_limited();
             return 0;
         }
@@ -333,7 +358,7 @@ impl Sender {
 
     /// Packets that may still be in flight.
     fn room(&self, pacing: &Pacing) -> u32 {
-        let packet = self.negotiated.datagram_bytes as u64 + self.sampler.overhead();
+        let packet = u64::from(self.datagram_bytes()) + self.sampler.overhead();
         match pacing.cap_bytes {
             None => u32::MAX,
             Some(cap) => {
@@ -355,13 +380,15 @@ impl Sender {
         let mut segment = None;
         let mut first_number = None;
         let mut count = 0;
+        let largest = self.datagram_bytes() as usize;
         while count < allowed {
             let (at, mut whole) = (out.len(), 0);
             // A batch is cut into equal pieces: one size, and only its last may be shorter.
             let leaving = self.schedule.next(|packet_bytes| {
                 whole = (packet_bytes + self.negotiated.rules.data_overhead) as usize;
                 let same_size = segment.is_none_or(|segment| segment == whole);
-                same_size && at - start + whole <= MAX_DATAGRAM_BYTES as usize
+                let room = MAX_DATAGRAM_BYTES as usize - (at - start);
+                same_size && whole <= largest && whole <= room
             });
             let Some(leaving) = leaving else { break };
             let sent = put_data(&leaving, self.duties.inbox.high(), link, out);
@@ -382,6 +409,7 @@ impl Sender {
         let first = first_number?;
         self.charge(now, out.len() - start, count);
         self.note_sent(now, first, count, (out.len() - start) as u64);
+        self.on_data_sent(now, segment.unwrap_or_default());
         self.duties.owed = None;
         segment
     }
@@ -393,7 +421,7 @@ impl Sender {
         let mut packets = count;
         if self.rate.charges_bytes() && !self.negotiated.rules.to_the_letter {
             let overhead = self.sampler.overhead();
-            let whole = self.negotiated.datagram_bytes as u64 + overhead;
+            let whole = u64::from(self.datagram_bytes()) + overhead;
             let owed = self.uncharged + bytes as u64 + u64::from(count) * overhead;
             self.uncharged = owed % whole;
             packets = u32::try_from(owed / whole).unwrap_or(u32::MAX);
@@ -427,7 +455,7 @@ impl Sender {
             Phase::Sending => None,
             Phase::Finished => return None,
         };
-        let has_data = self.schedule.may_be_due();
+        let has_data = self.schedule.may_be_due() && !self.waits_for_size();
         let data = (has_data && self.phase == Phase::Sending).then(|| {
             let pacing = self.pacing();
             if self.breaker_open(now) {
@@ -436,7 +464,8 @@ impl Sender {
             (self.room(&pacing) > 0).then(|| self.pacer.next(now, &pacing))
         });
         let silence = self.silence_due();
-        earliest([dally, data.flatten(), self.null_ack_at(now), silence, self.rate_due()])
+        let size = self.size_due(now).filter(|_| self.phase == Phase::Sending);
+        earliest([dally, data.flatten(), self.null_ack_at(now), silence, self.rate_due(), size])
     }
 
     /// When the rate law's own clock is due; it stands still when nothing is left to send.

@@ -23,6 +23,8 @@ struct Full {
     packets: u32,
     /// First index the first pass has not reached.
     fresh: u32,
+    /// Bytes sent before a renewed GO asked for everything once more.
+    sent: usize,
     /// Asked for again, all below `fresh`.
     again: RangeSet,
     last_buffer: bool,
@@ -46,21 +48,41 @@ impl Outgoing {
     /// The client filled it.
     pub(crate) fn fill(&mut self, buffer: Buffer, last_buffer: bool) {
         let packets = self.geometry.packets(buffer.filled().len());
-        self.full =
-            Some(Full { buffer, packets, fresh: 0, again: RangeSet::default(), last_buffer });
+        self.full = Some(Full {
+            buffer,
+            packets,
+            fresh: 0,
+            sent: 0,
+            again: RangeSet::default(),
+            last_buffer,
+        });
         self.state = self.state.after(BufferStep::Supplied);
     }
 
-    /// A renewed GO: everything once more, in other pieces (`docs/protocol.md §6.5`).
-    pub(crate) fn renew(&mut self, geometry: Geometry, generation: u8) {
-        self.geometry = geometry;
+    /// Whether a GO of `generation` was said after the one in force: messages come in any order.
+    pub(crate) fn is_older(&self, generation: u8) -> bool {
+        (1..128).contains(&generation.wrapping_sub(self.generation))
+    }
+
+    /// A renewed GO: everything once more, in other pieces (`docs/protocol.md §6.5`). False if that
+    /// is not worth it: the pieces are larger, and it has begun in the smaller ones, which the
+    /// receiver then takes as well.
+    pub(crate) fn renew(&mut self, geometry: Geometry, generation: u8) -> bool {
+        let begun = self.full.as_ref().is_some_and(|full| full.fresh > 0);
+        if begun && geometry.packet_bytes > self.geometry.packet_bytes {
+            return false;
+        }
+        let before = std::mem::replace(&mut self.geometry, geometry);
         self.generation = generation;
         if let Some(full) = &mut self.full {
+            let len = full.buffer.filled().len();
+            full.sent = full.sent.max(before.range(PacketIndex(full.fresh), len).start);
             full.packets = geometry.packets(full.buffer.filled().len());
             full.fresh = 0;
             full.again = RangeSet::default();
         }
         self.state = self.state.after(BufferStep::Renewed);
+        true
     }
 
     /// Where it is on its way.
@@ -111,6 +133,7 @@ impl Outgoing {
             None => return None,
         };
         let range = self.geometry.range(PacketIndex(index), full.buffer.filled().len());
+        let resend = resend || range.start < full.sent;
         Some(Piece {
             index: PacketIndex(index),
             range,

@@ -104,12 +104,13 @@ impl Schedule {
                 break;
             }
             match self.outgoing.get_mut(&number) {
-                Some(known) if known.generation != go.generation => {
-                    known.renew(geometry, go.generation);
-                    self.again.remove(&number);
-                    self.fresh = self.fresh.min(number);
+                Some(known) => {
+                    let newer = known.is_older(go.generation);
+                    if newer && known.renew(geometry, go.generation) {
+                        self.again.remove(&number);
+                        self.fresh = self.fresh.min(number);
+                    }
                 }
-                Some(_) => {}
                 None if number >= self.next_wanted => {
                     self.outgoing.insert(number, Outgoing::new(geometry, go.generation));
                 }
@@ -166,6 +167,15 @@ impl Schedule {
             self.fresh = self.fresh.next();
         }
         (self.fresh < self.next_supply && self.may_begin()).then_some(self.fresh)
+    }
+
+    /// The same, without advancing to it.
+    pub(super) fn front(&self) -> Option<&Outgoing> {
+        if let Some(number) = self.again.first() {
+            return self.outgoing.get(number);
+        }
+        let supplied = self.fresh.min(self.next_supply)..self.next_supply;
+        self.outgoing.range(supplied).map(|(_, outgoing)| outgoing).find(|o| !o.is_sent())
     }
 
     /// Whether something may be due: asked without looking for it.

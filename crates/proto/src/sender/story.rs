@@ -10,7 +10,10 @@ impl Sender {
     pub(super) fn pacing_rate(&self) -> Rate {
         let burst = self.pacing().burst;
         let overhead = u32::try_from(self.sampler.overhead()).unwrap_or(u32::MAX);
-        let packet = u64::from(self.negotiated.mean_packet_bytes(overhead));
+        let packet = u64::from(match self.negotiated.rules.sizes {
+            true => self.datagram_bytes() + overhead,
+            false => self.negotiated.mean_packet_bytes(overhead),
+        });
         Rate::over(u64::from(burst.packets) * packet, burst.interval)
     }
 

@@ -36,6 +36,7 @@ fn sender_with(wire: Wire, law: Law) -> Sender {
         burst,
         datagram_bytes: 1200,
         control_bytes: 1200,
+        burst_bytes: 1200,
         opened: Instant::EPOCH,
         rtt: Some(Duration::from_millis(40)),
         longest_rtt: Some(Duration::from_millis(40)),

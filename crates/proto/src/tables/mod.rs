@@ -33,6 +33,7 @@ fn negotiated() -> Negotiated {
         burst: Burst { packets: 8, interval: Duration::from_millis(1) },
         datagram_bytes: 1200,
         control_bytes: 1200,
+        burst_bytes: 1200,
         opened: Instant::EPOCH,
         rtt: Some(Duration::from_millis(40)),
         longest_rtt: Some(Duration::from_millis(40)),

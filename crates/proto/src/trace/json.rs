@@ -55,7 +55,7 @@ impl TraceEvent {
             Self::Received { kind, bytes, marked } => {
                 line.number("kind", kind).number("bytes", bytes).number("marked", marked)
             }
-            Self::Dropped { bytes } => line.number("bytes", bytes),
+            Self::Dropped { bytes } | Self::PacketSize { bytes } => line.number("bytes", bytes),
             Self::Buffer { number, stage, outstanding, held } => line
                 .number("number", number)
                 .word("stage", stage.name())
@@ -87,6 +87,7 @@ impl TraceEvent {
             Self::Resend { .. } => "resend",
             Self::Timer { .. } => "timer",
             Self::Waited { .. } => "waited",
+            Self::PacketSize { .. } => "packet_size",
             Self::Rate(_) => "rate",
             Self::Receiver(_) => "receiver",
             Self::Silent => "silent",

@@ -114,6 +114,9 @@ pub struct NullAck {
     pub sent_through: Option<BufferNumber>,
     /// The end of the transfer, repeated until the receiver acknowledges it (`sealed`).
     pub end: Option<End>,
+    /// The largest DATA packets that reach the receiver, in data bytes; 0: nothing is said of it
+    /// (`sealed`; `docs/protocol.md §6.5`).
+    pub packet_bytes: u16,
 }
 
 /// GO: permission to send buffers `first .. first + count`.
@@ -192,12 +195,19 @@ pub struct Report {
     pub marked: u64,
     /// Packets found missing so far; a packet that is lost twice counts twice.
     pub missing: u64,
+    /// The largest datagram that arrived of late, in bytes (`docs/protocol.md §6.3`).
+    pub largest: u16,
 }
 
 /// A KEEPALIVE (RFC 998 §5.2.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keepalive {
-    /// The sender of this packet has heard nothing for a while and wants a KEEPALIVE back
-    /// (`sealed`; `docs/protocol.md §7.4`).
+    /// The sender of this packet wants a KEEPALIVE back: it has heard nothing for a while, or
+    /// wants to know whether a datagram of this size arrives (`sealed`;
+    /// `docs/protocol.md §6.5, §7.4`).
     pub answer_wanted: bool,
+    /// Bytes of the datagram that this one answers; 0: it answers none (`sealed`).
+    pub answers: u16,
+    /// Bytes behind the body that say nothing and only make it long (`sealed`).
+    pub padding: u16,
 }

@@ -264,6 +264,7 @@ impl Duel {
             burst: burst(bytes),
             sent_through: (flags & 1 == 1).then(|| BufferNumber(number(bytes, near))),
             end: (flags & 2 == 2).then(|| end(bytes)),
+            packet_bytes: if flags & 4 == 4 { number(bytes, 1200) as u16 } else { 0 },
         };
         let mut body = Vec::new();
         sealed::encode_null_ack(&null_ack, &mut body);
@@ -276,7 +277,7 @@ impl Duel {
             1 => self.put(Kind::QuitAck, &[]),
             2 => self.put(Kind::Abort, b"why"),
             3 => self.put(Kind::Done, &[]),
-            kind => self.put(Kind::Keepalive, &[kind & 1, 0, 0, 0]),
+            kind => self.put(Kind::Keepalive, &[kind & 1, 0, kind, bytes.byte(), 0, 0, 0]),
         }
     }
 
@@ -430,5 +431,6 @@ fn report(bytes: &mut Bytes<'_>) -> Report {
         highest_age_micros: number(bytes, 0) as u32,
         marked: number(bytes, 0),
         missing: number(bytes, 0),
+        largest: number(bytes, 1200) as u16,
     }
 }

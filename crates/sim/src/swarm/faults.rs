@@ -5,6 +5,7 @@ use std::time::Duration;
 use netblt_path::rng::Probability;
 use netblt_path::{Change, Displacement, LinkOptions, Outage};
 use netblt_proto::config::{Policy, Wire};
+use netblt_proto::rate::counted_bytes;
 use netblt_proto::units::Rate;
 
 use super::dice::Dice;
@@ -29,6 +30,9 @@ pub(super) fn add(seed: u64, sketch: &Sketch, ours: bool, setup: &mut Setup) {
         }
     }
     rough |= add_deaths(seed, heals_at, setup);
+    if ours && sketch.wire == Wire::Sealed {
+        narrow(seed, sketch, heals_at, setup);
+    }
     if sketch.wire == Wire::Sealed {
         setup.attacker = attacker(&mut Dice::new(seed, "attacks"), base, heals_at);
         let mut dice = Dice::new(seed, "crowd");
@@ -73,7 +77,7 @@ pub(super) fn add(seed: u64, sketch: &Sketch, ours: bool, setup: &mut Setup) {
 
 /// About how long the transfer takes without faults.
 fn quiet_time(sketch: &Sketch, setup: &Setup) -> Duration {
-    let packet = u64::from(sketch.datagram);
+    let packet = u64::from(counted_bytes(sketch.wire, sketch.datagram));
     let sent = sketch.bytes * (packet + 28) / packet.saturating_sub(48).max(1);
     let mut rate = sketch.rate;
     let burst = sketch.burst;
@@ -151,6 +155,24 @@ fn add_to_link(
         ..Change::default()
     });
     rough
+}
+
+/// Both directions become narrow at once, and stay so: until the path heals perhaps too narrow for
+/// an OPEN, and then as narrow as IPv6 allows.
+fn narrow(seed: u64, sketch: &Sketch, heals_at: Duration, setup: &mut Setup) {
+    let mut dice = Dice::new(seed, "narrow");
+    if !dice.percent(20) {
+        return;
+    }
+    setup.narrows = true;
+    let at = dice.within(heals_at);
+    let mtu = dice.range(592, u64::from(sketch.datagram).clamp(700, 1500)) as u16;
+    for link in [&mut setup.there, &mut setup.back] {
+        link.schedule.push(Change { at, mtu: Some(mtu), ..Change::default() });
+        // After whatever else was to heal then.
+        let mtu = Some(mtu.max(1280));
+        link.schedule.push(Change { at: heals_at, mtu, ..Change::default() });
+    }
 }
 
 /// The path is dead for a while: often half a minute, at most until it heals.

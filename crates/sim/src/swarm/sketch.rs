@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use netblt_path::scenario::Scenario;
 use netblt_proto::config::{Pace, Policy, Role, Wire};
+use netblt_proto::rate::counted_bytes;
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 
@@ -98,7 +99,7 @@ fn policy(seed: u64, wire: Wire, path: Rate, datagram: u32) -> (Policy, Burst) {
         Wire::Rfc998 => (Duration::from_millis(1), 400),
         Wire::Sealed => (Duration::from_micros(1), 64),
     };
-    let packet = u64::from(datagram) + 28;
+    let packet = u64::from(counted_bytes(wire, datagram)) + 28;
     let in_a_grain = rate.bytes_in(grain) / packet;
     let packets = dice.scale(1, most.min(8 + in_a_grain * 2)).max(in_a_grain).max(1);
     let exact = rate.time_for(packets * packet);

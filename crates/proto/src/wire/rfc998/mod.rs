@@ -280,6 +280,7 @@ fn parse_null_ack(body: &[u8], reference: ControlSeq) -> Result<NullAck, ParseEr
         burst: Burst { packets: said.packets.max(1), ..said },
         sent_through: None,
         end: None,
+        packet_bytes: 0,
     })
 }
 

@@ -195,7 +195,8 @@ proptest! {
         let reference = ControlSeq(reference);
         let ack = reference.widen(low);
         let number = PacketNumber(0);
-        let null_ack = NullAck { number, ack, burst, sent_through: None, end: None };
+        let (sent_through, end, packet_bytes) = (None, None, 0);
+        let null_ack = NullAck { number, ack, burst, sent_through, end, packet_bytes };
         let mut out = Vec::new();
         encode_null_ack(PORTS, &null_ack, &mut out);
         let parsed = parse(&out, true, reference);
@@ -292,11 +293,13 @@ fn what_this_wire_does_not_have_leaves_no_trace() {
         burst,
         sent_through: None,
         end: None,
+        packet_bytes: 0,
     };
     let full = NullAck {
         number: PacketNumber(8),
         sent_through: Some(BufferNumber(3)),
         end: Some(end),
+        packet_bytes: 1000,
         ..plain
     };
     let mut out = Vec::new();

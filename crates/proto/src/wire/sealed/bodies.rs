@@ -26,7 +26,8 @@ pub fn encode_null_ack(null_ack: &NullAck, out: &mut Vec<u8>) {
     out.extend_from_slice(&null_ack.ack.0.to_be_bytes());
     out.extend_from_slice(&null_ack.burst.packets.max(1).to_be_bytes());
     out.extend_from_slice(&micros_u32(null_ack.burst.interval).to_be_bytes());
-    out.extend_from_slice(&[drained | end, 0, 0, 0]);
+    out.extend_from_slice(&[drained | end, 0]);
+    out.extend_from_slice(&null_ack.packet_bytes.to_be_bytes());
     out.extend_from_slice(&null_ack.sent_through.unwrap_or_default().0.to_be_bytes());
     if let Some(end) = &null_ack.end {
         out.extend_from_slice(&end.buffers.to_be_bytes());
@@ -44,7 +45,8 @@ pub fn parse_null_ack(number: PacketNumber, body: &[u8]) -> Result<NullAck, Pars
         return Err(ParseError::Field("burst size"));
     }
     let interval = Duration::from_micros(reader.u32()?.into());
-    let [flags, ..] = reader.array::<4>()?;
+    let [flags, _] = reader.array()?;
+    let packet_bytes = reader.u16()?;
     let buffer = BufferNumber(reader.u64()?);
     let end = if flags & END == 0 {
         None
@@ -53,7 +55,8 @@ pub fn parse_null_ack(number: PacketNumber, body: &[u8]) -> Result<NullAck, Pars
     };
     reader.finish()?;
     let sent_through = (flags & DRAINED != 0).then_some(buffer);
-    Ok(NullAck { number, ack, burst: Burst { packets, interval }, sent_through, end })
+    let burst = Burst { packets, interval };
+    Ok(NullAck { number, ack, burst, sent_through, end, packet_bytes })
 }
 
 /// Appends the body of a QUIT or ABORT, its reason cut to [`MAX_REASON`] bytes
@@ -70,7 +73,9 @@ pub fn parse_reason(body: &[u8]) -> Result<String, ParseError> {
 /// Appends the body of a KEEPALIVE (`docs/protocol.md §3.3`).
 pub fn encode_keepalive(keepalive: Keepalive, out: &mut Vec<u8>) {
     let flags = if keepalive.answer_wanted { ANSWER_WANTED } else { 0 };
-    out.extend_from_slice(&[flags, 0, 0, 0]);
+    out.extend_from_slice(&[flags, 0]);
+    out.extend_from_slice(&keepalive.answers.to_be_bytes());
+    out.resize(out.len() + usize::from(keepalive.padding), 0);
 }
 
 /// Appends the body of a CHALLENGE or ANSWER (`docs/protocol.md §3.3`).
@@ -89,9 +94,10 @@ pub fn parse_token(body: &[u8]) -> Result<Token, ParseError> {
 /// The body of a KEEPALIVE (`docs/protocol.md §3.3`).
 pub fn parse_keepalive(body: &[u8]) -> Result<Keepalive, ParseError> {
     let mut reader = Reader::new(body);
-    let [flags, ..] = reader.array::<4>()?;
-    reader.finish()?;
-    Ok(Keepalive { answer_wanted: flags & ANSWER_WANTED != 0 })
+    let [flags, _] = reader.array()?;
+    let answers = reader.u16()?;
+    let padding = u16::try_from(reader.rest()).map_err(|_| ParseError::Trailing)?;
+    Ok(Keepalive { answer_wanted: flags & ANSWER_WANTED != 0, answers, padding })
 }
 
 #[cfg(test)]
@@ -113,7 +119,8 @@ mod tests {
         let mut body = Vec::new();
         let burst = Burst { packets: 0, interval: Duration::MAX };
         let (number, ack) = (PacketNumber(7), ControlSeq(1));
-        let null_ack = NullAck { number, ack, burst, sent_through: None, end: None };
+        let null_ack =
+            NullAck { number, ack, burst, sent_through: None, end: None, packet_bytes: 0 };
         encode_null_ack(&null_ack, &mut body);
         let burst = Burst { packets: 1, interval: Duration::from_micros(u32::MAX.into()) };
         assert_eq!(parse_null_ack(number, &body), Ok(NullAck { burst, ..null_ack }));

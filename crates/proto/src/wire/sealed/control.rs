@@ -77,7 +77,8 @@ impl<'a> ControlWriter<'a> {
             return false;
         }
         self.put(report.highest_age_micros.to_be_bytes());
-        self.put([0; 4]);
+        self.put(report.largest.to_be_bytes());
+        self.put([0; 2]);
         let Report { packets, bytes, highest, marked, missing, .. } = *report;
         for count in [packets, bytes, highest.0, marked, missing] {
             self.put(count.to_be_bytes());
@@ -245,7 +246,8 @@ fn parse_done(flags: u8, item: &mut Reader<'_>) -> Result<Verdict, ParseError> {
 
 fn parse_report(at_micros: u32, item: &mut Reader<'_>) -> Result<Report, ParseError> {
     let highest_age_micros = item.u32()?;
-    item.array::<4>()?;
+    let largest = item.u16()?;
+    item.array::<2>()?;
     Ok(Report {
         at_micros,
         highest_age_micros,
@@ -254,6 +256,7 @@ fn parse_report(at_micros: u32, item: &mut Reader<'_>) -> Result<Report, ParseEr
         highest: PacketNumber(item.u64()?),
         marked: item.u64()?,
         missing: item.u64()?,
+        largest,
     })
 }
 

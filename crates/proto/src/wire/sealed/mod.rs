@@ -43,6 +43,9 @@ pub const HEADER_BYTES: usize = 16;
 /// Bytes of clear header before the data of DATA and LDATA (`docs/protocol.md §3.1`).
 pub const DATA_HEADER_BYTES: usize = 32;
 
+/// Bytes of a KEEPALIVE without padding (`docs/protocol.md §3.3`).
+pub const KEEPALIVE_BYTES: usize = HEADER_BYTES + 4 + TAG_BYTES;
+
 /// Bytes of every OPEN, so that nothing it draws is larger (`docs/protocol.md §3.2`).
 pub const OPEN_BYTES: usize = 1200;
 

@@ -54,6 +54,11 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(rest).map_err(|_| ParseError::Field(name))
     }
 
+    /// How many bytes are left, which are not looked at.
+    pub(crate) fn rest(self) -> usize {
+        self.0.len()
+    }
+
     /// Whether everything was read.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
