@@ -63,6 +63,8 @@ pub struct Stats {
     pub steady_until: Option<Instant>,
     /// Image bytes that had moved by then: of all bursts but the last.
     pub steady_bytes: u64,
+    /// Sender: image bytes sent for the first time.
+    pub first_pass_bytes: u64,
     /// Sender: time spent unable to send, by what was missing.
     pub waited: Waited,
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Role, Wire};
 use netblt_proto::endpoint::Endpoint;
+use netblt_proto::limits::DEFAULT_DATAGRAM_BYTES;
 use netblt_proto::machine::{Event, Reason};
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
@@ -44,6 +45,7 @@ pub(super) struct Source {
     load: Load,
     opened: Instant,
     buffer_bytes: usize,
+    /// A packet's worth, where packets may become larger than they are at first.
     packet_bytes: usize,
     /// All buffers but the last are of one size (RFC 998 §5.2.2).
     even: bool,
@@ -60,7 +62,6 @@ pub(super) struct Source {
 
 #[derive(Debug)]
 pub(super) struct Sink {
-    packet_bytes: u64,
     bytes: u64,
     /// Buffers that were not what was sent.
     broken: u64,
@@ -83,7 +84,7 @@ impl Pump {
                 load,
                 opened: now,
                 buffer_bytes,
-                packet_bytes: parameters.packet_bytes as usize,
+                packet_bytes: parameters.packet_bytes.min(DEFAULT_DATAGRAM_BYTES) as usize,
                 even: wire == Wire::Rfc998,
                 stock: Vec::new(),
                 unmade: parameters.max_outstanding,
@@ -97,8 +98,7 @@ impl Pump {
                 for _ in 0..parameters.max_outstanding {
                     end.offer(now, Buffer::new(buffer_bytes));
                 }
-                let packet_bytes = u64::from(parameters.packet_bytes);
-                Self::Sink(Sink { packet_bytes, bytes: 0, broken: 0, whole: None })
+                Self::Sink(Sink { bytes: 0, broken: 0, whole: None })
             }
         }
     }
@@ -109,7 +109,7 @@ impl Pump {
         let stats = end.stats(now);
         match self {
             Self::Source(source) => source.first_pass(&stats),
-            Self::Sink(sink) => stats.data_packets_received * sink.packet_bytes,
+            Self::Sink(_) => stats.image_bytes,
         }
     }
 
@@ -220,8 +220,7 @@ impl Source {
     }
 
     fn first_pass(&self, stats: &Stats) -> u64 {
-        let packets = stats.data_packets_sent.saturating_sub(stats.data_packets_resent);
-        (packets * self.packet_bytes as u64).min(self.supplied_bytes)
+        stats.first_pass_bytes.min(self.supplied_bytes)
     }
 
     fn empty(&mut self) -> Option<Buffer> {

@@ -439,6 +439,7 @@ impl Sender {
             let interval = self.rate.pacing().burst.interval;
             self.first_pass.advance(now, interval, &mut self.stats);
             self.first_pass.moved(piece.range.len());
+            self.stats.first_pass_bytes += piece.range.len() as u64;
             if piece.index.0 == 0 {
                 self.note_buffer(now, number, Stage::Begun);
             }
