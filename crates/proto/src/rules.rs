@@ -27,7 +27,7 @@ pub(crate) struct Rules {
     /// leaves at once.
     pub(crate) beats: bool,
     /// How often the news that nothing is left to send is repeated (`docs/protocol.md §6.4`).
-    pub(crate) dry_repeats: u8,
+    pub(crate) dry_repeats: Option<u8>,
     /// Bounds of the dally (`docs/protocol.md §7.3`).
     pub(crate) dally: (Duration, Duration),
     /// A silent peer is asked, and the client told of it (`docs/protocol.md §7.4`).
@@ -53,7 +53,7 @@ impl Rules {
             to_the_letter: false,
             copies: Some(3),
             beats: true,
-            dry_repeats: 2,
+            dry_repeats: Some(2),
             dally: (Duration::from_millis(100), Duration::from_secs(3)),
             asks: true,
             moves: true,
@@ -70,7 +70,7 @@ impl Rules {
                 to_the_letter: true,
                 copies: None,
                 beats: false,
-                dry_repeats: 0,
+                dry_repeats: None,
                 dally: (sealed.dally.0, *DEATH_TIMER.end()),
                 asks: false,
                 moves: false,

@@ -135,8 +135,7 @@ impl Sender {
         let supplied = self.schedule.next_supply() > BufferNumber::FIRST;
         let sent = supplied && self.schedule.outstanding() > 0;
         if self.duties.dry.is_none() && sent && self.phase == Phase::Sending {
-            let repeats = self.negotiated.rules.dry_repeats;
-            self.duties.dry = Some((now, repeats + 1));
+            self.duties.dry = self.negotiated.rules.dry_repeats.map(|repeats| (now, repeats + 1));
         }
     }
 
