@@ -36,6 +36,10 @@ pub(crate) trait Medium {
     fn crashed(&self) -> Option<Instant> {
         None
     }
+    /// How many of its stations went down.
+    fn down(&self) -> u64 {
+        0
+    }
 }
 
 /// What became of one connection.

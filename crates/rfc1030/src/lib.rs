@@ -8,6 +8,7 @@
 //!   [`netblt_proto::endpoint::Endpoint`] and the client, disk and oracle of the virtual world;
 //! * [`run`]: one run of a row; `ring`, `ethernet`, `wideband`: what it is run on;
 //! * [`future`]: what RFC 1030 §8 wanted to try next, tried;
+//! * [`losses`]: what the two-buffer Ethernet loses at every interval (§6);
 //! * [`report`]: every row beside the model's; [`page`]: the same as text and as HTML.
 
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@ mod ethernet;
 pub mod future;
 mod lab;
 mod lan;
+pub mod losses;
 mod machines;
 pub mod page;
 mod parallel;

@@ -5,6 +5,11 @@ use std::time::Duration;
 
 use crate::station::{Costs, Interface, Machine};
 
+/// The PC/AT's burst timer: "accurate to within 1 millisecond" (RFC 1030 §5), on every network.
+const TIMER: Duration = Duration::from_millis(1);
+/// Its time for each entry of the list of buffers, before a burst.
+const OUTSTANDING: Duration = Duration::from_micros(160);
+
 /// The PC/AT on the ring, with a Proteon P1300.
 pub(crate) const RING_PC_AT: Machine = Machine { costs: RING_COSTS, interface: P1300 };
 
@@ -13,18 +18,17 @@ const RING_COSTS: Costs = Costs {
     send_byte_ns: 3700,
     receive: Duration::ZERO,
     receive_byte_ns: 4200,
-    outstanding: Duration::ZERO,
     made: Duration::from_micros(1400),
     heard: Duration::from_micros(1100),
-    burst: Duration::from_micros(3000),
-    timer: Duration::from_micros(600),
+    burst: Duration::from_micros(2750),
+    outstanding: OUTSTANDING,
+    timer: TIMER,
 };
 
 const P1300: Interface = Interface {
     buffers: 16,
     deaf: false,
     copy_byte_ns: 0,
-    claim: Duration::ZERO,
     turn: Duration::ZERO,
     enable: Duration::ZERO,
     wire_byte_ns: 800,
@@ -34,31 +38,24 @@ const P1300: Interface = Interface {
 pub(crate) const ETHERNET_PC_AT: Machine = Machine { costs: ETHERNET_COSTS, interface: I3C500 };
 
 const ETHERNET_COSTS: Costs = Costs {
-    send: Duration::from_micros(1850),
-    send_byte_ns: 2800,
-    receive: Duration::from_micros(1800),
-    receive_byte_ns: 2900,
-    outstanding: Duration::ZERO,
-    made: Duration::from_micros(2260),
-    heard: Duration::from_micros(300),
-    burst: Duration::from_micros(2100),
-    timer: Duration::from_micros(150),
+    send: Duration::from_micros(1910),
+    send_byte_ns: 2760,
+    receive: Duration::from_micros(2000),
+    receive_byte_ns: 2770,
+    made: Duration::from_micros(1867),
+    heard: Duration::from_micros(222),
+    burst: Duration::from_micros(2178),
+    outstanding: OUTSTANDING,
+    timer: TIMER,
 };
 
 const I3C500: Interface = Interface {
     buffers: 16,
     deaf: true,
-    copy_byte_ns: 940,
-    claim: Duration::from_micros(2000),
-    turn: Duration::from_micros(3200),
-    enable: Duration::from_micros(2200),
+    copy_byte_ns: 810,
+    turn: Duration::from_micros(4050),
+    enable: Duration::from_micros(2353),
     wire_byte_ns: 800,
-};
-
-/// The PC/AT that sends over the Wideband.
-pub(crate) const WIDEBAND_PC_AT: Machine = Machine {
-    costs: Costs { timer: Duration::from_micros(4000), ..ETHERNET_COSTS },
-    interface: I3C500,
 };
 
 /// The SUN-3 that receives from the Wideband. It is fast enough never to be in the way. The 0.5 %
@@ -70,10 +67,10 @@ const SUN_COSTS: Costs = Costs {
     send_byte_ns: 500,
     receive: Duration::from_micros(300),
     receive_byte_ns: 300,
-    outstanding: Duration::ZERO,
     made: Duration::from_micros(200),
     heard: Duration::from_micros(200),
     burst: Duration::ZERO,
+    outstanding: Duration::ZERO,
     timer: Duration::ZERO,
 };
 
@@ -81,7 +78,6 @@ const SUN_INTERFACE: Interface = Interface {
     buffers: 32,
     deaf: false,
     copy_byte_ns: 0,
-    claim: Duration::ZERO,
     turn: Duration::ZERO,
     enable: Duration::ZERO,
     wire_byte_ns: 800,

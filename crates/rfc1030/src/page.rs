@@ -1,6 +1,7 @@
 //! The report for people: text, and one HTML page that needs nothing else. Floats are for showing.
 
 mod frame;
+mod losses;
 mod speeds;
 mod timeline;
 
@@ -8,11 +9,12 @@ use std::fmt::Write as _;
 
 use frame::mbps;
 
+use crate::losses::Point;
 use crate::report::{Compared, Table};
 use crate::rows::{Network, Row};
 
-/// The tables as text, one row a line.
-pub fn text(tables: &[Table]) -> String {
+/// The tables as text, one row a line, and what the Ethernet loses by the interval.
+pub fn text(tables: &[Table], points: &[Point]) -> String {
     let mut out = String::new();
     for table in tables {
         let _ = writeln!(out, "{}", head(table.network.name()));
@@ -21,7 +23,7 @@ pub fn text(tables: &[Table]) -> String {
         }
         let _ = writeln!(out, "{}\n", summary(table));
     }
-    out
+    out + &losses::text(points)
 }
 
 /// RFC 1030's own columns below the table's name; where a figure has two, the model's is second.
@@ -73,13 +75,16 @@ fn worst(table: &Table) -> i64 {
     table.rows.iter().map(|row| row.error().abs()).max().unwrap_or(0)
 }
 
-/// The tables and their plots as one page, with `more` at its end: no script, no font, no picture
-/// from elsewhere.
-pub fn html(tables: &[Table], more: &str) -> String {
+/// The tables and their plots as one page, with what the Ethernet loses by the interval, and with
+/// `more` at its end: no script, no font, no picture from elsewhere.
+pub fn html(tables: &[Table], points: &[Point], more: &str) -> String {
     let mut out = head_of_page();
     out += &overview(tables);
     for table in tables {
         out += &network(table);
+        if table.network == Network::Ethernet {
+            out += &losses::figure(points, tables);
+        }
     }
     out += &timelines();
     out + more + "</html>\n"

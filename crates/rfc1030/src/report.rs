@@ -21,13 +21,14 @@ pub struct Compared {
 impl Compared {
     /// Mean steady-state throughput.
     pub fn bits_per_second(&self) -> u64 {
-        self.sum.bits_per_second / self.runs.max(1)
+        (self.sum.bits_per_second + self.runs / 2) / self.runs.max(1)
     }
 
-    /// How far its throughput is from the published one, in hundredths of a per cent.
+    /// How far its throughput is from the published one, in hundredths of a per cent, rounded.
     pub fn error(&self) -> i64 {
-        let (ours, theirs) = (self.bits_per_second() as i64, self.row.bits_per_second as i64);
-        (ours - theirs) * 10_000 / theirs.max(1)
+        let runs = self.runs.max(1) as i64;
+        let theirs = self.row.bits_per_second as i64 * runs;
+        rounded((self.sum.bits_per_second as i64 - theirs) * 10_000, theirs)
     }
 }
 
@@ -41,11 +42,17 @@ pub struct Table {
 }
 
 impl Table {
-    /// The mean of the errors' sizes, in hundredths of a per cent.
+    /// The mean of the errors' sizes, in hundredths of a per cent, rounded.
     pub fn mean_error(&self) -> i64 {
         let sum: i64 = self.rows.iter().map(|row| row.error().abs()).sum();
-        sum / (self.rows.len() as i64).max(1)
+        rounded(sum, self.rows.len() as i64)
     }
+}
+
+/// `a / b` for `b` above zero, to the nearest; halves away from zero.
+fn rounded(a: i64, b: i64) -> i64 {
+    let b = b.max(1);
+    (a + a.signum() * (b / 2)) / b
 }
 
 /// One run of `row`.
@@ -95,4 +102,22 @@ fn sum(row: &Row) -> Sample {
         sum.problem = sum.problem.or(sample.problem);
     }
     sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_and_their_mean_are_rounded_and_not_cut() {
+        let compared = |ours: u64| Compared {
+            row: Row { bits_per_second: 1_000_000, ..Network::Ring.rows()[0] },
+            runs: 2,
+            sum: Sample { bits_per_second: ours, ..Sample::default() },
+        };
+        let errors = [2_000_299, 2_000_301, 1_999_699, 1_999_701].map(|o| compared(o).error());
+        assert_eq!(errors, [1, 2, -2, -1]);
+        let rows = vec![compared(2_000_200), compared(2_000_400)];
+        assert_eq!(Table { network: Network::Ring, rows }.mean_error(), 2);
+    }
 }

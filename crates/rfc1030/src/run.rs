@@ -33,6 +33,8 @@ pub struct Sample {
     pub timeouts: u64,
     /// When the network broke down, if it did.
     pub crashed: Option<Instant>,
+    /// How many of its stations went down.
+    pub stations_down: u64,
     /// What went wrong, if anything.
     pub problem: Option<String>,
     /// Every data packet that left, if that was asked for.
@@ -89,6 +91,7 @@ pub(super) fn run_row(
         resent: run.sent.data_packets_resent,
         timeouts: run.received.data_timeouts,
         crashed,
+        stations_down: lab.medium.down(),
         problem: crash.or(run.finding).or(failure),
         departures: run.departures,
         controls: run.controls,

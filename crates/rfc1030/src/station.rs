@@ -6,16 +6,18 @@
 //!
 //! 1. what the machine has to send: a burst goes out whole (RFC 1030 §5: incoming control messages
 //!    are processed between bursts);
-//! 2. packets that came in;
+//! 2. packets that came in, all of them before anything is said about them;
 //! 3. the machine's timers and its client.
 //!
-//! The burst process is the host's: it holds back what the machine has ready until a burst interval
-//! has passed since the last burst in fact began (RFC 1030 §3), and its timer is late by
-//! [`Costs::timer`]. The machine's own pacing, which makes up for lost time, never comes first.
+//! The burst process is the host's: it asks the machine for packets when a burst interval has
+//! passed since the last burst in fact began (RFC 1030 §3), and its timer is late by up to
+//! [`Costs::timer`]. Two hosts whose timers were exact would keep for ever whatever phase they
+//! began with.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use netblt_path::rng::Rng;
 use netblt_proto::config::Policy;
 use netblt_proto::machine::Datagram;
 use netblt_proto::rate::proposed_burst;
@@ -41,9 +43,6 @@ pub(crate) struct Costs {
     pub(crate) receive: Duration,
     /// Each byte of it, in nanoseconds.
     pub(crate) receive_byte_ns: u64,
-    /// A DATA packet received, for each buffer that may be outstanding: the lists to search
-    /// (RFC 1030 §4).
-    pub(crate) outstanding: Duration,
     /// A control message made: the receiver of data bears the timers and most of the work for
     /// messages (RFC 1030 §4).
     pub(crate) made: Duration,
@@ -52,7 +51,10 @@ pub(crate) struct Costs {
     pub(crate) heard: Duration,
     /// A burst: the switch to the sending process.
     pub(crate) burst: Duration,
-    /// How late the burst timer fires.
+    /// Before a burst, for each buffer that may be outstanding: the list to search for what is to
+    /// be sent (RFC 1030 §4).
+    pub(crate) outstanding: Duration,
+    /// How late the burst timer fires at most. Any lateness up to that is as likely.
     pub(crate) timer: Duration,
 }
 
@@ -61,15 +63,13 @@ pub(crate) struct Costs {
 pub(crate) struct Interface {
     /// Packets that wait for the processor at most.
     pub(crate) buffers: usize,
-    /// Its only buffer serves both directions: it is deaf while it sends, and until the driver has
-    /// emptied and enabled it again. An interrupt copies what it holds into memory (RFC 1030 §4:
-    /// "copy it from the interface into a packet buffer and finally copy the packet into the
-    /// correct NETBLT buffer").
+    /// Its only buffer serves both directions: it is deaf from when a packet begins to be made
+    /// until that has left, and until the driver has emptied and enabled it again. An interrupt
+    /// copies what it holds into memory (RFC 1030 §4: "copy it from the interface into a packet
+    /// buffer and finally copy the packet into the correct NETBLT buffer").
     pub(crate) deaf: bool,
     /// Moving a byte between such an interface and memory, in nanoseconds.
     pub(crate) copy_byte_ns: u64,
-    /// How long before its copying begins the driver takes the interface for a packet to send.
-    pub(crate) claim: Duration,
     /// From the end of sending until it can receive again.
     pub(crate) turn: Duration,
     /// From having been emptied until it can receive again (RFC 1030 §7).
@@ -113,12 +113,16 @@ pub struct Departure {
     pub again: bool,
 }
 
-/// The first pass of the data through a sending host: RFC 1030 §3's steady state.
+/// The first pass of the data through a sending host, from its first burst to its last, which
+/// begins what is not seen any more: RFC 1030 §3's steady state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Steady {
     pub(crate) from: Option<Instant>,
     pub(crate) until: Instant,
     pub(crate) bytes: u64,
+    /// When the newest burst began, and the bytes of the first pass before it.
+    burst: (Instant, u64),
+    passed: u64,
     furthest: (u64, u32),
     /// Every packet of data, if that was asked for.
     pub(crate) departures: Option<Vec<Departure>>,
@@ -135,8 +139,6 @@ pub(crate) struct Station {
     outstanding: u32,
     burst_packets: u32,
     job: Option<(Instant, Job)>,
-    /// A deaf interface is the driver's, to send, from here on.
-    claimed: Instant,
     /// A deaf interface can receive from here on.
     enabled: Instant,
     to_send: VecDeque<Vec<u8>>,
@@ -147,6 +149,9 @@ pub(crate) struct Station {
     /// When it began.
     burst_began: Option<Instant>,
     interval: Duration,
+    /// How late the timer is for the next one.
+    late: Duration,
+    random: Rng,
     newest_message: u16,
     over: bool,
     /// Data packets that the interface did not take.
@@ -163,6 +168,7 @@ impl Station {
             Policy::Fixed(_) => (burst.interval, burst.packets),
             Policy::Fair { .. } => (Duration::ZERO, u32::MAX),
         };
+        let sends = side == Side::Active;
         Self {
             outstanding: config.max_outstanding,
             burst_packets: packets,
@@ -170,13 +176,14 @@ impl Station {
             costs: options.machine.costs,
             interface: options.machine.interface,
             job: None,
-            claimed: Instant::NEVER,
             enabled: Instant::EPOCH,
             to_send: VecDeque::new(),
             waiting: VecDeque::new(),
             in_burst: packets,
             burst_began: None,
             interval,
+            late: Duration::ZERO,
+            random: Rng::named(transfer.seed, if sends { "sender" } else { "receiver" }),
             newest_message: 0,
             over: false,
             deafened: 0,
@@ -196,10 +203,18 @@ impl Station {
         match &self.job {
             Some((ends, _)) => *ends,
             None if !self.waiting.is_empty() => Instant::EPOCH,
-            None if self.to_send.is_empty() => self.host.wake,
+            None if self.to_send.is_empty() && self.may_poll(self.host.wake) => self.host.wake,
+            None if self.to_send.is_empty() => self.next_burst(),
             None if self.is_burst_over() => self.next_burst(),
             None => Instant::EPOCH,
         }
+    }
+
+    /// Whether the machine is asked for packets at `at`: to begin a burst, or to fill one up. What
+    /// it had ready before would not say what was heard meanwhile.
+    fn may_poll(&self, at: Instant) -> bool {
+        let within = self.in_burst > 0 && self.in_burst < self.burst_packets;
+        within || self.next_burst() <= at
     }
 
     /// Whether the next packet to send is the first of a burst.
@@ -209,7 +224,7 @@ impl Station {
     }
 
     fn next_burst(&self) -> Instant {
-        self.burst_began.map_or(Instant::EPOCH, |began| began + self.interval + self.costs.timer)
+        self.burst_began.map_or(Instant::EPOCH, |began| began + self.interval + self.late)
     }
 
     /// Whether its program has ended and all it had to say has left.
@@ -230,7 +245,8 @@ impl Station {
     pub(crate) fn arrive(&mut self, now: Instant, bytes: Vec<u8>) {
         let wire = self.interface.wire_byte_ns * (bytes.len() as u64 + u64::from(IP_BYTES));
         let began = now.before(Duration::from_nanos(wire));
-        let deaf = self.interface.deaf && (self.claimed <= now || self.enabled > began);
+        let sends = matches!(self.job, Some((_, Job::Send(_))));
+        let deaf = self.interface.deaf && (sends || self.enabled > began);
         if deaf || self.waiting.len() >= self.interface.buffers || self.over {
             let data = matches!(bytes.get(3), Some(&kind::DATA | &kind::LDATA));
             self.deafened += u64::from(data);
@@ -249,9 +265,6 @@ impl Station {
         self.enabled = now + copy + self.interface.enable;
         let Some((ends, _)) = &mut self.job else { return Duration::ZERO };
         *ends += copy;
-        if self.claimed != Instant::NEVER {
-            self.claimed += copy;
-        }
         copy
     }
 
@@ -294,8 +307,12 @@ impl Station {
             Job::Send(bytes) => (bytes.as_slice(), true, Duration::ZERO),
             Job::Receive(bytes, copied) => (bytes.as_slice(), false, *copied),
             Job::Burst => {
-                self.burst_began = Some(now);
-                self.job = Some((now + costs.burst, job));
+                // Its interval counts from when it is known what is to be sent.
+                let began = now + costs.outstanding * self.outstanding;
+                self.burst_began = Some(began);
+                let latest = costs.timer.as_nanos() as u64;
+                self.late = Duration::from_nanos(self.random.below(latest + 1));
+                self.job = Some((began + costs.burst, job));
                 return;
             }
         };
@@ -304,16 +321,10 @@ impl Station {
         let cost = if sends {
             costs.send + Duration::from_nanos(costs.send_byte_ns * len) + costs.made * new
         } else {
-            let lists = if is_data(bytes) { self.outstanding } else { 0 };
             let bytes = Duration::from_nanos(costs.receive_byte_ns * len);
-            costs.receive + bytes + costs.outstanding * lists + costs.heard * new
+            costs.receive + bytes + costs.heard * new
         };
-        let ends = now + cost.saturating_sub(paid);
-        if self.interface.deaf && sends {
-            let byte_ns = self.interface.copy_byte_ns + self.interface.wire_byte_ns;
-            self.claimed = ends.before(Duration::from_nanos(byte_ns * len) + self.interface.claim);
-        }
-        self.job = Some((ends, job));
+        self.job = Some((now + cost.saturating_sub(paid), job));
     }
 
     fn finish(&mut self, now: Instant, job: Job, oracle: &mut Oracle, out: &mut Vec<Vec<u8>>) {
@@ -321,12 +332,13 @@ impl Station {
             Job::Burst => self.in_burst = 0,
             Job::Send(bytes) => {
                 if self.interface.deaf {
-                    self.claimed = Instant::NEVER;
                     self.enabled = now + self.interface.turn;
                 }
                 if is_data(&bytes) {
+                    // A host without a burst process sends packet by packet.
+                    let begins = self.in_burst == 0 || self.burst_packets == u32::MAX;
                     self.in_burst += 1;
-                    self.steady.note(now, &bytes);
+                    self.steady.note(now, &bytes, begins);
                 } else if let Some(controls) = &mut self.steady.controls
                     && bytes.get(3) == Some(&kind::CONTROL)
                 {
@@ -340,8 +352,11 @@ impl Station {
                     let datagram = Datagram { from, local: None, ecn: None, bytes: &mut bytes };
                     endpoint.handle_datagram(now, datagram);
                 }
-                // What it has to say about this comes before the next packet.
-                self.think(now, oracle);
+                // It answers when it has heard all there is: a receiver that is a little slower
+                // than its sender speaks in the time between bursts.
+                if self.waiting.is_empty() {
+                    self.think(now, oracle);
+                }
             }
         }
     }
@@ -358,9 +373,12 @@ impl Station {
             if self.host.feed(now).is_err() {
                 oracle.find(now, self.host.side, "a buffer came out that is still in the machine");
             }
-            self.poll(now);
+            let may_poll = self.may_poll(now);
+            if may_poll {
+                self.poll(now);
+            }
             self.events(now, oracle);
-            if self.host.rewake(now) > now || !self.to_send.is_empty() {
+            if self.host.rewake(now) > now || !self.to_send.is_empty() || !may_poll {
                 return;
             }
         }
@@ -394,14 +412,18 @@ impl Station {
 }
 
 impl Steady {
-    fn note(&mut self, now: Instant, bytes: &[u8]) {
+    /// A packet of data left; `begins` a burst, or does not.
+    fn note(&mut self, now: Instant, bytes: &[u8], begins: bool) {
+        if begins {
+            self.burst = (now, self.passed);
+        }
         let clear = Clear::read(bytes);
         let place = (clear.buffer.unwrap_or_default(), clear.index.unwrap_or_default());
         let again = self.from.is_some() && place <= self.furthest;
         if !again {
             self.from.get_or_insert(now);
-            self.until = now;
-            self.bytes += clear.data_bytes(bytes.len()) as u64;
+            (self.until, self.bytes) = self.burst;
+            self.passed += clear.data_bytes(bytes.len()) as u64;
             self.furthest = place;
         }
         if let Some(departures) = &mut self.departures {

@@ -4,8 +4,10 @@
 //! A packet crosses an Ethernet and a gateway to a BSAT, which asks for room on the channel: a
 //! reservation takes 600 ms, and one that fails as long again. Reserved datagrams leave in order in
 //! frames of 24,054 bits, one every 21.22 ms, whole or not at all, those of both directions in the
-//! same frames; then they cross the satellite. What is reserved and waits for a frame fills the
-//! buffer of the BSAT's earth station interface, and one that overflows takes the network down.
+//! same frames; then they cross the satellite. All ten BSATs keep the same schedule, and what is
+//! reserved and waits for a frame fills the buffers of their earth station interfaces. One that
+//! overflows takes its BSAT down, and the network halts with the BSAT that the sender's data go
+//! through.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +17,7 @@ use netblt_proto::time::{Instant, earliest};
 use netblt_sim::check::kind;
 
 use crate::lab::{Medium, Port};
-use crate::machines::{SUN_3, WIDEBAND_PC_AT};
+use crate::machines::{ETHERNET_PC_AT, SUN_3};
 use crate::rows::Row;
 use crate::run::{Sample, pair_of, run_row};
 use crate::station::IP_BYTES;
@@ -33,6 +35,17 @@ const GATEWAYS: Duration = Duration::from_millis(15);
 /// A larger IP packet is fragmented: 1432 bytes of data pass, 1434 do not (§7, appendix IV).
 const WHOLE_BYTES: u64 = 1432 + 24 + 20;
 
+/// Stations on the channel (§7).
+const BSATS: u64 = 10;
+/// Among them, by the room in their interfaces, the sender's: four went down (§7), and when it is
+/// down no more data come.
+const HOME: u64 = 4;
+/// By so many bytes the next larger interface has more room than the one before.
+const STEP_BYTES: u64 = 250;
+
+/// The smallest of those buffers in bytes.
+pub const BUFFER_BYTES: u64 = 27_000;
+
 /// What the model of the network was fitted with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Channel {
@@ -42,7 +55,7 @@ pub(super) struct Channel {
     pub(super) late: Probability,
     /// How many of the second fragments' do.
     pub(super) fragment_late: Probability,
-    /// The earth station interface's buffer in bytes.
+    /// The smallest buffer of an earth station interface, in bytes.
     pub(super) buffer_bytes: u64,
 }
 
@@ -67,7 +80,9 @@ pub(super) struct Wideband {
     next_frame: Instant,
     lost_data: u64,
     most_waiting: u64,
-    crashed: Option<Instant>,
+    /// BSATs that are down.
+    down: u64,
+    halted: Option<Instant>,
 }
 
 impl Channel {
@@ -77,7 +92,7 @@ impl Channel {
             loss: Probability::NEVER,
             late: Probability::from_ppm(1000),
             fragment_late: Probability::from_ppm(250_000),
-            buffer_bytes: 30_000,
+            buffer_bytes: BUFFER_BYTES,
         }
     }
 }
@@ -98,7 +113,8 @@ impl Wideband {
             next_frame: Instant::from_nanos(phase),
             lost_data: 0,
             most_waiting: 0,
-            crashed: None,
+            down: 0,
+            halted: None,
         }
     }
 
@@ -141,8 +157,12 @@ impl Wideband {
         let waiting = self.reserved.range(..=(at, u64::MAX, u32::MAX)).map(|(_, bytes)| bytes);
         let waiting = waiting.sum::<u64>();
         self.most_waiting = self.most_waiting.max(waiting);
-        if waiting > self.channel.buffer_bytes {
-            self.crashed.get_or_insert(at);
+        while self.down < BSATS && waiting > self.channel.buffer_bytes + self.down * STEP_BYTES {
+            self.down += 1;
+            if self.down == HOME {
+                self.halted = Some(at);
+                break;
+            }
         }
     }
 }
@@ -195,7 +215,11 @@ impl Medium for Wideband {
     }
 
     fn crashed(&self) -> Option<Instant> {
-        self.crashed
+        self.halted
+    }
+
+    fn down(&self) -> u64 {
+        self.down
     }
 }
 
@@ -203,6 +227,6 @@ pub(super) fn run(row: &Row, seed: u64, record: bool) -> Sample {
     let sent = row.packets() + u64::from(row.resent);
     let loss = (u64::from(row.lost) * 1_000_000_000 / sent.max(1)) as u32;
     let channel = Channel { loss: Probability::from_ppb(loss), ..Channel::usual() };
-    let (sender, receiver) = pair_of(row, WIDEBAND_PC_AT, SUN_3);
+    let (sender, receiver) = pair_of(row, ETHERNET_PC_AT, SUN_3);
     run_row(row, seed, Wideband::new(channel, seed), sender, receiver, record)
 }

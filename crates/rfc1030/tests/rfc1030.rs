@@ -1,5 +1,6 @@
 //! The tables of RFC 1030, run again: every figure that the report prints is held to its tolerance.
 
+use netblt_rfc1030::losses::{INTERVALS, SEEDS, points};
 use netblt_rfc1030::report::{Compared, Table, run, tables};
 use netblt_rfc1030::rows::{Network, Row};
 
@@ -52,7 +53,7 @@ fn fastest(rows: &[Compared]) -> u64 {
 #[test]
 fn the_ethernet() {
     let table = table(Network::Ethernet);
-    holds(&table, |row| if row.outstanding == 1 { 600 } else { 1500 }, 700);
+    holds(&table, |row| if row.outstanding == 1 { 600 } else { 1500 }, 500);
     // With one buffer the ends take turns, and hardly anything but noise loses packets: as many as
     // the row says, each sent again once, hardly more than one of them to a timeout.
     for compared in table.rows.iter().filter(|compared| compared.row.outstanding == 1) {
@@ -63,19 +64,56 @@ fn the_ethernet() {
         assert_eq!(sum.resent, sum.lost, "{:?}", compared.row);
         assert!(sum.timeouts <= sum.lost && sum.timeouts * 4 >= sum.lost * 3, "{sum:?}");
     }
-    // Two buffers are slower than one, and the deaf interface is why: it, and not the noise, loses
-    // nearly all that is lost.
+    // Two buffers are slower than one, and the deaf interface is why: while the interval leaves
+    // hardly any dead time it loses three quarters of what is lost, and half where there is some.
     assert!(fastest(&table.rows[9..17]) < slowest(&table.rows[..9]));
     assert!(fastest(&table.rows[26..]) < slowest(&table.rows[17..26]));
     for compared in table.rows.iter().filter(|compared| compared.row.outstanding == 2) {
-        assert!(compared.sum.deafened * 10 > compared.sum.lost * 8, "{:?}", compared.sum);
+        let dead = compared.row.interval_ms > 40 || compared.row.packet_bytes < 1000;
+        let least = if dead { 45 } else { 75 };
+        assert!(compared.sum.deafened * 100 > compared.sum.lost * least, "{:?}", compared.sum);
         assert!(compared.sum.lost > table.rows[0].sum.lost * 5, "{:?}", compared.sum);
     }
-    // The longer the interval, the more often it speaks while nothing arrives: at 45 ms about a
-    // third is lost of what is lost at 30 (RFC 1030 §6).
+    // At 45 ms about a third is lost of what is lost at 30 (RFC 1030 §6).
     let lost = |at: usize| table.rows[at].sum.lost;
     assert!(lost(9) > lost(11) && lost(11) > lost(14), "{} {} {}", lost(9), lost(11), lost(14));
     assert!((20..=45).contains(&(lost(14) * 100 / lost(9))), "{} {}", lost(9), lost(14));
+}
+
+/// "The longer burst interval allowed more dead time between bursts and less likelihood" of loss
+/// (RFC 1030 §6): at every interval and not only at those of the table. What noise takes is there
+/// whatever the interval, and is what is left in the end.
+#[test]
+fn the_two_buffer_ethernet_loses_less_the_longer_the_interval() {
+    let points = points(THREADS);
+    assert_eq!(points.len(), INTERVALS.count());
+    let runs = SEEDS.count() as u64;
+    for point in &points {
+        assert!(!point.failed, "{point:?}");
+        // "No packets were dropped once the burst interval rose above 40 milliseconds": here, above
+        // 41, a run in which the two ends fall into step loses some.
+        assert!(point.interval_ms <= 41 || point.alone < 10 * runs, "{point:?}");
+    }
+    let some = |from: u32, to: u32| {
+        points.iter().filter(move |point| (from..=to).contains(&point.interval_ms))
+    };
+    // And none at all at nine in ten of those intervals.
+    let quiet = some(42, 120).filter(|point| point.alone == 0).count();
+    assert!(quiet * 10 >= some(42, 120).count() * 9, "{quiet}");
+    // Nothing from 34 ms on rises above the least so far by more than chance.
+    let mut least = u64::MAX;
+    for point in some(34, 120) {
+        assert!(point.noisy <= least.saturating_add(least / 8 + 6 * runs), "{least} {point:?}");
+        least = least.min(point.noisy);
+    }
+    // And in the mean of neighbours it falls from the first to the last.
+    let mean = |from: u32, to: u32| {
+        some(from, to).map(|point| point.noisy).sum::<u64>() / u64::from(to - from + 1)
+    };
+    let means = [(25, 34), (35, 40), (41, 46), (47, 55), (56, 70), (71, 90), (91, 120)];
+    let means = means.map(|(from, to)| mean(from, to));
+    assert!(means.windows(2).all(|two| two[1] < two[0]), "{means:?}");
+    assert!(means[0] > 3 * means[3] && points[0].alone > 100 * runs, "{means:?}");
 }
 
 #[test]
@@ -94,15 +132,20 @@ fn the_wideband() {
     assert!((85..=93).contains(&(speed(27) * 1000 * 100 / (best * 1000))), "{}", speed(27));
 }
 
+/// "The Wideband network ground to a halt as four of the ten network BSATs immediately crashed"
+/// (RFC 1030 §7). Here it takes three times the table's transfer to be sure of it.
 #[test]
 fn five_packets_every_50_ms_break_the_wideband_and_every_55_do_not() {
     let base = Network::Wideband.rows()[27];
     for seed in 1..=20 {
         let row =
             |interval_ms| Row { interval_ms, transfer_kilobytes: 2148, lost: 0, resent: 0, ..base };
-        let crashed = run(&row(50), seed, false).crashed.map(|at| at.as_nanos());
+        let broken = run(&row(50), seed, false);
+        let crashed = broken.crashed.map(|at| at.as_nanos());
         assert!(crashed.is_some_and(|at| at < 15_000_000_000), "{seed}: {crashed:?}");
-        assert_eq!(run(&row(55), seed, false).problem, None, "{seed}");
+        assert_eq!(broken.stations_down, 4, "{seed}");
+        let well = run(&row(55), seed, false);
+        assert_eq!((well.problem, well.stations_down), (None, 0), "{seed}");
     }
 }
 

@@ -21,6 +21,7 @@ fn went_well(result: &Result, of_best: u64) {
     assert_eq!(result.trials.len(), SEEDS.count());
     for trial in &result.trials {
         assert_eq!((&trial.crashed, &trial.problem), (&None, &None), "{result:?}");
+        assert_eq!(trial.stations_down, 0, "{result:?}");
         assert!(trial.sum() * 1000 / BEST_BITS_PER_SECOND >= of_best, "{result:?}");
     }
 }
@@ -43,7 +44,7 @@ fn every_figure_of_the_section_holds() {
         went_well(four, 880);
         assert!(four.jain() >= 950, "{four:?}");
     }
-    assert!(together.most_waiting() * 2 > apart.most_waiting() * 3, "{together:?} {apart:?}");
+    assert!(together.most_waiting() > apart.most_waiting(), "{together:?} {apart:?}");
     // More than the channel takes breaks it, however it is spread.
     for staggered in [false, true] {
         assert_eq!(of(fixed(4, 220, staggered)).crashes().len(), SEEDS.count());
@@ -60,6 +61,7 @@ fn senders_that_are_told_nothing_break_it_with_no_seed() {
         for seed in 101..=120 {
             let trial = run(Experiment::Adaptive(wire), seed);
             assert_eq!((trial.crashed, &trial.problem), (None, &None), "{wire:?} {seed}");
+            assert_eq!(trial.stations_down, 0, "{wire:?} {seed}");
             let least = if wire == Wire::Sealed { 900 } else { 800 };
             let of_best = trial.sum() * 1000 / BEST_BITS_PER_SECOND;
             assert!(of_best >= least, "{wire:?} {seed}: {of_best}");

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{BEST_BITS_PER_SECOND, Experiment, Result, SEEDS};
+use super::{BEST_BITS_PER_SECOND, Experiment, Result, SEEDS, STATION_BYTES};
 
 const HEAD: [&str; 6] = ["Mbit/s", "of best", "Jain", "waiting", "#RXM", "broke after"];
 
@@ -20,8 +20,8 @@ pub fn text(results: &[Result]) -> String {
     let _ = writeln!(
         out,
         "Means over seeds {} to {} of {} million bytes with 0.5 % loss. Best: {:.3} Mbit/s, two \
-         full\npackets every 22 ms. Waiting: most bytes ever in the earth station's buffer, of \
-         30000.",
+         full\npackets every 22 ms. Waiting: most bytes ever in an earth station's buffer; \
+         the smallest\nhas {STATION_BYTES}.",
         SEEDS.start(),
         SEEDS.end(),
         super::BYTES / 1_000_000,
@@ -38,9 +38,9 @@ pub fn html(results: &[Result]) -> String {
          that find the channel's rate by what the other end says and nothing else. The best it \
          thinks possible are two full packets every 22 ms, {:.3} Mbit/s.</p>\n\
          <p>Four senders with a quarter each are as fast together as one alone. That their bursts \
-         meet costs no speed, but fills more than twice as much of the earth station's buffer of \
-         30,000 bytes. More than the channel takes breaks it down, however it is spread; the \
-         adaptive \
+         meet costs no speed, but room in the earth stations' buffers, the smallest of which has \
+         {STATION_BYTES} bytes; bursts that begin apart drift and meet later. More \
+         than the channel takes breaks it down, however it is spread; the adaptive \
          senders, which are told nothing, stay below.</p>\n\
          <div class=\"scroll\"><table><thead><tr><th style=\"text-align:left\">experiment\
          <th>Mbit/s<th>of best<th>Jain's<br>index<th>most bytes<br>waiting<th>sent<br>again\

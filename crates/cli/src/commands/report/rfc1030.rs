@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use netblt_rfc1030::future::{self, BEST_BITS_PER_SECOND, SEEDS};
+use netblt_rfc1030::losses::{self, Point};
 use netblt_rfc1030::page;
 use netblt_rfc1030::report::{Compared, Table, tables};
 use netblt_rfc1030::rows::Network;
@@ -33,22 +34,31 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let tables = tables(&Network::ALL, THREADS);
+    let points = losses::points(THREADS);
     let results = future::results(THREADS);
     if let Some(file) = &args.html {
-        let page = page::html(&tables, &future::page::html(&results));
+        let page = page::html(&tables, &points, &future::page::html(&results));
         fs::write(file, page).map_err(|error| {
             Failure::new(Code::File, format!("{}: cannot write: {error}", file.display()))
         })?;
     }
     let text = if args.json {
         let tables: Vec<Value> = tables.iter().map(table).collect();
-        format!("{}\n", json!({ "networks": tables, "section_8": section_8(&results) }))
+        let losses: Vec<Value> = points.iter().map(losses_at).collect();
+        let section_8 = section_8(&results);
+        let all = json!({ "networks": tables, "ethernet_losses": losses, "section_8": section_8 });
+        format!("{all}\n")
     } else {
-        page::text(&tables) + &future::page::text(&results)
+        page::text(&tables, &points) + &future::page::text(&results)
     };
     io::stdout()
         .write_all(text.as_bytes())
         .map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))
+}
+
+fn losses_at(point: &Point) -> Value {
+    let [noisy, alone] = point.means();
+    json!({ "interval_ms": point.interval_ms, "noisy": noisy, "alone": alone })
 }
 
 fn section_8(results: &[future::Result]) -> Value {
