@@ -212,7 +212,8 @@ mod tests {
     fn options_have_bounds() {
         assert_eq!(buffer_bytes("1MiB"), Ok(1 << 20));
         assert_eq!(buffer_bytes("14320B"), Ok(14_320));
-        assert!(buffer_bytes("15B").is_err());
+        assert_eq!(buffer_bytes("1B"), Ok(1));
+        assert!(buffer_bytes("0B").is_err());
         assert!(sealed_buffer_bytes(3 << 20).is_err() && sealed_buffer_bytes(512).is_err());
         assert!(burst_interval("0ms").is_err() && burst_interval("66s").is_err());
         for bytes in [16, 14_320, 16 << 10, 3 << 20, 1 << 26] {
