@@ -18,6 +18,7 @@ pub(crate) fn on_error(error: &Error) -> &'static str {
         Error::Memory { .. } => "; use fewer or smaller ones (--buffers, --buffer-size)",
         Error::TooMuch { what: "bytes", .. } => "; --max-size takes more, if the sender says so",
         Error::TooMuch { .. } => "; --max-files takes more",
+        Error::Ended(Reason::Stalled(_)) => "; a smaller --mtu on both sides would show it",
         Error::Connect { wire, reason, .. } => on_silence(*wire, reason),
         _ => "",
     }

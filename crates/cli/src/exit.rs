@@ -39,7 +39,10 @@ const TABLE: &[(Code, &str)] = &[
     (Code::Signal, "stopped by Ctrl-C or a signal"),
     (Code::Partial, "not everything is verified, or something was left out and named"),
     (Code::Vanished, "a file to send vanished during the transfer"),
-    (Code::Timeout, "the other side fell silent until the death timer ran out"),
+    (
+        Code::Timeout,
+        "the other side fell silent, or nothing moved on, until the death timer ran out",
+    ),
     (Code::Connect, "nobody answered at the ticket's addresses or the one given, or it is unknown"),
 ];
 
@@ -140,7 +143,7 @@ fn connect_code(reason: &Reason) -> Code {
 fn ended_code(reason: &Reason) -> Code {
     match reason {
         Reason::Violation(_) | Reason::PeerAborted(_) => Code::Protocol,
-        Reason::DeathTimer => Code::Timeout,
+        Reason::DeathTimer | Reason::Stalled(_) => Code::Timeout,
         Reason::Refused(_) => Code::Start,
         Reason::NoAnswer { .. } => Code::Connect,
         Reason::Quit => Code::Signal,

@@ -1,12 +1,14 @@
 //! An open connection: one link, one machine, and what keeps both alive or ends them
 //! (RFC 998 §5.2.3, §5.3; `docs/protocol.md §7`).
 
+mod progress;
 mod quitting;
 mod single;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use progress::Progress;
 use single::{Single, Singles};
 
 use crate::addresses::Addresses;
@@ -47,6 +49,7 @@ enum Closing {
     Wanting {
         reason: String,
         since: Instant,
+        outcome: Reason,
     },
     /// QUIT was sent, the last time `wait` before `next`; again then, unless `left` is 0 or it is
     /// `until`.
@@ -56,6 +59,7 @@ enum Closing {
         wait: Duration,
         next: Instant,
         until: Instant,
+        outcome: Reason,
     },
     /// QUIT came; its repetitions are answered until then.
     Leaving {
@@ -79,6 +83,7 @@ pub(crate) struct Connection {
     asked: Instant,
     silent: bool,
     refusals: Refusals,
+    progress: Progress,
     closing: Closing,
     outbox: Singles,
 }
@@ -111,6 +116,7 @@ impl Connection {
             asked: now,
             silent: false,
             refusals: Refusals::new(now, rules.asks),
+            progress: Progress::default(),
             closing: Closing::No,
             outbox: Singles::default(),
         }
@@ -182,8 +188,8 @@ impl Connection {
     pub(crate) fn handle_unreachable(&mut self, now: Instant, quote: &[u8]) {
         let Some(number) = self.link.quoted(quote) else { return };
         self.refusals.on_refused(now, number);
-        if matches!(self.closing, Closing::Wanting { .. } | Closing::Quitting { .. }) {
-            self.close(now, Reason::Quit);
+        if let Some(outcome) = self.outcome_of_quit() {
+            self.close(now, outcome);
         }
     }
 
@@ -304,8 +310,9 @@ impl Connection {
                 Taken::Authentic
             }
             (Incoming::QuitAck, _) => {
-                if let Closing::Quitting { .. } = self.closing {
-                    self.close(now, Reason::Quit);
+                if let Closing::Quitting { outcome, .. } = &self.closing {
+                    let outcome = outcome.clone();
+                    self.close(now, outcome);
                 }
                 Taken::Authentic
             }
@@ -323,13 +330,16 @@ impl Connection {
         self.outbox.push(Single::QuitAck);
         if let Closing::No | Closing::Wanting { .. } | Closing::Quitting { .. } = self.closing {
             let until = now + self.quit_interval() * 2;
-            self.closing = Closing::Leaving { until, reason: Reason::PeerQuit(reason) };
+            // Both may have seen the same: then each says what it saw.
+            let own = self.outcome_of_quit().filter(|outcome| *outcome != Reason::Quit);
+            let reason = own.unwrap_or(Reason::PeerQuit(reason));
+            self.closing = Closing::Leaving { until, reason };
             self.release_all(now);
         }
     }
 
     fn on_heard(&mut self, now: Instant) {
-        self.heard = now;
+        let before = std::mem::replace(&mut self.heard, now);
         self.asked = now;
         self.refusals.on_heard(now, self.link.upcoming());
         if std::mem::take(&mut self.silent) {
@@ -346,6 +356,7 @@ impl Connection {
         if finished {
             self.finish(now);
         }
+        self.watch_progress(now, before);
     }
 
     /// Everything was said and heard. A receiver releases the sender from its dally (RFC 998 §5.3).

@@ -11,6 +11,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use crate::buffer::Buffer;
 use crate::units::BufferNumber;
@@ -113,6 +114,9 @@ pub enum Reason {
     PeerAborted(String),
     /// The death timer ran out: nothing was heard for that long.
     DeathTimer,
+    /// The other end was heard, but nothing moved on for the death timer
+    /// (`docs/protocol.md §7.6`).
+    Stalled(Stalled),
     /// Nothing ever answered OPEN. Holds what unauthenticated hint there was, if any.
     NoAnswer {
         /// What an unauthenticated REFUSED said, if one came.
@@ -131,6 +135,49 @@ pub enum Reason {
     Violation(&'static str),
 }
 
+/// What stood still although the other end was heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stalled {
+    /// What should have moved on.
+    pub what: Standstill,
+    /// Since it did last.
+    pub lasted: Duration,
+    /// Packets of the other end's meanwhile.
+    pub heard: u64,
+    /// Packets of data sent meanwhile, or asked for again; for what was said, control packets.
+    pub tried: u64,
+}
+
+/// What can stand still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standstill {
+    /// At a sender: what it sends.
+    Sent,
+    /// At a receiver: what is missing of buffers that have begun.
+    Missing,
+    /// At a receiver: what it says.
+    Said,
+}
+
+impl fmt::Display for Stalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, lasted, heard, tried } = self;
+        write!(f, "nothing new was stored for {} s: ", lasted.as_secs())?;
+        match what {
+            Standstill::Sent => {
+                write!(f, "{tried} packets of data were sent, and nothing says that any arrived")
+            }
+            Standstill::Missing => {
+                write!(f, "{tried} packets of data were asked for again, and none came")
+            }
+            Standstill::Said => {
+                write!(f, "{tried} control packets were sent, and nothing says that any arrived")
+            }
+        }?;
+        write!(f, ", though {heard} other packets came from there; perhaps only small ones pass")
+    }
+}
+
 impl Reason {
     /// It in one word, for traces.
     pub const fn name(&self) -> &'static str {
@@ -140,6 +187,7 @@ impl Reason {
             Self::Quit => "quit",
             Self::PeerAborted(_) => "peer_aborted",
             Self::DeathTimer => "death_timer",
+            Self::Stalled(_) => "stalled",
             Self::NoAnswer { .. } => "no_answer",
             Self::Refused(_) => "refused",
             Self::Unreachable => "unreachable",
@@ -159,6 +207,7 @@ impl fmt::Display for Reason {
             Self::DeathTimer => {
                 write!(f, "nothing was heard from the other end until the death timer ran out")
             }
+            Self::Stalled(stalled) => write!(f, "{stalled}"),
             Self::NoAnswer { hint: Some(hint), .. } => {
                 write!(f, "no answer but one that proves nothing: {}", printable(hint))
             }

@@ -51,6 +51,16 @@ impl Negotiated {
     }
 }
 
+/// What a machine says of something that must move on while its peer is heard
+/// (`docs/protocol.md §7.6`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Underway {
+    /// Grows with every sign that it does.
+    pub(crate) signs: u64,
+    /// How often something was tried for it so far.
+    pub(crate) tries: u64,
+}
+
 /// What became of a DATA packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {

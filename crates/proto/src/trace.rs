@@ -141,6 +141,8 @@ pub enum Timer {
     Data,
     /// Nothing was heard for the whole death timer.
     Death,
+    /// The peer was heard, but nothing moved on.
+    Stalled,
     /// The peer's host refused packets for too long.
     Unreachable,
     /// QUIT leaves (again).

@@ -28,6 +28,10 @@ marks! {
     MtuLoss,
     /// The path became narrower than its packets, both ways and silently, and stayed so.
     Narrowed,
+    /// One direction of the path took small packets only, too small for data or for control.
+    Choked,
+    /// An end gave up because nothing moved on, though its peer was heard.
+    Stalled,
     /// A sender went on in packets of another size.
     PacketSize,
     /// A packet was overtaken.

@@ -79,10 +79,15 @@ impl Outcome {
     /// has the last word never knows whether it was heard; no protocol can help that.
     pub fn is_orphaned(&self) -> bool {
         let (sender, receiver) = (self.sender(), self.receiver());
-        let settled = receiver.done && receiver.closed == Some(Reason::Finished);
+        // Who gave up tells the other one, which may have everything by then.
+        let over = matches!(receiver.closed, Some(Reason::Finished | Reason::PeerQuit(_)));
+        let settled = receiver.done && over;
         let killed = self.setup.kills.iter().any(|kill| kill.side == self.setup.sender());
         let mut reasons = sender.closed.iter().chain(&sender.closed_before);
-        let died = reasons.any(|reason| *reason == Reason::DeathTimer);
+        let died = reasons.any(|reason| {
+            let stalled = matches!(reason, Reason::Stalled(_) | Reason::Unreachable);
+            *reason == Reason::DeathTimer || stalled
+        });
         let deadly = self.setup.longest_outage()
             >= self.setup.host(self.setup.sender()).config.death_timer * 9 / 10;
         settled && !sender.done && ((killed && sender.starts > 1) || (died && deadly))
@@ -93,6 +98,11 @@ impl Outcome {
     pub fn problem(&self) -> Option<String> {
         if let Some(finding) = &self.finding {
             return Some(finding.to_string());
+        }
+        // Whatever else is wrong with a path: who is only slow gets on.
+        let narrow = self.paths.0.iter().any(|counters| counters.lost_mtu.packets > 0);
+        if self.coverage.count(Mark::Stalled) > 0 && !narrow && self.setup.attacker.is_none() {
+            return Some("an end saw a standstill where there was none".to_owned());
         }
         let excused = self.coverage.count(Mark::Quit) > 0 || self.is_orphaned();
         (!self.is_success() && !excused).then(|| {
@@ -126,6 +136,7 @@ impl Outcome {
     fn see_paths(&mut self) {
         let narrow = self.paths.0.iter().any(|counters| counters.lost_mtu.packets > 0);
         self.coverage.see(Mark::Narrowed, u64::from(self.setup.narrows && narrow));
+        self.coverage.see(Mark::Choked, u64::from(self.setup.chokes && narrow));
         for counters in &self.paths.0 {
             let seen = [
                 (Mark::Loss, counters.lost_random),
@@ -164,6 +175,9 @@ impl Outcome {
         let reasons = end.closed.iter().chain(&end.closed_before);
         let deaths = reasons.filter(|reason| **reason == Reason::DeathTimer).count();
         self.coverage.see(Mark::DeathTimer, deaths as u64);
+        let reasons = end.closed.iter().chain(&end.closed_before);
+        let stalls = reasons.filter(|reason| matches!(reason, Reason::Stalled(_))).count();
+        self.coverage.see(Mark::Stalled, stalls as u64);
         self.coverage.see(Mark::Silent, u64::from(end.silences));
     }
 }

@@ -28,6 +28,8 @@ pub struct Setup {
     pub back: LinkOptions,
     /// Both directions become narrow in the midst of it, and no router says so.
     pub narrows: bool,
+    /// One direction takes small packets only, smaller than any search for a size would find.
+    pub chokes: bool,
     /// Hosts say "unreachable" for a program that is not running.
     pub icmp: bool,
     /// Programs that end without success are started again.
@@ -72,6 +74,7 @@ impl Setup {
             there: LinkOptions::default(),
             back: LinkOptions::default(),
             narrows: false,
+            chokes: false,
             icmp: false,
             persistent: false,
             kills: Vec::new(),

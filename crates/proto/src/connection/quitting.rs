@@ -24,11 +24,27 @@ impl Connection {
         if self.closing != Closing::No {
             return;
         }
-        self.closing = Closing::Wanting { reason: reason.to_owned(), since: now };
+        let (reason, outcome) = (reason.to_owned(), Reason::Quit);
+        self.closing = Closing::Wanting { reason, since: now, outcome };
         if let (Machine::Sender(sender), true) = (&mut self.machine, self.rules.to_the_letter) {
             sender.begin_nothing();
         }
         self.tick_wanting(now);
+    }
+
+    /// The machine gives up, which ends so; the other end is told why (QUIT), and at once.
+    pub(super) fn quit_with(&mut self, now: Instant, reason: &str, outcome: Reason) {
+        self.begin_quitting(now, reason.to_owned(), outcome);
+    }
+
+    /// How it will end, if this end has given up.
+    pub(super) fn outcome_of_quit(&self) -> Option<Reason> {
+        match &self.closing {
+            Closing::Wanting { outcome, .. } | Closing::Quitting { outcome, .. } => {
+                Some(outcome.clone())
+            }
+            Closing::No | Closing::Leaving { .. } | Closing::Closed(_) => None,
+        }
     }
 
     /// When a wish to quit waits no longer for the end of a buffer, with a peer that is silent.
@@ -41,7 +57,7 @@ impl Connection {
 
     /// A wish to quit becomes a QUIT as soon as no buffer is under way.
     pub(super) fn tick_wanting(&mut self, now: Instant) {
-        let Closing::Wanting { reason, .. } = &self.closing else { return };
+        let Closing::Wanting { reason, outcome, .. } = &self.closing else { return };
         let between = !self.rules.to_the_letter
             || self.wanting_deadline().is_some_and(|at| at <= now)
             || match &self.machine {
@@ -49,17 +65,22 @@ impl Connection {
                 Machine::Receiver(receiver) => receiver.is_between_buffers(),
             };
         if between {
-            let reason = reason.clone();
-            let (left, wait) = (QUIT_TRIES, self.quit_interval());
-            let until = now + self.death_timer;
-            self.closing = Closing::Quitting { reason, left, wait, next: now, until };
-            self.tick_quit(now);
+            let (reason, outcome) = (reason.clone(), outcome.clone());
+            self.begin_quitting(now, reason, outcome);
         }
+    }
+
+    fn begin_quitting(&mut self, now: Instant, reason: String, outcome: Reason) {
+        let (left, wait) = (QUIT_TRIES, self.quit_interval());
+        let until = now + self.death_timer;
+        self.closing = Closing::Quitting { reason, left, wait, next: now, until, outcome };
+        self.tick_quit(now);
     }
 
     pub(super) fn tick_quit(&mut self, now: Instant) {
         let (interval, to_the_letter) = (self.quit_interval(), self.rules.to_the_letter);
-        let Closing::Quitting { reason, left, wait, next, until } = &mut self.closing else {
+        let Closing::Quitting { reason, left, wait, next, until, outcome } = &mut self.closing
+        else {
             return;
         };
         if *next > now {
@@ -68,7 +89,8 @@ impl Connection {
         // "Until a QUITACK has been received or its death timer expires" (RFC 998 §5.3.2).
         let enough = if to_the_letter { *until <= now } else { *left == 0 };
         if enough {
-            self.close(now, Reason::Quit);
+            let outcome = outcome.clone();
+            self.close(now, outcome);
             return;
         }
         if to_the_letter {

@@ -77,6 +77,7 @@ impl Receiver {
             self.note_buffer(now, number, Stage::Begun);
         }
         self.stats.data_packets_received += 1;
+        self.asked_before = self.asked_packets;
         self.stats.first_data_at.get_or_insert(now);
         self.stats.image_bytes += len as u64;
         if (number, header.index.0 + 1) > self.furthest {

@@ -8,6 +8,7 @@
 mod assembly;
 mod feedback;
 mod intake;
+mod progress;
 mod sizing;
 mod states;
 mod story;
@@ -74,6 +75,8 @@ pub(crate) struct Receiver {
     /// that was sent later is here.
     asked_packets: u64,
     passed_packets: u64,
+    /// The first of these when something new came last.
+    asked_before: u64,
     pub(crate) events: VecDeque<Event>,
     first_pass: FirstPass,
     pub(crate) stats: Stats,
@@ -118,6 +121,7 @@ impl Receiver {
             scratch: vec![0; negotiated.geometry.packet_bytes as usize],
             asks: Vec::new(),
             asked_packets: 0,
+            asked_before: 0,
             passed_packets: 0,
             events: VecDeque::new(),
             first_pass: FirstPass::default(),

@@ -101,6 +101,7 @@ impl Sender {
         };
         if !accepted.is_empty() {
             self.on_size_accepted();
+            self.signs.on_accepted();
         }
         for (number, outgoing) in accepted {
             if let Some(ledger) = &mut self.ledger {
@@ -128,10 +129,11 @@ impl Sender {
     }
 
     fn on_resend(&mut self, now: Instant, resend: &Resend) -> Taken {
-        let asked = self.schedule.ask(resend.buffer, &resend.missing);
-        let Some(Asked { packets, due }) = asked else { return Taken::Authentic };
+        let asked = self.schedule.ask(resend.buffer, &resend.missing, self.signs_to_count());
+        let Some(Asked { packets, due, heard }) = asked else { return Taken::Authentic };
         let number = resend.buffer.0;
         self.trace.note(now, || TraceEvent::Resend { number, packets });
+        self.signs.on_asked(heard);
         if let Some(ledger) = &mut self.ledger {
             ledger.on_resend(resend.buffer, packets);
         }

@@ -8,6 +8,8 @@ mod acknowledge;
 mod inbox;
 mod messages;
 mod outgoing;
+mod progress;
+mod rounds;
 mod schedule;
 mod silence;
 mod sizing;
@@ -24,6 +26,7 @@ use acknowledge::{Announced, Duties, Ending};
 #[cfg(test)]
 use outgoing::Outgoing;
 use outgoing::Piece;
+use progress::Signs;
 use schedule::{Leaving, Schedule};
 use silence::Hearing;
 use sizing::Sizing;
@@ -71,6 +74,7 @@ pub(crate) struct Sender {
     ledger: Option<Ledger>,
     rtt: RoundTrip,
     hearing: Hearing,
+    signs: Signs,
     control_timer: Duration,
     phase: Phase,
     blocked: Option<(Blocked, Instant)>,
@@ -112,6 +116,7 @@ impl Sender {
             ledger: told_by_ok.then(Ledger::default),
             rtt: RoundTrip::new(negotiated.rtt, negotiated.longest_rtt),
             hearing: Hearing::new(now),
+            signs: Signs::new(),
             control_timer: Duration::ZERO,
             phase: Phase::Sending,
             blocked: None,
@@ -240,6 +245,7 @@ impl Sender {
 
     /// A REPORT: what the path did to what was sent.
     pub(crate) fn handle_report(&mut self, now: Instant, report: &Report) {
+        self.signs.on_largest(report.largest);
         self.on_largest(now, report.largest);
         let sample = self.sampler.on_report(now, report);
         let sample = sample.map(|s| {
@@ -405,6 +411,7 @@ impl Sender {
             if len != whole {
                 break;
             }
+            self.signs.on_full_sent(len as u32);
         }
         let first = first_number?;
         self.charge(now, out.len() - start, count);
@@ -436,6 +443,7 @@ impl Sender {
         if piece.resend {
             self.stats.data_packets_resent += 1;
         } else {
+            self.on_fresh_sent(now);
             let interval = self.rate.pacing().burst.interval;
             self.first_pass.advance(now, interval, &mut self.stats);
             self.first_pass.moved(piece.range.len());

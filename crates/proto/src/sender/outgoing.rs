@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::buffer::{Buffer, Geometry};
+use crate::sender::rounds::{Heard, Rounds};
 use crate::sender::states::{BufferState, BufferStep};
 use crate::units::PacketIndex;
 use crate::wire::packet::IndexRange;
@@ -27,6 +28,7 @@ struct Full {
     sent: usize,
     /// Asked for again, all below `fresh`.
     again: RangeSet,
+    rounds: Rounds,
     last_buffer: bool,
 }
 
@@ -54,6 +56,7 @@ impl Outgoing {
             fresh: 0,
             sent: 0,
             again: RangeSet::default(),
+            rounds: Rounds::default(),
             last_buffer,
         });
         self.state = self.state.after(BufferStep::Supplied);
@@ -116,6 +119,16 @@ impl Outgoing {
         }
         full.again.insert(IndexRange { start: range.start, end });
         u64::from(end - range.start)
+    }
+
+    /// RESEND of `range`, before it is marked: what that tells, after so many signs of progress.
+    pub(super) fn hear(&mut self, range: IndexRange, signs: u64) -> Heard {
+        let Some(full) = &mut self.full else { return Heard::default() };
+        let end = range.end.min(full.fresh);
+        if range.start >= end {
+            return Heard::default();
+        }
+        full.rounds.on_asked(IndexRange { start: range.start, end }, &full.again, signs)
     }
 
     /// Takes the next packet to send, lowest index first.

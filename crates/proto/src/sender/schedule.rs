@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::outgoing::{Outgoing, Piece};
+use super::rounds::Heard;
 use crate::buffer::{Buffer, Geometry};
 use crate::units::BufferNumber;
 use crate::wire::packet::{Go, IndexRange};
@@ -47,6 +48,8 @@ pub(super) struct Asked {
     pub(super) packets: u64,
     /// Something of the buffer is to be sent again.
     pub(super) due: bool,
+    /// What that tells, if it was to be found out.
+    pub(super) heard: Heard,
 }
 
 impl Schedule {
@@ -121,14 +124,26 @@ impl Schedule {
 
     /// RESEND: what of it had been sent is due again. `None` for a buffer that is accepted already,
     /// or whose GO is still on the way: nothing was sent that could be missing.
-    pub(super) fn ask(&mut self, number: BufferNumber, missing: &[IndexRange]) -> Option<Asked> {
+    /// `signs`, of progress, are counted where nobody reports it.
+    pub(super) fn ask(
+        &mut self,
+        number: BufferNumber,
+        missing: &[IndexRange],
+        signs: Option<u64>,
+    ) -> Option<Asked> {
         let outgoing = self.outgoing.get_mut(&number)?;
+        let mut heard = Heard::default();
+        for (range, signs) in missing.iter().zip(signs.into_iter().cycle()) {
+            let one = outgoing.hear(*range, signs);
+            heard.shorter |= one.shorter;
+            heard.vain = heard.vain.max(one.vain);
+        }
         let packets = missing.iter().map(|range| outgoing.ask(*range)).sum();
         let due = outgoing.has_again();
         if due {
             self.again.insert(number);
         }
-        Some(Asked { packets, due })
+        Some(Asked { packets, due, heard })
     }
 
     /// OK: takes out the buffers of `range`; `None` if one of them was never sent.
@@ -241,6 +256,11 @@ impl Schedule {
     pub(super) fn waits_for_source(&self) -> bool {
         let more = self.last.is_none_or(|last| self.next_supply <= last);
         more && self.next_supply < self.next_wanted
+    }
+
+    /// Whether some buffer was supplied and is not accepted.
+    pub(super) fn has_supplied(&self) -> bool {
+        self.outgoing.first_key_value().is_some_and(|(lowest, _)| *lowest < self.next_supply)
     }
 
     /// Whether the last buffer was supplied.

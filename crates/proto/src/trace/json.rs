@@ -151,6 +151,7 @@ impl Timer {
             Self::Control => "control",
             Self::Data => "data",
             Self::Death => "death",
+            Self::Stalled => "stalled",
             Self::Unreachable => "unreachable",
             Self::Quit => "quit",
             Self::Dally => "dally",

@@ -56,6 +56,9 @@ pub(super) fn add(seed: u64, sketch: &Sketch, ours: bool, setup: &mut Setup) {
     if dice.percent(6) {
         setup.quit = Some((dice.pick(&Side::BOTH), dice.within(base * 2)));
     }
+    let mut choked = Dice::new(seed, "choke");
+    let chokes = ours && choked.percent(10);
+    rough |= chokes;
     let mut dice = Dice::new(seed, "death timer");
     let death_timer = if rough {
         dice.time(Duration::from_secs(5), Duration::from_secs(60))
@@ -64,6 +67,10 @@ pub(super) fn add(seed: u64, sketch: &Sketch, ours: bool, setup: &mut Setup) {
     };
     setup.active.config.death_timer = death_timer;
     setup.passive.config.death_timer = death_timer;
+    let heals_at = match chokes {
+        true => choke(&mut choked, sketch, heals_at, setup),
+        false => heals_at,
+    };
     // A given network never heals: ten OPENs in a row may go unheard, and so may last words, for
     // which the other end waits until its death timer runs out.
     let mortal = rough || !ours;
@@ -173,6 +180,26 @@ fn narrow(seed: u64, sketch: &Sketch, heals_at: Duration, setup: &mut Setup) {
         let mtu = Some(mtu.max(1280));
         link.schedule.push(Change { at: heals_at, mtu, ..Change::default() });
     }
+}
+
+/// One direction takes only small packets, while the other end is still heard, for long enough that
+/// somebody must notice. Answers when that is over, and all else.
+fn choke(dice: &mut Dice, sketch: &Sketch, heals_at: Duration, setup: &mut Setup) -> Duration {
+    setup.chokes = true;
+    let at = dice.within(heals_at);
+    // KEEPALIVEs pass, and perhaps a few messages.
+    let mtu = Some(dice.range(70, 200) as u16);
+    let patience = setup.active.config.death_timer.max(Duration::from_secs(10));
+    let patience = patience.max(sketch.rtt * 16).max(sketch.burst.interval * 8);
+    let over = at + patience * 2;
+    let link = if dice.percent(50) { &mut setup.there } else { &mut setup.back };
+    link.schedule.push(Change { at, mtu, ..Change::default() });
+    if heals_at < over {
+        // After whatever else was to heal then.
+        link.schedule.push(Change { at: heals_at, mtu, ..Change::default() });
+    }
+    link.schedule.push(Change { at: over, mtu: Some(u16::MAX), ..Change::default() });
+    heals_at.max(over)
 }
 
 /// The path is dead for a while: often half a minute, at most until it heals.

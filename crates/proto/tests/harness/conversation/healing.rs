@@ -80,6 +80,7 @@ impl World {
             Reason::Unreachable => self.excuses.unreachable,
             // What its dead program said may still be under way.
             Reason::Refused(_) => self.excuses.restarts > 0,
+            Reason::Stalled(_) => false,
             Reason::PeerAborted(_) | Reason::Violation(_) | Reason::Forgotten => false,
         };
         assert!(fair, "{:?} ends with {reason:?}: {}", side.role, self.state());

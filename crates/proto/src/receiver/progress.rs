@@ -1,0 +1,26 @@
+//! What shows a receiver that the sender gets anywhere, and hears it (`docs/protocol.md §7.6`).
+
+use std::time::Duration;
+
+use super::Receiver;
+use crate::negotiated::Underway;
+
+impl Receiver {
+    /// What must move on, if anything: buffers of which something came, for the sender has all of
+    /// them, once more of them was asked for; and what was said and is not acknowledged. A sender
+    /// of which nothing has come may wait for its client.
+    pub(crate) fn underway(&self) -> [Option<Underway>; 2] {
+        let asked = self.asked_packets > self.asked_before;
+        let begun = asked && self.assemblies.values().any(|assembly| assembly.has_begun());
+        let missing =
+            Underway { signs: self.stats.data_packets_received, tries: self.asked_packets };
+        let signs = u64::from(self.fifo.acknowledged().0);
+        let said = Underway { signs, tries: self.stats.control_packets };
+        [begun.then_some(missing), (!self.fifo.is_empty()).then_some(said)]
+    }
+
+    /// The round trip, and the time between two bursts.
+    pub(crate) fn pace_of_progress(&self) -> (Duration, Duration) {
+        (self.rtt.assumed(), self.sender_burst.interval)
+    }
+}

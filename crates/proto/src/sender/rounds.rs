@@ -1,0 +1,79 @@
+//! What RESENDs tell of a buffer where nobody reports (`docs/protocol.md §7.6`): a receiver asks
+//! for all that it lacks, round by round, so one that asks for less shows that something arrived.
+
+use crate::wire::packet::IndexRange;
+use crate::wire::ranges::RangeSet;
+
+/// The rounds of one buffer.
+#[derive(Debug, Default)]
+pub(super) struct Rounds {
+    /// Asked for in this one.
+    asked: RangeSet,
+    /// In the shortest before it.
+    fewest: Option<u32>,
+    /// How many were no shorter, and at which count of signs.
+    vain: (u32, u64),
+}
+
+/// What a question tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Heard {
+    /// A round was shorter than all before it.
+    pub(super) shorter: bool,
+    /// So many in a row were not.
+    pub(super) vain: u32,
+}
+
+impl Rounds {
+    /// `range` is asked for, of which `waiting` is still to be sent again. A packet that is asked
+    /// for, sent, and asked for once more is the first of another round. `signs`: how many signs of
+    /// progress there were, of whatever kind.
+    pub(super) fn on_asked(&mut self, range: IndexRange, waiting: &RangeSet, signs: u64) -> Heard {
+        let len = |cut: IndexRange| cut.end - cut.start;
+        let sent = |cut| waiting.intersect(cut).map(len).sum::<u32>() < len(cut);
+        let again = self.asked.intersect(range).any(sent);
+        let mut shorter = false;
+        if again {
+            let size = std::mem::take(&mut self.asked).len();
+            shorter = self.fewest.is_some_and(|fewest| size < fewest);
+            self.fewest = Some(self.fewest.map_or(size, |fewest| fewest.min(size)));
+            let before = if self.vain.1 == signs { self.vain.0 } else { 0 };
+            self.vain = (before + 1, signs);
+        }
+        self.asked.insert(range);
+        let vain = if self.vain.1 == signs && !shorter { self.vain.0 } else { 0 };
+        Heard { shorter, vain }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(start: u32, end: u32) -> IndexRange {
+        IndexRange { start, end }
+    }
+
+    #[test]
+    fn rounds_are_told_apart_by_what_comes_again_and_measured_by_their_size() {
+        let (mut rounds, none) = (Rounds::default(), RangeSet::new());
+        // One question at a time, in no order, and repeated before it was answered.
+        let mut waiting = RangeSet::new();
+        for (start, end) in [(0, 5), (20, 30), (8, 10), (20, 30)] {
+            assert_eq!(rounds.on_asked(range(start, end), &waiting, 0), Heard::default());
+            waiting.insert(range(start, end));
+        }
+        // The first round is over: it is not known yet whether it was a long one.
+        let again = rounds.on_asked(range(0, 5), &none, 0);
+        assert_eq!(again, Heard { shorter: false, vain: 1 });
+        rounds.on_asked(range(20, 30), &none, 0);
+        // 15 instead of 17.
+        let again = rounds.on_asked(range(0, 5), &none, 0);
+        assert_eq!(again, Heard { shorter: true, vain: 0 });
+        assert_eq!(rounds.on_asked(range(20, 30), &none, 1).vain, 0);
+        assert_eq!(rounds.on_asked(range(0, 5), &none, 1).vain, 1);
+        rounds.on_asked(range(20, 30), &none, 1);
+        assert_eq!(rounds.on_asked(range(0, 5), &none, 1).vain, 2);
+        assert_eq!(rounds.on_asked(range(0, 5), &none, 2).vain, 0, "another sign came");
+    }
+}
