@@ -48,6 +48,7 @@ fn on_silence(wire: Wire, reason: &Reason) -> &'static str {
 /// What to try after a warning, to be appended to it.
 pub(crate) fn on_warning(warning: &Warning) -> String {
     match warning {
+        Warning::DatagramSize { .. } => "; use a smaller --mtu or --packet-size".to_owned(),
         Warning::PacketSize { limit, .. } => format!(": if nothing moves, use --mtu {limit}"),
         _ => String::new(),
     }
@@ -69,7 +70,7 @@ mod tests {
         let source = || io::Error::from(ErrorKind::AddrInUse);
         let taken = Error::Socket { what: String::new(), source: source() };
         assert!(on_error(&taken).contains("choose another --port"));
-        assert!(on_error(&Error::DatagramSize { bytes: 9000, source: source() }).contains("--mtu"));
+        assert!(on_error(&Error::DatagramSize { bytes: 9000, limit: None }).contains("--mtu"));
         let warning = Warning::PacketSize { bytes: 1500, limit: 1400 };
         assert_eq!(on_warning(&warning), ": if nothing moves, use --mtu 1400");
         assert_eq!(on_error(&Error::Interrupted), "");

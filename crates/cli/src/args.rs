@@ -54,7 +54,10 @@ pub(crate) struct Network {
     /// Use IPv6 only
     #[arg(short = '6', long = "ipv6")]
     ipv6: bool,
-    /// Size of the IP packets to send, in bytes; the default fits every path
+    /// Size of the IP packets to send, in bytes, at most [default: 16384; rfc998: 1260]
+    ///
+    /// The largest that the path takes are found, up to this size, and followed when it changes.
+    /// With --wire rfc998 it is fixed from the start.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(576..))]
     mtu: Option<u16>,
     /// How long a silent other side is waited for (1s to 49d)

@@ -128,6 +128,8 @@ pub(crate) struct SummaryData {
     packets_duplicate: u64,
     rtt_ms: Option<f64>,
     min_rtt_ms: Option<f64>,
+    /// UDP payload of the largest datagrams with data, as the path had them in the end.
+    datagram_bytes: u32,
     verified: bool,
     /// Nobody agreed on one where nothing is verified.
     digest: Option<String>,
@@ -153,6 +155,7 @@ impl SummaryData {
             packets_duplicate: stats.data_packets_duplicate,
             rtt_ms: stats.rtt.map(milliseconds),
             min_rtt_ms: stats.min_rtt.map(milliseconds),
+            datagram_bytes: stats.datagram_bytes,
             verified: summary.verified,
             digest: summary.verified.then(|| hex(&summary.digest)),
             limited_by: match summary.limited_by {

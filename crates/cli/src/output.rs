@@ -282,6 +282,10 @@ fn summary_lines(summary: &Summary, role: Role) -> Vec<String> {
     for (count, what) in counts {
         packets.push_str(&format!(", {} {what}", units::show_count(count)));
     }
+    if stats.datagram_bytes > 0 {
+        let bytes = units::show_count(stats.datagram_bytes.into());
+        packets.push_str(&format!("; datagrams of {bytes} bytes"));
+    }
     if let Some(rtt) = stats.rtt {
         packets.push_str(&format!("; round trip {}", units::show_duration(rtt)));
     }

@@ -63,7 +63,7 @@ fn traces(env: &Env, bytes: usize) -> [String; 2] {
     env.make_file("data", bytes);
     env.make_directory("here");
     let args = ["receive", "here", "--bind", "127.0.0.1", "--trace", "receiver.jsonl"];
-    let mut receiver = env.start(&args);
+    let mut receiver = env.start(&[&args[..], &["--mtu", "1500"]].concat());
     let ticket = receiver.line();
     let args = ["send", "data", "--bind", "127.0.0.1", "--trace", "sender.jsonl", "--to", &ticket];
     env.run(&args).exits(0);

@@ -164,7 +164,7 @@ fn machines_read_both_sides() {
     let env = Env::new();
     env.make_file("data.bin", 1_000_000);
     env.make_directory("to");
-    let args = [&["send", "data.bin", "--json"], &HERE[..]].concat();
+    let args = [&["send", "data.bin", "--json", "--mtu", "1500"], &HERE[..]].concat();
     let mut sender = env.start(&args);
     let ticket = sender.event("listening", |_| true)["ticket"].as_str().map(str::to_owned);
     let ticket = ticket.expect("a ticket");

@@ -10,6 +10,10 @@ use netblt_proto::wire::packet::Burst;
 
 use crate::options::Options;
 
+/// The largest IP packets that are looked for if nobody says. Larger ones, which only loopback
+/// takes, are not faster there, and more is lost with each (`docs/decisions/packet-size.md`).
+const CEILING: u16 = 1 << 14;
+
 /// The configuration for any peer; [`for_peer`] adds what depends on who it is.
 pub(crate) fn config(options: &Options, role: Role, transfer_bytes: Option<u64>) -> Config {
     let mut config = Config::new(options.wire, role);
@@ -30,11 +34,13 @@ pub(crate) fn config(options: &Options, role: Role, transfer_bytes: Option<u64>)
     config
 }
 
-/// The size of datagrams, if any was asked for.
+/// The largest datagrams, if it was said or the path is asked.
 fn datagram_bytes(options: &Options, v6: bool) -> Option<u32> {
     let packet = options.packet_bytes;
     let packet = packet.map(|bytes| u32::from(bytes) + data_overhead(options.wire));
-    let mtu = options.mtu.map(|mtu| u32::from(mtu).saturating_sub(overhead_bytes(options, v6)));
+    let unasked = (options.wire == Wire::Sealed).then_some(CEILING);
+    let mtu = options.mtu.or(unasked);
+    let mtu = mtu.map(|mtu| u32::from(mtu).saturating_sub(overhead_bytes(options, v6)));
     packet.or(mtu)
 }
 

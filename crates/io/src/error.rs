@@ -87,15 +87,12 @@ pub enum Error {
         source: io::Error,
     },
     /// This machine cannot send datagrams of the size that was asked for.
-    #[error(
-        "cannot send datagrams of {bytes} bytes: this machine's interface takes only smaller ones: \
-         {source}"
-    )]
+    #[error("this machine's interface takes no datagrams of {bytes} bytes{}", and_limit(*limit))]
     DatagramSize {
         /// Bytes in each.
-        bytes: usize,
-        /// What the system said.
-        source: io::Error,
+        bytes: u32,
+        /// Bytes of the IP packets that it takes, if it says so.
+        limit: Option<u32>,
     },
     /// A thread could not be started.
     #[error("cannot start a thread {purpose}: {source}")]
@@ -307,6 +304,19 @@ pub enum Warning {
     /// One of several addresses cannot be looked up; the others are tried.
     #[error("{0}")]
     Unresolved(String),
+    /// This machine's interface takes only smaller packets than are sent, and on this wire they
+    /// cannot become smaller. If that stays so, [`Error::DatagramSize`] ends the transfer.
+    #[error(
+        "this machine's interface takes no datagrams of {bytes} bytes{}, and on this wire they \
+         cannot become smaller",
+        and_limit(*limit)
+    )]
+    DatagramSize {
+        /// Bytes in our datagrams.
+        bytes: u32,
+        /// Bytes of the IP packets that it takes, if it says so.
+        limit: Option<u32>,
+    },
     /// Somebody on the way says that packets are too large: if nothing moves, it is true.
     #[error(
         "the network says that packets of {bytes} bytes are too large on the way, and {limit} pass"
@@ -377,4 +387,9 @@ pub(crate) fn shown(name: &[u8]) -> String {
 /// An error of this side's disk; the path is made fit for a terminal.
 pub(crate) fn file_error(path: &Path, what: &'static str, source: io::Error) -> Error {
     Error::File { path: PathBuf::from(shown(path.as_os_str().as_bytes())), what, source }
+}
+
+/// What an interface takes instead.
+fn and_limit(limit: Option<u32>) -> String {
+    limit.map_or_else(String::new, |limit| format!(", only IP packets of up to {limit}"))
 }

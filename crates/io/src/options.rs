@@ -185,7 +185,8 @@ pub struct Options {
     pub advertise: Vec<String>,
     /// Which IP versions to use.
     pub family: Family,
-    /// Size of the IP packets to send, in bytes; `None` for the default that fits everywhere.
+    /// Size of the IP packets to send, in bytes. On `sealed` the most that may be where the path
+    /// takes more; `None` for 16 KiB. On `rfc998` the size; `None` for 1,260.
     pub mtu: Option<u16>,
     /// Data bytes in a DATA packet; `None`: what [`Options::mtu`] leaves room for.
     pub packet_bytes: Option<u16>,

@@ -103,6 +103,8 @@ pub(crate) struct PacketSize {
     size: u32,
     /// The smallest known not to pass.
     fails: u32,
+    /// The largest that this host sends, as far as it has said.
+    host: u32,
     state: State,
     /// Probes that are to leave.
     queue: VecDeque<u32>,
@@ -137,6 +139,7 @@ impl PacketSize {
             ceiling,
             size,
             fails: ceiling.saturating_add(1),
+            host: u32::MAX,
             state: State::Resting((ceiling > size).then_some(now)),
             queue: VecDeque::new(),
             unheard: None,
@@ -253,6 +256,7 @@ impl PacketSize {
         let limit = limit.map(|limit| limit.saturating_sub(self.overhead));
         let limit = limit.filter(|limit| *limit < bytes);
         self.fails = self.fails.min(limit.map_or(bytes, |limit| limit + 1));
+        self.host = limit.unwrap_or(self.host);
         self.settled = true;
         if self.size < self.fails {
             if let State::Raising(round) = &mut self.state {
@@ -278,7 +282,9 @@ impl PacketSize {
         }
         match &self.state {
             State::Resting(Some(until)) if *until <= now => {
+                // This host's interface may be another one by now as well.
                 self.fails = self.ceiling.saturating_add(1);
+                self.host = u32::MAX;
                 self.raise(now, pace);
             }
             State::Raising(round) | State::Doubting(round) if round.ends <= now => {
@@ -352,12 +358,12 @@ impl PacketSize {
     /// Larger sizes to try, the largest first; none if there is nothing more to gain.
     fn larger(&self, most: u32) -> Vec<u32> {
         let known = COARSE.iter().chain(&FINE).map(|ip| ip.saturating_sub(self.overhead));
-        let mut sizes: Vec<u32> = known.chain([self.ceiling]).collect();
+        let mut sizes: Vec<u32> = known.chain([self.ceiling, self.host]).collect();
         sizes.retain(|size| (self.size + 1..self.fails.min(most + 1)).contains(size));
         sizes.sort_unstable_by(|a, b| b.cmp(a));
         sizes.dedup();
         let ethernet = COARSE[0].saturating_sub(self.overhead);
-        if self.fails > self.ceiling {
+        if self.fails > self.ceiling.min(self.host) {
             // Mostly the first is right: the others cost a slow path more than they are worth.
             let first = sizes.first().copied();
             sizes.retain(|size| Some(*size) == first || *size == ethernet);

@@ -39,7 +39,7 @@ pub struct Stats {
     pub rtt: Option<Duration>,
     /// Smallest round trip time seen.
     pub min_rtt: Option<Duration>,
-    /// Sender: the largest datagram that data leave in, in bytes.
+    /// The largest datagram that data leave in, or are asked for in, in bytes.
     pub datagram_bytes: u32,
     /// Sender: how often that changed.
     pub resizes: u64,

@@ -116,7 +116,11 @@ struct Connection {
     /// Bytes in a buffer; on the sealed wire a power of two [default: 1MiB; rfc998: 64KiB]
     #[arg(long, value_name = "SIZE", value_parser = buffer_bytes)]
     buffer_size: Option<u32>,
-    /// Data bytes in a DATA packet [default: what fits into 1260 bytes with all headers]
+    /// Size of the IP packets to send, in bytes, at most [default: 16384; rfc998: 1260]
+    #[arg(long, value_name = "BYTES", conflicts_with = "packet_size",
+          value_parser = clap::value_parser!(u16).range(576..))]
+    mtu: Option<u16>,
+    /// Data bytes in a DATA packet, at most [default: what --mtu leaves room for]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(
         i64::from(MIN_PACKET_BYTES)..=i64::from(MAX_SEALED_PACKET_BYTES)
     ))]
@@ -156,12 +160,12 @@ fn help() -> String {
          --buffers 1                       a row of RFC 1030's tables\n\n\
          Columns:\n  \
          The last table is RFC 1030's. BS/BI: packets in a burst, and from one burst to the\n  \
-         next in ms. PSZ and BFSZ: bytes in a packet and in a buffer. XFSZ: thousands of\n  \
-         bytes sent. NBUFS: outstanding buffers. #LOSS and #RXM: packets lost and sent\n  \
-         again. DTMOS: data timeouts. SPEED and REAL: Mbit/s, in the steady state (from the\n  \
-         first burst to the last one of the first pass, without set-up and without the\n  \
-         recovery after it) and from the program's start to its finish (a server: from the\n  \
-         call on).\n\n{}",
+         next in ms. PSZ and BFSZ: data bytes in a packet, as the path had it in the end,\n  \
+         and in a buffer. XFSZ: thousands of bytes sent. NBUFS: outstanding buffers.\n  \
+         #LOSS and #RXM: packets lost and sent again. DTMOS: data timeouts. SPEED and\n  \
+         REAL: Mbit/s, in the steady state (from the first burst to the last one of the\n  \
+         first pass, without set-up and without the recovery after it) and from the\n  \
+         program's start to its finish (a server: from the call on).\n\n{}",
         exit::help()
     )
 }
@@ -249,7 +253,7 @@ impl Connection {
         };
         let mut options = Options::new(self.wire.wire());
         options.bind = self.bind;
-        options.packet_bytes = self.packet_size;
+        (options.mtu, options.packet_bytes) = (self.mtu, self.packet_size);
         options.burst = self.burst().filter(|_| !self.is_fixed());
         options.family = args::family(self.ipv4, self.ipv6);
         options.policy = policy;

@@ -36,6 +36,8 @@ use crate::output::Report;
 use crate::{signals, units};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// IP packets of Ethernet: what most networks take.
+const MTU: u16 = 1500;
 /// How long the receiver may take to say where it listens.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// One packet in so many may be late before the measurement is in doubt.
@@ -151,6 +153,8 @@ fn transfer(
 fn options() -> Options {
     let mut options = Options::default();
     options.bind = Some(LOOPBACK);
+    // A network as they are, and not as this machine's own.
+    options.mtu = Some(MTU);
     options
 }
 
@@ -212,6 +216,7 @@ impl Link {
             delay: args.rtt / 2,
             loss: args.loss,
             queue: QueueLimit::bdp(Some(args.rate), args.rtt),
+            mtu: Some(MTU),
             ..LinkOptions::default()
         };
         let (seed, stop) = (args.seed, Arc::new(AtomicBool::new(false)));
@@ -340,9 +345,10 @@ fn fill(file: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
 
 /// The best anybody could do: all of the link's rate, each lost packet sent again, headers paid.
 fn possible_bps(args: &Args) -> f64 {
-    let config = Config::new(Wire::Sealed, Role::Sender);
-    let data = f64::from(config.datagram_bytes.saturating_sub(data_overhead(config.wire)));
-    let packet = f64::from(config.datagram_bytes + config.overhead_bytes);
+    let overhead = Config::new(Wire::Sealed, Role::Sender).overhead_bytes;
+    let packet = u32::from(MTU);
+    let data = f64::from(packet.saturating_sub(overhead + data_overhead(Wire::Sealed)));
+    let packet = f64::from(packet);
     args.rate.bits_per_second() as f64 * (1.0 - share(args.loss)) * data / packet
 }
 

@@ -12,6 +12,7 @@ use super::messages::{Load, TestRequest};
 use super::outcome::{Outcome, config, outcome};
 use super::pump::{Done, Pump};
 use crate::error::Error;
+use crate::net::connections::Oversize;
 use crate::net::driver::{self, Application, Feed};
 use crate::net::rendezvous;
 use crate::observer::Observer;
@@ -128,5 +129,9 @@ impl Application for Calling<'_> {
 
     fn path_limit(&mut self, bytes: u32) {
         self.session.path_limit(bytes);
+    }
+
+    fn oversize(&mut self, now: Instant, (): (), refused: &Oversize, end: &mut Endpoint) -> Flow {
+        self.session.oversize(now, end, refused)
     }
 }

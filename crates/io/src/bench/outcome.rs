@@ -5,6 +5,7 @@ use std::time::Duration;
 use netblt_proto::config::{Config, Role};
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
+use netblt_proto::wire::data_overhead;
 use netblt_proto::wire::packet::Parameters;
 
 use super::pump::Done;
@@ -20,6 +21,8 @@ pub struct Outcome {
     pub role: Role,
     /// What was settled at the opening.
     pub parameters: Parameters,
+    /// Data bytes in a whole DATA packet, as the path had it in the end.
+    pub packet_bytes: u32,
     /// The figures. `verified` here: every buffer was whole and in its place (`sealed`: and the
     /// sender knows).
     pub summary: Summary,
@@ -70,5 +73,7 @@ pub(super) fn outcome(
         cpu_share,
         stalled: Duration::ZERO,
     });
-    Outcome { role, parameters, summary, elapsed: at.since(started), data_timeouts }
+    let found = summary.stats.datagram_bytes.saturating_sub(data_overhead(config.wire));
+    let packet_bytes = if found > 0 { found } else { parameters.packet_bytes };
+    Outcome { role, parameters, packet_bytes, summary, elapsed: at.since(started), data_timeouts }
 }

@@ -17,6 +17,7 @@ use super::pump::Pump;
 use crate::config::for_peer;
 use crate::error::Error;
 use crate::net::addresses;
+use crate::net::connections::Oversize;
 use crate::net::driver::{self, Application, Feed};
 use crate::net::entropy::entropy;
 use crate::net::host::{Clock, Host};
@@ -259,4 +260,20 @@ impl Application for Serving<'_> {
     }
 
     fn path_limit(&mut self, _bytes: u32) {}
+
+    fn oversize(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        refused: &Oversize,
+        end: &mut Endpoint,
+    ) -> ControlFlow<Self::Outcome> {
+        match self.config.wire {
+            Wire::Sealed => ControlFlow::Continue(()),
+            Wire::Rfc998 => {
+                let Oversize { bytes, limit, .. } = *refused;
+                self.broken(now, key, Error::DatagramSize { bytes, limit }, end)
+            }
+        }
+    }
 }

@@ -7,6 +7,17 @@ use netblt_proto::machine::{Datagram, Event, Transmit};
 use netblt_proto::time::Instant;
 use netblt_proto::trace::TraceEvent;
 
+/// Datagrams that this machine does not send: its interface takes only smaller ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Oversize {
+    /// Where they were to go.
+    pub to: SocketAddr,
+    /// Bytes of UDP payload (or of a packet of raw IP) of the smallest that was refused.
+    pub bytes: u32,
+    /// The largest IP packets that it sends there, in bytes, if it said so.
+    pub limit: Option<u32>,
+}
+
 /// The connections that talk through one socket. The contract is that of
 /// [`netblt_proto::machine`], for each of them.
 pub trait Connections {
@@ -22,6 +33,13 @@ pub trait Connections {
 
     /// A router, or this machine, knows no way to `to`; `quote` as above.
     fn handle_no_route(&mut self, now: Instant, to: SocketAddr, quote: &[u8]);
+
+    /// A router says that IP packets of at most `bytes` pass on the way to `to`. It may be forged.
+    fn handle_path_limit(&mut self, now: Instant, to: SocketAddr, bytes: u32);
+
+    /// This machine refused to send one of a connection's datagrams for its size. Whether smaller
+    /// ones are sent from now on.
+    fn handle_oversize(&mut self, now: Instant, key: Self::Key, refused: &Oversize) -> bool;
 
     /// Time passed.
     fn handle_timeout(&mut self, now: Instant);

@@ -22,7 +22,7 @@ use netblt_proto::trace::TraceEvent;
 use netblt_proto::wire::sealed;
 
 use crate::error::Error;
-use crate::net::connections::{Connections, is_meant};
+use crate::net::connections::{Connections, Oversize, is_meant};
 
 /// From one opening to the next, unless one has failed by then.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -204,6 +204,23 @@ impl Connections for Dialer {
         if !self.settled {
             self.handle_refused(now, to, quote);
         }
+    }
+
+    fn handle_path_limit(&mut self, now: Instant, to: SocketAddr, bytes: u32) {
+        for attempt in &mut self.attempts {
+            if attempt.end.peer().is_some_and(|peer| is_meant(peer, to)) {
+                attempt.end.handle_path_limit(now, bytes);
+            }
+        }
+    }
+
+    /// Whose datagram it was shows in where it was to go; there is one attempt at each address.
+    fn handle_oversize(&mut self, now: Instant, (): (), refused: &Oversize) -> bool {
+        let Oversize { to, bytes, limit } = *refused;
+        let settled = self.settled;
+        let mut ends = self.attempts.iter_mut().map(|attempt| &mut attempt.end);
+        let end = ends.find(|end| settled || end.peer() == Some(to));
+        end.is_some_and(|end| end.handle_oversize(now, bytes, limit))
     }
 
     fn handle_timeout(&mut self, now: Instant) {

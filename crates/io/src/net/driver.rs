@@ -19,7 +19,7 @@ use netblt_proto::machine::{Event, Transmit};
 use netblt_proto::time::Instant;
 
 use crate::error::Error;
-use crate::net::connections::Connections;
+use crate::net::connections::{Connections, Oversize};
 use crate::net::host::Host;
 use crate::net::icmp::IcmpError;
 use crate::net::socket::Sent;
@@ -82,8 +82,17 @@ pub trait Application {
         end: &mut Endpoint,
     ) -> ControlFlow<Self::Outcome>;
 
-    /// The way there takes IP packets of at most this many bytes.
+    /// The way there takes IP packets of at most this many bytes, a router says.
     fn path_limit(&mut self, bytes: u32);
+
+    /// This machine refused to send what cannot be smaller: it is lost.
+    fn oversize(
+        &mut self,
+        now: Instant,
+        key: Self::Key,
+        refused: &Oversize,
+        end: &mut Endpoint,
+    ) -> ControlFlow<Self::Outcome>;
 
     /// What has changed about the disk since the last call, for the trace.
     fn poll_disk(&mut self) -> Option<DiskEvent> {
@@ -109,6 +118,8 @@ enum Round<K> {
     Blocked,
     /// What this connection wants to send cannot be sent.
     Failed(K, Error),
+    /// What this connection has sent is too large for this machine, and cannot be smaller.
+    Refused(K, Oversize),
 }
 
 /// Runs `connections` until `app` has what it wants.
@@ -183,6 +194,12 @@ where
                 app.broken(now, key, error, end)?;
             }
         }
+        Round::Refused(key, refused) => {
+            busy = true;
+            if let Some(end) = connections.end(key) {
+                app.oversize(now, key, &refused, end)?;
+            }
+        }
     }
     while let Some((key, event)) = connections.poll_event() {
         busy = true;
@@ -225,7 +242,12 @@ where
         match error {
             IcmpError::Refused(to, quote) => connections.handle_refused(now, to, quote.bytes()),
             IcmpError::NoRoute(to, quote) => connections.handle_no_route(now, to, quote.bytes()),
-            IcmpError::TooBig(bytes) => app.path_limit(bytes),
+            IcmpError::TooBig(to, bytes) => {
+                connections.handle_path_limit(now, to, bytes);
+                app.path_limit(bytes);
+            }
+            // The send that drew it has taken it.
+            IcmpError::Oversize(_) => {}
         }
     }
     Ok(received.datagrams > 0)
@@ -248,7 +270,11 @@ impl<K: Copy> Outbox<K> {
             let Some((key, transmit, at)) = self.held else { return Round::Dry };
             let rest = self.batch.get(at..).unwrap_or_default();
             self.held = None;
-            match host.socket.send(&transmit, rest) {
+            let sent = host.socket.send(&transmit, rest);
+            let refused = host.socket.take_oversize();
+            let refused = refused
+                .filter(|refused| !connections.handle_oversize(host.clock.now(), key, refused));
+            match sent {
                 Ok(Sent::All) => {}
                 Ok(Sent::Blocked(sent)) => {
                     self.held = Some((key, transmit, at + sent));
@@ -258,6 +284,9 @@ impl<K: Copy> Outbox<K> {
                     connections.handle_no_route(host.clock.now(), transmit.to, rest);
                 }
                 Err(error) => return Round::Failed(key, error),
+            }
+            if let Some(refused) = refused {
+                return Round::Refused(key, refused);
             }
         }
         Round::More

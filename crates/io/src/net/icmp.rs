@@ -39,8 +39,10 @@ pub enum IcmpError {
     Refused(SocketAddr, Quote),
     /// The way there is broken, says a router or this machine.
     NoRoute(SocketAddr, Quote),
-    /// IP packets over this many bytes do not pass.
-    TooBig(u32),
+    /// IP packets over this many bytes do not pass on the way there, says a router.
+    TooBig(SocketAddr, u32),
+    /// This machine itself sends no IP packets over this many bytes there.
+    Oversize(u32),
 }
 
 /// Asks for the errors of a raw IPv6 socket, which quinn-udp cannot do: it asks for IPv4's first,
@@ -110,16 +112,19 @@ fn meaning(
     to: SocketAddr,
     quote: Quote,
 ) -> Option<IcmpError> {
-    use nix::libc::{SO_EE_ORIGIN_ICMP, SO_EE_ORIGIN_ICMP6};
+    use nix::libc::{SO_EE_ORIGIN_ICMP, SO_EE_ORIGIN_ICMP6, SO_EE_ORIGIN_LOCAL};
     use rustix::io::Errno;
 
     // No UDP port, no such protocol (raw IP).
     let refusals = [Errno::CONNREFUSED, Errno::NOPROTOOPT].map(Errno::raw_os_error);
     let refused = i32::try_from(error.ee_errno).is_ok_and(|errno| refusals.contains(&errno));
     match (error.ee_origin, error.ee_type, error.ee_code) {
+        (SO_EE_ORIGIN_LOCAL, _, _) if error.ee_errno == Errno::MSGSIZE.raw_os_error() as u32 => {
+            Some(IcmpError::Oversize(error.ee_info))
+        }
         // RFC 792, "fragmentation needed"; RFC 4443, "packet too big".
         (SO_EE_ORIGIN_ICMP, 3, 4) | (SO_EE_ORIGIN_ICMP6, 2, _) => {
-            Some(IcmpError::TooBig(error.ee_info))
+            Some(IcmpError::TooBig(to, error.ee_info))
         }
         (SO_EE_ORIGIN_ICMP, 3, _) | (SO_EE_ORIGIN_ICMP6, 1, _) if refused => {
             Some(IcmpError::Refused(to, quote))

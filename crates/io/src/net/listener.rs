@@ -20,7 +20,7 @@ use netblt_proto::time::{Instant, earliest};
 use netblt_proto::trace::TraceEvent;
 use netblt_proto::wire::sealed;
 
-use crate::net::connections::{Connections, is_meant};
+use crate::net::connections::{Connections, Oversize, is_meant};
 use crate::net::entropy::entropy;
 
 /// Ends that have not opened yet, at most.
@@ -226,6 +226,16 @@ impl Listener {
         Some((NOBODY, transmit))
     }
 
+    /// Whose peers may be at an address that the network spoke of. A raw socket is not told the
+    /// port.
+    fn meant(&self, to: SocketAddr) -> Vec<ConnectionKey> {
+        let is_meant = |member: &Member| {
+            member.end.peer().or(Some(member.address)).is_some_and(|peer| is_meant(peer, to))
+        };
+        let all = self.members.iter().filter(|(_, member)| is_meant(member));
+        all.map(|(key, _)| *key).collect()
+    }
+
     fn remove(&mut self, key: ConnectionKey) {
         // What the queues still hold of it leads to nobody.
         let Some(member) = self.members.remove(&key) else { return };
@@ -255,18 +265,29 @@ impl Connections for Listener {
     }
 
     fn handle_refused(&mut self, now: Instant, to: SocketAddr, quote: &[u8]) {
-        // A raw socket is not told the port.
-        let is_meant = |member: &Member| {
-            member.end.peer().or(Some(member.address)).is_some_and(|peer| is_meant(peer, to))
-        };
-        let all = self.members.iter().filter(|(_, member)| is_meant(member));
-        let meant: Vec<ConnectionKey> = all.map(|(key, _)| *key).collect();
-        for key in meant {
+        for key in self.meant(to) {
             if let Some(member) = self.member(key) {
                 member.end.handle_unreachable(now, quote);
                 self.touch(key, true);
             }
         }
+    }
+
+    fn handle_path_limit(&mut self, now: Instant, to: SocketAddr, bytes: u32) {
+        for key in self.meant(to) {
+            if let Some(member) = self.member(key) {
+                member.end.handle_path_limit(now, bytes);
+                self.touch(key, true);
+            }
+        }
+    }
+
+    fn handle_oversize(&mut self, now: Instant, key: ConnectionKey, refused: &Oversize) -> bool {
+        let Oversize { bytes, limit, .. } = *refused;
+        let member = self.member(key);
+        let helped = member.is_some_and(|member| member.end.handle_oversize(now, bytes, limit));
+        self.touch(key, true);
+        helped
     }
 
     /// Everyone here has an open connection or none: the way may come back.

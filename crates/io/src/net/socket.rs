@@ -6,6 +6,10 @@
 //! ([`crate::net::raw_ip`]) differs in that its bursts leave packet by packet, back to back, and
 //! that what it hears is filtered here.
 //!
+//! A datagram that this machine's interface does not take is no error: it is lost, as those are
+//! that a router does not take, and told ([`Socket::take_oversize`]). One such segment fails a
+//! whole GSO send, which is then cut here, so that what is small enough leaves.
+//!
 //! The socket is never connected: a peer that was started again comes from another port and must be
 //! heard. ICMP errors are asked for (`IP_RECVERR`) and read from the error queue instead.
 
@@ -13,6 +17,7 @@ use std::array;
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use netblt_proto::machine::{Datagram, Ecn, Transmit};
 use quinn_udp::{EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState, is_msg_size_err};
@@ -20,7 +25,7 @@ use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Type};
 
 use crate::error::Error;
-use crate::net::connections::canonical;
+use crate::net::connections::{Oversize, canonical};
 use crate::net::icmp::{self, IcmpError};
 use crate::net::raw_ip;
 use crate::options::Family;
@@ -35,6 +40,10 @@ const KERNEL_BUFFER_BYTES: usize = 4 << 20;
 const MAX_ICMP_ERRORS: usize = 16;
 /// A send that met the answer to an earlier one is tried again this often.
 const MAX_RETRIES: u32 = 2;
+/// quinn-udp gives up segmentation and ECN marks for good when the system refuses a send in a way
+/// that may mean them. Mostly it meant something else, or the way has changed since: it is asked
+/// to try again after this time.
+const RENEWAL: Duration = Duration::from_secs(10);
 
 /// Where to bind.
 #[derive(Clone, Copy, Debug, Default)]
@@ -89,6 +98,12 @@ pub struct Socket {
     tells_local: bool,
     space: Box<[u8]>,
     icmp_errors: Vec<IcmpError>,
+    /// What the interface would not send.
+    oversize: Option<Oversize>,
+    /// The largest IP packets that it sends, as it said last.
+    limit: Option<u32>,
+    /// Since when quinn-udp may do less than the system can.
+    impaired: Option<Instant>,
 }
 
 impl Socket {
@@ -146,6 +161,9 @@ impl Socket {
             tells_local: bind.answering && address.is_unspecified(),
             space: vec![0; SLOT_BYTES * SLOTS].into_boxed_slice(),
             icmp_errors: Vec::with_capacity(MAX_ICMP_ERRORS),
+            oversize: None,
+            limit: None,
+            impaired: None,
             io,
             local,
         })
@@ -176,14 +194,22 @@ impl Socket {
 
     /// Sends `bytes`, the whole or the rest of what `transmit` announced.
     pub fn send(&mut self, transmit: &Transmit, bytes: &[u8]) -> Result<Sent, Error> {
+        if self.impaired.is_some_and(|since| since.elapsed() >= RENEWAL) {
+            self.renew();
+        }
+        self.oversize = None;
         let segment = transmit.segment.max(1);
         let mut local = transmit.local;
-        let mut at = 0;
-        let mut retries = 0;
+        let (mut at, mut retries, mut by_hand) = (0, 0, false);
         while at < bytes.len() {
-            let whole = self.segment && self.state.max_gso_segments() > 1;
+            let whole = self.segment && !by_hand && self.state.max_gso_segments() > 1;
             let end = if whole { bytes.len() } else { bytes.len().min(at + segment) };
             let Some(contents) = bytes.get(at..end) else { break };
+            if self.oversize.is_some_and(|known| known.bytes as usize <= segment.min(end - at)) {
+                // As those before it.
+                at = end;
+                continue;
+            }
             let error = match self.send_once(transmit, local, segment, contents) {
                 Ok(()) => {
                     at = end;
@@ -198,9 +224,10 @@ impl Socket {
                 Judged::Lost => at = end,
                 Judged::Blocked => return Ok(Sent::Blocked(at)),
                 Judged::NoRoute => return Ok(Sent::NoRoute),
+                Judged::TooBig if contents.len() > segment => by_hand = true,
                 Judged::TooBig => {
-                    let bytes = segment.min(bytes.len());
-                    return Err(Error::DatagramSize { bytes, source: error });
+                    self.refuse(transmit.to, contents.len());
+                    at = end;
                 }
                 Judged::Fatal => {
                     let what = format!("cannot send to {}", transmit.to);
@@ -209,6 +236,29 @@ impl Socket {
             }
         }
         Ok(Sent::All)
+    }
+
+    /// What of the last send this machine's interface did not take for its size, if anything.
+    pub fn take_oversize(&mut self) -> Option<Oversize> {
+        self.oversize.take()
+    }
+
+    fn refuse(&mut self, to: SocketAddr, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.oversize = Some(Oversize { to, bytes, limit: self.limit.take() });
+        if self.impaired.is_some() {
+            // Before Linux 6.14 this was what failed the batch, and no lack of segmentation.
+            self.renew();
+        }
+    }
+
+    /// Lets quinn-udp find out anew what the system can do.
+    fn renew(&mut self) {
+        self.impaired = None;
+        if let Ok(state) = UdpSocketState::new(UdpSockRef::from(&self.io)) {
+            self.state = state;
+            keep_ecn(&self.io);
+        }
     }
 
     fn send_once(
@@ -239,10 +289,16 @@ impl Socket {
         }
         if is_msg_size_err(error) {
             // Unless it is about an earlier packet, and a router's word, which may be forged.
-            let routers = self.read_errors().iter().any(|t| matches!(t, IcmpError::TooBig(_)));
-            return if routers && retries < MAX_RETRIES { Judged::Retry } else { Judged::TooBig };
+            self.limit = None;
+            let routers = self.read_errors().iter().any(|t| matches!(t, IcmpError::TooBig(..)));
+            let earlier = routers && self.limit.is_none() && retries < MAX_RETRIES;
+            return if earlier { Judged::Retry } else { Judged::TooBig };
         }
-        match Errno::from_io_error(error) {
+        let errno = Errno::from_io_error(error);
+        if matches!(errno, Some(Errno::IO | Errno::INVAL)) {
+            self.impaired.get_or_insert_with(Instant::now);
+        }
+        match errno {
             // A full queue below us does not tell when it has room again: the datagrams are lost.
             Some(Errno::NOBUFS | Errno::NOMEM) => Judged::Lost,
             // The network is down for now, or a local filter drops what we send.
@@ -329,6 +385,7 @@ impl Socket {
         let known = self.icmp_errors.len();
         for _ in 0..MAX_ICMP_ERRORS {
             match icmp::read(&self.io, canonical) {
+                Some(Some(IcmpError::Oversize(limit))) => self.limit = Some(limit),
                 Some(Some(error)) if self.icmp_errors.len() < MAX_ICMP_ERRORS => {
                     self.icmp_errors.push(error);
                 }

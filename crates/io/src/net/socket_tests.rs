@@ -115,11 +115,41 @@ fn a_closed_port_is_reported_and_does_not_stop_the_socket() {
 }
 
 #[test]
-fn a_datagram_too_large_for_the_interface_is_a_clear_error() {
-    let (mut a, b) = (socket("127.0.0.1"), socket("127.0.0.1"));
+fn a_datagram_too_large_for_the_interface_is_lost_and_told_and_others_are_sent() {
+    let (mut a, mut b) = (socket("127.0.0.1"), socket("127.0.0.1"));
     let bytes = vec![0; 66_000];
-    let error = a.send(&transmit(b.local(), bytes.len(), bytes.len()), &bytes).unwrap_err();
-    assert!(matches!(error, Error::DatagramSize { .. }), "{error}");
+    let to = b.local();
+    assert_eq!(a.send(&transmit(to, bytes.len(), bytes.len()), &bytes).unwrap(), Sent::All);
+    let refused = a.take_oversize();
+    assert_eq!(refused, Some(Oversize { to, bytes: 66_000, limit: None }));
+    assert_eq!((a.take_oversize(), a.poll_icmp_error()), (None, None));
+    let bytes = vec![3; 65_507];
+    assert_eq!(a.send(&transmit(to, bytes.len(), bytes.len()), &bytes).unwrap(), Sent::All);
+    assert_eq!((a.take_oversize(), receive(&mut b)[0].2.len()), (None, 65_507));
+}
+
+/// quinn-udp gives segmentation up when a send is refused for whatever reason, here because it has
+/// more segments than the system takes: that must not be the end of it.
+#[test]
+fn segmentation_comes_back() {
+    let (mut a, mut b) = (socket("127.0.0.1"), socket("127.0.0.1"));
+    let segments = a.state.max_gso_segments();
+    if segments == 1 {
+        return;
+    }
+    let bytes = vec![7; 30_000];
+    let burst = transmit(b.local(), 100, bytes.len());
+    assert_eq!(a.send(&burst, &bytes).unwrap(), Sent::All);
+    assert!(a.impaired.is_some() && a.state.max_gso_segments() == 1);
+    a.impaired = Instant::now().checked_sub(RENEWAL);
+    let burst = transmit(b.local(), 1000, bytes.len());
+    assert_eq!(a.send(&burst, &bytes).unwrap(), Sent::All);
+    assert!(a.impaired.is_none() && a.state.max_gso_segments() == segments);
+    let mut got = Vec::new();
+    while got.iter().map(|(_, _, bytes): &(_, _, Vec<u8>)| bytes.len()).sum::<usize>() < 60_000 {
+        got.extend(receive(&mut b));
+    }
+    assert!(got.last().is_some_and(|(_, ecn, bytes)| ecn.is_some() && bytes.len() == 1000));
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::disk::plain::PlainWriter;
 use crate::disk::stream::StreamWriter;
 use crate::disk::threads::{Outcome, SinkThread, Stored, Writer};
 use crate::error::{Error, OptionsError, Warning};
+use crate::net::connections::Oversize;
 use crate::net::driver::{self, Application, Feed};
 use crate::net::rendezvous;
 use crate::net::trace_file::{DiskEvent, DiskSide};
@@ -346,6 +347,10 @@ impl<W: Writer> Application for Receiving<'_, W> {
 
     fn path_limit(&mut self, bytes: u32) {
         self.session.path_limit(bytes);
+    }
+
+    fn oversize(&mut self, now: Instant, (): (), refused: &Oversize, end: &mut Endpoint) -> Flow {
+        self.session.oversize(now, end, refused)
     }
 
     fn poll_disk(&mut self) -> Option<DiskEvent> {

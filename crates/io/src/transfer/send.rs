@@ -20,6 +20,7 @@ use crate::disk::manifest::Manifest;
 use crate::disk::source::SourceReader;
 use crate::disk::threads::{Reader, SourceThread};
 use crate::error::{Error, Warning};
+use crate::net::connections::Oversize;
 use crate::net::driver::{self, Application, Feed};
 use crate::net::rendezvous;
 use crate::net::trace_file::{DiskEvent, DiskSide};
@@ -268,6 +269,10 @@ impl<R: Reader> Application for Sending<'_, R> {
 
     fn path_limit(&mut self, bytes: u32) {
         self.session.path_limit(bytes);
+    }
+
+    fn oversize(&mut self, now: Instant, (): (), refused: &Oversize, end: &mut Endpoint) -> Flow {
+        self.session.oversize(now, end, refused)
     }
 
     fn poll_disk(&mut self) -> Option<DiskEvent> {

@@ -17,12 +17,16 @@ use netblt_proto::wire::packet::Parameters;
 
 use crate::disk::layout::Layout;
 use crate::error::{Error, Warning};
+use crate::net::connections::Oversize;
 use crate::observer::Observer;
 use crate::options::Cancel;
 use crate::progress::Progress;
 
 /// How long the other end is given to hear that we stop.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long packets may be too large for this machine's interface where they cannot be smaller
+/// (`rfc998`): it may be another one again.
+const REFUSED: Duration = Duration::from_secs(10);
 /// Between two reports of progress.
 const PROGRESS: Duration = Duration::from_millis(100);
 
@@ -50,6 +54,8 @@ pub(crate) struct Session<'a> {
     next_progress: Instant,
     limit_told: bool,
     packet_bytes: u32,
+    /// Since when this machine refuses to send packets, and what had arrived before.
+    refused: Option<(Instant, u64)>,
     cpu: ThreadTime,
 }
 
@@ -68,6 +74,7 @@ impl<'a> Session<'a> {
             next_progress: Instant::EPOCH,
             limit_told: false,
             packet_bytes: config.datagram_bytes + config.overhead_bytes,
+            refused: None,
             cpu: ThreadTime::start(),
         }
     }
@@ -199,13 +206,43 @@ impl<'a> Session<'a> {
 
     /// The path takes IP packets of at most this many bytes, it is said.
     pub(crate) fn path_limit(&mut self, bytes: u32) {
-        // Anyone can forge such a message, so it ends nothing; and about a size that every IPv6
-        // path takes it is nonsense.
+        // On `sealed` packets follow the path. Anyone can forge such a message, so it ends
+        // nothing; and about packets that are not sent it is nonsense.
+        if self.wire == Wire::Sealed {
+            return;
+        }
         if self.limit_told || bytes >= self.packet_bytes {
             return;
         }
         self.limit_told = true;
         self.observer.warn(&Warning::PacketSize { bytes: self.packet_bytes, limit: bytes });
+    }
+
+    /// This machine refuses to send what cannot be smaller. On `rfc998` no packet ever becomes
+    /// smaller, so it is an error if it lasts; on `sealed` all but the smallest do.
+    pub(crate) fn oversize<T>(
+        &mut self,
+        now: Instant,
+        end: &mut Endpoint,
+        refused: &Oversize,
+    ) -> ControlFlow<Result<T, Error>> {
+        if self.wire == Wire::Sealed {
+            return ControlFlow::Continue(());
+        }
+        let arrived = end.stats(now).image_bytes;
+        let Oversize { bytes, limit, .. } = *refused;
+        if self.refused.is_none() {
+            self.observer.warn(&Warning::DatagramSize { bytes, limit });
+        }
+        match self.refused {
+            Some((since, before)) if before == arrived => {
+                if since + REFUSED <= now {
+                    return self.fail(now, end, Error::DatagramSize { bytes, limit });
+                }
+            }
+            _ => self.refused = Some((now, arrived)),
+        }
+        ControlFlow::Continue(())
     }
 
     /// Processor time of this thread over `elapsed`, as a share of one processor.

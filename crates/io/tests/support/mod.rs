@@ -8,6 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
+use netblt::net::connections::Oversize;
 use netblt::net::dialer::{Candidate, Dialer};
 use netblt::net::driver::{self, Application, Feed};
 use netblt::net::host::{Clock, Host};
@@ -190,6 +191,15 @@ fn vanish(ticket: &Ticket) {
             panic!("{error}");
         }
         fn path_limit(&mut self, _bytes: u32) {}
+        fn oversize(
+            &mut self,
+            _: Instant,
+            (): (),
+            refused: &Oversize,
+            _: &mut Endpoint,
+        ) -> ControlFlow<()> {
+            panic!("{refused:?}");
+        }
     }
     let mut host = host(true);
     let mut config = Config::new(Wire::Sealed, Role::Sender);
@@ -304,4 +314,14 @@ impl Application for Memory {
     }
 
     fn path_limit(&mut self, _bytes: u32) {}
+
+    fn oversize(
+        &mut self,
+        _: Instant,
+        (): (),
+        refused: &Oversize,
+        _: &mut Endpoint,
+    ) -> ControlFlow<()> {
+        panic!("{refused:?}");
+    }
 }

@@ -45,7 +45,7 @@ pub(super) fn row(name: &str, outcome: &Outcome, fixed: bool) -> String {
     line([
         name.to_owned(),
         bursts,
-        parameters.packet_bytes.to_string(),
+        outcome.packet_bytes.to_string(),
         parameters.buffer_bytes.to_string(),
         outcome.summary.bytes.div_ceil(1000).to_string(),
         parameters.max_outstanding.to_string(),
