@@ -28,8 +28,10 @@ local TYPES = {
 local GO, OK, RESEND = 0, 1, 2
 local MESSAGES = { [GO] = "GO", [OK] = "OK", [RESEND] = "RESEND" }
 
--- Bytes of clear header, of the tag behind an encrypted body, of a MAC, of an OPEN (sealed).
-local SEALED_HEADER, SEALED_DATA_HEADER, TAG, MAC, OPEN_BYTES = 16, 32, 16, 16, 1200
+-- Bytes of clear header, of the tag behind an encrypted body, of a MAC, of an OPEN and of its short
+-- form (sealed).
+local SEALED_HEADER, SEALED_DATA_HEADER, TAG, MAC = 16, 32, 16, 16
+local OPEN_BYTES, SHORT_OPEN_BYTES = 1200, 564
 local UNKNOWN_BYTES = 20
 -- Bytes of header (rfc998).
 local HEADER_998, DATA_HEADER_998 = 12, 24
@@ -362,7 +364,7 @@ local function is_sealed(tvb)
         return false
     end
     if kind == OPEN then
-        return length == OPEN_BYTES and all_zero(tvb, 4, 4) and not all_zero(tvb, 8, 4)
+        return (length == OPEN_BYTES or length == SHORT_OPEN_BYTES) and all_zero(tvb, 4, 4) and not all_zero(tvb, 8, 4)
     elseif kind == RESPONSE then
         return tvb:len() >= 18 and length == 18 + tvb:range(16, 2):uint()
             and not all_zero(tvb, 8, 4)
@@ -427,9 +429,10 @@ local function handshake(tvb, tree, kind)
     if kind == OPEN then
         add_rest(tree, f.cookie, tvb, 16, 32)
         local stop = add_counted(tvb, tree, 48, f.noise_length, f.noise)
-        if stop and stop <= OPEN_BYTES - MAC then
-            add_rest(tree, f.padding, tvb, stop, OPEN_BYTES - MAC - stop)
-            add_rest(tree, f.mac, tvb, OPEN_BYTES - MAC, MAC)
+        local mac = tvb:reported_len() - MAC
+        if stop and stop <= mac then
+            add_rest(tree, f.padding, tvb, stop, mac - stop)
+            add_rest(tree, f.mac, tvb, mac, MAC)
         end
         local bare = tvb:len() >= 48 and all_zero(tvb, 16, 32)
         return words .. (bare and "" or ", with a cookie")

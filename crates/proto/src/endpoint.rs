@@ -176,6 +176,8 @@ impl Endpoint {
     pub fn handle_path_limit(&mut self, now: Instant, bytes: u32) {
         if let Some(Machine::Sender(sender)) = self.connection.as_mut().map(|c| &mut c.machine) {
             sender.handle_size_hint(now, bytes);
+        } else if let (None, Opener::Active(active)) = (&self.connection, &mut self.opener) {
+            active.handle_size_limit(now, false);
         }
         self.take_trace();
     }
@@ -184,10 +186,12 @@ impl Endpoint {
     /// `limit`, if it said so. Whether that can be helped: smaller ones are sent from now on. If
     /// not, the datagrams are such as cannot be smaller.
     pub fn handle_oversize(&mut self, now: Instant, bytes: u32, limit: Option<u32>) -> bool {
-        let helped = match self.connection.as_mut().map(|c| &mut c.machine) {
-            Some(Machine::Sender(sender)) => sender.handle_size_refused(now, bytes, limit),
-            Some(Machine::Receiver(receiver)) => receiver.handle_size_refused(bytes),
-            None => false,
+        let machine = self.connection.as_mut().map(|c| &mut c.machine);
+        let helped = match (machine, &mut self.opener) {
+            (Some(Machine::Sender(sender)), _) => sender.handle_size_refused(now, bytes, limit),
+            (Some(Machine::Receiver(receiver)), _) => receiver.handle_size_refused(bytes),
+            (None, Opener::Active(active)) => active.handle_size_limit(now, true),
+            (None, _) => false,
         };
         self.take_trace();
         helped

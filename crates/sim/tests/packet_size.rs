@@ -101,6 +101,24 @@ fn every_size_is_found_from_the_start() {
     }
 }
 
+/// Less than OPEN has, whoever opens.
+#[test]
+fn an_opening_that_does_not_pass_is_made_shorter() {
+    for (mtu, pull) in [(600, false), (1000, true), (1227, false), (1227, true)] {
+        let mut setup = world(mtu, 30, false);
+        if pull {
+            std::mem::swap(&mut setup.active, &mut setup.passive);
+        }
+        let best = possible(&setup, mtu);
+        let outcome = World::new(setup).run();
+        verified(&outcome);
+        let share = outcome.goodput().bytes_per_second() as f64 / best;
+        println!("MTU {mtu}: {:.1} % of what it can carry", share * 100.0);
+        // The first two OPENs are whole, 500 and 750 ms before the next ones.
+        assert!(share >= 0.9, "MTU {mtu}: {share:.3}\n{outcome}");
+    }
+}
+
 #[test]
 fn every_change_midway_is_survived_within_a_second() {
     for from in SIZES.into_iter().filter(|mtu| *mtu >= 1240) {

@@ -22,6 +22,10 @@ const SCHEDULE_998: (Duration, Duration, u8) = (Duration::from_secs(1), Duration
 const SCHEDULE_SEALED: (Duration, Duration, u8) =
     (Duration::from_millis(500), Duration::from_secs(3), 10);
 
+/// So many OPENs are whole; then they leave most of their padding out, since the path may take no
+/// more (`docs/protocol.md §4.1`).
+const WHOLE_OPENS: u8 = 2;
+
 /// How long the true answer may still take after an unproven REFUSED, and how long somebody else
 /// may still be served (`docs/protocol.md §4.1`).
 const HINT_PATIENCE: Duration = Duration::from_secs(5);
@@ -70,6 +74,10 @@ pub(crate) struct Active {
     refusals: Refusals,
     /// The first cookie came.
     hurried: bool,
+    /// OPENs that left.
+    tries: u8,
+    /// Somebody said that OPEN is too large for the path.
+    narrow: bool,
     entropy: Entropy,
 }
 
@@ -109,6 +117,8 @@ impl Active {
             fault: None,
             refusals: Refusals::new(now, config.wire == Wire::Sealed),
             hurried: false,
+            tries: 0,
+            narrow: false,
             entropy,
         }
     }
@@ -139,6 +149,21 @@ impl Active {
         if ours {
             self.refusals.on_refused(now, PacketNumber(0));
         }
+    }
+
+    /// This host does not send OPEN, or a router says that it does not pass. That may be forged,
+    /// but the short form says the same. Whether there is one.
+    pub(crate) fn handle_size_limit(&mut self, now: Instant, own_host: bool) -> bool {
+        let short = matches!(self.handshake, Handshake::Sealed(_));
+        if short && !std::mem::replace(&mut self.narrow, true) && own_host && self.tries > 0 {
+            // What was not sent does not count.
+            self.left += 1;
+            self.next = now;
+            if self.sent.is_some_and(|(_, once)| once) {
+                (self.sent, self.first) = (None, None);
+            }
+        }
+        short
     }
 
     /// A datagram.
@@ -341,8 +366,13 @@ impl Active {
         if let Handshake::Sealed(candidates) = &mut self.handshake {
             candidates.repeat();
         }
-        out.extend_from_slice(&self.open);
-        Some(self.open.len())
+        let narrow = self.narrow || self.tries >= WHOLE_OPENS;
+        self.tries = self.tries.saturating_add(1);
+        let sealed = matches!(self.handshake, Handshake::Sealed(_));
+        let short = (sealed && narrow).then(|| sealed::shorten_open(&self.open)).flatten();
+        let open = short.as_deref().unwrap_or(&self.open);
+        out.extend_from_slice(open);
+        Some(open.len())
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {

@@ -66,6 +66,8 @@ pub(crate) enum Answer<'a> {
 #[derive(Debug)]
 struct Slot {
     open_mac: [u8; 16],
+    /// Bytes of the shortest copy of it.
+    open_bytes: usize,
     own_id: u32,
     response: Vec<u8>,
     link: Link,
@@ -155,9 +157,11 @@ impl Passive {
         if config.wire == Wire::Rfc998 {
             return self.handle_rfc998(route, bytes, config);
         }
+        let whole = sealed::widen_open(bytes);
         let answer = match bytes.get(2..4) {
             Some([sealed::VERSION, kind]) if *kind == Kind::Open as u8 => {
-                self.handle_open(now, route, bytes, config, standing)
+                let came = (route, bytes.len());
+                self.handle_open(now, came, whole.as_deref().unwrap_or(bytes), config, standing)
             }
             Some([sealed::VERSION, _]) => return self.handle_other(now, route, bytes, standing),
             Some([_, 0]) => refuse_version(bytes),
@@ -168,11 +172,12 @@ impl Passive {
 
     // ---- sealed
 
-    /// An OPEN; answers what to send back, if anything.
+    /// An OPEN, whole, that came from there in so many bytes; answers what to send back, if
+    /// anything.
     fn handle_open(
         &mut self,
         now: Instant,
-        route: Route,
+        (route, len): (Route, usize),
         bytes: &[u8],
         config: &Config,
         standing: Option<Standing>,
@@ -191,6 +196,7 @@ impl Passive {
         self.slots.retain(|slot| slot.created + SLOT_LIFE > now);
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.open_mac == frame.mac) {
             slot.once = false;
+            slot.open_bytes = slot.open_bytes.min(len);
             slot.note(route);
             return Some(slot.response.clone());
         }
@@ -206,7 +212,7 @@ impl Passive {
         if !self.bucket.take(now) {
             return None;
         }
-        self.answer(now, route, &frame, config, proven)
+        self.answer(now, (route, len), &frame, config, proven)
     }
 
     /// A REFUSED that proves that it is this end's.
@@ -219,7 +225,7 @@ impl Passive {
     fn answer(
         &mut self,
         now: Instant,
-        route: Route,
+        (route, len): (Route, usize),
         frame: &OpenFrame<'_>,
         config: &Config,
         proven: bool,
@@ -241,7 +247,7 @@ impl Passive {
             Ok(parameters) => {
                 let table_bytes = offer.table_bytes.min(config.table_bytes);
                 let settled = Offer { parameters, ciphers: cipher.bit(), table_bytes };
-                let came = (now, route, proven);
+                let came = (now, (route, len), proven);
                 self.take_slot(came, frame, responder, settled, proposal)
             }
             Err(reason) => Some(refuse(reason)),
@@ -250,7 +256,7 @@ impl Passive {
 
     fn take_slot(
         &mut self,
-        (now, route, proven): (Instant, Route, bool),
+        (now, (route, len), proven): (Instant, (Route, usize), bool),
         frame: &OpenFrame<'_>,
         responder: Responder,
         settled: Offer,
@@ -282,6 +288,7 @@ impl Passive {
         };
         self.slots.push(Slot {
             open_mac: frame.mac,
+            open_bytes: len,
             own_id,
             response: response.clone(),
             link,
@@ -447,7 +454,7 @@ impl Slot {
         if alone && self.routes.first() == Some(&route) {
             return Place::Known;
         }
-        let spare = sealed::OPEN_BYTES.saturating_sub(self.response.len());
+        let spare = self.open_bytes.saturating_sub(self.response.len());
         let others = self.routes.iter().filter(|other| **other != route).rev();
         // The address that the packet came from last: what is asked first may be forgotten.
         let known = self.routes.contains(&route);

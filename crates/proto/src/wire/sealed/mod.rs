@@ -23,7 +23,7 @@ pub use handshake::frames::{
     CookieFrame, MAX_NOISE_BYTES, OpenFrame, RefusedFrame, ResponseFrame, UNKNOWN_BYTES,
     build_cookie, build_open, build_refused, build_response, build_unknown, open_clear, open_mac,
     parse_cookie, parse_open, parse_open_of_any_version, parse_refused, parse_response,
-    parse_unknown, response_clear, set_cookie,
+    parse_unknown, response_clear, set_cookie, shorten_open, widen_open,
 };
 pub use handshake::{Offer, encode_offer, parse_offer};
 pub use header::{
@@ -46,8 +46,12 @@ pub const DATA_HEADER_BYTES: usize = 32;
 /// Bytes of a KEEPALIVE without padding (`docs/protocol.md §3.3`).
 pub const KEEPALIVE_BYTES: usize = HEADER_BYTES + 4 + TAG_BYTES;
 
-/// Bytes of every OPEN, so that nothing it draws is larger (`docs/protocol.md §3.2`).
+/// Bytes of every whole OPEN, so that nothing it draws is larger (`docs/protocol.md §3.2`).
 pub const OPEN_BYTES: usize = 1200;
+
+/// Bytes of an OPEN without most of its padding, for paths that take no more; nothing it draws is
+/// larger either (`docs/protocol.md §3.2`).
+pub const SHORT_OPEN_BYTES: usize = 564;
 
 /// Why bytes are not a packet; it is dropped and counted (`docs/protocol.md §3.1`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

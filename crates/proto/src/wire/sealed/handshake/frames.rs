@@ -9,7 +9,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::crypto::mac::{COOKIE_BYTES, MAC_BYTES};
 use crate::limits::MAX_REASON;
 use crate::units::PacketNumber;
-use crate::wire::sealed::{HEADER_BYTES, Kind, OPEN_BYTES, ParseError, Reader, VERSION, cut};
+use crate::wire::sealed::{
+    HEADER_BYTES, Kind, OPEN_BYTES, ParseError, Reader, SHORT_OPEN_BYTES, VERSION, cut,
+};
 
 /// Where OPEN's cookie ends and the rest of what its MAC covers begins.
 const COOKIE_END: usize = HEADER_BYTES + COOKIE_BYTES;
@@ -174,6 +176,29 @@ pub fn build_open(
     let mac = mac(&[&open[..HEADER_BYTES], &open[COOKIE_END..]]);
     open.extend_from_slice(&mac);
     open
+}
+
+/// The short form of a built OPEN: the same, but for zeros that are not sent
+/// (`docs/protocol.md §3.2`). `None` if it has too much to say for that.
+pub fn shorten_open(open: &[u8]) -> Option<Vec<u8>> {
+    let (most, mac) = open.split_at_checked(OPEN_MAC_AT)?;
+    let (kept, left_out) = most.split_at_checked(SHORT_OPEN_BYTES - MAC_BYTES)?;
+    let fits = left_out.iter().all(|byte| *byte == 0) && mac.len() == MAC_BYTES;
+    fits.then(|| [kept, mac].concat())
+}
+
+/// The whole of an OPEN that came in its short form; `None` for anything else.
+pub fn widen_open(bytes: &[u8]) -> Option<Vec<u8>> {
+    let open = bytes.get(2..4) == Some(&[VERSION, Kind::Open as u8]);
+    if bytes.len() != SHORT_OPEN_BYTES || !open {
+        return None;
+    }
+    let (kept, mac) = bytes.split_at_checked(SHORT_OPEN_BYTES - MAC_BYTES)?;
+    let mut open = Vec::with_capacity(OPEN_BYTES);
+    open.extend_from_slice(kept);
+    open.resize(OPEN_MAC_AT, 0);
+    open.extend_from_slice(mac);
+    Some(open)
 }
 
 /// Puts a cookie into a built OPEN, whose MAC does not cover it (`docs/protocol.md §3.2`).
@@ -378,6 +403,22 @@ mod tests {
         assert_eq!(parse_open(&open), Err(ParseError::Field("Noise message length")));
         let clear = response_clear(1, 3, 2);
         assert!(build_response(&clear, &[5; 2000]).len() <= OPEN_BYTES);
+    }
+
+    #[test]
+    fn a_short_open_is_the_same_open() {
+        let open = build_open(&CLEAR, &[5; 480], |_| [7; 16]);
+        let short = shorten_open(&open).unwrap();
+        assert_eq!((short.len(), widen_open(&short)), (SHORT_OPEN_BYTES, Some(open)));
+        assert!(parse_open(&short).is_err(), "as it came it is none");
+        assert_eq!(shorten_open(&build_open(&CLEAR, &[5; 499], |_| [7; 16])), None);
+        for other in [&short[1..], &[short.as_slice(), &[0]].concat(), &[1; SHORT_OPEN_BYTES]] {
+            assert_eq!(widen_open(other), None);
+        }
+        // Whatever it draws has room in it.
+        let response = build_response(&response_clear(1, 3, 2), &[5; 32 + 16 + 16 + 40 + 400]);
+        let refused = build_refused(1, 2, false, &"x".repeat(MAX_REASON), |_| [7; 16]);
+        assert!(response.len().max(refused.len()) <= SHORT_OPEN_BYTES);
     }
 
     #[test]
