@@ -66,8 +66,9 @@ const FULL_ROUNDS: u32 = 3;
 const FULL_QUEUE: u64 = 190_000;
 /// A queue of this time shows it too, where a round trip is long.
 const FULL_QUEUE_TIME: Duration = Duration::from_millis(100);
-/// The most that a probe up adds to a queue where a round trip is long.
-const PROBE_TIME: Duration = Duration::from_millis(75);
+/// The most that a first probe up adds to a queue where a round trip is long; those after a find
+/// add twice as much.
+const PROBE_TIME: Duration = Duration::from_millis(25);
 /// A queue that stays although this much of the rate was forgone, in thousandths of a turn's worth,
 /// is not this sender's.
 const FOREIGN: u64 = 1000;

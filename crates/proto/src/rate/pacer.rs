@@ -13,6 +13,9 @@ use crate::time::{Instant, nanos};
 const CATCH_UP_BURSTS: u64 = 2;
 /// Time that may be made up for at once if that is more: how late a busy host's timers fire.
 const CATCH_UP_TIME: Duration = Duration::from_millis(1);
+/// From this interval on nothing is made up for: no loop wakes as late, so what was missed was
+/// missed for another reason, and a network has a right to the time between such bursts.
+const LONG_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Where the sender is in its sequence of bursts.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,6 +26,8 @@ pub struct Pacer {
     used: u32,
     /// When they were sent.
     touched: Instant,
+    /// The interval that held then, in nanoseconds.
+    interval: u64,
 }
 
 impl Pacer {
@@ -40,7 +45,7 @@ impl Pacer {
             return clamp(burst);
         }
         let due = now.since(begun).as_nanos() as u64 / interval;
-        let limit = catch_up(interval);
+        let limit = self.most_due(now, begun, interval);
         let packets = due.min(limit).saturating_mul(burst) + self.rest(now, burst, interval);
         clamp(packets.min(limit.saturating_mul(burst)))
     }
@@ -58,20 +63,22 @@ impl Pacer {
         };
         let rest = self.rest(now, burst, interval);
         let Some(begun) = self.begun.filter(|_| interval > 0) else {
-            self.begin(now, packets, now);
+            self.begin(now, packets, now, interval);
             return;
         };
         if due == 0 || u64::from(packets) <= rest {
-            self.begin(begun, self.used.saturating_add(packets), now);
+            self.begin(begun, self.used.saturating_add(packets), now, interval);
             return;
         }
-        // The bursts that may still be sent are the newest `limit`; older ones are lost.
-        let lost = due.saturating_sub(catch_up(interval));
+        // The bursts that may still be sent are the newest so many; older ones are lost.
+        let lost = due.saturating_sub(self.most_due(now, begun, interval));
         let fresh = u64::from(packets) - rest;
         let whole = (fresh - 1) / burst;
+        let anew = self.missed(now, begun, interval) == 0 || lost > 0 && is_long(interval);
         let steps = lost.saturating_add(1 + whole).min(due);
-        let begun = begun + Duration::from_nanos(interval.saturating_mul(steps));
-        self.begin(begun, clamp(fresh - whole * burst), now);
+        let slot = begun + Duration::from_nanos(interval.saturating_mul(steps));
+        let begun = if anew { now } else { slot };
+        self.begin(begun, clamp(fresh - whole * burst), now, interval);
     }
 
     /// When packets may leave next; `now` if some may leave now.
@@ -82,8 +89,20 @@ impl Pacer {
         }
     }
 
-    fn begin(&mut self, begun: Instant, used: u32, touched: Instant) {
-        *self = Self { begun: Some(begun), used, touched };
+    fn begin(&mut self, begun: Instant, used: u32, touched: Instant, interval: u64) {
+        *self = Self { begun: Some(begun), used, touched, interval };
+    }
+
+    /// Most bursts that may leave at once: what was missed is made up for, but a shorter interval
+    /// holds from now on, and makes nothing due that was not when the longer one held.
+    fn most_due(&self, now: Instant, begun: Instant, interval: u64) -> u64 {
+        catch_up(interval).min(self.missed(now, begun, interval).max(1))
+    }
+
+    /// How many bursts were due by the longer of the intervals.
+    fn missed(&self, now: Instant, begun: Instant, interval: u64) -> u64 {
+        let held = self.interval.max(interval).max(1);
+        now.since(begun).as_nanos() as u64 / held
     }
 
     /// What is left of the burst last sent of. It stays so for one interval only: packets for
@@ -108,7 +127,14 @@ pub fn allowance_bytes(pacing: &Pacing, packet_bytes: u32, window: Duration) -> 
 
 /// Most bursts that may be due at once.
 fn catch_up(interval: u64) -> u64 {
+    if is_long(interval) {
+        return 1;
+    }
     (nanos(CATCH_UP_TIME) / interval.max(1)).max(CATCH_UP_BURSTS)
+}
+
+fn is_long(interval: u64) -> bool {
+    interval >= nanos(LONG_INTERVAL)
 }
 
 fn clamp(packets: u64) -> u32 {
@@ -167,6 +193,28 @@ mod tests {
         let mut pacer = Pacer::new();
         pacer.consumed(us(0), 1, &pacing(1, 100_000));
         assert_eq!(pacer.next(us(10), &pacing(1, 100)), us(100));
+    }
+
+    #[test]
+    fn a_shorter_interval_makes_no_two_bursts_due_at_once() {
+        let (mut pacer, slow, fast) = (Pacer::new(), pacing(6, 3340), pacing(6, 1130));
+        pacer.consumed(us(0), 6, &slow);
+        assert_eq!(pacer.available(us(3000), &fast), 6);
+        pacer.consumed(us(3000), 6, &fast);
+        assert_eq!(pacer.next(us(3000), &fast), us(4130));
+        assert_eq!(pacer.available(us(5300), &fast), 12, "missed while it held");
+    }
+
+    #[test]
+    fn nothing_is_made_up_for_where_intervals_are_long() {
+        let (mut pacer, p) = (Pacer::new(), pacing(6, 100_000));
+        pacer.consumed(us(0), 6, &p);
+        assert_eq!(pacer.available(us(199_000), &p), 6);
+        pacer.consumed(us(199_000), 6, &p);
+        assert_eq!(pacer.next(us(199_000), &p), us(200_000), "late, and none was missed");
+        assert_eq!(pacer.available(us(490_000), &p), 6, "two were");
+        pacer.consumed(us(490_000), 6, &p);
+        assert_eq!(pacer.next(us(490_000), &p), us(590_000));
     }
 
     #[test]

@@ -22,12 +22,15 @@ const MAX_PACKETS: u64 = 4096;
 /// No wait is known better than this: slots, frames and hosts.
 const GRAIN: Duration = Duration::from_millis(25);
 /// Of what the trains of a round trip showed at best, in hundredths, so much is believed.
-const BELIEVED: u64 = 85;
+const BELIEVED: u64 = 92;
 
 /// What the trains of this round trip and of the one before have shown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Train {
-    shown: u64,
+    /// The two best of this round trip.
+    shown: [u64; 2],
+    /// Of those of the last one, what is believed at best, and what is believed.
+    best: Option<u64>,
     believed: Option<u64>,
 }
 
@@ -40,17 +43,22 @@ impl Train {
     /// The newest packet reported ended a train of `bytes` and was `late` by so much.
     pub(super) fn sample(&mut self, bytes: u64, packet_bytes: u32, late: Duration) {
         if bytes >= MIN_PACKETS / 2 * u64::from(packet_bytes) {
-            self.shown = self.shown.max(Rate::over(bytes, late + GRAIN).bytes_per_second());
+            let rate = Rate::over(bytes, late + GRAIN).bytes_per_second();
+            let [best, second] = self.shown;
+            self.shown = [best.max(rate), second.max(best.min(rate))];
         }
     }
 
-    /// A round trip is over; answers what may be believed of the path, if trains ended in it.
+    /// A round trip is over; answers what the path carries at best, if trains have ended so far.
+    /// The best of them may have come through between the frames, slots and losses that others met,
+    /// so what is tried next goes by the one after it.
     pub(super) fn end_round(&mut self) -> Option<u64> {
-        let shown = std::mem::take(&mut self.shown);
-        if shown > 0 {
-            self.believed = Some(shown / 100 * BELIEVED);
+        let [best, second] = std::mem::take(&mut self.shown).map(|shown| shown / 100 * BELIEVED);
+        if best > 0 {
+            self.best = Some(best);
+            self.believed = Some(if second > 0 { second } else { best });
         }
-        self.believed
+        self.best
     }
 
     /// The fastest that may be tried: nothing faster than `known` before a train has shown more.

@@ -121,7 +121,7 @@ impl Adaptive {
 
     pub(super) fn up_gain(&self, step: usize) -> u64 {
         let gain = UP_GAINS.get(step).copied().unwrap_or(UNITY);
-        let most = self.long_part(PROBE_TIME, UNITY);
+        let most = self.long_part(PROBE_TIME, UNITY) << step.min(1);
         UNITY + ((gain - UNITY) * self.probe.caution / UNITY).min(most)
     }
 
