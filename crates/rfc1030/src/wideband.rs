@@ -41,10 +41,10 @@ const BSATS: u64 = 10;
 /// down no more data come.
 const HOME: u64 = 4;
 /// By so many bytes the next larger interface has more room than the one before.
-const STEP_BYTES: u64 = 250;
+const STEP_BYTES: u64 = 100;
 
 /// The smallest of those buffers in bytes.
-pub const BUFFER_BYTES: u64 = 27_000;
+pub const BUFFER_BYTES: u64 = 19_600;
 
 /// What the model of the network was fitted with.
 #[derive(Clone, Copy, Debug)]

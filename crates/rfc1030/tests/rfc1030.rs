@@ -133,20 +133,25 @@ fn the_wideband() {
 }
 
 /// "The Wideband network ground to a halt as four of the ten network BSATs immediately crashed"
-/// (RFC 1030 §7). Here it takes three times the table's transfer to be sure of it.
+/// (RFC 1030 §7), in a transfer of the table's size: where the frames begin against the bursts may
+/// save one in a hundred.
 #[test]
 fn five_packets_every_50_ms_break_the_wideband_and_every_55_do_not() {
     let base = Network::Wideband.rows()[27];
-    for seed in 1..=20 {
-        let row =
-            |interval_ms| Row { interval_ms, transfer_kilobytes: 2148, lost: 0, resent: 0, ..base };
+    let row = |interval_ms| Row { interval_ms, lost: 0, resent: 0, ..base };
+    let mut saved = 0;
+    for seed in 1..=60 {
         let broken = run(&row(50), seed, false);
-        let crashed = broken.crashed.map(|at| at.as_nanos());
-        assert!(crashed.is_some_and(|at| at < 15_000_000_000), "{seed}: {crashed:?}");
-        assert_eq!(broken.stations_down, 4, "{seed}");
+        if let Some(at) = broken.crashed {
+            assert!(at.as_nanos() < 10_000_000_000, "{seed}: {at:?}");
+            assert_eq!(broken.stations_down, 4, "{seed}");
+        } else {
+            saved += 1;
+        }
         let well = run(&row(55), seed, false);
         assert_eq!((well.problem, well.stations_down), (None, 0), "{seed}");
     }
+    assert!(saved <= 1, "{saved}");
 }
 
 #[test]

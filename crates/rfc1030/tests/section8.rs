@@ -38,20 +38,19 @@ fn every_figure_of_the_section_holds() {
     let overload = of(fixed(1, 50, false)).crashes();
     assert!(overload.len() == SEEDS.count() && overload.iter().all(|at| *at < limit));
 
-    // Four with a quarter each, and what it changes whether their bursts meet.
-    let (together, apart) = (of(fixed(4, 236, false)), of(fixed(4, 236, true)));
-    for four in [together, apart] {
-        went_well(four, 880);
-        assert!(four.jain() >= 950, "{four:?}");
-    }
-    assert!(together.most_waiting() > apart.most_waiting(), "{together:?} {apart:?}");
+    // Four with less than a quarter each: well if their bursts begin apart. Twenty packets at once
+    // are too much, however much time there is until the next.
+    let apart = of(fixed(4, 250, true));
+    went_well(apart, 840);
+    assert!(apart.jain() >= 950, "{apart:?}");
+    assert_eq!(of(fixed(4, 250, false)).crashes().len(), SEEDS.count());
     // More than the channel takes breaks it, however it is spread.
     for staggered in [false, true] {
         assert_eq!(of(fixed(4, 220, staggered)).crashes().len(), SEEDS.count());
     }
 
     // Those that were told nothing.
-    went_well(of(Experiment::Adaptive(Wire::Sealed)), 900);
+    went_well(of(Experiment::Adaptive(Wire::Sealed)), 870);
     went_well(of(Experiment::Adaptive(Wire::Rfc998)), 800);
 }
 
@@ -62,7 +61,7 @@ fn senders_that_are_told_nothing_break_it_with_no_seed() {
             let trial = run(Experiment::Adaptive(wire), seed);
             assert_eq!((trial.crashed, &trial.problem), (None, &None), "{wire:?} {seed}");
             assert_eq!(trial.stations_down, 0, "{wire:?} {seed}");
-            let least = if wire == Wire::Sealed { 900 } else { 800 };
+            let least = if wire == Wire::Sealed { 870 } else { 800 };
             let of_best = trial.sum() * 1000 / BEST_BITS_PER_SECOND;
             assert!(of_best >= least, "{wire:?} {seed}: {of_best}");
         }

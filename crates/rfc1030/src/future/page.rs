@@ -37,10 +37,10 @@ pub fn html(results: &[Result]) -> String {
          million bytes, several NETBLTs in parallel, the overload that broke it down, and senders \
          that find the channel's rate by what the other end says and nothing else. The best it \
          thinks possible are two full packets every 22 ms, {:.3} Mbit/s.</p>\n\
-         <p>Four senders with a quarter each are as fast together as one alone. That their bursts \
-         meet costs no speed, but room in the earth stations' buffers, the smallest of which has \
-         {STATION_BYTES} bytes; bursts that begin apart drift and meet later. More \
-         than the channel takes breaks it down, however it is spread; the adaptive \
+         <p>Four senders share the channel evenly, as long as their bursts begin apart. Where they \
+         meet, twenty packets arrive at once, and the earth stations' buffers, the smallest of which \
+         has {STATION_BYTES} bytes, do not take them, however long the interval. More \
+         than the channel takes breaks it down in any case; the adaptive \
          senders, which are told nothing, stay below.</p>\n\
          <div class=\"scroll\"><table><thead><tr><th style=\"text-align:left\">experiment\
          <th>Mbit/s<th>of best<th>Jain's<br>index<th>most bytes<br>waiting<th>sent<br>again\
