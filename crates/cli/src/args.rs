@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use netblt::ticket::{self, Ticket};
-use netblt::{Family, Options, Rendezvous};
+use netblt::{Family, Options, Rendezvous, Resume};
 use netblt_proto::config::Wire;
 use netblt_proto::limits::{MAX_CLIENT, MAX_OUTSTANDING};
 use netblt_proto::wire::packet::Burst;
+use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::exit::Failure;
@@ -230,6 +231,31 @@ pub(crate) fn family(ipv4: bool, ipv6: bool) -> Family {
         _ => Family::Any,
     }
 }
+
+/// What to do with what is left of a transfer that was broken off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub(crate) enum ResumeName {
+    /// Go on from it
+    #[default]
+    Auto,
+    /// Send everything again, and keep no parts of files
+    Never,
+    /// Read it again first, and go on from what proves to be right
+    Verify,
+}
+
+impl From<ResumeName> for Resume {
+    fn from(name: ResumeName) -> Self {
+        match name {
+            ResumeName::Auto => Self::Auto,
+            ResumeName::Never => Self::Never,
+            ResumeName::Verify => Self::Verify,
+        }
+    }
+}
+
+/// How long parts of files are kept if nothing is said.
+pub(crate) const KEEP_PARTIAL: &str = "7d";
 
 /// What is shown.
 #[derive(Args, Clone, Copy, Debug)]

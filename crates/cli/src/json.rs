@@ -68,6 +68,23 @@ pub(crate) struct ErrorData<'a> {
     pub(crate) message: &'a str,
 }
 
+/// What `clean` has found, or would remove.
+#[derive(Serialize)]
+pub(crate) struct LeftoverData<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) bytes: u64,
+    pub(crate) age_seconds: u64,
+}
+
+/// What `clean` came to.
+#[derive(Serialize)]
+pub(crate) struct CleanData<'a> {
+    pub(crate) place: Option<&'a str>,
+    pub(crate) parts: usize,
+    pub(crate) disk_bytes: u64,
+    pub(crate) removed: bool,
+}
+
 /// What `demo` adds.
 #[derive(Serialize)]
 pub(crate) struct DemoData {
@@ -82,6 +99,8 @@ pub(crate) struct ProgressData {
     total: Option<u64>,
     seconds: f64,
     mbps: f64,
+    /// In datagrams, headers of this protocol included.
+    bytes_sent: u64,
     packets_sent: u64,
     packets_received: u64,
     packets_lost: u64,
@@ -100,6 +119,7 @@ impl ProgressData {
             total: progress.total,
             seconds: rounded(progress.elapsed.as_secs_f64()),
             mbps: mbps(bits_per_second),
+            bytes_sent: stats.bytes_sent,
             packets_sent: stats.data_packets_sent,
             packets_received: stats.data_packets_received,
             packets_lost: stats.data_packets_lost,
@@ -116,11 +136,15 @@ pub(crate) struct SummaryData {
     version: u32,
     role: &'static str,
     bytes: u64,
+    /// Those of them that the receiver had from a transfer that was broken off.
+    kept_bytes: u64,
     files: u64,
     skipped: u64,
     seconds: f64,
     real_mbps: f64,
     steady_mbps: f64,
+    /// In datagrams, headers of this protocol included.
+    bytes_sent: u64,
     packets_sent: u64,
     packets_received: u64,
     packets_lost: u64,
@@ -143,11 +167,13 @@ impl SummaryData {
             version: VERSION,
             role,
             bytes: summary.bytes,
+            kept_bytes: summary.kept,
             files: summary.files,
             skipped: summary.skipped,
             seconds: rounded(summary.elapsed.as_secs_f64()),
             real_mbps: mbps(summary.real_bps),
             steady_mbps: mbps(summary.steady_bps),
+            bytes_sent: stats.bytes_sent,
             packets_sent: stats.data_packets_sent,
             packets_received: stats.data_packets_received,
             packets_lost: stats.data_packets_lost,

@@ -294,6 +294,10 @@ fn summary_lines(summary: &Summary, role: Role) -> Vec<String> {
         lines.insert(1, format!("  throughput  {throughput}"));
     }
     // What nobody agreed on says nothing.
+    if summary.kept > 0 {
+        let kept = units::show_bytes(summary.kept);
+        lines.push(format!("  gone on     {kept} had arrived before and did not come again"));
+    }
     if summary.verified {
         lines.push(format!("  digest      {}... (BLAKE3)", json::hex(&summary.digest[..8])));
     }

@@ -74,12 +74,12 @@ fn every_signal_that_ends_a_program_ends_the_transfer_cleanly() {
         receiver.finish().exits(20);
         sender.finish().exits(12);
         assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
-        assert_eq!(env.names("to"), Vec::<String>::new());
+        assert_eq!(env.names("to"), [".netblt-partial"]);
     }
 }
 
 #[test]
-fn a_second_signal_waits_for_nobody_and_leaves_nothing() {
+fn a_second_signal_waits_for_nobody_and_leaves_one_directory() {
     let env = Env::new();
     let (sender, receiver) = under_way(&env);
     // It acknowledges nothing any more.
@@ -90,13 +90,13 @@ fn a_second_signal_waits_for_nobody_and_leaves_nothing() {
     receiver.signal(Signal::INT);
     receiver.finish().exits(20);
     assert!(begin.elapsed() < Duration::from_millis(1700), "{:?}", begin.elapsed());
-    assert_eq!(env.names("to"), Vec::<String>::new());
+    assert_eq!(env.names("to"), [".netblt-partial"]);
     sender.signal(Signal::KILL);
     sender.finish();
 }
 
 #[test]
-fn what_a_killed_receiver_leaves_the_next_one_removes() {
+fn what_a_killed_receiver_leaves_is_not_sent_and_stays_for_its_own_transfer() {
     let env = Env::new();
     let (sender, receiver) = under_way(&env);
     receiver.signal(Signal::KILL);
@@ -108,12 +108,14 @@ fn what_a_killed_receiver_leaves_the_next_one_removes() {
     env.make_directory("other");
     let (sender, ticket) = listen(&env, &["send", "to"]);
     env.run(&["receive", &ticket, "other"]).exits(0);
-    sender.finish().exits(0).says("skipped to/.netblt-unfinished-");
+    sender.finish().exits(0).says("skipped to/.netblt-partial");
     assert_eq!(env.names("other/to"), Vec::<String>::new());
     env.make_file("small", 10);
     let (sender, ticket) = listen(&env, &["send", "small"]);
-    env.run(&["receive", &ticket, "to"]).exits(0).says("left by a receiver that was killed");
+    env.run(&["receive", &ticket, "to"]).exits(0);
     sender.finish().exits(0);
+    assert_eq!(env.names("to"), [".netblt-partial", "small"]);
+    env.run(&["clean", "to"]).exits(0);
     assert_eq!(env.names("to"), ["small"]);
 }
 

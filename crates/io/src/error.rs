@@ -52,7 +52,7 @@ pub enum Error {
     #[error(transparent)]
     Options(#[from] OptionsError),
     /// The sender goes beyond a budget of [`crate::options::Options`].
-    #[error("the sender sends more than {most} {what}; nothing was kept")]
+    #[error("the sender sends more than {most} {what}")]
     TooMuch {
         /// What there is too much of.
         what: &'static str,
@@ -298,6 +298,9 @@ pub enum Warning {
     /// So many more are not sent, for the like reasons.
     #[error("skipped {0} more")]
     SkippedMore(u64),
+    /// What arrived of a transfer that is broken off is kept here.
+    #[error("what has arrived is kept in {0}: the same transfer goes on from there")]
+    Kept(String),
     /// What a receiver that was killed had left in the destination, and what became of it.
     #[error("{0}")]
     Leftover(String),

@@ -66,11 +66,12 @@ pub use netblt_proto::stats::Stats;
 pub use netblt_proto::units::Rate;
 pub use netblt_proto::wire::packet::Burst;
 
+pub use self::disk::leftovers::{Leftover, Leftovers};
 pub use self::error::{Error, OptionsError, Unsendable, Warning};
 pub use self::net::raw_ip::PORT as RAW_IP_PORT;
 pub use self::observer::Observer;
 pub use self::options::{
-    Cancel, Destination, Expected, Family, Options, Overwrite, Rfc998, Selection, Source,
+    Cancel, Destination, Expected, Family, Options, Overwrite, Resume, Rfc998, Selection, Source,
 };
 pub use self::progress::{LimitedBy, Progress, Summary};
 pub use self::ticket::{Rendezvous, Ticket};

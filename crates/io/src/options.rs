@@ -41,6 +41,18 @@ pub enum Overwrite {
     Always,
 }
 
+/// What to do with what is left of a transfer that was broken off (`sealed`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resume {
+    /// Go on from it.
+    #[default]
+    Auto,
+    /// Do not look at it, and leave nothing for the next one either.
+    Never,
+    /// Read it again, and go on from what proves to be right.
+    Verify,
+}
+
 /// What to send.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -207,6 +219,12 @@ pub struct Options {
     /// the receiver ends the transfer. Otherwise it is left out, told as a warning, and counted in
     /// [`Summary::skipped`](crate::Summary::skipped) (`sealed`).
     pub atomic: bool,
+    /// What to do with what is left of a transfer that was broken off. All or nothing
+    /// ([`Options::atomic`]) goes on from nothing. A sender sends everything if it is
+    /// [`Resume::Never`].
+    pub resume: Resume,
+    /// How long that is kept.
+    pub partial_expiry: Duration,
     /// Keep the sender's permission bits whatever this user's mask (umask) says.
     pub preserve: bool,
     /// Give files and directories the sender's times of modification, and not those of arrival.
@@ -227,6 +245,8 @@ pub struct Options {
     pub buffers: u32,
 }
 
+/// How long parts of files are kept.
+const PARTIAL_EXPIRY: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Bytes in a buffer of `rfc998`: 50 Mbit/s, 40 ms and 1 % of loss carried 17 Mbit/s in buffers of
 /// 1 MiB and 45 in these.
 const RFC998_BUFFER_BYTES: u32 = 1 << 16;
@@ -263,6 +283,8 @@ impl Options {
             rfc998: Rfc998::default(),
             overwrite: Overwrite::Never,
             atomic: false,
+            resume: Resume::Auto,
+            partial_expiry: PARTIAL_EXPIRY,
             preserve: false,
             keep_times: true,
             expected: None,

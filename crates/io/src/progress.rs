@@ -40,8 +40,10 @@ pub enum LimitedBy {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Summary {
-    /// File bytes transferred.
+    /// File bytes transferred, those among them that the receiver had already.
     pub bytes: u64,
+    /// File bytes that the receiver had already, from a transfer that was broken off.
+    pub kept: u64,
     /// Files transferred.
     pub files: u64,
     /// What was to be sent and could not be read, or was received and could not be stored under its

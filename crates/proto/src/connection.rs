@@ -178,6 +178,12 @@ impl Connection {
         }
     }
 
+    pub(crate) fn tell(&mut self, have: &[u8]) {
+        if let Machine::Receiver(receiver) = &mut self.machine {
+            receiver.tell(have);
+        }
+    }
+
     pub(crate) fn judge(&mut self, verdict: Verdict) {
         if let Machine::Receiver(receiver) = &mut self.machine {
             receiver.judge(verdict);

@@ -30,6 +30,10 @@ pub enum Kind {
     /// A file or directory that the sender cannot send after all: what came of it is not kept. Its
     /// one extent of this kind has no content and no digest, and attributes only if no other had.
     Withdrawn = 3,
+    /// A regular file of which the receiver has parts, or all, and the sender has found that they
+    /// are those of its own file (`docs/protocol.md §8.7`): they do not come again. Its one extent
+    /// of this kind has no content, and attributes; and the digest, if nothing of it comes.
+    Kept = 4,
 }
 
 /// What a receiver needs to create a file (`docs/protocol.md §8.2`).
@@ -173,6 +177,8 @@ fn parse_extent(reader: &mut Reader<'_>, buffer_bytes: u32) -> Result<Extent, Pa
         2 => Kind::Stream,
         3 if (offset, length) == (0, 0) && flags & LAST == 0 => Kind::Withdrawn,
         3 => return Err(ParseError::Field("withdrawn file")),
+        4 if (offset, length) == (0, 0) && flags & FIRST != 0 => Kind::Kept,
+        4 => return Err(ParseError::Field("kept file")),
         _ => return Err(ParseError::Field("extent kind")),
     };
     let attributes = if flags & FIRST == 0 { None } else { Some(parse_attributes(reader)?) };
@@ -307,12 +313,18 @@ mod tests {
         assert_eq!(parsed(0, std::slice::from_ref(&withdrawn)), Ok(0));
         let ended = Extent { digest: Some([0; 32]), ..withdrawn };
         assert_eq!(parsed(0, &[ended]), wrong("withdrawn file"));
+        assert_eq!(with(&|e| e.kind = Kind::Kept), wrong("kept file"));
+        let attributes = Some(Attributes::default());
+        let kept = Extent { kind: Kind::Kept, attributes, ..extent(0) };
+        assert_eq!(parsed(0, std::slice::from_ref(&kept)), Ok(0));
+        let unnamed = Extent { attributes: None, ..kept };
+        assert_eq!(parsed(0, &[unnamed]), wrong("kept file"));
         let full = Extent { offset: last, ..extent(1024) };
         assert_eq!(parsed(1024, &[full]), wrong("extent offset"));
         let nanos = |mtime_nanos| Some(Attributes { mtime_nanos, ..Attributes::default() });
         assert_eq!(with(&|e| e.attributes = nanos(999_999_999)), Ok(10));
         assert_eq!(with(&|e| e.attributes = nanos(1_000_000_000)), wrong("modification time"));
-        for (at, byte, name) in [(20, 4, "extent flags"), (21, 4, "extent kind")] {
+        for (at, byte, name) in [(20, 4, "extent flags"), (21, 5, "extent kind")] {
             let mut image = image(10, &[extent(10)]);
             image[10 + at] = byte;
             let read = parse_image(&image, BUFFER_BYTES).map(|(data, _)| data.len());

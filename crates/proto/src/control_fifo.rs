@@ -83,10 +83,13 @@ impl ControlFifo {
         }
         let seq = self.next;
         self.next = seq.next();
+        // What may be megabytes rides once, and then on its timer.
+        let once = matches!(&message, Message::Have(have) if !have.last);
+        let copies_left = self.copies.filter(|_| !once).unwrap_or(1);
         self.queue.push_back(Queued {
             seq,
             message,
-            copies_left: self.copies.unwrap_or(1),
+            copies_left,
             first_sent: None,
             last_sent: None,
             repeated: false,

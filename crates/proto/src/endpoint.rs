@@ -130,6 +130,16 @@ impl Endpoint {
         }
     }
 
+    /// Receiver, after [`Event::Opened`] and before the first [`Endpoint::offer`] of a connection
+    /// of `sealed`: what is here already, for the other client (`docs/protocol.md §8.7`). Of more
+    /// than [`MAX_HAVE_IN_ALL`](crate::limits::MAX_HAVE_IN_ALL) bytes nothing is said. No buffer
+    /// is granted before the last of it has its place in the FIFO.
+    pub fn tell(&mut self, _now: Instant, have: &[u8]) {
+        if let Some(connection) = &mut self.connection {
+            connection.tell(have);
+        }
+    }
+
     /// Receiver: an empty buffer, for a GO. One too small for the transfer, or for which no data
     /// will come, is handed back as [`Event::Returned`].
     pub fn offer(&mut self, now: Instant, buffer: Buffer) {

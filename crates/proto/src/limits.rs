@@ -83,6 +83,13 @@ pub const MAX_DEPTH: usize = 128;
 
 /// The most ranges in one RESEND message.
 pub const MAX_RANGES: usize = 64;
+/// The most bytes in one HAVE message (`docs/protocol.md §3.3`): as long as the longest RESEND.
+pub const MAX_HAVE: usize = 512;
+/// The most bytes that a receiver may say it has, in all its HAVE messages: four million small
+/// files.
+pub const MAX_HAVE_IN_ALL: usize = 64 << 20;
+/// HAVE messages unacknowledged at once: what some 100 ms carry, as control packets are spaced.
+pub const MAX_HAVE_UNHEARD: usize = 256;
 /// The longest reason in QUIT, ABORT, REFUSED and DONE, in bytes; longer ones are cut.
 pub const MAX_REASON: usize = 400;
 /// The longest client string, in bytes (`docs/protocol.md §3.2`).

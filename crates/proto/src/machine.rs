@@ -84,6 +84,16 @@ pub enum Event {
     Wanted(BufferNumber),
     /// Sender: this buffer was accepted (or the connection ended) and its memory is free again.
     Released(BufferNumber, Buffer),
+    /// Sender, on `sealed`: a part of what the receiver has already, by its place among all its
+    /// messages, from 1; in whatever order they come. `last`: no part has a higher place.
+    Had {
+        /// Its place.
+        place: u32,
+        /// Its bytes, for the client.
+        bytes: Vec<u8>,
+        /// Whether it is the one with the highest place.
+        last: bool,
+    },
     /// Receiver: this buffer is complete. Each number comes once, in any order.
     Filled(BufferNumber, Buffer),
     /// Receiver: an empty or incomplete buffer handed back, for which no data will come.

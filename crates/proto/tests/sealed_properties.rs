@@ -41,7 +41,9 @@ fn message() -> impl Strategy<Value = Message> {
             Message::Done(Verdict { verified, bytes, digest, reason })
         },
     );
-    prop_oneof![go, ok, resend, done]
+    let have = (vec(any::<u8>(), 0..=512), any::<bool>())
+        .prop_map(|(bytes, last)| Message::Have(Have { bytes, last }));
+    prop_oneof![go, ok, resend, done, have]
 }
 
 fn report() -> impl Strategy<Value = Report> {

@@ -179,15 +179,20 @@ pub fn run(experiment: Experiment, seed: u64) -> Trial {
             for n in 0..senders {
                 let (sender, receiver) = pair_of(&row(interval_ms), ETHERNET_PC_AT, SUN_3);
                 let bytes = BYTES / u64::from(senders);
-                let transfer =
-                    Transfer { seed: seed * 100 + u64::from(n), bytes, at_least_one: true };
+                let transfer = Transfer {
+                    seed: seed * 100 + u64::from(n),
+                    bytes,
+                    at_least_one: true,
+                    have: 0,
+                };
                 let share = Duration::from_millis(u64::from(interval_ms)) * n / senders;
                 let starts = if staggered { share } else { Duration::ZERO };
                 lab.add(transfer, sender, receiver, starts, false);
             }
         }
         Experiment::Adaptive(wire) => {
-            let transfer = Transfer { seed, bytes: BYTES, at_least_one: wire == Wire::Rfc998 };
+            let transfer =
+                Transfer { seed, bytes: BYTES, at_least_one: wire == Wire::Rfc998, have: 0 };
             let ends = [Role::Sender, Role::Receiver].map(|role| adaptive(wire, role));
             let [sender, receiver] = ends;
             lab.add(transfer, sender, receiver, Duration::ZERO, false);

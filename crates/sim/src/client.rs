@@ -1,7 +1,7 @@
 //! The client of a machine in the virtual world: a source that reads buffers from its disk, or a
 //! sink that writes them to it. Each has a fixed stock of buffers and loses none.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::Wire;
@@ -76,6 +76,11 @@ pub(crate) struct Source {
     digests: Vec<u8>,
     supplied: u64,
     end_at: Option<Instant>,
+    /// What the receiver says it has, by place, and the last place.
+    had: BTreeMap<u32, Vec<u8>>,
+    last_had: Option<u32>,
+    /// It reads nothing before it has heard what the receiver has.
+    waits: bool,
 }
 
 impl Source {
@@ -88,15 +93,20 @@ impl Source {
             digests: Vec::new(),
             supplied: 0,
             end_at: None,
+            had: BTreeMap::new(),
+            last_had: None,
+            waits: false,
         }
     }
 
     /// A connection is open: everything begins anew.
-    pub(crate) fn on_opened(&mut self, now: Instant, content: &Content, disk: &Disk) {
+    pub(crate) fn on_opened(&mut self, now: Instant, content: &Content, disk: &Disk, waits: bool) {
+        self.waits = waits;
         self.connection += 1;
         self.wanted.clear();
         self.digests.clear();
         self.supplied = 0;
+        (self.had, self.last_had) = (BTreeMap::new(), None);
         self.end_at = (content.shape().buffers() == 0).then(|| disk.flushed(now));
     }
 
@@ -107,6 +117,19 @@ impl Source {
         }
     }
 
+    pub(crate) fn on_had(&mut self, place: u32, bytes: Vec<u8>, last: bool) {
+        self.last_had = self.last_had.or(last.then_some(place));
+        self.had.insert(place, bytes);
+        self.waits &= self.last_had.is_none_or(|last| last as usize != self.had.len());
+    }
+
+    /// What the receiver said it has, if it said anything: not all of it if something is missing.
+    pub(crate) fn had(&self) -> Option<Vec<u8>> {
+        let whole = self.last_had.is_some_and(|last| last as usize == self.had.len());
+        let heard = !self.had.is_empty();
+        heard.then(|| if whole { self.had.values().flatten().copied().collect() } else { vec![] })
+    }
+
     pub(crate) fn on_released(&mut self, buffer: Buffer) {
         self.free.push(buffer);
     }
@@ -114,7 +137,8 @@ impl Source {
     /// Supplies what was read, reads what is wanted, and says when nothing follows.
     pub(crate) fn feed(&mut self, tools: &mut Tools<'_>) -> Result<(), LentTwice> {
         loop {
-            while !self.wanted.is_empty()
+            while !self.waits
+                && !self.wanted.is_empty()
                 && let Some(buffer) = self.free.pop()
             {
                 let number = self.wanted.pop_front().unwrap_or_default();
@@ -175,7 +199,8 @@ impl Source {
     }
 
     pub(crate) fn wake(&self) -> Option<Instant> {
-        let begin = (!self.wanted.is_empty() && !self.free.is_empty()).then_some(Instant::EPOCH);
+        let begins = !self.waits && !self.wanted.is_empty() && !self.free.is_empty();
+        let begin = begins.then_some(Instant::EPOCH);
         earliest([begin, self.reading.front().map(|(done, ..)| *done), self.end_at])
     }
 

@@ -106,6 +106,8 @@ pub struct Transfer {
     pub bytes: u64,
     /// An empty transfer has one buffer of no bytes rather than none.
     pub at_least_one: bool,
+    /// How many bytes the receiver says it has, before it grants anything (`sealed`).
+    pub have: u32,
 }
 
 impl Host {
@@ -151,7 +153,8 @@ impl Host {
         self.client = client_of(self.options.config.role, buffers);
         self.endpoint = Some(endpoint);
         self.wake = now;
-        self.offer_all(now)
+        // Nothing may be granted before the other end was told what is here.
+        if self.transfer.have > 0 { Ok(()) } else { self.offer_all(now) }
     }
 
     /// The program is gone: the endpoint, what it held, and whatever was being done.
@@ -222,7 +225,19 @@ impl Host {
             }
             Event::Filled(number, buffer) => self.on_filled(now, number.0, buffer, oracle),
             Event::Complete(end) => self.on_complete(now, end, oracle),
+            Event::Had { place, bytes, last } => {
+                if let Client::Source(source) = &mut self.client {
+                    source.on_had(place, bytes, last);
+                }
+            }
             Event::Finished(verdict) => {
+                let whole = match &self.client {
+                    Client::Source(source) => source.had().is_none_or(|had| had == self.had()),
+                    Client::Sink(_) => true,
+                };
+                if !whole {
+                    oracle.find(now, self.side, "the receiver was not heard to its end");
+                }
                 if verdict.as_ref().is_none_or(|verdict| verdict.verified) {
                     self.be_done(now);
                 }
@@ -246,15 +261,28 @@ impl Host {
         true
     }
 
+    /// What the receiver says it has.
+    fn had(&self) -> Vec<u8> {
+        let mut have = vec![0; self.transfer.have as usize];
+        Rng::named(self.transfer.seed, "have").fill(&mut have);
+        have
+    }
+
     fn be_done(&mut self, now: Instant) {
         self.report.done = true;
         self.report.done_at = Some(now);
     }
 
     fn begin_anew(&mut self, now: Instant, oracle: &mut Oracle) {
+        let have = self.had();
         match &mut self.client {
-            Client::Source(source) => source.on_opened(now, &self.content, &self.disk),
-            Client::Sink(sink) => sink.on_opened(),
+            Client::Source(source) => {
+                source.on_opened(now, &self.content, &self.disk, self.transfer.have > 0);
+            }
+            Client::Sink(sink) => {
+                sink.on_opened();
+                self.endpoint.iter_mut().for_each(|end| end.tell(now, &have));
+            }
         }
         if self.offer_all(now).is_err() {
             oracle.find(now, self.side, "a buffer was returned that is still in the machine");

@@ -18,6 +18,8 @@ pub struct Setup {
     pub bytes: u64,
     /// An empty transfer has one buffer of no bytes rather than none. Always so on `rfc998`.
     pub at_least_one: bool,
+    /// How many bytes the receiver says it has, before it grants anything (`sealed`).
+    pub have: u32,
     /// The end that opens the connection.
     pub active: HostOptions,
     /// The end that waits to be opened.
@@ -69,6 +71,7 @@ impl Setup {
             seed,
             bytes,
             at_least_one: active.config.wire == Wire::Rfc998,
+            have: 0,
             active,
             passive,
             there: LinkOptions::default(),

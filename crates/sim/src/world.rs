@@ -109,7 +109,7 @@ impl World {
     /// A world before its first moment.
     pub fn new(setup: Setup) -> Self {
         let (seed, bytes) = (setup.seed, setup.bytes);
-        let transfer = Transfer { seed, bytes, at_least_one: setup.at_least_one };
+        let transfer = Transfer { seed, bytes, at_least_one: setup.at_least_one, have: setup.have };
         let host = |side| Host::new(side, setup.host(side).clone(), transfer);
         let configs = Pair(Side::BOTH.map(|side| &setup.host(side).config));
         let mut world = Self {
@@ -335,7 +335,7 @@ impl World {
             kind::UNKNOWN => Mark::Unknown,
             kind::CHALLENGE => Mark::Challenged,
             kind::NULL_ACK => {
-                let says_end = clear.version == 7 && bytes.len() >= NULL_ACK_WITH_END;
+                let says_end = clear.version == 8 && bytes.len() >= NULL_ACK_WITH_END;
                 self.ends_said += u64::from(says_end);
                 if says_end && self.ends_said > 1 { Mark::EndRepeated } else { Mark::NullAck }
             }

@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 mod bench;
+mod clean;
 mod cp;
 mod demo;
 mod emulate;
@@ -19,6 +20,7 @@ pub(crate) enum Command {
     Cp(cp::Args),
     Send(send::Args),
     Receive(receive::Args),
+    Clean(clean::Args),
     Bench(bench::Args),
     Demo(demo::Args),
     Emulate(emulate::Args),
@@ -36,6 +38,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Cp(args) => cp::run(&args).into(),
         Command::Send(args) => send::run(&args).into(),
         Command::Receive(args) => receive::run(&args).into(),
+        Command::Clean(args) => clean::run(&args).into(),
         Command::Bench(args) => bench::run(&args).into(),
         Command::Demo(args) => demo::run(&args).into(),
         Command::Emulate(args) => emulate::run(&args),

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use netblt::ticket::{PREFIX, Ticket};
@@ -10,7 +11,7 @@ use netblt::{Cancel, Destination, Overwrite, Summary};
 use netblt_proto::config::Role;
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 
-use crate::args::{self, Network, Show};
+use crate::args::{self, Network, ResumeName, Show};
 use crate::exit::{self, Code, Failure};
 use crate::output::{self, Report};
 use crate::{rfc998, secrecy, signals, units};
@@ -19,9 +20,11 @@ use crate::{rfc998, secrecy, signals, units};
 ///
 /// With a ticket this side connects to the machine that printed it and pulls. Without one it
 /// listens and prints a ticket, with the command to run on the other machine; if standard output
-/// is not a terminal, it gets the bare ticket. Files get their names when all of the transfer is
-/// verified, not before. With --wire rfc998 it receives one file or stream from any program that
-/// speaks RFC 998, IN THE CLEAR; the one argument is then the file to receive into, or -.
+/// is not a terminal, it gets the bare ticket. Each file gets its name when it is whole, verified
+/// and on the disk, not before; if the transfer breaks, what has arrived is kept, and the same
+/// transfer goes on from there (`netblt clean` removes it). With --wire rfc998 it receives one
+/// file or stream from any program that speaks RFC 998, IN THE CLEAR; the one argument is then the
+/// file to receive into, or -.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct Args {
@@ -45,6 +48,13 @@ pub(crate) struct Args {
     /// All or nothing: what cannot have its name ends the transfer instead of being left out
     #[arg(long)]
     atomic: bool,
+    /// What to do with what is left of a transfer that was broken off
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = ResumeName::Auto)]
+    resume: ResumeName,
+    /// How long parts of files are kept for a transfer that goes on from them
+    #[arg(long, value_name = "TIME", default_value = args::KEEP_PARTIAL,
+          value_parser = units::duration)]
+    keep_partial: Duration,
     /// Write names and BLAKE3 digests of what was transferred to FILE, as b3sum does
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
@@ -113,6 +123,8 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Report) -> Result<Summ
     options.overwrite = overwrite;
     options.preserve = args.preserve;
     options.atomic = args.atomic;
+    options.resume = args.resume.into();
+    options.partial_expiry = args.keep_partial;
     options.manifest.clone_from(&args.manifest);
     options.max_files = args.max_files;
     options.max_bytes = args.max_size;

@@ -9,7 +9,7 @@ use netblt_proto::config::{Pace, Policy, Role};
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 
-use crate::args::{self, Network, Show};
+use crate::args::{self, Network, ResumeName, Show};
 use crate::exit::{self, Code, Failure};
 use crate::output::{self, Report};
 use crate::{rfc998, secrecy, signals, units};
@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// All or nothing: what cannot be read or stored ends the transfer instead of being left out
     #[arg(long)]
     atomic: bool,
+    /// Never: send everything, whatever the other side has of a transfer that was broken off
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = ResumeName::Auto)]
+    resume: ResumeName,
     /// Write names and BLAKE3 digests of what was transferred to FILE, as b3sum does
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
@@ -158,5 +161,6 @@ fn options(args: &Args) -> Result<Options, Failure> {
     let mut options = args.network.options()?;
     options.manifest.clone_from(&args.manifest);
     (options.policy, options.burst, options.atomic) = (policy, None, args.atomic);
+    options.resume = args.resume.into();
     Ok(options)
 }

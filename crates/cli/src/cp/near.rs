@@ -137,6 +137,8 @@ impl Near<'_> {
             ipv4,
             ipv6,
             atomic: wish.atomic,
+            resume: wish.resume,
+            keep_partial: wish.keep_partial.as_secs(),
             rate: wish.ceiling().map(|rate| rate.bits_per_second()),
             death_timer: wish.death_timer.as_secs(),
         }

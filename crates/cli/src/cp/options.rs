@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 use netblt_proto::units::Rate;
 
+use crate::args::{self, ResumeName};
 use crate::units;
 
 /// How to copy.
@@ -25,6 +26,13 @@ pub(crate) struct Wish {
     /// All or nothing: what cannot be read or stored ends the copy instead of being left out
     #[arg(long)]
     pub(crate) atomic: bool,
+    /// What to do with what is left of a transfer that was broken off
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = ResumeName::Auto)]
+    pub(crate) resume: ResumeName,
+    /// How long parts of files are kept for a transfer that goes on from them
+    #[arg(long, value_name = "TIME", default_value = args::KEEP_PARTIAL,
+          value_parser = units::duration)]
+    pub(crate) keep_partial: Duration,
     /// Leave out what matches, in directories; may be repeated
     ///
     /// A PATTERN without a slash is compared with names, one with a slash with the whole path from

@@ -8,12 +8,12 @@ use netblt::{Options, Policy};
 use netblt_proto::units::Rate;
 use serde::{Deserialize, Serialize};
 
-use crate::args;
+use crate::args::{self, ResumeName};
 
 /// What this program's far end says first, after whatever else login shells print.
 pub(crate) const MARK: &[u8] = b"\nnetblt far end\n";
 /// Raised when the words change; ends that differ here do not understand each other.
-pub(crate) const WORDS: u32 = 1;
+pub(crate) const WORDS: u32 = 2;
 /// 49 days, in seconds: the protocol has no more (`docs/protocol.md §9`).
 const MAX_DEATH_TIMER: u64 = 49 * 86_400;
 
@@ -38,6 +38,10 @@ pub(crate) struct Start {
     pub(crate) ipv6: bool,
     /// All or nothing.
     pub(crate) atomic: bool,
+    /// What to do with what is left of a copy that was broken off.
+    pub(crate) resume: ResumeName,
+    /// Seconds that parts of files are kept.
+    pub(crate) keep_partial: u64,
     /// Bits a second, headers included.
     pub(crate) rate: Option<u64>,
     /// Seconds.
@@ -58,6 +62,8 @@ impl Start {
         options.policy = Policy::Fair { ceiling };
         options.family = args::family(self.ipv4, self.ipv6);
         options.atomic = self.atomic;
+        options.resume = self.resume.into();
+        options.partial_expiry = Duration::from_secs(self.keep_partial);
         options.death_timer = Duration::from_secs(self.death_timer.clamp(1, MAX_DEATH_TIMER));
         options
     }

@@ -19,11 +19,12 @@ use tempfile::TempDir;
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// Every command there is.
-pub(crate) const COMMANDS: [&str; 18] = [
+pub(crate) const COMMANDS: [&str; 19] = [
     "",
     "cp",
     "send",
     "receive",
+    "clean",
     "bench",
     "demo",
     "emulate",

@@ -66,6 +66,7 @@ pub(super) fn outcome(
         stats,
         at,
         bytes: done.bytes,
+        kept: 0,
         skipped: 0,
         files: 0,
         verified: done.verified,

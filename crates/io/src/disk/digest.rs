@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::disk::had::Node;
+
 use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,
 };
@@ -21,6 +23,8 @@ pub(crate) struct Subtrees {
     /// By level (0: single extents) and index. Never one whose ancestor is here too.
     nodes: BTreeMap<(u32, u64), ChainingValue>,
     top_level: u32,
+    /// The last extent, which may be shorter than the others and merges with none.
+    tail: Option<(u64, ChainingValue)>,
     /// The first extent finalized as if it were all: it is, if an empty last extent follows.
     first_as_root: Option<[u8; 32]>,
     highest: u64,
@@ -36,6 +40,7 @@ impl Subtrees {
             extent_bytes,
             nodes: BTreeMap::new(),
             top_level: 0,
+            tail: None,
             first_as_root: None,
             highest: 0,
             length: None,
@@ -92,7 +97,12 @@ impl Subtrees {
         if offset == 0 {
             self.first_as_root = Some(*hasher.finalize().as_bytes());
         }
-        self.insert(offset / self.extent_bytes, hasher.finalize_non_root());
+        let (index, value) = (offset / self.extent_bytes, hasher.finalize_non_root());
+        if last {
+            self.tail = Some((index, value));
+        } else {
+            self.insert(0, index, value);
+        }
         Ok(())
     }
 
@@ -111,8 +121,47 @@ impl Subtrees {
         Some(*merge_subtrees_root(&left, &right, Mode::Hash).as_bytes())
     }
 
-    fn insert(&mut self, mut index: u64, mut value: ChainingValue) {
-        let mut level = 0;
+    /// What is known of it but for its last extent: as much as possible in each.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = Node> {
+        self.nodes.iter().map(|((level, index), value)| Node {
+            offset: (index << level) * self.extent_bytes,
+            bytes: self.extent_bytes << level,
+            value: *value,
+        })
+    }
+
+    /// Takes what was known before and elsewhere; false if it does not fit to these extents or to
+    /// what is known.
+    pub(crate) fn adopt(&mut self, node: &Node) -> bool {
+        let Node { offset, bytes, value } = *node;
+        let fits = bytes >= self.extent_bytes
+            && bytes.is_power_of_two()
+            && offset.is_multiple_of(bytes)
+            && offset.checked_add(bytes).is_some_and(|end| self.length.is_none_or(|l| end < l));
+        if !fits || self.next_missing(offset) != offset || self.holds_within(offset, bytes) {
+            return false;
+        }
+        self.highest = self.highest.max(offset + bytes);
+        let level = (bytes / self.extent_bytes).ilog2();
+        self.insert(level, offset / bytes, value);
+        true
+    }
+
+    /// Where the first extent from `offset` on begins that is not known.
+    pub(crate) fn next_missing(&self, offset: u64) -> u64 {
+        let mut at = offset;
+        while let Some(level) = self.level_of(at / self.extent_bytes) {
+            let bytes = self.extent_bytes << level;
+            at = (at / bytes + 1).saturating_mul(bytes);
+        }
+        at
+    }
+
+    fn holds_within(&self, offset: u64, bytes: u64) -> bool {
+        self.nodes().any(|node| node.offset < offset + bytes && node.offset >= offset)
+    }
+
+    fn insert(&mut self, mut level: u32, mut index: u64, mut value: ChainingValue) {
         // A parent at index 0 may be the root, which is made differently: leave its children.
         while index > 1 {
             let Some(sibling) = self.nodes.remove(&(level, index ^ 1)) else { break };
@@ -129,7 +178,12 @@ impl Subtrees {
     }
 
     fn covers(&self, index: u64) -> bool {
-        (0..=self.top_level).any(|level| self.nodes.contains_key(&(level, index >> level)))
+        self.tail.is_some_and(|(tail, _)| tail == index) || self.level_of(index).is_some()
+    }
+
+    /// The level of the node that an extent is part of.
+    fn level_of(&self, index: u64) -> Option<u32> {
+        (0..=self.top_level).find(|level| self.nodes.contains_key(&(*level, index >> level)))
     }
 
     /// The chaining value over `count` extents from `first`, if all are here.
@@ -141,7 +195,7 @@ impl Subtrees {
             return Some(*value);
         }
         if count < 2 {
-            return None;
+            return self.tail.filter(|(tail, _)| *tail == first).map(|(_, value)| value);
         }
         let left = left_extents(count);
         let right = self.cover(first + left, count - left)?;
@@ -197,6 +251,36 @@ mod tests {
                 assert_eq!(subtrees.add(i as u64 * 2048, data, false), Ok(()));
             }
             assert_eq!(subtrees.root(), Some(*blake3::hash(&content).as_bytes()));
+        }
+    }
+
+    #[test]
+    fn what_was_known_before_is_taken_over_in_larger_or_equal_pieces() {
+        let content = bytes(13 * 1024 + 5);
+        let mut before = Subtrees::new(1024);
+        for i in [0usize, 1, 2, 3, 5, 6, 7, 8, 9] {
+            assert_eq!(before.add(i as u64 * 1024, &content[i * 1024..][..1024], false), Ok(()));
+        }
+        assert_eq!(before.add(13 * 1024, &content[13 * 1024..], true), Ok(()));
+        for extent in [1024u32, 2048] {
+            let mut subtrees = Subtrees::new(extent);
+            for node in before.nodes() {
+                assert_eq!(subtrees.adopt(&node), node.bytes >= u64::from(extent));
+                assert!(!subtrees.adopt(&node));
+            }
+            let mut at = subtrees.next_missing(0);
+            assert!(at > 0 || extent > 1024);
+            while at < content.len() as u64 {
+                let end = content.len().min(at as usize + extent as usize);
+                let last = end == content.len();
+                assert_eq!(subtrees.add(at, &content[at as usize..end], last), Ok(()));
+                at = if last { end as u64 } else { subtrees.next_missing(at) };
+            }
+            assert_eq!(subtrees.root(), Some(*blake3::hash(&content).as_bytes()));
+        }
+        let mut subtrees = Subtrees::new(1024);
+        for (offset, bytes) in [(0, 512), (0, 3072), (1024, 2048), (u64::MAX - 1023, 1024)] {
+            assert!(!subtrees.adopt(&Node { offset, bytes, value: [0; 32] }), "{offset} {bytes}");
         }
     }
 

@@ -5,6 +5,8 @@
 //! of the transfer or the destination ends the transfer with nothing left behind. Nothing has its
 //! final name before everything is complete, hashed, compared and flushed.
 
+mod keeping;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -29,6 +31,8 @@ use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, shown};
 use crate::options::{Expected, Overwrite};
 
+use keeping::Keeping;
+
 /// Stores buffer images beneath a directory.
 #[derive(Debug)]
 pub(crate) struct DirectoryWriter {
@@ -48,6 +52,8 @@ pub(crate) struct DirectoryWriter {
     manifest: Option<Manifest>,
     buffers: u64,
     bytes: u64,
+    /// Unless it is all or nothing: what is kept, and where names were given.
+    keeping: Option<Box<Keeping>>,
 }
 
 /// What a file costs of the budget beyond its name, and what it costs more while it is open: a
@@ -60,6 +66,8 @@ const PIECE_BYTES: u64 = 64;
 #[derive(Debug)]
 struct Incoming {
     kind: Kind,
+    /// What was here of it is not sent again.
+    kept: bool,
     /// With its first extent: its name, and its other attributes.
     attributes: Option<(NameId, FileTimes)>,
     /// Why it cannot have its name here, if it cannot.
@@ -70,6 +78,8 @@ struct Incoming {
     complete: Option<(u64, [u8; 32])>,
     /// Of a file that comes in several extents, until it is complete.
     subtrees: Option<Box<Subtrees>>,
+    /// The file of this number among the temporaries.
+    slot: u64,
 }
 
 impl DirectoryWriter {
@@ -95,18 +105,13 @@ impl DirectoryWriter {
             manifest: None,
             buffers: 0,
             bytes: 0,
+            keeping: None,
         })
     }
 
     /// Takes at most so many files and directories.
     pub(crate) fn with_max_files(mut self, files: u64) -> Self {
         self.budget = Budget::new(files);
-        self
-    }
-
-    /// Whether whatever stands in the way of one file is in the way of all.
-    pub(crate) fn atomic(mut self, atomic: bool) -> Self {
-        self.atomic = atomic;
         self
     }
 
@@ -131,6 +136,7 @@ impl DirectoryWriter {
     /// Does what being killed does: all is left as it is, and the lock goes.
     #[cfg(test)]
     pub(crate) fn die(mut self) {
+        self.keeping = None;
         self.store.leave();
     }
 
@@ -148,7 +154,8 @@ impl DirectoryWriter {
         if extent.kind == Kind::Withdrawn {
             return self.admit_withdrawal(extent);
         }
-        if first != (extent.offset == 0) {
+        let kept = self.files.get(&extent.file).is_some_and(|file| file.kept);
+        if (first || !kept) && first != (extent.offset == 0) {
             return Err(Error::Content("a file does not begin at its beginning"));
         }
         if extent.kind == Kind::Directory && !(first && last && extent.length == 0) {
@@ -158,8 +165,10 @@ impl DirectoryWriter {
             self.budget.check_files(self.files.len() as u64 + 1).map_err(too_much)?;
             self.budget.take(FILE_BYTES).map_err(too_much)?;
         }
-        let incoming = self.files.entry(extent.file).or_insert_with(|| Incoming::new(extent.kind));
-        if incoming.kind != extent.kind {
+        let kind = if extent.kind == Kind::Kept { Kind::File } else { extent.kind };
+        let incoming =
+            self.files.entry(extent.file).or_insert_with(|| Incoming::new(extent.file, kind));
+        if incoming.kind != kind {
             return Err(Error::Content("a file is of two kinds"));
         }
         if (first && incoming.attributes.is_some()) || (last && incoming.claimed.is_some()) {
@@ -183,6 +192,7 @@ impl DirectoryWriter {
             if let Err(error) = self.store.probe(name, directory) {
                 incoming.refused = Some(self.left_out.because(error, self.atomic)?);
             }
+            self.begin(extent)?;
         }
         Ok(())
     }
@@ -191,6 +201,9 @@ impl DirectoryWriter {
     fn admit_withdrawal(&mut self, extent: &Extent) -> Result<(), Error> {
         if self.withdrawn.contains_key(&extent.file) {
             return Err(Error::Content("a file is withdrawn twice"));
+        }
+        if self.files.get(&extent.file).is_some_and(|file| file.complete.is_some()) {
+            return Err(Error::Content("a file is withdrawn after its end"));
         }
         let name = extent.attributes.as_ref().map_or(&[][..], |attributes| &attributes.name);
         if extent.attributes.is_some() {
@@ -204,16 +217,20 @@ impl DirectoryWriter {
     /// Hashes and writes an extent that was admitted.
     fn take(&mut self, extent: &Extent, data: &[u8]) -> Result<(), Error> {
         if self.withdrawn.contains_key(&extent.file) {
-            self.store.discard(extent.file);
+            self.discard(extent.file);
             return Ok(());
         }
+        if extent.kind == Kind::Kept {
+            return self.take_kept(extent);
+        }
         let Some(incoming) = self.files.get_mut(&extent.file) else { return Ok(()) };
-        let refused = incoming.refused.is_some();
+        let (refused, slot) = (incoming.refused.is_some(), incoming.slot);
         if let (Some(attributes), Some(_)) = (&extent.attributes, &extent.digest) {
             let digest = *blake3::hash(data).as_bytes();
             incoming.complete = Some((data.len() as u64, digest));
             if extent.kind != Kind::Directory && !refused {
-                self.store.whole(extent.file, data, attributes)?;
+                self.store.whole(slot, data, attributes)?;
+                self.completed(extent.file, data.len());
             }
             return Ok(());
         }
@@ -230,9 +247,14 @@ impl DirectoryWriter {
         let name = incoming.attributes.map(|(name, _)| self.names.path(name));
         // Of a file that begins later, nobody knows yet that it is refused.
         if refused {
-            self.store.discard(extent.file);
+            self.store.discard(slot);
         } else {
-            self.store.write_at(extent.file, extent.offset, data, name.as_deref())?;
+            self.store.write_at(slot, extent.offset, data, name.as_deref())?;
+        }
+        if let Some(keeping) = &mut self.keeping
+            && !refused
+        {
+            keeping.wrote(slot, data.len());
         }
         if let (Some(length), Some(digest)) = (subtrees.length(), subtrees.root())
             && let Some((name, times)) = incoming.attributes
@@ -242,9 +264,17 @@ impl DirectoryWriter {
             if refused {
                 return Ok(());
             }
-            return self.store.close(extent.file, times, &self.names.path(name));
+            self.store.close(slot, times, &self.names.path(name))?;
+            self.completed(extent.file, 0);
+            return Ok(());
         }
         incoming.subtrees = Some(subtrees);
+        // A stream cannot be passed over.
+        if let Some(keeping) = &mut self.keeping
+            && extent.kind == Kind::File
+        {
+            keeping.opened(extent.file);
+        }
         Ok(())
     }
 
@@ -348,11 +378,71 @@ impl DirectoryWriter {
 impl Writer for DirectoryWriter {
     fn accept(
         &mut self,
-        _: BufferNumber,
+        number: BufferNumber,
         buffer: Buffer,
         free: &mut Vec<Buffer>,
     ) -> Result<u64, Error> {
         let before = self.bytes;
+        let stored = self.accept_or_hold(number.0, buffer, free);
+        let stored = stored.and_then(|()| self.accept_held(free));
+        if let Err(error) = stored.and_then(|()| self.commit_if_due()) {
+            self.note_failure(&error);
+            return Err(error);
+        }
+        Ok(self.bytes - before)
+    }
+
+    fn finish(&mut self, end: Option<&End>, gate: &Gate) -> Result<Outcome, Error> {
+        let outcome = match self.verify(end) {
+            Ok(digest) => {
+                let files = match self.keeping {
+                    Some(_) => self.conclude(gate)?,
+                    None => self.store_for_good(gate)?,
+                };
+                let LeftOut { count: skipped, unstored, ref first, .. } = self.left_out;
+                let (bytes, left_out) = (self.bytes, first.clone());
+                let (kept, notes) = self.take_anew();
+                let reason = String::new();
+                Outcome {
+                    verified: true,
+                    bytes,
+                    digest,
+                    files,
+                    reason,
+                    skipped,
+                    unstored,
+                    left_out,
+                    kept,
+                    notes,
+                }
+            }
+            Err(reason) => Outcome { reason, ..Outcome::default() },
+        };
+        self.store.clear();
+        Ok(outcome)
+    }
+
+    fn restart(&mut self, layout: Layout, free: &mut Vec<Buffer>) -> Result<(), Error> {
+        self.keep_and_reopen(free)?;
+        self.store.clear();
+        self.layout = layout;
+        self.names = Names::default();
+        self.budget.reset();
+        self.files.clear();
+        self.withdrawn.clear();
+        self.left_out = LeftOut::default();
+        (self.buffers, self.bytes) = (0, 0);
+        Ok(())
+    }
+
+    fn had(&mut self) -> Vec<u8> {
+        self.kept_so_far()
+    }
+}
+
+impl DirectoryWriter {
+    /// Stores an image, of whose files the beginnings are known.
+    fn accept_now(&mut self, buffer: Buffer, free: &mut Vec<Buffer>) -> Result<(), Error> {
         let image = parse_image(buffer.filled(), self.layout.buffer_bytes());
         let (mut data, extents) = image.map_err(broken)?;
         for extent in &extents {
@@ -368,42 +458,6 @@ impl Writer for DirectoryWriter {
         }
         self.buffers += 1;
         free.push(buffer);
-        Ok(self.bytes - before)
-    }
-
-    fn finish(&mut self, end: Option<&End>, gate: &Gate) -> Result<Outcome, Error> {
-        let outcome = match self.verify(end) {
-            Ok(digest) => {
-                let files = self.store_for_good(gate)?;
-                let LeftOut { count: skipped, unstored, ref first, .. } = self.left_out;
-                let (bytes, left_out) = (self.bytes, first.clone());
-                let reason = String::new();
-                Outcome {
-                    verified: true,
-                    bytes,
-                    digest,
-                    files,
-                    reason,
-                    skipped,
-                    unstored,
-                    left_out,
-                }
-            }
-            Err(reason) => Outcome { reason, ..Outcome::default() },
-        };
-        self.store.clear();
-        Ok(outcome)
-    }
-
-    fn restart(&mut self, layout: Layout, _: &mut Vec<Buffer>) -> Result<(), Error> {
-        self.store.clear();
-        self.layout = layout;
-        self.names = Names::default();
-        self.budget.reset();
-        self.files.clear();
-        self.withdrawn.clear();
-        self.left_out = LeftOut::default();
-        (self.buffers, self.bytes) = (0, 0);
         Ok(())
     }
 }
@@ -466,14 +520,16 @@ fn too_much(refused: Refused) -> Error {
 }
 
 impl Incoming {
-    fn new(kind: Kind) -> Self {
+    fn new(number: u64, kind: Kind) -> Self {
         Self {
             kind,
+            kept: false,
             attributes: None,
             refused: None,
             claimed: None,
             complete: None,
             subtrees: None,
+            slot: number,
         }
     }
 }

@@ -297,8 +297,8 @@ impl<'a> Walk<'a> {
                 if self.exclude.matches(&name, kind.is_dir()) {
                     continue;
                 }
-                if kind.is_dir() && staging::is_name(child.file_name().as_bytes()) {
-                    self.skip(&path, "staging directory of an unfinished transfer");
+                if kind.is_dir() && staging::is_ours(child.file_name().as_bytes()) {
+                    self.skip(&path, "directory of an unfinished transfer");
                 } else if kind.is_dir() {
                     directories.push((path, name));
                 } else if kind.is_file() {

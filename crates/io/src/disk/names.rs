@@ -192,6 +192,12 @@ impl Names {
         Ok(id)
     }
 
+    /// Whether it is one of them.
+    pub(crate) fn has(&self, name: &[u8]) -> bool {
+        let mut parts = name.split(|byte| *byte == b'/');
+        parts.try_fold(NameId::ROOT, |at, part| self.find(at, part)).is_some()
+    }
+
     /// How many there are, the root among them.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()

@@ -6,7 +6,6 @@
 //! amid the renames leaves its journal, and the next one completes the rest.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -21,6 +20,7 @@ use crate::disk::faults::{self, Call};
 use crate::disk::gate::Gate;
 use crate::disk::journal::{Item, Placed};
 use crate::disk::names::{NameId, Names};
+use crate::disk::renaming::{Entry, id, move_new};
 use crate::disk::staging::{self, Left};
 use crate::disk::store::{FLUSHING, NOT_A_DIRECTORY, Store, os, without_promise};
 use crate::disk::{beneath, flush, journal};
@@ -370,37 +370,9 @@ const MAKING: &str = "the directory cannot be created, nothing was kept";
 const RENAMING: &str = "cannot be given its name, nothing was kept";
 const TWICE: &str = "is one name here for two of the sender's files, nothing was kept";
 
-#[allow(clippy::unnecessary_cast, reason = "their widths differ between systems")]
-fn id(stat: &rustix::fs::Stat) -> (u64, u64) {
-    (stat.st_dev as u64, stat.st_ino as u64)
-}
-
-/// A directory and a name in it.
-type Entry<'a> = (&'a OwnedFd, &'a OsStr);
-
 /// What a replaced file is called among the temporaries.
 fn old_name(number: u64) -> String {
     format!("{number}.replaced")
-}
-
-/// Moves to a name that must not exist.
-fn move_new(destination: &Path, (from, old): Entry, (to, new): Entry) -> Result<(), Errno> {
-    faults::at(destination, Call::Rename)?;
-    #[cfg(any(target_os = "linux", target_vendor = "apple"))]
-    match rustix::fs::renameat_with(from, old, to, new, RenameFlags::NOREPLACE) {
-        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
-        done => return done,
-    }
-    // Some file systems know no such rename; most of those know hard links.
-    match rustix::fs::linkat(from, old, to, new, AtFlags::empty()) {
-        Ok(()) => rustix::fs::unlinkat(from, old, AtFlags::empty()),
-        Err(Errno::EXIST) => Err(Errno::EXIST),
-        Err(_) => match rustix::fs::statat(to, new, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => rustix::fs::renameat(from, old, to, new),
-            Err(error) => Err(error),
-            Ok(_) => Err(Errno::EXIST),
-        },
-    }
 }
 
 /// Moves a temporary to a name that exists, and keeps what bore it.

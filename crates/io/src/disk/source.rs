@@ -10,6 +10,7 @@ use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use netblt_proto::buffer::Buffer;
@@ -17,8 +18,11 @@ use netblt_proto::content::{Attributes, Extent, Kind, TransferDigest, encode_tab
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
+use crate::disk::attributes::FileTimes;
 use crate::disk::beneath;
+use crate::disk::digest::Subtrees;
 use crate::disk::file_list::{Entry, FileList, Place};
+use crate::disk::had::{Had, Part, identity, value_of};
 use crate::disk::layout::{Layout, broken, entry_bytes};
 use crate::disk::manifest::Manifest;
 use crate::disk::threads::{Fill, Reader};
@@ -38,6 +42,8 @@ pub(crate) struct SourceReader {
     manifest: Option<Manifest>,
     /// The argument whose directory is open.
     tree: Option<(std::path::PathBuf, OwnedFd)>,
+    /// What the receiver has already.
+    had: Arc<Had>,
     progress: Progress,
 }
 
@@ -50,9 +56,22 @@ struct Progress {
     offset: u64,
     open: Option<OpenFile>,
     hasher: blake3::Hasher,
+    /// What the receiver has of the entry, once that was looked at.
+    kept: Option<Kept>,
+    /// The entry's hash, if parts of it are passed over.
+    subtrees: Option<Box<Subtrees>>,
+    kept_bytes: u64,
     transfer: TransferDigest,
     bytes: u64,
     end: Option<End>,
+}
+
+/// How much of an entry the receiver has.
+#[derive(Debug)]
+enum Kept {
+    Nothing,
+    /// Found to be the same as here, in a file with these attributes.
+    Part(Attributes, Part),
 }
 
 #[derive(Debug)]
@@ -93,7 +112,16 @@ impl SourceReader {
         let stream = list.inner.take_stream();
         let stream = stream.map(|reader| Stream { reader, peeked: None, started: false });
         let progress = Progress::default();
-        Self { list, layout, plain, stream, manifest: None, tree: None, progress }
+        Self {
+            list,
+            layout,
+            plain,
+            stream,
+            manifest: None,
+            tree: None,
+            had: Arc::default(),
+            progress,
+        }
     }
 
     /// Lists what is read here.
@@ -111,12 +139,16 @@ impl SourceReader {
     ) -> Result<Option<(Extent, usize)>, Error> {
         let list = self.list.clone();
         let Some(entry) = list.inner.entries.get(self.progress.entry) else { return Ok(None) };
+        if let Some(kept) = self.keep(entry, data, table)? {
+            return Ok(kept.map(|extent| (extent, entry_bytes(Some(entry.name.len()), true))));
+        }
         let left = match entry.kind {
             Kind::Stream => u64::MAX,
             _ => entry.length.saturating_sub(self.progress.offset),
         };
         let wish = usize::try_from(left).unwrap_or(usize::MAX).min(self.layout.data_bytes());
-        let first = (self.progress.offset == 0).then_some(entry.name.len());
+        let begun = self.progress.offset > 0 || self.progress.subtrees.is_some();
+        let first = (!begun).then_some(entry.name.len());
         let may_end = entry.kind == Kind::Stream || wish as u64 == left;
         let size = entry_bytes(first, may_end);
         if !self.plain && !self.layout.fits(data + wish, table + size) {
@@ -131,12 +163,17 @@ impl SourceReader {
             Ok(read) => read,
             Err(error) => {
                 list.withdraw(error)?;
-                let extent = self.progress.withdraw(entry);
+                let extent = self.progress.withdraw(entry, begun);
                 let size = entry_bytes(first, false);
                 return Ok(Some((extent, size)));
             }
         };
-        self.progress.hasher.update(space.get(..length).unwrap_or_default());
+        let content = space.get(..length).unwrap_or_default();
+        let offset = self.progress.offset;
+        match &mut self.progress.subtrees {
+            Some(subtrees) => subtrees.add(offset, content, last).map_err(Error::Fault)?,
+            None => _ = self.progress.hasher.update(content),
+        }
         let mut extent = Extent {
             file: self.progress.entry as u64,
             offset: self.progress.offset,
@@ -148,14 +185,111 @@ impl SourceReader {
         self.progress.bytes += length as u64;
         self.progress.offset += length as u64;
         if last {
-            let digest = self.progress.close(entry);
+            let digest = self.progress.close(entry)?;
             if let Some(manifest) = self.manifest.as_mut().filter(|_| entry.kind != Kind::Directory)
             {
                 manifest.add(&entry.name, &digest)?;
             }
             extent.digest = Some(digest);
+            if first.is_some() && entry.kind == Kind::File && self.has_small(&extent) {
+                self.progress.kept_bytes += length as u64;
+                extent.kind = Kind::Kept;
+                extent.length = 0;
+            }
+        } else if let Some(subtrees) = &self.progress.subtrees {
+            self.progress.offset = subtrees.next_missing(self.progress.offset);
         }
         Ok(Some((extent, size)))
+    }
+
+    /// If the receiver has the entry at hand, or parts of it: the extent that says so, or nothing
+    /// if that does not fit behind what the buffer has.
+    fn keep(
+        &mut self,
+        entry: &Entry,
+        data: usize,
+        table: usize,
+    ) -> Result<Option<Option<Extent>>, Error> {
+        let begun = self.progress.offset > 0 || self.progress.subtrees.is_some();
+        if begun || entry.kind != Kind::File || self.plain || self.had.has_no_parts() {
+            return Ok(None);
+        }
+        let kept = match self.progress.kept.take() {
+            Some(kept) => kept,
+            // What cannot be read is dealt with when it is to be sent.
+            None => self.look(entry).unwrap_or(Kept::Nothing),
+        };
+        let Kept::Part(attributes, part) = kept else {
+            self.progress.kept = Some(Kept::Nothing);
+            return Ok(None);
+        };
+        if !self.layout.fits(data, table + entry_bytes(Some(entry.name.len()), true)) {
+            self.progress.kept = Some(Kept::Part(attributes, part));
+            return Ok(Some(None));
+        }
+        let (file, kind) = (self.progress.entry as u64, Kind::Kept);
+        let mut extent =
+            Extent { file, offset: 0, length: 0, kind, attributes: Some(attributes), digest: None };
+        match part {
+            Part::Whole(digest) => {
+                self.progress.bytes += entry.length;
+                self.progress.kept_bytes += entry.length;
+                self.progress.transfer.add(file, Kind::File, entry.length, &digest, &entry.name);
+                self.progress.next();
+                if let Some(manifest) = &mut self.manifest {
+                    manifest.add(&entry.name, &digest)?;
+                }
+                extent.digest = Some(digest);
+            }
+            Part::Nodes(nodes) => {
+                let mut subtrees = Box::new(Subtrees::new(self.layout.buffer_bytes()));
+                nodes.iter().for_each(|node| _ = subtrees.adopt(node));
+                let bytes: u64 = nodes.iter().map(|node| node.bytes).sum();
+                self.progress.bytes += bytes;
+                self.progress.kept_bytes += bytes;
+                self.progress.offset = subtrees.next_missing(0);
+                self.progress.subtrees = Some(subtrees);
+            }
+        }
+        Ok(Some(Some(extent)))
+    }
+
+    /// Compares what the receiver says it has of an entry with the file here, which is read for it.
+    fn look(&mut self, entry: &Entry) -> Result<Kept, Error> {
+        let attributes = self.open(entry)?;
+        let id = identity(&entry.name, FileTimes::from(&attributes));
+        let had = Arc::clone(&self.had);
+        let Some(part) = had.part(&id) else { return Ok(Kept::Nothing) };
+        let Some(open) = &self.progress.open else { return Ok(Kept::Nothing) };
+        let same = match part {
+            Part::Whole(digest) => {
+                let mut hasher = blake3::Hasher::new();
+                hasher.update_reader(&open.file).is_ok()
+                    && hasher.finalize().as_bytes() == digest
+                    && hasher.count() == entry.length
+                    && open.is_as_it_was()
+            }
+            Part::Nodes(nodes) => {
+                let mut subtrees = Subtrees::new(self.layout.buffer_bytes());
+                // The last extent is always sent, and with it the digest.
+                nodes.iter().all(|node| {
+                    node.offset + node.bytes < entry.length
+                        && subtrees.adopt(node)
+                        && value_of(&open.file, node).is_ok_and(|value| value == node.value)
+                })
+            }
+        };
+        Ok(if same { Kept::Part(attributes, part.clone()) } else { Kept::Nothing })
+    }
+
+    /// Whether the receiver has a file that came to be one extent.
+    fn has_small(&self, extent: &Extent) -> bool {
+        match (&extent.attributes, &extent.digest) {
+            (Some(attributes), Some(digest)) => {
+                self.had.has_small(&identity(&attributes.name, attributes.into()), digest)
+            }
+            _ => false,
+        }
     }
 
     /// Opens an entry, and says what the receiver is to know of it.
@@ -169,7 +303,7 @@ impl SourceReader {
                 let metadata = handle.and_then(|handle| File::from(handle).metadata());
                 metadata.map_err(|e| file_error(&place.path(), "cannot be read", e))?
             }
-            Kind::File | Kind::Withdrawn => {
+            Kind::File | Kind::Withdrawn | Kind::Kept => {
                 let cannot = |e| file_error(&place.path(), "cannot be read", e);
                 let file = self.open_file(&place).map_err(cannot)?;
                 let metadata = file.metadata().map_err(cannot)?;
@@ -246,7 +380,7 @@ impl Reader for SourceReader {
         if buffer.capacity() < self.layout.image_bytes() {
             return Err(Error::Fault("the buffers are smaller than their images"));
         }
-        let before = self.progress.bytes;
+        let before = (self.progress.bytes, self.progress.kept_bytes);
         let (mut data, mut table, mut extents) = (0, 0, Vec::new());
         while let Some(space) = buffer.space().get_mut(data..)
             && let Some((extent, size)) = self.next_extent(data, table, space)?
@@ -279,21 +413,22 @@ impl Reader for SourceReader {
                 digest: self.progress.transfer.finish(),
             });
         }
-        Ok(Fill { last, bytes: self.progress.bytes - before })
+        let (bytes, kept) = (self.progress.bytes - before.0, self.progress.kept_bytes - before.1);
+        Ok(Fill { last, bytes, kept })
     }
 
     fn end(&self) -> Option<End> {
         self.progress.end
     }
 
-    fn restart(&mut self, layout: Layout) -> Result<(), Error> {
+    fn restart(&mut self, layout: Layout, had: &Arc<Had>) -> Result<(), Error> {
         if self.stream.as_ref().is_some_and(|stream| stream.started) {
             return Err(read_twice());
         }
         if !self.plain {
             check_names(&self.list, layout)?;
         }
-        self.layout = layout;
+        (self.layout, self.had) = (layout, Arc::clone(had));
         self.progress = Progress::default();
         self.manifest.as_mut().map_or(Ok(()), Manifest::restart)?;
         Ok(())
@@ -302,9 +437,9 @@ impl Reader for SourceReader {
 
 impl Progress {
     /// The entry cannot be sent: the receiver is to forget it.
-    fn withdraw(&mut self, entry: &Entry) -> Extent {
-        let attributes = (self.offset == 0)
-            .then(|| Attributes { name: entry.name.to_vec(), ..Attributes::default() });
+    fn withdraw(&mut self, entry: &Entry, begun: bool) -> Extent {
+        let attributes =
+            (!begun).then(|| Attributes { name: entry.name.to_vec(), ..Attributes::default() });
         let file = self.entry as u64;
         self.transfer.add(file, Kind::Withdrawn, 0, &[0; 32], &entry.name);
         self.next();
@@ -313,16 +448,20 @@ impl Progress {
     }
 
     /// The open entry is read to its end: its digest, and on to the next.
-    fn close(&mut self, entry: &Entry) -> [u8; 32] {
-        let digest = *self.hasher.finalize().as_bytes();
+    fn close(&mut self, entry: &Entry) -> Result<[u8; 32], Error> {
+        let digest = match &self.subtrees {
+            Some(subtrees) => subtrees.root().ok_or(Error::Fault("a file was not read to its end")),
+            None => Ok(*self.hasher.finalize().as_bytes()),
+        }?;
         self.transfer.add(self.entry as u64, entry.kind, self.offset, &digest, &entry.name);
         self.next();
-        digest
+        Ok(digest)
     }
 
     fn next(&mut self) {
         self.hasher.reset();
         self.open = None;
+        (self.kept, self.subtrees) = (None, None);
         self.offset = 0;
         self.entry += 1;
     }

@@ -182,7 +182,7 @@ fn a_stream_knows_its_last_buffer_and_cannot_be_read_twice() {
         let list = FileList::new(source, false, &Cancel::default()).expect("a list");
         assert_eq!((list.total_bytes(), list.files()), (None, 1));
         let mut reader = SourceReader::sealed(list.clone(), layout()).expect("fits");
-        reader.restart(layout()).expect("nothing was read");
+        reader.restart(layout(), &Arc::default()).expect("nothing was read");
         let buffers = len.div_ceil(1024).max(1) as u64;
         let mut digest = None;
         for number in 1..=buffers {
@@ -193,7 +193,7 @@ fn a_stream_knows_its_last_buffer_and_cannot_be_read_twice() {
             digest = extents[0].digest;
         }
         assert_eq!(digest, Some(*blake3::hash(&content).as_bytes()));
-        assert!(said(reader.restart(layout())).contains("cannot be read twice"));
+        assert!(said(reader.restart(layout(), &Arc::default())).contains("cannot be read twice"));
         let mut second = SourceReader::sealed(list, layout()).expect("fits");
         assert!(said(fill(&mut second, 1)).contains("cannot be read twice"));
     }
@@ -215,7 +215,7 @@ fn plain_buffers_are_the_bytes_of_one_file() {
         }
         assert_eq!(sent, len);
         assert!(fill(&mut reader, buffers + 1).is_err());
-        reader.restart(Layout::plain(500)).expect("a file can be read again");
+        reader.restart(Layout::plain(500), &Arc::default()).expect("a file can be read again");
         fill(&mut reader, 1).expect("filled");
         assert!(fill(&mut reader, 1).is_err());
     }

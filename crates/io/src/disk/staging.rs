@@ -19,6 +19,16 @@ use rustix::io::Errno;
 const PREFIX: &[u8] = b".netblt-unfinished-";
 const SUFFIX: &[u8] = b".part";
 const RANDOM_BYTES: usize = 8;
+/// Where parts of files are kept for the next transfer.
+pub(crate) const KEPT: &str = ".netblt-partial";
+/// Its file with the lock.
+const README: &str = "README";
+const TEXT: &str = "\
+Here are parts of files that netblt has not received completely, and a list of them (journal).
+The same transfer into the directory above goes on from them, and then they are gone. To see or
+remove them: netblt clean DIRECTORY. What nobody has gone on with for a week is removed when netblt
+receives there again.
+";
 /// The file with the lock; what it says is for people.
 const OWNER: &str = "owner";
 /// A file that says that the rest belongs to the user.
@@ -39,6 +49,8 @@ pub(crate) struct Staging {
     _owner: File,
     /// Permission bits that the user's mask lets a new file have here.
     pub(crate) permitted: u32,
+    /// It is the one in which parts of files are kept.
+    pub(crate) kept: bool,
 }
 
 /// What was found of a killed process.
@@ -47,6 +59,11 @@ pub(crate) enum Left {
     Alone,
     /// Its owner is dead; ours now.
     Orphan(Staging),
+}
+
+/// Whether a directory of this name is one of netblt's, of whichever kind.
+pub(crate) fn is_ours(name: &[u8]) -> bool {
+    name == KEPT.as_bytes() || is_name(name)
 }
 
 /// Whether a directory of this name is one.
@@ -93,7 +110,50 @@ impl Staging {
             std::process::id()
         );
         owner.write_all(text.as_bytes()).map_err(|_| Errno::IO)?;
-        Ok(Self { name, handle, _owner: owner, permitted })
+        Ok(Self { name, handle, _owner: owner, permitted, kept: false })
+    }
+
+    /// The one in which parts of files are kept: as it is, or made if `make` says so. `None` if
+    /// there is none, or it is another process's or another user's.
+    pub(crate) fn keep(root: &OwnedFd, make: bool) -> io::Result<Option<Self>> {
+        for _ in 0..TRIES {
+            if make {
+                match rustix::fs::mkdirat(root, KEPT, Mode::RWXU) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            let handle = match open(root, KEPT.as_bytes()) {
+                Ok(handle) => handle,
+                Err(Errno::NOENT) if make => continue,
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            };
+            let stat = rustix::fs::fstat(&handle)?;
+            if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
+                return Ok(None);
+            }
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let owner = match rustix::fs::openat(&handle, README, flags, Mode::RUSR | Mode::WUSR) {
+                Ok(owner) => owner,
+                // Its last user has removed it.
+                Err(Errno::NOENT) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            if rustix::fs::flock(&owner, FlockOperation::NonBlockingLockExclusive).is_err() {
+                return Ok(None);
+            }
+            let there = rustix::fs::statat(root, KEPT, AtFlags::SYMLINK_NOFOLLOW);
+            if there.is_ok_and(|there| there.st_ino == stat.st_ino) && exists(&handle, README) {
+                let permitted = permitted(&handle)?;
+                let mut owner = File::from(owner);
+                owner.set_len(0)?;
+                owner.write_all(TEXT.as_bytes())?;
+                let name = KEPT.to_owned();
+                return Ok(Some(Self { name, handle, _owner: owner, permitted, kept: true }));
+            }
+        }
+        Ok(None)
     }
 
     /// Its name, for people.
@@ -105,11 +165,13 @@ impl Staging {
     pub(crate) fn remove(self, root: &OwnedFd) {
         if let Ok(listing) = Dir::read_from(&self.handle) {
             let names = listing.flatten().map(|entry| entry.file_name().to_owned());
-            for name in names.filter(|name| name.as_bytes() != OWNER.as_bytes()) {
+            let locked = [OWNER.as_bytes(), README.as_bytes()];
+            for name in names.filter(|name| !locked.contains(&name.as_bytes())) {
                 let _ = rustix::fs::unlinkat(&self.handle, name, AtFlags::empty());
             }
         }
-        let _ = rustix::fs::unlinkat(&self.handle, OWNER, AtFlags::empty());
+        let owner = if self.kept { README } else { OWNER };
+        let _ = rustix::fs::unlinkat(&self.handle, owner, AtFlags::empty());
         let _ = rustix::fs::unlinkat(root, self.name, AtFlags::REMOVEDIR);
     }
 
@@ -166,7 +228,7 @@ pub(crate) fn adopt(root: &OwnedFd, name: &[u8]) -> io::Result<Left> {
     }
     let name = String::from_utf8_lossy(name).into_owned();
     let permitted = permitted(&handle)?;
-    Ok(Left::Orphan(Staging { name, handle, _owner: owner, permitted }))
+    Ok(Left::Orphan(Staging { name, handle, _owner: owner, permitted, kept: false }))
 }
 
 /// A directory that was left before it had its owner's file; only an empty one goes.

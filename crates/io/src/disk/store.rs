@@ -42,6 +42,10 @@ pub(crate) struct Store {
     /// Times are the sender's.
     pub(crate) keep_times: bool,
     staging: Option<Staging>,
+    /// What comes is to be kept where the next transfer finds it, if that can be.
+    pub(crate) keeping: bool,
+    /// What is whole has its name already, whatever becomes of the rest.
+    pub(crate) piecemeal: bool,
     /// Open temporaries by number, the last one used last.
     open: Vec<(u64, File)>,
     /// The directory that was looked into last, if it exists: files come in directories.
@@ -72,6 +76,8 @@ impl Store {
             preserve: false,
             keep_times: true,
             staging: None,
+            keeping: false,
+            piecemeal: false,
             open: Vec::new(),
             parent: None,
             longest,
@@ -81,6 +87,21 @@ impl Store {
     /// Takes over what a dead process left under this name, and gives it as if it were its own.
     pub(crate) fn adopt(&mut self, left: Staging) {
         self.staging = Some(left);
+    }
+
+    /// Whether something of this name, one part, is in the destination.
+    pub(crate) fn root_has(&self, name: &str) -> bool {
+        beneath::status(&self.root, name.as_bytes()).is_ok_and(|stat| stat.is_some())
+    }
+
+    /// Whether what comes is kept.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.staging.as_ref().is_some_and(|staging| staging.kept)
+    }
+
+    /// The directory of the temporaries, if there is one.
+    pub(crate) fn staged(&self) -> Option<&OwnedFd> {
+        self.staging.as_ref().map(|staging| &staging.handle)
     }
 
     /// Leaves the temporaries as they are.
@@ -206,6 +227,15 @@ impl Store {
     pub(crate) fn clear(&mut self) {
         self.open.clear();
         self.parent = None;
+        if let Some(staging) = self.staging.take_if(|staging| !staging.kept) {
+            staging.remove(&self.root);
+        }
+    }
+
+    /// Removes them even if they were to be kept: there is nothing in them.
+    pub(crate) fn clear_kept(&mut self) {
+        self.open.clear();
+        self.parent = None;
         if let Some(staging) = self.staging.take() {
             staging.remove(&self.root);
         }
@@ -237,6 +267,10 @@ impl Store {
     fn staging(&mut self) -> io::Result<&Staging> {
         let staging = match self.staging.take() {
             Some(staging) => staging,
+            None if self.keeping => match Staging::keep(&self.root, true)? {
+                Some(staging) => staging,
+                None => Staging::create(&self.root)?,
+            },
             None => Staging::create(&self.root)?,
         };
         Ok(self.staging.insert(staging))
@@ -249,6 +283,7 @@ impl Store {
 
     /// An error about `name`, the destination itself if that is empty.
     pub(crate) fn error(&self, name: &[u8], what: &'static str, source: io::Error) -> Error {
+        let what = if self.piecemeal { without_words(what) } else { what };
         let path = if name.is_empty() { self.path.clone() } else { self.path.join(shown(name)) };
         file_error(&path, what, source)
     }
@@ -348,6 +383,13 @@ pub(crate) fn without_promise(error: Error) -> Error {
             Error::File { path, what, source }
         }
         error => error,
+    }
+}
+
+fn without_words(what: &'static str) -> &'static str {
+    match what {
+        FULL => "the disk is full; make room and start again",
+        what => what.strip_suffix(NOTHING_KEPT).unwrap_or(what),
     }
 }
 

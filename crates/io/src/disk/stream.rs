@@ -71,6 +71,9 @@ impl StreamWriter {
         if extent.file != 0 || extent.kind == Kind::Directory {
             return Err(Error::SeveralFiles);
         }
+        if extent.kind == Kind::Kept {
+            return Err(Error::Content("it says that something is here already which is not"));
+        }
         if extent.kind == Kind::Withdrawn {
             let why = "the sender cannot send the file to its end".to_owned();
             return Err(Error::NotVerified(why));

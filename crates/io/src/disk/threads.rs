@@ -8,6 +8,8 @@
 //! buffer is mostly there when the peer asks for it. [`SinkThread`] stores what is handed to it and
 //! gives the memory back. An error ends the thread; it comes out of `poll`, once.
 
+mod reading;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,8 +23,11 @@ use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{End, LEFT_OUT, Verdict};
 
 use crate::disk::gate::Gate;
+use crate::disk::had::Had;
 use crate::disk::layout::Layout;
 use crate::error::Error;
+
+pub(crate) use reading::SourceThread;
 
 /// Why nothing is verified on `rfc998`.
 const NO_PROOF: &str = "the rfc998 wire cannot prove what it carried";
@@ -37,8 +42,8 @@ pub(crate) trait Reader: Send + 'static {
     fn fill(&mut self, number: BufferNumber, buffer: &mut Buffer) -> Result<Fill, Error>;
     /// What was sent, once a buffer was the last.
     fn end(&self) -> Option<End>;
-    /// Starts over from buffer 1.
-    fn restart(&mut self, layout: Layout) -> Result<(), Error>;
+    /// Starts over from buffer 1, for a receiver that has this already.
+    fn restart(&mut self, layout: Layout, had: &Arc<Had>) -> Result<(), Error>;
 }
 
 /// What a [`Reader`] says of a buffer that it filled.
@@ -46,8 +51,10 @@ pub(crate) trait Reader: Send + 'static {
 pub(crate) struct Fill {
     /// No buffer follows.
     pub last: bool,
-    /// File bytes in it.
+    /// File bytes in it, and those that need not be in it because the receiver has them.
     pub bytes: u64,
+    /// The latter.
+    pub kept: u64,
 }
 
 /// Stores buffers. Called from the disk thread only.
@@ -65,6 +72,10 @@ pub(crate) trait Writer: Send + 'static {
     fn finish(&mut self, end: Option<&End>, gate: &Gate) -> Result<Outcome, Error>;
     /// Forgets everything and starts over from buffer 1.
     fn restart(&mut self, layout: Layout, free: &mut Vec<Buffer>) -> Result<(), Error>;
+    /// What is here already, to be told to the sender before buffer 1 comes.
+    fn had(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
     /// How long a dropped [`SinkThread`] may wait for this writer to clean up behind itself.
     fn patience(&self) -> Duration {
         Duration::from_secs(60)
@@ -87,6 +98,10 @@ impl Writer for Box<dyn Writer> {
 
     fn restart(&mut self, layout: Layout, free: &mut Vec<Buffer>) -> Result<(), Error> {
         (**self).restart(layout, free)
+    }
+
+    fn had(&mut self) -> Vec<u8> {
+        (**self).had()
     }
 
     fn patience(&self) -> Duration {
@@ -113,6 +128,10 @@ pub(crate) struct Outcome {
     pub unstored: u64,
     /// The first of those left out, with reasons.
     pub left_out: Vec<String>,
+    /// File bytes that were there before and did not come again.
+    pub kept: u64,
+    /// What the user should know besides.
+    pub notes: Vec<String>,
 }
 
 impl Outcome {
@@ -135,204 +154,13 @@ impl Outcome {
     }
 }
 
-/// A buffer to be supplied to the sending machine.
-#[derive(Debug)]
-pub(crate) struct Supply {
-    /// Its number.
-    pub number: BufferNumber,
-    /// Its image.
-    pub buffer: Buffer,
-    /// File bytes in it.
-    pub bytes: u64,
-    /// If it is the last one: the end of the transfer.
-    pub end: Option<End>,
-}
-
-/// The thread that reads, seen from the loop.
-#[derive(Debug)]
-pub(crate) struct SourceThread {
-    commands: SyncSender<ReadCommand>,
-    answers: Receiver<Result<Read, Error>>,
-    /// Raised by a restart; what is older is no longer read.
-    epoch: Arc<AtomicU64>,
-    layout: Layout,
-    /// Read, in order, and not wanted yet.
-    ahead: VecDeque<Supply>,
-    /// Memory without work, since the source has ended.
-    idle: Vec<Buffer>,
-    wanted: u64,
-    /// The last one that was handed out.
-    supplied: u64,
-    next: u64,
-    ended: bool,
-}
-
-#[derive(Debug)]
-struct ReadCommand {
-    epoch: u64,
-    layout: Layout,
-    number: BufferNumber,
-    buffer: Buffer,
-}
-
-#[derive(Debug)]
-struct Read {
-    epoch: u64,
-    number: BufferNumber,
-    buffer: Buffer,
-    /// Nothing if it was not read: the source had ended, or a restart made it void.
-    fill: Option<(Fill, Option<End>)>,
-}
-
-impl SourceThread {
-    /// Starts reading into `stock`, all the buffers there are; `layout` is the one `reader` has.
-    /// `waker` is called whenever [`Self::poll`] has something to say.
-    pub(crate) fn spawn(
-        reader: impl Reader,
-        layout: Layout,
-        stock: Vec<Buffer>,
-        waker: impl Fn() + Send + 'static,
-    ) -> Result<Self, Error> {
-        // One command or answer for each buffer, and an error.
-        let (commands, inbox) = sync_channel(stock.len());
-        let (outbox, answers) = sync_channel(stock.len() + 1);
-        let epoch = Arc::new(AtomicU64::new(0));
-        let current = Arc::clone(&epoch);
-        spawn("netblt-read", move || read_loop(reader, &inbox, &outbox, &current, &waker))?;
-        let mut this = Self {
-            commands,
-            answers,
-            epoch,
-            layout,
-            ahead: VecDeque::with_capacity(stock.len()),
-            idle: Vec::new(),
-            wanted: 0,
-            supplied: 0,
-            next: 1,
-            ended: false,
-        };
-        for buffer in stock {
-            this.release(buffer);
-        }
-        Ok(this)
-    }
-
-    /// The peer wants buffer `number`, and with it all before. Numbers past the end are ignored.
-    pub(crate) fn want(&mut self, number: BufferNumber) {
-        self.wanted = self.wanted.max(number.0);
-    }
-
-    /// The next buffer that is wanted and there. An error comes once, as soon as it is known, and
-    /// nothing after it.
-    pub(crate) fn poll(&mut self) -> Result<Option<Supply>, Error> {
-        while let Ok(answer) = self.answers.try_recv() {
-            let Read { epoch, number, buffer, fill } = match answer {
-                Ok(read) => read,
-                Err(error) => {
-                    self.ahead.clear();
-                    return Err(error);
-                }
-            };
-            match fill {
-                Some((fill, end)) if epoch == self.epoch.load(Ordering::Relaxed) => {
-                    self.ended |= fill.last;
-                    self.ahead.push_back(Supply { number, buffer, bytes: fill.bytes, end });
-                }
-                _ => self.release(buffer),
-            }
-        }
-        match self.ahead.front() {
-            Some(supply) if supply.number.0 <= self.wanted => {
-                self.supplied = supply.number.0;
-                Ok(self.ahead.pop_front())
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// Whether a buffer is wanted that is not read yet.
-    pub(crate) fn starves(&self) -> bool {
-        self.supplied < self.wanted && self.ahead.is_empty() && !self.ended
-    }
-
-    /// Buffers that were read and are not wanted yet.
-    pub(crate) fn ahead(&self) -> usize {
-        self.ahead.len()
-    }
-
-    /// An empty buffer comes back.
-    pub(crate) fn release(&mut self, buffer: Buffer) {
-        if self.ended {
-            self.idle.push(buffer);
-            return;
-        }
-        let epoch = self.epoch.load(Ordering::Relaxed);
-        let number = BufferNumber(self.next);
-        self.next += 1;
-        // It fails only when the thread is gone, and that was said in its last answer.
-        let _ = self.commands.try_send(ReadCommand { epoch, layout: self.layout, number, buffer });
-    }
-
-    /// Starts over from buffer 1. Buffers that the machine still holds are to be released as
-    /// always. Whether the source can be read again, [`Self::poll`] tells.
-    pub(crate) fn restart(&mut self, layout: Layout) {
-        self.epoch.fetch_add(1, Ordering::Relaxed);
-        self.layout = layout;
-        (self.wanted, self.supplied, self.next, self.ended) = (0, 0, 1, false);
-        let ahead = std::mem::take(&mut self.ahead);
-        for buffer in ahead.into_iter().map(|supply| supply.buffer) {
-            self.release(buffer);
-        }
-        for buffer in std::mem::take(&mut self.idle) {
-            self.release(buffer);
-        }
-    }
-}
-
-// A dropped `SourceThread` does not wait for its thread, which may be in a read of a terminal or a
-// pipe that never ends; it owns nothing but open files.
-fn read_loop(
-    mut reader: impl Reader,
-    inbox: &Receiver<ReadCommand>,
-    outbox: &SyncSender<Result<Read, Error>>,
-    current: &AtomicU64,
-    waker: &impl Fn(),
-) {
-    let (mut reading, mut ended) = (0, false);
-    while let Ok(ReadCommand { epoch, layout, number, mut buffer }) = inbox.recv() {
-        let stale = epoch != current.load(Ordering::Relaxed);
-        let answer = (|| {
-            if stale {
-                return Ok(None);
-            }
-            if epoch != reading {
-                reader.restart(layout)?;
-                (reading, ended) = (epoch, false);
-            }
-            if ended {
-                return Ok(None);
-            }
-            let fill = reader.fill(number, &mut buffer)?;
-            ended = fill.last;
-            Ok(Some((fill, if ended { reader.end() } else { None })))
-        })();
-        let failed = answer.is_err();
-        let answer = answer.map(|fill| Read { epoch, number, buffer, fill });
-        if outbox.send(answer).is_err() {
-            return;
-        }
-        waker();
-        if failed {
-            return;
-        }
-    }
-}
-
 /// What the writing thread has to say.
 #[derive(Debug)]
 pub(crate) enum Stored {
     /// Memory that is free again.
     Empty(Buffer),
+    /// The answer to [`SinkThread::begin`]: what is here already.
+    Had(Vec<u8>),
     /// The answer to [`SinkThread::finish`].
     Finished(Outcome),
 }
@@ -352,6 +180,9 @@ pub(crate) struct SinkThread {
     /// A finish that waits until an older one, void by now, was answered: there is room for one.
     finish: Option<Option<End>>,
     finishing: bool,
+    /// A beginning that waits likewise.
+    begin: bool,
+    beginning: bool,
     empties: VecDeque<Buffer>,
     bytes: u64,
     backlog: usize,
@@ -374,6 +205,7 @@ struct WriteCommand {
 enum WriteWhat {
     Store(BufferNumber, Buffer),
     Finish(Option<End>, Gate),
+    Begin,
 }
 
 #[derive(Debug)]
@@ -381,8 +213,17 @@ struct Written {
     epoch: u64,
     free: Vec<Buffer>,
     bytes: u64,
-    was_buffer: bool,
+    to: To,
     outcome: Option<Outcome>,
+    had: Option<Vec<u8>>,
+}
+
+/// What is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum To {
+    Buffer,
+    Finish,
+    Begin,
 }
 
 impl SinkThread {
@@ -394,8 +235,8 @@ impl SinkThread {
         stock: usize,
         waker: impl Fn() + Send + 'static,
     ) -> Result<Self, Error> {
-        let (commands, inbox) = sync_channel(stock + 1);
-        let (outbox, answers) = sync_channel(stock + 2);
+        let (commands, inbox) = sync_channel(stock + 2);
+        let (outbox, answers) = sync_channel(stock + 3);
         let epoch = Arc::new(AtomicU64::new(0));
         let (current, patience) = (Arc::clone(&epoch), writer.patience());
         let cleaning = Arc::new(AtomicBool::new(false));
@@ -410,6 +251,8 @@ impl SinkThread {
             layout,
             finish: None,
             finishing: false,
+            begin: false,
+            beginning: false,
             empties: VecDeque::with_capacity(stock),
             bytes: 0,
             backlog: 0,
@@ -435,6 +278,18 @@ impl SinkThread {
         !self.gate.is_passed()
     }
 
+    /// The transfer begins: what is here already will come out of [`Self::poll`].
+    pub(crate) fn begin(&mut self) {
+        self.begin = true;
+        self.push_begin();
+    }
+
+    fn push_begin(&mut self) {
+        if !self.beginning && std::mem::take(&mut self.begin) {
+            self.beginning = self.send(WriteWhat::Begin);
+        }
+    }
+
     /// Stores the image of buffer `number`.
     pub(crate) fn store(&mut self, number: BufferNumber, buffer: Buffer) {
         // It fails only when the thread is gone, and that was said in its last answer.
@@ -457,18 +312,26 @@ impl SinkThread {
                 return Ok(Some(Stored::Empty(buffer)));
             }
             let Ok(answer) = self.answers.try_recv() else { return Ok(None) };
-            let Written { epoch, free, bytes, was_buffer, outcome } = answer?;
+            let Written { epoch, free, bytes, to, outcome, had } = answer?;
             self.empties.extend(free);
-            if was_buffer {
-                self.backlog = self.backlog.saturating_sub(1);
-            } else {
-                self.finishing = false;
-                self.push_finish();
+            match to {
+                To::Buffer => self.backlog = self.backlog.saturating_sub(1),
+                To::Finish => {
+                    self.finishing = false;
+                    self.push_finish();
+                }
+                To::Begin => {
+                    self.beginning = false;
+                    self.push_begin();
+                }
             }
             if epoch == self.epoch.load(Ordering::Relaxed) {
                 self.bytes += bytes;
                 if let Some(outcome) = outcome {
                     return Ok(Some(Stored::Finished(outcome)));
+                }
+                if let Some(had) = had {
+                    return Ok(Some(Stored::Had(had)));
                 }
             }
         }
@@ -540,8 +403,12 @@ fn write_loop(
     let (mut writing, mut total) = (0, 0u64);
     while let Ok(WriteCommand { epoch, layout, most, what }) = inbox.recv() {
         let stale = epoch != current.load(Ordering::Relaxed);
-        let (mut free, mut bytes, mut outcome) = (Vec::new(), 0, None);
-        let was_buffer = matches!(what, WriteWhat::Store(..));
+        let (mut free, mut bytes, mut outcome, mut had) = (Vec::new(), 0, None, None);
+        let to = match what {
+            WriteWhat::Store(..) => To::Buffer,
+            WriteWhat::Finish(..) => To::Finish,
+            WriteWhat::Begin => To::Begin,
+        };
         let result = (|| {
             if !stale && epoch != writing {
                 writer.restart(layout, &mut free)?;
@@ -556,7 +423,8 @@ fn write_loop(
                         return Err(Error::TooMuch { what: "bytes", most });
                     }
                 }
-                WriteWhat::Finish(..) if stale => {}
+                WriteWhat::Finish(..) | WriteWhat::Begin if stale => {}
+                WriteWhat::Begin => had = Some(writer.had()),
                 WriteWhat::Finish(end, gate) => outcome = Some(writer.finish(end.as_ref(), &gate)?),
             }
             Ok(())
@@ -569,7 +437,7 @@ fn write_loop(
             waker();
             return;
         }
-        if outbox.send(Ok(Written { epoch, free, bytes, was_buffer, outcome })).is_err() {
+        if outbox.send(Ok(Written { epoch, free, bytes, to, outcome, had })).is_err() {
             break;
         }
         waker();

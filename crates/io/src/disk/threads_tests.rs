@@ -21,13 +21,13 @@ impl Reader for Counter {
         buffer.space()[1] = number.0 as u8;
         buffer.set_len(2);
         self.done = number.0 == self.last;
-        Ok(Fill { last: self.done, bytes: 2 })
+        Ok(Fill { last: self.done, bytes: 2, kept: 0 })
     }
     fn end(&self) -> Option<End> {
         let end = End { buffers: self.last, bytes: 2 * self.last, digest: [0; 32] };
         self.done.then_some(end)
     }
-    fn restart(&mut self, _: Layout) -> Result<(), Error> {
+    fn restart(&mut self, _: Layout, _: &Arc<Had>) -> Result<(), Error> {
         self.epoch += 1;
         Ok(())
     }
@@ -71,7 +71,7 @@ fn buffers_come_in_order_when_they_are_wanted() {
     }
     thread.want(BufferNumber(99));
     assert!(thread.poll().expect("no error").is_none());
-    thread.restart(Layout::plain(2));
+    thread.restart(Layout::plain(2), Arc::default());
     thread.want(BufferNumber(20));
     for number in 1..=20 {
         let supply = wait(&woken, || thread.poll());
@@ -92,7 +92,7 @@ fn restarts_amid_the_work_lose_no_buffer_and_mix_nothing() {
         if round % 3 == 0 {
             held.drain(..).for_each(|buffer| thread.release(buffer));
         }
-        thread.restart(Layout::plain(2));
+        thread.restart(Layout::plain(2), Arc::default());
         held.drain(..).for_each(|buffer| thread.release(buffer));
     }
 }
@@ -111,7 +111,7 @@ fn an_error_of_the_reader_comes_once() {
     assert!(matches!(error, Error::Content("it fails here")));
     assert!(thread.poll().expect("said").is_none());
     thread.release(Buffer::new(2));
-    thread.restart(Layout::plain(2));
+    thread.restart(Layout::plain(2), Arc::default());
 }
 
 /// Sums what it gets, and tells when it is gone.
@@ -166,6 +166,7 @@ fn until_finished(thread: &mut SinkThread, woken: &Receiver<()>) -> (usize, Outc
     loop {
         match wait(woken, || thread.poll()) {
             Stored::Empty(_) => empties += 1,
+            Stored::Had(had) => assert!(had.is_empty()),
             Stored::Finished(outcome) => return (empties, outcome),
         }
     }

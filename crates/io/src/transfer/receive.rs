@@ -1,6 +1,7 @@
 //! The receiver's client: full buffers go to the disk, and empty ones back to the machine.
 
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use netblt_proto::buffer::Buffer;
@@ -14,9 +15,10 @@ use crate::disk::directory::DirectoryWriter;
 use crate::disk::layout::Layout;
 use crate::disk::manifest::Manifest;
 use crate::disk::plain::PlainWriter;
+use crate::disk::staging::KEPT;
 use crate::disk::stream::StreamWriter;
 use crate::disk::threads::{Outcome, SinkThread, Stored, Writer};
-use crate::error::{Error, OptionsError, Warning};
+use crate::error::{Error, OptionsError, Warning, shown};
 use crate::net::connections::Oversize;
 use crate::net::driver::{self, Application, Feed};
 use crate::net::rendezvous;
@@ -39,14 +41,31 @@ pub fn receive(
 ) -> Result<Summary, Error> {
     let config = config(options, Role::Receiver, None);
     let warn = |warning| observer.warn(&warning);
+    let place = match &destination {
+        Destination::Directory(path) => Some(path.join(KEPT)),
+        Destination::File(_) | Destination::Stream(_) => None,
+    };
     let writer = writer(destination, options, Layout::of(&config)?, warn)?;
     let stock = buffers(options.buffers, capacity(&config))?;
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
     let session = Session::new(observer, cancel, &config);
     let mut app = Receiving::new(session, writer, stock, host.poller.waker());
     app.max_bytes = options.max_bytes;
-    let received =
-        driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error))?;
+    let received = driver::run(&mut peer, &mut app, &mut host)?;
+    let received = match received {
+        Ok(received) => received,
+        Err(error) => {
+            // By then the disk's thread has put in order what is kept.
+            app.disk = None;
+            if let Some(place) = place.filter(|place| place.exists()) {
+                app.session.observer.warn(&Warning::Kept(shown(place.as_os_str().as_bytes())));
+            }
+            return Err(peer.name(error));
+        }
+    };
+    for text in &received.outcome.notes {
+        app.session.observer.warn(&Warning::Leftover(text.clone()));
+    }
     for text in &received.outcome.left_out {
         app.session.observer.warn(&Warning::LeftOut(text.clone()));
     }
@@ -61,6 +80,7 @@ pub fn receive(
         stats,
         at: received.at,
         bytes: received.outcome.bytes,
+        kept: received.outcome.kept,
         files: received.outcome.files,
         skipped: received.outcome.skipped,
         verified: received.outcome.verified,
@@ -87,8 +107,11 @@ fn writer(
             tell(writer.take_notes());
             let writer = writer.with_max_files(options.max_files);
             let writer = writer.expecting(options.expected.clone()).atomic(options.atomic);
+            let writer = writer.preserving(options.preserve, options.keep_times);
+            let mut writer = writer.resuming(options.resume, options.partial_expiry)?;
+            tell(writer.take_notes());
             let manifest = options.manifest.as_deref().map(Manifest::create).transpose()?;
-            Box::new(writer.preserving(options.preserve, options.keep_times).listing(manifest))
+            Box::new(writer.listing(manifest))
         }
         (Destination::File(path), Wire::Rfc998) => {
             let mut writer = PlainWriter::new(&path, overwrite, layout)?;
@@ -125,6 +148,8 @@ pub(crate) struct Receiving<'a, W> {
     stock: usize,
     /// Not with the machine.
     idle: Vec<Buffer>,
+    /// The sender was told what is here already.
+    told: bool,
     /// File bytes that the user takes.
     max_bytes: Option<u64>,
     /// Until when a disk that gives files their names is waited for, though the user wants to stop.
@@ -157,6 +182,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
             disk: None,
             stock: stock.len(),
             idle: stock,
+            told: false,
             max_bytes: None,
             patience: None,
             waker,
@@ -179,7 +205,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
         }
     }
 
-    fn open(&mut self, now: Instant, layout: Layout, end: &mut Endpoint) -> Result<(), Error> {
+    fn open(&mut self, now: Instant, layout: Layout) -> Result<(), Error> {
         (self.outcome, self.finishing) = (None, false);
         (self.stalled, self.looked) = (Duration::ZERO, now);
         if let Some(disk) = &mut self.disk {
@@ -193,7 +219,9 @@ impl<'a, W: Writer> Receiving<'a, W> {
         let promised = self.total.filter(|_| self.session.proves());
         let most = promised.unwrap_or(u64::MAX).min(self.max_bytes.unwrap_or(u64::MAX));
         self.disk.iter_mut().for_each(|disk| disk.limit(most));
-        self.idle.drain(..).for_each(|buffer| end.offer(now, buffer));
+        // Nothing is granted before the sender was told what is here.
+        self.told = false;
+        self.disk.iter_mut().for_each(SinkThread::begin);
         Ok(())
     }
 
@@ -211,7 +239,13 @@ impl<'a, W: Writer> Receiving<'a, W> {
         }
         loop {
             match disk.poll() {
+                Ok(Some(Stored::Empty(buffer))) if !self.told => self.idle.push(buffer),
                 Ok(Some(Stored::Empty(buffer))) => end.offer(now, buffer),
+                Ok(Some(Stored::Had(had))) => {
+                    end.tell(now, &had);
+                    self.told = true;
+                    self.idle.drain(..).for_each(|buffer| end.offer(now, buffer));
+                }
                 Ok(Some(Stored::Finished(outcome))) => {
                     end.judge(now, outcome.verdict());
                     (self.outcome, self.finishing) = (Some(outcome), false);
@@ -316,7 +350,7 @@ impl<W: Writer> Application for Receiving<'_, W> {
                     .session
                     .open(now, (end, peer), &parameters, image_bytes)
                     .and_then(|layout| self.agree(layout))
-                    .and_then(|layout| self.open(now, layout, end));
+                    .and_then(|layout| self.open(now, layout));
                 if let Err(error) = opened {
                     return self.session.fail(now, end, error);
                 }
@@ -336,7 +370,7 @@ impl<W: Writer> Application for Receiving<'_, W> {
             Event::Silent => self.session.observer.silent(true),
             Event::Answering => self.session.observer.silent(false),
             Event::Closed(reason) => return self.close(now, reason),
-            Event::Wanted(_) | Event::Released(..) | Event::Finished(_) => {}
+            Event::Wanted(_) | Event::Released(..) | Event::Had { .. } | Event::Finished(_) => {}
         }
         ControlFlow::Continue(())
     }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use netblt_proto::buffer::Buffer;
@@ -15,6 +16,7 @@ use netblt_proto::wire::packet::{End, Verdict};
 
 use crate::config::{capacity, config};
 use crate::disk::file_list::FileList;
+use crate::disk::had::{Had, Hearing};
 use crate::disk::layout::Layout;
 use crate::disk::manifest::Manifest;
 use crate::disk::source::SourceReader;
@@ -26,7 +28,7 @@ use crate::net::rendezvous;
 use crate::net::trace_file::{DiskEvent, DiskSide};
 use crate::net::wait::Waker;
 use crate::observer::Observer;
-use crate::options::{Cancel, Options, Source};
+use crate::options::{Cancel, Options, Resume, Source};
 use crate::progress::Summary;
 use crate::ticket::Rendezvous;
 use crate::transfer::session::{Session, buffers};
@@ -52,6 +54,7 @@ pub fn send(
     let session = Session::new(observer, cancel, &config);
     let waker = host.poller.waker();
     let mut app = Sending::new(session, reader, stock, transfer_bytes, waker);
+    app.resumes = options.resume != Resume::Never;
     let sent = driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error));
     let withdrawn = list.take_withdrawn();
     withdrawn.iter().for_each(|warning| app.session.observer.warn(warning));
@@ -68,6 +71,7 @@ pub fn send(
         stats,
         at: sent.at,
         bytes: sent.end.map_or(0, |end| end.bytes),
+        kept: app.kept,
         files: list.files().saturating_sub(unread + unstored),
         skipped: list.skipped() + unread + unstored,
         verified: sent.verdict.is_some_and(|verdict| verdict.verified),
@@ -111,7 +115,20 @@ pub(crate) struct Sending<'a, R> {
     /// The receiver wants what is not read yet.
     starved: bool,
     disk_event: Option<DiskEvent>,
+    /// The size of buffers, until reading begins.
+    layout: Option<Layout>,
+    /// The newest buffer that is wanted.
+    wanted: Option<BufferNumber>,
+    /// What the receiver has already, while it is told.
+    hearing: Hearing,
+    had: Arc<Had>,
+    /// Whether that matters.
+    resumes: bool,
+    /// File bytes that were passed over.
+    kept: u64,
 }
+
+const TOO_MUCH: &str = "the receiver says that it has what nobody can have";
 
 type Flow = ControlFlow<Result<Sent, Error>>;
 
@@ -137,20 +154,52 @@ impl<'a, R: Reader> Sending<'a, R> {
             verdict: None,
             starved: false,
             disk_event: None,
+            layout: None,
+            wanted: None,
+            hearing: Hearing::default(),
+            had: Arc::default(),
+            resumes: true,
+            kept: 0,
         }
     }
 
+    /// A connection is open: everything begins anew, once it is known what the receiver has.
     fn open(&mut self, layout: Layout) -> Result<(), Error> {
         (self.held, self.first_held, self.accepted) = (VecDeque::new(), 1, 0);
-        (self.end, self.verdict) = (None, None);
+        (self.end, self.verdict, self.wanted, self.kept) = (None, None, None, 0);
+        self.disk.iter_mut().for_each(SourceThread::halt);
+        (self.layout, self.hearing) = (Some(layout), Hearing::default());
+        match self.session.proves() {
+            true => Ok(()),
+            false => self.begin(),
+        }
+    }
+
+    /// What the receiver has already, piece by piece.
+    fn hear(&mut self, place: u32, piece: Vec<u8>, last: bool) -> Result<(), Error> {
+        let heard = self.hearing.add(place, piece, last).map_err(|()| Error::Content(TOO_MUCH))?;
+        let Some(heard) = heard else { return Ok(()) };
+        if self.resumes {
+            self.had = Arc::new(Had::parse(&heard).ok_or(Error::Content(TOO_MUCH))?);
+        }
+        self.begin()
+    }
+
+    fn begin(&mut self) -> Result<(), Error> {
+        let Some(layout) = self.layout.take() else { return Ok(()) };
+
+        let had = std::mem::take(&mut self.had);
         if let Some(disk) = &mut self.disk {
-            disk.restart(layout);
+            disk.restart(layout, had);
         } else if let Some(mut reader) = self.reader.take() {
             // The other end may want smaller buffers than were proposed.
-            reader.restart(layout)?;
+            reader.restart(layout, &had)?;
             let waker = self.waker.clone();
             let stock = std::mem::take(&mut self.stock);
             self.disk = Some(SourceThread::spawn(reader, layout, stock, move || waker.wake())?);
+        }
+        if let (Some(disk), Some(wanted)) = (&mut self.disk, self.wanted) {
+            disk.want(wanted);
         }
         Ok(())
     }
@@ -161,6 +210,7 @@ impl<'a, R: Reader> Sending<'a, R> {
         loop {
             match disk.poll() {
                 Ok(Some(supply)) => {
+                    self.kept += supply.kept;
                     self.held.push_back(Some(supply.bytes));
                     end.supply(now, supply.number, supply.buffer, supply.end.is_some());
                     if let Some(last) = supply.end {
@@ -247,7 +297,13 @@ impl<R: Reader> Application for Sending<'_, R> {
                     return self.session.fail(now, end, error);
                 }
             }
+            Event::Had { place, bytes, last } => {
+                if let Err(error) = self.hear(place, bytes, last) {
+                    return self.session.fail(now, end, error);
+                }
+            }
             Event::Wanted(number) => {
+                self.wanted = Some(number);
                 if let Some(disk) = &mut self.disk {
                     disk.want(number);
                 }

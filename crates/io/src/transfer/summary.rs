@@ -24,6 +24,8 @@ pub(crate) struct Facts<'a> {
     /// When it was over.
     pub(crate) at: Instant,
     pub(crate) bytes: u64,
+    /// Those of them that were at the receiver before.
+    pub(crate) kept: u64,
     pub(crate) files: u64,
     pub(crate) skipped: u64,
     pub(crate) verified: bool,
@@ -38,7 +40,7 @@ pub(crate) struct Facts<'a> {
 pub(crate) fn summary(facts: Facts<'_>) -> Summary {
     let opened = facts.stats.opened_at.unwrap_or(facts.at);
     let elapsed = facts.at.since(opened);
-    let real_bps = bits_per_second(facts.bytes, elapsed);
+    let real_bps = bits_per_second(facts.bytes.saturating_sub(facts.kept), elapsed);
     let steady = steady_time(&facts.stats);
     let steady_bps = match steady {
         Some(time) => bits_per_second(facts.stats.steady_bytes, time),
@@ -46,6 +48,7 @@ pub(crate) fn summary(facts: Facts<'_>) -> Summary {
     };
     Summary {
         bytes: facts.bytes,
+        kept: facts.kept,
         files: facts.files,
         skipped: facts.skipped,
         elapsed,
@@ -146,6 +149,7 @@ mod tests {
             stats,
             at: second(11),
             bytes: 8_000_000,
+            kept: 0,
             files: 1,
             skipped: 0,
             verified: true,

@@ -27,9 +27,9 @@ pub(super) struct EpochKey {
 
 impl EpochKey {
     fn derive(cipher: Cipher, secret: &[u8; 32]) -> Self {
-        let key = Zeroizing::new(expand::<32>(secret, b"netblt 7 key"));
+        let key = Zeroizing::new(expand::<32>(secret, b"netblt 8 key"));
         let key = UnboundKey::new(algorithm(cipher), &key[..]).expect("both ciphers take 32 bytes");
-        Self { key: LessSafeKey::new(key), iv: expand(secret, b"netblt 7 iv") }
+        Self { key: LessSafeKey::new(key), iv: expand(secret, b"netblt 8 iv") }
     }
 
     /// The iv with the packet number in its last 8 bytes (`docs/protocol.md §5.3`).
@@ -103,7 +103,7 @@ impl KeyChain {
     /// The next epoch's keys; the first call makes those of epoch 0.
     pub(super) fn next_epoch(&mut self) -> EpochKey {
         let key = EpochKey::derive(self.cipher, &self.secret);
-        self.secret = Zeroizing::new(expand(&self.secret, b"netblt 7 next"));
+        self.secret = Zeroizing::new(expand(&self.secret, b"netblt 8 next"));
         key
     }
 
@@ -162,25 +162,25 @@ mod tests {
     fn the_chain_agrees_with_an_independent_hkdf() {
         let expected = [
             (
-                "44723f4e5d41e79ebc9459f397877af97bbf31c09fae6e6651cbd7ecb8f1b090",
-                "aa52d68dfdc1f99f2ccb38ab",
+                "3e9bec9267009c98683ec2305c98e6b3517233a243018355d28770ff4a200db8",
+                "773c1f9ccc1f7ca892aa93ac",
             ),
             (
-                "cd34b8ac4c9e94d0189741d9e732b27873615651b053bfda88b48128fc0b00d4",
-                "ab2eed058c1125cadc6eb672",
+                "c2c944438ebf85e590dd7b9eaff761b9ebe7eecc911aaaa454197e654cacc51e",
+                "6cc1beb9493dc8088ee34ee6",
             ),
             (
-                "1773472c31faf565bcaeb286e0b4cb3810f67982557f65c3edc5cbeef205ab43",
-                "0e9d4aa5d1e72621e612e69f",
+                "d5f76a76ba77a137a70b10df92a2811e15f67431878da69b00b03c124bcc8d48",
+                "7046505d699cc7fa3dee7919",
             ),
         ];
         let mut chain = KeyChain::new(Cipher::Aes256Gcm, counting_secret());
         for (key, iv) in expected {
             let secret = chain.secret();
-            assert_eq!(hex(&expand::<32>(&secret, b"netblt 7 key")), key);
+            assert_eq!(hex(&expand::<32>(&secret, b"netblt 8 key")), key);
             assert_eq!(hex(&chain.next_epoch().iv), iv);
         }
-        let last = "8ccfd6cbc5227dc76047b031344b67d918292115f153b58d4049d76e9abe95bc";
+        let last = "db95a5334a5cf72f42fab1336107af7a0d1b7c58e8cd452f4d7cdda1c7ebed02";
         assert_eq!(hex(&chain.secret()), last);
     }
 
@@ -190,13 +190,13 @@ mod tests {
         let table = [
             (
                 Cipher::Aes256Gcm,
-                "d7f430fc1eea4fb49fb12b5151916b8cb551fd202b948f427403d246",
-                "7f04255f0cdc3006cc5b5a001382c95ab105f06e5bb576e138fceb42",
+                "90858add83e058564d822c26e7078875f9c0ec800b176ffab9d73ea6",
+                "d6c5ca2052ed7ffbb6a22b31f928d1483ae9f156e83c2202016cf860",
             ),
             (
                 Cipher::ChaCha20Poly1305,
-                "57b27baea0ca188ed08fffe2169c033b0f72de03ece3f1f07c9f6421",
-                "8681fbd79e1fc7283292feed9332d915223844c8e4cbc61c945c82bc",
+                "0ecea9c920054f77c7f8fd5f5067debdfe37d584a5274e0df69be482",
+                "5a3b2eacbb8be1e1da46024682be6d168806af2d9fb2beaf6b40b2e1",
             ),
         ];
         for (cipher, first, second) in table {

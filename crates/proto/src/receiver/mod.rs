@@ -25,7 +25,7 @@ use states::{Phase, Step};
 
 use crate::buffer::Buffer;
 use crate::control_fifo::ControlFifo;
-use crate::limits::MAX_RANGES;
+use crate::limits::{MAX_HAVE, MAX_HAVE_IN_ALL, MAX_HAVE_UNHEARD, MAX_RANGES};
 use crate::link::Link;
 use crate::machine::{Ecn, Event};
 use crate::negotiated::{Negotiated, Taken};
@@ -35,7 +35,7 @@ use crate::stats::{FirstPass, Stats};
 use crate::time::{Instant, earliest};
 use crate::trace::{Recorder, Stage, Timer, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
-use crate::wire::packet::{Burst, End, Go, IndexRange, Message, NullAck, Resend, Verdict};
+use crate::wire::packet::{Burst, End, Go, Have, IndexRange, Message, NullAck, Resend, Verdict};
 
 /// Bytes of a control packet that are not the ranges of a RESEND, a REPORT among them.
 const NOT_RANGES: usize = 128;
@@ -52,6 +52,8 @@ pub(crate) struct Receiver {
     /// Offered, not granted: more than may be outstanding, or the FIFO was full.
     idle: Vec<Buffer>,
     next_grant: BufferNumber,
+    /// What the client has to tell and the FIFO does not hold yet.
+    untold: VecDeque<Have>,
     assemblies: BTreeMap<BufferNumber, Assembly>,
     fifo: ControlFifo,
     rtt: RoundTrip,
@@ -104,6 +106,7 @@ impl Receiver {
             negotiated,
             idle: Vec::new(),
             next_grant: BufferNumber::FIRST,
+            untold: VecDeque::new(),
             assemblies: BTreeMap::new(),
             fifo: ControlFifo::new(negotiated.rules.copies),
             rtt: RoundTrip::new(negotiated.rtt, negotiated.longest_rtt),
@@ -143,6 +146,31 @@ impl Receiver {
         self.held = self.held.saturating_sub(1);
         self.note_buffer(now, BufferNumber(0), Stage::Offered);
         self.grant(now);
+    }
+
+    /// What the client has already: HAVEs go into the FIFO, before the first GO.
+    pub(crate) fn tell(&mut self, have: &[u8]) {
+        let begun = self.next_grant > BufferNumber::FIRST || !self.untold.is_empty();
+        if !self.negotiated.rules.verdict || begun {
+            return;
+        }
+        let have = if have.len() > MAX_HAVE_IN_ALL { &[] } else { have };
+        let part = self.message_limit().saturating_sub(NOT_RANGES).clamp(1, MAX_HAVE);
+        let parts = have.chunks(part).map(|part| Have { bytes: part.to_vec(), last: false });
+        self.untold.extend(parts);
+        match self.untold.back_mut() {
+            Some(part) => part.last = true,
+            None => self.untold.push_back(Have { bytes: Vec::new(), last: true }),
+        }
+        self.go_on_telling();
+    }
+
+    fn go_on_telling(&mut self) {
+        while self.fifo.len() < MAX_HAVE_UNHEARD
+            && let Some(part) = self.untold.pop_front()
+        {
+            self.fifo.push(Message::Have(part));
+        }
     }
 
     /// The client's verdict: DONE goes into the FIFO.
@@ -186,6 +214,10 @@ impl Receiver {
     }
 
     fn grant(&mut self, now: Instant) {
+        self.go_on_telling();
+        if !self.untold.is_empty() {
+            return;
+        }
         self.renew(now);
         while let Some(buffer) = self.idle.pop() {
             let number = self.next_grant;

@@ -11,7 +11,7 @@ use crate::sender::schedule::Asked;
 use crate::time::Instant;
 use crate::trace::{Stage, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq};
-use crate::wire::packet::{Accepted, Burst, Go, Message, Resend, Verdict};
+use crate::wire::packet::{Accepted, Burst, Go, Have, Message, Resend, Verdict};
 
 impl Sender {
     /// The messages of a control packet. `Violation` if one is impossible.
@@ -45,6 +45,10 @@ impl Sender {
                 Message::Ok(ok) => self.on_ok(now, ok),
                 Message::Resend(resend) => self.on_resend(now, &resend),
                 Message::Done(verdict) => self.on_done(now, verdict),
+                Message::Have(Have { bytes, last }) => {
+                    self.events.push_back(Event::Had { place: seq.0, bytes, last });
+                    Taken::Authentic
+                }
             };
             if taken != Taken::Authentic {
                 return taken;

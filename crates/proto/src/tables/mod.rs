@@ -114,12 +114,16 @@ fn describe_message(message: &Message) -> String {
             format!("RESEND {} {}", resend.buffer.0, ranges.join(" "))
         }
         Message::Done(verdict) => format!("DONE verified={}", verdict.verified),
+        Message::Have(have) => format!("HAVE {} bytes last={}", have.bytes.len(), have.last),
     }
 }
 
 fn describe_event(event: &Event) -> String {
     match event {
         Event::Wanted(n) => format!("wanted {}", n.0),
+        Event::Had { place, bytes, last } => {
+            format!("had {place}: {} bytes last={last}", bytes.len())
+        }
         Event::Released(n, _) => format!("released {}", n.0),
         Event::Filled(n, buffer) => format!("filled {} ({} bytes)", n.0, buffer.filled().len()),
         Event::Returned(_) => "returned".to_owned(),

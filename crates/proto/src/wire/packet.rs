@@ -175,6 +175,18 @@ pub enum Message {
     Resend(Resend),
     /// The transfer is stored and judged (`sealed`).
     Done(Verdict),
+    /// What the receiver has already (`sealed`).
+    Have(Have),
+}
+
+/// HAVE: a part of what the receiver's client tells the sender's before the first GO
+/// (`docs/protocol.md §8.7`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Have {
+    /// At most [`MAX_HAVE`](crate::limits::MAX_HAVE) bytes, for the clients.
+    pub bytes: Vec<u8>,
+    /// Nothing follows.
+    pub last: bool,
 }
 
 /// Feedback outside the FIFO: unreliable, the newest wins (`docs/protocol.md §6.3`).

@@ -16,8 +16,8 @@ use netblt_proto::machine::{Datagram, Ecn};
 use netblt_proto::time::Instant;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use netblt_proto::wire::packet::{
-    Accepted, Burst, DataHeader, End, Go, IndexRange, Message, Mode, NullAck, Parameters, Report,
-    Resend, Verdict,
+    Accepted, Burst, DataHeader, End, Go, Have, IndexRange, Message, Mode, NullAck, Parameters,
+    Report, Resend, Verdict,
 };
 use netblt_proto::wire::sealed::{self, Header, Kind, Offer};
 
@@ -88,7 +88,7 @@ impl Duel {
         let clear = sealed::open_clear(CONNECTION, UID);
         let mut payload = Vec::new();
         sealed::encode_offer(&offer(role, bytes), &mut payload);
-        let prologue = [b"netblt 7", &clear[..]].concat();
+        let prologue = [b"netblt 8", &clear[..]].concat();
         let (mut initiator, noise) =
             Initiator::start(&SECRET, &prologue, [1; 32], &payload).expect("a short payload");
         let mac_key = MacKey::from_secret(&SECRET);
@@ -412,6 +412,10 @@ fn message(kind: u8, bytes: &mut Bytes<'_>, near: u64, packet_bytes: u32) -> Mes
                 end: number(bytes, 1) as u32,
             });
             Message::Resend(Resend { buffer: first, missing: ranges.collect() })
+        }
+        3 => {
+            let len = usize::from(bytes.byte()) * 2;
+            Message::Have(Have { bytes: vec![bytes.byte(); len], last: bytes.flag() })
         }
         _ => Message::Done(Verdict {
             verified: bytes.flag(),

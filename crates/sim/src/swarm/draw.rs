@@ -22,6 +22,10 @@ pub(super) fn setup(seed: u64, scenario: Option<&Scenario>) -> Setup {
     let [active, passive] = hosts;
     let mut setup = Setup::new(seed, sketch.bytes, active, passive);
     setup.at_least_one |= Dice::new(seed, "at least one").percent(50);
+    let mut dice = Dice::new(seed, "have");
+    if sketch.wire == Wire::Sealed && sketch.bytes > 0 && dice.percent(30) {
+        setup.have = dice.scale(1, sketch.bytes.min(20_000)) as u32;
+    }
     setup.icmp = Dice::new(seed, "icmp").percent(50);
     (setup.there, setup.back) = match scenario {
         Some(scenario) => (scenario.up.clone(), scenario.down.clone()),

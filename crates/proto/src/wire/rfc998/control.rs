@@ -37,7 +37,7 @@ impl<'a> ControlWriter<'a> {
     /// This wire names one buffer a message: GO and OK for `n` buffers become `n` messages, which
     /// take the sequence numbers from `seq` on. A RESEND that would not even fit if it were alone
     /// names, when it is the first, as many packets as fit; the data timer asks for the others.
-    /// A DONE message does not exist here and leaves no trace.
+    /// DONE and HAVE messages do not exist here and leave no trace.
     pub fn push(&mut self, seq: ControlSeq, message: &Message) -> bool {
         match message {
             Message::Go(go) => self.push_each(message_kind::GO, seq, (go.first, go.count), &[]),
@@ -52,7 +52,7 @@ impl<'a> ControlWriter<'a> {
                 self.push_each(message_kind::OK, seq, buffers, tail.as_bytes())
             }
             Message::Resend(resend) => self.push_resend(seq, resend),
-            Message::Done(_) => true,
+            Message::Done(_) | Message::Have(_) => true,
         }
     }
 

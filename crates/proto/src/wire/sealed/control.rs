@@ -4,10 +4,12 @@
 use std::time::Duration;
 
 use super::{ParseError, Reader, cut};
-use crate::limits::{MAX_OUTSTANDING, MAX_RANGES, MAX_REASON, MAX_SEALED_PACKET_BYTES};
+use crate::limits::{MAX_HAVE, MAX_OUTSTANDING, MAX_RANGES, MAX_REASON, MAX_SEALED_PACKET_BYTES};
 use crate::time::micros_u32;
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
-use crate::wire::packet::{Accepted, Burst, Go, IndexRange, Message, Report, Resend, Verdict};
+use crate::wire::packet::{
+    Accepted, Burst, Go, Have, IndexRange, Message, Report, Resend, Verdict,
+};
 
 /// Bytes of an item before its own fields; a report has its clock in the last four.
 const ITEM_BYTES: usize = 8;
@@ -23,11 +25,14 @@ const OK: u8 = 1;
 const RESEND: u8 = 2;
 const DONE: u8 = 3;
 const REPORT: u8 = 4;
+const HAVE: u8 = 5;
 
 /// The body's flag: END was received.
 const END_RECEIVED: u8 = 1;
 /// DONE's item flag.
 const VERIFIED: u8 = 1;
+/// HAVE's item flag.
+const LAST: u8 = 1;
 
 /// What a CONTROL packet says (`docs/protocol.md §3.3`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,6 +73,7 @@ impl<'a> ControlWriter<'a> {
             Message::Ok(accepted) => self.push_ok(seq, accepted),
             Message::Resend(resend) => self.push_resend(seq, resend),
             Message::Done(verdict) => self.push_done(seq, verdict),
+            Message::Have(have) => self.push_have(seq, have),
         }
     }
 
@@ -136,6 +142,16 @@ impl<'a> ControlWriter<'a> {
         true
     }
 
+    fn push_have(&mut self, seq: ControlSeq, have: &Have) -> bool {
+        let bytes = &have.bytes[..have.bytes.len().min(MAX_HAVE)];
+        let flags = if have.last { LAST } else { 0 };
+        if !self.begin(HAVE, flags, ITEM_BYTES + bytes.len(), seq.0) {
+            return false;
+        }
+        self.out.extend_from_slice(bytes);
+        true
+    }
+
     /// Begins an item of `len` bytes, whose second word is `word`, if it fits.
     fn begin(&mut self, kind: u8, flags: u8, len: usize, word: u32) -> bool {
         if self.end.saturating_sub(self.out.len()) < len {
@@ -170,6 +186,7 @@ pub fn parse_control(body: &[u8]) -> Result<ControlBody, ParseError> {
             OK => Message::Ok(parse_ok(&mut item)?),
             RESEND => Message::Resend(parse_resend(&mut item)?),
             DONE => Message::Done(parse_done(flags, &mut item)?),
+            HAVE => Message::Have(parse_have(flags, fields, &mut item)?),
             REPORT if control.report.is_none() => {
                 control.report = Some(parse_report(word, &mut item)?);
                 item.finish()?;
@@ -244,6 +261,13 @@ fn parse_done(flags: u8, item: &mut Reader<'_>) -> Result<Verdict, ParseError> {
     Ok(Verdict { verified: flags & VERIFIED != 0, bytes, digest, reason })
 }
 
+fn parse_have(flags: u8, len: usize, item: &mut Reader<'_>) -> Result<Have, ParseError> {
+    if len > MAX_HAVE {
+        return Err(ParseError::Field("length of HAVE"));
+    }
+    Ok(Have { bytes: item.bytes(len)?.to_vec(), last: flags & LAST != 0 })
+}
+
 fn parse_report(at_micros: u32, item: &mut Reader<'_>) -> Result<Report, ParseError> {
     let highest_age_micros = item.u32()?;
     let largest = item.u16()?;
@@ -313,7 +337,7 @@ mod tests {
         assert_eq!(with(24, &0u16.to_be_bytes()), Err(ParseError::Field("packet size")));
         assert!(with(24, &65_000u16.to_be_bytes()).is_ok());
         assert_eq!(with(24, &65_001u16.to_be_bytes()), Err(ParseError::Field("packet size")));
-        assert_eq!(with(4, &[5]), Err(ParseError::Kind(5)));
+        assert_eq!(with(4, &[6]), Err(ParseError::Kind(6)));
         assert_eq!(with(6, &[0, 7]), Err(ParseError::Field("item length")));
         assert_eq!(with(6, &[0, 23]), Err(ParseError::Truncated));
         assert_eq!(with(6, &[0, 25]), Err(ParseError::Truncated));
@@ -334,6 +358,19 @@ mod tests {
         body[6..8].copy_from_slice(&(528u16 + 8).to_be_bytes());
         body.extend_from_slice(&[0, 0, 1, 0, 0, 0, 1, 1]);
         assert_eq!(parse_control(&body), Err(ParseError::Field("range count")));
+    }
+
+    #[test]
+    fn what_the_receiver_has_is_bounded() {
+        for (len, last) in [(0, true), (1, false), (MAX_HAVE, true)] {
+            let have = Message::Have(Have { bytes: vec![7; len], last });
+            let parsed = parse_control(&body_of(&have)).unwrap();
+            assert_eq!(parsed.messages, [(ControlSeq(1), have)]);
+        }
+        let mut long = body_of(&Message::Have(Have { bytes: vec![7; MAX_HAVE], last: false }));
+        long[6..8].copy_from_slice(&((ITEM_BYTES + MAX_HAVE + 1) as u16).to_be_bytes());
+        long.push(7);
+        assert_eq!(parse_control(&long), Err(ParseError::Field("length of HAVE")));
     }
 
     #[test]

@@ -346,6 +346,7 @@ impl Side {
                 self.next_wanted += 1;
                 self.wanted.push_back(number.0);
             }
+            Event::Had { .. } => assert!(self.role == Role::Sender),
             Event::Released(_, buffer) => {
                 assert!(self.role == Role::Sender);
                 self.take_back(buffer, true);

@@ -1,0 +1,84 @@
+//! `netblt clean`: what broken transfers have left in a directory, listed and removed.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use netblt::{Leftover, Leftovers};
+use netblt_proto::machine::printable;
+
+use crate::exit::{Code, Failure};
+use crate::json::{self, CleanData, LeftoverData, Stream};
+use crate::units;
+
+/// List and remove what broken transfers have left in a directory
+///
+/// A transfer that is broken off leaves parts of files in DIR/.netblt-partial, and the same
+/// transfer goes on from them. When it is over they are gone; this removes them at once.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// The directory that was received into [default: .]
+    #[arg(value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Only list
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+    /// List as JSON, one object a line, on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Code {
+    let directory = args.directory.as_deref().unwrap_or(Path::new("."));
+    match clean(args, directory) {
+        Ok(()) => Code::Success,
+        Err(failure) => {
+            eprintln!("netblt: {}", failure.message);
+            failure.code
+        }
+    }
+}
+
+fn clean(args: &Args, directory: &Path) -> Result<(), Failure> {
+    let failed = |error| Failure::transfer(&error, false);
+    let Some(left) = Leftovers::find(directory).map_err(failed)? else {
+        let none = CleanData { place: None, parts: 0, disk_bytes: 0, removed: false };
+        let words = format!("{}: nothing is left of broken transfers", directory.display());
+        return say(args, &words, "summary", none);
+    };
+    for note in &left.notes {
+        say(args, note, "note", json::WarningData { message: note })?;
+    }
+    for part in &left.parts {
+        let data =
+            LeftoverData { name: &part.name, bytes: part.bytes, age_seconds: part.age.as_secs() };
+        say(args, &line(part), "part", data)?;
+    }
+    let place = printable(&left.place.display().to_string());
+    let (parts, disk_bytes) = (left.parts.len(), left.bytes);
+    if !args.dry_run {
+        left.remove().map_err(failed)?;
+    }
+    let data = CleanData { place: Some(&place), parts, disk_bytes, removed: !args.dry_run };
+    let done = if args.dry_run { "not removed" } else { "removed" };
+    let words = format!("{place}: {} on the disk, {done}", units::show_bytes(disk_bytes));
+    say(args, &words, "summary", data)
+}
+
+fn line(part: &Leftover) -> String {
+    let age = units::show_duration(Duration::from_secs(part.age.as_secs()));
+    format!("{}: {} of it, {age} old", part.name, units::show_bytes(part.bytes))
+}
+
+fn say(
+    args: &Args,
+    words: &str,
+    event: &'static str,
+    data: impl serde::Serialize,
+) -> Result<(), Failure> {
+    use std::io::Write as _;
+    let said = match args.json {
+        true => json::emit(Stream::Stdout, event, data),
+        false => writeln!(std::io::stdout(), "{}", printable(words)),
+    };
+    said.map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))
+}

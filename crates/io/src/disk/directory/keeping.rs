@@ -1,0 +1,460 @@
+//! Files as the unit of success: each gets its name when it is whole, verified and flushed, and
+//! what is not whole is kept for the next transfer (`docs/protocol.md §8.7`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use netblt_proto::buffer::Buffer;
+use netblt_proto::content::{Extent, Kind, parse_image};
+use rustix::io::Errno;
+
+use super::{DirectoryWriter, OPEN_BYTES, PIECE_BYTES, too_much};
+use crate::disk::digest::Subtrees;
+use crate::disk::gate::Gate;
+use crate::disk::had::Node;
+use crate::disk::keep::record::Part;
+use crate::disk::keep::{Found, Keeper, Ready};
+use crate::disk::layout::broken;
+use crate::disk::names::NameId;
+use crate::disk::placing::Placer;
+use crate::disk::staging::{KEPT, Staging};
+use crate::disk::vault::Vault;
+use crate::error::{Error, shown};
+use crate::options::Resume;
+
+/// Enough bytes for a commit, and the least time between two for so many: what a killed transfer
+/// loses is these bytes, or what this time carries.
+const COMMIT_BYTES: u64 = 8 << 20;
+const COMMIT_SPACING: Duration = Duration::from_millis(100);
+/// Less is committed after this time, or when so many files wait for their names.
+const COMMIT_AFTER: Duration = Duration::from_millis(500);
+const COMMIT_FILES: usize = 4096;
+
+/// What a transfer needs that gives names one by one.
+#[derive(Debug)]
+pub(super) struct Keeping {
+    keeper: Keeper,
+    placer: Placer,
+    /// Buffers with parts of files whose beginning has not come, by number. The buffer that it is
+    /// in has a lower number, so it was granted before: nobody waits for memory for ever.
+    held: BTreeMap<u64, Buffer>,
+    /// Numbers of files of which parts have come.
+    open: BTreeSet<u64>,
+    /// Written since the last commit, and when that was.
+    bytes: u64,
+    since: Instant,
+    resume: Resume,
+    expiry: Duration,
+    /// Bytes that did not come again.
+    kept: u64,
+    /// Files that begin anew although parts of them were here.
+    anew: Vec<String>,
+    concluded: bool,
+}
+
+impl Keeping {
+    fn new() -> Self {
+        Self {
+            keeper: Keeper::default(),
+            placer: Placer::default(),
+            held: BTreeMap::new(),
+            open: BTreeSet::new(),
+            bytes: 0,
+            since: Instant::now(),
+            resume: Resume::Never,
+            expiry: Duration::ZERO,
+            kept: 0,
+            anew: Vec::new(),
+            concluded: false,
+        }
+    }
+
+    /// So many bytes were written to a slot.
+    pub(super) fn wrote(&mut self, slot: u64, bytes: usize) {
+        self.keeper.wrote(slot);
+        self.bytes += bytes as u64;
+    }
+
+    /// Parts of a file have come.
+    pub(super) fn opened(&mut self, number: u64) {
+        self.open.insert(number);
+    }
+
+    fn is_due(&self) -> bool {
+        let waiting = self.keeper.waiting();
+        let spent = self.since.elapsed();
+        (self.bytes >= COMMIT_BYTES && spent >= COMMIT_SPACING)
+            || ((self.bytes > 0 || waiting > 0) && spent >= COMMIT_AFTER)
+            || waiting >= COMMIT_FILES
+    }
+}
+
+impl DirectoryWriter {
+    /// Whether whatever stands in the way of one file is in the way of all. Otherwise each file
+    /// gets its name when it is whole.
+    pub(crate) fn atomic(mut self, atomic: bool) -> Self {
+        self.atomic = atomic;
+        self.store.piecemeal = !atomic;
+        self.keeping = (!atomic).then(|| Box::new(Keeping::new()));
+        self
+    }
+
+    /// Goes on from what a transfer before this one has left, unless it is older than `expiry`, and
+    /// leaves what the next one goes on from. All or nothing goes on from nothing.
+    pub(crate) fn resuming(mut self, resume: Resume, expiry: Duration) -> Result<Self, Error> {
+        let Some(keeping) = self.keeping.as_mut().filter(|_| resume != Resume::Never) else {
+            return Ok(self);
+        };
+        (keeping.resume, keeping.expiry) = (resume, expiry);
+        self.store.keeping = true;
+        let cannot = |e| self.store.error(KEPT.as_bytes(), "cannot be looked into", e);
+        match Staging::keep(&self.store.root, false).map_err(cannot)? {
+            Some(kept) => self.store.adopt(kept),
+            None if self.store.root_has(KEPT) => self.notes.push(format!(
+                "{} is in use by another transfer, or not yours: this one does not go on from it, \
+                 and cannot be gone on with",
+                self.store.path.join(KEPT).display()
+            )),
+            None => {}
+        }
+        self.reopen(resume == Resume::Verify)?;
+        Ok(self)
+    }
+
+    /// Reads what is kept; of another process's, nothing.
+    fn reopen(&mut self, verify: bool) -> Result<(), Error> {
+        let Some(keeping) = self.keeping.as_deref_mut() else { return Ok(()) };
+        (keeping.placer, keeping.keeper) = (Placer::default(), Keeper::default());
+        if !self.store.is_kept() {
+            return Ok(());
+        }
+        let (store, names, placer) = (&mut self.store, &self.names, &mut keeping.placer);
+        let mut vault = Vault { store, names, placer, failure: None, gate: Gate::default() };
+        let opened = Keeper::open(&mut vault, now(), keeping.expiry.as_secs(), verify);
+        keeping.keeper =
+            opened.map_err(|e| self.store.error(KEPT.as_bytes(), "cannot be gone on from", e))?;
+        Ok(())
+    }
+
+    /// What is told to the sender.
+    pub(super) fn kept_so_far(&mut self) -> Vec<u8> {
+        let keeper = self.keeping.as_ref().map(|keeping| &keeping.keeper);
+        keeper.map_or(Vec::new(), |keeper| keeper.had(self.layout.buffer_bytes()).encode())
+    }
+
+    /// Stores an image, or holds it until the beginnings of its files have come.
+    pub(super) fn accept_or_hold(
+        &mut self,
+        number: u64,
+        buffer: Buffer,
+        free: &mut Vec<Buffer>,
+    ) -> Result<(), Error> {
+        if self.keeping.is_some() && !self.has_begun(&buffer)? {
+            if let Some(keeping) = &mut self.keeping {
+                keeping.held.insert(number, buffer);
+            }
+            return Ok(());
+        }
+        self.accept_now(buffer, free)
+    }
+
+    /// Stores what was held and need not be any more.
+    pub(super) fn accept_held(&mut self, free: &mut Vec<Buffer>) -> Result<(), Error> {
+        let mut after = 0;
+        while let Some(keeping) = &mut self.keeping
+            && let Some((&number, _)) = keeping.held.range(after..).next()
+            && let Some(buffer) = keeping.held.remove(&number)
+        {
+            after = number + 1;
+            if self.has_begun(&buffer)? {
+                self.accept_now(buffer, free)?;
+                after = 0;
+            } else if let Some(keeping) = &mut self.keeping {
+                keeping.held.insert(number, buffer);
+            }
+        }
+        Ok(())
+    }
+
+    fn has_begun(&self, buffer: &Buffer) -> Result<bool, Error> {
+        let image = parse_image(buffer.filled(), self.layout.buffer_bytes());
+        let (_, extents) = image.map_err(broken)?;
+        let begins = |extent: &Extent| extent.attributes.is_some();
+        let begun = |(at, extent): (usize, &Extent)| {
+            begins(extent)
+                || extent.kind == Kind::Withdrawn
+                || self.files.contains_key(&extent.file)
+                || self.withdrawn.contains_key(&extent.file)
+                || extents.iter().take(at).any(|e| e.file == extent.file && begins(e))
+        };
+        Ok(extents.iter().enumerate().all(begun))
+    }
+
+    /// A file begins that was just admitted.
+    pub(super) fn begin(&mut self, extent: &Extent) -> Result<(), Error> {
+        let Some(keeping) = self.keeping.as_deref_mut() else {
+            return match extent.kind {
+                Kind::Kept => Err(Error::Content(NOT_HERE)),
+                _ => Ok(()),
+            };
+        };
+        let Some(file) = self.files.get_mut(&extent.file) else { return Ok(()) };
+        let Some((id, times)) = file.attributes else { return Ok(()) };
+        match extent.kind {
+            Kind::Directory if file.refused.is_none() => keeping.placer.list(id, times),
+            Kind::Kept => file.kept = true,
+            Kind::Directory | Kind::Withdrawn => {}
+            Kind::File | Kind::Stream => {
+                file.slot = keeping.keeper.new_slot();
+                let name = self.names.path(id);
+                let (store, names) = (&mut self.store, &self.names);
+                let (placer, keeper) = (&mut keeping.placer, &mut keeping.keeper);
+                let gate = Gate::default();
+                let mut vault = Vault { store, names, placer, failure: None, gate };
+                if keeper.supersede(&mut vault, &name) {
+                    keeping.anew.push(shown(&name));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The sender has found that what is here of a file is its own.
+    pub(super) fn take_kept(&mut self, extent: &Extent) -> Result<(), Error> {
+        let (Some(keeping), Some(file)) =
+            (self.keeping.as_deref_mut(), self.files.get_mut(&extent.file))
+        else {
+            return Err(Error::Content(NOT_HERE));
+        };
+        let Some((id, times)) = file.attributes else { return Err(Error::Content(NOT_HERE)) };
+        let name = self.names.path(id);
+        let number = extent.file;
+        match (keeping.keeper.take_up(&name, times), extent.digest) {
+            (Some(Found::Named { length, digest }), Some(claimed)) if digest == claimed => {
+                file.complete = Some((length, digest));
+                file.refused = None;
+                self.bytes += length;
+                keeping.kept += length;
+            }
+            (Some(Found::Stored { slot, length, digest }), Some(claimed)) if digest == claimed => {
+                (file.complete, file.slot) = (Some((length, digest)), slot);
+                self.bytes += length;
+                keeping.kept += length;
+                if file.refused.is_none() {
+                    keeping.keeper.complete(Ready { number, slot, id, name, times, digest });
+                }
+            }
+            (Some(Found::Parts { slot, nodes }), None) => {
+                self.budget.take(OPEN_BYTES).map_err(too_much)?;
+                let extent_bytes = self.layout.buffer_bytes();
+                let mut subtrees = Box::new(Subtrees::new(extent_bytes));
+                let large = |node: &&Node| node.bytes >= u64::from(extent_bytes);
+                for node in nodes.iter().filter(large) {
+                    if !subtrees.adopt(node) {
+                        return Err(Error::Content(NOT_HERE));
+                    }
+                    self.bytes += node.bytes;
+                    keeping.kept += node.bytes;
+                }
+                let pieces = PIECE_BYTES * subtrees.pieces() as u64;
+                self.budget.take(pieces).map_err(too_much)?;
+                (file.slot, file.subtrees) = (slot, Some(subtrees));
+                keeping.opened(number);
+            }
+            _ => return Err(Error::Content(NOT_HERE)),
+        }
+        Ok(())
+    }
+
+    /// A file is complete, `bytes` of it just written: it gets its name with the next commit, if it
+    /// is the sender's.
+    pub(super) fn completed(&mut self, number: u64, bytes: usize) {
+        let (Some(keeping), Some(file)) = (self.keeping.as_deref_mut(), self.files.get(&number))
+        else {
+            return;
+        };
+        keeping.open.remove(&number);
+        let (Some((id, times)), Some((_, digest))) = (file.attributes, file.complete) else {
+            return;
+        };
+        keeping.wrote(file.slot, bytes);
+        if file.claimed == Some(digest) {
+            let (slot, name) = (file.slot, self.names.path(id));
+            keeping.keeper.complete(Ready { number, slot, id, name, times, digest });
+        } else {
+            // The transfer will not be verified; the next one begins this file anew.
+            let slot = file.slot;
+            self.forget(slot);
+        }
+    }
+
+    /// Nothing of a file is wanted any more.
+    pub(super) fn discard(&mut self, number: u64) {
+        let slot = self.files.get(&number).map(|file| file.slot);
+        match &mut self.keeping {
+            None => self.store.discard(number),
+            Some(keeping) => {
+                keeping.open.remove(&number);
+                slot.into_iter().for_each(|slot| self.forget(slot));
+            }
+        }
+    }
+
+    fn forget(&mut self, slot: u64) {
+        let Some(keeping) = self.keeping.as_deref_mut() else { return };
+        let (store, names, placer) = (&mut self.store, &self.names, &mut keeping.placer);
+        let mut vault = Vault { store, names, placer, failure: None, gate: Gate::default() };
+        keeping.keeper.forget(&mut vault, slot);
+    }
+
+    /// Brings what has come to the disk and gives names, if it is time to.
+    pub(super) fn commit_if_due(&mut self) -> Result<(), Error> {
+        match &self.keeping {
+            Some(keeping) if keeping.is_due() => self.commit(None).map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Something could not be stored: if it is the disk's fault, nothing that was written since the
+    /// last commit is believed.
+    pub(super) fn note_failure(&mut self, error: &Error) {
+        let Some(keeping) = self.keeping.as_deref_mut() else { return };
+        if let Error::File { source, .. } = error
+            && Errno::from_io_error(source) == Some(Errno::IO)
+        {
+            keeping.keeper.lose();
+        }
+    }
+
+    /// Does so; whether names could be given, which an own gate decides if there is one.
+    fn commit(&mut self, gate: Option<&Gate>) -> Result<bool, Error> {
+        let Some(keeping) = self.keeping.as_deref_mut() else { return Ok(true) };
+        let (at, journals) = (now(), self.store.is_kept());
+        let mut parts = Vec::new();
+        for number in keeping.open.iter().filter(|_| journals) {
+            let Some(file) = self.files.get(number) else { continue };
+            if let (Some(subtrees), Some((id, times)), None) =
+                (&file.subtrees, file.attributes, &file.refused)
+            {
+                let (slot, name) = (file.slot, self.names.path(id));
+                let nodes = subtrees.nodes().collect();
+                parts.push(Part { slot, name, times, at, nodes });
+            }
+        }
+        let mut made = BTreeSet::new();
+        for ready in keeping.keeper.ready().filter(|_| journals) {
+            let parent = self.names.parent(ready.id);
+            made.extend(keeping.placer.missing(&self.store, &self.names, parent));
+        }
+        let made: Vec<Vec<u8>> = made.into_iter().map(|id| self.names.path(id)).collect();
+        let own = gate.cloned().unwrap_or_default();
+        let (store, names, placer) = (&mut self.store, &self.names, &mut keeping.placer);
+        let mut vault = Vault { store, names, placer, failure: None, gate: own.clone() };
+        let (keeper, parts) = (&mut keeping.keeper, parts.into_iter());
+        let done = keeper.commit(&mut vault, (at, journals), parts, &made, || own.pass());
+        let failure = vault.failure.take();
+        (keeping.bytes, keeping.since) = (0, Instant::now());
+        match done {
+            Ok(committed) => {
+                for number in committed.in_the_way {
+                    if let Some(file) = self.files.get_mut(&number) {
+                        file.refused = Some("exists there already".into());
+                    }
+                }
+                Ok(committed.placed)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+            Err(error) => {
+                let failure = failure.or_else(|| keeping.placer.take_failure());
+                Err(failure.unwrap_or_else(|| self.store.error(KEPT.as_bytes(), WRITING, error)))
+            }
+        }
+    }
+
+    /// Everything has come and is the sender's: the rest gets its names, and nothing is kept of
+    /// this transfer. Answers how many files are in place.
+    pub(super) fn conclude(&mut self, gate: &Gate) -> Result<u64, Error> {
+        if !self.commit(Some(gate))? {
+            return Err(Error::Interrupted);
+        }
+        let Some(keeping) = self.keeping.as_deref_mut() else { return Ok(0) };
+        let keeper = &keeping.keeper;
+        let before = |name: &[u8]| keeper.made_before(name);
+        let in_the_way = keeping.placer.conclude(&self.store, &self.names, before)?;
+        for name in in_the_way {
+            let is_it = |(id, _): (NameId, _)| id == name;
+            for file in self.files.values_mut().filter(|file| file.attributes.is_some_and(is_it)) {
+                file.refused = Some("a file is in its way".into());
+            }
+        }
+        self.leave_out();
+        self.list_all()?;
+        let Some(keeping) = self.keeping.as_deref_mut() else { return Ok(0) };
+        keeping.concluded = true;
+        if self.store.is_kept() {
+            let all = &self.names;
+            let (store, names, placer) = (&mut self.store, all, &mut keeping.placer);
+            let mut vault = Vault { store, names, placer, failure: None, gate: Gate::default() };
+            // What cannot be tidied up now is found by the next transfer.
+            if let Ok(false) = keeping.keeper.conclude(&mut vault, |name| all.has(name)) {
+                self.store.clear_kept();
+            }
+        }
+        let is_file = |file: &&super::Incoming| file.kind != Kind::Directory;
+        Ok(self.files.values().filter(is_file).count() as u64 + self.left_out.there)
+    }
+
+    /// Bytes that did not come again, and which files began anew.
+    pub(super) fn take_anew(&mut self) -> (u64, Vec<String>) {
+        let Some(keeping) = self.keeping.as_deref_mut() else { return (0, Vec::new()) };
+        let anew = std::mem::take(&mut keeping.anew);
+        let note = |name| format!("{name} has changed since a part of it came: it came anew");
+        (keeping.kept, anew.into_iter().map(note).collect())
+    }
+
+    /// What has come stays, as far as it can, and the next connection begins with it.
+    pub(super) fn keep_and_reopen(&mut self, free: &mut Vec<Buffer>) -> Result<(), Error> {
+        let begun = self.buffers > 0;
+        if let Some(keeping) = self.keeping.as_deref_mut() {
+            free.extend(std::mem::take(&mut keeping.held).into_values());
+        }
+        if begun {
+            self.keep_what_came();
+            if let Some(keeping) = self.keeping.as_deref_mut() {
+                keeping.open.clear();
+                (keeping.kept, keeping.concluded) = (0, false);
+            }
+            return self.reopen(false);
+        }
+        Ok(())
+    }
+
+    fn keep_what_came(&mut self) {
+        let lost = self.keeping.as_ref().is_none_or(|keeping| keeping.keeper.is_lost());
+        if !lost {
+            // Who breaks off has a reason that matters more than this one's failure.
+            let _ = self.commit(None);
+        }
+    }
+}
+
+impl Drop for DirectoryWriter {
+    fn drop(&mut self) {
+        if self.keeping.as_ref().is_none_or(|keeping| keeping.concluded) {
+            return;
+        }
+        self.keep_what_came();
+        if self.keeping.as_ref().is_some_and(|keeping| keeping.keeper.is_empty()) {
+            self.store.clear_kept();
+        }
+    }
+}
+
+const NOT_HERE: &str = "it says that something is here already which is not";
+const WRITING: &str = "cannot be written";
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}

@@ -1,0 +1,434 @@
+//! What a transfer keeps of itself beside the destination, so that the next one goes on from there:
+//! the one place that decides what is had.
+//!
+//! The order is all: data are on the disk before the journal speaks of them, the journal is on the
+//! disk before a file gets its name, and only what the journal speaks of is believed. So whatever
+//! is lost with the power, or with a process, is sent again, and nothing else.
+
+pub(crate) mod record;
+#[cfg(test)]
+mod simulated;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::io;
+
+use netblt_proto::limits::MAX_FILES;
+
+use crate::disk::attributes::FileTimes;
+use crate::disk::had::{Had, Identity, Node, Part as HadPart, identity};
+use crate::disk::keep::record::{Chain, Part, Record, Stamp, TITLE, Whole};
+use crate::disk::names::NameId;
+
+/// A journal is written anew, without what is void, when so many bytes of parts were added.
+const COMPACT_AFTER: u64 = 16 << 20;
+
+/// The few things that are asked of a disk: by those who keep what was received, and by nobody
+/// else. The real one and a simulated one that loses what was not synced.
+pub(crate) trait Disk {
+    /// The journal as it is, if there is one.
+    fn journal(&mut self) -> io::Result<Vec<u8>>;
+    /// Adds to the journal, and waits until that is on the disk.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Puts another journal in its place, at once or not at all, and waits likewise.
+    fn replace(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Waits until what was written to these slots is on the disk.
+    fn sync(&mut self, slots: &[u64]) -> io::Result<()>;
+    /// The file in a slot.
+    fn stored(&mut self, slot: u64) -> Option<Stamp>;
+    /// The file of a name.
+    fn named(&mut self, name: &[u8]) -> Option<Stamp>;
+    /// Gives a file in a slot its name; false if something of that name is in the way.
+    fn place(&mut self, ready: &Ready) -> io::Result<bool>;
+    /// Every slot in use.
+    fn slots(&mut self) -> Vec<u64>;
+    /// Removes the file in a slot, if there is one.
+    fn remove(&mut self, slot: u64);
+    /// Whether the bytes in a slot are those of the node.
+    fn proves(&mut self, slot: u64, node: &Node) -> bool;
+    /// The digest of a file: that in the slot, or that of the name.
+    fn digest(&mut self, slot: Option<u64>, name: &[u8]) -> Option<[u8; 32]>;
+}
+
+/// A file that is complete and has its name still to come.
+#[derive(Clone, Debug)]
+pub(crate) struct Ready {
+    /// Its number in the transfer.
+    pub(crate) number: u64,
+    pub(crate) slot: u64,
+    pub(crate) id: NameId,
+    pub(crate) name: Vec<u8>,
+    pub(crate) times: FileTimes,
+    pub(crate) digest: [u8; 32],
+}
+
+/// What was found of a file when the sender said that it need not come again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// All of it, under its name.
+    Named { length: u64, digest: [u8; 32] },
+    /// All of it, in a slot.
+    Stored { slot: u64, length: u64, digest: [u8; 32] },
+    /// Parts of it.
+    Parts { slot: u64, nodes: Vec<Node> },
+}
+
+/// What is kept.
+#[derive(Debug, Default)]
+pub(crate) struct Keeper {
+    chain: Chain,
+    /// Bytes of records of parts since the journal was written anew.
+    added: u64,
+    next_slot: u64,
+    /// Parts of files that this transfer has not begun, by slot.
+    parts: BTreeMap<u64, Part>,
+    /// Whole files, from before this transfer.
+    wholes: HashMap<Identity, Known>,
+    /// Directories that transfers before this one made.
+    made: HashSet<Identity>,
+    /// Slots that were written to since they were synced.
+    dirty: BTreeSet<u64>,
+    ready: Vec<Ready>,
+    /// Slots of this transfer that the journal speaks of.
+    noted: BTreeSet<u64>,
+    /// Whole files of this transfer that it speaks of.
+    told: u64,
+    /// The journal has its title.
+    titled: bool,
+    /// It could not be written to its end: what follows would not be read.
+    torn: bool,
+    /// What was written may not be on the disk.
+    lost: bool,
+}
+
+/// A whole file, in few bytes.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    slot: u64,
+    length: u64,
+    digest: [u8; 32],
+    named: bool,
+}
+
+impl Keeper {
+    /// What is left of former transfers and still good at `now`, in seconds since 1970; what is
+    /// older than `expiry` goes, and so does what the journal does not know. `verify`: believes
+    /// nothing that it has not read again.
+    pub(crate) fn open(
+        disk: &mut impl Disk,
+        now: u64,
+        expiry: u64,
+        verify: bool,
+    ) -> io::Result<Self> {
+        let mut this = Self { titled: true, ..Self::default() };
+        let journal = disk.journal()?;
+        let mut fresh = TITLE.to_vec();
+        let good = |at: u64| now.saturating_sub(at) < expiry && at <= now.saturating_add(expiry);
+        for record in records(&journal) {
+            match record {
+                Record::Part(part) if good(part.at) => {
+                    this.next_slot = this.next_slot.max(part.slot.saturating_add(1));
+                    this.parts.insert(part.slot, part);
+                }
+                Record::Part(Part { slot, .. }) | Record::Gone(slot) => {
+                    this.parts.remove(&slot);
+                }
+                Record::Whole(whole) => {
+                    this.parts.remove(&whole.slot);
+                    this.next_slot = this.next_slot.max(whole.slot.saturating_add(1));
+                    let known = good(whole.at).then(|| know(disk, &whole, verify)).flatten();
+                    let id = identity(&whole.name, whole.times);
+                    match known {
+                        Some(known) => {
+                            this.wholes.insert(id, known);
+                            this.chain.write(&Record::Whole(whole), &mut fresh);
+                        }
+                        None => _ = this.wholes.remove(&id),
+                    }
+                }
+                Record::Made(name) => {
+                    this.made.insert(name_of(&name));
+                    this.chain.write(&Record::Made(name), &mut fresh);
+                }
+            }
+        }
+        this.parts.retain(|slot, part| {
+            let length = disk.stored(*slot).map_or(0, |stamp| stamp.length);
+            part.nodes.retain(|node| {
+                node.offset + node.bytes <= length && (!verify || disk.proves(*slot, node))
+            });
+            !part.nodes.is_empty()
+        });
+        let stored = this.wholes.values().filter(|known| !known.named).map(|known| known.slot);
+        let used: HashSet<u64> = stored.chain(this.parts.keys().copied()).collect();
+        let unused = disk.slots().into_iter().filter(|slot| !used.contains(slot));
+        unused.collect::<Vec<_>>().into_iter().for_each(|slot| disk.remove(slot));
+        for part in this.parts.values() {
+            this.chain.write(&Record::Part(part.clone()), &mut fresh);
+        }
+        if fresh != journal {
+            disk.replace(&fresh)?;
+        }
+        Ok(this)
+    }
+
+    /// Whether nothing is kept, of this transfer or of others.
+    pub(crate) fn is_empty(&self) -> bool {
+        let before = self.parts.is_empty() && self.wholes.is_empty();
+        before && self.noted.is_empty() && self.told == 0
+    }
+
+    /// What is told to the sender, for extents of `extent_bytes`.
+    pub(crate) fn had(&self, extent_bytes: u32) -> Had {
+        let mut had = Had::default();
+        for (id, known) in &self.wholes {
+            if known.length <= u64::from(extent_bytes) {
+                had.add_small(id, &known.digest);
+            } else {
+                had.add(*id, HadPart::Whole(known.digest));
+            }
+        }
+        for part in self.parts.values() {
+            let large = |node: &&Node| node.bytes >= u64::from(extent_bytes);
+            let nodes: Vec<Node> = part.nodes.iter().filter(large).copied().collect();
+            if !nodes.is_empty() {
+                had.add(identity(&part.name, part.times), HadPart::Nodes(nodes));
+            }
+        }
+        had
+    }
+
+    /// The sender goes on with what is had of this file. Parts are this transfer's from now on.
+    pub(crate) fn take_up(&mut self, name: &[u8], times: FileTimes) -> Option<Found> {
+        let slot = self.parts.iter().find(|(_, p)| p.name == name).map(|(slot, _)| *slot);
+        if let Some(slot) = slot
+            && let Some(part) = self.parts.get(&slot)
+            && identity(&part.name, part.times) == identity(name, times)
+        {
+            let nodes = self.parts.remove(&slot)?.nodes;
+            self.noted.insert(slot);
+            return Some(Found::Parts { slot, nodes });
+        }
+        let Known { slot, length, digest, named } = *self.wholes.get(&identity(name, times))?;
+        Some(match named {
+            true => Found::Named { length, digest },
+            false => Found::Stored { slot, length, digest },
+        })
+    }
+
+    /// A file of this name comes from its beginning: whether parts of it were here, which are void.
+    pub(crate) fn supersede(&mut self, disk: &mut impl Disk, name: &[u8]) -> bool {
+        let slots: Vec<u64> =
+            self.parts.iter().filter(|(_, p)| p.name == name).map(|(slot, _)| *slot).collect();
+        for slot in &slots {
+            self.parts.remove(slot);
+            self.noted.insert(*slot);
+            self.forget(disk, *slot);
+        }
+        !slots.is_empty()
+    }
+
+    /// Whether a transfer before this one made this directory.
+    pub(crate) fn made_before(&self, name: &[u8]) -> bool {
+        self.made.contains(&name_of(name))
+    }
+
+    /// A slot for a new file.
+    pub(crate) fn new_slot(&mut self) -> u64 {
+        self.next_slot += 1;
+        self.next_slot - 1
+    }
+
+    /// Something was written to a slot.
+    pub(crate) fn wrote(&mut self, slot: u64) {
+        self.dirty.insert(slot);
+    }
+
+    /// Nothing of a slot is wanted any more.
+    pub(crate) fn forget(&mut self, disk: &mut impl Disk, slot: u64) {
+        self.dirty.remove(&slot);
+        // The journal is not told before it must be: without its file, a record says nothing.
+        self.noted.remove(&slot);
+        disk.remove(slot);
+    }
+
+    /// A file is complete, and is to get its name.
+    pub(crate) fn complete(&mut self, ready: Ready) {
+        self.ready.push(ready);
+    }
+
+    /// Whether what was written since the last commit may not be on the disk, and never will.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    /// From now on it is so.
+    pub(crate) fn lose(&mut self) {
+        self.lost = true;
+    }
+
+    /// Which files wait for their names.
+    pub(crate) fn ready(&self) -> impl Iterator<Item = &Ready> {
+        self.ready.iter()
+    }
+
+    /// How many files wait for their names.
+    pub(crate) fn waiting(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Brings all to the disk that was written, then the journal up to date, then files to their
+    /// names if `may_place` says so. `parts`: what is had of the files that are open; `made`:
+    /// directories that will be made. Answers which files could not have their names, and whether
+    /// names could be given.
+    pub(crate) fn commit<D: Disk>(
+        &mut self,
+        disk: &mut D,
+        (now, journals): (u64, bool),
+        parts: impl Iterator<Item = Part>,
+        made: &[Vec<u8>],
+        may_place: impl FnOnce() -> bool,
+    ) -> io::Result<Committed> {
+        let dirty: Vec<u64> = self.dirty.iter().copied().collect();
+        if let Err(error) = disk.sync(&dirty) {
+            // A disk that could not store something says so once: nothing after that is believed.
+            if error.kind() != io::ErrorKind::Interrupted {
+                self.lost = true;
+            }
+            return Err(error);
+        }
+        self.dirty.clear();
+        if journals && !self.torn {
+            if !std::mem::replace(&mut self.titled, true) {
+                disk.replace(TITLE)?;
+            }
+            let (before, mut bytes) = (self.chain, Vec::new());
+            made.iter().for_each(|name| self.chain.write(&Record::Made(name.clone()), &mut bytes));
+            for ready in &self.ready {
+                let stamp = disk.stored(ready.slot).ok_or(io::ErrorKind::NotFound)?;
+                let Ready { slot, times, digest, ref name, .. } = *ready;
+                let whole = Whole { slot, name: name.clone(), times, at: now, digest, stamp };
+                self.chain.write(&Record::Whole(whole), &mut bytes);
+                self.noted.remove(&slot);
+                self.told += 1;
+            }
+            let written: HashSet<u64> = dirty.into_iter().collect();
+            let parts: Vec<Part> = parts.filter(|part| !part.nodes.is_empty()).collect();
+            let start = bytes.len();
+            for part in parts.iter().filter(|part| written.contains(&part.slot)) {
+                self.chain.write(&Record::Part(part.clone()), &mut bytes);
+                self.noted.insert(part.slot);
+            }
+            self.added += (bytes.len() - start) as u64;
+            if !bytes.is_empty()
+                && let Err(error) = disk.append(&bytes)
+            {
+                (self.chain, self.torn) = (before, true);
+                return Err(error);
+            }
+            if self.added > COMPACT_AFTER {
+                let current = parts.into_iter().filter(|part| self.noted.contains(&part.slot));
+                let current = current.map(Record::Part).collect();
+                self.rewrite(disk, current, |_| true)?;
+            }
+        }
+        if !may_place() {
+            return Ok(Committed { placed: false, in_the_way: Vec::new() });
+        }
+        let mut in_the_way = Vec::new();
+        for ready in std::mem::take(&mut self.ready) {
+            if !disk.place(&ready)? {
+                disk.remove(ready.slot);
+                in_the_way.push(ready.number);
+            }
+        }
+        Ok(Committed { placed: true, in_the_way })
+    }
+
+    /// The transfer is over and all of it in place: what the journal says of it goes. `ours` knows
+    /// its names. Whether anything is left.
+    pub(crate) fn conclude(
+        &mut self,
+        disk: &mut impl Disk,
+        ours: impl Fn(&[u8]) -> bool,
+    ) -> io::Result<bool> {
+        let slots: Vec<u64> =
+            self.parts.iter().filter(|(_, p)| ours(&p.name)).map(|(slot, _)| *slot).collect();
+        slots.into_iter().for_each(|slot| {
+            self.parts.remove(&slot);
+            disk.remove(slot);
+        });
+        self.rewrite(disk, Vec::new(), |name| !ours(name))
+    }
+
+    /// Writes the journal anew: what it says of whole files and directories whose names are to
+    /// stay, the parts that nobody has taken up, and `current` ones. Whether files are left in it.
+    fn rewrite(
+        &mut self,
+        disk: &mut impl Disk,
+        current: Vec<Record>,
+        stays: impl Fn(&[u8]) -> bool,
+    ) -> io::Result<bool> {
+        let journal = disk.journal()?;
+        let (mut chain, mut bytes, mut left) = (Chain::default(), TITLE.to_vec(), false);
+        for record in records(&journal) {
+            match &record {
+                Record::Whole(whole) if stays(&whole.name) => left = true,
+                Record::Made(name) if stays(name) => {}
+                _ => continue,
+            }
+            chain.write(&record, &mut bytes);
+        }
+        let parts = self.parts.values().cloned().map(Record::Part);
+        for record in parts.chain(current) {
+            left = true;
+            chain.write(&record, &mut bytes);
+        }
+        disk.replace(&bytes)?;
+        (self.chain, self.added) = (chain, 0);
+        Ok(left)
+    }
+
+    /// What is kept, for people: names, bytes there are, and since when.
+    pub(crate) fn list(journal: &[u8]) -> Vec<(Vec<u8>, u64, u64)> {
+        let mut parts = BTreeMap::new();
+        for record in records(journal) {
+            match record {
+                Record::Part(part) => _ = parts.insert(part.slot, part),
+                Record::Gone(slot) | Record::Whole(Whole { slot, .. }) => _ = parts.remove(&slot),
+                Record::Made(_) => {}
+            }
+        }
+        let bytes = |part: &Part| part.nodes.iter().map(|node| node.bytes).sum();
+        parts.into_values().map(|part| (part.name.clone(), bytes(&part), part.at)).collect()
+    }
+}
+
+/// What became of a commit.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Committed {
+    /// Names were given.
+    pub(crate) placed: bool,
+    /// Numbers of files that could not have theirs.
+    pub(crate) in_the_way: Vec<u64>,
+}
+
+fn know(disk: &mut impl Disk, whole: &Whole, verify: bool) -> Option<Known> {
+    let Whole { slot, digest, stamp, ref name, .. } = *whole;
+    let named = disk.named(name) == Some(stamp);
+    let stored = disk.stored(slot) == Some(stamp);
+    let there = named || stored;
+    let place = (!named).then_some(slot);
+    let good = there && (!verify || disk.digest(place, name) == Some(digest));
+    good.then_some(Known { slot, length: stamp.length, digest, named })
+}
+
+fn name_of(name: &[u8]) -> Identity {
+    identity(name, FileTimes { mode: 0, seconds: 0, nanos: 0 })
+}
+
+/// The records of a journal, up to the first that is none; never more than a transfer may have.
+fn records(journal: &[u8]) -> impl Iterator<Item = Record> {
+    let mut rest = journal.strip_prefix(TITLE).unwrap_or_default();
+    let mut chain = Chain::default();
+    std::iter::from_fn(move || chain.read(&mut rest)).take(MAX_FILES as usize)
+}

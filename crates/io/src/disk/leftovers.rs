@@ -1,0 +1,92 @@
+//! What broken transfers have left in a directory: to be looked at, and removed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::AtFlags;
+
+use crate::disk::beneath;
+use crate::disk::keep::Keeper;
+use crate::disk::publish;
+use crate::disk::staging::{KEPT, Staging};
+use crate::disk::store::Store;
+use crate::disk::vault::{bytes_of, journal, slots};
+use crate::error::{Error, file_error, shown};
+use crate::options::Overwrite;
+
+/// What is left in one directory.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Leftovers {
+    /// Where it is.
+    pub place: PathBuf,
+    /// Parts of files.
+    pub parts: Vec<Leftover>,
+    /// Bytes on the disk in all.
+    pub bytes: u64,
+    /// What transfers of all or nothing had left, and what became of it.
+    pub notes: Vec<String>,
+    store: Store,
+}
+
+/// Parts of one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leftover {
+    /// Under which name it was to be, fit for a terminal.
+    pub name: String,
+    /// Bytes of it that are there.
+    pub bytes: u64,
+    /// How long nothing was added.
+    pub age: Duration,
+}
+
+impl Leftovers {
+    /// Looks into a directory; `None` if nothing is left there. Completes or removes at once what
+    /// killed transfers of all or nothing had left. What a transfer is using, or another user's, is
+    /// an error.
+    pub fn find(directory: &Path) -> Result<Option<Self>, Error> {
+        let mut store = Store::new(directory, Overwrite::Never)?;
+        let notes = publish::settle(&mut store);
+        let place = directory.join(KEPT);
+        let cannot = |e| file_error(&place, "cannot be looked into", e);
+        let kept = Staging::keep(&store.root, false).map_err(cannot)?;
+        let (mut parts, mut bytes) = (Vec::new(), 0);
+        match kept {
+            Some(kept) => {
+                let journal = journal(&kept.handle).map_err(cannot)?;
+                let numbers = slots(&kept.handle).into_iter();
+                bytes = numbers.map(|n| bytes_of(&kept.handle, n.to_string().as_bytes())).sum();
+                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+                let now = now.unwrap_or_default().as_secs();
+                parts.extend(Keeper::list(&journal).into_iter().map(|(name, bytes, at)| {
+                    let age = Duration::from_secs(now.saturating_sub(at));
+                    Leftover { name: shown(&name), bytes, age }
+                }));
+                store.adopt(kept);
+            }
+            None if store.root_has(KEPT) => {
+                let text = "a transfer is using it, or it is another user's";
+                return Err(cannot(io::Error::other(text)));
+            }
+            None if notes.is_empty() => return Ok(None),
+            None => {}
+        }
+        Ok(Some(Self { place, parts, bytes, notes, store }))
+    }
+
+    /// Removes it.
+    pub fn remove(mut self) -> Result<(), Error> {
+        self.store.clear_kept();
+        match beneath::status(&self.store.root, KEPT.as_bytes()) {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) => {
+                // It says itself why it cannot go.
+                let gone = rustix::fs::unlinkat(&self.store.root, KEPT, AtFlags::REMOVEDIR);
+                gone.map_err(|e| file_error(&self.place, "cannot be removed", e.into()))
+            }
+            Err(error) => Err(file_error(&self.place, "cannot be removed", error)),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Names for files one by one, as they become whole: what has its name keeps it, whatever becomes
+//! of the others. (All or nothing is the business of `publish`.)
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Mode};
+use rustix::io::Errno;
+
+use crate::disk::attributes::{FileTimes, apply};
+use crate::disk::beneath::errno;
+use crate::disk::faults::{self, Call};
+use crate::disk::keep::Ready;
+use crate::disk::names::{NameId, Names};
+use crate::disk::renaming::{id, move_new};
+use crate::disk::store::{FLUSHING, NOT_A_DIRECTORY, Store, os};
+use crate::disk::{beneath, flush};
+use crate::error::Error;
+use crate::options::Overwrite;
+
+/// Permissions of a directory of which nobody has said anything yet: nobody else's until then.
+const PRIVATE: u32 = 0o700;
+/// And for good, before the user's mask.
+const USUAL: u32 = 0o777;
+
+/// What has been placed so far.
+#[derive(Debug, Default)]
+pub(crate) struct Placer {
+    /// Directories that the sender described.
+    listed: HashMap<NameId, FileTimes>,
+    /// Directories that are known to exist.
+    present: HashSet<NameId>,
+    /// Directories made here; parents have lower numbers than what is in them.
+    made: BTreeSet<NameId>,
+    /// Directories whose content changed.
+    touched: BTreeSet<NameId>,
+    /// Inodes of the files placed, kept only if something may be replaced.
+    ours: HashSet<(u64, u64)>,
+    /// The directory that was used last.
+    parent: Option<(NameId, Arc<OwnedFd>)>,
+    /// What went wrong, in more words than the error that is handed up.
+    failure: Option<Error>,
+}
+
+impl Placer {
+    /// The sender describes a directory.
+    pub(crate) fn list(&mut self, name: NameId, times: FileTimes) {
+        self.listed.insert(name, times);
+    }
+
+    /// What went wrong last, if there are words for it.
+    pub(crate) fn take_failure(&mut self) -> Option<Error> {
+        self.failure.take()
+    }
+
+    /// Directories that will be made for this name.
+    pub(crate) fn missing(&self, store: &Store, names: &Names, name: NameId) -> Vec<NameId> {
+        let mut missing = Vec::new();
+        let mut at = name;
+        while at != NameId::ROOT && !self.present.contains(&at) {
+            let path = names.path(at);
+            if beneath::directory(store.root.as_fd(), &path).is_ok() {
+                break;
+            }
+            missing.push(at);
+            at = names.parent(at);
+        }
+        missing
+    }
+
+    /// Gives a file its name; false if something is in the way that is to stay.
+    pub(crate) fn place(
+        &mut self,
+        store: &mut Store,
+        names: &Names,
+        ready: &Ready,
+    ) -> io::Result<bool> {
+        if !self.ensure(store, names, names.parent(ready.id))? {
+            return Ok(false);
+        }
+        let placed = self.rename(store, names, ready);
+        match placed {
+            Ok(true) => _ = self.touched.insert(names.parent(ready.id)),
+            Ok(false) => {}
+            Err(ref error) => {
+                let source = io::Error::from_raw_os_error(errno_of(error));
+                self.failure = Some(store.error(&ready.name, RENAMING, source));
+            }
+        }
+        placed
+    }
+
+    fn rename(&mut self, store: &mut Store, names: &Names, ready: &Ready) -> io::Result<bool> {
+        let parent = self.enter(store, names, names.parent(ready.id))?;
+        let staging = store.staging_handle()?;
+        let (slot, leaf) = (ready.slot.to_string(), os(names.leaf(ready.id)));
+        if store.overwrite == Overwrite::Never {
+            let moved = move_new(&store.path, (&staging, os(slot.as_bytes())), (&parent, leaf));
+            return match moved {
+                Err(Errno::EXIST) => Ok(false),
+                done => Ok(done.map(|()| true)?),
+            };
+        }
+        let stands = beneath::status(&parent, names.leaf(ready.id))?;
+        if let Some(stat) = &stands {
+            // Where names that differ for the sender are one, the second is not to win.
+            if !beneath::is_replaceable(stat) || self.ours.contains(&id(stat)) {
+                return Ok(false);
+            }
+            // Who has made a file private wants it to stay so when it is replaced.
+            if !store.preserve && beneath::is_file(stat) {
+                let mode = Mode::from_raw_mode(stat.st_mode & 0o777);
+                // Where the file system knows no permissions, none are lost.
+                let _ = rustix::fs::chmodat(&staging, &slot, mode, AtFlags::empty());
+            }
+        }
+        let own = beneath::status(&staging, slot.as_bytes())?;
+        faults::at(&store.path, Call::Rename)?;
+        rustix::fs::renameat(&staging, &slot, &parent, leaf)?;
+        self.ours.extend(own.iter().map(id));
+        Ok(true)
+    }
+
+    /// Makes a directory, and those above it, unless they exist; false if a file is in the way.
+    fn ensure(&mut self, store: &Store, names: &Names, name: NameId) -> io::Result<bool> {
+        if name == NameId::ROOT || self.present.contains(&name) {
+            return Ok(true);
+        }
+        let parent = names.parent(name);
+        if !self.ensure(store, names, parent)? {
+            return Ok(false);
+        }
+        // Not wider than it will be, even for a moment, but such that files can go in.
+        let mode = self.listed.get(&name).map_or(PRIVATE, |listed| listed.mode & 0o777 | 0o700);
+        let mode = Mode::from_raw_mode(mode as rustix::fs::RawMode);
+        let to = self.enter(store, names, parent)?;
+        let made = match rustix::fs::mkdirat(&to, os(names.leaf(name)), mode) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
+            Err(error) => {
+                self.failure = Some(store.error(&names.path(name), MAKING, error.into()));
+                return Err(error.into());
+            }
+        };
+        match self.enter(store, names, name) {
+            Ok(_) => {}
+            Err(error) => {
+                let error = errno(error);
+                if matches!(error, Errno::NOTDIR | Errno::LOOP) {
+                    return Ok(false);
+                }
+                self.failure = Some(store.error(&names.path(name), NOT_A_DIRECTORY, error.into()));
+                return Err(error.into());
+            }
+        }
+        if made {
+            self.made.insert(name);
+            self.touched.insert(parent);
+        }
+        self.present.insert(name);
+        Ok(true)
+    }
+
+    /// The handle of a directory; kept, since neighbours come together.
+    fn enter(&mut self, store: &Store, names: &Names, name: NameId) -> io::Result<Arc<OwnedFd>> {
+        if let Some((kept, handle)) = &self.parent
+            && *kept == name
+        {
+            return Ok(Arc::clone(handle));
+        }
+        let handle = Arc::new(beneath::directory(store.root.as_fd(), &names.path(name))?);
+        self.parent = Some((name, Arc::clone(&handle)));
+        Ok(handle)
+    }
+
+    /// Makes the directories that nothing was put into, gives those that were made here or by a
+    /// transfer before this one (`before` knows which) their attributes, the deepest first, and
+    /// flushes all that changed. Answers those that could not be made.
+    pub(crate) fn conclude(
+        &mut self,
+        store: &Store,
+        names: &Names,
+        before: impl Fn(&[u8]) -> bool,
+    ) -> Result<Vec<NameId>, Error> {
+        let mut listed: Vec<NameId> = self.listed.keys().copied().collect();
+        listed.sort_unstable();
+        let mut in_the_way = Vec::new();
+        for name in &listed {
+            match self.ensure(store, names, *name) {
+                Ok(true) => {}
+                Ok(false) => in_the_way.push(*name),
+                Err(error) => {
+                    let error = store.error(&names.path(*name), MAKING, error);
+                    return Err(self.take_failure().unwrap_or(error));
+                }
+            }
+        }
+        let before = listed.into_iter().filter(|name| before(&names.path(*name)));
+        let before: Vec<NameId> = before.filter(|name| !in_the_way.contains(name)).collect();
+        self.made.extend(before);
+        let at_once = flush::at_once(&store.root, self.made.len() + self.touched.len());
+        let flushing = |name, error| store.error(&names.path(name), FLUSHING, error);
+        for name in std::mem::take(&mut self.made).into_iter().rev() {
+            let completed = self.enter(store, names, name).and_then(|handle| {
+                self.complete(store, name, &handle)?;
+                if at_once { Ok(()) } else { flush::directory(&handle) }
+            });
+            completed.map_err(|error| flushing(name, error))?;
+            self.touched.remove(&name);
+        }
+        if at_once {
+            return match flush::all(&store.root) {
+                Ok(()) => Ok(in_the_way),
+                Err(error) => Err(flushing(NameId::ROOT, error)),
+            };
+        }
+        for name in std::mem::take(&mut self.touched) {
+            let flushed = self.enter(store, names, name).and_then(|h| flush::directory(&h));
+            flushed.map_err(|error| flushing(name, error))?;
+        }
+        Ok(in_the_way)
+    }
+
+    fn complete(&self, store: &Store, name: NameId, handle: &OwnedFd) -> io::Result<()> {
+        if let Some(times) = self.listed.get(&name) {
+            return apply(handle, *times, store.kept());
+        }
+        let mode = USUAL & store.kept().permitted;
+        match rustix::fs::fchmod(handle, Mode::from_raw_mode(mode as rustix::fs::RawMode)) {
+            Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS | Errno::INVAL) | Ok(()) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn errno_of(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(Errno::IO.raw_os_error())
+}
+
+const MAKING: &str = "the directory cannot be created";
+const RENAMING: &str = "cannot be given its name";

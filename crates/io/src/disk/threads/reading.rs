@@ -1,0 +1,225 @@
+//! The thread that reads ahead, in order, as far as its empty buffers go.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use netblt_proto::buffer::Buffer;
+use netblt_proto::units::BufferNumber;
+use netblt_proto::wire::packet::End;
+
+use super::{Fill, Reader, spawn};
+use crate::disk::had::Had;
+use crate::disk::layout::Layout;
+use crate::error::Error;
+
+/// A buffer to be supplied to the sending machine.
+#[derive(Debug)]
+pub(crate) struct Supply {
+    /// Its number.
+    pub number: BufferNumber,
+    /// Its image.
+    pub buffer: Buffer,
+    /// File bytes in it, and those that need not be in it.
+    pub bytes: u64,
+    /// The latter.
+    pub kept: u64,
+    /// If it is the last one: the end of the transfer.
+    pub end: Option<End>,
+}
+
+/// The thread that reads, seen from the loop.
+#[derive(Debug)]
+pub(crate) struct SourceThread {
+    commands: SyncSender<ReadCommand>,
+    answers: Receiver<Result<Read, Error>>,
+    /// Raised by a restart; what is older is no longer read.
+    epoch: Arc<AtomicU64>,
+    layout: Layout,
+    had: Arc<Had>,
+    /// Read, in order, and not wanted yet.
+    ahead: VecDeque<Supply>,
+    /// Memory without work, since the source has ended.
+    idle: Vec<Buffer>,
+    wanted: u64,
+    /// The last one that was handed out.
+    supplied: u64,
+    next: u64,
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct ReadCommand {
+    epoch: u64,
+    layout: Layout,
+    had: Arc<Had>,
+    number: BufferNumber,
+    buffer: Buffer,
+}
+
+#[derive(Debug)]
+struct Read {
+    epoch: u64,
+    number: BufferNumber,
+    buffer: Buffer,
+    /// Nothing if it was not read: the source had ended, or a restart made it void.
+    fill: Option<(Fill, Option<End>)>,
+}
+
+impl SourceThread {
+    /// Starts reading into `stock`, all the buffers there are; `layout` is the one `reader` has.
+    /// `waker` is called whenever [`Self::poll`] has something to say.
+    pub(crate) fn spawn(
+        reader: impl Reader,
+        layout: Layout,
+        stock: Vec<Buffer>,
+        waker: impl Fn() + Send + 'static,
+    ) -> Result<Self, Error> {
+        // One command or answer for each buffer, and an error.
+        let (commands, inbox) = sync_channel(stock.len());
+        let (outbox, answers) = sync_channel(stock.len() + 1);
+        let epoch = Arc::new(AtomicU64::new(0));
+        let current = Arc::clone(&epoch);
+        spawn("netblt-read", move || read_loop(reader, &inbox, &outbox, &current, &waker))?;
+        let mut this = Self {
+            commands,
+            answers,
+            epoch,
+            layout,
+            had: Arc::default(),
+            ahead: VecDeque::with_capacity(stock.len()),
+            idle: Vec::new(),
+            wanted: 0,
+            supplied: 0,
+            next: 1,
+            ended: false,
+        };
+        for buffer in stock {
+            this.release(buffer);
+        }
+        Ok(this)
+    }
+
+    /// The peer wants buffer `number`, and with it all before. Numbers past the end are ignored.
+    pub(crate) fn want(&mut self, number: BufferNumber) {
+        self.wanted = self.wanted.max(number.0);
+    }
+
+    /// The next buffer that is wanted and there. An error comes once, as soon as it is known, and
+    /// nothing after it.
+    pub(crate) fn poll(&mut self) -> Result<Option<Supply>, Error> {
+        while let Ok(answer) = self.answers.try_recv() {
+            let Read { epoch, number, buffer, fill } = match answer {
+                Ok(read) => read,
+                Err(error) => {
+                    self.ahead.clear();
+                    return Err(error);
+                }
+            };
+            match fill {
+                Some((fill, end)) if epoch == self.epoch.load(Ordering::Relaxed) => {
+                    self.ended |= fill.last;
+                    self.ahead.push_back(Supply {
+                        number,
+                        buffer,
+                        bytes: fill.bytes,
+                        kept: fill.kept,
+                        end,
+                    });
+                }
+                _ => self.release(buffer),
+            }
+        }
+        match self.ahead.front() {
+            Some(supply) if supply.number.0 <= self.wanted => {
+                self.supplied = supply.number.0;
+                Ok(self.ahead.pop_front())
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether a buffer is wanted that is not read yet.
+    pub(crate) fn starves(&self) -> bool {
+        self.supplied < self.wanted && self.ahead.is_empty() && !self.ended
+    }
+
+    /// Buffers that were read and are not wanted yet.
+    pub(crate) fn ahead(&self) -> usize {
+        self.ahead.len()
+    }
+
+    /// An empty buffer comes back.
+    pub(crate) fn release(&mut self, buffer: Buffer) {
+        if self.ended {
+            self.idle.push(buffer);
+            return;
+        }
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        let number = BufferNumber(self.next);
+        self.next += 1;
+        // It fails only when the thread is gone, and that was said in its last answer.
+        let (layout, had) = (self.layout, Arc::clone(&self.had));
+        let _ = self.commands.try_send(ReadCommand { epoch, layout, had, number, buffer });
+    }
+
+    /// Nothing is read until [`Self::restart`]; what was is void.
+    pub(crate) fn halt(&mut self) {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+        (self.wanted, self.supplied, self.ended) = (0, 0, true);
+        let ahead = std::mem::take(&mut self.ahead);
+        self.idle.extend(ahead.into_iter().map(|supply| supply.buffer));
+    }
+
+    /// Starts over from buffer 1, for a receiver that has this already. Buffers that the machine
+    /// still holds are to be released as always. Whether the source can be read again,
+    /// [`Self::poll`] tells.
+    pub(crate) fn restart(&mut self, layout: Layout, had: Arc<Had>) {
+        self.halt();
+        (self.layout, self.had) = (layout, had);
+        (self.next, self.ended) = (1, false);
+        for buffer in std::mem::take(&mut self.idle) {
+            self.release(buffer);
+        }
+    }
+}
+
+// A dropped `SourceThread` does not wait for its thread, which may be in a read of a terminal or a
+// pipe that never ends; it owns nothing but open files.
+fn read_loop(
+    mut reader: impl Reader,
+    inbox: &Receiver<ReadCommand>,
+    outbox: &SyncSender<Result<Read, Error>>,
+    current: &AtomicU64,
+    waker: &impl Fn(),
+) {
+    let (mut reading, mut ended) = (0, false);
+    while let Ok(ReadCommand { epoch, layout, had, number, mut buffer }) = inbox.recv() {
+        let stale = epoch != current.load(Ordering::Relaxed);
+        let answer = (|| {
+            if stale {
+                return Ok(None);
+            }
+            if epoch != reading {
+                reader.restart(layout, &had)?;
+                (reading, ended) = (epoch, false);
+            }
+            if ended {
+                return Ok(None);
+            }
+            let fill = reader.fill(number, &mut buffer)?;
+            ended = fill.last;
+            Ok(Some((fill, if ended { reader.end() } else { None })))
+        })();
+        let failed = answer.is_err();
+        let answer = answer.map(|fill| Read { epoch, number, buffer, fill });
+        if outbox.send(answer).is_err() {
+            return;
+        }
+        waker();
+        if failed {
+            return;
+        }
+    }
+}

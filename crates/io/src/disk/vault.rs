@@ -1,0 +1,165 @@
+//! The real disk beneath what is kept: the directory of the temporaries, and the destination.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use crate::disk::gate::Gate;
+use crate::disk::had::{Node, value_of};
+use crate::disk::keep::record::Stamp;
+use crate::disk::keep::{Disk, Ready};
+use crate::disk::names::Names;
+use crate::disk::placing::Placer;
+use crate::disk::store::Store;
+use crate::disk::{beneath, flush};
+use crate::error::Error;
+
+/// The journal, and its name until it is complete.
+const JOURNAL: &str = "journal";
+const UNFINISHED: &str = "journal.new";
+/// More than this of a journal is not read: two million files of long names.
+const MAX_JOURNAL: u64 = 1 << 30;
+
+/// The disk of one destination.
+pub(crate) struct Vault<'a> {
+    pub(crate) store: &'a mut Store,
+    pub(crate) names: &'a Names,
+    pub(crate) placer: &'a mut Placer,
+    /// What went wrong, with its words.
+    pub(crate) failure: Option<Error>,
+    pub(crate) gate: Gate,
+}
+
+impl Vault<'_> {
+    fn file(&self, slot: u64) -> io::Result<File> {
+        let staged = self.store.staged().ok_or(io::ErrorKind::NotFound)?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        Ok(rustix::fs::openat(staged, slot.to_string(), flags, Mode::empty())?.into())
+    }
+}
+
+impl Disk for Vault<'_> {
+    fn journal(&mut self) -> io::Result<Vec<u8>> {
+        match self.store.staged() {
+            Some(staged) => journal(staged),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let staging = self.store.staging_handle()?;
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let mut file = File::from(rustix::fs::openat(&staging, JOURNAL, flags, Mode::empty())?);
+        file.write_all(bytes)?;
+        file.sync_data()?;
+        flush::close(file.into())
+    }
+
+    fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let staging = self.store.staging_handle()?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        let flags = flags | OFlags::NOFOLLOW;
+        let file = rustix::fs::openat(&staging, UNFINISHED, flags, Mode::RUSR | Mode::WUSR)?;
+        let mut file = File::from(file);
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        flush::close(file.into())?;
+        rustix::fs::renameat(&staging, UNFINISHED, &staging, JOURNAL)?;
+        flush::directory(&staging)
+    }
+
+    fn sync(&mut self, slots: &[u64]) -> io::Result<()> {
+        if slots.is_empty() {
+            return Ok(());
+        }
+        if let Err(error) = self.store.flush(slots, &self.gate) {
+            self.failure = Some(error);
+            return Err(Errno::IO.into());
+        }
+        if self.gate.is_shut() {
+            // Not all of them may have been waited for.
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        // That they are there at all must last, too.
+        flush::directory(&self.store.staging_handle()?)
+    }
+
+    fn stored(&mut self, slot: u64) -> Option<Stamp> {
+        stamp(beneath::status(self.store.staged()?, slot.to_string().as_bytes()).ok()??)
+    }
+
+    fn named(&mut self, name: &[u8]) -> Option<Stamp> {
+        let (parent, leaf) = beneath::split(name);
+        let parent = beneath::directory(self.store.root.as_fd(), parent).ok()?;
+        stamp(beneath::status(&parent, leaf).ok()??)
+    }
+
+    fn place(&mut self, ready: &Ready) -> io::Result<bool> {
+        self.placer.place(self.store, self.names, ready)
+    }
+
+    fn slots(&mut self) -> Vec<u64> {
+        let Some(staged) = self.store.staged() else { return Vec::new() };
+        slots(staged)
+    }
+
+    fn remove(&mut self, slot: u64) {
+        self.store.discard(slot);
+    }
+
+    fn proves(&mut self, slot: u64, node: &Node) -> bool {
+        self.file(slot).is_ok_and(|file| value_of(&file, node).is_ok_and(|v| v == node.value))
+    }
+
+    fn digest(&mut self, slot: Option<u64>, name: &[u8]) -> Option<[u8; 32]> {
+        let file = match slot {
+            Some(slot) => self.file(slot),
+            None => beneath::file(self.store.root.as_fd(), name),
+        };
+        let mut hasher = blake3::Hasher::new();
+        hasher.update_reader(file.ok()?).ok()?;
+        Some(*hasher.finalize().as_bytes())
+    }
+}
+
+/// The journal in a directory, as far as it is looked at.
+pub(crate) fn journal(directory: impl std::os::fd::AsFd) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    match rustix::fs::openat(directory, JOURNAL, flags, Mode::empty()) {
+        Err(Errno::NOENT) => Ok(Vec::new()),
+        file => {
+            let mut bytes = Vec::new();
+            File::from(file?).take(MAX_JOURNAL).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        }
+    }
+}
+
+/// The numbers of the files in a directory that are named by one.
+pub(crate) fn slots(directory: impl std::os::fd::AsFd) -> Vec<u64> {
+    let Ok(listing) = Dir::read_from(directory) else { return Vec::new() };
+    let names = listing.flatten().map(|entry| entry.file_name().to_bytes().to_vec());
+    names.filter_map(|name| String::from_utf8(name).ok()?.parse().ok()).collect()
+}
+
+fn stamp(stat: Stat) -> Option<Stamp> {
+    if !beneath::is_file(&stat) {
+        return None;
+    }
+    let length = u64::try_from(stat.st_size).ok()?;
+    let nanos = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
+    #[allow(clippy::unnecessary_cast, reason = "their widths differ between systems")]
+    let (inode, seconds) = (stat.st_ino as u64, stat.st_mtime as i64);
+    Some(Stamp { inode, length, modified: (seconds, nanos) })
+}
+
+/// The bytes that a file of a directory takes on the disk; nothing if it is none.
+pub(crate) fn bytes_of(directory: impl std::os::fd::AsFd, name: &[u8]) -> u64 {
+    let stat = rustix::fs::statat(directory, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW);
+    stat.ok().and_then(|stat| u64::try_from(stat.st_blocks).ok()).unwrap_or(0) * 512
+}
