@@ -38,8 +38,8 @@ pub fn html(results: &[Result]) -> String {
          that find the channel's rate by what the other end says and nothing else. The best it \
          thinks possible are two full packets every 22 ms, {:.3} Mbit/s.</p>\n\
          <p>Four senders share the channel evenly, as long as their bursts begin apart. Where they \
-         meet, twenty packets arrive at once, and the earth stations' buffers, the smallest of which \
-         has {STATION_BYTES} bytes, do not take them, however long the interval. More \
+         meet, twenty packets arrive at once, and the earth stations' buffers, the smallest of \
+         which has {STATION_BYTES} bytes, do not take them, however long the interval. More \
          than the channel takes breaks it down in any case; the adaptive \
          senders, which are told nothing, stay below.</p>\n\
          <div class=\"scroll\"><table><thead><tr><th style=\"text-align:left\">experiment\
