@@ -442,7 +442,7 @@ fn world(seed: u64, seen: &mut Seen) {
 fn nothing_is_claimed_that_a_loss_of_power_took() {
     let seeds = std::env::var("NETBLT_POWER_LOSSES").ok().and_then(|n| n.parse().ok());
     let mut seen = Seen::default();
-    for seed in 0..seeds.unwrap_or(300) {
+    for seed in 0..seeds.unwrap_or(3000) {
         world(seed, &mut seen);
     }
     assert!(seen.losses > 300 && seen.spared > 30 && seen.changed > 10, "{seen:?}");
