@@ -15,7 +15,7 @@ use super::*;
 use crate::disk::file_list::FileList;
 use crate::disk::source::SourceReader;
 use crate::disk::threads::Reader;
-use crate::options::{Cancel, Source};
+use crate::options::{Cancel, Resume, Source};
 
 fn layout() -> Layout {
     Layout::sealed(1024, 8192).expect("possible")
@@ -486,4 +486,39 @@ fn what_the_sender_takes_back_is_not_kept_in_whatever_order_it_comes() {
         assert_eq!(names, [Path::new("t"), Path::new("t/a")]);
         assert!(outcome.verdict().left_out().is_none(), "the sender knows it");
     }
+}
+
+fn image_of(extent: Extent, data: &[u8]) -> Buffer {
+    let mut image = data.to_vec();
+    encode_table(&[extent], &mut image).expect("small");
+    let mut buffer = Buffer::new(image.len());
+    buffer.space().copy_from_slice(&image);
+    buffer.set_len(image.len());
+    buffer
+}
+
+#[test]
+fn what_is_not_here_cannot_be_kept_and_what_nobody_began_is_not_stored() {
+    let to = temporary();
+    let open = || {
+        let writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
+        let writer = writer.atomic(false).resuming(Resume::Auto, Duration::from_secs(60));
+        writer.expect("nothing there")
+    };
+    for digest in [None, Some([1; 32])] {
+        let attributes = Some(Attributes { name: b"a".to_vec(), ..Attributes::default() });
+        let kind = Kind::Kept;
+        let extent = Extent { file: 0, offset: 0, length: 0, kind, attributes, digest };
+        let said = open().accept(BufferNumber(1), image_of(extent, b""), &mut Vec::new());
+        assert!(matches!(said, Err(Error::Content(_))), "{said:?}");
+    }
+    let (mut writer, mut free) = (open(), Vec::new());
+    let (kind, digest) = (Kind::File, Some([1; 32]));
+    let extent = Extent { file: 5, offset: 1024, length: 3, kind, attributes: None, digest };
+    let held = writer.accept(BufferNumber(2), image_of(extent, b"abc"), &mut free);
+    assert!(matches!(held, Ok(0)) && free.is_empty(), "{held:?}");
+    let end = End { buffers: 1, bytes: 3, digest: [0; 32] };
+    assert!(!writer.finish(Some(&end), &Gate::default()).expect("judged").verified);
+    drop(writer);
+    assert_eq!(fs::read_dir(to.path()).expect("listed").count(), 0);
 }
