@@ -53,6 +53,15 @@ fn change(setup: &mut Setup, at: Duration, mtu: u16) {
     }
 }
 
+/// The same over another path, and as long as that carries in `seconds`.
+fn faster(setup: &mut Setup, rate: Rate, rtt: Duration, seconds: u64) {
+    setup.bytes = rate.bytes_in(Duration::from_secs(seconds));
+    for link in [&mut setup.there, &mut setup.back] {
+        (link.rate, link.delay, link.queue) =
+            (Some(rate), rtt / 2, QueueLimit::bdp(Some(rate), rtt));
+    }
+}
+
 /// What a path that takes IP packets of `mtu` bytes carries at best, in bytes of files a second.
 fn possible(setup: &Setup, mtu: u16) -> f64 {
     let overhead = f64::from(setup.active.config.overhead_bytes);
@@ -152,6 +161,60 @@ fn a_path_that_narrows_and_loses_is_survived_whoever_opened() {
         change(&mut setup, Duration::from_secs(2), 1000);
         change(&mut setup, Duration::from_secs(5), 600);
         verified(&World::new(setup).run());
+    }
+}
+
+/// Packets that are lost for their size say nothing of how much the path carries, even though the
+/// short ones that end buffers pass in between.
+#[test]
+fn what_is_lost_for_its_size_is_no_loss() {
+    for (from, to) in [(1500, 1400), (1420, 1280), (9000, 1500)] {
+        let mut setup = world(from, 1, false);
+        let rate = Rate::from_bits_per_second(100_000_000);
+        faster(&mut setup, rate, RTT, 8);
+        change(&mut setup, CHANGES, to);
+        let outcome = World::new(setup).run();
+        verified(&outcome);
+        let (vanished, lost) =
+            (outcome.paths[Side::Active].lost_mtu.packets, outcome.sent().data_packets_lost);
+        println!("MTU {from} to {to}: {vanished} vanished, {lost} lost");
+        assert!(vanished > 300 && lost < 10, "{lost} of {vanished}\n{outcome}");
+    }
+}
+
+/// What is granted before the size is known is no more than the first second.
+#[test]
+fn a_gigabit_path_is_soon_used_in_its_size() {
+    for (mtu, millis) in [(1500, 50), (1500, 100), (9000, 50), (9000, 100)] {
+        let mut setup = world(mtu, 1, false);
+        let rate = Rate::from_bits_per_second(1_000_000_000);
+        faster(&mut setup, rate, Duration::from_millis(millis), 4);
+        let small = Rc::new(Cell::new((0, 0, None)));
+        let noted = Rc::clone(&small);
+        let sender = setup.sender();
+        let watch = move |sight: &Sight<'_>| {
+            if sight.from == sender && sight.clear.kind == kind::DATA {
+                let (mut fewer, mut all, mut first) = noted.get();
+                all += 1;
+                if sight.bytes.len() + 28 < usize::from(mtu) * 15 / 16 {
+                    fewer += 1;
+                } else if first.is_none() {
+                    first = Some(sight.now.since(Instant::EPOCH));
+                }
+                noted.set((fewer, all, first));
+            }
+            Tamper::Pass
+        };
+        let outcome = World::new(setup).tamper(watch).run();
+        verified(&outcome);
+        let (fewer, all, first) = small.get();
+        println!("MTU {mtu}, {millis} ms: {fewer} of {all} were smaller, first {first:?}");
+        let first = first.expect("data in the path's size");
+        match mtu {
+            1500 => assert!(fewer * 100 < all, "{fewer} of {all}\n{outcome}"),
+            // Looked for when the rate has grown to be worth it.
+            _ => assert!(first < Duration::from_millis(2500), "{first:?}\n{outcome}"),
+        }
     }
 }
 

@@ -246,10 +246,10 @@ impl Sender {
     /// A REPORT: what the path did to what was sent.
     pub(crate) fn handle_report(&mut self, now: Instant, report: &Report) {
         self.signs.on_largest(report.largest);
-        self.on_largest(now, report.largest);
+        self.on_largest(now, report);
         let sample = self.sampler.on_report(now, report);
         let sample = sample.map(|s| {
-            let lost_packets = self.lost_for_other_reasons(now, s.lost_packets);
+            let lost_packets = self.lost_for_other_reasons(now, report.highest, s.lost_packets);
             Sample { lost_packets, ..s }
         });
         self.handle_sample(now, sample);
@@ -416,7 +416,7 @@ impl Sender {
         let first = first_number?;
         self.charge(now, out.len() - start, count);
         self.note_sent(now, first, count, (out.len() - start) as u64);
-        self.on_data_sent(now, segment.unwrap_or_default());
+        self.on_data_sent(now, first, segment.unwrap_or_default());
         self.duties.owed = None;
         segment
     }

@@ -7,7 +7,7 @@ use crate::packet_size::{Pace, PacketSize};
 use crate::time::{Instant, earliest};
 use crate::trace::TraceEvent;
 use crate::units::PacketNumber;
-use crate::wire::packet::{Go, Keepalive};
+use crate::wire::packet::{Go, Keepalive, Report};
 use crate::wire::sealed::KEEPALIVE_BYTES;
 
 /// How often a new size is said without being asked.
@@ -26,8 +26,19 @@ pub(super) struct Sizing {
     unanswered: u64,
     /// Packets that were lost because they were too large: no sign of a full path either.
     excused: u64,
-    /// What is found missing before this is theirs.
-    excuse_until: Instant,
+    /// Whose loss is still told: all that left before the size became smaller.
+    excuse: Option<Excuse>,
+    /// Bytes that had arrived when the newest report but one was made, and the newest.
+    arrived: (u64, u64),
+}
+
+/// Packets sent before the size became smaller, lost for their size.
+#[derive(Clone, Copy, Debug)]
+enum Excuse {
+    /// No data have left in the new size yet.
+    All,
+    /// Those before this number, which is the first of the new size.
+    Before(PacketNumber),
 }
 
 impl Sizing {
@@ -41,7 +52,8 @@ impl Sizing {
             told: now,
             unanswered: 0,
             excused: 0,
-            excuse_until: now,
+            excuse: None,
+            arrived: (0, 0),
         }
     }
 
@@ -92,7 +104,7 @@ impl Sender {
             sizing.telling = Some((now, TELLINGS));
         }
         if size < sizing.known {
-            sizing.excuse_until = now + pace.timeout + pace.rtt;
+            sizing.excuse = Some(Excuse::All);
         }
         if std::mem::replace(&mut sizing.known, size) != size {
             self.rate.on_packet_bytes(size + self.sampler.overhead() as u32);
@@ -138,16 +150,24 @@ impl Sender {
         }
     }
 
-    pub(super) fn on_data_sent(&mut self, now: Instant, bytes: usize) {
+    pub(super) fn on_data_sent(&mut self, now: Instant, first: PacketNumber, bytes: usize) {
         if let Some(sizing) = &mut self.sizing {
             sizing.search.on_sent(now, bytes as u32);
+            if let Some(excuse @ Excuse::All) = &mut sizing.excuse {
+                *excuse = Excuse::Before(first);
+            }
         }
     }
 
     /// A report says how large the datagrams are that arrive.
-    pub(super) fn on_largest(&mut self, now: Instant, largest: u16) {
+    pub(super) fn on_largest(&mut self, now: Instant, report: &Report) {
+        if let Some(sizing) = &mut self.sizing
+            && report.bytes > sizing.arrived.1
+        {
+            sizing.arrived = (sizing.arrived.1, report.bytes);
+        }
         self.search(now, |search, pace| {
-            search.on_report(now, largest.into(), pace);
+            search.on_report(now, report.largest.into(), pace);
         });
     }
 
@@ -162,16 +182,31 @@ impl Sender {
         }
     }
 
-    /// Losses without those of probes, and of packets that were lost for their size.
-    pub(super) fn lost_for_other_reasons(&mut self, now: Instant, lost: u64) -> u64 {
+    /// Losses without those of probes, and of packets that were lost for their size; up to which
+    /// packet, the report says.
+    pub(super) fn lost_for_other_reasons(
+        &mut self,
+        now: Instant,
+        highest: PacketNumber,
+        lost: u64,
+    ) -> u64 {
         let (pace, known) = (self.pace(), self.stats.data_packets_lost);
         let Some(sizing) = &mut self.sizing else { return lost };
         let counted = lost.saturating_sub(sizing.unanswered + sizing.excused).max(known);
         if sizing.search.hides_losses(now, &pace) {
             return known;
         }
-        if now < sizing.excuse_until {
+        if let Some(excuse) = sizing.excuse {
             sizing.excused += counted - known;
+            if matches!(excuse, Excuse::Before(first) if first <= highest) {
+                sizing.excuse = None;
+            }
+            return known;
+        }
+        // The short packet that ends a buffer may pass where no other does: what it shows to be
+        // missing waits until a whole one arrives.
+        let (before, arrived) = sizing.arrived;
+        if arrived - before < u64::from(sizing.known) {
             return known;
         }
         counted
