@@ -100,6 +100,9 @@ pub struct Config {
     pub datagram_bytes: u32,
     /// Bytes of IP and UDP header on each datagram, counted by rates.
     pub overhead_bytes: u32,
+    /// Whether a peer may come over IPv4 all the same where [`Self::overhead_bytes`] has IPv6's
+    /// header: of such a one the difference is taken off.
+    pub either_version: bool,
     /// Burst values to propose where the policy is not [`Policy::Fixed`], whose pace is proposed
     /// instead: for a sender its ceiling, for a receiver the most it wants to get. What is
     /// negotiated binds a fixed sender, and is the ceiling of a fair one. [`NO_LIMIT`] by default;
@@ -139,6 +142,7 @@ impl Config {
             table_bytes: DEFAULT_TABLE_BYTES,
             datagram_bytes: DEFAULT_DATAGRAM_BYTES,
             overhead_bytes: IPV4_HEADER_BYTES + UDP_HEADER_BYTES,
+            either_version: false,
             burst: match (wire, role) {
                 (Wire::Rfc998, Role::Sender) => {
                     Burst { packets: 8, interval: Duration::from_millis(1) }

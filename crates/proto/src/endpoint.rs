@@ -8,6 +8,7 @@ use crate::buffer::Buffer;
 use crate::config::{Config, Role};
 use crate::connection::{Connection, Handled, Machine};
 use crate::entropy::Entropy;
+use crate::limits::{IPV4_HEADER_BYTES, IPV6_HEADER_BYTES};
 use crate::machine::{Datagram, Ecn, Event, Reason, Route, Transmit};
 use crate::opening::active::{Active, Hear};
 use crate::opening::passive::{Answer, Passive, Standing};
@@ -308,7 +309,9 @@ impl Endpoint {
         }
         let machine = match self.config.role {
             Role::Sender => {
-                let overhead = self.config.overhead_bytes;
+                let lighter = self.config.either_version && route.peer.is_ipv4();
+                let less = if lighter { IPV6_HEADER_BYTES - IPV4_HEADER_BYTES } else { 0 };
+                let overhead = self.config.overhead_bytes.saturating_sub(less);
                 let law = rate::build(self.config.policy, &negotiated, overhead);
                 let sender = Sender::new(now, negotiated, law, overhead);
                 Machine::Sender(Box::new(sender))

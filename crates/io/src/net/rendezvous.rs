@@ -73,8 +73,11 @@ fn listen(
         Some(secret) => secret.clone(),
         None => Secret(entropy()?),
     };
-    // Who will come is not known: on a socket for both versions, the larger headers count.
-    let config = for_peer(config, options, Some(secret.clone()), socket.local().is_ipv6());
+    // Who will come is not known: on a socket for both versions, the larger headers count until
+    // then.
+    let v6 = socket.local().is_ipv6();
+    let config = for_peer(config, options, Some(secret.clone()), v6);
+    let config = Config { either_version: v6, ..config };
     let peer = Dialer::listen(config, clock.now(), entropy()?);
     if known.is_some() {
         observer.listening_at(socket.local());
