@@ -67,7 +67,9 @@ fn every_path_is_found_from_the_start() {
     if !able() {
         return;
     }
-    for (mtu, calls) in [(1240, 'a'), (1280, 'b'), (1420, 'a'), (1500, 'b'), (9000, 'a')] {
+    for (mtu, calls) in
+        [(600, 'a'), (1200, 'b'), (1280, 'b'), (1420, 'a'), (1500, 'b'), (9000, 'a')]
+    {
         let path = format!("rate = \"100 Mbit\"\nrtt = \"20 ms\"\nqueue = \"30 ms\"\nmtu = {mtu}");
         found(mtu, &transfer(&path, DEVICE, 20 << 20, calls, ""));
     }
@@ -85,6 +87,25 @@ fn a_path_that_becomes_another_midway_is_followed() {
         );
         found(to, &transfer(&path, DEVICE, 24 << 20, calls, ""));
     }
+}
+
+/// Not even the shortest opening passes: nobody has to guess what may be the matter.
+#[test]
+fn a_path_that_takes_no_opening_is_told_as_such_within_five_seconds() {
+    if !able() {
+        return;
+    }
+    let env = Env::new();
+    env.make_file("data", 1000);
+    let script = "ip netns exec $NETBLT_NS_B $NETBLT receive . --bind $NETBLT_IP_B > ticket &
+         while [ ! -s ticket ]; do sleep 0.02; done
+         timeout 5 ip netns exec $NETBLT_NS_A $NETBLT send data --to $(cat ticket) 2>&1; true";
+    let args = ["emulate", "tun", "--mtu", "580", "--device-mtu", "1500", "--", "sh", "-c", script];
+    let mut command = env.command(&args);
+    command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    command.env("NETBLT", env!("CARGO_BIN_EXE_netblt"));
+    let said = Running::new(command).finish().exits(0).text();
+    assert!(said.contains("packets of 592 bytes"), "{said}");
 }
 
 /// The sender's own interface refuses what it sends: no error, whoever opened the connection.

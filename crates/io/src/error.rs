@@ -320,6 +320,12 @@ pub enum Warning {
         /// Bytes of the IP packets that it takes, if it says so.
         limit: Option<u32>,
     },
+    /// Nobody has answered for some seconds; it is tried further (`sealed`).
+    #[error(
+        "no answer yet; perhaps nobody listens there any more, a firewall drops UDP, or the path \
+         takes no packets of 592 bytes, which an opening has at least"
+    )]
+    NoAnswerYet,
     /// Somebody on the way says that packets are too large: if nothing moves, it is true.
     #[error(
         "the network says that packets of {bytes} bytes are too large on the way, and {limit} pass"

@@ -27,6 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How long packets may be too large for this machine's interface where they cannot be smaller
 /// (`rfc998`): it may be another one again.
 const REFUSED: Duration = Duration::from_secs(10);
+/// After so long without an answer to an opening the user is told: by then short ones have left
+/// (docs/protocol.md §4.1).
+const UNANSWERED: Duration = Duration::from_secs(4);
 /// Between two reports of progress.
 const PROGRESS: Duration = Duration::from_millis(100);
 
@@ -53,6 +56,7 @@ pub(crate) struct Session<'a> {
     patience: Duration,
     next_progress: Instant,
     limit_told: bool,
+    unanswered_told: bool,
     packet_bytes: u32,
     /// Since when this machine refuses to send packets, and what had arrived before.
     refused: Option<(Instant, u64)>,
@@ -73,6 +77,7 @@ impl<'a> Session<'a> {
             },
             next_progress: Instant::EPOCH,
             limit_told: false,
+            unanswered_told: false,
             packet_bytes: config.datagram_bytes + config.overhead_bytes,
             refused: None,
             cpu: ThreadTime::start(),
@@ -183,13 +188,26 @@ impl<'a> Session<'a> {
 
     /// Reports progress if it is time to.
     pub(crate) fn report(&mut self, now: Instant, end: &Endpoint, bytes: u64, total: Option<u64>) {
-        let Some(opened) = self.opened else { return };
+        let Some(opened) = self.opened else { return self.watch_opening(now, end) };
         if now < self.next_progress {
             return;
         }
         self.next_progress = now + PROGRESS;
         let elapsed = now.since(opened);
         self.observer.progress(&Progress { bytes, total, elapsed, stats: end.stats(now) });
+    }
+
+    /// An end that calls, and hears nothing, says so before its user wonders.
+    fn watch_opening(&mut self, now: Instant, end: &Endpoint) {
+        let calls = self.wire == Wire::Sealed && end.peer().is_some();
+        if !calls || self.unanswered_told || now < Instant::EPOCH + UNANSWERED {
+            return;
+        }
+        self.unanswered_told = true;
+        // Who is told to wait, for somebody else is served, has had an answer.
+        if end.stats(now).datagrams_received == 0 {
+            self.observer.warn(&Warning::NoAnswerYet);
+        }
     }
 
     /// Reports the last progress there will be.
