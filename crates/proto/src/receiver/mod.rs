@@ -70,6 +70,8 @@ pub(crate) struct Receiver {
     /// A control packet must leave whatever the beat says.
     urgent: bool,
     last_control: Option<Instant>,
+    /// When the control timer was made longer last.
+    backed_off: Option<Instant>,
     furthest: (BufferNumber, u32),
     scratch: Vec<u8>,
     asks: Vec<Ask>,
@@ -120,6 +122,7 @@ impl Receiver {
             unheard: VecDeque::new(),
             urgent: false,
             last_control: None,
+            backed_off: None,
             furthest: (BufferNumber(0), 0),
             scratch: vec![0; negotiated.geometry.packet_bytes as usize],
             asks: Vec::new(),
@@ -374,7 +377,11 @@ impl Receiver {
         if self.fifo.expire(now, timeout) {
             self.stats.control_timeouts += 1;
             self.on_control_expiry();
-            self.rtt.back_off();
+            // Once a timeout, however many messages it runs out for: they left one by one.
+            if self.backed_off.is_none_or(|at| at + timeout <= now) {
+                self.backed_off = Some(now);
+                self.rtt.back_off();
+            }
             self.urgent = true;
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Control });
         }

@@ -1,0 +1,52 @@
+//! Losses in both directions cost what those of the data cost, and no silence beyond
+//! (`docs/protocol.md §6.2`).
+
+use std::time::Duration;
+
+use netblt_path::rng::Probability;
+use netblt_path::{LinkOptions, QueueLimit};
+use netblt_proto::config::{Config, Role, Secret, Wire};
+use netblt_proto::crypto::aead::Cipher;
+use netblt_proto::units::Rate;
+use netblt_sim::host::HostOptions;
+use netblt_sim::outcome::Outcome;
+use netblt_sim::setup::Setup;
+use netblt_sim::world::World;
+
+const RTT: Duration = Duration::from_millis(40);
+
+/// 20 MB over 100 Mbit/s, with so many percent of loss there and back.
+fn transfer(there: u32, back: u32, buffer_bytes: u32, seed: u64) -> Outcome {
+    let host = |role| {
+        let mut config = Config::new(Wire::Sealed, role);
+        config.secret = Some(Secret([7; 32]));
+        config.cipher = Cipher::Aes256Gcm;
+        config.buffer_bytes = buffer_bytes;
+        HostOptions::new(config)
+    };
+    let mut setup = Setup::new(seed, 20_000_000, host(Role::Sender), host(Role::Receiver));
+    let rate = Some(Rate::from_bits_per_second(100_000_000));
+    let queue = QueueLimit::bdp(rate, RTT);
+    let link = LinkOptions { rate, delay: RTT / 2, queue, ..LinkOptions::default() };
+    (setup.there, setup.back) = (link.clone(), link);
+    setup.there.loss = Probability::from_percent(there);
+    setup.back.loss = Probability::from_percent(back);
+    let outcome = World::new(setup).run();
+    assert!(outcome.is_success(), "\n{outcome}");
+    outcome
+}
+
+#[test]
+fn what_is_lost_on_the_way_back_costs_little_more() {
+    for percent in [10, 15, 20, 25] {
+        for buffer_bytes in [1 << 20, 1 << 16] {
+            for seed in 1..=2 {
+                let one = transfer(percent, 0, buffer_bytes, seed).goodput();
+                let both = transfer(percent, percent, buffer_bytes, seed);
+                let (one, two) = (one.bits_per_second(), both.goodput().bits_per_second());
+                println!("{percent} %, {buffer_bytes}, seed {seed}: {one} one way, {two} both");
+                assert!(two * 100 >= one * 70, "{percent} %: {one} and {two}\n{both}");
+            }
+        }
+    }
+}
