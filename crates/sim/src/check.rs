@@ -349,11 +349,11 @@ struct Bucket {
 impl Bucket {
     /// For bursts that count datagrams of `counted` bytes, where up to `largest` may be sent.
     fn new(now: Instant, burst: Burst, (counted, largest): (u32, u32), overhead: u32) -> Self {
-        let pacing = Pacing { burst, cap_bytes: None };
+        let pacing = Pacing::of(burst);
         let (packet, largest) = (counted + overhead, largest + overhead);
         let depth = allowance_bytes(&pacing, packet, Duration::ZERO);
         // A burst is one packet at least, however few it counts.
-        let single = Pacing { burst: Burst { packets: 1, ..burst }, cap_bytes: None };
+        let single = Pacing::of(Burst { packets: 1, ..burst });
         let depth = depth.max(allowance_bytes(&single, largest, Duration::ZERO));
         // A short packet may end a burst that had room for half of one more.
         let depth = depth + u64::from(largest);
@@ -386,7 +386,7 @@ mod tests {
     fn a_bucket_takes_bursts_and_not_one_packet_more() {
         let burst = Burst { packets: 8, interval: Duration::from_millis(4) };
         let mut bucket = Bucket::new(Instant::EPOCH, burst, (972, 972), 28);
-        let pacing = Pacing { burst, cap_bytes: None };
+        let pacing = Pacing::of(burst);
         let most = allowance_bytes(&pacing, 1000, Duration::ZERO) / 1000 + 1;
         assert!((0..most).all(|_| bucket.pour(Instant::EPOCH, 972)));
         assert!(!bucket.pour(Instant::EPOCH, 972));

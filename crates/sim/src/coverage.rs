@@ -32,6 +32,8 @@ marks! {
     Choked,
     /// An end gave up because nothing moved on, though its peer was heard.
     Stalled,
+    /// A packet came while its host stood still.
+    Starved,
     /// A sender went on in packets of another size.
     PacketSize,
     /// A packet was overtaken.

@@ -30,6 +30,31 @@ pub struct HostOptions {
     pub disk: DiskOptions,
     /// When it starts.
     pub starts_at: Duration,
+    /// When it stands still, if it does.
+    pub stops: Option<Stops>,
+}
+
+/// A host that has to share its processor: in every `period` it stands still for the first
+/// `stopped` of it. What arrives meanwhile waits in its socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stops {
+    /// From one stop to the next; not zero.
+    pub period: Duration,
+    /// How long each is; less than `period`.
+    pub stopped: Duration,
+    /// Nothing stops from here on.
+    pub until: Duration,
+}
+
+impl Stops {
+    /// When a host that has something to do at `at` does it.
+    fn runs_at(&self, at: Instant) -> Instant {
+        if at == Instant::NEVER || at >= Instant::EPOCH + self.until {
+            return at;
+        }
+        let into = at.as_nanos() % self.period.as_nanos().max(1) as u64;
+        at + self.stopped.saturating_sub(Duration::from_nanos(into))
+    }
 }
 
 impl HostOptions {
@@ -37,7 +62,8 @@ impl HostOptions {
     /// no time.
     pub fn new(config: Config) -> Self {
         let stock = config.max_outstanding;
-        Self { config, stock, disk: DiskOptions::default(), starts_at: Duration::ZERO }
+        let disk = DiskOptions::default();
+        Self { config, stock, disk, starts_at: Duration::ZERO, stops: None }
     }
 }
 
@@ -111,6 +137,16 @@ pub struct Transfer {
 }
 
 impl Host {
+    /// When it does what is to be done at `at`.
+    pub(crate) fn runs_at(&self, at: Instant) -> Instant {
+        self.options.stops.map_or(at, |stops| stops.runs_at(at))
+    }
+
+    /// Whether its time has come.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.wake <= now && self.runs_at(now) <= now
+    }
+
     /// A host that has not been started yet.
     pub fn new(side: Side, options: HostOptions, transfer: Transfer) -> Self {
         let shape = Shape { bytes: 0, buffer_bytes: 1, table_bytes: 0, at_least_one: false };

@@ -13,6 +13,7 @@
 //! same world on every machine. No world is endless: [`Setup::deadline`] and [`Setup::max_steps`]
 //! bound it, and reaching either is a finding.
 
+mod crowd;
 mod moves;
 
 use std::collections::BTreeMap;
@@ -20,9 +21,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use netblt_path::Path;
-use netblt_path::rng::Rng;
 use netblt_proto::config::{Role, Wire};
-use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Datagram, Ecn, Event};
 use netblt_proto::time::{Instant, earliest};
 
@@ -175,23 +174,6 @@ impl World {
         self.schedule_crowd();
     }
 
-    /// Others with the same secret open as well, and are never heard of again.
-    fn schedule_crowd(&mut self) {
-        let mut rng = Rng::named(self.setup.seed, "crowd");
-        for n in 0..self.setup.crowd {
-            let from = SocketAddr::from(([203, 0, 113, 100 + n % 100], 1000 + u16::from(n)));
-            let mut entropy = [0; 32];
-            rng.fill(&mut entropy);
-            let at = Instant::EPOCH + self.setup.passive.starts_at;
-            let at = at + Duration::from_nanos(rng.below(100_000_000));
-            let config = self.setup.active.config.clone();
-            let mut other = Endpoint::active(config, Side::Passive.address(), at, entropy);
-            let mut open = Vec::new();
-            other.poll_transmit(at, &mut open);
-            self.schedule(at, Happening::Stray(from, open));
-        }
-    }
-
     fn schedule(&mut self, at: Instant, happening: Happening) {
         self.scheduled += 1;
         self.agenda.insert((at, self.scheduled), happening);
@@ -217,7 +199,7 @@ impl World {
     fn step(&mut self) {
         self.steps += 1;
         for side in Side::BOTH {
-            if self.hosts[side].wake <= self.now {
+            if self.hosts[side].is_due(self.now) {
                 self.turn(side);
             }
         }
@@ -385,8 +367,9 @@ impl World {
 
     /// When something happens next.
     fn next(&self) -> Instant {
-        let wakes = Side::BOTH.map(|side| Some(self.hosts[side].wake));
-        let arrivals = Side::BOTH.map(|side| self.paths[side].next());
+        let runs_at = |side: Side, at: Instant| self.hosts[side].runs_at(at.max(self.now));
+        let wakes = Side::BOTH.map(|side| Some(runs_at(side, self.hosts[side].wake)));
+        let arrivals = Side::BOTH.map(|from| Some(runs_at(from.other(), self.paths[from].next()?)));
         let happening = self.agenda.keys().next().map(|(at, _)| *at);
         let next = earliest(wakes.into_iter().chain(arrivals).chain([happening]));
         next.unwrap_or(Instant::NEVER)
@@ -513,6 +496,11 @@ impl World {
     /// Step 6.
     fn datagrams_in(&mut self) {
         for from in Side::BOTH {
+            if self.hosts[from.other()].runs_at(self.now) > self.now {
+                let waits = self.paths[from].next().is_some_and(|at| at <= self.now);
+                self.coverage.see(Mark::Starved, u64::from(waits));
+                continue;
+            }
             while let Some(delivery) = self.paths[from].pop(self.now) {
                 let packet = delivery.payload;
                 let to = from.other();

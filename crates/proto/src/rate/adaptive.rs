@@ -235,7 +235,7 @@ impl Adaptive {
             calm: false,
             rested: false,
             foreign: false,
-            pacing: Pacing { burst, cap_bytes: None },
+            pacing: Pacing::of(burst),
         };
         new.set_out();
         new
@@ -292,7 +292,10 @@ impl Adaptive {
     /// The time in which the effect of a change of rate is seen.
     fn turn(&self) -> Duration {
         let round_trip = self.trips.now().clamp(self.min_rtt(), self.min_rtt() * 4);
-        round_trip.max(self.hearing.gap * 2).max(self.some_bursts()).max(Duration::from_millis(1))
+        (round_trip + self.trips.back())
+            .max(self.hearing.gap * 2)
+            .max(self.some_bursts())
+            .max(Duration::from_millis(1))
     }
 
     fn some_bursts(&self) -> Duration {
@@ -316,7 +319,8 @@ impl Adaptive {
         }
         self.hearing.last_sample = Some(now);
         if let Some(rtt) = sample.rtt {
-            self.trips.sample(now, rtt, self.pacing.burst.interval);
+            let interval = self.pacing.burst.interval;
+            let rtt = self.trips.sample(now, rtt, sample.way_micros, interval);
             if self.sends_trains() {
                 let late = rtt.saturating_sub(self.min_rtt());
                 self.growth.train.sample(sample.burst_bytes, self.packet_bytes, late);

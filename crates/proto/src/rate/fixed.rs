@@ -60,7 +60,7 @@ impl RateControl for Fixed {
             Some((counted, sent)) if counted != sent => resized(self.burst, counted, sent),
             _ => self.burst,
         };
-        Pacing { burst, cap_bytes: None }
+        Pacing::of(burst)
     }
 }
 

@@ -37,6 +37,10 @@ use crate::units::Rate;
 pub struct Sample {
     /// Round trip time of the newest packet reported, without the receiver's own delay.
     pub rtt: Option<Duration>,
+    /// How long that packet took there, in microseconds, against the first one reported: what the
+    /// way back and this host's own lateness add to a round trip is not in it. The two clocks may
+    /// run apart.
+    pub way_micros: Option<i64>,
     /// Rate at which packets arrived over about the last round trip, by the receiver's clock;
     /// never above the rate at which the bytes that arrived were sent.
     pub delivery_rate: Option<Rate>,
@@ -71,6 +75,16 @@ pub struct Pacing {
     pub burst: Burst,
     /// Most bytes that may be in flight; `None` for no limit but the outstanding buffers.
     pub cap_bytes: Option<u64>,
+    /// How much of the time in which this host stood still may be made up for at once; a
+    /// millisecond in any case.
+    pub catch_up: Duration,
+}
+
+impl Pacing {
+    /// These burst values, and nothing else.
+    pub const fn of(burst: Burst) -> Self {
+        Self { burst, cap_bytes: None, catch_up: Duration::ZERO }
+    }
 }
 
 /// What a policy believes, for people and traces.

@@ -45,7 +45,7 @@ impl Pacer {
             return clamp(burst);
         }
         let due = now.since(begun).as_nanos() as u64 / interval;
-        let limit = self.most_due(now, begun, interval);
+        let limit = self.most_due(now, begun, pacing);
         let packets = due.min(limit).saturating_mul(burst) + self.rest(now, burst, interval);
         clamp(packets.min(limit.saturating_mul(burst)))
     }
@@ -71,7 +71,7 @@ impl Pacer {
             return;
         }
         // The bursts that may still be sent are the newest so many; older ones are lost.
-        let lost = due.saturating_sub(self.most_due(now, begun, interval));
+        let lost = due.saturating_sub(self.most_due(now, begun, pacing));
         let fresh = u64::from(packets) - rest;
         let whole = (fresh - 1) / burst;
         let anew = self.missed(now, begun, interval) == 0 || lost > 0 && is_long(interval);
@@ -79,6 +79,14 @@ impl Pacer {
         let slot = begun + Duration::from_nanos(interval.saturating_mul(steps));
         let begun = if anew { now } else { slot };
         self.begin(begun, clamp(fresh - whole * burst), now, interval);
+    }
+
+    /// Until now it was not pacing that held packets back: what was missed meanwhile is lost, but
+    /// for the least that is always made up for.
+    pub fn forget(&mut self, now: Instant, pacing: &Pacing) {
+        let interval = nanos(pacing.burst.interval);
+        let least = interval.saturating_mul(catch_up(interval, Duration::ZERO));
+        self.begun = self.begun.map(|begun| begun.max(now.before(Duration::from_nanos(least))));
     }
 
     /// When packets may leave next; `now` if some may leave now.
@@ -95,8 +103,9 @@ impl Pacer {
 
     /// Most bursts that may leave at once: what was missed is made up for, but a shorter interval
     /// holds from now on, and makes nothing due that was not when the longer one held.
-    fn most_due(&self, now: Instant, begun: Instant, interval: u64) -> u64 {
-        catch_up(interval).min(self.missed(now, begun, interval).max(1))
+    fn most_due(&self, now: Instant, begun: Instant, pacing: &Pacing) -> u64 {
+        let interval = nanos(pacing.burst.interval);
+        catch_up(interval, pacing.catch_up).min(self.missed(now, begun, interval).max(1))
     }
 
     /// How many bursts were due by the longer of the intervals.
@@ -120,17 +129,17 @@ impl Pacer {
 pub fn allowance_bytes(pacing: &Pacing, packet_bytes: u32, window: Duration) -> u64 {
     let interval = nanos(pacing.burst.interval).max(1);
     // The bursts that begin in the window, what was caught up, and the rest of one begun before.
-    let bursts = nanos(window) / interval + 1 + catch_up(interval) + 1;
+    let bursts = nanos(window) / interval + 1 + catch_up(interval, pacing.catch_up) + 1;
     let burst_bytes = u64::from(pacing.burst.packets.max(1)) * u64::from(packet_bytes);
     bursts.saturating_mul(burst_bytes)
 }
 
 /// Most bursts that may be due at once.
-fn catch_up(interval: u64) -> u64 {
+fn catch_up(interval: u64, most: Duration) -> u64 {
     if is_long(interval) {
         return 1;
     }
-    (nanos(CATCH_UP_TIME) / interval.max(1)).max(CATCH_UP_BURSTS)
+    (nanos(most.max(CATCH_UP_TIME)) / interval.max(1)).max(CATCH_UP_BURSTS)
 }
 
 fn is_long(interval: u64) -> bool {
@@ -152,7 +161,7 @@ mod tests {
 
     fn pacing(packets: u32, micros: u64) -> Pacing {
         let burst = Burst { packets, interval: Duration::from_micros(micros) };
-        Pacing { burst, cap_bytes: None }
+        Pacing::of(burst)
     }
 
     #[test]
@@ -178,6 +187,18 @@ mod tests {
         assert_eq!(pacer.next(us(900_100), &p), us(901_000));
         let fast = pacing(64, 100);
         assert_eq!(pacer.available(us(950_000), &fast), 640, "a millisecond's worth");
+    }
+
+    #[test]
+    fn a_host_that_stood_still_makes_up_for_as_much_as_it_may() {
+        let mut p = pacing(8, 1000);
+        p.catch_up = Duration::from_millis(20);
+        let mut pacer = Pacer::new();
+        pacer.consumed(us(0), 8, &p);
+        assert_eq!(pacer.available(us(15_500), &p), 120);
+        assert_eq!(pacer.available(us(90_000), &p), 160);
+        pacer.forget(us(90_000), &p);
+        assert_eq!(pacer.available(us(90_000), &p), 16, "it was not the host that held back");
     }
 
     #[test]

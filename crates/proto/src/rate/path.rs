@@ -16,6 +16,9 @@ const RECENT: usize = 4;
 const HOST_SLACK: Duration = Duration::from_micros(250);
 /// Lateness of a packet by a long path's own doings, at most.
 const MOST_LATENESS: Duration = Duration::from_millis(40);
+/// What the way back adds to a round trip is left out from here on, and from a sixteenth of the
+/// smallest: less than that may be one channel for both ways.
+const BACK_MATTERS: Duration = Duration::from_millis(2);
 /// Most loss that is taken for the path's own.
 const MAX_REST_LOSS: u64 = 600_000;
 
@@ -26,6 +29,10 @@ pub(super) struct RoundTrips {
     confirmed: Instant,
     recent: [Duration; RECENT],
     next: usize,
+    /// The shortest way there, the newest ones, and what the way back had too much in them.
+    shortest: Option<i64>,
+    ways: [Option<i64>; RECENT],
+    back: [Duration; RECENT],
 }
 
 impl RoundTrips {
@@ -35,8 +42,22 @@ impl RoundTrips {
         Self { min, ..Self::default() }
     }
 
-    /// One measurement; `burst` is the time between bursts, by which any may be late.
-    pub(super) fn sample(&mut self, now: Instant, rtt: Duration, burst: Duration) {
+    /// One measurement; `burst` is the time between bursts, by which any may be late. Answers it
+    /// without what only the way back, or this host, had to do with.
+    ///
+    /// A queue on the way there makes both the round trip and the way there longer; one on the way
+    /// back, or a host that reads its reports late, the first alone; clocks that run apart, the
+    /// second alone. So the smaller excess is the queue.
+    pub(super) fn sample(
+        &mut self,
+        now: Instant,
+        whole: Duration,
+        way: Option<i64>,
+        burst: Duration,
+    ) -> Duration {
+        let rtt = self.without_back(whole, way);
+        self.ways[self.next % RECENT] = way;
+        self.back[self.next % RECENT] = whole - rtt;
         let first = self.recent[0].is_zero();
         if first {
             self.recent = [rtt; RECENT];
@@ -56,6 +77,21 @@ impl RoundTrips {
                 self.confirmed = now;
             }
         }
+        rtt
+    }
+
+    fn without_back(&mut self, whole: Duration, way: Option<i64>) -> Duration {
+        let (Some(min), Some(way)) = (self.min, way) else { return whole };
+        let shortest = self.shortest.map_or(way, |shortest| shortest.min(way));
+        self.shortest = Some(shortest);
+        let there = min + Duration::from_micros(way.abs_diff(shortest));
+        // Little is left where the difference is little: then all of it may be the queue's.
+        if whole > there + BACK_MATTERS.max(min / 16) { there } else { whole }
+    }
+
+    /// How much later than a round trip without a queue on the way back reports come.
+    pub(super) fn back(&self) -> Duration {
+        self.back.into_iter().max().unwrap_or_default()
     }
 
     /// The smallest; `None` before any was measured.
@@ -101,6 +137,7 @@ impl RoundTrips {
     /// Takes `min` for the smallest, whatever it was before.
     pub(super) fn renew(&mut self, now: Instant, min: Duration) {
         self.min = Some(min);
+        self.shortest = self.ways.into_iter().flatten().min();
         self.confirmed = now;
     }
 }
@@ -195,24 +232,44 @@ mod tests {
     fn a_queue_is_what_lateness_cannot_explain() {
         let burst = Duration::from_millis(1);
         let mut trips = RoundTrips::new(Some(Duration::from_millis(100)));
-        trips.sample(ms(0), Duration::from_millis(105), burst);
+        trips.sample(ms(0), Duration::from_millis(105), None, burst);
         assert_eq!((trips.min(), trips.queue(burst)), (Some(Duration::from_millis(100)), 0));
         for n in 0..4 {
-            trips.sample(ms(n), Duration::from_millis(157), burst);
+            trips.sample(ms(n), Duration::from_millis(157), None, burst);
         }
         assert_eq!(trips.queue(burst), 497_500);
-        trips.sample(ms(9), Duration::from_millis(100), burst);
+        trips.sample(ms(9), Duration::from_millis(100), None, burst);
         assert_eq!(trips.queue(burst), 0);
+    }
+
+    #[test]
+    fn what_only_the_way_back_adds_is_no_queue() {
+        let burst = Duration::from_millis(1);
+        let of = |millis| Duration::from_millis(millis);
+        let mut trips = RoundTrips::new(Some(of(40)));
+        // The queue is there, and the receiver's clock runs away: the round trip says so.
+        assert_eq!(trips.sample(ms(0), of(40), Some(0), burst), of(40));
+        assert_eq!(trips.sample(ms(10), of(60), Some(20_000), burst), of(60));
+        assert_eq!(trips.sample(ms(20), of(40), Some(900_000), burst), of(40));
+        assert_eq!(trips.back(), Duration::ZERO);
+        // It is on the way back, partly or as a whole.
+        assert_eq!(trips.sample(ms(30), of(60), Some(5000), burst), of(45));
+        assert_eq!(trips.back(), of(15));
+        assert_eq!(trips.sample(ms(40), of(900), Some(-3000), burst), of(40));
+        assert_eq!(trips.sample(ms(50), of(44), Some(0), burst), of(44), "too little to tell");
+        // A longer way there is a new one when that is settled.
+        trips.renew(ms(60), of(43));
+        assert_eq!(trips.sample(ms(70), of(60), Some(0), burst), of(46));
     }
 
     #[test]
     fn the_smallest_is_believed_while_it_is_seen() {
         let burst = Duration::from_millis(1);
         let mut trips = RoundTrips::new(None);
-        trips.sample(ms(0), Duration::from_millis(100), burst);
-        trips.sample(ms(5000), Duration::from_millis(104), burst);
+        trips.sample(ms(0), Duration::from_millis(100), None, burst);
+        trips.sample(ms(5000), Duration::from_millis(104), None, burst);
         assert!(!trips.is_stale(ms(14_999)));
-        trips.sample(ms(6000), Duration::from_millis(120), burst);
+        trips.sample(ms(6000), Duration::from_millis(120), None, burst);
         assert!(trips.is_stale(ms(15_000)));
         trips.renew(ms(15_000), Duration::from_millis(120));
         assert_eq!(

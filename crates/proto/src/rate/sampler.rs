@@ -23,6 +23,8 @@ const MAX_RECORDS: usize = 1 << 16;
 struct Mark {
     /// When it was sent, as if the packets of its burst had been spread over the interval.
     sent_at: Instant,
+    /// When it was.
+    left_at: Instant,
     /// Bytes sent before it.
     sent_bytes: u64,
     /// When it arrived, by the receiver's clock, in microseconds; wraps.
@@ -82,6 +84,9 @@ pub struct Sampler {
     round_end: u64,
     /// Until a packet from this number on is reported, the flight has a hole without data in it.
     limited_until: Option<u64>,
+    /// The first packet's arrival by the receiver's clock less its departure by ours, in
+    /// microseconds; wraps.
+    first_way: Option<u32>,
 }
 
 impl Sampler {
@@ -159,7 +164,18 @@ impl Sampler {
 
     /// Takes in a report; a sample if it is newer than all before and can be true.
     pub fn on_report(&mut self, now: Instant, report: &Report) -> Option<Sample> {
-        self.on_told(now, report, true)
+        let mut sample = self.on_told(now, report, true)?;
+        sample.way_micros = sample.rtt.and_then(|_| self.way());
+        Some(sample)
+    }
+
+    /// How long the newest packet reported took there, against the first.
+    fn way(&mut self) -> Option<i64> {
+        let mark = self.mark?;
+        let left = (mark.left_at.as_nanos() / 1000) as u32;
+        let way = mark.arrived_micros.wrapping_sub(left);
+        let first = *self.first_way.get_or_insert(way);
+        Some(i64::from(way.wrapping_sub(first) as i32))
     }
 
     /// The same, perhaps without a word on when the highest arrived.
@@ -230,6 +246,7 @@ impl Sampler {
         let number = report.highest.0;
         let mark = Mark {
             sent_at: self.spread(index, number),
+            left_at: record.at,
             sent_bytes: record.bytes_before(number),
             arrived_micros: report.at_micros.wrapping_sub(report.highest_age_micros),
             delivered_bytes: self.delivered_bytes,

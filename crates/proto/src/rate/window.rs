@@ -41,6 +41,12 @@ impl Gate {
         }
     }
 
+    pub(crate) fn forget(&mut self, now: Instant, pacing: &Pacing) {
+        if let Self::Beat(pacer) = self {
+            pacer.forget(now, pacing);
+        }
+    }
+
     pub(crate) fn next(&self, now: Instant, pacing: &Pacing) -> Instant {
         match self {
             Self::Beat(pacer) => pacer.next(now, pacing),
@@ -108,7 +114,7 @@ mod tests {
 
     fn pacing(packets: u32, micros: u64) -> Pacing {
         let burst = Burst { packets, interval: Duration::from_micros(micros) };
-        Pacing { burst, cap_bytes: None }
+        Pacing::of(burst)
     }
 
     #[test]

@@ -344,6 +344,9 @@ impl Sender {
             self.block(now, Blocked::InFlight);
             return 0;
         }
+        if self.was_held_back(now) {
+            self.pacer.forget(now, &pacing);
+        }
         let available = self.pacer.available(now, &pacing);
         if available == 0 {
             self.block(now, Blocked::Pacing);

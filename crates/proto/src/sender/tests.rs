@@ -163,7 +163,7 @@ impl RateControl for Ticking {
     fn on_packet_bytes(&mut self, _: u32) {}
     fn pacing(&self) -> Pacing {
         let burst = Burst { packets: self.packets, interval: Duration::from_millis(1) };
-        Pacing { burst, cap_bytes: None }
+        Pacing::of(burst)
     }
     fn belief(&self) -> Belief {
         Belief { phase: "ticking", ..Belief::default() }

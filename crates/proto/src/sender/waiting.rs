@@ -7,6 +7,9 @@ use crate::stats::Waited;
 use crate::time::Instant;
 use crate::trace::{Cause, TraceEvent};
 
+/// What held data back for a shorter time changed nothing.
+const HELD_BACK: Duration = Duration::from_millis(1);
+
 /// Why nothing leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocked {
@@ -25,6 +28,12 @@ impl Sender {
                 self.blocked = Some((why, now));
             }
         }
+    }
+
+    /// Whether, for some time until now, something else than pacing let nothing leave.
+    pub(super) fn was_held_back(&self, now: Instant) -> bool {
+        let other = self.blocked.filter(|(why, _)| *why != Blocked::Pacing);
+        other.is_some_and(|(_, since)| now.since(since) >= HELD_BACK)
     }
 
     pub(super) fn block_over(&mut self, now: Instant) {

@@ -11,6 +11,7 @@ use netblt_proto::units::Rate;
 use super::dice::Dice;
 use super::sketch::Sketch;
 use crate::attacker::{AttackerOptions, Trick};
+use crate::host::Stops;
 use crate::setup::{Kill, Setup};
 use crate::side::Side;
 
@@ -55,6 +56,14 @@ pub(super) fn add(seed: u64, sketch: &Sketch, ours: bool, setup: &mut Setup) {
     let mut dice = Dice::new(seed, "quit");
     if dice.percent(6) {
         setup.quit = Some((dice.pick(&Side::BOTH), dice.within(base * 2)));
+    }
+    let mut dice = Dice::new(seed, "stops");
+    if dice.percent(10) {
+        let period = dice.time(Duration::from_millis(10), Duration::from_millis(200));
+        let stops = Stops { period, stopped: dice.within(period * 2 / 3), until: heals_at };
+        setup.active.stops = dice.percent(66).then_some(stops);
+        setup.passive.stops =
+            Some(stops).filter(|_| setup.active.stops.is_none() || dice.percent(50));
     }
     let mut choked = Dice::new(seed, "choke");
     let chokes = ours && choked.percent(10);

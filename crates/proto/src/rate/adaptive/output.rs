@@ -1,5 +1,7 @@
 //! Burst size, interval and cap of [`Adaptive`], worked out from what it believes.
 
+use std::time::Duration;
+
 use super::{
     Adaptive, CALM_CAP_GAIN, CAP_GAIN, DOWN_GAIN, DRAIN_GAIN, FLOOR, FLOOR_PACKETS,
     MIN_CAP_PACKETS, MIN_RTT_CAP_GAIN, Phase, STARTUP_CAP_GAIN, STARTUP_GAIN, UNITY,
@@ -7,6 +9,9 @@ use super::{
 use crate::rate::train::train_for;
 use crate::rate::{Pacing, burst_for, millis};
 use crate::units::Rate;
+
+/// Half of the round trip is made up for, and no more than half of this.
+const MOST_CATCH_UP: Duration = Duration::from_millis(100);
 
 impl Adaptive {
     pub(super) fn gain(&self) -> u64 {
@@ -45,12 +50,15 @@ impl Adaptive {
             _ => CAP_GAIN,
         };
         let product = bandwidth.bytes_in(self.min_rtt());
-        let unreported = bandwidth.bytes_in(self.hearing.gap + self.hearing.gap / 2);
+        let unreported = self.hearing.gap + self.hearing.gap / 2 + self.trips.back();
+        let unreported = bandwidth.bytes_in(unreported);
         let packet = u64::from(self.packet_bytes);
         let bursts = packet * (u64::from(burst.packets) * 2 + MIN_CAP_PACKETS);
         let probes = packet * 2 * u64::from(self.hearing.silences);
         let cap = (product / UNITY).saturating_mul(cap_gain).saturating_add(unreported);
         let rest = bursts + probes + self.grain_bytes * 2;
-        self.pacing = Pacing { burst, cap_bytes: Some(cap.saturating_add(rest)) };
+        // A host that stood still may make up for it as far as a queue has room.
+        let catch_up = self.min_rtt().min(MOST_CATCH_UP) / 2 * self.probe.caution as u32 / 1000;
+        self.pacing = Pacing { burst, cap_bytes: Some(cap.saturating_add(rest)), catch_up };
     }
 }

@@ -114,7 +114,7 @@ impl Adaptive {
         let unresolved = (self.min_rtt() / 4 + self.hearing.gap * 3 / 2)
             * (self.rest.share() as u32 / 1000)
             / 1000;
-        bandwidth.bytes_in(self.min_rtt() + unresolved + self.hearing.gap / 4)
+        bandwidth.bytes_in(self.min_rtt() + self.trips.back() + unresolved + self.hearing.gap / 4)
             + u64::from(self.packet_bytes) * (u64::from(self.pacing.burst.packets) + 1)
             + self.grain_bytes
     }

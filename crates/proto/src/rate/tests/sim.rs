@@ -215,6 +215,8 @@ pub(super) struct Flow {
     probed: Instant,
     late: Duration,
     touched: Instant,
+    /// Since when something else than pacing holds packets back.
+    held: Option<Instant>,
     /// The application has data only in the first half of each such period.
     pub(super) pauses: Duration,
     /// The host cannot send faster than this.
@@ -240,6 +242,7 @@ impl Flow {
             probed: start,
             late: Duration::ZERO,
             touched: start,
+            held: None,
             pauses: Duration::ZERO,
             host: None,
             host_free: start,
@@ -324,9 +327,16 @@ impl Flow {
         }
         if self.data_at(now) > now {
             self.sampler.on_app_limited();
+            self.held.get_or_insert(now);
             return;
         }
         let pacing = self.policy.pacing();
+        if self.room() == 0 {
+            self.held.get_or_insert(now);
+        } else if self.held.take().is_some_and(|since| now.since(since) >= Duration::from_millis(1))
+        {
+            self.pacer.forget(now, &pacing);
+        }
         let breaker = self.breaker_open(now, link.path.rtt);
         let mut count = self.pacer.available(now, &pacing).min(self.room());
         if breaker {

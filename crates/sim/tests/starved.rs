@@ -1,0 +1,83 @@
+//! Hosts that get their processor only now and then, and paths whose way back is full: neither is
+//! a full path to where the data go.
+
+use std::time::Duration;
+
+use netblt_path::{LinkOptions, QueueLimit};
+use netblt_proto::config::{Config, Role, Secret, Wire};
+use netblt_proto::crypto::aead::Cipher;
+use netblt_proto::units::Rate;
+use netblt_sim::host::{HostOptions, Stops};
+use netblt_sim::outcome::Outcome;
+use netblt_sim::world::{Setup, World};
+
+const OVERHEAD_BYTES: u32 = 28;
+
+fn host(role: Role) -> HostOptions {
+    let mut config = Config::new(Wire::Sealed, role);
+    config.secret = Some(Secret([1; 32]));
+    config.cipher = Cipher::Aes256Gcm;
+    config.datagram_bytes = 1472;
+    config.overhead_bytes = OVERHEAD_BYTES;
+    HostOptions::new(config)
+}
+
+fn link(mbit: u64, rtt: Duration) -> LinkOptions {
+    let rate = Rate::from_bits_per_second(mbit * 1_000_000);
+    let queue = QueueLimit::bdp(Some(rate), rtt);
+    LinkOptions { rate: Some(rate), delay: rtt / 2, queue, ..LinkOptions::default() }
+}
+
+/// 50 Mbit/s and 40 ms, `bytes`, `change`d.
+fn world(seed: u64, bytes: u64, change: impl FnOnce(&mut Setup)) -> Outcome {
+    let mut setup = Setup::new(seed, bytes, host(Role::Sender), host(Role::Receiver));
+    let rtt = Duration::from_millis(40);
+    setup.there = link(50, rtt);
+    setup.back = link(50, rtt);
+    change(&mut setup);
+    let outcome = World::new(setup).run();
+    assert!(outcome.is_success(), "\n{outcome}");
+    outcome
+}
+
+fn mbit(outcome: &Outcome) -> u64 {
+    outcome.goodput().bits_per_second() / 1_000_000
+}
+
+fn stops() -> Option<Stops> {
+    let (period, stopped) = (Duration::from_millis(50), Duration::from_millis(20));
+    Some(Stops { period, stopped, until: Duration::from_secs(3600) })
+}
+
+/// Of 47 Mbit/s that are possible: a host that stops for 20 ms in every 50 found 24 (a sender) or
+/// 21 (both) when it took its own lateness for a full path, and made up for nothing.
+#[test]
+fn hosts_that_stop_are_no_full_path() {
+    for seed in 1..=3 {
+        let run = |sender: bool, receiver: bool| {
+            let outcome = world(seed, 60_000_000, |setup| {
+                setup.active.stops = stops().filter(|_| sender);
+                setup.passive.stops = stops().filter(|_| receiver);
+            });
+            mbit(&outcome)
+        };
+        let found = (run(true, false), run(false, true), run(true, true));
+        println!("seed {seed}: {found:?}");
+        assert!(found.0 >= 35 && found.1 >= 42 && found.2 >= 35, "{found:?}");
+    }
+}
+
+/// The way back of 2 Mbit/s has a queue of up to a second, for other traffic. Opening takes two
+/// round trips of that, which 10 s of data include.
+#[test]
+fn a_way_back_that_is_full_is_no_full_path() {
+    for (delay, jitter, least) in [(0, 0, 44), (500, 500, 27), (900, 100, 26), (0, 1000, 28)] {
+        let outcome = world(1, 60_000_000, |setup| {
+            setup.back.rate = Some(Rate::from_bits_per_second(2_000_000));
+            setup.back.delay = Duration::from_millis(20 + delay);
+            setup.back.jitter = Duration::from_millis(jitter);
+        });
+        println!("{delay} ms and up to {jitter} ms: {}", mbit(&outcome));
+        assert!(mbit(&outcome) >= least, "{delay} {jitter}: {}", mbit(&outcome));
+    }
+}
