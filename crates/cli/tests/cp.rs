@@ -230,6 +230,51 @@ fn what_logins_print_does_no_harm() {
 }
 
 #[test]
+fn a_missing_program_is_installed_when_that_is_asked_for() {
+    let setting = Setting::with("", "/none");
+    setting.put("near/a", b"a");
+    let cp = |args: &[&str]| {
+        let mut command = setting.command(args);
+        command.env("PATH", "/usr/bin:/bin");
+        Running::new(command).finish()
+    };
+    // Nobody is there to be asked.
+    let asked = cp(&["--install", "a", "host:"]).exits(1);
+    asked.says("--install asks first, and nobody is here to answer");
+    assert_eq!(names(&setting.tree("far")), Vec::<&str>::new());
+    cp(&["--install", "--yes", "-v", "a", "host:"]).exits(0).says("Installed netblt ");
+    let installed = [".local", ".local/bin", ".local/bin/netblt", "a"];
+    assert_eq!(names(&setting.tree("far")), installed, "and no other file");
+    // From now on it is there.
+    cp(&["a", "host:b"]).exits(0);
+}
+
+#[test]
+fn what_does_not_run_there_is_not_installed() {
+    let setting = Setting::with("", "/none");
+    setting.put("near/a", b"a");
+    let bin = setting.env.make_directory("bin");
+    let path = format!("{}:/usr/bin:/bin", bin.display());
+    let cp = |args: &[&str]| {
+        let mut command = setting.command(args);
+        command.env("PATH", &path);
+        Running::new(command).finish()
+    };
+    let uname = |says: &str| {
+        script(&setting.env, "bin/uname", &format!("echo {says}\n"));
+    };
+    uname("Plan9 riscv64");
+    let other = cp(&["--install", "--yes", "a", "host:"]).exits(5);
+    other.says("there is none for Plan9 riscv64 to install");
+    // It is copied, does not start, and is taken away again.
+    uname(&format!("Linux {}", std::env::consts::ARCH));
+    script(&setting.env, "bin/chmod", "echo nothing >\"$2\"; exec /bin/chmod 755 \"$2\"\n");
+    let broken = cp(&["--install", "--yes", "a", "host:"]).exits(5);
+    broken.says("does not run on host");
+    assert_eq!(names(&setting.tree("far")), [".local", ".local/bin"]);
+}
+
+#[test]
 fn a_far_end_that_is_not_there_is_explained() {
     let setting = Setting::with("", "/none");
     setting.put("near/a", b"a");

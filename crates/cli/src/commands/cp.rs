@@ -7,6 +7,7 @@ use netblt_proto::config::Role;
 
 use crate::args::Show;
 use crate::cp::gather::{Found, Landing};
+use crate::cp::install;
 use crate::cp::link::Link;
 use crate::cp::near::{Near, Part};
 use crate::cp::options::Wish;
@@ -149,10 +150,30 @@ fn copy(args: &Args, task: Task, report: &mut Report) -> Result<Option<Summary>,
     secrecy::keep();
     signals::watch(&cancel, report.is_talkative())?;
     report.detail(&format!("Starting ssh to {} ...", task.host.name));
-    let link = Link::start(&args.ssh, &task.host, wish.family(), args.show.quiet, &cancel)?;
+    let link = connect(args, &task.host, &cancel, report)?;
     let mut near = Near { link, wish, ssh: &args.ssh, call: None };
     let copied = near.copy(part, report);
     let mut summary = near.finish(copied, report)?;
     summary.iter_mut().for_each(|summary| summary.skipped += skipped);
     Ok(summary)
+}
+
+/// Starts the far end, which may have to be installed first.
+fn connect<'a>(
+    args: &Args,
+    host: &Host,
+    cancel: &'a Cancel,
+    report: &mut Report,
+) -> Result<Link<'a>, Failure> {
+    let family = args.wish.family();
+    let start = || Link::start(&args.ssh, host, family, args.show.quiet, cancel);
+    let mut link = start()?;
+    let Err(failure) = link.greet(report) else { return Ok(link) };
+    let machine = link.without.take().filter(|_| args.ssh.install);
+    link.finish(false, |text| report.warn(text));
+    let Some(machine) = machine else { return Err(failure) };
+    install::install(&args.ssh, host, family, &machine, args.ssh.yes, report)?;
+    let mut link = start()?;
+    link.greet(report)?;
+    Ok(link)
 }

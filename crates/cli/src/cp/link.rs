@@ -8,13 +8,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use netblt::{Cancel, Error};
+use netblt_proto::machine::printable;
+use netblt_proto::wire::sealed;
 
 use crate::cp::channel::{Frame, FrameReader, FrameWriter};
+use crate::cp::install::Machine;
 use crate::cp::place::Host;
-use crate::cp::ssh::{Ssh, SshOptions};
+use crate::cp::ssh::{Ssh, SshOptions, machine_without};
 use crate::cp::tunnel::Tunnel;
-use crate::cp::words::{Done, MARK, Order, Word};
+use crate::cp::words::{Done, MARK, Order, WORDS, Word};
 use crate::exit::{Code, Failure};
+use crate::output::Report;
 
 /// What comes from the far end.
 pub(crate) enum Came {
@@ -37,6 +41,8 @@ pub(crate) struct Link<'a> {
     pub(crate) done: Option<Done>,
     /// Nothing more comes.
     pub(crate) ended: bool,
+    /// The machine there, if it has no far end.
+    pub(crate) without: Option<Machine>,
     /// The reader has ended the transfer, since ssh has ended.
     lost: Arc<AtomicBool>,
 }
@@ -73,8 +79,8 @@ impl<'a> Link<'a> {
             })?;
         let out = FrameWriter::new(stdin);
         let host = host.clone();
-        let (done, ended) = (None, false);
-        Ok(Self { host, ssh, out, came, tunnel, cancel, done, ended, lost })
+        let (done, ended, without) = (None, false, None);
+        Ok(Self { host, ssh, out, came, tunnel, cancel, done, ended, without, lost })
     }
 
     /// Whether the transfer was cancelled because ssh has ended.
@@ -89,6 +95,24 @@ impl<'a> Link<'a> {
         })
     }
 
+    /// Waits for the far end's first words; however long a password takes.
+    pub(crate) fn greet(&mut self, report: &Report) -> Result<(), Failure> {
+        let Word::Hello { words, wire, version } = self.hear()? else {
+            return Err(self.odd_word());
+        };
+        let version = printable(&version);
+        if (words, wire) != (WORDS, sealed::VERSION) {
+            let (host, own) = (&self.host.name, env!("CARGO_PKG_VERSION"));
+            let why = format!(
+                "{host} has netblt {version} and this is netblt {own}, which do not understand \
+                 each other; install the same on both"
+            );
+            return Err(Failure::new(Code::Start, why));
+        }
+        report.detail(&format!("netblt {version} answers there."));
+        Ok(())
+    }
+
     /// The next word, however long that takes.
     pub(crate) fn hear(&mut self) -> Result<Word, Failure> {
         loop {
@@ -97,7 +121,10 @@ impl<'a> Link<'a> {
             }
             match self.came.recv_timeout(STEP) {
                 Ok(Came::Word(word)) => return Ok(word),
-                Ok(Came::Noise(noise)) => return Err(self.ssh.explain(&noise)),
+                Ok(Came::Noise(noise)) => {
+                    self.without = machine_without(&noise);
+                    return Err(self.ssh.explain(&noise));
+                }
                 Ok(Came::Ended(why)) => {
                     self.ended = true;
                     return Err(Failure::new(Code::Stream, why));

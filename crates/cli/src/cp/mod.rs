@@ -8,6 +8,7 @@
 
 pub(crate) mod channel;
 pub(crate) mod gather;
+pub(crate) mod install;
 pub(crate) mod link;
 pub(crate) mod near;
 pub(crate) mod options;

@@ -15,7 +15,6 @@ use netblt::{
 };
 use netblt_proto::config::Secret;
 use netblt_proto::machine::printable;
-use netblt_proto::wire::sealed;
 
 use crate::args;
 use crate::cp::gather::{Found, Landing, selection, was_asked_for};
@@ -24,7 +23,7 @@ use crate::cp::options::{Fallback, Wish};
 use crate::cp::probe::{Prober, Side};
 use crate::cp::ssh::SshOptions;
 use crate::cp::tunnel::Tunnel;
-use crate::cp::words::{Job, Order, Plan, Start, Udp, WORDS, Way, Word};
+use crate::cp::words::{Job, Order, Plan, Start, Udp, Way, Word};
 use crate::exit::{Code, Failure};
 use crate::output::Report;
 
@@ -62,7 +61,6 @@ impl Near<'_> {
         report: &mut Report,
     ) -> Result<Option<Summary>, Failure> {
         let wish = self.wish;
-        self.greet(report)?;
         let mut secret = Secret([0; 32]);
         getrandom::fill(&mut secret.0)
             .map_err(|error| Failure::new(Code::Start, format!("no random numbers: {error}")))?;
@@ -142,24 +140,6 @@ impl Near<'_> {
             rate: wish.ceiling().map(|rate| rate.bits_per_second()),
             death_timer: wish.death_timer.as_secs(),
         }
-    }
-
-    /// Waits for the far end's first words; however long a password takes.
-    fn greet(&mut self, report: &Report) -> Result<(), Failure> {
-        let Word::Hello { words, wire, version } = self.link.hear()? else {
-            return Err(self.link.odd_word());
-        };
-        let version = printable(&version);
-        if (words, wire) != (WORDS, sealed::VERSION) {
-            let (host, own) = (&self.link.host.name, env!("CARGO_PKG_VERSION"));
-            let why = format!(
-                "{host} has netblt {version} and this is netblt {own}, which do not understand \
-                 each other; install the same on both"
-            );
-            return Err(Failure::new(Code::Start, why));
-        }
-        report.detail(&format!("netblt {version} answers there."));
-        Ok(())
     }
 
     fn wait_ready(&mut self, report: &mut Report) -> Result<(Vec<IpAddr>, u16, Plan), Failure> {

@@ -4,12 +4,14 @@
 //! over the pipes.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use crate::cp::install::Machine;
 use crate::cp::place::Host;
 use crate::exit::Failure;
 
@@ -55,6 +57,12 @@ pub(crate) struct SshOptions {
     /// Where netblt is on the other machine [default: looked for in PATH and the usual places]
     #[arg(long, value_name = "PATH")]
     remote_netblt: Option<String>,
+    /// Where netblt is missing there, put this one into ~/.local/bin there, after asking
+    #[arg(long, conflicts_with = "remote_netblt")]
+    pub(crate) install: bool,
+    /// Do not ask before that
+    #[arg(long, requires = "install")]
+    pub(crate) yes: bool,
 }
 
 /// ssh under way.
@@ -86,15 +94,30 @@ impl SshOptions {
         let mut command = self.command(host, (ipv4, ipv6), quiet);
         command.arg("-T").arg("-x").arg("--").arg(&host.name).arg(self.remote_command());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let cannot = |error: io::Error| {
-            let program = self.program.to_string_lossy();
-            Failure::new(crate::exit::Code::Start, format!("cannot start {program}: {error}"))
-        };
-        let mut child = command.spawn().map_err(cannot)?;
-        let none = || cannot(io::Error::other("it has no pipes"));
+        let mut child = command.spawn().map_err(|error| self.cannot(&error))?;
+        let none = || self.cannot(&io::Error::other("it has no pipes"));
         let stdin = child.stdin.take().ok_or_else(none)?;
         let stdout = child.stdout.take().ok_or_else(none)?;
         Ok((Ssh { child, host: host.name.clone() }, stdin, stdout))
+    }
+
+    /// Runs a script of this program's there, with `input`, and waits until it ends.
+    pub(crate) fn run(
+        &self,
+        host: &Host,
+        family: (bool, bool),
+        script: &str,
+        input: File,
+    ) -> Result<Output, Failure> {
+        let mut command = self.command(host, family, false);
+        command.arg("-T").arg("-x").arg("--").arg(&host.name).arg(shell(script, ""));
+        command.stdin(input).stderr(Stdio::inherit());
+        command.output().map_err(|error| self.cannot(&error))
+    }
+
+    fn cannot(&self, error: &io::Error) -> Failure {
+        let program = self.program.to_string_lossy();
+        Failure::new(crate::exit::Code::Start, format!("cannot start {program}: {error}"))
     }
 
     fn command(&self, host: &Host, (ipv4, ipv6): (bool, bool), quiet: bool) -> Command {
@@ -122,11 +145,9 @@ impl SshOptions {
         command
     }
 
-    /// One command line that all shells of logins read alike.
     fn remote_command(&self) -> String {
-        let quoted = SCRIPT.replace('\'', "'\\''");
         let path = self.remote_netblt.as_deref().map_or(String::new(), |p| format!(" '{p}'"));
-        format!("exec sh -c '{quoted}' netblt{path}")
+        shell(SCRIPT, &path)
     }
 
     /// The host's name behind an alias of the user's configuration, which may be one that only its
@@ -146,13 +167,12 @@ impl Ssh {
         use crate::exit::Code;
         let host = &self.host;
         let text = String::from_utf8_lossy(noise);
-        let missing = text.lines().find_map(|line| line.strip_prefix(MISSING));
-        if let Some(missing) = missing {
+        if let Some(missing) = missing(&text) {
             return Failure::new(
                 Code::Start,
                 format!(
-                    "netblt was not found on {host} ({missing}): install it there, or say where it \
-                     is with --remote-netblt PATH"
+                    "netblt was not found on {host} ({missing}): install it there, let --install \
+                     put it there, or say where it is with --remote-netblt PATH"
                 ),
             );
         }
@@ -177,6 +197,23 @@ impl Ssh {
             let _ = self.child.wait();
         }
     }
+}
+
+/// The machine that said that it has no such program, if that is what came.
+pub(crate) fn machine_without(noise: &[u8]) -> Option<Machine> {
+    let text = String::from_utf8_lossy(noise);
+    let (_, machine) = missing(&text)?.rsplit_once(" on ")?;
+    Some(Machine(machine.to_owned()))
+}
+
+fn missing(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| line.strip_prefix(MISSING))
+}
+
+/// One command line that all shells of logins read alike.
+fn shell(script: &str, arguments: &str) -> String {
+    let quoted = script.replace('\'', "'\\''");
+    format!("exec sh -c '{quoted}' netblt{arguments}")
 }
 
 /// Waits for a child, but not for ever.
