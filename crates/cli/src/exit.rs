@@ -43,7 +43,10 @@ const TABLE: &[(Code, &str)] = &[
         Code::Timeout,
         "the other side fell silent, or nothing moved on, until the death timer ran out",
     ),
-    (Code::Connect, "nobody answered at the ticket's addresses or the one given, or it is unknown"),
+    (
+        Code::Connect,
+        "nobody answered at the ticket's addresses or the one given, it is unknown, or nobody came",
+    ),
 ];
 
 impl Code {
@@ -120,7 +123,7 @@ fn code(error: &Error, sending: bool) -> Code {
         Error::Content(_) => Code::Protocol,
         Error::Socket { .. } | Error::DatagramSize { .. } => Code::Socket,
         Error::Thread { .. } => Code::Start,
-        Error::Unresolved { .. } => Code::Connect,
+        Error::Unresolved { .. } | Error::Alone(_) => Code::Connect,
         Error::Connect { reason, .. } => connect_code(reason),
         Error::Ended(reason) => ended_code(reason),
         // A death of the other side's program, and none of this command line's doing.

@@ -125,6 +125,25 @@ fn ctrl_c_stops_a_listener() {
 }
 
 #[test]
+fn a_listener_to_whom_nobody_comes_waits_as_long_as_it_was_told() {
+    let env = Env::new();
+    env.make_file("data.bin", 10);
+    env.make_directory("to");
+    let plain = ["--wire", "rfc998", "--listen", "127.0.0.1:0"];
+    let sides: [&[&str]; 3] =
+        [&["send", "data.bin"], &["receive", "to"], &[&["send", "data.bin"], &plain[..]].concat()];
+    for side in sides {
+        let bind: &[&str] = if side.contains(&"rfc998") { &[] } else { &HERE };
+        let alone = env.run(&[side, bind, &["--wait", "300ms"]].concat());
+        alone.exits(35).says("nobody came within 0.3 s");
+    }
+    // Who came is not bound by it.
+    let (sender, ticket) = listen(&env, &["send", "data.bin", "--wait", "20s"]);
+    env.run(&["receive", &ticket, "to"]).exits(0);
+    sender.finish().exits(0);
+}
+
+#[test]
 fn ctrl_c_stops_one_who_gets_no_answer() {
     let env = Env::new();
     // Bound, but never read from: silence.

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use netblt_proto::config::Wire;
 use netblt_proto::machine::{Reason, printable};
@@ -132,6 +133,9 @@ pub enum Error {
     /// The ticket could not be handed over.
     #[error("the ticket cannot be written, and without it nobody comes: {0}")]
     Unseen(io::Error),
+    /// Nobody came while this side listened.
+    #[error("nobody came within {} s", .0.as_secs_f64())]
+    Alone(Duration),
     /// The connection could not be opened.
     #[error("cannot reach {peer}: {reason}")]
     Connect {

@@ -204,6 +204,8 @@ pub struct Options {
     pub packet_bytes: Option<u16>,
     /// How long to wait for a silent peer.
     pub death_timer: Duration,
+    /// While listening: how long to wait for somebody to come; `None`: until cancelled.
+    pub wait: Option<Duration>,
     /// How to choose the rate. A receiver's ceiling is proposed as burst values.
     pub policy: Policy,
     /// Burst values to propose where the policy is not [`Policy::Fixed`]: a receiver's are the most
@@ -255,7 +257,7 @@ const RFC998_BUFFERS: u32 = 512;
 const RFC998_MEMORY: u32 = 32 << 20;
 
 impl Default for Options {
-    /// What fits every path: the `sealed` wire, a fair rate, five minutes for a silent peer.
+    /// What fits every path: the `sealed` wire, a fair rate, one minute for a silent peer.
     fn default() -> Self {
         Self::new(Wire::Sealed)
     }
@@ -277,6 +279,7 @@ impl Options {
             mtu: None,
             packet_bytes: None,
             death_timer: DEFAULT_DEATH_TIMER,
+            wait: None,
             policy: Policy::Fair { ceiling: None },
             burst: None,
             client: None,

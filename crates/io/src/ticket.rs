@@ -55,6 +55,13 @@ pub enum Rendezvous {
     Active(String),
 }
 
+impl Rendezvous {
+    /// Whether this side waits for the other one to come.
+    pub fn listens(&self) -> bool {
+        matches!(self, Self::Listen | Self::Await(_) | Self::Passive(_))
+    }
+}
+
 impl Ticket {
     /// Whether `text` is meant to be a ticket, of whatever version and however damaged.
     pub fn looks_like(text: &str) -> bool {

@@ -98,4 +98,4 @@ pub const MAX_CLIENT: usize = 400;
 pub const DEATH_TIMER: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(49 * 24 * 3600);
 /// The death timer if nothing is said.
-pub const DEFAULT_DEATH_TIMER: Duration = Duration::from_secs(300);
+pub const DEFAULT_DEATH_TIMER: Duration = Duration::from_secs(60);

@@ -30,6 +30,8 @@ fn config(role: Role, secret: u8) -> Config {
     Config {
         secret: Some(Secret([secret; 32])),
         cipher: Cipher::Aes256Gcm,
+        // Longer than any silence here: what ends is not ended by that.
+        death_timer: Duration::from_secs(300),
         ..Config::new(Wire::Sealed, role)
     }
 }

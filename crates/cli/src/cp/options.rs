@@ -57,7 +57,7 @@ pub(crate) struct Wish {
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Fallback::Auto)]
     pub(crate) fallback: Fallback,
     /// How long a silent other side is waited for (1s to 49d)
-    #[arg(long, value_name = "TIME", default_value = "5min", value_parser = units::death_timer)]
+    #[arg(long, value_name = "TIME", default_value = "1min", value_parser = units::death_timer)]
     pub(crate) death_timer: Duration,
     /// Take no more files and directories than this (to 16777216); 256 bytes of memory for each
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_FILES,

@@ -48,7 +48,7 @@ pub fn receive(
     let writer = writer(destination, options, Layout::of(&config)?, warn)?;
     let stock = buffers(options.buffers, capacity(&config))?;
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
-    let session = Session::new(observer, cancel, &config);
+    let session = Session::new(observer, cancel, &config).waits_for(rendezvous, options.wait);
     let mut app = Receiving::new(session, writer, stock, host.poller.waker());
     app.max_bytes = options.max_bytes;
     let received = driver::run(&mut peer, &mut app, &mut host)?;

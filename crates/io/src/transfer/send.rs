@@ -51,7 +51,7 @@ pub fn send(
     let reader = reader(&list, &config)?.listing(manifest);
     let stock = buffers(options.buffers, capacity(&config))?;
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
-    let session = Session::new(observer, cancel, &config);
+    let session = Session::new(observer, cancel, &config).waits_for(rendezvous, options.wait);
     let waker = host.poller.waker();
     let mut app = Sending::new(session, reader, stock, transfer_bytes, waker);
     app.resumes = options.resume != Resume::Never;

@@ -21,6 +21,7 @@ use crate::net::connections::Oversize;
 use crate::observer::Observer;
 use crate::options::Cancel;
 use crate::progress::Progress;
+use crate::ticket::Rendezvous;
 
 /// How long the other end is given to hear that we stop.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -49,6 +50,9 @@ pub(crate) struct Session<'a> {
     pub(crate) observer: &'a mut dyn Observer,
     cancel: &'a Cancel,
     wire: Wire,
+    /// How long nobody may come, and since when nobody has.
+    wait: Option<Duration>,
+    alone: Option<Instant>,
     /// When the connection opened that is in force; `None` before the first.
     pub(crate) opened: Option<Instant>,
     /// What failed here, and until when the other end may take to acknowledge that.
@@ -69,6 +73,8 @@ impl<'a> Session<'a> {
             observer,
             cancel,
             wire: config.wire,
+            wait: None,
+            alone: None,
             opened: None,
             failed: None,
             patience: match config.wire {
@@ -82,6 +88,12 @@ impl<'a> Session<'a> {
             refused: None,
             cpu: ThreadTime::start(),
         }
+    }
+
+    /// Bounds the time in which nobody comes, if this side listens.
+    pub(crate) fn waits_for(mut self, rendezvous: &Rendezvous, wait: Option<Duration>) -> Self {
+        self.wait = wait.filter(|_| rendezvous.listens());
+        self
     }
 
     /// Whether it is time to stop: cancelled, or failed and told often enough.
@@ -102,6 +114,11 @@ impl<'a> Session<'a> {
     ) -> ControlFlow<Result<T, Error>> {
         if self.failed.is_none() && self.cancel.is_cancelled() {
             self.fail(now, end, stopped())?;
+        }
+        if let (Some(wait), None) = (self.wait, self.opened)
+            && *self.alone.get_or_insert(now) + wait <= now
+        {
+            self.fail(now, end, Error::Alone(wait))?;
         }
         let hurried = self.cancel.is_hurried();
         match self.failed.take_if(|(_, until)| hurried || *until <= now) {
