@@ -122,8 +122,12 @@ pub struct Config {
     pub policy: Policy,
     /// How a receiver finds what is missing.
     pub recovery: RecoveryLaw,
-    /// Free-form string for the other client.
+    /// Free-form string for the other client. On `rfc998` one that begins with `netblt` promises to
+    /// give back the number in a RESPONSE (`docs/protocol.md §2.3`).
     pub client: String,
+    /// Whether a passive end on `rfc998` takes OPENs for forged until their sender has shown that
+    /// it hears (`docs/protocol.md §2.3`). Without it, where nobody can forge an address.
+    pub wary: bool,
     /// Length of the transfer, if the source knows it.
     pub transfer_bytes: Option<u64>,
     /// Whether trace events are recorded (see [`crate::trace`]).
@@ -157,7 +161,11 @@ impl Config {
             checksum: true,
             policy: Policy::Fair { ceiling: None },
             recovery: RecoveryLaw::of(wire),
-            client: String::new(),
+            client: match wire {
+                Wire::Sealed => String::new(),
+                Wire::Rfc998 => "netblt".to_owned(),
+            },
+            wary: true,
             transfer_bytes: None,
             trace: false,
         }

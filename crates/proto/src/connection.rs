@@ -1,6 +1,7 @@
 //! An open connection: one link, one machine, and what keeps both alive or ends them
 //! (RFC 998 §5.2.3, §5.3; `docs/protocol.md §7`).
 
+mod doubting;
 mod progress;
 mod quitting;
 mod single;
@@ -8,11 +9,13 @@ mod single;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use doubting::Echo;
 use progress::Progress;
 use single::{Single, Singles};
 
 use crate::addresses::Addresses;
 use crate::buffer::Buffer;
+use crate::doubt::Doubt;
 use crate::link::{Incoming, Link, Received};
 use crate::machine::{Ecn, Event, Reason, Route};
 use crate::negotiated::Taken;
@@ -84,6 +87,8 @@ pub(crate) struct Connection {
     silent: bool,
     refusals: Refusals,
     progress: Progress,
+    doubt: Option<Doubt>,
+    echo: Option<Echo>,
     closing: Closing,
     outbox: Singles,
 }
@@ -117,6 +122,8 @@ impl Connection {
             silent: false,
             refusals: Refusals::new(now, rules.asks),
             progress: Progress::default(),
+            doubt: None,
+            echo: None,
             closing: Closing::No,
             outbox: Singles::default(),
         }
@@ -286,6 +293,8 @@ impl Connection {
                 r.handle_null_ack(now, &null_ack)
             }
             (Incoming::Control { end_received, messages, report }, Machine::Sender(s)) => {
+                // Somebody there means it: no sender of ours doubts a grant.
+                self.doubt = None;
                 if let Some(report) = report {
                     s.handle_report(now, &report);
                 }
@@ -480,10 +489,6 @@ impl Connection {
         (self.peer_death_timer / 4).clamp(Duration::from_millis(250), KEEPALIVE)
     }
 
-    fn push_keepalive(&mut self, keepalive: Keepalive) {
-        self.outbox.push(Single::Keepalive(keepalive));
-    }
-
     /// Appends the next batch; answers where it goes, and the length of its datagrams but the last.
     pub(crate) fn poll_transmit(
         &mut self,
@@ -496,14 +501,19 @@ impl Connection {
         let goes_on = matches!(self.closing, Closing::No | Closing::Wanting { .. });
         let home = self.addresses.home().filter(|_| goes_on)?;
         let start = out.len();
+        if let Some(len) = self.poll_echo(now, out) {
+            return Some((home, len));
+        }
         let segment = match &mut self.machine {
             Machine::Sender(sender) => sender.poll_transmit(now, &mut self.link, out),
             Machine::Receiver(receiver) => {
                 receiver.poll_transmit(now, &mut self.link, out).then(|| out.len() - start)
             }
         };
-        if segment.is_some() {
+        if let Some(segment) = segment {
             self.sent = now;
+            let len = out.len() - start;
+            self.on_went(len, len.div_ceil(segment.max(1)));
             self.tick_wanting(now);
         }
         segment.map(|segment| (home, segment))
@@ -513,7 +523,8 @@ impl Connection {
     /// leave; the others wait.
     fn next_single(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<(Route, usize)> {
         let (home, start) = (self.addresses.home(), out.len());
-        let (route, number) = match self.outbox.poll(home, &mut self.link, out) {
+        let (route, number) = match self.outbox.poll(home, self.doubt.as_ref(), &mut self.link, out)
+        {
             Some(single) => single,
             None => {
                 if let Closing::Closed(_) = self.closing {
@@ -526,6 +537,7 @@ impl Connection {
         };
         let len = out.len() - start;
         self.sent = now;
+        self.on_went(len, 1);
         if let Machine::Sender(sender) = &mut self.machine {
             // Its number is of the same sequence: the sampler must know.
             sender.on_other_sent(now, number, len);
@@ -535,7 +547,7 @@ impl Connection {
 
     pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
         let home = self.addresses.home();
-        if self.outbox.is_ready(home) {
+        if self.outbox.is_ready(home, self.doubt.as_ref()) {
             return Some(now);
         }
         let challenge = self.addresses.next_timeout();
@@ -558,6 +570,7 @@ impl Connection {
             Some(self.sent + self.keepalive_interval()),
             self.refusals.next_timeout(self.is_settled()),
             self.wanting_deadline(),
+            self.echo.as_ref().map(Echo::due),
             challenge,
             asks.then(|| self.ask_at()),
             (asks && !self.silent).then(|| self.heard + SILENT_AFTER),

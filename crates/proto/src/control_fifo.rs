@@ -158,6 +158,11 @@ impl ControlFifo {
         any
     }
 
+    /// The next transmission begins with the oldest message.
+    pub(crate) fn start_over(&mut self) {
+        self.resume = None;
+    }
+
     /// Hands the messages that ride in the control packet made now to `take`, in order, until it
     /// refuses one for want of room. Returns whether some were left behind; the next call goes on
     /// with them.

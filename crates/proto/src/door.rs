@@ -39,7 +39,7 @@ impl Door {
         let Datagram { from, local, ecn, bytes } = datagram;
         let route = Route { peer: from, local };
         match self.passive.handle_datagram(now, route, bytes, &self.config, None) {
-            Answer::Nothing => None,
+            Answer::Nothing | Answer::Heard(_) => None,
             Answer::Reply(packet) => {
                 if self.answers.len() >= MAX_ANSWERS {
                     self.answers.pop_front();

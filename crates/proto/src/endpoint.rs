@@ -7,6 +7,7 @@ use crate::addresses::Addresses;
 use crate::buffer::Buffer;
 use crate::config::{Config, Role};
 use crate::connection::{Connection, Handled, Machine};
+use crate::doubt::Doubt;
 use crate::entropy::Entropy;
 use crate::limits::{IPV4_HEADER_BYTES, IPV6_HEADER_BYTES};
 use crate::machine::{Datagram, Ecn, Event, Reason, Route, Transmit};
@@ -234,7 +235,9 @@ impl Endpoint {
     fn dispatch(&mut self, now: Instant, datagram: Datagram<'_>) -> Handled {
         let Datagram { from, local, ecn, bytes } = datagram;
         let route = Route { peer: from, local };
+        let len = bytes.len();
         if let Some(connection) = self.connection.as_mut().filter(|c| c.may_hear(route)) {
+            connection.on_came(len);
             let unknown = sealed::kind_of(bytes) == Some(Kind::Unknown);
             let handled = match unknown {
                 true => connection.handle_unknown(now, route, bytes),
@@ -247,7 +250,13 @@ impl Endpoint {
         let closing = self.connection.as_ref().is_some_and(Connection::is_closing);
         match &mut self.opener {
             Opener::Door => return Handled::Dropped,
-            Opener::Active(_) if self.connection.is_some() => return Handled::Dropped,
+            Opener::Active(active) if self.connection.is_some() => {
+                let known = self.connection.as_mut().filter(|c| c.may_hear(route));
+                match known.filter(|_| active.is_last_response(bytes)) {
+                    Some(connection) => connection.is_trusted(),
+                    None => return Handled::Dropped,
+                }
+            }
             Opener::Active(active) => match active.handle_datagram(now, route, bytes) {
                 Hear::Nothing => match active.take_abort() {
                     Some(abort) => self.reply(route, abort),
@@ -265,7 +274,16 @@ impl Endpoint {
                 });
                 match passive.handle_datagram(now, route, bytes, &self.config, standing) {
                     Answer::Nothing => return Handled::Dropped,
-                    Answer::Reply(packet) => self.reply(route, packet),
+                    Answer::Reply(packet) => {
+                        let own = self.connection.as_mut().filter(|c| c.may_hear(route));
+                        if own.is_none_or(|connection| connection.may_go(packet.len())) {
+                            self.reply(route, packet);
+                        }
+                    }
+                    Answer::Heard(packet) => {
+                        self.connection.iter_mut().for_each(Connection::trust);
+                        self.reply(route, packet);
+                    }
                     Answer::Opened(opened, first) => self.open(now, route, *opened, first, ecn),
                 }
             }
@@ -295,7 +313,7 @@ impl Endpoint {
         first: Option<&mut [u8]>,
         ecn: Option<Ecn>,
     ) {
-        let Opened { link, parameters, table_bytes, rtt, longest_rtt, reply, .. } = opened;
+        let Opened { link, parameters, table_bytes, rtt, longest_rtt, reply, entropy, .. } = opened;
         if let Some(mut old) = self.connection.take() {
             let told = old.supersede(now);
             self.trace.take_over(old.trace());
@@ -323,12 +341,18 @@ impl Endpoint {
         };
         let deaths = (self.config.death_timer, parameters.death_timer);
         let addresses = match opened.place {
-            Place::Known => Addresses::proven(route, negotiated.rules.moves, opened.entropy),
-            Place::OneOf(routes) => Addresses::unproven(now, &routes, opened.entropy),
+            Place::Known => Addresses::proven(route, negotiated.rules.moves, entropy),
+            Place::OneOf(routes) => Addresses::unproven(now, &routes, entropy),
         };
         let mut connection =
             Connection::new(now, addresses, negotiated.rules, link, machine, deaths);
         connection.trace().switch(self.trace.is_on());
+        if let Some(echo) = opened.echo {
+            connection.echo(now, echo);
+        }
+        if let Some((came, soon)) = opened.doubted {
+            connection.be_in_doubt(came, Doubt::new(self.config.overhead_bytes, soon));
+        }
         for (at, number, bytes) in opened.sent_before {
             connection.on_sent_before(at, number, bytes);
         }
@@ -343,7 +367,7 @@ impl Endpoint {
             max_outstanding: negotiated.max_outstanding,
         };
         self.trace.push(now, opened);
-        if let Some(reply) = reply {
+        if let Some(reply) = reply.filter(|reply| connection.may_go(reply.len())) {
             self.reply(route, reply);
         }
         // Before the first packet is obeyed: it may end the connection, which then gives back

@@ -18,6 +18,7 @@ pub mod content;
 mod control_fifo;
 pub mod crypto;
 pub mod door;
+mod doubt;
 pub mod endpoint;
 mod entropy;
 pub mod limits;

@@ -10,7 +10,7 @@ const FLOORS: [&[&str]; 9] = [
     &["buffer", "crypto", "stats"],
     &["wire"],
     &["content", "control_fifo", "machine", "packet_size", "recovery", "refusals", "rules"],
-    &["addresses", "config", "link", "negotiated"],
+    &["addresses", "config", "doubt", "link", "negotiated"],
     &["rate", "trace"],
     &["opening", "receiver", "sender"],
     &["connection", "endpoint"],

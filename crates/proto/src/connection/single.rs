@@ -3,10 +3,13 @@
 
 use std::collections::VecDeque;
 
+use crate::doubt::Doubt;
+use crate::limits::MAX_REASON;
 use crate::link::Link;
 use crate::machine::Route;
 use crate::units::PacketNumber;
 use crate::wire::packet::Keepalive;
+use crate::wire::rfc998;
 use crate::wire::sealed::Token;
 
 /// Packets waiting at most: the peer draws them, and the way out may be blocked.
@@ -32,6 +35,16 @@ impl Single {
         }
     }
 
+    /// The most bytes it has on `rfc998`.
+    fn most_plain_bytes(&self) -> usize {
+        let text = match self {
+            Self::Quit(reason) => reason.len().min(MAX_REASON) + 4,
+            Self::Abort(what) => what.len() + 4,
+            Self::Keepalive(_) | Self::QuitAck | Self::Done | Self::Answer(..) => 0,
+        };
+        rfc998::HEADER_BYTES + text
+    }
+
     fn put(&self, link: &mut Link, out: &mut Vec<u8>) -> PacketNumber {
         match self {
             Self::Keepalive(keepalive) => link.put_keepalive(out, *keepalive),
@@ -55,23 +68,27 @@ impl Singles {
         }
     }
 
-    fn ready(&self, home: Option<Route>) -> Option<usize> {
-        self.0.iter().position(|single| single.route().or(home).is_some())
+    fn ready(&self, home: Option<Route>, doubt: Option<&Doubt>) -> Option<usize> {
+        self.0.iter().position(|single| {
+            let may = doubt.is_none_or(|doubt| doubt.allows(single.most_plain_bytes()));
+            may && single.route().or(home).is_some()
+        })
     }
 
     /// Whether one can leave.
-    pub(super) fn is_ready(&self, home: Option<Route>) -> bool {
-        self.ready(home).is_some()
+    pub(super) fn is_ready(&self, home: Option<Route>, doubt: Option<&Doubt>) -> bool {
+        self.ready(home, doubt).is_some()
     }
 
     /// Appends the next that can leave; answers where to, and its number.
     pub(super) fn poll(
         &mut self,
         home: Option<Route>,
+        doubt: Option<&Doubt>,
         link: &mut Link,
         out: &mut Vec<u8>,
     ) -> Option<(Route, PacketNumber)> {
-        let single = self.0.remove(self.ready(home)?)?;
+        let single = self.0.remove(self.ready(home, doubt)?)?;
         let route = single.route().or(home)?;
         Some((route, single.put(link, out)))
     }

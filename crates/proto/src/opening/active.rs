@@ -234,13 +234,36 @@ impl Active {
                 let entropy = Entropy::new(self.entropy.draw());
                 let (rtt, longest_rtt) = (self.round_trip(now), self.longest_round_trip(now));
                 let opened = Opened::new(link, response, 0, entropy);
-                Some(Box::new(Opened { rtt, longest_rtt, ..opened }))
+                let proof = super::proof::of(&opened.parameters.client);
+                let echo = proof.map(|proof| self.open_with(ports, proof));
+                Some(Box::new(Opened { rtt, longest_rtt, echo, ..opened }))
             }
             Packet998::Refused(reason) | Packet998::Abort(reason) => {
                 self.refused = Some(reason);
                 None
             }
             _ => None,
+        }
+    }
+
+    /// The OPEN once more, with the number that RESPONSE told: who gives it back hears.
+    fn open_with(&self, ports: Ports, proof: u32) -> Vec<u8> {
+        let client = super::proof::with(&self.proposal.client, proof, usize::MAX);
+        let proposal = Parameters { client, ..self.proposal.clone() };
+        let mut open = Vec::new();
+        rfc998::encode_open(ports, &proposal, &mut open);
+        open
+    }
+
+    /// Whether this is the RESPONSE to the OPEN that gave the number back: it tells none.
+    pub(crate) fn is_last_response(&self, bytes: &[u8]) -> bool {
+        let Handshake::Rfc998 { ports } = &self.handshake else { return false };
+        match rfc998::parse(bytes, false, Default::default()) {
+            Ok((from, Packet998::Response(response))) => {
+                let ours = from == ports.swapped() && response.uid == self.proposal.uid;
+                ours && super::proof::of(&response.client).is_none()
+            }
+            _ => false,
         }
     }
 

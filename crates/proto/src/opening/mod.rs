@@ -5,6 +5,7 @@ pub(crate) mod active;
 mod bucket;
 mod candidates;
 pub(crate) mod passive;
+mod proof;
 
 use std::time::Duration;
 
@@ -40,6 +41,11 @@ pub(crate) struct Opened {
     pub(crate) reply: Option<Vec<u8>>,
     /// Where the peer is.
     pub(crate) place: Place,
+    /// The OPEN that shows that RESPONSE was heard.
+    pub(crate) echo: Option<Vec<u8>>,
+    /// It may be that nobody there hears a word: bytes of the packet that came from there, and
+    /// whether it can be expected to show soon that somebody does.
+    pub(crate) doubted: Option<(usize, bool)>,
     /// For what the connection draws by lot.
     pub(crate) entropy: Entropy,
     /// Packets under the connection's keys that left before it was open: when, and how long.
@@ -57,9 +63,19 @@ pub(crate) enum Place {
 
 impl Opened {
     fn new(link: Link, parameters: Parameters, table_bytes: u32, entropy: Entropy) -> Self {
-        let (place, reply, sent_before) = (Place::Known, None, Vec::new());
-        let (rtt, longest_rtt) = (None, None);
-        Self { link, parameters, table_bytes, rtt, longest_rtt, reply, place, entropy, sent_before }
+        Self {
+            link,
+            parameters,
+            table_bytes,
+            rtt: None,
+            longest_rtt: None,
+            reply: None,
+            place: Place::Known,
+            echo: None,
+            doubted: None,
+            entropy,
+            sent_before: Vec::new(),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::bucket::Bucket;
-use super::{Opened, Place, settle};
+use super::{Opened, Place, proof, settle};
 use crate::config::{Config, Wire};
 use crate::crypto::cipher::Cipher;
 use crate::crypto::mac::{CookieJar, MacKey};
@@ -57,6 +57,8 @@ pub(crate) enum Answer<'a> {
     Nothing,
     /// Send this back, no longer than what came.
     Reply(Vec<u8>),
+    /// The peer of the connection that stands has shown that it hears: send this (`rfc998`).
+    Heard(Vec<u8>),
     /// A connection is open; the datagram, if handed back, is its first.
     Opened(Box<Opened>, Option<&'a mut [u8]>),
 }
@@ -106,12 +108,16 @@ struct Standing998 {
     ports: Ports,
     uid: u32,
     response: Vec<u8>,
+    /// Who gives it back has heard it, and gets the other answer.
+    proof: u32,
+    last_response: Vec<u8>,
 }
 
 impl std::fmt::Debug for Answer<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Nothing => f.write_str("Nothing"),
+            Self::Heard(packet) => write!(f, "Heard({} bytes)", packet.len()),
             Self::Reply(packet) => write!(f, "Reply({} bytes)", packet.len()),
             Self::Opened(..) => f.write_str("Opened"),
         }
@@ -386,9 +392,13 @@ impl Passive {
             return Answer::Nothing;
         };
         let ports = sent.swapped();
-        if let Some(Standing998 { route, ports: standing, uid, response }) = &self.standing
-            && (route.peer, *standing) == (from.peer, ports)
+        if let Some(standing) = &self.standing
+            && (standing.route.peer, standing.ports) == (from.peer, ports)
         {
+            let Standing998 { uid, response, proof, last_response, .. } = standing;
+            if *uid == proposal.uid && proof::of(&proposal.client) == Some(*proof) {
+                return Answer::Heard(last_response.clone());
+            }
             if *uid == proposal.uid {
                 return Answer::Reply(response.clone());
             }
@@ -407,12 +417,20 @@ impl Passive {
                 Answer::Reply(reply)
             }
             Ok(settled) => {
-                rfc998::encode_response(ports, &settled, &mut reply);
+                let proof = self.entropy.draw_u32();
+                let wary = config.wary;
+                let expected = proof::is_to_be_expected(&proposal);
+                let told = expected.then_some(proof);
+                let room = if wary { bytes.len() } else { usize::MAX };
+                let client = proof::answer(&settled.client, told.filter(|_| wary), room);
+                let reply = response(ports, &Parameters { client, ..settled.clone() });
                 self.standing = Some(Standing998 {
                     route: from,
                     ports,
                     uid: proposal.uid,
                     response: reply.clone(),
+                    proof,
+                    last_response: response(ports, &settled),
                 });
                 let link = Link::rfc998(
                     ports,
@@ -428,6 +446,7 @@ impl Passive {
                 let entropy = Entropy::new(self.entropy.draw());
                 let mut opened = Opened::new(link, parameters, 0, entropy);
                 opened.reply = Some(reply);
+                opened.doubted = wary.then_some((bytes.len(), expected));
                 Answer::Opened(Box::new(opened), None)
             }
         }
@@ -480,4 +499,10 @@ fn refuse_version(bytes: &[u8]) -> Option<Vec<u8>> {
     }
     let frame = sealed::parse_open_of_any_version(bytes).ok()?;
     Some(hint(&frame, "this end speaks version 8 of the protocol"))
+}
+
+fn response(ports: Ports, parameters: &Parameters) -> Vec<u8> {
+    let mut out = Vec::new();
+    rfc998::encode_response(ports, parameters, &mut out);
+    out
 }

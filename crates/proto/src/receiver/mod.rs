@@ -84,6 +84,10 @@ pub(crate) struct Receiver {
     pub(crate) events: VecDeque<Event>,
     first_pass: FirstPass,
     pub(crate) stats: Stats,
+    /// Bytes that a datagram may have now.
+    pub(crate) allowance: usize,
+    /// So little may be said that it waits for the control timer, or for whatever comes.
+    pub(crate) spoke: bool,
     /// Full buffers that the client has not given back: its disk.
     held: u32,
     pub(crate) trace: Recorder,
@@ -132,6 +136,8 @@ impl Receiver {
             events: VecDeque::new(),
             first_pass: FirstPass::default(),
             stats: Stats::default(),
+            allowance: usize::MAX,
+            spoke: false,
             held: 0,
             trace: Recorder::default(),
         }
@@ -383,6 +389,9 @@ impl Receiver {
                 self.rtt.back_off();
             }
             self.urgent = true;
+            if std::mem::take(&mut self.spoke) {
+                self.fifo.start_over();
+            }
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Control });
         }
         if self.recovery.next_look().is_some_and(|at| at <= now) && self.fifo.has_room(ASK_ROOM) {
@@ -439,7 +448,8 @@ impl Receiver {
             _ => None,
         };
         let end_received = self.end.is_some();
-        let limit = self.control_limit();
+        let limit = self.control_limit().min(self.allowed_bytes());
+        self.spoke = limit < self.control_limit();
         let more = link.put_control(now, out, limit, end_received, report.as_ref(), &mut self.fifo);
         self.urgent = more;
         self.last_control = Some(now);
@@ -452,6 +462,9 @@ impl Receiver {
     fn next_control(&self) -> Option<Instant> {
         let last = self.last_control.unwrap_or(Instant::EPOCH);
         let new = self.urgent || self.fifo.has_new();
+        if self.spoke || self.allowed_bytes() == 0 {
+            return None;
+        }
         if !self.negotiated.rules.beats {
             return new.then_some(Instant::EPOCH);
         }

@@ -5,7 +5,21 @@ use std::time::Duration;
 use super::Receiver;
 use crate::negotiated::Underway;
 
+/// The least that a control packet may have to be worth sending: room for every kind of message on
+/// `rfc998`, a RESEND cut to its first packets.
+const LEAST_CONTROL: usize = 36;
+
 impl Receiver {
+    /// How long a control packet may be now, where the peer has not shown that it hears.
+    pub(super) fn allowed_bytes(&self) -> usize {
+        if self.allowance < LEAST_CONTROL { 0 } else { self.allowance }
+    }
+
+    /// Whether anything that was said waits to be acknowledged.
+    pub(crate) fn waits(&self) -> bool {
+        !self.fifo.is_empty()
+    }
+
     /// What must move on, if anything: buffers of which something came, for the sender has all of
     /// them, once more of them was asked for; and what was said and is not acknowledged. A sender
     /// of which nothing has come may wait for its client.

@@ -1,0 +1,113 @@
+//! A connection whose peer has not shown that it hears (`rfc998`, `docs/protocol.md §2.3`).
+
+use std::time::Duration;
+
+use super::single::Single;
+use super::{Connection, KEEPALIVE, Machine};
+use crate::doubt::Doubt;
+use crate::time::Instant;
+use crate::wire::packet::Keepalive;
+use crate::wire::rfc998::HEADER_BYTES;
+
+/// How long the answer to an OPEN that gives the number back is waited for at first.
+const ECHO_AGAIN: Duration = Duration::from_millis(500);
+
+/// The OPEN that gives the passive end's number back, until it is answered.
+#[derive(Debug)]
+pub(super) struct Echo {
+    packet: Vec<u8>,
+    next: Instant,
+    wait: Duration,
+}
+
+impl Echo {
+    pub(super) fn due(&self) -> Instant {
+        self.next
+    }
+}
+
+impl Connection {
+    /// Nobody knows whether the peer is where its packets seem to come from: from there came `came`
+    /// bytes in one packet.
+    pub(crate) fn be_in_doubt(&mut self, came: usize, mut doubt: Doubt) {
+        doubt.on_came(came);
+        self.doubt = Some(doubt);
+        self.allow();
+    }
+
+    /// The peer hears what is sent to it.
+    pub(crate) fn trust(&mut self) {
+        self.doubt = None;
+        self.allow();
+    }
+
+    /// A datagram of so many bytes came from where the peer seems to be.
+    pub(crate) fn on_came(&mut self, bytes: usize) {
+        if let Some(doubt) = &mut self.doubt {
+            doubt.on_came(bytes);
+            if let Machine::Receiver(receiver) = &mut self.machine {
+                receiver.spoke = false;
+            }
+            self.allow();
+        }
+    }
+
+    /// A KEEPALIVE leaves, unless that would take room from what matters more: messages that wait
+    /// to be acknowledged are repeated, which is as good a sign, and two packets at once are more
+    /// than some hosts can take. None waits for room.
+    pub(super) fn push_keepalive(&mut self, keepalive: Keepalive) {
+        let speaks = match &self.machine {
+            Machine::Receiver(receiver) => receiver.waits(),
+            Machine::Sender(_) => false,
+        };
+        if self.doubt.is_none_or(|doubt| !speaks && doubt.allows(HEADER_BYTES)) {
+            self.outbox.push(Single::Keepalive(keepalive));
+        }
+    }
+
+    /// Whether a datagram of so many bytes may go there; it is counted then.
+    pub(crate) fn may_go(&mut self, bytes: usize) -> bool {
+        let Some(doubt) = &mut self.doubt else { return true };
+        let may = doubt.allows(bytes);
+        if may {
+            self.on_went(bytes, 1);
+        }
+        may
+    }
+
+    /// Datagrams went there.
+    pub(super) fn on_went(&mut self, bytes: usize, packets: usize) {
+        if let Some(doubt) = &mut self.doubt {
+            doubt.on_went(bytes, packets);
+            self.allow();
+        }
+    }
+
+    /// The passive end doubts this one: `packet` shows it that it is heard.
+    pub(crate) fn echo(&mut self, now: Instant, packet: Vec<u8>) {
+        self.echo = Some(Echo { packet, next: now, wait: ECHO_AGAIN });
+    }
+
+    /// The passive end doubts no more.
+    pub(crate) fn is_trusted(&mut self) {
+        self.echo = None;
+    }
+
+    /// Appends the OPEN that is due; answers its length. Twice as long apart each time.
+    pub(super) fn poll_echo(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
+        let echo = self.echo.as_mut().filter(|echo| echo.next <= now)?;
+        echo.next = now + echo.wait;
+        echo.wait = (echo.wait * 2).min(KEEPALIVE);
+        out.extend_from_slice(&echo.packet);
+        Some(echo.packet.len())
+    }
+
+    /// Tells the machine how much it may say.
+    fn allow(&mut self) {
+        if let Machine::Receiver(receiver) = &mut self.machine {
+            let datagram = self.doubt.as_ref().map(Doubt::largest);
+            receiver.allowance = datagram.unwrap_or(usize::MAX);
+            receiver.spoke &= datagram.is_some();
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The number by which an active end of ours shows that it hears the passive one (`rfc998`,
+//! `docs/protocol.md §2.3`): a field of RESPONSE's client string that OPEN's gives back.
+
+use crate::limits::MAX_CLIENT;
+use crate::wire::packet::{Mode, Parameters};
+
+/// The field's name, with the space before it.
+const FIELD: &str = " proof=";
+/// A client string of our own has this room in RESPONSE, whatever the OPEN was.
+const MOST_CLIENT: usize = 44;
+
+/// `client` with the proof, or the proof without it where it would be too long.
+pub(super) fn with(client: &str, proof: u32, most: usize) -> String {
+    let long = format!("{client}{FIELD}{proof}");
+    if long.len() <= most.min(MAX_CLIENT) { long } else { format!("netblt{FIELD}{proof}") }
+}
+
+/// The client string of the RESPONSE to an OPEN of so many bytes, with the proof if there is to be
+/// one. Of three times the OPEN, half at least is left for what follows.
+pub(super) fn answer(client: &str, proof: Option<u32>, bytes: usize) -> String {
+    let most = (bytes / 2).max(MOST_CLIENT);
+    match proof {
+        Some(proof) => with(client, proof, most),
+        None if client.len() > most => String::new(),
+        None => client.to_owned(),
+    }
+}
+
+/// Whether who proposes this will give the number back, and has to: a passive sender says next to
+/// nothing before it is granted something.
+pub(super) fn is_to_be_expected(proposal: &Parameters) -> bool {
+    proposal.mode == Mode::Write && proposal.client.starts_with("netblt")
+}
+
+/// The proof in a client string, if there is one and no other.
+pub(super) fn of(client: &str) -> Option<u32> {
+    let (_, field) = client.split_once(FIELD)?;
+    field.bytes().all(|byte| byte.is_ascii_digit()).then(|| field.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_is_the_last_field_and_a_number() {
+        assert_eq!(of(&with("netblt 1.0", u32::MAX, 400)), Some(u32::MAX));
+        assert_eq!(with(&"x".repeat(60), 7, 60), "netblt proof=7");
+        for text in ["", "proof=7", "netblt proof=", "netblt proof=+7", "a proof=7 b", "a proof=x"]
+        {
+            assert_eq!(of(text), None, "{text}");
+        }
+        assert_eq!(of("a proof=4294967296"), None);
+    }
+}
