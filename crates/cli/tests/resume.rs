@@ -263,8 +263,9 @@ fn a_second_transfer_does_not_touch_what_the_first_is_using() {
     let data = env.make_file("data.bin", 24 * MIB);
     let small = env.make_file("small", 3 * MIB);
     env.make_directory("to");
-    let (sender, mut receiver) = start(&env, "data.bin", &["--rate", RATE], &[]);
-    receiver.event("progress", |data| data["bytes"].as_u64() > Some(8 << 20));
+    // Slow enough that it goes on while the rest happens.
+    let (sender, mut receiver) = start(&env, "data.bin", &["--rate", "40Mbit"], &[]);
+    receiver.event("progress", |data| data["bytes"].as_u64() > Some(4 << 20));
     let (_, second) = through(&env, "small", &[]);
     assert!(second.text().contains("in use by another transfer"), "{}", second.text());
     env.run(&["clean", "to"]).exits(11).says("a transfer is using it");
