@@ -122,9 +122,10 @@ fn a_tree_survives_kills_of_either_side() {
     cost_is_bounded(sent, bytes, kills);
 }
 
-/// A transfer of `data.bin` that is stopped when some of it is kept.
+/// A transfer of `data.bin` that is stopped when some of it is kept: so slow that it cannot be over
+/// by then, though whoever stops it be late by two seconds.
 fn break_off(env: &Env, signal: Signal) -> Finished {
-    let (sender, mut receiver) = start(env, "data.bin", &["--rate", RATE], &[]);
+    let (sender, mut receiver) = start(env, "data.bin", &["--rate", "8MB"], &[]);
     receiver.event("progress", |data| data["bytes"].as_u64() > Some(16 << 20));
     receiver.signal(signal);
     let receiver = receiver.finish();
@@ -137,7 +138,7 @@ fn break_off(env: &Env, signal: Signal) -> Finished {
 #[test]
 fn a_source_that_changes_between_comes_anew_and_is_named() {
     let env = Env::new();
-    let mut data = env.make_file("data.bin", 24 * MIB);
+    let mut data = env.make_file("data.bin", 32 * MIB);
     env.make_directory("to");
     let said = break_off(&env, Signal::INT).exits(20).text();
     assert!(said.contains("the same transfer goes on from there"), "{said}");
@@ -153,7 +154,7 @@ fn a_source_that_changes_between_comes_anew_and_is_named() {
 #[test]
 fn a_source_that_changes_behind_its_time_is_found_out() {
     let env = Env::new();
-    let mut data = env.make_file("data.bin", 24 * MIB);
+    let mut data = env.make_file("data.bin", 32 * MIB);
     let file = fs::File::options().write(true).open(env.path("data.bin")).expect("opened");
     file.set_modified(SystemTime::UNIX_EPOCH).expect("set");
     env.make_directory("to");
@@ -169,7 +170,7 @@ fn a_source_that_changes_behind_its_time_is_found_out() {
 #[test]
 fn a_journal_that_is_edited_or_torn_costs_nothing_but_time() {
     let env = Env::new();
-    let data = env.make_file("data.bin", 24 * MIB);
+    let data = env.make_file("data.bin", 32 * MIB);
     env.make_directory("to");
     break_off(&env, Signal::HUP);
     let journal = env.path(KEPT).join("journal");
@@ -209,7 +210,7 @@ fn a_journal_that_is_edited_or_torn_costs_nothing_but_time() {
 #[test]
 fn data_that_were_edited_are_found_out_if_asked() {
     let env = Env::new();
-    let data = env.make_file("data.bin", 24 * MIB);
+    let data = env.make_file("data.bin", 32 * MIB);
     env.make_directory("to");
     break_off(&env, Signal::TERM);
     let slot = env.names(KEPT).into_iter().find(|name| name.parse::<u64>().is_ok());
@@ -225,7 +226,7 @@ fn data_that_were_edited_are_found_out_if_asked() {
 #[test]
 fn what_is_left_can_be_listed_removed_and_ignored() {
     let env = Env::new();
-    let data = env.make_file("data.bin", 24 * MIB);
+    let data = env.make_file("data.bin", 32 * MIB);
     env.make_directory("to");
     env.run(&["clean", "to"]).exits(0);
     break_off(&env, Signal::TERM);
