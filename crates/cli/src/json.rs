@@ -140,6 +140,8 @@ pub(crate) struct SummaryData {
     kept_bytes: u64,
     files: u64,
     skipped: u64,
+    /// Not sent, since they stand at the destination (`cp --ignore-existing`, `--update`).
+    passed: u64,
     seconds: f64,
     real_mbps: f64,
     steady_mbps: f64,
@@ -161,7 +163,8 @@ pub(crate) struct SummaryData {
 }
 
 impl SummaryData {
-    pub(crate) fn new(summary: &Summary, role: &'static str) -> Self {
+    /// `passed`: files that were not sent, since they stand at the destination.
+    pub(crate) fn new(summary: &Summary, role: &'static str, passed: u64) -> Self {
         let stats = &summary.stats;
         Self {
             version: VERSION,
@@ -170,6 +173,7 @@ impl SummaryData {
             kept_bytes: summary.kept,
             files: summary.files,
             skipped: summary.skipped,
+            passed,
             seconds: rounded(summary.elapsed.as_secs_f64()),
             real_mbps: mbps(summary.real_bps),
             steady_mbps: mbps(summary.steady_bps),

@@ -5,6 +5,8 @@
 mod advice;
 mod args;
 mod bar;
+mod chmod;
+mod choice;
 mod commands;
 mod cp;
 mod exit;

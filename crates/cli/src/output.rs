@@ -37,6 +37,8 @@ pub(crate) struct Report {
     unverified: Code,
     /// The connection was open.
     opened: bool,
+    /// Files that were not sent, since they stand at the destination.
+    passed: u64,
     silent: bool,
     bar: Bar,
     speed: Speed,
@@ -53,6 +55,7 @@ impl Report {
             data_on_stdout,
             unverified: Code::Partial,
             opened: false,
+            passed: 0,
             silent: false,
             bar: Bar::new(!show.quiet && !show.json),
             speed: Speed::default(),
@@ -100,6 +103,11 @@ impl Report {
         self.emit("way", json::WayData { way, address });
     }
 
+    /// So many files were not sent, since they stand at the destination.
+    pub(crate) fn passed_over(&mut self, files: u64) {
+        self.passed = files;
+    }
+
     /// The wire proves nothing: says so, and takes an orderly end for success.
     pub(crate) fn expect_no_proof(&mut self) {
         self.unverified = Code::Success;
@@ -143,7 +151,7 @@ impl Report {
                     false => self.unverified,
                 };
                 if self.is_talkative() {
-                    let lines = summary_lines(&summary, self.role);
+                    let lines = summary_lines(&summary, self.role, self.passed);
                     let shown = if self.terse { 1 } else { lines.len() };
                     lines.iter().take(shown).for_each(|line| self.bar.line(line));
                 } else if !summary.verified && code != Code::Success && !self.show.json {
@@ -153,7 +161,10 @@ impl Report {
                     let count = units::show_count(summary.skipped);
                     self.bar.line(&format!("netblt: {count} left out, named above"));
                 }
-                self.emit("summary", json::SummaryData::new(&summary, role_name(self.role)));
+                self.emit(
+                    "summary",
+                    json::SummaryData::new(&summary, role_name(self.role), self.passed),
+                );
                 code
             }
             Err(Failure { code, message }) => {
@@ -268,7 +279,7 @@ fn role_name(role: Role) -> &'static str {
     }
 }
 
-fn summary_lines(summary: &Summary, role: Role) -> Vec<String> {
+fn summary_lines(summary: &Summary, role: Role, passed: u64) -> Vec<String> {
     let stats = &summary.stats;
     let mut packets = match role {
         Role::Sender => format!("{} sent", units::show_count(stats.data_packets_sent)),
@@ -289,7 +300,7 @@ fn summary_lines(summary: &Summary, role: Role) -> Vec<String> {
     if let Some(rtt) = stats.rtt {
         packets.push_str(&format!("; round trip {}", units::show_duration(rtt)));
     }
-    let mut lines = vec![headline(summary, role), format!("  packets     {packets}")];
+    let mut lines = vec![headline(summary, role, passed), format!("  packets     {packets}")];
     if let Some(throughput) = throughput(summary) {
         lines.insert(1, format!("  throughput  {throughput}"));
     }
@@ -305,7 +316,7 @@ fn summary_lines(summary: &Summary, role: Role) -> Vec<String> {
     lines
 }
 
-fn headline(summary: &Summary, role: Role) -> String {
+fn headline(summary: &Summary, role: Role, passed: u64) -> String {
     let done = match role {
         Role::Sender => "Sent",
         Role::Receiver => "Received",
@@ -316,9 +327,13 @@ fn headline(summary: &Summary, role: Role) -> String {
     };
     let verdict = if summary.verified { "verified" } else { "NOT verified" };
     let size = units::show_bytes(summary.bytes);
-    let files = match summary.skipped {
-        0 => files,
-        skipped => format!("{files} ({} left out)", units::show_count(skipped)),
+    let beside = [(summary.skipped, "left out"), (passed, "there already")];
+    let beside = beside.iter().filter(|(count, _)| *count > 0);
+    let beside: Vec<_> =
+        beside.map(|(count, what)| format!("{} {what}", units::show_count(*count))).collect();
+    let files = match beside.is_empty() {
+        true => files,
+        false => format!("{files} ({})", beside.join(", ")),
     };
     format!("{done} {files}, {size} in {}: {verdict}.", units::show_duration(summary.elapsed))
 }

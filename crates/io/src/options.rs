@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use netblt_proto::config::{Policy, Wire};
 use netblt_proto::limits::{
@@ -76,6 +76,12 @@ pub struct Selection {
     /// character is compared with the whole name that arrives, another one with its last part; one
     /// with a slash at its end is for directories only.
     pub exclude: Vec<String>,
+    /// Nothing but what this takes is looked at; a directory that it does not take is not entered.
+    pub only: Option<Only>,
+    /// Files for which this holds are passed over, and nothing is said of them.
+    pub pass: Option<Pass>,
+    /// What the receiver is told of permissions, made of what they are.
+    pub modes: Option<Modes>,
 }
 
 impl From<Vec<PathBuf>> for Selection {
@@ -88,10 +94,84 @@ impl From<Vec<PathBuf>> for Selection {
 /// What a receiver asked for: a sender that sends anything else is refused.
 #[derive(Clone, Debug, Default)]
 pub struct Expected {
-    /// Names of files and directories, the first parts of all that may come.
+    /// Names of files and directories, the first parts of all that may come; of no account where
+    /// [`Expected::only`] decides.
     pub names: BTreeSet<OsString>,
     /// Whether directories may come.
     pub directories: bool,
+    /// Which names may come.
+    pub only: Option<Only>,
+}
+
+type Takes = dyn Fn(&[u8], bool) -> bool + Send + Sync;
+type Passes = dyn Fn(&[u8], u64, SystemTime) -> bool + Send + Sync;
+type Changes = dyn Fn(u32, bool) -> u32 + Send + Sync;
+
+/// Whether a name, as it arrives, is meant; and whether it is a directory's.
+#[derive(Clone)]
+pub struct Only(Arc<Takes>);
+
+impl Only {
+    /// Asked of every name, from several threads perhaps.
+    pub fn new(takes: impl Fn(&[u8], bool) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(takes))
+    }
+
+    /// Whether this name is meant; `directory`: it is a directory's.
+    pub fn takes(&self, name: &[u8], directory: bool) -> bool {
+        (self.0)(name, directory)
+    }
+}
+
+/// Whether a file is to be passed over.
+#[derive(Clone)]
+pub struct Pass(Arc<Passes>);
+
+impl Pass {
+    /// Asked of every file, by the name under which it would arrive, its bytes and its time of
+    /// modification.
+    pub fn new(passes: impl Fn(&[u8], u64, SystemTime) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(passes))
+    }
+
+    /// Whether this file is.
+    pub fn passes(&self, name: &[u8], bytes: u64, modified: SystemTime) -> bool {
+        (self.0)(name, bytes, modified)
+    }
+}
+
+/// Which permissions are told of a file that has these.
+#[derive(Clone)]
+pub struct Modes(Arc<Changes>);
+
+impl Modes {
+    /// Asked of every file and directory (`true`), with its permission bits.
+    pub fn new(changes: impl Fn(u32, bool) -> u32 + Send + Sync + 'static) -> Self {
+        Self(Arc::new(changes))
+    }
+
+    /// The permission bits that are told of these; `directory`: they are a directory's.
+    pub fn of(&self, mode: u32, directory: bool) -> u32 {
+        (self.0)(mode, directory)
+    }
+}
+
+impl fmt::Debug for Modes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Modes(..)")
+    }
+}
+
+impl fmt::Debug for Only {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Only(..)")
+    }
+}
+
+impl fmt::Debug for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pass(..)")
+    }
 }
 
 /// A stream to send.

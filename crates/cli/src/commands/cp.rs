@@ -1,6 +1,7 @@
 //! `netblt cp`: copies files between this machine and another one that ssh reaches.
 
 use std::ffi::OsString;
+use std::sync::Arc;
 
 use netblt::{Cancel, Summary};
 use netblt_proto::config::Role;
@@ -131,9 +132,18 @@ impl Task {
 fn copy(args: &Args, task: Task, report: &mut Report) -> Result<Option<Summary>, Failure> {
     let cannot = |text: String| Failure::new(Code::File, text);
     let wish = &args.wish;
+    let mut listed = wish.choice.listed(wish.recursive)?;
+    let (Direction::Up { sources, .. } | Direction::Down { sources, .. }) = &task.direction;
+    if listed.is_some() && sources.len() != 1 {
+        return Err(Failure::usage("--files-from takes one source, the directory of the names"));
+    }
     let (part, skipped) = match task.direction {
         Direction::Up { sources, target } => {
-            let found = Found::look(&sources, wish.recursive, false).map_err(cannot)?;
+            let found = match (&mut listed, sources.first()) {
+                (Some(listed), Some(source)) => Found::listed(source, listed),
+                _ => Found::look(&sources, wish.recursive, false),
+            };
+            let found = found.map_err(cannot)?;
             found.skipped.iter().for_each(|text| report.warn(&format!("skipped {text}")));
             if found.sources.is_empty() {
                 return Err(Failure::new(Code::Partial, "there is nothing to copy"));
@@ -142,7 +152,8 @@ fn copy(args: &Args, task: Task, report: &mut Report) -> Result<Option<Summary>,
             (Part::Send { found, target }, skipped)
         }
         Direction::Down { sources, target } => {
-            let landing = Landing::of(&target, sources.len() > 1, wish.recursive);
+            let several = sources.len() > 1 || listed.is_some();
+            let landing = Landing::of(&target, several, wish.recursive);
             (Part::Receive { sources, landing: landing.map_err(cannot)? }, 0)
         }
     };
@@ -151,7 +162,8 @@ fn copy(args: &Args, task: Task, report: &mut Report) -> Result<Option<Summary>,
     signals::watch(&cancel, report.is_talkative())?;
     report.detail(&format!("Starting ssh to {} ...", task.host.name));
     let link = connect(args, &task.host, &cancel, report)?;
-    let mut near = Near { link, wish, ssh: &args.ssh, call: None };
+    let ssh = &args.ssh;
+    let mut near = Near { link, wish, ssh, listed, call: None, passed: Arc::default() };
     let copied = near.copy(part, report);
     let mut summary = near.finish(copied, report)?;
     summary.iter_mut().for_each(|summary| summary.skipped += skipped);

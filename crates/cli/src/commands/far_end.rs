@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -15,19 +15,21 @@ use std::time::{Duration, Instant};
 
 use netblt::net::addresses::own_addresses;
 use netblt::{
-    Cancel, Destination, Error, Observer, Options, Overwrite, Rendezvous, Source, Summary, Ticket,
+    Cancel, Destination, Error, Observer, Options, Rendezvous, Selection, Source, Summary, Ticket,
     Warning,
 };
 use netblt_proto::config::Secret;
 use netblt_proto::machine::Reason;
 
 use crate::cp::channel::{Frame, FrameReader, FrameWriter};
-use crate::cp::gather::{Found, Items, Landing, names, selection};
+use crate::cp::gather::{Found, Landing, names};
+use crate::cp::listed::Listed;
 use crate::cp::probe::{Prober, Side};
+use crate::cp::standing::{self, Existing, Told};
 use crate::cp::tunnel::Tunnel;
 use crate::cp::words::{Done, Job, MARK, Order, Plan, Start, Udp, WORDS, Way, Word};
 use crate::exit::{Code, Failure};
-use crate::{args, secrecy, signals};
+use crate::{args, choice, secrecy, signals};
 
 /// The other side of `netblt cp`, which starts it through ssh
 ///
@@ -67,13 +69,17 @@ pub(crate) fn run(_: &Args) -> Code {
     if thread::Builder::new().name("netblt-ssh".to_owned()).spawn(listen).is_err() {
         return Code::Start;
     }
-    let far = Far { out: out.clone(), orders, tunnel, cancel };
+    let passed = Arc::new(AtomicU64::new(0));
+    let far = Far { out: out.clone(), orders, tunnel, cancel, passed };
+    let passed = Arc::clone(&far.passed);
     let done = match far.run() {
         Ok((code, skipped)) => Done { code: code.number(), skipped, ..Done::default() },
         Err(Failed { failure, echo }) => {
-            Done { code: failure.code.number(), message: Some(failure.message), echo, skipped: 0 }
+            let (code, message) = (failure.code.number(), Some(failure.message));
+            Done { code, message, echo, ..Done::default() }
         }
     };
+    let done = Done { passed: passed.load(Ordering::Relaxed), ..done };
     over.store(true, Ordering::SeqCst);
     let code = Code::of(done.code);
     match out.word(&Word::Done(done)) {
@@ -99,11 +105,13 @@ struct Far {
     orders: Receiver<Order>,
     tunnel: Arc<OnceLock<Tunnel>>,
     cancel: Cancel,
+    /// Files passed over, since they stand at the near end.
+    passed: Arc<AtomicU64>,
 }
 
 /// What this end does.
 enum Part {
-    Send(Items, Vec<String>),
+    Send(Selection),
     Receive(PathBuf),
 }
 
@@ -111,10 +119,10 @@ impl Far {
     fn run(&self) -> Result<(Code, u64), Failed> {
         let start = match self.order()? {
             Order::Start(start) => start,
-            Order::Go(_) => return Err(Failure::usage("an order out of place").into()),
+            _ => return Err(out_of_place()),
         };
         let mut options = start.options();
-        let (part, plan, skipped) = self.understand(&start.job, &mut options)?;
+        let (mut part, plan, skipped) = self.understand(&start, &mut options)?;
         let family = (start.ipv4, start.ipv6);
         let prober = start
             .udp
@@ -123,6 +131,7 @@ impl Far {
         let port = prober.as_ref().and_then(|prober| prober.port().ok()).unwrap_or(0);
         let addresses = addresses(&start);
         self.say(&Word::Ready { addresses, port, plan })?;
+        self.compare(&mut part, start.existing)?;
         if start.dry_run {
             return self.list(part).map(|()| (Code::Success, skipped));
         }
@@ -136,21 +145,28 @@ impl Far {
         Ok((if skipped > 0 { Code::Partial } else { Code::Success }, skipped))
     }
 
-    /// What the operands mean here.
-    /// And how many sources are left out.
-    fn understand(&self, job: &Job, options: &mut Options) -> Result<(Part, Plan, u64), Failed> {
+    /// What the operands mean here, and how many sources are left out.
+    fn understand(
+        &self,
+        start: &Start,
+        options: &mut Options,
+    ) -> Result<(Part, Plan, u64), Failed> {
         let file_failure = |text: String| Failure::new(Code::File, text);
-        match job {
+        match &start.job {
             Job::Receive { target, several, directory, preserve, max_files, .. } => {
                 let landing = Landing::of(target, *several, *directory).map_err(file_failure)?;
-                options.overwrite = Overwrite::Always;
+                options.overwrite = start.existing.overwrite();
                 (options.preserve, options.keep_times) = (*preserve, *preserve);
                 options.max_files = *max_files;
                 let plan = Plan::Receive { rename: landing.name };
                 Ok((Part::Receive(landing.directory), plan, 0))
             }
-            Job::Send { sources, rename, directories, exclude, .. } => {
-                let found = Found::look(sources, *directories, true);
+            Job::Send { sources, rename, directories, exclude, listed, chmod } => {
+                let mut listed = listed.then(|| self.hear_list()).transpose()?;
+                let found = match (&mut listed, sources.first()) {
+                    (Some(listed), Some(source)) => Found::listed(source, listed),
+                    _ => Found::look(sources, *directories, true),
+                };
                 let found = found.map_err(file_failure)?;
                 for text in &found.skipped {
                     self.say(&Word::Warning(format!("skipped {text}")))?;
@@ -160,15 +176,63 @@ impl Far {
                     return Err(nothing.into());
                 }
                 let items = found.items(rename.clone()).map_err(file_failure)?;
-                let plan = Plan::Send { names: names(&items) };
-                Ok((Part::Send(items, exclude.clone()), plan, found.skipped.len() as u64))
+                // The near end knows what it has listed.
+                let names = if listed.is_some() { Vec::new() } else { names(&items) };
+                let plan = Plan::Send { names };
+                let (only, exclude) = (listed.as_ref().map(Listed::only), exclude.clone());
+                let modes = chmod.as_deref().map(choice::modes).transpose()?;
+                let selection = Selection { items, exclude, only, modes, pass: None };
+                Ok((Part::Send(selection), plan, found.skipped.len() as u64))
+            }
+        }
+    }
+
+    fn hear_list(&self) -> Result<Listed, Failed> {
+        let mut listed = Listed::default();
+        loop {
+            let Order::Listed { names, last } = self.order()? else { return Err(out_of_place()) };
+            listed.join(names);
+            if last {
+                return Ok(listed);
+            }
+        }
+    }
+
+    /// What stands at the destination and is not to be replaced is passed over by the sender,
+    /// whichever end that is.
+    fn compare(&self, part: &mut Part, existing: Existing) -> Result<(), Failed> {
+        if existing == Existing::Replace {
+            return Ok(());
+        }
+        match part {
+            Part::Receive(directory) => {
+                let (mut all, mut whole) = (Vec::new(), false);
+                while !whole {
+                    let Order::Look { names, last } = self.order()? else {
+                        return Err(out_of_place());
+                    };
+                    all.extend(names);
+                    whole = last;
+                }
+                let pieces = standing::pieces(&standing::look(directory, &all));
+                pieces.into_iter().try_for_each(|piece| self.say(&Word::Standing(piece)))
+            }
+            Part::Send(selection) => {
+                let mut told = Told::default();
+                let mut whole = false;
+                while !whole {
+                    let Order::Standing(piece) = self.order()? else { return Err(out_of_place()) };
+                    whole = told.add(piece).map_err(|()| out_of_place())?;
+                }
+                selection.pass = Some(told.pass(existing, &self.passed));
+                Ok(())
             }
         }
     }
 
     fn list(&self, part: Part) -> Result<(), Failed> {
-        if let Part::Send(items, exclude) = part {
-            let preview = netblt::preview(selection(items, &exclude), &self.cancel)
+        if let Part::Send(selection) = part {
+            let preview = netblt::preview(selection, &self.cancel)
                 .map_err(|error| Failure::transfer(&error, false))?;
             for offered in preview.offered {
                 let (directory, length) = (offered.directory, offered.length);
@@ -203,7 +267,7 @@ impl Far {
     fn wait_way(&self, order: Option<Order>) -> Result<Way, Failed> {
         match order.map_or_else(|| self.order(), Ok)? {
             Order::Go(way) => Ok(way),
-            Order::Start(_) => Err(Failure::usage("an order out of place").into()),
+            _ => Err(out_of_place()),
         }
     }
 
@@ -242,8 +306,8 @@ impl Far {
         let mut watch = Watch { out: self.out.clone(), tunnel };
         let sending = matches!(part, Part::Send(..));
         let result = match part {
-            Part::Send(items, exclude) => {
-                let source = Source::Selection(selection(items, &exclude));
+            Part::Send(selection) => {
+                let source = Source::Selection(selection);
                 netblt::send(source, rendezvous, options, &mut watch, &self.cancel)
             }
             Part::Receive(directory) => {
@@ -279,6 +343,10 @@ impl Far {
             }
         }
     }
+}
+
+fn out_of_place() -> Failed {
+    Failure::usage("an order out of place").into()
 }
 
 /// Where the near end may find this one: the address at which it reached sshd, and all others.

@@ -4,12 +4,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use netblt::{Cancel, Options, Source, Summary};
+use netblt::{Cancel, Options, Selection, Source, Summary};
 use netblt_proto::config::{Pace, Policy, Role};
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 
 use crate::args::{self, Network, ResumeName, Show};
+use crate::choice::{self, Choice};
+use crate::cp::gather::Found;
 use crate::exit::{self, Code, Failure};
 use crate::output::{self, Report};
 use crate::{rfc998, secrecy, signals, units};
@@ -29,6 +31,8 @@ pub(crate) struct Args {
     /// Connect to the side that printed this ticket and push; with --wire rfc998 to this HOST:PORT
     #[arg(long, value_name = "TICKET")]
     to: Option<OsString>,
+    #[command(flatten)]
+    choice: Choice,
     /// Read the ticket from standard input
     #[arg(long)]
     ticket_stdin: bool,
@@ -111,7 +115,12 @@ fn transfer(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
 fn source(args: &Args) -> Result<Source, Failure> {
     let is_stdin = |path: &PathBuf| path == Path::new("-");
     if !args.paths.iter().any(is_stdin) {
-        return Ok(Source::Paths(args.paths.clone()));
+        return selection(args).map(Source::Selection);
+    }
+    if !args.choice.is_empty() {
+        return Err(Failure::usage(
+            "--exclude, --files-from and --chmod are for files, not for - (standard input)",
+        ));
     }
     if args.paths.len() > 1 {
         return Err(Failure::usage(
@@ -124,6 +133,26 @@ fn source(args: &Args) -> Result<Source, Failure> {
         ));
     }
     Ok(Source::stdin(args.stdin_name.clone()))
+}
+
+/// Which files, and with which permissions.
+fn selection(args: &Args) -> Result<Selection, Failure> {
+    let choice = &args.choice;
+    let mut selection = Selection::from(args.paths.clone());
+    selection.exclude.clone_from(&choice.exclude);
+    selection.modes = choice.chmod.as_deref().map(choice::modes).transpose()?;
+    let Some(mut listed) = choice.listed(true)? else { return Ok(selection) };
+    let [source] = args.paths.as_slice() else {
+        return Err(Failure::usage("--files-from takes one PATH, the directory of the names"));
+    };
+    let cannot = |text: String| Failure::new(Code::File, text);
+    let found = Found::listed(source.as_os_str(), &mut listed).map_err(cannot)?;
+    if let Some(text) = found.skipped.first() {
+        return Err(cannot(format!("--files-from: {text}")));
+    }
+    selection.items = found.items(None).map_err(cannot)?;
+    selection.only = Some(listed.only());
+    Ok(selection)
 }
 
 /// A fixed sender was told nothing to keep to.

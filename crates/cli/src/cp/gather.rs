@@ -8,8 +8,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use crate::cp::listed::Listed;
 use glob::{MatchOptions, Pattern};
-use netblt::Selection;
 
 /// As shells match: a star leaves hidden files alone and does not reach over a slash.
 const AS_SHELLS: MatchOptions = MatchOptions {
@@ -107,6 +107,35 @@ impl Found {
         Ok(found)
     }
 
+    /// Looks for what is listed in the one source, which is a directory; what is not there is taken
+    /// off the list.
+    pub(crate) fn listed(source: &OsStr, listed: &mut Listed) -> Result<Self, String> {
+        let base = home(source)?;
+        let base = if base.as_os_str().is_empty() { PathBuf::from(".") } else { base };
+        let said = |error| format!("{}: {error}", base.display());
+        if !fs::metadata(&base).map_err(said)?.is_dir() {
+            return Err(format!("{}: is not a directory", base.display()));
+        }
+        // Whatever is listed goes into a directory.
+        let mut found = Self { asked: usize::MAX, ..Self::default() };
+        listed.retain(|name| {
+            let path = base.join(name);
+            let there = fs::symlink_metadata(&path);
+            let missing = there.err().map(|error| format!("{}: {error}", path.display()));
+            let is_there = missing.is_none();
+            found.skipped.extend(missing);
+            is_there
+        });
+        for part in listed.first_parts(&base).map_err(said)? {
+            let path = base.join(&part);
+            // What is not there was named above.
+            if path.symlink_metadata().is_ok() {
+                found.add(path, &part, true);
+            }
+        }
+        Ok(found)
+    }
+
     fn add(&mut self, path: PathBuf, source: &OsStr, directories: bool) {
         match fs::metadata(&path) {
             Err(error) => self.skipped.push(format!("{}: {error}", path.display())),
@@ -152,11 +181,6 @@ impl Found {
         }
         Ok(items)
     }
-}
-
-/// What the library is told of items.
-pub(crate) fn selection(items: Items, exclude: &[String]) -> Selection {
-    Selection { items, exclude: exclude.to_vec() }
 }
 
 /// The names under which items arrive.

@@ -3,34 +3,41 @@
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use netblt::net::addresses::own_addresses;
 use netblt::{
-    Destination, Error, Expected, Family, Observer, Options, Overwrite, Progress, Rendezvous,
-    Selection, Source, Summary, Ticket, Warning,
+    Destination, Error, Expected, Family, Observer, Options, Pass, Progress, Rendezvous, Selection,
+    Source, Summary, Ticket, Warning,
 };
 use netblt_proto::config::Secret;
 use netblt_proto::machine::printable;
 
-use crate::args;
-use crate::cp::gather::{Found, Landing, selection, was_asked_for};
+use crate::cp::gather::{Found, Landing, names, was_asked_for};
 use crate::cp::link::{Came, Link};
+use crate::cp::listed::Listed;
 use crate::cp::options::{Fallback, Wish};
 use crate::cp::probe::{Prober, Side};
 use crate::cp::ssh::SshOptions;
+use crate::cp::standing::{self, Existing, Told};
 use crate::cp::tunnel::Tunnel;
 use crate::cp::words::{Job, Order, Plan, Start, Udp, Way, Word};
 use crate::exit::{Code, Failure};
 use crate::output::Report;
+use crate::{args, choice};
 
 /// How long UDP is tried.
 const TRY: Duration = Duration::from_millis(2500);
 /// How long the name of a host is looked up while other addresses are known.
 const LOOK_UP: Duration = Duration::from_millis(200);
+
+/// Names in one word: each is at most 255 bytes, of which JSON makes up to four times as many.
+const NAMES: usize = 500;
 
 /// What this end does.
 pub(crate) enum Part {
@@ -49,8 +56,12 @@ pub(crate) struct Near<'a> {
     pub(crate) link: Link<'a>,
     pub(crate) wish: &'a Wish,
     pub(crate) ssh: &'a SshOptions,
+    /// What `--files-from` lists.
+    pub(crate) listed: Option<Listed>,
     /// Where the far end is to call, when this one listens.
     pub(crate) call: Option<SocketAddr>,
+    /// Files passed over, since they stand at the destination.
+    pub(crate) passed: Arc<AtomicU64>,
 }
 
 impl Near<'_> {
@@ -79,6 +90,9 @@ impl Near<'_> {
         options.trace.clone_from(&wish.trace);
         options.manifest.clone_from(&wish.manifest);
         self.link.say(&Order::Start(start))?;
+        if let (Part::Receive { .. }, Some(listed)) = (&part, &self.listed) {
+            self.tell_list(listed)?;
+        }
         let (mut addresses, far_port, plan) = self.wait_ready(report)?;
         let agreed = self.agree(part, plan, &mut options)?;
         if wish.dry_run {
@@ -121,7 +135,9 @@ impl Near<'_> {
                 sources: sources.clone(),
                 rename: landing.name.clone(),
                 directories: wish.recursive,
-                exclude: wish.exclude.clone(),
+                exclude: wish.choice.exclude.clone(),
+                listed: self.listed.is_some(),
+                chmod: wish.choice.chmod.clone(),
             },
         };
         let (ipv4, ipv6) = wish.family();
@@ -130,6 +146,7 @@ impl Near<'_> {
         Start {
             job,
             dry_run: wish.dry_run,
+            existing: wish.existing(),
             secret: secret.0,
             udp,
             ipv4,
@@ -158,18 +175,24 @@ impl Near<'_> {
 
     /// What this end does, now that the other's part is known: nothing comes that was not asked
     /// for.
-    fn agree(&self, part: Part, plan: Plan, options: &mut Options) -> Result<Agreed, Failure> {
+    fn agree(&mut self, part: Part, plan: Plan, options: &mut Options) -> Result<Agreed, Failure> {
+        let wish = self.wish;
         match (part, plan) {
             (Part::Send { found, .. }, Plan::Receive { rename }) => {
                 let items = found.items(rename).map_err(|text| Failure::new(Code::File, text))?;
-                Ok(Agreed::Send(selection(items, &self.wish.exclude)))
+                let exclude = wish.choice.exclude.clone();
+                let pass = self.ask_standing(&names(&items))?;
+                let only = self.listed.as_ref().map(Listed::only);
+                let modes = wish.choice.chmod.as_deref().map(choice::modes).transpose()?;
+                Ok(Agreed::Send(Selection { items, exclude, only, pass, modes }))
             }
             (Part::Receive { sources, landing }, Plan::Send { names }) => {
                 let asked = |name: &&OsString| match &landing.name {
                     Some(renamed) => *name == renamed,
                     None => was_asked_for(name, &sources),
                 };
-                if let Some(name) = names.iter().find(|name| !asked(name)) {
+                let listed = self.listed.as_ref();
+                if let Some(name) = names.iter().find(|name| listed.is_none() && !asked(name)) {
                     let why = format!(
                         "{} wants to send \"{}\", which nobody asked for; nothing was written",
                         self.link.host.name,
@@ -177,16 +200,71 @@ impl Near<'_> {
                     );
                     return Err(Failure::new(Code::Protocol, why));
                 }
-                let (names, directories) = (names.into_iter().collect(), self.wish.recursive);
-                options.expected = Some(Expected { names, directories });
-                options.overwrite = Overwrite::Always;
-                options.preserve = self.wish.preserve;
-                options.keep_times = self.wish.preserve;
-                options.max_files = self.wish.max_files;
+                let at = &landing.directory;
+                let names = match listed {
+                    Some(listed) => {
+                        let said = |error| Failure::new(Code::File, format!("{error}"));
+                        listed.first_parts(at).map_err(said)?.into_iter().collect()
+                    }
+                    None => names,
+                };
+                self.tell_standing(at, &names)?;
+                let directories = wish.recursive || listed.is_some();
+                let (names, only) = (names.into_iter().collect(), listed.map(Listed::only));
+                options.expected = Some(Expected { names, directories, only });
+                options.overwrite = wish.existing().overwrite();
+                options.preserve = wish.preserve;
+                options.keep_times = wish.preserve;
+                options.max_files = wish.max_files;
                 Ok(Agreed::Receive(landing.directory))
             }
             _ => Err(self.link.odd_word()),
         }
+    }
+
+    /// The far end looks for what is listed.
+    fn tell_list(&self, listed: &Listed) -> Result<(), Failure> {
+        let pieces = listed.pieces();
+        let count = pieces.len();
+        for (place, names) in (1..).zip(pieces) {
+            self.link.say(&Order::Listed { names, last: place == count })?;
+        }
+        Ok(())
+    }
+
+    /// What is passed over, since it stands at the far end beneath these names.
+    fn ask_standing(&mut self, names: &[OsString]) -> Result<Option<Pass>, Failure> {
+        let existing = self.wish.existing();
+        if existing == Existing::Replace {
+            return Ok(None);
+        }
+        let count = names.len().div_ceil(NAMES).max(1);
+        for place in 0..count {
+            let names = names.iter().skip(place * NAMES).take(NAMES).cloned().collect();
+            self.link.say(&Order::Look { names, last: place + 1 == count })?;
+        }
+        let mut told = Told::default();
+        loop {
+            match self.link.hear()? {
+                Word::Standing(piece) => match told.add(piece) {
+                    Ok(false) => {}
+                    Ok(true) => break,
+                    Err(()) => return Err(self.link.odd_word()),
+                },
+                Word::Done(done) => return Err(self.link.failed_there(done)),
+                _ => return Err(self.link.odd_word()),
+            }
+        }
+        Ok(Some(told.pass(existing, &self.passed)))
+    }
+
+    /// The far end passes over what stands here and is not to be replaced.
+    fn tell_standing(&self, directory: &Path, names: &[OsString]) -> Result<(), Failure> {
+        if self.wish.existing() == Existing::Replace {
+            return Ok(());
+        }
+        let pieces = standing::pieces(&standing::look(directory, names));
+        pieces.into_iter().try_for_each(|piece| self.link.say(&Order::Standing(piece)))
     }
 
     /// A dry run: what would be copied, a line each.
@@ -355,8 +433,10 @@ impl Near<'_> {
         report: &mut Report,
     ) -> Result<Option<Summary>, Failure> {
         let host = self.link.host.name.clone();
+        let passed = self.passed.load(Ordering::Relaxed);
         let wanted = matches!(copied, Ok(Some(_)));
         let done = self.link.finish(wanted, |text| report.warn(text)).unwrap_or_default();
+        report.passed_over(passed + done.passed);
         let theirs = done.message.filter(|_| !done.echo);
         let theirs =
             theirs.map(|text| Failure::new(Code::of(done.code), format!("{host}: {text}")));

@@ -9,6 +9,8 @@ use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 use netblt_proto::units::Rate;
 
 use crate::args::{self, ResumeName};
+use crate::choice::Choice;
+use crate::cp::standing::Existing;
 use crate::units;
 
 /// How to copy.
@@ -33,12 +35,14 @@ pub(crate) struct Wish {
     #[arg(long, value_name = "TIME", default_value = args::KEEP_PARTIAL,
           value_parser = units::duration)]
     pub(crate) keep_partial: Duration,
-    /// Leave out what matches, in directories; may be repeated
-    ///
-    /// A PATTERN without a slash is compared with names, one with a slash with the whole path from
-    /// the copied directory's name on; a slash at its end means directories only.
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) exclude: Vec<String>,
+    #[command(flatten)]
+    pub(crate) choice: Choice,
+    /// Leave files alone that exist at the destination; they are not sent
+    #[arg(long)]
+    pub(crate) ignore_existing: bool,
+    /// Leave files alone that are newer at the destination, or of the same time and size
+    #[arg(short, long)]
+    pub(crate) update: bool,
     /// Never faster than this, a second: in bits (200Mbit) or bytes (25MB), headers included
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
     pub(crate) rate: Option<Rate>,
@@ -93,6 +97,15 @@ impl Wish {
     pub(crate) fn ceiling(&self) -> Option<Rate> {
         let limit = |kbit| Rate::from_bytes_per_second(u64::from(kbit) * 1000 / 8);
         self.rate.or(self.bwlimit).or_else(|| self.limit.map(limit))
+    }
+
+    /// What becomes of files that stand at the destination.
+    pub(crate) fn existing(&self) -> Existing {
+        match (self.ignore_existing, self.update) {
+            (true, _) => Existing::Keep,
+            (false, true) => Existing::KeepNewer,
+            (false, false) => Existing::Replace,
+        }
     }
 
     /// Ports to choose from; 0 lets the system choose.

@@ -9,11 +9,13 @@ use netblt_proto::units::Rate;
 use serde::{Deserialize, Serialize};
 
 use crate::args::{self, ResumeName};
+use crate::cp::listed::Listed;
+use crate::cp::standing::{Existing, Piece};
 
 /// What this program's far end says first, after whatever else login shells print.
 pub(crate) const MARK: &[u8] = b"\nnetblt far end\n";
 /// Raised when the words change; ends that differ here do not understand each other.
-pub(crate) const WORDS: u32 = 2;
+pub(crate) const WORDS: u32 = 3;
 /// 49 days, in seconds: the protocol has no more (`docs/protocol.md §9`).
 const MAX_DEATH_TIMER: u64 = 49 * 86_400;
 
@@ -21,6 +23,18 @@ const MAX_DEATH_TIMER: u64 = 49 * 86_400;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
     Start(Start),
+    /// Names that `--files-from` lists, before anything is looked for.
+    Listed {
+        names: Listed,
+        last: bool,
+    },
+    /// To a far end that receives: what stands there beneath these names?
+    Look {
+        names: Vec<OsString>,
+        last: bool,
+    },
+    /// To a far end that sends: what stands here.
+    Standing(Piece),
     Go(Way),
 }
 
@@ -30,6 +44,8 @@ pub(crate) struct Start {
     pub(crate) job: Job,
     /// Look and list only.
     pub(crate) dry_run: bool,
+    /// What becomes of files that stand at the destination.
+    pub(crate) existing: Existing,
     /// The transfer's secret: it is only ever told inside ssh.
     pub(crate) secret: [u8; 32],
     /// Where the far end may look for this one, and with which ports; none: not to be tried.
@@ -99,6 +115,10 @@ pub(crate) enum Job {
         rename: Option<OsString>,
         directories: bool,
         exclude: Vec<String>,
+        /// Names follow, of which the one source is the directory.
+        listed: bool,
+        /// Changes of permissions.
+        chmod: Option<String>,
     },
 }
 
@@ -130,6 +150,8 @@ pub(crate) enum Word {
     },
     /// The near end was heard to answer at this address.
     Heard(SocketAddr),
+    /// What stands at the destination.
+    Standing(Piece),
     /// It listens.
     Listening,
     /// What a dry run found.
@@ -163,4 +185,6 @@ pub(crate) struct Done {
     pub(crate) echo: bool,
     /// Sources left out.
     pub(crate) skipped: u64,
+    /// Files passed over, since they stand at the destination.
+    pub(crate) passed: u64,
 }

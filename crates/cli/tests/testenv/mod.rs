@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod far;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read, Write as _};

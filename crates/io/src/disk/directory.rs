@@ -502,7 +502,11 @@ impl LeftOut {
 impl Expected {
     fn check(&self, name: &[u8], directory: bool) -> Result<(), &'static str> {
         let first = name.split(|byte| *byte == b'/').next().unwrap_or_default();
-        if !self.names.contains(OsStr::from_bytes(first)) {
+        let asked = match &self.only {
+            Some(only) => only.takes(name, directory),
+            None => self.names.contains(OsStr::from_bytes(first)),
+        };
+        if !asked {
             return Err("nobody asked for it");
         }
         if !self.directories && (directory || first.len() < name.len()) {

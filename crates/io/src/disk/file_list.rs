@@ -7,12 +7,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::UNIX_EPOCH;
 
 use netblt_proto::content::{Kind, check_name};
 use netblt_proto::limits::MAX_FILES;
@@ -21,7 +22,7 @@ use rustix::fs::OFlags;
 use crate::disk::exclude::Exclude;
 use crate::disk::staging;
 use crate::error::{Error, Unsendable, Warning, file_error, shown};
-use crate::options::{Cancel, Input, Selection, Source};
+use crate::options::{Cancel, Input, Modes, Selection, Source};
 
 /// Most warnings that are worded; the rest is counted.
 const MAX_WARNINGS: usize = 100;
@@ -42,6 +43,7 @@ pub(crate) struct Inner {
     skipped: u64,
     /// What cannot be read is left out.
     lenient: bool,
+    modes: Option<Modes>,
     /// What could not be read when its turn came.
     withdrawn: Mutex<Vec<Warning>>,
 }
@@ -111,6 +113,7 @@ impl FileList {
             warnings: Vec::new(),
             skipped: 0,
             lenient: false,
+            modes: None,
             withdrawn: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -162,6 +165,12 @@ impl FileList {
 impl Inner {
     pub(crate) fn take_stream(&self) -> Option<Box<dyn Read + Send>> {
         self.stream.take()
+    }
+
+    /// The permissions that the receiver is told of an entry that has these.
+    pub(crate) fn mode(&self, mode: u32, kind: Kind) -> u32 {
+        let told = |modes: &Modes| modes.of(mode, kind == Kind::Directory);
+        self.modes.as_ref().map_or(mode, told)
     }
 
     pub(crate) fn place<'a>(&'a self, entry: &'a Entry) -> Place<'a> {
@@ -242,7 +251,8 @@ impl<'a> Walk<'a> {
             }
             self.argument(path, name)?;
         }
-        if self.entries.is_empty() {
+        // Where some are to be passed over, it may be all.
+        if self.entries.is_empty() && self.selection.pass.is_none() {
             return Err(Unsendable::Nothing.into());
         }
         if self.unworded > 0 {
@@ -256,6 +266,7 @@ impl<'a> Walk<'a> {
             warnings: self.warnings,
             skipped: self.skipped,
             lenient: self.lenient,
+            modes: self.selection.modes.clone(),
             withdrawn: Mutex::default(),
         };
         Ok(FileList { inner: Arc::new(inner) })
@@ -263,9 +274,10 @@ impl<'a> Walk<'a> {
 
     fn argument(&mut self, path: &Path, name: Vec<u8>) -> Result<(), Error> {
         self.arguments.push(path.to_path_buf());
-        match argument_kind(path) {
-            Ok((Kind::Directory, _)) => self.tree(path, name),
-            Ok((kind, length)) => self.push(kind, name, length),
+        match argument(path) {
+            Ok(metadata) if !self.is_meant(&name, metadata.is_dir()) => Ok(()),
+            Ok(metadata) if metadata.is_dir() => self.tree(path, name),
+            Ok(metadata) => self.file(name, &metadata),
             // Who names a thing that is not there has mistyped it.
             Err((what, source)) => Err(file_error(path, what, source)),
         }
@@ -294,7 +306,9 @@ impl<'a> Walk<'a> {
                     }
                 };
                 let name = [&name, &b"/"[..], child.file_name().as_bytes()].concat();
-                if self.exclude.matches(&name, kind.is_dir()) {
+                if self.exclude.matches(&name, kind.is_dir())
+                    || !self.is_meant(&name, kind.is_dir())
+                {
                     continue;
                 }
                 if kind.is_dir() && staging::is_ours(child.file_name().as_bytes()) {
@@ -303,7 +317,7 @@ impl<'a> Walk<'a> {
                     directories.push((path, name));
                 } else if kind.is_file() {
                     match readable(&path) {
-                        Ok(length) => self.push(Kind::File, name, length)?,
+                        Ok(metadata) => self.file(name, &metadata)?,
                         Err(error) => self.unread(&path, ("cannot be read", error))?,
                     }
                 } else {
@@ -323,6 +337,19 @@ impl<'a> Walk<'a> {
         let mut children = listing.collect::<io::Result<Vec<_>>>()?;
         children.sort_by_cached_key(fs::DirEntry::file_name);
         Ok(children)
+    }
+
+    fn is_meant(&self, name: &[u8], directory: bool) -> bool {
+        self.selection.only.as_ref().is_none_or(|only| only.takes(name, directory))
+    }
+
+    fn file(&mut self, name: Vec<u8>, metadata: &Metadata) -> Result<(), Error> {
+        let modified = metadata.modified().unwrap_or(UNIX_EPOCH);
+        let length = metadata.len();
+        if self.selection.pass.as_ref().is_some_and(|pass| pass.passes(&name, length, modified)) {
+            return Ok(());
+        }
+        self.push(Kind::File, name, length)
     }
 
     fn push(&mut self, kind: Kind, name: Vec<u8>, length: u64) -> Result<(), Error> {
@@ -368,19 +395,18 @@ fn unreadable(path: &Path, what: &'static str, source: &io::Error) -> Warning {
     Warning::Unreadable { path, what, why: source.to_string() }
 }
 
-/// What an argument is, and the bytes in it.
-fn argument_kind(path: &Path) -> Result<(Kind, u64), Unread> {
+/// What an argument is: a directory, or a file that can be read.
+fn argument(path: &Path) -> Result<Metadata, Unread> {
     let cannot = |source| ("cannot be sent", source);
     let metadata = fs::metadata(path).map_err(cannot)?;
     if metadata.is_dir() {
-        return Ok((Kind::Directory, 0));
+        return Ok(metadata);
     }
     if !metadata.is_file() {
         let text = "it is neither a file nor a directory (send a stream through a pipe)";
         return Err(cannot(io::Error::new(io::ErrorKind::InvalidInput, text)));
     }
-    let metadata = File::open(path).and_then(|file| file.metadata()).map_err(cannot)?;
-    Ok((Kind::File, metadata.len()))
+    File::open(path).and_then(|file| file.metadata()).map_err(cannot)
 }
 
 /// Under which name an argument arrives.
@@ -396,15 +422,15 @@ fn base_name(path: &Path) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// The length of a file found in a tree, once it has proved to be readable.
-fn readable(path: &Path) -> io::Result<u64> {
+/// A file found in a tree, once it has proved to be readable.
+fn readable(path: &Path) -> io::Result<Metadata> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut options = File::options();
     // The bits fit: they are what the system call takes.
     options.read(true).custom_flags(flags.bits().cast_signed());
     let metadata = options.open(path)?.metadata()?;
     if metadata.is_file() {
-        return Ok(metadata.len());
+        return Ok(metadata);
     }
     Err(io::Error::other("it is no longer a file"))
 }

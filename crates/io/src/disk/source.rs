@@ -315,7 +315,7 @@ impl SourceReader {
             }
         };
         Ok(Attributes {
-            mode: metadata.mode() & 0o7777,
+            mode: list.inner.mode(metadata.mode() & 0o7777, entry.kind),
             mtime_seconds: metadata.mtime(),
             mtime_nanos: u32::try_from(metadata.mtime_nsec()).unwrap_or(0),
             name: entry.name.to_vec(),

@@ -240,7 +240,7 @@ fn a_selection_renames_and_leaves_out() {
     let (tree, file) = (from.path().join("t"), from.path().join("t/a.o"));
     let items = vec![(tree.clone(), Some("new".into())), (file.clone(), None)];
     let exclude = vec!["*.o".to_owned(), ".git/".to_owned()];
-    let selection = Selection { items, exclude };
+    let selection = Selection { items, exclude, ..Selection::default() };
     let (names, list) = selected(selection.clone(), false).expect("a list");
     // What is named itself is wanted, whatever the patterns say.
     assert_eq!(names, ["new", "new/a.c", "new/deep", "new/deep/c", "a.o"]);

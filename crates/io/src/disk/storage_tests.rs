@@ -287,7 +287,7 @@ fn nothing_comes_that_nobody_asked_for() {
     let asked = |directories| {
         let names = ["wanted".into()].into();
         let writer = DirectoryWriter::new(to.path(), Overwrite::Always, layout()).expect("opened");
-        writer.expecting(Some(Expected { names, directories }))
+        writer.expecting(Some(Expected { names, directories, only: None }))
     };
     let offer = |directories, name: &[u8]| {
         let taken =

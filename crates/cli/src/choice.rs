@@ -1,0 +1,67 @@
+//! Which files are sent, and with which permissions: options of `cp` and `send`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use netblt::Modes;
+use rustix::fs::Mode;
+use rustix::process::umask;
+
+use crate::chmod::Chmod;
+use crate::cp::listed::Listed;
+use crate::exit::Failure;
+
+/// Which files, and with which permissions.
+#[derive(Args, Debug)]
+pub(crate) struct Choice {
+    /// Leave out what matches, in directories; may be repeated
+    ///
+    /// A PATTERN without a slash is compared with names, one with a slash with the whole path from
+    /// the copied directory's name on; a slash at its end means directories only.
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) exclude: Vec<String>,
+    /// Only what FILE lists, a name a line, relative to the one source; - is standard input
+    ///
+    /// As rsync reads it: the directories that lead to a name come with it, and what is in a listed
+    /// directory where -r is given (`send`: always); dir/ stands for what is directly in it. Empty
+    /// lines and such as begin with # or ; say nothing.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) files_from: Option<PathBuf>,
+    /// In the list, names end with a zero byte, as `find -print0` writes them
+    #[arg(short = '0', long = "from0", requires = "files_from")]
+    pub(crate) from0: bool,
+    /// Change permissions on their way, such as D755,F644 or u+w,go-w (D: directories, F: files)
+    ///
+    /// As chmod and rsync have it: octal numbers, or who (ugoa), + - or =, and what (rwxX). New
+    /// files get what comes of it, less the receiver's umask unless it keeps permissions; existing
+    /// ones keep theirs unless it does.
+    #[arg(long, value_name = "CHANGES", value_parser = chmod)]
+    pub(crate) chmod: Option<String>,
+}
+
+impl Choice {
+    /// Whether nothing of it was given.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.exclude.is_empty() && self.files_from.is_none() && self.chmod.is_none()
+    }
+
+    /// What `--files-from` lists.
+    pub(crate) fn listed(&self, recursive: bool) -> Result<Option<Listed>, Failure> {
+        let read = |path: &PathBuf| Listed::read(path, self.from0, recursive);
+        self.files_from.as_ref().map(read).transpose()
+    }
+}
+
+fn chmod(value: &str) -> Result<String, String> {
+    Chmod::parse(value, 0).map(|_| value.to_owned())
+}
+
+/// What a text makes of permissions, with this process's mask where it leaves out who.
+pub(crate) fn modes(text: &str) -> Result<Modes, Failure> {
+    // There is no other way to look at it.
+    let mask = umask(Mode::empty());
+    umask(mask);
+    let changes = Chmod::parse(text, mask.bits());
+    let changes = changes.map_err(|why| Failure::usage(format!("--chmod: {why}")))?;
+    Ok(Modes::new(move |mode, directory| changes.apply(mode, directory)))
+}
