@@ -205,6 +205,17 @@ impl Network {
         Ok(())
     }
 
+    /// Who calls waits for nobody.
+    pub(crate) fn check_wait(&self, rendezvous: &Rendezvous) -> Result<(), Failure> {
+        match self.wait {
+            Some(_) if !rendezvous.listens() => Err(Failure::usage(
+                "--wait bounds listening, and this side calls the one that listens; --death-timer \
+                 bounds how long a silent one is waited for",
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Listen, or use the ticket from `argument`, standard input or the environment; without
     /// tickets (`rfc998`) listen at an address, or call the one that `call`, an option's name and
     /// its value, tells.

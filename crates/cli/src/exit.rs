@@ -106,6 +106,7 @@ fn code(error: &Error, sending: bool) -> Code {
         Error::Options(_)
         | Error::Unsendable(_)
         | Error::SeveralFiles
+        | Error::OneName
         | Error::NoAddress { .. }
         | Error::OutOfReach { .. }
         | Error::Ticket(_) => Code::Usage,

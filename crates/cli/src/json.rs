@@ -7,7 +7,10 @@ use std::io::{self, Write as _};
 use std::time::Duration;
 
 use netblt::{LimitedBy, Progress, Summary};
+use netblt_proto::machine::printable;
 use serde::Serialize;
+
+use crate::exit::Code;
 
 /// The version of the summary's meaning.
 const VERSION: u32 = 1;
@@ -66,6 +69,31 @@ pub(crate) struct WarningData<'a> {
 pub(crate) struct ErrorData<'a> {
     pub(crate) code: u8,
     pub(crate) message: &'a str,
+}
+
+/// What a sender offers (`receive --list`).
+#[derive(Serialize)]
+pub(crate) struct OfferedData<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) directory: bool,
+    pub(crate) bytes: u64,
+}
+
+/// What that comes to.
+#[derive(Serialize)]
+pub(crate) struct OfferedSummaryData {
+    version: u32,
+    role: &'static str,
+    /// Nothing was received.
+    listed: bool,
+    bytes: u64,
+    files: u64,
+}
+
+impl OfferedSummaryData {
+    pub(crate) fn new(files: u64, bytes: u64) -> Self {
+        Self { version: VERSION, role: "receiver", listed: true, bytes, files }
+    }
 }
 
 /// What `clean` has found, or would remove.
@@ -211,6 +239,13 @@ pub(crate) fn emit<T: Serialize>(stream: Stream, event: &'static str, data: T) -
         }
         Stream::Stderr => io::stderr().lock().write_all(text.as_bytes()),
     }
+}
+
+/// A mistake on the command line, for who wants to read JSON.
+pub(crate) fn mistake(message: &str, data_on_stdout: bool) {
+    let stream = if data_on_stdout { Stream::Stderr } else { Stream::Stdout };
+    let code = Code::Usage.number();
+    let _ = emit(stream, "error", ErrorData { code, message: &printable(message) });
 }
 
 /// Lower-case hexadecimal digits.

@@ -19,6 +19,7 @@ mod suggest;
 mod units;
 
 use std::env;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser};
@@ -51,9 +52,34 @@ fn main() -> ExitCode {
         Err(mut error) => {
             let args: Vec<_> = env::args_os().collect();
             suggest::nearest(&mut error, &mut Cli::command(), &args);
+            if error.use_stderr() && asks_for_json(&args) {
+                let message = without_usage(&error.render().to_string());
+                json::mistake(&message, data_on_stdout(&args));
+                return Code::Usage.into();
+            }
             // clap's own exit code for usage errors would be 2, which means something else here.
             let _ = error.print();
             if error.use_stderr() { Code::Usage.into() } else { Code::Success.into() }
         }
     }
+}
+
+/// Whether a command line that makes no sense asks for JSON all the same.
+fn asks_for_json(args: &[OsString]) -> bool {
+    let options = args.iter().skip(1).take_while(|arg| *arg != "--");
+    options.into_iter().any(|arg| arg == "--json")
+}
+
+/// Whether standard output was meant for data.
+fn data_on_stdout(args: &[OsString]) -> bool {
+    args.get(1).is_some_and(|command| command == "receive") && args.iter().any(|arg| arg == "-")
+}
+
+/// What is wrong, in one line, without the lines on how it is done right.
+fn without_usage(text: &str) -> String {
+    let lines = text.lines().take_while(|line| !line.starts_with("Usage:"));
+    let lines = lines.filter(|line| !line.starts_with("For more information"));
+    let lines: Vec<&str> = lines.map(str::trim).filter(|line| !line.is_empty()).collect();
+    let text = lines.join("; ").replace(":; ", ": ");
+    text.strip_prefix("error: ").unwrap_or(&text).to_owned()
 }

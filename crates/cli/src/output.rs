@@ -140,6 +140,23 @@ impl Report {
         }
     }
 
+    /// Something that the other side offers; data, for standard output.
+    pub(crate) fn offered(&self, name: &[u8], directory: bool, bytes: u64) -> Result<(), Failure> {
+        let name = printable(&String::from_utf8_lossy(name));
+        if self.show.json {
+            self.emit("offered", json::OfferedData { name: &name, directory, bytes });
+            return Ok(());
+        }
+        list_one(&name, directory, bytes)
+    }
+
+    /// How much that is in all.
+    pub(crate) fn offered_in_all(&self, files: u64, bytes: u64) {
+        let (count, size) = (units::show_count(files), units::show_bytes(bytes));
+        self.note(&format!("{count} files, {size}; nothing was received."));
+        self.emit("summary", json::OfferedSummaryData::new(files, bytes));
+    }
+
     /// The last words, and the exit code they deserve.
     pub(crate) fn finish(&mut self, result: Result<Summary, Failure>) -> Code {
         self.bar.clear();
@@ -257,9 +274,28 @@ impl Observer for Report {
         self.emit("restarted", json::Empty {});
     }
 
+    fn looked_at(&mut self) {
+        (self.opened, self.silent) = (false, false);
+        self.bar.clear();
+        self.note("The other side looked at what is offered, and took nothing; still waiting.");
+        self.emit("looked_at", json::Empty {});
+    }
+
     fn warn(&mut self, warning: &Warning) {
         Self::warn(self, &format!("{warning}{}", advice::on_warning(warning)));
     }
+}
+
+/// A file or directory of a list, on standard output.
+pub(crate) fn list_one(name: &str, directory: bool, bytes: u64) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let written = match directory {
+        true => writeln!(out, "{name}/"),
+        false => writeln!(out, "{name}\t{bytes}"),
+    };
+    written.map_err(|error| {
+        Failure::new(Code::File, format!("standard output: cannot write: {error}"))
+    })
 }
 
 /// Tells why a transfer may wait, when it is known where to.

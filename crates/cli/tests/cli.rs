@@ -159,6 +159,44 @@ fn machines_are_told_of_mistakes_in_json() {
     assert_eq!(run.text(), "");
     let line: Value = serde_json::from_str(&run.stderr).expect("one line of JSON");
     assert_eq!(line["event"], "error");
+    // The same of what is wrong before any command looks at it.
+    for (args, says) in [
+        (&["send", "--json"][..], "required arguments were not provided: <PATH>"),
+        (&["send", "x", "--json", "--nonsuch"], "unexpected argument '--nonsuch'"),
+        (&["cp", "--json", "a"], "required arguments"),
+        (&["cp", "--json", "a", "b"], "both sides are on this machine"),
+        (&["receive", "--json", "--buffers", "0"], "0 is not in 1..=4096"),
+        (&["receive", "--json", "--wait", "1\u{7}"], "has no unit"),
+        (&["plan", "--json"], "required"),
+        (&["bench", "--json", "-P", "x"], "-P"),
+        (&["clean", "--json", "none"], "none"),
+    ] {
+        let run = Env::new().run(args);
+        assert_eq!(run.stderr, "", "{args:?}");
+        let error = run.last_event("error");
+        assert_eq!(error["code"], run.code.expect("a code"), "{args:?}");
+        let message = error["message"].as_str().expect("a message");
+        let plain = message.chars().all(|c| !c.is_control()) && !message.contains("Usage");
+        assert!(message.contains(says) && plain, "{args:?}: {message}");
+    }
+    let run = Env::new().run(&["receive", "-", "--json", "--buffers", "0"]).exits(1);
+    assert_eq!((run.text(), run.stderr.starts_with("{\"event\":\"error\"")), (String::new(), true));
+    // Behind `--` it is a name.
+    let run = Env::new().run(&["send", "--nonsuch", "--", "--json"]).exits(1);
+    assert_eq!(run.text(), "");
+}
+
+#[test]
+fn who_calls_cannot_be_told_how_long_to_wait_for_a_caller() {
+    let ticket = ticket();
+    let env = Env::new();
+    env.make_file("x", 1);
+    let says = "--wait bounds listening";
+    env.run(&["receive", &ticket, "--wait", "1s"]).exits(1).says(says);
+    env.run(&["receive", &ticket, "--list", "--wait", "1s"]).exits(1).says(says);
+    env.run(&["send", "x", "--to", &ticket, "--wait", "1s"]).exits(1).says(says);
+    let call = ["--wire", "rfc998", "--from", "127.0.0.1:9", "--wait", "1s"];
+    env.run(&[&["receive", "y"][..], &call].concat()).exits(1).says(says);
 }
 
 #[test]

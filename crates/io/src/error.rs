@@ -43,6 +43,9 @@ pub enum Error {
          only; receive into a directory instead"
     )]
     SeveralFiles,
+    /// One name was given, and the sender has more than one file for it.
+    #[error("the sender offers several files or a directory, which cannot all have the one name")]
+    OneName,
     /// What the sender says of its files contradicts itself.
     #[error("the sender's description of its files is broken: {0}")]
     Content(&'static str),

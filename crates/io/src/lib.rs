@@ -76,4 +76,4 @@ pub use self::options::{
 };
 pub use self::progress::{LimitedBy, Progress, Summary};
 pub use self::ticket::{Rendezvous, Ticket};
-pub use self::transfer::{Offered, Preview, preview, receive, send};
+pub use self::transfer::{Offered, Preview, list, preview, receive, send};

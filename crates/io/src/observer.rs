@@ -35,6 +35,8 @@ pub trait Observer: Send {
     }
     /// The peer was started again, and the transfer starts over.
     fn restarted(&mut self) {}
+    /// A receiver looked at what is offered, and took nothing; this sender listens again.
+    fn looked_at(&mut self) {}
     /// Something the user should know that ends nothing (a file skipped, for instance).
     fn warn(&mut self, warning: &Warning) {
         let _ = warning;

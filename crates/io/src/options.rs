@@ -313,6 +313,9 @@ pub struct Options {
     pub keep_times: bool,
     /// What a sender may send, if not everything ([`Destination::Directory`]).
     pub expected: Option<Expected>,
+    /// The name that a file gets, of which there may then be one only ([`Destination::Directory`]).
+    /// A transfer that was broken off is not gone on with under another name than the sender's.
+    pub rename: Option<OsString>,
     /// Most files and directories to receive, those that names imply among them.
     pub max_files: u64,
     /// Most file bytes to receive.
@@ -371,6 +374,7 @@ impl Options {
             preserve: false,
             keep_times: true,
             expected: None,
+            rename: None,
             max_files: DEFAULT_MAX_FILES,
             max_bytes: None,
             manifest: None,

@@ -31,9 +31,14 @@ pub(crate) fn run(args: &Args) -> Code {
     let directory = args.directory.as_deref().unwrap_or(Path::new("."));
     match clean(args, directory) {
         Ok(()) => Code::Success,
-        Err(failure) => {
-            eprintln!("netblt: {}", failure.message);
-            failure.code
+        Err(Failure { code, message }) => {
+            if args.json {
+                let data = json::ErrorData { code: code.number(), message: &message };
+                let _ = json::emit(Stream::Stdout, "error", data);
+            } else {
+                eprintln!("netblt: {message}");
+            }
+            code
         }
     }
 }

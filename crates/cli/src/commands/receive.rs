@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use netblt::ticket::{PREFIX, Ticket};
 use netblt::{Cancel, Destination, Overwrite, Summary};
 use netblt_proto::config::Role;
+use netblt_proto::content::check_name;
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 
 use crate::args::{self, Network, ResumeName, Show};
@@ -42,6 +43,12 @@ pub(crate) struct Args {
     /// With --wire rfc998: call the sender that waits there and pull (READ)
     #[arg(long, value_name = "HOST:PORT")]
     from: Option<OsString>,
+    /// Only list what the sender offers; it goes on listening, and its ticket stays good
+    #[arg(long, conflicts_with_all = ["rename", "client"])]
+    list: bool,
+    /// Give the file this name; the sender must have one file only
+    #[arg(long = "as", value_name = "NAME", value_parser = name)]
+    rename: Option<OsString>,
     /// What to do about files that exist
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Never)]
     overwrite: When,
@@ -74,6 +81,15 @@ pub(crate) struct Args {
     show: Show,
 }
 
+/// A file's name: one part.
+fn name(value: &str) -> Result<OsString, String> {
+    check_name(value.as_bytes()).map_err(str::to_owned)?;
+    match value.contains('/') {
+        true => Err("it is one name, without a slash; DIR says where".to_owned()),
+        false => Ok(value.into()),
+    }
+}
+
 /// When files that exist are replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum When {
@@ -88,6 +104,7 @@ fn help() -> String {
         "Examples:\n  \
          NETBLT_TICKET=netblt1:... netblt receive downloads\n{pad}pull from `netblt send`\n  \
          netblt receive --ticket-stdin          the same, by standard input\n  \
+         NETBLT_TICKET=netblt1:... netblt receive --list\n{pad}look what is offered\n  \
          netblt receive downloads               listen, and print a ticket\n  \
          NETBLT_TICKET=netblt1:... netblt receive - | tar x\n{pad}receive a stream\n  \
          netblt receive OUTFILE --wire rfc998 --listen HOST:PORT\n{pad}in clear, from a sender\n  \
@@ -107,8 +124,38 @@ pub(crate) fn run(args: &Args) -> Code {
     };
     let to_stdout = places.as_ref().is_ok_and(Places::is_stdout);
     let mut report = Report::new(Role::Receiver, args.show, to_stdout);
+    if args.list {
+        return match places.and_then(|places| list(args, &places, &mut report)) {
+            Ok(()) => Code::Success,
+            Err(failure) => report.finish(Err(failure)),
+        };
+    }
     let result = places.and_then(|places| transfer(args, places, &mut report));
     report.finish(result)
+}
+
+/// What is offered, one a line.
+fn list(args: &Args, places: &Places<'_>, report: &mut Report) -> Result<(), Failure> {
+    let options = args.network.options()?;
+    let none = ("--from", None);
+    let rendezvous = args.network.rendezvous(places.ticket, args.ticket_stdin, none)?;
+    if rendezvous.listens() || !args.network.is_verifiable() {
+        return Err(Failure::usage("--list asks a sender that listens: give its ticket"));
+    }
+    args.network.check_wait(&rendezvous)?;
+    let cancel = Cancel::default();
+    secrecy::keep();
+    signals::watch(&cancel, report.is_talkative())?;
+    output::announce(report, &rendezvous);
+    let offered = netblt::list(&rendezvous, &options, report, &cancel)
+        .map_err(|error| report.failure(&error))?;
+    report.clear();
+    for one in &offered {
+        report.offered(&one.name, one.directory, one.length)?;
+    }
+    let files = offered.iter().filter(|one| !one.directory).count() as u64;
+    report.offered_in_all(files, offered.iter().map(|one| one.length).sum());
+    Ok(())
 }
 
 fn transfer(args: &Args, places: Places<'_>, report: &mut Report) -> Result<Summary, Failure> {
@@ -128,11 +175,16 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Report) -> Result<Summ
     options.manifest.clone_from(&args.manifest);
     options.max_files = args.max_files;
     options.max_bytes = args.max_size;
+    options.rename.clone_from(&args.rename);
+    if args.rename.is_some() && !matches!(places.destination, Destination::Directory(_)) {
+        return Err(Failure::usage("--as names a file in a directory; here is none"));
+    }
     if args.from.is_some() && args.network.is_verifiable() {
         return Err(Failure::usage("--from is for --wire rfc998; the sealed wire has tickets"));
     }
     let call = ("--from", args.from.as_deref());
     let rendezvous = args.network.rendezvous(places.ticket, args.ticket_stdin, call)?;
+    args.network.check_wait(&rendezvous)?;
     if !args.network.is_verifiable() {
         report.expect_no_proof();
     }

@@ -98,6 +98,7 @@ fn transfer(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
     let options = options(args)?;
     let to = args.to.as_deref();
     let rendezvous = args.network.rendezvous(to, args.ticket_stdin, ("--to", to))?;
+    args.network.check_wait(&rendezvous)?;
     if let Some(speed) = fixed {
         report.warn(&format!("--policy fixed sends {speed} and yields to nobody"));
     }

@@ -28,7 +28,7 @@ use crate::cp::standing::{self, Existing, Told};
 use crate::cp::tunnel::Tunnel;
 use crate::cp::words::{Job, Order, Plan, Start, Udp, Way, Word};
 use crate::exit::{Code, Failure};
-use crate::output::Report;
+use crate::output::{self, Report};
 use crate::{args, choice};
 
 /// How long UDP is tried.
@@ -473,16 +473,7 @@ fn listed(peers: &[SocketAddr]) -> String {
 }
 
 fn list_one(name: &[u8], directory: bool, length: u64) -> Result<(), Failure> {
-    use std::io::Write as _;
-    let name = printable(&String::from_utf8_lossy(name));
-    let mut out = std::io::stdout().lock();
-    let written = match directory {
-        true => writeln!(out, "{name}/"),
-        false => writeln!(out, "{name}\t{length}"),
-    };
-    written.map_err(|error| {
-        Failure::new(Code::File, format!("standard output: cannot write: {error}"))
-    })
+    output::list_one(&printable(&String::from_utf8_lossy(name)), directory, length)
 }
 
 fn socket_failure(what: &str, error: &std::io::Error) -> Failure {

@@ -50,6 +50,7 @@ pub(crate) struct DirectoryWriter {
     withdrawn: BTreeMap<u64, Vec<u8>>,
     left_out: LeftOut,
     manifest: Option<Manifest>,
+    renamed: Option<Renamed>,
     buffers: u64,
     bytes: u64,
     /// Unless it is all or nothing: what is kept, and where names were given.
@@ -61,6 +62,13 @@ pub(crate) struct DirectoryWriter {
 const FILE_BYTES: u64 = 160;
 const OPEN_BYTES: u64 = 1024;
 const PIECE_BYTES: u64 = 64;
+
+/// A name that was asked for, and the sender's.
+#[derive(Debug)]
+struct Renamed {
+    to: Vec<u8>,
+    theirs: Vec<u8>,
+}
 
 /// What is known of one file, whichever of its extents have come.
 #[derive(Debug)]
@@ -103,6 +111,7 @@ impl DirectoryWriter {
             withdrawn: BTreeMap::new(),
             left_out: LeftOut::default(),
             manifest: None,
+            renamed: None,
             buffers: 0,
             bytes: 0,
             keeping: None,
@@ -118,6 +127,13 @@ impl DirectoryWriter {
     /// Takes nothing but this.
     pub(crate) fn expecting(mut self, expected: Option<Expected>) -> Self {
         self.expected = expected;
+        self
+    }
+
+    /// Takes one file, under this name.
+    pub(crate) fn renaming(mut self, name: Option<&OsStr>) -> Self {
+        let to = name.map(|name| name.as_bytes().to_vec());
+        self.renamed = to.map(|to| Renamed { to, theirs: Vec::new() });
         self
     }
 
@@ -292,7 +308,7 @@ impl DirectoryWriter {
             let known = file.and_then(|file| file.attributes);
             let known = known.map(|(name, _)| self.names.path(name));
             if let Some(told) = self.withdrawn.get(&number) {
-                let name = known.as_ref().unwrap_or(told);
+                let name = self.their_name(known.as_ref().unwrap_or(told));
                 if name.is_empty() {
                     return Err(format!("file {number} was withdrawn without a name"));
                 }
@@ -309,7 +325,7 @@ impl DirectoryWriter {
             if claimed != digest {
                 return Err(format!("\"{}\" is not what the sender read", shown(name)));
             }
-            transfer.add(number, file.kind, length, &digest, name);
+            transfer.add(number, file.kind, length, &digest, self.their_name(name));
         }
         let digest = transfer.finish();
         if self.bytes != end.bytes || digest != end.digest {
@@ -441,10 +457,30 @@ impl Writer for DirectoryWriter {
 }
 
 impl DirectoryWriter {
+    /// The one file gets the name that was asked for.
+    fn rename(&mut self, extents: &mut [Extent]) -> Result<(), Error> {
+        let Some(renamed) = &mut self.renamed else { return Ok(()) };
+        for extent in extents {
+            if extent.file != 0 || extent.kind == Kind::Directory {
+                return Err(Error::OneName);
+            }
+            if let Some(attributes) = &mut extent.attributes {
+                renamed.theirs = std::mem::replace(&mut attributes.name, renamed.to.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// The name of which the sender made the transfer's digest.
+    fn their_name<'a>(&'a self, name: &'a [u8]) -> &'a [u8] {
+        self.renamed.as_ref().map_or(name, |renamed| &renamed.theirs)
+    }
+
     /// Stores an image, of whose files the beginnings are known.
     fn accept_now(&mut self, buffer: Buffer, free: &mut Vec<Buffer>) -> Result<(), Error> {
         let image = parse_image(buffer.filled(), self.layout.buffer_bytes());
-        let (mut data, extents) = image.map_err(broken)?;
+        let (mut data, mut extents) = image.map_err(broken)?;
+        self.rename(&mut extents)?;
         for extent in &extents {
             self.admit(extent)?;
         }

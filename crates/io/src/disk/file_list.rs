@@ -100,7 +100,8 @@ impl FileList {
         }
     }
 
-    fn stream(input: Input) -> Result<Self, Error> {
+    /// One stream.
+    pub(crate) fn stream(input: Input) -> Result<Self, Error> {
         let Input { name, label, reader } = input;
         check_name(name.as_bytes()).map_err(|why| bad_name(name.as_bytes(), why))?;
         let entry =

@@ -61,12 +61,14 @@ pub struct Dialer {
     /// The client is to be asked.
     roused: bool,
     lost: Vec<(SocketAddr, Reason)>,
+    /// What an end that waits to be opened was made of.
+    waits: Option<Config>,
 }
 
 impl Dialer {
     /// An end that waits to be opened.
     pub fn listen(config: Config, now: Instant, entropy: [u8; 32]) -> Self {
-        let end = Endpoint::passive(config, now, entropy);
+        let end = Endpoint::passive(config.clone(), now, entropy);
         Self {
             attempts: vec![Attempt { to: None, end }],
             waiting: VecDeque::new(),
@@ -75,7 +77,13 @@ impl Dialer {
             told: VecDeque::new(),
             roused: true,
             lost: Vec::new(),
+            waits: Some(config),
         }
+    }
+
+    /// Another end that waits to be opened, like this one.
+    pub(crate) fn again(&self, now: Instant, entropy: [u8; 32]) -> Option<Self> {
+        Some(Self::listen(self.waits.clone()?, now, entropy))
     }
 
     /// An end that opens a connection to whichever candidate answers first.
@@ -88,6 +96,7 @@ impl Dialer {
             told: VecDeque::new(),
             roused: true,
             lost: Vec::new(),
+            waits: None,
         };
         dialer.start(now);
         dialer

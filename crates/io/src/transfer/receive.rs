@@ -39,6 +39,27 @@ pub fn receive(
     observer: &mut dyn Observer,
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
+    receive_as(destination, rendezvous, options, observer, cancel, Ask::Files)
+}
+
+/// What is wanted of the sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// What it offers.
+    Files,
+    /// What that is, which has nothing to do with the bytes it promises.
+    List,
+}
+
+/// [`receive`], or what else is asked for.
+pub(super) fn receive_as(
+    destination: Destination,
+    rendezvous: &Rendezvous,
+    options: &Options,
+    observer: &mut dyn Observer,
+    cancel: &Cancel,
+    ask: Ask,
+) -> Result<Summary, Error> {
     let config = config(options, Role::Receiver, None);
     let warn = |warning| observer.warn(&warning);
     let place = match &destination {
@@ -50,7 +71,7 @@ pub fn receive(
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
     let session = Session::new(observer, cancel, &config).waits_for(rendezvous, options.wait);
     let mut app = Receiving::new(session, writer, stock, host.poller.waker());
-    app.max_bytes = options.max_bytes;
+    (app.max_bytes, app.ask) = (options.max_bytes, ask);
     let received = driver::run(&mut peer, &mut app, &mut host)?;
     let received = match received {
         Ok(received) => received,
@@ -108,6 +129,7 @@ fn writer(
             let writer = writer.with_max_files(options.max_files);
             let writer = writer.expecting(options.expected.clone()).atomic(options.atomic);
             let writer = writer.preserving(options.preserve, options.keep_times);
+            let writer = writer.renaming(options.rename.as_deref());
             let mut writer = writer.resuming(options.resume, options.partial_expiry)?;
             tell(writer.take_notes());
             let manifest = options.manifest.as_deref().map(Manifest::create).transpose()?;
@@ -152,6 +174,7 @@ pub(crate) struct Receiving<'a, W> {
     told: bool,
     /// File bytes that the user takes.
     max_bytes: Option<u64>,
+    ask: Ask,
     /// Until when a disk that gives files their names is waited for, though the user wants to stop.
     patience: Option<Instant>,
     waker: Waker,
@@ -184,6 +207,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
             idle: stock,
             told: false,
             max_bytes: None,
+            ask: Ask::Files,
             patience: None,
             waker,
             total: None,
@@ -345,7 +369,7 @@ impl<W: Writer> Application for Receiving<'_, W> {
     fn take(&mut self, now: Instant, (): (), event: Event, end: &mut Endpoint) -> Flow {
         match event {
             Event::Opened { peer, parameters, image_bytes } => {
-                self.total = parameters.transfer_bytes;
+                self.total = parameters.transfer_bytes.filter(|_| self.ask == Ask::Files);
                 let opened = self
                     .session
                     .open(now, (end, peer), &parameters, image_bytes)

@@ -24,6 +24,7 @@ use crate::disk::threads::{Reader, SourceThread};
 use crate::error::{Error, Warning};
 use crate::net::connections::Oversize;
 use crate::net::driver::{self, Application, Feed};
+use crate::net::entropy::entropy;
 use crate::net::rendezvous;
 use crate::net::trace_file::{DiskEvent, DiskSide};
 use crate::net::wait::Waker;
@@ -31,6 +32,7 @@ use crate::observer::Observer;
 use crate::options::{Cancel, Options, Resume, Source};
 use crate::progress::Summary;
 use crate::ticket::Rendezvous;
+use crate::transfer::list;
 use crate::transfer::session::{Session, buffers};
 use crate::transfer::summary::{Facts, summary};
 
@@ -48,14 +50,35 @@ pub fn send(
     let transfer_bytes = list.total_bytes();
     let config = config(options, Role::Sender, transfer_bytes);
     let manifest = options.manifest.as_deref().map(Manifest::create).transpose()?;
-    let reader = reader(&list, &config)?.listing(manifest);
+    let mut reader = Some(reader(&list, &config)?.listing(manifest));
     let stock = buffers(options.buffers, capacity(&config))?;
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
-    let session = Session::new(observer, cancel, &config).waits_for(rendezvous, options.wait);
-    let waker = host.poller.waker();
-    let mut app = Sending::new(session, reader, stock, transfer_bytes, waker);
-    app.resumes = options.resume != Resume::Never;
-    let sent = driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error));
+    let mut stock = Some(stock);
+    let (app, sent) = loop {
+        let session = Session::new(observer, cancel, &config).waits_for(rendezvous, options.wait);
+        let stock = match stock.take() {
+            Some(stock) => stock,
+            None => buffers(options.buffers, capacity(&config))?,
+        };
+        let waker = host.poller.waker();
+        let Some(own) = reader.take() else { return Err(Error::Fault("there is no reader")) };
+        let mut app = Sending::new(session, own, stock, transfer_bytes, waker);
+        app.resumes = options.resume != Resume::Never;
+        app.offers = Some(&list);
+        let sent = driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error));
+        // Who only asked what there is has taken nothing: whoever comes next is served.
+        let now = host.clock.now();
+        if app.answered
+            && !app.session.is_cancelled()
+            && let Some(next) = peer.again(now, entropy()?)
+        {
+            (reader, peer) = (app.reader.take(), next);
+            drop(app);
+            observer.looked_at();
+            continue;
+        }
+        break (app, sent);
+    };
     let withdrawn = list.take_withdrawn();
     withdrawn.iter().for_each(|warning| app.session.observer.warn(warning));
     let sent = sent?;
@@ -126,6 +149,10 @@ pub(crate) struct Sending<'a, R> {
     resumes: bool,
     /// File bytes that were passed over.
     kept: u64,
+    /// What a receiver that asks is told of.
+    offers: Option<&'a FileList>,
+    /// One has asked.
+    answered: bool,
 }
 
 const TOO_MUCH: &str = "the receiver says that it has what nobody can have";
@@ -160,6 +187,8 @@ impl<'a, R: Reader> Sending<'a, R> {
             had: Arc::default(),
             resumes: true,
             kept: 0,
+            offers: None,
+            answered: false,
         }
     }
 
@@ -189,6 +218,9 @@ impl<'a, R: Reader> Sending<'a, R> {
         let Some(layout) = self.layout.take() else { return Ok(()) };
 
         let had = std::mem::take(&mut self.had);
+        if self.answered {
+            return self.answer(layout);
+        }
         if let Some(disk) = &mut self.disk {
             disk.restart(layout, had);
         } else if let Some(mut reader) = self.reader.take() {
@@ -201,6 +233,21 @@ impl<'a, R: Reader> Sending<'a, R> {
         if let (Some(disk), Some(wanted)) = (&mut self.disk, self.wanted) {
             disk.want(wanted);
         }
+        Ok(())
+    }
+
+    /// The list goes out in place of what it lists, and the reader of that stays as it is.
+    fn answer(&mut self, layout: Layout) -> Result<(), Error> {
+        let Some(list) = self.offers.filter(|_| self.disk.is_none()) else {
+            return Err(Error::Restarted("who asked what is offered was started again"));
+        };
+        let reader = SourceReader::sealed(list::answer(list)?, layout)?;
+        let (waker, stock) = (self.waker.clone(), std::mem::take(&mut self.stock));
+        let mut disk = SourceThread::spawn(reader, layout, stock, move || waker.wake())?;
+        if let Some(wanted) = self.wanted {
+            disk.want(wanted);
+        }
+        self.disk = Some(disk);
         Ok(())
     }
 
@@ -289,6 +336,8 @@ impl<R: Reader> Application for Sending<'_, R> {
     fn take(&mut self, now: Instant, (): (), event: Event, end: &mut Endpoint) -> Flow {
         match event {
             Event::Opened { peer, parameters, image_bytes } => {
+                let asks = parameters.client == list::REQUEST && self.session.proves();
+                self.answered |= asks && self.offers.is_some() && self.disk.is_none();
                 let opened = self
                     .session
                     .open(now, (end, peer), &parameters, image_bytes)

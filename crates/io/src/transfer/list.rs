@@ -1,0 +1,174 @@
+//! What a sender offers, told before anything is taken: a receiver asks for it in its client string
+//! (`docs/protocol.md §8.6`), and the sender answers with a stream of text in place of its files.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::sync::mpsc::{Sender, channel};
+
+use netblt_proto::content::{Kind, check_name};
+use netblt_proto::limits::MAX_FILES;
+
+use crate::disk::file_list::FileList;
+use crate::error::Error;
+use crate::observer::Observer;
+use crate::options::{Cancel, Destination, Input, Options};
+use crate::ticket::Rendezvous;
+use crate::transfer::preview::Offered;
+use crate::transfer::receive;
+
+/// The client string that asks.
+pub(crate) const REQUEST: &str = "netblt list";
+/// The answer's first line.
+const TITLE: &[u8] = b"netblt list 1";
+/// Longest line: kind, length and name.
+const LONGEST_LINE: usize = 5000;
+/// Under which name the answer goes.
+const NAME: &str = "list";
+
+/// Asks the sender that listens at `rendezvous` what it offers; it goes on listening. Errors are
+/// those of a transfer; a sender that answers with something else is an older one.
+pub fn list(
+    rendezvous: &Rendezvous,
+    options: &Options,
+    observer: &mut dyn Observer,
+    cancel: &Cancel,
+) -> Result<Vec<Offered>, Error> {
+    let mut options = options.clone();
+    options.client = Some(REQUEST.to_owned());
+    let (found, offered) = channel();
+    let lines = Lines { line: Vec::new(), titled: false, count: 0, found };
+    let destination = Destination::writer(lines);
+    receive::receive_as(destination, rendezvous, &options, observer, cancel, receive::Ask::List)?;
+    Ok(offered.try_iter().collect())
+}
+
+/// Takes the answer apart.
+struct Lines {
+    line: Vec<u8>,
+    titled: bool,
+    count: u64,
+    found: Sender<Offered>,
+}
+
+impl Lines {
+    fn take(&mut self) -> io::Result<()> {
+        let line = std::mem::take(&mut self.line);
+        if !std::mem::replace(&mut self.titled, true) {
+            return if line == TITLE { Ok(()) } else { Err(odd()) };
+        }
+        self.count += 1;
+        let offered = parse(&line).filter(|_| self.count <= MAX_FILES).ok_or_else(odd)?;
+        self.found.send(offered).map_err(io::Error::other)
+    }
+}
+
+fn odd() -> io::Error {
+    let text = "the sender does not say what it offers; it may be another version of netblt";
+    io::Error::new(ErrorKind::InvalidData, text)
+}
+
+fn parse(line: &[u8]) -> Option<Offered> {
+    let mut words = line.splitn(3, |byte| *byte == b' ');
+    let (kind, length, name) = (words.next()?, words.next()?, words.next()?);
+    let length = std::str::from_utf8(length).ok()?.parse().ok()?;
+    check_name(name).ok()?;
+    let known = matches!(kind, [b'a'..=b'z']);
+    known.then(|| Offered { name: name.to_vec(), directory: kind == b"d", length })
+}
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let (end, text) = piece.split_last().map_or((0, piece), |(end, text)| (*end, text));
+            let is_end = end == b'\n';
+            self.line.extend_from_slice(if is_end { text } else { piece });
+            if self.line.len() > LONGEST_LINE {
+                return Err(odd());
+            }
+            if is_end {
+                self.take()?;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The answer, made as it is read.
+struct Text {
+    list: FileList,
+    next: usize,
+    line: io::Cursor<Vec<u8>>,
+}
+
+/// What is sent to who asks.
+pub(crate) fn answer(list: &FileList) -> Result<FileList, Error> {
+    let line = io::Cursor::new([TITLE, b"\n"].concat());
+    let reader = Box::new(Text { list: list.clone(), next: 0, line });
+    FileList::stream(Input { name: NAME.to_owned(), label: "the list of files", reader })
+}
+
+impl Read for Text {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let read = self.line.read(space)?;
+            if read > 0 || space.is_empty() {
+                return Ok(read);
+            }
+            let Some(entry) = self.list.inner.entries.get(self.next) else { return Ok(0) };
+            self.next += 1;
+            let kind = match entry.kind {
+                Kind::Directory => "d",
+                Kind::Stream => "s",
+                _ => "f",
+            };
+            let mut line = format!("{kind} {} ", entry.length).into_bytes();
+            line.extend_from_slice(&entry.name);
+            line.push(b'\n');
+            self.line = io::Cursor::new(line);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(pieces: &[&[u8]]) -> (io::Result<()>, Vec<Offered>) {
+        let (found, offered) = channel();
+        let mut lines = Lines { line: Vec::new(), titled: false, count: 0, found };
+        let written = pieces.iter().try_for_each(|piece| lines.write_all(piece));
+        (written, offered.try_iter().collect())
+    }
+
+    #[test]
+    fn an_answer_is_read_however_it_is_cut() {
+        let whole = b"netblt list 1\nd 0 t\nf 12 t/a b\ns 0 stdin\n";
+        for at in 0..whole.len() {
+            let (written, offered) = lines(&[&whole[..at], &whole[at..]]);
+            written.expect("written");
+            let of =
+                |name: &str, directory, length| Offered { name: name.into(), directory, length };
+            assert_eq!(offered, [of("t", true, 0), of("t/a b", false, 12), of("stdin", false, 0)]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_is_refused() {
+        let long = [b"netblt list 1\nf 1 ", &b"x".repeat(6000)[..], b"\n"].concat();
+        for odd in [
+            &b"#!/bin/sh\n"[..],
+            b"netblt list 1\nf x y\n",
+            b"netblt list 1\nf 1\n",
+            b"netblt list 1\nf 1 ../x\n",
+            b"netblt list 1\nf 1 \x1b[2J\n",
+            b"netblt list 1\nF 1 a\n",
+            &long,
+            &b"\0".repeat(10_000),
+        ] {
+            assert!(lines(&[odd]).0.is_err(), "{}", String::from_utf8_lossy(odd));
+        }
+    }
+}
