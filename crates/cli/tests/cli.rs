@@ -168,7 +168,7 @@ fn machines_are_told_of_mistakes_in_json() {
         (&["receive", "--json", "--buffers", "0"], "0 is not in 1..=4096"),
         (&["receive", "--json", "--wait", "1\u{7}"], "has no unit"),
         (&["plan", "--json"], "required"),
-        (&["bench", "--json", "-P", "x"], "-P"),
+        (&["bench", "--json", "-P", "x"], "--parallel"),
         (&["clean", "--json", "none"], "none"),
     ] {
         let run = Env::new().run(args);

@@ -1,48 +1,35 @@
 //! What a sender offers, told before anything is taken: a receiver asks for it in its client string
 //! (`docs/protocol.md §8.6`), and the sender answers with a stream of text in place of its files.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::sync::mpsc::{Sender, channel};
+use std::io::{self, ErrorKind, Write};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
-use netblt_proto::content::{Kind, check_name};
+use netblt_proto::content::check_name;
 use netblt_proto::limits::MAX_FILES;
 
-use crate::disk::file_list::FileList;
-use crate::error::Error;
-use crate::observer::Observer;
-use crate::options::{Cancel, Destination, Input, Options};
-use crate::ticket::Rendezvous;
-use crate::transfer::preview::Offered;
-use crate::transfer::receive;
-
 /// The client string that asks.
-pub(crate) const REQUEST: &str = "netblt list";
+pub(super) const REQUEST: &str = "netblt list";
 /// The answer's first line.
-const TITLE: &[u8] = b"netblt list 1";
+pub(super) const TITLE: &[u8] = b"netblt list 1";
 /// Longest line: kind, length and name.
 const LONGEST_LINE: usize = 5000;
 /// Under which name the answer goes.
-const NAME: &str = "list";
+pub(super) const NAME: &str = "list";
 
-/// Asks the sender that listens at `rendezvous` what it offers; it goes on listening. Errors are
-/// those of a transfer; a sender that answers with something else is an older one.
-pub fn list(
-    rendezvous: &Rendezvous,
-    options: &Options,
-    observer: &mut dyn Observer,
-    cancel: &Cancel,
-) -> Result<Vec<Offered>, Error> {
-    let mut options = options.clone();
-    options.client = Some(REQUEST.to_owned());
-    let (found, offered) = channel();
-    let lines = Lines { line: Vec::new(), titled: false, count: 0, found };
-    let destination = Destination::writer(lines);
-    receive::receive_as(destination, rendezvous, &options, observer, cancel, receive::Ask::List)?;
-    Ok(offered.try_iter().collect())
+/// A file or directory that would be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Offered {
+    /// Under which name it would arrive, `/` between its parts.
+    pub name: Vec<u8>,
+    /// Whether it is a directory.
+    pub directory: bool,
+    /// Bytes in it now.
+    pub length: u64,
 }
 
-/// Takes the answer apart.
-struct Lines {
+/// Takes the answer apart, as it comes.
+pub(super) struct Lines {
     line: Vec<u8>,
     titled: bool,
     count: u64,
@@ -50,6 +37,12 @@ struct Lines {
 }
 
 impl Lines {
+    /// What is offered comes out of the channel.
+    pub(super) fn new() -> (Self, Receiver<Offered>) {
+        let (found, offered) = channel();
+        (Self { line: Vec::new(), titled: false, count: 0, found }, offered)
+    }
+
     fn take(&mut self) -> io::Result<()> {
         let line = std::mem::take(&mut self.line);
         if !std::mem::replace(&mut self.titled, true) {
@@ -96,49 +89,12 @@ impl Write for Lines {
     }
 }
 
-/// The answer, made as it is read.
-struct Text {
-    list: FileList,
-    next: usize,
-    line: io::Cursor<Vec<u8>>,
-}
-
-/// What is sent to who asks.
-pub(crate) fn answer(list: &FileList) -> Result<FileList, Error> {
-    let line = io::Cursor::new([TITLE, b"\n"].concat());
-    let reader = Box::new(Text { list: list.clone(), next: 0, line });
-    FileList::stream(Input { name: NAME.to_owned(), label: "the list of files", reader })
-}
-
-impl Read for Text {
-    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let read = self.line.read(space)?;
-            if read > 0 || space.is_empty() {
-                return Ok(read);
-            }
-            let Some(entry) = self.list.inner.entries.get(self.next) else { return Ok(0) };
-            self.next += 1;
-            let kind = match entry.kind {
-                Kind::Directory => "d",
-                Kind::Stream => "s",
-                _ => "f",
-            };
-            let mut line = format!("{kind} {} ", entry.length).into_bytes();
-            line.extend_from_slice(&entry.name);
-            line.push(b'\n');
-            self.line = io::Cursor::new(line);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn lines(pieces: &[&[u8]]) -> (io::Result<()>, Vec<Offered>) {
-        let (found, offered) = channel();
-        let mut lines = Lines { line: Vec::new(), titled: false, count: 0, found };
+        let (mut lines, offered) = Lines::new();
         let written = pieces.iter().try_for_each(|piece| lines.write_all(piece));
         (written, offered.try_iter().collect())
     }

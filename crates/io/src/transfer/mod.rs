@@ -7,7 +7,7 @@ mod send;
 pub(crate) mod session;
 pub(crate) mod summary;
 
-pub use self::list::list;
-pub use self::preview::{Offered, Preview, preview};
-pub use self::receive::receive;
+pub use self::list::Offered;
+pub use self::preview::{Preview, preview};
+pub use self::receive::{list, receive};
 pub use self::send::send;

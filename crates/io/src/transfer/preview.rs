@@ -1,10 +1,13 @@
 //! What a transfer would send, without sending it.
 
+use std::io::{self, Read};
+
 use netblt_proto::content::Kind;
 
 use crate::disk::file_list::FileList;
 use crate::error::{Error, Warning};
-use crate::options::{Cancel, Selection, Source};
+use crate::options::{Cancel, Input, Selection, Source};
+use crate::transfer::list::{NAME, Offered, TITLE};
 
 /// What a selection comes to.
 #[derive(Clone, Debug, Default)]
@@ -16,18 +19,6 @@ pub struct Preview {
     pub warnings: Vec<Warning>,
     /// What was to be sent and cannot be read.
     pub skipped: u64,
-}
-
-/// A file or directory that would be sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Offered {
-    /// Under which name it would arrive, `/` between its parts.
-    pub name: Vec<u8>,
-    /// Whether it is a directory.
-    pub directory: bool,
-    /// Bytes in it now.
-    pub length: u64,
 }
 
 /// Walks what [`send`](crate::send) would send. Errors are those of such a walk.
@@ -43,4 +34,40 @@ pub fn preview(selection: Selection, cancel: &Cancel) -> Result<Preview, Error> 
         warnings: list.warnings().to_vec(),
         skipped: list.skipped(),
     })
+}
+
+/// The answer to who asks what is offered, made as it is read.
+struct Text {
+    list: FileList,
+    next: usize,
+    line: io::Cursor<Vec<u8>>,
+}
+
+/// What is sent to who asks.
+pub(super) fn answer(list: &FileList) -> Result<FileList, Error> {
+    let line = io::Cursor::new([TITLE, b"\n"].concat());
+    let reader = Box::new(Text { list: list.clone(), next: 0, line });
+    FileList::stream(Input { name: NAME.to_owned(), label: "the list of files", reader })
+}
+
+impl Read for Text {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let read = self.line.read(space)?;
+            if read > 0 || space.is_empty() {
+                return Ok(read);
+            }
+            let Some(entry) = self.list.inner.entries.get(self.next) else { return Ok(0) };
+            self.next += 1;
+            let kind = match entry.kind {
+                Kind::Directory => "d",
+                Kind::Stream => "s",
+                _ => "f",
+            };
+            let mut line = format!("{kind} {} ", entry.length).into_bytes();
+            line.extend_from_slice(&entry.name);
+            line.push(b'\n');
+            self.line = io::Cursor::new(line);
+        }
+    }
 }

@@ -28,6 +28,7 @@ use crate::observer::Observer;
 use crate::options::{Cancel, Destination, Options};
 use crate::progress::Summary;
 use crate::ticket::Rendezvous;
+use crate::transfer::list::{Lines, Offered, REQUEST};
 use crate::transfer::session::{Session, buffers};
 use crate::transfer::summary::{Facts, summary};
 
@@ -42,9 +43,25 @@ pub fn receive(
     receive_as(destination, rendezvous, options, observer, cancel, Ask::Files)
 }
 
+/// Asks the sender that listens at `rendezvous` what it offers; it goes on listening. Errors are
+/// those of a transfer; a sender that answers with something else is of another version.
+pub fn list(
+    rendezvous: &Rendezvous,
+    options: &Options,
+    observer: &mut dyn Observer,
+    cancel: &Cancel,
+) -> Result<Vec<Offered>, Error> {
+    let mut options = options.clone();
+    options.client = Some(REQUEST.to_owned());
+    let (lines, offered) = Lines::new();
+    let destination = Destination::writer(lines);
+    receive_as(destination, rendezvous, &options, observer, cancel, Ask::List)?;
+    Ok(offered.try_iter().collect())
+}
+
 /// What is wanted of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
+enum Ask {
     /// What it offers.
     Files,
     /// What that is, which has nothing to do with the bytes it promises.
@@ -52,7 +69,7 @@ pub(super) enum Ask {
 }
 
 /// [`receive`], or what else is asked for.
-pub(super) fn receive_as(
+fn receive_as(
     destination: Destination,
     rendezvous: &Rendezvous,
     options: &Options,

@@ -32,7 +32,8 @@ use crate::observer::Observer;
 use crate::options::{Cancel, Options, Resume, Source};
 use crate::progress::Summary;
 use crate::ticket::Rendezvous;
-use crate::transfer::list;
+use crate::transfer::list::REQUEST;
+use crate::transfer::preview::answer;
 use crate::transfer::session::{Session, buffers};
 use crate::transfer::summary::{Facts, summary};
 
@@ -241,7 +242,7 @@ impl<'a, R: Reader> Sending<'a, R> {
         let Some(list) = self.offers.filter(|_| self.disk.is_none()) else {
             return Err(Error::Restarted("who asked what is offered was started again"));
         };
-        let reader = SourceReader::sealed(list::answer(list)?, layout)?;
+        let reader = SourceReader::sealed(answer(list)?, layout)?;
         let (waker, stock) = (self.waker.clone(), std::mem::take(&mut self.stock));
         let mut disk = SourceThread::spawn(reader, layout, stock, move || waker.wake())?;
         if let Some(wanted) = self.wanted {
@@ -336,7 +337,7 @@ impl<R: Reader> Application for Sending<'_, R> {
     fn take(&mut self, now: Instant, (): (), event: Event, end: &mut Endpoint) -> Flow {
         match event {
             Event::Opened { peer, parameters, image_bytes } => {
-                let asks = parameters.client == list::REQUEST && self.session.proves();
+                let asks = parameters.client == REQUEST && self.session.proves();
                 self.answered |= asks && self.offers.is_some() && self.disk.is_none();
                 let opened = self
                     .session
