@@ -269,6 +269,7 @@ impl Connection {
             Taken::Authentic => {}
             Taken::Violation(what) => self.abort(now, what),
         }
+        self.on_called();
         self.addresses.on_authentic(now, route, number, len);
         self.on_heard(now);
         self.tick_wanting(now);
@@ -293,8 +294,6 @@ impl Connection {
                 r.handle_null_ack(now, &null_ack)
             }
             (Incoming::Control { end_received, messages, report }, Machine::Sender(s)) => {
-                // Somebody there means it: no sender of ours doubts a grant.
-                self.doubt = None;
                 if let Some(report) = report {
                     s.handle_report(now, &report);
                 }

@@ -5,6 +5,11 @@
 const GENEROSITY: u64 = 3;
 /// An IP packet that is not worth halving.
 const SHORT: u64 = 64;
+/// So many tosses called right in a row double what may go there. Of those who call blindly every
+/// eighth gets so far, so that all of them together get at most a sixth more.
+const TOSSES: u32 = 3;
+/// So many are proof: who calls blindly pays for some ten million tries.
+const PROOF: u32 = 24;
 
 /// The books of an address at which somebody may be who hears nothing.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +17,10 @@ pub(crate) struct Doubt {
     /// Bytes of IP packets from there and to there.
     came: u64,
     went: u64,
+    /// What came after the last toss that was called wrong: nothing else is doubled.
+    since: u64,
+    /// Tosses called right since then.
+    right: u32,
     /// Bytes of headers beneath each packet.
     overhead: u64,
     /// It will soon be known.
@@ -20,12 +29,14 @@ pub(crate) struct Doubt {
 
 impl Doubt {
     pub(crate) fn new(overhead: u32, soon: bool) -> Self {
-        Self { came: 0, went: 0, overhead: u64::from(overhead), soon }
+        Self { came: 0, went: 0, since: 0, right: 0, overhead: u64::from(overhead), soon }
     }
 
     /// A packet of so many bytes came.
     pub(crate) fn on_came(&mut self, bytes: usize) {
-        self.came = self.came.saturating_add(bytes as u64 + self.overhead);
+        let bytes = bytes as u64 + self.overhead;
+        self.came = self.came.saturating_add(bytes);
+        self.since = self.since.saturating_add(bytes);
     }
 
     /// Packets left, of so many bytes together.
@@ -34,9 +45,22 @@ impl Doubt {
         self.went = self.went.saturating_add(bytes as u64).saturating_add(headers);
     }
 
+    /// So many tosses were called right. Whether that is proof enough.
+    pub(crate) fn on_right(&mut self, tosses: u32) -> bool {
+        self.right = self.right.saturating_add(tosses);
+        self.right >= PROOF
+    }
+
+    /// A toss was called wrong: whoever it is, he begins anew.
+    pub(crate) fn on_wrong(&mut self) {
+        (self.since, self.right) = (0, 0);
+    }
+
     /// Bytes of IP packets that may leave now.
     pub(crate) fn room(&self) -> u64 {
-        self.came.saturating_mul(GENEROSITY).saturating_sub(self.went)
+        let doubled = self.since << (self.right / TOSSES).min(PROOF / TOSSES);
+        let most = (self.came - self.since).saturating_add(doubled);
+        most.saturating_mul(GENEROSITY).saturating_sub(self.went)
     }
 
     /// Bytes of the largest datagram that should leave. What comes may be long in coming, and then
@@ -66,5 +90,24 @@ mod tests {
         assert_eq!((doubt.room(), doubt.allows(172), doubt.allows(173)), (200, true, false));
         doubt.on_went(144, 2);
         assert_eq!(doubt.room(), 0);
+    }
+
+    #[test]
+    fn three_tosses_double_it_and_a_wrong_one_takes_that_back() {
+        let mut doubt = Doubt::new(0, true);
+        doubt.on_came(100);
+        let rooms = [300, 300, 300, 600, 600, 600, 1200].map(|room| {
+            assert_eq!(doubt.room(), room);
+            assert!(!doubt.on_right(1));
+            room
+        });
+        doubt.on_went(rooms[6] as usize, 1);
+        doubt.on_wrong();
+        assert_eq!(doubt.room(), 0);
+        doubt.on_came(300);
+        assert_eq!(doubt.room(), 0, "what went remains gone");
+        doubt.on_came(100);
+        assert_eq!(doubt.room(), 300);
+        assert!(!doubt.on_right(PROOF - 1) && doubt.on_right(1));
     }
 }

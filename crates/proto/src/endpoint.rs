@@ -313,7 +313,8 @@ impl Endpoint {
         first: Option<&mut [u8]>,
         ecn: Option<Ecn>,
     ) {
-        let Opened { link, parameters, table_bytes, rtt, longest_rtt, reply, entropy, .. } = opened;
+        let Opened { link, parameters, table_bytes, rtt, longest_rtt, reply, mut entropy, .. } =
+            opened;
         if let Some(mut old) = self.connection.take() {
             let told = old.supersede(now);
             self.trace.take_over(old.trace());
@@ -325,11 +326,11 @@ impl Endpoint {
         if self.config.any_role {
             self.config.role = Role::left_by(parameters.mode);
         }
+        let lighter = self.config.either_version && route.peer.is_ipv4();
+        let less = if lighter { IPV6_HEADER_BYTES - IPV4_HEADER_BYTES } else { 0 };
+        let overhead = self.config.overhead_bytes.saturating_sub(less);
         let machine = match self.config.role {
             Role::Sender => {
-                let lighter = self.config.either_version && route.peer.is_ipv4();
-                let less = if lighter { IPV6_HEADER_BYTES - IPV4_HEADER_BYTES } else { 0 };
-                let overhead = self.config.overhead_bytes.saturating_sub(less);
                 let law = rate::build(self.config.policy, &negotiated, overhead);
                 let sender = Sender::new(now, negotiated, law, overhead);
                 Machine::Sender(Box::new(sender))
@@ -340,6 +341,7 @@ impl Endpoint {
             ))),
         };
         let deaths = (self.config.death_timer, parameters.death_timer);
+        let seed = entropy.draw_u64();
         let addresses = match opened.place {
             Place::Known => Addresses::proven(route, negotiated.rules.moves, entropy),
             Place::OneOf(routes) => Addresses::unproven(now, &routes, entropy),
@@ -351,7 +353,8 @@ impl Endpoint {
             connection.echo(now, echo);
         }
         if let Some((came, soon)) = opened.doubted {
-            connection.be_in_doubt(came, Doubt::new(self.config.overhead_bytes, soon));
+            let doubt = Doubt::new(overhead, soon);
+            connection.be_in_doubt(came, doubt, seed);
         }
         for (at, number, bytes) in opened.sent_before {
             connection.on_sent_before(at, number, bytes);

@@ -27,6 +27,12 @@ impl Entropy {
         *blake3::keyed_hash(&self.seed, &self.drawn.to_le_bytes()).as_bytes()
     }
 
+    /// Any number.
+    pub(crate) fn draw_u64(&mut self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.draw();
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
+
     /// A number that is not 0.
     pub(crate) fn draw_u32(&mut self) -> u32 {
         loop {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::single::Single;
 use super::{Connection, KEEPALIVE, Machine};
 use crate::doubt::Doubt;
+use crate::sender::Calls;
 use crate::time::Instant;
 use crate::wire::packet::Keepalive;
 use crate::wire::rfc998::HEADER_BYTES;
@@ -28,16 +29,23 @@ impl Echo {
 
 impl Connection {
     /// Nobody knows whether the peer is where its packets seem to come from: from there came `came`
-    /// bytes in one packet.
-    pub(crate) fn be_in_doubt(&mut self, came: usize, mut doubt: Doubt) {
+    /// bytes in one packet. `seed` was never used before.
+    pub(crate) fn be_in_doubt(&mut self, came: usize, mut doubt: Doubt, seed: u64) {
         doubt.on_came(came);
         self.doubt = Some(doubt);
+        if let Machine::Sender(sender) = &mut self.machine {
+            sender.doubt(Some(seed));
+        }
         self.allow();
     }
 
     /// The peer hears what is sent to it.
     pub(crate) fn trust(&mut self) {
-        self.doubt = None;
+        if self.doubt.take().is_some()
+            && let Machine::Sender(sender) = &mut self.machine
+        {
+            sender.doubt(None);
+        }
         self.allow();
     }
 
@@ -83,6 +91,24 @@ impl Connection {
         }
     }
 
+    /// What the peer said was handled: it may have known what it could only guess.
+    pub(super) fn on_called(&mut self) {
+        let Some(doubt) = &mut self.doubt else { return };
+        let Machine::Sender(sender) = &mut self.machine else { return };
+        let calls = sender.take_calls();
+        if calls == Calls::default() {
+            return;
+        }
+        if calls.wrong {
+            doubt.on_wrong();
+            self.allow();
+        } else if doubt.on_right(calls.right) {
+            self.trust();
+        } else {
+            self.allow();
+        }
+    }
+
     /// The passive end doubts this one: `packet` shows it that it is heard.
     pub(crate) fn echo(&mut self, now: Instant, packet: Vec<u8>) {
         self.echo = Some(Echo { packet, next: now, wait: ECHO_AGAIN });
@@ -104,10 +130,15 @@ impl Connection {
 
     /// Tells the machine how much it may say.
     fn allow(&mut self) {
-        if let Machine::Receiver(receiver) = &mut self.machine {
-            let datagram = self.doubt.as_ref().map(Doubt::largest);
-            receiver.allowance = datagram.unwrap_or(usize::MAX);
-            receiver.spoke &= datagram.is_some();
+        match &mut self.machine {
+            Machine::Sender(sender) => {
+                sender.allow(self.doubt.as_ref().map_or(u64::MAX, Doubt::room));
+            }
+            Machine::Receiver(receiver) => {
+                let datagram = self.doubt.as_ref().map(Doubt::largest);
+                receiver.allowance = datagram.unwrap_or(usize::MAX);
+                receiver.spoke &= datagram.is_some();
+            }
         }
     }
 }

@@ -411,7 +411,7 @@ impl Passive {
             rfc998::encode_refused(ports, "busy with another connection", &mut reply);
             return Answer::Reply(reply);
         }
-        match settle(config, &proposal) {
+        match proof::settle(config, &proposal) {
             Err(reason) => {
                 rfc998::encode_refused(ports, reason, &mut reply);
                 Answer::Reply(reply)
@@ -432,12 +432,8 @@ impl Passive {
                     proof,
                     last_response: response(ports, &settled),
                 });
-                let link = Link::rfc998(
-                    ports,
-                    settled.checksum,
-                    settled.buffer_bytes,
-                    settled.packet_bytes,
-                );
+                let Parameters { checksum, buffer_bytes, packet_bytes, .. } = settled;
+                let link = Link::rfc998(ports, checksum, buffer_bytes, packet_bytes);
                 let parameters = Parameters {
                     death_timer: proposal.death_timer,
                     client: proposal.client,

@@ -1,13 +1,19 @@
 //! The number by which an active end of ours shows that it hears the passive one (`rfc998`,
 //! `docs/protocol.md §2.3`): a field of RESPONSE's client string that OPEN's gives back.
 
+use crate::config::Config;
 use crate::limits::MAX_CLIENT;
+use crate::wire::data_overhead;
 use crate::wire::packet::{Mode, Parameters};
 
 /// The field's name, with the space before it.
 const FIELD: &str = " proof=";
 /// A client string of our own has this room in RESPONSE, whatever the OPEN was.
 const MOST_CLIENT: usize = 44;
+/// Data bytes of a packet, and packets of a buffer, to whoever has to show that he hears: the first
+/// ones soon have room, and data timers are short.
+const STRANGERS_PACKET: u32 = 1208;
+const STRANGERS_PACKETS: u32 = 14;
 
 /// `client` with the proof, or the proof without it where it would be too long.
 pub(super) fn with(client: &str, proof: u32, most: usize) -> String {
@@ -26,10 +32,24 @@ pub(super) fn answer(client: &str, proof: Option<u32>, bytes: usize) -> String {
     }
 }
 
-/// Whether who proposes this will give the number back, and has to: a passive sender says next to
-/// nothing before it is granted something.
+/// Whether who proposes this will give the number back.
 pub(super) fn is_to_be_expected(proposal: &Parameters) -> bool {
-    proposal.mode == Mode::Write && proposal.client.starts_with("netblt")
+    proposal.client.starts_with("netblt")
+}
+
+/// The answer to an OPEN. A receiver that may hear nothing, and will not give the number back, gets
+/// packets and buffers in which it can soon show it.
+pub(super) fn settle(config: &Config, proposal: &Parameters) -> Result<Parameters, &'static str> {
+    let shows_it = proposal.mode == Mode::Write || is_to_be_expected(proposal);
+    if shows_it || !config.wary {
+        return super::settle(config, proposal);
+    }
+    // What a fixed rate comes to in bursts depends on the packets.
+    let most = STRANGERS_PACKET + data_overhead(config.wire);
+    let narrow = Config { datagram_bytes: config.datagram_bytes.min(most), ..config.clone() };
+    let settled = super::settle(&narrow, proposal)?;
+    let buffer_bytes = settled.buffer_bytes.min(settled.packet_bytes * STRANGERS_PACKETS);
+    Ok(Parameters { buffer_bytes, ..settled })
 }
 
 /// The proof in a client string, if there is one and no other.

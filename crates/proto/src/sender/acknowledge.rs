@@ -141,6 +141,9 @@ impl Sender {
 
     /// When a NULL-ACK is due if no data leave before.
     pub(super) fn null_ack_at(&self, now: Instant) -> Option<Instant> {
+        if !self.may_acknowledge() {
+            return None;
+        }
         let data_soon = self.schedule.may_be_due();
         let pacing = self.pacing();
         let wait = if data_soon {
@@ -164,7 +167,7 @@ impl Sender {
         let rtt = self.rtt.smoothed();
         if self.to_the_letter {
             let rtt = rtt.unwrap_or_default();
-            if self.phase != Phase::Sending {
+            if self.phase != Phase::Sending || self.is_in_doubt() {
                 return None;
             }
             return self.announced.holds_until(burst, self.offers, rtt).map(|at| at.max(now));

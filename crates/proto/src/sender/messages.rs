@@ -25,6 +25,9 @@ impl Sender {
             self.ending.confirm();
         }
         self.announced.open();
+        if self.is_in_doubt() {
+            self.hear_calls(&messages);
+        }
         for (seq, message) in messages {
             // Even an old message is answered: its acknowledgement may have been lost.
             self.duties.owed.get_or_insert(now);
@@ -108,6 +111,7 @@ impl Sender {
             self.signs.on_accepted();
         }
         for (number, outgoing) in accepted {
+            self.calls.note(Some(outgoing.tossed()));
             if let Some(ledger) = &mut self.ledger {
                 ledger.on_ok(now, number, self.rtt.smallest());
             }

@@ -5,6 +5,7 @@
 //! detection rests on that. The drawn machine is in `docs/protocol.md §10.1`.
 
 mod acknowledge;
+mod doubting;
 mod inbox;
 mod messages;
 mod outgoing;
@@ -23,6 +24,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use acknowledge::{Announced, Duties, Ending};
+pub(crate) use doubting::Calls;
 #[cfg(test)]
 use outgoing::Outgoing;
 use outgoing::Piece;
@@ -76,6 +78,8 @@ pub(crate) struct Sender {
     hearing: Hearing,
     signs: Signs,
     control_timer: Duration,
+    /// Which tosses the receiver called right or wrong.
+    calls: Calls,
     phase: Phase,
     blocked: Option<(Blocked, Instant)>,
     pub(crate) events: VecDeque<Event>,
@@ -118,6 +122,7 @@ impl Sender {
             hearing: Hearing::new(now),
             signs: Signs::new(),
             control_timer: Duration::ZERO,
+            calls: Calls::default(),
             phase: Phase::Sending,
             blocked: None,
             events: VecDeque::new(),
@@ -390,6 +395,8 @@ impl Sender {
         let mut first_number = None;
         let mut count = 0;
         let largest = self.datagram_bytes() as usize;
+        // What coins do says nothing of the path.
+        let learns = !self.is_in_doubt();
         while count < allowed {
             let (at, mut whole) = (out.len(), 0);
             // A batch is cut into equal pieces: one size, and only its last may be shorter.
@@ -404,8 +411,8 @@ impl Sender {
             let Leaving { number, piece, ends, .. } = leaving;
             let len = out.len() - at;
             let sent = match &mut self.ledger {
-                Some(ledger) => ledger.on_sent(now, number, len as u64, ends),
-                None => sent,
+                Some(ledger) if learns => ledger.on_sent(now, number, len as u64, ends),
+                _ => sent,
             };
             first_number.get_or_insert(sent);
             count += 1;
@@ -418,7 +425,9 @@ impl Sender {
         }
         let first = first_number?;
         self.charge(now, out.len() - start, count);
-        self.note_sent(now, first, count, (out.len() - start) as u64);
+        if learns {
+            self.note_sent(now, first, count, (out.len() - start) as u64);
+        }
         self.on_data_sent(now, first, segment.unwrap_or_default());
         self.duties.owed = None;
         segment

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::buffer::{Buffer, Geometry};
+use crate::sender::doubting::Toss;
 use crate::sender::rounds::{Heard, Rounds};
 use crate::sender::states::{BufferState, BufferStep};
 use crate::units::PacketIndex;
@@ -29,6 +30,10 @@ struct Full {
     /// Asked for again, all below `fresh`.
     again: RangeSet,
     rounds: Rounds,
+    /// The first pass went past them, and they never left.
+    unsent: RangeSet,
+    /// They left by the toss of a coin, and nothing was said of them since.
+    tossed: RangeSet,
     last_buffer: bool,
 }
 
@@ -57,6 +62,8 @@ impl Outgoing {
             sent: 0,
             again: RangeSet::default(),
             rounds: Rounds::default(),
+            unsent: RangeSet::default(),
+            tossed: RangeSet::default(),
             last_buffer,
         });
         self.state = self.state.after(BufferStep::Supplied);
@@ -117,8 +124,9 @@ impl Outgoing {
         if range.start >= end {
             return 0;
         }
-        full.again.insert(IndexRange { start: range.start, end });
-        u64::from(end - range.start)
+        let asked = IndexRange { start: range.start, end };
+        full.again.insert(asked);
+        u64::from(end - range.start - overlap(&full.unsent, asked))
     }
 
     /// RESEND of `range`, before it is marked: what that tells, after so many signs of progress.
@@ -156,6 +164,67 @@ impl Outgoing {
         })
     }
 
+    /// The same while nobody knows whether the receiver hears: what has no room, or comes up tails,
+    /// is passed over as if the path had lost it.
+    pub(super) fn next_in_doubt(&mut self, toss: &mut Toss) -> Option<Piece> {
+        loop {
+            let piece = self.next()?;
+            let full = self.full.as_mut()?;
+            let index = piece.index.0;
+            let one = IndexRange { start: index, end: index + 1 };
+            let never = !piece.resend || full.unsent.contains(index);
+            if toss.has_room(piece.range.len()) && (!never || toss.is_heads()) {
+                toss.spend(piece.range.len());
+                full.unsent.remove(one);
+                if never {
+                    full.tossed.insert(one);
+                }
+                return Some(Piece { resend: !never, ..piece });
+            }
+            if never {
+                full.unsent.insert(one);
+            }
+        }
+    }
+
+    /// Whether every packet has left.
+    pub(super) fn is_all_sent(&self) -> bool {
+        self.is_sent() && self.full.as_ref().is_none_or(|full| full.unsent.is_empty())
+    }
+
+    /// What never left is due. Whether there was any.
+    pub(super) fn release(&mut self) -> bool {
+        let Some(full) = &mut self.full else { return false };
+        let unsent = std::mem::take(&mut full.unsent);
+        unsent.iter().for_each(|range| full.again.insert(range));
+        full.tossed = RangeSet::default();
+        !unsent.is_empty()
+    }
+
+    /// RESEND of `missing`: what lies between two packets that it names is said to be there. How
+    /// many tosses that calls right; `None` if one of the packets never left.
+    pub(super) fn call(&mut self, missing: &[IndexRange]) -> Option<u32> {
+        let Some(full) = &mut self.full else { return Some(0) };
+        let mut right = Some(0);
+        for pair in missing.windows(2) {
+            let between = IndexRange { start: pair[0].end, end: pair[1].start.min(full.fresh) };
+            if between.start >= between.end {
+                continue;
+            }
+            let there = overlap(&full.unsent, between) == 0;
+            right = right.filter(|_| there).map(|n| n + overlap(&full.tossed, between));
+            full.tossed.remove(between);
+        }
+        // Of what is not there nothing was known.
+        missing.iter().for_each(|range| full.tossed.remove(*range));
+        right
+    }
+
+    /// OK: how many tosses it calls right.
+    pub(super) fn tossed(&self) -> u32 {
+        self.full.as_ref().map_or(0, |full| full.tossed.len())
+    }
+
     /// The bytes of a piece.
     pub(crate) fn bytes(&self, range: Range<usize>) -> &[u8] {
         self.full.as_ref().and_then(|f| f.buffer.filled().get(range)).unwrap_or_default()
@@ -170,6 +239,11 @@ impl Outgoing {
     pub(crate) fn len(&self) -> usize {
         self.full.as_ref().map_or(0, |f| f.buffer.filled().len())
     }
+}
+
+/// How many numbers of `range` are in `set`.
+fn overlap(set: &RangeSet, range: IndexRange) -> u32 {
+    set.intersect(range).map(|cut| cut.end - cut.start).sum()
 }
 
 #[cfg(test)]

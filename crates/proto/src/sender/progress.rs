@@ -72,7 +72,8 @@ impl Sender {
 
     /// How many signs there were, where RESENDs can be one.
     pub(super) fn signs_to_count(&self) -> Option<u64> {
-        (!self.negotiated.rules.reports).then_some(self.signs.count)
+        let counts = !self.negotiated.rules.reports && !self.is_in_doubt();
+        counts.then_some(self.signs.count)
     }
 
     /// What must move on, if anything: buffers that were supplied, or the word that there are no

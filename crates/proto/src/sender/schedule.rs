@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use super::doubting::Toss;
 use super::outgoing::{Outgoing, Piece};
 use super::rounds::Heard;
 use crate::buffer::{Buffer, Geometry};
@@ -28,6 +29,8 @@ pub(super) struct Schedule {
     last: Option<BufferNumber>,
     /// Buffers that were not begun stay so.
     ends: bool,
+    /// Decides what leaves while nobody knows whether the receiver hears.
+    pub(super) toss: Option<Toss>,
 }
 
 /// A packet that leaves now.
@@ -62,6 +65,7 @@ impl Schedule {
             next_supply: BufferNumber::FIRST,
             last: None,
             ends: false,
+            toss: None,
         }
     }
 
@@ -152,7 +156,7 @@ impl Schedule {
         range: Range<BufferNumber>,
     ) -> Option<Vec<(BufferNumber, Outgoing)>> {
         let mut within = self.outgoing.range(range.clone());
-        if range.end > self.next_supply || within.any(|(_, outgoing)| !outgoing.is_sent()) {
+        if range.end > self.next_supply || within.any(|(_, outgoing)| !outgoing.is_all_sent()) {
             return None;
         }
         let accepted: Vec<BufferNumber> = self.outgoing.range(range).map(|(n, _)| *n).collect();
@@ -167,6 +171,26 @@ impl Schedule {
     pub(super) fn take_all(&mut self) -> BTreeMap<BufferNumber, Outgoing> {
         self.again.clear();
         std::mem::take(&mut self.outgoing)
+    }
+
+    // ---- who may hear nothing (docs/protocol.md §2.3)
+
+    /// From now on `toss` decides what leaves; or nothing does, and what it passed over is due.
+    pub(super) fn doubt(&mut self, toss: Option<Toss>) {
+        self.toss = toss;
+        if self.toss.is_none() {
+            let passed_over = self.outgoing.iter_mut();
+            let due = passed_over.filter_map(|(number, o)| o.release().then_some(*number));
+            self.again.extend(due);
+        }
+    }
+
+    /// RESEND, before it is obeyed: how many tosses it calls right, or `None` if one of them wrong.
+    pub(super) fn call(&mut self, number: BufferNumber, missing: &[IndexRange]) -> Option<u32> {
+        match self.outgoing.get_mut(&number) {
+            Some(outgoing) if self.toss.is_some() => outgoing.call(missing),
+            _ => Some(0),
+        }
     }
 
     // ---- what leaves
@@ -218,18 +242,28 @@ impl Schedule {
     }
 
     /// Takes the packet that leaves next, if one of so many data bytes `fits` now.
-    pub(super) fn next(&mut self, fits: impl FnOnce(u32) -> bool) -> Option<Leaving<'_>> {
-        let number = self.due()?;
+    pub(super) fn next(&mut self, mut fits: impl FnMut(u32) -> bool) -> Option<Leaving<'_>> {
+        let (number, piece) = loop {
+            let number = self.due()?;
+            let outgoing = self.outgoing.get_mut(&number)?;
+            if !fits(outgoing.geometry.packet_bytes) {
+                return None;
+            }
+            let piece = match &mut self.toss {
+                None => outgoing.next(),
+                Some(toss) => outgoing.next_in_doubt(toss),
+            };
+            if !outgoing.has_again() {
+                self.again.remove(&number);
+            }
+            match piece {
+                Some(piece) => break (number, piece),
+                None if self.toss.is_some() => {}
+                None => return None,
+            }
+        };
         let outgoing = self.outgoing.get_mut(&number)?;
-        if !fits(outgoing.geometry.packet_bytes) {
-            return None;
-        }
-        let piece = outgoing.next();
         let again = outgoing.has_again();
-        if !again {
-            self.again.remove(&number);
-        }
-        let piece = piece?;
         let ends = !again && outgoing.is_sent();
         let data = outgoing.bytes(piece.range.clone());
         Some(Leaving { number, generation: outgoing.generation, piece, data, ends })

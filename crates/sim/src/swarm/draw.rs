@@ -15,6 +15,11 @@ use crate::disk::{DiskOptions, Stall};
 use crate::host::HostOptions;
 use crate::setup::Setup;
 
+/// A round trip and a buffer's time of a receiver that cannot show at once that it hears.
+const STRANGERS_ROUND: Duration = Duration::from_millis(500);
+/// The largest buffer it gets.
+const STRANGERS_BUFFER: u32 = 1 << 14;
+
 pub(super) fn setup(seed: u64, scenario: Option<&Scenario>) -> Setup {
     let mut sketch = sketch(seed, scenario);
     bound_rounds(&mut sketch);
@@ -43,6 +48,7 @@ fn opposite(role: Role) -> Role {
 }
 
 fn host(seed: u64, sketch: &Sketch, role: Role) -> HostOptions {
+    let own = sketch.wire == Wire::Rfc998;
     let name = if role == Role::Sender { "sender" } else { "receiver" };
     let mut dice = Dice::new(seed, name);
     let mut config = Config::new(sketch.wire, role);
@@ -55,12 +61,15 @@ fn host(seed: u64, sketch: &Sketch, role: Role) -> HostOptions {
     config.max_outstanding = sketch.outstanding;
     config.checksum = true;
     config.client = "x".repeat(dice.range(0, 20) as usize);
+    let calls = role == sketch.active && role == Role::Receiver && own;
+    if calls && !(is_stranger(sketch) && Dice::new(seed, "stranger").percent(70)) {
+        config.client.insert_str(0, "netblt ");
+    }
     config.transfer_bytes = dice.percent(50).then_some(sketch.bytes);
     if role == Role::Sender {
         config.policy = sketch.policy;
     }
     // On `sealed` a fair sender has no burst values of its own.
-    let own = sketch.wire == Wire::Rfc998;
     config.burst = if role == Role::Sender && own { sketch.burst } else { NO_LIMIT };
     if dice.percent(20) {
         // The other end must give way.
@@ -75,6 +84,18 @@ fn host(seed: u64, sketch: &Sketch, role: Role) -> HostOptions {
     }
     host.disk = disk(&mut dice, sketch);
     host
+}
+
+/// Whether a receiver that calls may be one that cannot give back the number in a RESPONSE
+/// (`docs/protocol.md §2.3`): it shows that it hears by what it asks for again, whenever the data
+/// timer of a buffer runs out, so that long buffers and round trips take very long to begin.
+fn is_stranger(sketch: &Sketch) -> bool {
+    // It gets smaller buffers, and no more of them.
+    let window = u64::from(sketch.buffer.min(STRANGERS_BUFFER)) * u64::from(sketch.outstanding);
+    let rounds = sketch.bytes.div_ceil(window).min(1 << 20) as u32;
+    let short = sketch.rtt + sketch.rate.time_for(u64::from(sketch.buffer)) <= STRANGERS_ROUND;
+    let alike = sketch.buffer <= STRANGERS_BUFFER * 4 && sketch.datagram <= 1500;
+    short && alike && (sketch.rtt * 3).saturating_mul(rounds) <= MAX_TIME
 }
 
 fn disk(dice: &mut Dice, sketch: &Sketch) -> DiskOptions {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use netblt_path::rng::Probability;
 use netblt_path::{Change, Displacement, LinkOptions, Outage};
-use netblt_proto::config::{Policy, Wire};
+use netblt_proto::config::{Config, Policy, Role, Wire};
 use netblt_proto::rate::counted_bytes;
 use netblt_proto::units::Rate;
 
@@ -15,6 +15,8 @@ use crate::host::Stops;
 use crate::setup::{Kill, Setup};
 use crate::side::Side;
 
+/// The least death timer of a receiver that has to show that it hears by what it asks for.
+const STRANGERS_PATIENCE: Duration = Duration::from_secs(60);
 /// No world's faults last longer.
 const LONGEST_FAULTS: Duration = Duration::from_secs(90);
 
@@ -74,6 +76,9 @@ pub(super) fn add(seed: u64, sketch: &Sketch, ours: bool, setup: &mut Setup) {
     } else {
         Duration::from_secs(300)
     };
+    // A sender that doubts it moves on by fits and starts.
+    let stranger = is_stranger(&setup.active.config);
+    let death_timer = if stranger { death_timer.max(STRANGERS_PATIENCE) } else { death_timer };
     setup.active.config.death_timer = death_timer;
     setup.passive.config.death_timer = death_timer;
     let heals_at = match chokes {
@@ -86,9 +91,19 @@ pub(super) fn add(seed: u64, sketch: &Sketch, ours: bool, setup: &mut Setup) {
     setup.persistent = mortal;
     // After healing: everything anew, at a tenth of the speed, after every timer has run out twice.
     setup.deadline = heals_at + base * 12 + Duration::from_secs(120);
+    if stranger {
+        setup.deadline += STRANGERS_PATIENCE * 2;
+    }
     if mortal {
         setup.deadline += death_timer * 3 + base * 4;
     }
+}
+
+/// Whether this end calls a sender and cannot give back the number in its RESPONSE
+/// (`docs/protocol.md §2.3`).
+fn is_stranger(caller: &Config) -> bool {
+    let receives = (caller.wire, caller.role) == (Wire::Rfc998, Role::Receiver);
+    receives && !caller.client.starts_with("netblt")
 }
 
 /// About how long the transfer takes without faults.
