@@ -286,6 +286,11 @@ pub(crate) struct Show {
     /// Show no progress and no summary, only the ticket, warnings and errors
     #[arg(long, short)]
     pub(crate) quiet: bool,
+    /// Where there is no terminal: a line from time to time on how far it is [default: 1min]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true,
+          default_missing_value = "1min", value_parser = units::duration,
+          conflicts_with_all = ["json", "quiet"])]
+    pub(crate) progress: Option<Duration>,
 }
 
 /// Listen, or use the ticket from the argument, standard input or the environment.

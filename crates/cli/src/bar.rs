@@ -16,37 +16,71 @@ const WINDOW: Duration = Duration::from_secs(3);
 const MAX_SAMPLES: usize = 64;
 const REDRAWS_PER_SECOND: u8 = 10;
 
-/// A bar on standard error, if that is a terminal.
+/// Columns where the terminal does not say how many it has.
+const COLUMNS: usize = 80;
+/// Columns of the bar itself.
+const BAR: usize = 20;
+/// A name shorter than this says nothing.
+const SHORTEST_NAME: usize = 10;
+
+/// How far it is, on standard error: a line that is drawn again and again where that is a terminal,
+/// and otherwise, if that is wanted, one from time to time.
 pub(crate) struct Bar {
     allowed: bool,
     bar: Option<ProgressBar>,
+    /// What its style was made for: whether the bar is drawn, of how much, and the columns.
+    look: Option<(bool, Option<u64>, usize)>,
+    /// Between two lines where there is no terminal.
+    every: Option<Duration>,
+    next: Duration,
 }
 
 impl Bar {
-    /// Nothing is drawn before the first [`Bar::update`].
-    pub(crate) fn new(wanted: bool) -> Self {
+    /// Nothing is drawn before the first [`Bar::update`]. `every`: between two lines where there
+    /// is no terminal.
+    pub(crate) fn new(wanted: bool, every: Option<Duration>) -> Self {
         let dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self { allowed: wanted && !dumb && io::stderr().is_terminal(), bar: None }
+        let drawn = !dumb && io::stderr().is_terminal();
+        let every = every.filter(|_| wanted && !drawn);
+        Self {
+            allowed: wanted && drawn,
+            bar: None,
+            look: None,
+            every,
+            next: every.unwrap_or_default(),
+        }
     }
 
     /// Draws how far it is; `silent` if nothing has been heard for a worrying time.
     pub(crate) fn update(&mut self, progress: &Progress, bits_per_second: f64, silent: bool) {
+        if let Some(every) = self.every
+            && progress.elapsed >= self.next
+        {
+            self.next = progress.elapsed + every;
+            self.line(&Line::new(progress, bits_per_second, silent).whole());
+        }
         if !self.allowed {
             return;
         }
+        let columns = columns();
+        let (drawn, text) = Line::new(progress, bits_per_second, silent).fitted(columns);
+        let look = (drawn, progress.total, columns);
         let bar = self.bar.get_or_insert_with(|| {
-            let target = ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND);
-            ProgressBar::with_draw_target(None, target)
+            let hidden = ProgressDrawTarget::hidden();
+            ProgressBar::with_draw_target(None, hidden)
         });
-        if bar.length() != progress.total || bar.position() == 0 {
-            bar.set_style(style(progress.total.is_some()));
+        if self.look.replace(look) != Some(look) {
             match progress.total {
                 Some(total) => bar.set_length(total),
                 None => bar.unset_length(),
             }
+            bar.set_style(style(progress.total.is_some(), drawn, columns));
         }
-        bar.set_message(message(progress, bits_per_second, silent));
+        bar.set_message(text);
         bar.set_position(progress.bytes);
+        if bar.is_hidden() {
+            bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND));
+        }
     }
 
     /// Writes a line to standard error, above the bar if there is one.
@@ -62,50 +96,191 @@ impl Bar {
 
     /// Takes the bar away.
     pub(crate) fn clear(&mut self) {
+        self.look = None;
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
     }
 }
 
-fn style(known: bool) -> ProgressStyle {
+/// Columns of the terminal on standard error.
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stderr());
+    let columns = size.map_or(0, |size| usize::from(size.ws_col));
+    if columns == 0 { COLUMNS } else { columns }
+}
+
+/// `known`: what is to be moved in all; `drawn`: there is room for the bar.
+fn style(known: bool, drawn: bool, columns: usize) -> ProgressStyle {
     let plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let template = match (known, plain) {
-        (true, true) => "{bar:20} {percent:>3} % {wide_msg}",
-        (true, false) => "{bar:20.cyan} {percent:>3} % {wide_msg}",
-        (false, _) => "{spinner} {wide_msg}",
+    let template = match (drawn, known, plain) {
+        // A terminal of a few columns has the one word that counts.
+        (false, ..) if columns < SHORTEST_NAME => "{msg}",
+        (false, ..) => "{wide_msg}",
+        (true, true, true) => "{bar:20} {wide_msg}",
+        (true, true, false) => "{bar:20.cyan} {wide_msg}",
+        (true, false, _) => "{spinner} {wide_msg}",
     };
     ProgressStyle::with_template(template)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("━╸ ")
 }
 
-fn message(progress: &Progress, bits_per_second: f64, silent: bool) -> String {
-    let mut parts = vec![match progress.total {
-        Some(total) => {
-            format!("{} of {}", units::show_bytes(progress.bytes), units::show_bytes(total))
+/// The parts of a line, in the order in which they stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Percent,
+    Files,
+    Name,
+    Bytes,
+    Rate,
+    Left,
+    Lost,
+    RoundTrip,
+}
+
+/// What gives way first where there is no room for all; the bar does after the second, and the
+/// last one stays.
+const GIVE_WAY: [Part; 8] = [
+    Part::RoundTrip,
+    Part::Lost,
+    Part::Name,
+    Part::Bytes,
+    Part::Files,
+    Part::Percent,
+    Part::Rate,
+    Part::Left,
+];
+
+/// How far it is, in parts.
+struct Line {
+    parts: Vec<(Part, String)>,
+    /// Columns of what is drawn before them.
+    drawn: usize,
+}
+
+impl Line {
+    fn new(progress: &Progress, bits_per_second: f64, silent: bool) -> Self {
+        let mut parts = Vec::new();
+        if let Some(total) = progress.total.filter(|total| *total > 0) {
+            let percent = progress.bytes as f64 * 100.0 / total as f64;
+            parts.push((Part::Percent, format!("{:.0} %", percent.min(100.0).floor())));
         }
-        None => units::show_bytes(progress.bytes),
-    }];
-    if silent {
-        parts.push("nothing heard; waiting".to_owned());
-        return parts.join("  ");
+        let file = units::show_count(progress.file);
+        match progress.files {
+            // Of one file everybody knows which it is.
+            Some(0 | 1) => {}
+            Some(files) => {
+                parts.push((Part::Files, format!("{file} of {}", units::show_count(files))));
+            }
+            None if progress.file > 0 => parts.push((Part::Files, format!("file {file}"))),
+            None => {}
+        }
+        if !progress.name.is_empty() {
+            parts.push((Part::Name, progress.name.clone()));
+        }
+        let bytes = units::show_bytes(progress.bytes);
+        parts.push(match progress.total {
+            Some(total) => (Part::Bytes, format!("{bytes} of {}", units::show_bytes(total))),
+            None => (Part::Bytes, bytes),
+        });
+        if silent {
+            parts.push((Part::Left, "nothing heard; waiting".to_owned()));
+        } else {
+            parts.extend(speed(progress, bits_per_second));
+        }
+        Self { parts, drawn: if progress.total.is_some() { BAR + 1 } else { 2 } }
     }
-    parts.push(units::show_rate(bits_per_second));
+
+    /// All of it.
+    fn whole(&self) -> String {
+        let texts: Vec<&str> = self.parts.iter().map(|(_, text)| text.as_str()).collect();
+        texts.join("  ")
+    }
+
+    /// Whether the bar is drawn before it, and as much of it as there is room for.
+    fn fitted(mut self, columns: usize) -> (bool, String) {
+        let mut drawn = true;
+        for (at, part) in GIVE_WAY.iter().enumerate() {
+            if at == 2 {
+                drawn &= self.fits(columns, true);
+            }
+            if self.fits(columns, drawn) {
+                break;
+            }
+            if self.parts.len() > 1 {
+                self.parts.retain(|(other, _)| other != part);
+            }
+        }
+        let room = columns.saturating_sub(self.columns(drawn));
+        for (part, text) in &mut self.parts {
+            if *part == Part::Name {
+                *text = shortened(text, SHORTEST_NAME.min(wide(text)) + room);
+            }
+        }
+        (drawn, self.whole())
+    }
+
+    fn fits(&self, columns: usize, drawn: bool) -> bool {
+        self.columns(drawn) <= columns
+    }
+
+    /// Columns that it takes where names are as short as they may be.
+    fn columns(&self, drawn: bool) -> usize {
+        let text = |(part, text): &(Part, String)| match part {
+            Part::Name => wide(text).min(SHORTEST_NAME) + 2,
+            _ => wide(text) + 2,
+        };
+        let texts: usize = self.parts.iter().map(text).sum();
+        // The last column stays free: some terminals wrap there.
+        texts.saturating_sub(2) + 1 + if drawn { self.drawn } else { 0 }
+    }
+}
+
+/// Columns of a text, at most: what is not plain may take two.
+fn wide(text: &str) -> usize {
+    text.chars().map(|c| if c.is_ascii() { 1 } else { 2 }).sum()
+}
+
+/// The beginning and the end of a text, in so many columns.
+fn shortened(text: &str, columns: usize) -> String {
+    if wide(text) <= columns {
+        return text.to_owned();
+    }
+    let half = columns.saturating_sub(3) / 2;
+    let upto = |chars: &mut dyn Iterator<Item = char>| {
+        let mut taken = 0;
+        let width = |c: char| if c.is_ascii() { 1 } else { 2 };
+        chars
+            .take_while(|c| {
+                taken += width(*c);
+                taken <= half
+            })
+            .collect::<Vec<char>>()
+    };
+    let start: String = upto(&mut text.chars()).into_iter().collect();
+    let end: String = upto(&mut text.chars().rev()).into_iter().rev().collect();
+    format!("{start}...{end}")
+}
+
+fn speed(progress: &Progress, bits_per_second: f64) -> Vec<(Part, String)> {
+    let mut parts = vec![(Part::Rate, units::show_rate(bits_per_second))];
     if let Some(left) = time_left(progress, bits_per_second) {
-        parts.push(match left.as_secs() {
+        let text = match left.as_secs() {
             // Tenths would only flicker.
             seconds @ 0..60 => format!("{seconds} s left"),
             _ => format!("{} left", units::show_duration(left)),
-        });
+        };
+        parts.push((Part::Left, text));
     }
     let stats = &progress.stats;
     let packets = stats.data_packets_sent.max(stats.data_packets_received);
-    parts.push(format!("lost {}", units::show_share(stats.data_packets_lost, packets)));
+    let lost = units::show_share(stats.data_packets_lost, packets);
+    parts.push((Part::Lost, format!("lost {lost}")));
     if let Some(rtt) = stats.rtt {
-        parts.push(format!("RTT {}", units::show_duration(rtt)));
+        parts.push((Part::RoundTrip, format!("RTT {}", units::show_duration(rtt))));
     }
-    parts.join("  ")
+    parts
 }
 
 fn time_left(progress: &Progress, bits_per_second: f64) -> Option<Duration> {
@@ -162,13 +337,74 @@ mod tests {
         assert_eq!(speed.update(Duration::from_secs(21), 5), 0.0, "started over");
     }
 
+    fn progress() -> Progress {
+        let mut progress = Progress::default();
+        progress.total = Some(3 << 30);
+        progress.bytes = 1 << 30;
+        (progress.file, progress.files) = (1234, Some(20_000));
+        progress.name = "photos/2026/summer/the one with the long name.jpg".to_owned();
+        progress.elapsed = Duration::from_secs(20);
+        progress.stats.data_packets_sent = 100_000;
+        progress.stats.data_packets_lost = 1_100;
+        progress.stats.rtt = Some(Duration::from_millis(100));
+        progress
+    }
+
     #[test]
-    fn the_message_never_divides_by_zero() {
+    fn what_has_no_room_gives_way_in_order_and_the_time_left_is_last() {
+        let at = |columns: usize| {
+            let (drawn, text) = Line::new(&progress(), 100e6, false).fitted(columns);
+            let all = text.chars().count() + if drawn { 21 } else { 0 };
+            assert!(all < columns || columns < 17, "{columns}: {text}");
+            (drawn, text)
+        };
+        let (drawn, text) = at(220);
+        assert!(drawn && text.contains("the one with the long name.jpg"), "{text}");
+        let has = |columns: usize, what: &str| at(columns).1.contains(what);
+        assert!(has(140, "RTT 100 ms") && has(140, "lost 1.1 %") && at(140).0);
+        // Each that is not there was given up by the time that the next one is.
+        let order = ["RTT", "lost", "...", "1.00 GiB of", "of 20,000", "33 %", "Mbit/s", "left"];
+        let mut gone: Vec<&str> = Vec::new();
+        for columns in (1..=140).rev() {
+            let (drawn, text) = at(columns);
+            let now: Vec<&str> = order.into_iter().filter(|what| !text.contains(what)).collect();
+            assert_eq!(now[..], order[..now.len()], "{columns}: {text}");
+            assert!(now.len() >= gone.len(), "{columns}: nothing comes back: {text}");
+            // The bar goes after the loss, and before all else.
+            assert!(drawn || now.len() >= 2, "{columns}: {text}");
+            assert!(!drawn || now.len() <= 2, "{columns}: {text}");
+            gone = now;
+        }
+        assert!(at(12).1.ends_with(" left"), "{}", at(12).1);
+        let silent = Line::new(&progress(), 0.0, true).fitted(60).1;
+        assert!(silent.contains("nothing heard; waiting"), "{silent}");
+    }
+
+    #[test]
+    fn names_are_cut_in_the_middle_and_wide_ones_count_twice() {
+        assert_eq!(shortened("short", 10), "short");
+        assert_eq!(shortened("0123456789abcdef", 11), "0123...cdef");
+        assert_eq!(shortened("日本語日本語日本語", 11), "日本...本語");
+        let mut progress = progress();
+        progress.name = "日".repeat(200);
+        for columns in 40..200 {
+            let (drawn, text) = Line::new(&progress, 1e6, false).fitted(columns);
+            assert!(wide(&text) + if drawn { 21 } else { 0 } < columns, "{columns}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_line_never_divides_by_zero() {
         let mut progress = Progress::default();
         progress.total = Some(10);
-        assert_eq!(message(&progress, 0.0, false), "0 bytes of 10 bytes  0 bit/s  lost 0.0 %");
+        let line = |progress: &Progress| Line::new(progress, 0.0, false).whole();
+        assert_eq!(line(&progress), "0 %  0 bytes of 10 bytes  0 bit/s  lost 0.0 %");
+        progress.total = Some(0);
+        assert_eq!(line(&progress), "0 bytes of 0 bytes  0 bit/s  lost 0.0 %");
         progress.total = None;
-        assert!(message(&progress, 8e6, true).contains("waiting"));
+        progress.file = 7;
+        assert_eq!(line(&progress), "file 7  0 bytes  0 bit/s  lost 0.0 %");
+        assert!(Line::new(&progress, 8e6, true).whole().contains("waiting"));
         progress.total = Some(u64::MAX);
         assert_eq!(time_left(&progress, 1.0), None);
     }

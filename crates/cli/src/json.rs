@@ -122,9 +122,13 @@ pub(crate) struct DemoData {
 }
 
 #[derive(Serialize)]
-pub(crate) struct ProgressData {
+pub(crate) struct ProgressData<'a> {
     bytes: u64,
     total: Option<u64>,
+    /// Which file it is at, from 1, how many there are, if known, and its name.
+    file: u64,
+    files: Option<u64>,
+    name: &'a str,
     seconds: f64,
     mbps: f64,
     /// In datagrams, headers of this protocol included.
@@ -138,13 +142,16 @@ pub(crate) struct ProgressData {
     rtt_ms: Option<f64>,
 }
 
-impl ProgressData {
+impl<'a> ProgressData<'a> {
     /// `bits_per_second` is over the last few seconds.
-    pub(crate) fn new(progress: &Progress, bits_per_second: f64) -> Self {
+    pub(crate) fn new(progress: &'a Progress, bits_per_second: f64) -> Self {
         let stats = &progress.stats;
         Self {
             bytes: progress.bytes,
             total: progress.total,
+            file: progress.file,
+            files: progress.files,
+            name: &progress.name,
             seconds: rounded(progress.elapsed.as_secs_f64()),
             mbps: mbps(bits_per_second),
             bytes_sent: stats.bytes_sent,

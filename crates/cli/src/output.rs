@@ -57,7 +57,7 @@ impl Report {
             opened: false,
             passed: 0,
             silent: false,
-            bar: Bar::new(!show.quiet && !show.json),
+            bar: Bar::new(!show.quiet && !show.json, show.progress),
             speed: Speed::default(),
             next_json: Duration::ZERO,
         }

@@ -12,10 +12,23 @@ pub struct Progress {
     pub bytes: u64,
     /// File bytes in all, if known.
     pub total: Option<u64>,
+    /// Which file it is at, from 1; 0 before the first.
+    pub file: u64,
+    /// Files in all, if known: the sender knows.
+    pub files: Option<u64>,
+    /// The name of that file, fit for a terminal.
+    pub name: String,
     /// Since the connection opened.
     pub elapsed: Duration,
     /// The machine's counts.
     pub stats: Stats,
+}
+
+/// Where a transfer is: which file, and its name as it arrives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct At {
+    pub(crate) file: u64,
+    pub(crate) name: Vec<u8>,
 }
 
 /// What limited the transfer.

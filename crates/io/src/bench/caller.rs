@@ -18,7 +18,7 @@ use crate::net::rendezvous;
 use crate::observer::Observer;
 use crate::options::{Cancel, Options};
 use crate::ticket::Rendezvous;
-use crate::transfer::session::Session;
+use crate::transfer::session::{HowFar, Session};
 
 /// Calls a server and runs one test; blocks until it is over.
 pub fn run(
@@ -85,7 +85,7 @@ impl Application for Calling<'_> {
         if let Some((pump, _)) = &mut self.test {
             pump.feed(now, end);
             let moved = pump.moved(now, end);
-            self.session.report(now, end, moved, self.total());
+            self.session.report(now, end, &HowFar::bytes(moved, self.total()));
         }
         ControlFlow::Continue(())
     }
@@ -106,7 +106,7 @@ impl Application for Calling<'_> {
             Event::Closed(reason) => {
                 if let Some((pump, _)) = &self.test {
                     let moved = pump.moved(now, end);
-                    self.session.report_last(now, end, moved, self.total());
+                    self.session.report_last(now, end, &HowFar::bytes(moved, self.total()));
                 }
                 let done = self.test.as_mut().and_then(|(pump, _)| pump.done(&reason));
                 return ControlFlow::Break(match done {

@@ -30,6 +30,7 @@ use crate::disk::store::Store;
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, shown};
 use crate::options::{Expected, Overwrite};
+use crate::progress::At;
 
 use keeping::Keeping;
 
@@ -51,6 +52,8 @@ pub(crate) struct DirectoryWriter {
     left_out: LeftOut,
     manifest: Option<Manifest>,
     renamed: Option<Renamed>,
+    /// The file that began last.
+    at: At,
     buffers: u64,
     bytes: u64,
     /// Unless it is all or nothing: what is kept, and where names were given.
@@ -112,6 +115,7 @@ impl DirectoryWriter {
             left_out: LeftOut::default(),
             manifest: None,
             renamed: None,
+            at: At::default(),
             buffers: 0,
             bytes: 0,
             keeping: None,
@@ -205,6 +209,9 @@ impl DirectoryWriter {
                 refused => too_much(refused),
             })?;
             incoming.attributes = Some((id, attributes.into()));
+            if !directory {
+                self.at = At { file: self.at.file + 1, name: name.clone() };
+            }
             if let Err(error) = self.store.probe(name, directory) {
                 incoming.refused = Some(self.left_out.because(error, self.atomic)?);
             }
@@ -392,6 +399,10 @@ impl DirectoryWriter {
 }
 
 impl Writer for DirectoryWriter {
+    fn at(&self) -> At {
+        self.at.clone()
+    }
+
     fn accept(
         &mut self,
         number: BufferNumber,
@@ -447,6 +458,7 @@ impl Writer for DirectoryWriter {
         self.files.clear();
         self.withdrawn.clear();
         self.left_out = LeftOut::default();
+        self.at = At::default();
         (self.buffers, self.bytes) = (0, 0);
         Ok(())
     }

@@ -27,6 +27,7 @@ use crate::disk::layout::{Layout, broken, entry_bytes};
 use crate::disk::manifest::Manifest;
 use crate::disk::threads::{Fill, Reader};
 use crate::error::{Error, Unsendable, file_error, shown};
+use crate::progress::At;
 
 /// Permissions under which a stream arrives.
 const STREAM_MODE: u32 = 0o644;
@@ -51,6 +52,9 @@ pub(crate) struct SourceReader {
 #[derive(Debug, Default)]
 struct Progress {
     buffers: u64,
+    /// Files among the entries that were counted.
+    files: u64,
+    counted: usize,
     /// Index of the entry from which the next extent comes, and where in it.
     entry: usize,
     offset: u64,
@@ -373,6 +377,19 @@ impl SourceReader {
 }
 
 impl Reader for SourceReader {
+    fn at(&mut self) -> At {
+        let entries = &self.list.inner.entries;
+        let last = self.progress.entry.min(entries.len().saturating_sub(1));
+        while self.progress.counted <= last {
+            let entry = entries.get(self.progress.counted);
+            let is_file = entry.is_some_and(|entry| entry.kind != Kind::Directory);
+            self.progress.files += u64::from(is_file);
+            self.progress.counted += 1;
+        }
+        let name = entries.get(last).map_or_else(Vec::new, |entry| entry.name.to_vec());
+        At { file: self.progress.files, name }
+    }
+
     fn fill(&mut self, number: BufferNumber, buffer: &mut Buffer) -> Result<Fill, Error> {
         if number.0 != self.progress.buffers + 1 || self.progress.end.is_some() {
             return Err(Error::Fault("a buffer was asked for out of order"));

@@ -26,6 +26,7 @@ use crate::disk::gate::Gate;
 use crate::disk::had::Had;
 use crate::disk::layout::Layout;
 use crate::error::Error;
+use crate::progress::At;
 
 pub(crate) use reading::SourceThread;
 
@@ -38,6 +39,10 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Fills buffers. Called from the disk thread only.
 pub(crate) trait Reader: Send + 'static {
+    /// Which file was read last.
+    fn at(&mut self) -> At {
+        At::default()
+    }
     /// Fills `buffer` with the image of buffer `number`; asked for strictly in order from 1.
     fn fill(&mut self, number: BufferNumber, buffer: &mut Buffer) -> Result<Fill, Error>;
     /// What was sent, once a buffer was the last.
@@ -59,6 +64,10 @@ pub(crate) struct Fill {
 
 /// Stores buffers. Called from the disk thread only.
 pub(crate) trait Writer: Send + 'static {
+    /// Which file came last.
+    fn at(&self) -> At {
+        At::default()
+    }
     /// Stores the image of buffer `number`; each number comes once, in any order. Memory that is
     /// free again, now or from earlier calls, goes into `free`. Returns the file bytes stored.
     fn accept(
@@ -83,6 +92,10 @@ pub(crate) trait Writer: Send + 'static {
 }
 
 impl Writer for Box<dyn Writer> {
+    fn at(&self) -> At {
+        (**self).at()
+    }
+
     fn accept(
         &mut self,
         number: BufferNumber,
@@ -185,6 +198,7 @@ pub(crate) struct SinkThread {
     beginning: bool,
     empties: VecDeque<Buffer>,
     bytes: u64,
+    at: At,
     backlog: usize,
     patience: Duration,
     gate: Gate,
@@ -213,6 +227,7 @@ struct Written {
     epoch: u64,
     free: Vec<Buffer>,
     bytes: u64,
+    at: At,
     to: To,
     outcome: Option<Outcome>,
     had: Option<Vec<u8>>,
@@ -255,6 +270,7 @@ impl SinkThread {
             beginning: false,
             empties: VecDeque::with_capacity(stock),
             bytes: 0,
+            at: At::default(),
             backlog: 0,
             patience,
             gate: Gate::default(),
@@ -312,7 +328,7 @@ impl SinkThread {
                 return Ok(Some(Stored::Empty(buffer)));
             }
             let Ok(answer) = self.answers.try_recv() else { return Ok(None) };
-            let Written { epoch, free, bytes, to, outcome, had } = answer?;
+            let Written { epoch, free, bytes, at, to, outcome, had } = answer?;
             self.empties.extend(free);
             match to {
                 To::Buffer => self.backlog = self.backlog.saturating_sub(1),
@@ -327,6 +343,7 @@ impl SinkThread {
             }
             if epoch == self.epoch.load(Ordering::Relaxed) {
                 self.bytes += bytes;
+                self.at = at;
                 if let Some(outcome) = outcome {
                     return Ok(Some(Stored::Finished(outcome)));
                 }
@@ -340,6 +357,11 @@ impl SinkThread {
     /// File bytes stored so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Which file came last.
+    pub(crate) fn at(&self) -> &At {
+        &self.at
     }
 
     /// Buffers handed over and not stored yet.
@@ -437,7 +459,8 @@ fn write_loop(
             waker();
             return;
         }
-        if outbox.send(Ok(Written { epoch, free, bytes, to, outcome, had })).is_err() {
+        let at = writer.at();
+        if outbox.send(Ok(Written { epoch, free, bytes, at, to, outcome, had })).is_err() {
             break;
         }
         waker();

@@ -29,7 +29,7 @@ use crate::options::{Cancel, Destination, Options};
 use crate::progress::Summary;
 use crate::ticket::Rendezvous;
 use crate::transfer::list::{Lines, Offered, REQUEST};
-use crate::transfer::session::{Session, buffers};
+use crate::transfer::session::{HowFar, Session, buffers};
 use crate::transfer::summary::{Facts, summary};
 
 /// Receives into `destination`; blocks until everything is verified and has its final name.
@@ -378,8 +378,11 @@ impl<W: Writer> Application for Receiving<'_, W> {
         if !self.session.has_failed() {
             self.collect(now, end)?;
         }
-        let bytes = self.disk.as_ref().map_or(0, SinkThread::bytes);
-        self.session.report(now, end, bytes, self.total);
+        let mut far = HowFar::bytes(0, self.total);
+        if let Some(disk) = &self.disk {
+            (far.bytes, far.at) = (disk.bytes(), disk.at());
+        }
+        self.session.report(now, end, &far);
         ControlFlow::Continue(())
     }
 

@@ -30,11 +30,11 @@ use crate::net::trace_file::{DiskEvent, DiskSide};
 use crate::net::wait::Waker;
 use crate::observer::Observer;
 use crate::options::{Cancel, Options, Resume, Source};
-use crate::progress::Summary;
+use crate::progress::{At, Summary};
 use crate::ticket::Rendezvous;
 use crate::transfer::list::REQUEST;
 use crate::transfer::preview::answer;
-use crate::transfer::session::{Session, buffers};
+use crate::transfer::session::{HowFar, Session, buffers};
 use crate::transfer::summary::{Facts, summary};
 
 /// Sends `source`; blocks until the receiver's verdict is here.
@@ -65,7 +65,7 @@ pub fn send(
         let Some(own) = reader.take() else { return Err(Error::Fault("there is no reader")) };
         let mut app = Sending::new(session, own, stock, transfer_bytes, waker);
         app.resumes = options.resume != Resume::Never;
-        app.offers = Some(&list);
+        (app.offers, app.files) = (Some(&list), Some(list.files()));
         let sent = driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error));
         // Who only asked what there is has taken nothing: whoever comes next is served.
         let now = host.clock.now();
@@ -150,6 +150,10 @@ pub(crate) struct Sending<'a, R> {
     resumes: bool,
     /// File bytes that were passed over.
     kept: u64,
+    /// The file that the machine was given last.
+    at: At,
+    /// Files in all.
+    files: Option<u64>,
     /// What a receiver that asks is told of.
     offers: Option<&'a FileList>,
     /// One has asked.
@@ -188,6 +192,8 @@ impl<'a, R: Reader> Sending<'a, R> {
             had: Arc::default(),
             resumes: true,
             kept: 0,
+            at: At::default(),
+            files: None,
             offers: None,
             answered: false,
         }
@@ -197,6 +203,7 @@ impl<'a, R: Reader> Sending<'a, R> {
     fn open(&mut self, layout: Layout) -> Result<(), Error> {
         (self.held, self.first_held, self.accepted) = (VecDeque::new(), 1, 0);
         (self.end, self.verdict, self.wanted, self.kept) = (None, None, None, 0);
+        self.at = At::default();
         self.disk.iter_mut().for_each(SourceThread::halt);
         (self.layout, self.hearing) = (Some(layout), Hearing::default());
         match self.session.proves() {
@@ -259,6 +266,7 @@ impl<'a, R: Reader> Sending<'a, R> {
             match disk.poll() {
                 Ok(Some(supply)) => {
                     self.kept += supply.kept;
+                    self.at = supply.at;
                     self.held.push_back(Some(supply.bytes));
                     end.supply(now, supply.number, supply.buffer, supply.end.is_some());
                     if let Some(last) = supply.end {
@@ -330,7 +338,9 @@ impl<R: Reader> Application for Sending<'_, R> {
             self.supply(now, end)?;
             self.watch_disk();
         }
-        self.session.report(now, end, self.accepted, self.total);
+        let files = self.files.filter(|_| !self.answered);
+        let (bytes, total, at) = (self.accepted, self.total, &self.at);
+        self.session.report(now, end, &HowFar { bytes, total, at, files });
         ControlFlow::Continue(())
     }
 

@@ -16,11 +16,11 @@ use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
 use crate::disk::layout::Layout;
-use crate::error::{Error, Warning};
+use crate::error::{Error, Warning, shown};
 use crate::net::connections::Oversize;
 use crate::observer::Observer;
 use crate::options::Cancel;
-use crate::progress::Progress;
+use crate::progress::{At, Progress};
 use crate::ticket::Rendezvous;
 
 /// How long the other end is given to hear that we stop.
@@ -43,6 +43,22 @@ pub(crate) fn buffers(count: u32, bytes: usize) -> Result<Vec<Buffer>, Error> {
     let none = |_: OutOfMemory| Error::Memory { count, bytes };
     let _spare = Buffer::try_new(SPARE_BYTES).map_err(none)?;
     (0..count).map(|_| Buffer::try_new(bytes).map_err(none)).collect()
+}
+
+/// How far it is: file bytes, and files.
+pub(crate) struct HowFar<'a> {
+    pub(crate) bytes: u64,
+    pub(crate) total: Option<u64>,
+    pub(crate) at: &'a At,
+    pub(crate) files: Option<u64>,
+}
+
+impl HowFar<'static> {
+    /// Of what has no files.
+    pub(crate) fn bytes(bytes: u64, total: Option<u64>) -> Self {
+        const NOWHERE: &At = &At { file: 0, name: Vec::new() };
+        Self { bytes, total, at: NOWHERE, files: None }
+    }
 }
 
 /// A transfer or test under way, whichever end of it this is.
@@ -204,14 +220,17 @@ impl<'a> Session<'a> {
     }
 
     /// Reports progress if it is time to.
-    pub(crate) fn report(&mut self, now: Instant, end: &Endpoint, bytes: u64, total: Option<u64>) {
+    pub(crate) fn report(&mut self, now: Instant, end: &Endpoint, far: &HowFar<'_>) {
         let Some(opened) = self.opened else { return self.watch_opening(now, end) };
         if now < self.next_progress {
             return;
         }
         self.next_progress = now + PROGRESS;
         let elapsed = now.since(opened);
-        self.observer.progress(&Progress { bytes, total, elapsed, stats: end.stats(now) });
+        let HowFar { bytes, total, at, files } = *far;
+        let At { file, name } = at;
+        let (file, name, stats) = (*file, shown(name), end.stats(now));
+        self.observer.progress(&Progress { bytes, total, file, files, name, elapsed, stats });
     }
 
     /// An end that calls, and hears nothing, says so before its user wonders.
@@ -228,15 +247,9 @@ impl<'a> Session<'a> {
     }
 
     /// Reports the last progress there will be.
-    pub(crate) fn report_last(
-        &mut self,
-        now: Instant,
-        end: &Endpoint,
-        bytes: u64,
-        total: Option<u64>,
-    ) {
+    pub(crate) fn report_last(&mut self, now: Instant, end: &Endpoint, far: &HowFar<'_>) {
         self.next_progress = now;
-        self.report(now, end, bytes, total);
+        self.report(now, end, far);
     }
 
     /// The path takes IP packets of at most this many bytes, it is said.

@@ -13,6 +13,7 @@ use super::{Fill, Reader, spawn};
 use crate::disk::had::Had;
 use crate::disk::layout::Layout;
 use crate::error::Error;
+use crate::progress::At;
 
 /// A buffer to be supplied to the sending machine.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct Supply {
     pub bytes: u64,
     /// The latter.
     pub kept: u64,
+    /// Which file is the last in it.
+    pub at: At,
     /// If it is the last one: the end of the transfer.
     pub end: Option<End>,
 }
@@ -64,7 +67,7 @@ struct Read {
     number: BufferNumber,
     buffer: Buffer,
     /// Nothing if it was not read: the source had ended, or a restart made it void.
-    fill: Option<(Fill, Option<End>)>,
+    fill: Option<(Fill, At, Option<End>)>,
 }
 
 impl SourceThread {
@@ -118,13 +121,14 @@ impl SourceThread {
                 }
             };
             match fill {
-                Some((fill, end)) if epoch == self.epoch.load(Ordering::Relaxed) => {
+                Some((fill, at, end)) if epoch == self.epoch.load(Ordering::Relaxed) => {
                     self.ended |= fill.last;
                     self.ahead.push_back(Supply {
                         number,
                         buffer,
                         bytes: fill.bytes,
                         kept: fill.kept,
+                        at,
                         end,
                     });
                 }
@@ -210,7 +214,8 @@ fn read_loop(
             }
             let fill = reader.fill(number, &mut buffer)?;
             ended = fill.last;
-            Ok(Some((fill, if ended { reader.end() } else { None })))
+            let end = if ended { reader.end() } else { None };
+            Ok(Some((fill, reader.at(), end)))
         })();
         let failed = answer.is_err();
         let answer = answer.map(|fill| Read { epoch, number, buffer, fill });
