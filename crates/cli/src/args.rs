@@ -293,6 +293,18 @@ pub(crate) struct Show {
     pub(crate) progress: Option<Duration>,
 }
 
+/// `--report`, where there is one transfer to report on.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct PageArgs {
+    /// Draw the transfer when it is over: a page of rate, losses, round trip, buffers and waits
+    ///
+    /// The same as `netblt report transfer` makes of a trace. Unless --trace keeps one, it is in
+    /// the directory for temporary files (TMPDIR) meanwhile.
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+}
+
 /// Listen, or use the ticket from the argument, standard input or the environment.
 fn rendezvous(argument: Option<&OsStr>, from_stdin: bool) -> Result<Rendezvous, Failure> {
     if from_stdin {

@@ -90,10 +90,12 @@ fn a_transfer_is_told_and_drawn_from_the_trace_of_either_end() {
         for label in ["data, Mbit/s", "delivered", "round trip, ms", "buffers", "outstanding"] {
             assert!(svg.contains(&format!(">{label}<")), "{label} is not in {svg}");
         }
-        let words = env.run(&["report", "transfer", &trace, "--out", "x.html"]).exits(0).text();
+        let titled = ["report", "transfer", &trace, "--out", "x.html", "--title", "A <b> title"];
+        let words = env.run(&titled).exits(0).text();
         assert!(words.contains("  data        "), "{words}");
         let page = fs::read_to_string(env.path("x.html")).expect("a page");
         assert!(page.contains("<svg ") && page.contains("  data        "), "{page}");
+        assert!(page.contains("A &lt;b&gt; title") && !page.contains("A <b>"), "{page}");
     }
 }
 
@@ -116,4 +118,31 @@ fn a_trace_that_was_cut_short_is_told_and_a_foreign_file_is_not() {
         run.says("--out x.png: a picture is written as .svg or .html, not as .png");
     }
     assert!(!env.path("x.png").exists());
+}
+
+#[test]
+fn a_transfer_draws_its_own_page() {
+    let env = Env::new();
+    env.make_file("data", 3_000_000);
+    env.make_directory("here");
+    let args = ["receive", "here", "--bind", "127.0.0.1", "--report", "receiver.html"];
+    let mut receiver = env.start(&args);
+    let ticket = receiver.line();
+    let args = ["send", "data", "--bind", "127.0.0.1", "--to", &ticket, "--report", "sender.html"];
+    env.run(&[&args[..], &["--trace", "kept"]].concat()).exits(0);
+    receiver.finish().exits(0);
+    for (page, role) in [("sender.html", "sender, sealed"), ("receiver.html", "receiver, sealed")] {
+        let text = fs::read_to_string(env.path(page)).expect("a page");
+        for part in ["<svg ", role, ">data, Mbit/s<", ">round trip, ms<", "  data        "] {
+            assert!(text.contains(part), "{page} has no {part}");
+        }
+        // It needs nothing from elsewhere.
+        assert!(!text.contains("href=") && !text.contains("<script") && !text.contains("src="));
+    }
+    assert!(env.path("kept").exists());
+    assert_eq!(env.names("tmp"), Vec::<String>::new(), "no trace is left");
+    env.run(&["send", "data", "--report", "x.pdf"]).exits(1).says("a page is written as .html");
+    // Where nothing came of it, that is said, and nothing else is.
+    let alone = env.run(&["send", "data", "--wait", "100ms", "--report", "none/x.html"]).exits(35);
+    alone.says("--report none/x.html: ");
 }

@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use netblt::{Cancel, Summary};
+use netblt::{Cancel, Options, Summary};
 use netblt_proto::config::Role;
 
-use crate::args::Show;
+use crate::args::{PageArgs, Show};
+use crate::commands::page::Page;
 use crate::cp::gather::{Found, Landing};
 use crate::cp::install;
 use crate::cp::link::Link;
@@ -47,6 +48,8 @@ pub(crate) struct Args {
     stats: bool,
     #[command(flatten)]
     show: Show,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 fn help() -> String {
@@ -163,8 +166,13 @@ fn copy(args: &Args, task: Task, report: &mut Report) -> Result<Option<Summary>,
     report.detail(&format!("Starting ssh to {} ...", task.host.name));
     let link = connect(args, &task.host, &cancel, report)?;
     let ssh = &args.ssh;
-    let mut near = Near { link, wish, ssh, listed, call: None, passed: Arc::default() };
+    let mut own = Options::default();
+    own.trace.clone_from(&wish.trace);
+    let page = Page::wanted(args.page.report.as_deref().filter(|_| !wish.dry_run), &mut own)?;
+    let (call, passed) = (None, Arc::default());
+    let mut near = Near { link, wish, ssh, listed, call, passed, trace: own.trace };
     let copied = near.copy(part, report);
+    page.into_iter().for_each(|page| page.write(report));
     let mut summary = near.finish(copied, report)?;
     summary.iter_mut().for_each(|summary| summary.skipped += skipped);
     Ok(summary)

@@ -7,6 +7,7 @@ mod demo;
 mod emulate;
 mod far_end;
 mod man;
+mod page;
 mod plan;
 mod receive;
 mod report;

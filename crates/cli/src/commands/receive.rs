@@ -12,7 +12,8 @@ use netblt_proto::config::Role;
 use netblt_proto::content::check_name;
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 
-use crate::args::{self, Network, ResumeName, Show};
+use crate::args::{self, Network, PageArgs, ResumeName, Show};
+use crate::commands::page::Page;
 use crate::exit::{self, Code, Failure};
 use crate::output::{self, Report};
 use crate::{rfc998, secrecy, signals, units};
@@ -44,7 +45,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HOST:PORT")]
     from: Option<OsString>,
     /// Only list what the sender offers; it goes on listening, and its ticket stays good
-    #[arg(long, conflicts_with_all = ["rename", "client"])]
+    #[arg(long, conflicts_with_all = ["rename", "client", "report"])]
     list: bool,
     /// Give the file this name; the sender must have one file only
     #[arg(long = "as", value_name = "NAME", value_parser = name)]
@@ -79,6 +80,8 @@ pub(crate) struct Args {
     network: Network,
     #[command(flatten)]
     show: Show,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 /// A file's name: one part.
@@ -167,6 +170,7 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Report) -> Result<Summ
         When::Always => Overwrite::Always,
     };
     let mut options = args.network.options()?;
+    let page = Page::wanted(args.page.report.as_deref(), &mut options)?;
     options.overwrite = overwrite;
     options.preserve = args.preserve;
     options.atomic = args.atomic;
@@ -192,8 +196,9 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Report) -> Result<Summ
     secrecy::keep();
     signals::watch(&cancel, report.is_talkative())?;
     output::announce(report, &rendezvous);
-    netblt::receive(places.destination, &rendezvous, &options, report, &cancel)
-        .map_err(|error| report.failure(&error))
+    let received = netblt::receive(places.destination, &rendezvous, &options, report, &cancel);
+    page.into_iter().for_each(|page| page.write(report));
+    received.map_err(|error| report.failure(&error))
 }
 
 /// The arguments, told apart.

@@ -3,7 +3,7 @@
 mod path;
 mod plot;
 mod rfc1030;
-mod transfer;
+pub(super) mod transfer;
 
 use std::fs;
 use std::io::{self, Write as _};

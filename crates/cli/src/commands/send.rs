@@ -9,8 +9,9 @@ use netblt_proto::config::{Pace, Policy, Role};
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 
-use crate::args::{self, Network, ResumeName, Show};
+use crate::args::{self, Network, PageArgs, ResumeName, Show};
 use crate::choice::{self, Choice};
+use crate::commands::page::Page;
 use crate::cp::gather::Found;
 use crate::exit::{self, Code, Failure};
 use crate::output::{self, Report};
@@ -58,6 +59,8 @@ pub(crate) struct Args {
     network: Network,
     #[command(flatten)]
     show: Show,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 /// How the rate is chosen.
@@ -95,7 +98,8 @@ fn transfer(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
     let source = source(args)?;
     // Before the library's own words about it, which know no options.
     let fixed = fixed_speed(args)?;
-    let options = options(args)?;
+    let mut options = options(args)?;
+    let page = Page::wanted(args.page.report.as_deref(), &mut options)?;
     let to = args.to.as_deref();
     let rendezvous = args.network.rendezvous(to, args.ticket_stdin, ("--to", to))?;
     args.network.check_wait(&rendezvous)?;
@@ -109,8 +113,9 @@ fn transfer(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
     secrecy::keep();
     signals::watch(&cancel, report.is_talkative())?;
     output::announce(report, &rendezvous);
-    netblt::send(source, &rendezvous, &options, report, &cancel)
-        .map_err(|error| report.failure(&error))
+    let sent = netblt::send(source, &rendezvous, &options, report, &cancel);
+    page.into_iter().for_each(|page| page.write(report));
+    sent.map_err(|error| report.failure(&error))
 }
 
 fn source(args: &Args) -> Result<Source, Failure> {

@@ -62,6 +62,8 @@ pub(crate) struct Near<'a> {
     pub(crate) call: Option<SocketAddr>,
     /// Files passed over, since they stand at the destination.
     pub(crate) passed: Arc<AtomicU64>,
+    /// Where trace events go.
+    pub(crate) trace: Option<PathBuf>,
 }
 
 impl Near<'_> {
@@ -87,7 +89,7 @@ impl Near<'_> {
         let port = prober.as_ref().map(Prober::port).transpose().map_err(cannot)?;
         let start = self.start_order(&part, &secret, port);
         let mut options = start.options();
-        options.trace.clone_from(&wish.trace);
+        options.trace.clone_from(&self.trace);
         options.manifest.clone_from(&wish.manifest);
         self.link.say(&Order::Start(start))?;
         if let (Part::Receive { .. }, Some(listed)) = (&part, &self.listed) {

@@ -5,7 +5,7 @@ mod drawing;
 mod trace;
 
 use std::io::{self, BufReader, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
 use serde::Serialize;
@@ -41,6 +41,22 @@ struct OptionalPicture {
     /// What to write above it [default: the name of the trace]
     #[arg(long, value_name = "TEXT", requires = "out")]
     title: Option<String>,
+}
+
+/// Draws the transfer whose trace this is, as a page.
+pub(crate) fn page(trace: &Path, title: String, out: &Path) -> Result<(), Failure> {
+    let cannot = |error: &io::Error| {
+        Failure::new(Code::File, format!("{}: cannot read: {error}", trace.display()))
+    };
+    let file = fs::File::open(trace).map_err(|error| cannot(&error))?;
+    let read = trace::read(&mut BufReader::new(file)).map_err(|error| cannot(&error))?;
+    if read.trace.events == 0 {
+        return Err(Failure::new(Code::File, "nothing was transferred"));
+    }
+    let summary = Summary::new(&read.trace);
+    let drawn = drawing::picture(&read.trace, &title, &summary.headline());
+    let picture = PictureArgs { out: out.to_owned(), title: Some(title) };
+    picture.write(&drawn, &summary.to_string())
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {

@@ -1,0 +1,52 @@
+//! `--report FILE.html`: the page of `netblt report transfer` for the transfer that is under way.
+
+use std::path::{Path, PathBuf};
+
+use netblt::Options;
+use tempfile::NamedTempFile;
+
+use super::report::transfer;
+use crate::exit::{Code, Failure};
+use crate::output::Report;
+
+/// A page to be written when the transfer is over, however it ends.
+pub(super) struct Page {
+    out: PathBuf,
+    trace: PathBuf,
+    /// Keeps the trace until then, if nobody else wants it.
+    _kept: Option<NamedTempFile>,
+}
+
+impl Page {
+    /// Sees to it that there will be a trace to draw.
+    pub(super) fn wanted(
+        out: Option<&Path>,
+        options: &mut Options,
+    ) -> Result<Option<Self>, Failure> {
+        let Some(out) = out.map(Path::to_path_buf) else { return Ok(None) };
+        if !out.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html")) {
+            let text = format!("--report {}: a page is written as .html", out.display());
+            return Err(Failure::usage(text));
+        }
+        let kept = match options.trace {
+            Some(_) => None,
+            None => Some(NamedTempFile::new().map_err(|error| {
+                Failure::new(Code::File, format!("--report: no room for a trace: {error}"))
+            })?),
+        };
+        if let Some(kept) = &kept {
+            options.trace = Some(kept.path().to_owned());
+        }
+        let trace = options.trace.clone().unwrap_or_default();
+        Ok(Some(Self { out, trace, _kept: kept }))
+    }
+
+    /// Draws it. What cannot be drawn is no failure of the transfer.
+    pub(super) fn write(self, report: &mut Report) {
+        let title = format!("netblt {}", env!("CARGO_PKG_VERSION"));
+        if let Err(failure) = transfer::page(&self.trace, title, &self.out) {
+            report.clear();
+            report.warn(&format!("--report {}: {}", self.out.display(), failure.message));
+        }
+    }
+}
