@@ -53,7 +53,7 @@ fn names_and_places_mean_what_they_mean_to_scp() {
     setting.put("far/one.txt", b"1");
     setting.put("far/two.txt", b"2");
     setting.cp(&["a", "host:"]).exits(0);
-    setting.cp(&["a", "host:~/c"]).exits(0);
+    setting.cp(&["--bwlimit", "100000", "-4", "a", "host:~/c"]).exits(0);
     setting.cp(&["a", "b", "host:d/"]).exits(0);
     let far = setting.tree("far");
     for name in ["a", "c", "d/a"] {
@@ -98,6 +98,8 @@ fn what_cannot_be_is_said_and_nothing_is_made() {
         (&["a", "ho st:"], 1, "characters that none has"),
         (&["a", "host:", "--udp-port", "9-8"], 1, "lower end first"),
         (&["a", "host:", "--exclude", "a**"], 1, "is no pattern"),
+        (&["a", "host:", "--bwlimit", "0"], 1, "a rate of nothing"),
+        (&["a", "host:", "--bwlimit", "100", "-l", "800"], 1, "cannot be used with"),
         (&["a", "host:", "--remote-netblt", "x'y"], 1, "quotes"),
         (&["a", "host:", "--remote-netblt", "/none/netblt"], 5, "(/none/netblt on "),
     ] {

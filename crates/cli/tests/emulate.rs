@@ -355,3 +355,22 @@ fn the_delay_is_right_within_300_microseconds() {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
+
+#[test]
+fn the_hosts_own_commands_run_by_the_shell_and_host_as_ends_it() {
+    if !able(&["sh"]) {
+        return;
+    }
+    let env = Env::new();
+    let mut command = env.command(&[
+        "emulate",
+        "tun",
+        "--host-b",
+        "echo b > b; exec sleep 60",
+        "--host-a",
+        "while [ ! -s b ]; do sleep 0.05; done; echo a > a; exit 7",
+    ]);
+    command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    Running::new(command).finish().exits(7);
+    assert!(env.path("a").exists() && env.path("b").exists());
+}
