@@ -1,12 +1,13 @@
 //! What a transfer is told: the library's face of the command line.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -101,6 +102,24 @@ pub struct Expected {
     pub directories: bool,
     /// Which names may come.
     pub only: Option<Only>,
+}
+
+impl Expected {
+    /// Whether this may come; `directory`: it is one.
+    pub(crate) fn check(&self, name: &[u8], directory: bool) -> Result<(), &'static str> {
+        let first = name.split(|byte| *byte == b'/').next().unwrap_or_default();
+        let asked = match &self.only {
+            Some(only) => only.takes(name, directory),
+            None => self.names.contains(OsStr::from_bytes(first)),
+        };
+        if !asked {
+            return Err("nobody asked for it");
+        }
+        if !self.directories && (directory || first.len() < name.len()) {
+            return Err("nobody asked for directories");
+        }
+        Ok(())
+    }
 }
 
 type Takes = dyn Fn(&[u8], bool) -> bool + Send + Sync;

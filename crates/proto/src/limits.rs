@@ -79,6 +79,12 @@ pub const MAX_PART: usize = 255;
 /// The most parts of a name (`docs/protocol.md §8.4`): each may be a directory to be made.
 pub const MAX_DEPTH: usize = 128;
 
+/// The longest target of a symbolic link, in bytes: PATH_MAX of Linux without its final zero.
+pub const MAX_TARGET: usize = 4095;
+/// The most bytes of holes that one buffer may describe: they cost nothing on the way, and a second
+/// or less of hashing here.
+pub const MAX_HOLES_BYTES: u64 = 1 << 30;
+
 // ---- control
 
 /// The most ranges in one RESEND message.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use netblt_proto::content::{Attributes, Extent, Kind as Content, encode_table, parse_image};
+use netblt_proto::content::{Attributes, Extent, Kind as Content, More, encode_table, parse_image};
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use netblt_proto::wire::packet::*;
 use netblt_proto::wire::sealed::*;
@@ -35,7 +35,7 @@ fn no_prefix_parses<'a, T>(bytes: &'a [u8], parse: impl Fn(&'a [u8]) -> Result<T
 
 #[test]
 fn header() {
-    let bytes = hex("00 00 08 09             ;  0 reserved, reserved, version, CONTROL
+    let bytes = hex("00 00 09 09             ;  0 reserved, reserved, version, CONTROL
                      de ad be ef             ;  4 connection id
                      00 00 01 02 03 04 05 06 ;  8 packet number");
     let header = Header {
@@ -55,7 +55,7 @@ fn header() {
 
 #[test]
 fn data_header() {
-    let bytes = hex("00 2a 08 07             ;  0 reserved, generation, version, LDATA
+    let bytes = hex("00 2a 09 07             ;  0 reserved, generation, version, LDATA
                      00 00 00 01             ;  4 connection id
                      00 00 00 00 00 40 00 00 ;  8 packet number
                      00 00 00 01 00 00 00 02 ; 16 buffer number
@@ -310,7 +310,7 @@ fn parameters() {
 
 #[test]
 fn open() {
-    let bytes = hex("00 00 08 00             ;    0 reserved, reserved, version, OPEN
+    let bytes = hex("00 00 09 00             ;    0 reserved, reserved, version, OPEN
                      00 00 00 00             ;    4 zero
                      11 22 33 44             ;    8 connection id
                      55 66 77 88             ;   12 connection unique ID
@@ -347,7 +347,7 @@ fn open() {
 
 #[test]
 fn response() {
-    let bytes = hex("00 00 08 01             ;  0 reserved, reserved, version, RESPONSE
+    let bytes = hex("00 00 09 01             ;  0 reserved, reserved, version, RESPONSE
                      11 22 33 44             ;  4 the active end's id
                      99 aa bb cc             ;  8 the passive end's id
                      55 66 77 88             ; 12 connection unique ID
@@ -369,7 +369,7 @@ fn response() {
 
 #[test]
 fn cookie() {
-    let bytes = hex("00 00 08 0c             ;  0 reserved, reserved, version, COOKIE
+    let bytes = hex("00 00 09 0c             ;  0 reserved, reserved, version, COOKIE
                      11 22 33 44             ;  4 the active end's id
                      00 00 00 00             ;  8 zero
                      55 66 77 88             ; 12 connection unique ID
@@ -394,7 +394,7 @@ fn cookie() {
 
 #[test]
 fn refused() {
-    let bytes = hex("00 00 08 0a             ;  0 reserved, reserved, version, REFUSED
+    let bytes = hex("00 00 09 0a             ;  0 reserved, reserved, version, REFUSED
                      11 22 33 44             ;  4 the active end's id
                      00 00 00 00             ;  8 zero
                      55 66 77 88             ; 12 connection unique ID
@@ -424,11 +424,11 @@ fn refused() {
 
 #[test]
 fn unknown() {
-    let packet = hex("00 00 08 09             ;  0 reserved, reserved, version, CONTROL
+    let packet = hex("00 00 09 09             ;  0 reserved, reserved, version, CONTROL
                       11 22 33 44             ;  4 connection id
                       00 00 00 00 00 00 00 07 ;  8 packet number
                       aa*24                   ; 16 body and tag");
-    let unknown = hex("00 00 08 0d             ;  0 reserved, reserved, version, UNKNOWN
+    let unknown = hex("00 00 09 0d             ;  0 reserved, reserved, version, UNKNOWN
                        00 00 00 00             ;  4 zero
                        11 22 33 44             ;  8 the connection id that is not known
                        00 00 00 00 00 00 00 07 ; 12 the number of the packet that bore it");
@@ -484,17 +484,20 @@ fn image() {
         offset: 3 << 20,
         length: 5,
         kind: Content::File,
+        pieces: None,
         attributes: None,
         digest: Some([0xd3; 32]),
     };
     let named = |mode, mtime_seconds, mtime_nanos, name: &str| {
-        Some(Attributes { mode, mtime_seconds, mtime_nanos, name: name.as_bytes().to_vec() })
+        let (name, more) = (name.as_bytes().to_vec(), More::default());
+        Some(Attributes { mode, mtime_seconds, mtime_nanos, name, more })
     };
     let whole = Extent {
         file: 4,
         offset: 0,
         length: 2,
         kind: Content::File,
+        pieces: None,
         attributes: named(0o644, -1, 7, "a/b"),
         digest: Some([0xd4; 32]),
     };
@@ -503,6 +506,7 @@ fn image() {
         offset: 0,
         length: 0,
         kind: Content::Directory,
+        pieces: None,
         attributes: named(0o755, 1, 0, "d"),
         digest: None,
     };

@@ -23,6 +23,7 @@ use netblt_proto::rate::{Pacing, counted_bytes};
 use netblt_proto::time::{Instant, nanos};
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{Burst, Mode, Parameters};
+use netblt_proto::wire::sealed::VERSION;
 
 use crate::side::{Pair, Side};
 
@@ -71,9 +72,9 @@ impl Clear {
             |at: usize| (at..at + 8).fold(0_u64, |sum, n| sum << 8 | u64::from(get(bytes, n)));
         let (version, kind) = (at(2), at(3));
         let data = matches!(kind, kind::DATA | kind::LDATA);
-        let sealed = version == 8 && !matches!(kind, 0 | 1 | 10 | 12 | 13);
+        let sealed = version == VERSION && !matches!(kind, 0 | 1 | 10 | 12 | 13);
         let (buffer, index) = match (data, version) {
-            (true, 8) => (Some(wide(16)), Some((wide(20)) as u32)),
+            (true, VERSION) => (Some(wide(16)), Some((wide(20)) as u32)),
             (true, 2) => (Some(wide(8) & 0xffff_ffff), Some((wide(12) & 0xffff) as u32)),
             _ => (None, None),
         };
@@ -83,7 +84,7 @@ impl Clear {
 
     /// The bytes that carry data, header and tag not counted.
     pub fn data_bytes(&self, len: usize) -> usize {
-        len.saturating_sub(if self.version == 8 { 48 } else { 24 })
+        len.saturating_sub(if self.version == VERSION { 48 } else { 24 })
     }
 }
 
@@ -209,7 +210,7 @@ impl Oracle {
         if let Some(what) = self.check_number(side, clear) {
             self.find(now, side, what);
         }
-        if side == Side::Passive && clear.version == 8 {
+        if side == Side::Passive && clear.version == VERSION {
             let books = &mut self.ends[side];
             let book = books.addresses.entry(to).or_default();
             book.to += bytes.len() as u64;
@@ -397,7 +398,7 @@ mod tests {
 
     #[test]
     fn clear_headers_are_read_on_both_wires() {
-        let mut sealed = vec![0, 1, 8, 6, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 77];
+        let mut sealed = vec![0, 1, VERSION, 6, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 77];
         sealed.extend([0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 5]);
         let clear = Clear::read(&sealed);
         assert_eq!((clear.number, clear.buffer, clear.index), (Some((9, 77)), Some(3), Some(5)));

@@ -24,6 +24,7 @@ use netblt_path::Path;
 use netblt_proto::config::{Role, Wire};
 use netblt_proto::machine::{Datagram, Ecn, Event};
 use netblt_proto::time::{Instant, earliest};
+use netblt_proto::wire::sealed::VERSION;
 
 use crate::attacker::Attacker;
 use crate::check::{Clear, Oracle, kind};
@@ -317,7 +318,7 @@ impl World {
             kind::UNKNOWN => Mark::Unknown,
             kind::CHALLENGE => Mark::Challenged,
             kind::NULL_ACK => {
-                let says_end = clear.version == 8 && bytes.len() >= NULL_ACK_WITH_END;
+                let says_end = clear.version == VERSION && bytes.len() >= NULL_ACK_WITH_END;
                 self.ends_said += u64::from(says_end);
                 if says_end && self.ends_said > 1 { Mark::EndRepeated } else { Mark::NullAck }
             }

@@ -369,7 +369,7 @@ fn ends_of_different_versions_tell_each_other() {
     setup.passive.config.wire = Wire::Sealed;
     let outcome = World::new(alone(setup)).run();
     let closed = outcome.ends[Side::Active].closed.clone();
-    assert_eq!(closed, Some(Reason::Refused("version 8 only".to_owned())), "{outcome}");
+    assert_eq!(closed, Some(Reason::Refused("version 9 only".to_owned())), "{outcome}");
 }
 
 #[test]

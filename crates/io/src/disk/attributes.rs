@@ -1,10 +1,10 @@
 //! Permissions and times, as a sender tells them and as a file here gets them.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use netblt_proto::content::Attributes;
-use rustix::fs::{Mode, Timespec, Timestamps};
+use rustix::fs::{AtFlags, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
 
 /// Permissions and times: attributes without the name.
@@ -46,4 +46,14 @@ pub(crate) fn apply(file: impl AsFd, times: FileTimes, kept: Kept) -> io::Result
         return Ok(());
     }
     Ok(tolerate(rustix::fs::futimens(&file, &times))?)
+}
+
+/// Sets the time of modification of a symbolic link itself, where the file system knows such.
+pub(crate) fn apply_to_link(directory: &OwnedFd, name: &str, times: FileTimes, kept: Kept) {
+    if kept.times {
+        let time = Timespec { tv_sec: times.seconds, tv_nsec: times.nanos.min(999_999_999).into() };
+        let times = Timestamps { last_access: time, last_modification: time };
+        // Nobody misses it where it cannot be set.
+        let _ = rustix::fs::utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW);
+    }
 }

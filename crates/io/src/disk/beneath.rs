@@ -51,6 +51,14 @@ pub(crate) fn file(root: BorrowedFd<'_>, name: &[u8]) -> io::Result<File> {
     open(root, name, OFlags::RDONLY | OFlags::NONBLOCK).map(File::from)
 }
 
+/// The symbolic link `name` beneath `root`: its status and its target.
+pub(crate) fn link(root: BorrowedFd<'_>, name: &[u8]) -> io::Result<(Stat, Vec<u8>)> {
+    let (parent, leaf) = split(name);
+    let (parent, leaf) = (directory(root, parent)?, OsStr::from_bytes(leaf));
+    let target = rustix::fs::readlinkat(&parent, leaf, Vec::new())?.into_bytes();
+    Ok((rustix::fs::statat(&parent, leaf, AtFlags::SYMLINK_NOFOLLOW)?, target))
+}
+
 /// What stands under `leaf`, one part, in `directory`: nothing or its status, links not followed.
 pub(crate) fn status(directory: impl AsFd, leaf: &[u8]) -> io::Result<Option<Stat>> {
     match rustix::fs::statat(directory, OsStr::from_bytes(leaf), AtFlags::SYMLINK_NOFOLLOW) {

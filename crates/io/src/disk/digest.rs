@@ -8,10 +8,12 @@
 use std::collections::BTreeMap;
 
 use crate::disk::had::Node;
+use crate::disk::holes;
 
 use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,
 };
+use netblt_proto::content::Piece;
 
 /// Smallest extent that can be a subtree: BLAKE3's chunk.
 const MIN_EXTENT_BYTES: u64 = blake3::CHUNK_LEN as u64;
@@ -81,19 +83,32 @@ impl Subtrees {
 
     /// Takes the extent at `offset`; `last` if the file ends with it. Refuses it as
     /// [`Self::check`] does.
+    #[cfg(test)]
     pub(crate) fn add(&mut self, offset: u64, data: &[u8], last: bool) -> Result<(), &'static str> {
-        self.check(offset, data.len(), last)?;
-        let end = offset + data.len() as u64;
+        self.add_pieces((offset, data.len()), None, data, last)
+    }
+
+    /// Takes as many bytes as that at `offset`: the data, or the pieces that it is and zeros
+    /// between.
+    pub(crate) fn add_pieces(
+        &mut self,
+        (offset, len): (u64, usize),
+        pieces: Option<&[Piece]>,
+        data: &[u8],
+        last: bool,
+    ) -> Result<(), &'static str> {
+        self.check(offset, len, last)?;
+        let end = offset + len as u64;
         self.highest = self.highest.max(end);
         if last {
             self.length = Some(end);
         }
-        if data.is_empty() {
+        if len == 0 {
             return Ok(());
         }
         let mut hasher = blake3::Hasher::new();
         hasher.set_input_offset(offset);
-        hasher.update(data);
+        holes::hash(&mut hasher, len, pieces, data);
         if offset == 0 {
             self.first_as_root = Some(*hasher.finalize().as_bytes());
         }

@@ -6,6 +6,7 @@
 //! final name before everything is complete, hashed, compared and flushed.
 
 mod keeping;
+mod links;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -21,6 +22,7 @@ use netblt_proto::wire::packet::End;
 use crate::disk::attributes::FileTimes;
 use crate::disk::digest::Subtrees;
 use crate::disk::gate::Gate;
+use crate::disk::holes;
 use crate::disk::journal::{Item, Placed};
 use crate::disk::layout::{Layout, broken};
 use crate::disk::manifest::Manifest;
@@ -50,6 +52,7 @@ pub(crate) struct DirectoryWriter {
     /// What the sender cannot send after all: the name, unless it came before.
     withdrawn: BTreeMap<u64, Vec<u8>>,
     left_out: LeftOut,
+    hard_links: links::HardLinks,
     manifest: Option<Manifest>,
     renamed: Option<Renamed>,
     /// The file that began last.
@@ -63,6 +66,7 @@ pub(crate) struct DirectoryWriter {
 /// What a file costs of the budget beyond its name, and what it costs more while it is open: a
 /// tree of pieces, and each piece in it.
 const FILE_BYTES: u64 = 160;
+const LINK_BYTES: u64 = 32;
 const OPEN_BYTES: u64 = 1024;
 const PIECE_BYTES: u64 = 64;
 
@@ -113,6 +117,7 @@ impl DirectoryWriter {
             files: BTreeMap::new(),
             withdrawn: BTreeMap::new(),
             left_out: LeftOut::default(),
+            hard_links: links::HardLinks::new(),
             manifest: None,
             renamed: None,
             at: At::default(),
@@ -175,7 +180,8 @@ impl DirectoryWriter {
             return self.admit_withdrawal(extent);
         }
         let kept = self.files.get(&extent.file).is_some_and(|file| file.kept);
-        if (first || !kept) && first != (extent.offset == 0) {
+        let begins = extent.offset == 0 || extent.kind == Kind::HardLink;
+        if (first || !kept) && first != begins {
             return Err(Error::Content("a file does not begin at its beginning"));
         }
         if extent.kind == Kind::Directory && !(first && last && extent.length == 0) {
@@ -183,7 +189,8 @@ impl DirectoryWriter {
         }
         if !self.files.contains_key(&extent.file) {
             self.budget.check_files(self.files.len() as u64 + 1).map_err(too_much)?;
-            self.budget.take(FILE_BYTES).map_err(too_much)?;
+            let link = if extent.kind == Kind::HardLink { LINK_BYTES } else { 0 };
+            self.budget.take(FILE_BYTES + link).map_err(too_much)?;
         }
         let kind = if extent.kind == Kind::Kept { Kind::File } else { extent.kind };
         let incoming =
@@ -243,16 +250,22 @@ impl DirectoryWriter {
             self.discard(extent.file);
             return Ok(());
         }
-        if extent.kind == Kind::Kept {
-            return self.take_kept(extent);
+        match extent.kind {
+            Kind::Kept => return self.take_kept(extent),
+            Kind::SymbolicLink => return self.take_link(extent, data),
+            Kind::HardLink => {
+                self.take_hard_link(extent);
+                return Ok(());
+            }
+            Kind::File | Kind::Directory | Kind::Stream | Kind::Withdrawn => {}
         }
         let Some(incoming) = self.files.get_mut(&extent.file) else { return Ok(()) };
         let (refused, slot) = (incoming.refused.is_some(), incoming.slot);
         if let (Some(attributes), Some(_)) = (&extent.attributes, &extent.digest) {
-            let digest = *blake3::hash(data).as_bytes();
-            incoming.complete = Some((data.len() as u64, digest));
+            let digest = holes::digest(extent, data);
+            incoming.complete = Some((extent.length.into(), digest));
             if extent.kind != Kind::Directory && !refused {
-                self.store.whole(slot, data, attributes)?;
+                self.store.whole(slot, extent, data, attributes)?;
                 self.completed(extent.file, data.len());
             }
             return Ok(());
@@ -265,14 +278,16 @@ impl DirectoryWriter {
             }
         };
         self.budget.give_back(PIECE_BYTES * subtrees.pieces() as u64);
-        subtrees.add(extent.offset, data, extent.digest.is_some()).map_err(Error::Content)?;
+        let (place, pieces) = ((extent.offset, extent.length as usize), extent.pieces.as_deref());
+        let added = subtrees.add_pieces(place, pieces, data, extent.digest.is_some());
+        added.map_err(Error::Content)?;
         self.budget.take(PIECE_BYTES * subtrees.pieces() as u64).map_err(too_much)?;
         let name = incoming.attributes.map(|(name, _)| self.names.path(name));
         // Of a file that begins later, nobody knows yet that it is refused.
         if refused {
             self.store.discard(slot);
         } else {
-            self.store.write_at(slot, extent.offset, data, name.as_deref())?;
+            self.store.write_at(slot, extent.into(), data, name.as_deref())?;
         }
         if let Some(keeping) = &mut self.keeping
             && !refused
@@ -334,6 +349,9 @@ impl DirectoryWriter {
             }
             transfer.add(number, file.kind, length, &digest, self.their_name(name));
         }
+        if !self.hard_links_lead_to_files() {
+            return Err("a hard link is another name of something that is no file".to_owned());
+        }
         let digest = transfer.finish();
         if self.bytes != end.bytes || digest != end.digest {
             return Err("what came is not all that the sender sent".to_owned());
@@ -355,8 +373,12 @@ impl DirectoryWriter {
                 return true;
             };
             let name = names.path(name);
-            let there = file.kind != Kind::Directory
-                && file.complete.is_some_and(|content| self.store.holds(&name, content));
+            let store = &self.store;
+            let there = match (file.kind, file.complete) {
+                (Kind::Directory | Kind::HardLink, _) | (_, None) => false,
+                (Kind::SymbolicLink, Some((_, digest))) => store.holds_link(&name, digest),
+                (_, Some(content)) => store.holds(&name, content),
+            };
             if there {
                 self.left_out.there += 1;
             } else {
@@ -366,23 +388,14 @@ impl DirectoryWriter {
         });
     }
 
-    /// What was stored, in the order in which it was sent.
-    fn list_all(&mut self) -> Result<(), Error> {
-        let Some(manifest) = &mut self.manifest else { return Ok(()) };
-        let is_file = |file: &&Incoming| file.kind != Kind::Directory;
-        for file in self.files.values().filter(is_file) {
-            if let (Some((name, _)), Some((_, digest))) = (file.attributes, &file.complete) {
-                manifest.add(&self.names.path(name), digest)?;
-            }
-        }
-        manifest.finish()
-    }
-
     fn store_for_good(&mut self, gate: &Gate) -> Result<u64, Error> {
         self.leave_out();
+        self.link_temporaries()?;
         let is_file = |file: &Incoming| file.kind != Kind::Directory;
-        let numbers: Vec<u64> =
-            self.files.iter().filter(|(_, file)| is_file(file)).map(|(n, _)| *n).collect();
+        let (content, links): (Vec<_>, Vec<_>) =
+            self.files.iter().filter(|(_, f)| is_file(f)).partition(|(_, f)| f.kind.has_content());
+        let numbers: Vec<u64> = content.iter().map(|(number, _)| **number).collect();
+        let links = links.len() as u64;
         self.store.flush(&numbers, gate)?;
         let items = self.files.iter().filter_map(|(number, file)| {
             let (name, times) = file.attributes?;
@@ -394,7 +407,7 @@ impl DirectoryWriter {
         });
         publish(&mut self.store, &self.names, items.collect(), gate)?;
         self.list_all()?;
-        Ok(numbers.len() as u64 + self.left_out.there)
+        Ok(numbers.len() as u64 + links + self.left_out.there)
     }
 }
 
@@ -457,6 +470,7 @@ impl Writer for DirectoryWriter {
         self.budget.reset();
         self.files.clear();
         self.withdrawn.clear();
+        self.hard_links.clear();
         self.left_out = LeftOut::default();
         self.at = At::default();
         (self.buffers, self.bytes) = (0, 0);
@@ -497,11 +511,11 @@ impl DirectoryWriter {
             self.admit(extent)?;
         }
         for extent in &extents {
-            let Some((own, rest)) = data.split_at_checked(extent.length as usize) else {
+            let Some((own, rest)) = data.split_at_checked(extent.data_bytes() as usize) else {
                 return Err(Error::Content("a buffer has less data than its table says"));
             };
             self.take(extent, own)?;
-            self.bytes += own.len() as u64;
+            self.bytes += u64::from(extent.length);
             data = rest;
         }
         self.buffers += 1;
@@ -544,23 +558,6 @@ impl LeftOut {
         if self.first.len() < NAMED {
             self.first.push(text);
         }
-    }
-}
-
-impl Expected {
-    fn check(&self, name: &[u8], directory: bool) -> Result<(), &'static str> {
-        let first = name.split(|byte| *byte == b'/').next().unwrap_or_default();
-        let asked = match &self.only {
-            Some(only) => only.takes(name, directory),
-            None => self.names.contains(OsStr::from_bytes(first)),
-        };
-        if !asked {
-            return Err("nobody asked for it");
-        }
-        if !self.directories && (directory || first.len() < name.len()) {
-            return Err("nobody asked for directories");
-        }
-        Ok(())
     }
 }
 

@@ -1,16 +1,17 @@
 //! What will be sent: the walk through files and directories, before anything is.
 //!
 //! The walk is plain and sorted, so that the same tree makes the same list. Links that the user
-//! names are followed; links and special files found inside trees are skipped and said so, since
-//! nobody asked for what they lead to. What cannot be read stops the transfer here, before the
-//! other side has seen anything, unless it was found in a directory and is to be left out.
+//! names are followed; links found inside trees are sent as links, several names of one file as
+//! such, and special files are skipped and said so. What cannot be read stops the transfer here,
+//! before the other side has seen anything, unless it was found in a directory and is to be left
+//! out.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::UNIX_EPOCH;
@@ -56,8 +57,16 @@ pub(crate) struct Entry {
     argument: u32,
     /// Under which name it goes to the receiver; its first part stands for the argument.
     pub(crate) name: Box<[u8]>,
-    /// Bytes in it when the list was made; unknown (0) for a stream.
+    /// Bytes in it when the list was made; unknown (0) for a stream; for a hard link which entry
+    /// it is another name of.
     pub(crate) length: u64,
+}
+
+impl Entry {
+    /// Bytes that it brings: another name of a file brings none.
+    pub(crate) fn bytes(&self) -> u64 {
+        if self.kind == Kind::HardLink { 0 } else { self.length }
+    }
 }
 
 /// Where an entry is found.
@@ -211,6 +220,8 @@ struct Walk<'a> {
     warnings: Vec<Warning>,
     unworded: u64,
     skipped: u64,
+    /// Files of several names, by device and inode: which entry came first.
+    links: HashMap<(u64, u64), u64>,
 }
 
 /// A path that cannot be sent: what cannot be done, and why.
@@ -229,6 +240,7 @@ impl<'a> Walk<'a> {
             warnings: Vec::new(),
             unworded: 0,
             skipped: 0,
+            links: HashMap::new(),
         })
     }
 
@@ -278,7 +290,8 @@ impl<'a> Walk<'a> {
         match argument(path) {
             Ok(metadata) if !self.is_meant(&name, metadata.is_dir()) => Ok(()),
             Ok(metadata) if metadata.is_dir() => self.tree(path, name),
-            Ok(metadata) => self.file(name, &metadata),
+            Ok(metadata) if self.is_passed_over(&name, &metadata) => Ok(()),
+            Ok(metadata) => self.push(Kind::File, name, metadata.len()),
             // Who names a thing that is not there has mistyped it.
             Err((what, source)) => Err(file_error(path, what, source)),
         }
@@ -321,9 +334,15 @@ impl<'a> Walk<'a> {
                         Ok(metadata) => self.file(name, &metadata)?,
                         Err(error) => self.unread(&path, ("cannot be read", error))?,
                     }
+                } else if kind.is_symlink() {
+                    match fs::read_link(&path) {
+                        Ok(to) => {
+                            self.push(Kind::SymbolicLink, name, to.as_os_str().len() as u64)?
+                        }
+                        Err(error) => self.unread(&path, ("cannot be read", error))?,
+                    }
                 } else {
-                    let what = if kind.is_symlink() { "symbolic link" } else { "special file" };
-                    self.skip(&path, what);
+                    self.skip(&path, "special file");
                 }
             }
             todo.extend(directories.into_iter().rev());
@@ -344,26 +363,49 @@ impl<'a> Walk<'a> {
         self.selection.only.as_ref().is_none_or(|only| only.takes(name, directory))
     }
 
-    fn file(&mut self, name: Vec<u8>, metadata: &Metadata) -> Result<(), Error> {
+    fn is_passed_over(&self, name: &[u8], metadata: &Metadata) -> bool {
         let modified = metadata.modified().unwrap_or(UNIX_EPOCH);
-        let length = metadata.len();
-        if self.selection.pass.as_ref().is_some_and(|pass| pass.passes(&name, length, modified)) {
+        let pass = self.selection.pass.as_ref();
+        pass.is_some_and(|pass| pass.passes(name, metadata.len(), modified))
+    }
+
+    /// A file found in a tree, which may be another name of one that was found before.
+    fn file(&mut self, name: Vec<u8>, metadata: &Metadata) -> Result<(), Error> {
+        if self.is_passed_over(&name, metadata) {
             return Ok(());
         }
-        self.push(Kind::File, name, length)
+        let id = (metadata.dev(), metadata.ino());
+        if let Some(first) = self.links.get(&id) {
+            return self.push(Kind::HardLink, name, *first);
+        }
+        let number = self.entries.len();
+        self.push(Kind::File, name, metadata.len())?;
+        if metadata.nlink() > 1 && self.entries.len() > number {
+            self.links.insert(id, number as u64);
+        }
+        Ok(())
     }
 
     fn push(&mut self, kind: Kind, name: Vec<u8>, length: u64) -> Result<(), Error> {
         if self.cancel.is_cancelled() {
             return Err(Error::Interrupted);
         }
-        check_name(&name).map_err(|why| bad_name(&name, why))?;
+        if let Err(why) = check_name(&name) {
+            if !self.lenient {
+                return Err(bad_name(&name, why));
+            }
+            self.skipped += 1;
+            let (path, why) = (shown(&name), why.to_owned());
+            self.warn(Warning::Unreadable { path, what: "cannot be sent", why });
+            return Ok(());
+        }
         if self.entries.len() as u64 >= MAX_FILES {
             return Err(Unsendable::TooMany(MAX_FILES).into());
         }
         let argument = u32::try_from(self.arguments.len().saturating_sub(1)).unwrap_or(u32::MAX);
-        self.total_bytes = self.total_bytes.saturating_add(length);
-        self.entries.push(Entry { kind, argument, name: name.into(), length });
+        let entry = Entry { kind, argument, name: name.into(), length };
+        self.total_bytes = self.total_bytes.saturating_add(entry.bytes());
+        self.entries.push(entry);
         Ok(())
     }
 

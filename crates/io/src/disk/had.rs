@@ -52,16 +52,21 @@ pub(crate) struct Had {
 
 /// What a file is known by.
 pub(crate) fn identity(name: &[u8], times: FileTimes) -> Identity {
-    let mut hasher = blake3::Hasher::new_derive_key("netblt 8 file identity");
+    let mut hasher = blake3::Hasher::new_derive_key("netblt 9 file identity");
     hasher.update(&times.seconds.to_be_bytes()).update(&times.nanos.to_be_bytes()).update(name);
     short(&hasher)
 }
 
 /// What a small file is known by, content included.
 fn proof(identity: &Identity, digest: &[u8; 32]) -> [u8; 16] {
-    let mut hasher = blake3::Hasher::new_derive_key("netblt 8 file proof");
+    let mut hasher = blake3::Hasher::new_derive_key("netblt 9 file proof");
     hasher.update(identity).update(digest);
     short(&hasher)
+}
+
+/// What stands in place of a hard link's digest: that of the number of the file that it names.
+pub(crate) fn digest_of_link(to: u64) -> [u8; 32] {
+    *blake3::hash(&to.to_be_bytes()).as_bytes()
 }
 
 fn short(hasher: &blake3::Hasher) -> [u8; 16] {

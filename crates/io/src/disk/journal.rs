@@ -22,9 +22,9 @@ use crate::options::Overwrite;
 /// Its name in the staging directory, and the one it has until it is complete.
 const JOURNAL: &str = "journal";
 const UNFINISHED: &str = "journal.new";
-const TITLE: &str = "netblt publication 1";
-/// Longest line: a part, and a few numbers before it.
-const MAX_LINE: u64 = MAX_PART as u64 + 128;
+const TITLE: &str = "netblt publication 2";
+/// Longest line: a part, each byte of it escaped, and a few numbers before it.
+const MAX_LINE: u64 = 2 * MAX_PART as u64 + 128;
 
 /// Something to be given its final name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub(crate) fn write(
             }
             None => write!(out, "i {parent} ")?,
         }
-        out.write_all(names.leaf(id))?;
+        out.write_all(&escaped(names.leaf(id)))?;
         out.write_all(b"\n")?;
     }
     let hash = out.hasher.finalize().to_hex();
@@ -158,13 +158,42 @@ fn entry(line: &[u8], journal: &mut Journal, budget: &mut Budget) -> Option<()> 
         _ => return None,
     };
     // One part only, and none that leads anywhere.
-    check_name(rest).ok()?;
-    if rest.contains(&b'/') {
+    let part = unescaped(rest)?;
+    check_name(&part).ok()?;
+    if part.contains(&b'/') {
         return None;
     }
-    let name = journal.names.push(parent, rest, what, budget).ok()?;
+    let name = journal.names.push(parent, &part, what, budget).ok()?;
     journal.items.extend(placed.map(|placed| Item { name, placed }));
     Some(())
+}
+
+/// A part of a name on a line of its own.
+fn escaped(part: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(part.len());
+    for byte in part {
+        match byte {
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            byte => out.push(*byte),
+        }
+    }
+    out
+}
+
+fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
+    let (mut out, mut rest) = (Vec::with_capacity(text.len()), text.iter());
+    while let Some(byte) = rest.next() {
+        out.push(match byte {
+            b'\\' => match rest.next()? {
+                b'n' => b'\n',
+                b'\\' => b'\\',
+                _ => return None,
+            },
+            byte => *byte,
+        });
+    }
+    Some(out)
 }
 
 struct Hashing {
@@ -197,7 +226,7 @@ mod tests {
         assert!(read(&handle).expect("readable").is_none());
         let (mut names, mut budget) = (Names::default(), Budget::new(10));
         let mut add = |name: &[u8], directory| names.add(name, directory, &mut budget);
-        let file = add(b"a/b c/\xff", false).expect("new");
+        let file = add(b"a/b c/\xff\n\\n", false).expect("new");
         let listed = add(b"a/b c", true).expect("new");
         let times = FileTimes { mode: 0o750, seconds: -7, nanos: 5 };
         let items = [
@@ -207,7 +236,7 @@ mod tests {
         write(&handle, Overwrite::Always, &names, &items).expect("written");
         let journal = read(&handle).expect("readable").expect("whole");
         assert_eq!((journal.overwrite, &journal.items[..]), (Overwrite::Always, &items[..]));
-        assert_eq!(journal.names.path(file), b"a/b c/\xff");
+        assert_eq!(journal.names.path(file), b"a/b c/\xff\n\\n");
         let path = directory.path().join(JOURNAL);
         let whole = fs::read(&path).expect("there");
         for cut in 0..whole.len() {

@@ -49,12 +49,14 @@ fn failed(path: &Path, error: io::Error) -> Error {
 fn line(name: &[u8], digest: &[u8; 32]) -> Vec<u8> {
     let mut line = blake3::Hash::from(*digest).to_hex().as_bytes().to_vec();
     line.extend_from_slice(b"  ");
-    if name.contains(&b'\\') {
+    if name.iter().any(|byte| matches!(byte, b'\\' | b'\n' | b'\r')) {
         line.insert(0, b'\\');
     }
     for byte in name {
         match byte {
             b'\\' => line.extend_from_slice(b"\\\\"),
+            b'\n' => line.extend_from_slice(b"\\n"),
+            b'\r' => line.extend_from_slice(b"\\r"),
             byte => line.push(*byte),
         }
     }
@@ -73,6 +75,7 @@ mod tests {
         let hex = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
         assert_eq!(line(b"a b", &digest), format!("{hex}  a b\n").into_bytes());
         assert_eq!(line(b"a\\b", &digest), format!("\\{hex}  a\\\\b\n").into_bytes());
+        assert_eq!(line(b"a\nb\r", &digest), format!("\\{hex}  a\\nb\\r\n").into_bytes());
     }
 
     #[test]

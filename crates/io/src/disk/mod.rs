@@ -10,10 +10,13 @@ pub(crate) mod file_list;
 mod flush;
 pub(crate) mod gate;
 pub(crate) mod had;
+mod holes;
 mod journal;
 mod keep;
 pub(crate) mod layout;
 pub(crate) mod leftovers;
+#[cfg(test)]
+mod links_tests;
 pub(crate) mod manifest;
 mod names;
 mod placing;

@@ -103,20 +103,30 @@ impl Placer {
                 done => Ok(done.map(|()| true)?),
             };
         }
+        let own = beneath::status(&staging, slot.as_bytes())?;
         let stands = beneath::status(&parent, names.leaf(ready.id))?;
         if let Some(stat) = &stands {
             // Where names that differ for the sender are one, the second is not to win.
+            let same = own.as_ref().is_some_and(|own| id(own) == id(stat));
+            if same {
+                // A rename of one name of a file to another does nothing.
+                rustix::fs::unlinkat(&staging, &slot, AtFlags::empty())?;
+                return Ok(true);
+            }
             if !beneath::is_replaceable(stat) || self.ours.contains(&id(stat)) {
                 return Ok(false);
             }
-            // Who has made a file private wants it to stay so when it is replaced.
-            if !store.preserve && beneath::is_file(stat) {
+            // Who has made a file private wants it to stay so when it is replaced; a link's
+            // target is not touched.
+            if !store.preserve
+                && beneath::is_file(stat)
+                && own.as_ref().is_some_and(beneath::is_file)
+            {
                 let mode = Mode::from_raw_mode(stat.st_mode & 0o777);
                 // Where the file system knows no permissions, none are lost.
                 let _ = rustix::fs::chmodat(&staging, &slot, mode, AtFlags::empty());
             }
         }
-        let own = beneath::status(&staging, slot.as_bytes())?;
         faults::at(&store.path, Call::Rename)?;
         rustix::fs::renameat(&staging, &slot, &parent, leaf)?;
         self.ours.extend(own.iter().map(id));

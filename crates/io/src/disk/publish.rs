@@ -291,7 +291,11 @@ impl<'a> Work<'a> {
                     // Where names that differ for the sender are one, the second is not to win.
                     Some(stat) if self.ours.contains(&id(&stat)) => return Err(Errno::EXIST),
                     // Who has made a file private wants it to stay so when it is replaced.
-                    Some(stat) if !self.store.preserve && beneath::is_file(&stat) => {
+                    Some(stat)
+                        if !self.store.preserve
+                            && beneath::is_file(&stat)
+                            && self.is_file(&temporary) =>
+                    {
                         let mode = Mode::from_raw_mode(stat.st_mode & 0o777);
                         // Where the file system knows no permissions, none are lost.
                         let _ = rustix::fs::chmodat(
@@ -307,6 +311,12 @@ impl<'a> Work<'a> {
             }
             done => done.map(|()| How::Moved),
         }
+    }
+
+    /// Whether a temporary is no link: what one leads to is not touched.
+    fn is_file(&self, temporary: &str) -> bool {
+        let stat = beneath::status(&self.staging, temporary.as_bytes());
+        stat.is_ok_and(|stat| stat.as_ref().is_some_and(beneath::is_file))
     }
 
     /// Gives directories their attributes, the deepest first, and flushes all that changed.

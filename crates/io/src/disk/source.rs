@@ -5,16 +5,19 @@
 //! and whatever still fits goes into the same buffer. Nothing of a file is believed twice: its
 //! size is compared with the list when it is opened and again, with its time, after its last byte.
 
-use std::fs::{File, Metadata};
-use std::io::{self, ErrorKind, Read};
+mod open;
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use netblt_proto::buffer::Buffer;
-use netblt_proto::content::{Attributes, Extent, Kind, TransferDigest, encode_table};
+use netblt_proto::content::{Attributes, Extent, Kind, TransferDigest, encode_table, encoded_len};
+use netblt_proto::limits::{DIGEST_BYTES, MAX_HOLES_BYTES, MAX_TABLE_BYTES, MAX_TARGET};
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
@@ -22,15 +25,15 @@ use crate::disk::attributes::FileTimes;
 use crate::disk::beneath;
 use crate::disk::digest::Subtrees;
 use crate::disk::file_list::{Entry, FileList, Place};
-use crate::disk::had::{Had, Part, identity, value_of};
+use crate::disk::had::{Had, Part, digest_of_link, identity, value_of};
+use crate::disk::holes::{self, MAX_PIECES_BYTES};
 use crate::disk::layout::{Layout, broken, entry_bytes};
 use crate::disk::manifest::Manifest;
 use crate::disk::threads::{Fill, Reader};
 use crate::error::{Error, Unsendable, file_error, shown};
 use crate::progress::At;
 
-/// Permissions under which a stream arrives.
-const STREAM_MODE: u32 = 0o644;
+use open::{Content, OpenFile, Stream, changed, read_pieces, stream_attributes};
 
 /// Makes buffer images of what a list names.
 #[derive(Debug)]
@@ -65,6 +68,12 @@ struct Progress {
     /// The entry's hash, if parts of it are passed over.
     subtrees: Option<Box<Subtrees>>,
     kept_bytes: u64,
+    /// Of a symbolic link that was opened: where it leads.
+    target: Option<Vec<u8>>,
+    /// Bytes of holes that the present buffer tells of.
+    holes: u64,
+    /// Entries that were taken back.
+    withdrawn: HashSet<u64>,
     transfer: TransferDigest,
     bytes: u64,
     end: Option<End>,
@@ -76,25 +85,6 @@ enum Kept {
     Nothing,
     /// Found to be the same as here, in a file with these attributes.
     Part(Attributes, Part),
-}
-
-#[derive(Debug)]
-struct OpenFile {
-    file: File,
-    metadata: Metadata,
-}
-
-struct Stream {
-    reader: Box<dyn Read + Send>,
-    /// One byte read ahead, to know whether the buffer before it is the last.
-    peeked: Option<u8>,
-    started: bool,
-}
-
-impl std::fmt::Debug for Stream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Stream {{ started: {} }}", self.started)
-    }
 }
 
 impl SourceReader {
@@ -143,6 +133,9 @@ impl SourceReader {
     ) -> Result<Option<(Extent, usize)>, Error> {
         let list = self.list.clone();
         let Some(entry) = list.inner.entries.get(self.progress.entry) else { return Ok(None) };
+        if entry.kind == Kind::HardLink {
+            return self.hard_link(entry, data, table);
+        }
         if let Some(kept) = self.keep(entry, data, table)? {
             return Ok(kept.map(|extent| (extent, entry_bytes(Some(entry.name.len()), true))));
         }
@@ -155,15 +148,15 @@ impl SourceReader {
         let first = (!begun).then_some(entry.name.len());
         let may_end = entry.kind == Kind::Stream || wish as u64 == left;
         let size = entry_bytes(first, may_end);
-        if !self.plain && !self.layout.fits(data + wish, table + size) {
+        if !self.plain && !self.has_room(data + wish, table, size, wish as u64) {
             return Ok(None);
         }
         let Some(space) = space.get_mut(..wish) else { return Ok(None) };
         let read = first.map(|_| self.open(entry)).transpose().and_then(|attributes| {
-            let (length, last) = self.read(entry, space, may_end)?;
-            Ok((attributes, length, last))
+            let content = self.read(entry, space, may_end)?;
+            Ok((attributes, content))
         });
-        let (attributes, length, last) = match read {
+        let (attributes, Content { length, pieces, last }) = match read {
             Ok(read) => read,
             Err(error) => {
                 list.withdraw(error)?;
@@ -172,38 +165,42 @@ impl SourceReader {
                 return Ok(Some((extent, size)));
             }
         };
-        let content = space.get(..length).unwrap_or_default();
         let offset = self.progress.offset;
-        match &mut self.progress.subtrees {
-            Some(subtrees) => subtrees.add(offset, content, last).map_err(Error::Fault)?,
-            None => _ = self.progress.hasher.update(content),
-        }
         let mut extent = Extent {
             file: self.progress.entry as u64,
-            offset: self.progress.offset,
+            offset,
             length: u32::try_from(length).unwrap_or(u32::MAX),
             kind: entry.kind,
+            pieces,
             attributes,
             digest: None,
         };
+        let content = space.get(..extent.data_bytes() as usize).unwrap_or_default();
+        self.progress.take_in(&extent, content, last)?;
+        let size = encoded_len(&extent) + if last { DIGEST_BYTES } else { 0 };
         self.progress.bytes += length as u64;
         self.progress.offset += length as u64;
         if last {
             let digest = self.progress.close(entry)?;
-            if let Some(manifest) = self.manifest.as_mut().filter(|_| entry.kind != Kind::Directory)
-            {
+            if let Some(manifest) = self.manifest.as_mut().filter(|_| entry.kind.has_content()) {
                 manifest.add(&entry.name, &digest)?;
             }
             extent.digest = Some(digest);
             if first.is_some() && entry.kind == Kind::File && self.has_small(&extent) {
                 self.progress.kept_bytes += length as u64;
-                extent.kind = Kind::Kept;
-                extent.length = 0;
+                (extent.kind, extent.length, extent.pieces) = (Kind::Kept, 0, None);
             }
         } else if let Some(subtrees) = &self.progress.subtrees {
             self.progress.offset = subtrees.next_missing(self.progress.offset);
         }
         Ok(Some((extent, size)))
+    }
+
+    /// Whether an extent of `wish` bytes fits, whatever holes there are in it.
+    fn has_room(&self, data: usize, table: usize, size: usize, wish: u64) -> bool {
+        let holes = self.progress.holes.saturating_add(wish) <= MAX_HOLES_BYTES;
+        let pieces = table + size + MAX_PIECES_BYTES <= MAX_TABLE_BYTES as usize;
+        self.layout.fits(data, table + size) && (table == 0 || (holes && pieces))
     }
 
     /// If the receiver has the entry at hand, or parts of it: the extent that says so, or nothing
@@ -231,9 +228,8 @@ impl SourceReader {
             self.progress.kept = Some(Kept::Part(attributes, part));
             return Ok(Some(None));
         }
-        let (file, kind) = (self.progress.entry as u64, Kind::Kept);
-        let mut extent =
-            Extent { file, offset: 0, length: 0, kind, attributes: Some(attributes), digest: None };
+        let file = self.progress.entry as u64;
+        let mut extent = Extent { attributes: Some(attributes), ..bare(file, Kind::Kept) };
         match part {
             Part::Whole(digest) => {
                 self.progress.bytes += entry.length;
@@ -296,18 +292,44 @@ impl SourceReader {
         }
     }
 
+    /// Another name of an entry before, if that fits behind what the buffer has.
+    fn hard_link(
+        &mut self,
+        entry: &Entry,
+        data: usize,
+        table: usize,
+    ) -> Result<Option<(Extent, usize)>, Error> {
+        let size = entry_bytes(Some(entry.name.len()), true);
+        if !self.layout.fits(data, table + size) {
+            return Ok(None);
+        }
+        if self.progress.withdrawn.contains(&entry.length) {
+            let path = self.list.inner.place(entry).path();
+            let why = io::Error::other("it is another name of a file that cannot be sent");
+            self.list.withdraw(file_error(&path, "cannot be sent", why))?;
+            return Ok(Some((self.progress.withdraw(entry, false), size)));
+        }
+        let (file, digest) = (self.progress.entry as u64, digest_of_link(entry.length));
+        self.progress.transfer.add(file, Kind::HardLink, 0, &digest, &entry.name);
+        self.progress.next();
+        let attributes = Some(Attributes { name: entry.name.to_vec(), ..Attributes::default() });
+        let (offset, digest) = (entry.length, Some(digest));
+        Ok(Some((Extent { offset, attributes, digest, ..bare(file, Kind::HardLink) }, size)))
+    }
+
     /// Opens an entry, and says what the receiver is to know of it.
     fn open(&mut self, entry: &Entry) -> Result<Attributes, Error> {
         let list = self.list.clone();
         let place = list.inner.place(entry);
         let metadata = match entry.kind {
             Kind::Stream => return Ok(stream_attributes(entry)),
+            Kind::SymbolicLink => return self.open_link(entry, &place),
             Kind::Directory => {
                 let handle = self.open_directory(&place);
                 let metadata = handle.and_then(|handle| File::from(handle).metadata());
                 metadata.map_err(|e| file_error(&place.path(), "cannot be read", e))?
             }
-            Kind::File | Kind::Withdrawn | Kind::Kept => {
+            Kind::File | Kind::Withdrawn | Kind::Kept | Kind::HardLink => {
                 let cannot = |e| file_error(&place.path(), "cannot be read", e);
                 let file = self.open_file(&place).map_err(cannot)?;
                 let metadata = file.metadata().map_err(cannot)?;
@@ -323,6 +345,33 @@ impl SourceReader {
             mtime_seconds: metadata.mtime(),
             mtime_nanos: u32::try_from(metadata.mtime_nsec()).unwrap_or(0),
             name: entry.name.to_vec(),
+            ..Attributes::default()
+        })
+    }
+
+    fn open_link(&mut self, entry: &Entry, place: &Place<'_>) -> Result<Attributes, Error> {
+        let read = match place {
+            Place::Argument(_) => Err(io::ErrorKind::InvalidInput.into()),
+            Place::Beneath { argument, name } => {
+                self.enter(argument).and_then(|root| beneath::link(root.as_fd(), name))
+            }
+        };
+        let cannot = |e| file_error(&place.path(), "cannot be read", e);
+        let (stat, target) = read.map_err(cannot)?;
+        if target.len() as u64 != entry.length {
+            return Err(changed(&place.path(), entry.length));
+        }
+        if target.len() > self.layout.data_bytes().min(MAX_TARGET) {
+            return Err(cannot(io::Error::other("its target is longer than can be told")));
+        }
+        self.progress.target = Some(target);
+        Ok(Attributes {
+            mode: 0o777,
+            #[allow(clippy::unnecessary_cast, reason = "its width differs between systems")]
+            mtime_seconds: stat.st_mtime as i64,
+            mtime_nanos: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
+            name: entry.name.to_vec(),
+            ..Attributes::default()
         })
     }
 
@@ -352,27 +401,39 @@ impl SourceReader {
         Ok(&self.tree.insert(kept).1)
     }
 
-    /// Fills `space` from the open entry: how much, and whether that is its end.
-    fn read(
-        &mut self,
-        entry: &Entry,
-        space: &mut [u8],
-        may_end: bool,
-    ) -> Result<(usize, bool), Error> {
+    /// Fills `space` from the open entry.
+    fn read(&mut self, entry: &Entry, space: &mut [u8], may_end: bool) -> Result<Content, Error> {
         let path = || self.list.inner.place(entry).path();
+        let length = space.len();
+        if let Some(target) = self.progress.target.take() {
+            let whole = target.len() == length;
+            return match whole {
+                true => {
+                    space.copy_from_slice(&target);
+                    Ok(Content { length, pieces: None, last: true })
+                }
+                false => Err(changed(&path(), entry.length)),
+            };
+        }
         if entry.kind == Kind::Stream {
             // It is missing if another reader of the same list took it.
             let Some(stream) = self.stream.as_mut() else { return Err(read_twice()) };
-            return stream.read(space).map_err(|e| file_error(&path(), "cannot be read", e));
+            let read = stream.read(space).map_err(|e| file_error(&path(), "cannot be read", e));
+            return read.map(|(length, last)| Content { length, pieces: None, last });
         }
+        let mut pieces = None;
         if let Some(open) = &self.progress.open {
-            let read = read_whole(&open.file, space, self.progress.offset);
+            let offset = self.progress.offset;
+            pieces = (open.is_sparse() && !self.plain)
+                .then(|| holes::pieces(&open.file, offset, length))
+                .flatten();
+            let read = read_pieces(&open.file, space, offset, pieces.as_deref());
             let whole = read.map_err(|e| file_error(&path(), "cannot be read", e))?;
             if !whole || (may_end && !open.is_as_it_was()) {
                 return Err(changed(&path(), entry.length));
             }
         }
-        Ok((space.len(), may_end))
+        Ok(Content { length, pieces, last: may_end })
     }
 }
 
@@ -398,11 +459,12 @@ impl Reader for SourceReader {
             return Err(Error::Fault("the buffers are smaller than their images"));
         }
         let before = (self.progress.bytes, self.progress.kept_bytes);
+        self.progress.holes = 0;
         let (mut data, mut table, mut extents) = (0, 0, Vec::new());
         while let Some(space) = buffer.space().get_mut(data..)
             && let Some((extent, size)) = self.next_extent(data, table, space)?
         {
-            data += extent.length as usize;
+            data += extent.data_bytes() as usize;
             table += size;
             extents.push(extent);
             if self.plain {
@@ -459,9 +521,23 @@ impl Progress {
             (!begun).then(|| Attributes { name: entry.name.to_vec(), ..Attributes::default() });
         let file = self.entry as u64;
         self.transfer.add(file, Kind::Withdrawn, 0, &[0; 32], &entry.name);
+        self.withdrawn.insert(file);
         self.next();
-        let kind = Kind::Withdrawn;
-        Extent { file, offset: 0, length: 0, kind, attributes, digest: None }
+        Extent { attributes, ..bare(file, Kind::Withdrawn) }
+    }
+
+    /// An extent of the open entry was read.
+    fn take_in(&mut self, extent: &Extent, content: &[u8], last: bool) -> Result<(), Error> {
+        let (length, pieces) = (extent.length as usize, extent.pieces.as_deref());
+        match &mut self.subtrees {
+            Some(subtrees) => {
+                let added = subtrees.add_pieces((extent.offset, length), pieces, content, last);
+                added.map_err(Error::Fault)?;
+            }
+            None => holes::hash(&mut self.hasher, length, pieces, content),
+        }
+        self.holes += u64::from(extent.length - extent.data_bytes());
+        Ok(())
     }
 
     /// The open entry is read to its end: its digest, and on to the next.
@@ -478,87 +554,19 @@ impl Progress {
     fn next(&mut self) {
         self.hasher.reset();
         self.open = None;
-        (self.kept, self.subtrees) = (None, None);
+        (self.kept, self.subtrees, self.target) = (None, None, None);
         self.offset = 0;
         self.entry += 1;
     }
 }
 
-impl OpenFile {
-    /// Nothing was written to it since it was opened, as far as its length and time tell.
-    fn is_as_it_was(&self) -> bool {
-        // Where a length means nothing (/proc), there may be bytes after the end.
-        let goes_on = self.file.read_at(&mut [0], self.metadata.len());
-        let same = |now: Metadata| {
-            now.len() == self.metadata.len()
-                && (now.mtime(), now.mtime_nsec())
-                    == (self.metadata.mtime(), self.metadata.mtime_nsec())
-        };
-        matches!(goes_on, Ok(0)) && self.file.metadata().is_ok_and(same)
-    }
-}
-
-impl Stream {
-    /// Fills `space` as far as the stream goes: how far, and whether that was its end.
-    fn read(&mut self, space: &mut [u8]) -> io::Result<(usize, bool)> {
-        self.started = true;
-        let mut at = 0;
-        if let (Some(byte), Some(first)) = (self.peeked.take(), space.first_mut()) {
-            *first = byte;
-            at = 1;
-        }
-        while let Some(rest) = space.get_mut(at..).filter(|rest| !rest.is_empty()) {
-            match self.reader.read(rest) {
-                Ok(0) => return Ok((at, true)),
-                Ok(n) => at += n,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let mut one = [0];
-        loop {
-            match self.reader.read(&mut one) {
-                Ok(0) => return Ok((at, true)),
-                Ok(_) => {
-                    self.peeked = Some(one[0]);
-                    return Ok((at, false));
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-}
-
-/// Fills `space` from `offset` on; false if the file ends before.
-fn read_whole(file: &File, space: &mut [u8], offset: u64) -> io::Result<bool> {
-    match file.read_exact_at(space, offset) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-fn changed(path: &Path, length: u64) -> Error {
-    let why = format!(
-        "it is no longer the file of {length} bytes that it was; \
-         send it again when nothing writes to it"
-    );
-    file_error(path, "changed while it was being sent", io::Error::other(why))
+/// An extent that has nothing yet.
+fn bare(file: u64, kind: Kind) -> Extent {
+    Extent { file, offset: 0, length: 0, kind, pieces: None, attributes: None, digest: None }
 }
 
 fn read_twice() -> Error {
     Error::Restarted("the input is a stream and cannot be read twice")
-}
-
-fn stream_attributes(entry: &Entry) -> Attributes {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Attributes {
-        mode: STREAM_MODE,
-        mtime_seconds: i64::try_from(now.as_secs()).unwrap_or(0),
-        mtime_nanos: now.subsec_nanos(),
-        name: entry.name.to_vec(),
-    }
 }
 
 /// Whether every name fits into a table beside a full data area, so that packing never sticks.

@@ -206,6 +206,7 @@ fn one_file(name: &[u8], mode: u32) -> Buffer {
         offset: 0,
         length: 0,
         kind: Kind::File,
+        pieces: None,
         attributes: Some(attributes),
         digest: Some(*blake3::hash(&[]).as_bytes()),
     };
@@ -270,6 +271,7 @@ fn a_sender_with_the_ticket_cannot_take_all_the_memory() {
             offset: 0,
             length: 0,
             kind: Kind::File,
+            pieces: None,
             attributes: Some(attributes),
             digest: Some(*blake3::hash(&[]).as_bytes()),
         };

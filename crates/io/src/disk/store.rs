@@ -10,19 +10,19 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use netblt_proto::content::Attributes;
+use netblt_proto::content::{Attributes, Extent};
 
-use crate::disk::attributes::{FileTimes, Kept, apply};
+use crate::disk::attributes::{FileTimes, Kept, apply, apply_to_link};
 use crate::disk::faults::{self, Call};
 use crate::disk::gate::Gate;
+use crate::disk::holes::Span;
 use crate::disk::staging::Staging;
-use crate::disk::{beneath, flush};
+use crate::disk::{beneath, flush, holes};
 use crate::error::{Error, file_error, shown};
 use crate::options::Overwrite;
 
@@ -151,11 +151,12 @@ impl Store {
     pub(crate) fn whole(
         &mut self,
         number: u64,
+        extent: &Extent,
         bytes: &[u8],
         attributes: &Attributes,
     ) -> Result<(), Error> {
         let written = self.create(number).and_then(|file| {
-            file.write_all_at(bytes, 0)?;
+            holes::write(&file, extent.into(), bytes)?;
             apply(&file, attributes.into(), self.kept())?;
             self.close_file(file)
         });
@@ -166,12 +167,79 @@ impl Store {
     pub(crate) fn write_at(
         &mut self,
         number: u64,
-        offset: u64,
+        span: Span<'_>,
         bytes: &[u8],
         name: Option<&[u8]>,
     ) -> Result<(), Error> {
-        let written = self.temporary(number).and_then(|file| file.write_all_at(bytes, offset));
+        let written = self.temporary(number).and_then(|file| holes::write(file, span, bytes));
         written.map_err(|e| self.error(name.unwrap_or_default(), what_failed(&e), e))
+    }
+
+    /// Makes a symbolic link among the temporaries, where nobody else can follow it.
+    pub(crate) fn link(
+        &mut self,
+        number: u64,
+        target: &[u8],
+        times: FileTimes,
+        name: &[u8],
+    ) -> Result<(), Error> {
+        let staging = self.staging().map(|staging| staging.handle.try_clone());
+        let made = staging.and_then(|staging| {
+            let (staging, slot) = (staging?, number.to_string());
+            rustix::fs::symlinkat(os(target), &staging, &slot)?;
+            apply_to_link(&staging, &slot, times, self.kept());
+            Ok(())
+        });
+        made.map_err(|e| self.error(name, "the symbolic link cannot be made, nothing was kept", e))
+    }
+
+    /// Gives a temporary a second number.
+    pub(crate) fn link_temporary(&self, from: u64, to: u64, name: &[u8]) -> Result<(), Error> {
+        let Some(staging) = &self.staging else { return Ok(()) };
+        let (from, to) = (from.to_string(), to.to_string());
+        let linked =
+            rustix::fs::linkat(&staging.handle, &from, &staging.handle, &to, AtFlags::empty());
+        linked.map_err(|e| {
+            self.error(name, "the hard link cannot be made, nothing was kept", e.into())
+        })
+    }
+
+    /// Gives a file of the destination, of so many bytes, a number among the temporaries.
+    pub(crate) fn link_named(&mut self, name: &[u8], length: u64, to: u64) -> io::Result<()> {
+        let (parent, leaf) = beneath::split(name);
+        let parent = beneath::directory(self.root.as_fd(), parent)?;
+        let (staging, to) = (self.staging_handle()?, to.to_string());
+        // Where a link was put in its place meanwhile, it is linked itself and not followed.
+        rustix::fs::linkat(&parent, os(leaf), &staging, &to, AtFlags::empty())?;
+        let is_it = |stat: &rustix::fs::Stat| {
+            beneath::is_file(stat) && u64::try_from(stat.st_size) == Ok(length)
+        };
+        if beneath::status(&staging, to.as_bytes())?.is_some_and(|stat| is_it(&stat)) {
+            return Ok(());
+        }
+        rustix::fs::unlinkat(&staging, &to, AtFlags::empty())?;
+        Err(io::ErrorKind::InvalidData.into())
+    }
+
+    /// Whether two names are those of one file.
+    pub(crate) fn are_one(&self, first: &[u8], second: &[u8]) -> bool {
+        let stat = |name: &[u8]| {
+            let (parent, leaf) = beneath::split(name);
+            let parent = beneath::directory(self.root.as_fd(), parent).ok()?;
+            beneath::status(&parent, leaf).ok()?.filter(beneath::is_file)
+        };
+        match (stat(first), stat(second)) {
+            (Some(first), Some(second)) => {
+                (first.st_dev, first.st_ino) == (second.st_dev, second.st_ino)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a symbolic link of this name leads where this is the digest of.
+    pub(crate) fn holds_link(&self, name: &[u8], digest: [u8; 32]) -> bool {
+        let link = beneath::link(self.root.as_fd(), name);
+        link.is_ok_and(|(_, target)| *blake3::hash(&target).as_bytes() == digest)
     }
 
     /// What came of a file is not wanted any more.

@@ -16,6 +16,7 @@ use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
 use crate::disk::gate::Gate;
+use crate::disk::holes;
 use crate::disk::layout::{Layout, broken};
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, file_error, shown};
@@ -57,14 +58,17 @@ impl StreamWriter {
             return self.put(image);
         }
         let parsed = parse_image(image, self.layout.buffer_bytes());
-        let (data, extents) = parsed.map_err(broken)?;
+        let (mut data, extents) = parsed.map_err(broken)?;
         for extent in &extents {
             self.admit(extent)?;
-            self.bytes += u64::from(extent.length);
+            let own = data.split_at_checked(extent.data_bytes() as usize);
+            let (own, rest) = own.unwrap_or((data, &[]));
+            let (length, pieces) = (extent.length as usize, extent.pieces.as_deref());
+            holes::hash(&mut self.hasher, length, pieces, own);
+            holes::parts(length, pieces, own, |part| self.put(part))?;
+            data = rest;
         }
-        self.bytes -= data.len() as u64;
-        self.hasher.update(data);
-        self.put(data)
+        Ok(())
     }
 
     fn admit(&mut self, extent: &Extent) -> Result<(), Error> {
@@ -73,6 +77,9 @@ impl StreamWriter {
         }
         if extent.kind == Kind::Kept {
             return Err(Error::Content("it says that something is here already which is not"));
+        }
+        if matches!(extent.kind, Kind::SymbolicLink | Kind::HardLink) {
+            return Err(Error::Content("it sends a link, and a stream is no place for one"));
         }
         if extent.kind == Kind::Withdrawn {
             let why = "the sender cannot send the file to its end".to_owned();

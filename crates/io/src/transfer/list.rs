@@ -11,6 +11,8 @@ use netblt_proto::limits::MAX_FILES;
 pub(super) const REQUEST: &str = "netblt list";
 /// The answer's first line.
 pub(super) const TITLE: &[u8] = b"netblt list 1";
+/// With what lines end: no name has it.
+pub(super) const END: u8 = 0;
 /// Longest line: kind, length and name.
 const LONGEST_LINE: usize = 5000;
 /// Under which name the answer goes.
@@ -70,9 +72,10 @@ fn parse(line: &[u8]) -> Option<Offered> {
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            let (end, text) = piece.split_last().map_or((0, piece), |(end, text)| (*end, text));
-            let is_end = end == b'\n';
+        for piece in bytes.split_inclusive(|byte| *byte == END) {
+            let (end, text) =
+                piece.split_last().map_or((None, piece), |(end, text)| (Some(*end), text));
+            let is_end = end == Some(END);
             self.line.extend_from_slice(if is_end { text } else { piece });
             if self.line.len() > LONGEST_LINE {
                 return Err(odd());
@@ -101,28 +104,27 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_however_it_is_cut() {
-        let whole = b"netblt list 1\nd 0 t\nf 12 t/a b\ns 0 stdin\n";
+        let whole = b"netblt list 1\0d 0 t\0f 12 t/a\nb\0s 0 stdin\0";
         for at in 0..whole.len() {
             let (written, offered) = lines(&[&whole[..at], &whole[at..]]);
             written.expect("written");
             let of =
                 |name: &str, directory, length| Offered { name: name.into(), directory, length };
-            assert_eq!(offered, [of("t", true, 0), of("t/a b", false, 12), of("stdin", false, 0)]);
+            assert_eq!(offered, [of("t", true, 0), of("t/a\nb", false, 12), of("stdin", false, 0)]);
         }
     }
 
     #[test]
     fn what_is_no_answer_is_refused() {
-        let long = [b"netblt list 1\nf 1 ", &b"x".repeat(6000)[..], b"\n"].concat();
+        let long = [b"netblt list 1\0f 1 ", &b"x".repeat(6000)[..], b"\0"].concat();
         for odd in [
-            &b"#!/bin/sh\n"[..],
-            b"netblt list 1\nf x y\n",
-            b"netblt list 1\nf 1\n",
-            b"netblt list 1\nf 1 ../x\n",
-            b"netblt list 1\nf 1 \x1b[2J\n",
-            b"netblt list 1\nF 1 a\n",
+            &b"#!/bin/sh\0"[..],
+            b"netblt list 1\0f x y\0",
+            b"netblt list 1\0f 1\0",
+            b"netblt list 1\0f 1 ../x\0",
+            b"netblt list 1\0F 1 a\0",
             &long,
-            &b"\0".repeat(10_000),
+            &b"#".repeat(10_000),
         ] {
             assert!(lines(&[odd]).0.is_err(), "{}", String::from_utf8_lossy(odd));
         }

@@ -7,7 +7,7 @@ use netblt_proto::content::Kind;
 use crate::disk::file_list::FileList;
 use crate::error::{Error, Warning};
 use crate::options::{Cancel, Input, Selection, Source};
-use crate::transfer::list::{NAME, Offered, TITLE};
+use crate::transfer::list::{END, NAME, Offered, TITLE};
 
 /// What a selection comes to.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +27,7 @@ pub fn preview(selection: Selection, cancel: &Cancel) -> Result<Preview, Error> 
     let offered = list.inner.entries.iter().map(|entry| Offered {
         name: entry.name.to_vec(),
         directory: entry.kind == Kind::Directory,
-        length: entry.length,
+        length: entry.bytes(),
     });
     Ok(Preview {
         offered: offered.collect(),
@@ -45,7 +45,7 @@ struct Text {
 
 /// What is sent to who asks.
 pub(super) fn answer(list: &FileList) -> Result<FileList, Error> {
-    let line = io::Cursor::new([TITLE, b"\n"].concat());
+    let line = io::Cursor::new([TITLE, &[END]].concat());
     let reader = Box::new(Text { list: list.clone(), next: 0, line });
     FileList::stream(Input { name: NAME.to_owned(), label: "the list of files", reader })
 }
@@ -64,9 +64,9 @@ impl Read for Text {
                 Kind::Stream => "s",
                 _ => "f",
             };
-            let mut line = format!("{kind} {} ", entry.length).into_bytes();
+            let mut line = format!("{kind} {} ", entry.bytes()).into_bytes();
             line.extend_from_slice(&entry.name);
-            line.push(b'\n');
+            line.push(END);
             self.line = io::Cursor::new(line);
         }
     }

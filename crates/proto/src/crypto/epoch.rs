@@ -27,9 +27,9 @@ pub(super) struct EpochKey {
 
 impl EpochKey {
     fn derive(cipher: Cipher, secret: &[u8; 32]) -> Self {
-        let key = Zeroizing::new(expand::<32>(secret, b"netblt 8 key"));
+        let key = Zeroizing::new(expand::<32>(secret, b"netblt 9 key"));
         let key = UnboundKey::new(algorithm(cipher), &key[..]).expect("both ciphers take 32 bytes");
-        Self { key: LessSafeKey::new(key), iv: expand(secret, b"netblt 8 iv") }
+        Self { key: LessSafeKey::new(key), iv: expand(secret, b"netblt 9 iv") }
     }
 
     /// The iv with the packet number in its last 8 bytes (`docs/protocol.md §5.3`).
@@ -103,7 +103,7 @@ impl KeyChain {
     /// The next epoch's keys; the first call makes those of epoch 0.
     pub(super) fn next_epoch(&mut self) -> EpochKey {
         let key = EpochKey::derive(self.cipher, &self.secret);
-        self.secret = Zeroizing::new(expand(&self.secret, b"netblt 8 next"));
+        self.secret = Zeroizing::new(expand(&self.secret, b"netblt 9 next"));
         key
     }
 
@@ -162,25 +162,25 @@ mod tests {
     fn the_chain_agrees_with_an_independent_hkdf() {
         let expected = [
             (
-                "3e9bec9267009c98683ec2305c98e6b3517233a243018355d28770ff4a200db8",
-                "773c1f9ccc1f7ca892aa93ac",
+                "057fd909d4c4e83d3cb4f54cd67a48802b67fb72044b3d7d0a5a9c0a4a4ea967",
+                "af1c55939c05a7dca2b84deb",
             ),
             (
-                "c2c944438ebf85e590dd7b9eaff761b9ebe7eecc911aaaa454197e654cacc51e",
-                "6cc1beb9493dc8088ee34ee6",
+                "c0b16d60c4d2f93165c678805b59ac09953c5a96cf93d1e2bbf7932ed1829a41",
+                "fc9e8c817deeb54913c6cfb8",
             ),
             (
-                "d5f76a76ba77a137a70b10df92a2811e15f67431878da69b00b03c124bcc8d48",
-                "7046505d699cc7fa3dee7919",
+                "d329ff18c7c16cf921cc8b3642cda2f0fa11aa32698c982adc7cd758966441cc",
+                "c511d7cecb6fec7d52c68990",
             ),
         ];
         let mut chain = KeyChain::new(Cipher::Aes256Gcm, counting_secret());
         for (key, iv) in expected {
             let secret = chain.secret();
-            assert_eq!(hex(&expand::<32>(&secret, b"netblt 8 key")), key);
+            assert_eq!(hex(&expand::<32>(&secret, b"netblt 9 key")), key);
             assert_eq!(hex(&chain.next_epoch().iv), iv);
         }
-        let last = "db95a5334a5cf72f42fab1336107af7a0d1b7c58e8cd452f4d7cdda1c7ebed02";
+        let last = "e1a6eab62c7786cf3464373c5f01f47e1990cb44119e65fcd35851d93fcc7084";
         assert_eq!(hex(&chain.secret()), last);
     }
 
@@ -190,13 +190,13 @@ mod tests {
         let table = [
             (
                 Cipher::Aes256Gcm,
-                "90858add83e058564d822c26e7078875f9c0ec800b176ffab9d73ea6",
-                "d6c5ca2052ed7ffbb6a22b31f928d1483ae9f156e83c2202016cf860",
+                "b8779dd4ca99bab7ec022e05018405c92f60bb3d74175deb33b753a4",
+                "2403fefea81281b3b72c9eb1a99066cab297038969da0685231009d8",
             ),
             (
                 Cipher::ChaCha20Poly1305,
-                "0ecea9c920054f77c7f8fd5f5067debdfe37d584a5274e0df69be482",
-                "5a3b2eacbb8be1e1da46024682be6d168806af2d9fb2beaf6b40b2e1",
+                "0a308d57995eb961e0b4449f75877fc83258b4463483b799bee9541d",
+                "3afa41b4f7f176a55399527b8ecae4046ac8adac2c01dd73027dc942",
             ),
         ];
         for (cipher, first, second) in table {

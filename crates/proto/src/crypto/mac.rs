@@ -31,7 +31,7 @@ pub struct MacKey(Zeroizing<[u8; 32]>);
 impl MacKey {
     /// The key that all who hold `secret` have (`docs/protocol.md §3.2`).
     pub fn from_secret(secret: &Secret) -> Self {
-        Self(blake3::derive_key("netblt 8 open mac", &secret.0).into())
+        Self(blake3::derive_key("netblt 9 open mac", &secret.0).into())
     }
 
     /// The MAC over `parts`, one after the other (`docs/protocol.md §3.2`). Where one part ends
@@ -64,7 +64,7 @@ pub struct CookieJar {
 impl CookieJar {
     /// A jar whose cookies only it can make; `entropy` is fresh for every jar.
     pub fn new(entropy: [u8; 32]) -> Self {
-        Self { key: blake3::derive_key("netblt 8 cookie", &entropy).into() }
+        Self { key: blake3::derive_key("netblt 9 cookie", &entropy).into() }
     }
 
     /// The cookie for who sent an OPEN with this id and UID from `address`

@@ -111,7 +111,7 @@ impl Responder {
 
 /// The pre-shared key of the handshake (`docs/protocol.md §4.1`).
 fn psk(secret: &Secret) -> Zeroizing<[u8; 32]> {
-    blake3::derive_key("netblt 8 noise psk", &secret.0).into()
+    blake3::derive_key("netblt 9 noise psk", &secret.0).into()
 }
 
 fn builder<'a>(
@@ -157,7 +157,7 @@ struct Ephemeral {
 
 impl Ephemeral {
     fn new(role: &str, entropy: [u8; 32], context: &[&[u8]]) -> Self {
-        let mut hasher = blake3::Hasher::new_derive_key("netblt 8 noise ephemeral");
+        let mut hasher = blake3::Hasher::new_derive_key("netblt 9 noise ephemeral");
         hasher.update(&entropy);
         for part in [role.as_bytes()].iter().chain(context) {
             hasher.update(&(part.len() as u64).to_be_bytes()).update(part);
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     const SECRET: Secret = Secret([1; 32]);
-    const PROLOGUE: &[u8] = b"netblt 8 and sixteen bytes";
+    const PROLOGUE: &[u8] = b"netblt 9 and sixteen bytes";
 
     fn start(entropy: u8, payload: &[u8]) -> (Initiator, Vec<u8>) {
         Initiator::start(&SECRET, PROLOGUE, [entropy; 32], payload).unwrap()
@@ -240,15 +240,15 @@ mod tests {
             [&message1[..], &message2, &keys.initiator_to_responder, &keys.responder_to_initiator];
         let expected = [
             concat!(
-                "93233f61973a53cd45f81495e587bbeea7051001c205ab25b36d7dc82277451c",
-                "8b6d31690ddf3116d64e726a688c2a9b75b4341c576bc0d8",
+                "18fdcedb8407144ef620dd7541f580ffa653420f16ebc289f94caedbaaff5e50",
+                "6b315ff0949e4e454cc85c936188619646d44403a6cf3450",
             ),
             concat!(
-                "a7fcc18e0567dcd46dfe03225349ef5d9ac78d1f4155391e970118a2ed06570b",
-                "0084878c3a771c739b9a6a98a2c7130dbd2a3d175f8ca5",
+                "2a99447baffd632ea26dee4b2abe950d6845c6ec4a019dc68b7bb77cd4caf465",
+                "525ea33a5a75d0006a7eb18495d6ae98d1f092213a168d",
             ),
-            "0b61c2d3c683aeee860a1e924a8845ef3560ea72cf8f476d320991834e955892",
-            "0949ae3346b6443aa657eab6a21762fb2cd668c57451ee3fe90e4fbcb9c8b36c",
+            "37c79bc84474857290bbd8a6db39842fda18e037abc9fa2e1cd37d6fb74c9825",
+            "d00a76350c409ec7188884d41a9f830570ba5a0cc4b1801b171fab89cf4a2bb5",
         ];
         assert_eq!(made.map(hex), expected);
     }
@@ -276,7 +276,7 @@ mod tests {
         let message1 = start(2, b"p").1;
         let other = Secret([9; 32]);
         assert!(respond(&other, PROLOGUE, [3; 32], &message1).is_err());
-        assert!(respond(&SECRET, b"netblt 8 and other bytes..", [3; 32], &message1).is_err());
+        assert!(respond(&SECRET, b"netblt 9 and other bytes..", [3; 32], &message1).is_err());
         assert!(respond(&SECRET, PROLOGUE, [3; 32], &message1).is_ok());
     }
 

@@ -81,7 +81,7 @@ impl Opened {
 
 /// What both ends mix into the handshake: the clear bytes of OPEN (`docs/protocol.md §4.1`).
 fn prologue(clear: &[u8; 16]) -> [u8; 24] {
-    let mut prologue = *b"netblt 8................";
+    let mut prologue = *b"netblt 9................";
     prologue[8..].copy_from_slice(clear);
     prologue
 }

@@ -15,7 +15,7 @@ const INPUTS: [&str; 19] = [
     "OPEN of another connection",
     "OPEN with a wrong secret",
     "OPEN with another mode",
-    "OPEN of version 9",
+    "OPEN of version 10",
     "OPEN of RFC 998",
     "RESPONSE",
     "RESPONSE forged",
@@ -124,9 +124,9 @@ impl Bench {
             }
             "OPEN with a wrong secret" => sent(&mut active(8, Role::Receiver, 9), ms(0)).remove(0),
             "OPEN with another mode" => sent(&mut active(7, Role::Sender, 9), ms(0)).remove(0),
-            "OPEN of version 9" => {
+            "OPEN of version 10" => {
                 let mut open = self.open.clone();
-                open[2] = 9;
+                open[2] = 10;
                 open
             }
             "OPEN of RFC 998" => {
@@ -159,7 +159,7 @@ impl Bench {
                 forged[at] ^= 1;
                 forged
             }
-            "garbage" => vec![9; 100],
+            "garbage" => vec![10; 100],
             other => return self.apply_other(other),
         };
         give(&mut self.endpoint, from, self.now, &bytes);

@@ -88,7 +88,7 @@ impl Duel {
         let clear = sealed::open_clear(CONNECTION, UID);
         let mut payload = Vec::new();
         sealed::encode_offer(&offer(role, bytes), &mut payload);
-        let prologue = [b"netblt 8", &clear[..]].concat();
+        let prologue = [b"netblt 9", &clear[..]].concat();
         let (mut initiator, noise) =
             Initiator::start(&SECRET, &prologue, [1; 32], &payload).expect("a short payload");
         let mac_key = MacKey::from_secret(&SECRET);

@@ -35,7 +35,7 @@ const COMMIT_FILES: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Keeping {
     keeper: Keeper,
-    placer: Placer,
+    pub(super) placer: Placer,
     /// Buffers with parts of files whose beginning has not come, by number. The buffer that it is
     /// in has a lower number, so it was granted before: nobody waits for memory for ever.
     held: BTreeMap<u64, Buffer>,
@@ -74,6 +74,11 @@ impl Keeping {
     pub(super) fn wrote(&mut self, slot: u64, bytes: usize) {
         self.keeper.wrote(slot);
         self.bytes += bytes as u64;
+    }
+
+    /// It is to get its name with the next commit.
+    pub(super) fn complete(&mut self, ready: Ready) {
+        self.keeper.complete(ready);
     }
 
     /// Parts of a file have come.
@@ -205,7 +210,7 @@ impl DirectoryWriter {
             Kind::Directory if file.refused.is_none() => keeping.placer.list(id, times),
             Kind::Kept => file.kept = true,
             Kind::Directory | Kind::Withdrawn => {}
-            Kind::File | Kind::Stream => {
+            Kind::File | Kind::Stream | Kind::SymbolicLink | Kind::HardLink => {
                 file.slot = keeping.keeper.new_slot();
                 let name = self.names.path(id);
                 let (store, names) = (&mut self.store, &self.names);
@@ -242,7 +247,9 @@ impl DirectoryWriter {
                 self.bytes += length;
                 keeping.kept += length;
                 if file.refused.is_none() {
-                    keeping.keeper.complete(Ready { number, slot, id, name, times, digest });
+                    let is_link = false;
+                    let ready = Ready { number, slot, id, name, times, digest, is_link };
+                    keeping.keeper.complete(ready);
                 }
             }
             (Some(Found::Parts { slot, nodes }), None) => {
@@ -281,7 +288,8 @@ impl DirectoryWriter {
         keeping.wrote(file.slot, bytes);
         if file.claimed == Some(digest) {
             let (slot, name) = (file.slot, self.names.path(id));
-            keeping.keeper.complete(Ready { number, slot, id, name, times, digest });
+            let is_link = false;
+            keeping.keeper.complete(Ready { number, slot, id, name, times, digest, is_link });
         } else {
             // The transfer will not be verified; the next one begins this file anew.
             let slot = file.slot;
@@ -378,6 +386,7 @@ impl DirectoryWriter {
         if !self.commit(Some(gate))? {
             return Err(Error::Interrupted);
         }
+        self.place_hard_links()?;
         let Some(keeping) = self.keeping.as_deref_mut() else { return Ok(0) };
         let keeper = &keeping.keeper;
         let before = |name: &[u8]| keeper.made_before(name);

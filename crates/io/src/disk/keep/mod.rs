@@ -59,6 +59,8 @@ pub(crate) struct Ready {
     pub(crate) name: Vec<u8>,
     pub(crate) times: FileTimes,
     pub(crate) digest: [u8; 32],
+    /// It is a link, which is made anew and of which the journal need not know.
+    pub(crate) is_link: bool,
 }
 
 /// What was found of a file when the sender said that it need not come again.
@@ -303,7 +305,7 @@ impl Keeper {
             }
             let (before, mut bytes) = (self.chain, Vec::new());
             made.iter().for_each(|name| self.chain.write(&Record::Made(name.clone()), &mut bytes));
-            for ready in &self.ready {
+            for ready in self.ready.iter().filter(|ready| !ready.is_link) {
                 let stamp = disk.stored(ready.slot).ok_or(io::ErrorKind::NotFound)?;
                 let Ready { slot, times, digest, ref name, .. } = *ready;
                 let whole = Whole { slot, name: name.clone(), times, at: now, digest, stamp };

@@ -333,7 +333,7 @@ fn run(
             Some(Found::Stored { slot, .. }) => {
                 let (id, times) = (NameId::ROOT, times(*seconds));
                 let name = name.clone();
-                keeper.complete(Ready { number, slot, id, name, times, digest });
+                keeper.complete(Ready { number, slot, id, name, times, digest, is_link: false });
                 continue;
             }
             Some(Found::Parts { slot, nodes }) => {
@@ -365,7 +365,9 @@ fn run(
         if let Some(digest) = subtrees.root() {
             let (number, slot, id) = (*number, *slot, NameId::ROOT);
             open.remove(&name);
-            keeper.complete(Ready { number, slot, id, name, times: times(*seconds), digest });
+            let times = times(*seconds);
+            let is_link = false;
+            keeper.complete(Ready { number, slot, id, name, times, digest, is_link });
         }
         if dice.below(3) == 0 {
             commit(fake, &mut keeper, source, &open)?;

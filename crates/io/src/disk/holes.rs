@@ -1,0 +1,228 @@
+//! Files with holes: finding them where they are read, hashing what they stand for, and making them
+//! again where they are written (`docs/protocol.md §8.2`).
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use netblt_proto::content::{Extent, Piece};
+
+/// Zeros, to hash and to write.
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
+/// Most pieces that are told of one extent; of one with more of them all is data.
+const MAX_PIECES: usize = 4096;
+/// Bytes that they take in a table.
+pub(crate) const MAX_PIECES_BYTES: usize = 2 + 8 * MAX_PIECES;
+
+/// The data in `len` bytes of a file from `offset` on; `None` if there are no holes among them, or
+/// the file system does not tell.
+pub(crate) fn pieces(file: &File, offset: u64, len: usize) -> Option<Vec<Piece>> {
+    let end = offset.saturating_add(len as u64);
+    let (mut pieces, mut at) = (Vec::new(), offset);
+    while at < end {
+        let data = match next_data(file, at) {
+            Ok(Some(data)) if data < end => data,
+            Ok(_) => break,
+            Err(_) => return None,
+        };
+        let hole = next_hole(file, data).ok()?.min(end);
+        let piece = (u32::try_from(data - offset), u32::try_from(hole.checked_sub(data)?));
+        let (Ok(from), Ok(bytes @ 1..)) = piece else { return None };
+        pieces.push(Piece { from, bytes });
+        at = hole;
+    }
+    let all: usize = pieces.iter().map(|piece| piece.bytes as usize).sum();
+    // To tell of them must be less than what they leave out.
+    (all + 2 + 8 * pieces.len() <= len && pieces.len() <= MAX_PIECES).then_some(pieces)
+}
+
+/// Where the next data are; `None` if only a hole follows.
+#[cfg(any(target_os = "linux", target_vendor = "apple"))]
+fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
+    use rustix::io::Errno;
+    match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)) {
+        Ok(data) => Ok(Some(data)),
+        Err(Errno::NXIO) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(any(target_os = "linux", target_vendor = "apple"))]
+fn next_hole(file: &File, at: u64) -> io::Result<u64> {
+    Ok(rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(at))?)
+}
+
+#[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
+fn next_data(_: &File, _: u64) -> io::Result<Option<u64>> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
+fn next_hole(_: &File, _: u64) -> io::Result<u64> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Adds an extent of `length` bytes to a hash: `data`, or the pieces that it is and zeros between.
+pub(crate) fn hash(
+    hasher: &mut blake3::Hasher,
+    length: usize,
+    pieces: Option<&[Piece]>,
+    data: &[u8],
+) {
+    let done: Result<(), Infallible> = parts(length, pieces, data, |part| {
+        hasher.update(part);
+        Ok(())
+    });
+    let Ok(()) = done;
+}
+
+/// Hands over an extent in its order, zeros among it.
+pub(crate) fn parts<E>(
+    length: usize,
+    pieces: Option<&[Piece]>,
+    data: &[u8],
+    mut take: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let Some(pieces) = pieces else { return take(data) };
+    let zeros = |bytes: usize, take: &mut dyn FnMut(&[u8]) -> Result<(), E>| {
+        let mut left = bytes;
+        while let Some(some) = ZEROS.get(..left.min(ZEROS.len())).filter(|some| !some.is_empty()) {
+            take(some)?;
+            left -= some.len();
+        }
+        Ok(())
+    };
+    let (mut at, mut rest) = (0, data);
+    for piece in pieces {
+        zeros((piece.from as usize).saturating_sub(at), &mut take)?;
+        let (own, left) = rest.split_at_checked(piece.bytes as usize).unwrap_or((rest, &[]));
+        take(own)?;
+        (at, rest) = (piece.from as usize + piece.bytes as usize, left);
+    }
+    zeros(length.saturating_sub(at), &mut take)
+}
+
+/// BLAKE3 of an extent that is all of its file.
+pub(crate) fn digest(extent: &Extent, data: &[u8]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hash(&mut hasher, extent.length as usize, extent.pieces.as_deref(), data);
+    *hasher.finalize().as_bytes()
+}
+
+/// A part of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span<'a> {
+    /// Bytes before it.
+    pub(crate) offset: u64,
+    /// Bytes in it, holes included.
+    pub(crate) length: u32,
+    /// What of it is data, if there are holes.
+    pub(crate) pieces: Option<&'a [Piece]>,
+}
+
+impl<'a> From<&'a Extent> for Span<'a> {
+    fn from(extent: &'a Extent) -> Self {
+        let Extent { offset, length, .. } = *extent;
+        Self { offset, length, pieces: extent.pieces.as_deref() }
+    }
+}
+
+/// Writes a part where it belongs. Holes are left, and made where something else was before.
+pub(crate) fn write(file: &File, span: Span<'_>, data: &[u8]) -> io::Result<()> {
+    let Span { offset, length, pieces } = span;
+    let Some(pieces) = pieces else { return file.write_all_at(data, offset) };
+    let there = file.metadata()?.len();
+    let (mut at, mut rest) = (offset, data);
+    for piece in pieces {
+        let from = offset + u64::from(piece.from);
+        clear(file, at, from.min(there))?;
+        let (own, left) = rest.split_at_checked(piece.bytes as usize).unwrap_or((rest, &[]));
+        file.write_all_at(own, from)?;
+        (at, rest) = (from + u64::from(piece.bytes), left);
+    }
+    let end = offset + u64::from(length);
+    clear(file, at, end.min(there))?;
+    // It may have grown by a piece, and never beyond the end.
+    if there < end && at < end {
+        file.set_len(end)?;
+    }
+    Ok(())
+}
+
+/// Makes zeros of what is in a file between two places.
+fn clear(file: &File, from: u64, to: u64) -> io::Result<()> {
+    if from >= to {
+        return Ok(());
+    }
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{FallocateFlags, fallocate};
+        use rustix::io::Errno;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match fallocate(file, flags, from, to - from) {
+            Err(Errno::NOTSUP | Errno::NOSYS | Errno::INVAL) => {}
+            done => return Ok(done?),
+        }
+    }
+    let mut at = from;
+    while at < to {
+        let some = usize::try_from(to - at).unwrap_or(ZEROS.len()).min(ZEROS.len());
+        file.write_all_at(ZEROS.get(..some).unwrap_or_default(), at)?;
+        at += some as u64;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netblt_proto::content::Kind;
+    use std::os::unix::fs::MetadataExt as _;
+
+    fn extent(offset: u64, length: u32, pieces: &[(u32, u32)]) -> Extent {
+        let piece = |(from, bytes): &(u32, u32)| Piece { from: *from, bytes: *bytes };
+        let pieces = Some(pieces.iter().map(piece).collect());
+        let (kind, attributes) = (Kind::File, None);
+        Extent { file: 0, offset, length, kind, pieces, attributes, digest: None }
+    }
+
+    #[test]
+    fn what_is_between_the_pieces_is_zeros_whatever_was_there() {
+        let file = tempfile::tempfile().expect("a file");
+        file.write_all_at(&[7; 100], 0).expect("written");
+        let holed = extent(10, 200, &[(0, 5), (50, 3)]);
+        write(&file, (&holed).into(), b"abcdefgh").expect("written");
+        let mut expected = [0; 210];
+        expected[..10].fill(7);
+        expected[10..15].copy_from_slice(b"abcde");
+        expected[60..63].copy_from_slice(b"fgh");
+        let mut found = vec![1; 210];
+        file.read_exact_at(&mut found, 0).expect("read");
+        assert_eq!((&found[..], file.metadata().expect("known").len()), (&expected[..], 210));
+        assert_eq!(digest(&holed, b"abcdefgh"), *blake3::hash(&expected[10..]).as_bytes());
+        let empty = extent(0, 1 << 20, &[]);
+        assert_eq!(digest(&empty, &[]), *blake3::hash(&vec![0; 1 << 20]).as_bytes());
+    }
+
+    #[test]
+    fn holes_are_found_and_take_no_room_again() {
+        let (from, to) = (tempfile::tempfile().expect("a"), tempfile::tempfile().expect("b"));
+        from.set_len(8 << 20).expect("set");
+        from.write_all_at(&[1; 4096], 3 << 20).expect("written");
+        let Some(found) = pieces(&from, 2 << 20, 4 << 20) else {
+            // A file system that does not tell.
+            return;
+        };
+        let data: u32 = found.iter().map(|piece| piece.bytes).sum();
+        assert!(data < 1 << 20, "{found:?}");
+        assert_eq!(pieces(&from, 4 << 20, 1 << 20), Some(Vec::new()));
+        assert_eq!(pieces(&from, 3 << 20, 4096), None);
+        let holed = Extent { pieces: Some(found), ..extent(0, 4 << 20, &[]) };
+        write(&to, (&holed).into(), &vec![1; data as usize]).expect("written");
+        let metadata = to.metadata().expect("known");
+        assert_eq!(metadata.len(), 4 << 20);
+        assert!(metadata.blocks() * 512 < 2 << 20, "{}", metadata.blocks());
+    }
+}

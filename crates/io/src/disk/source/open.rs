@@ -1,0 +1,145 @@
+//! What is open of an entry, and how it is read.
+
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use netblt_proto::content::{Attributes, Piece};
+
+use crate::disk::file_list::Entry;
+use crate::error::{Error, file_error};
+
+/// Permissions under which a stream arrives.
+const STREAM_MODE: u32 = 0o644;
+
+/// What was read of an entry.
+pub(super) struct Content {
+    /// Bytes, holes included.
+    pub(super) length: usize,
+    /// What of them is in the data, if there are holes.
+    pub(super) pieces: Option<Vec<Piece>>,
+    /// The entry ends with them.
+    pub(super) last: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    pub(super) file: File,
+    pub(super) metadata: Metadata,
+}
+
+pub(super) struct Stream {
+    pub(super) reader: Box<dyn Read + Send>,
+    /// One byte read ahead, to know whether the buffer before it is the last.
+    pub(super) peeked: Option<u8>,
+    pub(super) started: bool,
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Stream {{ started: {} }}", self.started)
+    }
+}
+
+impl OpenFile {
+    /// Whether it takes less room than its length says.
+    pub(super) fn is_sparse(&self) -> bool {
+        self.metadata.blocks().saturating_mul(512) < self.metadata.len()
+    }
+
+    /// Nothing was written to it since it was opened, as far as its length and time tell.
+    pub(super) fn is_as_it_was(&self) -> bool {
+        // Where a length means nothing (/proc), there may be bytes after the end.
+        let goes_on = self.file.read_at(&mut [0], self.metadata.len());
+        let same = |now: Metadata| {
+            now.len() == self.metadata.len()
+                && (now.mtime(), now.mtime_nsec())
+                    == (self.metadata.mtime(), self.metadata.mtime_nsec())
+        };
+        matches!(goes_on, Ok(0)) && self.file.metadata().is_ok_and(same)
+    }
+}
+
+impl Stream {
+    /// Fills `space` as far as the stream goes: how far, and whether that was its end.
+    pub(super) fn read(&mut self, space: &mut [u8]) -> io::Result<(usize, bool)> {
+        self.started = true;
+        let mut at = 0;
+        if let (Some(byte), Some(first)) = (self.peeked.take(), space.first_mut()) {
+            *first = byte;
+            at = 1;
+        }
+        while let Some(rest) = space.get_mut(at..).filter(|rest| !rest.is_empty()) {
+            match self.reader.read(rest) {
+                Ok(0) => return Ok((at, true)),
+                Ok(n) => at += n,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let mut one = [0];
+        loop {
+            match self.reader.read(&mut one) {
+                Ok(0) => return Ok((at, true)),
+                Ok(_) => {
+                    self.peeked = Some(one[0]);
+                    return Ok((at, false));
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Fills `space` from `offset` on, with the pieces alone if there are such; false if the file ends
+/// before.
+pub(super) fn read_pieces(
+    file: &File,
+    space: &mut [u8],
+    offset: u64,
+    pieces: Option<&[Piece]>,
+) -> io::Result<bool> {
+    let Some(pieces) = pieces else { return read_whole(file, space, offset) };
+    let mut rest = space;
+    for piece in pieces {
+        let Some((own, after)) = rest.split_at_mut_checked(piece.bytes as usize) else {
+            return Ok(false);
+        };
+        if !read_whole(file, own, offset + u64::from(piece.from))? {
+            return Ok(false);
+        }
+        rest = after;
+    }
+    Ok(true)
+}
+
+/// Fills `space` from `offset` on; false if the file ends before.
+fn read_whole(file: &File, space: &mut [u8], offset: u64) -> io::Result<bool> {
+    match file.read_exact_at(space, offset) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn changed(path: &Path, length: u64) -> Error {
+    let why = format!(
+        "it is no longer the file of {length} bytes that it was; \
+         send it again when nothing writes to it"
+    );
+    file_error(path, "changed while it was being sent", io::Error::other(why))
+}
+
+pub(super) fn stream_attributes(entry: &Entry) -> Attributes {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Attributes {
+        mode: STREAM_MODE,
+        mtime_seconds: i64::try_from(now.as_secs()).unwrap_or(0),
+        mtime_nanos: now.subsec_nanos(),
+        name: entry.name.to_vec(),
+        ..Attributes::default()
+    }
+}
