@@ -102,7 +102,7 @@ fn machines_get_every_field() {
         ("utilisation", 1.0),
         ("buffers", 4.0),
         ("size", 1e9),
-        ("setup_seconds", 0.02),
+        ("setup_seconds", 0.01),
     ] {
         assert_eq!(data[field].as_f64(), Some(value), "{field} in {data}");
     }

@@ -13,12 +13,13 @@ use crate::time::Instant;
 use crate::units::BufferNumber;
 use crate::units::ControlSeq;
 use crate::wire::packet::Message;
+use crate::wire::sealed;
 
 /// Most messages unacknowledged at once; past it the receiver waits before it asks for more.
 pub(crate) const MAX_UNACKNOWLEDGED: usize = MAX_OUTSTANDING as usize;
 
 /// One message on its way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Queued {
     pub(crate) seq: ControlSeq,
     pub(crate) message: Message,
@@ -28,16 +29,20 @@ pub(crate) struct Queued {
     last_sent: Option<Instant>,
     /// The control timer sent it again: its round trip is ambiguous.
     repeated: bool,
+    /// The next time it leaves it is sent again, though by no timer.
+    again: bool,
 }
 
 /// The FIFO of unacknowledged control messages.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ControlFifo {
     /// In how many consecutive control packets a new message is; `None`: in all of them.
     copies: Option<u8>,
     queue: VecDeque<Queued>,
     next: ControlSeq,
     acknowledged: ControlSeq,
+    /// Something has rides left, or had when the last packet left.
+    riding: bool,
     /// `rfc998`: the last transmission filled a packet, and this message begins the next.
     resume: Option<ControlSeq>,
 }
@@ -49,6 +54,7 @@ impl ControlFifo {
             queue: VecDeque::new(),
             next: ControlSeq(1),
             acknowledged: ControlSeq(0),
+            riding: false,
             resume: None,
         }
     }
@@ -60,6 +66,23 @@ impl ControlFifo {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// All that waits has left, at `at`; if not only then, or if it leaves again, its round trip is
+    /// ambiguous.
+    pub(crate) fn was_sent(&mut self, at: Instant, once: bool) {
+        for queued in &mut self.queue {
+            queued.first_sent = Some(at);
+            (queued.repeated, queued.again) = (!once, true);
+        }
+    }
+
+    /// Whether all of it fits into one control packet of so many bytes on `sealed`.
+    pub(crate) fn fits_sealed(&self, bytes: usize) -> bool {
+        let mut body = Vec::new();
+        let room = bytes.saturating_sub(sealed::HEADER_BYTES + sealed::TAG_BYTES);
+        let mut writer = sealed::ControlWriter::new(&mut body, false, room);
+        self.queue.iter().all(|queued| writer.push_message(queued.seq, &queued.message))
     }
 
     /// Messages unacknowledged.
@@ -86,6 +109,7 @@ impl ControlFifo {
         // What may be megabytes rides once, and then on its timer.
         let once = matches!(&message, Message::Have(have) if !have.last);
         let copies_left = self.copies.filter(|_| !once).unwrap_or(1);
+        self.riding = true;
         self.queue.push_back(Queued {
             seq,
             message,
@@ -93,6 +117,7 @@ impl ControlFifo {
             first_sent: None,
             last_sent: None,
             repeated: false,
+            again: false,
         });
         seq
     }
@@ -132,7 +157,7 @@ impl ControlFifo {
 
     /// Whether a message has rides left.
     pub(crate) fn has_copies_left(&self) -> bool {
-        self.queue.iter().rev().take(64).any(|o| o.copies_left > 0)
+        self.riding
     }
 
     /// When the control timer expires, if `timeout` runs from each message's last transmission.
@@ -150,11 +175,13 @@ impl ControlFifo {
         let mut any = false;
         for queued in &mut self.queue {
             if queued.copies_left == 0 && queued.last_sent.is_some_and(|at| at + timeout <= now) {
-                queued.copies_left = 1;
+                // All else waits for what is lost again and again.
+                queued.copies_left = if queued.repeated { 2 } else { 1 };
                 queued.repeated = true;
                 any = true;
             }
         }
+        self.riding |= any;
         any
     }
 
@@ -173,6 +200,8 @@ impl ControlFifo {
     ) -> bool {
         let all = self.copies.is_none();
         let from = self.resume.take();
+        self.riding = true;
+        let mut riding = false;
         for queued in &mut self.queue {
             let rides = if all {
                 from.is_none_or(|from| queued.seq.reaches(from))
@@ -187,9 +216,12 @@ impl ControlFifo {
                 return true;
             }
             queued.copies_left = if all { 0 } else { queued.copies_left - 1 };
+            queued.repeated |= queued.again;
             queued.first_sent.get_or_insert(now);
             queued.last_sent = Some(now);
+            riding |= queued.copies_left > 0;
         }
+        self.riding = riding;
         false
     }
 }

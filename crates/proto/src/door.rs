@@ -13,6 +13,7 @@ use crate::entropy::Entropy;
 use crate::machine::{Datagram, Route, Transmit};
 use crate::opening::passive::{Answer, Passive};
 use crate::time::Instant;
+use crate::wire::packet::Parameters;
 
 /// Answers waiting to leave: in a flood the oldest go, a true peer asks again.
 const MAX_ANSWERS: usize = 64;
@@ -38,9 +39,11 @@ impl Door {
     pub fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>) -> Option<Endpoint> {
         let Datagram { from, local, ecn, bytes } = datagram;
         let route = Route { peer: from, local };
-        match self.passive.handle_datagram(now, route, bytes, &self.config, None) {
+        // Whose end it will be, and what that end has, is known when it is there.
+        let none = |_: &Parameters, _| None;
+        match self.passive.handle_datagram(now, route, bytes, (&self.config, &none), None) {
             Answer::Nothing | Answer::Heard(_) => None,
-            Answer::Reply(packet) => {
+            Answer::Reply(packet) | Answer::Greeting(packet, _) => {
                 if self.answers.len() >= MAX_ANSWERS {
                     self.answers.pop_front();
                 }

@@ -11,6 +11,7 @@ use crate::doubt::Doubt;
 use crate::entropy::Entropy;
 use crate::limits::{IPV4_HEADER_BYTES, IPV6_HEADER_BYTES};
 use crate::machine::{Datagram, Ecn, Event, Reason, Route, Transmit};
+use crate::negotiated::Negotiated;
 use crate::opening::active::{Active, Hear};
 use crate::opening::passive::{Answer, Passive, Standing};
 use crate::opening::{Opened, Place, negotiated};
@@ -23,7 +24,7 @@ use crate::stats::Stats;
 use crate::time::{Instant, earliest};
 use crate::trace::{TraceEvent, TraceQueue};
 use crate::units::BufferNumber;
-use crate::wire::packet::{End, Verdict};
+use crate::wire::packet::{End, Keepalive, Parameters, Verdict};
 use crate::wire::sealed::{self, Kind};
 
 /// Handshake packets waiting to leave at most: anyone can draw them, faster than they leave.
@@ -50,6 +51,8 @@ pub struct Endpoint {
     connection: Option<Connection>,
     /// Offered before there was anyone to grant them to.
     offered: Vec<Buffer>,
+    /// Told before there was anyone to tell.
+    have: Option<Vec<u8>>,
     /// Handshake packets waiting to leave.
     outbox: VecDeque<(Route, Vec<u8>)>,
     /// The newest packet was one of them: now the connection has its turn.
@@ -105,6 +108,7 @@ impl Endpoint {
             opener,
             connection: None,
             offered: Vec::new(),
+            have: None,
             outbox: VecDeque::new(),
             replied: false,
             events: VecDeque::new(),
@@ -132,13 +136,18 @@ impl Endpoint {
         }
     }
 
-    /// Receiver, after [`Event::Opened`] and before the first [`Endpoint::offer`] of a connection
-    /// of `sealed`: what is here already, for the other client (`docs/protocol.md §8.7`). Of more
+    /// Receiver, before the first [`Endpoint::offer`] of a connection of `sealed`: what is here
+    /// already, for the other client (`docs/protocol.md §8.7`). Of more
     /// than [`MAX_HAVE_IN_ALL`](crate::limits::MAX_HAVE_IN_ALL) bytes nothing is said. No buffer
     /// is granted before the last of it has its place in the FIFO.
+    ///
+    /// An end that is told, and offered buffers, before [`Event::Opened`] grants them with its
+    /// first packet under keys, a round trip sooner (`docs/protocol.md §4.3`); but only to the
+    /// first peer.
     pub fn tell(&mut self, _now: Instant, have: &[u8]) {
-        if let Some(connection) = &mut self.connection {
-            connection.tell(have);
+        match &mut self.connection {
+            Some(connection) => connection.tell(have),
+            None => self.have = Some(have.to_vec()),
         }
     }
 
@@ -248,6 +257,12 @@ impl Endpoint {
             }
         }
         let closing = self.connection.as_ref().is_some_and(Connection::is_closing);
+        let (config, offered) = (&self.config, &self.offered);
+        let have = self.have.as_deref().filter(|_| config.role == Role::Receiver);
+        let words = |parameters: &Parameters, table_bytes| {
+            let of = negotiated(config, parameters, table_bytes, now, (None, None));
+            Receiver::first_words(of, have?, offered.len() as u32)
+        };
         match &mut self.opener {
             Opener::Door => return Handled::Dropped,
             Opener::Active(active) if self.connection.is_some() => {
@@ -257,7 +272,7 @@ impl Endpoint {
                     None => return Handled::Dropped,
                 }
             }
-            Opener::Active(active) => match active.handle_datagram(now, route, bytes) {
+            Opener::Active(active) => match active.handle_datagram(now, route, bytes, &words) {
                 Hear::Nothing => match active.take_abort() {
                     Some(abort) => self.reply(route, abort),
                     None => return Handled::Dropped,
@@ -272,13 +287,17 @@ impl Endpoint {
                     alive: connection.is_alive(now),
                     own_id: connection.own_id(),
                 });
-                match passive.handle_datagram(now, route, bytes, &self.config, standing) {
+                match passive.handle_datagram(now, route, bytes, (config, &words), standing) {
                     Answer::Nothing => return Handled::Dropped,
                     Answer::Reply(packet) => {
                         let own = self.connection.as_mut().filter(|c| c.may_hear(route));
                         if own.is_none_or(|connection| connection.may_go(packet.len())) {
                             self.reply(route, packet);
                         }
+                    }
+                    Answer::Greeting(response, words) => {
+                        self.reply(route, response);
+                        self.reply(route, words);
                     }
                     Answer::Heard(packet) => {
                         self.connection.iter_mut().for_each(Connection::trust);
@@ -313,8 +332,7 @@ impl Endpoint {
         first: Option<&mut [u8]>,
         ecn: Option<Ecn>,
     ) {
-        let Opened { link, parameters, table_bytes, rtt, longest_rtt, reply, mut entropy, .. } =
-            opened;
+        let Opened { link, parameters, table_bytes, rtt, longest_rtt, mut entropy, .. } = opened;
         if let Some(mut old) = self.connection.take() {
             let told = old.supersede(now);
             self.trace.take_over(old.trace());
@@ -329,17 +347,7 @@ impl Endpoint {
         let lighter = self.config.either_version && route.peer.is_ipv4();
         let less = if lighter { IPV6_HEADER_BYTES - IPV4_HEADER_BYTES } else { 0 };
         let overhead = self.config.overhead_bytes.saturating_sub(less);
-        let machine = match self.config.role {
-            Role::Sender => {
-                let law = rate::build(self.config.policy, &negotiated, overhead);
-                let sender = Sender::new(now, negotiated, law, overhead);
-                Machine::Sender(Box::new(sender))
-            }
-            Role::Receiver => Machine::Receiver(Box::new(Receiver::new(
-                negotiated,
-                recovery::build(self.config.recovery),
-            ))),
-        };
+        let machine = self.machine(now, negotiated, overhead);
         let deaths = (self.config.death_timer, parameters.death_timer);
         let seed = entropy.draw_u64();
         let addresses = match opened.place {
@@ -356,33 +364,65 @@ impl Endpoint {
             let doubt = Doubt::new(overhead, soon);
             connection.be_in_doubt(came, doubt, seed);
         }
+        if opened.unconfirmed {
+            connection.push_keepalive(Keepalive { answer_wanted: true, ..Default::default() });
+        }
         for (at, number, bytes) in opened.sent_before {
             connection.on_sent_before(at, number, bytes);
         }
         self.counts.opened_at = Some(now);
         let image_bytes = negotiated.geometry.buffer_bytes;
         self.events.push_back(Event::Opened { peer: route.peer, parameters, image_bytes });
-        let opened = TraceEvent::Opened {
+        let traced = TraceEvent::Opened {
             role: self.config.role,
             wire: self.config.wire,
             buffer_bytes: image_bytes,
             packet_bytes: negotiated.geometry.packet_bytes,
             max_outstanding: negotiated.max_outstanding,
         };
-        self.trace.push(now, opened);
-        if let Some(reply) = reply.filter(|reply| connection.may_go(reply.len())) {
+        self.trace.push(now, traced);
+        if let Some(reply) = opened.reply.filter(|reply| connection.may_go(reply.len())) {
             self.reply(route, reply);
         }
         // Before the first packet is obeyed: it may end the connection, which then gives back
-        // what it
-        // was given.
-        for buffer in self.offered.drain(..) {
-            connection.offer(now, buffer);
-        }
+        // what it was given; or be data for what was granted with RESPONSE.
+        self.hand_over(now, &mut connection, opened.greeted);
         if let Some(bytes) = first {
             connection.handle_datagram(now, route, bytes, ecn);
         }
         self.connection = Some(connection);
+    }
+
+    fn machine(&self, now: Instant, negotiated: Negotiated, overhead: u32) -> Machine {
+        match self.config.role {
+            Role::Sender => {
+                let law = rate::build(self.config.policy, &negotiated, overhead);
+                Machine::Sender(Box::new(Sender::new(now, negotiated, law, overhead)))
+            }
+            Role::Receiver => {
+                let recovery = recovery::build(self.config.recovery);
+                Machine::Receiver(Box::new(Receiver::new(negotiated, recovery)))
+            }
+        }
+    }
+
+    /// What the client gave before there was a connection; some of it was said at `greeted`.
+    fn hand_over(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        greeted: Option<(Instant, bool)>,
+    ) {
+        if let Some(have) = self.have.take() {
+            connection.tell(&have);
+        }
+        for buffer in self.offered.drain(..) {
+            connection.offer(now, buffer);
+        }
+        if let (Some((at, once)), Machine::Receiver(receiver)) = (greeted, &mut connection.machine)
+        {
+            receiver.has_said(now, at, once);
+        }
     }
 
     /// Time passed.

@@ -173,15 +173,16 @@ impl Link {
         }
     }
 
-    /// Whether a packet other than DATA proves itself under this link's keys. Changes nothing.
+    /// Whether a packet proves itself under this link's keys. Changes nothing.
     pub(crate) fn authenticates(&self, bytes: &[u8]) -> bool {
         let Self::Sealed(sealed) = self else { return false };
         let Ok(header) = sealed::parse_header(bytes) else { return false };
-        if matches!(header.kind, Kind::Data | Kind::Ldata) {
-            return false;
-        }
-        let (clear, body) = bytes.split_at(sealed::HEADER_BYTES);
-        sealed.opening.authenticates(header.number, clear, body)
+        let clear = match header.kind {
+            Kind::Data | Kind::Ldata => sealed::DATA_HEADER_BYTES,
+            _ => sealed::HEADER_BYTES,
+        };
+        let parts = bytes.split_at_checked(clear);
+        parts.is_some_and(|(clear, body)| sealed.opening.authenticates(header.number, clear, body))
     }
 
     // ---- out

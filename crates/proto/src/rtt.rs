@@ -57,9 +57,14 @@ impl RoundTrip {
         self.smoothed
     }
 
-    /// The smoothed round trip, or as much as can be said without a measurement.
+    /// The smoothed round trip, or before a measurement the longest it may be.
+    pub(crate) fn bound(&self) -> Option<Duration> {
+        self.smoothed.or(self.longest)
+    }
+
+    /// The same, or as much as can be said if nothing is known.
     pub(crate) fn assumed(&self) -> Duration {
-        self.smoothed.or(self.longest).unwrap_or(UNKNOWN)
+        self.bound().unwrap_or(UNKNOWN)
     }
 
     /// The smallest measured.

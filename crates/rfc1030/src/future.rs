@@ -184,6 +184,7 @@ pub fn run(experiment: Experiment, seed: u64) -> Trial {
                     bytes,
                     at_least_one: true,
                     have: 0,
+                    greets: false,
                 };
                 let share = Duration::from_millis(u64::from(interval_ms)) * n / senders;
                 let starts = if staggered { share } else { Duration::ZERO };
@@ -191,8 +192,8 @@ pub fn run(experiment: Experiment, seed: u64) -> Trial {
             }
         }
         Experiment::Adaptive(wire) => {
-            let transfer =
-                Transfer { seed, bytes: BYTES, at_least_one: wire == Wire::Rfc998, have: 0 };
+            let at_least_one = wire == Wire::Rfc998;
+            let transfer = Transfer { seed, bytes: BYTES, at_least_one, have: 0, greets: false };
             let ends = [Role::Sender, Role::Receiver].map(|role| adaptive(wire, role));
             let [sender, receiver] = ends;
             lab.add(transfer, sender, receiver, Duration::ZERO, false);

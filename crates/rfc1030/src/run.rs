@@ -79,7 +79,8 @@ pub(super) fn run_row(
     receiver: StationOptions,
     record: bool,
 ) -> Sample {
-    let transfer = Transfer { seed, bytes: row.bytes(), at_least_one: true, have: 0 };
+    let transfer =
+        Transfer { seed, bytes: row.bytes(), at_least_one: true, have: 0, greets: false };
     let mut lab = Lab::new(medium, DEADLINE);
     lab.add(transfer, sender, receiver, Duration::ZERO, record);
     let Some(run) = lab.run().pop() else { return Sample::default() };

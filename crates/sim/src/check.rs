@@ -125,6 +125,8 @@ struct Book {
 struct EndBooks {
     /// The next packet number of every connection id it sends to.
     numbers: BTreeMap<u32, u64>,
+    /// What it sent with a RESPONSE, before it knew whether anybody hears.
+    greetings: BTreeSet<Vec<u8>>,
     addresses: BTreeMap<SocketAddr, Book>,
     opened: Option<(Parameters, u32)>,
     wanted: u64,
@@ -207,7 +209,7 @@ impl Oracle {
         {
             *sent += bytes.len() as u64;
         }
-        if let Some(what) = self.check_number(side, clear) {
+        if let Some(what) = self.check_number(side, clear, bytes) {
             self.find(now, side, what);
         }
         if side == Side::Passive && clear.version == VERSION {
@@ -248,9 +250,20 @@ impl Oracle {
         }
     }
 
-    fn check_number(&mut self, side: Side, clear: &Clear) -> Option<String> {
+    /// No number comes twice, but with the same bytes: what goes with a RESPONSE, and again with a
+    /// copy of it, is number 0, and one for each RESPONSE.
+    fn check_number(&mut self, side: Side, clear: &Clear, bytes: &[u8]) -> Option<String> {
         let (connection, number) = clear.number?;
-        let next = self.ends[side].numbers.entry(connection).or_default();
+        let books = &mut self.ends[side];
+        if (side, clear.kind, number) == (Side::Passive, kind::CONTROL, 0) {
+            books.numbers.entry(connection).or_insert(1);
+            books.greetings.insert(bytes.to_vec());
+            let more = books.greetings.len() > books.own_ids.len();
+            return more.then(|| "two packets under one number".to_owned());
+        }
+        // Number 0 may have been made, and not been sent for it was more than came.
+        let first = if side == Side::Passive { number.min(1) } else { 0 };
+        let next = books.numbers.entry(connection).or_insert(first);
         let expected = std::mem::replace(next, number + 1);
         (number != expected).then(|| format!("packet number {number} instead of {expected}"))
     }

@@ -66,6 +66,8 @@ marks! {
     OpenRetried,
     /// A RESPONSE was sent again.
     ResponseRepeated,
+    /// A receiver granted buffers with its RESPONSE.
+    Greeted,
     /// The passive end asked for a cookie.
     Cookie,
     /// The passive end refused.
@@ -98,7 +100,7 @@ marks! {
     Quit,
     /// The receiver said that it closes.
     DonePacket,
-    /// The sender's dally ran its full time.
+    /// The sender left before it heard the receiver close.
     Dallied,
     /// A machine dropped a datagram that it did not believe.
     Dropped,

@@ -134,6 +134,8 @@ pub struct Transfer {
     pub at_least_one: bool,
     /// How many bytes the receiver says it has, before it grants anything (`sealed`).
     pub have: u32,
+    /// A receiver that waits to be opened grants buffers with its RESPONSE (`sealed`).
+    pub greets: bool,
 }
 
 impl Host {
@@ -189,8 +191,18 @@ impl Host {
         self.client = client_of(self.options.config.role, buffers);
         self.endpoint = Some(endpoint);
         self.wake = now;
+        let greets = self.transfer.greets && matches!(self.client, Client::Sink(_));
+        if greets {
+            let have = self.had();
+            self.endpoint.iter_mut().for_each(|end| end.tell(now, &have));
+        }
         // Nothing may be granted before the other end was told what is here.
-        if self.transfer.have > 0 { Ok(()) } else { self.offer_all(now) }
+        if self.transfer.have > 0 && !greets { Ok(()) } else { self.offer_all(now) }
+    }
+
+    /// Whether its machine has a connection that stands.
+    pub fn is_open(&self) -> bool {
+        self.endpoint.as_ref().is_some_and(|end| end.peer().is_some())
     }
 
     /// The program is gone: the endpoint, what it held, and whatever was being done.

@@ -20,6 +20,8 @@ pub struct Setup {
     pub at_least_one: bool,
     /// How many bytes the receiver says it has, before it grants anything (`sealed`).
     pub have: u32,
+    /// A receiver that waits to be opened grants buffers with its RESPONSE (`sealed`).
+    pub greets: bool,
     /// The end that opens the connection.
     pub active: HostOptions,
     /// The end that waits to be opened.
@@ -72,6 +74,7 @@ impl Setup {
             bytes,
             at_least_one: active.config.wire == Wire::Rfc998,
             have: 0,
+            greets: true,
             active,
             passive,
             there: LinkOptions::default(),

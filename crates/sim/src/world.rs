@@ -46,8 +46,6 @@ const MAX_BATCHES: u32 = 100_000;
 const ICMP_BYTES: u32 = 56;
 /// Bytes of a NULL-ACK that holds an END (`docs/protocol.md §3.3`).
 const NULL_ACK_WITH_END: usize = 16 + 24 + 48 + 16;
-/// The shortest dally (`docs/protocol.md §7.3`).
-const DALLY: Duration = Duration::from_millis(100);
 /// Spare datagram buffers kept.
 const POOL: usize = 4096;
 /// A program that ended without success is started again after this.
@@ -109,7 +107,8 @@ impl World {
     /// A world before its first moment.
     pub fn new(setup: Setup) -> Self {
         let (seed, bytes) = (setup.seed, setup.bytes);
-        let transfer = Transfer { seed, bytes, at_least_one: setup.at_least_one, have: setup.have };
+        let Setup { at_least_one, have, greets, .. } = setup;
+        let transfer = Transfer { seed, bytes, at_least_one, have, greets };
         let host = |side| Host::new(side, setup.host(side).clone(), transfer);
         let configs = Pair(Side::BOTH.map(|side| &setup.host(side).config));
         let mut world = Self {
@@ -304,6 +303,7 @@ impl World {
 
     fn note_sent(&mut self, side: Side, clear: &Clear, bytes: &[u8]) {
         let mark = match clear.kind {
+            kind::CONTROL if !self.hosts[side].is_open() => Mark::Greeted,
             kind::DATA | kind::LDATA | kind::CONTROL => return,
             kind::OPEN | kind::RESPONSE => {
                 let first = bytes.get(..16).unwrap_or(bytes);
@@ -572,7 +572,7 @@ impl World {
             }
         }
         let dallied = self.hosts[self.setup.sender()].report.dallied;
-        if dallied.is_some_and(|dally| dally >= DALLY) && !self.done_heard {
+        if dallied.is_some() && !self.done_heard {
             self.coverage.see(Mark::Dallied, 1);
         }
         let paths = Side::BOTH.map(|side| *self.paths[side].counters());

@@ -125,7 +125,13 @@ impl Dialer {
             match event {
                 Event::Opened { .. } => {
                     self.attempts.swap(0, at);
-                    self.attempts.truncate(1);
+                    for mut lost in self.attempts.drain(1..) {
+                        // What the client had lent it comes back, before it is wanted here.
+                        lost.end.quit(now, "another address answered first");
+                        let events = std::iter::from_fn(|| lost.end.poll_event());
+                        let lent = events.filter(|event| matches!(event, Event::Returned(_)));
+                        self.told.extend(lent);
+                    }
                     self.waiting.clear();
                     self.settled = true;
                     self.told.push_back(event);
@@ -145,6 +151,7 @@ impl Dialer {
                     }
                     return;
                 }
+                Event::Returned(_) => self.told.push_back(event),
                 // Nothing else happens before a connection opens.
                 _ => {}
             }

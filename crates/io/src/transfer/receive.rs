@@ -83,12 +83,13 @@ fn receive_as(
         Destination::Directory(path) => Some(path.join(KEPT)),
         Destination::File(_) | Destination::Stream(_) => None,
     };
-    let writer = writer(destination, options, Layout::of(&config)?, warn)?;
+    let mut writer = writer(destination, options, Layout::of(&config)?, warn)?;
+    let greets = options.wire == Wire::Sealed && writer.had().is_empty();
     let stock = buffers(options.buffers, capacity(&config))?;
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
     let session = Session::new(observer, cancel, &config).waits_for(rendezvous, options.wait);
     let mut app = Receiving::new(session, writer, stock, host.poller.waker());
-    (app.max_bytes, app.ask) = (options.max_bytes, ask);
+    (app.max_bytes, app.ask, app.greets) = (options.max_bytes, ask, greets);
     let received = driver::run(&mut peer, &mut app, &mut host)?;
     let received = match received {
         Ok(received) => received,
@@ -189,6 +190,10 @@ pub(crate) struct Receiving<'a, W> {
     idle: Vec<Buffer>,
     /// The sender was told what is here already.
     told: bool,
+    /// Nothing is here, and whoever calls first is to hear that, and to get buffers, at once.
+    greets: bool,
+    /// That was said to the machine.
+    greeted: bool,
     /// File bytes that the user takes.
     max_bytes: Option<u64>,
     ask: Ask,
@@ -223,6 +228,8 @@ impl<'a, W: Writer> Receiving<'a, W> {
             stock: stock.len(),
             idle: stock,
             told: false,
+            greets: false,
+            greeted: false,
             max_bytes: None,
             ask: Ask::Files,
             patience: None,
@@ -261,7 +268,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
         let most = promised.unwrap_or(u64::MAX).min(self.max_bytes.unwrap_or(u64::MAX));
         self.disk.iter_mut().for_each(|disk| disk.limit(most));
         // Nothing is granted before the sender was told what is here.
-        self.told = false;
+        self.told = std::mem::take(&mut self.greeted);
         self.disk.iter_mut().for_each(SinkThread::begin);
         Ok(())
     }
@@ -282,6 +289,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
             match disk.poll() {
                 Ok(Some(Stored::Empty(buffer))) if !self.told => self.idle.push(buffer),
                 Ok(Some(Stored::Empty(buffer))) => end.offer(now, buffer),
+                Ok(Some(Stored::Had(_))) if self.told => {}
                 Ok(Some(Stored::Had(had))) => {
                     end.tell(now, &had);
                     self.told = true;
@@ -362,6 +370,11 @@ impl<W: Writer> Application for Receiving<'_, W> {
     }
 
     fn feed(&mut self, now: Instant, (): (), end: &mut Endpoint) -> Flow {
+        if std::mem::take(&mut self.greets) {
+            end.tell(now, &[]);
+            self.idle.drain(..).for_each(|buffer| end.offer(now, buffer));
+            self.greeted = true;
+        }
         if !self.outlives_the_wish_to_stop(now) {
             let cancelled = self.session.is_cancelled();
             if let Some(outcome) = self.outcome.take_if(|outcome| cancelled && outcome.verified) {
@@ -397,6 +410,11 @@ impl<W: Writer> Application for Receiving<'_, W> {
                     .and_then(|layout| self.open(now, layout));
                 if let Err(error) = opened {
                     return self.session.fail(now, end, error);
+                }
+                if self.told {
+                    // Perhaps it was said to an end that called another address, and lost.
+                    end.tell(now, &[]);
+                    self.idle.drain(..).for_each(|buffer| end.offer(now, buffer));
                 }
             }
             Event::Filled(number, buffer) => {

@@ -37,12 +37,13 @@ pub const DEFAULT_BUFFERS: u64 = DEFAULT_OUTSTANDING as u64;
 const TABLE_BYTES: u32 = (EXTENT_BYTES + TRAILER_BYTES) as u32;
 /// A TCP header (RFC 9293) and the time stamps that every system sends (RFC 7323), padded.
 const TCP_BYTES: u32 = 20 + 12;
-/// Round trips from the first packet to the first data on their way: OPEN and RESPONSE, then what
-/// confirms them and the first GO (`docs/protocol.md §4.1, §4.3`).
-const SETUP_ROUND_TRIPS: f64 = 2.0;
-/// Round trips from the last data sent to the end: their way, DONE's, and its acknowledgement's
-/// with the DONE packet (`docs/protocol.md §7.2, §7.3`).
-const CLOSING_ROUND_TRIPS: f64 = 2.0;
+/// Round trips from the first packet to the first data on their way. On `sealed` the first GO comes
+/// with RESPONSE if the sender opens (a receiver that opens takes half a round trip more); on
+/// `rfc998` it waits for what confirms them (`docs/protocol.md §2.3, §4.1, §4.3`).
+const SETUP_ROUND_TRIPS: (f64, f64) = (1.0, 2.0);
+/// Round trips from the last data sent to the end of the later end: their way, the last word's and
+/// its acknowledgement's; on `rfc998` the DONE packet as well (`docs/protocol.md §7.2, §7.3`).
+const CLOSING_ROUND_TRIPS: (f64, f64) = (1.5, 2.0);
 
 /// Packets a second that one process moves, about: it talks from one thread. Measured over loopback
 /// (`docs/results/core.md`); a faster machine moves more, and one with slow disks less.
@@ -353,11 +354,15 @@ impl<'a> Basis<'a> {
         let round = self.repair_round(packets.min(buffers.packets));
         let flight = ((round / self.period).ceil() as u64).clamp(1, packets);
         let repair = repair::rounds_expected(flight, self.loss) * round;
+        let of_wire = |(sealed, rfc998)| match self.question.wire {
+            Wire::Sealed => sealed,
+            Wire::Rfc998 => rfc998,
+        };
         Times {
-            setup: duration(self.rtt * SETUP_ROUND_TRIPS),
+            setup: duration(self.rtt * of_wire(SETUP_ROUND_TRIPS)),
             transfer: duration(transfer),
             repair: duration(repair),
-            closing: duration(self.rtt * CLOSING_ROUND_TRIPS),
+            closing: duration(self.rtt * of_wire(CLOSING_ROUND_TRIPS)),
         }
     }
 

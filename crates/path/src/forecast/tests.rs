@@ -112,7 +112,7 @@ fn a_small_transfer_needs_no_more_buffers_than_it_fills() {
 fn the_time_is_that_of_its_parts() {
     let forecast = forecast(|q| q.size = Some(1_000_000_000));
     let times = forecast.times.unwrap();
-    assert_eq!((times.setup.as_millis(), times.closing.as_millis()), (200, 200));
+    assert_eq!((times.setup.as_millis(), times.closing.as_millis()), (100, 150));
     assert_eq!(times.repair, Duration::ZERO);
     // 953 full buffers and 708,608 - 28 bytes: 702,859 packets.
     let packets = 953.0 * 737.0 + (1_000_000_000_f64 - 953.0 * 1_048_576.0 + 28.0) / 1424.0;

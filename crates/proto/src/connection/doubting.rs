@@ -63,7 +63,7 @@ impl Connection {
     /// A KEEPALIVE leaves, unless that would take room from what matters more: messages that wait
     /// to be acknowledged are repeated, which is as good a sign, and two packets at once are more
     /// than some hosts can take. None waits for room.
-    pub(super) fn push_keepalive(&mut self, keepalive: Keepalive) {
+    pub(crate) fn push_keepalive(&mut self, keepalive: Keepalive) {
         let speaks = match &self.machine {
             Machine::Receiver(receiver) => receiver.waits(),
             Machine::Sender(_) => false,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::candidates::{Candidate, Candidates, Judged};
-use super::{Opened, Place, judge, propose};
+use super::{FirstWords, Opened, Place, judge, propose};
 use crate::config::{Config, Wire};
 use crate::entropy::Entropy;
 use crate::link::Link;
@@ -172,6 +172,7 @@ impl Active {
         now: Instant,
         route: Route,
         bytes: &'a mut [u8],
+        words: FirstWords<'_>,
     ) -> Hear<'a> {
         let called = route.peer == self.peer;
         if let Handshake::Rfc998 { .. } = &self.handshake {
@@ -180,7 +181,7 @@ impl Active {
         }
         // What proves itself may come from elsewhere: a passive end may have moved too.
         let told = match sealed::kind_of(bytes) {
-            Some(Kind::Response) => self.handle_response(now, bytes),
+            Some(Kind::Response) => self.handle_response(now, bytes, words),
             Some(Kind::Cookie) => self.handle_cookie(now, bytes),
             Some(Kind::Refused) => self.handle_refused(now, bytes, called),
             Some(kind) if !kind.is_handshake() => return self.handle_first(route, bytes),
@@ -193,7 +194,8 @@ impl Active {
     fn handle_first<'a>(&mut self, route: Route, bytes: &'a mut [u8]) -> Hear<'a> {
         let Handshake::Sealed(candidates) = &mut self.handshake else { return Hear::Nothing };
         let Some(candidate) = candidates.take_living(bytes) else { return Hear::Nothing };
-        let Candidate { link, parameters, table_bytes, rtt, longest_rtt, sent, .. } = candidate;
+        let Candidate { link, parameters, table_bytes, rtt, longest_rtt, sent, greeted, .. } =
+            candidate;
         let entropy = Entropy::new(self.entropy.draw());
         let opened = Opened::new(link, parameters, table_bytes, entropy);
         let place = if route.peer == self.peer {
@@ -203,7 +205,9 @@ impl Active {
             let called = Route { peer: self.peer, local: None };
             Place::OneOf(vec![(route, 0), (called, self.open.len() as u64)])
         };
-        let opened = Opened { rtt, longest_rtt, sent_before: sent, place, ..opened };
+        let unconfirmed = sent.is_empty();
+        let opened =
+            Opened { rtt, longest_rtt, unconfirmed, greeted, sent_before: sent, place, ..opened };
         Hear::Opened(Box::new(opened), Some(bytes))
     }
 
@@ -268,10 +272,10 @@ impl Active {
     }
 
     /// A RESPONSE; whether it is the passive end's.
-    fn handle_response(&mut self, now: Instant, bytes: &[u8]) -> bool {
+    fn handle_response(&mut self, now: Instant, bytes: &[u8], words: FirstWords<'_>) -> bool {
         let times = (self.round_trip(now), self.longest_round_trip(now));
         let Handshake::Sealed(candidates) = &mut self.handshake else { return false };
-        match candidates.judge(now, &self.proposal, bytes, times) {
+        match candidates.judge(now, &self.proposal, bytes, times, words) {
             Judged::Nothing => return false,
             Judged::True => self.busy = None,
             Judged::Loose => {

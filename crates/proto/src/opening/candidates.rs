@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use crate::config::{Config, Wire};
+use crate::control_fifo::ControlFifo;
 use crate::crypto::cipher::Cipher;
 use crate::crypto::mac::MacKey;
 use crate::crypto::noise::Initiator;
@@ -17,10 +18,10 @@ use crate::link::Link;
 use crate::time::Instant;
 use crate::units::PacketNumber;
 use crate::wire::packet::{Keepalive, Parameters};
-use crate::wire::sealed::{self, HEADER_BYTES, Offer};
+use crate::wire::sealed::{self, HEADER_BYTES, KEEPALIVE_BYTES, OPEN_BYTES, Offer};
 
-use super::agrees;
 use super::bucket::Bucket;
+use super::{FirstWords, agrees};
 
 /// Answers kept at once; beyond, the oldest goes.
 const MAX_CANDIDATES: usize = 8;
@@ -69,6 +70,12 @@ pub(super) struct Candidate {
     /// The packets that confirm it, as far as they have left.
     pub(super) sent: Vec<(Instant, PacketNumber, usize)>,
     due: bool,
+    /// A receiver's first words, which follow each of them. No more is sent than the RESPONSE had:
+    /// it may be somebody's copy of an old one.
+    words: Option<ControlFifo>,
+    words_due: bool,
+    /// When they left first, and whether only then.
+    pub(super) greeted: Option<(Instant, bool)>,
 }
 
 impl Candidates {
@@ -124,6 +131,7 @@ impl Candidates {
         proposal: &Parameters,
         bytes: &[u8],
         (rtt, longest_rtt): (Option<Duration>, Option<Duration>),
+        words: FirstWords<'_>,
     ) -> Judged {
         let Ok(frame) = sealed::parse_response(bytes) else { return Judged::Nothing };
         if frame.to != self.connection || frame.uid != proposal.uid {
@@ -166,6 +174,10 @@ impl Candidates {
         }
         self.all.push(Candidate {
             noise: frame.noise.to_vec(),
+            words: words(&offer.parameters, offer.table_bytes)
+                .filter(|words| words.fits_sealed(bytes.len().saturating_sub(KEEPALIVE_BYTES))),
+            words_due: false,
+            greeted: None,
             link,
             parameters: offer.parameters,
             table_bytes: offer.table_bytes,
@@ -201,8 +213,17 @@ impl Candidates {
     /// open.
     pub(super) fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
         let candidate = self.all.iter_mut().find(|candidate| candidate.is_due())?;
-        candidate.due = false;
         let start = out.len();
+        if std::mem::take(&mut candidate.words_due)
+            && let Some(mut words) = candidate.words.clone()
+        {
+            candidate.link.put_control(now, out, OPEN_BYTES, false, None, &mut words);
+            let before = candidate.greeted.map(|(at, _)| (at, false));
+            candidate.greeted = Some(before.unwrap_or((now, true)));
+            return Some(out.len() - start);
+        }
+        candidate.due = false;
+        candidate.words_due = candidate.words.is_some();
         let ask = Keepalive { answer_wanted: true, ..Keepalive::default() };
         let number = candidate.link.put_keepalive(out, ask);
         let len = out.len() - start;
@@ -218,7 +239,7 @@ impl Candidates {
 
 impl Candidate {
     fn is_due(&self) -> bool {
-        self.due && self.sent.len() < MAX_CONFIRMS
+        self.words_due || self.due && self.sent.len() < MAX_CONFIRMS
     }
 }
 

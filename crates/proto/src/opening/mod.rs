@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::buffer::Geometry;
 use crate::config::{Config, Wire};
+use crate::control_fifo::ControlFifo;
 use crate::entropy::Entropy;
 use crate::limits::{
     MAX_BURST_INTERVAL, MAX_DATAGRAM_BYTES, MAX_PACKETS_PER_BUFFER, MIN_CONTROL_BYTES,
@@ -19,12 +20,16 @@ use crate::limits::{
 use crate::link::Link;
 use crate::machine::Route;
 use crate::negotiated::Negotiated;
-use crate::rate::{counted_bytes, is_long, proposed_burst};
+use crate::rate::{counted_bytes, proposed_burst};
 use crate::rules::Rules;
 use crate::time::{Instant, nanos};
 use crate::units::PacketNumber;
 use crate::wire::data_overhead;
 use crate::wire::packet::{Burst, Mode, Parameters};
+
+/// What a receiver says first to a peer with which this was settled, and with so many table bytes;
+/// `None` if it cannot say it yet.
+pub(crate) type FirstWords<'a> = &'a dyn Fn(&Parameters, u32) -> Option<ControlFifo>;
 
 /// A connection that is open now.
 #[derive(Debug)]
@@ -37,6 +42,8 @@ pub(crate) struct Opened {
     pub(crate) rtt: Option<Duration>,
     /// The longest that it may have been.
     pub(crate) longest_rtt: Option<Duration>,
+    /// When a receiver has said its first words, if it has, and whether only once.
+    pub(crate) greeted: Option<(Instant, bool)>,
     /// A packet to send first.
     pub(crate) reply: Option<Vec<u8>>,
     /// Where the peer is.
@@ -46,6 +53,8 @@ pub(crate) struct Opened {
     /// It may be that nobody there hears a word: bytes of the packet that came from there, and
     /// whether it can be expected to show soon that somebody does.
     pub(crate) doubted: Option<(usize, bool)>,
+    /// It opened before anything was said that confirms it: that is to leave first.
+    pub(crate) unconfirmed: bool,
     /// For what the connection draws by lot.
     pub(crate) entropy: Entropy,
     /// Packets under the connection's keys that left before it was open: when, and how long.
@@ -69,10 +78,12 @@ impl Opened {
             table_bytes,
             rtt: None,
             longest_rtt: None,
+            greeted: None,
             reply: None,
             place: Place::Known,
             echo: None,
             doubted: None,
+            unconfirmed: false,
             entropy,
             sent_before: Vec::new(),
         }
@@ -236,7 +247,7 @@ pub(crate) fn negotiated(
         burst_bytes: counted_bytes(config.wire, datagram_bytes as u32),
         opened,
         rtt,
-        longest_rtt: rtt.or(longest_rtt.filter(|rtt| is_long(*rtt))),
+        longest_rtt: rtt.or(longest_rtt),
     }
 }
 

@@ -6,8 +6,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::bucket::Bucket;
-use super::{Opened, Place, proof, settle};
+use super::{FirstWords, Opened, Place, proof, settle};
 use crate::config::{Config, Wire};
+use crate::control_fifo::ControlFifo;
 use crate::crypto::cipher::Cipher;
 use crate::crypto::mac::{CookieJar, MacKey};
 use crate::crypto::noise::{Responder, respond};
@@ -18,7 +19,7 @@ use crate::time::Instant;
 use crate::units::ControlSeq;
 use crate::wire::packet::Parameters;
 use crate::wire::rfc998::{self, Packet998, Ports};
-use crate::wire::sealed::{self, Kind, Offer, OpenFrame};
+use crate::wire::sealed::{self, Kind, OPEN_BYTES, Offer, OpenFrame};
 
 /// Unconfirmed openings kept at once, and from how many on an OPEN must bring a cookie: of an end
 /// that has one peer, and of one for all.
@@ -57,6 +58,8 @@ pub(crate) enum Answer<'a> {
     Nothing,
     /// Send this back, no longer than what came.
     Reply(Vec<u8>),
+    /// Send both back, a RESPONSE and the first words; together they are no longer than what came.
+    Greeting(Vec<u8>, Vec<u8>),
     /// The peer of the connection that stands has shown that it hears: send this (`rfc998`).
     Heard(Vec<u8>),
     /// A connection is open; the datagram, if handed back, is its first.
@@ -72,6 +75,8 @@ struct Slot {
     open_bytes: usize,
     own_id: u32,
     response: Vec<u8>,
+    /// What follows it, under transport keys: what is here already, and the first GO.
+    first_words: Option<Vec<u8>>,
     link: Link,
     parameters: Parameters,
     table_bytes: u32,
@@ -119,6 +124,9 @@ impl std::fmt::Debug for Answer<'_> {
             Self::Nothing => f.write_str("Nothing"),
             Self::Heard(packet) => write!(f, "Heard({} bytes)", packet.len()),
             Self::Reply(packet) => write!(f, "Reply({} bytes)", packet.len()),
+            Self::Greeting(response, words) => {
+                write!(f, "Greeting({} and {} bytes)", response.len(), words.len())
+            }
             Self::Opened(..) => f.write_str("Opened"),
         }
     }
@@ -157,7 +165,7 @@ impl Passive {
         now: Instant,
         route: Route,
         bytes: &'a mut [u8],
-        config: &Config,
+        (config, words): (&Config, FirstWords<'_>),
         standing: Option<Standing>,
     ) -> Answer<'a> {
         if config.wire == Wire::Rfc998 {
@@ -167,7 +175,9 @@ impl Passive {
         let answer = match bytes.get(2..4) {
             Some([sealed::VERSION, kind]) if *kind == Kind::Open as u8 => {
                 let came = (route, bytes.len());
-                self.handle_open(now, came, whole.as_deref().unwrap_or(bytes), config, standing)
+                let open = whole.as_deref().unwrap_or(bytes);
+                let response = self.handle_open(now, came, open, (config, words), standing);
+                return response.unwrap_or(Answer::Nothing);
             }
             Some([sealed::VERSION, _]) => return self.handle_other(now, route, bytes, standing),
             Some([_, 0]) => refuse_version(bytes),
@@ -185,40 +195,49 @@ impl Passive {
         now: Instant,
         (route, len): (Route, usize),
         bytes: &[u8],
-        config: &Config,
+        (config, words): (&Config, FirstWords<'_>),
         standing: Option<Standing>,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<Answer<'static>> {
         let frame = sealed::parse_open(bytes).ok()?;
         if !self.mac_key.verify(&[frame.covered_before, frame.covered_after], &frame.mac) {
-            return Some(hint(&frame, "the ticket's secret is not the one expected here"));
+            let reason = "the ticket's secret is not the one expected here";
+            return Some(Answer::Reply(hint(&frame, reason)));
         }
         while self.served.pop_front_if(|(at, _)| *at + SLOT_LIFE <= now).is_some() {}
         if self.served.iter().any(|(_, mac)| *mac == frame.mac) {
             return None;
         }
         if standing.is_some_and(|standing| standing.alive) {
-            return Some(self.refuse(&frame, true, "another program with this ticket is served"));
+            let reason = "another program with this ticket is served";
+            return Some(Answer::Reply(self.refuse(&frame, true, reason)));
         }
         self.slots.retain(|slot| slot.created + SLOT_LIFE > now);
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.open_mac == frame.mac) {
             slot.once = false;
             slot.open_bytes = slot.open_bytes.min(len);
             slot.note(route);
-            return Some(slot.response.clone());
+            return Some(slot.greeting(len));
         }
         let proven =
             self.cookies.valid(now, route.peer, frame.connection, frame.uid, &frame.cookie);
         if self.slots.len() >= self.room.cookie_from && !proven {
             let cookie = self.cookies.cookie(now, route.peer, frame.connection, frame.uid);
-            return Some(sealed::build_cookie(frame.connection, frame.uid, &cookie, |covered| {
-                self.mac_key.mac(&[covered, &frame.mac])
-            }));
+            let mac = |covered: &[u8]| self.mac_key.mac(&[covered, &frame.mac]);
+            let cookie = sealed::build_cookie(frame.connection, frame.uid, &cookie, mac);
+            return Some(Answer::Reply(cookie));
         }
         // A true peer asks again.
         if !self.bucket.take(now) {
             return None;
         }
-        self.answer(now, (route, len), &frame, config, proven)
+        match self.answer(now, (route, len), &frame, (config, words), proven)? {
+            Ok(slot) => {
+                let greeting = slot.greeting(len);
+                self.slots.push(slot);
+                Some(greeting)
+            }
+            Err(refused) => Some(Answer::Reply(refused)),
+        }
     }
 
     /// A REFUSED that proves that it is this end's.
@@ -228,20 +247,21 @@ impl Passive {
         })
     }
 
+    /// The handshake: a slot for it, or what refuses it.
     fn answer(
         &mut self,
         now: Instant,
         (route, len): (Route, usize),
         frame: &OpenFrame<'_>,
-        config: &Config,
+        (config, words): (&Config, FirstWords<'_>),
         proven: bool,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<Result<Slot, Vec<u8>>> {
         let secret = config.secret.as_ref()?;
         let draw = self.entropy.draw();
         let clear = sealed::open_clear(frame.connection, frame.uid);
         let (payload, responder) =
             respond(secret, &super::prologue(&clear), draw, frame.noise).ok()?;
-        let refuse = |reason: &str| self.refuse(frame, false, reason);
+        let refuse = |reason: &str| Err(self.refuse(frame, false, reason));
         let Ok(offer) = sealed::parse_offer(frame.uid, &payload) else {
             return Some(refuse("the parameters offered make no sense here"));
         };
@@ -254,20 +274,22 @@ impl Passive {
                 let table_bytes = offer.table_bytes.min(config.table_bytes);
                 let settled = Offer { parameters, ciphers: cipher.bit(), table_bytes };
                 let came = (now, (route, len), proven);
-                self.take_slot(came, frame, responder, settled, proposal)
+                let words = words(&settled.parameters, table_bytes);
+                self.make_slot(came, frame, responder, (settled, words), proposal).map(Ok)
             }
             Err(reason) => Some(refuse(reason)),
         }
     }
 
-    fn take_slot(
+    /// A slot, for which there is room now.
+    fn make_slot(
         &mut self,
         (now, (route, len), proven): (Instant, (Route, usize), bool),
         frame: &OpenFrame<'_>,
         responder: Responder,
-        settled: Offer,
+        (settled, words): (Offer, Option<ControlFifo>),
         proposal: Parameters,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<Slot> {
         let own_id = self.unused_id();
         let clear = sealed::response_clear(frame.connection, own_id, frame.uid);
         let mut payload = clear.to_vec();
@@ -275,13 +297,20 @@ impl Passive {
         let (noise, keys) = responder.finish(&payload).ok()?;
         let response = sealed::build_response(&clear, &noise);
         let cipher = Cipher::from_bit(settled.ciphers)?;
-        let link = Link::sealed(
+        let mut link = Link::sealed(
             own_id,
             frame.connection,
             cipher,
             keys.responder_to_initiator,
             keys.initiator_to_responder,
         );
+        // What does not fit waits until the peer is known to be there.
+        let room = OPEN_BYTES.saturating_sub(response.len());
+        let first_words = words.filter(|words| words.fits_sealed(room)).map(|mut words| {
+            let mut packet = Vec::new();
+            link.put_control(now, &mut packet, room, false, None, &mut words);
+            packet
+        });
         if self.slots.len() >= self.room.slots {
             self.slots.remove(0);
         }
@@ -292,11 +321,12 @@ impl Passive {
             transfer_bytes: proposal.transfer_bytes.or(settled.parameters.transfer_bytes),
             ..settled.parameters
         };
-        self.slots.push(Slot {
+        Some(Slot {
             open_mac: frame.mac,
             open_bytes: len,
             own_id,
-            response: response.clone(),
+            response,
+            first_words,
             link,
             parameters,
             table_bytes: settled.table_bytes,
@@ -304,8 +334,7 @@ impl Passive {
             routes: vec![route],
             once: true,
             proven,
-        });
-        Some(response)
+        })
     }
 
     fn unused_id(&mut self) -> u32 {
@@ -356,7 +385,7 @@ impl Passive {
         at: usize,
         standing: Option<Standing>,
     ) -> Answer<'a> {
-        // DATA cannot come before a GO; and proof must not cost what makes it proof again.
+        // The proof must not cost what makes it proof again.
         let alive = standing.is_some_and(|standing| standing.alive);
         if alive || !self.slots[at].link.authenticates(bytes) {
             return Answer::Nothing;
@@ -370,8 +399,9 @@ impl Passive {
         let rtt = slot.once.then(|| now.since(slot.created));
         let longest_rtt = Some(now.since(slot.created));
         let entropy = Entropy::new(self.entropy.draw());
+        let greeted = slot.first_words.map(|_| (slot.created, slot.once));
         let opened = Opened::new(slot.link, slot.parameters, slot.table_bytes, entropy);
-        let opened = Opened { rtt, longest_rtt, place, ..opened };
+        let opened = Opened { rtt, longest_rtt, greeted, place, ..opened };
         Answer::Opened(Box::new(opened), Some(bytes))
     }
 
@@ -461,6 +491,15 @@ impl Slot {
         self.routes.push(route);
     }
 
+    /// What a copy of its OPEN draws that came in so many bytes.
+    fn greeting(&self, came: usize) -> Answer<'static> {
+        let words = self.first_words.as_ref();
+        match words.filter(|words| self.response.len() + words.len() <= came) {
+            Some(words) => Answer::Greeting(self.response.clone(), words.clone()),
+            None => Answer::Reply(self.response.clone()),
+        }
+    }
+
     /// What is known of where the peer is, now that a packet from `route` confirms it.
     /// It has read RESPONSE; so if that went nowhere else, or a cookie before it, it was the proof
     /// of its address. Else somebody copied packets, and those who sent them are asked.
@@ -469,7 +508,8 @@ impl Slot {
         if alone && self.routes.first() == Some(&route) {
             return Place::Known;
         }
-        let spare = self.open_bytes.saturating_sub(self.response.len());
+        let went = self.response.len() + self.first_words.as_ref().map_or(0, Vec::len);
+        let spare = self.open_bytes.saturating_sub(went);
         let others = self.routes.iter().filter(|other| **other != route).rev();
         // The address that the packet came from last: what is asked first may be forgotten.
         let known = self.routes.contains(&route);

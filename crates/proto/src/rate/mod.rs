@@ -155,8 +155,9 @@ pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> L
         }
         Policy::Fair { ceiling } => ceiling,
     };
-    let mut adaptive =
-        Adaptive::new(packet, negotiated.longest_rtt, ceiling).within(negotiated.burst);
+    // What is only a bound would make the start slow, unless it is long.
+    let rtt = negotiated.rtt.or(negotiated.longest_rtt.filter(|rtt| is_long(*rtt)));
+    let mut adaptive = Adaptive::new(packet, rtt, ceiling).within(negotiated.burst);
     if keeps_to_the_letter(negotiated) {
         adaptive = adaptive.to_the_letter(negotiated.burst);
     }

@@ -29,7 +29,7 @@ use crate::limits::{MAX_HAVE, MAX_HAVE_IN_ALL, MAX_HAVE_UNHEARD, MAX_RANGES};
 use crate::link::Link;
 use crate::machine::{Ecn, Event};
 use crate::negotiated::{Negotiated, Taken};
-use crate::recovery::{Ask, Holes, Recovery, Timing};
+use crate::recovery::{self, Ask, Holes, Recovery, RecoveryLaw, Timing};
 use crate::rtt::RoundTrip;
 use crate::stats::{FirstPass, Stats};
 use crate::time::{Instant, earliest};
@@ -143,6 +143,31 @@ impl Receiver {
         }
     }
 
+    /// What such a receiver says first, with the opening still unconfirmed (`docs/protocol.md
+    /// §4.3`): what is here already, and a GO for so many buffers. `None` if that is too much for
+    /// one packet. It says the same again once it is there, under the same numbers.
+    pub(crate) fn first_words(
+        negotiated: Negotiated,
+        have: &[u8],
+        buffers: u32,
+    ) -> Option<ControlFifo> {
+        let mut receiver = Self::new(negotiated, recovery::build(RecoveryLaw::EarlyGaps));
+        receiver.tell(have);
+        let count = buffers.min(negotiated.max_outstanding);
+        if count == 0 || !receiver.untold.is_empty() {
+            return None;
+        }
+        receiver.fifo.push(receiver.go(BufferNumber::FIRST, count));
+        Some(receiver.fifo)
+    }
+
+    /// What there is to say now was said at `at`, and perhaps again since: it is said anew only if
+    /// it is not acknowledged soon.
+    pub(crate) fn has_said(&mut self, now: Instant, at: Instant, once: bool) {
+        self.fifo.was_sent(at, once);
+        self.last_control = Some(now);
+    }
+
     // ---- the client's verbs
 
     /// An empty buffer: granted if it may be, kept or handed back if not.
@@ -240,18 +265,17 @@ impl Receiver {
                 return;
             }
             self.next_grant = number.next();
-            let geometry = self.geometry();
-            self.assemblies.insert(number, Assembly::new(buffer, geometry, 0));
-            let seq = self.fifo.push(Message::Go(Go {
-                first: number,
-                count: 1,
-                packet_bytes: geometry.packet_bytes,
-                generation: 0,
-            }));
+            self.assemblies.insert(number, Assembly::new(buffer, self.geometry(), 0));
+            let seq = self.fifo.push(self.go(number, 1));
             self.recovery.on_granted(now, number, seq);
             self.said(number, seq);
             self.note_buffer(now, number, Stage::Granted);
         }
+    }
+
+    /// A first GO for `count` buffers.
+    fn go(&self, first: BufferNumber, count: u32) -> Message {
+        Message::Go(Go { first, count, packet_bytes: self.geometry().packet_bytes, generation: 0 })
     }
 
     // ---- from the network
@@ -368,7 +392,7 @@ impl Receiver {
 
     fn timing(&self) -> Timing {
         Timing {
-            rtt: self.rtt.smoothed(),
+            rtt: self.rtt.bound(),
             burst: self.sender_burst,
             varies: self.sender_burst != self.negotiated.burst,
             packets_per_buffer: self.negotiated.geometry.max_packets(),

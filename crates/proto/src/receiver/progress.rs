@@ -28,7 +28,8 @@ impl Receiver {
         let begun = asked && self.assemblies.values().any(|assembly| assembly.has_begun());
         let missing =
             Underway { signs: self.stats.data_packets_received, tries: self.asked_packets };
-        let signs = u64::from(self.fifo.acknowledged().0);
+        // Who sends something new gets on, whatever he has yet to hear.
+        let signs = u64::from(self.fifo.acknowledged().0) + self.stats.data_packets_received;
         let said = Underway { signs, tries: self.stats.control_packets };
         [begun.then_some(missing), (!self.fifo.is_empty()).then_some(said)]
     }

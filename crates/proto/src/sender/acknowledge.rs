@@ -19,6 +19,10 @@ const WORTH_PACKETS: u64 = 8;
 const SLIGHT: u64 = 32;
 /// A control message is answered with a NULL-ACK if no data would carry the answer this soon.
 const ACK_DELAY: Duration = Duration::from_millis(2);
+/// How often a verdict is acknowledged, at least and at most (`docs/protocol.md §7.3`).
+const LEAVE_TIMES: (u8, u8) = (3, 16);
+/// And so often that all of it is lost no more often than this, in millionths.
+const ALL_LOST_PPM: u64 = 10;
 
 /// What the receiver is owed.
 #[derive(Debug, Default)]
@@ -102,6 +106,8 @@ pub(super) struct Ending {
     end: Option<End>,
     heard: bool,
     pub(super) due: Option<Instant>,
+    /// The verdict and all before it is here, and by then acknowledged.
+    leaves: Option<Instant>,
 }
 
 impl Ending {
@@ -137,6 +143,27 @@ impl Sender {
         if self.duties.dry.is_none() && sent && self.phase == Phase::Sending {
             self.duties.dry = self.negotiated.rules.dry_repeats.map(|repeats| (now, repeats + 1));
         }
+    }
+
+    /// When a sender that has the verdict leaves: at first as after any dally. When nothing is
+    /// missing before the verdict, it is acknowledged often enough that hardly ever all of it is
+    /// lost, and then nothing more can be learnt.
+    pub(super) fn leaves_at(&mut self, now: Instant) -> Instant {
+        if let Some(at) = self.ending.leaves {
+            return at;
+        }
+        if self.phase == Phase::Sending || self.duties.inbox.has_gaps() {
+            return now + self.dally();
+        }
+        let (lost, sent) = (self.stats.data_packets_lost, self.stats.data_packets_sent.max(1));
+        let mut all_lost = 1_000_000;
+        let mut times = 0;
+        while times < LEAVE_TIMES.0 || (all_lost > ALL_LOST_PPM && times < LEAVE_TIMES.1) {
+            all_lost = all_lost * lost.min(sent) / sent;
+            times += 1;
+        }
+        self.duties.dry = Some((now, times));
+        *self.ending.leaves.insert(now + self.rtt.beat() * u32::from(times))
     }
 
     /// When a NULL-ACK is due if no data leave before.

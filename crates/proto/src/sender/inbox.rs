@@ -22,6 +22,11 @@ impl Inbox {
         self.high
     }
 
+    /// Whether a message is missing before one that has come.
+    pub(crate) fn has_gaps(&self) -> bool {
+        !self.beyond.is_empty()
+    }
+
     /// Whether the message `seq` is new; if so it counts as received.
     pub(crate) fn take(&mut self, seq: ControlSeq) -> bool {
         let ahead = seq.0.wrapping_sub(self.high.0);

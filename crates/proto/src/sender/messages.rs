@@ -66,7 +66,10 @@ impl Sender {
         if !self.is_told() {
             self.note_rate(now);
         }
-        let until = now + self.dally();
+        let until = match self.negotiated.rules.verdict {
+            true => self.leaves_at(now),
+            false => now + self.dally(),
+        };
         self.phase.prolong(until);
         Taken::Authentic
     }

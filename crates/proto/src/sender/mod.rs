@@ -243,6 +243,7 @@ impl Sender {
         }
     }
 
+    /// Twice the control timer the receiver told last (`docs/protocol.md §7.3`).
     fn dally(&self) -> Duration {
         let (least, most) = self.negotiated.rules.dally;
         (self.control_timer * 2).clamp(least, most)

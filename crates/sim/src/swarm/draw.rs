@@ -31,6 +31,7 @@ pub(super) fn setup(seed: u64, scenario: Option<&Scenario>) -> Setup {
     if sketch.wire == Wire::Sealed && sketch.bytes > 0 && dice.percent(30) {
         setup.have = dice.scale(1, sketch.bytes.min(20_000)) as u32;
     }
+    setup.greets = Dice::new(seed, "greets").percent(75);
     setup.icmp = Dice::new(seed, "icmp").percent(50);
     (setup.there, setup.back) = match scenario {
         Some(scenario) => (scenario.up.clone(), scenario.down.clone()),

@@ -1,0 +1,120 @@
+//! What a receiver says before it knows who hears, and what a sender says last: how many round
+//! trips a transfer has beside its data (`docs/protocol.md §4.3, §7.3`).
+
+use std::time::Duration;
+
+use netblt_path::{LinkOptions, QueueLimit};
+use netblt_proto::config::{Config, Role, Secret, Wire};
+use netblt_proto::crypto::aead::Cipher;
+use netblt_proto::units::Rate;
+use netblt_sim::check::kind;
+use netblt_sim::coverage::Mark;
+use netblt_sim::host::HostOptions;
+use netblt_sim::outcome::Outcome;
+use netblt_sim::setup::Setup;
+use netblt_sim::side::Side;
+
+use netblt_sim::world::{Sight, Tamper, World};
+
+const RTT: Duration = Duration::from_millis(100);
+/// One packet: time is round trips and nothing else.
+const BYTES: u64 = 1000;
+
+fn host(role: Role) -> HostOptions {
+    let mut config = Config::new(Wire::Sealed, role);
+    config.secret = Some(Secret([7; 32]));
+    config.cipher = Cipher::Aes256Gcm;
+    config.table_bytes = 0;
+    HostOptions::new(config)
+}
+
+fn world(opens: Role, greets: bool, have: u32) -> Setup {
+    let other = if opens == Role::Sender { Role::Receiver } else { Role::Sender };
+    let mut setup = Setup::new(1, BYTES, host(opens), host(other));
+    let rate = Some(Rate::from_bits_per_second(1_000_000_000));
+    let queue = QueueLimit::bdp(rate, RTT);
+    let link = LinkOptions { rate, delay: RTT / 2, queue, ..LinkOptions::default() };
+    (setup.there, setup.back) = (link.clone(), link);
+    (setup.greets, setup.have) = (greets, have);
+    setup
+}
+
+/// Round trips until the sender knows that all is verified, and until it ends.
+fn round_trips(outcome: &Outcome) -> (f64, f64) {
+    assert!(outcome.is_success(), "{outcome}");
+    let sender = outcome.sender();
+    let known = sender.done_at.expect("a time").as_secs_f64();
+    let left = sender.dallied.expect("a time").as_secs_f64();
+    (known / RTT.as_secs_f64(), (known + left) / RTT.as_secs_f64())
+}
+
+#[test]
+fn a_push_takes_two_round_trips_and_a_pull_half_a_one_more() {
+    for (opens, greets, have, least) in [
+        (Role::Sender, true, 0, 2.0),
+        (Role::Sender, true, 300, 2.0),
+        // Too much for the first words, or nothing known: one round trip more.
+        (Role::Sender, true, 5000, 3.0),
+        (Role::Sender, false, 0, 3.0),
+        (Role::Receiver, true, 0, 2.5),
+    ] {
+        let outcome = World::new(world(opens, greets, have)).run();
+        let (known, left) = round_trips(&outcome);
+        let greeted = u64::from(least < 2.2);
+        assert_eq!(outcome.coverage.count(Mark::Greeted), greeted, "{opens:?} {have}\n{outcome}");
+        assert!((least..least + 0.2).contains(&known), "{opens:?} {greets} {have}: {known}");
+        assert!(left < known + 0.4, "{opens:?} {greets} {have}: {left} after {known}");
+        assert_eq!(outcome.sent().data_packets_resent, 0, "{outcome}");
+    }
+}
+
+/// Lost, alone or with all that repeats them, they cost a round trip and nothing else.
+#[test]
+fn first_words_that_are_lost_are_said_again() {
+    for lost in 1..=3 {
+        let mut left = lost;
+        let tamper = move |sight: &Sight<'_>| {
+            let words = (sight.from, sight.clear.kind) == (Side::Passive, kind::CONTROL);
+            if words && left > 0 {
+                left -= 1;
+                return Tamper::Drop;
+            }
+            Tamper::Pass
+        };
+        let outcome = World::new(world(Role::Sender, true, 0)).tamper(tamper).run();
+        let (known, _) = round_trips(&outcome);
+        assert!(known < 3.6, "{lost} lost: {known}\n{outcome}");
+    }
+}
+
+/// What confirms the opening may be lost, and data are the first thing to arrive.
+#[test]
+fn data_confirm_an_opening_too() {
+    let mut data = false;
+    let tamper = move |sight: &Sight<'_>| match (sight.from, sight.clear.kind) {
+        (Side::Active, kind::DATA | kind::LDATA) => {
+            data = true;
+            Tamper::Pass
+        }
+        (Side::Active, kind::KEEPALIVE | kind::NULL_ACK) if !data => Tamper::Drop,
+        _ => Tamper::Pass,
+    };
+    let setup = Setup { bytes: 20_000, ..world(Role::Sender, true, 0) };
+    let outcome = World::new(setup).tamper(tamper).run();
+    let (known, _) = round_trips(&outcome);
+    assert!(known < 3.0, "{known}\n{outcome}");
+}
+
+/// A verdict whose acknowledgements are lost, all but the last, is acknowledged all the same.
+#[test]
+fn the_last_words_are_said_often_enough() {
+    let mut seen = 0;
+    let tamper = move |sight: &Sight<'_>| {
+        let last = sight.from == Side::Active && sight.sender_done;
+        seen += u32::from(last);
+        if last && seen < 3 { Tamper::Drop } else { Tamper::Pass }
+    };
+    let outcome = World::new(world(Role::Sender, true, 0)).tamper(tamper).run();
+    let (known, _) = round_trips(&outcome);
+    assert!(outcome.duration.as_secs_f64() < (known + 1.0) * RTT.as_secs_f64(), "{outcome}");
+}
