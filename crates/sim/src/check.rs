@@ -221,7 +221,7 @@ impl Oracle {
                 self.find(now, side, format!("{bytes} bytes to {to}, from which came {came}"));
             }
         }
-        if let (8, kind::OPEN | kind::RESPONSE) = (clear.version, clear.kind) {
+        if let (VERSION, kind::OPEN | kind::RESPONSE) = (clear.version, clear.kind) {
             let own = bytes.get(8..12).and_then(|id| id.first_chunk());
             self.ends[side].own_ids.extend(own.map(|id| u32::from_be_bytes(*id)));
         }
