@@ -83,20 +83,20 @@ fn an_offer_restrains_every_sender_and_is_confirmed() {
 #[test]
 fn of_a_slow_sender_nothing_is_called_lost_and_hardly_anything_asked_for() {
     let env = Env::new();
-    let content = testenv::noise(1_000_000);
+    let content = testenv::noise(10_000_000);
     let (receiver, address) = waiting(&env, &["receive", "out"]);
     let mut peer = Peer::new();
     // 5 packets every 2 ms are announced.
     peer.pace = Some((5, 3));
-    let terms = Terms { outstanding: 8, ..Terms::ours(true) };
+    let terms = Terms { outstanding: 8, packet: 1000, buffer: 8000, ..Terms::ours(true) };
     let terms = peer.call(&address, &terms).expect("a connection");
     peer.supply(&terms, &content, HashSet::new());
     let summary = receiver.finish().exits(0).last_event("summary");
     assert!(std::fs::read(env.path("out")).expect("the file") == content);
     assert_eq!(summary["packets_lost"], 0, "{summary}");
     assert!(summary["digest"].is_null(), "nobody agreed on one: {summary}");
-    // As many as a machine that is busy with other things may draw.
-    assert!(peer.needless * 200 <= peer.sent, "{} of {}", peer.needless, peer.sent);
+    println!("{} needless RESENDs, {} packets", peer.needless, peer.sent);
+    assert!(peer.needless * 1000 <= peer.sent, "{} of {}", peer.needless, peer.sent);
 }
 
 #[test]
