@@ -57,7 +57,8 @@ fn every_figure_of_the_section_holds() {
 #[test]
 fn senders_that_are_told_nothing_break_it_with_no_seed() {
     for wire in [Wire::Sealed, Wire::Rfc998] {
-        for seed in 101..=120 {
+        // Two of seven of a round trip's trains came through empty frames with the last two.
+        for seed in (101..=120).chain([606, 831]) {
             let trial = run(Experiment::Adaptive(wire), seed);
             assert_eq!((trial.crashed, &trial.problem), (None, &None), "{wire:?} {seed}");
             assert_eq!(trial.stations_down, 0, "{wire:?} {seed}");
@@ -66,6 +67,23 @@ fn senders_that_are_told_nothing_break_it_with_no_seed() {
             assert!(of_best >= least, "{wire:?} {seed}: {of_best}");
         }
     }
+}
+
+/// So many seeds as `NETBLT_WIDEBAND_SEEDS` says: the two of the test above were found so.
+#[test]
+fn senders_that_are_told_nothing_break_it_with_none_of_many_seeds() {
+    let seeds = std::env::var("NETBLT_WIDEBAND_SEEDS").map_or(Ok(10), |text| text.parse());
+    let (mut shares, mut most_waiting) = (Vec::new(), 0);
+    for seed in 1..=seeds.expect("a number") {
+        let trial = run(Experiment::Adaptive(Wire::Rfc998), seed);
+        let of_best = trial.sum() * 1000 / BEST_BITS_PER_SECOND;
+        assert!(trial.crashed.is_none() && of_best >= 800, "{seed}: {of_best}, {trial:?}");
+        shares.push(of_best);
+        most_waiting = trial.most_waiting.max(most_waiting);
+    }
+    shares.sort_unstable();
+    let (least, median) = (shares[0], shares[shares.len() / 2]);
+    println!("least {least}, median {median}; {most_waiting} bytes waited at most");
 }
 
 #[test]

@@ -345,7 +345,7 @@ fn the_first_round_trip_carries_32_packets_and_growth_doubles_them() {
 fn where_a_round_trip_is_long_it_looks_before_it_leaps() {
     // The faster ones are found at half of what they carry, and the rest in steps of 25 ms.
     let paths =
-        [(M, 1800, 12, 940), (M, 1200, 25, 950), (10 * M, 2500, 6, 650), (100 * M, 1000, 15, 950)];
+        [(M, 1800, 12, 950), (M, 1200, 25, 950), (10 * M, 2500, 6, 650), (100 * M, 1000, 15, 950)];
     for (bits, rtt, queue, least) in paths {
         for loss in [0, 5000] {
             let path = Path::new(bits, ms(rtt), loss, queue);

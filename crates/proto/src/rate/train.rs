@@ -23,12 +23,15 @@ const MAX_PACKETS: u64 = 4096;
 const GRAIN: Duration = Duration::from_millis(25);
 /// Of what the trains of a round trip showed at best, in hundredths, so much is believed.
 const BELIEVED: u64 = 92;
+/// Of so many trains two may have come through between the frames that the others met.
+const MANY: u32 = 7;
 
 /// What the trains of this round trip and of the one before have shown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Train {
-    /// The two best of this round trip.
-    shown: [u64; 2],
+    /// The three best of this round trip, and of how many.
+    shown: [u64; 3],
+    count: u32,
     /// Of those of the last one, what is believed at best, and what is believed.
     best: Option<u64>,
     believed: Option<u64>,
@@ -44,19 +47,26 @@ impl Train {
     pub(super) fn sample(&mut self, bytes: u64, packet_bytes: u32, late: Duration) {
         if bytes >= MIN_PACKETS / 2 * u64::from(packet_bytes) {
             let rate = Rate::over(bytes, late + GRAIN).bytes_per_second();
-            let [best, second] = self.shown;
-            self.shown = [best.max(rate), second.max(best.min(rate))];
+            let [best, second, third] = self.shown;
+            self.shown = [best.max(rate), second.max(best.min(rate)), third.max(second.min(rate))];
+            self.count += 1;
         }
     }
 
     /// A round trip is over; answers what the path carries at best, if trains have ended so far.
     /// The best of them may have come through between the frames, slots and losses that others met,
-    /// so what is tried next goes by the one after it.
+    /// so what is tried next goes by the one after it, or, of many, by the one after that.
     pub(super) fn end_round(&mut self) -> Option<u64> {
-        let [best, second] = std::mem::take(&mut self.shown).map(|shown| shown / 100 * BELIEVED);
+        let count = std::mem::take(&mut self.count);
+        let shown = std::mem::take(&mut self.shown);
+        let [best, second, third] = shown.map(|shown| shown / 100 * BELIEVED);
         if best > 0 {
             self.best = Some(best);
-            self.believed = Some(if second > 0 { second } else { best });
+            self.believed = Some(match count {
+                1 => best,
+                2..MANY => second,
+                _ => third,
+            });
         }
         self.best
     }
