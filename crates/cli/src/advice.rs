@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use netblt::{Error, Warning};
+use netblt::{Error, LimitedBy, Warning};
 use netblt_proto::config::Wire;
 use netblt_proto::machine::Reason;
 
@@ -51,6 +51,41 @@ pub(crate) fn on_warning(warning: &Warning) -> String {
         Warning::DatagramSize { .. } => "; use a smaller --mtu or --packet-size".to_owned(),
         Warning::PacketSize { limit, .. } => format!(": if nothing moves, use --mtu {limit}"),
         _ => String::new(),
+    }
+}
+
+/// One sentence, the same at both ends: what limited a transfer, and what would have to change for
+/// it to go faster.
+pub(crate) fn on_limit(limited_by: LimitedBy) -> &'static str {
+    match limited_by {
+        LimitedBy::Path => {
+            "The path: it carried no more than this (`--report` or `--trace` shows where it queued \
+             and lost)."
+        }
+        LimitedBy::SenderDisk => {
+            "The sender's disk or pipe: it gave data no faster; a faster disk would help."
+        }
+        LimitedBy::ReceiverDisk => {
+            "The receiver's disk or pipe: it took data no faster; a faster disk would help."
+        }
+        LimitedBy::ReceiverBuffers => {
+            "The receiver's buffers: the path holds more than they do; --buffers gives it more, on \
+             both sides."
+        }
+        LimitedBy::SenderCpu => {
+            "The sender's processor: it was busy all the time; larger packets (--mtu), or less \
+             else to do, would help."
+        }
+        LimitedBy::ReceiverCpu => {
+            "The receiver's processor: it was busy all the time; larger packets (--mtu), or less \
+             else to do, would help."
+        }
+        LimitedBy::RateCap => {
+            "The rate or the burst values that were asked for: a higher --rate may go faster."
+        }
+        LimitedBy::RoundTrips => {
+            "Round trips: it was over before it got up to speed; more in one transfer goes faster."
+        }
     }
 }
 

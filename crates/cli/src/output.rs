@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use netblt::{Error, LimitedBy, Observer, Progress, Rendezvous, Summary, Ticket, Warning};
+use netblt::{Error, Observer, Progress, Rendezvous, Summary, Ticket, Warning};
 use netblt_proto::config::Role;
 use netblt_proto::machine::printable;
 use zeroize::Zeroizing;
@@ -348,7 +348,7 @@ fn summary_lines(summary: &Summary, role: Role, passed: u64) -> Vec<String> {
     if summary.verified {
         lines.push(format!("  digest      {}... (BLAKE3)", json::hex(&summary.digest[..8])));
     }
-    lines.push(format!("  limit       {}", limit(summary.limited_by)));
+    lines.push(format!("  limit       {}", advice::on_limit(summary.limited_by)));
     lines
 }
 
@@ -390,20 +390,6 @@ fn throughput(summary: &Summary) -> Option<String> {
         parts.push(format!("{} files/s", units::show_count(per_second.round() as u64)));
     }
     (!parts.is_empty()).then(|| parts.join(", "))
-}
-
-/// One sentence: what would have to change for it to go faster.
-fn limit(limited_by: LimitedBy) -> &'static str {
-    match limited_by {
-        LimitedBy::Path => "The path: it carried no more than this.",
-        LimitedBy::SenderDisk => "The sending side's disk or pipe: it gave data no faster.",
-        LimitedBy::ReceiverDisk => {
-            "The receiving side: its disk or pipe, or too few --buffers for this path."
-        }
-        LimitedBy::Cpu => "A processor on one of the two sides.",
-        LimitedBy::RateCap => "The rate or the burst values that were asked for.",
-        LimitedBy::RoundTrips => "Round trips: it was over before it got up to speed.",
-    }
 }
 
 #[cfg(test)]

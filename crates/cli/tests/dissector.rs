@@ -209,6 +209,7 @@ fn rfc998_packets() -> Vec<Vec<u8>> {
         sent_through: None,
         end: None,
         packet_bytes: 0,
+        limit: 0,
     };
     vec![
         encoded(|out| rfc998::encode_open(PORTS, &parameters(), out)),

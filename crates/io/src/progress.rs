@@ -38,10 +38,14 @@ pub enum LimitedBy {
     Path,
     /// The sender's disk or pipe.
     SenderDisk,
-    /// The receiver's disk or pipe, or its number of buffers.
+    /// The receiver's disk or pipe.
     ReceiverDisk,
-    /// A processor at either end.
-    Cpu,
+    /// The receiver's number of buffers, which is less than the path holds.
+    ReceiverBuffers,
+    /// A processor of the sender's.
+    SenderCpu,
+    /// A processor of the receiver's.
+    ReceiverCpu,
     /// The rate that was asked for, or the burst values that were agreed on.
     RateCap,
     /// Nothing: over before it got going (round trips).

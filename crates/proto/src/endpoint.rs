@@ -131,15 +131,17 @@ impl Endpoint {
 
     /// Sender: no buffer beyond `end.buffers` will be supplied.
     pub fn end(&mut self, now: Instant, end: End) {
-        if let Some(connection) = &mut self.connection {
-            connection.end(now, end);
-        }
+        self.connection.iter_mut().for_each(|connection| connection.end(now, end));
+    }
+
+    /// Sender: what limits it so far, for `Stats::limit` of both ends (`docs/protocol.md §8.6`).
+    pub fn say_limit(&mut self, limit: u8) {
+        self.connection.iter_mut().for_each(|connection| connection.say_limit(limit));
     }
 
     /// Receiver, before the first [`Endpoint::offer`] of a connection of `sealed`: what is here
-    /// already, for the other client (`docs/protocol.md §8.7`). Of more
-    /// than [`MAX_HAVE_IN_ALL`](crate::limits::MAX_HAVE_IN_ALL) bytes nothing is said. No buffer
-    /// is granted before the last of it has its place in the FIFO.
+    /// already, for the other client (`docs/protocol.md §8.7`). Of more than `MAX_HAVE_IN_ALL`
+    /// bytes nothing is said. No buffer is granted before the last of it is in the FIFO.
     ///
     /// An end that is told, and offered buffers, before [`Event::Opened`] grants them with its
     /// first packet under keys, a round trip sooner (`docs/protocol.md §4.3`); but only to the
@@ -164,9 +166,8 @@ impl Endpoint {
 
     /// Receiver, after [`Event::Complete`] on `sealed`: everything is stored and judged.
     pub fn judge(&mut self, _now: Instant, verdict: Verdict) {
-        if let Some(connection) = &mut self.connection {
-            connection.judge(verdict);
-        }
+        let Some(connection) = &mut self.connection else { return };
+        connection.judge(verdict);
     }
 
     /// The client gives up; the other client is told why (QUIT).

@@ -65,6 +65,9 @@ pub struct Stats {
     pub steady_bytes: u64,
     /// Sender: image bytes sent for the first time.
     pub first_pass_bytes: u64,
+    /// What limits the sender, as its client said last: the sender told it, the receiver heard it
+    /// (`docs/protocol.md §8.6`). 0: nothing was said.
+    pub limit: u8,
     /// Sender: time spent unable to send, by what was missing.
     pub waited: Waited,
 }

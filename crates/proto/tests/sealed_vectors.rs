@@ -103,7 +103,7 @@ fn null_ack_with_nothing_new() {
     let (number, ack, burst) = (PacketNumber(9), ControlSeq(7), burst(8, 1000));
     check_null_ack(
         &bytes,
-        &NullAck { number, ack, burst, sent_through: None, end: None, packet_bytes: 0 },
+        &NullAck { number, ack, burst, sent_through: None, end: None, packet_bytes: 0, limit: 0 },
     );
 }
 
@@ -112,7 +112,7 @@ fn null_ack_with_everything() {
     let bytes = hex("00 00 00 07             ;  0 high consecutive sequence number
                      00 00 00 08             ;  4 burst size
                      00 00 03 e8             ;  8 burst interval
-                     03 00                   ; 12 flags: drained, END; reserved
+                     03 04                   ; 12 flags: drained, END; the sender's limit
                      03 a4                   ; 14 packet size
                      00 00 00 00 00 00 00 05 ; 16 drained up to this buffer
                      00 00 00 00 00 00 00 06 ; 24 END: buffers
@@ -126,6 +126,7 @@ fn null_ack_with_everything() {
         sent_through: Some(BufferNumber(5)),
         end: Some(end),
         packet_bytes: 932,
+        limit: 4,
     };
     check_null_ack(&bytes, &null_ack);
     // END alone: the buffer's 8 bytes stay, and are zero.

@@ -11,6 +11,7 @@ use netblt_proto::wire::packet::Parameters;
 use super::pump::Done;
 use crate::options::Options;
 use crate::progress::Summary;
+use crate::transfer::limit::{Facts as Limits, View, decide};
 use crate::transfer::summary::{Facts, bits_per_second, summary};
 
 /// How a test went, at one end of one connection.
@@ -60,9 +61,12 @@ pub(super) fn outcome(
         Role::Sender => done.data_timeouts,
         Role::Receiver => Some(stats.data_timeouts),
     };
-    let config = Config { role, ..config.clone() };
+    // Each end says what it sees; nothing is stored.
+    let limited_by = match role {
+        Role::Sender => decide(Some(View::new(&stats, config.policy, at, cpu_share)), None),
+        Role::Receiver => decide(None, Some(Limits::new(&stats, at, cpu_share, Duration::ZERO))),
+    };
     let summary = summary(Facts {
-        config: &config,
         stats,
         at,
         bytes: done.bytes,
@@ -71,8 +75,7 @@ pub(super) fn outcome(
         files: 0,
         verified: done.verified,
         digest: [0; 32],
-        cpu_share,
-        stalled: Duration::ZERO,
+        limited_by,
     });
     let found = summary.stats.datagram_bytes.saturating_sub(data_overhead(config.wire));
     let packet_bytes = if found > 0 { found } else { parameters.packet_bytes };

@@ -1,5 +1,6 @@
 //! The whole job: send or receive, from the rendezvous to the verdict.
 
+pub(crate) mod limit;
 mod list;
 mod preview;
 mod receive;

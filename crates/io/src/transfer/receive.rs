@@ -8,6 +8,7 @@ use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Role, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Event, Reason};
+use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 
 use crate::config::{capacity, config};
@@ -28,9 +29,10 @@ use crate::observer::Observer;
 use crate::options::{Cancel, Destination, Options};
 use crate::progress::Summary;
 use crate::ticket::Rendezvous;
+use crate::transfer::limit::{Facts, View, decide};
 use crate::transfer::list::{Lines, Offered, REQUEST};
 use crate::transfer::session::{HowFar, Session, buffers};
-use crate::transfer::summary::{Facts, summary};
+use crate::transfer::summary::{Facts as Told, summary};
 
 /// Receives into `destination`; blocks until everything is verified and has its final name.
 pub fn receive(
@@ -113,9 +115,13 @@ fn receive_as(
         app.session.observer.warn(&Warning::SkippedMore(more));
     }
     let stats = peer.view().map(|end| end.stats(received.at)).unwrap_or_default();
-    let elapsed = received.at.since(stats.opened_at.unwrap_or_default());
-    Ok(summary(Facts {
-        config: &config,
+    // Where a sender tells nothing of itself, this end knows what it sees.
+    let view = View::of(stats.limit);
+    let facts = app.facts.or_else(|| {
+        let unheard = view.is_none();
+        unheard.then(|| app.look(received.at, &stats))
+    });
+    Ok(summary(Told {
         stats,
         at: received.at,
         bytes: received.outcome.bytes,
@@ -124,8 +130,7 @@ fn receive_as(
         skipped: received.outcome.skipped,
         verified: received.outcome.verified,
         digest: received.outcome.digest,
-        cpu_share: app.session.cpu_share(elapsed),
-        stalled: received.stalled,
+        limited_by: decide(view, facts),
     }))
 }
 
@@ -174,8 +179,6 @@ fn writer(
 pub(crate) struct Received {
     pub(crate) outcome: Outcome,
     pub(crate) at: Instant,
-    /// How long most of the buffers waited for the disk.
-    pub(crate) stalled: Duration,
 }
 
 /// The client of a receiving machine.
@@ -197,6 +200,8 @@ pub(crate) struct Receiving<'a, W> {
     /// File bytes that the user takes.
     max_bytes: Option<u64>,
     ask: Ask,
+    /// What the sender was told of this end.
+    facts: Option<Facts>,
     /// Until when a disk that gives files their names is waited for, though the user wants to stop.
     patience: Option<Instant>,
     waker: Waker,
@@ -232,6 +237,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
             greeted: false,
             max_bytes: None,
             ask: Ask::Files,
+            facts: None,
             patience: None,
             waker,
             total: None,
@@ -296,7 +302,15 @@ impl<'a, W: Writer> Receiving<'a, W> {
                     self.idle.drain(..).for_each(|buffer| end.offer(now, buffer));
                 }
                 Ok(Some(Stored::Finished(outcome))) => {
-                    end.judge(now, outcome.verdict());
+                    let mut verdict = outcome.verdict();
+                    if verdict.verified && verdict.reason.is_empty() {
+                        let stats = end.stats(now);
+                        let elapsed = now.since(stats.opened_at.unwrap_or(now));
+                        let cpu = self.session.cpu_share(elapsed);
+                        let facts = Facts::new(&stats, now, cpu, self.stalled);
+                        (verdict.reason, self.facts) = (facts.to_string(), Some(facts));
+                    }
+                    end.judge(now, verdict);
                     (self.outcome, self.finishing) = (Some(outcome), false);
                 }
                 Ok(None) => break,
@@ -315,8 +329,14 @@ impl<'a, W: Writer> Receiving<'a, W> {
         }
     }
 
+    /// What this end knows of itself.
+    fn look(&self, now: Instant, stats: &Stats) -> Facts {
+        let elapsed = now.since(stats.opened_at.unwrap_or(now));
+        Facts::new(stats, now, self.session.cpu_share(elapsed), self.stalled)
+    }
+
     fn received(&self, now: Instant, outcome: Outcome) -> Received {
-        Received { outcome, at: now, stalled: self.stalled }
+        Received { outcome, at: now }
     }
 
     /// Whether to go on though the user wants to stop: what has got its name is not taken back, and

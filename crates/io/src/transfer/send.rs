@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netblt_proto::buffer::Buffer;
-use netblt_proto::config::{Config, Role, Wire};
+use netblt_proto::config::{Config, Policy, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Event, Reason, printable};
+use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{End, Verdict};
@@ -32,10 +33,11 @@ use crate::observer::Observer;
 use crate::options::{Cancel, Options, Resume, Source};
 use crate::progress::{At, Summary};
 use crate::ticket::Rendezvous;
+use crate::transfer::limit::{Facts, View, decide};
 use crate::transfer::list::REQUEST;
 use crate::transfer::preview::answer;
 use crate::transfer::session::{HowFar, Session, buffers};
-use crate::transfer::summary::{Facts, summary};
+use crate::transfer::summary::{Facts as Told, summary};
 
 /// Sends `source`; blocks until the receiver's verdict is here.
 pub fn send(
@@ -65,6 +67,7 @@ pub fn send(
         let Some(own) = reader.take() else { return Err(Error::Fault("there is no reader")) };
         let mut app = Sending::new(session, own, stock, transfer_bytes, waker);
         app.resumes = options.resume != Resume::Never;
+        app.policy = config.policy;
         (app.offers, app.files) = (Some(&list), Some(list.files()));
         let sent = driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error));
         // Who only asked what there is has taken nothing: whoever comes next is served.
@@ -89,9 +92,10 @@ pub fn send(
     }
     let (unread, unstored) = (withdrawn.len() as u64, unstored.map_or(0, |(count, _)| count));
     let stats = peer.view().map(|end| end.stats(sent.at)).unwrap_or_default();
-    let elapsed = sent.at.since(stats.opened_at.unwrap_or_default());
-    Ok(summary(Facts {
-        config: &config,
+    // What the receiver heard, where there is one that hears.
+    let told = View::of(stats.limit).or_else(|| Some(app.view(sent.at, &stats)));
+    let facts = sent.verdict.as_ref().and_then(|verdict| Facts::parse(&verdict.reason));
+    Ok(summary(Told {
         stats,
         at: sent.at,
         bytes: sent.end.map_or(0, |end| end.bytes),
@@ -100,8 +104,7 @@ pub fn send(
         skipped: list.skipped() + unread + unstored,
         verified: sent.verdict.is_some_and(|verdict| verdict.verified),
         digest: sent.end.map_or([0; 32], |end| end.digest),
-        cpu_share: app.session.cpu_share(elapsed),
-        stalled: Duration::ZERO,
+        limited_by: decide(told, facts),
     }))
 }
 
@@ -152,6 +155,9 @@ pub(crate) struct Sending<'a, R> {
     kept: u64,
     /// The file that the machine was given last.
     at: At,
+    policy: Policy,
+    /// When the receiver is told next what limits this end.
+    next_view: Instant,
     /// Files in all.
     files: Option<u64>,
     /// What a receiver that asks is told of.
@@ -160,6 +166,8 @@ pub(crate) struct Sending<'a, R> {
     answered: bool,
 }
 
+/// Between two looks at what limits this end.
+const VIEW: Duration = Duration::from_millis(50);
 const TOO_MUCH: &str = "the receiver says that it has what nobody can have";
 
 type Flow = ControlFlow<Result<Sent, Error>>;
@@ -193,6 +201,8 @@ impl<'a, R: Reader> Sending<'a, R> {
             resumes: true,
             kept: 0,
             at: At::default(),
+            policy: Policy::Fair { ceiling: None },
+            next_view: Instant::EPOCH,
             files: None,
             offers: None,
             answered: false,
@@ -242,6 +252,12 @@ impl<'a, R: Reader> Sending<'a, R> {
             disk.want(wanted);
         }
         Ok(())
+    }
+
+    /// Where the time goes so far.
+    fn view(&self, now: Instant, stats: &Stats) -> View {
+        let elapsed = now.since(stats.opened_at.unwrap_or(now));
+        View::new(stats, self.policy, now, self.session.cpu_share(elapsed))
     }
 
     /// The list goes out in place of what it lists, and the reader of that stays as it is.
@@ -337,6 +353,10 @@ impl<R: Reader> Application for Sending<'_, R> {
         if !self.session.has_failed() {
             self.supply(now, end)?;
             self.watch_disk();
+        }
+        if now >= self.next_view && self.session.opened.is_some() {
+            self.next_view = now + VIEW;
+            end.say_limit(self.view(now, &end.stats(now)) as u8);
         }
         let files = self.files.filter(|_| !self.answered);
         let (bytes, total, at) = (self.accepted, self.total, &self.at);

@@ -20,6 +20,12 @@ const QUIT_INTERVAL: (Duration, Duration) =
     (Duration::from_millis(100), Duration::from_millis(500));
 
 impl Connection {
+    pub(crate) fn say_limit(&mut self, limit: u8) {
+        if let Machine::Sender(sender) = &mut self.machine {
+            sender.say_limit(limit);
+        }
+    }
+
     pub(crate) fn quit(&mut self, now: Instant, reason: &str) {
         if self.closing != Closing::No {
             return;

@@ -307,6 +307,7 @@ impl Receiver {
     /// A NULL-ACK.
     pub(crate) fn handle_null_ack(&mut self, now: Instant, null_ack: &NullAck) -> Taken {
         self.sender_burst = null_ack.burst;
+        self.stats.limit = null_ack.limit;
         self.on_ack(now, null_ack.ack);
         self.on_size(now, null_ack);
         let through = null_ack.sent_through.filter(|_| self.knows_renewals(null_ack.ack));

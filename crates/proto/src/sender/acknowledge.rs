@@ -219,6 +219,7 @@ impl Sender {
             sent_through: (idle && next_supply.0 > 1).then_some(BufferNumber(next_supply.0 - 1)),
             end,
             packet_bytes: self.told_packet_bytes(),
+            limit: self.stats.limit,
         };
         let number = link.put_null_ack(out, &null_ack);
         self.on_other_sent(now, number, out.len() - start);

@@ -161,6 +161,14 @@ impl Sender {
         }
     }
 
+    /// What limits the client so far. Once the verdict is here it stays what it was, so that both
+    /// ends have the same.
+    pub(crate) fn say_limit(&mut self, limit: u8) {
+        if self.phase == Phase::Sending {
+            self.stats.limit = limit;
+        }
+    }
+
     fn learn_last(&mut self, last: BufferNumber) {
         self.schedule.learn_last(last);
         self.check_all_accepted();

@@ -133,6 +133,7 @@ impl Bench {
             sent_through: through.map(BufferNumber),
             end: end.map(|buffers| End { buffers, bytes: 30, digest: [0; 32] }),
             packet_bytes: 0,
+            limit: 0,
         };
         self.receiver.handle_null_ack(self.now, &null_ack)
     }

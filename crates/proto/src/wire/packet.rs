@@ -117,6 +117,9 @@ pub struct NullAck {
     /// The largest DATA packets that reach the receiver, in data bytes; 0: nothing is said of it
     /// (`sealed`; `docs/protocol.md §6.5`).
     pub packet_bytes: u16,
+    /// What limits the sender so far, as its client has it; 0: nothing is said of it (`sealed`;
+    /// `docs/protocol.md §8.6`).
+    pub limit: u8,
 }
 
 /// GO: permission to send buffers `first .. first + count`.

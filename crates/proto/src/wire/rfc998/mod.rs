@@ -281,6 +281,7 @@ fn parse_null_ack(body: &[u8], reference: ControlSeq) -> Result<NullAck, ParseEr
         sent_through: None,
         end: None,
         packet_bytes: 0,
+        limit: 0,
     })
 }
 

@@ -26,7 +26,7 @@ pub fn encode_null_ack(null_ack: &NullAck, out: &mut Vec<u8>) {
     out.extend_from_slice(&null_ack.ack.0.to_be_bytes());
     out.extend_from_slice(&null_ack.burst.packets.max(1).to_be_bytes());
     out.extend_from_slice(&micros_u32(null_ack.burst.interval).to_be_bytes());
-    out.extend_from_slice(&[drained | end, 0]);
+    out.extend_from_slice(&[drained | end, null_ack.limit]);
     out.extend_from_slice(&null_ack.packet_bytes.to_be_bytes());
     out.extend_from_slice(&null_ack.sent_through.unwrap_or_default().0.to_be_bytes());
     if let Some(end) = &null_ack.end {
@@ -45,7 +45,7 @@ pub fn parse_null_ack(number: PacketNumber, body: &[u8]) -> Result<NullAck, Pars
         return Err(ParseError::Field("burst size"));
     }
     let interval = Duration::from_micros(reader.u32()?.into());
-    let [flags, _] = reader.array()?;
+    let [flags, limit] = reader.array()?;
     let packet_bytes = reader.u16()?;
     let buffer = BufferNumber(reader.u64()?);
     let end = if flags & END == 0 {
@@ -56,7 +56,7 @@ pub fn parse_null_ack(number: PacketNumber, body: &[u8]) -> Result<NullAck, Pars
     reader.finish()?;
     let sent_through = (flags & DRAINED != 0).then_some(buffer);
     let burst = Burst { packets, interval };
-    Ok(NullAck { number, ack, burst, sent_through, end, packet_bytes })
+    Ok(NullAck { number, ack, burst, sent_through, end, packet_bytes, limit })
 }
 
 /// Appends the body of a QUIT or ABORT, its reason cut to [`MAX_REASON`] bytes
@@ -119,8 +119,15 @@ mod tests {
         let mut body = Vec::new();
         let burst = Burst { packets: 0, interval: Duration::MAX };
         let (number, ack) = (PacketNumber(7), ControlSeq(1));
-        let null_ack =
-            NullAck { number, ack, burst, sent_through: None, end: None, packet_bytes: 0 };
+        let null_ack = NullAck {
+            number,
+            ack,
+            burst,
+            sent_through: None,
+            end: None,
+            packet_bytes: 0,
+            limit: 0,
+        };
         encode_null_ack(&null_ack, &mut body);
         let burst = Burst { packets: 1, interval: Duration::from_micros(u32::MAX.into()) };
         assert_eq!(parse_null_ack(number, &body), Ok(NullAck { burst, ..null_ack }));

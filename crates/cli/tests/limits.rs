@@ -1,0 +1,148 @@
+//! What limited a transfer: both ends say the same, whatever it was. Each cause is forced here, but
+//! for a busy processor, which no test of a machine's speed can force.
+
+mod testenv;
+
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use testenv::{Env, Running, last_event};
+
+const HERE: [&str; 4] = ["--bind", "127.0.0.1", "--json", "--resume=never"];
+
+/// A sender of these that listens, and its ticket.
+fn sender(env: &Env, args: &[&str]) -> (Running, String) {
+    let mut sender = env.start(&[&["send"][..], args, &HERE].concat());
+    let ticket = ticket(&mut sender);
+    (sender, ticket)
+}
+
+fn ticket(sender: &mut Running) -> String {
+    sender.event("listening", |_| true)["ticket"].as_str().expect("text").to_owned()
+}
+
+/// What both ends say, which must be the same.
+fn both(sender: Running, receiver: Running) -> String {
+    let received = receiver.finish().exits(0).last_event("summary");
+    let sent = sender.finish().exits(0).last_event("summary");
+    assert_eq!(sent["limited_by"], received["limited_by"], "{sent}\n{received}");
+    sent["limited_by"].as_str().expect("text").to_owned()
+}
+
+/// An emulated network in front of a port.
+fn relay(env: &Env, to: u16, options: &[&str]) -> (Running, String) {
+    let to = format!("127.0.0.1:{to}");
+    let own = ["emulate", "relay", "--listen", "127.0.0.1:0", "--json", "--to", &to];
+    let mut relay = env.start(&[&own[..], options].concat());
+    let listen = relay.event("emulating", |_| true)["listen"].as_str().expect("text").to_owned();
+    (relay, listen)
+}
+
+fn free_port() -> u16 {
+    let socket = std::net::UdpSocket::bind(("127.0.0.1", 0)).expect("bound");
+    socket.local_addr().expect("known").port()
+}
+
+/// What limits a file of so many bytes through such a network.
+fn over(options: &[&str], bytes: usize, receiving: &[&str]) -> String {
+    let env = Env::new();
+    env.make_file("data", bytes);
+    env.make_directory("to");
+    let port = free_port();
+    let (relay, listen) = relay(&env, port, options);
+    let port = port.to_string();
+    let (sender, ticket) = sender(&env, &["data", "--port", &port, "--advertise", &listen]);
+    let receiver = env.start(&[&["receive", &ticket, "to"][..], receiving, &HERE].concat());
+    let limit = both(sender, receiver);
+    drop(relay);
+    limit
+}
+
+#[test]
+fn the_path_the_round_trips_and_the_receivers_buffers() {
+    let path = ["--rate", "8Mbit", "--delay", "10ms"];
+    assert_eq!(over(&path, 3_000_000, &[]), "path");
+    let far = ["--delay", "60ms"];
+    assert_eq!(over(&far, 1000, &[]), "round_trips");
+    let few = ["--buffers", "1", "--buffer-size", "64KiB"];
+    assert_eq!(over(&far, 2_000_000, &few), "receiver_buffers");
+}
+
+#[test]
+fn the_rate_that_was_asked_for() {
+    let env = Env::new();
+    env.make_file("data", 3_000_000);
+    env.make_directory("to");
+    let (sender, ticket) = sender(&env, &["data", "--rate", "12Mbit"]);
+    let receiver = env.start(&[&["receive", &ticket, "to"][..], &HERE].concat());
+    assert_eq!(both(sender, receiver), "rate_cap");
+}
+
+#[test]
+fn a_slow_source() {
+    let env = Env::new();
+    env.make_directory("to");
+    let mut command = env.command(&[&["send", "-"][..], &HERE].concat());
+    command.stdin(Stdio::piped());
+    let mut child = Command::new("sh")
+        .args([
+            "-c",
+            "for n in 1 2 3 4 5 6 7 8 9 10; do head -c 300000 /dev/zero; sleep 0.15; done",
+        ])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("started");
+    command.stdin(child.stdout.take().expect("a pipe"));
+    let mut sender = Running::new(command);
+    let ticket = ticket(&mut sender);
+    let small = ["--buffer-size", "64KiB"];
+    let receiver = env.start(&[&["receive", &ticket, "to"][..], &small, &HERE].concat());
+    assert_eq!(both(sender, receiver), "sender_disk");
+    child.wait().expect("ended");
+}
+
+#[test]
+fn a_slow_destination() {
+    let env = Env::new();
+    env.make_file("data", 3_000_000);
+    let (sender, ticket) = sender(&env, &["data"]);
+    let args = ["receive", "-", "--buffers", "4", "--buffer-size", "64KiB", "--json"];
+    let mut command = env.command(&args);
+    command.env("NETBLT_TICKET", &ticket);
+    let mut child = command.spawn().expect("started");
+    let mut slow = child.stdout.take().expect("a pipe");
+    let reader = thread::spawn(move || {
+        use std::io::Read as _;
+        let mut space = vec![0; 100_000];
+        let mut all = 0;
+        while let Ok(n @ 1..) = slow.read(&mut space) {
+            all += n;
+            thread::sleep(Duration::from_millis(40));
+        }
+        all
+    });
+    let sent = sender.finish().exits(0).last_event("summary");
+    let ended = child.wait_with_output().expect("ended");
+    assert_eq!(reader.join().expect("ran"), 3_000_000);
+    let received = last_event(&String::from_utf8_lossy(&ended.stderr), "summary");
+    assert_eq!(sent["limited_by"], "receiver_disk");
+    assert_eq!(received["limited_by"], "receiver_disk");
+}
+
+#[test]
+fn people_read_the_same_sentence_on_both_sides() {
+    let env = Env::new();
+    env.make_file("data", 2_000_000);
+    env.make_directory("to");
+    let args = ["send", "data", "--bind", "127.0.0.1", "--rate", "12Mbit"];
+    let mut sender = env.start(&args);
+    let ticket = sender.line();
+    let received = env.run(&["receive", &ticket, "to"]).exits(0).stderr;
+    let sent = sender.finish().exits(0).stderr;
+    let sentence = |text: &str| {
+        text.lines().find(|line| line.starts_with("  limit  ")).expect(text).to_owned()
+    };
+    assert_eq!(sentence(&sent), sentence(&received));
+    assert!(sentence(&sent).contains("--rate"), "{sent}");
+}

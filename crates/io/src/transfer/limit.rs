@@ -1,0 +1,287 @@
+//! What limited a transfer, decided alike by both ends from the facts of both
+//! (`docs/protocol.md §8.6`).
+//!
+//! The sender knows where its time went, and tells so with every acknowledgement; the receiver
+//! knows its disk and its processor, and tells of them with its verdict.
+
+use std::fmt;
+use std::time::Duration;
+
+use netblt_proto::config::Policy;
+use netblt_proto::stats::Stats;
+use netblt_proto::time::Instant;
+
+use crate::progress::LimitedBy;
+
+/// A thread that is busy for this share of the time is the limit.
+const BUSY: f64 = 0.85;
+/// Time that was lost to one cause for this share of the transfer makes it the limit.
+const SHARE: f64 = 0.5;
+/// With this share of the packets that were agreed on, the pace is the limit.
+const AT_PACE: f64 = 0.85;
+/// A transfer over within so many round trips is limited by those.
+const FEW_ROUND_TRIPS: u32 = 6;
+/// The application whose message the receiver's facts are, and its fields.
+const NAME: &str = "netblt receive";
+const CPU: &str = "cpu";
+const DISK: &str = "disk";
+const PACED: &str = "paced";
+
+/// Where a sender's time goes, as its NULL-ACKs tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    Path = 1,
+    Source = 2,
+    Cpu = 3,
+    RateCap = 4,
+    /// The receiver had no empty buffer.
+    Permission = 5,
+    RoundTrips = 6,
+    /// All was sent, and what took most of the time was that it was stored.
+    Storing = 7,
+}
+
+impl View {
+    /// All of them, by number.
+    const ALL: [Self; 7] = [
+        Self::Path,
+        Self::Source,
+        Self::Cpu,
+        Self::RateCap,
+        Self::Permission,
+        Self::RoundTrips,
+        Self::Storing,
+    ];
+
+    /// What was told by this number; of none, nothing.
+    pub(crate) fn of(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|view| *view as u8 == number)
+    }
+
+    /// A sender's, at `now`; `cpu_share`: how busy its loop is.
+    pub(crate) fn new(stats: &Stats, policy: Policy, now: Instant, cpu_share: f64) -> Self {
+        let elapsed = now.since(stats.opened_at.unwrap_or(now));
+        let data_time = steady_time(stats).unwrap_or_default();
+        // All was sent, and what took most of the time was that it was stored.
+        let tail = stats.steady_until.map_or(Duration::ZERO, |until| now.since(until));
+        let recovery = stats.rtt.unwrap_or_default() * FEW_ROUND_TRIPS;
+        if tail.saturating_sub(recovery) > elapsed.mul_f64(SHARE) {
+            return Self::Storing;
+        }
+        if stats.min_rtt.is_some_and(|rtt| data_time < rtt * FEW_ROUND_TRIPS) {
+            return Self::RoundTrips;
+        }
+        if cpu_share > BUSY {
+            return Self::Cpu;
+        }
+        let share = |time: Duration| time.as_secs_f64() / data_time.as_secs_f64().max(1e-9);
+        let path = match policy {
+            Policy::Fixed(_) => Self::RateCap,
+            Policy::Fair { ceiling: Some(ceiling) }
+                if stats.pacing_rate >= ceiling.scaled(9, 10) =>
+            {
+                Self::RateCap
+            }
+            Policy::Fair { .. } => Self::Path,
+        };
+        let waited = stats.waited;
+        let causes = [
+            (share(waited.pacing + waited.in_flight), path),
+            (share(waited.permission), Self::Permission),
+            (share(waited.source), Self::Source),
+        ];
+        // What is left is the time that sending itself took.
+        let busy = 1.0 - causes.iter().map(|(share, _)| share).sum::<f64>();
+        let most = causes.into_iter().max_by(|(a, _), (b, _)| a.total_cmp(b));
+        most.filter(|(share, _)| *share > busy).map_or(Self::Cpu, |(_, cause)| cause)
+    }
+}
+
+/// What a receiver tells of itself with its verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// How busy its loop was, in percent of one processor.
+    pub(crate) cpu: u64,
+    /// For how much of the time most of its buffers waited for the disk, in percent.
+    pub(crate) disk: u64,
+    /// Packets came about as fast as the burst values let them that were agreed on.
+    pub(crate) paced: bool,
+}
+
+impl Facts {
+    /// A receiver's, at `now`; `stalled`: how long most buffers waited for the disk.
+    pub(crate) fn new(stats: &Stats, now: Instant, cpu_share: f64, stalled: Duration) -> Self {
+        let elapsed = now.since(stats.opened_at.unwrap_or(now));
+        let percent = |share: f64| (share.clamp(0.0, 1.0) * 100.0).round() as u64;
+        let disk = stalled.as_secs_f64() / elapsed.as_secs_f64().max(1e-9);
+        let data_time = steady_time(stats).unwrap_or_default();
+        Self {
+            cpu: percent(cpu_share),
+            disk: percent(disk),
+            paced: is_at_agreed_pace(stats, data_time),
+        }
+    }
+
+    /// What a verdict tells, if it tells such.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let fields = text.strip_prefix(NAME)?.strip_prefix(' ')?;
+        let value = |key: &str| {
+            let mut values = fields.split(' ').filter_map(|field| field.split_once('='));
+            let value = values.find(|(name, _)| *name == key)?.1;
+            let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+            value.parse::<u64>().ok().filter(|_| digits)
+        };
+        Some(Self { cpu: value(CPU)?, disk: value(DISK)?, paced: value(PACED)? > 0 })
+    }
+}
+
+impl fmt::Display for Facts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cpu, disk, paced } = *self;
+        write!(f, "{NAME} {CPU}={cpu} {DISK}={disk} {PACED}={}", u8::from(paced))
+    }
+}
+
+/// What limited a transfer, from what its sender and its receiver told each other. A sender that
+/// told nothing waited for its path, as far as anybody knows.
+pub(crate) fn decide(view: Option<View>, facts: Option<Facts>) -> LimitedBy {
+    let facts = facts.unwrap_or_default();
+    let (busy, storing) = (facts.cpu as f64 > BUSY * 100.0, facts.disk as f64 > SHARE * 100.0);
+    match view.unwrap_or(View::Path) {
+        View::RoundTrips => LimitedBy::RoundTrips,
+        View::Source => LimitedBy::SenderDisk,
+        View::Cpu => LimitedBy::SenderCpu,
+        View::RateCap => LimitedBy::RateCap,
+        View::Storing => LimitedBy::ReceiverDisk,
+        // What a receiver drops, or does not grant, since it is busy looks like a narrow path.
+        _ if storing => LimitedBy::ReceiverDisk,
+        _ if busy => LimitedBy::ReceiverCpu,
+        View::Permission => LimitedBy::ReceiverBuffers,
+        View::Path if facts.paced => LimitedBy::RateCap,
+        View::Path => LimitedBy::Path,
+    }
+}
+
+/// From the first DATA packet to the beginning of the first pass's last burst; `None` of one burst
+/// alone, which takes no time that could be told.
+pub(crate) fn steady_time(stats: &Stats) -> Option<Duration> {
+    let time = stats.steady_until?.since(stats.first_data_at?);
+    (!time.is_zero() && stats.steady_bytes > 0).then_some(time)
+}
+
+/// Whether packets came about as fast as the burst values let them that were agreed on: the path
+/// may carry more.
+fn is_at_agreed_pace(stats: &Stats, data_time: Duration) -> bool {
+    let Some(agreed) = stats.agreed else { return false };
+    let bursts = data_time.as_secs_f64() / agreed.interval.as_secs_f64().max(1e-9);
+    stats.data_packets_received as f64 >= bursts * f64::from(agreed.packets) * AT_PACE
+}
+
+#[cfg(test)]
+mod tests {
+    use netblt_proto::config::Pace;
+    use netblt_proto::stats::Waited;
+    use netblt_proto::units::{Burst, Rate};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
+    }
+
+    /// Eight seconds of data from the second one on, over at the eleventh.
+    fn stats() -> Stats {
+        Stats {
+            opened_at: Some(at(1)),
+            first_data_at: Some(at(2)),
+            steady_until: Some(at(10)),
+            steady_bytes: 8_000_000,
+            min_rtt: Some(Duration::from_millis(100)),
+            pacing_rate: Rate::from_bytes_per_second(1_000_000),
+            ..Stats::default()
+        }
+    }
+
+    fn view(waited: Waited, cpu_share: f64, policy: Policy) -> View {
+        View::new(&Stats { waited, ..stats() }, policy, at(11), cpu_share)
+    }
+
+    #[test]
+    fn a_sender_sees_where_its_time_went() {
+        let fair = Policy::Fair { ceiling: None };
+        let most = SECOND * 6;
+        let none = Waited::default();
+        assert_eq!(view(Waited { pacing: most, ..none }, 0.2, fair), View::Path);
+        assert_eq!(view(Waited { in_flight: most, ..none }, 0.2, fair), View::Path);
+        assert_eq!(view(Waited { permission: most, ..none }, 0.2, fair), View::Permission);
+        assert_eq!(view(Waited { source: most, ..none }, 0.2, fair), View::Source);
+        assert_eq!(view(none, 0.7, fair), View::Cpu);
+        assert_eq!(view(Waited { pacing: most, ..none }, 0.95, fair), View::Cpu);
+        let capped = Policy::Fair { ceiling: Some(Rate::from_bytes_per_second(1_050_000)) };
+        assert_eq!(view(Waited { pacing: most, ..none }, 0.2, capped), View::RateCap);
+        let fixed = Pace::rate(Rate::from_bytes_per_second(1_000_000)).expect("a pace");
+        assert_eq!(view(Waited { pacing: most, ..none }, 0.2, Policy::Fixed(fixed)), View::RateCap);
+        let late = View::new(&stats(), fair, at(60), 0.1);
+        assert_eq!(late, View::Storing);
+        let far = Stats { min_rtt: Some(SECOND * 2), ..stats() };
+        assert_eq!(View::new(&far, fair, at(11), 0.1), View::RoundTrips);
+        for view in View::ALL {
+            assert_eq!(View::of(view as u8), Some(view));
+        }
+        assert_eq!((View::of(0), View::of(8), View::of(255)), (None, None, None));
+    }
+
+    #[test]
+    fn a_receiver_tells_of_its_disk_its_processor_and_its_pace() {
+        let facts = Facts::new(&stats(), at(11), 0.336, SECOND * 8);
+        assert_eq!(facts, Facts { cpu: 34, disk: 80, paced: false });
+        let interval = Duration::from_millis(10);
+        let paced = |packets| {
+            let agreed = Some(Burst { packets, interval });
+            let stats = Stats { agreed, data_packets_received: 7900, ..stats() };
+            Facts::new(&stats, at(11), 0.0, Duration::ZERO).paced
+        };
+        assert!(paced(10) && !paced(20));
+        assert_eq!(Facts::parse(&facts.to_string()), Some(facts));
+        for text in [
+            "",
+            "netblt 0.1.0",
+            "netblt receive",
+            "netblt receive cpu=1",
+            "5 left out: x",
+            "netblt receive cpu=1 disk=-2 paced=0",
+        ] {
+            assert_eq!(Facts::parse(text), None, "{text}");
+        }
+        let more = "netblt receive new=5 cpu=1 disk=2 paced=1";
+        assert_eq!(Facts::parse(more), Some(Facts { cpu: 1, disk: 2, paced: true }));
+    }
+
+    #[test]
+    fn each_cause_is_decided_from_the_facts_of_both() {
+        let idle = Facts { cpu: 20, disk: 3, paced: false };
+        let disk = Facts { disk: 80, ..idle };
+        let cpu = Facts { cpu: 97, ..idle };
+        let paced = Facts { paced: true, ..idle };
+        for (view, facts, expected) in [
+            (View::Path, idle, LimitedBy::Path),
+            (View::Path, disk, LimitedBy::ReceiverDisk),
+            (View::Path, cpu, LimitedBy::ReceiverCpu),
+            (View::Path, paced, LimitedBy::RateCap),
+            (View::Source, idle, LimitedBy::SenderDisk),
+            (View::Source, cpu, LimitedBy::SenderDisk),
+            (View::Cpu, idle, LimitedBy::SenderCpu),
+            (View::RateCap, idle, LimitedBy::RateCap),
+            (View::Permission, idle, LimitedBy::ReceiverBuffers),
+            (View::Permission, disk, LimitedBy::ReceiverDisk),
+            (View::Permission, cpu, LimitedBy::ReceiverCpu),
+            (View::Storing, idle, LimitedBy::ReceiverDisk),
+            (View::RoundTrips, disk, LimitedBy::RoundTrips),
+        ] {
+            assert_eq!(decide(Some(view), Some(facts)), expected, "{view:?} {facts:?}");
+        }
+        assert_eq!(decide(None, None), LimitedBy::Path);
+    }
+}
