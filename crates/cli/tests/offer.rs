@@ -102,3 +102,22 @@ fn one_file_gets_another_name() {
     }
     env.run(&["receive", "-", "--as", "x"]).exits(1).says("--as names a file in a directory");
 }
+
+#[test]
+fn a_second_holder_of_a_ticket_is_told_and_spoils_nothing() {
+    let env = Env::new();
+    let data = env.make_file("big", 6_000_000);
+    for name in ["one", "two"] {
+        env.make_directory(name);
+    }
+    let (sender, ticket) = sender(&env, &["big", "--rate", "16Mbit"]);
+    let mut first = env.start(&["receive", &ticket, "one", "--json"]);
+    first.event("progress", |progress| progress["bytes"].as_u64() > Some(0));
+    let second = env.run(&["receive", &ticket, "two"]);
+    assert_ne!(second.code, Some(0), "{}", second.stderr);
+    assert!(second.stderr.contains("netblt: "), "{}", second.stderr);
+    first.finish().exits(0);
+    sender.finish().exits(0);
+    assert!(fs::read(env.path("one/big")).expect("read") == data);
+    assert_eq!(env.names("two"), Vec::<String>::new());
+}
