@@ -4,11 +4,16 @@ mod testenv;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
-use testenv::{Env, Finished, able, skip};
+use testenv::{Env, Finished, Running, able, skip};
 
 const HERE: [&str; 2] = ["--bind", "127.0.0.1"];
 
@@ -143,5 +148,85 @@ fn names_that_are_one_here_are_left_out_and_lead_nowhere() {
     let _ = Command::new("umount").arg(&mounted).status();
     if !folds {
         skip("no file system that folds case can be mounted");
+    }
+}
+
+/// How many files there are in the tree of mishaps: `NETBLT_TREE_FILES` for more.
+fn many() -> usize {
+    let told = std::env::var("NETBLT_TREE_FILES").ok();
+    told.map_or(300, |count| count.parse().expect("a number"))
+}
+
+/// Keeps on changing a file, without changing its length, until it is told to stop.
+fn restless(file: fs::File, stop: &AtomicBool) {
+    let mut byte = 0u8;
+    while !stop.load(Ordering::Relaxed) {
+        byte = byte.wrapping_add(1);
+        file.write_all_at(&[byte], 0).expect("written");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn five_mishaps_in_a_tree_are_named_and_the_rest_arrives() {
+    // Root can read everything.
+    if !able(&[], &[]) {
+        return;
+    }
+    let (env, count) = (Env::new(), many());
+    env.make_directory("to/tree");
+    for n in 0..count {
+        let folder = env.make_directory(&format!("tree/{}", n % 97));
+        fs::write(folder.join(format!("{n}.c")), format!("{n} ").repeat(n % 700)).expect("written");
+    }
+    for name in ["appended", "vanished", "unreadable", "existing"] {
+        fs::write(env.path("tree").join(name), "as it was").expect("written");
+    }
+    // So long that it changes while it is read.
+    env.make_file("tree/zz-changed", 40 << 20);
+    fs::write(env.path("to/tree/existing"), "another").expect("written");
+    let only_roots = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(env.path("tree/unreadable"), only_roots).expect("set");
+    env.make_directory("tmp");
+    for open in [".", "tmp"] {
+        fs::set_permissions(env.path(open), fs::Permissions::from_mode(0o777)).expect("set");
+    }
+    let mut command = env.command(&[&["send", "tree", "--json"][..], &HERE].concat());
+    let mut sender = Running::new({
+        command.uid(65_534);
+        command
+    });
+    let ticket = sender.event("listening", |_| true)["ticket"].as_str().expect("a text").to_owned();
+    fs::OpenOptions::new()
+        .append(true)
+        .open(env.path("tree/appended"))
+        .and_then(|mut file| file.write_all(b" and more"))
+        .expect("appended");
+    fs::remove_file(env.path("tree/vanished")).expect("removed");
+    let stop = AtomicBool::new(false);
+    let receiver = thread::scope(|scope| {
+        let file = fs::OpenOptions::new().write(true).open(env.path("tree/zz-changed"));
+        scope.spawn(|| restless(file.expect("opened"), &stop));
+        let receiver = env.run(&["receive", &ticket, "to", "--json"]);
+        stop.store(true, Ordering::Relaxed);
+        receiver
+    });
+    let (sender, receiver) = (sender.finish().exits(23), receiver.exits(23));
+    for end in [&sender, &receiver] {
+        let summary = end.last_event("summary");
+        assert_eq!((&summary["files"], &summary["skipped"]), (&count.into(), &5.into()), "{end:?}");
+        for name in ["appended", "vanished", "unreadable", "existing", "zz-changed"] {
+            assert!(end.text().contains(&format!("tree/{name}")), "no {name}: {}", end.text());
+        }
+    }
+    for n in 0..count {
+        let name = format!("tree/{}/{n}.c", n % 97);
+        let arrived = fs::read(env.path("to").join(&name)).expect("arrived");
+        assert!(arrived == fs::read(env.path(&name)).expect("there"), "{name}");
+    }
+    assert_eq!(fs::read(env.path("to/tree/existing")).expect("there"), b"another");
+    assert_eq!(env.names("to"), ["tree"]);
+    for name in ["appended", "vanished", "unreadable", "zz-changed"] {
+        assert!(!env.path("to/tree").join(name).exists(), "{name}");
     }
 }

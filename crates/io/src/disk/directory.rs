@@ -7,6 +7,7 @@
 
 mod keeping;
 mod links;
+mod over;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -14,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use netblt_proto::buffer::Buffer;
-use netblt_proto::content::{Extent, Kind, TransferDigest, check_name, parse_image};
+use netblt_proto::content::{Extent, Kind, check_name, parse_image};
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
@@ -52,6 +53,7 @@ pub(crate) struct DirectoryWriter {
     /// What the sender cannot send after all: the name, unless it came before.
     withdrawn: BTreeMap<u64, Vec<u8>>,
     left_out: LeftOut,
+    over: over::Over,
     hard_links: links::HardLinks,
     manifest: Option<Manifest>,
     renamed: Option<Renamed>,
@@ -67,6 +69,7 @@ pub(crate) struct DirectoryWriter {
 /// tree of pieces, and each piece in it.
 const FILE_BYTES: u64 = 160;
 const LINK_BYTES: u64 = 32;
+const TWICE: &str = "a file begins or ends twice";
 const OPEN_BYTES: u64 = 1024;
 const PIECE_BYTES: u64 = 64;
 
@@ -91,6 +94,8 @@ struct Incoming {
     claimed: Option<[u8; 32]>,
     /// What it is, once it is complete: length and digest.
     complete: Option<(u64, [u8; 32])>,
+    /// It has its name.
+    placed: bool,
     /// Of a file that comes in several extents, until it is complete.
     subtrees: Option<Box<Subtrees>>,
     /// The file of this number among the temporaries.
@@ -117,6 +122,7 @@ impl DirectoryWriter {
             files: BTreeMap::new(),
             withdrawn: BTreeMap::new(),
             left_out: LeftOut::default(),
+            over: over::Over::default(),
             hard_links: links::HardLinks::new(),
             manifest: None,
             renamed: None,
@@ -180,6 +186,11 @@ impl DirectoryWriter {
             return self.admit_withdrawal(extent);
         }
         let kept = self.files.get(&extent.file).is_some_and(|file| file.kept);
+        if extent.file < self.over.hashed {
+            // What still comes of a file that was taken back is not looked at.
+            let taken_back = self.withdrawn.contains_key(&extent.file);
+            return if taken_back { Ok(()) } else { Err(Error::Content(TWICE)) };
+        }
         let begins = extent.offset == 0 || extent.kind == Kind::HardLink;
         if (first || !kept) && first != begins {
             return Err(Error::Content("a file does not begin at its beginning"));
@@ -188,7 +199,8 @@ impl DirectoryWriter {
             return Err(Error::Content("a directory has content"));
         }
         if !self.files.contains_key(&extent.file) {
-            self.budget.check_files(self.files.len() as u64 + 1).map_err(too_much)?;
+            let files = self.over.hashed.max(self.files.len() as u64);
+            self.budget.check_files(files + 1).map_err(too_much)?;
             let link = if extent.kind == Kind::HardLink { LINK_BYTES } else { 0 };
             self.budget.take(FILE_BYTES + link).map_err(too_much)?;
         }
@@ -199,7 +211,7 @@ impl DirectoryWriter {
             return Err(Error::Content("a file is of two kinds"));
         }
         if (first && incoming.attributes.is_some()) || (last && incoming.claimed.is_some()) {
-            return Err(Error::Content("a file begins or ends twice"));
+            return Err(Error::Content(TWICE));
         }
         if last {
             incoming.claimed = extent.digest;
@@ -232,7 +244,8 @@ impl DirectoryWriter {
         if self.withdrawn.contains_key(&extent.file) {
             return Err(Error::Content("a file is withdrawn twice"));
         }
-        if self.files.get(&extent.file).is_some_and(|file| file.complete.is_some()) {
+        let hashed = extent.file < self.over.hashed;
+        if hashed || self.files.get(&extent.file).is_some_and(|file| file.complete.is_some()) {
             return Err(Error::Content("a file is withdrawn after its end"));
         }
         let name = extent.attributes.as_ref().map_or(&[][..], |attributes| &attributes.name);
@@ -317,79 +330,26 @@ impl DirectoryWriter {
     }
 
     /// The transfer's digest, or what is not as the sender says.
-    fn verify(&self, end: Option<&End>) -> Result<[u8; 32], String> {
+    fn verify(&mut self, end: Option<&End>) -> Result<[u8; 32], String> {
         let end = end.ok_or("the sender did not say what it sent")?;
         if self.buffers != end.buffers {
             return Err(format!("{} buffers came of {}", self.buffers, end.buffers));
         }
-        let mut transfer = TransferDigest::default();
-        let beside = self.withdrawn.keys().filter(|number| !self.files.contains_key(number));
-        let count = self.files.len() as u64 + beside.count() as u64;
-        for number in 0..count {
-            let file = self.files.get(&number);
-            let known = file.and_then(|file| file.attributes);
-            let known = known.map(|(name, _)| self.names.path(name));
-            if let Some(told) = self.withdrawn.get(&number) {
-                let name = self.their_name(known.as_ref().unwrap_or(told));
-                if name.is_empty() {
-                    return Err(format!("file {number} was withdrawn without a name"));
-                }
-                transfer.add(number, Kind::Withdrawn, 0, &[0; 32], name);
-                continue;
-            }
-            let Some(file) = file else { return Err(format!("file {number} did not come")) };
-            let Some(name) = &known else {
-                return Err(format!("file {number} came without a name"));
-            };
-            let (Some(claimed), Some((length, digest))) = (file.claimed, file.complete) else {
-                return Err(format!("\"{}\" is incomplete", shown(name)));
-            };
-            if claimed != digest {
-                return Err(format!("\"{}\" is not what the sender read", shown(name)));
-            }
-            transfer.add(number, file.kind, length, &digest, self.their_name(name));
+        self.advance();
+        if let Some(missing) = self.missing() {
+            return Err(missing);
         }
+        let digest = self.over.digest()?;
         if !self.hard_links_lead_to_files() {
             return Err("a hard link is another name of something that is no file".to_owned());
         }
-        let digest = transfer.finish();
         if self.bytes != end.bytes || digest != end.digest {
             return Err("what came is not all that the sender sent".to_owned());
         }
         Ok(digest)
     }
 
-    /// Notes what is left out: what was withdrawn, and what is refused unless it is there already.
-    fn leave_out(&mut self) {
-        for (number, told) in &self.withdrawn {
-            let known = self.files.remove(number).and_then(|file| file.attributes);
-            let name = known.map_or_else(|| told.clone(), |(name, _)| self.names.path(name));
-            let text = format!("{}: the sender cannot send it", shown(&name));
-            self.left_out.add(text, false);
-        }
-        let names = &self.names;
-        self.files.retain(|_, file| {
-            let (Some(refused), Some((name, _))) = (file.refused.take(), file.attributes) else {
-                return true;
-            };
-            let name = names.path(name);
-            let store = &self.store;
-            let there = match (file.kind, file.complete) {
-                (Kind::Directory | Kind::HardLink, _) | (_, None) => false,
-                (Kind::SymbolicLink, Some((_, digest))) => store.holds_link(&name, digest),
-                (_, Some(content)) => store.holds(&name, content),
-            };
-            if there {
-                self.left_out.there += 1;
-            } else {
-                self.left_out.add(format!("{}: {refused}", shown(&name)), true);
-            }
-            false
-        });
-    }
-
     fn store_for_good(&mut self, gate: &Gate) -> Result<u64, Error> {
-        self.leave_out();
         self.link_temporaries()?;
         let is_file = |file: &Incoming| file.kind != Kind::Directory;
         let (content, links): (Vec<_>, Vec<_>) =
@@ -471,6 +431,7 @@ impl Writer for DirectoryWriter {
         self.files.clear();
         self.withdrawn.clear();
         self.hard_links.clear();
+        self.over = over::Over::default();
         self.left_out = LeftOut::default();
         self.at = At::default();
         (self.buffers, self.bytes) = (0, 0);
@@ -519,6 +480,7 @@ impl DirectoryWriter {
             data = rest;
         }
         self.buffers += 1;
+        self.advance();
         free.push(buffer);
         Ok(())
     }
@@ -577,6 +539,7 @@ impl Incoming {
             refused: None,
             claimed: None,
             complete: None,
+            placed: false,
             subtrees: None,
             slot: number,
         }

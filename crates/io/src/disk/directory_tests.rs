@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
-use netblt_proto::content::{Attributes, encode_table};
+use netblt_proto::content::{Attributes, TransferDigest, encode_table};
 use tempfile::TempDir;
 
 use super::*;
@@ -292,6 +292,31 @@ fn contradictions_are_refused() {
         buffer.set_len(garbage.len());
         assert!(writer.accept(BufferNumber(1), buffer, &mut Vec::new()).is_err());
     }
+}
+
+#[test]
+fn what_is_over_is_forgotten_and_does_not_come_again() {
+    let (from, to) = (temporary(), temporary());
+    tree(&from.path().join("tree"));
+    let (images, end) = images(list(&[from.path().join("tree")]), layout());
+    let writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
+    let writer = writer.atomic(false).resuming(Resume::Auto, Duration::from_secs(60));
+    let mut writer = writer.expect("nothing there");
+    let again = image(&[(3, Kind::File, b"again", b"")]);
+    let most = images.len() as u64;
+    for (at, buffer) in images.into_iter().enumerate() {
+        if at as u64 + 1 == most {
+            // So late that what waits gets its name.
+            std::thread::sleep(Duration::from_millis(600));
+        }
+        let number = BufferNumber(at as u64 + 1);
+        writer.accept(number, buffer, &mut Vec::new()).expect("accepted");
+    }
+    assert!(writer.files.is_empty(), "{} of 1,017", writer.files.len());
+    let twice = writer.accept(BufferNumber(most + 1), again, &mut Vec::new());
+    assert!(matches!(twice, Err(Error::Content(TWICE))), "{twice:?}");
+    let outcome = writer.finish(Some(&end), &Gate::default()).expect("judged");
+    assert_eq!((outcome.verified, outcome.files), (true, 1010));
 }
 
 #[test]

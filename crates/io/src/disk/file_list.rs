@@ -6,27 +6,24 @@
 //! before the other side has seen anything, unless it was found in a directory and is to be left
 //! out.
 
-use std::collections::HashMap;
+mod walk;
+
 use std::fmt;
-use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::UNIX_EPOCH;
 
 use netblt_proto::content::{Kind, check_name};
-use netblt_proto::limits::MAX_FILES;
-use rustix::fs::OFlags;
 
-use crate::disk::exclude::Exclude;
-use crate::disk::staging;
 use crate::error::{Error, Unsendable, Warning, file_error, shown};
 use crate::options::{Cancel, Input, Modes, Selection, Source};
 
-/// Most warnings that are worded; the rest is counted.
-const MAX_WARNINGS: usize = 100;
+use walk::Walk;
+
+/// So many entries are found before anybody is called: a tree of no more has a length that can be
+/// told at opening. Of a larger one the rest is found while it is sent, and never held.
+const AHEAD: usize = 1 << 16;
 
 /// What will be sent, in order. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -36,21 +33,44 @@ pub(crate) struct FileList {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
+    /// The first of them, or all.
     pub(crate) entries: Vec<Entry>,
+    /// Where the walk stood after those.
+    rest: Option<Walk>,
     arguments: Vec<PathBuf>,
     stream: Stream,
     total_bytes: Option<u64>,
+    files: u64,
     warnings: Vec<Warning>,
     skipped: u64,
     /// What cannot be read is left out.
     lenient: bool,
     modes: Option<Modes>,
-    /// What could not be read when its turn came.
-    withdrawn: Mutex<Vec<Warning>>,
+    late: Mutex<Late>,
+}
+
+/// What was found since the list was made.
+#[derive(Debug, Default)]
+pub(crate) struct Late {
+    /// What was skipped or left out and why, for the user.
+    pub(crate) warnings: Vec<Warning>,
+    /// Entries that could not be read when their turn came.
+    pub(crate) withdrawn: u64,
+    /// Files beyond those that were known.
+    pub(crate) files: u64,
+    /// What was to be sent beyond those and cannot be read.
+    pub(crate) skipped: u64,
+}
+
+/// How far a reader of a list is.
+#[derive(Debug, Default)]
+pub(crate) struct Cursor {
+    index: usize,
+    walk: Option<Walk>,
 }
 
 /// A file, directory or stream of the list.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) kind: Kind,
     /// Which argument it came with.
@@ -103,8 +123,8 @@ impl FileList {
     /// is left out.
     pub(crate) fn new(source: Source, lenient: bool, cancel: &Cancel) -> Result<Self, Error> {
         match source {
-            Source::Paths(paths) => Walk::new(cancel, &paths.into(), lenient)?.run(),
-            Source::Selection(selection) => Walk::new(cancel, &selection, lenient)?.run(),
+            Source::Paths(paths) => Self::walk(&paths.into(), lenient, cancel, AHEAD),
+            Source::Selection(selection) => Self::walk(&selection, lenient, cancel, AHEAD),
             Source::Stream(input) => Self::stream(input),
         }
     }
@@ -117,27 +137,75 @@ impl FileList {
             Entry { kind: Kind::Stream, argument: 0, name: name.as_bytes().into(), length: 0 };
         let inner = Inner {
             entries: vec![entry],
+            rest: None,
             arguments: vec![PathBuf::from(label)],
             stream: Stream(Mutex::new(Some(reader))),
             total_bytes: None,
+            files: 1,
             warnings: Vec::new(),
             skipped: 0,
             lenient: false,
             modes: None,
-            withdrawn: Mutex::default(),
+            late: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// File bytes in all, unless it is a stream.
+    /// Finds the first `ahead` entries.
+    pub(crate) fn walk(
+        selection: &Selection,
+        lenient: bool,
+        cancel: &Cancel,
+        ahead: usize,
+    ) -> Result<Self, Error> {
+        let mut walk = Walk::new(cancel, selection, lenient)?;
+        let (mut entries, mut all) = (Vec::new(), false);
+        while entries.len() < ahead && !all {
+            match walk.next()? {
+                Some(entry) => entries.push(entry),
+                None => all = true,
+            }
+        }
+        // Where some are to be passed over, it may be all.
+        if entries.is_empty() && selection.pass.is_none() {
+            return Err(Unsendable::Nothing.into());
+        }
+        let mut counts = walk.take_counts();
+        let inner = Inner {
+            entries,
+            arguments: walk.arguments(),
+            rest: (!all).then_some(walk),
+            stream: Stream::default(),
+            total_bytes: all.then_some(counts.bytes),
+            files: counts.files,
+            warnings: counts.take_warnings(),
+            skipped: counts.skipped,
+            lenient,
+            modes: selection.modes.clone(),
+            late: Mutex::default(),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// A reader begins, or begins anew.
+    pub(crate) fn begin(&self) -> Cursor {
+        *self.late() = Late::default();
+        Cursor::default()
+    }
+
+    /// File bytes in all, if they are known.
     pub(crate) fn total_bytes(&self) -> Option<u64> {
         self.inner.total_bytes
     }
 
-    /// Files, the stream among them; directories are not counted.
+    /// Files found before anybody was called, the stream among them; directories are not counted.
     pub(crate) fn files(&self) -> u64 {
-        let is_file = |entry: &&Entry| entry.kind != Kind::Directory;
-        self.inner.entries.iter().filter(is_file).count() as u64
+        self.inner.files
+    }
+
+    /// Files in all, if that is known.
+    pub(crate) fn files_in_all(&self) -> Option<u64> {
+        self.inner.rest.is_none().then_some(self.inner.files)
     }
 
     /// What was to be sent and could not be read when the list was made.
@@ -149,26 +217,49 @@ impl FileList {
     pub(crate) fn withdraw(&self, error: Error) -> Result<(), Error> {
         match error {
             Error::File { path, what, source } if self.inner.lenient => {
-                let warning = unreadable(&path, what, &source);
-                self.withdrawn().push(warning);
+                let mut late = self.late();
+                late.warnings.push(unreadable(&path, what, &source));
+                late.withdrawn += 1;
                 Ok(())
             }
             error => Err(error),
         }
     }
 
-    /// What was left out since the list was made.
-    pub(crate) fn take_withdrawn(&self) -> Vec<Warning> {
-        std::mem::take(&mut self.withdrawn())
+    /// What was found since the list was made.
+    pub(crate) fn take_late(&self) -> Late {
+        std::mem::take(&mut self.late())
     }
 
-    fn withdrawn(&self) -> MutexGuard<'_, Vec<Warning>> {
-        self.inner.withdrawn.lock().unwrap_or_else(PoisonError::into_inner)
+    fn late(&self) -> MutexGuard<'_, Late> {
+        self.inner.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was skipped and why, for the user.
     pub(crate) fn warnings(&self) -> &[Warning] {
         &self.inner.warnings
+    }
+}
+
+impl Cursor {
+    /// What comes next, if anything does.
+    pub(crate) fn next(&mut self, list: &FileList) -> Result<Option<Entry>, Error> {
+        if let Some(entry) = list.inner.entries.get(self.index) {
+            self.index += 1;
+            return Ok(Some(entry.clone()));
+        }
+        if self.walk.is_none() {
+            self.walk = list.inner.rest.clone();
+        }
+        let Some(walk) = &mut self.walk else { return Ok(None) };
+        let next = walk.next()?;
+        if next.is_none() {
+            let (mut late, mut counts) = (list.late(), walk.take_counts());
+            late.warnings.extend(counts.take_warnings());
+            late.files += counts.files;
+            late.skipped += counts.skipped;
+        }
+        Ok(next)
     }
 }
 
@@ -208,250 +299,6 @@ fn bad_name(name: &[u8], why: &'static str) -> Error {
     Unsendable::Name { name: shown(name), why }.into()
 }
 
-/// A walk underway.
-struct Walk<'a> {
-    cancel: &'a Cancel,
-    selection: &'a Selection,
-    exclude: Exclude,
-    lenient: bool,
-    entries: Vec<Entry>,
-    arguments: Vec<PathBuf>,
-    total_bytes: u64,
-    warnings: Vec<Warning>,
-    unworded: u64,
-    skipped: u64,
-    /// Files of several names, by device and inode: which entry came first.
-    links: HashMap<(u64, u64), u64>,
-}
-
-/// A path that cannot be sent: what cannot be done, and why.
-type Unread = (&'static str, io::Error);
-
-impl<'a> Walk<'a> {
-    fn new(cancel: &'a Cancel, selection: &'a Selection, lenient: bool) -> Result<Self, Error> {
-        Ok(Self {
-            cancel,
-            selection,
-            exclude: Exclude::new(&selection.exclude)?,
-            lenient,
-            entries: Vec::new(),
-            arguments: Vec::new(),
-            total_bytes: 0,
-            warnings: Vec::new(),
-            unworded: 0,
-            skipped: 0,
-            links: HashMap::new(),
-        })
-    }
-
-    fn run(mut self) -> Result<FileList, Error> {
-        let mut names: HashMap<Vec<u8>, &PathBuf> = HashMap::new();
-        for (path, name) in &self.selection.items {
-            let name = match name {
-                Some(name) => name.as_bytes().to_vec(),
-                None => base_name(path)?,
-            };
-            if name.contains(&b'/') {
-                return Err(bad_name(&name, "it has several parts"));
-            }
-            if let Some(other) = names.insert(name.clone(), path) {
-                return Err(Unsendable::SameName {
-                    first: shown(other.as_os_str().as_bytes()),
-                    second: shown(path.as_os_str().as_bytes()),
-                    name: shown(&name),
-                }
-                .into());
-            }
-            self.argument(path, name)?;
-        }
-        // Where some are to be passed over, it may be all.
-        if self.entries.is_empty() && self.selection.pass.is_none() {
-            return Err(Unsendable::Nothing.into());
-        }
-        if self.unworded > 0 {
-            self.warnings.push(Warning::SkippedMore(self.unworded));
-        }
-        let inner = Inner {
-            entries: self.entries,
-            arguments: self.arguments,
-            stream: Stream::default(),
-            total_bytes: Some(self.total_bytes),
-            warnings: self.warnings,
-            skipped: self.skipped,
-            lenient: self.lenient,
-            modes: self.selection.modes.clone(),
-            withdrawn: Mutex::default(),
-        };
-        Ok(FileList { inner: Arc::new(inner) })
-    }
-
-    fn argument(&mut self, path: &Path, name: Vec<u8>) -> Result<(), Error> {
-        self.arguments.push(path.to_path_buf());
-        match argument(path) {
-            Ok(metadata) if !self.is_meant(&name, metadata.is_dir()) => Ok(()),
-            Ok(metadata) if metadata.is_dir() => self.tree(path, name),
-            Ok(metadata) if self.is_passed_over(&name, &metadata) => Ok(()),
-            Ok(metadata) => self.push(Kind::File, name, metadata.len()),
-            // Who names a thing that is not there has mistyped it.
-            Err((what, source)) => Err(file_error(path, what, source)),
-        }
-    }
-
-    fn tree(&mut self, path: &Path, name: Vec<u8>) -> Result<(), Error> {
-        // Directories still to be walked, the next one last.
-        let mut todo = vec![(path.to_path_buf(), name)];
-        while let Some((path, name)) = todo.pop() {
-            let children = match self.children(&path) {
-                Ok(children) => children,
-                Err(error) => {
-                    self.unread(&path, ("cannot be listed", error))?;
-                    continue;
-                }
-            };
-            self.push(Kind::Directory, name.clone(), 0)?;
-            let mut directories = Vec::new();
-            for child in children {
-                let path = child.path();
-                let kind = match child.file_type() {
-                    Ok(kind) => kind,
-                    Err(error) => {
-                        self.unread(&path, ("cannot be examined", error))?;
-                        continue;
-                    }
-                };
-                let name = [&name, &b"/"[..], child.file_name().as_bytes()].concat();
-                if self.exclude.matches(&name, kind.is_dir())
-                    || !self.is_meant(&name, kind.is_dir())
-                {
-                    continue;
-                }
-                if kind.is_dir() && staging::is_ours(child.file_name().as_bytes()) {
-                    self.skip(&path, "directory of an unfinished transfer");
-                } else if kind.is_dir() {
-                    directories.push((path, name));
-                } else if kind.is_file() {
-                    match readable(&path) {
-                        Ok(metadata) => self.file(name, &metadata)?,
-                        Err(error) => self.unread(&path, ("cannot be read", error))?,
-                    }
-                } else if kind.is_symlink() {
-                    match fs::read_link(&path) {
-                        Ok(to) => {
-                            self.push(Kind::SymbolicLink, name, to.as_os_str().len() as u64)?
-                        }
-                        Err(error) => self.unread(&path, ("cannot be read", error))?,
-                    }
-                } else {
-                    self.skip(&path, "special file");
-                }
-            }
-            todo.extend(directories.into_iter().rev());
-        }
-        Ok(())
-    }
-
-    /// What is in a directory, sorted; not all of it once it is cancelled.
-    fn children(&self, path: &Path) -> io::Result<Vec<fs::DirEntry>> {
-        // A directory of millions takes a while to list.
-        let listing = fs::read_dir(path)?.take_while(|_| !self.cancel.is_cancelled());
-        let mut children = listing.collect::<io::Result<Vec<_>>>()?;
-        children.sort_by_cached_key(fs::DirEntry::file_name);
-        Ok(children)
-    }
-
-    fn is_meant(&self, name: &[u8], directory: bool) -> bool {
-        self.selection.only.as_ref().is_none_or(|only| only.takes(name, directory))
-    }
-
-    fn is_passed_over(&self, name: &[u8], metadata: &Metadata) -> bool {
-        let modified = metadata.modified().unwrap_or(UNIX_EPOCH);
-        let pass = self.selection.pass.as_ref();
-        pass.is_some_and(|pass| pass.passes(name, metadata.len(), modified))
-    }
-
-    /// A file found in a tree, which may be another name of one that was found before.
-    fn file(&mut self, name: Vec<u8>, metadata: &Metadata) -> Result<(), Error> {
-        if self.is_passed_over(&name, metadata) {
-            return Ok(());
-        }
-        let id = (metadata.dev(), metadata.ino());
-        if let Some(first) = self.links.get(&id) {
-            return self.push(Kind::HardLink, name, *first);
-        }
-        let number = self.entries.len();
-        self.push(Kind::File, name, metadata.len())?;
-        if metadata.nlink() > 1 && self.entries.len() > number {
-            self.links.insert(id, number as u64);
-        }
-        Ok(())
-    }
-
-    fn push(&mut self, kind: Kind, name: Vec<u8>, length: u64) -> Result<(), Error> {
-        if self.cancel.is_cancelled() {
-            return Err(Error::Interrupted);
-        }
-        if let Err(why) = check_name(&name) {
-            if !self.lenient {
-                return Err(bad_name(&name, why));
-            }
-            self.skipped += 1;
-            let (path, why) = (shown(&name), why.to_owned());
-            self.warn(Warning::Unreadable { path, what: "cannot be sent", why });
-            return Ok(());
-        }
-        if self.entries.len() as u64 >= MAX_FILES {
-            return Err(Unsendable::TooMany(MAX_FILES).into());
-        }
-        let argument = u32::try_from(self.arguments.len().saturating_sub(1)).unwrap_or(u32::MAX);
-        let entry = Entry { kind, argument, name: name.into(), length };
-        self.total_bytes = self.total_bytes.saturating_add(entry.bytes());
-        self.entries.push(entry);
-        Ok(())
-    }
-
-    /// Something in a directory that cannot be read: it is left out, or ends all.
-    fn unread(&mut self, path: &Path, (what, source): Unread) -> Result<(), Error> {
-        if !self.lenient {
-            return Err(file_error(path, what, source));
-        }
-        self.skipped += 1;
-        self.warn(unreadable(path, what, &source));
-        Ok(())
-    }
-
-    fn skip(&mut self, path: &Path, what: &'static str) {
-        let path = shown(path.as_os_str().as_bytes());
-        self.warn(Warning::Skipped { path, what });
-    }
-
-    fn warn(&mut self, warning: Warning) {
-        if self.warnings.len() < MAX_WARNINGS {
-            self.warnings.push(warning);
-        } else {
-            self.unworded += 1;
-        }
-    }
-}
-
-fn unreadable(path: &Path, what: &'static str, source: &io::Error) -> Warning {
-    let path = shown(path.as_os_str().as_bytes());
-    Warning::Unreadable { path, what, why: source.to_string() }
-}
-
-/// What an argument is: a directory, or a file that can be read.
-fn argument(path: &Path) -> Result<Metadata, Unread> {
-    let cannot = |source| ("cannot be sent", source);
-    let metadata = fs::metadata(path).map_err(cannot)?;
-    if metadata.is_dir() {
-        return Ok(metadata);
-    }
-    if !metadata.is_file() {
-        let text = "it is neither a file nor a directory (send a stream through a pipe)";
-        return Err(cannot(io::Error::new(io::ErrorKind::InvalidInput, text)));
-    }
-    File::open(path).and_then(|file| file.metadata()).map_err(cannot)
-}
-
 /// Under which name an argument arrives.
 fn base_name(path: &Path) -> Result<Vec<u8>, Error> {
     if let Some(name) = path.file_name() {
@@ -465,15 +312,7 @@ fn base_name(path: &Path) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// A file found in a tree, once it has proved to be readable.
-fn readable(path: &Path) -> io::Result<Metadata> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let mut options = File::options();
-    // The bits fit: they are what the system call takes.
-    options.read(true).custom_flags(flags.bits().cast_signed());
-    let metadata = options.open(path)?.metadata()?;
-    if metadata.is_file() {
-        return Ok(metadata);
-    }
-    Err(io::Error::other("it is no longer a file"))
+fn unreadable(path: &Path, what: &'static str, source: &io::Error) -> Warning {
+    let path = shown(path.as_os_str().as_bytes());
+    Warning::Unreadable { path, what, why: source.to_string() }
 }

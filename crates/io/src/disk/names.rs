@@ -78,7 +78,8 @@ pub(crate) struct NameId(u32);
 impl NameId {
     /// The destination itself.
     pub(crate) const ROOT: Self = Self(0);
-    const NONE: Self = Self(u32::MAX);
+    /// No name at all.
+    pub(crate) const NONE: Self = Self(u32::MAX);
 }
 
 /// What a name stands for.

@@ -73,7 +73,7 @@ impl Placer {
     /// Gives a file its name; false if something is in the way that is to stay.
     pub(crate) fn place(
         &mut self,
-        store: &mut Store,
+        store: &Store,
         names: &Names,
         ready: &Ready,
     ) -> io::Result<bool> {
@@ -92,25 +92,25 @@ impl Placer {
         placed
     }
 
-    fn rename(&mut self, store: &mut Store, names: &Names, ready: &Ready) -> io::Result<bool> {
+    fn rename(&mut self, store: &Store, names: &Names, ready: &Ready) -> io::Result<bool> {
         let parent = self.enter(store, names, names.parent(ready.id))?;
-        let staging = store.staging_handle()?;
+        let staging = store.staged().ok_or(io::ErrorKind::NotFound)?;
         let (slot, leaf) = (ready.slot.to_string(), os(names.leaf(ready.id)));
         if store.overwrite == Overwrite::Never {
-            let moved = move_new(&store.path, (&staging, os(slot.as_bytes())), (&parent, leaf));
+            let moved = move_new(&store.path, (staging, os(slot.as_bytes())), (&parent, leaf));
             return match moved {
                 Err(Errno::EXIST) => Ok(false),
                 done => Ok(done.map(|()| true)?),
             };
         }
-        let own = beneath::status(&staging, slot.as_bytes())?;
+        let own = beneath::status(staging, slot.as_bytes())?;
         let stands = beneath::status(&parent, names.leaf(ready.id))?;
         if let Some(stat) = &stands {
             // Where names that differ for the sender are one, the second is not to win.
             let same = own.as_ref().is_some_and(|own| id(own) == id(stat));
             if same {
                 // A rename of one name of a file to another does nothing.
-                rustix::fs::unlinkat(&staging, &slot, AtFlags::empty())?;
+                rustix::fs::unlinkat(staging, &slot, AtFlags::empty())?;
                 return Ok(true);
             }
             if !beneath::is_replaceable(stat) || self.ours.contains(&id(stat)) {
@@ -124,11 +124,11 @@ impl Placer {
             {
                 let mode = Mode::from_raw_mode(stat.st_mode & 0o777);
                 // Where the file system knows no permissions, none are lost.
-                let _ = rustix::fs::chmodat(&staging, &slot, mode, AtFlags::empty());
+                let _ = rustix::fs::chmodat(staging, &slot, mode, AtFlags::empty());
             }
         }
         faults::at(&store.path, Call::Rename)?;
-        rustix::fs::renameat(&staging, &slot, &parent, leaf)?;
+        rustix::fs::renameat(staging, &slot, &parent, leaf)?;
         self.ours.extend(own.iter().map(id));
         Ok(true)
     }

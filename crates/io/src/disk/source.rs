@@ -24,7 +24,7 @@ use netblt_proto::wire::packet::End;
 use crate::disk::attributes::FileTimes;
 use crate::disk::beneath;
 use crate::disk::digest::Subtrees;
-use crate::disk::file_list::{Entry, FileList, Place};
+use crate::disk::file_list::{Cursor, Entry, FileList, Place};
 use crate::disk::had::{Had, Part, digest_of_link, identity, value_of};
 use crate::disk::holes::{self, MAX_PIECES_BYTES};
 use crate::disk::layout::{Layout, broken, entry_bytes};
@@ -55,10 +55,11 @@ pub(crate) struct SourceReader {
 #[derive(Debug, Default)]
 struct Progress {
     buffers: u64,
-    /// Files among the entries that were counted.
-    files: u64,
-    counted: usize,
-    /// Index of the entry from which the next extent comes, and where in it.
+    /// The file that was begun last.
+    at: At,
+    cursor: Cursor,
+    /// The entry from which the next extent comes, its index, and where in it.
+    current: Option<Arc<Entry>>,
     entry: usize,
     offset: u64,
     open: Option<OpenFile>,
@@ -124,6 +125,20 @@ impl SourceReader {
         self
     }
 
+    /// What the next extent is of.
+    fn entry(&mut self) -> Result<Option<Arc<Entry>>, Error> {
+        if self.progress.current.is_none() {
+            let entry = self.progress.cursor.next(&self.list)?;
+            entry.iter().try_for_each(|entry| check_name(entry, self.layout, self.plain))?;
+            if let Some(entry) = entry.as_ref().filter(|entry| entry.kind != Kind::Directory) {
+                self.progress.at =
+                    At { file: self.progress.at.file + 1, name: entry.name.to_vec() };
+            }
+            self.progress.current = entry.map(Arc::new);
+        }
+        Ok(self.progress.current.clone())
+    }
+
     /// Puts the next extent at the start of `space`, if it fits behind what the buffer has.
     fn next_extent(
         &mut self,
@@ -131,8 +146,8 @@ impl SourceReader {
         table: usize,
         space: &mut [u8],
     ) -> Result<Option<(Extent, usize)>, Error> {
-        let list = self.list.clone();
-        let Some(entry) = list.inner.entries.get(self.progress.entry) else { return Ok(None) };
+        let Some(entry) = self.entry()? else { return Ok(None) };
+        let entry = &*entry;
         if entry.kind == Kind::HardLink {
             return self.hard_link(entry, data, table);
         }
@@ -159,7 +174,7 @@ impl SourceReader {
         let (attributes, Content { length, pieces, last }) = match read {
             Ok(read) => read,
             Err(error) => {
-                list.withdraw(error)?;
+                self.list.withdraw(error)?;
                 let extent = self.progress.withdraw(entry, begun);
                 let size = entry_bytes(first, false);
                 return Ok(Some((extent, size)));
@@ -439,16 +454,7 @@ impl SourceReader {
 
 impl Reader for SourceReader {
     fn at(&mut self) -> At {
-        let entries = &self.list.inner.entries;
-        let last = self.progress.entry.min(entries.len().saturating_sub(1));
-        while self.progress.counted <= last {
-            let entry = entries.get(self.progress.counted);
-            let is_file = entry.is_some_and(|entry| entry.kind != Kind::Directory);
-            self.progress.files += u64::from(is_file);
-            self.progress.counted += 1;
-        }
-        let name = entries.get(last).map_or_else(Vec::new, |entry| entry.name.to_vec());
-        At { file: self.progress.files, name }
+        self.progress.at.clone()
     }
 
     fn fill(&mut self, number: BufferNumber, buffer: &mut Buffer) -> Result<Fill, Error> {
@@ -483,7 +489,7 @@ impl Reader for SourceReader {
         }
         buffer.set_len(len);
         self.progress.buffers += 1;
-        let last = self.progress.entry == self.list.inner.entries.len();
+        let last = self.entry()?.is_none();
         if last {
             self.manifest.as_mut().map_or(Ok(()), Manifest::finish)?;
             self.progress.end = Some(End {
@@ -508,7 +514,7 @@ impl Reader for SourceReader {
             check_names(&self.list, layout)?;
         }
         (self.layout, self.had) = (layout, Arc::clone(had));
-        self.progress = Progress::default();
+        self.progress = Progress { cursor: self.list.begin(), ..Progress::default() };
         self.manifest.as_mut().map_or(Ok(()), Manifest::restart)?;
         Ok(())
     }
@@ -556,6 +562,7 @@ impl Progress {
         self.open = None;
         (self.kept, self.subtrees, self.target) = (None, None, None);
         self.offset = 0;
+        self.current = None;
         self.entry += 1;
     }
 }
@@ -569,18 +576,20 @@ fn read_twice() -> Error {
     Error::Restarted("the input is a stream and cannot be read twice")
 }
 
-/// Whether every name fits into a table beside a full data area, so that packing never sticks.
+/// Whether every name that is known fits into a table.
 fn check_names(list: &FileList, layout: Layout) -> Result<(), Error> {
     let longest = list.inner.entries.iter().max_by_key(|entry| entry.name.len());
-    match longest {
-        Some(entry)
-            if !layout.fits(layout.data_bytes(), entry_bytes(Some(entry.name.len()), true)) =>
-        {
-            Err(Unsendable::LongName { name: shown(&entry.name), room: layout.table_bytes() }
-                .into())
-        }
-        _ => Ok(()),
+    longest.map_or(Ok(()), |entry| check_name(entry, layout, false))
+}
+
+/// Whether the name fits into a table beside a full data area, so that packing never sticks.
+fn check_name(entry: &Entry, layout: Layout, plain: bool) -> Result<(), Error> {
+    let size = entry_bytes(Some(entry.name.len()), true);
+    if plain || layout.fits(layout.data_bytes(), size) {
+        return Ok(());
     }
+    let (name, room) = (shown(&entry.name), layout.table_bytes());
+    Err(Unsendable::LongName { name, room }.into())
 }
 
 #[cfg(test)]

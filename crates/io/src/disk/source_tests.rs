@@ -170,6 +170,45 @@ fn what_cannot_be_sent_is_said_before_anything_is() {
     assert!(said(list(&[from.path().join("b")])).contains("b/same: cannot be read"));
 }
 
+#[test]
+fn what_is_found_while_it_is_sent_is_the_same() {
+    let from = temporary();
+    let tree = from.path().join("tree");
+    for name in ["a/1", "a/2", "b/c/3", "d/4"] {
+        let path = tree.join(name);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("created");
+        fs::write(path, name).expect("written");
+    }
+    fs::hard_link(tree.join("a/1"), tree.join("d/5")).expect("linked");
+    let socket = std::os::unix::net::UnixListener::bind(tree.join("d/socket")).expect("bound");
+    let selection = Selection::from(vec![tree.clone(), tree.join("a/2")]);
+    let all = |ahead| {
+        let list = FileList::walk(&selection, true, &Cancel::default(), ahead).expect("a list");
+        let mut reader = SourceReader::sealed(list.clone(), layout()).expect("fits");
+        let mut ends = Vec::new();
+        for _ in 0..2 {
+            reader.restart(layout(), &Arc::default()).expect("begins anew");
+            let mut number = 1;
+            while !fill(&mut reader, number).expect("filled").0.last {
+                number += 1;
+            }
+            ends.push(reader.end());
+        }
+        assert_eq!(ends[0], ends[1]);
+        let late = list.take_late();
+        let warnings = list.warnings().len() + late.warnings.len();
+        (ends, list.files() + late.files, warnings, list.total_bytes())
+    };
+    let whole = all(100);
+    assert_eq!((whole.1, whole.2, whole.3), (6, 1, Some(17)));
+    for ahead in 1..11 {
+        let (ends, files, warnings, total) = all(ahead);
+        assert_eq!((&ends, files, warnings), (&whole.0, whole.1, whole.2), "{ahead}");
+        assert_eq!(total, None);
+    }
+    drop(socket);
+}
+
 /// Gives one byte at a time: the hardest that a pipe can be.
 struct Trickle(Cursor<Vec<u8>>);
 
@@ -304,7 +343,7 @@ fn what_changes_or_vanishes_is_taken_back_and_the_rest_is_sent() {
     let expected =
         [(2, None), named(3, "t/c"), named(4, "t/d"), named(5, "t/gone"), named(6, "t/gone/x")];
     assert_eq!(found, expected);
-    let warnings: Vec<_> = list.take_withdrawn().iter().map(ToString::to_string).collect();
+    let warnings: Vec<_> = list.take_late().warnings.iter().map(ToString::to_string).collect();
     assert_eq!(warnings.len(), 5);
     assert!(warnings[0].contains("t/big: it changed while it was being sent"), "{warnings:?}");
     let mut end = Ok(());

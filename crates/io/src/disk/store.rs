@@ -204,17 +204,14 @@ impl Store {
         })
     }
 
-    /// Gives a file of the destination, of so many bytes, a number among the temporaries.
-    pub(crate) fn link_named(&mut self, name: &[u8], length: u64, to: u64) -> io::Result<()> {
+    /// Gives a file of the destination a number among the temporaries.
+    pub(crate) fn link_named(&mut self, name: &[u8], to: u64) -> io::Result<()> {
         let (parent, leaf) = beneath::split(name);
         let parent = beneath::directory(self.root.as_fd(), parent)?;
         let (staging, to) = (self.staging_handle()?, to.to_string());
         // Where a link was put in its place meanwhile, it is linked itself and not followed.
         rustix::fs::linkat(&parent, os(leaf), &staging, &to, AtFlags::empty())?;
-        let is_it = |stat: &rustix::fs::Stat| {
-            beneath::is_file(stat) && u64::try_from(stat.st_size) == Ok(length)
-        };
-        if beneath::status(&staging, to.as_bytes())?.is_some_and(|stat| is_it(&stat)) {
+        if beneath::status(&staging, to.as_bytes())?.as_ref().is_some_and(beneath::is_file) {
             return Ok(());
         }
         rustix::fs::unlinkat(&staging, &to, AtFlags::empty())?;

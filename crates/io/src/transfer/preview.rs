@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use netblt_proto::content::Kind;
 
-use crate::disk::file_list::FileList;
+use crate::disk::file_list::{Cursor, FileList};
 use crate::error::{Error, Warning};
 use crate::options::{Cancel, Input, Selection, Source};
 use crate::transfer::list::{END, NAME, Offered, TITLE};
@@ -24,29 +24,28 @@ pub struct Preview {
 /// Walks what [`send`](crate::send) would send. Errors are those of such a walk.
 pub fn preview(selection: Selection, cancel: &Cancel) -> Result<Preview, Error> {
     let list = FileList::new(Source::Selection(selection), true, cancel)?;
-    let offered = list.inner.entries.iter().map(|entry| Offered {
-        name: entry.name.to_vec(),
-        directory: entry.kind == Kind::Directory,
-        length: entry.bytes(),
-    });
-    Ok(Preview {
-        offered: offered.collect(),
-        warnings: list.warnings().to_vec(),
-        skipped: list.skipped(),
-    })
+    let (mut cursor, mut offered) = (list.begin(), Vec::new());
+    while let Some(entry) = cursor.next(&list)? {
+        let directory = entry.kind == Kind::Directory;
+        let length = entry.bytes();
+        offered.push(Offered { name: entry.name.into_vec(), directory, length });
+    }
+    let late = list.take_late();
+    let warnings = list.warnings().iter().cloned().chain(late.warnings).collect();
+    Ok(Preview { offered, warnings, skipped: list.skipped() + late.skipped })
 }
 
 /// The answer to who asks what is offered, made as it is read.
 struct Text {
     list: FileList,
-    next: usize,
+    next: Cursor,
     line: io::Cursor<Vec<u8>>,
 }
 
 /// What is sent to who asks.
 pub(super) fn answer(list: &FileList) -> Result<FileList, Error> {
     let line = io::Cursor::new([TITLE, &[END]].concat());
-    let reader = Box::new(Text { list: list.clone(), next: 0, line });
+    let reader = Box::new(Text { list: list.clone(), next: Cursor::default(), line });
     FileList::stream(Input { name: NAME.to_owned(), label: "the list of files", reader })
 }
 
@@ -57,8 +56,8 @@ impl Read for Text {
             if read > 0 || space.is_empty() {
                 return Ok(read);
             }
-            let Some(entry) = self.list.inner.entries.get(self.next) else { return Ok(0) };
-            self.next += 1;
+            let next = self.next.next(&self.list).map_err(io::Error::other)?;
+            let Some(entry) = next else { return Ok(0) };
             let kind = match entry.kind {
                 Kind::Directory => "d",
                 Kind::Stream => "s",

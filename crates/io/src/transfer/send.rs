@@ -68,7 +68,7 @@ pub fn send(
         let mut app = Sending::new(session, own, stock, transfer_bytes, waker);
         app.resumes = options.resume != Resume::Never;
         app.policy = config.policy;
-        (app.offers, app.files) = (Some(&list), Some(list.files()));
+        (app.offers, app.files) = (Some(&list), list.files_in_all());
         let sent = driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error));
         // Who only asked what there is has taken nothing: whoever comes next is served.
         let now = host.clock.now();
@@ -83,14 +83,14 @@ pub fn send(
         }
         break (app, sent);
     };
-    let withdrawn = list.take_withdrawn();
-    withdrawn.iter().for_each(|warning| app.session.observer.warn(warning));
+    let late = list.take_late();
+    late.warnings.iter().for_each(|warning| app.session.observer.warn(warning));
     let sent = sent?;
     let unstored = sent.verdict.as_ref().and_then(Verdict::left_out);
     if let Some((_, text)) = unstored {
         app.session.observer.warn(&Warning::TheyLeftOut(printable(text)));
     }
-    let (unread, unstored) = (withdrawn.len() as u64, unstored.map_or(0, |(count, _)| count));
+    let (unread, unstored) = (late.withdrawn, unstored.map_or(0, |(count, _)| count));
     let stats = peer.view().map(|end| end.stats(sent.at)).unwrap_or_default();
     // What the receiver heard, where there is one that hears.
     let told = View::of(stats.limit).or_else(|| Some(app.view(sent.at, &stats)));
@@ -100,8 +100,8 @@ pub fn send(
         at: sent.at,
         bytes: sent.end.map_or(0, |end| end.bytes),
         kept: app.kept,
-        files: list.files().saturating_sub(unread + unstored),
-        skipped: list.skipped() + unread + unstored,
+        files: (list.files() + late.files).saturating_sub(unread + unstored),
+        skipped: list.skipped() + late.skipped + unread + unstored,
         verified: sent.verdict.is_some_and(|verdict| verdict.verified),
         digest: sent.end.map_or([0; 32], |end| end.digest),
         limited_by: decide(told, facts),

@@ -16,7 +16,6 @@ use crate::disk::had::Node;
 use crate::disk::keep::record::Part;
 use crate::disk::keep::{Found, Keeper, Ready};
 use crate::disk::layout::broken;
-use crate::disk::names::NameId;
 use crate::disk::placing::Placer;
 use crate::disk::staging::{KEPT, Staging};
 use crate::disk::vault::Vault;
@@ -190,6 +189,7 @@ impl DirectoryWriter {
             begins(extent)
                 || extent.kind == Kind::Withdrawn
                 || self.files.contains_key(&extent.file)
+                || extent.file < self.over.hashed
                 || self.withdrawn.contains_key(&extent.file)
                 || extents.iter().take(at).any(|e| e.file == extent.file && begins(e))
         };
@@ -238,7 +238,8 @@ impl DirectoryWriter {
         match (keeping.keeper.take_up(&name, times), extent.digest) {
             (Some(Found::Named { length, digest }), Some(claimed)) if digest == claimed => {
                 file.complete = Some((length, digest));
-                file.refused = None;
+                (file.refused, file.placed) = (None, true);
+                self.over.stored += 1;
                 self.bytes += length;
                 keeping.kept += length;
             }
@@ -350,12 +351,14 @@ impl DirectoryWriter {
                 parts.push(Part { slot, name, times, at, nodes });
             }
         }
+        let ready = keeping.keeper.ready().filter(|_| journals);
+        let parents: BTreeSet<_> = ready.map(|ready| self.names.parent(ready.id)).collect();
         let mut made = BTreeSet::new();
-        for ready in keeping.keeper.ready().filter(|_| journals) {
-            let parent = self.names.parent(ready.id);
+        for parent in parents {
             made.extend(keeping.placer.missing(&self.store, &self.names, parent));
         }
         let made: Vec<Vec<u8>> = made.into_iter().map(|id| self.names.path(id)).collect();
+        let ready: Vec<u64> = keeping.keeper.ready().map(|ready| ready.number).collect();
         let own = gate.cloned().unwrap_or_default();
         let (store, names, placer) = (&mut self.store, &self.names, &mut keeping.placer);
         let mut vault = Vault { store, names, placer, failure: None, gate: own.clone() };
@@ -365,9 +368,13 @@ impl DirectoryWriter {
         (keeping.bytes, keeping.since) = (0, Instant::now());
         match done {
             Ok(committed) => {
-                for number in committed.in_the_way {
-                    if let Some(file) = self.files.get_mut(&number) {
+                let in_the_way: BTreeSet<u64> = committed.in_the_way.into_iter().collect();
+                for number in ready.into_iter().filter(|_| committed.placed) {
+                    if !in_the_way.contains(&number) {
+                        self.placed(number);
+                    } else if let Some(file) = self.files.get_mut(&number) {
                         file.refused = Some("exists there already".into());
+                        self.close_if_over(number);
                     }
                 }
                 Ok(committed.placed)
@@ -392,12 +399,9 @@ impl DirectoryWriter {
         let before = |name: &[u8]| keeper.made_before(name);
         let in_the_way = keeping.placer.conclude(&self.store, &self.names, before)?;
         for name in in_the_way {
-            let is_it = |(id, _): (NameId, _)| id == name;
-            for file in self.files.values_mut().filter(|file| file.attributes.is_some_and(is_it)) {
-                file.refused = Some("a file is in its way".into());
-            }
+            let name = shown(&self.names.path(name));
+            self.left_out.add(format!("{name}: a file is in its way"), true);
         }
-        self.leave_out();
         self.list_all()?;
         let Some(keeping) = self.keeping.as_deref_mut() else { return Ok(0) };
         keeping.concluded = true;
@@ -410,8 +414,7 @@ impl DirectoryWriter {
                 self.store.clear_kept();
             }
         }
-        let is_file = |file: &&super::Incoming| file.kind != Kind::Directory;
-        Ok(self.files.values().filter(is_file).count() as u64 + self.left_out.there)
+        Ok(self.over.stored + self.left_out.there)
     }
 
     /// Bytes that did not come again, and which files began anew.

@@ -3,15 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use netblt_proto::content::{Extent, Kind};
+use netblt_proto::content::Extent;
 
 use super::DirectoryWriter;
 use crate::disk::gate::Gate;
 use crate::disk::had::digest_of_link;
 use crate::disk::keep::{Disk as _, Ready};
-use crate::disk::names::NameId;
 use crate::disk::vault::Vault;
-use crate::error::Error;
+use crate::error::{Error, shown};
 
 /// Which file each hard link is another name of, by their numbers.
 pub(super) type HardLinks = BTreeMap<u64, u64>;
@@ -50,20 +49,25 @@ impl DirectoryWriter {
 
     /// Whether every hard link is another name of a file of this transfer.
     pub(super) fn hard_links_lead_to_files(&self) -> bool {
-        self.hard_links.values().all(|to| {
-            let is_file = self.files.get(to).is_some_and(|file| file.kind == Kind::File);
-            is_file || self.withdrawn.contains_key(to)
+        self.hard_links.iter().all(|(number, to)| {
+            let left_out = self.over.is_left_out(*to);
+            to < number && (left_out || self.over.name(*to).is_some())
         })
     }
 
     /// All or nothing: makes the hard links beside the temporaries.
     pub(super) fn link_temporaries(&mut self) -> Result<(), Error> {
-        for (number, to) in &self.hard_links {
-            let (Some(file), Some(first)) = (self.files.get(number), self.files.get(to)) else {
-                continue;
-            };
+        for (number, to) in std::mem::take(&mut self.hard_links) {
+            let Some(file) = self.files.get(&number) else { continue };
             let Some((id, _)) = file.attributes else { continue };
-            self.store.link_temporary(first.slot, file.slot, &self.names.path(id))?;
+            let name = self.names.path(id);
+            match self.files.get(&to) {
+                Some(first) => self.store.link_temporary(first.slot, file.slot, &name)?,
+                None => {
+                    self.left_out.add(format!("{}: {NOT_HERE}", shown(&name)), true);
+                    self.files.remove(&number);
+                }
+            }
         }
         Ok(())
     }
@@ -71,39 +75,31 @@ impl DirectoryWriter {
     /// Each file has its name, if it can have it: the others get theirs.
     pub(super) fn place_hard_links(&mut self) -> Result<(), Error> {
         for (number, to) in std::mem::take(&mut self.hard_links) {
-            let refused = match self.place_hard_link(number, to)? {
-                true => continue,
-                false => "the file that it is another name of is not here, or there is none such",
-            };
-            if let Some(file) = self.files.get_mut(&number) {
-                file.refused.get_or_insert_with(|| refused.into());
+            let placed = self.place_hard_link(number, to)?;
+            let Some(file) = self.files.remove(&number) else { continue };
+            if placed {
+                self.over.stored += 1;
+            } else if let Some((id, _)) = file.attributes {
+                let why = file.refused.as_deref().unwrap_or(NOT_HERE);
+                self.left_out.add(format!("{}: {why}", shown(&self.names.path(id))), true);
             }
         }
         Ok(())
     }
 
     fn place_hard_link(&mut self, number: u64, to: u64) -> Result<bool, Error> {
-        let known = |file: &super::Incoming| {
-            let (id, times) = file.attributes?;
-            Some((id, times, file.slot, file.complete?))
-        };
-        let first = self.files.get(&to).filter(|file| file.kind == Kind::File);
-        let Some((first_id, _, _, content)) = first.and_then(known) else { return Ok(false) };
         let Some(own) = self.files.get(&number) else { return Ok(false) };
-        let Some((id, times, slot, (_, digest))) = known(own) else { return Ok(false) };
-        let (first, name) = (self.names.path(first_id), self.names.path(id));
+        let (Some((id, times)), slot) = (own.attributes, own.slot) else { return Ok(false) };
+        let Some(first) = self.over.name(to) else { return Ok(false) };
+        let (first, name) = (self.names.path(first), self.names.path(id));
         if own.refused.is_some() {
-            return Ok(self.is_the_same(number, &first, &name));
+            return Ok(self.store.are_one(&first, &name));
         }
-        // What stands there may be another file: then it is not what was sent.
-        let refused = self.files.get(&to).is_some_and(|file| file.refused.is_some());
-        if refused && !self.store.holds(&first, content) {
-            return Ok(false);
-        }
-        if self.store.link_named(&first, content.0, slot).is_err() {
+        if self.store.link_named(&first, slot).is_err() {
             return Ok(false);
         }
         let Some(keeping) = self.keeping.as_deref_mut() else { return Ok(false) };
+        let digest = digest_of_link(to);
         let ready = Ready { number, slot, id, name, times, digest, is_link: true };
         let (store, names, placer) = (&mut self.store, &self.names, &mut keeping.placer);
         let mut vault = Vault { store, names, placer, failure: None, gate: Gate::default() };
@@ -116,28 +112,6 @@ impl DirectoryWriter {
             failure.unwrap_or_else(|| self.store.error(&ready.name, "cannot be linked", error))
         })
     }
-
-    /// What was stored, in the order in which it was sent.
-    pub(super) fn list_all(&mut self) -> Result<(), Error> {
-        let Some(manifest) = &mut self.manifest else { return Ok(()) };
-        for (name, digest) in self.files.values().filter_map(listed) {
-            manifest.add(&self.names.path(name), &digest)?;
-        }
-        manifest.finish()
-    }
-
-    /// Whether a name that exists is another one of that file already.
-    fn is_the_same(&mut self, number: u64, first: &[u8], name: &[u8]) -> bool {
-        let same = self.store.are_one(first, name);
-        if same && let Some(file) = self.files.get_mut(&number) {
-            file.refused = None;
-        }
-        same
-    }
 }
 
-/// The name of a file, if it is one whose content a list of names tells.
-pub(super) fn listed(file: &super::Incoming) -> Option<(NameId, [u8; 32])> {
-    let (id, _) = file.attributes.filter(|_| file.kind.has_content())?;
-    Some((id, file.complete?.1))
-}
+const NOT_HERE: &str = "the file that it is another name of is not here";

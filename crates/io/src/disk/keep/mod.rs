@@ -78,6 +78,8 @@ pub(crate) enum Found {
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
     chain: Chain,
+    /// There was something when it began.
+    foreign: bool,
     /// Bytes of records of parts since the journal was written anew.
     added: u64,
     next_slot: u64,
@@ -167,6 +169,7 @@ impl Keeper {
         for part in this.parts.values() {
             this.chain.write(&Record::Part(part.clone()), &mut fresh);
         }
+        this.foreign = fresh != TITLE || !this.parts.is_empty();
         if fresh != journal {
             disk.replace(&fresh)?;
         }
@@ -359,6 +362,10 @@ impl Keeper {
             self.parts.remove(&slot);
             disk.remove(slot);
         });
+        // All that it says is of this transfer, and need not be read: it may be of a million files.
+        if !self.foreign {
+            return Ok(false);
+        }
         self.rewrite(disk, Vec::new(), |name| !ours(name))
     }
 

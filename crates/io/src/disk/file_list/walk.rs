@@ -1,0 +1,357 @@
+//! The walk through files and directories, entry by entry: it never holds more than one directory's
+//! names, and whoever copies it goes on from where it is.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use netblt_proto::content::{Kind, check_name};
+use netblt_proto::limits::MAX_FILES;
+use rustix::fs::OFlags;
+
+use super::{Entry, base_name};
+use crate::disk::exclude::Exclude;
+use crate::disk::staging;
+use crate::error::{Error, Unsendable, Warning, file_error, shown};
+use crate::options::{Cancel, Only, Pass, Selection};
+
+/// Most warnings that are worded; the rest is counted.
+const MAX_WARNINGS: usize = 100;
+
+/// A walk underway.
+#[derive(Clone, Debug)]
+pub(super) struct Walk {
+    cancel: Cancel,
+    items: Arc<[(PathBuf, Vec<u8>)]>,
+    exclude: Arc<Exclude>,
+    only: Option<Only>,
+    pass: Option<Pass>,
+    lenient: bool,
+    /// The item that comes next.
+    item: usize,
+    here: Option<Here>,
+    /// Directories still to be walked, the next one last.
+    todo: Vec<(PathBuf, Vec<u8>)>,
+    /// Files of several names, by device and inode: which entry came first.
+    links: HashMap<(u64, u64), u64>,
+    entries: u64,
+    counts: Counts,
+}
+
+/// What a walk has come to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    /// Files, the stream among them; directories are not counted.
+    pub(super) files: u64,
+    pub(super) bytes: u64,
+    /// What was to be sent and cannot be read.
+    pub(super) skipped: u64,
+    warnings: Vec<Warning>,
+    unworded: u64,
+}
+
+/// A directory whose names are known.
+#[derive(Clone, Debug)]
+struct Here {
+    path: PathBuf,
+    name: Vec<u8>,
+    children: Arc<[Child]>,
+    next: usize,
+    directories: Vec<(PathBuf, Vec<u8>)>,
+}
+
+#[derive(Debug)]
+struct Child {
+    name: Box<[u8]>,
+    kind: fs::FileType,
+}
+
+/// A path that cannot be sent: what cannot be done, and why.
+type Unread = (&'static str, io::Error);
+
+impl Walk {
+    pub(super) fn new(
+        cancel: &Cancel,
+        selection: &Selection,
+        lenient: bool,
+    ) -> Result<Self, Error> {
+        let (mut items, mut names) = (Vec::new(), HashMap::new());
+        for (path, name) in &selection.items {
+            let name = match name {
+                Some(name) => name.as_bytes().to_vec(),
+                None => base_name(path)?,
+            };
+            if name.contains(&b'/') {
+                return Err(super::bad_name(&name, "it has several parts"));
+            }
+            if let Some(other) = names.insert(name.clone(), path) {
+                let other: &PathBuf = other;
+                return Err(Unsendable::SameName {
+                    first: shown(other.as_os_str().as_bytes()),
+                    second: shown(path.as_os_str().as_bytes()),
+                    name: shown(&name),
+                }
+                .into());
+            }
+            // Who names a thing that is not there has mistyped it.
+            argument(path).map_err(|(what, source)| file_error(path, what, source))?;
+            items.push((path.clone(), name));
+        }
+        Ok(Self {
+            cancel: cancel.clone(),
+            items: items.into(),
+            exclude: Arc::new(Exclude::new(&selection.exclude)?),
+            only: selection.only.clone(),
+            pass: selection.pass.clone(),
+            lenient,
+            item: 0,
+            here: None,
+            todo: Vec::new(),
+            links: HashMap::new(),
+            entries: 0,
+            counts: Counts::default(),
+        })
+    }
+
+    /// What it has come to since this was asked last.
+    pub(super) fn take_counts(&mut self) -> Counts {
+        std::mem::take(&mut self.counts)
+    }
+
+    /// The paths of the items.
+    pub(super) fn arguments(&self) -> Vec<PathBuf> {
+        self.items.iter().map(|(path, _)| path.clone()).collect()
+    }
+
+    /// What is sent next, if anything is.
+    pub(super) fn next(&mut self) -> Result<Option<Entry>, Error> {
+        loop {
+            if self.cancel.is_cancelled() {
+                return Err(Error::Interrupted);
+            }
+            let found = if let Some(mut here) = self.here.take() {
+                match here.children.get(here.next).map(|child| (child.name.clone(), child.kind)) {
+                    Some((leaf, kind)) => {
+                        here.next += 1;
+                        let found = self.child(&mut here, &leaf, kind);
+                        self.here = Some(here);
+                        found?
+                    }
+                    None => {
+                        self.todo.extend(here.directories.into_iter().rev());
+                        None
+                    }
+                }
+            } else if let Some((path, name)) = self.todo.pop() {
+                self.enter(path, name)?
+            } else if let Some((path, name)) = self.items.get(self.item).cloned() {
+                self.item += 1;
+                self.argument(path, name)?
+            } else {
+                return Ok(None);
+            };
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+    }
+
+    fn argument(&mut self, path: PathBuf, name: Vec<u8>) -> Result<Option<Entry>, Error> {
+        match argument(&path) {
+            Ok(metadata) if !self.is_meant(&name, metadata.is_dir()) => Ok(None),
+            Ok(metadata) if metadata.is_dir() => {
+                self.todo.push((path, name));
+                Ok(None)
+            }
+            Ok(metadata) if self.is_passed_over(&name, &metadata) => Ok(None),
+            Ok(metadata) => self.entry(Kind::File, name, metadata.len()),
+            Err((what, source)) => Err(file_error(&path, what, source)),
+        }
+    }
+
+    fn enter(&mut self, path: PathBuf, name: Vec<u8>) -> Result<Option<Entry>, Error> {
+        match self.children(&path) {
+            Ok(children) => {
+                let here = Here {
+                    path,
+                    name: name.clone(),
+                    children: children.into(),
+                    next: 0,
+                    directories: Vec::new(),
+                };
+                self.here = Some(here);
+                self.entry(Kind::Directory, name, 0)
+            }
+            Err(error) => {
+                self.unread(&path, ("cannot be listed", error))?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// What is in a directory, sorted; not all of it once it is cancelled.
+    fn children(&self, path: &Path) -> io::Result<Vec<Child>> {
+        // A directory of millions takes a while to list.
+        let listing = fs::read_dir(path)?.take_while(|_| !self.cancel.is_cancelled());
+        let child = |entry: io::Result<fs::DirEntry>| {
+            let entry = entry?;
+            Ok(Child { name: entry.file_name().as_bytes().into(), kind: entry.file_type()? })
+        };
+        let mut children = listing.map(child).collect::<io::Result<Vec<_>>>()?;
+        children.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(children)
+    }
+
+    fn child(
+        &mut self,
+        here: &mut Here,
+        leaf: &[u8],
+        kind: fs::FileType,
+    ) -> Result<Option<Entry>, Error> {
+        let name = [&here.name, &b"/"[..], leaf].concat();
+        if self.exclude.matches(&name, kind.is_dir()) || !self.is_meant(&name, kind.is_dir()) {
+            return Ok(None);
+        }
+        let path = here.path.join(OsStr::from_bytes(leaf));
+        if kind.is_dir() && staging::is_ours(leaf) {
+            self.skip(&path, "directory of an unfinished transfer");
+        } else if kind.is_dir() {
+            here.directories.push((path, name));
+        } else if kind.is_file() {
+            match self.examine(&path) {
+                Ok(metadata) => return self.file(name, &metadata),
+                Err(error) => self.unread(&path, ("cannot be read", error))?,
+            }
+        } else if kind.is_symlink() {
+            match fs::read_link(&path) {
+                Ok(to) => {
+                    let length = to.as_os_str().len() as u64;
+                    return self.entry(Kind::SymbolicLink, name, length);
+                }
+                Err(error) => self.unread(&path, ("cannot be read", error))?,
+            }
+        } else {
+            self.skip(&path, "special file");
+        }
+        Ok(None)
+    }
+
+    fn is_meant(&self, name: &[u8], directory: bool) -> bool {
+        self.only.as_ref().is_none_or(|only| only.takes(name, directory))
+    }
+
+    fn is_passed_over(&self, name: &[u8], metadata: &Metadata) -> bool {
+        let modified = metadata.modified().unwrap_or(UNIX_EPOCH);
+        self.pass.as_ref().is_some_and(|pass| pass.passes(name, metadata.len(), modified))
+    }
+
+    /// What is known of a file found in a tree. Where one that cannot be read ends all, it must
+    /// prove to be readable before anything is sent.
+    fn examine(&self, path: &Path) -> io::Result<Metadata> {
+        let metadata = match self.lenient {
+            true => fs::symlink_metadata(path)?,
+            false => {
+                let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                let mut options = File::options();
+                // The bits fit: they are what the system call takes.
+                options.read(true).custom_flags(flags.bits().cast_signed());
+                options.open(path)?.metadata()?
+            }
+        };
+        if metadata.is_file() {
+            return Ok(metadata);
+        }
+        Err(io::Error::other("it is no longer a file"))
+    }
+
+    /// A file found in a tree, which may be another name of one that was found before.
+    fn file(&mut self, name: Vec<u8>, metadata: &Metadata) -> Result<Option<Entry>, Error> {
+        if self.is_passed_over(&name, metadata) {
+            return Ok(None);
+        }
+        let id = (metadata.dev(), metadata.ino());
+        if let Some(first) = self.links.get(&id) {
+            return self.entry(Kind::HardLink, name, *first);
+        }
+        let number = self.entries;
+        let entry = self.entry(Kind::File, name, metadata.len())?;
+        if entry.is_some() && metadata.nlink() > 1 {
+            self.links.insert(id, number);
+        }
+        Ok(entry)
+    }
+
+    fn entry(&mut self, kind: Kind, name: Vec<u8>, length: u64) -> Result<Option<Entry>, Error> {
+        if let Err(why) = check_name(&name) {
+            if !self.lenient {
+                return Err(super::bad_name(&name, why));
+            }
+            self.counts.skipped += 1;
+            let (path, why) = (shown(&name), why.to_owned());
+            self.warn(Warning::Unreadable { path, what: "cannot be sent", why });
+            return Ok(None);
+        }
+        if self.entries >= MAX_FILES {
+            return Err(Unsendable::TooMany(MAX_FILES).into());
+        }
+        self.entries += 1;
+        let argument = u32::try_from(self.item.saturating_sub(1)).unwrap_or(u32::MAX);
+        let entry = Entry { kind, argument, name: name.into(), length };
+        self.counts.bytes = self.counts.bytes.saturating_add(entry.bytes());
+        self.counts.files += u64::from(kind != Kind::Directory);
+        Ok(Some(entry))
+    }
+
+    /// Something in a directory that cannot be read: it is left out, or ends all.
+    fn unread(&mut self, path: &Path, (what, source): Unread) -> Result<(), Error> {
+        if !self.lenient {
+            return Err(file_error(path, what, source));
+        }
+        self.counts.skipped += 1;
+        self.warn(super::unreadable(path, what, &source));
+        Ok(())
+    }
+
+    fn skip(&mut self, path: &Path, what: &'static str) {
+        let path = shown(path.as_os_str().as_bytes());
+        self.warn(Warning::Skipped { path, what });
+    }
+
+    fn warn(&mut self, warning: Warning) {
+        if self.counts.warnings.len() < MAX_WARNINGS {
+            self.counts.warnings.push(warning);
+        } else {
+            self.counts.unworded += 1;
+        }
+    }
+}
+
+impl Counts {
+    /// What was skipped and why, for the user; once.
+    pub(super) fn take_warnings(&mut self) -> Vec<Warning> {
+        let mut warnings = std::mem::take(&mut self.warnings);
+        let more = std::mem::take(&mut self.unworded);
+        warnings.extend((more > 0).then_some(Warning::SkippedMore(more)));
+        warnings
+    }
+}
+
+/// What an argument is: a directory, or a file that can be read.
+fn argument(path: &Path) -> Result<Metadata, Unread> {
+    let cannot = |source| ("cannot be sent", source);
+    let metadata = fs::metadata(path).map_err(cannot)?;
+    if metadata.is_dir() {
+        return Ok(metadata);
+    }
+    if !metadata.is_file() {
+        let text = "it is neither a file nor a directory (send a stream through a pipe)";
+        return Err(cannot(io::Error::new(io::ErrorKind::InvalidInput, text)));
+    }
+    File::open(path).and_then(|file| file.metadata()).map_err(cannot)
+}
