@@ -15,6 +15,8 @@ use crate::disk::attributes::FileTimes;
 
 /// Most pieces of one file that are told.
 pub(crate) const MAX_NODES: usize = 1 << 13;
+/// Bytes of a number of things.
+const COUNT_BYTES: usize = 4;
 /// In place of the number of pieces: all of the file is there.
 const WHOLE: u16 = u16::MAX;
 
@@ -39,6 +41,17 @@ pub(crate) enum Part {
     Whole([u8; 32]),
     /// These pieces, in order, and not its last extent.
     Nodes(Vec<Node>),
+}
+
+impl Part {
+    /// Bytes that it takes among what is told, its identity included.
+    fn encoded_len(&self) -> usize {
+        let what = match self {
+            Self::Whole(_) => 32,
+            Self::Nodes(nodes) => NODE_BYTES * nodes.len().min(MAX_NODES),
+        };
+        size_of::<Identity>() + 2 + what
+    }
 }
 
 /// What a receiver has.
@@ -101,16 +114,27 @@ impl Had {
         self.parts.is_empty()
     }
 
-    /// All of it in bytes; nothing if there is nothing.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// All of it in bytes; nothing if there is nothing. Of more than `most` bytes the rest is left
+    /// out: of how many files.
+    pub(crate) fn encode(&self, most: usize) -> (Vec<u8>, usize) {
         if self.proofs.is_empty() && self.parts.is_empty() {
-            return Vec::new();
+            return (Vec::new(), 0);
         }
         // The same things make the same bytes.
         let mut proofs: Vec<_> = self.proofs.iter().collect();
         proofs.sort_unstable();
         let mut parts: Vec<_> = self.parts.iter().collect();
         parts.sort_unstable_by_key(|(identity, _)| *identity);
+        let all = proofs.len() + parts.len();
+        // Large files first: most is saved by those.
+        let mut room = most.saturating_sub(2 * COUNT_BYTES);
+        parts.retain(|(_, part)| {
+            let left = room.checked_sub(part.encoded_len());
+            room = left.unwrap_or(room);
+            left.is_some()
+        });
+        proofs.truncate(room / size_of::<Identity>());
+        let left_out = all - proofs.len() - parts.len();
         let mut out = Vec::new();
         out.extend_from_slice(&count(proofs.len()));
         proofs.into_iter().for_each(|proof| out.extend_from_slice(proof));
@@ -129,7 +153,7 @@ impl Had {
                 }
             }
         }
-        out
+        (out, left_out)
     }
 
     /// What a peer told, if it has the form.
@@ -254,13 +278,22 @@ mod tests {
 
     #[test]
     fn what_is_told_is_heard_and_every_cut_is_noticed() {
-        let bytes = had().encode();
+        let (bytes, 0) = had().encode(MAX_HAVE_IN_ALL) else { panic!("all of it") };
         assert_eq!(Had::parse(&bytes), Some(had()));
         for cut in 1..bytes.len() {
             assert_eq!(Had::parse(&bytes[..cut]), None, "{cut}");
         }
         assert_eq!(Had::parse(&[&bytes[..], &[0]].concat()), None);
-        assert_eq!((Had::default().encode(), Had::parse(&[])), (vec![], Some(Had::default())));
+        assert_eq!(
+            (Had::default().encode(9), Had::parse(&[])),
+            ((vec![], 0), Some(Had::default()))
+        );
+        // What there is no room for is left out, and counted.
+        for (most, left_out) in [(8, 3), (57, 2), (58, 2), (74, 1), (bytes.len(), 0)] {
+            let (some, left) = had().encode(most);
+            assert!(Had::parse(&some).is_some() && some.len() <= most.max(8), "{most}");
+            assert_eq!(left, left_out, "{most}");
+        }
         // More than there are bytes for takes no memory.
         assert_eq!(Had::parse(&[0xff; 64]), None);
         assert!(had().has_small(&[1; 16], &[2; 32]) && !had().has_small(&[1; 16], &[3; 32]));

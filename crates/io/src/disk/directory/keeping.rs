@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use netblt_proto::buffer::Buffer;
 use netblt_proto::content::{Extent, Kind, parse_image};
+use netblt_proto::limits::MAX_HAVE_IN_ALL;
 use rustix::io::Errno;
 
 use super::{DirectoryWriter, OPEN_BYTES, PIECE_BYTES, too_much};
@@ -47,6 +48,8 @@ pub(super) struct Keeping {
     expiry: Duration,
     /// Bytes that did not come again.
     kept: u64,
+    /// Files that are here and of which the sender was not told.
+    untold: usize,
     /// Files that begin anew although parts of them were here.
     anew: Vec<String>,
     concluded: bool,
@@ -64,6 +67,7 @@ impl Keeping {
             resume: Resume::Never,
             expiry: Duration::ZERO,
             kept: 0,
+            untold: 0,
             anew: Vec::new(),
             concluded: false,
         }
@@ -143,8 +147,11 @@ impl DirectoryWriter {
 
     /// What is told to the sender.
     pub(super) fn kept_so_far(&mut self) -> Vec<u8> {
-        let keeper = self.keeping.as_ref().map(|keeping| &keeping.keeper);
-        keeper.map_or(Vec::new(), |keeper| keeper.had(self.layout.buffer_bytes()).encode())
+        let Some(keeping) = &mut self.keeping else { return Vec::new() };
+        let had = keeping.keeper.had(self.layout.buffer_bytes());
+        let (told, untold) = had.encode(MAX_HAVE_IN_ALL);
+        keeping.untold = untold;
+        told
     }
 
     /// Stores an image, or holds it until the beginnings of its files have come.
@@ -422,7 +429,14 @@ impl DirectoryWriter {
         let Some(keeping) = self.keeping.as_deref_mut() else { return (0, Vec::new()) };
         let anew = std::mem::take(&mut keeping.anew);
         let note = |name| format!("{name} has changed since a part of it came: it came anew");
-        (keeping.kept, anew.into_iter().map(note).collect())
+        let mut notes: Vec<String> = anew.into_iter().map(note).collect();
+        if keeping.untold > 0 {
+            notes.push(format!(
+                "{} files that were here came again: that is more than a sender can be told of",
+                keeping.untold
+            ));
+        }
+        (keeping.kept, notes)
     }
 
     /// What has come stays, as far as it can, and the next connection begins with it.
