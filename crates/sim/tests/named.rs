@@ -55,6 +55,26 @@ fn a_quiet_path_carries_everything_once() {
     }
 }
 
+/// An opened sender of `rfc998` learns how long the path is only from the first GO, and must not
+/// keep to bursts with which it would never find what a long one takes.
+#[test]
+fn an_opened_sender_finds_the_rate_of_a_long_path() {
+    let mut setup = world(Wire::Rfc998, 4 * MIB);
+    std::mem::swap(&mut setup.active, &mut setup.passive);
+    setup.passive.config.policy = Policy::Fair { ceiling: None };
+    for host in [&mut setup.active, &mut setup.passive] {
+        (host.config.datagram_bytes, host.config.buffer_bytes) = (314, 75_672);
+    }
+    let rate = Some(Rate::from_bits_per_second(10_000_000));
+    let rtt = Duration::from_millis(1600);
+    for link in [&mut setup.there, &mut setup.back] {
+        (link.rate, link.delay, link.queue) = (rate, rtt / 2, QueueLimit::bdp(rate, rtt));
+    }
+    let outcome = World::new(setup).run();
+    succeeded(&outcome);
+    assert!(outcome.duration < Duration::from_secs(60), "{outcome}");
+}
+
 #[test]
 fn either_end_may_open_and_either_may_send() {
     for wire in BOTH {

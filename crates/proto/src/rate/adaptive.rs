@@ -378,11 +378,15 @@ impl RateControl for Adaptive {
         self.set_pacing();
     }
 
-    fn on_first_answer(&mut self, longest: Duration) {
-        if self.hearing.last_sample.is_none() && self.trips.min().is_none() {
+    fn on_first_answer(&mut self, longest: Duration) -> bool {
+        let new = self.hearing.last_sample.is_none() && self.trips.min().is_none();
+        if new {
             self.trips = RoundTrips::new(Some(longest));
+            // Trains need bursts of their own.
+            self.agreed = self.agreed.filter(|_| !is_long(longest));
             self.set_out();
         }
+        new
     }
 
     fn on_offer(&mut self, _now: Instant, offer: Burst) {

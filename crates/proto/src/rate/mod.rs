@@ -107,7 +107,10 @@ pub trait RateControl: Debug + Send {
     /// Data are in flight and no report has come for several round trips (at least three).
     fn on_silence(&mut self, now: Instant);
     /// Nothing was sent yet, and a round trip is at most `longest`, which may be long.
-    fn on_first_answer(&mut self, _longest: Duration) {}
+    /// Whether it goes by that from now on.
+    fn on_first_answer(&mut self, _longest: Duration) -> bool {
+        false
+    }
     /// The receiver offered burst values in an OK (RFC 998 §4): never faster than that from now
     /// on.
     fn on_offer(&mut self, now: Instant, offer: Burst);

@@ -6,6 +6,7 @@ use crate::buffer::Geometry;
 use crate::limits::MIN_SEALED_PACKET_BYTES;
 use crate::machine::Event;
 use crate::negotiated::Taken;
+use crate::rate::window::Gate;
 use crate::rate::{Sample, is_long};
 use crate::sender::schedule::Asked;
 use crate::time::Instant;
@@ -39,8 +40,12 @@ impl Sender {
                 self.hearing.reported = now;
                 // The first GO answers the RESPONSE.
                 let longest = Some(now.since(self.negotiated.opened)).filter(|rtt| is_long(*rtt));
-                if let (0, Some(longest)) = (self.stats.data_packets_sent, longest) {
-                    self.rate.on_first_answer(longest);
+                if let (0, Some(longest)) = (self.stats.data_packets_sent, longest)
+                    && self.rate.on_first_answer(longest)
+                {
+                    // As if the handshake had taken as long (`docs/protocol.md §6.7`).
+                    self.to_the_letter = false;
+                    self.pacer = Gate::new(false);
                 }
             }
             let taken = match message {
