@@ -105,7 +105,9 @@ impl Outcome {
         // Whatever else is wrong with a path: who is only slow gets on. But one direction may be
         // dead for as long as makes a standstill.
         let narrow = self.paths.0.iter().any(|counters| counters.lost_mtu.packets > 0);
-        let dead = self.setup.longest_outage() >= STANDSTILL * 9 / 10;
+        let deaths = Side::BOTH.map(|side| self.setup.host(side).config.death_timer);
+        let patience = deaths[0].min(deaths[1]).max(STANDSTILL);
+        let dead = self.setup.longest_outage() >= patience * 9 / 10;
         let excused = narrow || dead || self.setup.attacker.is_some();
         if self.coverage.count(Mark::Stalled) > 0 && !excused {
             return Some("an end saw a standstill where there was none".to_owned());
