@@ -6,11 +6,11 @@ use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
 
 /// So many timers in one span of time are one that is never content.
-pub const MOST: u32 = 2_000_000;
+pub(crate) const MOST: u32 = 2_000_000;
 
 /// Goes on to the next timer of `end` until then, and fires it; or breaks when none is left, and it
 /// is `until`.
-pub fn fire(end: &mut Endpoint, now: &mut Instant, until: Instant) -> ControlFlow<()> {
+pub(crate) fn fire(end: &mut Endpoint, now: &mut Instant, until: Instant) -> ControlFlow<()> {
     match end.next_timeout(*now) {
         Some(at) if at <= until => *now = (*now).max(at),
         _ => {
