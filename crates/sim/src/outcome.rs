@@ -21,6 +21,9 @@ use crate::transcript::TranscriptHash;
 
 /// The shortest standstill that an end takes for one (`docs/protocol.md §7.6`).
 const STANDSTILL: Duration = Duration::from_secs(10);
+/// A run of so many losses, on average, may swallow all that a receiver says before the sender's
+/// death timer runs out.
+const LAST_WORDS: u32 = 10;
 
 /// A world that is over.
 #[derive(Clone, Debug)]
@@ -78,8 +81,9 @@ impl Outcome {
     }
 
     /// Whether the sender cannot know of a success that is one: it was killed, or died of a path
-    /// that was dead for longer than its death timer, while the last words were on their way. Who
-    /// has the last word never knows whether it was heard; no protocol can help that.
+    /// that was dead for longer than its death timer, while the last words were on their way: a run
+    /// of losses, which is counted in packets, takes as long where only they pass. Who has the last
+    /// word never knows whether it was heard; no protocol can help that.
     pub fn is_orphaned(&self) -> bool {
         let (sender, receiver) = (self.sender(), self.receiver());
         // Who gave up tells the other one, which may have everything by then.
@@ -91,8 +95,9 @@ impl Outcome {
             let stalled = matches!(reason, Reason::Stalled(_) | Reason::Unreachable);
             *reason == Reason::DeathTimer || stalled
         });
-        let deadly = self.setup.longest_outage()
-            >= self.setup.host(self.setup.sender()).config.death_timer * 9 / 10;
+        let patience = self.setup.host(self.setup.sender()).config.death_timer;
+        let deadly = self.setup.longest_outage() >= patience * 9 / 10
+            || self.setup.runs_towards(self.setup.sender()) >= LAST_WORDS;
         settled && !sender.done && ((killed && sender.starts > 1) || (died && deadly))
     }
 

@@ -122,6 +122,13 @@ impl Setup {
         longest
     }
 
+    /// Mean length in packets of the runs in which what `side` is sent gets lost; 1 if it is lost
+    /// independently.
+    pub fn runs_towards(&self, side: Side) -> u32 {
+        let link = if side == Side::Passive { &self.there } else { &self.back };
+        link.loss_burst.unwrap_or(1)
+    }
+
     /// The end that has the data.
     pub fn sender(&self) -> Side {
         match self.active.config.role {

@@ -56,6 +56,16 @@ fn a_network_that_never_heals_is_given_the_time_it_takes() {
     }
 }
 
+/// A path that took only short packets for a while leaves buffers of thousands of them with holes
+/// that no single RESEND can name.
+#[test]
+fn a_receiver_of_small_packets_names_all_that_it_lacks() {
+    for seed in [6662, 9461] {
+        let outcome = swarm::replay(seed, None);
+        assert_eq!(outcome.problem(), None, "{seed}\n{outcome}");
+    }
+}
+
 #[test]
 fn a_seed_is_a_world() {
     for seed in first()..first() + worlds().min(50) {

@@ -5,6 +5,7 @@
 //! it
 //! leaves as [`Event::Filled`]. The drawn machine is in `docs/protocol.md §10.2`.
 
+mod asking;
 mod assembly;
 mod feedback;
 mod intake;
@@ -16,6 +17,7 @@ mod story;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use asking::NOT_RANGES;
 use assembly::Assembly;
 use feedback::Feedback;
 use sizing::Sizing;
@@ -25,7 +27,7 @@ use states::{Phase, Step};
 
 use crate::buffer::Buffer;
 use crate::control_fifo::ControlFifo;
-use crate::limits::{MAX_HAVE, MAX_HAVE_IN_ALL, MAX_HAVE_UNHEARD, MAX_RANGES};
+use crate::limits::{MAX_HAVE, MAX_HAVE_IN_ALL, MAX_HAVE_UNHEARD};
 use crate::link::Link;
 use crate::machine::{Ecn, Event};
 use crate::negotiated::{Negotiated, Taken};
@@ -35,10 +37,8 @@ use crate::stats::{FirstPass, Stats};
 use crate::time::{Instant, earliest};
 use crate::trace::{Recorder, Stage, Timer, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber};
-use crate::wire::packet::{Burst, End, Go, Have, IndexRange, Message, NullAck, Resend, Verdict};
+use crate::wire::packet::{Burst, End, Go, Have, IndexRange, Message, NullAck, Verdict};
 
-/// Bytes of a control packet that are not the ranges of a RESEND, a REPORT among them.
-const NOT_RANGES: usize = 128;
 /// Questions that must fit into the FIFO before the policy is asked for more.
 const ASK_ROOM: usize = 1100;
 /// Closest spacing of control packets on `sealed`, as a fraction of the round trip and in time.
@@ -397,6 +397,7 @@ impl Receiver {
             burst: self.sender_burst,
             varies: self.sender_burst != self.negotiated.burst,
             packets_per_buffer: self.negotiated.geometry.max_packets(),
+            packets_per_round: self.packets_per_round(),
         }
     }
 
@@ -422,39 +423,6 @@ impl Receiver {
         if self.recovery.next_look().is_some_and(|at| at <= now) && self.fifo.has_room(ASK_ROOM) {
             self.look(now);
         }
-    }
-
-    fn look(&mut self, now: Instant) {
-        let timing = self.timing();
-        let mut asks = std::mem::take(&mut self.asks);
-        self.recovery.poll(now, &Assemblies(&self.assemblies), &timing, &mut asks);
-        let ranges = (self.message_limit().saturating_sub(NOT_RANGES) / 8).clamp(1, MAX_RANGES);
-        asks.sort_unstable_by_key(|ask| (ask.buffer, ask.range.start));
-        for group in asks.chunk_by(|a, b| a.buffer == b.buffer) {
-            for chunk in group.chunks(ranges) {
-                let missing = chunk.iter().map(|ask| ask.range).collect();
-                let resend = Resend { buffer: chunk[0].buffer, missing };
-                let seq = self.fifo.push(Message::Resend(resend));
-                self.said(chunk[0].buffer, seq);
-                let before = self.asked_packets;
-                for ask in chunk {
-                    // The end of the buffer may not be known.
-                    let end = ask.range.end.min(self.negotiated.geometry.max_packets());
-                    self.asked_packets += u64::from(end.saturating_sub(ask.range.start));
-                    let passed = self.passed_in(ask.buffer).min(end);
-                    self.passed_packets += u64::from(passed.saturating_sub(ask.range.start));
-                    self.recovery.on_asked(now, *ask, seq);
-                }
-                let (number, packets) = (chunk[0].buffer.0, self.asked_packets - before);
-                self.trace.note(now, || TraceEvent::Resend { number, packets });
-            }
-        }
-        if self.recovery.expiries() > self.stats.data_timeouts {
-            self.trace.note(now, || TraceEvent::Timer { timer: Timer::Data });
-        }
-        self.stats.data_timeouts = self.recovery.expiries();
-        asks.clear();
-        self.asks = asks;
     }
 
     /// Appends the control packet that is due, if one is.

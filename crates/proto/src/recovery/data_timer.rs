@@ -304,21 +304,25 @@ impl Recovery for DataTimer {
             due.expired += 1;
             self.expiries += 1;
             self.measure(buffer);
+            // Of one buffer the first are enough: the timer is set anew when they are acknowledged.
+            let mut left = timing.packets_per_round;
+            let all = IndexRange { start: 0, end: u32::MAX };
+            holes.holes(buffer, all, &mut |range| {
+                let len = range.end.min(timing.packets_per_buffer).saturating_sub(range.start);
+                let end = if len > left { range.start + left } else { range.end };
+                if asks.len() < ASKS_PER_POLL && end > range.start {
+                    left = left.saturating_sub(len);
+                    asks.push(Ask { buffer, range: IndexRange { end, ..range } });
+                }
+            });
             if let Some(due) = self.due.get_mut(&buffer) {
                 due.deadline = None;
-                due.missing = holes.missing(buffer);
+                // What was not asked for will not come, and is not waited for.
+                due.missing = holes.missing(buffer).min(timing.packets_per_round - left);
                 // From here on, for those above it: the question is about to be asked.
                 due.asked = true;
                 due.waiting.get_or_insert(ControlSeq::default());
             }
-            let all = IndexRange { start: 0, end: u32::MAX };
-            holes.holes(buffer, all, &mut |range| {
-                // Of one buffer the first are enough: the timer is set anew when they are
-                // acknowledged.
-                if asks.len() < ASKS_PER_POLL {
-                    asks.push(Ask { buffer, range });
-                }
-            });
         }
     }
 
@@ -353,6 +357,7 @@ mod tests {
             burst: Burst { packets: 5, interval: Duration::from_millis(40) },
             varies: false,
             packets_per_buffer: 50,
+            packets_per_round: u32::MAX,
         }
     }
 

@@ -313,6 +313,7 @@ mod tests {
             burst: Burst { packets: 8, interval: Duration::from_millis(1) },
             varies: false,
             packets_per_buffer: 10_001,
+            packets_per_round: u32::MAX,
         };
         let mut gaps = GapDetector::new();
         let arrival = Arrival {

@@ -47,6 +47,8 @@ pub struct Timing {
     pub varies: bool,
     /// Largest number of packets in a buffer.
     pub packets_per_buffer: u32,
+    /// How many packets of one buffer may be asked for at once, until that is acknowledged.
+    pub packets_per_round: u32,
 }
 
 /// The holes as the receiving machine knows them.

@@ -23,6 +23,17 @@ pub struct ControlWriter<'a> {
     packets_per_buffer: u32,
 }
 
+/// How many packets a RESEND can name that is alone in a control packet of `limit` bytes.
+pub(crate) fn packets_per_resend(limit: usize) -> u32 {
+    let limit = limit.min(usize::from(u16::MAX));
+    u32::try_from(numbers_in(limit.saturating_sub(HEADER_BYTES))).unwrap_or(0).max(1)
+}
+
+/// How many fit into a message of `bytes`: they come in pairs, so that it stays aligned.
+fn numbers_in(bytes: usize) -> usize {
+    bytes.saturating_sub(size_of::<MessageHead>() + size_of::<ResendTail>()) / 4 * 2
+}
+
 impl<'a> ControlWriter<'a> {
     /// Begins a packet at the end of `out` that shall not exceed `limit` bytes.
     /// `packets_per_buffer`: of a full buffer, what a RESEND "to the end of the buffer" names.
@@ -87,8 +98,7 @@ impl<'a> ControlWriter<'a> {
 
     fn push_resend(&mut self, seq: ControlSeq, resend: &Resend) -> bool {
         let fixed = size_of::<MessageHead>() + size_of::<ResendTail>();
-        // Packet numbers come in pairs, so that the message stays aligned.
-        let most = self.room().saturating_sub(fixed) / 4 * 2;
+        let most = numbers_in(self.room());
         let clip = |end| if end == u32::MAX { self.packets_per_buffer } else { end };
         let indexes = |r: &IndexRange| r.start..clip(r.end).min(MAX_PACKETS_PER_BUFFER);
         let asked: usize = resend.missing.iter().map(|r| indexes(r).len()).sum();

@@ -23,6 +23,7 @@ use layout::{
 };
 
 pub use control::ControlWriter;
+pub(crate) use control::packets_per_resend;
 
 /// The version byte (`docs/protocol.md §2.1`).
 pub const VERSION: u8 = 2;
