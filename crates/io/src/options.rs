@@ -324,7 +324,11 @@ pub struct Options {
     /// ([`Options::atomic`]) goes on from nothing. A sender sends everything if it is
     /// [`Resume::Never`].
     pub resume: Resume,
-    /// How long that is kept.
+    /// Read every file again from the disk before it gets its name, and leave out what is not what
+    /// was received; what is left of a transfer that was broken off is read again, too
+    /// ([`Destination::Directory`]).
+    pub verify: bool,
+    /// How long what is left of a transfer is kept.
     pub partial_expiry: Duration,
     /// Keep the sender's permission bits whatever this user's mask (umask) says.
     pub preserve: bool,
@@ -389,6 +393,7 @@ impl Options {
             overwrite: Overwrite::Never,
             atomic: false,
             resume: Resume::Auto,
+            verify: false,
             partial_expiry: PARTIAL_EXPIRY,
             preserve: false,
             keep_times: true,

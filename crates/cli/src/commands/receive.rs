@@ -63,6 +63,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = args::KEEP_PARTIAL,
           value_parser = units::duration)]
     keep_partial: Duration,
+    /// Read every file again from the disk before it gets its name
+    ///
+    /// What is not what came is named, left out and not kept (exit code 23; with --atomic nothing is
+    /// kept). The system is asked to forget what it holds of the file in memory, so that the disk
+    /// itself is read, unless the file system is in memory. What is left of a broken transfer is read
+    /// again, too.
+    #[arg(long)]
+    verify: bool,
     /// Write names and BLAKE3 digests of what was transferred to FILE, as b3sum does
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
@@ -176,12 +184,17 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Report) -> Result<Summ
     options.atomic = args.atomic;
     options.resume = args.resume.into();
     options.partial_expiry = args.keep_partial;
+    options.verify = args.verify;
     options.manifest.clone_from(&args.manifest);
     options.max_files = args.max_files;
     options.max_bytes = args.max_size;
     options.rename.clone_from(&args.rename);
-    if args.rename.is_some() && !matches!(places.destination, Destination::Directory(_)) {
+    let into_directory = matches!(places.destination, Destination::Directory(_));
+    if args.rename.is_some() && !into_directory {
         return Err(Failure::usage("--as names a file in a directory; here is none"));
+    }
+    if args.verify && !into_directory {
+        return Err(Failure::usage("--verify reads files in a directory again; here is none"));
     }
     if args.from.is_some() && args.network.is_verifiable() {
         return Err(Failure::usage("--from is for --wire rfc998; the sealed wire has tickets"));

@@ -155,6 +155,7 @@ impl Near<'_> {
             ipv6,
             atomic: wish.atomic,
             resume: wish.resume,
+            verify: wish.verify,
             keep_partial: wish.keep_partial.as_secs(),
             rate: wish.ceiling().map(|rate| rate.bits_per_second()),
             death_timer: wish.death_timer.as_secs(),

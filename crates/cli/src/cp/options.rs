@@ -35,6 +35,14 @@ pub(crate) struct Wish {
     #[arg(long, value_name = "TIME", default_value = args::KEEP_PARTIAL,
           value_parser = units::duration)]
     pub(crate) keep_partial: Duration,
+    /// Read every file again from the disk before it gets its name
+    ///
+    /// What is not what came is named, left out and not kept (exit code 23; with --atomic nothing is
+    /// kept). The system is asked to forget what it holds of the file in memory, so that the disk
+    /// itself is read, unless the file system is in memory. What is left of a broken transfer is read
+    /// again, too.
+    #[arg(long)]
+    pub(crate) verify: bool,
     #[command(flatten)]
     pub(crate) choice: Choice,
     /// Leave files alone that exist at the destination; they are not sent

@@ -15,7 +15,7 @@ use crate::cp::standing::{Existing, Piece};
 /// What this program's far end says first, after whatever else login shells print.
 pub(crate) const MARK: &[u8] = b"\nnetblt far end\n";
 /// Raised when the words change; ends that differ here do not understand each other.
-pub(crate) const WORDS: u32 = 3;
+pub(crate) const WORDS: u32 = 4;
 /// 49 days, in seconds: the protocol has no more (`docs/protocol.md §9`).
 const MAX_DEATH_TIMER: u64 = 49 * 86_400;
 
@@ -56,6 +56,8 @@ pub(crate) struct Start {
     pub(crate) atomic: bool,
     /// What to do with what is left of a copy that was broken off.
     pub(crate) resume: ResumeName,
+    /// The receiving end reads files again.
+    pub(crate) verify: bool,
     /// Seconds that parts of files are kept.
     pub(crate) keep_partial: u64,
     /// Bits a second, headers included.
@@ -79,6 +81,7 @@ impl Start {
         options.family = args::family(self.ipv4, self.ipv6);
         options.atomic = self.atomic;
         options.resume = self.resume.into();
+        options.verify = self.verify;
         options.partial_expiry = Duration::from_secs(self.keep_partial);
         options.death_timer = Duration::from_secs(self.death_timer.clamp(1, MAX_DEATH_TIMER));
         options

@@ -35,7 +35,7 @@ use crate::error::{Error, shown};
 use crate::options::{Expected, Overwrite};
 use crate::progress::At;
 
-use keeping::Keeping;
+use keeping::{Keeping, SPOILED};
 
 /// Stores buffer images beneath a directory.
 #[derive(Debug)]
@@ -155,6 +155,12 @@ impl DirectoryWriter {
     /// Whether permissions are the sender's, whatever this user's mask, and whether times are.
     pub(crate) fn preserving(mut self, preserve: bool, times: bool) -> Self {
         (self.store.preserve, self.store.keep_times) = (preserve, times);
+        self
+    }
+
+    /// Whether files are read again before they get their names.
+    pub(crate) fn reading_back(mut self, verify: bool) -> Self {
+        self.store.reads_back = verify;
         self
     }
 
@@ -357,6 +363,7 @@ impl DirectoryWriter {
         let numbers: Vec<u64> = content.iter().map(|(number, _)| **number).collect();
         let links = links.len() as u64;
         self.store.flush(&numbers, gate)?;
+        self.read_back(&numbers)?;
         let items = self.files.iter().filter_map(|(number, file)| {
             let (name, times) = file.attributes?;
             let placed = match is_file(file) {
@@ -368,6 +375,22 @@ impl DirectoryWriter {
         publish(&mut self.store, &self.names, items.collect(), gate)?;
         self.list_all()?;
         Ok(numbers.len() as u64 + links + self.left_out.there)
+    }
+}
+
+impl DirectoryWriter {
+    /// All or nothing: reads files again, if that is asked for.
+    fn read_back(&self, numbers: &[u64]) -> Result<(), Error> {
+        for number in numbers.iter().filter(|_| self.store.reads_back) {
+            let known = self.files.get(number).and_then(|f| Some((f.attributes?.0, f.complete?.1)));
+            let Some((name, digest)) = known else { continue };
+            let read = self.store.open_slot(*number).ok().and_then(|f| self.store.digest(&f));
+            if read != Some(digest) {
+                let name = shown(&self.names.path(name));
+                return Err(Error::NotVerified(format!("{name}: {SPOILED}; nothing was kept")));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::thread;
 
@@ -85,6 +85,15 @@ pub(crate) fn directory(directory: &OwnedFd) -> io::Result<()> {
         Err(Errno::INVAL | Errno::NOTSUP) => Ok(()),
         done => Ok(done?),
     }
+}
+
+/// Asks the system to forget what it holds of a file that was flushed, so that it is read from the
+/// disk. Where the file system has no disk (tmpfs), or somebody has mapped the file, it holds on.
+pub(crate) fn drop_cache(file: impl AsFd) {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+    #[cfg(not(target_os = "linux"))]
+    let _ = file;
 }
 
 /// Flushes the file system of `root`.

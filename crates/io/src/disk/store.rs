@@ -41,6 +41,8 @@ pub(crate) struct Store {
     pub(crate) preserve: bool,
     /// Times are the sender's.
     pub(crate) keep_times: bool,
+    /// What is read to be compared is read from the disk itself, if that can be.
+    pub(crate) reads_back: bool,
     staging: Option<Staging>,
     /// What comes is to be kept where the next transfer finds it, if that can be.
     pub(crate) keeping: bool,
@@ -75,6 +77,7 @@ impl Store {
             overwrite,
             preserve: false,
             keep_times: true,
+            reads_back: false,
             staging: None,
             keeping: false,
             piecemeal: false,
@@ -252,8 +255,24 @@ impl Store {
     pub(crate) fn holds(&self, name: &[u8], (length, digest): (u64, [u8; 32])) -> bool {
         let Ok(file) = beneath::file(self.root.as_fd(), name) else { return false };
         let is_alike = file.metadata().is_ok_and(|m| m.is_file() && m.len() == length);
+        is_alike && self.digest(&file) == Some(digest)
+    }
+
+    /// The digest of a file, read again.
+    pub(crate) fn digest(&self, file: &File) -> Option<[u8; 32]> {
+        if self.reads_back {
+            flush::drop_cache(file);
+        }
         let mut hasher = blake3::Hasher::new();
-        is_alike && hasher.update_reader(file).is_ok() && *hasher.finalize().as_bytes() == digest
+        hasher.update_reader(file).ok()?;
+        Some(*hasher.finalize().as_bytes())
+    }
+
+    /// A file among the temporaries, to be read.
+    pub(crate) fn open_slot(&self, slot: u64) -> io::Result<File> {
+        let staged = self.staged().ok_or(io::ErrorKind::NotFound)?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        Ok(rustix::fs::openat(staged, slot.to_string(), flags, Mode::empty())?.into())
     }
 
     /// All parts of a file are stored.

@@ -35,14 +35,6 @@ pub(crate) struct Vault<'a> {
     pub(crate) gate: Gate,
 }
 
-impl Vault<'_> {
-    fn file(&self, slot: u64) -> io::Result<File> {
-        let staged = self.store.staged().ok_or(io::ErrorKind::NotFound)?;
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        Ok(rustix::fs::openat(staged, slot.to_string(), flags, Mode::empty())?.into())
-    }
-}
-
 impl Disk for Vault<'_> {
     fn journal(&mut self) -> io::Result<Vec<u8>> {
         match self.store.staged() {
@@ -113,17 +105,16 @@ impl Disk for Vault<'_> {
     }
 
     fn proves(&mut self, slot: u64, node: &Node) -> bool {
-        self.file(slot).is_ok_and(|file| value_of(&file, node).is_ok_and(|v| v == node.value))
+        let file = self.store.open_slot(slot);
+        file.is_ok_and(|file| value_of(&file, node).is_ok_and(|value| value == node.value))
     }
 
     fn digest(&mut self, slot: Option<u64>, name: &[u8]) -> Option<[u8; 32]> {
         let file = match slot {
-            Some(slot) => self.file(slot),
+            Some(slot) => self.store.open_slot(slot),
             None => beneath::file(self.store.root.as_fd(), name),
         };
-        let mut hasher = blake3::Hasher::new();
-        hasher.update_reader(file.ok()?).ok()?;
-        Some(*hasher.finalize().as_bytes())
+        self.store.digest(&file.ok()?)
     }
 }
 

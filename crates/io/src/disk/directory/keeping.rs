@@ -111,9 +111,11 @@ impl DirectoryWriter {
     /// Goes on from what a transfer before this one has left, unless it is older than `expiry`, and
     /// leaves what the next one goes on from. All or nothing goes on from nothing.
     pub(crate) fn resuming(mut self, resume: Resume, expiry: Duration) -> Result<Self, Error> {
-        let Some(keeping) = self.keeping.as_mut().filter(|_| resume != Resume::Never) else {
+        let Some(keeping) = self.keeping.as_mut() else { return Ok(self) };
+        keeping.keeper.read_back(self.store.reads_back);
+        if resume == Resume::Never {
             return Ok(self);
-        };
+        }
         (keeping.resume, keeping.expiry) = (resume, expiry);
         self.store.keeping = true;
         let cannot = |e| self.store.error(KEPT.as_bytes(), "cannot be looked into", e);
@@ -126,7 +128,7 @@ impl DirectoryWriter {
             )),
             None => {}
         }
-        self.reopen(resume == Resume::Verify)?;
+        self.reopen(resume == Resume::Verify || self.store.reads_back)?;
         Ok(self)
     }
 
@@ -135,6 +137,7 @@ impl DirectoryWriter {
         let Some(keeping) = self.keeping.as_deref_mut() else { return Ok(()) };
         (keeping.placer, keeping.keeper) = (Placer::default(), Keeper::default());
         if !self.store.is_kept() {
+            keeping.keeper.read_back(self.store.reads_back);
             return Ok(());
         }
         let (store, names, placer) = (&mut self.store, &self.names, &mut keeping.placer);
@@ -142,6 +145,7 @@ impl DirectoryWriter {
         let opened = Keeper::open(&mut vault, now(), keeping.expiry.as_secs(), verify);
         keeping.keeper =
             opened.map_err(|e| self.store.error(KEPT.as_bytes(), "cannot be gone on from", e))?;
+        keeping.keeper.read_back(self.store.reads_back);
         Ok(())
     }
 
@@ -365,7 +369,7 @@ impl DirectoryWriter {
             made.extend(keeping.placer.missing(&self.store, &self.names, parent));
         }
         let made: Vec<Vec<u8>> = made.into_iter().map(|id| self.names.path(id)).collect();
-        let ready: Vec<u64> = keeping.keeper.ready().map(|ready| ready.number).collect();
+        let mut ready: Vec<u64> = keeping.keeper.ready().map(|ready| ready.number).collect();
         let own = gate.cloned().unwrap_or_default();
         let (store, names, placer) = (&mut self.store, &self.names, &mut keeping.placer);
         let mut vault = Vault { store, names, placer, failure: None, gate: own.clone() };
@@ -375,13 +379,14 @@ impl DirectoryWriter {
         (keeping.bytes, keeping.since) = (0, Instant::now());
         match done {
             Ok(committed) => {
+                ready.retain(|number| !committed.spoiled.contains(number));
+                committed.spoiled.into_iter().for_each(|number| self.refuse(number, SPOILED));
                 let in_the_way: BTreeSet<u64> = committed.in_the_way.into_iter().collect();
                 for number in ready.into_iter().filter(|_| committed.placed) {
                     if !in_the_way.contains(&number) {
                         self.placed(number);
-                    } else if let Some(file) = self.files.get_mut(&number) {
-                        file.refused = Some("exists there already".into());
-                        self.close_if_over(number);
+                    } else {
+                        self.refuse(number, "exists there already");
                     }
                 }
                 Ok(committed.placed)
@@ -391,6 +396,14 @@ impl DirectoryWriter {
                 let failure = failure.or_else(|| keeping.placer.take_failure());
                 Err(failure.unwrap_or_else(|| self.store.error(KEPT.as_bytes(), WRITING, error)))
             }
+        }
+    }
+
+    /// A file cannot have its name after all.
+    fn refuse(&mut self, number: u64, why: &str) {
+        if let Some(file) = self.files.get_mut(&number) {
+            file.refused = Some(why.into());
+            self.close_if_over(number);
         }
     }
 
@@ -478,6 +491,7 @@ impl Drop for DirectoryWriter {
 }
 
 const NOT_HERE: &str = "it says that something is here already which is not";
+pub(super) const SPOILED: &str = "read again, it is not what was written here";
 const WRITING: &str = "cannot be written";
 
 /// Seconds since 1970.

@@ -102,6 +102,8 @@ pub(crate) struct Keeper {
     torn: bool,
     /// What was written may not be on the disk.
     lost: bool,
+    /// Files are read again before they are believed.
+    reads_back: bool,
 }
 
 /// A whole file, in few bytes.
@@ -237,6 +239,11 @@ impl Keeper {
         self.made.contains(&name_of(name))
     }
 
+    /// Whether every file is read again before the journal speaks of it and it gets its name.
+    pub(crate) fn read_back(&mut self, reads_back: bool) {
+        self.reads_back = reads_back;
+    }
+
     /// A slot for a new file.
     pub(crate) fn new_slot(&mut self) -> u64 {
         self.next_slot += 1;
@@ -302,6 +309,7 @@ impl Keeper {
             return Err(error);
         }
         self.dirty.clear();
+        let spoiled = if self.reads_back { self.take_spoiled(disk) } else { Vec::new() };
         if journals && !self.torn {
             if !std::mem::replace(&mut self.titled, true) {
                 disk.replace(TITLE)?;
@@ -337,7 +345,7 @@ impl Keeper {
             }
         }
         if !may_place() {
-            return Ok(Committed { placed: false, in_the_way: Vec::new() });
+            return Ok(Committed { placed: false, in_the_way: Vec::new(), spoiled });
         }
         let mut in_the_way = Vec::new();
         for ready in std::mem::take(&mut self.ready) {
@@ -346,7 +354,21 @@ impl Keeper {
                 in_the_way.push(ready.number);
             }
         }
-        Ok(Committed { placed: true, in_the_way })
+        Ok(Committed { placed: true, in_the_way, spoiled })
+    }
+
+    /// Files whose bytes, read again, are not what was received: they go.
+    fn take_spoiled(&mut self, disk: &mut impl Disk) -> Vec<u64> {
+        let good = |ready: &Ready| {
+            ready.is_link || disk.digest(Some(ready.slot), &ready.name) == Some(ready.digest)
+        };
+        let (good, spoiled) = std::mem::take(&mut self.ready).into_iter().partition(good);
+        self.ready = good;
+        let spoiled: Vec<Ready> = spoiled;
+        for ready in &spoiled {
+            self.forget(disk, ready.slot);
+        }
+        spoiled.into_iter().map(|ready| ready.number).collect()
     }
 
     /// The transfer is over and all of it in place: what the journal says of it goes. `ours` knows
@@ -419,6 +441,8 @@ pub(crate) struct Committed {
     pub(crate) placed: bool,
     /// Numbers of files that could not have theirs.
     pub(crate) in_the_way: Vec<u64>,
+    /// Numbers of files that were not what was received, and are gone.
+    pub(crate) spoiled: Vec<u64>,
 }
 
 fn know(disk: &mut impl Disk, whole: &Whole, verify: bool) -> Option<Known> {
