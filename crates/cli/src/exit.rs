@@ -118,6 +118,7 @@ fn code(error: &Error, sending: bool) -> Code {
         | Error::Exists(_)
         | Error::Name { .. }
         | Error::TooMuch { .. }
+        | Error::NoRoom { .. }
         | Error::Stranded { .. }
         | Error::Unseen(_) => Code::File,
         Error::Memory { .. } => Code::Start,

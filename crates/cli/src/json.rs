@@ -65,6 +65,12 @@ pub(crate) struct WarningData<'a> {
     pub(crate) message: &'a str,
 }
 
+/// A receiver takes nothing of what is offered; this sender listens again.
+#[derive(Serialize)]
+pub(crate) struct RefusedData<'a> {
+    pub(crate) why: &'a str,
+}
+
 #[derive(Serialize)]
 pub(crate) struct ErrorData<'a> {
     pub(crate) code: u8,

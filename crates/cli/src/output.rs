@@ -281,6 +281,14 @@ impl Observer for Report {
         self.emit("looked_at", json::Empty {});
     }
 
+    fn refused(&mut self, why: &str) {
+        (self.opened, self.silent) = (false, false);
+        self.bar.clear();
+        let why = printable(why);
+        self.note(&format!("The other side refused: {why}; still waiting, the ticket stays good."));
+        self.emit("refused", json::RefusedData { why: &why });
+    }
+
     fn warn(&mut self, warning: &Warning) {
         Self::warn(self, &format!("{warning}{}", advice::on_warning(warning)));
     }

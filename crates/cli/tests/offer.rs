@@ -90,10 +90,12 @@ fn one_file_gets_another_name() {
     assert_eq!(fs::read(env.path("to/own")).expect("read"), b"mine");
     fs::create_dir(env.path("t")).and_then(|()| fs::write(env.path("t/x"), "x")).expect("made");
     for sources in [&["big", "t/x"][..], &["t"]] {
-        let (sender, ticket) = sender(&env, sources);
+        let (mut sender, ticket) = sender(&env, sources);
         let run = env.run(&["receive", &ticket, "to", "--as", "one"]);
         run.exits(1).says("cannot all have the one name");
-        sender.finish();
+        sender.event("refused", |_| true);
+        sender.signal(rustix::process::Signal::INT);
+        sender.finish().exits(20);
     }
     env.run(&["clean", "to"]).exits(0);
     assert_eq!(env.names("to"), ["own", "whole"]);

@@ -63,6 +63,19 @@ pub enum Error {
         /// How much was allowed.
         most: u64,
     },
+    /// What is to come does not find room.
+    #[error(
+        "{}: there is no room: {} are to come, and {} are free; make room, or receive elsewhere",
+        .place.display(), in_units(*.needs), in_units(*.free)
+    )]
+    NoRoom {
+        /// Where it was to go.
+        place: PathBuf,
+        /// Bytes that are to come, without those that are here and without holes.
+        needs: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
     /// The files could not be given their names, and not all of that could be taken back.
     #[error(
         "{error}; not everything could be put back as it was: what is missing is in {}",
@@ -308,6 +321,19 @@ pub enum Warning {
     /// What arrived of a transfer that is broken off is kept here.
     #[error("what has arrived is kept in {0}: the same transfer goes on from there")]
     Kept(String),
+    /// What is to come finds room only if the file system keeps it in fewer bytes than it has.
+    #[error(
+        "{place}: {} are to come, and {} are free: there may not be room for all",
+        in_units(*.needs), in_units(*.free)
+    )]
+    LittleRoom {
+        /// Where it goes, fit for a terminal.
+        place: String,
+        /// Bytes that are to come, without those that are here and without holes.
+        needs: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
     /// What a receiver that was killed had left in the destination, and what became of it.
     #[error("{0}")]
     Leftover(String),
@@ -398,6 +424,24 @@ pub enum AddressError {
 /// A name made fit for a terminal.
 pub(crate) fn shown(name: &[u8]) -> String {
     printable(&String::from_utf8_lossy(name))
+}
+
+/// A path made fit for a terminal.
+pub(crate) fn shown_path(path: &Path) -> String {
+    shown(path.as_os_str().as_bytes())
+}
+
+/// A number of bytes, for people.
+pub(crate) fn in_units(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1024 {
+        return format!("{bytes} bytes");
+    }
+    let power = (bytes.ilog2() / 10).clamp(1, UNITS.len() as u32);
+    let whole = bytes as f64 / f64::from(power * 10).exp2();
+    let unit = UNITS.get(power as usize - 1).copied().unwrap_or_default();
+    // Never more than there is.
+    format!("{:.2} {unit}", (whole * 100.0).floor() / 100.0)
 }
 
 /// An error of this side's disk; the path is made fit for a terminal.

@@ -53,6 +53,7 @@ pub mod bench;
 mod config;
 mod disk;
 mod error;
+mod fields;
 #[doc(hidden)]
 pub mod net;
 mod observer;

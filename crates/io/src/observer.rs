@@ -37,6 +37,10 @@ pub trait Observer: Send {
     fn restarted(&mut self) {}
     /// A receiver looked at what is offered, and took nothing; this sender listens again.
     fn looked_at(&mut self) {}
+    /// A receiver refused what is offered, and took nothing; this sender listens again.
+    fn refused(&mut self, why: &str) {
+        let _ = why;
+    }
     /// Something the user should know that ends nothing (a file skipped, for instance).
     fn warn(&mut self, warning: &Warning) {
         let _ = warning;

@@ -336,6 +336,9 @@ pub struct Options {
     pub keep_times: bool,
     /// What a sender may send, if not everything ([`Destination::Directory`]).
     pub expected: Option<Expected>,
+    /// The first parts of the names that come, if they are known: what stands beneath them may be
+    /// replaced, and counts as room ([`Destination::Directory`]).
+    pub coming: Option<BTreeSet<OsString>>,
     /// The name that a file gets, of which there may then be one only ([`Destination::Directory`]).
     /// A transfer that was broken off is not gone on with under another name than the sender's.
     pub rename: Option<OsString>,
@@ -398,6 +401,7 @@ impl Options {
             preserve: false,
             keep_times: true,
             expected: None,
+            coming: None,
             rename: None,
             max_files: DEFAULT_MAX_FILES,
             max_bytes: None,

@@ -153,11 +153,13 @@ impl Far {
     ) -> Result<(Part, Plan, u64), Failed> {
         let file_failure = |text: String| Failure::new(Code::File, text);
         match &start.job {
-            Job::Receive { target, several, directory, preserve, max_files, .. } => {
+            Job::Receive { target, several, directory, names, preserve, max_files } => {
                 let landing = Landing::of(target, *several, *directory).map_err(file_failure)?;
                 options.overwrite = start.existing.overwrite();
                 (options.preserve, options.keep_times) = (*preserve, *preserve);
                 options.max_files = *max_files;
+                let names = landing.name.as_ref().map_or(&names[..], std::slice::from_ref);
+                options.coming = (!names.is_empty()).then(|| names.iter().cloned().collect());
                 let plan = Plan::Receive { rename: landing.name };
                 Ok((Part::Receive(landing.directory), plan, 0))
             }

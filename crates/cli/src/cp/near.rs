@@ -130,6 +130,7 @@ impl Near<'_> {
                 target: target.clone(),
                 several: found.asked > 1,
                 directory: found.sources.iter().any(|source| source.directory),
+                names: found.items(None).map(|items| names(&items)).unwrap_or_default(),
                 preserve: wish.preserve,
                 max_files: wish.max_files,
             },

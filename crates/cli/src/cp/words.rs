@@ -108,6 +108,8 @@ pub(crate) enum Job {
         several: bool,
         /// The one source is a directory.
         directory: bool,
+        /// The sources' names, if they are known; what stands there under these counts as room.
+        names: Vec<OsString>,
         preserve: bool,
         max_files: u64,
     },

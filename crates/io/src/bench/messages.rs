@@ -4,6 +4,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::fields::Fields;
+
 /// The application whose messages these are.
 const NAME: &str = "netblt bench";
 /// The fields of a request, and of a result.
@@ -12,26 +14,6 @@ const MILLIS: &str = "ms";
 const DATA_TIMEOUTS: &str = "data-timeouts";
 /// A server sends no longer than this for anyone.
 const MAX_TIME: Duration = Duration::from_secs(86_400);
-
-/// The fields of a text that is a message of this application; of others, and of what is none,
-/// `None`.
-fn fields(text: &str) -> Option<Vec<(&str, u64)>> {
-    text.strip_prefix(NAME)?.strip_prefix(' ')?.split(' ').map(field).collect()
-}
-
-fn field(text: &str) -> Option<(&str, u64)> {
-    let (key, value) = text.split_once('=')?;
-    let plain = |c: char| c.is_ascii_lowercase() || c == '-';
-    let digits = value.chars().all(|c| c.is_ascii_digit());
-    let whole = !key.is_empty() && key.chars().all(plain) && digits;
-    Some((key, value.parse().ok().filter(|_| whole)?))
-}
-
-/// The one value of a field; two contradict each other.
-fn only(fields: &[(&str, u64)], name: &str) -> Option<u64> {
-    let mut values = fields.iter().filter(|(key, _)| *key == name).map(|(_, value)| *value);
-    values.next().filter(|_| values.next().is_none())
-}
 
 /// How much to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +35,8 @@ impl TestRequest {
     /// What a client string requests, if it does; a stranger who reads without a request gets
     /// `otherwise`.
     pub fn parse(client: &str, otherwise: Load) -> Self {
-        let fields = fields(client).unwrap_or_default();
-        let load = match (only(&fields, BYTES), only(&fields, MILLIS)) {
+        let fields = Fields::of(NAME, client).unwrap_or_default();
+        let load = match (fields.only(BYTES), fields.only(MILLIS)) {
             (Some(bytes), None) => Load::Bytes(bytes),
             (None, Some(millis)) => Load::Time(Duration::from_millis(millis).min(MAX_TIME)),
             _ => otherwise,
@@ -82,7 +64,7 @@ pub(super) struct TestResult {
 impl TestResult {
     /// What the text of a DONE says, if it is a result.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        Some(Self { data_timeouts: only(&fields(text)?, DATA_TIMEOUTS)? })
+        Some(Self { data_timeouts: Fields::of(NAME, text)?.only(DATA_TIMEOUTS)? })
     }
 }
 

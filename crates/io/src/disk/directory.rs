@@ -464,6 +464,10 @@ impl Writer for DirectoryWriter {
     fn had(&mut self) -> Vec<u8> {
         self.kept_so_far()
     }
+
+    fn kept_bytes(&self) -> u64 {
+        self.keeping.as_ref().map_or(0, |keeping| keeping.kept_bytes())
+    }
 }
 
 impl DirectoryWriter {

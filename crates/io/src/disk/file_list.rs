@@ -40,6 +40,7 @@ pub(crate) struct Inner {
     arguments: Vec<PathBuf>,
     stream: Stream,
     total_bytes: Option<u64>,
+    data_bytes: Option<u64>,
     files: u64,
     warnings: Vec<Warning>,
     skipped: u64,
@@ -141,6 +142,7 @@ impl FileList {
             arguments: vec![PathBuf::from(label)],
             stream: Stream(Mutex::new(Some(reader))),
             total_bytes: None,
+            data_bytes: None,
             files: 1,
             warnings: Vec::new(),
             skipped: 0,
@@ -177,6 +179,7 @@ impl FileList {
             rest: (!all).then_some(walk),
             stream: Stream::default(),
             total_bytes: all.then_some(counts.bytes),
+            data_bytes: all.then_some(counts.data_bytes),
             files: counts.files,
             warnings: counts.take_warnings(),
             skipped: counts.skipped,
@@ -193,9 +196,19 @@ impl FileList {
         Cursor::default()
     }
 
+    /// Whether it is a stream, which is read once.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.inner.entries.iter().any(|entry| entry.kind == Kind::Stream)
+    }
+
     /// File bytes in all, if they are known.
     pub(crate) fn total_bytes(&self) -> Option<u64> {
         self.inner.total_bytes
+    }
+
+    /// The same without holes.
+    pub(crate) fn data_bytes(&self) -> Option<u64> {
+        self.inner.data_bytes
     }
 
     /// Files found before anybody was called, the stream among them; directories are not counted.

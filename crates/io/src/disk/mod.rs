@@ -23,6 +23,7 @@ mod placing;
 pub(crate) mod plain;
 mod publish;
 mod renaming;
+pub(crate) mod room;
 pub(crate) mod source;
 pub(crate) mod staging;
 #[cfg(test)]

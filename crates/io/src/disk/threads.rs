@@ -85,6 +85,10 @@ pub(crate) trait Writer: Send + 'static {
     fn had(&mut self) -> Vec<u8> {
         Vec::new()
     }
+    /// File bytes of what is here already.
+    fn kept_bytes(&self) -> u64 {
+        0
+    }
     /// How long a dropped [`SinkThread`] may wait for this writer to clean up behind itself.
     fn patience(&self) -> Duration {
         Duration::from_secs(60)
@@ -115,6 +119,10 @@ impl Writer for Box<dyn Writer> {
 
     fn had(&mut self) -> Vec<u8> {
         (**self).had()
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        (**self).kept_bytes()
     }
 
     fn patience(&self) -> Duration {

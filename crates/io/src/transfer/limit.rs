@@ -11,6 +11,7 @@ use netblt_proto::config::Policy;
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 
+use crate::fields::Fields;
 use crate::progress::LimitedBy;
 
 /// A thread that is busy for this share of the time is the limit.
@@ -124,14 +125,9 @@ impl Facts {
 
     /// What a verdict tells, if it tells such.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let fields = text.strip_prefix(NAME)?.strip_prefix(' ')?;
-        let value = |key: &str| {
-            let mut values = fields.split(' ').filter_map(|field| field.split_once('='));
-            let value = values.find(|(name, _)| *name == key)?.1;
-            let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
-            value.parse::<u64>().ok().filter(|_| digits)
-        };
-        Some(Self { cpu: value(CPU)?, disk: value(DISK)?, paced: value(PACED)? > 0 })
+        let fields = Fields::of(NAME, text)?;
+        let (cpu, disk, paced) = (fields.only(CPU)?, fields.only(DISK)?, fields.only(PACED)?);
+        Some(Self { cpu, disk, paced: paced > 0 })
     }
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod limit;
 mod list;
 mod preview;
+mod promise;
 mod receive;
 mod send;
 pub(crate) mod session;

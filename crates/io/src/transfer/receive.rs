@@ -16,6 +16,7 @@ use crate::disk::directory::DirectoryWriter;
 use crate::disk::layout::Layout;
 use crate::disk::manifest::Manifest;
 use crate::disk::plain::PlainWriter;
+use crate::disk::room::Room;
 use crate::disk::staging::KEPT;
 use crate::disk::stream::StreamWriter;
 use crate::disk::threads::{Outcome, SinkThread, Stored, Writer};
@@ -31,6 +32,7 @@ use crate::progress::Summary;
 use crate::ticket::Rendezvous;
 use crate::transfer::limit::{Facts, View, decide};
 use crate::transfer::list::{Lines, Offered, REQUEST};
+use crate::transfer::promise::Promise;
 use crate::transfer::session::{HowFar, Session, buffers};
 use crate::transfer::summary::{Facts as Told, summary};
 
@@ -85,12 +87,21 @@ fn receive_as(
         Destination::Directory(path) => Some(path.join(KEPT)),
         Destination::File(_) | Destination::Stream(_) => None,
     };
+    let room = match (&destination, options.wire) {
+        (Destination::Directory(path), Wire::Sealed) => {
+            let expected = options.expected.as_ref().map(|expected| expected.names.clone());
+            Some(Room::new(path.clone(), expected.or_else(|| options.coming.clone())))
+        }
+        _ => None,
+    };
     let mut writer = writer(destination, options, Layout::of(&config)?, warn)?;
     let greets = options.wire == Wire::Sealed && writer.had().is_empty();
     let stock = buffers(options.buffers, capacity(&config))?;
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
     let session = Session::new(observer, cancel, &config).waits_for(rendezvous, options.wait);
+    let kept = writer.kept_bytes();
     let mut app = Receiving::new(session, writer, stock, host.poller.waker());
+    app.room = room.map(|room| (room, kept));
     (app.max_bytes, app.ask, app.greets) = (options.max_bytes, ask, greets);
     let received = driver::run(&mut peer, &mut app, &mut host)?;
     let received = match received {
@@ -201,6 +212,11 @@ pub(crate) struct Receiving<'a, W> {
     /// File bytes that the user takes.
     max_bytes: Option<u64>,
     ask: Ask,
+    /// Where files go, and the bytes of what was here before, until it is known whether there is
+    /// room.
+    room: Option<(Room, u64)>,
+    /// Files in all, if the sender tells.
+    files: Option<u64>,
     /// What the sender was told of this end.
     facts: Option<Facts>,
     /// Until when a disk that gives files their names is waited for, though the user wants to stop.
@@ -238,6 +254,8 @@ impl<'a, W: Writer> Receiving<'a, W> {
             greeted: false,
             max_bytes: None,
             ask: Ask::Files,
+            room: None,
+            files: None,
             facts: None,
             patience: None,
             waker,
@@ -253,11 +271,19 @@ impl<'a, W: Writer> Receiving<'a, W> {
     }
 
     /// Whether what the sender says it will send is what the user takes.
-    fn agree(&self, layout: Layout) -> Result<Layout, Error> {
-        match (self.total, self.max_bytes) {
-            (Some(total), Some(most)) if total > most => Err(Error::TooMuch { what: BYTES, most }),
-            _ => Ok(layout),
+    fn agree(&mut self, layout: Layout, promise: Promise) -> Result<Layout, Error> {
+        if let (Some(total), Some(most)) = (self.total, self.max_bytes)
+            && total > most
+        {
+            return Err(Error::TooMuch { what: BYTES, most });
         }
+        // Who connects anew is going on: there was room before.
+        if let (Some((room, kept)), Some(total)) = (self.room.take(), self.total) {
+            let needs = promise.data_bytes.unwrap_or(total).min(total).saturating_sub(kept);
+            let warning = room.check(needs)?;
+            warning.iter().for_each(|warning| self.session.observer.warn(warning));
+        }
+        Ok(layout)
     }
 
     fn open(&mut self, now: Instant, layout: Layout) -> Result<(), Error> {
@@ -415,6 +441,7 @@ impl<W: Writer> Application for Receiving<'_, W> {
         let mut far = HowFar::bytes(0, self.total);
         if let Some(disk) = &self.disk {
             (far.bytes, far.at) = (disk.bytes(), disk.at());
+            far.files = self.files;
         }
         self.session.report(now, end, &far);
         ControlFlow::Continue(())
@@ -424,10 +451,15 @@ impl<W: Writer> Application for Receiving<'_, W> {
         match event {
             Event::Opened { peer, parameters, image_bytes } => {
                 self.total = parameters.transfer_bytes.filter(|_| self.ask == Ask::Files);
+                let promise = match self.ask {
+                    Ask::Files => Promise::parse(&parameters.client),
+                    Ask::List => Promise::default(),
+                };
+                self.files = promise.files;
                 let opened = self
                     .session
                     .open(now, (end, peer), &parameters, image_bytes)
-                    .and_then(|layout| self.agree(layout))
+                    .and_then(|layout| self.agree(layout, promise))
                     .and_then(|layout| self.open(now, layout));
                 if let Err(error) = opened {
                     return self.session.fail(now, end, error);

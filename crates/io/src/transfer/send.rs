@@ -36,7 +36,8 @@ use crate::ticket::Rendezvous;
 use crate::transfer::limit::{Facts, View, decide};
 use crate::transfer::list::REQUEST;
 use crate::transfer::preview::answer;
-use crate::transfer::session::{HowFar, Session, buffers};
+use crate::transfer::promise::Promise;
+use crate::transfer::session::{HowFar, REFUSED_WORD, Session, buffers};
 use crate::transfer::summary::{Facts as Told, summary};
 
 /// Sends `source`; blocks until the receiver's verdict is here.
@@ -51,9 +52,13 @@ pub fn send(
     let list = FileList::new(source, lenient, cancel)?;
     list.warnings().iter().for_each(|warning| observer.warn(warning));
     let transfer_bytes = list.total_bytes();
-    let config = config(options, Role::Sender, transfer_bytes);
-    let manifest = options.manifest.as_deref().map(Manifest::create).transpose()?;
-    let mut reader = Some(reader(&list, &config)?.listing(manifest));
+    let mut config = config(options, Role::Sender, transfer_bytes);
+    if let (None, Wire::Sealed) = (&options.client, options.wire) {
+        let files = transfer_bytes.and_then(|_| list.files_in_all());
+        let promise = Promise { data_bytes: list.data_bytes(), files };
+        config.client = promise.told().unwrap_or(config.client);
+    }
+    let mut own_reader = Some(listing_reader(&list, &config, options)?);
     let stock = buffers(options.buffers, capacity(&config))?;
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
     let mut stock = Some(stock);
@@ -64,21 +69,30 @@ pub fn send(
             None => buffers(options.buffers, capacity(&config))?,
         };
         let waker = host.poller.waker();
-        let Some(own) = reader.take() else { return Err(Error::Fault("there is no reader")) };
-        let mut app = Sending::new(session, own, stock, transfer_bytes, waker);
+        let reader = match own_reader.take() {
+            Some(reader) => reader,
+            None => listing_reader(&list, &config, options)?,
+        };
+        let mut app = Sending::new(session, reader, stock, transfer_bytes, waker);
         app.resumes = options.resume != Resume::Never;
         app.policy = config.policy;
         (app.offers, app.files) = (Some(&list), list.files_in_all());
         let sent = driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error));
-        // Who only asked what there is has taken nothing: whoever comes next is served.
+        // Who only asked what there is, or refused it, has taken nothing: whoever comes next is
+        // served.
         let now = host.clock.now();
-        if app.answered
+        let refused = sent.as_ref().err().and_then(refusal).filter(|_| app.can_begin_anew(&list));
+        let ticketed = matches!(rendezvous, Rendezvous::Listen);
+        if (app.answered || (ticketed && refused.is_some()))
             && !app.session.is_cancelled()
             && let Some(next) = peer.again(now, entropy()?)
         {
-            (reader, peer) = (app.reader.take(), next);
+            (own_reader, peer) = (app.reader.take(), next);
             drop(app);
-            observer.looked_at();
+            match refused {
+                Some(why) => observer.refused(why),
+                None => observer.looked_at(),
+            }
             continue;
         }
         break (app, sent);
@@ -106,6 +120,23 @@ pub fn send(
         digest: sent.end.map_or([0; 32], |end| end.digest),
         limited_by: decide(told, facts),
     }))
+}
+
+/// Why a receiver has taken nothing of what is offered, if that is how it ended.
+fn refusal(error: &Error) -> Option<&str> {
+    match error {
+        Error::Ended(Reason::PeerQuit(words)) => words.strip_prefix(REFUSED_WORD),
+        _ => None,
+    }
+}
+
+fn listing_reader(
+    list: &FileList,
+    config: &Config,
+    options: &Options,
+) -> Result<SourceReader, Error> {
+    let manifest = options.manifest.as_deref().map(Manifest::create).transpose()?;
+    Ok(reader(list, config)?.listing(manifest))
 }
 
 fn reader(list: &FileList, config: &Config) -> Result<SourceReader, Error> {
@@ -207,6 +238,11 @@ impl<'a, R: Reader> Sending<'a, R> {
             offers: None,
             answered: false,
         }
+    }
+
+    /// Whether all can be read again: a stream cannot, once it has begun.
+    fn can_begin_anew(&self, list: &FileList) -> bool {
+        self.disk.is_none() || !list.is_stream()
     }
 
     /// A connection is open: everything begins anew, once it is known what the receiver has.

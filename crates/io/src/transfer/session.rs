@@ -16,7 +16,7 @@ use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
 use crate::disk::layout::Layout;
-use crate::error::{Error, Warning, shown};
+use crate::error::{Error, Warning, in_units, shown};
 use crate::net::connections::Oversize;
 use crate::observer::Observer;
 use crate::options::Cancel;
@@ -303,6 +303,34 @@ impl<'a> Session<'a> {
 /// business.
 fn words_for_the_peer(error: &Error) -> String {
     match error {
+        error if is_refusal(error) => format!("{REFUSED_WORD}{}", bare_words(error)),
+        error => bare_words(error),
+    }
+}
+
+/// How the words begin of a receiver that takes nothing of what is offered
+/// (`docs/protocol.md §8.6`).
+pub(crate) const REFUSED_WORD: &str = "refused: ";
+
+/// Whether an error of a receiver's is about what is offered, and nothing that came between.
+fn is_refusal(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Exists(_)
+            | Error::Name { .. }
+            | Error::NoRoom { .. }
+            | Error::OneName
+            | Error::SeveralFiles
+            | Error::TooMuch { .. }
+    )
+}
+
+fn bare_words(error: &Error) -> String {
+    match error {
+        Error::NoRoom { needs, free, .. } => {
+            let (needs, free) = (in_units(*needs), in_units(*free));
+            format!("there is no room: {needs} are to come, and {free} are free")
+        }
         Error::Interrupted | Error::Unconfirmed => "interrupted".to_owned(),
         Error::Unfinished => "interrupted while files were being given their names: they are \
                               whole and verified, but perhaps not all in place"

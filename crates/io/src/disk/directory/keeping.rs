@@ -73,6 +73,11 @@ impl Keeping {
         }
     }
 
+    /// File bytes that are here of transfers before this one.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        self.keeper.bytes()
+    }
+
     /// So many bytes were written to a slot.
     pub(super) fn wrote(&mut self, slot: u64, bytes: usize) {
         self.keeper.wrote(slot);

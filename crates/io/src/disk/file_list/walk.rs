@@ -50,6 +50,8 @@ pub(super) struct Counts {
     /// Files, the stream among them; directories are not counted.
     pub(super) files: u64,
     pub(super) bytes: u64,
+    /// Those of them that take room.
+    pub(super) data_bytes: u64,
     /// What was to be sent and cannot be read.
     pub(super) skipped: u64,
     warnings: Vec<Warning>,
@@ -170,7 +172,7 @@ impl Walk {
                 Ok(None)
             }
             Ok(metadata) if self.is_passed_over(&name, &metadata) => Ok(None),
-            Ok(metadata) => self.entry(Kind::File, name, metadata.len()),
+            Ok(metadata) => self.content(name, &metadata),
             Err((what, source)) => Err(file_error(&path, what, source)),
         }
     }
@@ -280,10 +282,17 @@ impl Walk {
             return self.entry(Kind::HardLink, name, *first);
         }
         let number = self.entries;
-        let entry = self.entry(Kind::File, name, metadata.len())?;
+        let entry = self.content(name, metadata)?;
         if entry.is_some() && metadata.nlink() > 1 {
             self.links.insert(id, number);
         }
+        Ok(entry)
+    }
+
+    fn content(&mut self, name: Vec<u8>, metadata: &Metadata) -> Result<Option<Entry>, Error> {
+        let entry = self.entry(Kind::File, name, metadata.len())?;
+        let on_disk = metadata.blocks().saturating_mul(512).min(metadata.len());
+        self.counts.data_bytes += if entry.is_some() { on_disk } else { 0 };
         Ok(entry)
     }
 

@@ -184,6 +184,13 @@ impl Keeper {
         before && self.noted.is_empty() && self.told == 0
     }
 
+    /// File bytes of what is left of former transfers.
+    pub(crate) fn bytes(&self) -> u64 {
+        let wholes: u64 = self.wholes.values().map(|known| known.length).sum();
+        let nodes = self.parts.values().flat_map(|part| &part.nodes);
+        nodes.map(|node| node.bytes).sum::<u64>().saturating_add(wholes)
+    }
+
     /// What is told to the sender, for extents of `extent_bytes`.
     pub(crate) fn had(&self, extent_bytes: u32) -> Had {
         let mut had = Had::default();

@@ -1,0 +1,65 @@
+//! What a sender of files tells of them beside their length: its client message
+//! (`docs/protocol.md §8.6`).
+
+use std::fmt;
+
+use crate::fields::Fields;
+
+/// The application whose message it is, and its fields.
+const NAME: &str = "netblt send";
+const DATA: &str = "data";
+const FILES: &str = "files";
+
+/// What is to come, as far as it is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Promise {
+    /// File bytes without those of holes.
+    pub(super) data_bytes: Option<u64>,
+    /// How many files.
+    pub(super) files: Option<u64>,
+}
+
+impl Promise {
+    /// What a client string tells; of one that tells something else, nothing.
+    pub(super) fn parse(client: &str) -> Self {
+        let fields = Fields::of(NAME, client).unwrap_or_default();
+        Self { data_bytes: fields.only(DATA), files: fields.only(FILES) }
+    }
+
+    /// The client string that tells it, if there is anything to tell.
+    pub(super) fn told(self) -> Option<String> {
+        (self != Self::default()).then(|| self.to_string())
+    }
+}
+
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{NAME}")?;
+        self.data_bytes.iter().try_for_each(|bytes| write!(f, " {DATA}={bytes}"))?;
+        self.files.iter().try_for_each(|files| write!(f, " {FILES}={files}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_is_understood() {
+        for promise in [
+            Promise { data_bytes: Some(0), files: Some(u64::MAX) },
+            Promise { data_bytes: None, files: Some(1) },
+            Promise { data_bytes: Some(7), files: None },
+        ] {
+            assert_eq!(Promise::parse(&promise.told().expect("something")), promise);
+        }
+        assert_eq!(Promise::default().told(), None);
+        for other in
+            ["", "netblt 0.1.0", "netblt send", "netblt send data=x", "netblt sends data=1"]
+        {
+            assert_eq!(Promise::parse(other), Promise::default(), "{other}");
+        }
+        let newer = Promise::parse("netblt send data=5 naps=3");
+        assert_eq!(newer, Promise { data_bytes: Some(5), files: None });
+    }
+}
