@@ -24,6 +24,10 @@ local TYPES = {
     [NULL_ACK] = "NULL-ACK", [CONTROL] = "CONTROL", [REFUSED] = "REFUSED", [DONE] = "DONE",
     [COOKIE] = "COOKIE", [UNKNOWN] = "UNKNOWN", [CHALLENGE] = "CHALLENGE", [ANSWER] = "ANSWER",
 }
+local RULES = {
+    [0] = "ours", "SABUL", "Tsunami", "FOBS", "RBUDP", "UDT", "Reno", "Reno, delayed acknowledgements", "CUBIC",
+    "HighSpeed TCP", "Scalable TCP",
+}
 
 local GO, OK, RESEND = 0, 1, 2
 local MESSAGES = { [GO] = "GO", [OK] = "OK", [RESEND] = "RESEND" }
@@ -78,6 +82,7 @@ local f = {
     missing = ProtoField.uint16("netblt.resend.count", "Packets missing", base.DEC),
     missing_index = ProtoField.uint16("netblt.resend.index", "Missing packet", base.DEC),
     -- sealed.
+    rules = ProtoField.uint8("netblt.rules", "Whose rules", base.DEC, RULES),
     generation = ProtoField.uint8("netblt.generation", "Generation", base.DEC),
     connection = ProtoField.uint32("netblt.connection", "Connection ID of the addressee", base.HEX),
     chosen = ProtoField.uint32("netblt.connection.chosen", "Connection ID chosen", base.HEX),
@@ -459,11 +464,11 @@ local function dissect_sealed(tvb, pinfo, tree)
     local kind = tvb:range(3, 1):uint()
     local root = tree:add(netblt, tvb:range())
     root:add(f.wire, "sealed"):set_generated()
-    root:add(f.reserved, tvb:range(0, 1))
     if is_data(kind) then
+        root:add(f.rules, tvb:range(0, 1))
         root:add(f.generation, tvb:range(1, 1))
     else
-        root:add(f.reserved, tvb:range(1, 1))
+        root:add(f.reserved, tvb:range(0, 2))
     end
     root:add(f.version, tvb:range(2, 1))
     root:add(f.kind, tvb:range(3, 1))

@@ -166,6 +166,7 @@ fn data_header(last_of_buffer: bool) -> DataHeader {
         buffer: BufferNumber(7),
         index: PacketIndex(9),
         generation: 2,
+        law: 0,
         last_of_buffer,
         last_buffer: last_of_buffer,
         ack: ControlSeq(41),

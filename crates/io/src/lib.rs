@@ -62,7 +62,7 @@ mod progress;
 pub mod ticket;
 mod transfer;
 
-pub use netblt_proto::config::{Pace, Policy, Wire};
+pub use netblt_proto::config::{Pace, Policy, Protocol, Recreation, Wire};
 pub use netblt_proto::stats::Stats;
 pub use netblt_proto::units::Rate;
 pub use netblt_proto::wire::packet::Burst;

@@ -79,6 +79,98 @@ pub enum Policy {
         /// Never faster than this.
         ceiling: Option<Rate>,
     },
+    /// Another protocol's rules (`sealed`; on `rfc998` its rate law alone would be nothing, and it
+    /// counts as [`Policy::Fair`]).
+    Recreated(Recreation),
+}
+
+/// A bulk protocol whose rules are followed instead of ours, on our wire: its rate law, its order
+/// of sending and its recovery, not its packets (`docs/protocol.md §6.8`). `sealed` only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Protocol {
+    /// SABUL, of the University of Illinois at Chicago (2002).
+    Sabul = 1,
+    /// Tsunami, of Indiana University (2002).
+    Tsunami = 2,
+    /// FOBS: Fast Object-Based data transfer System (2002).
+    Fobs = 3,
+    /// Reliable Blast UDP, of QUANTA (2002).
+    Rbudp = 4,
+    /// UDT, which followed SABUL (2003).
+    Udt = 5,
+    /// TCP's window law of RFC 5681, with bytes counted (RFC 3465).
+    Reno = 6,
+    /// The same with acknowledgements counted, one for every other packet: Linux 2.4's.
+    RenoDelayed = 7,
+    /// CUBIC (RFC 9438).
+    Cubic = 8,
+    /// HighSpeed TCP (RFC 3649).
+    HighSpeed = 9,
+    /// Scalable TCP (T. Kelly, 2003).
+    Scalable = 10,
+}
+
+impl Protocol {
+    /// All of them, by their codes.
+    pub const ALL: [Self; 10] = [
+        Self::Sabul,
+        Self::Tsunami,
+        Self::Fobs,
+        Self::Rbudp,
+        Self::Udt,
+        Self::Reno,
+        Self::RenoDelayed,
+        Self::Cubic,
+        Self::HighSpeed,
+        Self::Scalable,
+    ];
+
+    /// What stands for it in the header of DATA (`docs/protocol.md §3.1`); never 0.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The one that `code` stands for, if any.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|protocol| protocol.code() == code)
+    }
+
+    /// Its name in a word, for options, traces and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sabul => "sabul",
+            Self::Tsunami => "tsunami",
+            Self::Fobs => "fobs",
+            Self::Rbudp => "rbudp",
+            Self::Udt => "udt",
+            Self::Reno => "reno",
+            Self::RenoDelayed => "reno-delayed",
+            Self::Cubic => "cubic",
+            Self::HighSpeed => "highspeed",
+            Self::Scalable => "scalable",
+        }
+    }
+}
+
+/// A [`Protocol`], and what its user tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recreation {
+    /// Which.
+    pub protocol: Protocol,
+    /// The rate it is told: RBUDP's, which it keeps whatever happens (without one it sends as fast
+    /// as Tsunami begins); Tsunami's target; the speed of FOBS's slower card; to all others a
+    /// ceiling.
+    pub rate: Option<Rate>,
+    /// Most bytes that a window law may have in flight: a TCP's socket buffer.
+    pub window_bytes: Option<u64>,
+}
+
+impl Recreation {
+    /// `protocol` as it comes.
+    pub const fn of(protocol: Protocol) -> Self {
+        Self { protocol, rate: None, window_bytes: None }
+    }
 }
 
 /// Everything a machine is told at its start.

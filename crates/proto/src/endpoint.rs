@@ -9,13 +9,13 @@ use crate::config::{Config, Role};
 use crate::connection::{Connection, Handled, Machine};
 use crate::doubt::Doubt;
 use crate::entropy::Entropy;
+use crate::gallery;
 use crate::limits::{IPV4_HEADER_BYTES, IPV6_HEADER_BYTES};
 use crate::machine::{Datagram, Ecn, Event, Reason, Route, Transmit};
 use crate::negotiated::Negotiated;
 use crate::opening::active::{Active, Hear};
 use crate::opening::passive::{Answer, Passive, Standing};
 use crate::opening::{Opened, Place, negotiated};
-use crate::rate;
 use crate::receiver::Receiver;
 use crate::recovery;
 use crate::rules::Rules;
@@ -397,7 +397,7 @@ impl Endpoint {
     fn machine(&self, now: Instant, negotiated: Negotiated, overhead: u32) -> Machine {
         match self.config.role {
             Role::Sender => {
-                let law = rate::build(self.config.policy, &negotiated, overhead);
+                let law = gallery::build(self.config.policy, &negotiated, overhead);
                 Machine::Sender(Box::new(Sender::new(now, negotiated, law, overhead)))
             }
             Role::Receiver => {

@@ -6,7 +6,7 @@
 //!
 //! Each floor stands only on those before it in this list (held by `tests/floors.rs`):
 //! time, units, limits / buffer, crypto / wire / content, machine, packet_size, recovery, rules /
-//! config, link / rate, trace / opening, sender, receiver / connection, endpoint.
+//! config, link / rate, trace / gallery / opening, sender, receiver / connection, endpoint.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +21,7 @@ pub mod door;
 mod doubt;
 pub mod endpoint;
 mod entropy;
+mod gallery;
 pub mod limits;
 mod link;
 pub mod machine;

@@ -12,6 +12,9 @@ pub struct Stats {
     pub data_packets_sent: u64,
     /// Of the data packets sent, those that were sent before.
     pub data_packets_resent: u64,
+    /// Sender: packets of those it had sent that the receiver asked for again, each as often as it
+    /// did.
+    pub data_packets_asked: u64,
     /// DATA and LDATA packets that arrived and were new.
     pub data_packets_received: u64,
     /// DATA and LDATA packets that arrived again.

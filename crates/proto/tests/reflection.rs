@@ -276,6 +276,7 @@ fn forged_data_draw_no_more_than_three_times_their_bytes() {
                 buffer: BufferNumber(1 + n % 4),
                 index: PacketIndex(n as u32 / 4 % 8),
                 generation: 0,
+                law: 0,
                 last_of_buffer: false,
                 last_buffer: false,
                 ack,

@@ -230,6 +230,7 @@ fn data(number: u64, index: u32, ack: u32) -> Vec<u8> {
         buffer: BufferNumber(number),
         index: PacketIndex(index),
         generation: 0,
+        law: 0,
         last_of_buffer: index == 7,
         last_buffer: false,
         ack: ControlSeq(ack),

@@ -55,6 +55,7 @@ fn data_header(buffer: u64, ack: u32, index: u32) -> DataHeader {
         buffer: BufferNumber(buffer),
         index: PacketIndex(index),
         generation: 0,
+        law: 0,
         last_of_buffer: false,
         last_buffer: false,
         ack: ControlSeq(ack),

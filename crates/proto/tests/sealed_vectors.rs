@@ -55,7 +55,7 @@ fn header() {
 
 #[test]
 fn data_header() {
-    let bytes = hex("00 2a 09 07             ;  0 reserved, generation, version, LDATA
+    let bytes = hex("02 2a 09 07             ;  0 rules, generation, version, LDATA
                      00 00 00 01             ;  4 connection id
                      00 00 00 00 00 40 00 00 ;  8 packet number
                      00 00 00 01 00 00 00 02 ; 16 buffer number
@@ -66,6 +66,7 @@ fn data_header() {
         buffer: BufferNumber(0x1_0000_0002),
         index: PacketIndex(885),
         generation: 42,
+        law: 2,
         last_of_buffer: true,
         last_buffer: false,
         ack: ControlSeq(0xffff_fffe),

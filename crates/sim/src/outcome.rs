@@ -259,6 +259,7 @@ fn describe_host(host: &HostOptions) -> String {
             let burst = proposed_burst(config);
             format!(", fixed {} packets each {:?}", burst.packets, burst.interval)
         }
+        (Role::Sender, Policy::Recreated(of)) => format!(", {}", of.protocol.name()),
         (Role::Sender, Policy::Fair { ceiling: None }) => ", fair".to_owned(),
         (Role::Sender, Policy::Fair { ceiling: Some(rate) }) => format!(", fair up to {rate}"),
     };

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use netblt_proto::config::Policy;
+use netblt_proto::config::{Policy, Protocol};
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 
@@ -83,7 +83,9 @@ impl View {
             {
                 Self::RateCap
             }
-            Policy::Fair { .. } => Self::Path,
+            // What it states it keeps to, whatever the path says.
+            Policy::Recreated(of) if of.protocol == Protocol::Rbudp => Self::RateCap,
+            Policy::Fair { .. } | Policy::Recreated(_) => Self::Path,
         };
         let waited = stats.waited;
         let causes = [

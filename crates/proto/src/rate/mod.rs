@@ -11,9 +11,11 @@ pub mod pacer;
 mod path;
 pub mod sampler;
 mod train;
+mod ways;
 pub mod window;
 
 pub(crate) use train::is_long;
+pub(crate) use ways::{Idle, Order, Ways};
 
 #[cfg(test)]
 mod tests;
@@ -126,6 +128,10 @@ pub trait RateControl: Debug + Send {
     fn charges_bytes(&self) -> bool {
         false
     }
+    /// So many packets of data left.
+    fn on_data_sent(&mut self, _now: Instant, _packets: u32) {}
+    /// The receiver asked for so many packets again; those it asked for before among them.
+    fn on_resend(&mut self, _now: Instant, _packets: u64) {}
     /// When it wants to be called although nothing is reported: laws that act by a clock of their
     /// own have one (UDT's every 10 ms).
     fn next_timeout(&self) -> Option<Instant> {
@@ -142,6 +148,8 @@ pub(crate) struct Law {
     /// It learns from what becomes of the data: the machine has to find that out where nobody
     /// reports it, to tell the other end how fast it goes, and to stop where nothing is heard.
     pub(crate) learns: bool,
+    /// What else its protocol has of its own.
+    pub(crate) ways: Ways,
 }
 
 /// The law of `policy`, for a connection with IP packets of `overhead` bytes more than datagrams.
@@ -154,9 +162,11 @@ pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> L
         Policy::Fixed(_) => {
             let fixed = Fixed::new(negotiated.burst);
             let fixed = if negotiated.rules.sizes { fixed.of_bytes(packet) } else { fixed };
-            return Law { control: Box::new(fixed), learns: false };
+            return Law { control: Box::new(fixed), learns: false, ways: Ways::OURS };
         }
         Policy::Fair { ceiling } => ceiling,
+        // Its law is built elsewhere; here it is one that finds the rate, below that ceiling.
+        Policy::Recreated(recreation) => recreation.rate,
     };
     // What is only a bound would make the start slow, unless it is long.
     let rtt = negotiated.rtt.or(negotiated.longest_rtt.filter(|rtt| is_long(*rtt)));
@@ -168,7 +178,7 @@ pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> L
         let packets = u64::from(negotiated.geometry.max_packets());
         adaptive = adaptive.told_by_buffers(packets * u64::from(packet));
     }
-    Law { control: Box::new(adaptive), learns: true }
+    Law { control: Box::new(adaptive), learns: true, ways: Ways::OURS }
 }
 
 /// Whether a sender keeps to RFC 998's letter in its burst values (`docs/protocol.md §6.7`). Over a
@@ -214,7 +224,7 @@ pub fn counted_bytes(wire: Wire, datagram_bytes: u32) -> u32 {
 pub fn proposed_burst(config: &Config) -> Burst {
     let packet_bytes = counted_bytes(config.wire, config.datagram_bytes) + config.overhead_bytes;
     match (config.policy, config.wire) {
-        (Policy::Fair { .. }, _) => config.burst,
+        (Policy::Fair { .. } | Policy::Recreated(_), _) => config.burst,
         (Policy::Fixed(Pace(Told::Bursts(burst))), _) => burst,
         (Policy::Fixed(Pace(Told::Rate(rate))), Wire::Sealed) => burst_for(rate, packet_bytes),
         (Policy::Fixed(Pace(Told::Rate(rate))), Wire::Rfc998) => {

@@ -6,6 +6,7 @@
 
 use super::Receiver;
 use super::assembly::Place;
+use crate::gallery;
 use crate::link::Link;
 use crate::machine::{Ecn, Event};
 use crate::negotiated::Taken;
@@ -40,13 +41,31 @@ impl Receiver {
             return Taken::Dropped;
         }
         self.on_authentic(now, header.number, (raw.len(), raw.len()), ecn);
+        if self.law.is_none() {
+            self.follow(now, header.law);
+        }
         self.on_ack(now, header.ack);
         match (range, fault) {
             (Some(_), _) => self.on_new(now, header, len),
             (None, Some(fault)) => return Taken::Violation(fault),
-            (None, None) => self.stats.data_packets_duplicate += 1,
+            (None, None) => {
+                self.stats.data_packets_duplicate += 1;
+                self.recovery.on_duplicate(now);
+            }
         }
         Taken::Authentic
+    }
+
+    /// The sender follows other rules, and with them goes another way to ask for what is missing:
+    /// ours rests on an order of sending that they may not have (`docs/protocol.md §6.8`).
+    fn follow(&mut self, now: Instant, law: u8) {
+        self.law = Some(law);
+        let packets = self.negotiated.geometry.max_packets();
+        let Some(mut recovery) = gallery::recovery(law, packets) else { return };
+        for number in self.assemblies.keys() {
+            recovery.on_granted(now, *number, self.fifo.acknowledged());
+        }
+        self.recovery = recovery;
     }
 
     /// Where the data of `header` go; or nowhere, because they are here, or with what is wrong.

@@ -58,6 +58,8 @@ pub(crate) struct Receiver {
     fifo: ControlFifo,
     rtt: RoundTrip,
     recovery: Box<dyn Recovery>,
+    /// Whose rules the sender follows, as its first data said; 0: ours.
+    law: Option<u8>,
     feedback: Feedback,
     sizing: Sizing,
     sender_burst: Burst,
@@ -117,6 +119,7 @@ impl Receiver {
             fifo: ControlFifo::new(negotiated.rules.copies),
             rtt: RoundTrip::new(negotiated.rtt, negotiated.longest_rtt),
             recovery,
+            law: None,
             feedback: Feedback::default(),
             sizing: Sizing::new(negotiated.geometry.packet_bytes, negotiated.rules.data_overhead),
             sender_burst: negotiated.burst,

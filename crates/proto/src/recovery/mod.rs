@@ -111,6 +111,8 @@ pub trait Recovery: Debug + Send {
     fn on_acknowledged(&mut self, now: Instant, ack: ControlSeq, timing: &Timing);
     /// A packet arrived that was missing.
     fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &Timing);
+    /// A packet arrived that was here.
+    fn on_duplicate(&mut self, _now: Instant) {}
     /// The sender said that of the buffers up to `through` it has sent all it was asked for by
     /// messages up to `ack`, and has nothing else to send.
     fn on_drained(&mut self, now: Instant, ack: ControlSeq, through: BufferNumber);

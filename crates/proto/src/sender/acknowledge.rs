@@ -216,7 +216,7 @@ impl Sender {
             number: PacketNumber(0),
             ack: self.duties.inbox.high(),
             burst,
-            sent_through: (idle && next_supply.0 > 1).then_some(BufferNumber(next_supply.0 - 1)),
+            sent_through: (idle && next_supply.0 > 1).then(|| self.schedule.sent_through()),
             end,
             packet_bytes: self.told_packet_bytes(),
             limit: self.stats.limit,

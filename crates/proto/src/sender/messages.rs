@@ -150,6 +150,8 @@ impl Sender {
         let number = resend.buffer.0;
         self.trace.note(now, || TraceEvent::Resend { number, packets });
         self.signs.on_asked(heard);
+        self.stats.data_packets_asked += packets;
+        self.rate.on_resend(now, packets);
         if let Some(ledger) = &mut self.ledger {
             ledger.on_resend(resend.buffer, packets);
         }

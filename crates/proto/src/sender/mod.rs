@@ -90,7 +90,7 @@ pub(crate) struct Sender {
 
 impl Sender {
     pub(crate) fn new(now: Instant, negotiated: Negotiated, law: Law, overhead: u32) -> Self {
-        let Law { control: mut rate, learns } = law;
+        let Law { control: mut rate, learns, ways } = law;
         let agreed = negotiated.datagram_bytes as u32;
         let sizing = negotiated.rules.sizes.then(|| Sizing::new(now, agreed, overhead));
         let first = sizing.as_ref().map_or(agreed, Sizing::known);
@@ -106,7 +106,7 @@ impl Sender {
         let announced = if told_by_ok { negotiated.burst } else { rate.pacing().burst };
         Self {
             negotiated,
-            schedule: Schedule::new(),
+            schedule: Schedule::new(ways),
             duties: Duties::default(),
             offers: negotiated.burst,
             announced: Announced::new(now, announced, told_by_ok),
@@ -293,6 +293,11 @@ impl Sender {
             self.rate.on_timeout(now);
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Rate });
         }
+        if self.all_lost_at().is_some_and(|at| at <= now) {
+            self.hearing.reported = now;
+            self.schedule.ask_all();
+            self.trace.note(now, || TraceEvent::Timer { timer: Timer::Data });
+        }
         if self.silence_due().is_some_and(|at| at <= now) {
             self.hearing.silence_told = Some(now);
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Silence });
@@ -311,7 +316,7 @@ impl Sender {
         if self.phase == Phase::Finished {
             return None;
         }
-        if self.schedule.due().is_none() {
+        if !self.schedule.has_some() {
             self.run_dry(now);
         }
         if self.null_ack_at(now).is_some_and(|at| at <= now) {
@@ -333,7 +338,7 @@ impl Sender {
 
     /// How many packets may leave now; notes what forbids it if none.
     fn allowed(&mut self, now: Instant) -> u32 {
-        if self.schedule.due().is_none() {
+        if !self.schedule.has_some() {
             let source = self.schedule.waits_for_source();
             self.block(now, if source { Blocked::Source } else { Blocked::Permission });
             self.sampler.on_app_limited();
@@ -406,6 +411,7 @@ impl Sender {
         let largest = self.datagram_bytes() as usize;
         // What coins do says nothing of the path.
         let learns = !self.is_in_doubt();
+        let law = self.schedule.ways().law;
         while count < allowed {
             let (at, mut whole) = (out.len(), 0);
             // A batch is cut into equal pieces: one size, and only its last may be shorter.
@@ -416,7 +422,7 @@ impl Sender {
                 same_size && whole <= largest && whole <= room
             });
             let Some(leaving) = leaving else { break };
-            let sent = put_data(&leaving, self.duties.inbox.high(), link, out);
+            let sent = put_data(&leaving, (self.duties.inbox.high(), law), link, out);
             let Leaving { number, piece, ends, .. } = leaving;
             let len = out.len() - at;
             let sent = match &mut self.ledger {
@@ -438,6 +444,7 @@ impl Sender {
             self.note_sent(now, first, count, (out.len() - start) as u64);
         }
         self.on_data_sent(now, first, segment.unwrap_or_default());
+        self.rate.on_data_sent(now, count);
         self.duties.owed = None;
         segment
     }
@@ -495,7 +502,8 @@ impl Sender {
         });
         let silence = self.silence_due();
         let size = self.size_due(now).filter(|_| self.phase == Phase::Sending);
-        earliest([dally, data.flatten(), self.null_ack_at(now), silence, self.rate_due(), size])
+        let laws = earliest([self.rate_due(), self.all_lost_at()]);
+        earliest([dally, data.flatten(), self.null_ack_at(now), silence, laws, size])
     }
 
     /// When the rate law's own clock is due; it stands still when nothing is left to send.
@@ -533,7 +541,7 @@ impl Sender {
 
 fn put_data(
     leaving: &Leaving<'_>,
-    ack: ControlSeq,
+    (ack, law): (ControlSeq, u8),
     link: &mut Link,
     out: &mut Vec<u8>,
 ) -> PacketNumber {
@@ -542,6 +550,7 @@ fn put_data(
         buffer: leaving.number,
         index: leaving.piece.index,
         generation: leaving.generation,
+        law,
         last_of_buffer: leaving.piece.last_of_buffer,
         last_buffer: leaving.piece.last_buffer,
         ack,

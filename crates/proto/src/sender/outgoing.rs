@@ -164,6 +164,23 @@ impl Outgoing {
         })
     }
 
+    /// The packet at `index`, sent before, once more.
+    pub(super) fn piece(&self, index: u32) -> Option<Piece> {
+        let full = self.full.as_ref().filter(|full| index < full.packets)?;
+        Some(Piece {
+            index: PacketIndex(index),
+            range: self.geometry.range(PacketIndex(index), full.buffer.filled().len()),
+            last_of_buffer: index + 1 == full.packets,
+            last_buffer: full.last_buffer,
+            resend: true,
+        })
+    }
+
+    /// How many packets it has; 0 before the client filled it.
+    pub(super) fn packets(&self) -> u32 {
+        self.full.as_ref().map_or(0, |full| full.packets)
+    }
+
     /// The same while nobody knows whether the receiver hears: what has no room, or comes up tails,
     /// is passed over as if the path had lost it.
     pub(super) fn next_in_doubt(&mut self, toss: &mut Toss) -> Option<Piece> {

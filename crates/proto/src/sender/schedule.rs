@@ -12,6 +12,7 @@ use super::doubting::Toss;
 use super::outgoing::{Outgoing, Piece};
 use super::rounds::Heard;
 use crate::buffer::{Buffer, Geometry};
+use crate::rate::{Idle, Order, Ways};
 use crate::units::BufferNumber;
 use crate::wire::packet::{Go, IndexRange};
 
@@ -31,6 +32,9 @@ pub(super) struct Schedule {
     ends: bool,
     /// Decides what leaves while nobody knows whether the receiver hears.
     pub(super) toss: Option<Toss>,
+    ways: Ways,
+    /// Where the repetitions of an idle sender are: the buffer and packet that is next.
+    repeat: Option<(BufferNumber, u32)>,
 }
 
 /// A packet that leaves now.
@@ -56,7 +60,7 @@ pub(super) struct Asked {
 }
 
 impl Schedule {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(ways: Ways) -> Self {
         Self {
             outgoing: BTreeMap::new(),
             again: BTreeSet::new(),
@@ -66,6 +70,8 @@ impl Schedule {
             last: None,
             ends: false,
             toss: None,
+            ways,
+            repeat: None,
         }
     }
 
@@ -195,17 +201,19 @@ impl Schedule {
 
     // ---- what leaves
 
-    /// The lowest buffer with something to send.
+    /// The buffer with something to send that goes first.
     pub(super) fn due(&mut self) -> Option<BufferNumber> {
-        if let Some(number) = self.again.first() {
-            return Some(*number);
+        let again = self.again.first().copied();
+        if again.is_some() && self.ways.order == Order::ResendsFirst {
+            return again;
         }
         while self.fresh < self.next_supply
             && self.outgoing.get(&self.fresh).is_none_or(Outgoing::is_sent)
         {
             self.fresh = self.fresh.next();
         }
-        (self.fresh < self.next_supply && self.may_begin()).then_some(self.fresh)
+        let fresh = self.fresh < self.next_supply && self.may_begin();
+        fresh.then_some(self.fresh).or(again)
     }
 
     /// The same, without advancing to it.
@@ -219,7 +227,77 @@ impl Schedule {
 
     /// Whether something may be due: asked without looking for it.
     pub(super) fn may_be_due(&self) -> bool {
-        !self.again.is_empty() || self.fresh < self.next_supply && self.may_begin()
+        let fresh = self.fresh < self.next_supply && self.may_begin();
+        !self.again.is_empty() || fresh || self.repeats().is_some()
+    }
+
+    /// Whether anything leaves when asked for: what is due, or what an idle sender repeats.
+    pub(super) fn has_some(&mut self) -> bool {
+        self.due().is_some() || self.repeats().is_some()
+    }
+
+    /// The ways of this sender.
+    pub(super) fn ways(&self) -> &Ways {
+        &self.ways
+    }
+
+    /// The last buffer of the chunk that is under way, as far as it is known and supplied.
+    fn chunk_end(&self) -> Option<BufferNumber> {
+        let (lowest, _) = self.outgoing.first_key_value()?;
+        let end = match self.ways.chunk {
+            Some(buffers) => (lowest.0 - 1) / buffers.max(1) * buffers.max(1) + buffers,
+            None => u64::MAX,
+        };
+        let end = self.last.map_or(end, |last| last.0.min(end));
+        (end < self.next_supply.0).then_some(BufferNumber(end))
+    }
+
+    /// What an idle sender repeats: everything of its chunk was sent, and not all is accepted. The
+    /// packets go round; of a buffer that is accepted meanwhile nothing is left to send.
+    fn repeats(&self) -> Option<(BufferNumber, u32)> {
+        let Idle::Repeats(multiple) = self.ways.idle else { return None };
+        let end = self.chunk_end()?;
+        let over = self.fresh > end || self.outgoing.range(..=end).all(|(_, o)| o.is_sent());
+        if !over || !self.again.is_empty() {
+            return None;
+        }
+        if let Some((number, index)) = self.repeat
+            && number <= end
+            && self.outgoing.get(&number).is_some_and(|o| index < o.packets())
+        {
+            return self.repeat;
+        }
+        let (first, _) = self.outgoing.first_key_value()?;
+        let count = |outgoing: &Outgoing| u64::from(outgoing.packets());
+        let (number, last) = self.outgoing.range(..=end).next_back()?;
+        if multiple <= 1 {
+            return Some((*number, last.packets().checked_sub(1)?));
+        }
+        // Buffers of a chunk are of one size but for its last.
+        let before = (number.0 - 1) % self.ways.chunk.unwrap_or(u64::MAX).max(1);
+        let each = self.outgoing.get(first).map_or(1, count).max(1);
+        let all = before * each + count(last);
+        let from = (all - 1) / u64::from(multiple) * u64::from(multiple);
+        let start = number.0 - before + from / each;
+        let (start, index) = if start < first.0 { (first.0, 0) } else { (start, from % each) };
+        let found = self.outgoing.range(BufferNumber(start)..=end).next();
+        found.map(|(n, _)| (*n, if n.0 == start { index as u32 } else { 0 }))
+    }
+
+    /// Everything up to this buffer was sent, if nothing is due.
+    pub(super) fn sent_through(&self) -> BufferNumber {
+        BufferNumber(self.fresh.min(self.next_supply).0.saturating_sub(1))
+    }
+
+    /// Everything that was sent and is not accepted is to be sent again.
+    pub(super) fn ask_all(&mut self) {
+        let all = IndexRange { start: 0, end: u32::MAX };
+        for (number, outgoing) in &mut self.outgoing {
+            outgoing.ask(all);
+            if outgoing.has_again() {
+                self.again.insert(*number);
+            }
+        }
     }
 
     /// No buffer is begun from now on.
@@ -233,7 +311,11 @@ impl Schedule {
     }
 
     fn may_begin(&self) -> bool {
-        !self.ends || self.is_amid_buffer()
+        let within = self.ways.chunk.is_none_or(|buffers| {
+            let chunk = |number: &BufferNumber| (number.0 - 1) / buffers.max(1);
+            self.outgoing.keys().next().is_none_or(|lowest| chunk(lowest) == chunk(&self.fresh))
+        });
+        within && (!self.ends || self.is_amid_buffer())
     }
 
     /// Whether something is asked for again.
@@ -244,7 +326,7 @@ impl Schedule {
     /// Takes the packet that leaves next, if one of so many data bytes `fits` now.
     pub(super) fn next(&mut self, mut fits: impl FnMut(u32) -> bool) -> Option<Leaving<'_>> {
         let (number, piece) = loop {
-            let number = self.due()?;
+            let Some(number) = self.due() else { return self.repeated(fits) };
             let outgoing = self.outgoing.get_mut(&number)?;
             if !fits(outgoing.geometry.packet_bytes) {
                 return None;
@@ -267,6 +349,20 @@ impl Schedule {
         let ends = !again && outgoing.is_sent();
         let data = outgoing.bytes(piece.range.clone());
         Some(Leaving { number, generation: outgoing.generation, piece, data, ends })
+    }
+
+    /// The next packet that an idle sender repeats.
+    fn repeated(&mut self, mut fits: impl FnMut(u32) -> bool) -> Option<Leaving<'_>> {
+        let (number, index) = self.repeats()?;
+        let outgoing = self.outgoing.get(&number)?;
+        if !fits(outgoing.geometry.packet_bytes) {
+            return None;
+        }
+        let more = index + 1 < outgoing.packets();
+        self.repeat = Some(if more { (number, index + 1) } else { (number.next(), 0) });
+        let piece = outgoing.piece(index)?;
+        let data = outgoing.bytes(piece.range.clone());
+        Some(Leaving { number, generation: outgoing.generation, piece, data, ends: false })
     }
 
     // ---- how it stands
@@ -321,5 +417,89 @@ impl Schedule {
     #[cfg(test)]
     pub(super) fn buffer(&self, number: BufferNumber) -> Option<&Outgoing> {
         self.outgoing.get(&number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: IndexRange = IndexRange { start: 0, end: u32::MAX };
+
+    /// So many buffers of four packets, all granted and supplied.
+    fn supplied(ways: Ways, buffers: u64) -> Schedule {
+        let mut schedule = Schedule::new(ways);
+        let geometry = Geometry { buffer_bytes: 40, packet_bytes: 10 };
+        let count = buffers as u32;
+        let go = Go { first: BufferNumber(1), count, packet_bytes: 10, generation: 0 };
+        schedule.grant(&go, geometry);
+        while let Some(number) = schedule.next_wanted() {
+            let mut buffer = Buffer::new(40);
+            buffer.set_len(40);
+            schedule.supply(number, buffer, false).expect("it was wanted");
+        }
+        schedule.learn_last(BufferNumber(buffers));
+        schedule
+    }
+
+    fn take(schedule: &mut Schedule, packets: usize) -> Vec<(u64, u32, bool)> {
+        let mut taken = Vec::new();
+        while taken.len() < packets
+            && let Some(leaving) = schedule.next(|_| true)
+        {
+            taken.push((leaving.number.0, leaving.piece.index.0, leaving.piece.resend));
+        }
+        taken
+    }
+
+    #[test]
+    fn what_was_asked_for_goes_first_or_after_what_is_new() {
+        for order in [Order::ResendsFirst, Order::NewFirst] {
+            let mut schedule = supplied(Ways { order, ..Ways::OURS }, 2);
+            take(&mut schedule, 5);
+            schedule.ask(BufferNumber(1), &[IndexRange { start: 1, end: 2 }], None);
+            let rest: Vec<_> =
+                take(&mut schedule, 9).into_iter().map(|(_, _, again)| again).collect();
+            let first = order == Order::ResendsFirst;
+            assert_eq!(rest, [first, false, false, !first]);
+        }
+    }
+
+    #[test]
+    fn a_chunk_is_over_before_the_next_begins_and_its_end_is_repeated() {
+        let ways = Ways { chunk: Some(2), idle: Idle::Repeats(5), ..Ways::OURS };
+        let mut schedule = supplied(ways, 3);
+        assert_eq!(take(&mut schedule, 8).last(), Some(&(2, 3, false)));
+        // From the last multiple of five on, round and round.
+        assert_eq!(
+            take(&mut schedule, 4),
+            [(2, 1, true), (2, 2, true), (2, 3, true), (2, 1, true)]
+        );
+        schedule.ask(BufferNumber(1), &[IndexRange { start: 3, end: 4 }], None);
+        assert_eq!(take(&mut schedule, 2), [(1, 3, true), (2, 2, true)]);
+        schedule.accept(BufferNumber(1)..BufferNumber(3));
+        assert_eq!(
+            take(&mut schedule, 5),
+            [0, 1, 2, 3]
+                .map(|n| (3, n, false))
+                .into_iter()
+                .chain([(3, 0, true)])
+                .collect::<Vec<_>>()
+        );
+        schedule.accept(BufferNumber(3)..BufferNumber(4));
+        assert!(!schedule.has_some() && !schedule.may_be_due());
+    }
+
+    #[test]
+    fn the_last_packet_of_all_is_repeated_until_it_is_accepted() {
+        let mut schedule = supplied(Ways { idle: Idle::Repeats(1), ..Ways::OURS }, 2);
+        take(&mut schedule, 8);
+        assert_eq!(take(&mut schedule, 3), [(2, 3, true); 3]);
+        schedule.ask_all();
+        assert_eq!(take(&mut schedule, 9).len(), 9);
+        assert!(schedule.ask(BufferNumber(2), &[ALL], None).is_some());
+        let mut ours = supplied(Ways::OURS, 2);
+        take(&mut ours, 8);
+        assert!(!ours.has_some() && ours.sent_through() == BufferNumber(2));
     }
 }

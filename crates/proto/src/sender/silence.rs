@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Sender;
+use super::{Phase, Sender};
 use crate::time::Instant;
 
 /// The breaker opens after this, or eight round trips (`docs/protocol.md §7.5`).
@@ -51,6 +51,14 @@ impl Sender {
         let patience = (rtt * 3).max(self.rtt.timeout()).max(Duration::from_millis(200));
         let since = self.hearing.silence_told.unwrap_or(self.hearing.heard).max(self.hearing.heard);
         Some(since.max(self.sampler.last_sent().unwrap_or(since)) + patience)
+    }
+
+    /// When a protocol that has such a rule takes all that is outstanding for lost.
+    pub(super) fn all_lost_at(&self) -> Option<Instant> {
+        let after = self.schedule.ways().all_lost_after?;
+        let waits = self.schedule.has_supplied() && !self.schedule.may_be_due();
+        let since = self.hearing.reported.max(self.sampler.last_sent()?);
+        (waits && self.phase == Phase::Sending).then(|| since + after.max(self.rtt.assumed() * 2))
     }
 
     /// Whether anybody tells what becomes of what is sent.

@@ -4,7 +4,7 @@ use super::*;
 use crate::buffer::Geometry;
 use crate::crypto::cipher::Cipher;
 use crate::rate::fixed::Fixed;
-use crate::rate::{Belief, RateControl};
+use crate::rate::{Belief, RateControl, Ways};
 use crate::rules::Rules;
 use crate::units::Burst;
 use crate::wire::Wire;
@@ -24,7 +24,7 @@ fn link() -> Link {
 
 fn sender(wire: Wire) -> Sender {
     let fixed = Fixed::new(Burst { packets: 8, interval: Duration::from_millis(1) });
-    sender_with(wire, Law { control: Box::new(fixed), learns: false })
+    sender_with(wire, Law { control: Box::new(fixed), learns: false, ways: Ways::OURS })
 }
 
 fn sender_with(wire: Wire, law: Law) -> Sender {
@@ -179,7 +179,11 @@ impl RateControl for Ticking {
 
 #[test]
 fn a_rate_law_may_have_a_clock_of_its_own() {
-    let law = Law { control: Box::new(Ticking { packets: 1, next: ms(10) }), learns: true };
+    let law = Law {
+        control: Box::new(Ticking { packets: 1, next: ms(10) }),
+        learns: true,
+        ways: Ways::OURS,
+    };
     let mut sender = sender_with(Wire::Sealed, law);
     sender.trace.switch(true);
     let mut fired = Vec::new();

@@ -109,6 +109,7 @@ impl Bench {
             buffer: BufferNumber(buffer),
             index: PacketIndex(index),
             generation: 0,
+            law: 0,
             last_of_buffer: last,
             last_buffer: false,
             ack: ControlSeq(ack),

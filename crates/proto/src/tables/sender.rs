@@ -3,8 +3,8 @@
 use super::*;
 use crate::buffer::Buffer;
 use crate::negotiated::Taken;
-use crate::rate::Law;
 use crate::rate::fixed::Fixed;
+use crate::rate::{Law, Ways};
 use crate::sender::Sender;
 use crate::units::BufferNumber;
 use crate::wire::packet::{Accepted, End, Go, IndexRange, Report, Resend, Verdict};
@@ -43,7 +43,7 @@ impl Bench {
     fn in_state(state: &str) -> Self {
         let (own, peer) = links();
         let burst = Burst { packets: 1, interval: Duration::from_millis(1) };
-        let rate = Law { control: Box::new(Fixed::new(burst)), learns: false };
+        let rate = Law { control: Box::new(Fixed::new(burst)), learns: false, ways: Ways::OURS };
         let sender = Sender::new(ms(1000), negotiated(), rate, 28);
         let mut bench = Self { sender, own, peer, now: ms(1000), seq: 0 };
         let path: &[&str] = match state {

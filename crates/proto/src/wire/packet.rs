@@ -52,6 +52,8 @@ pub struct DataHeader {
     pub index: PacketIndex,
     /// Which GO fixed the packet size it was cut with (`sealed`; 0 on `rfc998`).
     pub generation: u8,
+    /// Whose rules the sender follows (`sealed`): [`crate::config::Protocol::code`], 0 for ours.
+    pub law: u8,
     /// LDATA: the last packet of its buffer.
     pub last_of_buffer: bool,
     /// The L flag: the last buffer of the transfer (`rfc998`).

@@ -116,6 +116,7 @@ fn quiet_time(sketch: &Sketch, setup: &Setup) -> Duration {
     match sketch.policy {
         Policy::Fixed(_) => rate = rate.min(own),
         Policy::Fair { ceiling } => rate = rate.min(ceiling.unwrap_or(rate)),
+        Policy::Recreated(of) => rate = rate.min(of.rate.unwrap_or(rate)),
     }
     let window = u64::from(sketch.buffer) * u64::from(sketch.outstanding);
     let rounds = sketch.bytes.div_ceil(window) as u32;

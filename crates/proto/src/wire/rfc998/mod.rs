@@ -246,6 +246,7 @@ fn parse_data(
         buffer: BufferNumber(u64::from(fields.buffer.get())),
         index: PacketIndex(u32::from(fields.index.get())),
         generation: 0,
+        law: 0,
         last_of_buffer: fields.common.kind == kind::LDATA,
         last_buffer: fields.flags.get() & FLAG_L != 0,
         ack: reference.widen(fields.ack.get()),

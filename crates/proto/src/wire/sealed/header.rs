@@ -99,7 +99,8 @@ pub struct Header {
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Clear {
-    reserved: u8,
+    /// Of DATA and LDATA; else reserved.
+    law: u8,
     generation: u8,
     version: u8,
     kind: u8,
@@ -161,6 +162,7 @@ pub fn parse_data_header(bytes: &[u8]) -> Result<(u32, DataHeader), ParseError> 
         buffer,
         index: PacketIndex(data.index.get()),
         generation,
+        law: data.clear.law,
         last_of_buffer: kind == Kind::Ldata,
         last_buffer: false,
         ack: ControlSeq(data.ack.get()),
@@ -178,9 +180,9 @@ pub fn encode_header(header: &Header) -> [u8; HEADER_BYTES] {
 /// (`docs/protocol.md §3.1`). `last_buffer` is not said on this wire.
 pub fn encode_data_header(connection: u32, header: &DataHeader) -> [u8; DATA_HEADER_BYTES] {
     let kind = if header.last_of_buffer { Kind::Ldata } else { Kind::Data };
-    let DataHeader { generation, number, .. } = *header;
+    let DataHeader { generation, law, number, .. } = *header;
     zerocopy::transmute!(DataClear {
-        clear: Clear::new(&Header { kind, generation, connection, number }),
+        clear: Clear { law, ..Clear::new(&Header { kind, generation, connection, number }) },
         buffer: header.buffer.0.into(),
         index: header.index.0.into(),
         ack: header.ack.0.into(),
@@ -190,7 +192,7 @@ pub fn encode_data_header(connection: u32, header: &DataHeader) -> [u8; DATA_HEA
 impl Clear {
     fn new(header: &Header) -> Self {
         Self {
-            reserved: 0,
+            law: 0,
             generation: if header.kind.is_data() { header.generation } else { 0 },
             version: VERSION,
             kind: header.kind as u8,
@@ -248,13 +250,13 @@ mod tests {
         #[test]
         fn a_header_that_parses_is_the_one_encoded(bytes in any::<[u8; DATA_HEADER_BYTES]>()) {
             let mut bytes = bytes;
-            (bytes[0], bytes[2], bytes[3]) = (0, VERSION, bytes[3] % 16);
+            (bytes[2], bytes[3]) = (VERSION, bytes[3] % 16);
             if let Ok(header) = parse_header(&bytes) {
                 if !header.kind.is_data() {
                     bytes[1] = 0;
                 }
                 let encoded = encode_header(&header);
-                prop_assert_eq!(&encoded[..], &bytes[..HEADER_BYTES]);
+                prop_assert_eq!(&encoded[1..], &bytes[1..HEADER_BYTES]);
             }
             if let Ok((connection, header)) = parse_data_header(&bytes) {
                 prop_assert_eq!(encode_data_header(connection, &header), bytes);

@@ -1,0 +1,56 @@
+//! RBUDP, of QUANTA: a blast at a stated rate, then a bitmap of what is missing, then that, until
+//! nothing is.
+//!
+//! Source: E. He, J. Leigh, O. Yu, T. DeFanti, "Reliable Blast UDP: Predictable High Performance
+//! Bulk Data Transfer" (IEEE Cluster 2002), §3; the review.
+
+use super::bitmaps::Bitmaps;
+use crate::rate::{Belief, Pacing, RateControl, Sample, burst_for};
+use crate::time::Instant;
+use crate::units::{Burst, Rate};
+
+/// Where no rate was stated: the network of its time.
+const UNSTATED: Rate = Rate::from_bits_per_second(1_000_000_000);
+
+/// The rate law: none. "QUANTA, as shipped, does not adjust the rate even if there are losses!"
+/// (review §4.1).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rbudp {
+    rate: Rate,
+    packet: u32,
+}
+
+impl Rbudp {
+    /// "sends the entire payload at a user-specified sending rate" (paper, §3).
+    pub(super) fn new(rate: Option<Rate>, packet: u32) -> Self {
+        Self { rate: rate.unwrap_or(UNSTATED), packet }
+    }
+}
+
+impl RateControl for Rbudp {
+    fn on_sample(&mut self, _now: Instant, _sample: &Sample) {}
+
+    fn on_silence(&mut self, _now: Instant) {}
+
+    fn on_offer(&mut self, _now: Instant, _offer: Burst) {}
+
+    fn on_packet_bytes(&mut self, bytes: u32) {
+        self.packet = bytes.max(1);
+    }
+
+    fn pacing(&self) -> Pacing {
+        Pacing::of(burst_for(self.rate, self.packet))
+    }
+
+    fn belief(&self) -> Belief {
+        Belief { phase: "rbudp", ..Belief::default() }
+    }
+}
+
+/// "At the end of the bulk data transmission phase, the sender sends a DONE signal via TCP so that
+/// the receiver knows that no more UDP packets will arrive. The receiver responds by sending an
+/// Acknowledgment consisting of a bitmap tally" (paper, §3). Our DONE is a NULL-ACK that says that
+/// nothing is left.
+pub(super) fn recovery() -> Bitmaps {
+    Bitmaps::new(None)
+}

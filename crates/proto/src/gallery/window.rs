@@ -1,0 +1,177 @@
+//! A TCP's window (RFC 5681), of which only growth without loss and the answer to a loss differ
+//! from law to law. What a report says arrived counts as acknowledged, what it says is missing as
+//! lost; a window is reduced once for what was in flight together (RFC 6675 §5).
+//!
+//! The packets of a window are spread over the round trip, twice as fast in slow start (as Linux
+//! does since 2013): a report acknowledges what a dozen acknowledgements would have.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use super::cubic::Cubic;
+use super::highspeed::HighSpeed;
+use super::reno::Reno;
+use super::scalable::Scalable;
+use crate::config::Protocol;
+use crate::rate::{Belief, Pacing, RateControl, Sample, burst_for};
+use crate::time::Instant;
+use crate::units::{Burst, Rate};
+
+/// The round trip assumed before one was measured (RFC 6298 §2.1 assumes as much for its timer).
+const ASSUMED_RTT: Duration = Duration::from_secs(1);
+/// Of the rate that a window makes in a round trip, so much more is paced: in slow start, after.
+const PACED: (f64, f64) = (2.0, 1.2);
+
+/// How a window grows and shrinks. Windows are in packets.
+pub(super) trait Growth: Debug + Send {
+    /// Its name.
+    fn name(&self) -> &'static str;
+    /// The first window.
+    fn first(&self) -> f64;
+    /// By how much slow start grows when so many packets are acknowledged.
+    fn in_slow_start(&self, acked: f64) -> f64 {
+        acked
+    }
+    /// The window after congestion avoidance has seen so many packets acknowledged.
+    fn grow(&mut self, now: Instant, window: f64, acked: f64, rtt: Duration) -> f64;
+    /// The window after a loss.
+    fn reduce(&mut self, window: f64) -> f64;
+}
+
+/// A window under one of the laws.
+#[derive(Debug)]
+pub(super) struct Window {
+    law: Box<dyn Growth>,
+    packet: u32,
+    pub(super) packets: f64,
+    threshold: f64,
+    most: f64,
+    most_bytes: Option<u64>,
+    rtt: Option<Duration>,
+    delivered: u64,
+    lost: u64,
+    /// What had been sent when the window was reduced: a loss of it is the same congestion.
+    recover: u64,
+    /// In flight after the newest report.
+    in_flight: u64,
+}
+
+impl Window {
+    /// The window of `protocol`, of packets of so many bytes, at most `most_bytes`.
+    pub(super) fn new(
+        protocol: Protocol,
+        packet: u32,
+        most_bytes: Option<u64>,
+        rtt: Option<Duration>,
+    ) -> Self {
+        let law: Box<dyn Growth> = match protocol {
+            Protocol::RenoDelayed => Box::new(Reno::delayed()),
+            Protocol::Cubic => Box::new(Cubic::new()),
+            Protocol::HighSpeed => Box::new(HighSpeed),
+            Protocol::Scalable => Box::new(Scalable),
+            _ => Box::new(Reno::counting_bytes()),
+        };
+        let mut window = Self {
+            packets: law.first(),
+            law,
+            packet,
+            threshold: f64::INFINITY,
+            most: f64::INFINITY,
+            most_bytes,
+            rtt,
+            delivered: 0,
+            lost: 0,
+            recover: 0,
+            in_flight: 0,
+        };
+        window.on_packet_bytes(packet);
+        window
+    }
+
+    fn is_slow_start(&self) -> bool {
+        self.packets < self.threshold
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.packets * f64::from(self.packet)) as u64
+    }
+
+    /// A window that was not used does not grow (RFC 7661): in slow start it may be twice what is
+    /// in flight, later it was all but full.
+    fn was_used(&self, flight: u64) -> bool {
+        match self.is_slow_start() {
+            true => flight * 2 >= self.bytes(),
+            false => flight * 8 >= self.bytes() * 7,
+        }
+    }
+
+    fn on_acked(&mut self, now: Instant, acked: f64) {
+        let rtt = self.rtt.unwrap_or(ASSUMED_RTT);
+        self.packets = match self.is_slow_start() {
+            true => (self.packets + self.law.in_slow_start(acked)).min(self.threshold),
+            false => self.law.grow(now, self.packets, acked, rtt),
+        }
+        .min(self.most);
+    }
+
+    fn on_lost(&mut self) {
+        self.packets = self.law.reduce(self.packets).max(2.0);
+        self.threshold = self.packets;
+    }
+}
+
+impl RateControl for Window {
+    fn on_sample(&mut self, now: Instant, sample: &Sample) {
+        if let Some(rtt) = sample.rtt {
+            self.rtt = Some(self.rtt.map_or(rtt, |old| (old * 7 + rtt) / 8));
+        }
+        let acked = sample.delivered_packets.saturating_sub(self.delivered);
+        self.delivered = sample.delivered_packets;
+        let flight = std::mem::replace(&mut self.in_flight, sample.in_flight_bytes)
+            .max(sample.in_flight_bytes + acked * u64::from(self.packet));
+        let known = sample.sent_bytes.saturating_sub(sample.in_flight_bytes);
+        if sample.lost_packets > self.lost {
+            self.lost = sample.lost_packets;
+            if known > self.recover {
+                self.recover = sample.sent_bytes;
+                self.on_lost();
+                return;
+            }
+        }
+        if acked > 0 && known > self.recover && self.was_used(flight) {
+            self.on_acked(now, acked as f64);
+        }
+    }
+
+    /// As after the retransmission timer (RFC 5681 §3.1).
+    fn on_silence(&mut self, _now: Instant) {
+        self.threshold = (self.packets / 2.0).max(2.0);
+        self.packets = 1.0;
+    }
+
+    fn on_offer(&mut self, _now: Instant, _offer: Burst) {}
+
+    fn on_packet_bytes(&mut self, bytes: u32) {
+        self.packet = bytes.max(1);
+        let packet = f64::from(self.packet);
+        self.most = self.most_bytes.map_or(f64::INFINITY, |most| (most as f64 / packet).max(1.0));
+        self.packets = self.packets.min(self.most);
+    }
+
+    fn pacing(&self) -> Pacing {
+        let rtt = self.rtt.unwrap_or(ASSUMED_RTT).max(Duration::from_micros(1));
+        let (start, later) = PACED;
+        let faster = if self.is_slow_start() { start } else { later };
+        let bytes = self.packets * f64::from(self.packet) * faster;
+        let burst = burst_for(Rate::over(bytes as u64, rtt), self.packet);
+        Pacing { cap_bytes: Some(self.bytes().max(1)), ..Pacing::of(burst) }
+    }
+
+    fn belief(&self) -> Belief {
+        Belief { phase: self.law.name(), ..Belief::default() }
+    }
+
+    fn charges_bytes(&self) -> bool {
+        true
+    }
+}
