@@ -94,7 +94,7 @@ pub(crate) struct Network {
     client: Option<String>,
     /// How packets look: both sides must agree
     #[arg(long, value_name = "WIRE", value_enum, default_value_t = WireName::Sealed)]
-    wire: WireName,
+    pub(crate) wire: WireName,
     /// Write trace events to FILE (JSON lines)
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,

@@ -23,7 +23,7 @@ use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 
 use crate::args::{self, WireName};
-use crate::commands::send::{self, PolicyName};
+use crate::commands::send::{self, PolicyName, ProtocolName};
 use crate::exit::{self, Code, Failure};
 use crate::{secrecy, signals, units};
 
@@ -105,6 +105,9 @@ struct Connection {
     /// How the side that sends chooses its rate; fixed if burst values are given
     #[arg(long, value_name = "POLICY", value_enum)]
     policy: Option<PolicyName>,
+    /// The side that sends follows another protocol's rules (see `netblt send --help`)
+    #[arg(long, value_name = "NAME", value_enum, conflicts_with_all = ["policy", "burst_size"])]
+    protocol: Option<ProtocolName>,
     /// Packets in a burst, 1 to 65535
     #[arg(long, value_name = "N", requires = "burst_interval", conflicts_with = "bitrate",
           value_parser = clap::value_parser!(u16).range(1..))]
@@ -247,9 +250,10 @@ impl Connection {
                 "--policy fixed needs a rate: -b, or --burst-size and --burst-interval",
             ));
         }
-        let policy = match self.is_fixed() {
-            true => Policy::Fixed(send::pace(self.bitrate, self.burst())?),
-            false => Policy::Fair { ceiling: self.bitrate },
+        let policy = match (self.protocol, self.is_fixed()) {
+            (Some(protocol), _) => protocol.policy(self.bitrate, self.wire)?,
+            (None, true) => Policy::Fixed(send::pace(self.bitrate, self.burst())?),
+            (None, false) => Policy::Fair { ceiling: self.bitrate },
         };
         let mut options = Options::new(self.wire.wire());
         options.bind = self.bind;

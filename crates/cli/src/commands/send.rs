@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use netblt::{Cancel, Options, Selection, Source, Summary};
-use netblt_proto::config::{Pace, Policy, Role};
+use netblt_proto::config::{Pace, Policy, Protocol, Recreation, Role};
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 
-use crate::args::{self, Network, PageArgs, ResumeName, Show};
+use crate::args::{self, Network, PageArgs, ResumeName, Show, WireName};
 use crate::choice::{self, Choice};
 use crate::commands::page::Page;
 use crate::cp::gather::Found;
@@ -55,6 +55,14 @@ pub(crate) struct Args {
     /// How the rate is chosen
     #[arg(long, value_name = "POLICY", value_enum, default_value_t = PolicyName::Fair)]
     policy: PolicyName,
+    /// Follow another protocol's rules, on our packets: an experiment, not for networks of others
+    ///
+    /// Re-creations of the algorithms of 2002 to 2021 as their papers and sources have them: rate,
+    /// order of sending, and how losses are found, which the other side needs no option for. With
+    /// --rate rbudp keeps that rate whatever happens, tsunami aims at it, and fobs takes it for
+    /// the speed of the network card; to the others it is a ceiling. Most yield to nobody.
+    #[arg(long, value_name = "NAME", value_enum, conflicts_with = "policy")]
+    protocol: Option<ProtocolName>,
     #[command(flatten)]
     network: Network,
     #[command(flatten)]
@@ -71,6 +79,56 @@ pub(super) enum PolicyName {
     /// Send at the rate or the burst values given, whatever happens, and yield to nobody: for a
     /// path that is yours alone
     Fixed,
+}
+
+/// The protocols of `docs/protocol.md §6.8`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ProtocolName {
+    /// SABUL (2002)
+    Sabul,
+    /// Tsunami (2002)
+    Tsunami,
+    /// FOBS (2002)
+    Fobs,
+    /// Reliable Blast UDP, of QUANTA (2002); needs --rate
+    Rbudp,
+    /// UDT (2004)
+    Udt,
+    /// TCP Reno (RFC 5681)
+    Reno,
+    /// TCP Reno with delayed acknowledgements, as in Linux 2.4
+    RenoDelayed,
+    /// TCP CUBIC (RFC 9438)
+    Cubic,
+    /// HighSpeed TCP (RFC 3649)
+    Highspeed,
+    /// Scalable TCP (2003)
+    Scalable,
+}
+
+impl ProtocolName {
+    /// The policy, where `rate` was given, or not.
+    pub(super) fn policy(self, rate: Option<Rate>, wire: WireName) -> Result<Policy, Failure> {
+        if wire == WireName::Rfc998 {
+            return Err(Failure::usage("--protocol is for --wire sealed"));
+        }
+        let protocol = match self {
+            Self::Sabul => Protocol::Sabul,
+            Self::Tsunami => Protocol::Tsunami,
+            Self::Fobs => Protocol::Fobs,
+            Self::Rbudp => Protocol::Rbudp,
+            Self::Udt => Protocol::Udt,
+            Self::Reno => Protocol::Reno,
+            Self::RenoDelayed => Protocol::RenoDelayed,
+            Self::Cubic => Protocol::Cubic,
+            Self::Highspeed => Protocol::HighSpeed,
+            Self::Scalable => Protocol::Scalable,
+        };
+        if protocol == Protocol::Rbudp && rate.is_none() {
+            return Err(Failure::usage("--protocol rbudp needs a rate, which it keeps"));
+        }
+        Ok(Policy::Recreated(Recreation { rate, ..Recreation::of(protocol) }))
+    }
 }
 
 fn help() -> String {
@@ -189,9 +247,10 @@ pub(super) fn pace(rate: Option<Rate>, burst: Option<Burst>) -> Result<Pace, Fai
 }
 
 fn options(args: &Args) -> Result<Options, Failure> {
-    let policy = match args.policy {
-        PolicyName::Fair => Policy::Fair { ceiling: args.rate },
-        PolicyName::Fixed => Policy::Fixed(pace(args.rate, args.network.burst())?),
+    let policy = match (args.protocol, args.policy) {
+        (Some(protocol), _) => protocol.policy(args.rate, args.network.wire)?,
+        (None, PolicyName::Fair) => Policy::Fair { ceiling: args.rate },
+        (None, PolicyName::Fixed) => Policy::Fixed(pace(args.rate, args.network.burst())?),
     };
     let mut options = args.network.options()?;
     options.manifest.clone_from(&args.manifest);
