@@ -62,6 +62,7 @@ fn data_header(number: u64) -> DataHeader {
         buffer: BufferNumber(1 + number / 736),
         index: PacketIndex((number % 736) as u32),
         generation: 0,
+        law: 0,
         last_of_buffer: false,
         last_buffer: false,
         ack: ControlSeq(7),
