@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use netblt::ticket::{self, Ticket};
-use netblt::{Family, Options, Rendezvous, Resume};
+use netblt::{Extras, Family, Options, Rendezvous, Resume};
 use netblt_proto::config::Wire;
 use netblt_proto::limits::{MAX_CLIENT, MAX_OUTSTANDING};
 use netblt_proto::wire::packet::Burst;
@@ -33,6 +33,35 @@ The ticket:
   everyone on this machine (ps). An argument beats the variable. If neither is given, this side
   listens.
 ";
+
+/// What goes with files beyond permissions and times.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Extra {
+    /// Keep owner and group, by their names where both machines know them
+    ///
+    /// Only root may give files away; a group can be given by whoever is in it. What cannot be set
+    /// is named, and the exit code is 23. Tickets: both sides have to be asked for it.
+    #[arg(long)]
+    owner: bool,
+    /// Keep extended attributes of the namespace "user"
+    ///
+    /// No others: capabilities and security labels are never copied. Tickets: both sides have to be
+    /// asked for it.
+    #[arg(long)]
+    xattrs: bool,
+    /// Keep access lists (POSIX ACLs), and permissions with them
+    ///
+    /// Their users and groups are numbers, and stay the same. Tickets: both sides have to be asked
+    /// for it.
+    #[arg(long)]
+    acls: bool,
+}
+
+impl From<Extra> for Extras {
+    fn from(extra: Extra) -> Self {
+        Self { owner: extra.owner, xattrs: extra.xattrs, acls: extra.acls }
+    }
+}
 
 /// The connection.
 #[derive(Args, Debug)]

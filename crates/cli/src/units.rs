@@ -89,7 +89,8 @@ pub(crate) fn show_bytes(bytes: u64) -> String {
 
 fn scaled(bytes: u64, step: f64, units: [&str; 6]) -> String {
     if (bytes as f64) < step {
-        return format!("{bytes} bytes");
+        let plural = if bytes == 1 { "" } else { "s" };
+        return format!("{bytes} byte{plural}");
     }
     let (mut size, mut unit) = (bytes as f64 / step, 0);
     while size >= step - 0.005 && unit + 1 < units.len() {

@@ -1,4 +1,5 @@
-//! What was written is read again from the disk: a disk that gives back something else is found out.
+//! What was written is read again from the disk: a disk that gives back something else is found
+//! out.
 
 mod testenv;
 

@@ -14,6 +14,9 @@ use crate::options::Options;
 /// takes, are not faster there, and more is lost with each (`docs/decisions/packet-size.md`).
 const CEILING: u16 = 1 << 14;
 
+/// What a table may tell of one file beyond modes and times (`docs/protocol.md §8.2`).
+const MAX_MORE_BYTES: u32 = 1 << 16;
+
 /// The configuration for any peer; [`for_peer`] adds what depends on who it is.
 pub(crate) fn config(options: &Options, role: Role, transfer_bytes: Option<u64>) -> Config {
     let mut config = Config::new(options.wire, role);
@@ -26,6 +29,9 @@ pub(crate) fn config(options: &Options, role: Role, transfer_bytes: Option<u64>)
     config.transfer_bytes = transfer_bytes;
     config.trace = options.trace.is_some();
     config.checksum = !options.rfc998.no_checksum;
+    if options.extras.xattrs || options.extras.acls {
+        config.table_bytes += MAX_MORE_BYTES;
+    }
     // Until the peer is known, the larger header.
     config.datagram_bytes = datagram_bytes(options, true).unwrap_or(config.datagram_bytes);
     if let Some(burst) = burst(options, role, config.datagram_bytes) {

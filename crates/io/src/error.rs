@@ -309,6 +309,14 @@ pub enum Warning {
         /// What the system said.
         why: String,
     },
+    /// Something that was to be told of a file cannot be, and is left out.
+    #[error("left out extended attributes or access lists of {path}: {why}")]
+    Untold {
+        /// Its path, fit for a terminal.
+        path: String,
+        /// Why not.
+        why: String,
+    },
     /// What arrived and does not get its name, or was to come and does not, and why.
     #[error("left out {0}")]
     LeftOut(String),
@@ -440,8 +448,7 @@ pub(crate) fn in_units(bytes: u64) -> String {
     let power = (bytes.ilog2() / 10).clamp(1, UNITS.len() as u32);
     let whole = bytes as f64 / f64::from(power * 10).exp2();
     let unit = UNITS.get(power as usize - 1).copied().unwrap_or_default();
-    // Never more than there is.
-    format!("{:.2} {unit}", (whole * 100.0).floor() / 100.0)
+    format!("{whole:.2} {unit}")
 }
 
 /// An error of this side's disk; the path is made fit for a terminal.

@@ -72,8 +72,8 @@ pub use self::error::{Error, OptionsError, Unsendable, Warning};
 pub use self::net::raw_ip::PORT as RAW_IP_PORT;
 pub use self::observer::Observer;
 pub use self::options::{
-    Cancel, Destination, Expected, Family, Modes, Only, Options, Overwrite, Pass, Resume, Rfc998,
-    Selection, Source,
+    Cancel, Destination, Expected, Extras, Family, Modes, Only, Options, Overwrite, Pass, Resume,
+    Rfc998, Selection, Source,
 };
 pub use self::progress::{LimitedBy, Progress, Summary};
 pub use self::ticket::{Rendezvous, Ticket};

@@ -275,6 +275,19 @@ impl fmt::Debug for Output {
     }
 }
 
+/// What of a file goes beyond its permission bits and its time: a sender tells it, and a receiver
+/// sets it, only if each is told to (`sealed`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// Owner and group; by their names, where both systems know them. What this user may not set
+    /// is named.
+    pub owner: bool,
+    /// Extended attributes of the namespace `user`.
+    pub xattrs: bool,
+    /// POSIX access lists; a receiver then keeps permissions as if it were told to.
+    pub acls: bool,
+}
+
 /// Everything about a transfer but what moves, and where the other end is.
 ///
 /// ```
@@ -334,6 +347,8 @@ pub struct Options {
     pub preserve: bool,
     /// Give files and directories the sender's times of modification, and not those of arrival.
     pub keep_times: bool,
+    /// What goes with files beyond that.
+    pub extras: Extras,
     /// What a sender may send, if not everything ([`Destination::Directory`]).
     pub expected: Option<Expected>,
     /// The first parts of the names that come, if they are known: what stands beneath them may be
@@ -400,6 +415,7 @@ impl Options {
             partial_expiry: PARTIAL_EXPIRY,
             preserve: false,
             keep_times: true,
+            extras: Extras::default(),
             expected: None,
             coming: None,
             rename: None,

@@ -119,7 +119,8 @@ impl Task {
                 Ok(Self { host, direction: Direction::Down { sources: there, target } })
             }
             (Place::Local(_), None) => Err(Failure::usage(
-                "both sides are on this machine, where cp copies; one must be HOST:PATH",
+                "both sides are on this machine, where cp copies; one must be HOST:PATH, with the \
+                 colon (HOST: alone is your home there)",
             )),
             (Place::Remote(..), Some(_)) => Err(Failure::usage(
                 "both sides are on other machines: run netblt cp on one of them",

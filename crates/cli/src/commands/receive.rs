@@ -65,10 +65,10 @@ pub(crate) struct Args {
     keep_partial: Duration,
     /// Read every file again from the disk before it gets its name
     ///
-    /// What is not what came is named, left out and not kept (exit code 23; with --atomic nothing is
-    /// kept). The system is asked to forget what it holds of the file in memory, so that the disk
-    /// itself is read, unless the file system is in memory. What is left of a broken transfer is read
-    /// again, too.
+    /// What is not what came is named, left out and not kept (exit code 23; with --atomic nothing
+    /// is kept). The system is asked to forget what it holds of the file in memory, so that the
+    /// disk itself is read, unless the file system is in memory. What is left of a broken transfer
+    /// is read again, too.
     #[arg(long)]
     verify: bool,
     /// Write names and BLAKE3 digests of what was transferred to FILE, as b3sum does
@@ -77,6 +77,8 @@ pub(crate) struct Args {
     /// Keep the sender's permission bits, whatever the umask here
     #[arg(long)]
     preserve: bool,
+    #[command(flatten)]
+    extra: args::Extra,
     /// Take no more files and directories than this (to 16777216); 256 bytes of memory for each
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_FILES,
           value_parser = clap::value_parser!(u64).range(1..=MAX_FILES))]
@@ -185,6 +187,7 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Report) -> Result<Summ
     options.resume = args.resume.into();
     options.partial_expiry = args.keep_partial;
     options.verify = args.verify;
+    options.extras = args.extra.into();
     options.manifest.clone_from(&args.manifest);
     options.max_files = args.max_files;
     options.max_bytes = args.max_size;

@@ -43,6 +43,8 @@ pub(crate) struct Args {
     /// Never: send everything, whatever the other side has of a transfer that was broken off
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = ResumeName::Auto)]
     resume: ResumeName,
+    #[command(flatten)]
+    extra: args::Extra,
     /// Write names and BLAKE3 digests of what was transferred to FILE, as b3sum does
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
@@ -256,5 +258,6 @@ fn options(args: &Args) -> Result<Options, Failure> {
     options.manifest.clone_from(&args.manifest);
     (options.policy, options.burst, options.atomic) = (policy, None, args.atomic);
     options.resume = args.resume.into();
+    options.extras = args.extra.into();
     Ok(options)
 }

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use netblt::net::addresses::own_addresses;
 use netblt::{
-    Destination, Error, Expected, Family, Observer, Options, Pass, Progress, Rendezvous, Selection,
-    Source, Summary, Ticket, Warning,
+    Destination, Error, Expected, Extras, Family, Observer, Options, Pass, Progress, Rendezvous,
+    Selection, Source, Summary, Ticket, Warning,
 };
 use netblt_proto::config::Secret;
 use netblt_proto::machine::printable;
@@ -143,6 +143,7 @@ impl Near<'_> {
                 chmod: wish.choice.chmod.clone(),
             },
         };
+        let extras = Extras::from(wish.extra);
         let (ipv4, ipv6) = wish.family();
         let own = || own_addresses(Ipv6Addr::UNSPECIFIED.into(), args::family(ipv4, ipv6));
         let udp = port.map(|port| Udp { ports: wish.ports(), addresses: own(), port });
@@ -157,6 +158,7 @@ impl Near<'_> {
             atomic: wish.atomic,
             resume: wish.resume,
             verify: wish.verify,
+            extras: (extras.owner, extras.xattrs, extras.acls),
             keep_partial: wish.keep_partial.as_secs(),
             rate: wish.ceiling().map(|rate| rate.bits_per_second()),
             death_timer: wish.death_timer.as_secs(),

@@ -22,6 +22,8 @@ pub(crate) struct Wish {
     /// Keep permissions and times of modification
     #[arg(short)]
     pub(crate) preserve: bool,
+    #[command(flatten)]
+    pub(crate) extra: args::Extra,
     /// Only list what would be copied
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
@@ -37,10 +39,10 @@ pub(crate) struct Wish {
     pub(crate) keep_partial: Duration,
     /// Read every file again from the disk before it gets its name
     ///
-    /// What is not what came is named, left out and not kept (exit code 23; with --atomic nothing is
-    /// kept). The system is asked to forget what it holds of the file in memory, so that the disk
-    /// itself is read, unless the file system is in memory. What is left of a broken transfer is read
-    /// again, too.
+    /// What is not what came is named, left out and not kept (exit code 23; with --atomic nothing
+    /// is kept). The system is asked to forget what it holds of the file in memory, so that the
+    /// disk itself is read, unless the file system is in memory. What is left of a broken transfer
+    /// is read again, too.
     #[arg(long)]
     pub(crate) verify: bool,
     #[command(flatten)]

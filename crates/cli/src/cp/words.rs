@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use netblt::{Options, Policy};
+use netblt::{Extras, Options, Policy};
 use netblt_proto::units::Rate;
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +56,8 @@ pub(crate) struct Start {
     pub(crate) atomic: bool,
     /// What to do with what is left of a copy that was broken off.
     pub(crate) resume: ResumeName,
+    /// Owners, extended attributes, access lists: what goes with files.
+    pub(crate) extras: (bool, bool, bool),
     /// The receiving end reads files again.
     pub(crate) verify: bool,
     /// Seconds that parts of files are kept.
@@ -82,6 +84,8 @@ impl Start {
         options.atomic = self.atomic;
         options.resume = self.resume.into();
         options.verify = self.verify;
+        let (owner, xattrs, acls) = self.extras;
+        options.extras = Extras { owner, xattrs, acls };
         options.partial_expiry = Duration::from_secs(self.keep_partial);
         options.death_timer = Duration::from_secs(self.death_timer.clamp(1, MAX_DEATH_TIMER));
         options

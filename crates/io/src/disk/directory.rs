@@ -8,20 +8,20 @@
 mod keeping;
 mod links;
 mod over;
+mod renamed;
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use netblt_proto::buffer::Buffer;
-use netblt_proto::content::{Extent, Kind, check_name, parse_image};
+use netblt_proto::content::{Extent, Kind, More, check_name, parse_image};
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
 use crate::disk::attributes::FileTimes;
 use crate::disk::digest::Subtrees;
+use crate::disk::extras;
 use crate::disk::gate::Gate;
 use crate::disk::holes;
 use crate::disk::journal::{Item, Placed};
@@ -32,7 +32,7 @@ use crate::disk::publish::{publish, settle};
 use crate::disk::store::Store;
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, shown};
-use crate::options::{Expected, Overwrite};
+use crate::options::{Expected, Extras, Overwrite};
 use crate::progress::At;
 
 use keeping::{Keeping, SPOILED};
@@ -56,7 +56,7 @@ pub(crate) struct DirectoryWriter {
     over: over::Over,
     hard_links: links::HardLinks,
     manifest: Option<Manifest>,
-    renamed: Option<Renamed>,
+    renamed: Option<renamed::Renamed>,
     /// The file that began last.
     at: At,
     buffers: u64,
@@ -73,13 +73,6 @@ const TWICE: &str = "a file begins or ends twice";
 const OPEN_BYTES: u64 = 1024;
 const PIECE_BYTES: u64 = 64;
 
-/// A name that was asked for, and the sender's.
-#[derive(Debug)]
-struct Renamed {
-    to: Vec<u8>,
-    theirs: Vec<u8>,
-}
-
 /// What is known of one file, whichever of its extents have come.
 #[derive(Debug)]
 struct Incoming {
@@ -90,6 +83,8 @@ struct Incoming {
     attributes: Option<(NameId, FileTimes)>,
     /// Why it cannot have its name here, if it cannot.
     refused: Option<Box<str>>,
+    /// What is asked for beyond that, until the file has it.
+    more: Option<Box<More>>,
     /// What the sender says it is, with its last extent.
     claimed: Option<[u8; 32]>,
     /// What it is, once it is complete: length and digest.
@@ -145,16 +140,16 @@ impl DirectoryWriter {
         self
     }
 
-    /// Takes one file, under this name.
-    pub(crate) fn renaming(mut self, name: Option<&OsStr>) -> Self {
-        let to = name.map(|name| name.as_bytes().to_vec());
-        self.renamed = to.map(|to| Renamed { to, theirs: Vec::new() });
-        self
-    }
-
     /// Whether permissions are the sender's, whatever this user's mask, and whether times are.
     pub(crate) fn preserving(mut self, preserve: bool, times: bool) -> Self {
         (self.store.preserve, self.store.keep_times) = (preserve, times);
+        self
+    }
+
+    /// What goes with files beyond that; access lists take permissions with them.
+    pub(crate) fn with_extras(mut self, extras: Extras) -> Self {
+        self.store.extras = extras;
+        self.store.preserve |= extras.acls;
         self
     }
 
@@ -234,6 +229,13 @@ impl DirectoryWriter {
                 refused => too_much(refused),
             })?;
             incoming.attributes = Some((id, attributes.into()));
+            if let Some(more) = extras::asked_for(self.store.extras, &attributes.more) {
+                self.budget.take(more.encoded_len() as u64).map_err(too_much)?;
+                match directory {
+                    true => _ = self.store.directories.insert(id, more),
+                    false => incoming.more = Some(more),
+                }
+            }
             if !directory {
                 self.at = At { file: self.at.file + 1, name: name.clone() };
             }
@@ -284,7 +286,9 @@ impl DirectoryWriter {
             let digest = holes::digest(extent, data);
             incoming.complete = Some((extent.length.into(), digest));
             if extent.kind != Kind::Directory && !refused {
-                self.store.whole(slot, extent, data, attributes)?;
+                let more = incoming.more.take();
+                self.budget.give_back(more.as_ref().map_or(0, |more| more.encoded_len() as u64));
+                self.store.whole(slot, extent, data, attributes, more.as_deref())?;
                 self.completed(extent.file, data.len());
             }
             return Ok(());
@@ -321,7 +325,9 @@ impl DirectoryWriter {
             if refused {
                 return Ok(());
             }
-            self.store.close(slot, times, &self.names.path(name))?;
+            let more = incoming.more.take();
+            self.budget.give_back(more.as_ref().map_or(0, |more| more.encoded_len() as u64));
+            self.store.close(slot, times, (&self.names.path(name), more.as_deref()))?;
             self.completed(extent.file, 0);
             return Ok(());
         }
@@ -422,6 +428,8 @@ impl Writer for DirectoryWriter {
                     Some(_) => self.conclude(gate)?,
                     None => self.store_for_good(gate)?,
                 };
+                let unset = self.store.take_unset();
+                unset.into_iter().for_each(|text| self.left_out.add(text, false));
                 let LeftOut { count: skipped, unstored, ref first, .. } = self.left_out;
                 let (bytes, left_out) = (self.bytes, first.clone());
                 let (kept, notes) = self.take_anew();
@@ -454,6 +462,7 @@ impl Writer for DirectoryWriter {
         self.files.clear();
         self.withdrawn.clear();
         self.hard_links.clear();
+        self.store.directories.clear();
         self.over = over::Over::default();
         self.left_out = LeftOut::default();
         self.at = At::default();
@@ -471,25 +480,6 @@ impl Writer for DirectoryWriter {
 }
 
 impl DirectoryWriter {
-    /// The one file gets the name that was asked for.
-    fn rename(&mut self, extents: &mut [Extent]) -> Result<(), Error> {
-        let Some(renamed) = &mut self.renamed else { return Ok(()) };
-        for extent in extents {
-            if extent.file != 0 || extent.kind == Kind::Directory {
-                return Err(Error::OneName);
-            }
-            if let Some(attributes) = &mut extent.attributes {
-                renamed.theirs = std::mem::replace(&mut attributes.name, renamed.to.clone());
-            }
-        }
-        Ok(())
-    }
-
-    /// The name of which the sender made the transfer's digest.
-    fn their_name<'a>(&'a self, name: &'a [u8]) -> &'a [u8] {
-        self.renamed.as_ref().map_or(name, |renamed| &renamed.theirs)
-    }
-
     /// Stores an image, of whose files the beginnings are known.
     fn accept_now(&mut self, buffer: Buffer, free: &mut Vec<Buffer>) -> Result<(), Error> {
         let image = parse_image(buffer.filled(), self.layout.buffer_bytes());
@@ -563,6 +553,7 @@ impl Incoming {
             kind,
             kept: false,
             attributes: None,
+            more: None,
             refused: None,
             claimed: None,
             complete: None,

@@ -25,6 +25,9 @@ use walk::Walk;
 /// told at opening. Of a larger one the rest is found while it is sent, and never held.
 const AHEAD: usize = 1 << 16;
 
+/// Most warnings that come while a list is sent and are about more than one file each.
+const MAX_NOTES: usize = 100;
+
 /// What will be sent, in order. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct FileList {
@@ -236,6 +239,15 @@ impl FileList {
                 Ok(())
             }
             error => Err(error),
+        }
+    }
+
+    /// The user is told of something that is not sent, and that it is not.
+    pub(crate) fn note(&self, warning: Warning) {
+        let mut late = self.late();
+        late.skipped += 1;
+        if late.warnings.len() < MAX_NOTES {
+            late.warnings.push(warning);
         }
     }
 

@@ -5,6 +5,7 @@ mod beneath;
 mod digest;
 pub(crate) mod directory;
 mod exclude;
+mod extras;
 mod faults;
 pub(crate) mod file_list;
 mod flush;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 
-use crate::disk::attributes::{FileTimes, apply};
+use crate::disk::attributes::FileTimes;
 use crate::disk::beneath::errno;
 use crate::disk::faults::{self, Call};
 use crate::disk::keep::Ready;
@@ -214,7 +214,7 @@ impl Placer {
         let flushing = |name, error| store.error(&names.path(name), FLUSHING, error);
         for name in std::mem::take(&mut self.made).into_iter().rev() {
             let completed = self.enter(store, names, name).and_then(|handle| {
-                self.complete(store, name, &handle)?;
+                self.complete(store, names, name, &handle)?;
                 if at_once { Ok(()) } else { flush::directory(&handle) }
             });
             completed.map_err(|error| flushing(name, error))?;
@@ -233,9 +233,16 @@ impl Placer {
         Ok(in_the_way)
     }
 
-    fn complete(&self, store: &Store, name: NameId, handle: &OwnedFd) -> io::Result<()> {
+    fn complete(
+        &self,
+        store: &Store,
+        names: &Names,
+        name: NameId,
+        handle: &OwnedFd,
+    ) -> io::Result<()> {
         if let Some(times) = self.listed.get(&name) {
-            return apply(handle, *times, store.kept());
+            let (path, more) = (names.path(name), store.directories.get(&name));
+            return store.dress(handle.as_fd(), &path, *times, more.map(|more| &**more));
         }
         let mode = USUAL & store.kept().permitted;
         match rustix::fs::fchmod(handle, Mode::from_raw_mode(mode as rustix::fs::RawMode)) {

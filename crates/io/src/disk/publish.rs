@@ -14,7 +14,7 @@ use std::rc::Rc;
 use rustix::fs::{AtFlags, Mode, RenameFlags};
 use rustix::io::Errno;
 
-use crate::disk::attributes::{FileTimes, apply};
+use crate::disk::attributes::FileTimes;
 use crate::disk::beneath::errno;
 use crate::disk::faults::{self, Call};
 use crate::disk::gate::Gate;
@@ -325,9 +325,11 @@ impl<'a> Work<'a> {
         for at in (0..self.made.len()).rev() {
             let Some(name) = self.made.get(at).copied() else { continue };
             let listed = self.listed.get(&name).copied();
-            let kept = self.store.kept();
+            let path = self.names.path(name);
             let completed = self.enter(name).and_then(|handle| {
-                listed.map_or(Ok(()), |times| apply(&handle, times, kept))?;
+                let more = self.store.directories.get(&name).map(|more| &**more);
+                let dress = |times| self.store.dress(handle.as_fd(), &path, times, more);
+                listed.map_or(Ok(()), dress)?;
                 if at_once { Ok(()) } else { flush::directory(&handle) }
             });
             completed.map_err(|e| self.error(name, FLUSHING, e))?;

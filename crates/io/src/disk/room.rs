@@ -32,7 +32,8 @@ impl Room {
     pub(crate) fn check(&self, needs: u64) -> Result<Option<Warning>, Error> {
         let Ok(stat) = rustix::fs::statvfs(&self.place) else { return Ok(None) };
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-        if needs <= free {
+        // Some, over networks for one, tell nothing.
+        if needs <= free || stat.f_blocks == 0 {
             return Ok(None);
         }
         let Some(standing) = self.standing() else { return Ok(None) };

@@ -6,34 +6,33 @@
 //! size is compared with the list when it is opened and again, with its time, after its last byte.
 
 mod open;
+mod places;
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use netblt_proto::buffer::Buffer;
 use netblt_proto::content::{Attributes, Extent, Kind, TransferDigest, encode_table, encoded_len};
-use netblt_proto::limits::{DIGEST_BYTES, MAX_HOLES_BYTES, MAX_TABLE_BYTES, MAX_TARGET};
+use netblt_proto::limits::{DIGEST_BYTES, MAX_HOLES_BYTES, MAX_TABLE_BYTES};
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
 use crate::disk::attributes::FileTimes;
-use crate::disk::beneath;
 use crate::disk::digest::Subtrees;
-use crate::disk::file_list::{Cursor, Entry, FileList, Place};
+use crate::disk::extras::Accounts;
+use crate::disk::file_list::{Cursor, Entry, FileList};
 use crate::disk::had::{Had, Part, digest_of_link, identity, value_of};
 use crate::disk::holes::{self, MAX_PIECES_BYTES};
 use crate::disk::layout::{Layout, broken, entry_bytes};
 use crate::disk::manifest::Manifest;
 use crate::disk::threads::{Fill, Reader};
 use crate::error::{Error, Unsendable, file_error, shown};
+use crate::options::Extras;
 use crate::progress::At;
 
-use open::{Content, OpenFile, Stream, changed, read_pieces, stream_attributes};
+use open::{Content, OpenFile, Stream, changed, read_pieces};
 
 /// Makes buffer images of what a list names.
 #[derive(Debug)]
@@ -44,6 +43,9 @@ pub(crate) struct SourceReader {
     plain: bool,
     stream: Option<Stream>,
     manifest: Option<Manifest>,
+    /// What is told beyond modes and times, and the names of accounts for it.
+    extras: Extras,
+    accounts: Accounts,
     /// The argument whose directory is open.
     tree: Option<(std::path::PathBuf, OwnedFd)>,
     /// What the receiver has already.
@@ -69,6 +71,8 @@ struct Progress {
     /// The entry's hash, if parts of it are passed over.
     subtrees: Option<Box<Subtrees>>,
     kept_bytes: u64,
+    /// What the entry was found to be when it was opened before there was room for it.
+    described: Option<Result<Attributes, Error>>,
     /// Of a symbolic link that was opened: where it leads.
     target: Option<Vec<u8>>,
     /// Bytes of holes that the present buffer tells of.
@@ -113,6 +117,8 @@ impl SourceReader {
             plain,
             stream,
             manifest: None,
+            extras: Extras::default(),
+            accounts: Accounts::default(),
             tree: None,
             had: Arc::default(),
             progress,
@@ -122,6 +128,12 @@ impl SourceReader {
     /// Lists what is read here.
     pub(crate) fn listing(mut self, manifest: Option<Manifest>) -> Self {
         self.manifest = manifest;
+        self
+    }
+
+    /// Tells this of files, too.
+    pub(crate) fn telling(mut self, extras: Extras) -> Self {
+        self.extras = extras;
         self
     }
 
@@ -152,7 +164,10 @@ impl SourceReader {
             return self.hard_link(entry, data, table);
         }
         if let Some(kept) = self.keep(entry, data, table)? {
-            return Ok(kept.map(|extent| (extent, entry_bytes(Some(entry.name.len()), true))));
+            return Ok(kept.map(|extent| {
+                let size = encoded_len(&extent);
+                (extent, size)
+            }));
         }
         let left = match entry.kind {
             Kind::Stream => u64::MAX,
@@ -162,7 +177,8 @@ impl SourceReader {
         let begun = self.progress.offset > 0 || self.progress.subtrees.is_some();
         let first = (!begun).then_some(entry.name.len());
         let may_end = entry.kind == Kind::Stream || wish as u64 == left;
-        let size = entry_bytes(first, may_end);
+        let described = first.map_or(0, |_| self.describe(entry));
+        let size = entry_bytes(first, may_end) + described;
         if !self.plain && !self.has_room(data + wish, table, size, wish as u64) {
             return Ok(None);
         }
@@ -239,7 +255,8 @@ impl SourceReader {
             self.progress.kept = Some(Kept::Nothing);
             return Ok(None);
         };
-        if !self.layout.fits(data, table + entry_bytes(Some(entry.name.len()), true)) {
+        let size = entry_bytes(Some(entry.name.len()), true) + attributes.more.encoded_len();
+        if !self.layout.fits(data, table + size) {
             self.progress.kept = Some(Kept::Part(attributes, part));
             return Ok(Some(None));
         }
@@ -330,90 +347,6 @@ impl SourceReader {
         let attributes = Some(Attributes { name: entry.name.to_vec(), ..Attributes::default() });
         let (offset, digest) = (entry.length, Some(digest));
         Ok(Some((Extent { offset, attributes, digest, ..bare(file, Kind::HardLink) }, size)))
-    }
-
-    /// Opens an entry, and says what the receiver is to know of it.
-    fn open(&mut self, entry: &Entry) -> Result<Attributes, Error> {
-        let list = self.list.clone();
-        let place = list.inner.place(entry);
-        let metadata = match entry.kind {
-            Kind::Stream => return Ok(stream_attributes(entry)),
-            Kind::SymbolicLink => return self.open_link(entry, &place),
-            Kind::Directory => {
-                let handle = self.open_directory(&place);
-                let metadata = handle.and_then(|handle| File::from(handle).metadata());
-                metadata.map_err(|e| file_error(&place.path(), "cannot be read", e))?
-            }
-            Kind::File | Kind::Withdrawn | Kind::Kept | Kind::HardLink => {
-                let cannot = |e| file_error(&place.path(), "cannot be read", e);
-                let file = self.open_file(&place).map_err(cannot)?;
-                let metadata = file.metadata().map_err(cannot)?;
-                if !metadata.is_file() || metadata.len() != entry.length {
-                    return Err(changed(&place.path(), entry.length));
-                }
-                self.progress.open = Some(OpenFile { file, metadata: metadata.clone() });
-                metadata
-            }
-        };
-        Ok(Attributes {
-            mode: list.inner.mode(metadata.mode() & 0o7777, entry.kind),
-            mtime_seconds: metadata.mtime(),
-            mtime_nanos: u32::try_from(metadata.mtime_nsec()).unwrap_or(0),
-            name: entry.name.to_vec(),
-            ..Attributes::default()
-        })
-    }
-
-    fn open_link(&mut self, entry: &Entry, place: &Place<'_>) -> Result<Attributes, Error> {
-        let read = match place {
-            Place::Argument(_) => Err(io::ErrorKind::InvalidInput.into()),
-            Place::Beneath { argument, name } => {
-                self.enter(argument).and_then(|root| beneath::link(root.as_fd(), name))
-            }
-        };
-        let cannot = |e| file_error(&place.path(), "cannot be read", e);
-        let (stat, target) = read.map_err(cannot)?;
-        if target.len() as u64 != entry.length {
-            return Err(changed(&place.path(), entry.length));
-        }
-        if target.len() > self.layout.data_bytes().min(MAX_TARGET) {
-            return Err(cannot(io::Error::other("its target is longer than can be told")));
-        }
-        self.progress.target = Some(target);
-        Ok(Attributes {
-            mode: 0o777,
-            #[allow(clippy::unnecessary_cast, reason = "its width differs between systems")]
-            mtime_seconds: stat.st_mtime as i64,
-            mtime_nanos: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
-            name: entry.name.to_vec(),
-            ..Attributes::default()
-        })
-    }
-
-    fn open_file(&mut self, place: &Place<'_>) -> io::Result<File> {
-        match place {
-            Place::Argument(path) => File::open(path),
-            Place::Beneath { argument, name } => beneath::file(self.enter(argument)?.as_fd(), name),
-        }
-    }
-
-    fn open_directory(&mut self, place: &Place<'_>) -> io::Result<OwnedFd> {
-        match place {
-            Place::Argument(path) => beneath::open_directory(path),
-            Place::Beneath { argument, name } => {
-                beneath::directory(self.enter(argument)?.as_fd(), name)
-            }
-        }
-    }
-
-    /// The handle of an argument that is a directory; kept, since its files come one by one.
-    fn enter(&mut self, argument: &Path) -> io::Result<&OwnedFd> {
-        let kept = self.tree.take().filter(|(path, _)| path == argument);
-        let kept = match kept {
-            Some(kept) => kept,
-            None => (argument.to_path_buf(), beneath::open_directory(argument)?),
-        };
-        Ok(&self.tree.insert(kept).1)
     }
 
     /// Fills `space` from the open entry.
@@ -561,6 +494,7 @@ impl Progress {
         self.hasher.reset();
         self.open = None;
         (self.kept, self.subtrees, self.target) = (None, None, None);
+        self.described = None;
         self.offset = 0;
         self.current = None;
         self.entry += 1;

@@ -96,7 +96,7 @@ fn a_file_that_changes_is_named() {
             1 => fs::write(&path, vec![1; 4000]),
             // The same length at another time.
             _ => fs::write(&path, vec![2; 3000])
-                .and_then(|()| File::options().write(true).open(&path))
+                .and_then(|()| fs::File::options().write(true).open(&path))
                 .and_then(|file| file.set_modified(UNIX_EPOCH)),
         }
         .expect("changed");
@@ -327,7 +327,12 @@ fn what_changes_or_vanishes_is_taken_back_and_the_rest_is_sent() {
     assert_eq!(extents.len(), 2, "{extents:?}");
     fill(&mut reader, 2).expect("filled");
     change();
-    File::options().write(true).open(root.join("big")).expect("there").set_len(3000).expect("cut");
+    fs::File::options()
+        .write(true)
+        .open(root.join("big"))
+        .expect("there")
+        .set_len(3000)
+        .expect("cut");
     let mut withdrawn = Vec::new();
     for number in 3.. {
         let (fill, image) = fill(&mut reader, number).expect("filled");

@@ -5,26 +5,30 @@
 //! and flushed. In all other cases they are removed by [`Store::clear`], at the latest by `drop`;
 //! what a killed process leaves is for the next one that receives there.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use netblt_proto::content::{Attributes, Extent};
+use netblt_proto::content::{Attributes, Extent, More};
 
 use crate::disk::attributes::{FileTimes, Kept, apply, apply_to_link};
+use crate::disk::extras::Wardrobe;
 use crate::disk::faults::{self, Call};
 use crate::disk::gate::Gate;
 use crate::disk::holes::Span;
+use crate::disk::names::NameId;
 use crate::disk::staging::Staging;
 use crate::disk::{beneath, flush, holes};
 use crate::error::{Error, file_error, shown};
-use crate::options::Overwrite;
+use crate::options::{Extras, Overwrite};
 
 /// Most temporaries that are open at once.
 const MAX_OPEN: usize = 64;
@@ -41,6 +45,10 @@ pub(crate) struct Store {
     pub(crate) preserve: bool,
     /// Times are the sender's.
     pub(crate) keep_times: bool,
+    /// What goes with files beyond modes and times, and that of directories that are to come.
+    pub(crate) extras: Extras,
+    pub(crate) directories: HashMap<NameId, Box<More>>,
+    wardrobe: RefCell<Wardrobe>,
     /// What is read to be compared is read from the disk itself, if that can be.
     pub(crate) reads_back: bool,
     staging: Option<Staging>,
@@ -78,6 +86,9 @@ impl Store {
             preserve: false,
             keep_times: true,
             reads_back: false,
+            extras: Extras::default(),
+            directories: HashMap::new(),
+            wardrobe: RefCell::default(),
             staging: None,
             keeping: false,
             piecemeal: false,
@@ -157,10 +168,11 @@ impl Store {
         extent: &Extent,
         bytes: &[u8],
         attributes: &Attributes,
+        more: Option<&More>,
     ) -> Result<(), Error> {
         let written = self.create(number).and_then(|file| {
             holes::write(&file, extent.into(), bytes)?;
-            apply(&file, attributes.into(), self.kept())?;
+            self.dress(file.as_fd(), &attributes.name, attributes.into(), more)?;
             self.close_file(file)
         });
         written.map_err(|e| self.error(&attributes.name, what_failed(&e), e))
@@ -184,13 +196,15 @@ impl Store {
         number: u64,
         target: &[u8],
         times: FileTimes,
-        name: &[u8],
+        (name, more): (&[u8], Option<&More>),
     ) -> Result<(), Error> {
         let staging = self.staging().map(|staging| staging.handle.try_clone());
         let made = staging.and_then(|staging| {
             let (staging, slot) = (staging?, number.to_string());
             rustix::fs::symlinkat(os(target), &staging, &slot)?;
             apply_to_link(&staging, &slot, times, self.kept());
+            let wardrobe = &mut *self.wardrobe.borrow_mut();
+            more.iter().for_each(|more| wardrobe.dress_link(&staging, &slot, more, name));
             Ok(())
         });
         made.map_err(|e| self.error(name, "the symbolic link cannot be made, nothing was kept", e))
@@ -280,10 +294,10 @@ impl Store {
         &mut self,
         number: u64,
         times: FileTimes,
-        name: &[u8],
+        (name, more): (&[u8], Option<&More>),
     ) -> Result<(), Error> {
-        let kept = self.kept();
-        let applied = self.temporary(number).and_then(|file| apply(file, times, kept));
+        let file = self.temporary(number).and_then(|file| file.try_clone());
+        let applied = file.and_then(|file| self.dress(file.as_fd(), name, times, more));
         let closed = applied.and_then(|()| self.close_number(number));
         closed.map_err(|e| self.error(name, "cannot be completed, nothing was kept", e))
     }
@@ -358,6 +372,26 @@ impl Store {
             None => Staging::create(&self.root)?,
         };
         Ok(self.staging.insert(staging))
+    }
+
+    /// Gives a file or directory its permissions and its time, and what else is asked for.
+    pub(crate) fn dress(
+        &self,
+        file: BorrowedFd<'_>,
+        name: &[u8],
+        times: FileTimes,
+        more: Option<&More>,
+    ) -> io::Result<()> {
+        let wardrobe = &mut *self.wardrobe.borrow_mut();
+        more.iter().for_each(|more| wardrobe.before_mode(file, more, name));
+        apply(file, times, self.kept())?;
+        more.iter().for_each(|more| wardrobe.after_mode(file, more, name));
+        Ok(())
+    }
+
+    /// What could not be given to files, in words; once.
+    pub(crate) fn take_unset(&mut self) -> Vec<String> {
+        self.wardrobe.get_mut().take_unset()
     }
 
     /// The error that `name` exists.

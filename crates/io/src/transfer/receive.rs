@@ -163,7 +163,7 @@ fn writer(
             let writer = writer.with_max_files(options.max_files);
             let writer = writer.expecting(options.expected.clone()).atomic(options.atomic);
             let writer = writer.preserving(options.preserve, options.keep_times);
-            let writer = writer.reading_back(options.verify);
+            let writer = writer.with_extras(options.extras).reading_back(options.verify);
             let writer = writer.renaming(options.rename.as_deref());
             let mut writer = writer.resuming(options.resume, options.partial_expiry)?;
             tell(writer.take_notes());

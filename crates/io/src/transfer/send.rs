@@ -136,7 +136,7 @@ fn listing_reader(
     options: &Options,
 ) -> Result<SourceReader, Error> {
     let manifest = options.manifest.as_deref().map(Manifest::create).transpose()?;
-    Ok(reader(list, config)?.listing(manifest))
+    Ok(reader(list, config)?.listing(manifest).telling(options.extras))
 }
 
 fn reader(list: &FileList, config: &Config) -> Result<SourceReader, Error> {

@@ -24,8 +24,9 @@ impl DirectoryWriter {
         let Some(file) = self.files.get_mut(&extent.file) else { return Ok(()) };
         file.complete = Some((target.len() as u64, *blake3::hash(target).as_bytes()));
         let (Some((id, times)), None) = (file.attributes, &file.refused) else { return Ok(()) };
-        let (slot, name) = (file.slot, self.names.path(id));
-        if let Err(error) = self.store.link(slot, target, times, &name) {
+        let (slot, name, more) = (file.slot, self.names.path(id), file.more.take());
+        let told = (&name[..], more.as_deref());
+        if let Err(error) = self.store.link(slot, target, times, told) {
             file.refused = Some(self.left_out.because(error, self.atomic)?);
             return Ok(());
         }

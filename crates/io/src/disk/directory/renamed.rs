@@ -1,0 +1,44 @@
+//! One file that gets a name of the receiver's own.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use netblt_proto::content::{Extent, Kind};
+
+use super::DirectoryWriter;
+use crate::error::Error;
+
+/// A name that was asked for, and the sender's.
+#[derive(Debug)]
+pub(super) struct Renamed {
+    to: Vec<u8>,
+    theirs: Vec<u8>,
+}
+
+impl DirectoryWriter {
+    /// Takes one file, under this name.
+    pub(crate) fn renaming(mut self, name: Option<&OsStr>) -> Self {
+        let to = name.map(|name| name.as_bytes().to_vec());
+        self.renamed = to.map(|to| Renamed { to, theirs: Vec::new() });
+        self
+    }
+
+    /// The one file gets the name that was asked for.
+    pub(super) fn rename(&mut self, extents: &mut [Extent]) -> Result<(), Error> {
+        let Some(renamed) = &mut self.renamed else { return Ok(()) };
+        for extent in extents {
+            if extent.file != 0 || extent.kind == Kind::Directory {
+                return Err(Error::OneName);
+            }
+            if let Some(attributes) = &mut extent.attributes {
+                renamed.theirs = std::mem::replace(&mut attributes.name, renamed.to.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// The name of which the sender made the transfer's digest.
+    pub(super) fn their_name<'a>(&'a self, name: &'a [u8]) -> &'a [u8] {
+        self.renamed.as_ref().map_or(name, |renamed| &renamed.theirs)
+    }
+}

@@ -1,0 +1,153 @@
+//! Where entries are found, and what is told of them besides their bytes.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use netblt_proto::content::{Attributes, Kind, More};
+use netblt_proto::limits::{MAX_TARGET, TRAILER_BYTES};
+
+use super::SourceReader;
+use super::open::{OpenFile, changed, stream_attributes};
+use crate::disk::file_list::{Entry, Place};
+use crate::disk::layout::entry_bytes;
+use crate::disk::{beneath, extras};
+use crate::error::{Error, Warning, file_error, shown_path};
+use crate::options::Extras;
+
+impl SourceReader {
+    /// Opens an entry that begins, if what is told of it decides how much room it takes: how many
+    /// bytes more than its name. Why it cannot be opened, is told when it is to be read.
+    pub(super) fn describe(&mut self, entry: &Entry) -> usize {
+        if self.extras == Extras::default() || entry.kind == Kind::Stream {
+            return 0;
+        }
+        let described = match self.progress.described.take() {
+            Some(described) => described,
+            None => self.open(entry),
+        };
+        let bytes = described.as_ref().map_or(0, |attributes| attributes.more.encoded_len());
+        self.progress.described = Some(described);
+        bytes
+    }
+
+    /// Opens an entry, and says what the receiver is to know of it.
+    pub(super) fn open(&mut self, entry: &Entry) -> Result<Attributes, Error> {
+        if let Some(described) = self.progress.described.take() {
+            return described;
+        }
+        let list = self.list.clone();
+        let place = list.inner.place(entry);
+        let (metadata, more) = match entry.kind {
+            Kind::Stream => return Ok(stream_attributes(entry)),
+            Kind::SymbolicLink => return self.open_link(entry, &place),
+            Kind::Directory => {
+                let cannot = |e| file_error(&place.path(), "cannot be read", e);
+                let directory = File::from(self.open_directory(&place).map_err(cannot)?);
+                let metadata = directory.metadata().map_err(cannot)?;
+                let owner = (metadata.uid(), metadata.gid());
+                let more = self.more(entry, &place, owner, Some(directory.as_fd()));
+                (metadata, more)
+            }
+            Kind::File | Kind::Withdrawn | Kind::Kept | Kind::HardLink => {
+                let cannot = |e| file_error(&place.path(), "cannot be read", e);
+                let file = self.open_file(&place).map_err(cannot)?;
+                let metadata = file.metadata().map_err(cannot)?;
+                if !metadata.is_file() || metadata.len() != entry.length {
+                    return Err(changed(&place.path(), entry.length));
+                }
+                let owner = (metadata.uid(), metadata.gid());
+                let more = self.more(entry, &place, owner, Some(file.as_fd()));
+                self.progress.open = Some(OpenFile { file, metadata: metadata.clone() });
+                (metadata, more)
+            }
+        };
+        Ok(Attributes {
+            mode: list.inner.mode(metadata.mode() & 0o7777, entry.kind),
+            mtime_seconds: metadata.mtime(),
+            mtime_nanos: u32::try_from(metadata.mtime_nsec()).unwrap_or(0),
+            name: entry.name.to_vec(),
+            more,
+        })
+    }
+
+    /// What is told of an entry if it is asked for; what cannot be is told the user.
+    fn more(
+        &mut self,
+        entry: &Entry,
+        place: &Place<'_>,
+        (uid, gid): (u32, u32),
+        file: Option<BorrowedFd<'_>>,
+    ) -> More {
+        let mut more = More::default();
+        if self.extras.owner {
+            more.owner = Some(self.accounts.owner(uid, gid));
+        }
+        let Some(file) = file else { return more };
+        // Beside a full data area, so that packing never sticks.
+        let taken = entry_bytes(Some(entry.name.len()), true) + TRAILER_BYTES + more.encoded_len();
+        let room = (self.layout.table_bytes() as usize).saturating_sub(taken);
+        let (xattrs, untold) = extras::read(self.extras, file, room.min(usize::from(u16::MAX)));
+        more.xattrs = xattrs;
+        if let Some(why) = untold {
+            let path = shown_path(&place.path());
+            self.list.note(Warning::Untold { path, why });
+        }
+        more
+    }
+
+    fn open_link(&mut self, entry: &Entry, place: &Place<'_>) -> Result<Attributes, Error> {
+        let read = match place {
+            Place::Argument(_) => Err(io::ErrorKind::InvalidInput.into()),
+            Place::Beneath { argument, name } => {
+                self.enter(argument).and_then(|root| beneath::link(root.as_fd(), name))
+            }
+        };
+        let cannot = |e| file_error(&place.path(), "cannot be read", e);
+        let (stat, target) = read.map_err(cannot)?;
+        if target.len() as u64 != entry.length {
+            return Err(changed(&place.path(), entry.length));
+        }
+        if target.len() > self.layout.data_bytes().min(MAX_TARGET) {
+            return Err(cannot(io::Error::other("its target is longer than can be told")));
+        }
+        self.progress.target = Some(target);
+        let more = self.more(entry, place, (stat.st_uid, stat.st_gid), None);
+        Ok(Attributes {
+            mode: 0o777,
+            #[allow(clippy::unnecessary_cast, reason = "its width differs between systems")]
+            mtime_seconds: stat.st_mtime as i64,
+            mtime_nanos: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
+            name: entry.name.to_vec(),
+            more,
+        })
+    }
+
+    fn open_file(&mut self, place: &Place<'_>) -> io::Result<File> {
+        match place {
+            Place::Argument(path) => File::open(path),
+            Place::Beneath { argument, name } => beneath::file(self.enter(argument)?.as_fd(), name),
+        }
+    }
+
+    fn open_directory(&mut self, place: &Place<'_>) -> io::Result<OwnedFd> {
+        match place {
+            Place::Argument(path) => beneath::open_directory(path),
+            Place::Beneath { argument, name } => {
+                beneath::directory(self.enter(argument)?.as_fd(), name)
+            }
+        }
+    }
+
+    /// The handle of an argument that is a directory; kept, since its files come one by one.
+    fn enter(&mut self, argument: &Path) -> io::Result<&OwnedFd> {
+        let kept = self.tree.take().filter(|(path, _)| path == argument);
+        let kept = match kept {
+            Some(kept) => kept,
+            None => (argument.to_path_buf(), beneath::open_directory(argument)?),
+        };
+        Ok(&self.tree.insert(kept).1)
+    }
+}
