@@ -211,6 +211,7 @@ fn rfc998_packets() -> Vec<Vec<u8>> {
         end: None,
         packet_bytes: 0,
         limit: 0,
+        back_millis: 0,
     };
     vec![
         encoded(|out| rfc998::encode_open(PORTS, &parameters(), out)),

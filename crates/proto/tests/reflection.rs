@@ -288,8 +288,16 @@ fn forged_data_draw_no_more_than_three_times_their_bytes() {
             }
             let burst = Burst { packets: 100, interval: Duration::from_millis(1) };
             let (number, end, sent_through) = (PacketNumber(0), None, None);
-            let null_ack =
-                NullAck { number, ack, burst, sent_through, end, packet_bytes: 0, limit: 0 };
+            let null_ack = NullAck {
+                number,
+                ack,
+                burst,
+                sent_through,
+                end,
+                packet_bytes: 0,
+                limit: 0,
+                back_millis: 0,
+            };
             let mut null = Vec::new();
             rfc998::encode_null_ack(PORTS, &null_ack, &mut null);
             victim.hear(null);

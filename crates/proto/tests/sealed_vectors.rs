@@ -35,7 +35,7 @@ fn no_prefix_parses<'a, T>(bytes: &'a [u8], parse: impl Fn(&'a [u8]) -> Result<T
 
 #[test]
 fn header() {
-    let bytes = hex("00 00 09 09             ;  0 reserved, reserved, version, CONTROL
+    let bytes = hex("00 00 0a 09             ;  0 reserved, reserved, version, CONTROL
                      de ad be ef             ;  4 connection id
                      00 00 01 02 03 04 05 06 ;  8 packet number");
     let header = Header {
@@ -55,7 +55,7 @@ fn header() {
 
 #[test]
 fn data_header() {
-    let bytes = hex("02 2a 09 07             ;  0 rules, generation, version, LDATA
+    let bytes = hex("02 2a 0a 07             ;  0 rules, generation, version, LDATA
                      00 00 00 01             ;  4 connection id
                      00 00 00 00 00 40 00 00 ;  8 packet number
                      00 00 00 01 00 00 00 02 ; 16 buffer number
@@ -100,11 +100,21 @@ fn null_ack_with_nothing_new() {
                      00 00 03 e8             ;  8 burst interval
                      00 00                   ; 12 flags, reserved
                      00 00                   ; 14 no packet size
-                     00 00 00 00 00 00 00 00 ; 16 nothing drained");
+                     00 00 00 00 00 00 00 00 ; 16 nothing drained
+                     00 00                   ; 24 no queue on the way back");
     let (number, ack, burst) = (PacketNumber(9), ControlSeq(7), burst(8, 1000));
     check_null_ack(
         &bytes,
-        &NullAck { number, ack, burst, sent_through: None, end: None, packet_bytes: 0, limit: 0 },
+        &NullAck {
+            number,
+            ack,
+            burst,
+            sent_through: None,
+            end: None,
+            packet_bytes: 0,
+            limit: 0,
+            back_millis: 0,
+        },
     );
 }
 
@@ -116,9 +126,10 @@ fn null_ack_with_everything() {
                      03 04                   ; 12 flags: drained, END; the sender's limit
                      03 a4                   ; 14 packet size
                      00 00 00 00 00 00 00 05 ; 16 drained up to this buffer
-                     00 00 00 00 00 00 00 06 ; 24 END: buffers
-                     00 00 00 00 00 60 00 01 ; 32 END: bytes
-                     d1*32                   ; 40 END: digest");
+                     01 2c                   ; 24 milliseconds longer on the way back
+                     00 00 00 00 00 00 00 06 ; 26 END: buffers
+                     00 00 00 00 00 60 00 01 ; 34 END: bytes
+                     d1*32                   ; 42 END: digest");
     let end = End { buffers: 6, bytes: 0x60_0001, digest: [0xd1; 32] };
     let null_ack = NullAck {
         number: PacketNumber(9),
@@ -128,6 +139,7 @@ fn null_ack_with_everything() {
         end: Some(end),
         packet_bytes: 932,
         limit: 4,
+        back_millis: 300,
     };
     check_null_ack(&bytes, &null_ack);
     // END alone: the buffer's 8 bytes stay, and are zero.
@@ -312,7 +324,7 @@ fn parameters() {
 
 #[test]
 fn open() {
-    let bytes = hex("00 00 09 00             ;    0 reserved, reserved, version, OPEN
+    let bytes = hex("00 00 0a 00             ;    0 reserved, reserved, version, OPEN
                      00 00 00 00             ;    4 zero
                      11 22 33 44             ;    8 connection id
                      55 66 77 88             ;   12 connection unique ID
@@ -349,7 +361,7 @@ fn open() {
 
 #[test]
 fn response() {
-    let bytes = hex("00 00 09 01             ;  0 reserved, reserved, version, RESPONSE
+    let bytes = hex("00 00 0a 01             ;  0 reserved, reserved, version, RESPONSE
                      11 22 33 44             ;  4 the active end's id
                      99 aa bb cc             ;  8 the passive end's id
                      55 66 77 88             ; 12 connection unique ID
@@ -371,7 +383,7 @@ fn response() {
 
 #[test]
 fn cookie() {
-    let bytes = hex("00 00 09 0c             ;  0 reserved, reserved, version, COOKIE
+    let bytes = hex("00 00 0a 0c             ;  0 reserved, reserved, version, COOKIE
                      11 22 33 44             ;  4 the active end's id
                      00 00 00 00             ;  8 zero
                      55 66 77 88             ; 12 connection unique ID
@@ -396,7 +408,7 @@ fn cookie() {
 
 #[test]
 fn refused() {
-    let bytes = hex("00 00 09 0a             ;  0 reserved, reserved, version, REFUSED
+    let bytes = hex("00 00 0a 0a             ;  0 reserved, reserved, version, REFUSED
                      11 22 33 44             ;  4 the active end's id
                      00 00 00 00             ;  8 zero
                      55 66 77 88             ; 12 connection unique ID
@@ -426,11 +438,11 @@ fn refused() {
 
 #[test]
 fn unknown() {
-    let packet = hex("00 00 09 09             ;  0 reserved, reserved, version, CONTROL
+    let packet = hex("00 00 0a 09             ;  0 reserved, reserved, version, CONTROL
                       11 22 33 44             ;  4 connection id
                       00 00 00 00 00 00 00 07 ;  8 packet number
                       aa*24                   ; 16 body and tag");
-    let unknown = hex("00 00 09 0d             ;  0 reserved, reserved, version, UNKNOWN
+    let unknown = hex("00 00 0a 0d             ;  0 reserved, reserved, version, UNKNOWN
                        00 00 00 00             ;  4 zero
                        11 22 33 44             ;  8 the connection id that is not known
                        00 00 00 00 00 00 00 07 ; 12 the number of the packet that bore it");

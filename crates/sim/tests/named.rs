@@ -11,6 +11,7 @@ use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::machine::Reason;
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
+use netblt_proto::wire::sealed;
 use netblt_sim::check::kind;
 use netblt_sim::coverage::Mark;
 use netblt_sim::disk::{DiskOptions, Stall};
@@ -389,7 +390,11 @@ fn ends_of_different_versions_tell_each_other() {
     setup.passive.config.wire = Wire::Sealed;
     let outcome = World::new(alone(setup)).run();
     let closed = outcome.ends[Side::Active].closed.clone();
-    assert_eq!(closed, Some(Reason::Refused("version 9 only".to_owned())), "{outcome}");
+    assert_eq!(
+        closed,
+        Some(Reason::Refused(format!("version {} only", sealed::VERSION))),
+        "{outcome}"
+    );
 }
 
 #[test]

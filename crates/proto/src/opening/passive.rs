@@ -530,11 +530,15 @@ fn hint(frame: &OpenFrame<'_>, reason: &str) -> Vec<u8> {
 fn refuse_version(bytes: &[u8]) -> Option<Vec<u8>> {
     if let Ok((sent, Packet998::Open(_))) = rfc998::parse(bytes, false, ControlSeq(0)) {
         let mut reply = Vec::new();
-        rfc998::encode_refused(sent.swapped(), "version 9 only", &mut reply);
+        rfc998::encode_refused(
+            sent.swapped(),
+            &format!("version {} only", sealed::VERSION),
+            &mut reply,
+        );
         return (reply.len() <= bytes.len()).then_some(reply);
     }
     let frame = sealed::parse_open_of_any_version(bytes).ok()?;
-    Some(hint(&frame, "this end speaks version 9 of the protocol"))
+    Some(hint(&frame, &format!("this end speaks version {} of the protocol", sealed::VERSION)))
 }
 
 fn response(ports: Ports, parameters: &Parameters) -> Vec<u8> {

@@ -45,6 +45,10 @@ const ASK_ROOM: usize = 1100;
 const SPACING: (u32, Duration, Duration) =
     (16, Duration::from_micros(50), Duration::from_millis(1));
 
+/// Control packets keep this part of their queue on the way back apart: where it is their own, it
+/// settles at as many of them.
+const NARROW_PART: u32 = 4;
+
 /// The receiving machine.
 #[derive(Debug)]
 pub(crate) struct Receiver {
@@ -62,6 +66,8 @@ pub(crate) struct Receiver {
     law: Option<u8>,
     feedback: Feedback,
     sizing: Sizing,
+    /// Control packets keep so far apart, for they queue on the way back.
+    narrow: Duration,
     sender_burst: Burst,
     /// The number of the last buffer of the transfer, once known.
     last: Option<BufferNumber>,
@@ -121,6 +127,7 @@ impl Receiver {
             recovery,
             law: None,
             feedback: Feedback::default(),
+            narrow: Duration::ZERO,
             sizing: Sizing::new(negotiated.geometry.packet_bytes, negotiated.rules.data_overhead),
             sender_burst: negotiated.burst,
             last: None,
@@ -313,6 +320,7 @@ impl Receiver {
         self.stats.limit = null_ack.limit;
         self.on_ack(now, null_ack.ack);
         self.on_size(now, null_ack);
+        self.on_way_back(null_ack);
         let through = null_ack.sent_through.filter(|_| self.knows_renewals(null_ack.ack));
         if let Some(through) = through {
             self.recovery.on_drained(now, null_ack.ack, through);
@@ -439,7 +447,7 @@ impl Receiver {
             return false;
         }
         let rtt = self.rtt.assumed();
-        let report = match self.feedback.due(self.rtt.beat()) {
+        let report = match self.feedback.due(self.beat()) {
             Some(at) if at <= now => self.feedback.report(now, self.negotiated.opened, rtt),
             _ => None,
         };
@@ -466,7 +474,7 @@ impl Receiver {
         }
         let (fraction, least, most) = SPACING;
         let spacing = (self.rtt.smoothed().unwrap_or(most) / fraction).clamp(least, most);
-        let beat = self.rtt.beat();
+        let (spacing, beat) = (spacing.max(self.narrow), self.beat());
         earliest([
             new.then_some(last + spacing),
             self.fifo.has_copies_left().then_some(last + beat),
@@ -478,6 +486,18 @@ impl Receiver {
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let look = self.recovery.next_look().filter(|_| self.fifo.has_room(ASK_ROOM));
         earliest([self.next_control(), self.fifo.deadline(self.rtt.timeout()), look])
+    }
+
+    /// How far apart reports and repeated messages are.
+    fn beat(&self) -> Duration {
+        self.rtt.beat().max(self.narrow)
+    }
+
+    /// What the sender says of the way back.
+    fn on_way_back(&mut self, null_ack: &NullAck) {
+        let wanted = Duration::from_millis(null_ack.back_millis.into()) / NARROW_PART;
+        // Wider at once, and closer again step by step: the queue is gone before it is known.
+        self.narrow = wanted.max(self.narrow * 3 / 4);
     }
 
     /// The highest control message the sender acknowledged.

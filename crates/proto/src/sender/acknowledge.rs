@@ -185,6 +185,7 @@ impl Sender {
             self.ending.due,
             changed,
             self.telling_due().filter(|_| self.phase == Phase::Sending),
+            self.way_back.due().filter(|_| self.phase == Phase::Sending),
         ])
     }
 
@@ -220,6 +221,7 @@ impl Sender {
             end,
             packet_bytes: self.told_packet_bytes(),
             limit: self.stats.limit,
+            back_millis: self.way_back.say(now),
         };
         let number = link.put_null_ack(out, &null_ack);
         self.on_other_sent(now, number, out.len() - start);

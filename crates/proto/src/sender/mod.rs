@@ -19,6 +19,7 @@ mod story;
 #[cfg(test)]
 mod tests;
 mod waiting;
+mod way_back;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -36,6 +37,7 @@ use sizing::Sizing;
 use states::BufferState;
 use states::Phase;
 use waiting::{Blocked, add_wait};
+use way_back::WayBack;
 
 use crate::buffer::Buffer;
 use crate::limits::{MAX_BATCH, MAX_DATAGRAM_BYTES};
@@ -70,6 +72,7 @@ pub(crate) struct Sender {
     uncharged: u64,
     rate: Box<dyn RateControl>,
     sampler: Sampler,
+    way_back: WayBack,
     /// Where the size of packets follows the path.
     sizing: Option<Sizing>,
     /// Takes the place of REPORTs where there are none.
@@ -116,6 +119,7 @@ impl Sender {
             uncharged: 0,
             rate,
             sampler: Sampler::new(overhead),
+            way_back: WayBack::default(),
             sizing,
             ledger: told_by_ok.then(Ledger::default),
             rtt: RoundTrip::new(negotiated.rtt, negotiated.longest_rtt),
@@ -266,6 +270,9 @@ impl Sender {
             let lost_packets = self.lost_for_other_reasons(now, report.highest, s.lost_packets);
             Sample { lost_packets, ..s }
         });
+        if let Some(rtt) = sample.and_then(|sample| sample.rtt) {
+            self.way_back.sample(now, report.at_micros, rtt);
+        }
         self.handle_sample(now, sample);
     }
 

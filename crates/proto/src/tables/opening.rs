@@ -15,7 +15,7 @@ const INPUTS: [&str; 19] = [
     "OPEN of another connection",
     "OPEN with a wrong secret",
     "OPEN with another mode",
-    "OPEN of version 10",
+    "OPEN of another version",
     "OPEN of RFC 998",
     "RESPONSE",
     "RESPONSE forged",
@@ -124,9 +124,9 @@ impl Bench {
             }
             "OPEN with a wrong secret" => sent(&mut active(8, Role::Receiver, 9), ms(0)).remove(0),
             "OPEN with another mode" => sent(&mut active(7, Role::Sender, 9), ms(0)).remove(0),
-            "OPEN of version 10" => {
+            "OPEN of another version" => {
                 let mut open = self.open.clone();
-                open[2] = 10;
+                open[2] = crate::wire::sealed::VERSION + 1;
                 open
             }
             "OPEN of RFC 998" => {

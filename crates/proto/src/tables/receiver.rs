@@ -135,6 +135,7 @@ impl Bench {
             end: end.map(|buffers| End { buffers, bytes: 30, digest: [0; 32] }),
             packet_bytes: 0,
             limit: 0,
+            back_millis: 0,
         };
         self.receiver.handle_null_ack(self.now, &null_ack)
     }

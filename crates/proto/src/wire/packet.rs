@@ -122,6 +122,9 @@ pub struct NullAck {
     /// What limits the sender so far, as its client has it; 0: nothing is said of it (`sealed`;
     /// `docs/protocol.md §8.6`).
     pub limit: u8,
+    /// How much longer packets take on the way back than they did at best, in milliseconds
+    /// (`sealed`; `docs/protocol.md §6.3`).
+    pub back_millis: u16,
 }
 
 /// GO: permission to send buffers `first .. first + count`.

@@ -268,6 +268,7 @@ impl Duel {
             end: (flags & 2 == 2).then(|| end(bytes)),
             packet_bytes: if flags & 4 == 4 { number(bytes, 1200) as u16 } else { 0 },
             limit: 0,
+            back_millis: 0,
         };
         let mut body = Vec::new();
         sealed::encode_null_ack(&null_ack, &mut body);

@@ -284,6 +284,7 @@ fn parse_null_ack(body: &[u8], reference: ControlSeq) -> Result<NullAck, ParseEr
         end: None,
         packet_bytes: 0,
         limit: 0,
+        back_millis: 0,
     })
 }
 

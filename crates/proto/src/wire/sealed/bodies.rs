@@ -29,6 +29,7 @@ pub fn encode_null_ack(null_ack: &NullAck, out: &mut Vec<u8>) {
     out.extend_from_slice(&[drained | end, null_ack.limit]);
     out.extend_from_slice(&null_ack.packet_bytes.to_be_bytes());
     out.extend_from_slice(&null_ack.sent_through.unwrap_or_default().0.to_be_bytes());
+    out.extend_from_slice(&null_ack.back_millis.to_be_bytes());
     if let Some(end) = &null_ack.end {
         out.extend_from_slice(&end.buffers.to_be_bytes());
         out.extend_from_slice(&end.bytes.to_be_bytes());
@@ -48,6 +49,7 @@ pub fn parse_null_ack(number: PacketNumber, body: &[u8]) -> Result<NullAck, Pars
     let [flags, limit] = reader.array()?;
     let packet_bytes = reader.u16()?;
     let buffer = BufferNumber(reader.u64()?);
+    let back_millis = reader.u16()?;
     let end = if flags & END == 0 {
         None
     } else {
@@ -56,7 +58,7 @@ pub fn parse_null_ack(number: PacketNumber, body: &[u8]) -> Result<NullAck, Pars
     reader.finish()?;
     let sent_through = (flags & DRAINED != 0).then_some(buffer);
     let burst = Burst { packets, interval };
-    Ok(NullAck { number, ack, burst, sent_through, end, packet_bytes, limit })
+    Ok(NullAck { number, ack, burst, sent_through, end, packet_bytes, limit, back_millis })
 }
 
 /// Appends the body of a QUIT or ABORT, its reason cut to [`MAX_REASON`] bytes
@@ -127,6 +129,7 @@ mod tests {
             end: None,
             packet_bytes: 0,
             limit: 0,
+            back_millis: 515,
         };
         encode_null_ack(&null_ack, &mut body);
         let burst = Burst { packets: 1, interval: Duration::from_micros(u32::MAX.into()) };

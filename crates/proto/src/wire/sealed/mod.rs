@@ -1,4 +1,4 @@
-//! The `sealed` wire (version 9) byte by byte, without its cryptography (`docs/protocol.md §3`).
+//! The `sealed` wire (version 10) byte by byte, without its cryptography (`docs/protocol.md §3`).
 //!
 //! What is read and written here is plaintext: [`crate::crypto`] seals bodies, opens them, and
 //! makes MACs and Noise messages. Clear headers are read before anything is proven, so they cost no
@@ -35,7 +35,7 @@ pub(crate) use reader::Reader;
 pub use crate::crypto::TAG_BYTES;
 
 /// The version byte of this wire (`docs/protocol.md §3.1`).
-pub const VERSION: u8 = 9;
+pub const VERSION: u8 = 10;
 
 /// Bytes of clear header before every body (`docs/protocol.md §3.1`).
 pub const HEADER_BYTES: usize = 16;

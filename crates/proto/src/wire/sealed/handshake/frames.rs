@@ -375,7 +375,7 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8], max: usize) {
 mod tests {
     use super::*;
 
-    const CLEAR: [u8; 16] = [0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2];
+    const CLEAR: [u8; 16] = [0, 0, VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2];
 
     #[test]
     fn a_cookie_changes_nothing_that_the_mac_covers() {
@@ -432,8 +432,8 @@ mod tests {
     #[test]
     fn an_open_of_another_version_is_known_by_its_length_and_type() {
         let mut open = build_open(&CLEAR, &[], |_| [0; 16]);
-        (open[2], open[48]) = (10, 0xff);
-        assert_eq!(parse_open(&open), Err(ParseError::Version(10)));
+        (open[2], open[48]) = (VERSION + 1, 0xff);
+        assert_eq!(parse_open(&open), Err(ParseError::Version(VERSION + 1)));
         let frame = parse_open_of_any_version(&open).unwrap();
         assert_eq!((frame.connection, frame.uid, frame.noise), (1, 2, &[][..]));
         assert!(parse_open_of_any_version(&open[1..]).is_err());

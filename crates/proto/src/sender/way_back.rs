@@ -1,0 +1,115 @@
+//! How long packets queue on the way back, of which the receiver is told so that it says less
+//! (`docs/protocol.md §6.3`).
+
+use std::time::Duration;
+
+use crate::time::{Instant, micros_u32};
+
+/// Reports of which the earliest tells of a queue: any other may have met the hosts' own doings.
+const RECENT: usize = 4;
+/// Less is no queue, nor is less than this part of the smallest round trip.
+const LEAST: Duration = Duration::from_millis(4);
+const LEAST_PART: u32 = 8;
+/// Said again after so many round trips, since nobody acknowledges it, and not sooner than this.
+const AGAIN_ROUND_TRIPS: u32 = 8;
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// What the times of reports tell of the way back.
+#[derive(Debug, Default)]
+pub(super) struct WayBack {
+    /// The smallest round trip.
+    least: Option<Duration>,
+    /// When a report came here, by our clock, less when it was made, by the receiver's, in
+    /// microseconds, which wraps: that of the first one.
+    first: Option<u32>,
+    /// The least of it since, against the first.
+    shortest: i32,
+    recent: [Duration; RECENT],
+    next: usize,
+    /// What was said last, and when.
+    told: Duration,
+    at: Instant,
+}
+
+impl WayBack {
+    /// A report made at `made_micros` came, for a packet whose round trip took `rtt`.
+    ///
+    /// A queue on the way back makes both it and the round trip longer; clocks that run apart the
+    /// first alone, a queue on the way there the second. So the smaller excess is the queue.
+    pub(super) fn sample(&mut self, now: Instant, made_micros: u32, rtt: Duration) {
+        let took = ((now.as_nanos() / 1000) as u32).wrapping_sub(made_micros);
+        let took = took.wrapping_sub(*self.first.get_or_insert(took)) as i32;
+        self.shortest = self.shortest.min(took);
+        let least = self.least.map_or(rtt, |least| least.min(rtt));
+        self.least = Some(least);
+        let excess = Duration::from_micros(u64::from(took.abs_diff(self.shortest)));
+        self.recent[self.next % RECENT] = excess.min(rtt - least);
+        self.next += 1;
+    }
+
+    /// How long packets queue there; zero if that is nothing to speak of.
+    fn queue(&self) -> Duration {
+        let queue = self.recent.into_iter().min().unwrap_or_default();
+        let matters = LEAST.max(self.least.unwrap_or_default() / LEAST_PART);
+        if queue < matters { Duration::ZERO } else { queue }
+    }
+
+    /// When the receiver is to be told.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let (queue, told) = (self.queue(), self.told);
+        let again = AGAIN.max(self.least.unwrap_or_default() * AGAIN_ROUND_TRIPS);
+        if queue.abs_diff(told) > told / 4 {
+            // The effect of what was said last shows a round trip later.
+            return Some(self.at + self.least.unwrap_or_default() / 2 + told / 2);
+        }
+        (!told.is_zero()).then(|| self.at + again)
+    }
+
+    /// What NULL-ACK says now, in milliseconds.
+    pub(super) fn say(&mut self, now: Instant) -> u16 {
+        (self.told, self.at) = (self.queue(), now);
+        u16::try_from(micros_u32(self.told).div_ceil(1000)).unwrap_or(u16::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(n: u64) -> Instant {
+        Instant::from_nanos(n * 1_000_000)
+    }
+
+    /// Reports one every 10 ms, each of a packet with this round trip in ms, that took so long.
+    fn told(way_back: &mut WayBack, from: u64, samples: &[(u64, u64)]) -> u16 {
+        for (n, (rtt, took)) in (0..).zip(samples) {
+            let made = from + n * 10;
+            let rtt = Duration::from_millis(*rtt);
+            way_back.sample(ms(made + took), 7_000_000 + (made * 1000) as u32, rtt);
+        }
+        way_back.say(ms(from + 100))
+    }
+
+    #[test]
+    fn only_what_the_way_back_adds_counts_and_only_when_it_stays() {
+        let mut way = WayBack::default();
+        assert_eq!(told(&mut way, 0, &[(40, 20); 4]), 0);
+        assert_eq!(told(&mut way, 100, &[(90, 20); 4]), 0, "a queue on the way there");
+        assert_eq!(told(&mut way, 200, &[(40, 90); 4]), 0, "clocks that run apart");
+        assert_eq!(told(&mut way, 300, &[(140, 120), (140, 20), (140, 120), (140, 120)]), 0);
+        assert_eq!(told(&mut way, 400, &[(140, 110), (120, 90), (150, 110), (140, 110)]), 70);
+        assert_eq!(told(&mut way, 500, &[(43, 23); 4]), 0, "too little to speak of");
+    }
+
+    #[test]
+    fn news_are_told_at_once_and_what_stays_now_and_then() {
+        let mut way = WayBack::default();
+        assert_eq!(way.due(), None);
+        told(&mut way, 0, &[(40, 20); 4]);
+        assert_eq!(way.due(), None);
+        told(&mut way, 100, &[(120, 100); 4]);
+        assert_eq!(way.due(), Some(ms(200 + 320)));
+        way.sample(ms(300), 7_000_000 + 280_000, Duration::from_millis(40));
+        assert_eq!(way.due(), Some(ms(200 + 20 + 40)), "it has gone");
+    }
+}
