@@ -27,6 +27,8 @@ impl From<&Attributes> for FileTimes {
 pub(crate) struct Kept {
     /// Permission bits that it may have.
     pub(crate) permitted: u32,
+    /// It has them already: it was made with them.
+    pub(crate) has_mode: bool,
     /// The time of modification; otherwise it is that of its arrival.
     pub(crate) times: bool,
 }
@@ -41,7 +43,9 @@ pub(crate) fn apply(file: impl AsFd, times: FileTimes, kept: Kept) -> io::Result
         Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS | Errno::INVAL) => Ok(()),
         other => other,
     };
-    tolerate(rustix::fs::fchmod(&file, mode))?;
+    if !kept.has_mode {
+        tolerate(rustix::fs::fchmod(&file, mode))?;
+    }
     if !kept.times {
         return Ok(());
     }

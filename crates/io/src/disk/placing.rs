@@ -38,6 +38,8 @@ pub(crate) struct Placer {
     touched: BTreeSet<NameId>,
     /// Inodes of the files placed, kept only if something may be replaced.
     ours: HashSet<(u64, u64)>,
+    /// The device on which they are.
+    device: Option<u64>,
     /// The directory that was used last.
     parent: Option<(NameId, Arc<OwnedFd>)>,
     /// What went wrong, in more words than the error that is handed up.
@@ -75,12 +77,12 @@ impl Placer {
         &mut self,
         store: &Store,
         names: &Names,
-        ready: &Ready,
+        (ready, inode): (&Ready, Option<u64>),
     ) -> io::Result<bool> {
         if !self.ensure(store, names, names.parent(ready.id))? {
             return Ok(false);
         }
-        let placed = self.rename(store, names, ready);
+        let placed = self.rename(store, names, (ready, inode));
         match placed {
             Ok(true) => _ = self.touched.insert(names.parent(ready.id)),
             Ok(false) => {}
@@ -92,16 +94,26 @@ impl Placer {
         placed
     }
 
-    fn rename(&mut self, store: &Store, names: &Names, ready: &Ready) -> io::Result<bool> {
+    fn rename(
+        &mut self,
+        store: &Store,
+        names: &Names,
+        (ready, inode): (&Ready, Option<u64>),
+    ) -> io::Result<bool> {
         let parent = self.enter(store, names, names.parent(ready.id))?;
         let staging = store.staged().ok_or(io::ErrorKind::NotFound)?;
         let (slot, leaf) = (ready.slot.to_string(), os(names.leaf(ready.id)));
-        if store.overwrite == Overwrite::Never {
-            let moved = move_new(&store.path, (staging, os(slot.as_bytes())), (&parent, leaf));
-            return match moved {
-                Err(Errno::EXIST) => Ok(false),
-                done => Ok(done.map(|()| true)?),
-            };
+        let replace = store.overwrite == Overwrite::Always;
+        // Most names are new: nobody has to look first.
+        let known = self.own_id(staging, (slot.as_bytes(), inode), replace)?;
+        match move_new(&store.path, (staging, os(slot.as_bytes())), (&parent, leaf)) {
+            Err(Errno::EXIST) if replace => {}
+            Err(Errno::EXIST) => return Ok(false),
+            moved => {
+                moved?;
+                self.ours.extend(known);
+                return Ok(true);
+            }
         }
         let own = beneath::status(staging, slot.as_bytes())?;
         let stands = beneath::status(&parent, names.leaf(ready.id))?;
@@ -131,6 +143,27 @@ impl Placer {
         rustix::fs::renameat(staging, &slot, &parent, leaf)?;
         self.ours.extend(own.iter().map(id));
         Ok(true)
+    }
+
+    /// What tells a temporary from others when it has its name, if something may be replaced.
+    fn own_id(
+        &mut self,
+        staging: &OwnedFd,
+        (slot, inode): (&[u8], Option<u64>),
+        replace: bool,
+    ) -> io::Result<Option<(u64, u64)>> {
+        if !replace {
+            return Ok(None);
+        }
+        let Some(inode) = inode else {
+            return Ok(beneath::status(staging, slot)?.as_ref().map(id));
+        };
+        let device = match self.device {
+            Some(device) => device,
+            None => id(&rustix::fs::fstat(staging)?).0,
+        };
+        self.device = Some(device);
+        Ok(Some((device, inode)))
     }
 
     /// Makes a directory, and those above it, unless they exist; false if a file is in the way.
@@ -242,7 +275,8 @@ impl Placer {
     ) -> io::Result<()> {
         if let Some(times) = self.listed.get(&name) {
             let (path, more) = (names.path(name), store.directories.get(&name));
-            return store.dress(handle.as_fd(), &path, *times, more.map(|more| &**more));
+            let told = (*times, store.kept());
+            return store.dress(handle.as_fd(), &path, told, more.map(|more| &**more));
         }
         let mode = USUAL & store.kept().permitted;
         match rustix::fs::fchmod(handle, Mode::from_raw_mode(mode as rustix::fs::RawMode)) {

@@ -328,7 +328,8 @@ impl<'a> Work<'a> {
             let path = self.names.path(name);
             let completed = self.enter(name).and_then(|handle| {
                 let more = self.store.directories.get(&name).map(|more| &**more);
-                let dress = |times| self.store.dress(handle.as_fd(), &path, times, more);
+                let kept = self.store.kept();
+                let dress = |times| self.store.dress(handle.as_fd(), &path, (times, kept), more);
                 listed.map_or(Ok(()), dress)?;
                 if at_once { Ok(()) } else { flush::directory(&handle) }
             });

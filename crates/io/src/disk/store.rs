@@ -170,9 +170,16 @@ impl Store {
         attributes: &Attributes,
         more: Option<&More>,
     ) -> Result<(), Error> {
-        let written = self.create(number).and_then(|file| {
+        let times = FileTimes::from(attributes);
+        let created = match more {
+            None => self.create_with(number, times.mode),
+            // What may not be written gets no attributes.
+            Some(_) => self.create(number).map(|file| (file, false)),
+        };
+        let written = created.and_then(|(file, has_mode)| {
             holes::write(&file, extent.into(), bytes)?;
-            self.dress(file.as_fd(), &attributes.name, attributes.into(), more)?;
+            let kept = Kept { has_mode, ..self.kept() };
+            self.dress(file.as_fd(), &attributes.name, (times, kept), more)?;
             self.close_file(file)
         });
         written.map_err(|e| self.error(&attributes.name, what_failed(&e), e))
@@ -297,7 +304,8 @@ impl Store {
         (name, more): (&[u8], Option<&More>),
     ) -> Result<(), Error> {
         let file = self.temporary(number).and_then(|file| file.try_clone());
-        let applied = file.and_then(|file| self.dress(file.as_fd(), name, times, more));
+        let told = (times, self.kept());
+        let applied = file.and_then(|file| self.dress(file.as_fd(), name, told, more));
         let closed = applied.and_then(|()| self.close_number(number));
         closed.map_err(|e| self.error(name, "cannot be completed, nothing was kept", e))
     }
@@ -359,7 +367,7 @@ impl Store {
             Some(staging) if !self.preserve => staging.permitted,
             _ => 0o777,
         };
-        Kept { permitted, times: self.keep_times }
+        Kept { permitted, has_mode: false, times: self.keep_times }
     }
 
     fn staging(&mut self) -> io::Result<&Staging> {
@@ -379,12 +387,12 @@ impl Store {
         &self,
         file: BorrowedFd<'_>,
         name: &[u8],
-        times: FileTimes,
+        (times, kept): (FileTimes, Kept),
         more: Option<&More>,
     ) -> io::Result<()> {
         let wardrobe = &mut *self.wardrobe.borrow_mut();
         more.iter().for_each(|more| wardrobe.before_mode(file, more, name));
-        apply(file, times, self.kept())?;
+        apply(file, times, kept)?;
         more.iter().for_each(|more| wardrobe.after_mode(file, more, name));
         Ok(())
     }
@@ -412,6 +420,20 @@ impl Store {
         let mode = Mode::from_raw_mode(0o666);
         let handle = &self.staging()?.handle;
         Ok(rustix::fs::openat(handle, number.to_string(), flags, mode)?.into())
+    }
+
+    /// Makes a file that is whole at once; and whether it has the permissions that it is to have.
+    fn create_with(&mut self, number: u64, mode: u32) -> io::Result<(File, bool)> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let preserve = self.preserve;
+        let handle = &self.staging()?.handle;
+        let wanted = Mode::from_raw_mode((mode & 0o777) as rustix::fs::RawMode);
+        match rustix::fs::openat(handle, number.to_string(), flags, wanted) {
+            // The mask has taken its part, as it is to.
+            Ok(file) => Ok((file.into(), !preserve)),
+            Err(Errno::EXIST) => Ok((self.create(number)?, false)),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn temporary(&mut self, number: u64) -> io::Result<&File> {

@@ -91,8 +91,8 @@ impl Disk for Vault<'_> {
         stamp(beneath::status(&parent, leaf).ok()??)
     }
 
-    fn place(&mut self, ready: &Ready) -> io::Result<bool> {
-        self.placer.place(self.store, self.names, ready)
+    fn place(&mut self, ready: &Ready, inode: Option<u64>) -> io::Result<bool> {
+        self.placer.place(self.store, self.names, (ready, inode))
     }
 
     fn slots(&mut self) -> Vec<u64> {

@@ -104,7 +104,7 @@ impl DirectoryWriter {
         let ready = Ready { number, slot, id, name, times, digest, is_link: true };
         let (store, names, placer) = (&mut self.store, &self.names, &mut keeping.placer);
         let mut vault = Vault { store, names, placer, failure: None, gate: Gate::default() };
-        let placed = vault.place(&ready);
+        let placed = vault.place(&ready, None);
         if !matches!(placed, Ok(true)) {
             vault.remove(slot);
         }

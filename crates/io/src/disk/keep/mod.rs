@@ -37,8 +37,9 @@ pub(crate) trait Disk {
     fn stored(&mut self, slot: u64) -> Option<Stamp>;
     /// The file of a name.
     fn named(&mut self, name: &[u8]) -> Option<Stamp>;
-    /// Gives a file in a slot its name; false if something of that name is in the way.
-    fn place(&mut self, ready: &Ready) -> io::Result<bool>;
+    /// Gives a file in a slot, of this inode if it is known, its name; false if something of that
+    /// name is in the way.
+    fn place(&mut self, ready: &Ready, inode: Option<u64>) -> io::Result<bool>;
     /// Every slot in use.
     fn slots(&mut self) -> Vec<u64>;
     /// Removes the file in a slot, if there is one.
@@ -317,15 +318,20 @@ impl Keeper {
         }
         self.dirty.clear();
         let spoiled = if self.reads_back { self.take_spoiled(disk) } else { Vec::new() };
+        let mut inodes = vec![None; self.ready.len()];
         if journals && !self.torn {
             if !std::mem::replace(&mut self.titled, true) {
                 disk.replace(TITLE)?;
             }
             let (before, mut bytes) = (self.chain, Vec::new());
             made.iter().for_each(|name| self.chain.write(&Record::Made(name.clone()), &mut bytes));
-            for ready in self.ready.iter().filter(|ready| !ready.is_link) {
+            for (ready, inode) in self.ready.iter().zip(&mut inodes) {
+                if ready.is_link {
+                    continue;
+                }
                 let stamp = disk.stored(ready.slot).ok_or(io::ErrorKind::NotFound)?;
                 let Ready { slot, times, digest, ref name, .. } = *ready;
+                *inode = Some(stamp.inode);
                 let whole = Whole { slot, name: name.clone(), times, at: now, digest, stamp };
                 self.chain.write(&Record::Whole(whole), &mut bytes);
                 self.noted.remove(&slot);
@@ -355,8 +361,8 @@ impl Keeper {
             return Ok(Committed { placed: false, in_the_way: Vec::new(), spoiled });
         }
         let mut in_the_way = Vec::new();
-        for ready in std::mem::take(&mut self.ready) {
-            if !disk.place(&ready)? {
+        for (ready, inode) in std::mem::take(&mut self.ready).into_iter().zip(inodes) {
+            if !disk.place(&ready, inode)? {
                 disk.remove(ready.slot);
                 in_the_way.push(ready.number);
             }

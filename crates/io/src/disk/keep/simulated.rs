@@ -212,7 +212,7 @@ impl Disk for Fake {
         self.stamp(&At::Name(name.to_vec()))
     }
 
-    fn place(&mut self, ready: &Ready) -> io::Result<bool> {
+    fn place(&mut self, ready: &Ready, _: Option<u64>) -> io::Result<bool> {
         self.call()?;
         self.apply(Change::Rename(At::Slot(ready.slot), At::Name(ready.name.clone())));
         Ok(true)
