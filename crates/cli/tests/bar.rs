@@ -52,7 +52,7 @@ fn the_bar_fits_terminals_of_any_width() {
             assert!(line.trim_end().chars().count() < columns.max(26), "{columns}: {line:?}");
         }
         assert_eq!(plain.contains("RTT"), columns == 120, "{plain}");
-        assert_eq!(plain.contains("file 2"), columns > 25, "{plain}");
+        assert_eq!(plain.contains("2 of 3"), columns > 25, "{plain}");
         assert!(plain.contains("s left"), "{plain}");
     }
 }
@@ -80,7 +80,7 @@ fn without_a_terminal_there_are_lines_if_asked_for() {
     env.make_directory("to");
     let told = env.run(&["receive", &ticket, "to", "--progress=200ms"]).exits(0);
     sender.finish().exits(0);
-    let lines = told.stderr.lines().filter(|line| line.contains(" % ") && line.contains("file "));
+    let lines = told.stderr.lines().filter(|line| line.contains(" % ") && line.contains(" of 3 "));
     assert!(lines.count() >= 3, "{}", told.stderr);
     let (sender, ticket) = slow_sender(&env, "x");
     let told = env.run(&["receive", &ticket, "to", "--overwrite", "always"]).exits(0);
