@@ -316,9 +316,11 @@ pub(crate) struct Show {
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// Where there is no terminal: a line from time to time on how far it is [default: 1min]
+    ///
+    /// With --json it is the time between two events "progress" [default: 1s].
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true,
           default_missing_value = "1min", value_parser = units::duration,
-          conflicts_with_all = ["json", "quiet"])]
+          conflicts_with = "quiet")]
     pub(crate) progress: Option<Duration>,
 }
 

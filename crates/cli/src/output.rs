@@ -253,7 +253,7 @@ impl Observer for Report {
         let rate = self.speed.update(progress.elapsed, progress.bytes);
         self.bar.update(progress, rate, self.silent);
         if self.show.json && progress.elapsed >= self.next_json {
-            self.next_json = progress.elapsed + JSON_EVERY;
+            self.next_json = progress.elapsed + self.show.progress.unwrap_or(JSON_EVERY);
             self.emit("progress", json::ProgressData::new(progress, rate));
         }
     }

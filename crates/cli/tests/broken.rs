@@ -91,6 +91,9 @@ fn a_stream_whose_receiver_was_started_again_blames_no_command_line() {
     let sent = fails_with(sender.finish(), &[12]);
     let why = sent.last_event("error")["message"].to_string();
     assert!(why.contains("started again") && why.contains("cannot be read twice"), "{why}");
+    assert!(
+        sent.text().contains("it has to begin anew, and nothing that has arrived of it is kept")
+    );
     fails_with(second.finish(), &[12]);
     assert_eq!(first.finish().code, None);
 }

@@ -28,7 +28,8 @@ fn number(variable: &str, default: u64) -> u64 {
 
 /// A sender that listens and a receiver into `to`, which calls it.
 fn start(env: &Env, what: &str, sends: &[&str], receives: &[&str]) -> (Running, Running) {
-    let mut sender = env.start(&[&["send", what, "--json"], &HERE[..], sends].concat());
+    let often = ["--json", "--progress=100ms"];
+    let mut sender = env.start(&[&["send", what], &often[..], &HERE, sends].concat());
     let event = sender.event("listening", |_| true);
     let ticket = event["ticket"].as_str().expect("a ticket").to_owned();
     let receiver = env.start(&[&["receive", &ticket, "to", "--json"], receives].concat());

@@ -65,6 +65,24 @@ fn links_holes_and_odd_names_arrive_as_they_are() {
     let sums = String::from_utf8_lossy(&sums);
     let sum = |name: &str| sums.lines().any(|line| line.ends_with(&format!("  {name}")));
     assert!(sum("tree/holed") && sum("named") && !sum("tree/near"), "{sums}");
+    // Every name of a file, and the receiver's list is the same.
+    assert!(sum("tree/same") && sum("tree/sub/file"), "{sums}");
+    for own in [&[][..], &["--atomic"]] {
+        fs::remove_dir_all(env.path("to/tree"))
+            .and_then(|()| fs::remove_file(env.path("to/named")))
+            .expect("removed");
+        let sources = [&["tree", "named"], own].concat();
+        let (sender, receiver) = send(&env, &sources, &[&["--manifest", "theirs"], own].concat());
+        sender.exits(0);
+        receiver.exits(0);
+        let theirs = fs::read(env.path("theirs")).expect("a list");
+        let sorted = |text: &str| {
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(sorted(&String::from_utf8_lossy(&theirs)), sorted(&sums));
+    }
     let digest = blake3::Hasher::new()
         .update_reader(fs::File::open(env.path("tree/holed")).expect("opened"))
         .expect("read")

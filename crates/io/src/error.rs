@@ -342,6 +342,12 @@ pub enum Warning {
         /// Bytes that are free.
         free: u64,
     },
+    /// A stream is broken off, which nothing can be gone on from.
+    #[error(
+        "a stream cannot be read twice: it has to begin anew, and nothing that has arrived of it \
+         is kept (a file, or a directory, would be gone on with)"
+    )]
+    StreamLost,
     /// What a receiver that was killed had left in the destination, and what became of it.
     #[error("{0}")]
     Leftover(String),

@@ -8,9 +8,10 @@
 mod open;
 mod places;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use netblt_proto::buffer::Buffer;
@@ -75,6 +76,8 @@ struct Progress {
     described: Option<Result<Attributes, Error>>,
     /// Of a symbolic link that was opened: where it leads.
     target: Option<Vec<u8>>,
+    /// Digests of files that have other names, for the list of what was sent.
+    linked: HashMap<u64, [u8; 32]>,
     /// Bytes of holes that the present buffer tells of.
     holes: u64,
     /// Entries that were taken back.
@@ -212,7 +215,7 @@ impl SourceReader {
         self.progress.bytes += length as u64;
         self.progress.offset += length as u64;
         if last {
-            let digest = self.progress.close(entry)?;
+            let digest = self.close(entry)?;
             if let Some(manifest) = self.manifest.as_mut().filter(|_| entry.kind.has_content()) {
                 manifest.add(&entry.name, &digest)?;
             }
@@ -264,6 +267,9 @@ impl SourceReader {
         let mut extent = Extent { attributes: Some(attributes), ..bare(file, Kind::Kept) };
         match part {
             Part::Whole(digest) => {
+                if self.has_other_names() {
+                    self.progress.linked.insert(file, digest);
+                }
                 self.progress.bytes += entry.length;
                 self.progress.kept_bytes += entry.length;
                 self.progress.transfer.add(file, Kind::File, entry.length, &digest, &entry.name);
@@ -324,6 +330,22 @@ impl SourceReader {
         }
     }
 
+    /// The open entry is read to its end: its digest.
+    fn close(&mut self, entry: &Entry) -> Result<[u8; 32], Error> {
+        let (number, linked) = (self.progress.entry as u64, self.has_other_names());
+        let digest = self.progress.close(entry)?;
+        if linked {
+            self.progress.linked.insert(number, digest);
+        }
+        Ok(digest)
+    }
+
+    /// Whether the open file has other names, and a list is to name them.
+    fn has_other_names(&self) -> bool {
+        let open = self.progress.open.as_ref().filter(|_| self.manifest.is_some());
+        open.is_some_and(|open| open.metadata.nlink() > 1)
+    }
+
     /// Another name of an entry before, if that fits behind what the buffer has.
     fn hard_link(
         &mut self,
@@ -340,6 +362,11 @@ impl SourceReader {
             let why = io::Error::other("it is another name of a file that cannot be sent");
             self.list.withdraw(file_error(&path, "cannot be sent", why))?;
             return Ok(Some((self.progress.withdraw(entry, false), size)));
+        }
+        if let (Some(manifest), Some(digest)) =
+            (&mut self.manifest, self.progress.linked.get(&entry.length))
+        {
+            manifest.add(&entry.name, digest)?;
         }
         let (file, digest) = (self.progress.entry as u64, digest_of_link(entry.length));
         self.progress.transfer.add(file, Kind::HardLink, 0, &digest, &entry.name);

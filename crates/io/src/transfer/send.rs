@@ -52,12 +52,7 @@ pub fn send(
     let list = FileList::new(source, lenient, cancel)?;
     list.warnings().iter().for_each(|warning| observer.warn(warning));
     let transfer_bytes = list.total_bytes();
-    let mut config = config(options, Role::Sender, transfer_bytes);
-    if let (None, Wire::Sealed) = (&options.client, options.wire) {
-        let files = transfer_bytes.and_then(|_| list.files_in_all());
-        let promise = Promise { data_bytes: list.data_bytes(), files };
-        config.client = promise.told().unwrap_or(config.client);
-    }
+    let config = promising(config(options, Role::Sender, transfer_bytes), options, &list);
     let mut own_reader = Some(listing_reader(&list, &config, options)?);
     let stock = buffers(options.buffers, capacity(&config))?;
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
@@ -99,6 +94,9 @@ pub fn send(
     };
     let late = list.take_late();
     late.warnings.iter().for_each(|warning| app.session.observer.warn(warning));
+    if sent.is_err() && list.is_stream() && app.session.opened.is_some() {
+        app.session.observer.warn(&Warning::StreamLost);
+    }
     let sent = sent?;
     let unstored = sent.verdict.as_ref().and_then(Verdict::left_out);
     if let Some((_, text)) = unstored {
@@ -120,6 +118,16 @@ pub fn send(
         digest: sent.end.map_or([0; 32], |end| end.digest),
         limited_by: decide(told, facts),
     }))
+}
+
+/// Tells the receiver what is known of the files, if nothing else is to be told.
+fn promising(mut config: Config, options: &Options, list: &FileList) -> Config {
+    if let (None, Wire::Sealed) = (&options.client, options.wire) {
+        let files = list.total_bytes().and_then(|_| list.files_in_all());
+        let promise = Promise { data_bytes: list.data_bytes(), files };
+        config.client = promise.told().unwrap_or(config.client);
+    }
+    config
 }
 
 /// Why a receiver has taken nothing of what is offered, if that is how it ended.

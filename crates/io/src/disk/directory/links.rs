@@ -63,7 +63,12 @@ impl DirectoryWriter {
             let Some((id, _)) = file.attributes else { continue };
             let name = self.names.path(id);
             match self.files.get(&to) {
-                Some(first) => self.store.link_temporary(first.slot, file.slot, &name)?,
+                Some(first) => {
+                    self.store.link_temporary(first.slot, file.slot, &name)?;
+                    if let (Some(_), Some((_, digest))) = (&self.manifest, first.complete) {
+                        self.over.list(number, id, digest);
+                    }
+                }
                 None => {
                     self.left_out.add(format!("{}: {NOT_HERE}", shown(&name)), true);
                     self.files.remove(&number);
@@ -80,6 +85,7 @@ impl DirectoryWriter {
             let Some(file) = self.files.remove(&number) else { continue };
             if placed {
                 self.over.stored += 1;
+                file.attributes.iter().for_each(|(id, _)| self.over.list_link((number, to), *id));
             } else if let Some((id, _)) = file.attributes {
                 let why = file.refused.as_deref().unwrap_or(NOT_HERE);
                 self.left_out.add(format!("{}: {why}", shown(&self.names.path(id))), true);

@@ -53,6 +53,18 @@ impl Over {
         self.broken.clone().map_or_else(|| Ok(self.transfer.finish()), Err)
     }
 
+    /// Lists a file of this number that is another name of `to`, if that one is listed.
+    pub(super) fn list_link(&mut self, (number, to): (u64, u64), name: NameId) {
+        if let Some((_, digest)) = self.listed.get(&to) {
+            self.listed.insert(number, (name, *digest));
+        }
+    }
+
+    /// Lists a file.
+    pub(super) fn list(&mut self, number: u64, name: NameId, digest: [u8; 32]) {
+        self.listed.insert(number, (name, digest));
+    }
+
     /// What was stored, in the order in which it was sent.
     pub(super) fn listed(&self) -> impl Iterator<Item = (NameId, &[u8; 32])> {
         self.listed.values().map(|(name, digest)| (*name, digest))
