@@ -196,7 +196,7 @@ proptest! {
         let reference = ControlSeq(reference);
         let ack = reference.widen(low);
         let number = PacketNumber(0);
-        let (sent_through, end, packet_bytes) = (None, None, 0);
+        let (sent_through, end) = (None, None);
         let (packet_bytes, limit, back_millis) = (0, 0, 0);
         let null_ack =
             NullAck { number, ack, burst, sent_through, end, packet_bytes, limit, back_millis };
