@@ -5,19 +5,24 @@
 //!
 //! 1. round trip and bandwidth are brought up to date;
 //! 2. at the end of a round trip the loss, marks and queue of that round are judged;
-//! 3. the phase is advanced: startup, drain, then cruise with probes up and, rarely, for the
-//!    smallest round trip;
+//! 3. the phase is advanced: trains and a leap, or startup and drain, then cruise with probes up
+//!    and, rarely, for the smallest round trip;
 //! 4. burst size, interval and cap are worked out anew.
 //!
 //! Bandwidth falls only on evidence that the path is full (a queue, marks, excess loss), so a
 //! sender without data never lowers it. Loss alone, if it does not depend on the rate, costs
 //! nothing: see `rate/path.rs`.
 
+mod leap;
 mod output;
 mod phases;
 mod rounds;
+mod trains;
 
 use std::time::Duration;
+
+use leap::Leap;
+use trains::Trains;
 
 use crate::rate::path::{MILLION, RestLoss, RoundTrips};
 use crate::rate::train::{Train, is_long};
@@ -92,6 +97,16 @@ const OUTAGE_GRAINS: u32 = 4;
 /// What the sender is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    /// Sends trains, whose arrival shows what the path carries.
+    Trains,
+    /// Is about to send a longer train, at the rate that they showed.
+    Hush,
+    /// Sends it.
+    Confirm,
+    /// Waits for what it shows.
+    Listen,
+    /// Took a rate on trust, until what was sent at it is reported.
+    Leap,
     /// Doubles every round until the path is full.
     Startup,
     /// Lets the queue of startup run off.
@@ -140,6 +155,13 @@ struct Growth {
     /// Rounds without growth, and the bandwidth they are compared with.
     full_rounds: u32,
     full_bandwidth: u64,
+    /// The round from which it is judged, and the packets lost and delivered before.
+    judged_from: u64,
+    before: (u64, u64),
+    /// What is lost may be lost to bursts, however slow it is.
+    learns_nothing: bool,
+    /// The most that was seen to come through: the rest of the bandwidth is a guess.
+    proven: u64,
     /// The share lost one round ago, from which startup learns the loss at rest.
     earlier_share: Option<u64>,
 }
@@ -197,6 +219,8 @@ pub struct Adaptive {
     round: Round,
     window: Window,
     growth: Growth,
+    trains: Trains,
+    leap: Leap,
     cruise: Cruise,
     probe: Probe,
     hearing: Hearing,
@@ -224,11 +248,13 @@ impl Adaptive {
             bandwidth: 0,
             trips,
             rest: RestLoss::default(),
-            phase: Phase::Startup,
+            phase: Phase::Trains,
             since: Instant::EPOCH,
             round: Round { accepted: MILLION, ..Round::default() },
             window: Window::default(),
             growth: Growth::default(),
+            trains: Trains::default(),
+            leap: Leap::default(),
             cruise: Cruise { forgone: 0, least: 0, emptied: false, dice: 0x9e37_79b9_7f4a_7c15 },
             probe: Probe { before: 0, caution: UNITY, queued: false },
             hearing: Hearing::default(),
@@ -243,6 +269,9 @@ impl Adaptive {
 
     /// The rate to begin with.
     fn set_out(&mut self) {
+        if self.grain_bytes > 0 || self.agreed.is_some() || !self.is_for_trains() {
+            self.phase = Phase::Startup;
+        }
         let initial = INITIAL_PACKETS * u64::from(self.packet_bytes);
         let initial = Rate::over(initial, self.min_rtt());
         let buffer = Rate::over(self.grain_bytes, FIRST_BUFFER);
@@ -257,10 +286,18 @@ impl Adaptive {
         self
     }
 
+    /// The same without trains, for comparison.
+    #[cfg(test)]
+    pub(super) fn doubling(mut self) -> Self {
+        self.phase = Phase::Startup;
+        self.set_pacing();
+        self
+    }
+
     /// The same with burst values that RFC 998 can say, never looser than those `agreed` on.
     pub fn to_the_letter(mut self, agreed: Burst) -> Self {
         self.agreed = Some(agreed);
-        self.set_pacing();
+        self.set_out();
         self
     }
 
@@ -350,7 +387,10 @@ impl Adaptive {
         // A sender without data fills no path: whatever it sees, it is not the bandwidth.
         self.window.app_limited |= sample.app_limited;
         self.window.if_full = self.window.if_full.max(if_full);
-        self.bandwidth = self.bandwidth.max(taken);
+        self.growth.proven = self.growth.proven.max(taken);
+        if !self.is_retreating() {
+            self.bandwidth = self.bandwidth.max(taken);
+        }
     }
 }
 
@@ -401,6 +441,8 @@ impl RateControl for Adaptive {
 
     fn belief(&self) -> Belief {
         let phase = match self.phase {
+            Phase::Trains | Phase::Hush | Phase::Confirm | Phase::Listen => "trains",
+            Phase::Leap => "leap",
             Phase::Startup => "startup",
             Phase::Drain => "drain",
             Phase::Cruise => "cruise",
@@ -421,6 +463,15 @@ impl RateControl for Adaptive {
 
     fn charges_bytes(&self) -> bool {
         true
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        self.trains.next_timeout(self.phase)
+    }
+
+    fn on_timeout(&mut self, now: Instant) {
+        self.advance_confirm(now);
+        self.set_pacing();
     }
 
     fn pacing(&self) -> Pacing {

@@ -65,9 +65,37 @@ pub struct Sample {
     pub app_limited: bool,
     /// Bytes that left at the same moment as the newest packet reported, up to and with it.
     pub burst_bytes: u64,
+    /// From the newest packet of the report before to that of this one, if both told when theirs
+    /// arrived.
+    pub stretch: Option<Stretch>,
     /// Round trips completed since the connection opened: grows by one when a packet is reported
     /// that was sent after the previous round ended.
     pub round: u64,
+}
+
+/// What lay between two packets: how it was sent, and how it arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stretch {
+    /// Bytes sent before the first of the two.
+    pub from_bytes: u64,
+    /// Bytes sent from the one to the other.
+    pub sent_bytes: u64,
+    /// Bytes that arrived from the one to the other.
+    pub arrived_bytes: u64,
+    /// Time between their leaving, by this host's clock.
+    pub sending: Duration,
+    /// Time between their arriving, by the receiver's clock.
+    pub arriving: Duration,
+}
+
+impl Stretch {
+    /// Adds the stretch that follows.
+    fn extend(&mut self, next: &Self) {
+        self.sent_bytes += next.sent_bytes;
+        self.arrived_bytes += next.arrived_bytes;
+        self.sending += next.sending;
+        self.arriving += next.arriving;
+    }
 }
 
 /// What a policy asks of the pacer.
@@ -168,8 +196,10 @@ pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> L
         // Its law is built elsewhere; here it is one that finds the rate, below that ceiling.
         Policy::Recreated(recreation) => recreation.rate,
     };
-    // What is only a bound would make the start slow, unless it is long.
-    let rtt = negotiated.rtt.or(negotiated.longest_rtt.filter(|rtt| is_long(*rtt)));
+    // What is only a bound would make doubling slow, unless it is long. Trains do not mind.
+    let trains = negotiated.rules.reports && !keeps_to_the_letter(negotiated);
+    let bound = negotiated.longest_rtt.filter(|rtt| trains || is_long(*rtt));
+    let rtt = negotiated.rtt.or(bound);
     let mut adaptive = Adaptive::new(packet, rtt, ceiling).within(negotiated.burst);
     if keeps_to_the_letter(negotiated) {
         adaptive = adaptive.to_the_letter(negotiated.burst);

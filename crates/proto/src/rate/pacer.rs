@@ -26,8 +26,9 @@ pub struct Pacer {
     used: u32,
     /// When they were sent.
     touched: Instant,
-    /// The interval that held then, in nanoseconds.
+    /// The interval that held then, in nanoseconds, and the packets of a burst.
     interval: u64,
+    burst: u64,
 }
 
 impl Pacer {
@@ -46,7 +47,7 @@ impl Pacer {
         }
         let due = now.since(begun).as_nanos() as u64 / interval;
         let limit = self.most_due(now, begun, pacing);
-        let packets = due.min(limit).saturating_mul(burst) + self.rest(now, burst, interval);
+        let packets = due.min(limit).saturating_mul(burst) + self.rest(now, burst, pacing);
         clamp(packets.min(limit.saturating_mul(burst)))
     }
 
@@ -61,13 +62,14 @@ impl Pacer {
             Some(begun) if interval > 0 => now.since(begun).as_nanos() as u64 / interval,
             _ => 0,
         };
-        let rest = self.rest(now, burst, interval);
+        let rest = self.rest(now, burst, pacing);
         let Some(begun) = self.begun.filter(|_| interval > 0) else {
-            self.begin(now, packets, now, interval);
+            self.begin(now, packets, now, (interval, burst));
             return;
         };
         if due == 0 || u64::from(packets) <= rest {
-            self.begin(begun, self.used.saturating_add(packets), now, interval);
+            let held = if pacing.catch_up.is_zero() { burst.min(self.burst) } else { burst };
+            self.begin(begun, self.used.saturating_add(packets), now, (interval, held));
             return;
         }
         // The bursts that may still be sent are the newest so many; older ones are lost.
@@ -78,7 +80,7 @@ impl Pacer {
         let steps = lost.saturating_add(1 + whole).min(due);
         let slot = begun + Duration::from_nanos(interval.saturating_mul(steps));
         let begun = if anew { now } else { slot };
-        self.begin(begun, clamp(fresh - whole * burst), now, interval);
+        self.begin(begun, clamp(fresh - whole * burst), now, (interval, burst));
     }
 
     /// Until now it was not pacing that held packets back: what was missed meanwhile is lost, but
@@ -97,8 +99,9 @@ impl Pacer {
         }
     }
 
-    fn begin(&mut self, begun: Instant, used: u32, touched: Instant, interval: u64) {
-        *self = Self { begun: Some(begun), used, touched, interval };
+    fn begin(&mut self, begun: Instant, used: u32, touched: Instant, values: (u64, u64)) {
+        let (interval, burst) = values;
+        *self = Self { begun: Some(begun), used, touched, interval, burst };
     }
 
     /// Most bursts that may leave at once: what was missed is made up for, but a shorter interval
@@ -115,12 +118,14 @@ impl Pacer {
     }
 
     /// What is left of the burst last sent of. It stays so for one interval only: packets for
-    /// which there were no data are lost, not saved.
-    fn rest(&self, now: Instant, burst: u64, interval: u64) -> u64 {
-        if now.since(self.touched).as_nanos() as u64 >= interval {
+    /// which there were no data are lost, not saved. Where nothing is made up for, a larger burst
+    /// holds from the next one on.
+    fn rest(&self, now: Instant, burst: u64, pacing: &Pacing) -> u64 {
+        if now.since(self.touched) >= pacing.burst.interval {
             return 0;
         }
-        burst.saturating_sub(u64::from(self.used))
+        let held = if pacing.catch_up.is_zero() { burst.min(self.burst) } else { burst };
+        held.saturating_sub(u64::from(self.used))
     }
 }
 
@@ -236,6 +241,15 @@ mod tests {
         assert_eq!(pacer.available(us(490_000), &p), 6, "two were");
         pacer.consumed(us(490_000), 6, &p);
         assert_eq!(pacer.next(us(490_000), &p), us(590_000));
+    }
+
+    #[test]
+    fn a_longer_train_is_the_next_one() {
+        let (mut pacer, short, long) = (Pacer::new(), pacing(16, 50_000), pacing(96, 20_000));
+        pacer.consumed(us(0), 16, &short);
+        assert_eq!((pacer.available(us(10), &long), pacer.next(us(10), &long)), (0, us(20_000)));
+        pacer.consumed(us(20_000), 40, &long);
+        assert_eq!(pacer.available(us(20_100), &long), 56, "in as many sends as it takes");
     }
 
     #[test]

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::rate::Sample;
+use crate::rate::{Sample, Stretch};
 use crate::time::Instant;
 use crate::units::{PacketNumber, Rate};
 use crate::wire::packet::Report;
@@ -258,6 +258,7 @@ impl Sampler {
         if let Some(start) = record.known.or(self.origin) {
             (sample.send_rate, sample.delivery_rate) = rates(&start, &mark);
         }
+        sample.stretch = self.mark.and_then(|before| stretch(&before, &mark));
         self.origin.get_or_insert(mark);
         self.mark = Some(mark);
     }
@@ -289,6 +290,18 @@ impl Sampler {
         let part = gap.as_nanos() * place / u128::from(record.count.max(1));
         record.at + Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX))
     }
+}
+
+/// What lay between the packets of two marks; `None` if the second arrived before the first.
+fn stretch(start: &Mark, end: &Mark) -> Option<Stretch> {
+    let micros = end.arrived_micros.wrapping_sub(start.arrived_micros);
+    (micros < 1 << 31).then(|| Stretch {
+        from_bytes: start.sent_bytes,
+        sent_bytes: end.sent_bytes.saturating_sub(start.sent_bytes),
+        arrived_bytes: end.delivered_bytes.saturating_sub(start.delivered_bytes),
+        sending: end.left_at.since(start.left_at),
+        arriving: Duration::from_micros(u64::from(micros)),
+    })
 }
 
 /// Send rate and delivery rate over the flight from `start` to `end`.

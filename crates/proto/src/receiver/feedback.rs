@@ -1,6 +1,7 @@
 //! What the receiver tells the sender's rate control: the REPORT (`docs/protocol.md §6.3`).
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::machine::Ecn;
@@ -14,6 +15,15 @@ const REPEATS: u8 = 2;
 /// more than it tells (a sixteenth of the data at most, where data flow).
 const WORTH_BYTES: u64 = 2048;
 const WORTH_TIME: Duration = Duration::from_millis(25);
+/// The first reports of a transfer tell trains apart (`docs/protocol.md §6.3`): so many of them
+/// come as soon as packets do after a pause, and as soon as such a pause begins.
+const EARLY_REPORTS: u32 = 64;
+/// A pause is this part of the time between reports, and no shorter than a host's own lateness.
+const PAUSE_PART: u32 = 8;
+const LEAST_PAUSE: Duration = Duration::from_millis(1);
+/// Where they are nearer, they do that anyway; where they are farther apart, trains are told by other
+/// means, and each report costs room.
+const EARLY_BEATS: Range<Duration> = Duration::from_millis(2)..Duration::from_millis(125);
 /// How long a packet number may be late before its packet counts as missing, in round trips.
 const LATE_ROUND_TRIPS: (u32, u32) = (1, 4);
 /// The largest datagram is that since so many reports: any of them may be lost.
@@ -33,6 +43,11 @@ pub(crate) struct Feedback {
     unreported_bytes: u64,
     repeats: u8,
     last: Option<Instant>,
+    reports: u32,
+    /// The newest arrival, the first that was not told of, and how long nothing came before it.
+    newest: Option<Instant>,
+    first: Instant,
+    quiet: Duration,
     /// The largest datagrams since the newest report, and between those before.
     largest: [u16; LATELY],
 }
@@ -53,6 +68,11 @@ impl Feedback {
         if self.highest.is_none_or(|(highest, _)| number > highest) {
             self.highest = Some((number, now));
         }
+        if !self.unreported {
+            self.first = now;
+            self.quiet = self.newest.map_or(Duration::MAX, |newest| now.since(newest));
+        }
+        self.newest = Some(now);
         self.unreported = true;
         self.unreported_bytes += bytes as u64;
         self.repeats = REPEATS;
@@ -63,9 +83,22 @@ impl Feedback {
         match self.last {
             _ if !self.unreported && self.repeats == 0 => None,
             None => Some(Instant::EPOCH),
-            Some(last) if self.unreported_bytes >= WORTH_BYTES => Some(last + beat),
-            Some(last) => Some(last + beat.max(WORTH_TIME)),
+            Some(last) if self.unreported_bytes >= WORTH_BYTES => {
+                Some((last + beat).min(self.early(last, beat)))
+            }
+            Some(last) => Some((last + beat.max(WORTH_TIME)).min(self.early(last, beat))),
         }
+    }
+
+    /// When a report comes before its time.
+    fn early(&self, last: Instant, beat: Duration) -> Instant {
+        let newest = self.newest.filter(|_| self.unreported && EARLY_BEATS.contains(&beat));
+        let Some(newest) = newest.filter(|_| self.reports < EARLY_REPORTS) else {
+            return Instant::NEVER;
+        };
+        let pause = (beat / PAUSE_PART).max(LEAST_PAUSE);
+        let at = if self.quiet >= pause { self.first } else { newest + pause };
+        at.max(last + pause / 2)
     }
 
     /// Packets found missing so far.
@@ -85,6 +118,7 @@ impl Feedback {
         self.unreported = false;
         self.unreported_bytes = 0;
         self.last = Some(now);
+        self.reports = self.reports.saturating_add(1);
         self.count_missing(now, highest, rtt);
         let largest = self.largest.into_iter().max().unwrap_or_default();
         self.largest.rotate_right(1);
@@ -144,6 +178,35 @@ mod tests {
         feedback.on_packet(ms(20), PacketNumber(6), (100, 100), None);
         let report = feedback.report(ms(20), ms(0), rtt).unwrap();
         assert_eq!((report.missing, report.packets, report.highest), (1, 6, PacketNumber(6)));
+    }
+
+    #[test]
+    fn trains_are_told_apart_at_first() {
+        let mut feedback = Feedback::default();
+        let (beat, rtt) = (Duration::from_millis(12), Duration::from_millis(100));
+        let us = |n: u64| Instant::from_nanos(1_000_000_000 + n * 1000);
+        let mut number = 0;
+        let mut told = Vec::new();
+        for train in 0..80 {
+            for packet in 0..16 {
+                let at = us(train * 50_000 + packet * 100);
+                feedback.on_packet(at, PacketNumber(number), (1000, 1000), None);
+                number += 1;
+                let due = feedback.due(beat).filter(|due| *due <= at);
+                if due.is_some() {
+                    feedback.report(at, us(0), rtt);
+                    told.push((train, packet));
+                }
+            }
+            let end = us(train * 50_000 + 1500);
+            let due = feedback.due(beat).unwrap();
+            let early = due <= end + beat / 8;
+            feedback.report(due, us(0), rtt);
+            told.extend(early.then_some((train, 16)));
+        }
+        let early: Vec<_> = (0..32).flat_map(|train| [(train, 0), (train, 16)]).collect();
+        assert_eq!(told[..64], early);
+        assert!(told.len() < 64 + 50, "later they come on their beat: {told:?}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::leap::LEAP_CAP_GAIN;
 use super::{
     Adaptive, CALM_CAP_GAIN, CAP_GAIN, DOWN_GAIN, DRAIN_GAIN, FLOOR, FLOOR_PACKETS,
     MIN_CAP_PACKETS, MIN_RTT_CAP_GAIN, Phase, STARTUP_CAP_GAIN, STARTUP_GAIN, UNITY,
@@ -16,6 +17,7 @@ const MOST_CATCH_UP: Duration = Duration::from_millis(100);
 impl Adaptive {
     pub(super) fn gain(&self) -> u64 {
         match self.phase {
+            Phase::Trains | Phase::Hush | Phase::Confirm | Phase::Listen | Phase::Leap => UNITY,
             Phase::Startup if self.hearing.last_sample.is_none() => UNITY,
             Phase::Startup => STARTUP_GAIN,
             Phase::Drain => DRAIN_GAIN,
@@ -31,6 +33,10 @@ impl Adaptive {
         let least = Rate::over(FLOOR_PACKETS * u64::from(self.packet_bytes), self.trips.now());
         self.bandwidth = self.bandwidth.max(least.bytes_per_second());
         let ceiling = self.ceiling.unwrap_or(Rate::from_bytes_per_second(u64::MAX));
+        if let Some(pacing) = self.train_pacing(ceiling) {
+            self.pacing = pacing;
+            return;
+        }
         let bandwidth = Rate::from_bytes_per_second(self.bandwidth).min(ceiling);
         let mut rate = bandwidth.scaled(self.gain(), UNITY).max(FLOOR).min(ceiling);
         let mut burst = if self.sends_trains() {
@@ -45,6 +51,7 @@ impl Adaptive {
         }
         let cap_gain = match self.phase {
             Phase::MinRtt => MIN_RTT_CAP_GAIN,
+            Phase::Leap => LEAP_CAP_GAIN,
             Phase::Startup if self.calm => CALM_CAP_GAIN,
             Phase::Startup => STARTUP_CAP_GAIN,
             _ => CAP_GAIN,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{
     Adaptive, CRUISE_TIME, CRUISE_TURNS, FOREIGN, MAX_CORRECTION, MIN_RTT_TIME, PROBE_TIME, Phase,
-    UNITY, UP_GAINS,
+    UNITY, UP_GAINS, Window,
 };
 use crate::rate::Sample;
 use crate::rate::path::MILLION;
@@ -39,15 +39,28 @@ impl Adaptive {
         let passed = now.since(self.since);
         let turn = self.turn();
         match self.phase {
+            Phase::Trains | Phase::Hush | Phase::Confirm | Phase::Listen => {
+                self.hear_trains(now, sample);
+            }
+            Phase::Leap => self.judge_leap(now, sample),
             Phase::Startup => {
                 let queue = self.trips.newest_queue(self.pacing.burst.interval);
                 let full = self.round.accepted < 900_000 && queue > MILLION / 64;
-                if full && !sample.app_limited && !self.sends_trains() {
+                let judged = sample.round >= self.growth.judged_from;
+                if full && judged && !sample.app_limited && !self.sends_trains() {
                     self.enter(Phase::Drain, now);
                 }
             }
             Phase::Drain => {
-                if self.rested || passed >= turn * 4 {
+                // How much more than a queue a leap left is known; of others it may be another's.
+                let patience = turn * if self.leap.failed { 32 } else { 4 };
+                let seen = !self.leap.failed || self.queue() <= self.full_queue();
+                if self.rested && seen || passed >= patience {
+                    // What was too much is about to be found missing.
+                    if std::mem::take(&mut self.leap.failed) {
+                        self.window = Window { since: now, ..Window::default() };
+                        self.hearing.deaf = self.hearing.deaf.max(2);
+                    }
                     self.enter(Phase::Cruise, now);
                 }
             }

@@ -9,6 +9,19 @@ use crate::rate::train::is_long;
 use crate::time::{Instant, nanos};
 use std::time::Duration;
 
+/// So much more loss, in millionths, while no more came through, ends startup at once.
+const JUMP: u64 = MILLION / 5;
+
+impl Round {
+    /// The share lost in it so far, in millionths.
+    fn lost_share(&self, sample: &Sample) -> u64 {
+        let delivered = sample.delivered_packets.saturating_sub(self.delivered);
+        let lost = sample.lost_packets.saturating_sub(self.lost);
+        // Of few packets many may be lost by chance.
+        lost * MILLION / (lost + delivered).max(256)
+    }
+}
+
 impl Adaptive {
     /// A queue is answered by taking what came through for the bandwidth.
     pub(super) fn judge_queue(&mut self, now: Instant) {
@@ -17,7 +30,8 @@ impl Adaptive {
         }
         let window =
             std::mem::replace(&mut self.window, Window { since: now, ..Window::default() });
-        let resting = matches!(self.phase, Phase::Startup | Phase::Drain | Phase::MinRtt);
+        let resting = self.is_starting()
+            || matches!(self.phase, Phase::Startup | Phase::Drain | Phase::MinRtt);
         let shown = window.if_full > 0 && !window.app_limited;
         if !resting && window.queue > self.full_queue() && shown {
             let least = (self.bandwidth / 2).max(self.cruise.least);
@@ -44,6 +58,14 @@ impl Adaptive {
         }
         let share = lost.saturating_mul(MILLION) / (lost + delivered).max(1);
         let excess = self.rest.is_excess(share, lost + delivered);
+        if self.is_starting() {
+            self.leap.marked |= marked > 0;
+            return;
+        }
+        if self.phase == Phase::Startup && sample.round < self.growth.judged_from {
+            self.growth.before = (sample.lost_packets, sample.delivered_packets);
+            return;
+        }
         if self.phase == Phase::Startup {
             self.judge_startup(now, &round, sample, marked > 0);
             return;
@@ -78,21 +100,27 @@ impl Adaptive {
             self.enter(Phase::Drain, now);
             return;
         }
-        let total = sample.lost_packets + sample.delivered_packets;
-        let share = sample.lost_packets.saturating_mul(MILLION) / total.max(1);
+        let (lost, delivered) = self.growth.before;
+        let lost = sample.lost_packets.saturating_sub(lost);
+        let total = lost + sample.delivered_packets.saturating_sub(delivered);
+        let share = lost.saturating_mul(MILLION) / total.max(1);
         let grew = self.bandwidth >= self.growth.full_bandwidth + self.growth.full_bandwidth / 4;
         if grew {
             self.growth.full_bandwidth = self.bandwidth;
             self.growth.full_rounds = 0;
+            let earlier = self.growth.earlier_share.filter(|_| round.queue == 0);
+            let earlier = earlier.filter(|_| !self.growth.learns_nothing);
             // What was lost a round ago was not lost to a rate that has grown since.
-            if let Some(earlier) = self.growth.earlier_share.filter(|_| round.queue == 0) {
+            if let Some(earlier) = earlier {
                 self.rest.set(earlier);
             }
         } else if !round.app_limited && (round.accepted < 900_000 || round.queue > FULL_QUEUE) {
             self.growth.full_rounds += 1;
         }
+        // A policer, or a queue that is nearly none: what is beyond it is lost at once.
+        let jump = !grew && self.growth.judged_from > 0 && round.lost_share(sample) > share + JUMP;
         self.growth.earlier_share = Some(share);
-        if marked || self.growth.full_rounds >= FULL_ROUNDS {
+        if marked || jump || self.growth.full_rounds >= FULL_ROUNDS {
             self.enter(Phase::Drain, now);
         }
     }

@@ -50,6 +50,12 @@ pub(super) struct Path {
     pub(super) steps: Vec<(Duration, Rate)>,
     /// The queue delays nothing: it is the bucket of a policer.
     pub(super) policer: bool,
+    /// The wire before the bottleneck, which spreads what passes a policer.
+    pub(super) line: Option<Rate>,
+    /// Each host stands still for so long, a twentieth of the time.
+    pub(super) steal: Duration,
+    /// Reports lost beside those that [`Path::loss`] takes, per million.
+    pub(super) report_loss: u64,
     /// What is delivered waits for the next tick of this clock: aggregation.
     pub(super) clump: Duration,
 }
@@ -67,6 +73,9 @@ impl Path {
             mark_bytes: u64::MAX,
             steps: Vec::new(),
             policer: false,
+            line: None,
+            steal: Duration::ZERO,
+            report_loss: 0,
             clump: Duration::ZERO,
         }
     }
@@ -95,6 +104,7 @@ impl Tally {
 struct Bottleneck {
     path: Path,
     busy_until: Instant,
+    line_until: Instant,
     dice: Dice,
     tally: Tally,
 }
@@ -131,7 +141,11 @@ impl Bottleneck {
         }
         let marked = queued > self.path.mark_bytes;
         self.tally.marked += u64::from(marked);
-        let left = if self.path.policer { now } else { self.busy_until };
+        let mut left = if self.path.policer { now } else { self.busy_until };
+        if let Some(line) = self.path.line {
+            self.line_until = self.line_until.max(now) + line.time_for(PACKET);
+            left = left.max(self.line_until);
+        }
         let mut at = left + self.path.rtt / 2;
         if !self.path.jitter.is_zero() && self.dice.below(50) == 0 {
             at += Duration::from_nanos(self.dice.below(nanos(self.path.jitter)));
@@ -140,8 +154,20 @@ impl Bottleneck {
             let clump = nanos(self.path.clump);
             at = Instant::from_nanos(at.as_nanos().div_ceil(clump) * clump);
         }
+        at = stolen(at, self.path.steal, 0);
         Fate::Arrives { at, marked }
     }
+}
+
+/// When a host that stands still for `steal` in every twenty times as long gets to what was due
+/// `at`; `offset`, in such times, tells hosts apart.
+fn stolen(at: Instant, steal: Duration, offset: u64) -> Instant {
+    let steal = nanos(steal);
+    if steal == 0 {
+        return at;
+    }
+    let place = (at.as_nanos() + offset * steal) % (20 * steal);
+    if place < steal { at + Duration::from_nanos(steal - place) } else { at }
 }
 
 /// The receiver of one flow, which reports as `docs/protocol.md §6.3` says.
@@ -153,25 +179,58 @@ struct Receiver {
     absent: VecDeque<(Instant, u64)>,
     last: Option<Instant>,
     repeats: u32,
+    /// The newest arrival, whether a pause was before it, and whether it was told of.
+    newest: Instant,
+    begun: bool,
+    unreported: bool,
+    reports: u32,
+}
+
+/// Reports that come early where packets come in trains, and the pause that tells trains apart.
+const EARLY: u32 = 64;
+const LEAST_BEAT: Duration = Duration::from_millis(2);
+fn pause(beat: Duration) -> Duration {
+    (beat / 8).max(Duration::from_millis(1))
 }
 
 impl Receiver {
     fn due(&self, beat: Duration) -> Option<Instant> {
+        let least = |at: Instant| self.last.map_or(at, |last| at.max(last + pause(beat) / 2));
         let next = match self.coming.peek() {
             Some(Reverse((at, ..))) => *at,
+            None if self.unreported => Instant::NEVER,
             None if self.repeats > 0 => Instant::EPOCH,
             None => return None,
         };
-        Some(self.last.map_or(next, |last| next.max(last + beat)))
+        let mut due = match self.unreported {
+            true => self.last.map_or(Instant::EPOCH, |last| last + beat).min(next),
+            false => self.last.map_or(next, |last| next.max(last + beat)),
+        };
+        if self.reports < EARLY && beat >= LEAST_BEAT {
+            if self.begun {
+                due = due.min(least(self.newest));
+            } else if self.unreported {
+                due = due.min(least(self.newest + pause(beat)));
+            }
+            if next < Instant::NEVER && !self.coming.is_empty() {
+                due = due.min(next);
+            }
+        }
+        Some(due)
     }
 
-    fn make_report(&mut self, now: Instant, rtt: Duration) -> Report {
-        self.repeats = self.repeats.saturating_sub(1);
+    /// Takes in what arrived; a report if one is due.
+    fn work(&mut self, now: Instant, beat: Duration, rtt: Duration) -> Option<Report> {
+        let early = self.reports < EARLY && beat >= LEAST_BEAT;
+        let paused = early && !self.begun;
         while let Some(Reverse((at, number, marked))) = self.coming.peek().copied() {
             if at > now {
                 break;
             }
             self.coming.pop();
+            self.begun |= paused && at.since(self.newest) >= pause(beat);
+            self.newest = at;
+            self.unreported = true;
             self.repeats = 2;
             self.report.packets += 1;
             self.report.bytes += PACKET - OVERHEAD;
@@ -181,6 +240,21 @@ impl Receiver {
                 self.arrived = at;
             }
         }
+        let whole = self.last.map_or(Instant::EPOCH, |last| last + beat);
+        let least = self.last.map_or(Instant::EPOCH, |last| last + pause(beat) / 2);
+        let quiet = self.unreported && self.newest + pause(beat) <= now;
+        let over = early && (self.begun || quiet) && now >= least;
+        if (self.unreported || self.repeats > 0) && (now >= whole || over) {
+            return Some(self.make_report(now, rtt));
+        }
+        None
+    }
+
+    fn make_report(&mut self, now: Instant, rtt: Duration) -> Report {
+        self.repeats = if self.unreported { 2 } else { self.repeats.saturating_sub(1) };
+        self.unreported = false;
+        self.begun = false;
+        self.reports += 1;
         let absent = self.report.highest.0 + 1 - self.report.packets;
         while self.absent.pop_back_if(|(_, earlier)| *earlier > absent).is_some() {}
         self.absent.push_back((now, absent));
@@ -224,6 +298,8 @@ pub(super) struct Flow {
     host_free: Instant,
     /// How late the loop may wake.
     pub(super) lateness: Duration,
+    /// It stands still for so long, a twentieth of the time.
+    pub(super) steal: Duration,
 }
 
 impl Flow {
@@ -247,6 +323,7 @@ impl Flow {
             host: None,
             host_free: start,
             lateness: Duration::from_micros(100),
+            steal: Duration::ZERO,
         }
     }
 
@@ -292,7 +369,9 @@ impl Flow {
         } else if self.room() > 0 {
             let next = self.pacer.next(self.touched, &self.policy.pacing()) + self.late;
             due = self.data_at(next.max(now).max(self.start).max(self.host_free));
+            due = stolen(due, self.steal, 7);
         }
+        due = due.min(self.policy.next_timeout().unwrap_or(Instant::NEVER).max(now));
         due = due.min(self.reports.front().map_or(Instant::NEVER, |(at, _)| *at));
         due = due.min(self.receiver.due(beat).unwrap_or(Instant::NEVER));
         due.min(self.silence_due(rtt).unwrap_or(Instant::NEVER))
@@ -300,10 +379,12 @@ impl Flow {
 
     fn work(&mut self, now: Instant, link: &mut Bottleneck, beat: Duration) {
         let rtt = link.path.rtt;
-        if self.receiver.due(beat).is_some_and(|at| at <= now) {
-            let report = self.receiver.make_report(now, rtt);
+        if self.receiver.due(beat).is_some_and(|at| at <= now)
+            && let Some(report) = self.receiver.work(now, beat, rtt)
+        {
             // Reports are lost as often as packets are.
-            let lost = link.dice.below(1_000_000) < link.path.loss || link.rate(now) == Rate::ZERO;
+            let loss = link.path.loss + link.path.report_loss;
+            let lost = link.dice.below(1_000_000) < loss || link.rate(now) == Rate::ZERO;
             if !lost {
                 self.reports.push_back((now + rtt / 2, report));
             }
@@ -318,11 +399,17 @@ impl Flow {
             self.silence_told = now;
             self.policy.on_silence(now);
         }
+        if self.policy.next_timeout().is_some_and(|at| at <= now) {
+            self.policy.on_timeout(now);
+        }
         self.transmit(now, link);
     }
 
     fn transmit(&mut self, now: Instant, link: &mut Bottleneck) {
         if now < self.start || now < self.host_free {
+            return;
+        }
+        if stolen(now, self.steal, 7) > now {
             return;
         }
         if self.data_at(now) > now {
@@ -467,7 +554,13 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(path: Path, flows: Vec<Flow>) -> Self {
         let dice = Dice(0x2545_f491_4f6c_dd1d);
-        let link = Bottleneck { path, busy_until: Instant::EPOCH, dice, tally: Tally::default() };
+        let link = Bottleneck {
+            path,
+            busy_until: Instant::EPOCH,
+            line_until: Instant::EPOCH,
+            dice,
+            tally: Tally::default(),
+        };
         Self { link, now: Instant::EPOCH, flows, cubic: None }
     }
 

@@ -1,0 +1,390 @@
+//! How [`Adaptive`] finds the rate of a path nobody described (docs/decisions/fast-start.md).
+//!
+//! 1. Packets leave in trains, back to back. How long after its first packets the end of one
+//!    arrives shows what the path carries, if that is long enough for the hosts' clocks; else the
+//!    next trains are longer.
+//! 2. A longer train, paced a little above that rate, confirms it: what others send meanwhile
+//!    takes its part.
+//! 3. A leap (`leap.rs`) goes to what came through.
+//!
+//! Whatever does not fit ends in startup, which doubles.
+
+use std::time::Duration;
+
+use super::leap::MOST_LOSS;
+use super::{Adaptive, INITIAL_PACKETS, Phase};
+use crate::rate::path::MILLION;
+use crate::rate::train::is_long;
+use crate::rate::{Pacing, Sample, Stretch, burst_for};
+use crate::time::Instant;
+use crate::units::{Burst, Rate};
+
+/// Packets in each of the first trains: two of them make the first round trip's worth.
+const FIRST_PACKETS: u64 = INITIAL_PACKETS / 2;
+/// A train that told nothing is followed by ones so many times as long.
+const LONGER: u64 = 6;
+/// Packets in a train at most.
+const MOST_PACKETS: u64 = 1024;
+/// Time that a train must take to arrive before its rate is believed: seven times what a host's
+/// clock ticks, or its interrupts wait.
+const RESOLVED: Duration = Duration::from_micros(700);
+/// Fewer packets tell nothing: those that open a connection are small and come one by one.
+const LEAST_PACKETS: u64 = 4;
+/// Trains after the first round trip are so many to one; still longer ones are two, as the first.
+const TO_A_ROUND: u32 = 5;
+/// No shorter is the time between them: a path that did not resolve one is not overrun by six
+/// times as much in twelve times the time.
+const LEAST_INTERVAL: Duration = Duration::from_micros(8400);
+/// Below this round trip doubling is as fast.
+const LEAST_RTT: Duration = Duration::from_millis(16);
+/// What is sent to confirm goes faster than what was seen, which is a little low, by this, in
+/// hundredths.
+const CONFIRM_GAIN: u64 = 125;
+/// It takes this part of a round trip, within bounds, and a first train's packets at least.
+const CONFIRM_PART: u32 = 12;
+const CONFIRM_TIME: (Duration, Duration) = (Duration::from_millis(3), Duration::from_millis(20));
+/// Before it, this part of a round trip passes in silence: the receiver then tells of its first
+/// packet.
+const HUSH_PART: u32 = 32;
+/// What left within this part of a round trip, or in half of the time in which it arrived, was one
+/// train.
+const PAUSE_PART: u32 = 100;
+/// What arrives in at most this part more of the time in which it left was not held up: the path
+/// may carry more, and twice as much is tried.
+const HELD_UP_PART: u32 = 32;
+/// Of what is sent to confirm so much arrives at least, in hundredths, or it is not gone by.
+const CONFIRM_ARRIVES: u64 = 60;
+/// Trains of which a quarter was lost, and which end this.
+const CUT_TRAINS: u32 = 2;
+/// Rounds without a leap that end this, and confirmations.
+const ROUNDS: u64 = 6;
+const CONFIRMATIONS: u32 = 3;
+/// A host's clock makes what is shown uncertain by so much, and nothing is believed nearer than a
+/// hundredth, or needs to be cut by more than five.
+const GRAIN: Duration = Duration::from_micros(250);
+/// Up to so many times the rate of the trains nothing needs to be confirmed: doubling would go
+/// there as well.
+const UNCONFIRMED: u64 = 3;
+
+/// What has been sent and heard.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trains {
+    packets: u64,
+    /// The train that the newest report told of, as far as it did.
+    heard: Stretch,
+    /// Reports of it, and bytes of it that its first one told of.
+    marks: u32,
+    first_bytes: u64,
+    /// Trains of which the end was lost.
+    cut: u32,
+    /// What a train showed: that is being confirmed.
+    shown: u64,
+    /// It was seen, and is not only what to try next.
+    measured: bool,
+    /// When the next step of that is due, and where in what was sent it began.
+    step_at: Instant,
+    confirm_from: u64,
+    confirm_bytes: u64,
+    confirmed: Stretch,
+    confirmations: u32,
+}
+
+impl Default for Trains {
+    fn default() -> Self {
+        Self {
+            packets: FIRST_PACKETS,
+            heard: Stretch::default(),
+            marks: 0,
+            first_bytes: 0,
+            cut: 0,
+            shown: 0,
+            measured: false,
+            step_at: Instant::EPOCH,
+            confirm_from: 0,
+            confirm_bytes: 0,
+            confirmed: Stretch::default(),
+            confirmations: 0,
+        }
+    }
+}
+
+impl Trains {
+    /// When the next step towards a confirmation is due.
+    pub(super) fn next_timeout(&self, phase: Phase) -> Option<Instant> {
+        matches!(phase, Phase::Hush | Phase::Confirm | Phase::Listen).then_some(self.step_at)
+    }
+
+    /// Adds what a report told; whether it was of a train that had been told of before.
+    fn hear(&mut self, stretch: &Stretch, burst_bytes: u64, longest: Duration) -> bool {
+        if stretch.sending > longest.max(stretch.arriving / 2) {
+            self.heard = Stretch {
+                from_bytes: stretch.from_bytes + stretch.sent_bytes,
+                ..Stretch::default()
+            };
+            self.marks = 1;
+            self.first_bytes = burst_bytes;
+            return false;
+        }
+        if self.marks == 0 {
+            self.heard.from_bytes = stretch.from_bytes;
+        }
+        self.marks += 1;
+        self.heard.extend(stretch);
+        true
+    }
+}
+
+impl Adaptive {
+    /// It has not found the path's rate yet, nor begun to double.
+    pub(super) fn is_starting(&self) -> bool {
+        use Phase::{Confirm, Hush, Leap, Listen, Trains};
+        matches!(self.phase, Trains | Hush | Confirm | Listen | Leap)
+    }
+
+    /// Whether doubling takes long, and still not so long that it must not be tried.
+    pub(super) fn is_for_trains(&self) -> bool {
+        !is_long(self.min_rtt()) && self.min_rtt() >= LEAST_RTT
+    }
+
+    fn train_interval(&self) -> Duration {
+        if self.trains.packets == FIRST_PACKETS {
+            return self.min_rtt() / 2;
+        }
+        let parts = if self.trains.packets <= FIRST_PACKETS * LONGER { TO_A_ROUND } else { 2 };
+        (self.min_rtt() / parts).max(LEAST_INTERVAL)
+    }
+
+    fn train_bytes(&self) -> u64 {
+        self.trains.packets * u64::from(self.packet_bytes)
+    }
+
+    fn mean_of_trains(&self) -> u64 {
+        Rate::over(self.train_bytes(), self.train_interval()).bytes_per_second()
+    }
+
+    fn confirm_rate(&self) -> Rate {
+        Rate::from_bytes_per_second(self.trains.shown).scaled(CONFIRM_GAIN, 100)
+    }
+
+    fn confirm_time(&self) -> Duration {
+        let (least, most) = CONFIRM_TIME;
+        let shown = Rate::from_bytes_per_second(self.trains.shown);
+        let packets = shown.time_for(FIRST_PACKETS * u64::from(self.packet_bytes));
+        (self.min_rtt() / CONFIRM_PART).clamp(least, most).max(packets)
+    }
+
+    /// How trains leave; `None` in other phases.
+    pub(super) fn train_pacing(&self, ceiling: Rate) -> Option<Pacing> {
+        let bytes = self.train_bytes();
+        let round = self.min_rtt();
+        let interval = self.train_interval().max(ceiling.time_for(bytes));
+        let trains = Burst { packets: self.trains.packets as u32, interval };
+        let burst = match self.phase {
+            Phase::Trains => trains,
+            // Those that told nothing do no harm.
+            Phase::Listen => Burst {
+                packets: (self.trains.packets / LONGER).max(FIRST_PACKETS) as u32,
+                interval,
+            },
+            Phase::Confirm => burst_for(self.confirm_rate().min(ceiling), self.packet_bytes),
+            Phase::Hush => Burst { packets: 1, interval: round * 4 },
+            _ => return None,
+        };
+        let mean = Rate::over(bytes, interval);
+        let probes = u64::from(self.packet_bytes) * 2 * u64::from(self.hearing.silences);
+        let cap = mean.bytes_in(round) * 3 / 2 + bytes + self.trains.confirm_bytes * 2 + probes;
+        Some(Pacing { burst, cap_bytes: Some(cap), catch_up: Duration::ZERO })
+    }
+
+    /// A report came.
+    pub(super) fn hear_trains(&mut self, now: Instant, sample: &Sample) {
+        let marks = std::mem::take(&mut self.leap.marked);
+        if !self.is_for_trains() {
+            self.enter(Phase::Startup, now);
+            return;
+        }
+        if marks || sample.round > ROUNDS {
+            self.double(now, sample);
+            return;
+        }
+        let Some(stretch) = sample.stretch else {
+            self.trains.marks = 1;
+            self.trains.first_bytes = sample.burst_bytes;
+            return;
+        };
+        let before = self.trains;
+        let pause = self.min_rtt() / 10;
+        if self.phase == Phase::Listen
+            && stretch.from_bytes >= self.trains.confirm_from
+            && stretch.sending <= pause.max(self.confirm_time())
+        {
+            self.trains.confirmed.extend(&stretch);
+            self.hear_confirmation(now, sample);
+            return;
+        }
+        let reached = stretch.from_bytes + stretch.sent_bytes;
+        if self.phase == Phase::Listen
+            && reached >= self.trains.confirm_from + self.trains.confirm_bytes / 2
+        {
+            // The report of its beginning was lost, or not enough of it could be sent.
+            self.confirm(now, sample);
+            return;
+        }
+        if self.is_cut(&stretch) {
+            self.growth.learns_nothing = true;
+            self.double(now, sample);
+            return;
+        }
+        let more = self.trains.hear(&stretch, sample.burst_bytes, self.min_rtt() / PAUSE_PART);
+        if self.phase != Phase::Trains {
+            return;
+        }
+        let heard = self.trains.heard;
+        let enough = heard.arrived_bytes >= LEAST_PACKETS * u64::from(self.packet_bytes);
+        if more && enough && heard.arriving >= RESOLVED {
+            self.trains.shown =
+                Rate::over(heard.arrived_bytes, heard.arriving).bytes_per_second().max(1);
+            self.trains.measured = true;
+            self.on_shown(now, sample);
+            return;
+        }
+        // All of it came at once, or nearly.
+        let whole =
+            if more { heard.sent_bytes + self.trains.first_bytes } else { before.first_bytes };
+        let told = more || before.marks == 1;
+        if told && whole * 4 >= self.train_bytes() * 3 {
+            self.trains.packets = (self.trains.packets * LONGER).min(MOST_PACKETS);
+        }
+    }
+
+    /// What others leave of a path on which a train alone arrives as [`Trains::shown`], and a
+    /// longer one, paced, as `shown`: a queue shares itself as what comes in.
+    fn free_of_others(&self, shown: u64) -> u64 {
+        let whole = self.trains.shown;
+        if !self.trains.measured || shown >= whole {
+            return u64::MAX;
+        }
+        let heard = self.trains.confirmed;
+        let sent = Rate::over(heard.sent_bytes, heard.sending).bytes_per_second();
+        let others = u128::from(sent) * u128::from(whole - shown) / u128::from(shown.max(1));
+        whole.saturating_sub(u64::try_from(others).unwrap_or(u64::MAX))
+    }
+
+    /// Trains told nothing that can be gone by.
+    fn double(&mut self, now: Instant, sample: &Sample) {
+        // What becomes of those on their way says nothing of the rate.
+        self.growth.judged_from = sample.round + 2;
+        self.enter(Phase::Startup, now);
+    }
+
+    /// Whether the ends of trains are lost: the queue, or a policer's bucket, is too short.
+    fn is_cut(&mut self, stretch: &Stretch) -> bool {
+        let short = self.trains.packets <= FIRST_PACKETS;
+        if short || stretch.sending <= self.min_rtt() / PAUSE_PART {
+            return false;
+        }
+        let lost = stretch.sent_bytes.saturating_sub(stretch.arrived_bytes);
+        self.trains.cut += u32::from(lost * 4 > self.train_bytes());
+        self.trains.cut >= CUT_TRAINS
+    }
+
+    /// A train showed what the path carries.
+    fn on_shown(&mut self, now: Instant, sample: &Sample) {
+        let believed = believed(self.trains.shown, self.trains.heard.arriving);
+        let total = sample.lost_packets + sample.delivered_packets;
+        if sample.lost_packets * MILLION > total * MOST_LOSS && total >= FIRST_PACKETS * 4 {
+            self.double(now, sample);
+            return;
+        }
+        let known = self.mean_of_trains().max(self.bandwidth);
+        if believed <= self.mean_of_trains() {
+            // The trains themselves were too much.
+            self.retreat(now, believed);
+            return;
+        }
+        if believed <= known.saturating_mul(UNCONFIRMED) {
+            self.leap_to(now, sample, believed);
+            return;
+        }
+        self.confirm(now, sample);
+    }
+
+    /// Sends a train at what was shown, after a pause.
+    fn confirm(&mut self, now: Instant, sample: &Sample) {
+        if self.trains.confirmations >= CONFIRMATIONS {
+            self.double(now, sample);
+            return;
+        }
+        self.trains.confirmations += 1;
+        self.leap.note(sample);
+        self.trains.confirm_from = sample.sent_bytes;
+        self.trains.confirm_bytes = self.confirm_rate().bytes_in(self.confirm_time());
+        self.trains.confirmed = Stretch::default();
+        self.trains.step_at = now + self.min_rtt() / HUSH_PART;
+        self.enter(Phase::Hush, now);
+    }
+
+    /// The next step of a confirmation is due.
+    pub(super) fn advance_confirm(&mut self, now: Instant) {
+        if now < self.trains.step_at {
+            return;
+        }
+        match self.phase {
+            Phase::Hush => {
+                self.trains.step_at = now + self.confirm_time();
+                self.enter(Phase::Confirm, now);
+            }
+            Phase::Confirm => {
+                self.trains.step_at = now + self.min_rtt() * 2;
+                self.enter(Phase::Listen, now);
+            }
+            // Its beginning, or its end, was not heard of.
+            Phase::Listen => self.enter(Phase::Trains, now),
+            _ => {}
+        }
+    }
+
+    fn hear_confirmation(&mut self, now: Instant, sample: &Sample) {
+        let heard = self.trains.confirmed;
+        if heard.arriving < RESOLVED || heard.sent_bytes * 2 < self.trains.confirm_bytes {
+            return;
+        }
+        let shown = Rate::over(heard.arrived_bytes, heard.arriving).bytes_per_second();
+        if heard.arrived_bytes * 100 < heard.sent_bytes * CONFIRM_ARRIVES {
+            self.retreat(now, shown);
+            return;
+        }
+        let held_up = heard.arriving > heard.sending + heard.sending / HELD_UP_PART;
+        if !held_up && self.trains.confirmations < CONFIRMATIONS {
+            self.trains.shown = shown * 2 / CONFIRM_GAIN * 100;
+            self.trains.measured = false;
+            self.confirm(now, sample);
+            return;
+        }
+        // What a queue that others fill makes of it is no measure.
+        if heard.arrived_bytes * 10 < heard.sent_bytes * 9 && shown < self.trains.shown / 10 * 9 {
+            self.double(now, sample);
+            return;
+        }
+        self.rest.set(self.leap.share.min(MOST_LOSS));
+        let free = self.rest.scale_up(shown).min(self.free_of_others(shown));
+        let believed = believed(free, heard.arriving);
+        // Others have it.
+        if believed < self.mean_of_trains() {
+            self.double(now, sample);
+            return;
+        }
+        self.leap_to(now, sample, believed);
+    }
+
+    /// The fastest that a leap may be.
+    pub(super) fn most_of_trains(&self) -> u64 {
+        self.mean_of_trains().max(self.bandwidth)
+    }
+}
+
+/// What is believed of a rate that was seen for so long.
+fn believed(shown: u64, arriving: Duration) -> u64 {
+    let uncertain = GRAIN.as_nanos() * 1000 / arriving.as_nanos().max(1);
+    shown / 1000 * (1000 - (uncertain as u64).clamp(10, 50))
+}
