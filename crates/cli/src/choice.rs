@@ -20,6 +20,12 @@ pub(crate) struct Choice {
     /// the copied directory's name on; a slash at its end means directories only.
     #[arg(long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<String>,
+    /// Follow symbolic links in directories: what they lead to is sent in their place
+    ///
+    /// As `scp -r` does by itself, and `rsync -L`. A link to a directory that it is in is skipped,
+    /// and named; one that leads nowhere is left out (exit code 23).
+    #[arg(short = 'L', long)]
+    pub(crate) copy_links: bool,
     /// Only what FILE lists, a name a line, relative to the one source; - is standard input
     ///
     /// As rsync reads it: the directories that lead to a name come with it, and what is in a listed
@@ -42,7 +48,8 @@ pub(crate) struct Choice {
 impl Choice {
     /// Whether nothing of it was given.
     pub(crate) fn is_empty(&self) -> bool {
-        self.exclude.is_empty() && self.files_from.is_none() && self.chmod.is_none()
+        let links = !self.copy_links;
+        links && self.exclude.is_empty() && self.files_from.is_none() && self.chmod.is_none()
     }
 
     /// What `--files-from` lists.

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use testenv::far::Setting;
 use testenv::{Env, Finished, Running, able, skip};
 
 const HERE: [&str; 2] = ["--bind", "127.0.0.1"];
@@ -114,6 +115,49 @@ fn a_whole_copy_again_leaves_nothing_out() {
         let inode = |name: &str| fs::symlink_metadata(env.path(name)).expect("there").ino();
         assert_eq!(inode("to/tree/file"), inode("to/tree/same"));
     }
+}
+
+#[test]
+fn links_are_followed_if_asked_and_go_round_nowhere() {
+    let setting = Setting::new();
+    setting.put("near/t/sub/file", b"content");
+    setting.put("near/t/secret.o", b"left out");
+    setting.put("near/outside/deep/x", b"x");
+    let link = |to: &str, name: &str| {
+        symlink(to, setting.env.path("near/t").join(name)).expect("linked");
+    };
+    link("sub/file", "near");
+    link("../outside", "out");
+    link("..", "sub/up");
+    link("nowhere", "dangling");
+    link("/dev/null", "special");
+    symlink("../t", setting.env.path("near/outside/back")).expect("linked");
+    let expected = [("near", &b"content"[..]), ("sub/file", b"content"), ("out/deep/x", b"x")];
+    let whole = |place: &str| {
+        let tree = setting.tree(place);
+        let files =
+            tree.iter().filter_map(|(name, content)| Some((&name[..], &content.as_ref()?[..])));
+        let mut wanted = expected;
+        wanted.sort_unstable();
+        assert_eq!(files.collect::<Vec<_>>(), wanted, "{place}");
+        let near = setting.env.path(place).join("near");
+        assert!(fs::symlink_metadata(near).expect("there").is_file());
+    };
+    let named = |run: Finished| {
+        let run = run.exits(23).says("t/sub/up: it is a link to a directory that it is in");
+        let run = run.says("out/back: it is a link to a directory that it is in");
+        run.says("t/special: it is a link to a special file").says("skipped").says("t/dangling");
+    };
+    named(setting.cp(&["-rL", "--exclude", "*.o", "t", "host:"]));
+    whole("far/t");
+    fs::remove_dir_all(setting.env.path("far")).expect("removed");
+    setting.env.make_directory("far");
+    fs::rename(setting.env.path("near/t"), setting.env.path("far/t")).expect("moved");
+    fs::rename(setting.env.path("near/outside"), setting.env.path("far/outside")).expect("moved");
+    named(setting.cp(&["-r", "--copy-links", "--exclude", "*.o", "host:t", "."]));
+    whole("near/t");
+    let stream = setting.env.run(&["send", "-", "-L"]).exits(1);
+    stream.says("are for files");
 }
 
 /// Mounts a file system on `directory` that takes names that differ in case for one.

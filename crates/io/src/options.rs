@@ -79,6 +79,8 @@ pub struct Selection {
     pub exclude: Vec<String>,
     /// Nothing but what this takes is looked at; a directory that it does not take is not entered.
     pub only: Option<Only>,
+    /// Symbolic links in directories are followed: what they lead to goes in their place.
+    pub follow: bool,
     /// Files for which this holds are passed over, and nothing is said of them.
     pub pass: Option<Pass>,
     /// What the receiver is told of permissions, made of what they are.

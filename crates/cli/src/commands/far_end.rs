@@ -163,7 +163,7 @@ impl Far {
                 let plan = Plan::Receive { rename: landing.name };
                 Ok((Part::Receive(landing.directory), plan, 0))
             }
-            Job::Send { sources, rename, directories, exclude, listed, chmod } => {
+            Job::Send { sources, rename, directories, exclude, listed, follow, chmod } => {
                 let mut listed = listed.then(|| self.hear_list()).transpose()?;
                 let found = match (&mut listed, sources.first()) {
                     (Some(listed), Some(source)) => Found::listed(source, listed),
@@ -183,7 +183,8 @@ impl Far {
                 let plan = Plan::Send { names };
                 let (only, exclude) = (listed.as_ref().map(Listed::only), exclude.clone());
                 let modes = chmod.as_deref().map(choice::modes).transpose()?;
-                let selection = Selection { items, exclude, only, modes, pass: None };
+                let (follow, pass) = (*follow, None);
+                let selection = Selection { items, exclude, only, follow, pass, modes };
                 Ok((Part::Send(selection), plan, found.skipped.len() as u64))
             }
         }

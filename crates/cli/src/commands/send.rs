@@ -185,7 +185,7 @@ fn source(args: &Args) -> Result<Source, Failure> {
     }
     if !args.choice.is_empty() {
         return Err(Failure::usage(
-            "--exclude, --files-from and --chmod are for files, not for - (standard input)",
+            "--exclude, -L, --files-from and --chmod are for files, not for - (standard input)",
         ));
     }
     if args.paths.len() > 1 {
@@ -206,6 +206,7 @@ fn selection(args: &Args) -> Result<Selection, Failure> {
     let choice = &args.choice;
     let mut selection = Selection::from(args.paths.clone());
     selection.exclude.clone_from(&choice.exclude);
+    selection.follow = choice.copy_links;
     selection.modes = choice.chmod.as_deref().map(choice::modes).transpose()?;
     let Some(mut listed) = choice.listed(true)? else { return Ok(selection) };
     let [source] = args.paths.as_slice() else {

@@ -118,7 +118,7 @@ impl Near<'_> {
         if way.is_none() && wish.fallback == Fallback::Auto {
             self.say_blocked(&addresses, far_port, port, report);
         }
-        let (rendezvous, address) = self.meet(way, port, secret, &mut options)?;
+        let (rendezvous, address) = self.meet(way, (port, secret), &mut options, report)?;
         report.way(address.map(|address| address.to_string()).as_deref());
         self.transfer(agreed, &rendezvous, &options, report)
     }
@@ -140,6 +140,7 @@ impl Near<'_> {
                 directories: wish.recursive,
                 exclude: wish.choice.exclude.clone(),
                 listed: self.listed.is_some(),
+                follow: wish.choice.copy_links,
                 chmod: wish.choice.chmod.clone(),
             },
         };
@@ -190,7 +191,8 @@ impl Near<'_> {
                 let pass = self.ask_standing(&names(&items))?;
                 let only = self.listed.as_ref().map(Listed::only);
                 let modes = wish.choice.chmod.as_deref().map(choice::modes).transpose()?;
-                Ok(Agreed::Send(Selection { items, exclude, only, pass, modes }))
+                let follow = wish.choice.copy_links;
+                Ok(Agreed::Send(Selection { items, exclude, only, follow, pass, modes }))
             }
             (Part::Receive { sources, landing }, Plan::Send { names }) => {
                 let asked = |name: &&OsString| match &landing.name {
@@ -362,9 +364,9 @@ impl Near<'_> {
     fn meet(
         &mut self,
         way: Option<(Way, SocketAddr)>,
-        port: Option<u16>,
-        secret: Secret,
+        (port, secret): (Option<u16>, Secret),
         options: &mut Options,
+        report: &mut Report,
     ) -> Result<(Rendezvous, Option<SocketAddr>), Failure> {
         let connect = |address: SocketAddr, secret| {
             Rendezvous::Connect(Ticket { addresses: vec![address.to_string()], secret })
@@ -377,7 +379,7 @@ impl Near<'_> {
                 return Ok((Rendezvous::Await(secret), Some(address)));
             }
             self.link.say(&Order::Go(Way::Listen))?;
-            self.wait_listening()?;
+            self.wait_listening(report)?;
             return Ok((connect(address, secret), Some(address)));
         }
         let cannot = |error| socket_failure("cannot go through ssh", &error);
@@ -388,16 +390,18 @@ impl Near<'_> {
         options.bind = Some(Ipv4Addr::LOCALHOST.into());
         options.family = Family::V4;
         self.link.say(&Order::Go(Way::Inside))?;
-        self.wait_listening()?;
+        self.wait_listening(report)?;
         Ok((connect(address, secret), None))
     }
 
-    fn wait_listening(&mut self) -> Result<(), Failure> {
+    fn wait_listening(&mut self, report: &mut Report) -> Result<(), Failure> {
         loop {
             match self.link.hear()? {
                 Word::Listening => return Ok(()),
                 // What was under way when this end decided.
-                Word::Heard(_) | Word::Warning(_) => {}
+                Word::Heard(_) => {}
+                // It has looked at what it is to send.
+                Word::Warning(text) => report.warn(&self.link.said(&text)),
                 Word::Done(done) => return Err(self.link.failed_there(done)),
                 _ => return Err(self.link.odd_word()),
             }

@@ -126,6 +126,8 @@ pub(crate) enum Job {
         exclude: Vec<String>,
         /// Names follow, of which the one source is the directory.
         listed: bool,
+        /// Links in directories are followed.
+        follow: bool,
         /// Changes of permissions.
         chmod: Option<String>,
     },

@@ -50,6 +50,8 @@ pub(crate) struct Inner {
     /// What cannot be read is left out.
     lenient: bool,
     modes: Option<Modes>,
+    /// Links were followed, so they are to be when it is read.
+    pub(crate) follow: bool,
     late: Mutex<Late>,
 }
 
@@ -151,6 +153,7 @@ impl FileList {
             skipped: 0,
             lenient: false,
             modes: None,
+            follow: false,
             late: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -188,6 +191,7 @@ impl FileList {
             skipped: counts.skipped,
             lenient,
             modes: selection.modes.clone(),
+            follow: selection.follow,
             late: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })

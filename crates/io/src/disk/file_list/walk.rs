@@ -32,6 +32,8 @@ pub(super) struct Walk {
     exclude: Arc<Exclude>,
     only: Option<Only>,
     pass: Option<Pass>,
+    /// Links are followed.
+    follow: bool,
     lenient: bool,
     /// The item that comes next.
     item: usize,
@@ -111,6 +113,7 @@ impl Walk {
             exclude: Arc::new(Exclude::new(&selection.exclude)?),
             only: selection.only.clone(),
             pass: selection.pass.clone(),
+            follow: selection.follow,
             lenient,
             item: 0,
             here: None,
@@ -230,6 +233,8 @@ impl Walk {
                 Ok(metadata) => return self.file(name, &metadata),
                 Err(error) => self.unread(&path, ("cannot be read", error))?,
             }
+        } else if kind.is_symlink() && self.follow {
+            return self.followed(here, path, name);
         } else if kind.is_symlink() {
             match fs::read_link(&path) {
                 Ok(to) => {
@@ -240,6 +245,36 @@ impl Walk {
             }
         } else {
             self.skip(&path, "special file");
+        }
+        Ok(None)
+    }
+
+    /// What a link leads to, in its place.
+    fn followed(
+        &mut self,
+        here: &mut Here,
+        path: PathBuf,
+        name: Vec<u8>,
+    ) -> Result<Option<Entry>, Error> {
+        let found = fs::metadata(&path).and_then(|metadata| {
+            // Where one that cannot be read ends all, it must prove to be readable.
+            if metadata.is_file() && !self.lenient {
+                File::open(&path)?;
+            }
+            Ok(metadata)
+        });
+        match found {
+            Err(error) => self.unread(&path, ("cannot be read", error))?,
+            Ok(metadata) if metadata.is_dir() => {
+                if leads_up(&path, &metadata, name.split(|byte| *byte == b'/').count()) {
+                    self.skip(&path, "link to a directory that it is in");
+                } else if !self.exclude.matches(&name, true) && self.is_meant(&name, true) {
+                    here.directories.push((path, name));
+                }
+            }
+            Ok(metadata) if !metadata.is_file() => self.skip(&path, "link to a special file"),
+            Ok(metadata) if self.is_passed_over(&name, &metadata) => {}
+            Ok(metadata) => return self.content(name, &metadata),
         }
         Ok(None)
     }
@@ -349,6 +384,16 @@ impl Counts {
         warnings.extend((more > 0).then_some(Warning::SkippedMore(more)));
         warnings
     }
+}
+
+/// Whether a link leads to one of the directories that it was found in, of which there are fewer
+/// than `parts`.
+fn leads_up(link: &Path, to: &Metadata, parts: usize) -> bool {
+    let above = link.ancestors().skip(1).take(parts.saturating_sub(1));
+    let is_it = |path: &Path| {
+        fs::metadata(path).is_ok_and(|at| (at.dev(), at.ino()) == (to.dev(), to.ino()))
+    };
+    above.into_iter().any(is_it)
 }
 
 /// What an argument is: a directory, or a file that can be read.

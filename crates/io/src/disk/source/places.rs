@@ -8,6 +8,7 @@ use std::path::Path;
 
 use netblt_proto::content::{Attributes, Kind, More};
 use netblt_proto::limits::{MAX_TARGET, TRAILER_BYTES};
+use rustix::fs::{Mode, OFlags};
 
 use super::SourceReader;
 use super::open::{OpenFile, changed, stream_attributes};
@@ -128,6 +129,7 @@ impl SourceReader {
     fn open_file(&mut self, place: &Place<'_>) -> io::Result<File> {
         match place {
             Place::Argument(path) => File::open(path),
+            Place::Beneath { .. } if self.list.inner.follow => open_followed(&place.path()),
             Place::Beneath { argument, name } => beneath::file(self.enter(argument)?.as_fd(), name),
         }
     }
@@ -135,6 +137,9 @@ impl SourceReader {
     fn open_directory(&mut self, place: &Place<'_>) -> io::Result<OwnedFd> {
         match place {
             Place::Argument(path) => beneath::open_directory(path),
+            Place::Beneath { .. } if self.list.inner.follow => {
+                beneath::open_directory(&place.path())
+            }
             Place::Beneath { argument, name } => {
                 beneath::directory(self.enter(argument)?.as_fd(), name)
             }
@@ -150,4 +155,10 @@ impl SourceReader {
         };
         Ok(&self.tree.insert(kept).1)
     }
+}
+
+/// Opens a file by way of links, and does not wait for the writer of a pipe that took its place.
+fn open_followed(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
