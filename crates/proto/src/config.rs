@@ -202,6 +202,10 @@ pub struct Config {
     pub burst: Burst,
     /// Buffers to have outstanding at most.
     pub max_outstanding: u32,
+    /// Bytes of packets that the socket holds until they are read, if the driver knows. A receiver
+    /// of `sealed` grants no more than that, beside what a path may hold
+    /// (`docs/protocol.md §6.2`), so that a burst never finds it full.
+    pub socket_bytes: Option<u32>,
     /// Nothing heard for this long: the peer is dead.
     pub death_timer: Duration,
     /// NETBLT ports: ours and the other end's (`rfc998`, active end only).
@@ -247,6 +251,7 @@ impl Config {
                 (Wire::Sealed, _) | (_, Role::Receiver) => NO_LIMIT,
             },
             max_outstanding: DEFAULT_OUTSTANDING,
+            socket_bytes: None,
             death_timer: DEFAULT_DEATH_TIMER,
             ports: (1, 1),
             cipher: Cipher::preferred(),

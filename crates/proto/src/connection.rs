@@ -185,9 +185,9 @@ impl Connection {
         }
     }
 
-    pub(crate) fn tell(&mut self, have: &[u8]) {
+    pub(crate) fn tell(&mut self, have: &[u8], greets: bool) {
         if let Machine::Receiver(receiver) = &mut self.machine {
-            receiver.tell(have);
+            receiver.tell(have, greets);
         }
     }
 

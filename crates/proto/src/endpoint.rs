@@ -148,7 +148,7 @@ impl Endpoint {
     /// first peer.
     pub fn tell(&mut self, _now: Instant, have: &[u8]) {
         match &mut self.connection {
-            Some(connection) => connection.tell(have),
+            Some(connection) => connection.tell(have, false),
             None => self.have = Some(have.to_vec()),
         }
     }
@@ -415,7 +415,7 @@ impl Endpoint {
         greeted: Option<(Instant, bool)>,
     ) {
         if let Some(have) = self.have.take() {
-            connection.tell(&have);
+            connection.tell(&have, greeted.is_some());
         }
         for buffer in self.offered.drain(..) {
             connection.offer(now, buffer);

@@ -13,6 +13,8 @@ pub(crate) struct Negotiated {
     pub(crate) rules: Rules,
     pub(crate) geometry: Geometry,
     pub(crate) max_outstanding: u32,
+    /// Bytes that this end's socket holds, if grants depend on it.
+    pub(crate) socket_bytes: Option<u32>,
     pub(crate) burst: Burst,
     /// Largest datagram to build, in bytes.
     pub(crate) datagram_bytes: usize,

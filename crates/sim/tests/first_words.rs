@@ -118,3 +118,25 @@ fn the_last_words_are_said_often_enough() {
     let (known, _) = round_trips(&outcome);
     assert!(outcome.duration.as_secs_f64() < (known + 1.0) * RTT.as_secs_f64(), "{outcome}");
 }
+
+/// A receiver whose socket holds little grants less on a short path, but what its first words have
+/// granted, before it knew how short the path is, stays granted; and on a long one it grants the
+/// rest when it knows.
+#[test]
+fn what_first_words_have_granted_is_granted() {
+    for (rtt, socket_bytes) in [(40, 1 << 18), (40, 8 << 20), (10_000, 1 << 18), (10_000, 8 << 20)]
+    {
+        let rtt = Duration::from_micros(rtt);
+        let mut setup = world(Role::Sender, true, 0);
+        setup.bytes = 48 << 20;
+        for link in [&mut setup.there, &mut setup.back] {
+            link.rate = Some(Rate::from_bits_per_second(10_000_000_000));
+            link.queue = QueueLimit::bdp(link.rate, Duration::from_millis(1));
+            link.delay = rtt / 2;
+        }
+        setup.passive.config.socket_bytes = Some(socket_bytes);
+        let outcome = World::new(setup).run();
+        assert!(outcome.is_success(), "{rtt:?}, {socket_bytes}: {outcome}");
+        assert_eq!(outcome.coverage.count(Mark::Greeted), 1, "{outcome}");
+    }
+}

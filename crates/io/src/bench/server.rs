@@ -91,7 +91,8 @@ pub fn serve(
     let config = Config { any_role: true, ..config(options, Role::Receiver, None) };
     let v6 = socket.local().is_ipv6();
     let known = (options.wire == Wire::Sealed).then(|| secret.clone());
-    let config = Config { either_version: v6, ..for_peer(&config, options, known, v6) };
+    let config = for_peer(&config, options, known, v6);
+    let config = Config { either_version: v6, socket_bytes: socket.room(), ..config };
     let ticket = addresses::ticket(socket.local(), options, secret)?;
     observer.listening(&ticket).map_err(Error::Unseen)?;
     let poller = Poller::new()

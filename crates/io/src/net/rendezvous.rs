@@ -77,7 +77,7 @@ fn listen(
     // then.
     let v6 = socket.local().is_ipv6();
     let config = for_peer(config, options, Some(secret.clone()), v6);
-    let config = Config { either_version: v6, ..config };
+    let config = Config { either_version: v6, socket_bytes: socket.room(), ..config };
     let peer = Dialer::listen(config, clock.now(), entropy()?);
     if known.is_some() {
         observer.listening_at(socket.local());
@@ -103,7 +103,11 @@ fn connect(
         socket.local(),
         &addresses,
         |ip| socket.reaches(ip),
-        |address| for_peer(config, options, Some(ticket.secret.clone()), address.is_ipv6()),
+        |address| {
+            let secret = Some(ticket.secret.clone());
+            let config = for_peer(config, options, secret, address.is_ipv6());
+            Config { socket_bytes: socket.room(), ..config }
+        },
     )?;
     Ok((socket, Dialer::connect(candidates, clock.now())))
 }

@@ -175,6 +175,14 @@ impl Socket {
         self.local
     }
 
+    /// Bytes of packets that it holds until they are read, about. The kernel says twice that, half
+    /// of it for its own needs (socket(7)).
+    pub fn room(&self) -> Option<u32> {
+        let bytes = self.io.recv_buffer_size().ok()?;
+        let share = if cfg!(target_os = "linux") { 2 } else { 1 };
+        u32::try_from(bytes / share).ok()
+    }
+
     /// Whether datagrams can go to `address` from here.
     pub fn reaches(&self, address: IpAddr) -> bool {
         match (address, self.local.ip()) {

@@ -238,6 +238,7 @@ pub(crate) fn negotiated(
             packet_bytes: parameters.packet_bytes,
         },
         max_outstanding: parameters.max_outstanding,
+        socket_bytes: config.socket_bytes.filter(|_| config.wire == Wire::Sealed),
         burst: parameters.burst,
         datagram_bytes,
         control_bytes: match config.wire {

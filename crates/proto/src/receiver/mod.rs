@@ -7,6 +7,7 @@
 
 mod asking;
 mod assembly;
+mod credit;
 mod feedback;
 mod intake;
 mod progress;
@@ -98,6 +99,8 @@ pub(crate) struct Receiver {
     pub(crate) spoke: bool,
     /// Full buffers that the client has not given back: its disk.
     held: u32,
+    /// What it grants now was granted with RESPONSE, before the round trip was known.
+    greets: bool,
     pub(crate) trace: Recorder,
 }
 
@@ -149,6 +152,7 @@ impl Receiver {
             allowance: usize::MAX,
             spoke: false,
             held: 0,
+            greets: false,
             trace: Recorder::default(),
         }
     }
@@ -162,8 +166,8 @@ impl Receiver {
         buffers: u32,
     ) -> Option<ControlFifo> {
         let mut receiver = Self::new(negotiated, recovery::build(RecoveryLaw::EarlyGaps));
-        receiver.tell(have);
-        let count = buffers.min(negotiated.max_outstanding);
+        receiver.tell(have, false);
+        let count = buffers.min(receiver.most_outstanding());
         if count == 0 || !receiver.untold.is_empty() {
             return None;
         }
@@ -176,6 +180,8 @@ impl Receiver {
     pub(crate) fn has_said(&mut self, now: Instant, at: Instant, once: bool) {
         self.fifo.was_sent(at, once);
         self.last_control = Some(now);
+        self.greets = false;
+        self.grant(now);
     }
 
     // ---- the client's verbs
@@ -192,8 +198,10 @@ impl Receiver {
         self.grant(now);
     }
 
-    /// What the client has already: HAVEs go into the FIFO, before the first GO.
-    pub(crate) fn tell(&mut self, have: &[u8]) {
+    /// What the client has already: HAVEs go into the FIFO, before the first GO. `greets`: this,
+    /// and what is offered until [`Self::has_said`], is what its first words said.
+    pub(crate) fn tell(&mut self, have: &[u8], greets: bool) {
+        self.greets = greets;
         let begun = self.next_grant > BufferNumber::FIRST || !self.untold.is_empty();
         if !self.negotiated.rules.verdict || begun {
             return;
@@ -270,7 +278,7 @@ impl Receiver {
                 continue;
             }
             let outstanding = self.assemblies.len() as u32;
-            if outstanding >= self.negotiated.max_outstanding || !self.fifo.has_room(1) {
+            if outstanding >= self.most_outstanding() || !self.fifo.has_room(1) {
                 self.idle.push(buffer);
                 return;
             }

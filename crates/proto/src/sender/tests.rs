@@ -33,6 +33,7 @@ fn sender_with(wire: Wire, law: Law) -> Sender {
         rules: Rules::of(wire),
         geometry: Geometry { buffer_bytes: BUFFER, packet_bytes: PACKET },
         max_outstanding: 4,
+        socket_bytes: None,
         burst,
         datagram_bytes: 1200,
         control_bytes: 1200,

@@ -30,6 +30,7 @@ fn negotiated() -> Negotiated {
         rules: Rules::of(Wire::Sealed),
         geometry: Geometry { buffer_bytes: BUFFER, packet_bytes: PACKET },
         max_outstanding: 4,
+        socket_bytes: None,
         burst: Burst { packets: 8, interval: Duration::from_millis(1) },
         datagram_bytes: 1200,
         control_bytes: 1200,

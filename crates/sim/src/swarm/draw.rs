@@ -70,6 +70,8 @@ fn host(seed: u64, sketch: &Sketch, role: Role) -> HostOptions {
     if role == Role::Sender {
         config.policy = sketch.policy;
     }
+    let mut socket = Dice::new(seed, "socket");
+    config.socket_bytes = socket.percent(50).then(|| socket.scale(1, 8 << 20) as u32);
     // On `sealed` a fair sender has no burst values of its own.
     config.burst = if role == Role::Sender && own { sketch.burst } else { NO_LIMIT };
     if dice.percent(20) {

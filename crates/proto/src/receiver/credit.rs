@@ -1,0 +1,67 @@
+//! How much a receiver grants at once: as many buffers as it was offered, but on a short path no
+//! more than its socket can hold (`docs/protocol.md §6.2`).
+//!
+//! What a fast sender has under way on a short path is not on the path but in the receiver's
+//! socket, and what that cannot hold is lost although no network was in the way: a host that does
+//! not run for two milliseconds loses what came in them. No rate law can help, for it hears of a
+//! host that stands still only when it runs again. A sender cannot send what was not granted.
+
+use std::time::Duration;
+
+use super::Receiver;
+use crate::units::Rate;
+
+/// The fastest path that a receiver does not hold up: 40 Gbit/s, more than a core can do.
+const FASTEST: Rate = Rate::from_bytes_per_second(5_000_000_000);
+/// Granted at once before the round trip is known, in bytes: what 1 Gbit/s sends in 130 ms.
+const UNKNOWN_BYTES: u64 = 16 << 20;
+/// Buffers that are always granted: one that comes, one that is on the way, and one whose GO is.
+const LEAST: u32 = 3;
+
+impl Receiver {
+    /// How many buffers may be granted and not full.
+    pub(super) fn most_outstanding(&self) -> u32 {
+        most_outstanding(
+            self.negotiated.max_outstanding,
+            self.negotiated.socket_bytes,
+            self.rtt.smallest().filter(|_| !self.greets),
+            self.negotiated.geometry.buffer_bytes,
+        )
+    }
+}
+
+fn most_outstanding(
+    agreed: u32,
+    socket_bytes: Option<u32>,
+    rtt: Option<Duration>,
+    buffer_bytes: u32,
+) -> u32 {
+    let Some(socket) = socket_bytes else { return agreed };
+    let bytes = match rtt {
+        None => UNKNOWN_BYTES,
+        Some(rtt) => u64::from(socket).saturating_add(FASTEST.bytes_in(rtt)),
+    };
+    let buffers = u32::try_from(bytes / u64::from(buffer_bytes.max(1))).unwrap_or(u32::MAX);
+    buffers.max(LEAST).min(agreed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_path_gets_what_the_socket_holds_and_a_long_one_everything() {
+        let most = |socket, rtt: Option<u64>, buffer| {
+            most_outstanding(64, socket, rtt.map(Duration::from_micros), buffer)
+        };
+        assert_eq!(most(None, Some(50), 1 << 20), 64, "nothing is known of the socket");
+        assert_eq!(most(Some(4 << 20), Some(50), 1 << 20), 4);
+        assert_eq!(most(Some(4 << 20), Some(500), 1 << 20), 6);
+        assert_eq!(most(Some(4 << 20), Some(20_000), 1 << 20), 64);
+        assert_eq!(most(Some(212_992), Some(50), 1 << 20), 3, "never so few that it stands still");
+        assert_eq!(most(Some(212_992), Some(50), 1 << 16), 7);
+        assert_eq!(most(Some(4 << 20), None, 1 << 20), 16);
+        assert_eq!(most_outstanding(2, Some(212_992), None, 1 << 20), 2, "what was agreed on");
+        assert_eq!(most_outstanding(9, Some(u32::MAX), Some(Duration::MAX), 0), 9);
+    }
+}
