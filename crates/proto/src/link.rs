@@ -386,9 +386,8 @@ impl Sealed {
         let clear = sealed::encode_data_header(self.peer_id, &DataHeader { number, ..*header });
         out.extend_from_slice(&clear);
         let at = out.len();
-        out.extend_from_slice(data);
-        let tag = self.sealing.seal_in_place(number, &clear, &mut out[at..]);
-        out.extend_from_slice(&tag);
+        out.resize(at + data.len() + sealed::TAG_BYTES, 0);
+        self.sealing.seal_into(number, &clear, data, &mut out[at..]);
         number
     }
 

@@ -74,6 +74,19 @@ impl SealingKeys {
         })
     }
 
+    /// Encrypts `body`, which stays as it is, into `out`, which is [`TAG_BYTES`] longer and gets
+    /// the tag as well (`docs/protocol.md §3.1, §5.3`): memory is read once and written once.
+    ///
+    /// For `number` the same holds as with [`Self::seal_in_place`]; where that seals nothing, or
+    /// `out` is of another length, `out` is zeros.
+    pub fn seal_into(&self, number: PacketNumber, header: &[u8], body: &[u8], out: &mut [u8]) {
+        let sealed =
+            self.key(number.0).is_some_and(|key| key.seal_into(number.0, header, body, out));
+        if !sealed {
+            out.fill(0);
+        }
+    }
+
     /// The cipher in use.
     pub fn cipher(&self) -> Cipher {
         self.chain.cipher()

@@ -43,6 +43,14 @@ fn seal(keys: &SealingKeys, number: PacketNumber, body: &[u8]) -> Packet {
     Packet { number, header, sealed }
 }
 
+/// The same from one place into another.
+fn seal_into(keys: &SealingKeys, number: PacketNumber, body: &[u8]) -> Packet {
+    let header = [&[0, 0, 6, 6][..], &number.0.to_be_bytes()].concat();
+    let mut sealed = vec![1; body.len() + TAG_BYTES];
+    keys.seal_into(number, &header, body, &mut sealed);
+    Packet { number, header, sealed }
+}
+
 fn seal_next(keys: &mut SealingKeys, body: &[u8]) -> Packet {
     let number = keys.next_number();
     seal(keys, number, body)
@@ -64,6 +72,32 @@ fn skip_to(keys: &mut SealingKeys, number: u64) {
 /// All that an opening may change.
 fn state(keys: &OpeningKeys) -> (u64, bool, [u8; 32], ReplayWindow) {
     (keys.epoch, keys.previous.is_some(), keys.chain.secret(), keys.window.clone())
+}
+
+#[test]
+fn where_a_body_is_sealed_makes_no_difference() {
+    for cipher in CIPHERS {
+        let (mut keys, _) = pair(cipher);
+        for len in [0, 1, 15, 16, 17, 1424, 16_308] {
+            let body: Vec<u8> = (0..len).map(|at| (at * 7) as u8).collect();
+            let number = keys.next_number();
+            let (there, here) = (seal_into(&keys, number, &body), seal(&keys, number, &body));
+            assert_eq!(there.sealed, here.sealed, "{cipher:?}, {len} bytes");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_sealed_into_its_place_leaves_no_trace() {
+    let (mut keys, _) = pair(Cipher::Aes256Gcm);
+    let number = keys.next_number();
+    let unknown = seal_into(&keys, PacketNumber(9), b"not handed out");
+    assert_eq!(unknown.sealed, [0; 14 + TAG_BYTES]);
+    for room in [0, 3, 3 + TAG_BYTES - 1, 3 + TAG_BYTES + 1] {
+        let mut out = vec![7; room];
+        keys.seal_into(number, b"", b"abc", &mut out);
+        assert_eq!(out, vec![0; room]);
+    }
 }
 
 #[test]

@@ -48,6 +48,21 @@ impl EpochKey {
         tag.as_ref().try_into().ok()
     }
 
+    /// Encrypts `body` from where it lies into `out`, which has room for it and its tag. False when
+    /// it has not, or the body is longer than any cipher allows.
+    pub(super) fn seal_into(
+        &self,
+        number: u64,
+        header: &[u8],
+        body: &[u8],
+        out: &mut [u8],
+    ) -> bool {
+        let Some((sealed, tag)) = out.split_at_mut_checked(body.len()) else { return false };
+        let nonce = Nonce::assume_unique_for_key(self.nonce(number));
+        let aad = Aad::from(header);
+        self.key.seal_out_of_place_scatter(nonce, aad, body, sealed, &[], tag).is_ok()
+    }
+
     /// Decrypts from one place into another of exactly the right length.
     pub(super) fn open_into(
         &self,
