@@ -2,6 +2,7 @@
 //! (RFC 998 §5.2.3, §5.3; `docs/protocol.md §7`).
 
 mod doubting;
+mod predicted;
 mod progress;
 mod quitting;
 mod single;

@@ -1,5 +1,7 @@
 //! One end of a connection: opening, keys, one machine (sender or receiver), closing.
 
+mod arrival;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
@@ -217,29 +219,6 @@ impl Endpoint {
         };
         self.take_trace();
         helped
-    }
-
-    /// A datagram arrived.
-    pub fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>) {
-        if self.closed {
-            return;
-        }
-        let (len, kind) = (datagram.bytes.len(), datagram.bytes.get(3).copied().unwrap_or(255));
-        let ecn = datagram.ecn;
-        let handled = self.dispatch(now, datagram);
-        match handled {
-            Handled::Authentic => {
-                self.counts.received += 1;
-                self.counts.received_bytes += len as u64;
-                let (bytes, marked) = (len as u32, ecn == Some(Ecn::Ce));
-                self.trace.push(now, TraceEvent::Received { kind, bytes, marked });
-            }
-            Handled::Dropped => {
-                self.counts.dropped += 1;
-                self.trace.push(now, TraceEvent::Dropped { bytes: len as u32 });
-            }
-        }
-        self.collect(now);
     }
 
     fn dispatch(&mut self, now: Instant, datagram: Datagram<'_>) -> Handled {

@@ -135,11 +135,16 @@ impl Link {
 
     /// How many bytes of data a DATA datagram holds.
     pub(crate) fn data_len(&self, raw: &[u8]) -> usize {
+        raw.len().saturating_sub(self.data_overhead())
+    }
+
+    /// Bytes of a DATA datagram that are not data.
+    pub(crate) fn data_overhead(&self) -> usize {
         let wire = match self {
             Self::Rfc998(_) => Wire::Rfc998,
             Self::Sealed(_) => Wire::Sealed,
         };
-        raw.len().saturating_sub(data_overhead(wire) as usize)
+        data_overhead(wire) as usize
     }
 
     // ---- in
@@ -170,6 +175,32 @@ impl Link {
                 _ => false,
             },
             Self::Sealed(sealed) => sealed.open_data(raw, slot),
+        }
+    }
+
+    /// The same for a packet whose header is known: its number is `number`.
+    pub(crate) fn open_numbered(
+        &mut self,
+        number: PacketNumber,
+        raw: &[u8],
+        slot: &mut [u8],
+    ) -> bool {
+        let (Self::Sealed(sealed), Some((clear, body))) =
+            (self, raw.split_at_checked(sealed::DATA_HEADER_BYTES))
+        else {
+            return false;
+        };
+        sealed.opening.open_into(number, clear, body, slot).is_ok()
+    }
+
+    /// The clear header under which such a packet comes, on `sealed`.
+    pub(crate) fn data_header(
+        &self,
+        header: &DataHeader,
+    ) -> Option<[u8; sealed::DATA_HEADER_BYTES]> {
+        match self {
+            Self::Rfc998(_) => None,
+            Self::Sealed(sealed) => Some(sealed::encode_data_header(sealed.own_id, header)),
         }
     }
 

@@ -62,6 +62,16 @@ impl Watch {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress([Watch; 2]);
 
+impl Progress {
+    /// Something new came: whatever is under way moves.
+    pub(super) fn on_moved(&mut self, now: Instant, underway: [Option<Underway>; 2]) {
+        self.0 = underway.map(|underway| Watch {
+            since: underway.map(|underway| (now, underway)),
+            ..Watch::default()
+        });
+    }
+}
+
 impl Connection {
     /// The peer was heard, the time before at `before`: something may have stood still for too
     /// long. Then the client is told, and the peer by QUIT.

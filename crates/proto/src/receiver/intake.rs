@@ -46,7 +46,10 @@ impl Receiver {
         }
         self.on_ack(now, header.ack);
         match (range, fault) {
-            (Some(_), _) => self.on_new(now, header, len),
+            (Some(_), _) => {
+                self.on_new(now, header, len);
+                self.predict(now, header, len, link);
+            }
             (None, Some(fault)) => return Taken::Violation(fault),
             (None, None) => {
                 self.stats.data_packets_duplicate += 1;

@@ -10,6 +10,7 @@ mod assembly;
 mod credit;
 mod feedback;
 mod intake;
+mod predicted;
 mod progress;
 mod sizing;
 mod states;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use asking::NOT_RANGES;
 use assembly::Assembly;
 use feedback::Feedback;
+use predicted::Prediction;
 use sizing::Sizing;
 #[cfg(test)]
 pub(crate) use states::{BufferState, Phase as ReceiverPhase};
@@ -101,6 +103,7 @@ pub(crate) struct Receiver {
     held: u32,
     /// What it grants now was granted with RESPONSE, before the round trip was known.
     greets: bool,
+    prediction: Prediction,
     pub(crate) trace: Recorder,
 }
 
@@ -153,6 +156,7 @@ impl Receiver {
             spoke: false,
             held: 0,
             greets: false,
+            prediction: Prediction::default(),
             trace: Recorder::default(),
         }
     }
@@ -188,6 +192,7 @@ impl Receiver {
 
     /// An empty buffer: granted if it may be, kept or handed back if not.
     pub(crate) fn offer(&mut self, now: Instant, buffer: Buffer) {
+        self.forget_prediction();
         if buffer.capacity() < self.negotiated.geometry.buffer_bytes as usize {
             self.events.push_back(Event::Returned(buffer));
             return;
@@ -201,6 +206,7 @@ impl Receiver {
     /// What the client has already: HAVEs go into the FIFO, before the first GO. `greets`: this,
     /// and what is offered until [`Self::has_said`], is what its first words said.
     pub(crate) fn tell(&mut self, have: &[u8], greets: bool) {
+        self.forget_prediction();
         self.greets = greets;
         let begun = self.next_grant > BufferNumber::FIRST || !self.untold.is_empty();
         if !self.negotiated.rules.verdict || begun {
@@ -256,6 +262,7 @@ impl Receiver {
 
     /// Hands every buffer back.
     pub(crate) fn release_all(&mut self, now: Instant) {
+        self.forget_prediction();
         let assemblies = std::mem::take(&mut self.assemblies);
         for number in assemblies.keys() {
             self.note_buffer(now, *number, Stage::Released);
@@ -356,6 +363,7 @@ impl Receiver {
         bytes: (usize, usize),
         ecn: Option<Ecn>,
     ) {
+        self.forget_prediction();
         if self.negotiated.rules.reports {
             self.feedback.on_packet(now, number, bytes, ecn);
         }
@@ -424,6 +432,7 @@ impl Receiver {
 
     /// Timers that are due: the control timer, and the policy's look at the holes.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.forget_prediction();
         let timeout = self.rtt.timeout();
         if self.fifo.expire(now, timeout) {
             self.stats.control_timeouts += 1;
@@ -451,6 +460,7 @@ impl Receiver {
         link: &mut Link,
         out: &mut Vec<u8>,
     ) -> bool {
+        self.forget_prediction();
         if self.next_control().is_none_or(|at| at > now) {
             return false;
         }

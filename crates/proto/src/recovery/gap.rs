@@ -224,6 +224,17 @@ impl Recovery for GapDetector {
         self.decay(now);
     }
 
+    fn expects(&self, buffer: BufferNumber, index: u32) -> bool {
+        self.answered.is_empty() && self.fresh.get(&buffer) == Some(&index)
+    }
+
+    fn on_expected(&mut self, now: Instant, buffer: BufferNumber) {
+        if let Some(reached) = self.fresh.get_mut(&buffer) {
+            *reached += 1;
+        }
+        self.decay(now);
+    }
+
     fn on_drained(&mut self, now: Instant, ack: ControlSeq, through: BufferNumber) {
         self.answer(ack);
         self.first_passes_over(now, through.next());

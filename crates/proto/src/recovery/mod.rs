@@ -113,6 +113,14 @@ pub trait Recovery: Debug + Send {
     fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &Timing);
     /// A packet arrived that was here.
     fn on_duplicate(&mut self, _now: Instant) {}
+    /// Whether nothing but packet `index` of `buffer` is due next, so that its arrival says no more
+    /// than that it is here. A policy that cannot tell says no.
+    fn expects(&self, _buffer: BufferNumber, _index: u32) -> bool {
+        false
+    }
+    /// The packet arrived that [`Recovery::expects`] was asked about, at the moment of that
+    /// question; or the one behind it, and so on.
+    fn on_expected(&mut self, _now: Instant, _buffer: BufferNumber) {}
     /// The sender said that of the buffers up to `through` it has sent all it was asked for by
     /// messages up to `ack`, and has nothing else to send.
     fn on_drained(&mut self, now: Instant, ack: ControlSeq, through: BufferNumber);

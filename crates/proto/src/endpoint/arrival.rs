@@ -1,0 +1,50 @@
+//! A datagram arrives at an endpoint.
+
+use super::Endpoint;
+use crate::connection::Handled;
+use crate::machine::{Datagram, Ecn, Route};
+use crate::time::Instant;
+use crate::trace::TraceEvent;
+
+impl Endpoint {
+    /// A datagram arrived.
+    pub fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>) {
+        if self.closed {
+            return;
+        }
+        let (len, kind) = (datagram.bytes.len(), datagram.bytes.get(3).copied().unwrap_or(255));
+        let ecn = datagram.ecn;
+        if self.take_predicted(now, &datagram) {
+            self.counts.received += 1;
+            self.counts.received_bytes += len as u64;
+            return;
+        }
+        let handled = self.dispatch(now, datagram);
+        match handled {
+            Handled::Authentic => {
+                self.counts.received += 1;
+                self.counts.received_bytes += len as u64;
+                let (bytes, marked) = (len as u32, ecn == Some(Ecn::Ce));
+                self.trace.push(now, TraceEvent::Received { kind, bytes, marked });
+            }
+            Handled::Dropped => {
+                self.counts.dropped += 1;
+                self.trace.push(now, TraceEvent::Dropped { bytes: len as u32 });
+            }
+        }
+        self.collect(now);
+    }
+
+    /// Whether it was the one expected next, which changes nothing but what was foreseen.
+    fn take_predicted(&mut self, now: Instant, datagram: &Datagram<'_>) -> bool {
+        let Some(connection) = self.connection.as_mut().filter(|_| !self.trace.is_on()) else {
+            return false;
+        };
+        let Datagram { from, local, ecn, ref bytes } = *datagram;
+        connection.take_predicted(now, Route { peer: from, local }, bytes, ecn)
+    }
+}
+
+#[cfg(test)]
+#[path = "arrival_tests.rs"]
+mod tests;

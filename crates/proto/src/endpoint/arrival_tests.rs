@@ -1,0 +1,237 @@
+//! The predicted way beside the usual one: two receivers hear the same, and only one predicts.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::buffer::Buffer;
+use crate::config::{Config, Role, Secret, Wire};
+use crate::connection::Machine;
+use crate::crypto::aead::Cipher;
+use crate::machine::Event;
+use crate::wire::packet::End;
+
+const BUFFER_BYTES: usize = 1 << 14;
+const BUFFERS: u64 = 6;
+const DELAY: Duration = Duration::from_millis(3);
+
+/// What becomes of a packet on its way to the receivers.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Arrives,
+    /// So much later than the others.
+    Late(u8),
+    Twice,
+    Lost,
+    /// With this bit changed.
+    Broken(u16),
+    /// From another address.
+    Elsewhere,
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        60 => Just(Fate::Arrives),
+        3 => (0..20_u8).prop_map(Fate::Late),
+        3 => Just(Fate::Twice),
+        3 => Just(Fate::Lost),
+        3 => any::<u16>().prop_map(Fate::Broken),
+        1 => Just(Fate::Elsewhere),
+    ]
+}
+
+fn address(last: u8) -> SocketAddr {
+    ([192, 0, 2, last], 9).into()
+}
+
+struct World {
+    now: Instant,
+    sender: Endpoint,
+    /// One that predicts, and one that never does.
+    receivers: [Endpoint; 2],
+    /// To the receivers if so.
+    flying: VecDeque<(Instant, bool, SocketAddr, Vec<u8>)>,
+    fates: Vec<Fate>,
+    sent: usize,
+    predicted: u64,
+    filled: u64,
+}
+
+impl World {
+    fn new(fates: Vec<Fate>) -> Self {
+        let config = |role| Config {
+            secret: Some(Secret([7; 32])),
+            buffer_bytes: BUFFER_BYTES as u32,
+            table_bytes: 0,
+            max_outstanding: 3,
+            cipher: Cipher::Aes256Gcm,
+            ..Config::new(Wire::Sealed, role)
+        };
+        let now = Instant::EPOCH;
+        let receiver = || {
+            let mut end = Endpoint::passive(config(Role::Receiver), now, [2; 32]);
+            (0..3).for_each(|_| end.offer(now, Buffer::new(BUFFER_BYTES)));
+            end
+        };
+        Self {
+            now,
+            sender: Endpoint::active(config(Role::Sender), address(2), now, [1; 32]),
+            receivers: [receiver(), receiver()],
+            flying: VecDeque::new(),
+            fates,
+            sent: 0,
+            predicted: 0,
+            filled: 0,
+        }
+    }
+
+    /// Both receivers hear the same, one of them without what it expected.
+    fn hear(&mut self, from: SocketAddr, packet: &[u8]) {
+        let [predicts, usual] = &mut self.receivers;
+        if let Some(Machine::Receiver(receiver)) = predicts.connection.as_ref().map(|c| &c.machine)
+        {
+            self.predicted += u64::from(receiver.is_predicted(self.now, packet));
+        }
+        if let Some(Machine::Receiver(receiver)) = usual.connection.as_mut().map(|c| &mut c.machine)
+        {
+            receiver.forget_prediction();
+        }
+        for end in &mut self.receivers {
+            let mut bytes = packet.to_vec();
+            let datagram = Datagram { from, local: None, ecn: None, bytes: &mut bytes };
+            end.handle_datagram(self.now, datagram);
+        }
+        self.compare();
+    }
+
+    fn compare(&self) {
+        let [predicts, usual] = &self.receivers;
+        assert_eq!(format!("{predicts:?}"), format!("{usual:?}"));
+        assert_eq!(
+            format!("{:?}", predicts.stats(self.now)),
+            format!("{:?}", usual.stats(self.now))
+        );
+    }
+
+    fn launch(&mut self, batch: &[u8], segment: usize) {
+        for packet in batch.chunks(segment) {
+            let mut packet = packet.to_vec();
+            let (mut at, mut from) = (self.now + DELAY, address(1));
+            let fate = match packet.len() {
+                // The opening is not what is tried.
+                ..1200 => Fate::Arrives,
+                _ => self.fates[self.sent % self.fates.len()],
+            };
+            self.sent += 1;
+            match fate {
+                Fate::Arrives => {}
+                Fate::Late(by) => at += Duration::from_micros(u64::from(by) * 400),
+                Fate::Twice => self.flying.push_back((at, true, from, packet.clone())),
+                Fate::Lost => continue,
+                Fate::Broken(bit) => {
+                    let bit = usize::from(bit) % (packet.len() * 8);
+                    packet[bit / 8] ^= 1 << (bit % 8);
+                }
+                Fate::Elsewhere => from = address(3),
+            }
+            self.flying.push_back((at, true, from, packet));
+        }
+    }
+
+    fn step(&mut self) -> bool {
+        while let Some(at) = self.flying.iter().position(|(at, ..)| *at <= self.now)
+            && let Some((_, to_receiver, from, mut bytes)) = self.flying.remove(at)
+        {
+            if to_receiver {
+                self.hear(from, &bytes);
+            } else {
+                let bytes = &mut bytes[..];
+                let datagram = Datagram { from, local: None, ecn: None, bytes };
+                self.sender.handle_datagram(self.now, datagram);
+            }
+        }
+        let now = self.now;
+        for end in self.receivers.iter_mut().chain([&mut self.sender]) {
+            if end.next_timeout(now).is_some_and(|at| at <= now) {
+                end.handle_timeout(now);
+            }
+        }
+        self.serve();
+        let flying = self.flying.iter().map(|(at, ..)| *at).min();
+        let (sender, receiver) =
+            (self.sender.next_timeout(now), self.receivers[0].next_timeout(now));
+        let next = [flying, sender, receiver].into_iter().flatten().min();
+        self.now = next.unwrap_or(now).max(now);
+        next.is_some()
+    }
+
+    fn serve(&mut self) {
+        let now = self.now;
+        while let Some(event) = self.sender.poll_event() {
+            if let Event::Wanted(number) = event
+                && number.0 <= BUFFERS
+            {
+                let mut buffer = Buffer::new(BUFFER_BYTES);
+                buffer.space().fill(number.0 as u8);
+                buffer.set_len(BUFFER_BYTES);
+                self.sender.supply(now, number, buffer, number.0 == BUFFERS);
+                if number.0 == BUFFERS {
+                    let bytes = BUFFERS * BUFFER_BYTES as u64;
+                    self.sender.end(now, End { buffers: BUFFERS, bytes, digest: [0; 32] });
+                }
+            }
+        }
+        let mut batch = Vec::new();
+        while let Some(transmit) = self.sender.poll_transmit(now, &mut batch) {
+            self.launch(&batch, transmit.segment);
+            batch.clear();
+        }
+        loop {
+            let [mut one, mut other] = [Vec::new(), Vec::new()];
+            for (end, said) in self.receivers.iter_mut().zip([&mut one, &mut other]) {
+                while let Some(event) = end.poll_event() {
+                    if let Event::Filled(number, buffer) = event {
+                        assert!(buffer.filled().iter().all(|byte| *byte == number.0 as u8));
+                        self.filled += 1;
+                        end.offer(now, buffer);
+                    }
+                }
+                end.poll_transmit(now, said);
+            }
+            assert_eq!(one, other, "what they say differs");
+            if one.is_empty() {
+                return;
+            }
+            self.flying.push_back((now + DELAY, false, address(2), one));
+        }
+    }
+}
+
+/// Until every buffer is there; how many packets came as expected, of how many.
+fn run(fates: Vec<Fate>) -> (u64, u64) {
+    let mut world = World::new(fates);
+    for _ in 0..20_000 {
+        if world.filled == 2 * BUFFERS || !world.step() {
+            break;
+        }
+    }
+    assert_eq!(world.filled, 2 * BUFFERS, "{:?}", world.receivers[0].stats(world.now));
+    (world.predicted, world.receivers[0].stats(world.now).data_packets_received)
+}
+
+#[test]
+fn most_packets_of_a_clean_path_come_as_expected() {
+    let (predicted, all) = run(vec![Fate::Arrives]);
+    assert!(predicted * 10 > all * 8, "{predicted} of {all}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn either_way_leaves_the_same_behind(fates in prop::collection::vec(fate(), 1..120)) {
+        run(fates);
+    }
+}
