@@ -78,6 +78,8 @@ pub(super) struct Reports {
     due: Option<Instant>,
     /// After how many round trips more a loss is told again each time that it was.
     growth: u32,
+    /// And after half a round trip more in any case.
+    patient: bool,
     rtt: Option<Duration>,
     expiries: u64,
 }
@@ -93,9 +95,15 @@ impl Reports {
             every,
             due: None,
             growth: 0,
+            patient: false,
             rtt: None,
             expiries: 0,
         }
+    }
+
+    /// And half a round trip more than that.
+    pub(super) fn patient(self) -> Self {
+        Self { patient: true, ..self }
     }
 
     /// And each time `trips` round trips later than the time before.
@@ -128,10 +136,11 @@ impl Reports {
     /// The clock: what was told long enough ago and is still missing is told again.
     fn tabulate(&mut self, now: Instant, holes: &dyn Holes, asks: &mut Vec<Ask>) {
         let rtt = self.rtt.unwrap_or(ASSUMED_RTT);
+        let more = if self.patient { rtt / 2 } else { Duration::ZERO };
         for _ in 0..self.told.len() {
             let Some(told) = self.told.pop_front() else { break };
             let Told { ask, at, times } = told;
-            if at + rtt * (1 + self.growth * times) > now || asks.len() >= ASKS_PER_POLL {
+            if at + rtt * (1 + self.growth * times) + more > now || asks.len() >= ASKS_PER_POLL {
                 self.told.push_back(told);
                 continue;
             }

@@ -28,6 +28,11 @@ const WEIGHT: f64 = 0.1;
 /// "a tabulation of lost packets is also sent every 20ms" (review §6).
 const TABULATION: Duration = Duration::from_millis(20);
 
+/// How often a loss is told: at once, and in the tabulation that follows. On SABUL's TCP both
+/// reached the sender together, which sent the packet once and counted it twice; here it is told
+/// once, and counted as often.
+const TOLD: u64 = 2;
+
 /// The rate law.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sabul {
@@ -99,7 +104,7 @@ impl RateControl for Sabul {
     /// "The same loss may be reported more than once and the sender will count it again"
     /// (review §6).
     fn on_resend(&mut self, _now: Instant, packets: u64) {
-        self.lost += packets;
+        self.lost += packets * TOLD;
     }
 
     fn next_timeout(&self) -> Option<Instant> {
@@ -114,7 +119,7 @@ impl RateControl for Sabul {
 
 /// "The SABUL client reports any missing packets immediately as well as periodically every 20ms"
 /// (review §6): what was told less than a round trip ago is left out of a tabulation
-/// (`getLossArray` with `m_iRTT` in recver.cpp).
+/// (`getLossArray` with `m_iRTT` in recver.cpp, which was measured with TCP's handshake in it).
 pub(super) fn recovery() -> Reports {
-    Reports::every(TABULATION)
+    Reports::every(TABULATION).patient()
 }

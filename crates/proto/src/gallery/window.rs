@@ -2,8 +2,9 @@
 //! from law to law. What a report says arrived counts as acknowledged, what it says is missing as
 //! lost; a window is reduced once for what was in flight together (RFC 6675 §5).
 //!
-//! The packets of a window are spread over the round trip, twice as fast in slow start (as Linux
-//! does since 2013): a report acknowledges what a dozen acknowledgements would have.
+//! The packets of a window are spread over the round trip, for a report acknowledges what a dozen
+//! acknowledgements would have. What arrived and is not reported yet counts as in flight, so that
+//! a little more than the window may be.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -19,8 +20,8 @@ use crate::units::{Burst, Rate};
 
 /// The round trip assumed before one was measured (RFC 6298 §2.1 assumes as much for its timer).
 const ASSUMED_RTT: Duration = Duration::from_secs(1);
-/// Of the rate that a window makes in a round trip, so much more is paced: in slow start, after.
-const PACED: (f64, f64) = (2.0, 1.2);
+/// What may be in flight, of the window: reports are an eighth of a round trip apart.
+const IN_FLIGHT: f64 = 1.25;
 
 /// How a window grows and shrinks. Windows are in packets.
 pub(super) trait Growth: Debug + Send {
@@ -50,6 +51,7 @@ pub(super) struct Window {
     rtt: Option<Duration>,
     delivered: u64,
     lost: u64,
+    marked: u64,
     /// What had been sent when the window was reduced: a loss of it is the same congestion.
     recover: u64,
     /// In flight after the newest report.
@@ -81,6 +83,7 @@ impl Window {
             rtt,
             delivered: 0,
             lost: 0,
+            marked: 0,
             recover: 0,
             in_flight: 0,
         };
@@ -130,8 +133,9 @@ impl RateControl for Window {
         let flight = std::mem::replace(&mut self.in_flight, sample.in_flight_bytes)
             .max(sample.in_flight_bytes + acked * u64::from(self.packet));
         let known = sample.sent_bytes.saturating_sub(sample.in_flight_bytes);
-        if sample.lost_packets > self.lost {
-            self.lost = sample.lost_packets;
+        // A mark is as good as a loss (RFC 3168 §6.1.2).
+        if sample.lost_packets > self.lost || sample.marked_packets > self.marked {
+            (self.lost, self.marked) = (sample.lost_packets, sample.marked_packets);
             if known > self.recover {
                 self.recover = sample.sent_bytes;
                 self.on_lost();
@@ -160,11 +164,9 @@ impl RateControl for Window {
 
     fn pacing(&self) -> Pacing {
         let rtt = self.rtt.unwrap_or(ASSUMED_RTT).max(Duration::from_micros(1));
-        let (start, later) = PACED;
-        let faster = if self.is_slow_start() { start } else { later };
-        let bytes = self.packets * f64::from(self.packet) * faster;
-        let burst = burst_for(Rate::over(bytes as u64, rtt), self.packet);
-        Pacing { cap_bytes: Some(self.bytes().max(1)), ..Pacing::of(burst) }
+        let burst = burst_for(Rate::over(self.bytes(), rtt), self.packet);
+        let cap = (self.bytes() as f64 * IN_FLIGHT) as u64;
+        Pacing { cap_bytes: Some(cap.max(1)), ..Pacing::of(burst) }
     }
 
     fn belief(&self) -> Belief {
