@@ -13,10 +13,10 @@ use netblt_proto::config::{Config, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::time::Instant;
 use netblt_sim::host::{HostOptions, Transfer};
+use netblt_sim::parallel;
 
 use crate::lab::{Lab, Medium as _};
 use crate::machines::{ETHERNET_PC_AT, SUN_3};
-use crate::parallel;
 use crate::rows::{Network, Row};
 use crate::run::pair_of;
 use crate::station::{IP_BYTES, StationOptions};

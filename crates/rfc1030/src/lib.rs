@@ -20,7 +20,6 @@ mod lan;
 pub mod losses;
 mod machines;
 pub mod page;
-mod parallel;
 pub mod report;
 mod ring;
 pub mod rows;

@@ -5,8 +5,9 @@
 
 use std::ops::RangeInclusive;
 
+use crate::ethernet;
 use crate::rows::{Network, Row};
-use crate::{ethernet, parallel};
+use netblt_sim::parallel;
 
 /// Intervals in milliseconds.
 pub const INTERVALS: RangeInclusive<u32> = 25..=120;

@@ -1,6 +1,6 @@
 //! The report for people: text, and one HTML page that needs nothing else. Floats are for showing.
 
-mod frame;
+pub mod frame;
 mod losses;
 mod speeds;
 mod timeline;
@@ -12,6 +12,9 @@ use frame::mbps;
 use crate::losses::Point;
 use crate::report::{Compared, Table};
 use crate::rows::{Network, Row};
+
+/// The style sheet of such pages.
+pub const STYLE: &str = include_str!("page/style.css");
 
 /// The tables as text, one row a line, and what the Ethernet loses by the interval.
 pub fn text(tables: &[Table], points: &[Point]) -> String {
@@ -95,7 +98,7 @@ fn head_of_page() -> String {
         "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n\
          <title>RFC 1030, run again</title>\n<style>\n{}</style>\n{}",
-        include_str!("page/style.css"),
+        STYLE,
         concat!(
             "<h1>RFC 1030, run again</h1>\n<p>In November 1987 Mark Lambert reported how NETBLT ",
             "did on a token ring, on a noisy Ethernet and over a satellite. Below is every row of ",

@@ -2,7 +2,8 @@
 
 use crate::rows::{Network, Row};
 use crate::run::Sample;
-use crate::{ethernet, parallel, ring, wideband};
+use crate::{ethernet, ring, wideband};
+use netblt_sim::parallel;
 
 /// Every row is the mean of runs with these seeds.
 pub const SEEDS: std::ops::RangeInclusive<u64> = 1..=20;

@@ -13,6 +13,7 @@ pub mod grid;
 pub mod host;
 pub mod outcome;
 mod packet;
+pub mod parallel;
 pub mod setup;
 pub mod side;
 pub mod swarm;

@@ -11,9 +11,11 @@ const BOTTOM: f64 = 42.0;
 
 /// What one axis spans.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Axis {
-    pub(super) from: f64,
-    pub(super) to: f64,
+pub struct Axis {
+    /// Its first value.
+    pub from: f64,
+    /// Its last.
+    pub to: f64,
     /// From one mark to the next.
     step: f64,
     decimals: usize,
@@ -21,7 +23,7 @@ pub(super) struct Axis {
 
 impl Axis {
     /// Marks at round figures, at most `marks` of them, around everything from `from` to `to`.
-    pub(super) fn around(from: f64, to: f64, marks: u32) -> Self {
+    pub fn around(from: f64, to: f64, marks: u32) -> Self {
         let steps = [0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
         let fits = |step: &&f64| (to / **step).ceil() - (from / **step).floor() < f64::from(marks);
         let step = *steps.iter().find(fits).unwrap_or(&200.0);
@@ -30,7 +32,7 @@ impl Axis {
     }
 
     /// From zero to `to` exactly.
-    pub(super) fn until(to: f64, step: f64) -> Self {
+    pub fn until(to: f64, step: f64) -> Self {
         Self { from: 0.0, to, step, decimals: 0 }
     }
 
@@ -50,28 +52,30 @@ impl Axis {
 
 /// The frame of one plot.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame {
+pub struct Frame {
     /// Width and height in pixels, names of axes included.
-    pub(super) size: (f64, f64),
-    pub(super) x: Axis,
-    pub(super) y: Axis,
+    pub size: (f64, f64),
+    /// From left to right.
+    pub x: Axis,
+    /// From the bottom up.
+    pub y: Axis,
 }
 
 impl Frame {
     /// Where `value` lies from left to right.
-    pub(super) fn x(&self, value: f64) -> f64 {
+    pub fn x(&self, value: f64) -> f64 {
         let part = (value - self.x.from) / (self.x.to - self.x.from);
         LEFT + part * (self.size.0 - LEFT - RIGHT)
     }
 
     /// Where `value` lies from top to bottom.
-    pub(super) fn y(&self, value: f64) -> f64 {
+    pub fn y(&self, value: f64) -> f64 {
         let part = (value - self.y.from) / (self.y.to - self.y.from);
         self.size.1 - BOTTOM - part * (self.size.1 - TOP - BOTTOM)
     }
 
     /// The beginning of the picture called `name`, with axes called `names`, x first.
-    pub(super) fn open(&self, name: &str, names: (&str, &str)) -> String {
+    pub fn open(&self, name: &str, names: (&str, &str)) -> String {
         let mut out = self.begin(name);
         for (value, mark) in self.y.marks() {
             let y = self.y(value);
@@ -95,7 +99,7 @@ impl Frame {
     }
 
     /// The beginning of a picture whose y axis names `lanes`, the first below one.
-    pub(super) fn open_lanes(&self, name: &str, x_name: &str, lanes: &[String]) -> String {
+    pub fn open_lanes(&self, name: &str, x_name: &str, lanes: &[String]) -> String {
         let mut out = self.begin(name);
         for (at, lane) in lanes.iter().enumerate() {
             let y = self.y(at as f64 + 0.5) + 4.0;
@@ -156,7 +160,7 @@ impl Frame {
 }
 
 /// Millions of bits.
-pub(super) fn mbps(bits_per_second: u64) -> f64 {
+pub fn mbps(bits_per_second: u64) -> f64 {
     bits_per_second as f64 / 1e6
 }
 

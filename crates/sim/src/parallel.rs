@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What `run` makes of each of `jobs`, in their order, whichever thread had them.
-pub(crate) fn map<J: Sync, R: Clone + Default + Send>(
+pub fn map<J: Sync, R: Clone + Default + Send>(
     jobs: &[J],
     threads: usize,
     run: impl Fn(&J) -> R + Sync,
