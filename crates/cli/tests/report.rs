@@ -47,6 +47,27 @@ fn the_kept_page_is_the_one_made_today() {
 }
 
 #[test]
+fn the_kept_page_of_ornls_review_is_the_one_made_today() {
+    let env = Env::new();
+    let page = env.path("page.html");
+    let report = env.run(&["report", "ornl", "--json", "--html", &text(&page)]).exits(0).text();
+    let made = fs::read_to_string(&page).expect("a page");
+    let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/ornl.html");
+    let again = "netblt report ornl --html docs/results/ornl.html";
+    let kept = fs::read_to_string(kept).expect("the page that is kept");
+    assert!(made == kept, "docs/results/ornl.html is not what is made today: {again}");
+    for word in ["src=", "href=", "url(", "@import", "<script"] {
+        assert!(!made.contains(word), "{word}");
+    }
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    let settings = report["settings"].as_array().expect("settings");
+    assert_eq!((settings.len(), report["not_modelled"].as_array().map(Vec::len)), (3, Some(27)));
+    let row = &settings[0]["rows"][4];
+    assert_eq!((&row["program"], &row["ornl"]["lost"]), (&"SABUL".into(), &37_480.into()));
+    assert!(row["model"]["really_lost"].as_u64().is_some_and(|lost| lost > 10_000), "{row}");
+}
+
+#[test]
 fn the_tables_read_well() {
     let text = Env::new().run(&["report", "rfc1030"]).exits(0).text();
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");

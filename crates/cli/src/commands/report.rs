@@ -1,5 +1,6 @@
 //! `netblt report`: pictures from what runs have written, and the tests of RFC 1030.
 
+mod ornl;
 mod path;
 mod plot;
 mod rfc1030;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use crate::exit::{Code, Failure};
 use plot::Picture;
 
-/// Draw what a run has written, or run the tests of RFC 1030 again
+/// Draw what a run has written, or run the tests of RFC 1030 or of ORNL again
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -22,6 +23,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Rfc1030(rfc1030::Args),
+    Ornl(ornl::Args),
     Trace(TraceArgs),
     Transfer(transfer::Args),
 }
@@ -41,6 +43,7 @@ struct TraceArgs {
 pub(crate) fn run(args: &Args) -> Code {
     let done = match &args.command {
         Command::Rfc1030(args) => rfc1030::run(args),
+        Command::Ornl(args) => ornl::run(args),
         Command::Trace(args) => trace(args),
         Command::Transfer(args) => transfer::run(args),
     };

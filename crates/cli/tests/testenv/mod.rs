@@ -21,7 +21,7 @@ use tempfile::TempDir;
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// Every command there is.
-pub(crate) const COMMANDS: [&str; 19] = [
+pub(crate) const COMMANDS: [&str; 20] = [
     "",
     "cp",
     "send",
@@ -37,6 +37,7 @@ pub(crate) const COMMANDS: [&str; 19] = [
     "report trace",
     "report transfer",
     "report rfc1030",
+    "report ornl",
     "plan",
     "simulate",
     "completions",

@@ -1,0 +1,394 @@
+//! The loop over pairs of hosts that share a card at each end and the network between: a clock that
+//! jumps, as in [`netblt_sim::world`].
+//!
+//! A processor does one thing at a time: it hears a packet, or sends one, or lets its machine and
+//! client think, which takes no time. What the programs carried is not carried here: a packet of
+//! data has [`CARRIED_BYTES`], and counts, in rates and on the wire, for what it stands for.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use netblt_path::{LinkOptions, Path, Payload};
+use netblt_proto::config::Config;
+use netblt_proto::machine::{Datagram, Ecn, Event};
+use netblt_proto::stats::Stats;
+use netblt_proto::time::{Instant, earliest};
+use netblt_sim::check::{Oracle, kind};
+use netblt_sim::host::{Host, HostOptions, Transfer};
+use netblt_sim::side::{Pair, Side};
+
+use crate::model::{
+    FRAME_BYTES, FULL_CARD, HANDLING, HEADER_BYTES, RECEIVE_BUFFER, RING, ROUND_TRIP, SEND_BUFFER,
+};
+
+/// Data in a packet of data, whatever it stands for.
+pub(crate) const CARRIED_BYTES: u32 = 128;
+/// Steps of one world at most.
+const MAX_STEPS: u64 = 50_000_000;
+/// Rounds between machine and client at one time before that counts as going round in circles.
+const MAX_ROUNDS: u32 = 1000;
+/// A sender that has to wait for its card looks again after this: about a packet's time.
+const LOOK_AGAIN: Duration = Duration::from_micros(120);
+
+/// What a program does besides its protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Manners {
+    /// Bytes of a packet of data on the wire, frames and fragments included.
+    pub(crate) wire_bytes: u32,
+    /// It does not wait for its card: what finds no room there is lost.
+    pub(crate) overruns: bool,
+    /// Its host tells it when its card has no room, as Linux tells TCP: a mark on the packet that
+    /// found none stands for that. Whom it tells slows down, so that the next is told when that
+    /// shows, a round trip later.
+    pub(crate) told: bool,
+    /// What each new packet takes to be written, where packets are written one by one.
+    pub(crate) write: Duration,
+    /// It reads and writes so many buffers at once, for so long, and does nothing else meanwhile.
+    pub(crate) chunk: Option<(u64, Duration)>,
+}
+
+/// A packet under way.
+#[derive(Clone, Debug)]
+struct Packet {
+    pair: usize,
+    bytes: Vec<u8>,
+}
+
+impl Payload for Packet {
+    fn len_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn flip_bit(&mut self, _bit: usize) {}
+}
+
+/// What became of one connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    /// What went wrong, if anything.
+    pub(crate) problem: Option<String>,
+    /// From the sender's start to its success.
+    pub(crate) time: Duration,
+    pub(crate) sent: Stats,
+    pub(crate) received: Stats,
+}
+
+/// A host with its processor and its sockets.
+struct Station {
+    host: Host,
+    manners: Manners,
+    /// Its processor is busy until then.
+    busy: Instant,
+    to_send: VecDeque<Vec<u8>>,
+    arrived: VecDeque<(Vec<u8>, Option<Ecn>)>,
+    /// Its client does not get to work before: it reads or writes a chunk.
+    held: Option<Instant>,
+    filled: u64,
+    /// When everything that came will have been written.
+    written: Instant,
+    /// A packet was heard, and the machine has something to say: that goes next.
+    heard: bool,
+    /// Its machine or its client has something to do then.
+    wake: Instant,
+    over: bool,
+}
+
+impl Station {
+    fn new(side: Side, options: HostOptions, transfer: Transfer, manners: Manners) -> Self {
+        Self {
+            host: Host::new(side, options, transfer),
+            manners,
+            busy: Instant::EPOCH,
+            to_send: VecDeque::new(),
+            arrived: VecDeque::new(),
+            held: None,
+            filled: 0,
+            written: Instant::EPOCH,
+            heard: false,
+            wake: Instant::EPOCH,
+            over: false,
+        }
+    }
+
+    /// When it has something to do.
+    fn next(&self) -> Instant {
+        let idle = self.arrived.is_empty() && self.to_send.is_empty();
+        let wake = if idle { self.wake } else { Instant::EPOCH };
+        self.busy.max(wake)
+    }
+
+    /// Does what there is to do at `now`, one packet at most; what leaves is answered. Neither
+    /// direction starves the other.
+    fn work(&mut self, now: Instant, waiting: u64, oracle: &mut Oracle) -> Option<Vec<u8>> {
+        let hears = !self.arrived.is_empty() && !std::mem::take(&mut self.heard);
+        if hears {
+            self.hear(now, oracle);
+            return None;
+        }
+        self.think(now, oracle);
+        if self.to_send.is_empty() && !self.must_wait(waiting) {
+            self.poll(now);
+            self.events(now, oracle);
+            self.rewake(now);
+        }
+        if self.must_wait(waiting) {
+            self.busy = now + LOOK_AGAIN;
+            return None;
+        }
+        let bytes = self.to_send.pop_front()?;
+        self.busy = now + HANDLING;
+        Some(bytes)
+    }
+
+    fn hear(&mut self, now: Instant, oracle: &mut Oracle) {
+        let Some((mut bytes, ecn)) = self.arrived.pop_front() else { return };
+        let from = self.host.side.other().address();
+        let writes = is_data(&bytes) && !self.manners.write.is_zero();
+        let Some(endpoint) = &mut self.host.endpoint else { return };
+        let before = if writes { endpoint.stats(now).data_packets_received } else { 0 };
+        let datagram = Datagram { from, local: None, ecn, bytes: &mut bytes };
+        endpoint.handle_datagram(now, datagram);
+        let new = writes && endpoint.stats(now).data_packets_received > before;
+        self.busy = now + HANDLING;
+        if new {
+            // Another thread writes, and when its ring is full this one waits for a place.
+            self.written = self.written.max(now) + self.manners.write;
+            self.busy = self.busy.max(self.written.before(self.manners.write * RING));
+        }
+        self.think(now, oracle);
+        self.heard = self.wake <= now;
+    }
+
+    /// Whether a program that waits for its card has to: so much waits there.
+    fn must_wait(&self, waiting: u64) -> bool {
+        !self.manners.overruns && waiting >= SEND_BUFFER
+    }
+
+    /// The machine's timers and its client.
+    fn think(&mut self, now: Instant, oracle: &mut Oracle) {
+        for _ in 0..MAX_ROUNDS {
+            self.held.take_if(|until| *until <= now);
+            if self.held.is_none() && self.host.feed(now).is_err() {
+                oracle.find(now, self.host.side, "a buffer came out that is still in the machine");
+            }
+            self.host.fire(now);
+            if !self.events(now, oracle) {
+                self.rewake(now);
+                return;
+            }
+        }
+        oracle.find(now, self.host.side, "events without end");
+    }
+
+    fn rewake(&mut self, now: Instant) {
+        let whole = self.host.rewake(now);
+        self.wake = match (self.held, &self.host.endpoint) {
+            (Some(held), Some(endpoint)) => {
+                endpoint.next_timeout(now).map_or(held, |at| at.min(held))
+            }
+            _ => whole,
+        };
+    }
+
+    /// Whether there were any.
+    fn events(&mut self, now: Instant, oracle: &mut Oracle) -> bool {
+        let mut any = false;
+        while let Some(event) = self.host.endpoint.as_mut().and_then(|e| e.poll_event()) {
+            any = true;
+            self.note_chunk(now, &event);
+            if !self.host.on_event(now, event, oracle) {
+                self.poll(now);
+                self.host.stop(now);
+                self.over = true;
+            }
+        }
+        any
+    }
+
+    /// A chunk begins to be read, or to be written.
+    fn note_chunk(&mut self, now: Instant, event: &Event) {
+        let Some((buffers, takes)) = self.manners.chunk else { return };
+        let whole = match event {
+            Event::Wanted(number) => number.0 % buffers == 1,
+            Event::Filled(..) => {
+                self.filled += 1;
+                self.filled.is_multiple_of(buffers)
+            }
+            _ => false,
+        };
+        if whole {
+            self.held = Some(now + takes);
+        }
+    }
+
+    fn poll(&mut self, now: Instant) {
+        let Some(endpoint) = &mut self.host.endpoint else { return };
+        let mut batch = Vec::new();
+        if let Some(transmit) = endpoint.poll_transmit(now, &mut batch) {
+            let whole = batch.get(..transmit.len).unwrap_or(&batch);
+            self.to_send.extend(whole.chunks(transmit.segment.max(1)).map(<[u8]>::to_vec));
+        }
+    }
+}
+
+/// The hosts and what lies between them.
+pub(crate) struct Lab {
+    now: Instant,
+    stations: Vec<[Station; 2]>,
+    oracles: Vec<Oracle>,
+    paths: Pair<Path<Packet>>,
+    /// Data packets that left, and that arrived and found room.
+    left: u64,
+    come: u64,
+    /// When a card was full and said so.
+    told: Instant,
+    /// All is over when so many packets of data have come.
+    enough: u64,
+    deadline: Instant,
+}
+
+impl Lab {
+    pub(crate) fn new(
+        there: LinkOptions,
+        back: LinkOptions,
+        seed: u64,
+        deadline: Duration,
+    ) -> Self {
+        Self {
+            now: Instant::EPOCH,
+            stations: Vec::new(),
+            oracles: Vec::new(),
+            paths: Pair([Path::new(there, seed, "there"), Path::new(back, seed, "back")]),
+            left: 0,
+            come: 0,
+            told: Instant::EPOCH,
+            enough: u64::MAX,
+            deadline: Instant::EPOCH + deadline,
+        }
+    }
+
+    /// Adds a connection: its sender, which opens, and its receiver.
+    pub(crate) fn add(
+        &mut self,
+        transfer: Transfer,
+        sender: HostOptions,
+        receiver: HostOptions,
+        manners: Manners,
+    ) {
+        let configs: Pair<&Config> = Pair([&sender.config, &receiver.config]);
+        let mut oracle = Oracle::new(configs);
+        let mut pair = [
+            Station::new(Side::Active, sender, transfer, manners),
+            Station::new(Side::Passive, receiver, transfer, manners),
+        ];
+        for station in pair.iter_mut().rev() {
+            oracle.on_started(station.host.side);
+            if station.host.start(self.now).is_err() {
+                oracle.find(self.now, station.host.side, "a program's buffers are not its own");
+            }
+        }
+        self.oracles.push(oracle);
+        self.stations.push(pair);
+    }
+
+    /// All is over when so many packets of data have come, on all connections together.
+    pub(crate) fn until(&mut self, packets: u64) {
+        self.enough = packets;
+    }
+
+    /// Runs until every connection is over, or the deadline; and how many of the sender's packets
+    /// did not reach their program.
+    pub(crate) fn run(mut self) -> (Vec<Run>, u64) {
+        for _ in 0..MAX_STEPS {
+            self.serve();
+            let stations = self.stations.iter().flatten().map(Station::next).min();
+            let paths = earliest(Side::BOTH.map(|side| self.paths[side].next()));
+            let next = earliest([stations, paths]).unwrap_or(Instant::NEVER);
+            let over = self.stations.iter().flatten().all(|station| station.over);
+            if over || self.come >= self.enough || next > self.deadline {
+                break;
+            }
+            self.now = self.now.max(next);
+            self.deliver();
+        }
+        self.conclude()
+    }
+
+    /// Whoever's time has come acts.
+    fn serve(&mut self) {
+        for pair in 0..self.stations.len() {
+            for side in Side::BOTH {
+                let path = &mut self.paths[side];
+                let station = &mut self.stations[pair][side as usize];
+                while station.next() <= self.now {
+                    path.advance(self.now);
+                    let waiting = path.counters().queue_bytes;
+                    let Some(bytes) = station.work(self.now, waiting, &mut self.oracles[pair])
+                    else {
+                        continue;
+                    };
+                    let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                    self.left += u64::from(is_data(&bytes));
+                    let overhead = match is_data(&bytes) {
+                        true => station.manners.wire_bytes.saturating_sub(len),
+                        false => HEADER_BYTES + FRAME_BYTES,
+                    };
+                    let full = station.manners.told && waiting >= FULL_CARD;
+                    let ecn = (full && self.told + ROUND_TRIP <= self.now).then_some(Ecn::Ce);
+                    if ecn.is_some() {
+                        self.told = self.now;
+                    }
+                    path.push(self.now, overhead, ecn, Packet { pair, bytes });
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self) {
+        for side in Side::BOTH {
+            while let Some(delivery) = self.paths[side].pop(self.now) {
+                let Packet { pair, bytes } = delivery.payload;
+                let station = &mut self.stations[pair][side.other() as usize];
+                if station.arrived.len() < RECEIVE_BUFFER {
+                    self.come += u64::from(is_data(&bytes));
+                    station.arrived.push_back((bytes, delivery.ecn));
+                }
+            }
+        }
+    }
+
+    fn conclude(mut self) -> (Vec<Run>, u64) {
+        let now = self.now;
+        let runs =
+            self.stations.iter_mut().zip(&self.oracles).map(|([sender, receiver], oracle)| {
+                let done = sender.host.report.done && receiver.host.report.done;
+                let failure = (!done && self.come < self.enough)
+                    .then(|| "the transfer did not succeed".to_owned());
+                let at = sender.host.report.done_at.unwrap_or(now);
+                let stats = |station: &mut Station| {
+                    station.host.stop(now);
+                    station.host.report.stats.last().cloned().unwrap_or_default()
+                };
+                let (sent, received) = (stats(sender), stats(receiver));
+                Run {
+                    problem: oracle.finding().map(ToString::to_string).or(failure),
+                    time: at.since(Instant::EPOCH),
+                    sent,
+                    received,
+                }
+            });
+        let runs = runs.collect();
+        // What is still under way is not lost.
+        while let Some(at) = self.paths[Side::Active].next() {
+            while let Some(delivery) = self.paths[Side::Active].pop(at) {
+                self.come += u64::from(is_data(&delivery.payload.bytes));
+            }
+        }
+        let lost = self.left.saturating_sub(self.come);
+        (runs, lost)
+    }
+}
+
+fn is_data(bytes: &[u8]) -> bool {
+    matches!(bytes.get(3), Some(&kind::DATA | &kind::LDATA))
+}

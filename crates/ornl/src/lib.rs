@@ -1,0 +1,18 @@
+//! ORNL's review of bulk protocols on UDP (F. Fowler, Oak Ridge National Laboratory, 2003), run
+//! again: its test network, its two hosts and its programs' rules, in virtual time.
+//!
+//! * [`rows`]: the published figures, sections 4.1 to 4.3;
+//! * `model`: the hosts and the network, with the few constants that all rows share;
+//! * `lab`: the loop that drives pairs of such hosts over one card and one network, with the real
+//!   [`netblt_proto::endpoint::Endpoint`] and the client and oracle of the virtual world;
+//! * [`contest`]: who runs, and one run;
+//! * [`report`]: every row beside its run; [`page`]: the same as text and as HTML.
+
+#![forbid(unsafe_code)]
+
+pub mod contest;
+mod lab;
+mod model;
+pub mod page;
+pub mod report;
+pub mod rows;

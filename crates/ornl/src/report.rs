@@ -1,0 +1,172 @@
+//! Every row of the review beside its run, and those that it does not have on the same path.
+
+use std::time::Duration;
+
+use netblt_proto::config::Protocol;
+use netblt_sim::parallel;
+
+use crate::contest::{Entry, Sample, Trial, best};
+use crate::rows::{Row, rows};
+
+/// Where packets are dropped a row of the review, and ours, is the mean of these seeds, and any
+/// other run is that of the first; elsewhere they are all the same.
+pub const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
+/// How far a rate may be from the published one, in tenths of a per cent.
+pub const TOLERANCE: i64 = 100;
+
+/// The three conditions of section 4.3: from memory, the same with packets dropped, and files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Disk to disk.
+    pub file: bool,
+    /// Packets are dropped.
+    pub loss: bool,
+}
+
+impl Setting {
+    /// In the review's order.
+    pub const ALL: [Self; 3] = [
+        Self { file: false, loss: false },
+        Self { file: false, loss: true },
+        Self { file: true, loss: true },
+    ];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match (self.file, self.loss) {
+            (false, false) => "memory to memory, no loss",
+            (false, true) => "memory to memory, 0.0107 % lost",
+            (true, _) => "a file, 0.0107 % lost",
+        }
+    }
+}
+
+/// A run, and the row that it stands beside, if the review has one.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// The row.
+    pub row: Option<Row>,
+    /// The run.
+    pub trial: Trial,
+    /// The mean of its runs.
+    pub sample: Sample,
+}
+
+impl Compared {
+    /// How far its rate is from the published one, in tenths of a per cent, rounded.
+    pub fn error(&self) -> Option<i64> {
+        let theirs = self.row.as_ref()?.bits_per_second as i64;
+        let over = (self.sample.bits_per_second as i64 - theirs) * 1000;
+        Some((over + over.signum() * (theirs / 2)) / theirs.max(1))
+    }
+
+    /// Its rate of what the link could carry of our packets, in tenths of a per cent.
+    pub fn of_best(&self) -> u64 {
+        self.sample.bits_per_second * 1000 / best(self.trial.loss).bits_per_second().max(1)
+    }
+}
+
+/// One condition: the rows of the review in its order, then those that it does not have.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// The condition.
+    pub setting: Setting,
+    /// Its rows.
+    pub rows: Vec<Compared>,
+}
+
+/// All that is run, on `threads` threads.
+pub fn tables(threads: usize) -> Vec<Table> {
+    let all: Vec<(Option<Row>, Trial)> = Setting::ALL.into_iter().flat_map(trials).collect();
+    let jobs: Vec<(Trial, u64)> = all.iter().flat_map(|(_, trial)| runs(trial)).collect();
+    let samples = parallel::map(&jobs, threads, |(trial, seed)| trial.run(*seed));
+    let mut samples = samples.into_iter();
+    let mut compared = all.into_iter().map(|(row, trial)| {
+        let count = runs(&trial).count();
+        Compared { row, trial, sample: mean(samples.by_ref().take(count).collect()) }
+    });
+    let table = |setting| {
+        let count = trials(setting).len();
+        Table { setting, rows: compared.by_ref().take(count).collect() }
+    };
+    Setting::ALL.map(table).into()
+}
+
+/// The rows that were not run here: those over the Internet.
+pub fn others() -> Vec<Row> {
+    rows().into_iter().filter(|row| !row.is_modelled()).collect()
+}
+
+fn runs(trial: &Trial) -> impl Iterator<Item = (Trial, u64)> + use<> {
+    let trial = *trial;
+    let several = trial.loss && (Entry::is_reviewed(trial.entry) || trial.entry == Entry::Ours);
+    let last = if several { *SEEDS.end() } else { *SEEDS.start() };
+    (*SEEDS.start()..=last).map(move |seed| (trial, seed))
+}
+
+/// What is run under one condition.
+pub fn trials(setting: Setting) -> Vec<(Option<Row>, Trial)> {
+    let Setting { file, loss } = setting;
+    let trial = |entry| Trial { entry, file, loss };
+    let own = rows().into_iter().filter_map(|row| {
+        let here = row.is_modelled() && row.file == file && row.has_loss() == loss;
+        let entry = Entry::of(row.application).filter(|_| here)?;
+        Some((Some(row), trial(entry)))
+    });
+    let mut all: Vec<_> = own.collect();
+    let tcp = |streams, tuned| Entry::Tcp { streams, tuned };
+    let more = match file {
+        // GridFTP's streams, as Linux 2.4 had them.
+        true => vec![Entry::Ours, tcp(3, false), tcp(1, false)],
+        false => vec![
+            Entry::Ours,
+            tcp(1, true),
+            tcp(1, false),
+            tcp(3, false),
+            Entry::Later(Protocol::Udt),
+            Entry::Later(Protocol::Cubic),
+            Entry::Later(Protocol::HighSpeed),
+            Entry::Later(Protocol::Scalable),
+        ],
+    };
+    all.extend(more.into_iter().map(|entry| (None, trial(entry))));
+    all
+}
+
+/// The mean of every figure, rounded.
+fn mean(samples: Vec<Sample>) -> Sample {
+    let count = samples.len().max(1) as u64;
+    let of =
+        |figure: fn(&Sample) -> u64| (samples.iter().map(figure).sum::<u64>() + count / 2) / count;
+    Sample {
+        bits_per_second: of(|s| s.bits_per_second),
+        lost: of(|s| s.lost),
+        really_lost: of(|s| s.really_lost),
+        resent: of(|s| s.resent),
+        sent: of(|s| s.sent),
+        received: of(|s| s.received),
+        duplicates: of(|s| s.duplicates),
+        restarts: of(|s| s.restarts),
+        time: Duration::from_nanos(of(|s| s.time.as_nanos() as u64)),
+        problem: samples.iter().find_map(|sample| sample.problem.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_of_the_test_network_is_run() {
+        let all: Vec<_> = Setting::ALL.into_iter().flat_map(trials).collect();
+        assert_eq!(all.iter().filter(|(row, _)| row.is_some()).count(), 15);
+        assert_eq!(others().len(), 27);
+        let error = |ours, theirs| {
+            let (row, trial) = all[0].clone();
+            let row = row.map(|row| Row { bits_per_second: theirs, ..row });
+            let sample = Sample { bits_per_second: ours, ..Sample::default() };
+            Compared { row, trial, sample }.error()
+        };
+        assert_eq!((error(90, 100), error(1_004, 1_000)), (Some(-100), Some(4)));
+    }
+}

@@ -1,0 +1,76 @@
+//! The review's rows, run again: every rate is held to its tolerance, and each program's fault must
+//! show in its counts.
+
+use netblt_ornl::contest::Entry;
+use netblt_ornl::page;
+use netblt_ornl::report::{Compared, Setting, TOLERANCE, Table, tables};
+
+/// More threads change nothing in the result.
+const THREADS: usize = 2;
+
+fn find(table: &Table, entry: Entry) -> &Compared {
+    table.rows.iter().find(|compared| compared.trial.entry == entry).expect("it runs there")
+}
+
+#[test]
+fn rates_are_those_of_the_review_and_each_fault_shows() {
+    let tables = tables(THREADS);
+    let mut rows = 0;
+    for compared in tables.iter().flat_map(|table| &table.rows) {
+        let name = compared.trial.entry.name();
+        assert_eq!(compared.sample.problem, None, "{name}");
+        if let Some(error) = compared.error() {
+            rows += 1;
+            assert!(error.abs() <= TOLERANCE, "{name}: {error} in a thousand {compared:?}");
+        }
+    }
+    assert_eq!(rows, 15);
+    tables.iter().for_each(faults);
+    tables.iter().for_each(ours);
+    let text = page::text(&tables);
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    for words in ["a file, 0.0107 % lost", "QUANTA (RBUDP)", "netblt", "15 rows of the review"] {
+        assert!(text.contains(words), "{text}");
+    }
+}
+
+fn faults(table: &Table) {
+    let Setting { file, loss } = table.setting;
+    let dropped = if loss { 30 } else { 0 };
+    // SABUL begins at more than the card takes, loses a tenth of all packets to that, and counts
+    // each of these twice.
+    let sabul = &find(table, Entry::Sabul).sample;
+    assert!(sabul.really_lost > 10_000 && sabul.resent + 10 >= sabul.really_lost, "{sabul:?}");
+    assert!(sabul.lost + 10 >= sabul.resent * 2, "{sabul:?}");
+    // FOBS repeats the end of each chunk, though next to nothing was lost, and all of that is here.
+    let fobs = &find(table, Entry::Fobs).sample;
+    assert!(fobs.really_lost <= dropped && fobs.resent > 500, "{fobs:?}");
+    assert!(fobs.duplicates + dropped >= fobs.resent, "{fobs:?}");
+    let tsunami = &find(table, Entry::Tsunami).sample;
+    if file {
+        // Written block by block the receiver keeps up with half of it, and the sender hardly slows
+        // down: it loses about as many packets as the file has, and sends it more than twice.
+        assert!(tsunami.really_lost > 120_000 && tsunami.sent > 2 * 146_419, "{tsunami:?}");
+        assert!(tsunami.duplicates > 10_000, "{tsunami:?}");
+        // And its list grows too long, so that it asks for what it has.
+        assert!(tsunami.restarts > 0, "{tsunami:?}");
+        return;
+    }
+    // From memory nothing but the last block, until it hears that it is enough.
+    assert!(tsunami.resent < 200 && tsunami.resent > tsunami.really_lost, "{tsunami:?}");
+    // A blast and as many packets again as were lost.
+    let quanta = &find(table, Entry::Quanta).sample;
+    assert!(quanta.resent == quanta.really_lost && quanta.duplicates == 0, "{quanta:?}");
+    // And TCP is what loss and round trip make of it: three streams, one, and small buffers.
+    let tcp = |streams, tuned| find(table, Entry::Tcp { streams, tuned }).sample.bits_per_second;
+    assert!(tcp(3, true) > tcp(1, true) && tcp(1, true) > tcp(1, false) * 3 / 2);
+    assert!((6_000_000..8_000_000).contains(&tcp(1, false)), "{}", tcp(1, false));
+}
+
+/// Ours: nearly all that the link carries, and nothing twice.
+fn ours(table: &Table) {
+    let ours = find(table, Entry::Ours);
+    assert!(ours.of_best() >= 970, "{ours:?}");
+    assert!(ours.sample.resent * 100 <= ours.sample.really_lost * 102, "{ours:?}");
+    assert_eq!(ours.sample.duplicates, 0, "{ours:?}");
+}
