@@ -6,9 +6,9 @@ use super::math::cube_root;
 use super::window::Growth;
 use crate::time::Instant;
 
-/// "C (Constant): MUST be set to 0.4" (RFC 9438 §4.1.1, §5.1).
+/// RFC 9438 §5.1.
 pub(super) const C: f64 = 0.4;
-/// "beta_cubic SHOULD be set to 0.7" (RFC 9438 §4.6).
+/// RFC 9438 §4.6.
 pub(super) const BETA: f64 = 0.7;
 /// "alpha_cubic = 3 * (1 - beta_cubic) / (1 + beta_cubic)" (RFC 9438 §4.3).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
@@ -47,7 +47,7 @@ impl Growth for Cubic {
 
     fn grow(&mut self, now: Instant, window: f64, acked: f64, rtt: Duration) -> f64 {
         let (began, k, estimate) = *self.epoch.get_or_insert_with(|| {
-            // Without a loss before, the curve begins at its flat place (RFC 9438 §4.8).
+            // Without a loss before, the curve begins at its flat place.
             self.w_max = self.w_max.max(window);
             // "K = cubic_root((W_max - cwnd_epoch) / C)" (RFC 9438 §4.2, figure 2).
             (now, cube_root((self.w_max - window) / C), window)

@@ -56,7 +56,7 @@ fn recreate(recreation: &Recreation, negotiated: &Negotiated, overhead: u32) -> 
         Protocol::Tsunami => Box::new(tsunami::Tsunami::new(rate, packet)),
         Protocol::Fobs => Box::new(fobs::Fobs::new(rate, packet)),
         Protocol::Rbudp => Box::new(rbudp::Rbudp::new(rate, packet)),
-        Protocol::Udt => Box::new(udt::Udt::new(packet, negotiated.rtt)),
+        Protocol::Udt => Box::new(udt::Udt::new(packet, negotiated.rtt, rate)),
         tcp => Box::new(window::Window::new(tcp, packet, recreation.window_bytes, negotiated.rtt)),
     };
     let told = negotiated

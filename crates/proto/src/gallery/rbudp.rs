@@ -2,7 +2,7 @@
 //! nothing is.
 //!
 //! Source: E. He, J. Leigh, O. Yu, T. DeFanti, "Reliable Blast UDP: Predictable High Performance
-//! Bulk Data Transfer" (IEEE Cluster 2002), §3; the review.
+//! Bulk Data Transfer" (IEEE Cluster 2002); the review.
 
 use super::bitmaps::Bitmaps;
 use crate::rate::{Belief, Pacing, RateControl, Sample, burst_for};
@@ -21,7 +21,7 @@ pub(super) struct Rbudp {
 }
 
 impl Rbudp {
-    /// "sends the entire payload at a user-specified sending rate" (paper, §3).
+    /// Everything is sent at the rate that the user states (paper).
     pub(super) fn new(rate: Option<Rate>, packet: u32) -> Self {
         Self { rate: rate.unwrap_or(UNSTATED), packet }
     }
@@ -47,10 +47,8 @@ impl RateControl for Rbudp {
     }
 }
 
-/// "At the end of the bulk data transmission phase, the sender sends a DONE signal via TCP so that
-/// the receiver knows that no more UDP packets will arrive. The receiver responds by sending an
-/// Acknowledgment consisting of a bitmap tally" (paper, §3). Our DONE is a NULL-ACK that says that
-/// nothing is left.
+/// When all was sent the sender says DONE, and the receiver answers with a bitmap of what it has
+/// (paper). Our DONE is a NULL-ACK that says that nothing is left.
 pub(super) fn recovery() -> Bitmaps {
     Bitmaps::new(None)
 }

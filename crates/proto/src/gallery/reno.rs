@@ -16,8 +16,8 @@ pub(super) struct Reno {
 }
 
 impl Reno {
-    /// RFC 5681: "Another common formula [...] by counting the number of bytes that have been
-    /// acknowledged". The first window is RFC 5681's for segments of up to 1,460 bytes.
+    /// A packet more for every window of bytes acknowledged, which RFC 5681 §3.1 recommends. The
+    /// first window is RFC 5681's for segments of 1,096 to 2,190 bytes.
     pub(super) const fn counting_bytes() -> Self {
         Self { packets_per_ack: 1.0, name: "reno", first: 3.0 }
     }

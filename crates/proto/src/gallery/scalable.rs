@@ -7,11 +7,10 @@ use std::time::Duration;
 use super::window::Growth;
 use crate::time::Instant;
 
-/// "cwnd = cwnd + 0.01" for each acknowledgement, "cwnd = cwnd - 0.125 * cwnd" for a loss (Kelly,
-/// §2).
+/// 0.01 of a packet more for each acknowledgement, an eighth less for a loss (Kelly).
 pub(super) const A: f64 = 0.01;
 pub(super) const B: f64 = 0.125;
-/// "the legacy window [...] of 16 segments": below it the window is Reno's (Kelly, §2).
+/// Below the legacy window of 16 packets the window is Reno's (Kelly).
 pub(super) const LEGACY_WINDOW: f64 = 16.0;
 
 /// No state beside the window.

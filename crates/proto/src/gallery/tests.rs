@@ -146,7 +146,7 @@ fn cubic_follows_its_curve() {
     near(window.packets, 0.7 * before, 1e-9, "beta again");
 }
 
-/// Draft §6.1: 10 packets a SYN for 1 to 10 Gbit/s to spare, a tenth for each decade less, at least
+/// The draft: 10 packets a SYN for 1 to 10 Gbit/s to spare, a tenth for each decade less, at least
 /// 1 / 1,500.
 #[test]
 fn udt_grows_by_the_decade_of_what_is_spare() {
@@ -169,7 +169,7 @@ fn udt_grows_by_the_decade_of_what_is_spare() {
 
 #[test]
 fn udt_has_a_clock_of_10_ms_and_an_eighth_for_a_loss() {
-    let mut udt = Udt::new(PACKET, Some(RTT));
+    let mut udt = Udt::new(PACKET, Some(RTT), None);
     let sample = |delivered, round, bits| Sample {
         rtt: Some(RTT),
         delivered_packets: delivered,
@@ -199,6 +199,17 @@ fn udt_has_a_clock_of_10_ms_and_an_eighth_for_a_loss() {
     let before = rate(&udt);
     udt.on_resend(ms(401), 1);
     near(rate(&udt), before / 1.125, 1e-4, "another congestion");
+    // Told what the link carries, it does not take the little that it got so far for all there is.
+    let told = Rate::from_bits_per_second(1_200_000_000);
+    let mut udt = Udt::new(PACKET, Some(RTT), Some(told));
+    udt.on_data_sent(ms(0), 16);
+    udt.on_sample(ms(100), &sample(16, 1, 12_000_000));
+    udt.on_resend(ms(101), 1);
+    udt.on_silence(ms(102));
+    udt.on_timeout(ms(110));
+    let before = rate(&udt);
+    udt.on_timeout(ms(120));
+    near(rate(&udt), before + 1000.0, 1e-3, "ten packets a SYN");
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! UDT: every 10 ms without loss the rate grows by what the decade of spare bandwidth says; a loss
 //! makes the delay an eighth longer; and a window of what arrives in a round trip.
 //!
-//! Source: Y. Gu, R. Grossman, draft-gg-udt-03 (2010), §6; the law is that of the paper (Y. Gu,
-//! X. Hong, R. Grossman, "Experiences in Design and Implementation of a High Performance Transport
-//! Protocol", SC 2004). Two things the wire does not carry: packet pairs, in whose place the
-//! greatest rate stands at which a flight arrived; and which packet a NAK names, in whose place a
-//! round trip tells one congestion from the next.
+//! Source: Y. Gu, draft-gg-udt-03 (2010), its native control algorithm; the law is the paper's
+//! (Y. Gu, X. Hong, R. Grossman, "Experiences in Design and Implementation of a High Performance
+//! Transport Protocol", SC 2004). Two things the wire does not carry: packet pairs, in whose place
+//! stands the rate that the user told, or the greatest at which a flight arrived; and which packet
+//! a NAK names, in whose place a round trip tells one congestion from the next.
 
 use std::time::Duration;
 
@@ -15,22 +15,22 @@ use crate::rate::{Belief, Pacing, RateControl, Sample};
 use crate::time::Instant;
 use crate::units::{Burst, Rate};
 
-/// "SYN: synchronization time interval, fixed to 10 ms" (draft §2).
+/// The interval of its clock, 10 ms (draft).
 pub(super) const SYN: Duration = Duration::from_millis(10);
 const SYN_US: f64 = 10_000.0;
-/// "The initial congestion window size is set to 16" (draft §6.1).
+/// The first window is of 16 packets (draft).
 const FIRST_WINDOW: f64 = 16.0;
-/// beta (draft §6.1).
+/// beta (draft).
 const BETA: f64 = 0.000_001_5;
-/// "STP = STP * 1.125" (draft §6.1).
+/// STP = STP * 1.125 after a loss (draft).
 const DECREASE: f64 = 1.125;
-/// "If DecCount <= 5" (draft §6.1).
+/// At most so many more within one congestion (draft, DecCount).
 const MAX_DECREASES: u32 = 5;
 /// Of a new average, what was.
 const AVERAGE: f64 = 0.875;
 
-/// How many packets more a SYN: "inc = max(10^(ceil(log10((B-C)*SS*8))) * Beta/SS, 1/SS)" (draft
-/// §6.1), with B and C in packets a second; at least that where nothing is spare.
+/// How many packets more a SYN: inc = max(10^(ceil(log10((B-C)*SS*8))) * Beta/SS, 1/SS) (draft),
+/// with B and C in packets a second; at least that where nothing is spare.
 pub(super) fn increase(capacity: f64, rate: f64, packet_bytes: f64) -> f64 {
     let least = 1.0 / packet_bytes;
     if capacity <= rate {
@@ -70,7 +70,9 @@ pub(super) struct Udt {
 }
 
 impl Udt {
-    pub(super) fn new(packet: u32, rtt: Option<Duration>) -> Self {
+    /// `link`: what the path carries, if the user told it.
+    pub(super) fn new(packet: u32, rtt: Option<Duration>, link: Option<Rate>) -> Self {
+        let link = link.map_or(0.0, |rate| rate.bytes_per_second() as f64);
         Self {
             packet,
             slow_start: true,
@@ -78,7 +80,7 @@ impl Udt {
             delay_us: 0.0,
             rtt: rtt.unwrap_or(SYN * 10),
             arriving: 0.0,
-            capacity: 0.0,
+            capacity: link / f64::from(packet.max(1)),
             delivered: 0,
             round: 0,
             decreased: None,
@@ -94,8 +96,7 @@ impl Udt {
         (self.rtt + SYN).as_nanos() as f64 / 1e9
     }
 
-    /// "If it is in slow start phase, set inter-packet interval to 1/recvrate. Slow start ends"
-    /// (draft §6.1).
+    /// The first NAK ends slow start, at the rate at which packets arrive (draft).
     fn end_slow_start(&mut self) {
         self.slow_start = false;
         self.delay_us = match self.arriving > 0.0 {
@@ -126,18 +127,16 @@ impl RateControl for Udt {
             };
             self.capacity = self.capacity.max(rate);
         }
-        // "If in slow start phase, CWND = number of packets acknowledged; else CWND = A * (RTT +
-        // SYN) + 16" (draft §6.1).
+        // In slow start the window grows with what is acknowledged, then it is A * (RTT + SYN) + 16
+        // (draft).
         self.window = match self.slow_start {
             true => self.window + acked as f64,
             false => self.arriving * self.rtt_and_syn() + FIRST_WINDOW,
         };
     }
 
-    /// Nothing comes back: as after a NAK.
-    fn on_silence(&mut self, now: Instant) {
-        self.on_resend(now, 1);
-    }
+    /// EXP makes what is out lost, and changes no rate.
+    fn on_silence(&mut self, _now: Instant) {}
 
     fn on_offer(&mut self, _now: Instant, _offer: Burst) {}
 
@@ -168,8 +167,8 @@ impl RateControl for Udt {
         if self.slow_start {
             self.end_slow_start();
         }
-        // "If this NAK starts a new congestion period, increase inter-packet interval" (draft
-        // §6.1); within one, again after so many as there were in the mean.
+        // A NAK that begins another congestion makes the delay longer; within one, again after so
+        // many as there were in the mean (draft).
         if self.decreased.is_none_or(|round| self.round > round + 1) {
             self.average_naks =
                 self.average_naks * AVERAGE + f64::from(self.naks.max(1)) * (1.0 - AVERAGE);
@@ -188,7 +187,7 @@ impl RateControl for Udt {
         self.syn
     }
 
-    /// "STP = (STP * SYN) / (STP * inc + SYN)" (draft §6.1), unless there was a NAK in it.
+    /// STP = (STP * SYN) / (STP * inc + SYN) (draft), unless there was a NAK in it.
     fn on_timeout(&mut self, now: Instant) {
         self.syn = Some(now + SYN);
         if std::mem::take(&mut self.nak_in_syn) || self.slow_start {
@@ -199,8 +198,7 @@ impl RateControl for Udt {
     }
 }
 
-/// "Once the receiver detects a loss event it sends back a NAK at once", and again after k round
-/// trips, "k is initialized as 2 and increased by 1 each time" (draft §4.3).
+/// A loss is told at once, and again after k round trips, each time one more (draft).
 pub(super) fn recovery() -> Reports {
     Reports::every(SYN).growing(1)
 }
