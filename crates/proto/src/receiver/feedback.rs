@@ -21,8 +21,8 @@ const EARLY_REPORTS: u32 = 64;
 /// A pause is this part of the time between reports, and no shorter than a host's own lateness.
 const PAUSE_PART: u32 = 8;
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
-/// Where they are nearer, they do that anyway; where they are farther apart, trains are told by other
-/// means, and each report costs room.
+/// Where they are nearer, they do that anyway; where they are farther apart, trains are told by
+/// other means, and each report costs room.
 const EARLY_BEATS: Range<Duration> = Duration::from_millis(2)..Duration::from_millis(125);
 /// How long a packet number may be late before its packet counts as missing, in round trips.
 const LATE_ROUND_TRIPS: (u32, u32) = (1, 4);
