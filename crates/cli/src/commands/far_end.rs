@@ -3,7 +3,7 @@
 //! It does what its standard input says, and ends when that ends, whatever it is doing.
 
 use std::io::{self, Stdin};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process;
@@ -26,7 +26,7 @@ use crate::cp::gather::{Found, Landing, names};
 use crate::cp::listed::Listed;
 use crate::cp::probe::{Prober, Side};
 use crate::cp::standing::{self, Existing, Told};
-use crate::cp::tunnel::Tunnel;
+use crate::cp::tunnel::{self, Tunnel};
 use crate::cp::words::{Done, Job, MARK, Order, Plan, Start, Udp, WORDS, Way, Word};
 use crate::exit::{Code, Failure};
 use crate::{args, choice, secrecy, signals};
@@ -291,8 +291,7 @@ impl Far {
                 Rendezvous::Connect(Ticket { addresses: vec![address.to_string()], secret })
             }
             Way::Inside => {
-                options.bind = Some(Ipv4Addr::LOCALHOST.into());
-                options.family = netblt::Family::V4;
+                tunnel::settle(options);
                 Rendezvous::Await(secret)
             }
         }

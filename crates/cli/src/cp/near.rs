@@ -1,7 +1,7 @@
 //! The end that the user started: agrees with the far end on what, finds the way, and copies.
 
 use std::ffi::OsString;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use netblt::net::addresses::own_addresses;
 use netblt::{
-    Destination, Error, Expected, Extras, Family, Observer, Options, Pass, Progress, Rendezvous,
+    Destination, Error, Expected, Extras, LimitedBy, Observer, Options, Pass, Progress, Rendezvous,
     Selection, Source, Summary, Ticket, Warning,
 };
 use netblt_proto::config::Secret;
@@ -25,7 +25,7 @@ use crate::cp::options::{Fallback, Wish};
 use crate::cp::probe::{Prober, Side};
 use crate::cp::ssh::SshOptions;
 use crate::cp::standing::{self, Existing, Told};
-use crate::cp::tunnel::Tunnel;
+use crate::cp::tunnel::{self, Tunnel};
 use crate::cp::words::{Job, Order, Plan, Start, Udp, Way, Word};
 use crate::exit::{Code, Failure};
 use crate::output::{self, Report};
@@ -387,8 +387,7 @@ impl Near<'_> {
         let address = tunnel.address().map_err(cannot)?;
         tunnel.carry(self.link.out.clone()).map_err(cannot)?;
         let _ = self.link.tunnel.set(tunnel);
-        options.bind = Some(Ipv4Addr::LOCALHOST.into());
-        options.family = Family::V4;
+        tunnel::settle(options);
         self.link.say(&Order::Go(Way::Inside))?;
         self.wait_listening(report)?;
         Ok((connect(address, secret), None))
@@ -427,7 +426,15 @@ impl Near<'_> {
                 netblt::receive(destination, rendezvous, options, &mut watch, cancel)
             }
         };
-        result.map(Some).map_err(|error| match error {
+        let inside = options.bind.is_some();
+        let limited = |mut summary: Summary| {
+            // What ssh takes is the path, whatever bounds how much of it waits.
+            if inside && summary.limited_by == LimitedBy::ReceiverBuffers {
+                summary.limited_by = LimitedBy::Path;
+            }
+            summary
+        };
+        result.map(limited).map(Some).map_err(|error| match error {
             Error::Interrupted if self.link.is_lost() => {
                 Failure::new(Code::Stream, "the ssh connection has ended")
             }

@@ -1,22 +1,49 @@
 //! Datagrams through ssh, where UDP does not pass: a socket on loopback to which the transfer
 //! speaks as if it were its peer.
 //!
-//! Nothing else changes: the transfer is as encrypted, verified and paced as anywhere. When ssh
-//! takes no more, datagrams wait in the socket and then are lost there, as in any full queue.
+//! The transfer is as encrypted and verified as anywhere, but it finds no rate: TCP does that, and
+//! what waits for it looks like a path's queue to whoever measures. So the sender sends whatever it
+//! has permission for, which is no more than waits here without being lost.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use netblt::{Family, Options, Pace, Policy, Rate};
 use socket2::SockRef;
 
 use crate::cp::channel::{FrameWriter, HEAD, MAX_DATAGRAM, datagram_head};
 
 /// Bytes that wait in the socket at most, if the system allows.
-const QUEUE_BYTES: usize = 4 << 20;
+const SOCKET_BYTES: usize = 4 << 20;
+/// What a sender has permission for at once, in buffers so small that each tells something on a
+/// slow line: 4 MiB, twice what ssh itself lets be under way.
+const BUFFER_BYTES: u32 = 256 << 10;
+const BUFFERS: u32 = 16;
+/// Bytes that wait for ssh at most: all of that, and what is said besides and again.
+const QUEUE_BYTES: usize = 4 * (BUFFERS * BUFFER_BYTES) as usize;
+/// How fast that goes into the queue, headers included, unless the user wants it slower.
+const BYTES_A_SECOND: u64 = 250_000_000;
 /// Bytes of frames that go to ssh at once.
 const BATCH_BYTES: usize = 256 << 10;
+
+/// Options of a transfer through ssh.
+pub(crate) fn settle(options: &mut Options) {
+    options.bind = Some(Ipv4Addr::LOCALHOST.into());
+    options.family = Family::V4;
+    (options.buffer_bytes, options.buffers) = (BUFFER_BYTES, BUFFERS);
+    let most = Rate::from_bytes_per_second(BYTES_A_SECOND);
+    let rate = match options.policy {
+        Policy::Fair { ceiling: Some(ceiling) } => ceiling.min(most),
+        _ => most,
+    };
+    if let Some(pace) = Pace::rate(rate) {
+        options.policy = Policy::Fixed(pace);
+    }
+}
 
 /// One end of the tunnel.
 #[derive(Clone)]
@@ -33,7 +60,7 @@ impl Tunnel {
     pub(crate) fn open(own: Option<SocketAddr>) -> io::Result<Self> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         // As much as there is.
-        let _ = SockRef::from(&socket).set_recv_buffer_size(QUEUE_BYTES);
+        let _ = SockRef::from(&socket).set_recv_buffer_size(SOCKET_BYTES);
         Ok(Self(Arc::new(Inner { socket, own: Mutex::new(own) })))
     }
 
@@ -53,39 +80,81 @@ impl Tunnel {
 
     /// From now on what the transfer sends goes to ssh, for as long as that takes it.
     pub(crate) fn carry(&self, out: FrameWriter) -> io::Result<()> {
-        let tunnel = self.clone();
-        let carry = move || {
-            let mut batch = Vec::with_capacity(BATCH_BYTES);
-            let mut datagram = vec![0; MAX_DATAGRAM];
-            while tunnel.fill(&mut batch, &mut datagram).is_ok() && out.raw(&batch).is_ok() {
-                batch.clear();
+        let (queue, waiting) = channel();
+        let bytes = Arc::new(AtomicUsize::new(0));
+        let (tunnel, waits) = (self.clone(), Arc::clone(&bytes));
+        let fill = move || drop(tunnel.fill(&queue, &waits));
+        thread::Builder::new().name("netblt-tunnel".to_owned()).spawn(fill)?;
+        let empty = move || drain(&waiting, &bytes, &out);
+        thread::Builder::new().name("netblt-to-ssh".to_owned()).spawn(empty)?;
+        Ok(())
+    }
+
+    /// Waits for a datagram, and puts it into the queue.
+    fn fill(&self, queue: &Sender<Vec<u8>>, waits: &AtomicUsize) -> io::Result<()> {
+        let mut datagram = vec![0; MAX_DATAGRAM];
+        loop {
+            let (len, from) = self.0.socket.recv_from(&mut datagram)?;
+            // What finds no room is lost, as datagrams are.
+            let room = waits.load(Ordering::Relaxed) + len <= QUEUE_BYTES;
+            if !room || !self.is_own(from) {
+                continue;
             }
-        };
-        thread::Builder::new().name("netblt-tunnel".to_owned()).spawn(carry)?;
-        Ok(())
-    }
-
-    /// Waits for a datagram, and takes with it what is there besides.
-    fn fill(&self, batch: &mut Vec<u8>, datagram: &mut [u8]) -> io::Result<()> {
-        let socket = &self.0.socket;
-        socket.set_nonblocking(false)?;
-        self.take(socket.recv_from(datagram)?, batch, datagram);
-        socket.set_nonblocking(true)?;
-        while batch.len() + HEAD + MAX_DATAGRAM <= BATCH_BYTES
-            && let Ok(came) = socket.recv_from(datagram)
-        {
-            self.take(came, batch, datagram);
+            let bytes = datagram.get(..len).unwrap_or_default();
+            let framed = [&datagram_head(len)[..], bytes].concat();
+            waits.fetch_add(framed.len(), Ordering::Relaxed);
+            queue.send(framed).map_err(io::Error::other)?;
         }
-        Ok(())
     }
 
-    fn take(&self, (len, from): (usize, SocketAddr), batch: &mut Vec<u8>, datagram: &[u8]) {
+    /// Whoever speaks first is the transfer; others on this machine are not heard, and what they
+    /// say would be worth nothing without its secret.
+    fn is_own(&self, from: SocketAddr) -> bool {
         let mut own = self.0.own.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever speaks first is the transfer; others on this machine are not heard, and what
-        // they say would be worth nothing without its secret.
-        if *own.get_or_insert(from) == from {
-            batch.extend_from_slice(&datagram_head(len));
-            batch.extend_from_slice(datagram.get(..len).unwrap_or_default());
+        *own.get_or_insert(from) == from
+    }
+}
+
+/// Gives ssh what waits for it, several datagrams at once.
+fn drain(waiting: &Receiver<Vec<u8>>, waits: &AtomicUsize, out: &FrameWriter) {
+    let mut batch = Vec::with_capacity(BATCH_BYTES);
+    while let Ok(first) = waiting.recv() {
+        batch.extend_from_slice(&first);
+        while batch.len() + HEAD + MAX_DATAGRAM <= BATCH_BYTES
+            && let Ok(next) = waiting.try_recv()
+        {
+            batch.extend_from_slice(&next);
+        }
+        // What ssh has not taken still waits.
+        if out.raw(&batch).is_err() {
+            return;
+        }
+        waits.fetch_sub(batch.len(), Ordering::Relaxed);
+        batch.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_there_is_permission_for_finds_room_and_a_wish_for_less_is_heeded() {
+        let mut options = Options::default();
+        settle(&mut options);
+        let most = options.buffers as usize * options.buffer_bytes as usize;
+        assert!(most * 2 <= QUEUE_BYTES, "{most}");
+        let rate = |options: &Options| match options.policy {
+            Policy::Fixed(pace) => pace,
+            other => panic!("{other:?}"),
+        };
+        let pace = |bytes| Pace::rate(Rate::from_bytes_per_second(bytes)).expect("a pace");
+        assert_eq!(rate(&options), pace(BYTES_A_SECOND));
+        for (asked, given) in [(1_000_000, 1_000_000), (u64::MAX / 8, BYTES_A_SECOND)] {
+            let ceiling = Some(Rate::from_bytes_per_second(asked));
+            options.policy = Policy::Fair { ceiling };
+            settle(&mut options);
+            assert_eq!(rate(&options), pace(given));
         }
     }
 }
