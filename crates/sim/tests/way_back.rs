@@ -33,18 +33,21 @@ fn transfer(bytes: u64, back: u64, back_queue: u64, buffer_bytes: u32, seed: u64
     World::new(setup).run()
 }
 
-/// 100 Mbit/s there; of 90.5 that buffers can carry, and less what starting costs.
+/// 100 Mbit/s there; of 90.5 that buffers can carry, and less what starting costs, which a report
+/// that comes sooner or later moves by much.
 #[test]
 fn a_slow_way_back_does_not_slow_the_way_there() {
-    for (back, buffer_bytes, least) in
-        [(64_000, 1 << 20, 80), (32_000, 1 << 20, 65), (64_000, 1 << 16, 45)]
-    {
+    let reached = |back, buffer_bytes| {
         let outcome = transfer(100_000_000, back, 20_000, buffer_bytes, 1);
         let reached = outcome.goodput().bits_per_second() / 1_000_000;
         println!("{back} bit/s back, buffers of {buffer_bytes}: {reached} Mbit/s");
         assert_eq!(outcome.problem(), None, "\n{outcome}");
-        assert!(reached >= least, "{reached} Mbit/s\n{outcome}");
-    }
+        reached
+    };
+    let all = [64_000, 48_000, 40_000, 36_000, 32_000, 28_000].map(|back| reached(back, 1 << 20));
+    assert!(all.iter().min() >= Some(&50), "{all:?}");
+    assert!(all.iter().sum::<u64>() >= 72 * all.len() as u64, "{all:?}");
+    assert!(reached(64_000, 1 << 16) >= 45);
 }
 
 /// Hours of reports would fit in front of the last words.

@@ -78,15 +78,18 @@ impl Feedback {
         self.repeats = REPEATS;
     }
 
-    /// When the next report is due, one every `beat`.
-    pub(crate) fn due(&self, beat: Duration) -> Option<Instant> {
+    /// When the next report is due, one every `beat`, and never sooner than `narrow`
+    /// after another.
+    pub(crate) fn due(&self, beat: Duration, narrow: Duration) -> Option<Instant> {
         match self.last {
             _ if !self.unreported && self.repeats == 0 => None,
             None => Some(Instant::EPOCH),
             Some(last) if self.unreported_bytes >= WORTH_BYTES => {
-                Some((last + beat).min(self.early(last, beat)))
+                Some((last + beat).min(self.early(last, beat).max(last + narrow)))
             }
-            Some(last) => Some((last + beat.max(WORTH_TIME)).min(self.early(last, beat))),
+            Some(last) => {
+                Some((last + beat.max(WORTH_TIME)).min(self.early(last, beat).max(last + narrow)))
+            }
         }
     }
 
@@ -192,14 +195,14 @@ mod tests {
                 let at = us(train * 50_000 + packet * 100);
                 feedback.on_packet(at, PacketNumber(number), (1000, 1000), None);
                 number += 1;
-                let due = feedback.due(beat).filter(|due| *due <= at);
+                let due = feedback.due(beat, Duration::ZERO).filter(|due| *due <= at);
                 if due.is_some() {
                     feedback.report(at, us(0), rtt);
                     told.push((train, packet));
                 }
             }
             let end = us(train * 50_000 + 1500);
-            let due = feedback.due(beat).unwrap();
+            let due = feedback.due(beat, Duration::ZERO).unwrap();
             let early = due <= end + beat / 8;
             feedback.report(due, us(0), rtt);
             told.extend(early.then_some((train, 16)));
@@ -226,12 +229,15 @@ mod tests {
     fn the_last_report_is_repeated_and_then_there_is_peace() {
         let mut feedback = Feedback::default();
         let beat = Duration::from_millis(5);
-        assert_eq!(feedback.due(beat), None);
+        assert_eq!(feedback.due(beat, Duration::ZERO), None);
         feedback.on_packet(ms(0), PacketNumber(0), (100, 100), None);
         for n in [0, 25, 50] {
-            assert!(feedback.due(beat).is_some_and(|at| at <= ms(n)), "report at {n}");
+            assert!(
+                feedback.due(beat, Duration::ZERO).is_some_and(|at| at <= ms(n)),
+                "report at {n}"
+            );
             feedback.report(ms(n), ms(0), Duration::from_millis(40));
         }
-        assert_eq!(feedback.due(beat), None);
+        assert_eq!(feedback.due(beat, Duration::ZERO), None);
     }
 }

@@ -465,7 +465,7 @@ impl Receiver {
             return false;
         }
         let rtt = self.rtt.assumed();
-        let report = match self.feedback.due(self.beat()) {
+        let report = match self.feedback.due(self.beat(), self.narrow) {
             Some(at) if at <= now => self.feedback.report(now, self.negotiated.opened, rtt),
             _ => None,
         };
@@ -496,7 +496,7 @@ impl Receiver {
         earliest([
             new.then_some(last + spacing),
             self.fifo.has_copies_left().then_some(last + beat),
-            self.feedback.due(beat).map(|at| at.max(last)),
+            self.feedback.due(beat, self.narrow).map(|at| at.max(last)),
         ])
     }
 
