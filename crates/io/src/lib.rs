@@ -54,6 +54,7 @@ mod config;
 mod disk;
 mod error;
 mod fields;
+mod memory;
 #[doc(hidden)]
 pub mod net;
 mod observer;

@@ -322,6 +322,10 @@ pub struct Options {
     pub wait: Option<Duration>,
     /// How to choose the rate. A receiver's ceiling is proposed as burst values.
     pub policy: Policy,
+    /// A sender that chooses its own rate remembers the path for a day, in
+    /// `$XDG_CACHE_HOME/netblt/paths` or `~/.cache/netblt/paths`, and begins the next transfer to
+    /// the same peer with half of its rate (`sealed`). Only addresses, rates and times are kept.
+    pub memory: bool,
     /// Burst values to propose where the policy is not [`Policy::Fixed`]: a receiver's are the most
     /// that it lets the sender send, whatever that one's policy.
     pub burst: Option<Burst>,
@@ -407,6 +411,7 @@ impl Options {
             death_timer: DEFAULT_DEATH_TIMER,
             wait: None,
             policy: Policy::Fair { ceiling: None },
+            memory: false,
             burst: None,
             client: None,
             rfc998: Rfc998::default(),

@@ -1,14 +1,16 @@
 //! What the client of a machine decides before it starts.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::crypto::cipher::Cipher;
 pub use crate::crypto::secret::Secret;
 use crate::limits::{
     DEFAULT_BUFFER_BYTES, DEFAULT_DATAGRAM_BYTES, DEFAULT_DEATH_TIMER, DEFAULT_OUTSTANDING,
-    DEFAULT_TABLE_BYTES, IPV4_HEADER_BYTES, UDP_HEADER_BYTES,
+    DEFAULT_TABLE_BYTES, IPV4_HEADER_BYTES, MAX_REMEMBERED, UDP_HEADER_BYTES,
 };
 use crate::recovery::RecoveryLaw;
+pub use crate::stats::Remembered;
 use crate::units::Rate;
 pub use crate::wire::Wire;
 use crate::wire::packet::{Burst, Mode};
@@ -216,6 +218,10 @@ pub struct Config {
     pub checksum: bool,
     /// How the sender chooses its rate.
     pub policy: Policy,
+    /// What is remembered of the paths to these peers: a sender that chooses its own rate tries
+    /// half of it at first, a quarter after an hour. Only the first [`MAX_REMEMBERED`] are looked
+    /// at.
+    pub remembered: Vec<(IpAddr, Remembered)>,
     /// How a receiver finds what is missing.
     pub recovery: RecoveryLaw,
     /// Free-form string for the other client. On `rfc998` one that begins with `netblt` promises to
@@ -257,6 +263,7 @@ impl Config {
             cipher: Cipher::preferred(),
             checksum: true,
             policy: Policy::Fair { ceiling: None },
+            remembered: Vec::new(),
             recovery: RecoveryLaw::of(wire),
             client: match wire {
                 Wire::Sealed => String::new(),
@@ -266,6 +273,15 @@ impl Config {
             transfer_bytes: None,
             trace: false,
         }
+    }
+}
+
+impl Config {
+    /// What is remembered of the path to `peer`.
+    pub(crate) fn remembers(&self, peer: IpAddr) -> Option<Remembered> {
+        let peer = peer.to_canonical();
+        let mut known = self.remembered.iter().take(MAX_REMEMBERED);
+        known.find(|(of, _)| of.to_canonical() == peer).map(|(_, what)| *what)
     }
 }
 

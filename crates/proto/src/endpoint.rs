@@ -3,7 +3,7 @@
 mod arrival;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::addresses::Addresses;
 use crate::buffer::Buffer;
@@ -327,7 +327,7 @@ impl Endpoint {
         let lighter = self.config.either_version && route.peer.is_ipv4();
         let less = if lighter { IPV6_HEADER_BYTES - IPV4_HEADER_BYTES } else { 0 };
         let overhead = self.config.overhead_bytes.saturating_sub(less);
-        let machine = self.machine(now, negotiated, overhead);
+        let machine = self.machine(now, negotiated, (overhead, route.peer.ip()));
         let deaths = (self.config.death_timer, parameters.death_timer);
         let seed = entropy.draw_u64();
         let addresses = match opened.place {
@@ -373,11 +373,11 @@ impl Endpoint {
         self.connection = Some(connection);
     }
 
-    fn machine(&self, now: Instant, negotiated: Negotiated, overhead: u32) -> Machine {
+    fn machine(&self, now: Instant, negotiated: Negotiated, over: (u32, IpAddr)) -> Machine {
         match self.config.role {
             Role::Sender => {
-                let law = gallery::build(self.config.policy, &negotiated, overhead);
-                Machine::Sender(Box::new(Sender::new(now, negotiated, law, overhead)))
+                let law = gallery::build(&self.config, &negotiated, over);
+                Machine::Sender(Box::new(Sender::new(now, negotiated, law, over.0)))
             }
             Role::Receiver => {
                 let recovery = recovery::build(self.config.recovery);

@@ -105,3 +105,8 @@ pub const DEATH_TIMER: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(49 * 24 * 3600);
 /// The death timer if nothing is said.
 pub const DEFAULT_DEATH_TIMER: Duration = Duration::from_secs(60);
+
+// ---- memory
+
+/// Peers of which anything is remembered: a machine sends to few, and the list is looked through.
+pub const MAX_REMEMBERED: usize = 256;

@@ -71,8 +71,33 @@ pub struct Stats {
     /// What limits the sender, as its client said last: the sender told it, the receiver heard it
     /// (`docs/protocol.md §8.6`). 0: nothing was said.
     pub limit: u8,
+    /// Sender: what is worth remembering of the path.
+    pub learned: Learned,
     /// Sender: time spent unable to send, by what was missing.
     pub waited: Waited,
+}
+
+/// What an earlier connection learned of the path to a peer (RFC 9959). Nothing of it is secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// What the path took, in IP packets.
+    pub rate: Rate,
+    /// Its smallest round trip.
+    pub min_rtt: Duration,
+    /// How long ago that was; of no use after a day.
+    pub age: Duration,
+}
+
+/// What a sender that chooses its own rate learned of the path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Learned {
+    /// Too little: what was remembered is as good as it was.
+    #[default]
+    Nothing,
+    /// This, just now.
+    Path(Remembered),
+    /// What was remembered was too much.
+    Wrong,
 }
 
 /// Why a sender with nothing in its hands was not sending, summed up.

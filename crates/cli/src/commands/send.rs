@@ -54,6 +54,12 @@ pub(crate) struct Args {
     /// Never send faster than this, a second: in bits (200Mbit) or bytes (25MB), headers included
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
     rate: Option<Rate>,
+    /// Do not remember the path: begin anew with every transfer
+    ///
+    /// Addresses, rate and round trip of the path are kept for a day in ~/.cache/netblt/paths
+    /// ($XDG_CACHE_HOME), and the next transfer to the same address begins with half of that rate.
+    #[arg(long)]
+    no_memory: bool,
     /// How the rate is chosen
     #[arg(long, value_name = "POLICY", value_enum, default_value_t = PolicyName::Fair)]
     policy: PolicyName,
@@ -258,6 +264,7 @@ fn options(args: &Args) -> Result<Options, Failure> {
     let mut options = args.network.options()?;
     options.manifest.clone_from(&args.manifest);
     (options.policy, options.burst, options.atomic) = (policy, None, args.atomic);
+    options.memory = !args.no_memory;
     options.resume = args.resume.into();
     options.extras = args.extra.into();
     Ok(options)

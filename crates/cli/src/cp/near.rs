@@ -158,6 +158,7 @@ impl Near<'_> {
             ipv6,
             atomic: wish.atomic,
             resume: wish.resume,
+            no_memory: wish.no_memory,
             verify: wish.verify,
             extras: (extras.owner, extras.xattrs, extras.acls),
             keep_partial: wish.keep_partial.as_secs(),

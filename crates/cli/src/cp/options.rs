@@ -45,6 +45,12 @@ pub(crate) struct Wish {
     /// is read again, too.
     #[arg(long)]
     pub(crate) verify: bool,
+    /// Do not remember the path: begin anew with every copy
+    ///
+    /// Whichever side sends keeps the addresses, the rate and the round trip of the path for a day
+    /// in ~/.cache/netblt/paths, and begins the next copy with half of that rate.
+    #[arg(long)]
+    pub(crate) no_memory: bool,
     #[command(flatten)]
     pub(crate) choice: Choice,
     /// Leave files alone that exist at the destination; they are not sent

@@ -58,6 +58,9 @@ pub(crate) struct Start {
     pub(crate) resume: ResumeName,
     /// Owners, extended attributes, access lists: what goes with files.
     pub(crate) extras: (bool, bool, bool),
+    /// The sending end does not remember the path.
+    #[serde(default)]
+    pub(crate) no_memory: bool,
     /// The receiving end reads files again.
     pub(crate) verify: bool,
     /// Seconds that parts of files are kept.
@@ -84,6 +87,7 @@ impl Start {
         options.atomic = self.atomic;
         options.resume = self.resume.into();
         options.verify = self.verify;
+        options.memory = !self.no_memory;
         let (owner, xattrs, acls) = self.extras;
         options.extras = Extras { owner, xattrs, acls };
         options.partial_expiry = Duration::from_secs(self.keep_partial);

@@ -23,6 +23,7 @@ use crate::disk::manifest::Manifest;
 use crate::disk::source::SourceReader;
 use crate::disk::threads::{Reader, SourceThread};
 use crate::error::{Error, Warning};
+use crate::memory;
 use crate::net::connections::Oversize;
 use crate::net::driver::{self, Application, Feed};
 use crate::net::entropy::entropy;
@@ -104,6 +105,7 @@ pub fn send(
     }
     let (unread, unstored) = (late.withdrawn, unstored.map_or(0, |(count, _)| count));
     let stats = peer.view().map(|end| end.stats(sent.at)).unwrap_or_default();
+    remember(options, peer.view(), &stats);
     // What the receiver heard, where there is one that hears.
     let told = View::of(stats.limit).or_else(|| Some(app.view(sent.at, &stats)));
     let facts = sent.verdict.as_ref().and_then(|verdict| Facts::parse(&verdict.reason));
@@ -120,12 +122,27 @@ pub fn send(
     }))
 }
 
-/// Tells the receiver what is known of the files, if nothing else is to be told.
+/// Keeps what was learned of the path, if that is wished.
+fn remember(options: &Options, end: Option<&Endpoint>, stats: &Stats) {
+    if let Some(to) = end.and_then(Endpoint::peer).filter(|_| remembers(options)) {
+        memory::keep(to.ip(), stats.learned);
+    }
+}
+
+fn remembers(options: &Options) -> bool {
+    options.memory && options.wire == Wire::Sealed
+}
+
+/// Tells the receiver what is known of the files, if nothing else is to be told; and the machine
+/// what is known of paths.
 fn promising(mut config: Config, options: &Options, list: &FileList) -> Config {
     if let (None, Wire::Sealed) = (&options.client, options.wire) {
         let files = list.total_bytes().and_then(|_| list.files_in_all());
         let promise = Promise { data_bytes: list.data_bytes(), files };
         config.client = promise.told().unwrap_or(config.client);
+    }
+    if remembers(options) {
+        config.remembered = memory::recall();
     }
     config
 }

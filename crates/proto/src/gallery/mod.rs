@@ -25,9 +25,10 @@ mod tsunami;
 mod udt;
 mod window;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::config::{Policy, Protocol, Recreation};
+use crate::config::{Config, Policy, Protocol, Recreation};
 use crate::negotiated::Negotiated;
 use crate::rate::{self, Belief, Idle, Law, Order, Pacing, RateControl, Sample, Ways, burst_for};
 use crate::recovery::Recovery;
@@ -39,13 +40,22 @@ use crate::units::{Burst, Rate};
 const ALL_LOST_AFTER: Duration = Duration::from_secs(1);
 
 /// The law of `policy`, whosever it is.
-pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> Law {
-    match policy {
+/// Packets go to `peer` with so many bytes of `overhead`; the law is told what is remembered.
+pub(crate) fn build(
+    config: &Config,
+    negotiated: &Negotiated,
+    (overhead, peer): (u32, IpAddr),
+) -> Law {
+    let mut law = match config.policy {
         Policy::Recreated(recreation) if negotiated.rules.reports => {
             recreate(&recreation, negotiated, overhead)
         }
         policy => rate::build(policy, negotiated, overhead),
+    };
+    if let Some(known) = config.remembers(peer) {
+        law.control.recall(known, negotiated.rtt);
     }
+    law
 }
 
 fn recreate(recreation: &Recreation, negotiated: &Negotiated, overhead: u32) -> Law {

@@ -14,6 +14,7 @@
 //! nothing: see `rate/path.rs`.
 
 mod leap;
+mod memory;
 mod output;
 mod phases;
 mod rounds;
@@ -22,11 +23,13 @@ mod trains;
 use std::time::Duration;
 
 use leap::Leap;
+use memory::Memory;
 use trains::Trains;
 
 use crate::rate::path::{MILLION, RestLoss, RoundTrips};
 use crate::rate::train::{Train, is_long};
 use crate::rate::{Belief, Pacing, RateControl, Sample};
+use crate::stats::{Learned, Remembered};
 use crate::time::{Instant, nanos};
 use crate::units::Burst;
 use crate::units::Rate;
@@ -221,6 +224,7 @@ pub struct Adaptive {
     growth: Growth,
     trains: Trains,
     leap: Leap,
+    memory: Memory,
     cruise: Cruise,
     probe: Probe,
     hearing: Hearing,
@@ -255,6 +259,7 @@ impl Adaptive {
             growth: Growth::default(),
             trains: Trains::default(),
             leap: Leap::default(),
+            memory: Memory::default(),
             cruise: Cruise { forgone: 0, least: 0, emptied: false, dice: 0x9e37_79b9_7f4a_7c15 },
             probe: Probe { before: 0, caution: UNITY, queued: false },
             hearing: Hearing::default(),
@@ -437,6 +442,15 @@ impl RateControl for Adaptive {
     fn on_packet_bytes(&mut self, bytes: u32) {
         self.packet_bytes = bytes.max(1);
         self.set_pacing();
+    }
+
+    fn recall(&mut self, known: Remembered, rtt: Option<Duration>) {
+        self.recall_path(known, rtt);
+        self.set_pacing();
+    }
+
+    fn learned(&self) -> Learned {
+        self.learned_path()
     }
 
     fn belief(&self) -> Belief {

@@ -29,6 +29,7 @@ use fixed::Fixed;
 use crate::config::{Config, Pace, Policy, Told, Wire};
 use crate::negotiated::Negotiated;
 use crate::packet_size::ETHERNET_BYTES;
+use crate::stats::{Learned, Remembered};
 use crate::time::Instant;
 use crate::units::Burst;
 use crate::units::Rate;
@@ -146,6 +147,13 @@ pub trait RateControl: Debug + Send {
     fn on_offer(&mut self, now: Instant, offer: Burst);
     /// The datagrams of the transfer are now this many bytes long, IP and UDP headers included.
     fn on_packet_bytes(&mut self, bytes: u32);
+    /// Nothing was sent yet. What an earlier connection learned of this path, whose round trip is
+    /// `rtt` now, if that was measured.
+    fn recall(&mut self, _known: Remembered, _rtt: Option<Duration>) {}
+    /// What is worth remembering of the path.
+    fn learned(&self) -> Learned {
+        Learned::Nothing
+    }
     /// What holds now.
     fn pacing(&self) -> Pacing;
     /// What it believes.

@@ -1,5 +1,6 @@
 //! The adaptive policy on paths of many kinds, without the machine.
 
+mod memory;
 mod sim;
 mod start;
 

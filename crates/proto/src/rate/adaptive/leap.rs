@@ -26,9 +26,9 @@ pub(super) const MOST_LOSS: u64 = 100_000;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Leap {
     /// Where it is to lead.
-    goal: u64,
+    pub(super) goal: u64,
     /// Bytes sent before it, and by the end of its round trip.
-    from: u64,
+    pub(super) from: u64,
     until: Option<u64>,
     /// Counts at its beginning, and the share lost before.
     delivered: u64,
@@ -36,6 +36,8 @@ pub(super) struct Leap {
     pub(super) share: u64,
     /// Reports in a row that lack a quarter of what had left.
     short: u32,
+    /// It leads to what was remembered, and twice as far at most.
+    pub(super) remembered: bool,
     /// It was too far.
     pub(super) failed: bool,
     /// Packets arrived marked since.
@@ -56,9 +58,14 @@ impl Adaptive {
     /// From now on, and until that is reported, at `rate` (bytes per second), or as far towards it
     /// as may be.
     pub(super) fn leap_to(&mut self, now: Instant, sample: &Sample, rate: u64) {
-        self.bandwidth = rate.min(self.most_of_trains().saturating_mul(FARTHEST)).max(1);
+        let most = match self.leap.remembered {
+            true => self.bandwidth.saturating_mul(2),
+            false => self.most_of_trains().saturating_mul(FARTHEST),
+        };
+        self.bandwidth = rate.min(most).max(1);
         self.growth.proven = 0;
-        self.leap = Leap { goal: rate, from: sample.sent_bytes, ..Leap::default() };
+        let remembered = self.leap.remembered;
+        self.leap = Leap { goal: rate, from: sample.sent_bytes, remembered, ..Leap::default() };
         self.leap.note(sample);
         self.enter(Phase::Leap, now);
     }
@@ -91,7 +98,10 @@ impl Adaptive {
         if self.leap.marked || excess || short || queue > QUEUE {
             let shown = sample.stretch.filter(|stretch| !stretch.arriving.is_zero());
             let shown = shown.map(|s| Rate::over(s.arrived_bytes, s.arriving).bytes_per_second());
-            if short {
+            if self.leap.remembered {
+                let came = Some(self.growth.proven).filter(|proven| *proven > 0).or(shown);
+                self.forget(now, came.unwrap_or(self.bandwidth));
+            } else if short {
                 self.retreat(now, shown.unwrap_or(self.growth.proven));
             } else {
                 // Before any of it arrived there is nothing better to go by.
@@ -110,6 +120,7 @@ impl Adaptive {
         if self.bandwidth < self.leap.goal && !sample.app_limited {
             self.leap_to(now, sample, self.leap.goal);
         } else {
+            self.leap.remembered = false;
             self.enter(Phase::Up(0), now);
         }
     }

@@ -70,6 +70,7 @@ impl Adaptive {
             self.judge_startup(now, &round, sample, marked > 0);
             return;
         }
+        self.memory.count(&round);
         if marked > 0 {
             self.yield_to_marks(now);
         }
