@@ -1,34 +1,25 @@
 //! What a file has beyond permission bits and time: its owner, extended attributes, access lists.
-//! Read only if that is asked for, and applied only if it is: whatever else a sender tells is not
-//! looked at (`docs/protocol.md §8.2`).
+//! Read only if that is asked for, and taken only if it is: whatever else a sender tells is not
+//! looked at (`docs/protocol.md §8.2`). Given to files by `wardrobe.rs`.
 //!
-//! Never applied, whoever asks: attributes outside the user's namespace but for the two access
+//! Never taken, whoever asks: attributes outside the user's namespace but for the two access
 //! lists, among them capabilities; and set-id bits, which no mode here ever has.
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use netblt_proto::content::{More, Owner};
 use nix::unistd::{Group, User};
-use rustix::fs::{AtFlags, Gid, Uid};
 use rustix::io::Errno;
 
-use crate::error::shown;
+use crate::disk::wardrobe::{ACLS, MAX_ACCOUNTS, USER};
 use crate::options::Extras;
 
-/// The namespace that is a user's own.
-const USER: &[u8] = b"user.";
-/// The access list of a file, and the one that what comes into a directory gets.
-const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 /// Longest name of an account, and of an attribute, that can be told.
 const MAX_TOLD: usize = 255;
-/// Accounts that are remembered, each way; then it is begun anew.
-const MAX_ACCOUNTS: usize = 4096;
 /// Bytes of an attribute's value, and of all names of a file's attributes (xattr(7)).
 const MAX_VALUE: usize = 1 << 16;
-/// No number of anybody: to whoever changes owners it says that nothing changes.
-const NOBODY: u32 = u32::MAX;
 
 /// Names and values.
 type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
@@ -112,140 +103,6 @@ pub(crate) fn read(
     (more.xattrs, why)
 }
 
-/// What could not be set: of each kind how often, of which file first, and why.
-#[derive(Debug, Default)]
-pub(crate) struct Unset {
-    owners: Option<(u64, String, String)>,
-    xattrs: Option<(u64, String, String)>,
-    acls: Option<(u64, String, String)>,
-}
-
-impl Unset {
-    fn add(kind: &mut Option<(u64, String, String)>, name: &[u8], error: Errno) {
-        match kind {
-            Some((count, ..)) => *count += 1,
-            None => *kind = Some((1, shown(name), io::Error::from(error).to_string())),
-        }
-    }
-
-    /// In words, a line a kind.
-    pub(crate) fn lines(&self) -> Vec<String> {
-        let kinds = [
-            ("the owner", &self.owners),
-            ("extended attributes", &self.xattrs),
-            ("the access list", &self.acls),
-        ];
-        let line = |what: &str, (count, first, why): &(u64, String, String)| {
-            let others = match count {
-                1 => String::new(),
-                n => format!(" and {} more", n - 1),
-            };
-            format!("{what} of {first}{others}: {why}")
-        };
-        kinds.iter().filter_map(|(what, kind)| Some(line(what, kind.as_ref()?))).collect()
-    }
-}
-
-/// Gives files what was told of them, and remembers what could not be given.
-#[derive(Debug, Default)]
-pub(crate) struct Wardrobe {
-    users: HashMap<Vec<u8>, Option<u32>>,
-    groups: HashMap<Vec<u8>, Option<u32>>,
-    unset: Unset,
-}
-
-impl Wardrobe {
-    /// What could not be set so far, in words; once.
-    pub(crate) fn take_unset(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.unset).lines()
-    }
-
-    /// What has to come before permissions: a file that may not be written gets no attributes, and
-    /// a new owner takes bits away.
-    pub(crate) fn before_mode(&mut self, file: BorrowedFd<'_>, more: &More, name: &[u8]) {
-        for (attribute, value) in more.xattrs.iter().filter(|(a, _)| a.starts_with(USER)) {
-            if let Err(error) = set(file, attribute, value) {
-                Unset::add(&mut self.unset.xattrs, name, error);
-            }
-        }
-        let Some(owner) = &more.owner else { return };
-        let chown = |uid, gid| rustix::fs::fchown(file, uid, gid);
-        self.give(owner, name, chown);
-    }
-
-    /// What has to come after permissions, which change it.
-    pub(crate) fn after_mode(&mut self, file: BorrowedFd<'_>, more: &More, name: &[u8]) {
-        for (attribute, value) in more.xattrs.iter().filter(|(a, _)| ACLS.contains(&&a[..])) {
-            if let Err(error) = set(file, attribute, value) {
-                Unset::add(&mut self.unset.acls, name, error);
-            }
-        }
-    }
-
-    /// A symbolic link has an owner, and nothing else.
-    pub(crate) fn dress_link(
-        &mut self,
-        directory: impl AsFd,
-        leaf: &str,
-        more: &More,
-        name: &[u8],
-    ) {
-        let Some(owner) = &more.owner else { return };
-        let chown =
-            |uid, gid| rustix::fs::chownat(&directory, leaf, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
-        self.give(owner, name, chown);
-    }
-
-    fn give(
-        &mut self,
-        owner: &Owner,
-        name: &[u8],
-        chown: impl Fn(Option<Uid>, Option<Gid>) -> Result<(), Errno>,
-    ) {
-        if self.users.len().max(self.groups.len()) > MAX_ACCOUNTS {
-            (self.users, self.groups) = (HashMap::new(), HashMap::new());
-        }
-        let user = |name: &str| User::from_name(name).ok().flatten().map(|user| user.uid.as_raw());
-        let group =
-            |name: &str| Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw());
-        let uid = known(&mut self.users, &owner.user, user).unwrap_or(owner.uid);
-        let gid = known(&mut self.groups, &owner.group, group).unwrap_or(owner.gid);
-        let given = match [uid, gid].contains(&NOBODY) {
-            true => Err(Errno::INVAL),
-            false => {
-                let (user, group) = (Uid::from_raw(uid), Gid::from_raw(gid));
-                chown(Some(user), Some(group)).or_else(|error| {
-                    // Who may not give files away may still be of the group.
-                    let group = chown(None, Some(group));
-                    let own = rustix::process::geteuid() == user;
-                    group.and(if own { Ok(()) } else { Err(error) })
-                })
-            }
-        };
-        if let Err(error) = given {
-            Unset::add(&mut self.unset.owners, name, error);
-        }
-    }
-}
-
-/// The number of an account here, asked for once.
-fn known(
-    cache: &mut HashMap<Vec<u8>, Option<u32>>,
-    name: &[u8],
-    look: impl Fn(&str) -> Option<u32>,
-) -> Option<u32> {
-    if name.is_empty() {
-        return None;
-    }
-    if let Some(known) = cache.get(name) {
-        return *known;
-    }
-    let text = std::str::from_utf8(name).ok().filter(|text| !text.contains('\0'));
-    let found = text.and_then(look);
-    cache.insert(name.to_vec(), found);
-    found
-}
-
 /// The names of all attributes of a file; none where the file system knows none.
 #[cfg(target_os = "linux")]
 fn names(file: BorrowedFd<'_>) -> io::Result<Vec<Vec<u8>>> {
@@ -267,11 +124,6 @@ fn value(file: BorrowedFd<'_>, name: &[u8]) -> Result<Vec<u8>, Errno> {
     Ok(value)
 }
 
-#[cfg(target_os = "linux")]
-fn set(file: BorrowedFd<'_>, name: &[u8], value: &[u8]) -> Result<(), Errno> {
-    rustix::fs::fsetxattr(file, name, value, rustix::fs::XattrFlags::empty())
-}
-
 #[cfg(not(target_os = "linux"))]
 fn names(_: BorrowedFd<'_>) -> io::Result<Vec<Vec<u8>>> {
     Ok(Vec::new())
@@ -282,14 +134,10 @@ fn value(_: BorrowedFd<'_>, _: &[u8]) -> Result<Vec<u8>, Errno> {
     Err(Errno::NOTSUP)
 }
 
-#[cfg(not(target_os = "linux"))]
-fn set(_: BorrowedFd<'_>, _: &[u8], _: &[u8]) -> Result<(), Errno> {
-    Err(Errno::NOTSUP)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::shown;
 
     #[test]
     fn what_nobody_asked_for_and_what_nobody_may_have_is_passed_over() {
@@ -324,23 +172,5 @@ mod tests {
             (false, "system.posix_acl_access".to_owned())
         );
         assert_eq!(names(Extras { owner: true, ..none }), (true, String::new()));
-    }
-
-    #[test]
-    fn what_cannot_be_set_is_told_once_a_kind() {
-        let file = tempfile::tempfile().expect("a file");
-        let mut wardrobe = Wardrobe::default();
-        // Nobody can be given anything under this number.
-        let owner = Owner { uid: NOBODY, gid: 0, ..Owner::default() };
-        let more = More { owner: Some(owner), xattrs: Vec::new() };
-        for name in [&b"a"[..], b"b", b"c"] {
-            wardrobe.before_mode(file.as_fd(), &more, name);
-        }
-        let lines = wardrobe.take_unset();
-        assert!(
-            lines.len() == 1 && lines[0].starts_with("the owner of a and 2 more: "),
-            "{lines:?}"
-        );
-        assert!(wardrobe.take_unset().is_empty());
     }
 }

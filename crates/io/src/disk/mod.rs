@@ -33,3 +33,4 @@ mod store;
 pub(crate) mod stream;
 pub(crate) mod threads;
 mod vault;
+mod wardrobe;

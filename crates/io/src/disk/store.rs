@@ -20,12 +20,12 @@ use rustix::io::Errno;
 use netblt_proto::content::{Attributes, Extent, More};
 
 use crate::disk::attributes::{FileTimes, Kept, apply, apply_to_link};
-use crate::disk::extras::Wardrobe;
 use crate::disk::faults::{self, Call};
 use crate::disk::gate::Gate;
 use crate::disk::holes::Span;
 use crate::disk::names::NameId;
 use crate::disk::staging::Staging;
+use crate::disk::wardrobe::Wardrobe;
 use crate::disk::{beneath, flush, holes};
 use crate::error::{Error, file_error, shown};
 use crate::options::{Extras, Overwrite};
@@ -399,7 +399,7 @@ impl Store {
 
     /// What could not be given to files, in words; once.
     pub(crate) fn take_unset(&mut self) -> Vec<String> {
-        self.wardrobe.get_mut().take_unset()
+        self.wardrobe.get_mut().take_unset(shown)
     }
 
     /// The error that `name` exists.
