@@ -116,6 +116,14 @@ impl RoundTrips {
         self.beyond_min(last.min(self.recent[(self.next + RECENT - 2) % RECENT]), burst)
     }
 
+    /// A packet of data takes `longer` than those of the handshake, which are short: by as much on
+    /// a slow path is what the handshake showed too little.
+    pub(super) fn lengthen(&mut self, longer: Duration) {
+        // The first sample stands in all places until the others come.
+        let seen = self.recent.iter().copied().min().filter(|rtt| !rtt.is_zero());
+        self.min = self.min.map(|min| (min + longer).min(seen.unwrap_or(Duration::MAX)).max(min));
+    }
+
     /// Whether the newest met no queue at all, as far as can be told.
     pub(super) fn newest_is_least(&self, burst: Duration) -> bool {
         let min = self.min.unwrap_or_default();
@@ -276,6 +284,22 @@ mod tests {
             (trips.min(), trips.is_stale(ms(15_001))),
             (Some(Duration::from_millis(120)), false)
         );
+    }
+
+    #[test]
+    fn what_a_full_packet_takes_longer_than_the_handshake_is_no_queue() {
+        let of = |millis| Duration::from_millis(millis);
+        let mut trips = RoundTrips::new(Some(of(21)));
+        trips.sample(ms(0), of(41), None, of(1));
+        trips.lengthen(of(5));
+        assert_eq!(trips.min(), Some(of(26)));
+        let mut trips = RoundTrips::new(Some(of(21)));
+        trips.sample(ms(0), of(23), None, of(1));
+        trips.lengthen(of(5));
+        assert_eq!(trips.min(), Some(of(23)), "one took no longer than that");
+        trips.sample(ms(10), of(20), None, of(1));
+        trips.lengthen(of(0));
+        assert_eq!(trips.min(), Some(of(20)));
     }
 
     #[test]

@@ -299,6 +299,8 @@ impl Adaptive {
             self.double(now, sample);
             return;
         }
+        let packet = u64::from(self.packet_bytes);
+        self.trips.lengthen(Rate::from_bytes_per_second(believed).time_for(packet));
         let known = self.mean_of_trains().max(self.bandwidth);
         if believed <= self.mean_of_trains() {
             // The trains themselves were too much.
