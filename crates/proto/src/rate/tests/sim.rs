@@ -564,6 +564,12 @@ impl World {
         Self { link, now: Instant::EPOCH, flows, cubic: None }
     }
 
+    /// The same with other chances: `seed` is any number but 0.
+    pub(super) fn by_chance(mut self, seed: u64) -> Self {
+        self.link.dice = Dice(self.link.dice.0.wrapping_mul(2 * seed - 1));
+        self
+    }
+
     /// Lets `time` pass; answers what the bottleneck did in it.
     pub(super) fn run(&mut self, time: Duration) -> Tally {
         self.link.tally = Tally::default();
