@@ -10,6 +10,8 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use crate::exit::{Code, Failure};
 use plot::Picture;
 
@@ -66,6 +68,37 @@ fn trace(args: &TraceArgs) -> Result<(), Failure> {
         Failure::new(Code::File, format!("{file}: {text}"))
     })?;
     args.picture.write(&picture, "")
+}
+
+/// On which figures that are made anew take seconds; more threads change nothing in them.
+const THREADS: usize = 2;
+
+/// Where figures go that are made anew.
+#[derive(clap::Args, Debug)]
+struct FiguresArgs {
+    /// The figures as JSON on standard output, rates in bits per second
+    #[arg(long)]
+    json: bool,
+    /// Also write a page with plots
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+impl FiguresArgs {
+    fn write(
+        &self,
+        page: impl FnOnce() -> String,
+        json: impl FnOnce() -> Value,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        if let Some(file) = &self.html {
+            fs::write(file, page()).map_err(|error| failed(file, "write", &error))?;
+        }
+        let told = if self.json { format!("{}\n", json()) } else { text() };
+        io::stdout()
+            .write_all(told.as_bytes())
+            .map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))
+    }
 }
 
 /// Where a picture goes.

@@ -1,19 +1,13 @@
 //! `netblt report ornl`: ORNL's review of bulk protocols, run again.
 
-use std::fs;
-use std::io::{self, Write as _};
-use std::path::PathBuf;
-
 use serde_json::{Value, json};
 
 use netblt_ornl::page;
 use netblt_ornl::report::{Compared, Table, others, tables};
 use netblt_ornl::rows::Row;
 
-use crate::exit::{Code, Failure};
-
-/// On which the report takes seconds; more threads change nothing in it.
-const THREADS: usize = 2;
+use super::{FiguresArgs, THREADS};
+use crate::exit::Failure;
 
 /// Run ORNL's review of bulk protocols (2003) again: SABUL, Tsunami, FOBS, QUANTA, TCP, and ours
 ///
@@ -22,31 +16,18 @@ const THREADS: usize = 2;
 /// same on every machine.
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
-    /// The figures as JSON on standard output, rates in bits per second
-    #[arg(long)]
-    json: bool,
-    /// Also write a page with plots
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    figures: FiguresArgs,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let tables = tables(THREADS);
-    if let Some(file) = &args.html {
-        fs::write(file, page::html(&tables)).map_err(|error| {
-            Failure::new(Code::File, format!("{}: cannot write: {error}", file.display()))
-        })?;
-    }
-    let text = if args.json {
+    let json = || {
         let all: Vec<Value> = tables.iter().map(table).collect();
         let others: Vec<Value> = others().iter().map(published).collect();
-        format!("{}\n", json!({ "settings": all, "not_modelled": others }))
-    } else {
-        page::text(&tables)
+        json!({ "settings": all, "not_modelled": others })
     };
-    io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))
+    args.figures.write(|| page::html(&tables), json, || page::text(&tables))
 }
 
 fn table(table: &Table) -> Value {

@@ -1,8 +1,5 @@
 //! `netblt report rfc1030`: the tables of RFC 1030, run again.
 
-use std::fs;
-use std::io::{self, Write as _};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -13,10 +10,8 @@ use netblt_rfc1030::page;
 use netblt_rfc1030::report::{Compared, Table, tables};
 use netblt_rfc1030::rows::Network;
 
-use crate::exit::{Code, Failure};
-
-/// On which the report takes seconds; more threads change nothing in it.
-const THREADS: usize = 2;
+use super::{FiguresArgs, THREADS};
+use crate::exit::Failure;
 
 /// Run the tests of RFC 1030 (1987) again: every row as published, and ours beside it
 ///
@@ -24,36 +19,23 @@ const THREADS: usize = 2;
 /// figures are the same on every machine.
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
-    /// The figures as JSON on standard output, speeds in bits per second
-    #[arg(long)]
-    json: bool,
-    /// Also write a page with plots
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    figures: FiguresArgs,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let tables = tables(&Network::ALL, THREADS);
     let points = losses::points(THREADS);
     let results = future::results(THREADS);
-    if let Some(file) = &args.html {
-        let page = page::html(&tables, &points, &future::page::html(&results));
-        fs::write(file, page).map_err(|error| {
-            Failure::new(Code::File, format!("{}: cannot write: {error}", file.display()))
-        })?;
-    }
-    let text = if args.json {
+    let page = || page::html(&tables, &points, &future::page::html(&results));
+    let json = || {
         let tables: Vec<Value> = tables.iter().map(table).collect();
         let losses: Vec<Value> = points.iter().map(losses_at).collect();
         let section_8 = section_8(&results);
-        let all = json!({ "networks": tables, "ethernet_losses": losses, "section_8": section_8 });
-        format!("{all}\n")
-    } else {
-        page::text(&tables, &points) + &future::page::text(&results)
+        json!({ "networks": tables, "ethernet_losses": losses, "section_8": section_8 })
     };
-    io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))
+    let text = || page::text(&tables, &points) + &future::page::text(&results);
+    args.figures.write(page, json, text)
 }
 
 fn losses_at(point: &Point) -> Value {
