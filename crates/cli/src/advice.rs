@@ -86,6 +86,7 @@ pub(crate) fn on_limit(limited_by: LimitedBy) -> &'static str {
         LimitedBy::RoundTrips => {
             "Round trips: it was over before it got up to speed; more in one transfer goes faster."
         }
+        _ => "Something that has no sentence of its own here.",
     }
 }
 

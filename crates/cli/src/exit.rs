@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use netblt::Error;
-use netblt_proto::machine::{Reason, printable};
+use netblt_proto::machine::printable;
 
 use crate::advice;
 
@@ -100,60 +100,14 @@ impl Failure {
     }
 }
 
-/// The one place where errors become numbers.
+/// Errors as numbers: those of their kinds, but for what only a program tells apart.
 fn code(error: &Error, sending: bool) -> Code {
     match error {
-        Error::Options(_)
-        | Error::Unsendable(_)
-        | Error::SeveralFiles
-        | Error::OneName
-        | Error::NoAddress { .. }
-        | Error::OutOfReach { .. }
-        | Error::Ticket(_) => Code::Usage,
         // Sources are looked up before the connection opens: what is missing later has vanished.
         Error::File { source, .. } if sending && source.kind() == ErrorKind::NotFound => {
             Code::Vanished
         }
-        Error::File { .. }
-        | Error::Exists(_)
-        | Error::Name { .. }
-        | Error::TooMuch { .. }
-        | Error::NoRoom { .. }
-        | Error::Stranded { .. }
-        | Error::Unseen(_) => Code::File,
-        Error::Memory { .. } => Code::Start,
-        Error::Content(_) => Code::Protocol,
-        Error::Socket { .. } | Error::DatagramSize { .. } => Code::Socket,
-        Error::Thread { .. } => Code::Start,
-        Error::Unresolved { .. } | Error::Alone(_) => Code::Connect,
-        Error::Connect { reason, .. } => connect_code(reason),
-        Error::Ended(reason) => ended_code(reason),
-        // A death of the other side's program, and none of this command line's doing.
-        Error::Restarted(_) => Code::Stream,
-        Error::NotVerified(_) => Code::Partial,
-        Error::Interrupted | Error::Unconfirmed | Error::Unfinished => Code::Signal,
-        // Whatever else there may be, nothing was verified.
-        _ => Code::Partial,
-    }
-}
-
-fn connect_code(reason: &Reason) -> Code {
-    match reason {
-        Reason::Refused(_) | Reason::NoAnswer { hint: Some(_), .. } => Code::Start,
-        Reason::Violation(_) | Reason::PeerAborted(_) => Code::Protocol,
-        _ => Code::Connect,
-    }
-}
-
-fn ended_code(reason: &Reason) -> Code {
-    match reason {
-        Reason::Violation(_) | Reason::PeerAborted(_) => Code::Protocol,
-        Reason::DeathTimer | Reason::Stalled(_) => Code::Timeout,
-        Reason::Refused(_) => Code::Start,
-        Reason::NoAnswer { .. } => Code::Connect,
-        Reason::Quit => Code::Signal,
-        Reason::PeerQuit(_) | Reason::Unreachable | Reason::Forgotten => Code::Stream,
-        Reason::Finished => Code::Partial,
+        error => Code::of(error.kind().number()),
     }
 }
 
@@ -162,6 +116,7 @@ mod tests {
     use std::io;
 
     use netblt_proto::config::Wire;
+    use netblt_proto::machine::Reason;
 
     use super::*;
 

@@ -6,7 +6,7 @@
 use std::io::{self, Write as _};
 use std::time::Duration;
 
-use netblt::{LimitedBy, Progress, Summary};
+use netblt::{Progress, Summary};
 use netblt_proto::machine::printable;
 use serde::Serialize;
 
@@ -229,16 +229,7 @@ impl SummaryData {
             datagram_bytes: stats.datagram_bytes,
             verified: summary.verified,
             digest: summary.verified.then(|| hex(&summary.digest)),
-            limited_by: match summary.limited_by {
-                LimitedBy::Path => "path",
-                LimitedBy::SenderDisk => "sender_disk",
-                LimitedBy::ReceiverDisk => "receiver_disk",
-                LimitedBy::ReceiverBuffers => "receiver_buffers",
-                LimitedBy::SenderCpu => "sender_cpu",
-                LimitedBy::ReceiverCpu => "receiver_cpu",
-                LimitedBy::RateCap => "rate_cap",
-                LimitedBy::RoundTrips => "round_trips",
-            },
+            limited_by: summary.limited_by.name(),
         }
     }
 }

@@ -311,7 +311,7 @@ pub(crate) fn announce(report: &Report, rendezvous: &Rendezvous) {
     let to = match rendezvous {
         Rendezvous::Connect(ticket) => ticket.addresses.join(", "),
         Rendezvous::Active(address) => address.clone(),
-        Rendezvous::Listen | Rendezvous::Await(_) | Rendezvous::Passive(_) => return,
+        _ => return,
     };
     report.note(&format!("Connecting to {to} ..."));
 }

@@ -394,6 +394,7 @@ pub const MAX_BYTES: usize = 4096;
 
 /// Why a text is no ticket. Never holds the secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TicketError {
     /// No text at all.
     #[error("it is empty")]
@@ -426,6 +427,7 @@ pub enum TicketError {
 
 /// Why a text is no address for a ticket.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum AddressError {
     /// Neither a name nor an IP address.
     #[error("{0:?} is neither a host name nor an IP address")]

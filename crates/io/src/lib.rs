@@ -2,7 +2,8 @@
 //!
 //! [`send`] and [`receive`] do the whole job, blocking. One end listens and gets a [`Ticket`] to
 //! give away, the other connects with it; either may send. An [`Observer`] hears how it goes, and a
-//! [`Cancel`] stops it from any thread.
+//! [`Cancel`] stops it from any thread. A [`Transfer`] does the same on a thread of its own, and is
+//! a future.
 //!
 //! ```
 //! use netblt::{Cancel, Destination, Observer, Options, Progress, Rendezvous, Source};
@@ -47,6 +48,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! A whole program, which sends what it is given and stops when Enter is pressed:
+//!
+#![doc = concat!("```no_run\n", include_str!("../examples/send.rs"), "```")]
+//!
 //! Inside, `transfer` and [`mod@bench`] stand on `net` and `disk`, and all on the words above.
 
 pub mod bench;
@@ -54,6 +59,7 @@ mod config;
 mod disk;
 mod error;
 mod fields;
+mod kind;
 mod memory;
 #[doc(hidden)]
 pub mod net;
@@ -70,6 +76,7 @@ pub use netblt_proto::wire::packet::Burst;
 
 pub use self::disk::leftovers::{Leftover, Leftovers};
 pub use self::error::{Error, OptionsError, Unsendable, Warning};
+pub use self::kind::Kind;
 pub use self::net::raw_ip::PORT as RAW_IP_PORT;
 pub use self::observer::Observer;
 pub use self::options::{
@@ -78,4 +85,4 @@ pub use self::options::{
 };
 pub use self::progress::{LimitedBy, Progress, Summary};
 pub use self::ticket::{Rendezvous, Ticket};
-pub use self::transfer::{Offered, Preview, list, preview, receive, send};
+pub use self::transfer::{Event, Offered, Preview, Transfer, list, preview, receive, send};

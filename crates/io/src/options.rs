@@ -33,6 +33,7 @@ pub enum Family {
 
 /// What to do about a destination that exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Overwrite {
     /// Leave it as it is; with [`Options::atomic`] refuse the transfer. What is the same already
     /// counts as received.
@@ -44,6 +45,7 @@ pub enum Overwrite {
 
 /// What to do with what is left of a transfer that was broken off (`sealed`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Resume {
     /// Go on from it.
     #[default]

@@ -33,6 +33,7 @@ pub(crate) struct At {
 
 /// What limited the transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LimitedBy {
     /// The path.
     Path,
@@ -51,6 +52,22 @@ pub enum LimitedBy {
     /// Nothing: over before it got going (round trips).
     #[default]
     RoundTrips,
+}
+
+impl LimitedBy {
+    /// Its name where programs read it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Path => "path",
+            Self::SenderDisk => "sender_disk",
+            Self::ReceiverDisk => "receiver_disk",
+            Self::ReceiverBuffers => "receiver_buffers",
+            Self::SenderCpu => "sender_cpu",
+            Self::ReceiverCpu => "receiver_cpu",
+            Self::RateCap => "rate_cap",
+            Self::RoundTrips => "round_trips",
+        }
+    }
 }
 
 /// How a transfer went.

@@ -39,6 +39,7 @@ pub struct Ticket {
 
 /// How the two ends meet: who calls whom, and where.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Rendezvous {
     /// Print a ticket and wait (`sealed`).
     Listen,

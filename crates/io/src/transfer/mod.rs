@@ -1,5 +1,6 @@
 //! The whole job: send or receive, from the rendezvous to the verdict.
 
+mod background;
 pub(crate) mod limit;
 mod list;
 mod preview;
@@ -9,6 +10,7 @@ mod send;
 pub(crate) mod session;
 pub(crate) mod summary;
 
+pub use self::background::{Event, Transfer};
 pub use self::list::Offered;
 pub use self::preview::{Preview, preview};
 pub use self::receive::{list, receive};

@@ -30,6 +30,7 @@ use crate::observer::Observer;
 use crate::options::{Cancel, Destination, Options};
 use crate::progress::Summary;
 use crate::ticket::Rendezvous;
+use crate::transfer::background::Transfer;
 use crate::transfer::limit::{Facts, View, decide};
 use crate::transfer::list::{Lines, Offered, REQUEST};
 use crate::transfer::promise::Promise;
@@ -45,6 +46,21 @@ pub fn receive(
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
     receive_as(destination, rendezvous, options, observer, cancel, Ask::Files)
+}
+
+impl Transfer {
+    /// Begins what [`receive`](fn@crate::receive) does on a thread of its own; [`Error::Thread`] if
+    /// there can be none.
+    pub fn receive(
+        destination: Destination,
+        rendezvous: Rendezvous,
+        options: Options,
+        cancel: Cancel,
+    ) -> Result<Self, Error> {
+        Self::spawn(cancel, move |observer, cancel| {
+            receive(destination, &rendezvous, &options, observer, cancel)
+        })
+    }
 }
 
 /// Asks the sender that listens at `rendezvous` what it offers; it goes on listening. Errors are

@@ -23,6 +23,7 @@ use crate::disk::manifest::Manifest;
 use crate::disk::source::SourceReader;
 use crate::disk::threads::{Reader, SourceThread};
 use crate::error::{Error, Warning};
+use crate::kind::REFUSED_WORD;
 use crate::memory;
 use crate::net::connections::Oversize;
 use crate::net::driver::{self, Application, Feed};
@@ -34,11 +35,12 @@ use crate::observer::Observer;
 use crate::options::{Cancel, Options, Resume, Source};
 use crate::progress::{At, Summary};
 use crate::ticket::Rendezvous;
+use crate::transfer::background::Transfer;
 use crate::transfer::limit::{Facts, View, decide};
 use crate::transfer::list::REQUEST;
 use crate::transfer::preview::answer;
 use crate::transfer::promise::Promise;
-use crate::transfer::session::{HowFar, REFUSED_WORD, Session, buffers};
+use crate::transfer::session::{HowFar, Session, buffers};
 use crate::transfer::summary::{Facts as Told, summary};
 
 /// Sends `source`; blocks until the receiver's verdict is here.
@@ -120,6 +122,21 @@ pub fn send(
         digest: sent.end.map_or([0; 32], |end| end.digest),
         limited_by: decide(told, facts),
     }))
+}
+
+impl Transfer {
+    /// Begins what [`send`](fn@crate::send) does on a thread of its own; [`Error::Thread`] if there
+    /// can be none.
+    pub fn send(
+        source: Source,
+        rendezvous: Rendezvous,
+        options: Options,
+        cancel: Cancel,
+    ) -> Result<Self, Error> {
+        Self::spawn(cancel, move |observer, cancel| {
+            send(source, &rendezvous, &options, observer, cancel)
+        })
+    }
 }
 
 /// Keeps what was learned of the path, if that is wished.

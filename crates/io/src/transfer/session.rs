@@ -17,6 +17,7 @@ use netblt_proto::wire::packet::Parameters;
 
 use crate::disk::layout::Layout;
 use crate::error::{Error, Warning, in_units, shown};
+use crate::kind::REFUSED_WORD;
 use crate::net::connections::Oversize;
 use crate::observer::Observer;
 use crate::options::Cancel;
@@ -307,10 +308,6 @@ fn words_for_the_peer(error: &Error) -> String {
         error => bare_words(error),
     }
 }
-
-/// How the words begin of a receiver that takes nothing of what is offered
-/// (`docs/protocol.md §8.6`).
-pub(crate) const REFUSED_WORD: &str = "refused: ";
 
 /// Whether an error of a receiver's is about what is offered, and nothing that came between.
 fn is_refusal(error: &Error) -> bool {
