@@ -3,6 +3,7 @@
 //! Data go to standard output, words for people to standard error. Nothing depends on this crate.
 
 mod advice;
+mod allocator;
 mod args;
 mod bar;
 mod chmod;
@@ -46,6 +47,7 @@ pub(crate) struct Cli {
 }
 
 fn main() -> ExitCode {
+    allocator::give_back();
     signals::survive_large_files();
     match Cli::try_parse() {
         Ok(cli) => commands::run(cli.command),

@@ -155,3 +155,26 @@ fn mistakes_are_named() {
     let run = env.run(&["bench", "-c", "-J"]).exits(1);
     assert!(document(&run)["error"].as_str().is_some_and(|error| error.contains("which server")));
 }
+
+/// Bytes of memory that a process has now.
+#[cfg(target_os = "linux")]
+fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+    1024 * line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_server_gives_back_the_memory_of_its_callers() {
+    let env = Env::new();
+    let mut server = env.start(&[&["bench", "-s"], &HERE[..]].concat());
+    let ticket = server.line();
+    let before = resident(server.id());
+    let two = ["bench", "-c", &ticket, "-P", "32", "-n", "4M"];
+    let callers = [env.start(&two), env.start(&two)];
+    callers.map(|caller| caller.finish().exits(0));
+    testenv::wait_until("the memory is given back", || resident(server.id()) < before + (24 << 20));
+    server.signal(rustix::process::Signal::INT);
+    server.finish().exits(0);
+}

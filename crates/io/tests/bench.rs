@@ -195,3 +195,25 @@ fn many_at_once_are_served_by_one_server() {
     assert!(matches!(ended, Err(Error::Interrupted)));
     assert_eq!(seen.try_iter().filter(Result::is_ok).count(), STREAMS);
 }
+
+/// Each asks for half of the server's memory.
+#[test]
+fn those_who_ask_for_much_memory_share_it() {
+    const STREAMS: usize = 6;
+    let mut options = options(Wire::Sealed);
+    (options.buffer_bytes, options.buffers) = (64 << 20, 16);
+    let options = &options;
+    let (seen, ended) = with_server_of(options.clone(), false, |ticket| {
+        std::thread::scope(|scope| {
+            for i in 0..STREAMS {
+                let role = if i % 2 == 0 { Role::Sender } else { Role::Receiver };
+                scope.spawn(move || {
+                    let outcome = run_with(options, role, Load::Bytes(3_000_000), ticket);
+                    assert!(outcome.expect("a test").summary.verified);
+                });
+            }
+        });
+    });
+    assert!(matches!(ended, Err(Error::Interrupted)));
+    assert_eq!(seen.try_iter().filter(Result::is_ok).count(), STREAMS);
+}

@@ -98,7 +98,8 @@ impl Application for Calling<'_> {
                     return self.session.fail(now, end, error);
                 }
                 let settled = (self.wire, &parameters);
-                let pump = Pump::open(now, self.role, self.load, settled, end);
+                let mut pump = Pump::open(now, self.role, self.load, settled);
+                pump.feed(now, end);
                 self.test = Some((pump, parameters));
             }
             Event::Silent => self.session.observer.silent(true),

@@ -51,8 +51,7 @@ pub(super) struct Source {
     even: bool,
     /// Filled once; only the marks change.
     stock: Vec<Buffer>,
-    /// How many buffers may still be made.
-    unmade: u32,
+    pool: Pool,
     wanted: u64,
     next: u64,
     supplied_bytes: u64,
@@ -62,6 +61,8 @@ pub(super) struct Source {
 
 #[derive(Debug)]
 pub(super) struct Sink {
+    buffer_bytes: usize,
+    pool: Pool,
     bytes: u64,
     /// Buffers that were not what was sent.
     broken: u64,
@@ -69,14 +70,44 @@ pub(super) struct Sink {
     whole: Option<bool>,
 }
 
+/// How many buffers a connection has, and how many it may have.
+#[derive(Clone, Copy, Debug)]
+struct Pool {
+    made: u32,
+    /// Never more than were agreed on, never 0.
+    limit: u32,
+    agreed: u32,
+}
+
+impl Pool {
+    /// As many as were agreed on.
+    fn new(parameters: &Parameters) -> Self {
+        let agreed = parameters.max_outstanding.max(1);
+        Self { made: 0, limit: agreed, agreed }
+    }
+
+    /// Whether one more may be made, which then is to be done.
+    fn take(&mut self) -> bool {
+        let may = self.made < self.limit;
+        self.made += u32::from(may);
+        may
+    }
+
+    /// Whether one that came back is to go, for there are too many.
+    fn shrink(&mut self) -> bool {
+        let must = self.made > self.limit;
+        self.made -= u32::from(must);
+        must
+    }
+}
+
 impl Pump {
-    /// The connection is open.
+    /// The connection is open. Buffers are made when it is fed.
     pub(super) fn open(
         now: Instant,
         role: Role,
         load: Load,
         (wire, parameters): (Wire, &Parameters),
-        end: &mut Endpoint,
     ) -> Self {
         let buffer_bytes = parameters.buffer_bytes as usize;
         match role {
@@ -87,7 +118,7 @@ impl Pump {
                 packet_bytes: parameters.packet_bytes.min(DEFAULT_DATAGRAM_BYTES) as usize,
                 even: wire == Wire::Rfc998,
                 stock: Vec::new(),
-                unmade: parameters.max_outstanding,
+                pool: Pool::new(parameters),
                 wanted: 0,
                 next: 1,
                 supplied_bytes: 0,
@@ -95,10 +126,8 @@ impl Pump {
                 verdict: None,
             }),
             Role::Receiver => {
-                for _ in 0..parameters.max_outstanding {
-                    end.offer(now, Buffer::new(buffer_bytes));
-                }
-                Self::Sink(Sink { bytes: 0, broken: 0, whole: None })
+                let pool = Pool::new(parameters);
+                Self::Sink(Sink { bytes: 0, broken: 0, whole: None, buffer_bytes, pool })
             }
         }
     }
@@ -115,8 +144,28 @@ impl Pump {
 
     /// Every turn of the loop.
     pub(super) fn feed(&mut self, now: Instant, end: &mut Endpoint) {
-        if let Self::Source(source) = self {
-            source.feed(now, end);
+        match self {
+            Self::Source(source) => source.feed(now, end),
+            Self::Sink(sink) => sink.offer(now, end),
+        }
+    }
+
+    /// From now on it may have this many buffers, 1 at least: those that it has beyond go as they
+    /// come back.
+    pub(super) fn allow(&mut self, buffers: u32) {
+        let pool = self.pool();
+        pool.limit = buffers.clamp(1, pool.agreed);
+    }
+
+    /// How many buffers it has.
+    pub(super) fn buffers(&mut self) -> u32 {
+        self.pool().made
+    }
+
+    fn pool(&mut self) -> &mut Pool {
+        match self {
+            Self::Source(source) => &mut source.pool,
+            Self::Sink(sink) => &mut sink.pool,
         }
     }
 
@@ -127,12 +176,17 @@ impl Pump {
                 source.wanted = number.0;
                 source.feed(now, end);
             }
-            (Self::Source(source), Event::Released(_, buffer)) => source.stock.push(buffer),
+            (Self::Source(source), Event::Released(_, buffer)) => {
+                let kept = (!source.pool.shrink()).then_some(buffer);
+                source.stock.extend(kept);
+            }
             (Self::Source(source), Event::Finished(verdict)) => source.verdict = verdict,
             (Self::Sink(sink), Event::Filled(number, buffer)) => {
                 sink.bytes += buffer.filled().len() as u64;
                 sink.broken += u64::from(!is_marked(&buffer, number));
-                end.offer(now, buffer);
+                if !sink.pool.shrink() {
+                    end.offer(now, buffer);
+                }
             }
             (Self::Sink(sink), Event::Complete(announced)) => {
                 let all = announced.is_none_or(|announced| announced.bytes == sink.bytes);
@@ -227,10 +281,12 @@ impl Source {
         if let Some(buffer) = self.stock.pop() {
             return Some(buffer);
         }
-        self.unmade = self.unmade.checked_sub(1)?;
+        if !self.pool.take() {
+            return None;
+        }
         let mut buffer = Buffer::new(self.buffer_bytes);
         // Nothing that a path could compress.
-        let mut state = u64::from(self.unmade) + 1;
+        let mut state = u64::from(self.pool.made);
         for word in buffer.space().chunks_exact_mut(8) {
             state ^= state << 13;
             state ^= state >> 7;
@@ -242,6 +298,12 @@ impl Source {
 }
 
 impl Sink {
+    fn offer(&mut self, now: Instant, end: &mut Endpoint) {
+        while self.pool.take() {
+            end.offer(now, Buffer::new(self.buffer_bytes));
+        }
+    }
+
     fn complaint(&self) -> String {
         match self.broken {
             0 => "bytes are missing or too many".to_owned(),

@@ -34,8 +34,13 @@ pub const OPEN_TO_ALL: Secret = Secret(*b"netblt bench serves whoever asks");
 /// The port of a server that was told none.
 pub const PORT: u16 = 9980;
 
-/// Memory for the buffers of all connections: who asks beyond that is told to come later.
+/// Memory for the buffers of all connections. Each gets an equal share of it at most; who finds no
+/// room for a buffer is told to come later.
 const MEMORY_BYTES: u64 = 2 << 30;
+/// Of that, kept for those who come while the others still have more than their share.
+const RESERVE_BYTES: u64 = MEMORY_BYTES / 8;
+/// Who comes gets this part of what is free at once, or one buffer.
+const FIRST_PART: u64 = 64;
 /// How long callers are given to hear that the server stops.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A server for one test waits this long for another stream of it.
@@ -118,9 +123,21 @@ struct Test {
     peer: SocketAddr,
     role: Role,
     parameters: Parameters,
-    memory: u64,
     /// Its caller knows that the server stops.
     told: bool,
+}
+
+impl Test {
+    /// Bytes in its buffers.
+    fn memory(&mut self) -> u64 {
+        u64::from(self.pump.buffers()) * u64::from(self.parameters.buffer_bytes)
+    }
+
+    /// Lets it have this much memory, one buffer at least.
+    fn allow(&mut self, bytes: u64) {
+        let buffers = bytes / u64::from(self.parameters.buffer_bytes).max(1);
+        self.pump.allow(u32::try_from(buffers).unwrap_or(u32::MAX));
+    }
 }
 
 /// The client of all connections.
@@ -150,29 +167,40 @@ impl Serving<'_> {
     ) {
         let role = Role::left_by(parameters.mode);
         // The same address again: its program was started anew.
-        if let Some(old) = self.tests.remove(&key) {
-            self.memory -= old.memory;
+        if let Some(mut old) = self.tests.remove(&key) {
+            self.memory -= old.memory();
         }
-        let memory = u64::from(parameters.buffer_bytes) * u64::from(parameters.max_outstanding);
-        if memory > MEMORY_BYTES {
-            end.quit(now, "that many buffers of that size are more than the server's 2 GiB");
-            return;
-        }
-        if self.memory + memory > MEMORY_BYTES || self.until.is_some() {
+        let buffer = u64::from(parameters.buffer_bytes);
+        let free = MEMORY_BYTES.saturating_sub(self.memory);
+        if free < buffer || self.until.is_some() {
             end.quit(now, "the server is busy with other tests; try again later");
             return;
         }
-        self.memory += memory;
         self.idle = None;
         let load = TestRequest::parse(&parameters.client, UNASKED).load;
-        let pump = Pump::open(now, role, load, (self.config.wire, &parameters), end);
+        let pump = Pump::open(now, role, load, (self.config.wire, &parameters));
         self.observer.opened(peer, role, &parameters);
-        self.tests.insert(key, Test { pump, peer, role, parameters, memory, told: false });
+        let mut test = Test { pump, peer, role, parameters, told: false };
+        test.allow(free / FIRST_PART);
+        test.pump.feed(now, end);
+        self.memory += test.memory();
+        self.tests.insert(key, test);
+    }
+
+    /// Lets a test do something, within its share of the memory.
+    fn within_share(&mut self, key: ConnectionKey, act: impl FnOnce(&mut Pump)) {
+        let most = MEMORY_BYTES - RESERVE_BYTES;
+        let share = most / self.tests.len().max(1) as u64;
+        let Some(test) = self.tests.get_mut(&key) else { return };
+        let before = test.memory();
+        test.allow(share.min(before + most.saturating_sub(self.memory)));
+        act(&mut test.pump);
+        self.memory = self.memory - before + test.memory();
     }
 
     fn close(&mut self, now: Instant, key: ConnectionKey, reason: Reason, end: &Endpoint) {
         let Some(mut test) = self.tests.remove(&key) else { return };
-        self.memory -= test.memory;
+        self.memory -= test.memory();
         let result = match test.pump.done(&reason) {
             Some(done) => done.map(|done| {
                 let known = (now, end.stats(now), 0.0);
@@ -218,7 +246,7 @@ impl Application for Serving<'_> {
                 Some(_) if !std::mem::replace(&mut test.told, true) => {
                     end.quit(now, "the server was stopped");
                 }
-                _ => test.pump.feed(now, end),
+                _ => self.within_share(key, |pump| pump.feed(now, end)),
             }
         }
         ControlFlow::Continue(())
@@ -234,11 +262,7 @@ impl Application for Serving<'_> {
         match event {
             Event::Opened { peer, parameters, .. } => self.open(now, (key, peer), parameters, end),
             Event::Closed(reason) => self.close(now, key, reason, end),
-            event => {
-                if let Some(test) = self.tests.get_mut(&key) {
-                    test.pump.take(now, event, end);
-                }
-            }
+            event => self.within_share(key, |pump| pump.take(now, event, end)),
         }
         ControlFlow::Continue(())
     }
