@@ -173,7 +173,9 @@ fn a_server_gives_back_the_memory_of_its_callers() {
     let before = resident(server.id());
     let two = ["bench", "-c", &ticket, "-P", "32", "-n", "4M"];
     let callers = [env.start(&two), env.start(&two)];
-    callers.map(|caller| caller.finish().exits(0));
+    for caller in callers {
+        caller.finish().exits(0);
+    }
     testenv::wait_until("the memory is given back", || resident(server.id()) < before + (24 << 20));
     server.signal(rustix::process::Signal::INT);
     server.finish().exits(0);
