@@ -212,6 +212,7 @@ fn rfc998_packets() -> Vec<Vec<u8>> {
         packet_bytes: 0,
         limit: 0,
         back_millis: 0,
+        paused: false,
     };
     vec![
         encoded(|out| rfc998::encode_open(PORTS, &parameters(), out)),

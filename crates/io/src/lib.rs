@@ -2,8 +2,8 @@
 //!
 //! [`send`] and [`receive`] do the whole job, blocking. One end listens and gets a [`Ticket`] to
 //! give away, the other connects with it; either may send. An [`Observer`] hears how it goes, and a
-//! [`Cancel`] stops it from any thread. A [`Transfer`] does the same on a thread of its own, and is
-//! a future.
+//! [`Cancel`] stops it from any thread; a [`Control`] changes its rate and policy, and pauses it. A
+//! [`Transfer`] does the same on a thread of its own, and is a future.
 //!
 //! ```
 //! use netblt::{Cancel, Destination, Observer, Options, Progress, Rendezvous, Source};
@@ -69,7 +69,7 @@ mod progress;
 pub mod ticket;
 mod transfer;
 
-pub use netblt_proto::config::{Pace, Policy, Protocol, Recreation, Wire};
+pub use netblt_proto::config::{Ceiling, Pace, Policy, Protocol, Recreation, Steering, Wire};
 pub use netblt_proto::stats::Stats;
 pub use netblt_proto::units::Rate;
 pub use netblt_proto::wire::packet::Burst;
@@ -80,8 +80,8 @@ pub use self::kind::Kind;
 pub use self::net::raw_ip::PORT as RAW_IP_PORT;
 pub use self::observer::Observer;
 pub use self::options::{
-    Cancel, Destination, Expected, Extras, Family, Modes, Only, Options, Overwrite, Pass, Resume,
-    Rfc998, Selection, Source,
+    Cancel, Control, Destination, Expected, Extras, Family, Modes, Only, Options, Overwrite, Pass,
+    Resume, Rfc998, Selection, Source,
 };
 pub use self::progress::{LimitedBy, Progress, Summary};
 pub use self::ticket::{Rendezvous, Ticket};

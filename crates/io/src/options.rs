@@ -9,14 +9,15 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use netblt_proto::config::{Policy, Wire};
+use netblt_proto::config::{Ceiling, Policy, Steering, Wire};
 use netblt_proto::limits::{
     DEFAULT_BUFFER_BYTES, DEFAULT_DEATH_TIMER, DEFAULT_MAX_FILES, DEFAULT_OUTSTANDING,
 };
+use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 
 /// Which IP versions to use.
@@ -324,6 +325,8 @@ pub struct Options {
     pub wait: Option<Duration>,
     /// How to choose the rate. A receiver's ceiling is proposed as burst values.
     pub policy: Policy,
+    /// What changes that, and pauses the transfer, while it runs.
+    pub control: Option<Control>,
     /// A sender that chooses its own rate remembers the path for a day, in
     /// `$XDG_CACHE_HOME/netblt/paths` or `~/.cache/netblt/paths`, and begins the next transfer to
     /// the same peer with half of its rate (`sealed`). Only addresses, rates and times are kept.
@@ -413,6 +416,7 @@ impl Options {
             death_timer: DEFAULT_DEATH_TIMER,
             wait: None,
             policy: Policy::Fair { ceiling: None },
+            control: None,
             memory: false,
             burst: None,
             client: None,
@@ -482,5 +486,95 @@ impl Cancel {
     /// Whether it was asked to hurry.
     pub fn is_hurried(&self) -> bool {
         self.0.load(Ordering::SeqCst) > 1
+    }
+}
+
+/// Changes a transfer from any thread while it runs: its rate, its policy, and whether it goes on
+/// at all. Give a clone of it in [`Options::control`](crate::Options::control), and keep one.
+///
+/// What was said before the transfer began holds from its beginning, and what is said last, for as
+/// long as it runs, connections that take the place of others included. It is noticed within 100
+/// ms. With `rfc998` a sender's policy stays as it was told, and a receiver can only pause.
+///
+/// ```
+/// use netblt::{Control, Options, Rate};
+///
+/// let control = Control::new();
+/// let mut options = Options::default();
+/// options.control = Some(control.clone());
+/// // ... `netblt::send` runs on another thread ...
+/// control.set_rate(Some(Rate::from_bits_per_second(50_000_000)));
+/// control.pause();
+/// control.resume();
+/// assert!(!control.is_paused());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Control(Arc<Mutex<Wish>>);
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wish {
+    pub(crate) steering: Steering,
+    /// How often it was changed.
+    pub(crate) changes: u64,
+    /// The transfer could not go over to this policy.
+    pub(crate) refused: Option<Policy>,
+}
+
+impl Control {
+    /// A handle that has changed nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Never faster than this, in bytes of IP packets a second; `None`: no ceiling, whatever
+    /// [`Options::policy`](crate::Options::policy) says. A receiver asks its sender for it, who
+    /// obeys (`sealed`). Nothing goes beyond what both ends agreed on at the opening.
+    pub fn set_rate(&self, most: Option<Rate>) {
+        self.change(|steering| steering.ceiling = most.map_or(Ceiling::Lifted, Ceiling::At));
+    }
+
+    /// Sender: how the rate is chosen from now on, with the ceiling in `policy` unless
+    /// [`Control::set_rate`] says otherwise. [`Policy::Recreated`] can neither be left nor taken
+    /// up; [`Control::refused`] tells.
+    pub fn set_policy(&self, policy: Policy) {
+        self.change(|steering| steering.policy = Some(policy));
+    }
+
+    /// Nothing moves until [`Control::resume`]: a sender sends no data (`rfc998`: begins no other
+    /// buffer), a receiver gives no more permission, so that what it has given still comes. The
+    /// connection stays.
+    pub fn pause(&self) {
+        self.change(|steering| steering.paused = true);
+    }
+
+    /// Goes on.
+    pub fn resume(&self) {
+        self.change(|steering| steering.paused = false);
+    }
+
+    /// Whether it is paused.
+    pub fn is_paused(&self) -> bool {
+        self.lock().steering.paused
+    }
+
+    /// What was said so far.
+    pub fn steering(&self) -> Steering {
+        self.lock().steering
+    }
+
+    /// The policy that the transfer could not go over to, if that was wanted last.
+    pub fn refused(&self) -> Option<Policy> {
+        self.lock().refused
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Steering)) {
+        let mut wish = self.lock();
+        change(&mut wish.steering);
+        wish.changes += 1;
+        wish.refused = None;
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Wish> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

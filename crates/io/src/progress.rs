@@ -20,6 +20,8 @@ pub struct Progress {
     pub name: String,
     /// Since the connection opened.
     pub elapsed: Duration,
+    /// It is paused at this end ([`Control::pause`](crate::Control::pause)).
+    pub paused: bool,
     /// The machine's counts.
     pub stats: Stats,
 }

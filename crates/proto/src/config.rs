@@ -86,6 +86,66 @@ pub enum Policy {
     Recreated(Recreation),
 }
 
+impl Policy {
+    /// The ceiling that it was told; `None` where it has none, and where its rate is no ceiling.
+    pub const fn ceiling(self) -> Option<Rate> {
+        match self {
+            Self::Fair { ceiling } => ceiling,
+            Self::Fixed(_) | Self::Recreated(_) => None,
+        }
+    }
+
+    /// The same with another ceiling, where it can have one.
+    #[must_use]
+    pub const fn with_ceiling(self, ceiling: Option<Rate>) -> Self {
+        match self {
+            Self::Fair { .. } => Self::Fair { ceiling },
+            other => other,
+        }
+    }
+
+    /// Its name in a word, as options have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fair { .. } => "fair",
+            Self::Fixed(_) => "fixed",
+            Self::Recreated(of) => of.protocol.name(),
+        }
+    }
+
+    /// Whether a transfer on `wire` may go over from this to `next`: from any of ours to any of
+    /// ours, on `rfc998` only to another ceiling. What is agreed on at the opening stays.
+    pub(crate) fn may_become(self, next: Self, wire: Wire) -> bool {
+        let ours = |policy| !matches!(policy, Self::Recreated(_));
+        let same = self.with_ceiling(None) == next.with_ceiling(None);
+        same || wire == Wire::Sealed && ours(self) && ours(next)
+    }
+}
+
+/// The ceiling of a sender's rate, in place of the one that its policy was told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ceiling {
+    /// The one that it was told.
+    #[default]
+    AsTold,
+    /// None.
+    Lifted,
+    /// This one, in bytes of IP packets.
+    At(Rate),
+}
+
+/// What a client may change while a transfer runs (`docs/protocol.md §6.9`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Steering {
+    /// Sender: in place of [`Config::policy`].
+    pub policy: Option<Policy>,
+    /// Sender: in place of the policy's own. Receiver: what it lets the sender send, in place of
+    /// what it was told; within what was agreed on.
+    pub ceiling: Ceiling,
+    /// Nothing is sent, or nothing more granted.
+    pub paused: bool,
+}
+
 /// A bulk protocol whose rules are followed instead of ours, on our wire: its rate law, its order
 /// of sending and its recovery, not its packets (`docs/protocol.md §6.8`). `sealed` only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -64,6 +64,11 @@ impl ControlFifo {
         self.acknowledged
     }
 
+    /// Whether anything was ever put into it.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.next != ControlSeq(1)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }

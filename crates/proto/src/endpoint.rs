@@ -1,13 +1,14 @@
 //! One end of a connection: opening, keys, one machine (sender or receiver), closing.
 
 mod arrival;
+mod steering;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::addresses::Addresses;
 use crate::buffer::Buffer;
-use crate::config::{Config, Role};
+use crate::config::{Config, Role, Steering};
 use crate::connection::{Connection, Handled, Machine};
 use crate::doubt::Doubt;
 use crate::entropy::Entropy;
@@ -48,6 +49,7 @@ enum Opener {
 #[derive(Debug)]
 pub struct Endpoint {
     config: Config,
+    steering: Steering,
     rules: Rules,
     opener: Opener,
     connection: Option<Connection>,
@@ -107,6 +109,7 @@ impl Endpoint {
             trace: TraceQueue::new(config.trace),
             rules: Rules::of(config.wire),
             config,
+            steering: Steering::default(),
             opener,
             connection: None,
             offered: Vec::new(),
@@ -237,11 +240,12 @@ impl Endpoint {
             }
         }
         let closing = self.connection.as_ref().is_some_and(Connection::is_closing);
-        let (config, offered) = (&self.config, &self.offered);
+        let config = &self.config;
+        let grants = if self.steering.paused { 0 } else { self.offered.len() as u32 };
         let have = self.have.as_deref().filter(|_| config.role == Role::Receiver);
         let words = |parameters: &Parameters, table_bytes| {
             let of = negotiated(config, parameters, table_bytes, now, (None, None));
-            Receiver::first_words(of, have?, offered.len() as u32)
+            Receiver::first_words(of, have?, grants)
         };
         match &mut self.opener {
             Opener::Door => return Handled::Dropped,
@@ -364,6 +368,9 @@ impl Endpoint {
         if let Some(reply) = opened.reply.filter(|reply| connection.may_go(reply.len())) {
             self.reply(route, reply);
         }
+        if self.steering != Steering::default() {
+            self.apply(now, &mut connection, None);
+        }
         // Before the first packet is obeyed: it may end the connection, which then gives back
         // what it was given; or be data for what was granted with RESPONSE.
         self.hand_over(now, &mut connection, opened.greeted);
@@ -376,7 +383,7 @@ impl Endpoint {
     fn machine(&self, now: Instant, negotiated: Negotiated, over: (u32, IpAddr)) -> Machine {
         match self.config.role {
             Role::Sender => {
-                let law = gallery::build(&self.config, &negotiated, over);
+                let law = gallery::build(&self.config, self.chosen(), &negotiated, over);
                 Machine::Sender(Box::new(Sender::new(now, negotiated, law, over.0)))
             }
             Role::Receiver => {

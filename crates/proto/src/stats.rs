@@ -111,6 +111,8 @@ pub struct Waited {
     pub permission: Duration,
     /// Its own source had not supplied.
     pub source: Duration,
+    /// Its client paused it.
+    pub paused: Duration,
 }
 
 /// Where the first pass is in its bursts: what [`Stats::steady_bytes`] is made of.

@@ -168,6 +168,8 @@ pub enum Cause {
     Permission,
     /// The client has not filled the next buffer: its disk.
     Source,
+    /// The client pauses.
+    Paused,
 }
 
 /// Where a sender stands.

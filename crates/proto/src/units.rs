@@ -91,6 +91,13 @@ pub struct Burst {
 }
 
 impl Burst {
+    /// Whichever lets fewer packets leave in the mean; this one if they do the same.
+    #[must_use]
+    pub fn slower(self, other: Self) -> Self {
+        let per_packet = |burst: Self| burst.interval.as_nanos() / u128::from(burst.packets.max(1));
+        if per_packet(other) > per_packet(self) { other } else { self }
+    }
+
     /// The stricter of both in each (RFC 998 §4): fewer packets, a longer interval.
     #[must_use]
     pub fn stricter(self, other: Self) -> Self {

@@ -297,6 +297,7 @@ fn forged_data_draw_no_more_than_three_times_their_bytes() {
                 packet_bytes: 0,
                 limit: 0,
                 back_millis: 0,
+                paused: false,
             };
             let mut null = Vec::new();
             rfc998::encode_null_ack(PORTS, &null_ack, &mut null);

@@ -377,6 +377,7 @@ fn null_ack() {
         packet_bytes: 0,
         limit: 0,
         back_millis: 0,
+        paused: false,
     };
     let bytes = "e76d 02 08 0014 0401 0009 0000 1234 0006 0032 0000";
     check(bytes, Packet998::NullAck(null_ack), |out| {

@@ -114,6 +114,7 @@ fn null_ack_with_nothing_new() {
             packet_bytes: 0,
             limit: 0,
             back_millis: 0,
+            paused: false,
         },
     );
 }
@@ -123,7 +124,7 @@ fn null_ack_with_everything() {
     let bytes = hex("00 00 00 07             ;  0 high consecutive sequence number
                      00 00 00 08             ;  4 burst size
                      00 00 03 e8             ;  8 burst interval
-                     03 04                   ; 12 flags: drained, END; the sender's limit
+                     07 04                   ; 12 flags: drained, END, paused; the sender's limit
                      03 a4                   ; 14 packet size
                      00 00 00 00 00 00 00 05 ; 16 drained up to this buffer
                      01 2c                   ; 24 milliseconds longer on the way back
@@ -140,12 +141,13 @@ fn null_ack_with_everything() {
         packet_bytes: 932,
         limit: 4,
         back_millis: 300,
+        paused: true,
     };
     check_null_ack(&bytes, &null_ack);
     // END alone: the buffer's 8 bytes stay, and are zero.
     let mut bytes = bytes;
     (bytes[12], bytes[23]) = (2, 0);
-    check_null_ack(&bytes, &NullAck { sent_through: None, ..null_ack });
+    check_null_ack(&bytes, &NullAck { sent_through: None, paused: false, ..null_ack });
 }
 
 /// END was received, a report, and each message that there is.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use netblt_path::{LinkOptions, Outage};
-use netblt_proto::config::{Role, Wire};
+use netblt_proto::config::{Role, Steering, Wire};
 
 use crate::attacker::AttackerOptions;
 use crate::host::HostOptions;
@@ -45,6 +45,8 @@ pub struct Setup {
     pub moves: Vec<(Side, Duration)>,
     /// A client that gives up, unless it is done by then.
     pub quit: Option<(Side, Duration)>,
+    /// What clients change while it runs.
+    pub steers: Vec<(Side, Duration, Steering)>,
     /// Somebody on the path who means harm.
     pub attacker: Option<AttackerOptions>,
     /// How many others open connections at the passive end's start, and vanish.
@@ -86,6 +88,7 @@ impl Setup {
             kills: Vec::new(),
             moves: Vec::new(),
             quit: None,
+            steers: Vec::new(),
             attacker: None,
             crowd: 0,
             deadline: Duration::from_secs(3600),

@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use netblt_path::Path;
-use netblt_proto::config::{Role, Wire};
+use netblt_proto::config::{Role, Steering, Wire};
 use netblt_proto::machine::{Datagram, Ecn, Event};
 use netblt_proto::time::{Instant, earliest};
 use netblt_proto::wire::sealed::VERSION;
@@ -71,6 +71,7 @@ enum Happening {
     Kill(Kill),
     Quit(Side),
     Move(Side),
+    Steer(Side, Steering),
     Attack,
     Stray(SocketAddr, Vec<u8>),
 }
@@ -164,6 +165,9 @@ impl World {
         }
         for (side, at) in self.setup.moves.clone() {
             self.schedule(Instant::EPOCH + at, Happening::Move(side));
+        }
+        for (side, at, steering) in self.setup.steers.clone() {
+            self.schedule(Instant::EPOCH + at, Happening::Steer(side, steering));
         }
         if let Some((side, at)) = self.setup.quit {
             self.schedule(Instant::EPOCH + at, Happening::Quit(side));
@@ -428,6 +432,7 @@ impl World {
                 Happening::Kill(kill) => self.kill(kill),
                 Happening::Quit(side) => self.quit(side),
                 Happening::Move(side) => self.relocate(side),
+                Happening::Steer(side, steering) => self.steer(side, steering),
                 Happening::Attack => self.attack(),
                 Happening::Stray(from, open) => {
                     self.receive(Side::Passive, from, None, open, Origin::Stale);

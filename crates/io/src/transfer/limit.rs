@@ -91,6 +91,7 @@ impl View {
         let causes = [
             (share(waited.pacing + waited.in_flight), path),
             (share(waited.permission), Self::Permission),
+            (share(waited.paused), Self::RateCap),
             (share(waited.source), Self::Source),
         ];
         // What is left is the time that sending itself took.

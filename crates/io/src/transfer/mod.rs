@@ -1,6 +1,7 @@
 //! The whole job: send or receive, from the rendezvous to the verdict.
 
 mod background;
+mod helm;
 pub(crate) mod limit;
 mod list;
 mod preview;

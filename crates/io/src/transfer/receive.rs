@@ -115,6 +115,7 @@ fn receive_as(
     let stock = buffers(options.buffers, capacity(&config))?;
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
     let session = Session::new(observer, cancel, &config).waits_for(rendezvous, options.wait);
+    let session = session.steered_by(options.control.as_ref());
     let kept = writer.kept_bytes();
     let mut app = Receiving::new(session, writer, stock, host.poller.waker());
     app.room = room.map(|room| (room, kept));
@@ -433,6 +434,7 @@ impl<W: Writer> Application for Receiving<'_, W> {
     }
 
     fn feed(&mut self, now: Instant, (): (), end: &mut Endpoint) -> Flow {
+        self.session.steer(now, end);
         if std::mem::take(&mut self.greets) {
             end.tell(now, &[]);
             self.idle.drain(..).for_each(|buffer| end.offer(now, buffer));

@@ -62,6 +62,7 @@ pub fn send(
     let mut stock = Some(stock);
     let (app, sent) = loop {
         let session = Session::new(observer, cancel, &config).waits_for(rendezvous, options.wait);
+        let session = session.steered_by(options.control.as_ref());
         let stock = match stock.take() {
             Some(stock) => stock,
             None => buffers(options.buffers, capacity(&config))?,
@@ -421,6 +422,8 @@ impl<R: Reader> Application for Sending<'_, R> {
     }
 
     fn feed(&mut self, now: Instant, (): (), end: &mut Endpoint) -> Flow {
+        self.session.steer(now, end);
+        self.policy = end.policy();
         let all_sent = self.end.is_some_and(|end| self.accepted == end.bytes)
             && self.held.is_empty()
             && self.session.proves();

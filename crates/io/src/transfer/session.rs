@@ -20,9 +20,10 @@ use crate::error::{Error, Warning, in_units, shown};
 use crate::kind::REFUSED_WORD;
 use crate::net::connections::Oversize;
 use crate::observer::Observer;
-use crate::options::Cancel;
+use crate::options::{Cancel, Control};
 use crate::progress::{At, Progress};
 use crate::ticket::Rendezvous;
+use crate::transfer::helm::Helm;
 
 /// How long the other end is given to hear that we stop.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -66,6 +67,8 @@ impl HowFar<'static> {
 pub(crate) struct Session<'a> {
     pub(crate) observer: &'a mut dyn Observer,
     cancel: &'a Cancel,
+    helm: Helm,
+    paused: bool,
     wire: Wire,
     /// How long nobody may come, and since when nobody has.
     wait: Option<Duration>,
@@ -89,6 +92,8 @@ impl<'a> Session<'a> {
         Self {
             observer,
             cancel,
+            helm: Helm::default(),
+            paused: false,
             wire: config.wire,
             wait: None,
             alone: None,
@@ -111,6 +116,21 @@ impl<'a> Session<'a> {
     pub(crate) fn waits_for(mut self, rendezvous: &Rendezvous, wait: Option<Duration>) -> Self {
         self.wait = wait.filter(|_| rendezvous.listens());
         self
+    }
+
+    /// Lets `control` change it on the way.
+    pub(crate) fn steered_by(mut self, control: Option<&Control>) -> Self {
+        self.helm = Helm::new(control.cloned());
+        self
+    }
+
+    /// What was changed goes to the machine.
+    pub(crate) fn steer(&mut self, now: Instant, end: &mut Endpoint) {
+        let Some(steering) = self.helm.turned() else { return };
+        self.paused = steering.paused;
+        if !end.steer(now, steering) {
+            self.helm.refuse(&steering);
+        }
     }
 
     /// Whether it is time to stop: cancelled, or failed and told often enough.
@@ -230,8 +250,10 @@ impl<'a> Session<'a> {
         let elapsed = now.since(opened);
         let HowFar { bytes, total, at, files } = *far;
         let At { file, name } = at;
-        let (file, name, stats) = (*file, shown(name), end.stats(now));
-        self.observer.progress(&Progress { bytes, total, file, files, name, elapsed, stats });
+        let (file, name, paused) = (*file, shown(name), self.paused);
+        let stats = end.stats(now);
+        let progress = Progress { bytes, total, file, files, name, elapsed, paused, stats };
+        self.observer.progress(&progress);
     }
 
     /// An end that calls, and hears nothing, says so before its user wonders.

@@ -43,10 +43,11 @@ const ALL_LOST_AFTER: Duration = Duration::from_secs(1);
 /// Packets go to `peer` with so many bytes of `overhead`; the law is told what is remembered.
 pub(crate) fn build(
     config: &Config,
+    policy: Policy,
     negotiated: &Negotiated,
     (overhead, peer): (u32, IpAddr),
 ) -> Law {
-    let mut law = match config.policy {
+    let mut law = match policy {
         Policy::Recreated(recreation) if negotiated.rules.reports => {
             recreate(&recreation, negotiated, overhead)
         }
@@ -76,10 +77,7 @@ fn recreate(recreation: &Recreation, negotiated: &Negotiated, overhead: u32) -> 
         Protocol::Tsunami | Protocol::Fobs | Protocol::Rbudp => None,
         _ => rate,
     };
-    let control: Box<dyn RateControl> = match [told, own].into_iter().flatten().min() {
-        Some(ceiling) => Box::new(Under { law: control, ceiling, packet }),
-        None => control,
-    };
+    let control = Box::new(Under { law: control, told, own, client: None, packet });
     let packets = negotiated.geometry.max_packets();
     Law { control, learns: true, ways: ways(recreation.protocol, packets) }
 }
@@ -124,11 +122,14 @@ pub(crate) fn recovery(law: u8, packets_per_buffer: u32) -> Option<Box<dyn Recov
     })
 }
 
-/// A law below a ceiling that the receiver, or the user, has set.
+/// A law below what the receiver has told, what its user told it at first, and what its client says
+/// now.
 #[derive(Debug)]
 struct Under {
     law: Box<dyn RateControl>,
-    ceiling: Rate,
+    told: Option<Rate>,
+    own: Option<Rate>,
+    client: Option<Rate>,
     packet: u32,
 }
 
@@ -142,7 +143,13 @@ impl RateControl for Under {
     }
 
     fn on_offer(&mut self, now: Instant, offer: Burst) {
+        let bytes = u64::from(offer.packets) * u64::from(self.packet);
+        self.told = (!offer.interval.is_zero()).then(|| Rate::over(bytes, offer.interval));
         self.law.on_offer(now, offer);
+    }
+
+    fn on_ceiling(&mut self, _now: Instant, ceiling: Option<Rate>) {
+        self.client = ceiling;
     }
 
     fn on_packet_bytes(&mut self, bytes: u32) {
@@ -154,9 +161,11 @@ impl RateControl for Under {
         let pacing = self.law.pacing();
         let bytes = u64::from(pacing.burst.packets) * u64::from(self.packet);
         let unbounded = pacing.burst.interval.is_zero();
-        match unbounded || Rate::over(bytes, pacing.burst.interval) > self.ceiling {
-            true => Pacing { burst: burst_for(self.ceiling, self.packet), ..pacing },
-            false => pacing,
+        match [self.told, self.own, self.client].into_iter().flatten().min() {
+            Some(most) if unbounded || Rate::over(bytes, pacing.burst.interval) > most => {
+                Pacing { burst: burst_for(most, self.packet), ..pacing }
+            }
+            _ => pacing,
         }
     }
 

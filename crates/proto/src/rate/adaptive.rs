@@ -97,6 +97,11 @@ const OUTAGE_ROUND_TRIPS: u32 = 3;
 /// Silence for so many buffers' time was one, where only their OKs tell: data timers run as long.
 const OUTAGE_GRAINS: u32 = 4;
 
+/// After a pause as long as this the path may be another one.
+const STALE_AFTER: Duration = Duration::from_secs(1);
+/// No limit.
+const UNLIMITED: Rate = Rate::from_bytes_per_second(u64::MAX);
+
 /// What the sender is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -209,6 +214,8 @@ struct Hearing {
 pub struct Adaptive {
     packet_bytes: u32,
     ceiling: Option<Rate>,
+    /// The receiver's.
+    limit: Option<Rate>,
     /// Bytes that arrive before anything is reported of them: a buffer, where only OK tells.
     grain_bytes: u64,
     /// Burst values are whole milliseconds, and never looser than these.
@@ -247,6 +254,7 @@ impl Adaptive {
         let mut new = Self {
             packet_bytes,
             ceiling,
+            limit: None,
             grain_bytes: 0,
             agreed: None,
             bandwidth: 0,
@@ -313,12 +321,27 @@ impl Adaptive {
     }
 
     fn limit(&mut self, burst: Burst) {
-        if !burst.interval.is_zero() {
-            let bytes = u64::from(burst.packets.max(1)) * u64::from(self.packet_bytes);
-            let limit = Rate::over(bytes, burst.interval);
-            self.ceiling = Some(self.ceiling.map_or(limit, |ceiling| ceiling.min(limit)));
-            self.set_pacing();
+        let bytes = u64::from(burst.packets.max(1)) * u64::from(self.packet_bytes);
+        let limited = !burst.interval.is_zero();
+        self.limit = limited.then(|| Rate::over(bytes, burst.interval));
+        self.set_pacing();
+    }
+
+    /// The fastest that it may be.
+    fn most(&self) -> Rate {
+        [self.ceiling, self.limit].into_iter().flatten().min().unwrap_or(UNLIMITED)
+    }
+
+    /// What held it below what it believes has changed. What was believed then may have been long
+    /// ago, so it begins with twice what it sent, and looks for more at once.
+    fn go_on_from(&mut self, now: Instant, before: Rate) {
+        if before < self.most() && before.bytes_per_second() < self.bandwidth {
+            self.bandwidth = self.bandwidth.min(before.bytes_per_second().saturating_mul(2));
+            if !self.is_starting() && self.phase != Phase::Startup {
+                self.enter(Phase::Up(0), now);
+            }
         }
+        self.set_pacing();
     }
 
     /// How long a buffer takes.
@@ -434,9 +457,33 @@ impl RateControl for Adaptive {
         new
     }
 
-    fn on_offer(&mut self, _now: Instant, offer: Burst) {
+    fn on_offer(&mut self, now: Instant, offer: Burst) {
+        let before = self.most();
         self.agreed = self.agreed.map(|agreed| agreed.stricter(offer));
         self.limit(offer);
+        self.go_on_from(now, before);
+    }
+
+    fn on_ceiling(&mut self, now: Instant, ceiling: Option<Rate>) {
+        let before = self.most();
+        self.ceiling = ceiling;
+        self.go_on_from(now, before);
+    }
+
+    fn take_over(&mut self, now: Instant, rate: Rate, rtt: Duration) {
+        self.trips = RoundTrips::new(Some(rtt));
+        self.bandwidth = rate.bytes_per_second().clamp(1, MOST);
+        // What is lost of the other law's packets is that one's doing.
+        self.hearing.deaf = 2;
+        self.enter(Phase::Cruise, now);
+        self.set_pacing();
+    }
+
+    fn on_pause_over(&mut self, now: Instant, lasted: Duration) {
+        if lasted >= STALE_AFTER {
+            self.start_again(now);
+            self.set_pacing();
+        }
     }
 
     fn on_packet_bytes(&mut self, bytes: u32) {

@@ -1,6 +1,8 @@
 //! RFC 998 as written: the negotiated burst values, whatever the path says.
 
-use crate::rate::{Belief, Pacing, RateControl, Sample};
+use std::time::Duration;
+
+use crate::rate::{Belief, Pacing, RateControl, Sample, burst_for};
 use crate::time::Instant;
 use crate::units::{Burst, Rate};
 
@@ -8,25 +10,50 @@ use crate::units::{Burst, Rate};
 /// negotiation does (`docs/protocol.md §4.4`): an offer is a plea for mercy, never a licence.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixed {
-    /// The negotiated ones, or what offers have left of them.
+    /// The negotiated ones, or those that it was told since.
+    told: Burst,
+    /// What offers have left of them.
     burst: Burst,
-    /// Bytes of the packets that they count, and of those that are sent: where the size changes,
-    /// the rate stays.
-    sizes: Option<(u32, u32)>,
+    /// Bytes of the packets that they count.
+    packet: u32,
+    /// Bytes of those that are sent, if that is another thing: where the size changes, the rate
+    /// stays.
+    sent: Option<u32>,
+    ceiling: Option<Rate>,
 }
 
 impl Fixed {
-    /// The negotiated burst values.
-    pub fn new(burst: Burst) -> Self {
+    /// The negotiated burst values, of packets of `packet_bytes` (IP and UDP headers included).
+    pub fn new(burst: Burst, packet_bytes: u32) -> Self {
         let burst = Burst { packets: burst.packets.max(1), ..burst };
-        Self { burst, sizes: None }
+        Self { told: burst, burst, packet: packet_bytes.max(1), sent: None, ceiling: None }
     }
 
-    /// The same, of so many packets of `packet_bytes` (IP and UDP headers included), whatever the
-    /// size of those that are sent.
-    pub fn of_bytes(self, packet_bytes: u32) -> Self {
-        let packet_bytes = packet_bytes.max(1);
-        Self { sizes: Some((packet_bytes, packet_bytes)), ..self }
+    /// The same, of so many bytes, whatever the size of the packets that are sent.
+    pub fn of_bytes(self) -> Self {
+        Self { sent: Some(self.packet), ..self }
+    }
+
+    /// The burst values below the ceiling. Where packets count, and whole milliseconds, they keep
+    /// their interval as long as one packet fits.
+    fn below_ceiling(&self) -> Burst {
+        let Burst { packets, interval } = self.burst;
+        let packet = u64::from(self.packet);
+        let Some(ceiling) = self.ceiling else { return self.burst };
+        if !interval.is_zero() && Rate::over(u64::from(packets) * packet, interval) <= ceiling {
+            return self.burst;
+        }
+        if self.sent.is_some() || interval.is_zero() {
+            return burst_for(ceiling, self.packet);
+        }
+        match u32::try_from(ceiling.bytes_in(interval) / packet).unwrap_or(u32::MAX) {
+            0 => {
+                let millis = ceiling.time_for(packet).as_nanos().div_ceil(1_000_000);
+                let millis = u16::try_from(millis).unwrap_or(u16::MAX);
+                Burst { packets: 1, interval: Duration::from_millis(millis.into()) }
+            }
+            packets => Burst { packets, interval },
+        }
     }
 }
 
@@ -38,17 +65,25 @@ impl RateControl for Fixed {
     fn on_offer(&mut self, _now: Instant, offer: Burst) {
         // A burst of nothing would stop the transfer for good.
         let offer = Burst { packets: offer.packets.max(1), ..offer };
-        self.burst = self.burst.stricter(offer);
+        self.burst = match self.sent {
+            None => self.burst.stricter(offer),
+            Some(_) => self.told.slower(offer),
+        };
+    }
+
+    fn on_ceiling(&mut self, _now: Instant, ceiling: Option<Rate>) {
+        self.ceiling = ceiling;
     }
 
     fn on_packet_bytes(&mut self, bytes: u32) {
-        if let Some((_, sent)) = &mut self.sizes {
-            *sent = bytes.max(1);
+        match &mut self.sent {
+            Some(sent) => *sent = bytes.max(1),
+            None => self.packet = bytes.max(1),
         }
     }
 
     fn charges_bytes(&self) -> bool {
-        self.sizes.is_some()
+        self.sent.is_some()
     }
 
     fn belief(&self) -> Belief {
@@ -56,11 +91,11 @@ impl RateControl for Fixed {
     }
 
     fn pacing(&self) -> Pacing {
-        let burst = match self.sizes {
-            Some((counted, sent)) if counted != sent => resized(self.burst, counted, sent),
-            _ => self.burst,
-        };
-        Pacing::of(burst)
+        let burst = self.below_ceiling();
+        Pacing::of(match self.sent {
+            Some(sent) if sent != self.packet => resized(burst, self.packet, sent),
+            _ => burst,
+        })
     }
 }
 
@@ -77,8 +112,6 @@ fn resized(burst: Burst, counted: u32, sent: u32) -> Burst {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn burst(packets: u32, millis: u64) -> Burst {
@@ -87,7 +120,7 @@ mod tests {
 
     #[test]
     fn offers_only_restrain() {
-        let mut fixed = Fixed::new(burst(8, 10));
+        let mut fixed = Fixed::new(burst(8, 10), 1260);
         fixed.on_offer(Instant::EPOCH, burst(16, 5));
         assert_eq!(fixed.pacing().burst, burst(8, 10));
         fixed.on_offer(Instant::EPOCH, burst(4, 5));
@@ -98,12 +131,41 @@ mod tests {
     }
 
     #[test]
+    fn a_ceiling_holds_and_is_lifted_again() {
+        let rate = |fixed: &Fixed| {
+            let Burst { packets, interval } = fixed.pacing().burst;
+            Rate::over(u64::from(packets) * 1000, interval).bytes_per_second()
+        };
+        for by_bytes in [false, true] {
+            let fixed = Fixed::new(burst(8, 10), 1000);
+            let mut fixed = if by_bytes { fixed.of_bytes() } else { fixed };
+            for (ceiling, least) in [(500_000, 500_000), (40_000, 40_000), (3000, 2990)] {
+                fixed.on_ceiling(Instant::EPOCH, Some(Rate::from_bytes_per_second(ceiling)));
+                assert!((least..=ceiling).contains(&rate(&fixed)), "{by_bytes} {fixed:?}");
+            }
+            fixed.on_ceiling(Instant::EPOCH, Some(Rate::from_bytes_per_second(9_000_000)));
+            assert_eq!(rate(&fixed), 800_000);
+            fixed.on_ceiling(Instant::EPOCH, None);
+            assert_eq!(fixed.pacing().burst, burst(8, 10));
+        }
+    }
+
+    #[test]
+    fn where_a_rate_counts_the_newest_offer_does() {
+        let mut fixed = Fixed::new(burst(8, 10), 1000).of_bytes();
+        for (offer, left) in [((1, 10), (1, 10)), ((4, 10), (4, 10)), ((64, 10), (8, 10))] {
+            fixed.on_offer(Instant::EPOCH, burst(offer.0, offer.1));
+            assert_eq!(fixed.pacing().burst, burst(left.0, left.1));
+        }
+    }
+
+    #[test]
     fn packets_of_any_size_leave_at_the_same_rate() {
         let rate = |burst: Burst, packet: u64| {
             Rate::over(u64::from(burst.packets) * packet, burst.interval).bytes_per_second()
         };
         for packets in [1, 8, 64] {
-            let mut fixed = Fixed::new(burst(packets, 5)).of_bytes(1260);
+            let mut fixed = Fixed::new(burst(packets, 5), 1260).of_bytes();
             assert_eq!(fixed.pacing().burst, burst(packets, 5));
             let agreed = rate(burst(packets, 5), 1260);
             for sent in [204, 592, 1260, 1500, 9000, 65_535] {
@@ -116,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_new_packet_size_does_not_undo_an_offer() {
-        let mut fixed = Fixed::new(burst(8, 1));
+        let mut fixed = Fixed::new(burst(8, 1), 1260);
         fixed.on_offer(Instant::EPOCH, burst(2, 50));
         fixed.on_packet_bytes(700);
         assert_eq!(fixed.pacing().burst, burst(2, 50));

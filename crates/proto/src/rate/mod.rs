@@ -142,9 +142,17 @@ pub trait RateControl: Debug + Send {
     fn on_first_answer(&mut self, _longest: Duration) -> bool {
         false
     }
-    /// The receiver offered burst values in an OK (RFC 998 §4): never faster than that from now
-    /// on.
+    /// The receiver offered burst values in an OK (RFC 998 §4): never faster than that, until it
+    /// offers others. On `rfc998` they are never looser than those before.
     fn on_offer(&mut self, now: Instant, offer: Burst);
+    /// The client says how fast it may be at most, whatever it was told before; `None` if that is
+    /// for others to say. Laws that know no such thing are held below it by who uses them.
+    fn on_ceiling(&mut self, _now: Instant, _ceiling: Option<Rate>) {}
+    /// It takes the place of another law, by which data went at about `rate` where the smallest
+    /// round trip is `rtt`. What is counted was counted from the beginning.
+    fn take_over(&mut self, _now: Instant, _rate: Rate, _rtt: Duration) {}
+    /// The client had paused for so long, and goes on.
+    fn on_pause_over(&mut self, _now: Instant, _lasted: Duration) {}
     /// The datagrams of the transfer are now this many bytes long, IP and UDP headers included.
     fn on_packet_bytes(&mut self, bytes: u32);
     /// Nothing was sent yet. What an earlier connection learned of this path, whose round trip is
@@ -195,11 +203,7 @@ pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> L
         false => negotiated.mean_packet_bytes(overhead),
     };
     let ceiling = match policy {
-        Policy::Fixed(_) => {
-            let fixed = Fixed::new(negotiated.burst);
-            let fixed = if negotiated.rules.sizes { fixed.of_bytes(packet) } else { fixed };
-            return Law { control: Box::new(fixed), learns: false, ways: Ways::OURS };
-        }
+        Policy::Fixed(_) => return fixed(negotiated.burst, negotiated, packet),
         Policy::Fair { ceiling } => ceiling,
         // Its law is built elsewhere; here it is one that finds the rate, below that ceiling.
         Policy::Recreated(recreation) => recreation.rate,
@@ -217,6 +221,28 @@ pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> L
         adaptive = adaptive.told_by_buffers(packets * u64::from(packet));
     }
     Law { control: Box::new(adaptive), learns: true, ways: Ways::OURS }
+}
+
+fn fixed(burst: Burst, negotiated: &Negotiated, packet: u32) -> Law {
+    let fixed = Fixed::new(burst, packet);
+    let fixed = if negotiated.rules.sizes { fixed.of_bytes() } else { fixed };
+    Law { control: Box::new(fixed), learns: false, ways: Ways::OURS }
+}
+
+/// The law of `policy`, for a connection that was opened with another one: of a fixed one the pace
+/// was not agreed on.
+pub(crate) fn build_anew(policy: Policy, negotiated: &Negotiated, overhead: u32) -> Law {
+    let packet = negotiated.burst_bytes + overhead;
+    match policy {
+        Policy::Fixed(Pace(told)) => {
+            let own = match told {
+                Told::Bursts(burst) => burst,
+                Told::Rate(rate) => burst_for(rate, packet),
+            };
+            fixed(negotiated.burst.slower(own), negotiated, packet)
+        }
+        policy => build(policy, negotiated, overhead),
+    }
 }
 
 /// Whether a sender keeps to RFC 998's letter in its burst values (`docs/protocol.md §6.7`). Over a

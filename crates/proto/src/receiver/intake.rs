@@ -100,6 +100,7 @@ impl Receiver {
         }
         self.stats.data_packets_received += 1;
         self.asked_before = self.asked_packets;
+        self.steered.peer_pauses = false;
         self.stats.first_data_at.get_or_insert(now);
         self.stats.image_bytes += len as u64;
         if (number, header.index.0 + 1) > self.furthest {
@@ -128,8 +129,7 @@ impl Receiver {
         let Some(assembly) = self.assemblies.remove(&number) else { return };
         self.recovery.on_complete(number);
         self.stats.buffers_done += 1;
-        // RFC 998's OK always makes an offer, and to others none at all means nothing a second.
-        let offer = self.negotiated.rules.offers.then_some(self.negotiated.burst);
+        let offer = self.offer_to_make();
         self.fifo.push(Message::Ok(Accepted {
             first: number,
             count: 1,

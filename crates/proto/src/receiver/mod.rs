@@ -14,6 +14,7 @@ mod predicted;
 mod progress;
 mod sizing;
 mod states;
+mod steering;
 mod story;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -27,6 +28,7 @@ use sizing::Sizing;
 #[cfg(test)]
 pub(crate) use states::{BufferState, Phase as ReceiverPhase};
 use states::{Phase, Step};
+use steering::Steered;
 
 use crate::buffer::Buffer;
 use crate::control_fifo::ControlFifo;
@@ -103,6 +105,7 @@ pub(crate) struct Receiver {
     held: u32,
     /// What it grants now was granted with RESPONSE, before the round trip was known.
     greets: bool,
+    steered: Steered,
     prediction: Prediction,
     pub(crate) trace: Recorder,
 }
@@ -156,6 +159,7 @@ impl Receiver {
             spoke: false,
             held: 0,
             greets: false,
+            steered: Steered::default(),
             prediction: Prediction::default(),
             trace: Recorder::default(),
         }
@@ -208,7 +212,7 @@ impl Receiver {
     pub(crate) fn tell(&mut self, have: &[u8], greets: bool) {
         self.forget_prediction();
         self.greets = greets;
-        let begun = self.next_grant > BufferNumber::FIRST || !self.untold.is_empty();
+        let begun = self.fifo.has_begun() || !self.untold.is_empty();
         if !self.negotiated.rules.verdict || begun {
             return;
         }
@@ -278,6 +282,9 @@ impl Receiver {
             return;
         }
         self.renew(now);
+        if self.holds() {
+            return;
+        }
         while let Some(buffer) = self.idle.pop() {
             let number = self.next_grant;
             if self.last.is_some_and(|last| number > last) {
@@ -332,6 +339,7 @@ impl Receiver {
     /// A NULL-ACK.
     pub(crate) fn handle_null_ack(&mut self, now: Instant, null_ack: &NullAck) -> Taken {
         self.sender_burst = null_ack.burst;
+        self.steered.peer_pauses = null_ack.paused;
         self.stats.limit = null_ack.limit;
         self.on_ack(now, null_ack.ack);
         self.on_size(now, null_ack);
@@ -448,7 +456,7 @@ impl Receiver {
             }
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Control });
         }
-        if self.recovery.next_look().is_some_and(|at| at <= now) && self.fifo.has_room(ASK_ROOM) {
+        if self.next_look().is_some_and(|at| at <= now) {
             self.look(now);
         }
     }
@@ -502,8 +510,13 @@ impl Receiver {
 
     /// When something is due.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        let look = self.recovery.next_look().filter(|_| self.fifo.has_room(ASK_ROOM));
-        earliest([self.next_control(), self.fifo.deadline(self.rtt.timeout()), look])
+        earliest([self.next_control(), self.fifo.deadline(self.rtt.timeout()), self.next_look()])
+    }
+
+    /// When the holes are looked at: there is nothing to ask a sender for that pauses.
+    fn next_look(&self) -> Option<Instant> {
+        let asks = !self.steered.peer_pauses && self.fifo.has_room(ASK_ROOM);
+        self.recovery.next_look().filter(|_| asks)
     }
 
     /// How far apart reports and repeated messages are.

@@ -24,7 +24,7 @@ impl Receiver {
     /// them, once more of them was asked for; and what was said and is not acknowledged. A sender
     /// of which nothing has come may wait for its client.
     pub(crate) fn underway(&self) -> [Option<Underway>; 2] {
-        let asked = self.asked_packets > self.asked_before;
+        let asked = self.asked_packets > self.asked_before && !self.steered.peer_pauses;
         let begun = asked && self.assemblies.values().any(|assembly| assembly.has_begun());
         let missing =
             Underway { signs: self.stats.data_packets_received, tries: self.asked_packets };

@@ -171,7 +171,7 @@ impl Sender {
         if !self.may_acknowledge() {
             return None;
         }
-        let data_soon = self.schedule.may_be_due();
+        let data_soon = self.schedule.may_be_due() && !self.stands_still();
         let pacing = self.pacing();
         let wait = if data_soon {
             ACK_DELAY.max(pacing.burst.interval.min(ACK_DELAY * 8))
@@ -184,6 +184,7 @@ impl Sender {
             self.duties.dry.filter(|(_, left)| *left > 0).map(|(at, _)| at),
             self.ending.due,
             changed,
+            self.pause_due(),
             self.telling_due().filter(|_| self.phase == Phase::Sending),
             self.way_back.due().filter(|_| self.phase == Phase::Sending),
         ])
@@ -222,12 +223,14 @@ impl Sender {
             packet_bytes: self.told_packet_bytes(),
             limit: self.stats.limit,
             back_millis: self.way_back.say(now),
+            paused: self.stands_still(),
         };
         let number = link.put_null_ack(out, &null_ack);
         self.on_other_sent(now, number, out.len() - start);
         self.duties.owed = None;
         self.on_size_told(now);
         self.announced.say(now, burst);
+        self.pause.say(now + self.rtt.beat());
         if let Some((at, left)) = self.duties.dry {
             self.duties.dry = Some((at.max(now) + self.rtt.beat(), left.saturating_sub(1)));
         }

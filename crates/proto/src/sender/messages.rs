@@ -12,7 +12,7 @@ use crate::sender::schedule::Asked;
 use crate::time::Instant;
 use crate::trace::{Stage, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq};
-use crate::wire::packet::{Accepted, Burst, Go, Have, Message, Resend, Verdict};
+use crate::wire::packet::{Accepted, Go, Have, Message, Resend, Verdict};
 
 impl Sender {
     /// The messages of a control packet. `Violation` if one is impossible.
@@ -131,9 +131,7 @@ impl Sender {
             }
         }
         if let Some(offer) = ok.offer {
-            self.rate.on_offer(now, offer);
-            // A burst of nothing is no offer.
-            self.offers = self.offers.stricter(Burst { packets: offer.packets.max(1), ..offer });
+            self.on_offer(now, offer);
         }
         self.check_all_accepted();
         let until = now + self.dally();

@@ -15,6 +15,7 @@ mod schedule;
 mod silence;
 mod sizing;
 mod states;
+mod steering;
 mod story;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ use sizing::Sizing;
 #[cfg(test)]
 use states::BufferState;
 use states::Phase;
+use steering::Pause;
 use waiting::{Blocked, add_wait};
 use way_back::WayBack;
 
@@ -52,7 +54,7 @@ use crate::rtt::RoundTrip;
 use crate::stats::{FirstPass, Stats};
 use crate::time::{Instant, earliest};
 use crate::trace::{Recorder, Stage, Timer, TraceEvent};
-use crate::units::{BufferNumber, ControlSeq, PacketNumber};
+use crate::units::{BufferNumber, ControlSeq, PacketNumber, Rate};
 use crate::wire::packet::{Burst, DataHeader, End, Report};
 
 /// The sending machine.
@@ -81,6 +83,9 @@ pub(crate) struct Sender {
     hearing: Hearing,
     signs: Signs,
     control_timer: Duration,
+    pause: Pause,
+    /// How fast data arrived lately.
+    shown: Option<Rate>,
     /// Which tosses the receiver called right or wrong.
     calls: Calls,
     phase: Phase,
@@ -126,6 +131,8 @@ impl Sender {
             hearing: Hearing::new(now),
             signs: Signs::new(),
             control_timer: Duration::ZERO,
+            pause: Pause::default(),
+            shown: None,
             calls: Calls::default(),
             phase: Phase::Sending,
             blocked: None,
@@ -283,6 +290,7 @@ impl Sender {
                 self.rtt.sample(rtt);
             }
             self.stats.data_packets_lost = sample.lost_packets;
+            self.shown = sample.delivery_rate.or(self.shown);
             self.rate.on_sample(now, &sample);
             self.note_rate(now);
         }
@@ -345,14 +353,8 @@ impl Sender {
 
     /// How many packets may leave now; notes what forbids it if none.
     fn allowed(&mut self, now: Instant) -> u32 {
-        if !self.schedule.has_some() {
-            let source = self.schedule.waits_for_source();
-            self.block(now, if source { Blocked::Source } else { Blocked::Permission });
-            self.sampler.on_app_limited();
-            return 0;
-        }
-        if self.waits_for_size() {
-            self.block(now, Blocked::Permission);
+        if let Some(why) = self.lacks() {
+            self.block(now, why);
             self.sampler.on_app_limited();
             return 0;
         }
@@ -380,6 +382,18 @@ impl Sender {
         }
         self.block_over(now);
         available.min(room).min(MAX_BATCH as u32)
+    }
+
+    /// What else than the law lets nothing leave, if anything does.
+    fn lacks(&mut self) -> Option<Blocked> {
+        let some = self.schedule.has_some();
+        if self.stands_still() || self.pause.is_on() && !some {
+            return Some(Blocked::Paused);
+        }
+        if !some && self.schedule.waits_for_source() {
+            return Some(Blocked::Source);
+        }
+        (!some || self.waits_for_size()).then_some(Blocked::Permission)
     }
 
     /// What the law asks of the pacer, or of it what the receiver was told.
@@ -499,7 +513,7 @@ impl Sender {
             Phase::Sending => None,
             Phase::Finished => return None,
         };
-        let has_data = self.schedule.may_be_due() && !self.waits_for_size();
+        let has_data = self.schedule.may_be_due() && !self.waits_for_size() && !self.stands_still();
         let data = (has_data && self.phase == Phase::Sending).then(|| {
             let pacing = self.pacing();
             if self.breaker_open(now) {
@@ -515,7 +529,8 @@ impl Sender {
 
     /// When the rate law's own clock is due; it stands still when nothing is left to send.
     fn rate_due(&self) -> Option<Instant> {
-        self.rate.next_timeout().filter(|_| self.phase == Phase::Sending)
+        let goes_on = self.phase == Phase::Sending && !self.stands_still();
+        self.rate.next_timeout().filter(|_| goes_on)
     }
 
     /// Brings the derived counts up to date.

@@ -82,7 +82,8 @@ impl Sender {
     pub(crate) fn underway(&self) -> Option<Underway> {
         let told = self.negotiated.rules.reports || self.signs.vain == Some(self.signs.count);
         let supplied = self.schedule.has_supplied() && told;
-        let some = self.phase == Phase::Sending && (supplied || self.ending.due.is_some());
+        let goes_on = self.phase == Phase::Sending && !self.pause.is_on();
+        let some = goes_on && (supplied || self.ending.due.is_some());
         let tries = self.stats.data_packets_sent;
         some.then_some(Underway { signs: self.signs.count, tries })
     }

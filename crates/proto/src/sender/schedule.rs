@@ -30,6 +30,8 @@ pub(super) struct Schedule {
     last: Option<BufferNumber>,
     /// Buffers that were not begun stay so.
     ends: bool,
+    /// The same, until further notice.
+    held: bool,
     /// Decides what leaves while nobody knows whether the receiver hears.
     pub(super) toss: Option<Toss>,
     ways: Ways,
@@ -69,6 +71,7 @@ impl Schedule {
             next_supply: BufferNumber::FIRST,
             last: None,
             ends: false,
+            held: false,
             toss: None,
             ways,
             repeat: None,
@@ -305,6 +308,11 @@ impl Schedule {
         self.ends = true;
     }
 
+    /// No buffer is begun for as long as `held`.
+    pub(super) fn hold(&mut self, held: bool) {
+        self.held = held;
+    }
+
     /// Whether a part of a buffer was sent, and its first pass is not over.
     pub(super) fn is_amid_buffer(&self) -> bool {
         self.outgoing.get(&self.fresh).is_some_and(Outgoing::has_begun)
@@ -315,7 +323,7 @@ impl Schedule {
             let chunk = |number: &BufferNumber| (number.0 - 1) / buffers.max(1);
             self.outgoing.keys().next().is_none_or(|lowest| chunk(lowest) == chunk(&self.fresh))
         });
-        within && (!self.ends || self.is_amid_buffer())
+        within && (!self.ends && !self.held || self.is_amid_buffer())
     }
 
     /// Whether something is asked for again.

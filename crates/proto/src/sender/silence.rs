@@ -44,7 +44,7 @@ impl Hearing {
 
 impl Sender {
     pub(super) fn silence_due(&self) -> Option<Instant> {
-        if !self.is_told() || self.sampler.in_flight_bytes() == 0 {
+        if !self.is_told() || self.stands_still() || self.sampler.in_flight_bytes() == 0 {
             return None;
         }
         let rtt = self.rtt.assumed();
@@ -58,7 +58,8 @@ impl Sender {
         let after = self.schedule.ways().all_lost_after?;
         let waits = self.schedule.has_supplied() && !self.schedule.may_be_due();
         let since = self.hearing.reported.max(self.sampler.last_sent()?);
-        (waits && self.phase == Phase::Sending).then(|| since + after.max(self.rtt.assumed() * 2))
+        (waits && self.phase == Phase::Sending && !self.stands_still())
+            .then(|| since + after.max(self.rtt.assumed() * 2))
     }
 
     /// Whether anybody tells what becomes of what is sent.

@@ -23,7 +23,7 @@ fn link() -> Link {
 }
 
 fn sender(wire: Wire) -> Sender {
-    let fixed = Fixed::new(Burst { packets: 8, interval: Duration::from_millis(1) });
+    let fixed = Fixed::new(Burst { packets: 8, interval: Duration::from_millis(1) }, 1260);
     sender_with(wire, Law { control: Box::new(fixed), learns: false, ways: Ways::OURS })
 }
 

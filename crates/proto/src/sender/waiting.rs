@@ -17,6 +17,7 @@ pub(super) enum Blocked {
     InFlight,
     Permission,
     Source,
+    Paused,
 }
 
 impl Sender {
@@ -46,6 +47,7 @@ impl Sender {
                 Blocked::InFlight => Cause::InFlight,
                 Blocked::Permission => Cause::Permission,
                 Blocked::Source => Cause::Source,
+                Blocked::Paused => Cause::Paused,
             };
             self.trace.note(now, || TraceEvent::Waited { cause, time });
         }
@@ -58,6 +60,7 @@ pub(super) fn add_wait(waited: &mut Waited, why: Blocked, time: Duration) {
         Blocked::InFlight => &mut waited.in_flight,
         Blocked::Permission => &mut waited.permission,
         Blocked::Source => &mut waited.source,
+        Blocked::Paused => &mut waited.paused,
     };
     *sum += time;
 }

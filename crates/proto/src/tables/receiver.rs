@@ -136,6 +136,7 @@ impl Bench {
             packet_bytes: 0,
             limit: 0,
             back_millis: 0,
+            paused: false,
         };
         self.receiver.handle_null_ack(self.now, &null_ack)
     }

@@ -43,7 +43,8 @@ impl Bench {
     fn in_state(state: &str) -> Self {
         let (own, peer) = links();
         let burst = Burst { packets: 1, interval: Duration::from_millis(1) };
-        let rate = Law { control: Box::new(Fixed::new(burst)), learns: false, ways: Ways::OURS };
+        let rate =
+            Law { control: Box::new(Fixed::new(burst, 1260)), learns: false, ways: Ways::OURS };
         let sender = Sender::new(ms(1000), negotiated(), rate, 28);
         let mut bench = Self { sender, own, peer, now: ms(1000), seq: 0 };
         let path: &[&str] = match state {

@@ -169,6 +169,7 @@ impl Cause {
         match self {
             Self::InFlight => "in_flight",
             Self::Permission => "permission",
+            Self::Paused => "paused",
             Self::Source => "source",
         }
     }

@@ -125,6 +125,9 @@ pub struct NullAck {
     /// How much longer packets take on the way back than they did at best, in milliseconds
     /// (`sealed`; `docs/protocol.md §6.3`).
     pub back_millis: u16,
+    /// The sender's client pauses: no data come before it says otherwise (`sealed`;
+    /// `docs/protocol.md §6.9`).
+    pub paused: bool,
 }
 
 /// GO: permission to send buffers `first .. first + count`.

@@ -269,6 +269,7 @@ impl Duel {
             packet_bytes: if flags & 4 == 4 { number(bytes, 1200) as u16 } else { 0 },
             limit: 0,
             back_millis: 0,
+            paused: flags & 8 == 8,
         };
         let mut body = Vec::new();
         sealed::encode_null_ack(&null_ack, &mut body);

@@ -1,6 +1,8 @@
-//! Where the ends are: they may move.
+//! Where the ends are: they may move; and what their clients change on the way.
 
 use std::net::SocketAddr;
+
+use netblt_proto::config::Steering;
 
 use super::World;
 use crate::coverage::Mark;
@@ -16,6 +18,14 @@ impl World {
         self.transcript.happening(self.now, side, "move");
         self.coverage.see(Mark::Moved, 1);
         self.moves[side] += 1;
+    }
+
+    /// The client of `side` changes what it goes by.
+    pub(super) fn steer(&mut self, side: Side, steering: Steering) {
+        let Some(endpoint) = &mut self.hosts[side].endpoint else { return };
+        self.transcript.happening(self.now, side, "steer");
+        endpoint.steer(self.now, steering);
+        self.put_out(side);
     }
 
     /// From where `side` speaks now.

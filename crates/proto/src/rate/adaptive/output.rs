@@ -32,7 +32,7 @@ impl Adaptive {
     pub(super) fn set_pacing(&mut self) {
         let least = Rate::over(FLOOR_PACKETS * u64::from(self.packet_bytes), self.trips.now());
         self.bandwidth = self.bandwidth.max(least.bytes_per_second());
-        let ceiling = self.ceiling.unwrap_or(Rate::from_bytes_per_second(u64::MAX));
+        let ceiling = self.most();
         if let Some(pacing) = self.train_pacing(ceiling) {
             self.pacing = pacing;
             return;

@@ -285,6 +285,7 @@ fn parse_null_ack(body: &[u8], reference: ControlSeq) -> Result<NullAck, ParseEr
         packet_bytes: 0,
         limit: 0,
         back_millis: 0,
+        paused: false,
     })
 }
 

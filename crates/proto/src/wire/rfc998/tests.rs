@@ -197,9 +197,17 @@ proptest! {
         let ack = reference.widen(low);
         let number = PacketNumber(0);
         let (sent_through, end) = (None, None);
-        let (packet_bytes, limit, back_millis) = (0, 0, 0);
-        let null_ack =
-            NullAck { number, ack, burst, sent_through, end, packet_bytes, limit, back_millis };
+        let null_ack = NullAck {
+            number,
+            ack,
+            burst,
+            sent_through,
+            end,
+            packet_bytes: 0,
+            limit: 0,
+            back_millis: 0,
+            paused: false,
+        };
         let mut out = Vec::new();
         encode_null_ack(PORTS, &null_ack, &mut out);
         let parsed = parse(&out, true, reference);
@@ -300,6 +308,7 @@ fn what_this_wire_does_not_have_leaves_no_trace() {
         packet_bytes: 0,
         limit: 0,
         back_millis: 0,
+        paused: false,
     };
     let full = NullAck {
         number: PacketNumber(8),

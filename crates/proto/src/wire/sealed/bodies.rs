@@ -12,6 +12,8 @@ use crate::wire::packet::{Burst, End, Keepalive, NullAck};
 const DRAINED: u8 = 1;
 /// NULL-ACK's flag: END follows.
 const END: u8 = 2;
+/// NULL-ACK's flag: the sender's client pauses.
+const PAUSED: u8 = 4;
 /// KEEPALIVE's flag.
 const ANSWER_WANTED: u8 = 1;
 
@@ -23,10 +25,11 @@ pub type Token = [u8; 8];
 pub fn encode_null_ack(null_ack: &NullAck, out: &mut Vec<u8>) {
     let drained = if null_ack.sent_through.is_some() { DRAINED } else { 0 };
     let end = if null_ack.end.is_some() { END } else { 0 };
+    let paused = if null_ack.paused { PAUSED } else { 0 };
     out.extend_from_slice(&null_ack.ack.0.to_be_bytes());
     out.extend_from_slice(&null_ack.burst.packets.max(1).to_be_bytes());
     out.extend_from_slice(&micros_u32(null_ack.burst.interval).to_be_bytes());
-    out.extend_from_slice(&[drained | end, null_ack.limit]);
+    out.extend_from_slice(&[drained | end | paused, null_ack.limit]);
     out.extend_from_slice(&null_ack.packet_bytes.to_be_bytes());
     out.extend_from_slice(&null_ack.sent_through.unwrap_or_default().0.to_be_bytes());
     out.extend_from_slice(&null_ack.back_millis.to_be_bytes());
@@ -57,8 +60,17 @@ pub fn parse_null_ack(number: PacketNumber, body: &[u8]) -> Result<NullAck, Pars
     };
     reader.finish()?;
     let sent_through = (flags & DRAINED != 0).then_some(buffer);
-    let burst = Burst { packets, interval };
-    Ok(NullAck { number, ack, burst, sent_through, end, packet_bytes, limit, back_millis })
+    Ok(NullAck {
+        number,
+        ack,
+        burst: Burst { packets, interval },
+        sent_through,
+        end,
+        packet_bytes,
+        limit,
+        back_millis,
+        paused: flags & PAUSED != 0,
+    })
 }
 
 /// Appends the body of a QUIT or ABORT, its reason cut to [`MAX_REASON`] bytes
@@ -130,6 +142,7 @@ mod tests {
             packet_bytes: 0,
             limit: 0,
             back_millis: 515,
+            paused: false,
         };
         encode_null_ack(&null_ack, &mut body);
         let burst = Burst { packets: 1, interval: Duration::from_micros(u32::MAX.into()) };

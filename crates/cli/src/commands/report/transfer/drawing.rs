@@ -9,11 +9,12 @@ const STEPS: f64 = 200.0;
 /// Two bursts of a slow sender, in seconds.
 const SHORTEST: f64 = 0.01;
 /// What the trace calls the causes of waiting, and what the picture does.
-const CAUSES: [(&str, &str); 4] = [
+const CAUSES: [(&str, &str); 5] = [
     ("source", "source's disk"),
     ("permission", "permission"),
     ("in_flight", "room in flight"),
     ("receiver_disk", "receiver's disk"),
+    ("paused", "end of a pause"),
 ];
 
 pub(super) fn picture(trace: &Trace, title: &str, headline: &str) -> Picture {

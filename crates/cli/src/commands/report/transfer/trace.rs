@@ -68,6 +68,7 @@ pub(super) fn cause_words(cause: &str) -> &str {
         "source" => "the disk or pipe that gives data",
         "permission" => "permission (GO, OK or RESEND)",
         "in_flight" => "room in flight",
+        "paused" => "the end of a pause",
         RECEIVER_DISK => "the disk or pipe that takes data",
         other => other,
     }

@@ -1,0 +1,69 @@
+//! What the client changes while a transfer runs (`docs/protocol.md §6.9`).
+
+use super::{Connection, Endpoint};
+use crate::config::{Ceiling, Policy, Steering};
+use crate::connection::Machine;
+use crate::rate;
+use crate::time::Instant;
+use crate::units::Rate;
+
+impl Endpoint {
+    /// From now on by `steering`, whatever was said before. False if its policy is none that this
+    /// transfer can go over to ([`Steering::policy`]): then the old one stays, and everything else
+    /// holds all the same.
+    pub fn steer(&mut self, now: Instant, steering: Steering) -> bool {
+        let before = self.chosen();
+        let wanted = steering.policy.unwrap_or(self.config.policy);
+        let may = before.may_become(wanted, self.config.wire);
+        let policy = if may { steering.policy } else { self.steering.policy };
+        self.steering = Steering { policy, ..steering };
+        let policy = self.chosen();
+        let anew = before.with_ceiling(None) != policy.with_ceiling(None);
+        if let Some(mut connection) = self.connection.take() {
+            self.apply(now, &mut connection, anew.then_some(policy));
+            self.connection = Some(connection);
+        }
+        self.take_trace();
+        may
+    }
+
+    /// The policy in force, below the client's ceiling in force.
+    pub fn policy(&self) -> Policy {
+        self.chosen().with_ceiling(self.ceiling())
+    }
+
+    /// The policy that was told last.
+    pub(super) fn chosen(&self) -> Policy {
+        self.steering.policy.unwrap_or(self.config.policy)
+    }
+
+    /// Tells the machine of `connection`; of the policy only if it is to be another one.
+    pub(super) fn apply(&self, now: Instant, connection: &mut Connection, policy: Option<Policy>) {
+        let ceiling = self.ceiling();
+        match &mut connection.machine {
+            Machine::Sender(sender) => {
+                if let Some(policy) = policy {
+                    let negotiated = *sender.negotiated();
+                    let law = rate::build_anew(policy, &negotiated, sender.overhead());
+                    sender.follow(now, law);
+                }
+                sender.set_ceiling(now, ceiling);
+                sender.pause(now, self.steering.paused);
+            }
+            Machine::Receiver(receiver) => {
+                let told = self.steering.ceiling != Ceiling::AsTold;
+                let most = (told.then_some(ceiling), self.config.overhead_bytes);
+                receiver.steer(now, most, self.steering.paused);
+            }
+        }
+    }
+
+    /// The client's ceiling in force.
+    fn ceiling(&self) -> Option<Rate> {
+        match self.steering.ceiling {
+            Ceiling::AsTold => self.chosen().ceiling(),
+            Ceiling::Lifted => None,
+            Ceiling::At(rate) => Some(rate),
+        }
+    }
+}
