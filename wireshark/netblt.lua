@@ -1,7 +1,7 @@
 -- NETBLT for Wireshark: both wires of docs/protocol.md.
 --
 --   rfc998  version 2, RFC 998 to the byte, over UDP or directly on IP protocol 30. All of it.
---   sealed  version 10. Its clear headers; what is encrypted is shown as such.
+--   sealed  version 11. Its clear headers; what is encrypted is shown as such.
 --
 -- Install: copy into the personal Lua plugins folder (Help > About Wireshark > Folders), or give
 -- `-X lua_script:wireshark/netblt.lua` to wireshark or tshark. Wireshark 3.6 or later.
@@ -12,17 +12,18 @@
 local netblt = Proto("netblt", "NETBLT (RFC 998)")
 
 local VERSION_998 = 2
-local VERSION_SEALED = 10
+local VERSION_SEALED = 11
 
 local OPEN, RESPONSE, KEEPALIVE, QUIT, QUIT_ACK, ABORT = 0, 1, 2, 3, 4, 5
 local DATA, LDATA, NULL_ACK, CONTROL, REFUSED, DONE, COOKIE = 6, 7, 8, 9, 10, 11, 12
-local UNKNOWN, CHALLENGE, ANSWER = 13, 14, 15
+local UNKNOWN, CHALLENGE, ANSWER, REPAIR = 13, 14, 15, 16
 
 local TYPES = {
     [OPEN] = "OPEN", [RESPONSE] = "RESPONSE", [KEEPALIVE] = "KEEPALIVE", [QUIT] = "QUIT",
     [QUIT_ACK] = "QUITACK", [ABORT] = "ABORT", [DATA] = "DATA", [LDATA] = "LDATA",
     [NULL_ACK] = "NULL-ACK", [CONTROL] = "CONTROL", [REFUSED] = "REFUSED", [DONE] = "DONE",
     [COOKIE] = "COOKIE", [UNKNOWN] = "UNKNOWN", [CHALLENGE] = "CHALLENGE", [ANSWER] = "ANSWER",
+    [REPAIR] = "REPAIR",
 }
 local RULES = {
     [0] = "ours", "SABUL", "Tsunami", "FOBS", "RBUDP", "UDT", "Reno", "Reno, delayed acknowledgements", "CUBIC",
@@ -82,6 +83,8 @@ local f = {
     missing = ProtoField.uint16("netblt.resend.count", "Packets missing", base.DEC),
     missing_index = ProtoField.uint16("netblt.resend.index", "Missing packet", base.DEC),
     -- sealed.
+    repair = ProtoField.uint32("netblt.repair", "Repair packet", base.DEC),
+    image_bytes = ProtoField.uint32("netblt.image", "Image bytes of the buffer", base.DEC),
     rules = ProtoField.uint8("netblt.rules", "Whose rules", base.DEC, RULES),
     generation = ProtoField.uint8("netblt.generation", "Generation", base.DEC),
     connection = ProtoField.uint32("netblt.connection", "Connection ID of the addressee", base.HEX),
@@ -351,6 +354,7 @@ body(QUIT_ACK, 0, 0)
 body(ABORT, 0, 400)
 body(DATA, 16, 16 + 65000)
 body(LDATA, 16, 16 + 65000)
+body(REPAIR, 16, 16 + 65000)
 body(NULL_ACK, 24, 72)
 body(CONTROL, 4, 65000)
 body(DONE, 0, 0)
@@ -365,7 +369,8 @@ local function is_sealed(tvb)
         return false
     end
     local kind = tvb:range(3, 1):uint()
-    if not is_data(kind) and tvb:range(1, 1):uint() ~= 0 then
+    local of_buffer = is_data(kind) or kind == REPAIR
+    if not of_buffer and tvb:range(1, 1):uint() ~= 0 then
         return false
     end
     if kind == OPEN then
@@ -386,7 +391,7 @@ local function is_sealed(tvb)
     if not fits or not all_zero(tvb, 8, 2) then
         return false
     end
-    return not is_data(kind) or (tvb:len() >= SEALED_DATA_HEADER and all_zero(tvb, 16, 2))
+    return not of_buffer or (tvb:len() >= SEALED_DATA_HEADER and all_zero(tvb, 16, 2))
 end
 
 local function add_rest(tree, field, tvb, at, bytes)
@@ -467,6 +472,9 @@ local function dissect_sealed(tvb, pinfo, tree)
     if is_data(kind) then
         root:add(f.rules, tvb:range(0, 1))
         root:add(f.generation, tvb:range(1, 1))
+    elseif kind == REPAIR then
+        root:add(f.reserved, tvb:range(0, 1))
+        root:add(f.generation, tvb:range(1, 1))
     else
         root:add(f.reserved, tvb:range(0, 2))
     end
@@ -485,10 +493,10 @@ local function dissect_sealed(tvb, pinfo, tree)
     root:add(f.number, number)
     root:add(f.epoch, number:uint64():rshift(22)):set_generated()
     local words = " number " .. tostring(number:uint64())
-    if kind > ANSWER then
+    if kind > REPAIR then
         root:add_proto_expert_info(e.unknown)
     end
-    if not is_data(kind) then
+    if not is_data(kind) and kind ~= REPAIR then
         return root, words .. string.format(", %d bytes encrypted",
             add_encrypted(tvb, root, SEALED_HEADER))
     end
@@ -497,6 +505,13 @@ local function dissect_sealed(tvb, pinfo, tree)
         return root, words
     end
     root:add(f.buffer, tvb:range(16, 8))
+    if kind == REPAIR then
+        root:add(f.repair, tvb:range(24, 4))
+        root:add(f.image_bytes, tvb:range(28, 4))
+        return root, string.format("%s buffer %s repair %d of %d bytes, %d bytes encrypted", words,
+            tostring(tvb:range(16, 8):uint64()), tvb:range(24, 4):uint(), tvb:range(28, 4):uint(),
+            add_encrypted(tvb, root, SEALED_DATA_HEADER))
+    end
     root:add(f.index, tvb:range(24, 4))
     root:add(f.ack, tvb:range(28, 4))
     local bytes = add_encrypted(tvb, root, SEALED_DATA_HEADER)

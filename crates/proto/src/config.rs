@@ -10,6 +10,7 @@ use crate::limits::{
     DEFAULT_TABLE_BYTES, IPV4_HEADER_BYTES, MAX_REMEMBERED, UDP_HEADER_BYTES,
 };
 use crate::recovery::RecoveryLaw;
+pub use crate::repair::{Repair, Share};
 pub use crate::stats::Remembered;
 use crate::units::Rate;
 pub use crate::wire::Wire;
@@ -278,6 +279,9 @@ pub struct Config {
     pub checksum: bool,
     /// How the sender chooses its rate.
     pub policy: Policy,
+    /// What a sender spends on repair packets, so that a last loss costs no round trip (`sealed`,
+    /// and where no other protocol's rules are followed; `docs/protocol.md §6.10`).
+    pub repair: Repair,
     /// What is remembered of the paths to these peers: a sender that chooses its own rate tries
     /// half of it at first, a quarter after an hour. Only the first [`MAX_REMEMBERED`] are looked
     /// at.
@@ -323,6 +327,7 @@ impl Config {
             cipher: Cipher::preferred(),
             checksum: true,
             policy: Policy::Fair { ceiling: None },
+            repair: Repair::Never,
             remembered: Vec::new(),
             recovery: RecoveryLaw::of(wire),
             client: match wire {
@@ -337,6 +342,14 @@ impl Config {
 }
 
 impl Config {
+    /// What it spends on repair packets on its wire, by its policy.
+    pub(crate) fn spends_on_repair(&self) -> Repair {
+        match (self.wire, self.policy) {
+            (Wire::Rfc998, _) | (_, Policy::Recreated(_)) => Repair::Never,
+            (Wire::Sealed, Policy::Fixed(_) | Policy::Fair { .. }) => self.repair,
+        }
+    }
+
     /// What is remembered of the path to `peer`.
     pub(crate) fn remembers(&self, peer: IpAddr) -> Option<Remembered> {
         let peer = peer.to_canonical();

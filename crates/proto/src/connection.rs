@@ -1,6 +1,7 @@
 //! An open connection: one link, one machine, and what keeps both alive or ends them
 //! (RFC 998 §5.2.3, §5.3; `docs/protocol.md §7`).
 
+mod data;
 mod doubting;
 mod predicted;
 mod progress;
@@ -248,12 +249,9 @@ impl Connection {
         let Some(received) = self.link.receive(bytes, reference) else { return Handled::Dropped };
         let number = received.number();
         let taken = match received {
-            Received::Data { header, raw } => match &mut self.machine {
-                Machine::Receiver(receiver) if !matches!(self.closing, Closing::Leaving { .. }) => {
-                    receiver.handle_data(now, &header, raw, ecn, &mut self.link)
-                }
-                Machine::Receiver(_) | Machine::Sender(_) => Taken::Dropped,
-            },
+            Received::Data { .. } | Received::Repair { .. } => {
+                self.handle_of_buffer(now, &received, ecn)
+            }
             Received::Other { number, bytes, packet } => {
                 if let Machine::Receiver(receiver) = &mut self.machine {
                     let padding = match &packet {

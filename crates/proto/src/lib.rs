@@ -5,7 +5,8 @@
 //! over real sockets, raw IP, the virtual world and the fuzzer.
 //!
 //! Each floor stands only on those before it in this list (held by `tests/floors.rs`):
-//! time, units, limits / buffer, crypto / wire / content, machine, packet_size, recovery, rules /
+//! time, units, limits / buffer, crypto / wire / content, machine, packet_size, recovery, repair,
+//! rules /
 //! config, link / rate, trace / gallery / opening, sender, receiver / connection, endpoint.
 
 #![forbid(unsafe_code)]
@@ -32,6 +33,7 @@ pub mod rate;
 mod receiver;
 pub mod recovery;
 mod refusals;
+mod repair;
 mod rtt;
 mod rules;
 mod sender;

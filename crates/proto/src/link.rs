@@ -8,7 +8,7 @@ use crate::control_fifo::ControlFifo;
 use crate::crypto::aead::{Cipher, OpeningKeys, SealingKeys};
 use crate::time::Instant;
 use crate::units::{ControlSeq, PacketNumber};
-use crate::wire::packet::{DataHeader, Keepalive, Message, NullAck, Report};
+use crate::wire::packet::{DataHeader, Keepalive, Message, NullAck, RepairHeader, Report};
 use crate::wire::rfc998::{self, Packet998, Ports};
 use crate::wire::sealed::{self, Header, Kind, Token};
 use crate::wire::{Wire, data_overhead};
@@ -17,6 +17,8 @@ use crate::wire::{Wire, data_overhead};
 pub(crate) enum Received<'a> {
     /// DATA or LDATA: nothing in it is proven yet. `raw` is the whole datagram.
     Data { header: DataHeader, raw: &'a [u8] },
+    /// REPAIR (`sealed`): the same.
+    Repair { header: RepairHeader, raw: &'a [u8] },
     /// Anything else, authentic.
     Other { number: PacketNumber, bytes: usize, packet: Incoming },
 }
@@ -26,6 +28,7 @@ impl Received<'_> {
     pub(crate) fn number(&self) -> PacketNumber {
         match self {
             Self::Data { header, .. } => header.number,
+            Self::Repair { header, .. } => header.number,
             Self::Other { number, .. } => *number,
         }
     }
@@ -209,7 +212,7 @@ impl Link {
         let Self::Sealed(sealed) = self else { return false };
         let Ok(header) = sealed::parse_header(bytes) else { return false };
         let clear = match header.kind {
-            Kind::Data | Kind::Ldata => sealed::DATA_HEADER_BYTES,
+            kind if kind.is_of_buffer() => sealed::DATA_HEADER_BYTES,
             _ => sealed::HEADER_BYTES,
         };
         let parts = bytes.split_at_checked(clear);
@@ -231,6 +234,20 @@ impl Link {
                 plain.number()
             }
             Self::Sealed(sealed) => sealed.put_data(out, header, data),
+        }
+    }
+
+    /// Appends a REPAIR datagram (`sealed`); its number is the link's to give.
+    pub(crate) fn put_repair(
+        &mut self,
+        out: &mut Vec<u8>,
+        header: &RepairHeader,
+        symbol: &[u8],
+    ) -> PacketNumber {
+        match self {
+            // That wire has none, and its sender makes none.
+            Self::Rfc998(plain) => plain.number(),
+            Self::Sealed(sealed) => sealed.put_repair(out, header, symbol),
         }
     }
 
@@ -397,6 +414,10 @@ impl Sealed {
             let (_, header) = sealed::parse_data_header(bytes).ok()?;
             return Some(Received::Data { header, raw: bytes });
         }
+        if header.kind == Kind::Repair {
+            let (_, header) = sealed::parse_repair_header(bytes).ok()?;
+            return Some(Received::Repair { header, raw: bytes });
+        }
         let len = bytes.len();
         let (clear, body) = bytes.split_at_mut(sealed::HEADER_BYTES);
         let body = self.opening.open_in_place(header.number, clear, body).ok()?;
@@ -415,11 +436,29 @@ impl Sealed {
     fn put_data(&mut self, out: &mut Vec<u8>, header: &DataHeader, data: &[u8]) -> PacketNumber {
         let number = self.sealing.next_number();
         let clear = sealed::encode_data_header(self.peer_id, &DataHeader { number, ..*header });
-        out.extend_from_slice(&clear);
+        self.seal(number, &clear, data, out);
+        number
+    }
+
+    fn put_repair(
+        &mut self,
+        out: &mut Vec<u8>,
+        header: &RepairHeader,
+        symbol: &[u8],
+    ) -> PacketNumber {
+        let number = self.sealing.next_number();
+        let header = RepairHeader { number, ..*header };
+        let clear = sealed::encode_repair_header(self.peer_id, &header);
+        self.seal(number, &clear, symbol, out);
+        number
+    }
+
+    /// Appends `clear`, and `data` sealed behind it.
+    fn seal(&mut self, number: PacketNumber, clear: &[u8], data: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(clear);
         let at = out.len();
         out.resize(at + data.len() + sealed::TAG_BYTES, 0);
-        self.sealing.seal_into(number, &clear, data, &mut out[at..]);
-        number
+        self.sealing.seal_into(number, clear, data, &mut out[at..]);
     }
 
     fn put(

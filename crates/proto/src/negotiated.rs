@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::buffer::Geometry;
+use crate::repair::Repair;
 use crate::rules::Rules;
 use crate::time::Instant;
 use crate::wire::packet::Burst;
@@ -16,6 +17,8 @@ pub(crate) struct Negotiated {
     /// Bytes that this end's socket holds, if grants depend on it.
     pub(crate) socket_bytes: Option<u32>,
     pub(crate) burst: Burst,
+    /// What this end spends on repair packets, as a sender.
+    pub(crate) repair: Repair,
     /// Largest datagram to build, in bytes.
     pub(crate) datagram_bytes: usize,
     /// Largest control packet to build, in bytes.

@@ -15,6 +15,12 @@ pub struct Stats {
     /// Sender: packets of those it had sent that the receiver asked for again, each as often as it
     /// did.
     pub data_packets_asked: u64,
+    /// Sender: REPAIR packets sent; they are not among the data packets.
+    pub repair_packets_sent: u64,
+    /// Receiver: REPAIR packets that arrived.
+    pub repair_packets_received: u64,
+    /// Receiver: data packets that were made from them, and need not have come any more.
+    pub packets_repaired: u64,
     /// DATA and LDATA packets that arrived and were new.
     pub data_packets_received: u64,
     /// DATA and LDATA packets that arrived again.

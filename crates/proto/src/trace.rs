@@ -79,6 +79,14 @@ pub enum TraceEvent {
         /// How many packets.
         packets: u64,
     },
+    /// Repair packets of a buffer are to leave (sender), or packets of it were made from such
+    /// (receiver).
+    Repair {
+        /// The buffer.
+        number: u64,
+        /// How many packets.
+        packets: u64,
+    },
     /// A timer ran out.
     Timer {
         /// Which.

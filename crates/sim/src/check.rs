@@ -6,7 +6,7 @@
 //!
 //! * Every delivered buffer holds the bytes that were sent, and none comes twice
 //!   ([`crate::host`] compares them).
-//! * No DATA for a buffer that was not supplied, not wanted, or not granted.
+//! * No DATA and no REPAIR for a buffer that was not supplied, not wanted, or not granted.
 //! * Packet numbers grow by one with every packet of a connection's direction.
 //! * A fixed sender keeps to its bursts ([`netblt_proto::rate::pacer::allowance_bytes`]).
 //! * An address at which no end is gets at most three times the bytes that came from it.
@@ -58,7 +58,7 @@ pub struct Clear {
     pub kind: u8,
     /// Connection id and packet number (`sealed`, after the handshake).
     pub number: Option<(u32, u64)>,
-    /// Buffer number of DATA and LDATA.
+    /// Buffer number of DATA, LDATA and REPAIR.
     pub buffer: Option<u64>,
     /// Index of DATA and LDATA within the buffer.
     pub index: Option<u32>,
@@ -72,9 +72,11 @@ impl Clear {
             |at: usize| (at..at + 8).fold(0_u64, |sum, n| sum << 8 | u64::from(get(bytes, n)));
         let (version, kind) = (at(2), at(3));
         let data = matches!(kind, kind::DATA | kind::LDATA);
+        let repair = kind == kind::REPAIR;
         let sealed = version == VERSION && !matches!(kind, 0 | 1 | 10 | 12 | 13);
         let (buffer, index) = match (data, version) {
             (true, VERSION) => (Some(wide(16)), Some((wide(20)) as u32)),
+            (_, VERSION) if repair => (Some(wide(16)), None),
             (true, 2) => (Some(wide(8) & 0xffff_ffff), Some((wide(12) & 0xffff) as u32)),
             _ => (None, None),
         };
@@ -111,6 +113,7 @@ pub mod kind {
     pub const UNKNOWN: u8 = 13;
     pub const CHALLENGE: u8 = 14;
     pub const ANSWER: u8 = 15;
+    pub const REPAIR: u8 = 16;
 }
 
 /// Bytes to and from one address.

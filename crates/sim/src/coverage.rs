@@ -78,6 +78,10 @@ marks! {
     Resent,
     /// A data packet arrived that was here.
     DuplicateData,
+    /// A sender made repair packets.
+    RepairSent,
+    /// Packets that were lost were made from repair packets.
+    Repaired,
     /// The control timer expired: GO, OK, RESEND or DONE was repeated.
     ControlTimeout,
     /// A data timer expired.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use netblt_path::{Counters, LinkOptions};
-use netblt_proto::config::{Policy, Role, Wire};
+use netblt_proto::config::{Policy, Repair, Role, Wire};
 use netblt_proto::machine::Reason;
 use netblt_proto::rate::proposed_burst;
 use netblt_proto::stats::Stats;
@@ -173,6 +173,8 @@ impl Outcome {
         for stats in &end.stats {
             let seen = [
                 (Mark::Resent, stats.data_packets_resent),
+                (Mark::RepairSent, stats.repair_packets_sent),
+                (Mark::Repaired, stats.packets_repaired),
                 (Mark::PacketSize, stats.resizes),
                 (Mark::DuplicateData, stats.data_packets_duplicate),
                 (Mark::ControlTimeout, stats.control_timeouts),
@@ -263,12 +265,16 @@ fn describe_host(host: &HostOptions) -> String {
         (Role::Sender, Policy::Fair { ceiling: None }) => ", fair".to_owned(),
         (Role::Sender, Policy::Fair { ceiling: Some(rate) }) => format!(", fair up to {rate}"),
     };
+    let repair = match (config.role, config.repair) {
+        (Role::Receiver, _) | (_, Repair::Never) => String::new(),
+        (Role::Sender, repair) => format!(", repair {repair:?}"),
+    };
     let starts = match host.starts_at {
         Duration::ZERO => String::new(),
         at => format!(", starts at {at:?}"),
     };
     format!(
-        "{role}{policy}, buffers of {} + {} bytes, {} of {} outstanding, datagrams of {}, \
+        "{role}{policy}{repair}, buffers of {} + {} bytes, {} of {} outstanding, datagrams of {}, \
          death timer {:?}{starts}{}",
         config.buffer_bytes,
         config.table_bytes,
@@ -338,7 +344,8 @@ fn describe_end(end: &EndReport) -> String {
 
 fn describe_stats(stats: &Stats) -> String {
     format!(
-        "data {} sent, {} resent, {} received, {} duplicate, {} lost; control {}, timeouts {} data \
+        "data {} sent, {} resent, {} received, {} duplicate, {} lost; repair {} sent, {} received, \
+         {} repaired; control {}, timeouts {} data \
          {} control; dropped {}; rtt {:?}; pacing {}, waited {:?} for pacing, {:?} in flight, {:?} \
          for permission, {:?} for the source",
         stats.data_packets_sent,
@@ -346,6 +353,9 @@ fn describe_stats(stats: &Stats) -> String {
         stats.data_packets_received,
         stats.data_packets_duplicate,
         stats.data_packets_lost,
+        stats.repair_packets_sent,
+        stats.repair_packets_received,
+        stats.packets_repaired,
         stats.control_packets,
         stats.data_timeouts,
         stats.control_timeouts,

@@ -240,6 +240,7 @@ pub(crate) fn negotiated(
         max_outstanding: parameters.max_outstanding,
         socket_bytes: config.socket_bytes.filter(|_| config.wire == Wire::Sealed),
         burst: parameters.burst,
+        repair: config.spends_on_repair(),
         datagram_bytes,
         control_bytes: match config.wire {
             Wire::Rfc998 => datagram_bytes.max(MIN_CONTROL_BYTES),

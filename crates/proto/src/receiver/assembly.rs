@@ -1,11 +1,13 @@
 //! One buffer being filled: which of its packets are here, and where the next one goes.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::buffer::{Buffer, Geometry};
 use crate::receiver::states::{BufferState, BufferStep};
+use crate::repair::Block;
 use crate::units::{ControlSeq, PacketIndex};
-use crate::wire::packet::IndexRange;
+use crate::wire::packet::{IndexRange, RepairHeader};
 
 /// A granted buffer on its way from empty to full.
 #[derive(Debug)]
@@ -28,6 +30,25 @@ pub(crate) struct Assembly {
     len: usize,
     /// One more than the highest index received.
     top: u32,
+    held: Option<Box<Held>>,
+}
+
+/// Repair packets of a buffer that is not whole, and too few to make it so.
+#[derive(Debug)]
+struct Held {
+    block: Block,
+    symbols: BTreeMap<u32, Box<[u8]>>,
+}
+
+/// What a repair packet is good for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Symbol {
+    /// It stands for a packet that is missing.
+    Wanted(Block),
+    /// It is here already.
+    Present,
+    /// Nothing: it contradicts what is known of the buffer.
+    Nowhere,
 }
 
 /// Where the data of one packet belong.
@@ -57,6 +78,7 @@ impl Assembly {
             total: None,
             len: 0,
             top: 0,
+            held: None,
         }
     }
 
@@ -185,8 +207,69 @@ impl Assembly {
         self.state = self.state.after(step, true);
     }
 
+    /// What a repair packet of `len` bytes is good for; `None` if its generation is void.
+    pub(crate) fn judge(&self, header: &RepairHeader, len: usize) -> Option<Symbol> {
+        let geometry = self.cut_in(header.generation)?;
+        let Some(block) = Block::new(geometry, header.image_bytes) else {
+            return Some(Symbol::Nowhere);
+        };
+        let proper = header.index < block.width() && len == block.symbol_bytes();
+        let held = self.held.as_ref();
+        if !proper || !self.agrees(&block) || held.is_some_and(|held| held.block != block) {
+            return Some(Symbol::Nowhere);
+        }
+        let present = held.is_some_and(|held| held.symbols.contains_key(&header.index));
+        Some(if present { Symbol::Present } else { Symbol::Wanted(block) })
+    }
+
+    /// Whether a buffer coded like that may be this one.
+    fn agrees(&self, block: &Block) -> bool {
+        let known = (block.packets(), block.image_bytes() as usize);
+        self.top <= known.0 && self.total.is_none_or(|total| (total, self.len) == known)
+    }
+
+    /// Keeps a symbol that is wanted.
+    pub(crate) fn hold(&mut self, block: Block, index: u32, symbol: &[u8]) {
+        let new = || Box::new(Held { block, symbols: BTreeMap::new() });
+        self.held.get_or_insert_with(new).symbols.insert(index, symbol.into());
+    }
+
+    /// Bytes of the symbols that are kept.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held.as_ref().map_or(0, |held| held.symbols.len() * held.block.symbol_bytes())
+    }
+
+    /// Makes what is missing from the symbols, if they are enough: the work is done once in the
+    /// life of a buffer. Answers how many packets that were, and bytes.
+    pub(crate) fn restore(&mut self) -> Option<(u32, usize)> {
+        let block = self.held.as_ref()?.block;
+        let symbols = self.held.as_ref()?.symbols.len() as u32;
+        if self.received + symbols < block.packets() {
+            return None;
+        }
+        let held = self.held.take()?;
+        if !self.agrees(&block) {
+            return None;
+        }
+        let have = std::mem::take(&mut self.have);
+        let is_here = |index| has(&have, index);
+        let restored = block.decode(self.buffer.space(), is_here, &held.symbols);
+        let missing = (0..block.packets()).filter(|index| !is_here(*index));
+        let bytes = missing.map(|index| block.range(index).len()).sum();
+        self.have = have;
+        if !restored {
+            return None;
+        }
+        let packets = block.packets() - self.received;
+        (self.received, self.top) = (block.packets(), block.packets());
+        self.total = Some(block.packets());
+        self.len = block.image_bytes() as usize;
+        self.state = self.state.after(BufferStep::Filled, true);
+        Some((packets, bytes))
+    }
+
     fn has(&self, index: u32) -> bool {
-        self.have.get(index as usize / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
+        has(&self.have, index)
     }
 
     /// Whether every packet is here.
@@ -252,6 +335,10 @@ impl Assembly {
         }
         None
     }
+}
+
+fn has(have: &[u64], index: u32) -> bool {
+    have.get(index as usize / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
 }
 
 #[cfg(test)]

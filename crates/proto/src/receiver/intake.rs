@@ -1,8 +1,7 @@
 //! Where the bytes of a packet enter a buffer: the one place where that is done.
 //!
 //! A packet is placed before it is opened, and opened into its place (`docs/protocol.md §5.6`).
-//! Whatever else can fill a hole, repair packets for instance, does it here: find its [`Place`],
-//! put the bytes into the slot, and say that they are new.
+//! What repair packets are good for is next door, in `repairs.rs`.
 
 use super::Receiver;
 use super::assembly::Place;
@@ -94,7 +93,7 @@ impl Receiver {
         let begins = !assembly.has_begun();
         assembly.settle(header.generation);
         assembly.mark(header.index, len, header.last_of_buffer);
-        let full = assembly.is_complete();
+        let mut full = assembly.is_complete();
         if begins {
             self.note_buffer(now, number, Stage::Begun);
         }
@@ -120,12 +119,13 @@ impl Receiver {
         if header.last_buffer {
             self.learn_last(now, number);
         }
+        full |= self.restore(now, number);
         if full {
             self.on_full(now, number);
         }
     }
 
-    fn on_full(&mut self, now: Instant, number: BufferNumber) {
+    pub(super) fn on_full(&mut self, now: Instant, number: BufferNumber) {
         let Some(assembly) = self.assemblies.remove(&number) else { return };
         self.recovery.on_complete(number);
         self.stats.buffers_done += 1;

@@ -12,6 +12,7 @@ mod feedback;
 mod intake;
 mod predicted;
 mod progress;
+mod repairs;
 mod sizing;
 mod states;
 mod steering;

@@ -58,7 +58,8 @@ impl Receiver {
         let first_pass = self.furthest == (header.buffer, index.0)
             && self.recovery.expects(header.buffer, index.0)
             && matches!(place, Place::Missing(_))
-            && !assembly.has_ended();
+            && !assembly.has_ended()
+            && assembly.held_bytes() == 0;
         let quiet = !self.trace.is_on() && self.asked_before == self.asked_packets;
         if !first_pass || !quiet {
             return None;

@@ -42,7 +42,8 @@ impl Receiver {
     /// How buffers are cut that are granted now.
     pub(super) fn geometry(&self) -> Geometry {
         let packet_bytes = match self.negotiated.rules.sizes {
-            true => self.sizing.packet_bytes,
+            // Odd ones have no repair packets (`docs/protocol.md §6.10`).
+            true => self.sizing.packet_bytes & !1,
             false => self.negotiated.geometry.packet_bytes,
         };
         Geometry { packet_bytes, ..self.negotiated.geometry }

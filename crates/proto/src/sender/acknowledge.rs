@@ -211,7 +211,9 @@ impl Sender {
         // Before the receiver's first word what was agreed on is in force.
         let agreed = self.to_the_letter && !self.announced.open;
         let burst = if agreed { self.announced.burst } else { self.rate.pacing().burst };
-        let idle = !self.schedule.has_again() && self.schedule.due().is_none();
+        let idle = !self.schedule.has_again()
+            && self.schedule.due().is_none()
+            && !self.schedule.has_repairs();
         let next_supply = self.schedule.next_supply();
         let end = self.ending.end.filter(|_| !self.ending.heard);
         let null_ack = NullAck {

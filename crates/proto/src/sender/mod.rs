@@ -7,9 +7,11 @@
 mod acknowledge;
 mod doubting;
 mod inbox;
+mod leaving;
 mod messages;
 mod outgoing;
 mod progress;
+mod repairs;
 mod rounds;
 mod schedule;
 mod silence;
@@ -27,11 +29,12 @@ use std::time::Duration;
 
 use acknowledge::{Announced, Duties, Ending};
 pub(crate) use doubting::Calls;
+use leaving::{Leaving, What};
 #[cfg(test)]
 use outgoing::Outgoing;
-use outgoing::Piece;
 use progress::Signs;
-use schedule::{Leaving, Schedule};
+use repairs::Repairing;
+use schedule::Schedule;
 use silence::Hearing;
 use sizing::Sizing;
 #[cfg(test)]
@@ -55,7 +58,7 @@ use crate::stats::{FirstPass, Stats};
 use crate::time::{Instant, earliest};
 use crate::trace::{Recorder, Stage, Timer, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber, Rate};
-use crate::wire::packet::{Burst, DataHeader, End, Report};
+use crate::wire::packet::{Burst, End, Report};
 
 /// The sending machine.
 #[derive(Debug)]
@@ -82,6 +85,7 @@ pub(crate) struct Sender {
     rtt: RoundTrip,
     hearing: Hearing,
     signs: Signs,
+    repairing: Repairing,
     control_timer: Duration,
     pause: Pause,
     /// How fast data arrived lately.
@@ -130,6 +134,7 @@ impl Sender {
             rtt: RoundTrip::new(negotiated.rtt, negotiated.longest_rtt),
             hearing: Hearing::new(now),
             signs: Signs::new(),
+            repairing: Repairing::default(),
             control_timer: Duration::ZERO,
             pause: Pause::default(),
             shown: None,
@@ -182,6 +187,7 @@ impl Sender {
 
     fn learn_last(&mut self, last: BufferNumber) {
         self.schedule.learn_last(last);
+        self.repairing.stir();
         self.check_all_accepted();
     }
 
@@ -291,6 +297,7 @@ impl Sender {
             }
             self.stats.data_packets_lost = sample.lost_packets;
             self.shown = sample.delivery_rate.or(self.shown);
+            self.repairing.on_told(sample.lost_packets, sample.delivered_packets);
             self.rate.on_sample(now, &sample);
             self.note_rate(now);
         }
@@ -331,6 +338,7 @@ impl Sender {
         if self.phase == Phase::Finished {
             return None;
         }
+        self.think_of_repairs(now);
         if !self.schedule.has_some() {
             self.run_dry(now);
         }
@@ -443,8 +451,8 @@ impl Sender {
                 same_size && whole <= largest && whole <= room
             });
             let Some(leaving) = leaving else { break };
-            let sent = put_data(&leaving, (self.duties.inbox.high(), law), link, out);
-            let Leaving { number, piece, ends, .. } = leaving;
+            let sent = leaving.put(self.duties.inbox.high(), law, link, out);
+            let Leaving { number, what, ends, .. } = leaving;
             let len = out.len() - at;
             let sent = match &mut self.ledger {
                 Some(ledger) if learns => ledger.on_sent(now, number, len as u64, ends),
@@ -452,7 +460,7 @@ impl Sender {
             };
             first_number.get_or_insert(sent);
             count += 1;
-            self.account(now, number, &piece);
+            self.account(now, number, &what);
             segment.get_or_insert(len);
             if len != whole {
                 break;
@@ -466,7 +474,6 @@ impl Sender {
         }
         self.on_data_sent(now, first, segment.unwrap_or_default());
         self.rate.on_data_sent(now, count);
-        self.duties.owed = None;
         segment
     }
 
@@ -486,7 +493,14 @@ impl Sender {
         self.pacer.consumed(now, packets, &pacing);
     }
 
-    fn account(&mut self, now: Instant, number: BufferNumber, piece: &Piece) {
+    fn account(&mut self, now: Instant, number: BufferNumber, what: &What) {
+        let What::Piece(piece) = what else {
+            self.stats.repair_packets_sent += 1;
+            return;
+        };
+        // It says what was heard.
+        self.duties.owed = None;
+        self.note_repairable(now, number, piece);
         self.stats.data_packets_sent += 1;
         self.stats.first_data_at.get_or_insert(now);
         if piece.resend {
@@ -560,23 +574,4 @@ impl Sender {
             Some(BufferState::Sent) => "SENT",
         }
     }
-}
-
-fn put_data(
-    leaving: &Leaving<'_>,
-    (ack, law): (ControlSeq, u8),
-    link: &mut Link,
-    out: &mut Vec<u8>,
-) -> PacketNumber {
-    let header = DataHeader {
-        number: PacketNumber(0),
-        buffer: leaving.number,
-        index: leaving.piece.index,
-        generation: leaving.generation,
-        law,
-        last_of_buffer: leaving.piece.last_of_buffer,
-        last_buffer: leaving.piece.last_buffer,
-        ack,
-    };
-    link.put_data(out, &header, leaving.data)
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::buffer::{Buffer, Geometry};
 use crate::sender::doubting::Toss;
+use crate::sender::repairs::Unheard;
 use crate::sender::rounds::{Heard, Rounds};
 use crate::sender::states::{BufferState, BufferStep};
 use crate::units::PacketIndex;
@@ -17,6 +18,7 @@ pub(crate) struct Outgoing {
     pub(crate) generation: u8,
     state: BufferState,
     full: Option<Full>,
+    pub(super) unheard: Unheard,
 }
 
 #[derive(Debug)]
@@ -49,7 +51,8 @@ pub(crate) struct Piece {
 
 impl Outgoing {
     pub(crate) fn new(geometry: Geometry, generation: u8) -> Self {
-        Self { geometry, generation, state: BufferState::Granted, full: None }
+        let unheard = Unheard::default();
+        Self { geometry, generation, state: BufferState::Granted, full: None, unheard }
     }
 
     /// The client filled it.
@@ -84,6 +87,7 @@ impl Outgoing {
         }
         let before = std::mem::replace(&mut self.geometry, geometry);
         self.generation = generation;
+        self.unheard = Unheard::default();
         if let Some(full) = &mut self.full {
             let len = full.buffer.filled().len();
             full.sent = full.sent.max(before.range(PacketIndex(full.fresh), len).start);
@@ -245,6 +249,11 @@ impl Outgoing {
     /// The bytes of a piece.
     pub(crate) fn bytes(&self, range: Range<usize>) -> &[u8] {
         self.full.as_ref().and_then(|f| f.buffer.filled().get(range)).unwrap_or_default()
+    }
+
+    /// All of its bytes.
+    pub(super) fn image(&self) -> &[u8] {
+        self.full.as_ref().map_or(&[], |full| full.buffer.filled())
     }
 
     /// The buffer back, if it was supplied.

@@ -2,14 +2,16 @@
 //!
 //! The order is `docs/protocol.md §6.4`'s: buffers begin strictly by number, and whatever was asked
 //! for again goes before anything at a higher position. Between buffers and packets nothing else
-//! stands: whatever else is to leave in place of a packet, repair packets for instance, is a kind
-//! of [`Leaving`] that [`Schedule::next`] hands out.
+//! stands: whatever else is to leave in place of a packet, as repair packets do, is a kind of
+//! [`Leaving`] that [`Schedule::next`] hands out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::doubting::Toss;
-use super::outgoing::{Outgoing, Piece};
+use super::leaving::{Leaving, What};
+use super::outgoing::Outgoing;
+use super::repairs::Repairs;
 use super::rounds::Heard;
 use crate::buffer::{Buffer, Geometry};
 use crate::rate::{Idle, Order, Ways};
@@ -19,7 +21,7 @@ use crate::wire::packet::{Go, IndexRange};
 /// The granted buffers and where they stand.
 #[derive(Debug)]
 pub(super) struct Schedule {
-    outgoing: BTreeMap<BufferNumber, Outgoing>,
+    pub(super) outgoing: BTreeMap<BufferNumber, Outgoing>,
     /// Buffers with packets asked for again.
     again: BTreeSet<BufferNumber>,
     /// The lowest buffer whose first pass is not over.
@@ -37,17 +39,7 @@ pub(super) struct Schedule {
     ways: Ways,
     /// Where the repetitions of an idle sender are: the buffer and packet that is next.
     repeat: Option<(BufferNumber, u32)>,
-}
-
-/// A packet that leaves now.
-#[derive(Debug)]
-pub(super) struct Leaving<'a> {
-    pub(super) number: BufferNumber,
-    pub(super) generation: u8,
-    pub(super) piece: Piece,
-    pub(super) data: &'a [u8],
-    /// Nothing of its buffer is left to send after it.
-    pub(super) ends: bool,
+    pub(super) repairs: Repairs,
 }
 
 /// What a RESEND made due.
@@ -75,6 +67,7 @@ impl Schedule {
             toss: None,
             ways,
             repeat: None,
+            repairs: Repairs::default(),
         }
     }
 
@@ -231,12 +224,12 @@ impl Schedule {
     /// Whether something may be due: asked without looking for it.
     pub(super) fn may_be_due(&self) -> bool {
         let fresh = self.fresh < self.next_supply && self.may_begin();
-        !self.again.is_empty() || fresh || self.repeats().is_some()
+        !self.again.is_empty() || fresh || self.may_have_repairs() || self.repeats().is_some()
     }
 
     /// Whether anything leaves when asked for: what is due, or what an idle sender repeats.
     pub(super) fn has_some(&mut self) -> bool {
-        self.due().is_some() || self.repeats().is_some()
+        self.due().is_some() || self.has_repairs() || self.repeats().is_some()
     }
 
     /// The ways of this sender.
@@ -334,7 +327,11 @@ impl Schedule {
     /// Takes the packet that leaves next, if one of so many data bytes `fits` now.
     pub(super) fn next(&mut self, mut fits: impl FnMut(u32) -> bool) -> Option<Leaving<'_>> {
         let (number, piece) = loop {
-            let Some(number) = self.due() else { return self.repeated(fits) };
+            let due = self.due();
+            if self.repairs_before(due) {
+                return self.next_repair(fits);
+            }
+            let Some(number) = due else { return self.repeated(fits) };
             let outgoing = self.outgoing.get_mut(&number)?;
             if !fits(outgoing.geometry.packet_bytes) {
                 return None;
@@ -356,7 +353,8 @@ impl Schedule {
         let again = outgoing.has_again();
         let ends = !again && outgoing.is_sent();
         let data = outgoing.bytes(piece.range.clone());
-        Some(Leaving { number, generation: outgoing.generation, piece, data, ends })
+        let (generation, what) = (outgoing.generation, What::Piece(piece));
+        Some(Leaving { number, generation, what, data, ends })
     }
 
     /// The next packet that an idle sender repeats.
@@ -370,7 +368,8 @@ impl Schedule {
         self.repeat = Some(if more { (number, index + 1) } else { (number.next(), 0) });
         let piece = outgoing.piece(index)?;
         let data = outgoing.bytes(piece.range.clone());
-        Some(Leaving { number, generation: outgoing.generation, piece, data, ends: false })
+        let (generation, what) = (outgoing.generation, What::Piece(piece));
+        Some(Leaving { number, generation, what, data, ends: false })
     }
 
     // ---- how it stands
@@ -421,6 +420,16 @@ impl Schedule {
         self.outgoing.values()
     }
 
+    /// The same, by their numbers.
+    pub(super) fn tail(&mut self) -> impl Iterator<Item = (BufferNumber, &mut Outgoing)> {
+        self.outgoing.iter_mut().map(|(number, outgoing)| (*number, outgoing))
+    }
+
+    /// How many packets buffer `number` has; 0 if it is not here.
+    pub(super) fn packets_of(&self, number: BufferNumber) -> u32 {
+        self.outgoing.get(&number).map_or(0, Outgoing::packets)
+    }
+
     /// The buffer `number`, if it is granted and not accepted.
     #[cfg(test)]
     pub(super) fn buffer(&self, number: BufferNumber) -> Option<&Outgoing> {
@@ -455,7 +464,8 @@ mod tests {
         while taken.len() < packets
             && let Some(leaving) = schedule.next(|_| true)
         {
-            taken.push((leaving.number.0, leaving.piece.index.0, leaving.piece.resend));
+            let What::Piece(piece) = leaving.what else { panic!("a repair packet") };
+            taken.push((leaving.number.0, piece.index.0, piece.resend));
         }
         taken
     }

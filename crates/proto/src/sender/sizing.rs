@@ -105,6 +105,7 @@ impl Sender {
         }
         if size < sizing.known {
             sizing.excuse = Some(Excuse::All);
+            self.schedule.forget_repairs();
         }
         if std::mem::replace(&mut sizing.known, size) != size {
             self.rate.on_packet_bytes(size + self.sampler.overhead() as u32);

@@ -5,6 +5,7 @@ use crate::buffer::Geometry;
 use crate::crypto::cipher::Cipher;
 use crate::rate::fixed::Fixed;
 use crate::rate::{Belief, RateControl, Ways};
+use crate::repair::Repair;
 use crate::rules::Rules;
 use crate::units::Burst;
 use crate::wire::Wire;
@@ -35,6 +36,7 @@ fn sender_with(wire: Wire, law: Law) -> Sender {
         max_outstanding: 4,
         socket_bytes: None,
         burst,
+        repair: Repair::Never,
         datagram_bytes: 1200,
         control_bytes: 1200,
         burst_bytes: 1200,

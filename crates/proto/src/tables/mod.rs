@@ -15,6 +15,7 @@ use crate::crypto::cipher::Cipher;
 use crate::link::{Incoming, Link, Received};
 use crate::machine::Event;
 use crate::negotiated::Negotiated;
+use crate::repair::Repair;
 use crate::rules::Rules;
 use crate::time::Instant;
 use crate::units::ControlSeq;
@@ -32,6 +33,7 @@ fn negotiated() -> Negotiated {
         max_outstanding: 4,
         socket_bytes: None,
         burst: Burst { packets: 8, interval: Duration::from_millis(1) },
+        repair: Repair::Never,
         datagram_bytes: 1200,
         control_bytes: 1200,
         burst_bytes: 1200,
@@ -58,6 +60,9 @@ fn describe(link: &mut Link, bytes: &mut [u8]) -> String {
         Some(Received::Data { header, .. }) => {
             let kind = if header.last_of_buffer { "LDATA" } else { "DATA" };
             format!("{kind} {}.{} ack {}", header.buffer.0, header.index.0, header.ack.0)
+        }
+        Some(Received::Repair { header, .. }) => {
+            format!("REPAIR {}.{} of {}", header.buffer.0, header.index, header.image_bytes)
         }
         Some(Received::Other { packet, .. }) => describe_other(&packet),
     }

@@ -61,7 +61,7 @@ impl TraceEvent {
                 .word("stage", stage.name())
                 .number("outstanding", outstanding)
                 .number("held", held),
-            Self::Resend { number, packets } => {
+            Self::Resend { number, packets } | Self::Repair { number, packets } => {
                 line.number("number", number).number("packets", packets)
             }
             Self::Timer { timer } => line.word("timer", timer.name()),
@@ -85,6 +85,7 @@ impl TraceEvent {
             Self::Dropped { .. } => "dropped",
             Self::Buffer { .. } => "buffer",
             Self::Resend { .. } => "resend",
+            Self::Repair { .. } => "repair",
             Self::Timer { .. } => "timer",
             Self::Waited { .. } => "waited",
             Self::PacketSize { .. } => "packet_size",

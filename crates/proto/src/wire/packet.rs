@@ -62,6 +62,22 @@ pub struct DataHeader {
     pub ack: ControlSeq,
 }
 
+/// The header of a REPAIR packet; its symbol stays where it arrived (`sealed`;
+/// `docs/protocol.md §6.10`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepairHeader {
+    /// Order of sending within the connection.
+    pub number: PacketNumber,
+    /// The buffer it belongs to.
+    pub buffer: BufferNumber,
+    /// Which of the buffer's repair packets it is.
+    pub index: u32,
+    /// Which GO fixed the packet size that the buffer was cut with.
+    pub generation: u8,
+    /// Length of the buffer's image, in bytes.
+    pub image_bytes: u32,
+}
+
 /// The sender's END: no buffer after `buffers` exists (`docs/protocol.md §7.1`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {

@@ -118,7 +118,7 @@ fn put_messages(ports: Ports, messages: &[(ControlSeq, Message)], out: &mut Vec<
 
 /// A sealed packet's first four bytes, and what follows brought to at least `len` bytes.
 fn versioned(mut bytes: Bytes<'_>, len: usize) -> Vec<u8> {
-    let mut packet = vec![bytes.byte(), bytes.byte(), sealed::VERSION, bytes.byte() % 14];
+    let mut packet = vec![bytes.byte(), bytes.byte(), sealed::VERSION, bytes.byte() % 17];
     packet.extend_from_slice(bytes.rest());
     packet.resize(packet.len().max(len), 0);
     packet
@@ -132,7 +132,7 @@ fn headers(bytes: &[u8]) {
     let kind = sealed::kind_of(bytes);
     if let Ok(header) = sealed::parse_header(bytes) {
         assert_eq!(kind, Some(header.kind));
-        if !header.kind.is_data() {
+        if !header.kind.is_of_buffer() {
             canonical[1] = 0;
         }
         assert_eq!(sealed::encode_header(&header), canonical[..sealed::HEADER_BYTES]);
@@ -141,6 +141,12 @@ fn headers(bytes: &[u8]) {
         assert!(kind.is_some_and(sealed::Kind::is_data));
         assert!(header.buffer >= BufferNumber::FIRST);
         let encoded = sealed::encode_data_header(connection, &header);
+        assert_eq!(encoded, bytes[..sealed::DATA_HEADER_BYTES]);
+    }
+    if let Ok((connection, header)) = sealed::parse_repair_header(bytes) {
+        assert_eq!(kind, Some(sealed::Kind::Repair));
+        assert!(header.buffer >= BufferNumber::FIRST);
+        let encoded = sealed::encode_repair_header(connection, &header);
         assert_eq!(encoded, canonical[..sealed::DATA_HEADER_BYTES]);
     }
 }

@@ -17,7 +17,7 @@ use netblt_proto::time::Instant;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use netblt_proto::wire::packet::{
     Accepted, Burst, DataHeader, End, Go, Have, IndexRange, Message, Mode, NullAck, Parameters,
-    Report, Resend, Verdict,
+    RepairHeader, Report, Resend, Verdict,
 };
 use netblt_proto::wire::sealed::{self, Header, Kind, Offer};
 
@@ -252,6 +252,23 @@ impl Duel {
         self.put_data(&header, &vec![0x5a; len]);
     }
 
+    /// A repair packet, perhaps one that may be.
+    fn repair(&mut self, bytes: &mut Bytes<'_>) {
+        let packet = u64::from(self.packet_bytes);
+        let image_bytes = number(bytes, packet * u64::from(self.next.1)) as u32;
+        let near = u64::from(bytes.byte() % 16);
+        let header = RepairHeader {
+            number: self.keys.next_number(),
+            buffer: BufferNumber(number(bytes, self.next.0).max(1)),
+            index: number(bytes, near) as u32,
+            generation: bytes.byte() & 3,
+            image_bytes,
+        };
+        let len = number(bytes, packet.min(image_bytes.into())).min(2000) as usize;
+        let clear = sealed::encode_repair_header(self.to, &header);
+        self.send(header.number, &clear, &vec![0x5a; len]);
+    }
+
     fn null_ack(&mut self, bytes: &mut Bytes<'_>) {
         let flags = bytes.byte();
         let near = self.next.0;
@@ -282,6 +299,7 @@ impl Duel {
             1 => self.put(Kind::QuitAck, &[]),
             2 => self.put(Kind::Abort, b"why"),
             3 => self.put(Kind::Done, &[]),
+            7 => self.repair(bytes),
             kind => self.put(Kind::Keepalive, &[kind & 1, 0, kind, bytes.byte(), 0, 0, 0]),
         }
     }

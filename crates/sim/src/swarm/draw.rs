@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use netblt_path::scenario::Scenario;
 use netblt_path::{LinkOptions, MarkAbove, QueueLimit};
-use netblt_proto::config::{Config, NO_LIMIT, Role, Secret, Wire};
+use netblt_proto::config::{Config, NO_LIMIT, Repair, Role, Secret, Share, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::units::Rate;
 
@@ -69,6 +69,7 @@ fn host(seed: u64, sketch: &Sketch, role: Role) -> HostOptions {
     config.transfer_bytes = dice.percent(50).then_some(sketch.bytes);
     if role == Role::Sender {
         config.policy = sketch.policy;
+        config.repair = repair(seed, sketch.wire);
     }
     let mut socket = Dice::new(seed, "socket");
     config.socket_bytes = socket.percent(50).then(|| socket.scale(1, 8 << 20) as u32);
@@ -87,6 +88,16 @@ fn host(seed: u64, sketch: &Sketch, role: Role) -> HostOptions {
     }
     host.disk = disk(&mut dice, sketch);
     host
+}
+
+fn repair(seed: u64, wire: Wire) -> Repair {
+    let mut dice = Dice::new(seed, "repair");
+    let share = dice.scale(1, u64::from(Share::MAX)) as u8;
+    match dice.range(0, 9) {
+        0..=2 if wire == Wire::Sealed => Repair::Auto,
+        3 if wire == Wire::Sealed => Share::percent(share).map_or(Repair::Never, Repair::Share),
+        _ => Repair::Never,
+    }
 }
 
 /// Whether a receiver that calls may be one that cannot give back the number in a RESPONSE

@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{DATA_HEADER_BYTES, HEADER_BYTES, ParseError, VERSION};
 use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
-use crate::wire::packet::DataHeader;
+use crate::wire::packet::{DataHeader, RepairHeader};
 
 /// Packet types: 0 to 11 are RFC 998's (`docs/protocol.md §3.1`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +46,8 @@ pub enum Kind {
     Challenge = 14,
     /// What a CHALLENGE said.
     Answer = 15,
+    /// A coded packet that stands for any one of its buffer that is missing.
+    Repair = 16,
 }
 
 impl Kind {
@@ -68,13 +70,20 @@ impl Kind {
             13 => Self::Unknown,
             14 => Self::Challenge,
             15 => Self::Answer,
+            16 => Self::Repair,
             _ => return None,
         })
     }
 
-    /// DATA or LDATA, which have the longer header (`docs/protocol.md §3.1`).
+    /// DATA or LDATA (`docs/protocol.md §3.1`).
     pub const fn is_data(self) -> bool {
         matches!(self, Self::Data | Self::Ldata)
+    }
+
+    /// A packet of some buffer, DATA, LDATA or REPAIR: these have the longer header
+    /// (`docs/protocol.md §3.1`).
+    pub const fn is_of_buffer(self) -> bool {
+        matches!(self, Self::Data | Self::Ldata | Self::Repair)
     }
 
     /// A packet under no transport keys, which has no packet number (`docs/protocol.md §3.2`).
@@ -88,7 +97,7 @@ impl Kind {
 pub struct Header {
     /// What the packet is; never one of the handshake's.
     pub kind: Kind,
-    /// Which GO fixed the packet size; 0 on all but DATA and LDATA.
+    /// Which GO fixed the packet size; 0 on all but DATA, LDATA and REPAIR.
     pub generation: u8,
     /// Connection id chosen by the end the packet goes to.
     pub connection: u32,
@@ -117,9 +126,19 @@ struct DataClear {
     ack: U32,
 }
 
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RepairClear {
+    clear: Clear,
+    buffer: U64,
+    index: U32,
+    image_bytes: U32,
+}
+
 // The layouts are the protocol's, and the encoders' arrays have exactly their size.
 const _: () = assert!(size_of::<Clear>() == HEADER_BYTES);
 const _: () = assert!(size_of::<DataClear>() == DATA_HEADER_BYTES);
+const _: () = assert!(size_of::<RepairClear>() == DATA_HEADER_BYTES);
 
 /// The type of a datagram of this version, whatever else is in it (`docs/protocol.md §3.1`).
 pub fn kind_of(bytes: &[u8]) -> Option<Kind> {
@@ -170,6 +189,33 @@ pub fn parse_data_header(bytes: &[u8]) -> Result<(u32, DataHeader), ParseError> 
     Ok((connection, header))
 }
 
+/// The 32 clear bytes that begin REPAIR, and the connection id in them; what follows is not looked
+/// at. Other types are [`ParseError::Kind`] (`docs/protocol.md §3.1`).
+pub fn parse_repair_header(bytes: &[u8]) -> Result<(u32, RepairHeader), ParseError> {
+    let Header { kind, generation, connection, number } = parse_header(bytes)?;
+    if kind != Kind::Repair {
+        return Err(ParseError::Kind(kind as u8));
+    }
+    let (repair, _) = RepairClear::ref_from_prefix(bytes).map_err(|_| ParseError::Truncated)?;
+    let buffer = BufferNumber(repair.buffer.get());
+    if buffer < BufferNumber::FIRST {
+        return Err(ParseError::Field("buffer number"));
+    }
+    let (index, image_bytes) = (repair.index.get(), repair.image_bytes.get());
+    Ok((connection, RepairHeader { number, buffer, index, generation, image_bytes }))
+}
+
+/// The clear header of REPAIR (`docs/protocol.md §3.1`).
+pub fn encode_repair_header(connection: u32, header: &RepairHeader) -> [u8; DATA_HEADER_BYTES] {
+    let RepairHeader { number, buffer, index, generation, image_bytes } = *header;
+    zerocopy::transmute!(RepairClear {
+        clear: Clear::new(&Header { kind: Kind::Repair, generation, connection, number }),
+        buffer: buffer.0.into(),
+        index: index.into(),
+        image_bytes: image_bytes.into(),
+    })
+}
+
 /// The clear header of a packet after the handshake (`docs/protocol.md §3.1`). A generation is
 /// written only where there is one.
 pub fn encode_header(header: &Header) -> [u8; HEADER_BYTES] {
@@ -193,7 +239,7 @@ impl Clear {
     fn new(header: &Header) -> Self {
         Self {
             law: 0,
-            generation: if header.kind.is_data() { header.generation } else { 0 },
+            generation: if header.kind.is_of_buffer() { header.generation } else { 0 },
             version: VERSION,
             kind: header.kind as u8,
             connection: header.connection.into(),
@@ -210,7 +256,7 @@ impl Clear {
             .ok_or(ParseError::Kind(self.kind))?;
         Ok(Header {
             kind,
-            generation: if kind.is_data() { self.generation } else { 0 },
+            generation: if kind.is_of_buffer() { self.generation } else { 0 },
             connection: self.connection.get(),
             number: PacketNumber(self.number.get()),
         })
@@ -225,7 +271,7 @@ mod tests {
     #[test]
     fn bytes_and_types_name_each_other() {
         for byte in 0..=255 {
-            assert_eq!(Kind::from_byte(byte).map(|kind| kind as u8), (byte <= 15).then_some(byte));
+            assert_eq!(Kind::from_byte(byte).map(|kind| kind as u8), (byte <= 16).then_some(byte));
         }
     }
 
@@ -236,10 +282,11 @@ mod tests {
         bytes[23] = 1;
         for kind in 0..=255 {
             bytes[3] = kind;
-            let sealed = matches!(kind, 2..=9 | 11 | 14 | 15);
+            let sealed = matches!(kind, 2..=9 | 11 | 14..=16);
             assert_eq!(parse_header(&bytes).is_ok(), sealed, "type {kind}");
             assert_eq!(parse_data_header(&bytes).is_ok(), matches!(kind, 6 | 7), "type {kind}");
-            assert_eq!(kind_of(&bytes).is_some(), kind <= 15, "type {kind}");
+            assert_eq!(parse_repair_header(&bytes).is_ok(), kind == 16, "type {kind}");
+            assert_eq!(kind_of(&bytes).is_some(), kind <= 16, "type {kind}");
         }
         (bytes[2], bytes[3]) = (2, 6);
         assert_eq!(parse_header(&bytes), Err(ParseError::Version(2)));
@@ -250,9 +297,9 @@ mod tests {
         #[test]
         fn a_header_that_parses_is_the_one_encoded(bytes in any::<[u8; DATA_HEADER_BYTES]>()) {
             let mut bytes = bytes;
-            (bytes[2], bytes[3]) = (VERSION, bytes[3] % 16);
+            (bytes[2], bytes[3]) = (VERSION, bytes[3] % 17);
             if let Ok(header) = parse_header(&bytes) {
-                if !header.kind.is_data() {
+                if !header.kind.is_of_buffer() {
                     bytes[1] = 0;
                 }
                 let encoded = encode_header(&header);
@@ -261,11 +308,16 @@ mod tests {
             if let Ok((connection, header)) = parse_data_header(&bytes) {
                 prop_assert_eq!(encode_data_header(connection, &header), bytes);
             }
+            if let Ok((connection, header)) = parse_repair_header(&bytes) {
+                bytes[0] = 0;
+                prop_assert_eq!(encode_repair_header(connection, &header), bytes);
+            }
         }
 
         #[test]
         fn no_bytes_make_a_header_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             let _ = (kind_of(&bytes), parse_header(&bytes), parse_data_header(&bytes));
+            let _ = parse_repair_header(&bytes);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The `sealed` wire (version 10) byte by byte, without its cryptography (`docs/protocol.md §3`).
+//! The `sealed` wire (version 11) byte by byte, without its cryptography (`docs/protocol.md §3`).
 //!
 //! What is read and written here is plaintext: [`crate::crypto`] seals bodies, opens them, and
 //! makes MACs and Noise messages. Clear headers are read before anything is proven, so they cost no
@@ -27,20 +27,21 @@ pub use handshake::frames::{
 };
 pub use handshake::{Offer, encode_offer, parse_offer};
 pub use header::{
-    Header, Kind, destination, encode_data_header, encode_header, kind_of, parse_data_header,
-    parse_header,
+    Header, Kind, destination, encode_data_header, encode_header, encode_repair_header, kind_of,
+    parse_data_header, parse_header, parse_repair_header,
 };
 pub(crate) use reader::Reader;
 
 pub use crate::crypto::TAG_BYTES;
 
 /// The version byte of this wire (`docs/protocol.md §3.1`).
-pub const VERSION: u8 = 10;
+pub const VERSION: u8 = 11;
 
 /// Bytes of clear header before every body (`docs/protocol.md §3.1`).
 pub const HEADER_BYTES: usize = 16;
 
-/// Bytes of clear header before the data of DATA and LDATA (`docs/protocol.md §3.1`).
+/// Bytes of clear header before the data of DATA and LDATA, and the symbol of REPAIR
+/// (`docs/protocol.md §3.1`).
 pub const DATA_HEADER_BYTES: usize = 32;
 
 /// Bytes of a KEEPALIVE without padding (`docs/protocol.md §3.3`).

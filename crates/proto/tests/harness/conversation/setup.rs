@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use netblt_proto::config::{Config, NO_LIMIT, Pace, Policy, Role, Secret, Wire};
+use netblt_proto::config::{Config, NO_LIMIT, Pace, Policy, Repair, Role, Secret, Share, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::{Burst, End};
@@ -81,6 +81,12 @@ impl Setup {
         if let Some(pace) = Pace::bursts(sender.burst).filter(|_| fixed) {
             sender.policy = Policy::Fixed(pace);
         }
+        // `sealed` has no use for these bits.
+        sender.repair = match flags >> 6 & 3 {
+            1 => Repair::Auto,
+            2 => Share::percent(25).map_or(Repair::Never, Repair::Share),
+            _ => Repair::Never,
+        };
         receiver.burst = if moods & 1 == 0 { NO_LIMIT } else { burst(bytes) };
         let stocks = bytes.byte();
         Self {

@@ -1,0 +1,28 @@
+//! Packets of buffers: only a receiver takes them, and not once its client has left.
+
+use super::{Closing, Connection, Machine};
+use crate::link::Received;
+use crate::machine::Ecn;
+use crate::negotiated::Taken;
+use crate::time::Instant;
+
+impl Connection {
+    /// DATA, LDATA or REPAIR.
+    pub(super) fn handle_of_buffer(
+        &mut self,
+        now: Instant,
+        received: &Received<'_>,
+        ecn: Option<Ecn>,
+    ) -> Taken {
+        let Machine::Receiver(receiver) = &mut self.machine else { return Taken::Dropped };
+        if matches!(self.closing, Closing::Leaving { .. }) {
+            return Taken::Dropped;
+        }
+        let link = &mut self.link;
+        match received {
+            Received::Data { header, raw } => receiver.handle_data(now, header, raw, ecn, link),
+            Received::Repair { header, raw } => receiver.handle_repair(now, header, raw, ecn, link),
+            Received::Other { .. } => Taken::Dropped,
+        }
+    }
+}
