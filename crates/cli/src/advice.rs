@@ -72,6 +72,10 @@ pub(crate) fn on_limit(limited_by: LimitedBy) -> &'static str {
             "The receiver's buffers: the path holds more than they do; --buffers gives it more, on \
              both sides."
         }
+        LimitedBy::ReceiverSocket => {
+            "The receiver's socket buffer: its system gives little; `sysctl -w \
+             net.core.rmem_max=4194304` there, by root, gives it enough."
+        }
         LimitedBy::SenderCpu => {
             "The sender's processor: it was busy all the time; larger packets (--mtu), or less \
              else to do, would help."

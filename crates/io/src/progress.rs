@@ -45,6 +45,8 @@ pub enum LimitedBy {
     ReceiverDisk,
     /// The receiver's number of buffers, which is less than the path holds.
     ReceiverBuffers,
+    /// The receiver's socket, which its system lets hold too little.
+    ReceiverSocket,
     /// A processor of the sender's.
     SenderCpu,
     /// A processor of the receiver's.
@@ -64,6 +66,7 @@ impl LimitedBy {
             Self::SenderDisk => "sender_disk",
             Self::ReceiverDisk => "receiver_disk",
             Self::ReceiverBuffers => "receiver_buffers",
+            Self::ReceiverSocket => "receiver_socket",
             Self::SenderCpu => "sender_cpu",
             Self::ReceiverCpu => "receiver_cpu",
             Self::RateCap => "rate_cap",

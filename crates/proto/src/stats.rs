@@ -62,6 +62,9 @@ pub struct Stats {
     pub pacing_rate: Rate,
     /// The burst values that were agreed on, if they are a limit.
     pub agreed: Option<Burst>,
+    /// Receiver: what its socket holds, in bytes, if it grants fewer buffers than were agreed on
+    /// because it is no more (`docs/protocol.md §6.2`).
+    pub held_to_socket: Option<u32>,
     /// When the connection opened.
     pub opened_at: Option<Instant>,
     /// When the first DATA packet was sent or arrived.

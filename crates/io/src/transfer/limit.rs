@@ -27,6 +27,9 @@ const NAME: &str = "netblt receive";
 const CPU: &str = "cpu";
 const DISK: &str = "disk";
 const PACED: &str = "paced";
+const SOCKET: &str = "socket";
+/// A socket that holds less holds up a receiver that is quick enough.
+const SMALL_SOCKET_KIB: u64 = 2048;
 
 /// Where a sender's time goes, as its NULL-ACKs tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +113,8 @@ pub(crate) struct Facts {
     pub(crate) disk: u64,
     /// Packets came about as fast as the burst values let them that were agreed on.
     pub(crate) paced: bool,
+    /// How much its socket holds, in KiB, if it granted less than was agreed on for that; else 0.
+    pub(crate) socket: u64,
 }
 
 impl Facts {
@@ -123,6 +128,7 @@ impl Facts {
             cpu: percent(cpu_share),
             disk: percent(disk),
             paced: is_at_agreed_pace(stats, data_time),
+            socket: stats.held_to_socket.map_or(0, |bytes| u64::from(bytes / 1024)),
         }
     }
 
@@ -130,14 +136,15 @@ impl Facts {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let fields = Fields::of(NAME, text)?;
         let (cpu, disk, paced) = (fields.only(CPU)?, fields.only(DISK)?, fields.only(PACED)?);
-        Some(Self { cpu, disk, paced: paced > 0 })
+        Some(Self { cpu, disk, paced: paced > 0, socket: fields.only(SOCKET).unwrap_or(0) })
     }
 }
 
 impl fmt::Display for Facts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cpu, disk, paced } = *self;
-        write!(f, "{NAME} {CPU}={cpu} {DISK}={disk} {PACED}={}", u8::from(paced))
+        let Self { cpu, disk, paced, socket } = *self;
+        let paced = u8::from(paced);
+        write!(f, "{NAME} {CPU}={cpu} {DISK}={disk} {PACED}={paced} {SOCKET}={socket}")
     }
 }
 
@@ -155,7 +162,12 @@ pub(crate) fn decide(view: Option<View>, facts: Option<Facts>) -> LimitedBy {
         // What a receiver drops, or does not grant, since it is busy looks like a narrow path.
         _ if storing => LimitedBy::ReceiverDisk,
         _ if busy => LimitedBy::ReceiverCpu,
-        View::Permission => LimitedBy::ReceiverBuffers,
+        View::Permission => match facts.socket {
+            0 => LimitedBy::ReceiverBuffers,
+            1..SMALL_SOCKET_KIB => LimitedBy::ReceiverSocket,
+            // It holds what comes in milliseconds, and they were too few for it to look.
+            _ => LimitedBy::ReceiverCpu,
+        },
         View::Path if facts.paced => LimitedBy::RateCap,
         View::Path => LimitedBy::Path,
     }
@@ -235,7 +247,7 @@ mod tests {
     #[test]
     fn a_receiver_tells_of_its_disk_its_processor_and_its_pace() {
         let facts = Facts::new(&stats(), at(11), 0.336, SECOND * 8);
-        assert_eq!(facts, Facts { cpu: 34, disk: 80, paced: false });
+        assert_eq!(facts, Facts { cpu: 34, disk: 80, paced: false, socket: 0 });
         let interval = Duration::from_millis(10);
         let paced = |packets| {
             let agreed = Some(Burst { packets, interval });
@@ -255,15 +267,21 @@ mod tests {
             assert_eq!(Facts::parse(text), None, "{text}");
         }
         let more = "netblt receive new=5 cpu=1 disk=2 paced=1";
-        assert_eq!(Facts::parse(more), Some(Facts { cpu: 1, disk: 2, paced: true }));
+        let facts = Facts { cpu: 1, disk: 2, paced: true, socket: 0 };
+        assert_eq!(Facts::parse(more), Some(facts), "who says nothing of its socket");
+        let stats = Stats { held_to_socket: Some(212_992), ..stats() };
+        let facts = Facts::new(&stats, at(11), 0.0, Duration::ZERO);
+        assert_eq!(facts.socket, 208);
+        assert_eq!(Facts::parse(&facts.to_string()), Some(facts));
     }
 
     #[test]
     fn each_cause_is_decided_from_the_facts_of_both() {
-        let idle = Facts { cpu: 20, disk: 3, paced: false };
+        let idle = Facts { cpu: 20, disk: 3, paced: false, socket: 0 };
         let disk = Facts { disk: 80, ..idle };
         let cpu = Facts { cpu: 97, ..idle };
         let paced = Facts { paced: true, ..idle };
+        let [small, large] = [208, 4096].map(|socket| Facts { socket, ..idle });
         for (view, facts, expected) in [
             (View::Path, idle, LimitedBy::Path),
             (View::Path, disk, LimitedBy::ReceiverDisk),
@@ -274,6 +292,9 @@ mod tests {
             (View::Cpu, idle, LimitedBy::SenderCpu),
             (View::RateCap, idle, LimitedBy::RateCap),
             (View::Permission, idle, LimitedBy::ReceiverBuffers),
+            (View::Permission, small, LimitedBy::ReceiverSocket),
+            (View::Permission, large, LimitedBy::ReceiverCpu),
+            (View::Path, small, LimitedBy::Path),
             (View::Permission, disk, LimitedBy::ReceiverDisk),
             (View::Permission, cpu, LimitedBy::ReceiverCpu),
             (View::Storing, idle, LimitedBy::ReceiverDisk),

@@ -28,6 +28,12 @@ impl Receiver {
             self.negotiated.geometry.buffer_bytes,
         )
     }
+
+    /// What its socket holds, if it grants fewer buffers than were agreed on for that.
+    pub(super) fn held_to_socket(&self) -> Option<u32> {
+        let fewer = self.most_outstanding() < self.negotiated.max_outstanding;
+        self.negotiated.socket_bytes.filter(|_| fewer)
+    }
 }
 
 fn most_outstanding(
