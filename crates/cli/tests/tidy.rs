@@ -25,7 +25,7 @@ fn root() -> PathBuf {
 /// Every `.rs` file of ours with its path from the root.
 fn sources() -> Vec<(String, String)> {
     let mut found = Vec::new();
-    for top in ["crates", "fuzz"] {
+    for top in ["crates", "fuzz", "python"] {
         walk(&root().join(top), &mut found);
     }
     found.sort();

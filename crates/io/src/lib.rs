@@ -69,7 +69,10 @@ mod progress;
 pub mod ticket;
 mod transfer;
 
-pub use netblt_proto::config::{Ceiling, Pace, Policy, Protocol, Recreation, Steering, Wire};
+pub use netblt_proto::config::{
+    Ceiling, Pace, Policy, Protocol, Recreation, Secret, Steering, Wire,
+};
+pub use netblt_proto::machine::{Reason, Stalled, Standstill};
 pub use netblt_proto::stats::Stats;
 pub use netblt_proto::units::Rate;
 pub use netblt_proto::wire::packet::Burst;

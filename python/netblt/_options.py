@@ -1,0 +1,75 @@
+"""What a transfer is told beyond what moves, and where the other end is."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Literal, Sequence, Union
+
+Path = Union[str, "os.PathLike[str]"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything about a transfer but what moves, and where the other end is.
+
+    What is not given fits every path. Each end has its own.
+    """
+
+    #: Local address to bind.
+    bind: str | None = None
+    #: Local UDP port; 0 lets the system choose.
+    port: int = 0
+    #: Addresses to put into the ticket instead of this machine's own.
+    advertise: Sequence[str] = ()
+    #: 4 or 6; ``None`` for whatever works.
+    ip_version: Literal[4, 6] | None = None
+    #: Largest IP packets, in bytes; ``None``: found out.
+    mtu: int | None = None
+    #: Seconds to wait for a peer that is silent.
+    death_timer: float = 60.0
+    #: Seconds to wait for somebody to come while listening; ``None``: until stopped.
+    wait: float | None = None
+    #: How a sender chooses its rate: ``"fair"`` finds it and shares the path, ``"fixed"`` is
+    #: RFC 998's way and yields to nobody.
+    policy: Literal["fair", "fixed"] = "fair"
+    #: Bits a second: a ceiling if ``fair``, the rate if ``fixed``.
+    rate: int | None = None
+    #: A sender remembers the rate of a path for a day, in ``~/.cache/netblt/paths``.
+    memory: bool = False
+    #: Replace files that exist.
+    overwrite: bool = False
+    #: All or nothing.
+    atomic: bool = False
+    #: What to do with what is left of a transfer that was broken off.
+    resume: Literal["auto", "never", "verify"] = "auto"
+    #: Read every file again from the disk before it gets its name.
+    verify: bool = False
+    #: Keep the sender's permission bits whatever the umask says.
+    preserve: bool = False
+    #: Give files the sender's times of modification.
+    keep_times: bool = True
+    #: Send or set owner and group.
+    owner: bool = False
+    #: Send or set extended attributes of the namespace ``user``.
+    xattrs: bool = False
+    #: Send or set POSIX access lists.
+    acls: bool = False
+    #: Patterns of what a sender leaves out of directories.
+    exclude: Sequence[str] = ()
+    #: A sender follows symbolic links in directories.
+    follow: bool = False
+    #: The name that the one file gets at the receiver.
+    rename: str | None = None
+    #: Most files and directories to receive.
+    max_files: int | None = None
+    #: Most file bytes to receive.
+    max_bytes: int | None = None
+    #: Write names and BLAKE3 digests here, as ``b3sum`` does.
+    manifest: Path | None = None
+    #: Write trace events (JSON lines) here.
+    trace: Path | None = None
+    #: Bytes in a buffer, a power of two.
+    buffer_bytes: int | None = None
+    #: How many buffers there are.
+    buffers: int | None = None

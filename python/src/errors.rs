@@ -1,0 +1,94 @@
+//! The library's errors as Python's: which class of `netblt.errors` stands for which, and with
+//! which `errno`.
+
+use std::io;
+
+use netblt::{Error, Kind, Reason};
+use pyo3::prelude::*;
+
+/// The exit code of the program for a file that vanished while it was sent.
+const VANISHED: u8 = 24;
+
+// Of errors that no call of the system's has said; Linux's numbers.
+const EEXIST: i32 = 17;
+const EFBIG: i32 = 27;
+const ENOSPC: i32 = 28;
+const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
+const EPERM: i32 = 1;
+const ECONNABORTED: i32 = 103;
+const ECONNRESET: i32 = 104;
+const ETIMEDOUT: i32 = 110;
+const ECONNREFUSED: i32 = 111;
+const EHOSTUNREACH: i32 = 113;
+
+/// The exception for an error: of the package, and of Python's own kind. `sending`: data may have
+/// left already.
+pub(crate) fn raised(py: Python<'_>, error: &Error, sending: bool) -> PyErr {
+    let (class, errno) = class(error);
+    let vanished = sending && class == "NotFoundError";
+    let code = if vanished { VANISHED } else { error.kind().number() };
+    let filename = match error {
+        Error::File { path, .. } | Error::Exists(path) => path.to_str(),
+        _ => None,
+    };
+    let make = || {
+        let class = py.import("netblt.errors")?.getattr(class)?;
+        class.call1((error.to_string(), code, error.is_retryable(), errno, filename))
+    };
+    match make() {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(failed) => failed,
+    }
+}
+
+/// Its class, and the number of the system's error.
+fn class(error: &Error) -> (&'static str, Option<i32>) {
+    match error {
+        Error::File { source, .. } => of_file(source),
+        Error::Exists(_) => ("ExistsError", Some(EEXIST)),
+        Error::NoRoom { .. } => ("NoRoomError", Some(ENOSPC)),
+        Error::TooMuch { .. } => ("FileError", Some(EFBIG)),
+        Error::Name { .. } => ("FileError", Some(EPERM)),
+        Error::Stranded { error, .. } => class(error),
+        Error::Memory { .. } => ("MemoryShortError", None),
+        Error::Socket { source, .. } | Error::Thread { source, .. } => {
+            ("SystemCallError", source.raw_os_error())
+        }
+        Error::Unresolved { .. } => ("UnreachableError", Some(EHOSTUNREACH)),
+        Error::Alone(_) => ("SilentError", Some(ETIMEDOUT)),
+        Error::Connect { reason, .. } => match (error.kind(), reason) {
+            (Kind::Refused, _) => ("RefusedError", Some(ECONNREFUSED)),
+            (Kind::Protocol, _) => ("ProtocolError", Some(ECONNABORTED)),
+            // The host has answered that nobody listens there.
+            (_, Reason::NoAnswer { unreachable: true, .. } | Reason::Unreachable) => {
+                ("RefusedError", Some(ECONNREFUSED))
+            }
+            _ => ("SilentError", Some(ETIMEDOUT)),
+        },
+        _ => match error.kind() {
+            Kind::Usage => ("UsageError", None),
+            Kind::Protocol => ("ProtocolError", Some(ECONNABORTED)),
+            Kind::Refused => ("RefusedError", Some(ECONNREFUSED)),
+            Kind::Socket | Kind::Resources => ("SystemCallError", None),
+            Kind::File => ("FileError", None),
+            Kind::Lost => ("LostError", Some(ECONNRESET)),
+            Kind::Stopped => ("StoppedError", None),
+            Kind::Unverified => ("UnverifiedError", None),
+            Kind::Silent => ("SilentError", Some(ETIMEDOUT)),
+            Kind::Unreached => ("UnreachableError", Some(EHOSTUNREACH)),
+            _ => ("NetbltError", None),
+        },
+    }
+}
+
+fn of_file(source: &io::Error) -> (&'static str, Option<i32>) {
+    let errno = source.raw_os_error();
+    match (source.kind(), errno) {
+        (io::ErrorKind::NotFound, _) => ("NotFoundError", errno.or(Some(ENOENT))),
+        (io::ErrorKind::PermissionDenied, _) => ("DeniedError", errno.or(Some(EACCES))),
+        (io::ErrorKind::AlreadyExists, _) => ("ExistsError", errno.or(Some(EEXIST))),
+        (io::ErrorKind::StorageFull, _) => ("NoRoomError", errno.or(Some(ENOSPC))),
+        _ => ("FileError", errno),
+    }
+}

@@ -1,0 +1,119 @@
+//! The options of a transfer, as the attributes of Python's `netblt.Options`.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use netblt::{Extras, Family, Overwrite, Pace, Policy, Rate, Resume};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::control::Control;
+
+/// See `netblt/_options.py`, which says what each means.
+#[derive(FromPyObject)]
+pub(crate) struct Options {
+    bind: Option<String>,
+    port: u16,
+    advertise: Vec<String>,
+    ip_version: Option<u8>,
+    mtu: Option<u16>,
+    death_timer: f64,
+    wait: Option<f64>,
+    policy: String,
+    rate: Option<u64>,
+    memory: bool,
+    overwrite: bool,
+    atomic: bool,
+    resume: String,
+    verify: bool,
+    preserve: bool,
+    keep_times: bool,
+    owner: bool,
+    xattrs: bool,
+    acls: bool,
+    pub(crate) exclude: Vec<String>,
+    pub(crate) follow: bool,
+    rename: Option<String>,
+    max_files: Option<u64>,
+    max_bytes: Option<u64>,
+    manifest: Option<PathBuf>,
+    trace: Option<PathBuf>,
+    buffer_bytes: Option<u32>,
+    buffers: Option<u32>,
+}
+
+impl Options {
+    /// The same for the library; `ValueError` for what is none.
+    pub(crate) fn told(self, control: Option<&Control>) -> PyResult<netblt::Options> {
+        let mut told = netblt::Options::default();
+        told.control = control.map(|control| control.0.clone());
+        told.policy = policy(&self.policy, self.rate)?;
+        told.resume = resume(&self.resume)?;
+        told.family = family(self.ip_version)?;
+        told.death_timer = seconds("death_timer", self.death_timer)?;
+        told.wait = self.wait.map(|wait| seconds("wait", wait)).transpose()?;
+        told.bind = self.bind.map(address).transpose()?;
+        told.port = self.port;
+        told.advertise = self.advertise;
+        told.mtu = self.mtu;
+        told.memory = self.memory;
+        told.overwrite = if self.overwrite { Overwrite::Always } else { Overwrite::Never };
+        told.atomic = self.atomic;
+        told.verify = self.verify;
+        told.preserve = self.preserve;
+        told.keep_times = self.keep_times;
+        told.extras = Extras { owner: self.owner, xattrs: self.xattrs, acls: self.acls };
+        told.rename = self.rename.map(Into::into);
+        told.max_files = self.max_files.unwrap_or(told.max_files);
+        told.max_bytes = self.max_bytes;
+        told.manifest = self.manifest;
+        told.trace = self.trace;
+        told.buffer_bytes = self.buffer_bytes.unwrap_or(told.buffer_bytes);
+        told.buffers = self.buffers.unwrap_or(told.buffers);
+        Ok(told)
+    }
+}
+
+/// A policy by its name; `rate` in bits a second.
+pub(crate) fn policy(name: &str, rate: Option<u64>) -> PyResult<Policy> {
+    let rate = rate.map(Rate::from_bits_per_second);
+    if rate.is_some_and(|rate| rate == Rate::ZERO) {
+        return Err(PyValueError::new_err("rate: at least 8 bits a second, or None"));
+    }
+    match (name, rate) {
+        ("fair", ceiling) => Ok(Policy::Fair { ceiling }),
+        ("fixed", rate) => {
+            let pace = rate.and_then(Pace::rate).map(Policy::Fixed);
+            pace.ok_or_else(|| PyValueError::new_err("policy \"fixed\" needs a rate"))
+        }
+        _ => Err(PyValueError::new_err(format!("policy: {name:?} is neither fair nor fixed"))),
+    }
+}
+
+fn resume(name: &str) -> PyResult<Resume> {
+    match name {
+        "auto" => Ok(Resume::Auto),
+        "never" => Ok(Resume::Never),
+        "verify" => Ok(Resume::Verify),
+        _ => Err(PyValueError::new_err(format!("resume: {name:?} is not auto, never or verify"))),
+    }
+}
+
+fn family(version: Option<u8>) -> PyResult<Family> {
+    match version {
+        None => Ok(Family::Any),
+        Some(4) => Ok(Family::V4),
+        Some(6) => Ok(Family::V6),
+        Some(other) => Err(PyValueError::new_err(format!("ip_version: {other} is not 4 or 6"))),
+    }
+}
+
+fn address(text: String) -> PyResult<IpAddr> {
+    text.parse().map_err(|_| PyValueError::new_err(format!("bind: {text:?} is no IP address")))
+}
+
+fn seconds(name: &str, seconds: f64) -> PyResult<Duration> {
+    let told = Duration::try_from_secs_f64(seconds);
+    told.map_err(|error| PyValueError::new_err(format!("{name}: {seconds}: {error}")))
+}

@@ -1,0 +1,87 @@
+"""What tests share: two ends in one process, and what a process holds."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import netblt
+import pytest
+
+HERE = netblt.Options(bind="127.0.0.1")
+# Seconds that anything may take; `pytest.ini` ends what takes twice as long.
+LIMIT = 60
+
+
+class Ends:
+    """Two ends, each waited for by a thread of its own."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(4)
+
+    def __enter__(self) -> Ends:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+
+    def listen(
+        self, call: Callable[..., netblt.Summary], what: Any, **more: Any
+    ) -> tuple[Future[netblt.Summary], str]:
+        """Begins a transfer that listens; answers its ticket."""
+        ticket: Future[str] = Future()
+        more.setdefault("options", HERE)
+        end = self._pool.submit(call, what, on_ticket=ticket.set_result, **more)
+        end.add_done_callback(lambda end: _no_ticket(end, ticket))
+        return end, ticket.result(LIMIT)
+
+    def connect(
+        self, call: Callable[..., netblt.Summary], what: Any, ticket: str, **more: Any
+    ) -> Future[netblt.Summary]:
+        return self._pool.submit(call, what, ticket, **more)
+
+
+def _no_ticket(end: Future[netblt.Summary], ticket: Future[str]) -> None:
+    if not ticket.done():
+        ticket.set_exception(end.exception() or AssertionError("it ended without a ticket"))
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    with Ends() as ends:
+        yield ends
+
+
+def threads() -> list[str]:
+    """Threads of ours, and of those that Python does not know."""
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            names.append((task / "comm").read_text().strip())
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return [name for name in names if name.startswith("netblt")]
+
+
+def sockets() -> int:
+    """Sockets that this process has."""
+    count = 0
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            count += os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:")
+        except FileNotFoundError:
+            continue
+    return count
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    """Waits until something holds, which takes a moment."""
+    given_up = threading.Event()
+    for _ in range(LIMIT * 100):
+        if holds():
+            return
+        given_up.wait(0.01)
+    raise AssertionError(f"{what}: threads {threads()}, {sockets()} sockets")
