@@ -16,27 +16,30 @@ local VERSION_SEALED = 11
 
 local OPEN, RESPONSE, KEEPALIVE, QUIT, QUIT_ACK, ABORT = 0, 1, 2, 3, 4, 5
 local DATA, LDATA, NULL_ACK, CONTROL, REFUSED, DONE, COOKIE = 6, 7, 8, 9, 10, 11, 12
-local UNKNOWN, CHALLENGE, ANSWER, REPAIR = 13, 14, 15, 16
+local UNKNOWN, CHALLENGE, ANSWER, REPAIR, WHO, KEY = 13, 14, 15, 16, 17, 18
 
 local TYPES = {
     [OPEN] = "OPEN", [RESPONSE] = "RESPONSE", [KEEPALIVE] = "KEEPALIVE", [QUIT] = "QUIT",
     [QUIT_ACK] = "QUITACK", [ABORT] = "ABORT", [DATA] = "DATA", [LDATA] = "LDATA",
     [NULL_ACK] = "NULL-ACK", [CONTROL] = "CONTROL", [REFUSED] = "REFUSED", [DONE] = "DONE",
     [COOKIE] = "COOKIE", [UNKNOWN] = "UNKNOWN", [CHALLENGE] = "CHALLENGE", [ANSWER] = "ANSWER",
-    [REPAIR] = "REPAIR",
+    [REPAIR] = "REPAIR", [WHO] = "WHO", [KEY] = "KEY",
 }
 local RULES = {
     [0] = "ours", "SABUL", "Tsunami", "FOBS", "RBUDP", "UDT", "Reno", "Reno, delayed acknowledgements", "CUBIC",
     "HighSpeed TCP", "Scalable TCP",
 }
 
+local MEANS = { [0] = "a secret", "a static key" }
+
 local GO, OK, RESEND = 0, 1, 2
 local MESSAGES = { [GO] = "GO", [OK] = "OK", [RESEND] = "RESEND" }
 
 -- Bytes of clear header, of the tag behind an encrypted body, of a MAC, of an OPEN and of its short
--- form (sealed).
+-- forms, by a secret and by a static key (sealed).
 local SEALED_HEADER, SEALED_DATA_HEADER, TAG, MAC = 16, 32, 16, 16
-local OPEN_BYTES, SHORT_OPEN_BYTES = 1200, 564
+local OPEN_BYTES, SHORT_OPEN_BYTES, SHORT_KEY_OPEN_BYTES = 1200, 564, 620
+local WHO_BYTES, KEY_BYTES = 64, 48
 local UNKNOWN_BYTES = 20
 -- Bytes of header (rfc998).
 local HEADER_998, DATA_HEADER_998 = 12, 24
@@ -92,6 +95,10 @@ local f = {
     number = ProtoField.uint64("netblt.number", "Packet number", base.DEC),
     epoch = ProtoField.uint64("netblt.epoch", "Epoch", base.DEC),
     cookie = ProtoField.bytes("netblt.cookie", "Cookie"),
+    means = ProtoField.uint8("netblt.means", "Proved by", base.DEC, MEANS),
+    key_id = ProtoField.bytes("netblt.key_id", "Key ID"),
+    nonce = ProtoField.bytes("netblt.nonce", "Nonce"),
+    public_key = ProtoField.bytes("netblt.public_key", "Public key"),
     noise_length = ProtoField.uint16("netblt.noise.length", "Noise message length", base.DEC),
     noise = ProtoField.bytes("netblt.noise", "Noise message"),
     padding = ProtoField.bytes("netblt.padding", "Padding"),
@@ -362,19 +369,26 @@ body(DONE, 0, 0)
 -- Whether the packet can be one: no checksum helps here, but many bytes have to be zero.
 local function is_sealed(tvb)
     local length = tvb:reported_len()
-    if tvb:len() < SEALED_HEADER or tvb:range(0, 1):uint() ~= 0 then
+    if tvb:len() < SEALED_HEADER or tvb:range(2, 1):uint() ~= VERSION_SEALED then
         return false
     end
-    if tvb:range(2, 1):uint() ~= VERSION_SEALED then
+    local first, kind = tvb:range(0, 1):uint(), tvb:range(3, 1):uint()
+    -- Whose rules data follow, or how an OPEN is proved.
+    if first > 0 and not (is_data(kind) and RULES[first]) and not (kind == OPEN and MEANS[first]) then
         return false
     end
-    local kind = tvb:range(3, 1):uint()
     local of_buffer = is_data(kind) or kind == REPAIR
     if not of_buffer and tvb:range(1, 1):uint() ~= 0 then
         return false
     end
     if kind == OPEN then
-        return (length == OPEN_BYTES or length == SHORT_OPEN_BYTES) and all_zero(tvb, 4, 4) and not all_zero(tvb, 8, 4)
+        local short = first == 0 and SHORT_OPEN_BYTES or SHORT_KEY_OPEN_BYTES
+        return (length == OPEN_BYTES or length == short) and all_zero(tvb, 4, 4)
+            and not all_zero(tvb, 8, 4)
+    elseif kind == WHO then
+        return length == WHO_BYTES and all_zero(tvb, 16, WHO_BYTES - 16)
+    elseif kind == KEY then
+        return length == KEY_BYTES
     elseif kind == RESPONSE then
         return tvb:len() >= 18 and length == 18 + tvb:range(16, 2):uint()
             and not all_zero(tvb, 8, 4)
@@ -413,15 +427,19 @@ local function add_encrypted(tvb, tree, at)
     return bytes
 end
 
--- A length of two bytes at `at`, and so many bytes behind it. Where they end, or nothing if they
--- go beyond the packet.
-local function add_counted(tvb, tree, at, length_field, field)
+-- A length of two bytes at `at`, and so many bytes behind it; with `id_field` an id of 8 bytes
+-- between. Where they end, or nothing if they go beyond the packet.
+local function add_counted(tvb, tree, at, length_field, field, id_field)
     if tvb:len() < at + 2 then
         tree:add_proto_expert_info(e.short)
         return
     end
     local bytes = tvb:range(at, 2):uint()
     tree:add(length_field, tvb:range(at, 2))
+    if id_field then
+        add_rest(tree, id_field, tvb, at + 2, 8)
+        at = at + 8
+    end
     if at + 2 + bytes > tvb:reported_len() then
         tree:add_proto_expert_info(e.short)
         return
@@ -438,13 +456,15 @@ local function handshake(tvb, tree, kind)
     local words = string.format(" uid 0x%08x", uid)
     if kind == OPEN then
         add_rest(tree, f.cookie, tvb, 16, 32)
-        local stop = add_counted(tvb, tree, 48, f.noise_length, f.noise)
+        local by_key = tvb:range(0, 1):uint() == 1
+        local stop = add_counted(tvb, tree, 48, f.noise_length, f.noise, by_key and f.key_id)
         local mac = tvb:reported_len() - MAC
         if stop and stop <= mac then
             add_rest(tree, f.padding, tvb, stop, mac - stop)
             add_rest(tree, f.mac, tvb, mac, MAC)
         end
         local bare = tvb:len() >= 48 and all_zero(tvb, 16, 32)
+        words = words .. (by_key and ", by a static key" or "")
         return words .. (bare and "" or ", with a cookie")
     elseif kind == RESPONSE then
         add_counted(tvb, tree, 16, f.noise_length, f.noise)
@@ -475,6 +495,9 @@ local function dissect_sealed(tvb, pinfo, tree)
     elseif kind == REPAIR then
         root:add(f.reserved, tvb:range(0, 1))
         root:add(f.generation, tvb:range(1, 1))
+    elseif kind == OPEN then
+        root:add(f.means, tvb:range(0, 1))
+        root:add(f.reserved, tvb:range(1, 1))
     else
         root:add(f.reserved, tvb:range(0, 2))
     end
@@ -482,6 +505,13 @@ local function dissect_sealed(tvb, pinfo, tree)
     root:add(f.kind, tvb:range(3, 1))
     if kind == OPEN or kind == RESPONSE or kind == COOKIE or kind == REFUSED then
         return root, handshake(tvb, root, kind)
+    end
+    if kind == WHO or kind == KEY then
+        root:add(f.nonce, tvb:range(4, 12))
+        if kind == KEY then
+            add_rest(root, f.public_key, tvb, 16, 32)
+        end
+        return root, ""
     end
     if kind == UNKNOWN then
         root:add(f.connection, tvb:range(8, 4))
@@ -493,7 +523,7 @@ local function dissect_sealed(tvb, pinfo, tree)
     root:add(f.number, number)
     root:add(f.epoch, number:uint64():rshift(22)):set_generated()
     local words = " number " .. tostring(number:uint64())
-    if kind > REPAIR then
+    if kind > KEY then
         root:add_proto_expert_info(e.unknown)
     end
     if not is_data(kind) and kind ~= REPAIR then

@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use netblt_proto::config::PublicKey;
 use netblt_proto::crypto::TAG_BYTES;
+use netblt_proto::crypto::bond::KeyId;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use netblt_proto::wire::packet::{
-    Accepted, Burst, DataHeader, Go, IndexRange, Message, Mode, NullAck, Parameters, Resend,
+    Accepted, Burst, DataHeader, Go, IndexRange, Message, Mode, NullAck, Parameters, RepairHeader,
+    Resend,
 };
 use netblt_proto::wire::rfc998::{self, Ports};
 use netblt_proto::wire::sealed::{self, Header, Kind};
@@ -201,6 +204,20 @@ fn control() -> Vec<u8> {
     })
 }
 
+fn sealed_repair() -> Vec<u8> {
+    let header = RepairHeader {
+        number: PacketNumber(5),
+        buffer: BufferNumber(7),
+        index: 1,
+        generation: 2,
+        image_bytes: 3,
+    };
+    let mut packet = sealed::encode_repair_header(0xa1b2_c3d4, &header).to_vec();
+    packet.resize(packet.len() + 3, 0xee);
+    packet.resize(packet.len() + TAG_BYTES, 0xdd);
+    packet
+}
+
 /// One of every type, in the order of the types.
 fn rfc998_packets() -> Vec<Vec<u8>> {
     let null_ack = NullAck {
@@ -343,7 +360,7 @@ fn sealed_data(last: bool) -> Vec<u8> {
 fn sealed_packets() -> Vec<Vec<u8>> {
     let clear = sealed::open_clear(0xa1b2_c3d4, 0x0102_0304);
     let response = sealed::response_clear(0xa1b2_c3d4, 0x0000_0009, 0x0102_0304);
-    let mut open = sealed::build_open(&clear, &[0xcc; 100], |_| [0xdd; 16]);
+    let mut open = sealed::build_open(&clear, None, &[0xcc; 100], |_| [0xdd; 16]);
     sealed::set_cookie(&mut open, &[0xaa; 32]);
     let unknown = sealed::build_unknown(&sealed_packet(Kind::Control, 60));
     vec![
@@ -363,6 +380,9 @@ fn sealed_packets() -> Vec<Vec<u8>> {
         unknown.expect("a packet of some length").to_vec(),
         sealed_packet(Kind::Challenge, 8),
         sealed_packet(Kind::Answer, 8),
+        sealed_repair(),
+        sealed::build_who([0xbb; 12]).to_vec(),
+        sealed::build_key([0xbb; 12], &PublicKey([0xee; 32])).to_vec(),
     ]
 }
 
@@ -376,12 +396,12 @@ fn sealed_headers_are_shown_and_bodies_are_not() {
         capture.udp((4000, 5000), &packet);
     }
     let trees = capture.dissected(&[]);
-    assert_eq!(trees.len(), 16);
+    assert_eq!(trees.len(), 19);
     let bytes = |byte: &str, count: usize| vec![byte; count].join(":");
     let (tag, cookie) = (bytes("dd", 16), bytes("aa", 32));
     for (kind, tree) in trees.iter().enumerate() {
         let kind = kind.to_string();
-        expect(tree, &[("wire", "sealed"), ("version", "9"), ("type", &kind), ("truncated", "")]);
+        expect(tree, &[("wire", "sealed"), ("version", "11"), ("type", &kind), ("truncated", "")]);
     }
     for handshake in [0, 1, 10, 12] {
         expect(&trees[handshake], &[("uid", "0x01020304"), ("encrypted", ""), ("number", "")]);
@@ -408,6 +428,9 @@ fn sealed_headers_are_shown_and_bodies_are_not() {
         expect(data, &[("buffer", "7"), ("index", "9"), ("ack", "41")]);
         expect(data, &[("encrypted", "ee:ee:ee"), ("tag", &tag), ("data", "")]);
     }
+    for (kind, key) in [(17, String::new()), (18, bytes("ee", 32))] {
+        expect(&trees[kind], &[("nonce", &bytes("bb", 12)), ("public_key", &key)]);
+    }
     let (_, lines) = capture.tshark(&[]);
     for (line, says) in [
         (0, "OPEN uid 0x01020304, with a cookie"),
@@ -416,6 +439,23 @@ fn sealed_headers_are_shown_and_bodies_are_not() {
         (10, "REFUSED uid 0x01020304 (hint): busy"),
     ] {
         assert_eq!(lines[line], format!("NETBLT\t{says}"));
+    }
+}
+
+#[test]
+fn an_open_by_a_static_key_shows_which() {
+    if !has_tshark() {
+        return;
+    }
+    let clear = sealed::key_open_clear(0xa1b2_c3d4, 0x0102_0304);
+    let open = sealed::build_open(&clear, Some(KeyId([0xab; 8])), &[0xcc; 100], |_| [0xdd; 16]);
+    let mut capture = Capture::new();
+    capture.udp((4000, 5000), &open);
+    capture.udp((4001, 5001), &sealed::shorten_open(&open).expect("it is not long"));
+    let bytes = |byte: &str, count: usize| vec![byte; count].join(":");
+    for tree in capture.dissected(&[]) {
+        expect(&tree, &[("means", "1"), ("key_id", &bytes("ab", 8)), ("mac", &bytes("dd", 16))]);
+        expect(&tree, &[("noise.length", "100"), ("noise", &bytes("cc", 100))]);
     }
 }
 

@@ -1,5 +1,7 @@
 //! What the client of a machine decides before it starts.
 
+pub mod identity;
+
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ pub use crate::stats::Remembered;
 use crate::units::Rate;
 pub use crate::wire::Wire;
 use crate::wire::packet::{Burst, Mode};
+pub use identity::{Authorized, Identity, NoKey, PublicKey, StaticKey};
 
 /// Which end of the data this machine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,8 +248,11 @@ pub struct Config {
     pub role: Role,
     /// Passive end: take whichever end of the data the OPEN leaves over, and never mind `role`.
     pub any_role: bool,
-    /// What both ends share; required on `sealed`.
+    /// What both ends share: required on `sealed`, unless there is an [`Self::identity`].
     pub secret: Option<Secret>,
+    /// The static key by which this end proves itself instead, and the peer's (`sealed`,
+    /// `docs/protocol.md §4.8`). With it `secret` is not looked at.
+    pub identity: Option<Identity>,
     /// Bytes in a buffer (`sealed`: its data area, a power of two from 2^10 to 2^26).
     pub buffer_bytes: u32,
     /// Bytes a buffer may have beyond its data area (`sealed`: its extent table).
@@ -308,6 +314,7 @@ impl Config {
             role,
             any_role: false,
             secret: None,
+            identity: None,
             buffer_bytes: DEFAULT_BUFFER_BYTES,
             table_bytes: DEFAULT_TABLE_BYTES,
             datagram_bytes: DEFAULT_DATAGRAM_BYTES,

@@ -6,9 +6,10 @@
 //! keys makes an end of it.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use crate::config::Config;
-use crate::endpoint::Endpoint;
+use crate::config::{Authorized, Config, Identity};
+use crate::endpoint::{EXPLANATIONS, Endpoint};
 use crate::entropy::Entropy;
 use crate::machine::{Datagram, Route, Transmit};
 use crate::opening::passive::{Answer, Passive};
@@ -34,6 +35,12 @@ impl Door {
         Self { config, passive, answers: VecDeque::new() }
     }
 
+    /// From now on these may open connections, and nobody else; connections that are open stay.
+    pub fn authorize(&mut self, authorized: Arc<Authorized>) {
+        self.passive.on_authorized(&authorized);
+        self.config.identity = Some(Identity::server(authorized));
+    }
+
     /// A datagram that belongs to none of the ends that are open. Answers the end that it opens,
     /// which has taken it in.
     pub fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>) -> Option<Endpoint> {
@@ -44,16 +51,24 @@ impl Door {
         match self.passive.handle_datagram(now, route, bytes, (&self.config, &none), None) {
             Answer::Nothing | Answer::Heard(_) => None,
             Answer::Reply(packet) | Answer::Greeting(packet, _) => {
-                if self.answers.len() >= MAX_ANSWERS {
-                    self.answers.pop_front();
-                }
-                self.answers.push_back((route, packet));
+                self.answer(route, packet);
                 None
             }
             Answer::Opened(opened, first) => {
                 Some(Endpoint::served(self.config.clone(), now, (route, ecn), *opened, first))
             }
         }
+    }
+
+    /// In a flood what anybody can draw is dropped, all else takes the place of the oldest.
+    fn answer(&mut self, to: Route, packet: Vec<u8>) {
+        if self.answers.len() >= MAX_ANSWERS {
+            if matches!(packet.get(3), Some(kind) if EXPLANATIONS.contains(kind)) {
+                return;
+            }
+            self.answers.pop_front();
+        }
+        self.answers.push_back((to, packet));
     }
 
     /// Appends the next answer to `batch`, if there is one.

@@ -1,6 +1,7 @@
 //! One end of a connection: opening, keys, one machine (sender or receiver), closing.
 
 mod arrival;
+mod keys;
 mod steering;
 
 use std::collections::VecDeque;
@@ -8,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::addresses::Addresses;
 use crate::buffer::Buffer;
-use crate::config::{Config, Role, Steering};
+use crate::config::{Config, PublicKey, Role, Steering};
 use crate::connection::{Connection, Handled, Machine};
 use crate::doubt::Doubt;
 use crate::entropy::Entropy;
@@ -34,7 +35,8 @@ use crate::wire::sealed::{self, Kind};
 const MAX_REPLIES: usize = 16;
 
 /// Those that only explain something.
-const EXPLANATIONS: [u8; 2] = [Kind::Refused as u8, Kind::Unknown as u8];
+pub(crate) const EXPLANATIONS: [u8; 3] =
+    [Kind::Refused as u8, Kind::Unknown as u8, Kind::Key as u8];
 
 /// How this end came to be open.
 #[derive(Debug)]
@@ -53,6 +55,8 @@ pub struct Endpoint {
     rules: Rules,
     opener: Opener,
     connection: Option<Connection>,
+    /// Of the connection's peer.
+    peer_key: Option<PublicKey>,
     /// Offered before there was anyone to grant them to.
     offered: Vec<Buffer>,
     /// Told before there was anyone to tell.
@@ -79,6 +83,10 @@ struct Counts {
 
 impl Endpoint {
     /// An end that opens a connection to `peer`. `entropy` must never be used twice outside tests.
+    ///
+    /// # Panics
+    ///
+    /// If it was given the identity of a passive end.
     pub fn active(config: Config, peer: SocketAddr, now: Instant, entropy: [u8; 32]) -> Self {
         let active = Active::start(&config, peer, now, Entropy::new(entropy));
         Self::new(config, Opener::Active(Box::new(active)))
@@ -112,6 +120,7 @@ impl Endpoint {
             steering: Steering::default(),
             opener,
             connection: None,
+            peer_key: None,
             offered: Vec::new(),
             have: None,
             outbox: VecDeque::new(),
@@ -355,6 +364,7 @@ impl Endpoint {
             connection.on_sent_before(at, number, bytes);
         }
         self.counts.opened_at = Some(now);
+        self.peer_key = opened.peer_key;
         let image_bytes = negotiated.geometry.buffer_bytes;
         self.events.push_back(Event::Opened { peer: route.peer, parameters, image_bytes });
         let traced = TraceEvent::Opened {

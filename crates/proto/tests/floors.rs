@@ -28,7 +28,7 @@ const FLOORS: [&[&str]; 10] = [
 ];
 /// Within `crypto`, the same.
 const CRYPTO: [&[&str]; 3] =
-    [&["cipher", "secret"], &["epoch", "mac", "noise", "replay"], &["aead"]];
+    [&["cipher", "keys", "secret"], &["epoch", "mac", "noise", "replay"], &["aead", "bond"]];
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).expect("the sources are here").flatten() {

@@ -163,7 +163,7 @@ proptest! {
         reason in ".{0,100}",
     ) {
         let (to, own, uid) = ids;
-        let mut open = build_open(&open_clear(own, uid), &noise, |_| mac);
+        let mut open = build_open(&open_clear(own, uid), None, &noise, |_| mac);
         set_cookie(&mut open, &cookie);
         let frame = parse_open(&open).unwrap();
         prop_assert_eq!((frame.connection, frame.uid, frame.cookie), (own, uid, cookie));

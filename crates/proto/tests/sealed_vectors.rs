@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use netblt_proto::content::{Attributes, Extent, Kind as Content, More, encode_table, parse_image};
+use netblt_proto::crypto::bond::KeyId;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use netblt_proto::wire::packet::*;
 use netblt_proto::wire::sealed::*;
@@ -359,7 +360,7 @@ fn open() {
                      00*1038                 ;  146 zero
                      aa*16                   ; 1184 MAC");
     let clear = open_clear(0x1122_3344, 0x5566_7788);
-    let mut open = build_open(&clear, &[0x0e; 96], |parts| {
+    let mut open = build_open(&clear, None, &[0x0e; 96], |parts| {
         assert_eq!(parts, [&bytes[..16], &bytes[48..1184]]);
         [0xaa; 16]
     });
@@ -369,6 +370,7 @@ fn open() {
     let frame = OpenFrame {
         connection: 0x1122_3344,
         uid: 0x5566_7788,
+        key: None,
         cookie: [0; 32],
         noise: &[0x0e; 96],
         mac: [0xaa; 16],
@@ -382,6 +384,31 @@ fn open() {
     set_cookie(&mut open, &[0xc0; 32]);
     assert_eq!(open, [&bytes[..16], &[0xc0; 32], &bytes[48..]].concat());
     assert_eq!(parse_open(&open), Ok(OpenFrame { cookie: [0xc0; 32], ..frame }));
+}
+
+#[test]
+fn open_by_a_key() {
+    let bytes = hex("01 00 0b 00             ;    0 by a static key, reserved, version, OPEN
+                     00 00 00 00             ;    4 zero
+                     11 22 33 44             ;    8 connection id
+                     55 66 77 88             ;   12 connection unique ID
+                     00*32                   ;   16 no cookie
+                     00 60                   ;   48 length of the Noise message
+                     1d*8                    ;   50 key id
+                     0e*96                   ;   58 Noise message 1
+                     00*1030                 ;  154 zero
+                     aa*16                   ; 1184 MAC");
+    let clear = key_open_clear(0x1122_3344, 0x5566_7788);
+    let open = build_open(&clear, Some(KeyId([0x1d; 8])), &[0x0e; 96], |parts| {
+        assert_eq!(parts, [&bytes[..16], &bytes[48..1184]]);
+        [0xaa; 16]
+    });
+    assert_eq!(open, bytes);
+    let frame = parse_open(&bytes).unwrap();
+    assert_eq!((frame.key, frame.noise), (Some(KeyId([0x1d; 8])), &[0x0e; 96][..]));
+    no_prefix_parses(&bytes, parse_open);
+    let short = shorten_open(&bytes).unwrap();
+    assert_eq!(short, [&bytes[..604], &[0xaa; 16]].concat());
 }
 
 #[test]

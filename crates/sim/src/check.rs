@@ -73,7 +73,7 @@ impl Clear {
         let (version, kind) = (at(2), at(3));
         let data = matches!(kind, kind::DATA | kind::LDATA);
         let repair = kind == kind::REPAIR;
-        let sealed = version == VERSION && !matches!(kind, 0 | 1 | 10 | 12 | 13);
+        let sealed = version == VERSION && !matches!(kind, 0 | 1 | 10 | 12 | 13 | 17 | 18);
         let (buffer, index) = match (data, version) {
             (true, VERSION) => (Some(wide(16)), Some((wide(20)) as u32)),
             (_, VERSION) if repair => (Some(wide(16)), None),

@@ -68,6 +68,8 @@ marks! {
     ResponseRepeated,
     /// A receiver granted buffers with its RESPONSE.
     Greeted,
+    /// A connection was opened by static keys.
+    ByKeys,
     /// The passive end asked for a cookie.
     Cookie,
     /// The passive end refused.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use netblt_path::{LinkOptions, Outage};
-use netblt_proto::config::{Role, Steering, Wire};
+use netblt_proto::config::{PublicKey, Role, Steering, Wire};
 
 use crate::attacker::AttackerOptions;
 use crate::host::HostOptions;
@@ -22,6 +22,9 @@ pub struct Setup {
     pub have: u32,
     /// A receiver that waits to be opened grants buffers with its RESPONSE (`sealed`).
     pub greets: bool,
+    /// The public keys of the active end and the passive one, if they prove themselves by static
+    /// keys (`sealed`).
+    pub keys: Option<[PublicKey; 2]>,
     /// The end that opens the connection.
     pub active: HostOptions,
     /// The end that waits to be opened.
@@ -77,6 +80,7 @@ impl Setup {
             at_least_one: active.config.wire == Wire::Rfc998,
             have: 0,
             greets: true,
+            keys: None,
             active,
             passive,
             there: LinkOptions::default(),

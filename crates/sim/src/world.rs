@@ -14,6 +14,7 @@
 //! bound it, and reaching either is a finding.
 
 mod crowd;
+mod keys;
 mod moves;
 
 use std::collections::BTreeMap;
@@ -342,6 +343,7 @@ impl World {
             if let Event::Opened { .. } = event {
                 self.ends_said = 0;
                 self.coverage.see(Mark::Superseded, u64::from(self.hosts[side].stood()));
+                self.check_keys(side);
             }
             if !self.hosts[side].on_event(self.now, event, &mut self.oracle) {
                 self.gone(side);

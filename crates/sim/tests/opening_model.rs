@@ -13,10 +13,13 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use netblt_proto::buffer::Buffer;
-use netblt_proto::config::{Config, Role, Secret, Wire};
+use netblt_proto::config::{
+    Authorized, Config, Identity, PublicKey, Role, Secret, StaticKey, Wire,
+};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Datagram, Event};
@@ -78,11 +81,32 @@ struct World {
     books: [(usize, usize); 2],
     numbers: BTreeMap<(usize, u32), u64>,
     opened: [Option<u32>; 2],
+    /// Whose key each end finds its peer to have.
+    peer_keys: Option<[PublicKey; 2]>,
 }
 
-fn config(role: Role) -> Config {
+/// How the two ends prove themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Secret,
+    Keys,
+}
+
+/// What the caller and the listener hold in place of a secret, computed once.
+fn identities() -> &'static [Identity; 2] {
+    static BOTH: OnceLock<[Identity; 2]> = OnceLock::new();
+    BOTH.get_or_init(|| {
+        let [client, server] = [5, 6].map(|byte| StaticKey::from_bytes([byte; 32]));
+        let (authorized, _) = Authorized::new(server.clone(), &[client.public()]);
+        let calling = Identity::client(client, server.public()).expect("a key");
+        [calling, Identity::server(Arc::new(authorized))]
+    })
+}
+
+fn config(role: Role, end: usize, by: By) -> Config {
     Config {
         secret: Some(Secret([7; 32])),
+        identity: (by == By::Keys).then(|| identities()[end].clone()),
         cipher: Cipher::Aes256Gcm,
         buffer_bytes: 1 << 14,
         max_outstanding: 1,
@@ -92,14 +116,15 @@ fn config(role: Role) -> Config {
 
 impl World {
     /// The beginning: the caller has sent its OPEN. It sends the data, or the listener does.
-    fn new(caller_sends: bool) -> Self {
+    fn new(caller_sends: bool, by: By) -> Self {
         let now = Instant::EPOCH;
         let (role, other) = match caller_sends {
             true => (Role::Sender, Role::Receiver),
             false => (Role::Receiver, Role::Sender),
         };
-        let caller = Endpoint::active(config(role), address(LISTENER, false), now, [1; 32]);
-        let listener = Endpoint::passive(config(other), now, [2; 32]);
+        let caller =
+            Endpoint::active(config(role, CALLER, by), address(LISTENER, false), now, [1; 32]);
+        let listener = Endpoint::passive(config(other, LISTENER, by), now, [2; 32]);
         let mut world = Self {
             now,
             ends: [caller, listener],
@@ -110,6 +135,8 @@ impl World {
             books: [(0, 0); 2],
             numbers: BTreeMap::new(),
             opened: [None; 2],
+            peer_keys: (by == By::Keys)
+                .then(|| [6, 5].map(|n| StaticKey::from_bytes([n; 32]).public())),
         };
         let receiver = usize::from(caller_sends);
         world.ends[receiver].offer(now, Buffer::new((1 << 14) + 8192));
@@ -119,8 +146,8 @@ impl World {
     }
 
     /// The story of these steps.
-    fn told(caller_sends: bool, steps: &[Step]) -> Self {
-        let mut world = Self::new(caller_sends);
+    fn told(caller_sends: bool, by: By, steps: &[Step]) -> Self {
+        let mut world = Self::new(caller_sends, by);
         for step in steps {
             world.step(*step);
         }
@@ -195,6 +222,8 @@ impl World {
         while let Some(event) = self.ends[end].poll_event() {
             match event {
                 Event::Opened { parameters, .. } => {
+                    let key = self.ends[end].peer_key();
+                    assert_eq!(key, self.peer_keys.map(|keys| keys[end]), "whose key it has");
                     assert!(self.opened[end].is_none(), "opened once");
                     self.opened[end] = Some(parameters.uid);
                 }
@@ -291,12 +320,12 @@ fn states() -> usize {
 }
 
 /// Looks at so many states; answers how many there were, and how long the longest story was.
-fn explore(caller_sends: bool, states: usize) -> (usize, usize) {
+fn explore(caller_sends: bool, by: By, states: usize) -> (usize, usize) {
     let mut known = HashSet::new();
     let mut stories = VecDeque::from([Vec::new()]);
     let mut longest = 0;
     while let Some(story) = stories.pop_front() {
-        let world = World::told(caller_sends, &story);
+        let world = World::told(caller_sends, by, &story);
         if !known.insert(world.fingerprint()) {
             continue;
         }
@@ -319,9 +348,19 @@ fn explore(caller_sends: bool, states: usize) -> (usize, usize) {
 #[test]
 fn no_story_of_an_opening_ends_badly() {
     for caller_sends in [true, false] {
-        let (seen, longest) = explore(caller_sends, states());
+        let (seen, longest) = explore(caller_sends, By::Secret, states());
         println!("{seen} states, stories of up to {longest} steps");
         assert!(seen >= states().min(1000));
+    }
+}
+
+/// The same of one by static keys; who opened it is in the end whose key each expects.
+#[test]
+fn no_story_of_an_opening_by_keys_ends_badly() {
+    for caller_sends in [true, false] {
+        let (seen, longest) = explore(caller_sends, By::Keys, states() / 2);
+        println!("{seen} states, stories of up to {longest} steps");
+        assert!(seen >= (states() / 2).min(1000));
     }
 }
 
@@ -340,6 +379,6 @@ fn ends_that_are_both_in_doubt_find_each_other() {
         Step::Tick,
     ];
     for caller_sends in [true, false] {
-        World::told(caller_sends, &story).must_end_well(&story);
+        World::told(caller_sends, By::Secret, &story).must_end_well(&story);
     }
 }

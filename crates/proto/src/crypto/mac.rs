@@ -34,6 +34,17 @@ impl MacKey {
         Self(blake3::derive_key("netblt 9 open mac", &secret.0).into())
     }
 
+    /// The key that the owners of two static keys have, from what they share and both public keys,
+    /// the active end's first (`docs/protocol.md §4.8`).
+    pub(super) fn of_keys(both: &[u8]) -> Self {
+        Self(blake3::derive_key("netblt 9 open mac of keys", both).into())
+    }
+
+    /// A key that nobody else has, for a check that fails in the same time as any other.
+    pub(crate) fn decoy(entropy: [u8; 32]) -> Self {
+        Self(entropy.into())
+    }
+
     /// The MAC over `parts`, one after the other (`docs/protocol.md §3.2`). Where one part ends
     /// is not told from where the next begins; all parts but the last need fixed lengths.
     pub fn mac(&self, parts: &[&[u8]]) -> [u8; MAC_BYTES] {

@@ -1,12 +1,14 @@
 //! What makes the `sealed` wire secret and authentic (`docs/protocol.md §3.2, §4, §5`).
 //!
 //! [`mac`] decides cheaply who may start a handshake, [`noise`] makes two fresh keys of the shared
-//! secret, and [`aead`] seals and opens every packet after that. [`replay`] is the memory which
-//! numbers have come. Nothing here draws entropy or reads a clock: both are handed in.
+//! secret or of static [`keys`], and [`aead`] seals and opens every packet after that. [`replay`] is
+//! the memory which numbers have come. Nothing here draws entropy or reads a clock: both are handed in.
 
 pub mod aead;
+pub mod bond;
 pub mod cipher;
 mod epoch;
+pub mod keys;
 pub mod mac;
 pub mod noise;
 pub mod replay;
@@ -49,6 +51,9 @@ mod tests {
         assert!(needs_drop::<super::noise::SplitKeys>());
         assert!(needs_drop::<super::mac::MacKey>());
         assert!(needs_drop::<super::mac::CookieJar>());
+        assert!(needs_drop::<super::keys::StaticKey>());
+        assert!(needs_drop::<super::bond::Bond>());
+        assert!(needs_drop::<super::noise::Curve>());
         assert!(needs_drop::<super::epoch::KeyChain>());
         assert!(needs_drop::<crate::entropy::Entropy>());
         let mut secret = Secret([7; 32]);

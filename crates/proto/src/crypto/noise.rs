@@ -14,12 +14,37 @@ use snow::{Builder, HandshakeState};
 use thiserror::Error;
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::crypto::keys::{KEY_BYTES, PublicKey, StaticKey, public_of, shared};
 use crate::crypto::secret::Secret;
 
-const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_SHA256";
+/// With a secret that both ends hold, and with static keys.
+const BY_SECRET: &str = "Noise_NNpsk0_25519_AESGCM_SHA256";
+const BY_KEYS: &str = "Noise_IK_25519_AESGCM_SHA256";
 
 /// How much longer a handshake message is than its payload: ephemeral public key and tag.
 pub const MESSAGE_OVERHEAD_BYTES: usize = 32 + 16;
+/// How much longer message 1 is when it brings a static key: that key and its tag.
+pub const STATIC_KEY_BYTES: usize = 32 + 16;
+
+/// What an end proves itself by (`docs/protocol.md §4.1, §4.8`).
+#[derive(Clone, Copy, Debug)]
+pub enum Means<'a> {
+    /// That it holds this, as its peer does.
+    Secret(&'a Secret),
+    /// That `own` is its own, to the owner of `peer` and nobody else.
+    Keys {
+        /// The end's own key.
+        own: &'a StaticKey,
+        /// The other end's.
+        peer: PublicKey,
+    },
+}
+
+impl<'a> From<&'a Secret> for Means<'a> {
+    fn from(secret: &'a Secret) -> Self {
+        Self::Secret(secret)
+    }
+}
 
 /// A handshake message that is not the peer's, or a payload that fits into none
 /// (`docs/protocol.md §4.1`).
@@ -57,15 +82,30 @@ pub struct Initiator(HandshakeState);
 impl Initiator {
     /// Begins a handshake; the message goes into OPEN, and into its retries unchanged
     /// (`docs/protocol.md §4.1`). Fails only if `payload` is longer than a Noise message.
-    pub fn start(
-        secret: &Secret,
+    pub fn start<'a>(
+        means: impl Into<Means<'a>>,
         prologue: &[u8],
         entropy: [u8; 32],
         payload: &[u8],
     ) -> Result<(Self, Vec<u8>), HandshakeFailed> {
-        let psk = psk(secret);
-        let ephemeral = Ephemeral::new("initiator", entropy, &[&psk[..], prologue, payload]);
-        let mut state = builder(&psk, prologue, ephemeral)?.build_initiator().map_err(failed)?;
+        let state = match means.into() {
+            Means::Secret(secret) => {
+                let psk = psk(secret);
+                let context: [&[u8]; 3] = [&psk[..], prologue, payload];
+                let ephemeral = Ephemeral::new("initiator", entropy, &context);
+                let builder = builder(BY_SECRET, prologue, ephemeral)?;
+                builder.psk(0, &psk).and_then(Builder::build_initiator)
+            }
+            Means::Keys { own, peer } => {
+                let context: [&[u8]; 4] = [own.private(), &peer.0, prologue, payload];
+                let ephemeral = Ephemeral::new("initiator by key", entropy, &context);
+                builder(BY_KEYS, prologue, ephemeral)?
+                    .local_private_key(own.private())
+                    .and_then(|builder| builder.remote_public_key(&peer.0))
+                    .and_then(Builder::build_initiator)
+            }
+        };
+        let mut state = state.map_err(failed)?;
         let message = write(&mut state, payload)?;
         Ok((Self(state), message))
     }
@@ -84,17 +124,40 @@ impl Initiator {
 #[derive(Debug)]
 pub struct Responder(HandshakeState);
 
-/// Reads message 1 and returns its payload (`docs/protocol.md §4.1`).
-pub fn respond(
-    secret: &Secret,
+/// Reads message 1 and returns its payload (`docs/protocol.md §4.1`). With keys it fails unless the
+/// key that the message brings is the peer's.
+///
+/// What it says then is the owner's of that key or of this end's: who stole this one can write it,
+/// but not go on from message 2 (`docs/protocol.md §4.8`).
+pub fn respond<'a>(
+    means: impl Into<Means<'a>>,
     prologue: &[u8],
     entropy: [u8; 32],
     message1: &[u8],
 ) -> Result<(Vec<u8>, Responder), HandshakeFailed> {
-    let psk = psk(secret);
-    let ephemeral = Ephemeral::new("responder", entropy, &[&psk[..], prologue, message1]);
-    let mut state = builder(&psk, prologue, ephemeral)?.build_responder().map_err(failed)?;
+    let means = means.into();
+    let state = match means {
+        Means::Secret(secret) => {
+            let psk = psk(secret);
+            let context: [&[u8]; 3] = [&psk[..], prologue, message1];
+            let ephemeral = Ephemeral::new("responder", entropy, &context);
+            let builder = builder(BY_SECRET, prologue, ephemeral)?;
+            builder.psk(0, &psk).and_then(Builder::build_responder)
+        }
+        Means::Keys { own, peer } => {
+            let context: [&[u8]; 4] = [own.private(), &peer.0, prologue, message1];
+            let ephemeral = Ephemeral::new("responder by key", entropy, &context);
+            let builder = builder(BY_KEYS, prologue, ephemeral)?;
+            builder.local_private_key(own.private()).and_then(Builder::build_responder)
+        }
+    };
+    let mut state = state.map_err(failed)?;
     let payload = read(&mut state, message1)?;
+    if let Means::Keys { peer, .. } = means
+        && state.get_remote_static() != Some(&peer.0)
+    {
+        return Err(HandshakeFailed);
+    }
     Ok((payload, Responder(state)))
 }
 
@@ -115,19 +178,16 @@ fn psk(secret: &Secret) -> Zeroizing<[u8; 32]> {
 }
 
 fn builder<'a>(
-    psk: &'a [u8; 32],
+    pattern: &str,
     prologue: &'a [u8],
     ephemeral: Ephemeral,
 ) -> Result<Builder<'a>, HandshakeFailed> {
-    let params = PATTERN.parse().map_err(failed)?;
-    Builder::with_resolver(params, Box::new(ephemeral))
-        .psk(0, psk)
-        .and_then(|builder| builder.prologue(prologue))
-        .map_err(failed)
+    let params = pattern.parse().map_err(failed)?;
+    Builder::with_resolver(params, Box::new(ephemeral)).prologue(prologue).map_err(failed)
 }
 
 fn write(state: &mut HandshakeState, payload: &[u8]) -> Result<Vec<u8>, HandshakeFailed> {
-    let mut message = vec![0; payload.len() + MESSAGE_OVERHEAD_BYTES];
+    let mut message = vec![0; payload.len() + MESSAGE_OVERHEAD_BYTES + STATIC_KEY_BYTES];
     let len = state.write_message(payload, &mut message).map_err(failed)?;
     message.truncate(len);
     Ok(message)
@@ -150,7 +210,8 @@ fn split(state: &mut HandshakeState) -> SplitKeys {
     SplitKeys { initiator_to_responder, responder_to_initiator }
 }
 
-/// `snow`'s own primitives, with the operating system's randomness replaced by a given one.
+/// `snow`'s own primitives, with the operating system's randomness replaced by a given one, and its
+/// curve by one that wipes its keys.
 struct Ephemeral {
     seed: Zeroizing<[u8; 32]>,
 }
@@ -172,7 +233,10 @@ impl CryptoResolver for Ephemeral {
     }
 
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
-        DefaultResolver.resolve_dh(choice)
+        match choice {
+            DHChoice::Curve25519 => Some(Box::new(Curve::default())),
+            other => DefaultResolver.resolve_dh(other),
+        }
     }
 
     fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
@@ -181,6 +245,54 @@ impl CryptoResolver for Ephemeral {
 
     fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
         DefaultResolver.resolve_cipher(choice)
+    }
+}
+
+/// X25519 with a private key that is wiped when it goes.
+#[derive(Default)]
+pub(super) struct Curve {
+    private: Zeroizing<[u8; KEY_BYTES]>,
+    public: [u8; KEY_BYTES],
+}
+
+impl Dh for Curve {
+    fn name(&self) -> &'static str {
+        "25519"
+    }
+
+    fn pub_len(&self) -> usize {
+        KEY_BYTES
+    }
+
+    fn priv_len(&self) -> usize {
+        KEY_BYTES
+    }
+
+    fn set(&mut self, private: &[u8]) {
+        self.private.copy_from_slice(private);
+        self.public = public_of(&self.private).0;
+    }
+
+    fn generate(&mut self, rng: &mut dyn Random) -> Result<(), snow::Error> {
+        let mut private = Zeroizing::new([0; KEY_BYTES]);
+        rng.try_fill_bytes(&mut *private)?;
+        self.set(&*private);
+        Ok(())
+    }
+
+    fn pubkey(&self) -> &[u8] {
+        &self.public
+    }
+
+    fn privkey(&self) -> &[u8] {
+        &*self.private
+    }
+
+    fn dh(&self, public: &[u8], out: &mut [u8]) -> Result<(), snow::Error> {
+        let public = public.first_chunk().ok_or(snow::Error::Dh)?;
+        let shared = shared(&self.private, public).map_err(|_| snow::Error::Dh)?;
+        out.get_mut(..KEY_BYTES).ok_or(snow::Error::Dh)?.copy_from_slice(&*shared);
+        Ok(())
     }
 }
 
@@ -193,6 +305,10 @@ impl Random for Expansion {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "noise_keys_tests.rs"]
+mod keys_tests;
 
 #[cfg(test)]
 mod tests {

@@ -206,8 +206,10 @@ impl Active {
             Place::OneOf(vec![(route, 0), (called, self.open.len() as u64)])
         };
         let unconfirmed = sent.is_empty();
+        let peer_key = candidates.peer_key();
         let opened =
             Opened { rtt, longest_rtt, unconfirmed, greeted, sent_before: sent, place, ..opened };
+        let opened = Opened { peer_key, ..opened };
         Hear::Opened(Box::new(opened), Some(bytes))
     }
 

@@ -7,12 +7,12 @@
 
 use std::time::Duration;
 
-use crate::config::{Config, Wire};
+use crate::config::{Config, PublicKey, Wire};
 use crate::control_fifo::ControlFifo;
+use crate::crypto::bond::KeyId;
 use crate::crypto::cipher::Cipher;
 use crate::crypto::mac::MacKey;
-use crate::crypto::noise::Initiator;
-use crate::crypto::secret::Secret;
+use crate::crypto::noise::{Initiator, Means};
 use crate::entropy::Entropy;
 use crate::link::Link;
 use crate::time::Instant;
@@ -21,6 +21,7 @@ use crate::wire::packet::{Keepalive, Parameters};
 use crate::wire::sealed::{self, HEADER_BYTES, KEEPALIVE_BYTES, OPEN_BYTES, Offer};
 
 use super::bucket::Bucket;
+use super::gate::Proof;
 use super::{FirstWords, agrees};
 
 /// Answers kept at once; beyond, the oldest goes.
@@ -44,7 +45,8 @@ pub(super) enum Judged {
 /// What an OPEN was made of, to read the answers to it; and the answers.
 #[derive(Debug)]
 pub(super) struct Candidates {
-    secret: Secret,
+    proof: Proof,
+    key: Option<KeyId>,
     clear: [u8; HEADER_BYTES],
     payload: Vec<u8>,
     draw: [u8; 32],
@@ -85,22 +87,29 @@ impl Candidates {
         proposal: &Parameters,
         entropy: &mut Entropy,
     ) -> (Self, Vec<u8>) {
-        let secret = config.secret.clone().unwrap_or_default();
+        let proof = Proof::of(config);
         let connection = entropy.draw_u32();
-        let mac_key = MacKey::from_secret(&secret);
+        let (mac_key, key) = match &proof {
+            Proof::Secret(secret) => (MacKey::from_secret(secret), None),
+            Proof::Identity(of) => (of.bond.mac_key().clone(), Some(of.bond.id())),
+        };
         let offer = Offer {
             parameters: proposal.clone(),
             ciphers: config.cipher.offer(),
             table_bytes: config.table_bytes,
         };
-        let clear = sealed::open_clear(connection, proposal.uid);
+        let clear = match key {
+            None => sealed::open_clear(connection, proposal.uid),
+            Some(_) => sealed::key_open_clear(connection, proposal.uid),
+        };
         let mut payload = Vec::new();
         sealed::encode_offer(&offer, &mut payload);
         let draw = entropy.draw();
-        let (initiator, noise) = start(&secret, &clear, draw, &payload);
-        let open = sealed::build_open(&clear, &noise, |parts| mac_key.mac(parts));
+        let (initiator, noise) = start(proof.means(), &clear, key, (draw, &payload));
+        let open = sealed::build_open(&clear, key, &noise, |parts| mac_key.mac(parts));
         let candidates = Self {
-            secret,
+            proof,
+            key,
             clear,
             payload,
             draw,
@@ -117,6 +126,14 @@ impl Candidates {
 
     pub(super) fn connection(&self) -> u32 {
         self.connection
+    }
+
+    /// The key of whoever answers, where the ends have keys.
+    pub(super) fn peer_key(&self) -> Option<PublicKey> {
+        match &self.proof {
+            Proof::Secret(_) => None,
+            Proof::Identity(calling) => Some(calling.bond.peer()),
+        }
     }
 
     pub(super) fn mac_key(&self) -> &MacKey {
@@ -148,7 +165,8 @@ impl Candidates {
             return Judged::Nothing;
         };
         // A handshake reads one answer; there may be a better one.
-        (self.initiator, _) = start(&self.secret, &self.clear, self.draw, &self.payload);
+        let made_of = (self.draw, &self.payload[..]);
+        (self.initiator, _) = start(self.proof.means(), &self.clear, self.key, made_of);
         // From here on the words are the peer's own: it holds the secret. So are the clear bytes in
         // the payload, but not those around it: somebody may have changed them on the way.
         let Some((clear, offer)) = payload.split_first_chunk::<HEADER_BYTES>() else {
@@ -244,12 +262,13 @@ impl Candidate {
 }
 
 fn start(
-    secret: &Secret,
+    means: Means<'_>,
     clear: &[u8; HEADER_BYTES],
-    draw: [u8; 32],
-    payload: &[u8],
+    key: Option<KeyId>,
+    (draw, payload): ([u8; 32], &[u8]),
 ) -> (Initiator, Vec<u8>) {
-    let started = Initiator::start(secret, &super::prologue(clear), draw, payload);
-    // Fails only for a payload longer than any Noise message; ours is bounded far below.
+    let started = Initiator::start(means, &super::prologue(clear, key), draw, payload);
+    // Fails only for a payload longer than any Noise message, and ours is bounded far below; or
+    // with a peer's key that is none, of which no bond could be made.
     started.expect("a bounded payload fits a handshake message")
 }

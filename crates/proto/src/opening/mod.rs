@@ -4,14 +4,16 @@
 pub(crate) mod active;
 mod bucket;
 mod candidates;
+mod gate;
 pub(crate) mod passive;
 mod proof;
 
 use std::time::Duration;
 
 use crate::buffer::Geometry;
-use crate::config::{Config, Wire};
+use crate::config::{Config, PublicKey, Wire};
 use crate::control_fifo::ControlFifo;
+use crate::crypto::bond::KeyId;
 use crate::entropy::Entropy;
 use crate::limits::{
     MAX_BURST_INTERVAL, MAX_DATAGRAM_BYTES, MAX_PACKETS_PER_BUFFER, MIN_CONTROL_BYTES,
@@ -38,6 +40,8 @@ pub(crate) struct Opened {
     /// What was settled; death timer and client string are the other end's.
     pub(crate) parameters: Parameters,
     pub(crate) table_bytes: u32,
+    /// The static key that the peer proved to be its own, if it was opened by keys.
+    pub(crate) peer_key: Option<PublicKey>,
     /// Round trip of the handshake, if it was measured.
     pub(crate) rtt: Option<Duration>,
     /// The longest that it may have been.
@@ -76,6 +80,7 @@ impl Opened {
             link,
             parameters,
             table_bytes,
+            peer_key: None,
             rtt: None,
             longest_rtt: None,
             greeted: None,
@@ -90,11 +95,11 @@ impl Opened {
     }
 }
 
-/// What both ends mix into the handshake: the clear bytes of OPEN (`docs/protocol.md §4.1`).
-fn prologue(clear: &[u8; 16]) -> [u8; 24] {
-    let mut prologue = *b"netblt 9................";
-    prologue[8..].copy_from_slice(clear);
-    prologue
+/// What both ends mix into the handshake: the clear bytes of OPEN, and the key id that it brings
+/// (`docs/protocol.md §4.1, §4.8`).
+fn prologue(clear: &[u8; 16], key: Option<KeyId>) -> Vec<u8> {
+    let key = key.as_ref().map_or(&[][..], |id| &id.0);
+    [&b"netblt 9"[..], clear, key].concat()
 }
 
 /// What an end with `config` proposes.

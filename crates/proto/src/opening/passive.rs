@@ -6,11 +6,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::bucket::Bucket;
+use super::gate::{Caller, Gate};
 use super::{FirstWords, Opened, Place, proof, settle};
-use crate::config::{Config, Wire};
+use crate::config::{Authorized, Config, Identity, PublicKey, Wire};
 use crate::control_fifo::ControlFifo;
 use crate::crypto::cipher::Cipher;
-use crate::crypto::mac::{CookieJar, MacKey};
+use crate::crypto::mac::CookieJar;
 use crate::crypto::noise::{Responder, respond};
 use crate::entropy::Entropy;
 use crate::link::Link;
@@ -70,6 +71,8 @@ pub(crate) enum Answer<'a> {
 /// it come from: all of them get the same RESPONSE, and only the true peer can use it.
 #[derive(Debug)]
 struct Slot {
+    /// The static key of whoever opens it, if it comes by one.
+    key: Option<PublicKey>,
     open_mac: [u8; 16],
     /// Bytes of the shortest copy of it.
     open_bytes: usize,
@@ -93,7 +96,7 @@ struct Slot {
 #[derive(Debug)]
 pub(crate) struct Passive {
     entropy: Entropy,
-    mac_key: MacKey,
+    gate: Gate,
     cookies: CookieJar,
     slots: Vec<Slot>,
     bucket: Bucket,
@@ -134,9 +137,8 @@ impl std::fmt::Debug for Answer<'_> {
 
 impl Passive {
     pub(crate) fn new(config: &Config, mut entropy: Entropy) -> Self {
-        let secret = config.secret.clone().unwrap_or_default();
         Self {
-            mac_key: MacKey::from_secret(&secret),
+            gate: Gate::new(config, &mut entropy),
             cookies: CookieJar::new(entropy.draw()),
             entropy,
             slots: Vec::new(),
@@ -159,6 +161,11 @@ impl Passive {
         self.slots.iter().map(|slot| slot.own_id)
     }
 
+    /// Others are let in from now on: openings of those who are not end.
+    pub(crate) fn on_authorized(&mut self, authorized: &Authorized) {
+        self.slots.retain(|slot| slot.key.is_none_or(|key| authorized.knows(&key)));
+    }
+
     /// A datagram that the connection that stands, if there is one, did not want.
     pub(crate) fn handle_datagram<'a>(
         &mut self,
@@ -179,6 +186,7 @@ impl Passive {
                 let response = self.handle_open(now, came, open, (config, words), standing);
                 return response.unwrap_or(Answer::Nothing);
             }
+            Some([sealed::VERSION, kind]) if *kind == Kind::Who as u8 => introduce(config, bytes),
             Some([sealed::VERSION, _]) => return self.handle_other(now, route, bytes, standing),
             Some([_, 0]) => refuse_version(bytes),
             _ => None,
@@ -199,17 +207,17 @@ impl Passive {
         standing: Option<Standing>,
     ) -> Option<Answer<'static>> {
         let frame = sealed::parse_open(bytes).ok()?;
-        if !self.mac_key.verify(&[frame.covered_before, frame.covered_after], &frame.mac) {
-            let reason = "the ticket's secret is not the one expected here";
-            return Some(Answer::Reply(hint(&frame, reason)));
-        }
+        let caller = match self.gate.admit(config, &frame) {
+            Ok(caller) => caller,
+            Err(reason) => return Some(Answer::Reply(hint(&frame, reason))),
+        };
         while self.served.pop_front_if(|(at, _)| *at + SLOT_LIFE <= now).is_some() {}
         if self.served.iter().any(|(_, mac)| *mac == frame.mac) {
             return None;
         }
         if standing.is_some_and(|standing| standing.alive) {
             let reason = "another program with this ticket is served";
-            return Some(Answer::Reply(self.refuse(&frame, true, reason)));
+            return Some(Answer::Reply(caller.refuse(&frame, true, reason)));
         }
         self.slots.retain(|slot| slot.created + SLOT_LIFE > now);
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.open_mac == frame.mac) {
@@ -222,7 +230,7 @@ impl Passive {
             self.cookies.valid(now, route.peer, frame.connection, frame.uid, &frame.cookie);
         if self.slots.len() >= self.room.cookie_from && !proven {
             let cookie = self.cookies.cookie(now, route.peer, frame.connection, frame.uid);
-            let mac = |covered: &[u8]| self.mac_key.mac(&[covered, &frame.mac]);
+            let mac = |covered: &[u8]| caller.mac_key.mac(&[covered, &frame.mac]);
             let cookie = sealed::build_cookie(frame.connection, frame.uid, &cookie, mac);
             return Some(Answer::Reply(cookie));
         }
@@ -230,7 +238,7 @@ impl Passive {
         if !self.bucket.take(now) {
             return None;
         }
-        match self.answer(now, (route, len), &frame, (config, words), proven)? {
+        match self.answer((now, (route, len), proven), &caller, &frame, (config, words))? {
             Ok(slot) => {
                 let greeting = slot.greeting(len);
                 self.slots.push(slot);
@@ -240,28 +248,23 @@ impl Passive {
         }
     }
 
-    /// A REFUSED that proves that it is this end's.
-    fn refuse(&self, frame: &OpenFrame<'_>, for_now: bool, reason: &str) -> Vec<u8> {
-        sealed::build_refused(frame.connection, frame.uid, for_now, reason, |covered| {
-            self.mac_key.mac(&[covered, &frame.mac])
-        })
-    }
-
     /// The handshake: a slot for it, or what refuses it.
     fn answer(
         &mut self,
-        now: Instant,
-        (route, len): (Route, usize),
+        came: (Instant, (Route, usize), bool),
+        caller: &Caller,
         frame: &OpenFrame<'_>,
         (config, words): (&Config, FirstWords<'_>),
-        proven: bool,
     ) -> Option<Result<Slot, Vec<u8>>> {
-        let secret = config.secret.as_ref()?;
+        let means = caller.means(config)?;
         let draw = self.entropy.draw();
-        let clear = sealed::open_clear(frame.connection, frame.uid);
-        let (payload, responder) =
-            respond(secret, &super::prologue(&clear), draw, frame.noise).ok()?;
-        let refuse = |reason: &str| Err(self.refuse(frame, false, reason));
+        let clear = match frame.key {
+            None => sealed::open_clear(frame.connection, frame.uid),
+            Some(_) => sealed::key_open_clear(frame.connection, frame.uid),
+        };
+        let prologue = super::prologue(&clear, frame.key);
+        let (payload, responder) = respond(means, &prologue, draw, frame.noise).ok()?;
+        let refuse = |reason: &str| Err(caller.refuse(frame, false, reason));
         let Ok(offer) = sealed::parse_offer(frame.uid, &payload) else {
             return Some(refuse("the parameters offered make no sense here"));
         };
@@ -273,9 +276,9 @@ impl Passive {
             Ok(parameters) => {
                 let table_bytes = offer.table_bytes.min(config.table_bytes);
                 let settled = Offer { parameters, ciphers: cipher.bit(), table_bytes };
-                let came = (now, (route, len), proven);
                 let words = words(&settled.parameters, table_bytes);
-                self.make_slot(came, frame, responder, (settled, words), proposal).map(Ok)
+                let from = (caller.key, frame);
+                self.make_slot(came, from, responder, (settled, words), proposal).map(Ok)
             }
             Err(reason) => Some(refuse(reason)),
         }
@@ -285,7 +288,7 @@ impl Passive {
     fn make_slot(
         &mut self,
         (now, (route, len), proven): (Instant, (Route, usize), bool),
-        frame: &OpenFrame<'_>,
+        (key, frame): (Option<PublicKey>, &OpenFrame<'_>),
         responder: Responder,
         (settled, words): (Offer, Option<ControlFifo>),
         proposal: Parameters,
@@ -312,7 +315,7 @@ impl Passive {
             packet
         });
         if self.slots.len() >= self.room.slots {
-            self.slots.remove(0);
+            self.make_room();
         }
         // To this end the other one's words matter: its death timer, its name, its length.
         let parameters = Parameters {
@@ -322,6 +325,7 @@ impl Passive {
             ..settled.parameters
         };
         Some(Slot {
+            key,
             open_mac: frame.mac,
             open_bytes: len,
             own_id,
@@ -335,6 +339,14 @@ impl Passive {
             once: true,
             proven,
         })
+    }
+
+    /// Drops an opening: the oldest of whoever has the most, so that nobody takes the others' room.
+    fn make_room(&mut self) {
+        let count = |key| self.slots.iter().filter(|slot| slot.key == key).count();
+        let most = self.slots.iter().map(|slot| count(slot.key)).max();
+        let oldest = self.slots.iter().position(|slot| Some(count(slot.key)) == most);
+        oldest.into_iter().for_each(|at| _ = self.slots.remove(at));
     }
 
     fn unused_id(&mut self) -> u32 {
@@ -399,9 +411,10 @@ impl Passive {
         let rtt = slot.once.then(|| now.since(slot.created));
         let longest_rtt = Some(now.since(slot.created));
         let entropy = Entropy::new(self.entropy.draw());
+        let peer_key = slot.key;
         let greeted = slot.first_words.map(|_| (slot.created, slot.once));
         let opened = Opened::new(slot.link, slot.parameters, slot.table_bytes, entropy);
-        let opened = Opened { rtt, longest_rtt, greeted, place, ..opened };
+        let opened = Opened { peer_key, rtt, longest_rtt, greeted, place, ..opened };
         Answer::Opened(Box::new(opened), Some(bytes))
     }
 
@@ -519,6 +532,22 @@ impl Slot {
         routes.push((route, came as u64));
         Place::OneOf(routes)
     }
+}
+
+impl Caller {
+    /// A REFUSED that proves that it is this end's.
+    fn refuse(&self, frame: &OpenFrame<'_>, for_now: bool, reason: &str) -> Vec<u8> {
+        sealed::build_refused(frame.connection, frame.uid, for_now, reason, |covered| {
+            self.mac_key.mac(&[covered, &frame.mac])
+        })
+    }
+}
+
+/// The public key, to whoever asks.
+fn introduce(config: &Config, bytes: &[u8]) -> Option<Vec<u8>> {
+    let Some(Identity::Server(authorized)) = &config.identity else { return None };
+    let nonce = sealed::parse_who(bytes).ok().filter(|_| authorized.introduces())?;
+    Some(sealed::build_key(nonce, &authorized.own().public()).to_vec())
 }
 
 /// A REFUSED that proves nothing, for a peer that could not check it.

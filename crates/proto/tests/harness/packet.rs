@@ -118,7 +118,7 @@ fn put_messages(ports: Ports, messages: &[(ControlSeq, Message)], out: &mut Vec<
 
 /// A sealed packet's first four bytes, and what follows brought to at least `len` bytes.
 fn versioned(mut bytes: Bytes<'_>, len: usize) -> Vec<u8> {
-    let mut packet = vec![bytes.byte(), bytes.byte(), sealed::VERSION, bytes.byte() % 17];
+    let mut packet = vec![bytes.byte(), bytes.byte(), sealed::VERSION, bytes.byte() % 19];
     packet.extend_from_slice(bytes.rest());
     packet.resize(packet.len().max(len), 0);
     packet
@@ -212,11 +212,14 @@ fn frames(bytes: &[u8]) {
     };
     if let Ok(open) = sealed::parse_open(bytes) {
         assert_eq!(sealed::parse_open_of_any_version(bytes), Ok(open));
-        let clear = sealed::open_clear(open.connection, open.uid);
-        let mut built = sealed::build_open(&clear, open.noise, |_| open.mac);
+        let (clear, behind) = match open.key {
+            None => (sealed::open_clear(open.connection, open.uid), 50),
+            Some(_) => (sealed::key_open_clear(open.connection, open.uid), 58),
+        };
+        let mut built = sealed::build_open(&clear, open.key, open.noise, |_| open.mac);
         sealed::set_cookie(&mut built, &open.cookie);
-        let padding = 50 + open.noise.len()..sealed::OPEN_BYTES - 16;
-        assert_eq!(built, canonical(&[0..2, 4..8, padding]));
+        let padding = behind + open.noise.len()..sealed::OPEN_BYTES - 16;
+        assert_eq!(built, canonical(&[1..2, 4..8, padding]));
         assert_eq!(sealed::open_mac(bytes), open.mac);
     }
     let _ = sealed::parse_open_of_any_version(bytes);
@@ -238,6 +241,14 @@ fn frames(bytes: &[u8]) {
             let other = if for_now { 0..2 } else { 8..12 };
             assert_eq!(built, canonical(&[0..2, other]));
         }
+    }
+    if let Ok(nonce) = sealed::parse_who(bytes) {
+        let padding = 16..sealed::WHO_BYTES;
+        assert_eq!(sealed::build_who(nonce)[..], canonical(&[0..2, padding]));
+    }
+    if let Ok((nonce, key)) = sealed::parse_key(bytes) {
+        let reserved = std::slice::from_ref(&(0..2));
+        assert_eq!(sealed::build_key(nonce, &key)[..], canonical(reserved));
     }
     if let Ok((connection, number)) = sealed::parse_unknown(bytes) {
         let rest = [&connection.to_be_bytes()[..], &number.0.to_be_bytes()].concat();

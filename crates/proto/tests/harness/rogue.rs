@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use netblt_proto::config::{Role, Secret};
 use netblt_proto::crypto::aead::{Cipher, SealingKeys};
+use netblt_proto::crypto::bond::{Bond, KeyId};
 use netblt_proto::crypto::mac::MacKey;
-use netblt_proto::crypto::noise::Initiator;
+use netblt_proto::crypto::noise::{Initiator, Means};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Datagram, Ecn};
 use netblt_proto::time::Instant;
@@ -22,7 +23,7 @@ use netblt_proto::wire::packet::{
 use netblt_proto::wire::sealed::{self, Header, Kind, Offer};
 
 use super::bytes::Bytes;
-use super::conversation::setup::Setup;
+use super::conversation::setup::{Keys, Setup};
 use super::conversation::side::{Common, Side};
 
 /// Things it says at most.
@@ -32,7 +33,7 @@ const MAX_STEPS: usize = 30_000;
 /// Longest body of bytes that mean nothing.
 const MAX_NOISE: usize = 64;
 
-const SECRET: Secret = Secret([7; 32]);
+static SECRET: Secret = Secret([7; 32]);
 const CONNECTION: u32 = 0x0102_0304;
 const UID: u32 = 9;
 
@@ -51,6 +52,17 @@ pub fn run(data: &[u8]) {
         duel.event(&mut bytes);
     }
     duel.fall_silent();
+}
+
+/// What it opens with: the secret, or the key that is let in.
+fn proof(by_keys: bool) -> (Means<'static>, Option<KeyId>, MacKey) {
+    if !by_keys {
+        return (Means::Secret(&SECRET), None, MacKey::from_secret(&SECRET));
+    }
+    let keys = Keys::shared();
+    let peer = keys.server.public();
+    let bond = Bond::with_server(&keys.client, peer).expect("a key that is one");
+    (Means::Keys { own: &keys.client, peer }, Some(bond.id()), bond.mac_key().clone())
 }
 
 struct Duel {
@@ -85,14 +97,18 @@ impl Duel {
         side.homes = vec![rogue()];
         let mut common = Common { setup, plan: None, ever_complete: false };
 
-        let clear = sealed::open_clear(CONNECTION, UID);
+        let (means, key, mac_key) = proof(common.setup.by_keys);
+        let clear = match key {
+            None => sealed::open_clear(CONNECTION, UID),
+            Some(_) => sealed::key_open_clear(CONNECTION, UID),
+        };
         let mut payload = Vec::new();
         sealed::encode_offer(&offer(role, bytes), &mut payload);
-        let prologue = [b"netblt 9", &clear[..]].concat();
+        let id = key.as_ref().map_or(&[][..], |id| &id.0);
+        let prologue = [b"netblt 9", &clear[..], id].concat();
         let (mut initiator, noise) =
-            Initiator::start(&SECRET, &prologue, [1; 32], &payload).expect("a short payload");
-        let mac_key = MacKey::from_secret(&SECRET);
-        let mut open = sealed::build_open(&clear, &noise, |parts| mac_key.mac(parts));
+            Initiator::start(means, &prologue, [1; 32], &payload).expect("a short payload");
+        let mut open = sealed::build_open(&clear, key, &noise, |parts| mac_key.mac(parts));
 
         let mut sent = Vec::new();
         side.turn(now, &mut common, &mut sent);

@@ -1,10 +1,14 @@
 //! Drawing a world: its ends, disks, and the path before anything is wrong with it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use netblt_path::rng::Rng;
 use netblt_path::scenario::Scenario;
 use netblt_path::{LinkOptions, MarkAbove, QueueLimit};
-use netblt_proto::config::{Config, NO_LIMIT, Repair, Role, Secret, Share, Wire};
+use netblt_proto::config::{
+    Authorized, Config, Identity, NO_LIMIT, PublicKey, Repair, Role, Secret, Share, StaticKey, Wire,
+};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::units::Rate;
 
@@ -31,6 +35,9 @@ pub(super) fn setup(seed: u64, scenario: Option<&Scenario>) -> Setup {
     if sketch.wire == Wire::Sealed && sketch.bytes > 0 && dice.percent(30) {
         setup.have = dice.scale(1, sketch.bytes.min(20_000)) as u32;
     }
+    if sketch.wire == Wire::Sealed && Dice::new(seed, "keys").percent(25) {
+        open_by_keys(seed, &mut setup);
+    }
     setup.greets = Dice::new(seed, "greets").percent(75);
     setup.icmp = Dice::new(seed, "icmp").percent(50);
     (setup.there, setup.back) = match scenario {
@@ -39,6 +46,25 @@ pub(super) fn setup(seed: u64, scenario: Option<&Scenario>) -> Setup {
     };
     faults::add(seed, &sketch, scenario.is_none(), &mut setup);
     setup
+}
+
+/// Static keys in place of the secret, and a few others who may come in as well.
+fn open_by_keys(seed: u64, setup: &mut Setup) {
+    let mut rng = Rng::named(seed, "static keys");
+    let mut key = || {
+        let mut private = [0; 32];
+        rng.fill(&mut private);
+        StaticKey::from_bytes(private)
+    };
+    let (client, server) = (key(), key());
+    let mut clients: Vec<PublicKey> = (0..seed % 4).map(|_| key().public()).collect();
+    clients.push(client.public());
+    setup.keys = Some([client.public(), server.public()]);
+    let calling = Identity::client(client, server.public());
+    let (authorized, none) = Authorized::new(server, &clients);
+    assert!(none.is_empty(), "keys that were made are keys");
+    setup.active.config.identity = Some(calling.expect("a key that was made is one"));
+    setup.passive.config.identity = Some(Identity::server(Arc::new(authorized)));
 }
 
 fn opposite(role: Role) -> Role {

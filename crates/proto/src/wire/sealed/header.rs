@@ -48,6 +48,10 @@ pub enum Kind {
     Answer = 15,
     /// A coded packet that stands for any one of its buffer that is missing.
     Repair = 16,
+    /// What is your public key?
+    Who = 17,
+    /// The public key of the end that was asked.
+    Key = 18,
 }
 
 impl Kind {
@@ -71,6 +75,8 @@ impl Kind {
             14 => Self::Challenge,
             15 => Self::Answer,
             16 => Self::Repair,
+            17 => Self::Who,
+            18 => Self::Key,
             _ => return None,
         })
     }
@@ -88,7 +94,16 @@ impl Kind {
 
     /// A packet under no transport keys, which has no packet number (`docs/protocol.md §3.2`).
     pub const fn is_handshake(self) -> bool {
-        matches!(self, Self::Open | Self::Response | Self::Refused | Self::Cookie | Self::Unknown)
+        matches!(
+            self,
+            Self::Open
+                | Self::Response
+                | Self::Refused
+                | Self::Cookie
+                | Self::Unknown
+                | Self::Who
+                | Self::Key
+        )
     }
 }
 
@@ -149,10 +164,10 @@ pub fn kind_of(bytes: &[u8]) -> Option<Kind> {
 }
 
 /// The connection id that a datagram of this version is addressed to: the one that the end it goes
-/// to has chosen. `None` for an OPEN, which knows none yet, and for anything else that is not of
-/// this version. Nothing is proven by it (`docs/protocol.md §3.1, §3.2`).
+/// to has chosen. `None` for an OPEN, which knows none yet, for WHO and KEY, and for anything else
+/// that is not of this version. Nothing is proven by it (`docs/protocol.md §3.1, §3.2`).
 pub fn destination(bytes: &[u8]) -> Option<u32> {
-    kind_of(bytes).filter(|kind| *kind != Kind::Open)?;
+    kind_of(bytes).filter(|kind| !matches!(kind, Kind::Open | Kind::Who | Kind::Key))?;
     let id = bytes.get(4..8)?.first_chunk()?;
     Some(u32::from_be_bytes(*id)).filter(|id| *id != 0)
 }
@@ -271,7 +286,7 @@ mod tests {
     #[test]
     fn bytes_and_types_name_each_other() {
         for byte in 0..=255 {
-            assert_eq!(Kind::from_byte(byte).map(|kind| kind as u8), (byte <= 16).then_some(byte));
+            assert_eq!(Kind::from_byte(byte).map(|kind| kind as u8), (byte <= 18).then_some(byte));
         }
     }
 
@@ -286,7 +301,7 @@ mod tests {
             assert_eq!(parse_header(&bytes).is_ok(), sealed, "type {kind}");
             assert_eq!(parse_data_header(&bytes).is_ok(), matches!(kind, 6 | 7), "type {kind}");
             assert_eq!(parse_repair_header(&bytes).is_ok(), kind == 16, "type {kind}");
-            assert_eq!(kind_of(&bytes).is_some(), kind <= 16, "type {kind}");
+            assert_eq!(kind_of(&bytes).is_some(), kind <= 18, "type {kind}");
         }
         (bytes[2], bytes[3]) = (2, 6);
         assert_eq!(parse_header(&bytes), Err(ParseError::Version(2)));
@@ -297,7 +312,7 @@ mod tests {
         #[test]
         fn a_header_that_parses_is_the_one_encoded(bytes in any::<[u8; DATA_HEADER_BYTES]>()) {
             let mut bytes = bytes;
-            (bytes[2], bytes[3]) = (VERSION, bytes[3] % 17);
+            (bytes[2], bytes[3]) = (VERSION, bytes[3] % 19);
             if let Ok(header) = parse_header(&bytes) {
                 if !header.kind.is_of_buffer() {
                     bytes[1] = 0;

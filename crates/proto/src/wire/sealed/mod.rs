@@ -21,9 +21,12 @@ pub use bodies::{
 pub use control::{ControlBody, ControlWriter, parse_control};
 pub use handshake::frames::{
     CookieFrame, MAX_NOISE_BYTES, OpenFrame, RefusedFrame, ResponseFrame, UNKNOWN_BYTES,
-    build_cookie, build_open, build_refused, build_response, build_unknown, open_clear, open_mac,
-    parse_cookie, parse_open, parse_open_of_any_version, parse_refused, parse_response,
-    parse_unknown, response_clear, set_cookie, shorten_open, widen_open,
+    build_cookie, build_open, build_refused, build_response, build_unknown, key_open_clear,
+    open_clear, open_mac, parse_cookie, parse_open, parse_open_of_any_version, parse_refused,
+    parse_response, parse_unknown, response_clear, set_cookie, shorten_open, widen_open,
+};
+pub use handshake::introduction::{
+    KEY_PACKET_BYTES, Nonce, WHO_BYTES, build_key, build_who, parse_key, parse_who,
 };
 pub use handshake::{Offer, encode_offer, parse_offer};
 pub use header::{
@@ -53,6 +56,10 @@ pub const OPEN_BYTES: usize = 1200;
 /// Bytes of an OPEN without most of its padding, for paths that take no more; nothing it draws is
 /// larger either (`docs/protocol.md §3.2`).
 pub const SHORT_OPEN_BYTES: usize = 564;
+
+/// The same of an OPEN by a static key, whose Noise message is longer
+/// (`docs/protocol.md §3.2, §4.8`).
+pub const SHORT_KEY_OPEN_BYTES: usize = SHORT_OPEN_BYTES + 56;
 
 /// Why bytes are not a packet; it is dropped and counted (`docs/protocol.md §3.1`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

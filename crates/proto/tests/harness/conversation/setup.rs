@@ -1,8 +1,12 @@
 //! What kind of world the first bytes choose: wire, sizes, stocks, policies, moods.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use netblt_proto::config::{Config, NO_LIMIT, Pace, Policy, Repair, Role, Secret, Share, Wire};
+use netblt_proto::config::{
+    Authorized, Config, Identity, NO_LIMIT, Pace, Policy, Repair, Role, Secret, Share, StaticKey,
+    Wire,
+};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::{Burst, End};
@@ -38,6 +42,30 @@ pub struct Setup {
     pub hostile: bool,
     /// How many units the transfer has, and of which lengths its buffers are.
     pub shape: Shape,
+    /// The ends prove themselves by static keys, not by a secret.
+    pub by_keys: bool,
+}
+
+/// A client and a server that know each other's keys.
+pub struct Keys {
+    pub client: StaticKey,
+    pub server: StaticKey,
+    pub of_client: Identity,
+    pub of_server: Identity,
+}
+
+impl Keys {
+    /// Always the same ones, computed once.
+    pub fn shared() -> &'static Self {
+        static KEYS: OnceLock<Keys> = OnceLock::new();
+        KEYS.get_or_init(|| {
+            let [client, server] = [5, 6].map(|byte| StaticKey::from_bytes([byte; 32]));
+            let of_client = Identity::client(client.clone(), server.public());
+            let (authorized, _) = Authorized::new(server.clone(), &[client.public()]);
+            let of_server = Identity::server(Arc::new(authorized));
+            Self { client, server, of_client: of_client.expect("a key that is one"), of_server }
+        })
+    }
 }
 
 /// The transfer before the buffer size is known.
@@ -88,9 +116,20 @@ impl Setup {
             _ => Repair::Never,
         };
         receiver.burst = if moods & 1 == 0 { NO_LIMIT } else { burst(bytes) };
+        let by_keys = wire == Wire::Sealed && moods & 64 != 0;
+        if by_keys {
+            let keys = Keys::shared();
+            let (active, passive) = match flags & 32 != 0 {
+                true => (&mut sender, &mut receiver),
+                false => (&mut receiver, &mut sender),
+            };
+            active.identity = Some(keys.of_client.clone());
+            passive.identity = Some(keys.of_server.clone());
+        }
         let stocks = bytes.byte();
         Self {
             wire,
+            by_keys,
             sender_is_active: flags & 32 != 0,
             sender,
             receiver,

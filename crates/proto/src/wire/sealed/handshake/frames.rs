@@ -6,11 +6,13 @@
 use zerocopy::byteorder::network_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::crypto::bond::{KEY_ID_BYTES, KeyId};
 use crate::crypto::mac::{COOKIE_BYTES, MAC_BYTES};
 use crate::limits::MAX_REASON;
 use crate::units::PacketNumber;
 use crate::wire::sealed::{
-    HEADER_BYTES, Kind, OPEN_BYTES, ParseError, Reader, SHORT_OPEN_BYTES, VERSION, cut,
+    HEADER_BYTES, Kind, OPEN_BYTES, ParseError, Reader, SHORT_KEY_OPEN_BYTES, SHORT_OPEN_BYTES,
+    VERSION, cut,
 };
 
 /// Where OPEN's cookie ends and the rest of what its MAC covers begins.
@@ -32,8 +34,12 @@ pub const UNKNOWN_BYTES: usize = 4 + HEADER_BYTES;
 /// Where COOKIE's MAC begins.
 const COOKIE_MAC_AT: usize = HEADER_BYTES + COOKIE_BYTES;
 
-/// Longest Noise message that OPEN has room for, in bytes (`docs/protocol.md §3.2`). A RESPONSE
-/// takes one of that length too and stays shorter than an OPEN.
+/// What byte 0 of OPEN says of how its sender proves itself (`docs/protocol.md §3.2`).
+const BY_SECRET: u8 = 0;
+const BY_KEY: u8 = 1;
+
+/// Longest Noise message that OPEN has room for, in bytes (`docs/protocol.md §3.2`); with a key id
+/// so many less. A RESPONSE takes one of that length too and stays shorter than an OPEN.
 pub const MAX_NOISE_BYTES: usize = OPEN_MAC_AT - OPEN_NOISE_AT;
 
 /// OPEN: proposes a connection (`docs/protocol.md §3.2`).
@@ -43,6 +49,8 @@ pub struct OpenFrame<'a> {
     pub connection: u32,
     /// Connection unique ID.
     pub uid: u32,
+    /// By which the sender's static key is found; `None` if it holds a ticket's secret.
+    pub key: Option<KeyId>,
     /// The cookie, or zeros.
     pub cookie: [u8; COOKIE_BYTES],
     /// Noise message 1.
@@ -105,7 +113,9 @@ pub struct RefusedFrame<'a> {
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Clear {
-    reserved: [u8; 2],
+    /// Of OPEN; else reserved.
+    means: u8,
+    reserved: u8,
     version: u8,
     kind: u8,
     /// The id that the end this goes to has chosen, 0 if it has none yet.
@@ -120,7 +130,8 @@ const _: () = assert!(size_of::<Clear>() == HEADER_BYTES);
 impl Clear {
     fn encode(kind: Kind, to: u32, from: u32, uid: u32) -> [u8; HEADER_BYTES] {
         zerocopy::transmute!(Self {
-            reserved: [0; 2],
+            means: BY_SECRET,
+            reserved: 0,
             version: VERSION,
             kind: kind as u8,
             to: to.into(),
@@ -150,9 +161,17 @@ impl Clear {
     }
 }
 
-/// Bytes 0 to 15 of OPEN, which are also the end of the prologue (`docs/protocol.md §3.2, §4.1`).
+/// Bytes 0 to 15 of the OPEN of an end that holds a ticket's secret, which are also the end of the
+/// prologue (`docs/protocol.md §3.2, §4.1`).
 pub fn open_clear(connection: u32, uid: u32) -> [u8; HEADER_BYTES] {
     Clear::encode(Kind::Open, 0, connection, uid)
+}
+
+/// Bytes 0 to 15 of the OPEN of an end with a static key (`docs/protocol.md §3.2, §4.8`).
+pub fn key_open_clear(connection: u32, uid: u32) -> [u8; HEADER_BYTES] {
+    let mut clear = open_clear(connection, uid);
+    clear[0] = BY_KEY;
+    clear
 }
 
 /// Bytes 0 to 15 of RESPONSE, with which the payload of its Noise message begins again; `to` is the
@@ -162,16 +181,22 @@ pub fn response_clear(to: u32, connection: u32, uid: u32) -> [u8; HEADER_BYTES] 
 }
 
 /// An OPEN without a cookie; `mac` makes the MAC over the parts it is given, in their order
-/// (`docs/protocol.md §3.2`). Of `noise` only [`MAX_NOISE_BYTES`] have room.
+/// (`docs/protocol.md §3.2`). With a `key` its clear bytes are [`key_open_clear`]'s. Of `noise`
+/// only [`MAX_NOISE_BYTES`], less those of the key id, have room.
 pub fn build_open(
     clear: &[u8; HEADER_BYTES],
+    key: Option<KeyId>,
     noise: &[u8],
     mac: impl FnOnce(&[&[u8]]) -> [u8; MAC_BYTES],
 ) -> Vec<u8> {
+    let key = key.as_ref().map_or(&[][..], |id| &id.0);
+    let noise = &noise[..noise.len().min(MAX_NOISE_BYTES - key.len())];
     let mut open = Vec::with_capacity(OPEN_BYTES);
     open.extend_from_slice(clear);
     open.extend_from_slice(&[0; COOKIE_BYTES]);
-    put_bytes(&mut open, noise, MAX_NOISE_BYTES);
+    open.extend_from_slice(&(noise.len() as u16).to_be_bytes());
+    open.extend_from_slice(key);
+    open.extend_from_slice(noise);
     open.resize(OPEN_MAC_AT, 0);
     let mac = mac(&[&open[..HEADER_BYTES], &open[COOKIE_END..]]);
     open.extend_from_slice(&mac);
@@ -182,7 +207,8 @@ pub fn build_open(
 /// (`docs/protocol.md §3.2`). `None` if it has too much to say for that.
 pub fn shorten_open(open: &[u8]) -> Option<Vec<u8>> {
     let (most, mac) = open.split_at_checked(OPEN_MAC_AT)?;
-    let (kept, left_out) = most.split_at_checked(SHORT_OPEN_BYTES - MAC_BYTES)?;
+    let short = short_bytes(*open.first()?);
+    let (kept, left_out) = most.split_at_checked(short - MAC_BYTES)?;
     let fits = left_out.iter().all(|byte| *byte == 0) && mac.len() == MAC_BYTES;
     fits.then(|| [kept, mac].concat())
 }
@@ -190,15 +216,20 @@ pub fn shorten_open(open: &[u8]) -> Option<Vec<u8>> {
 /// The whole of an OPEN that came in its short form; `None` for anything else.
 pub fn widen_open(bytes: &[u8]) -> Option<Vec<u8>> {
     let open = bytes.get(2..4) == Some(&[VERSION, Kind::Open as u8]);
-    if bytes.len() != SHORT_OPEN_BYTES || !open {
+    if bytes.len() != short_bytes(*bytes.first()?) || !open {
         return None;
     }
-    let (kept, mac) = bytes.split_at_checked(SHORT_OPEN_BYTES - MAC_BYTES)?;
+    let (kept, mac) = bytes.split_last_chunk::<MAC_BYTES>()?;
     let mut open = Vec::with_capacity(OPEN_BYTES);
     open.extend_from_slice(kept);
     open.resize(OPEN_MAC_AT, 0);
     open.extend_from_slice(mac);
     Some(open)
+}
+
+/// Bytes of the short form of an OPEN that begins with this byte.
+const fn short_bytes(means: u8) -> usize {
+    if means == BY_KEY { SHORT_KEY_OPEN_BYTES } else { SHORT_OPEN_BYTES }
 }
 
 /// Puts a cookie into a built OPEN, whose MAC does not cover it (`docs/protocol.md §3.2`).
@@ -217,7 +248,8 @@ pub fn open_mac(open: &[u8]) -> &[u8] {
 /// An OPEN of this version (`docs/protocol.md §3.2`).
 pub fn parse_open(bytes: &[u8]) -> Result<OpenFrame<'_>, ParseError> {
     let clear = Clear::parse(bytes, Kind::Open)?;
-    open_frame(bytes, clear, open_noise(bytes)?)
+    let (key, noise) = open_noise(bytes, clear.means)?;
+    open_frame(bytes, clear, key, noise)
 }
 
 /// An OPEN of whatever version, for telling its sender that this one is another
@@ -225,12 +257,15 @@ pub fn parse_open(bytes: &[u8]) -> Result<OpenFrame<'_>, ParseError> {
 /// message that does not is empty. RFC 998's OPEN has another length and is none.
 pub fn parse_open_of_any_version(bytes: &[u8]) -> Result<OpenFrame<'_>, ParseError> {
     let (clear, _) = Clear::ref_from_prefix(bytes).map_err(|_| ParseError::Truncated)?;
-    open_frame(bytes, clear.of_kind(Kind::Open)?, open_noise(bytes).unwrap_or_default())
+    let clear = clear.of_kind(Kind::Open)?;
+    let (key, noise) = open_noise(bytes, clear.means).unwrap_or_default();
+    open_frame(bytes, clear, key, noise)
 }
 
 fn open_frame<'a>(
     bytes: &'a [u8],
     clear: &Clear,
+    key: Option<KeyId>,
     noise: &'a [u8],
 ) -> Result<OpenFrame<'a>, ParseError> {
     let mut reader = Reader::new(bytes);
@@ -240,18 +275,25 @@ fn open_frame<'a>(
     let mac = reader.array()?;
     reader.finish()?;
     let (connection, uid) = (clear.connection()?, clear.uid.get());
-    Ok(OpenFrame { connection, uid, cookie, noise, mac, covered_before, covered_after })
+    Ok(OpenFrame { connection, uid, key, cookie, noise, mac, covered_before, covered_after })
 }
 
-/// OPEN's Noise message. The zeros behind it are not looked at: they are covered by the MAC.
-fn open_noise(bytes: &[u8]) -> Result<&[u8], ParseError> {
+/// OPEN's key id, if it is one by a key, and its Noise message. The zeros behind it are not looked
+/// at: they are covered by the MAC.
+fn open_noise(bytes: &[u8], means: u8) -> Result<(Option<KeyId>, &[u8]), ParseError> {
     let mut reader = Reader::new(bytes);
     reader.bytes(COOKIE_END)?;
     let len = usize::from(reader.u16()?);
-    if len > MAX_NOISE_BYTES {
+    let key = match means {
+        BY_SECRET => None,
+        BY_KEY => Some(KeyId(reader.array()?)),
+        _ => return Err(ParseError::Field("means of proof")),
+    };
+    let room = MAX_NOISE_BYTES - key.map_or(0, |_| KEY_ID_BYTES);
+    if len > room {
         return Err(ParseError::Field("Noise message length"));
     }
-    reader.bytes(len)
+    Ok((key, reader.bytes(len)?))
 }
 
 /// A RESPONSE (`docs/protocol.md §3.2`). Of `noise` only [`MAX_NOISE_BYTES`] are sent.
@@ -380,7 +422,7 @@ mod tests {
     #[test]
     fn a_cookie_changes_nothing_that_the_mac_covers() {
         assert_eq!(open_clear(1, 2), CLEAR);
-        let mut open = build_open(&CLEAR, &[5; 100], |parts| {
+        let mut open = build_open(&CLEAR, None, &[5; 100], |parts| {
             assert_eq!(parts.iter().map(|part| part.len()).sum::<usize>(), 16 + 1184 - 48);
             [7; 16]
         });
@@ -396,7 +438,7 @@ mod tests {
 
     #[test]
     fn an_open_holds_no_more_noise_than_it_has_room_for() {
-        let mut open = build_open(&CLEAR, &[5; 2000], |_| [7; 16]);
+        let mut open = build_open(&CLEAR, None, &[5; 2000], |_| [7; 16]);
         assert_eq!(open.len(), OPEN_BYTES);
         assert_eq!(parse_open(&open).unwrap().noise, [5; MAX_NOISE_BYTES]);
         open[49] += 1;
@@ -407,11 +449,11 @@ mod tests {
 
     #[test]
     fn a_short_open_is_the_same_open() {
-        let open = build_open(&CLEAR, &[5; 480], |_| [7; 16]);
+        let open = build_open(&CLEAR, None, &[5; 480], |_| [7; 16]);
         let short = shorten_open(&open).unwrap();
         assert_eq!((short.len(), widen_open(&short)), (SHORT_OPEN_BYTES, Some(open)));
         assert!(parse_open(&short).is_err(), "as it came it is none");
-        assert_eq!(shorten_open(&build_open(&CLEAR, &[5; 499], |_| [7; 16])), None);
+        assert_eq!(shorten_open(&build_open(&CLEAR, None, &[5; 499], |_| [7; 16])), None);
         for other in [&short[1..], &[short.as_slice(), &[0]].concat(), &[1; SHORT_OPEN_BYTES]] {
             assert_eq!(widen_open(other), None);
         }
@@ -422,8 +464,30 @@ mod tests {
     }
 
     #[test]
+    fn an_open_by_a_key_says_which_and_has_room_for_as_much() {
+        let (clear, id) = (key_open_clear(1, 2), KeyId([3; 8]));
+        assert_eq!((clear[0], &clear[1..]), (1, &CLEAR[1..]));
+        // The longest: ephemeral and static key, tags, parameters, client string.
+        let noise = [5; 32 + 48 + 16 + 40 + 400];
+        let open = build_open(&clear, Some(id), &noise, |_| [7; 16]);
+        let frame = parse_open(&open).unwrap();
+        assert_eq!((open.len(), frame.key, frame.noise), (OPEN_BYTES, Some(id), &noise[..]));
+        let short = shorten_open(&open).unwrap();
+        assert_eq!((short.len(), widen_open(&short)), (SHORT_KEY_OPEN_BYTES, Some(open.clone())));
+        // Neither form is the other kind's.
+        let mut other = short.clone();
+        other[0] = 0;
+        assert_eq!(widen_open(&other), None);
+        let mut other = open;
+        other[0] = 2;
+        assert_eq!(parse_open(&other), Err(ParseError::Field("means of proof")));
+        let most = build_open(&clear, Some(id), &[5; 2000], |_| [7; 16]);
+        assert_eq!(parse_open(&most).unwrap().noise.len(), MAX_NOISE_BYTES - 8);
+    }
+
+    #[test]
     fn ids_that_must_be_there_are_not_zero() {
-        let open = build_open(&open_clear(0, 2), &[], |_| [0; 16]);
+        let open = build_open(&open_clear(0, 2), None, &[], |_| [0; 16]);
         assert_eq!(parse_open(&open), Err(ParseError::Field("connection id")));
         let response = build_response(&response_clear(1, 0, 2), &[]);
         assert_eq!(parse_response(&response), Err(ParseError::Field("connection id")));
@@ -431,7 +495,7 @@ mod tests {
 
     #[test]
     fn an_open_of_another_version_is_known_by_its_length_and_type() {
-        let mut open = build_open(&CLEAR, &[], |_| [0; 16]);
+        let mut open = build_open(&CLEAR, None, &[], |_| [0; 16]);
         (open[2], open[48]) = (VERSION + 1, 0xff);
         assert_eq!(parse_open(&open), Err(ParseError::Version(VERSION + 1)));
         let frame = parse_open_of_any_version(&open).unwrap();

@@ -1,7 +1,9 @@
 //! What the handshake carries inside its Noise messages: the parameters (`docs/protocol.md §3.2`).
-//! The clear frames around them are in [`frames`].
+//! The clear frames around them are in [`frames`],
+//! what is said before a server's key is known in [`introduction`].
 
 pub(super) mod frames;
+pub(super) mod introduction;
 
 use std::time::Duration;
 

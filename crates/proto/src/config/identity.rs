@@ -1,0 +1,173 @@
+//! How an end proves itself by a static key (`docs/protocol.md §4.8`): a client to the one server
+//! whose key it holds, a server to all clients whose keys it was given.
+
+use std::sync::Arc;
+
+pub use crate::crypto::bond::{Bond, KeyId};
+pub use crate::crypto::keys::{NoKey, PublicKey, StaticKey};
+
+/// What an end holds in place of a ticket's secret. Cloning shares it.
+#[derive(Clone, Debug)]
+pub enum Identity {
+    /// An active end's.
+    Client(Arc<Calling>),
+    /// A passive end's.
+    Server(Arc<Authorized>),
+}
+
+impl Identity {
+    /// That of an active end with the key `own`, which calls the end with the key `server` and no
+    /// other.
+    pub fn client(own: StaticKey, server: PublicKey) -> Result<Self, NoKey> {
+        let bond = Bond::with_server(&own, server)?;
+        Ok(Self::Client(Arc::new(Calling { own, bond })))
+    }
+
+    /// That of a passive end which lets these in.
+    pub fn server(authorized: Arc<Authorized>) -> Self {
+        Self::Server(authorized)
+    }
+}
+
+/// What a client needs to call its server.
+#[derive(Debug)]
+pub struct Calling {
+    pub(crate) own: StaticKey,
+    pub(crate) bond: Bond,
+}
+
+/// The key of a server and those that it lets in, found by their ids in logarithmic time.
+///
+/// Each costs one multiplication on the curve (some 0.05 ms) when it is made, and no more for any
+/// OPEN that comes.
+#[derive(Clone, Debug)]
+pub struct Authorized {
+    own: StaticKey,
+    /// By their ids.
+    bonds: Vec<Bond>,
+    introduces: bool,
+}
+
+impl Authorized {
+    /// A server with the key `own` that lets in the owners of these keys. It tells its public key
+    /// to whoever asks.
+    ///
+    /// Keys that are none are left out and handed back.
+    pub fn new(own: StaticKey, clients: &[PublicKey]) -> (Self, Vec<PublicKey>) {
+        let nobody = Self { own, bonds: Vec::new(), introduces: true };
+        nobody.changed(clients)
+    }
+
+    /// The same server with these clients in place of those before; what it knows already is not
+    /// computed again. Keys that are none are left out and handed back.
+    pub fn changed(&self, clients: &[PublicKey]) -> (Self, Vec<PublicKey>) {
+        let mut known: Vec<&Bond> = self.bonds.iter().collect();
+        known.sort_by_key(|bond| bond.peer());
+        let (mut bonds, mut none) = (Vec::with_capacity(clients.len()), Vec::new());
+        for client in clients {
+            match known.binary_search_by_key(client, |bond| bond.peer()) {
+                Ok(at) => bonds.push(known[at].clone()),
+                Err(_) => match Bond::with_client(&self.own, *client) {
+                    Ok(bond) => bonds.push(bond),
+                    Err(NoKey) => none.push(*client),
+                },
+            }
+        }
+        (Self::of(self.own.clone(), bonds, self.introduces), none)
+    }
+
+    /// The same, but it tells nobody its key: who calls it has it from elsewhere.
+    #[must_use]
+    pub fn hidden(self) -> Self {
+        Self { introduces: false, ..self }
+    }
+
+    fn of(own: StaticKey, mut bonds: Vec<Bond>, introduces: bool) -> Self {
+        bonds.sort_by_key(|bond| (bond.id(), bond.peer()));
+        bonds.dedup_by_key(|bond| (bond.id(), bond.peer()));
+        Self { own, bonds, introduces }
+    }
+
+    /// The server's own key.
+    pub fn own(&self) -> &StaticKey {
+        &self.own
+    }
+
+    /// Whether it tells its public key to whoever asks.
+    pub fn introduces(&self) -> bool {
+        self.introduces
+    }
+
+    /// How many it lets in.
+    pub fn count(&self) -> usize {
+        self.bonds.len()
+    }
+
+    /// Whether it lets in the owner of `client`.
+    pub fn knows(&self, client: &PublicKey) -> bool {
+        self.bonds.iter().any(|known| known.peer() == *client)
+    }
+
+    /// Those with this id: none or one, and more only by a chance of one in 2^64.
+    pub(crate) fn with_id(&self, id: KeyId) -> &[Bond] {
+        let begin = self.bonds.partition_point(|bond| bond.id() < id);
+        let len = self.bonds[begin..].partition_point(|bond| bond.id() == id);
+        &self.bonds[begin..begin + len]
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_one_id(self, id: KeyId) -> Self {
+        let bonds = self.bonds.into_iter().map(|bond| bond.with_id(id)).collect();
+        Self::of(self.own, bonds, self.introduces)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(byte: u8) -> StaticKey {
+        StaticKey::from_bytes([byte; 32])
+    }
+
+    #[test]
+    fn those_let_in_are_found_by_their_ids() {
+        let clients: Vec<PublicKey> = (1..50).map(|n| key(n).public()).collect();
+        let (authorized, none) = Authorized::new(key(99), &clients);
+        assert_eq!((authorized.count(), none.len()), (49, 0));
+        for n in 1..50 {
+            let bond = Bond::with_server(&key(n), key(99).public()).unwrap();
+            let found = authorized.with_id(bond.id());
+            assert_eq!(found.iter().map(Bond::peer).collect::<Vec<_>>(), [key(n).public()]);
+            assert!(authorized.knows(&key(n).public()));
+        }
+        let stranger = Bond::with_server(&key(60), key(99).public()).unwrap();
+        assert!(authorized.with_id(stranger.id()).is_empty());
+        assert!(!authorized.knows(&key(60).public()));
+    }
+
+    #[test]
+    fn a_change_keeps_who_stays_and_drops_who_goes() {
+        let (one, two, three) = (key(1).public(), key(2).public(), key(3).public());
+        let (before, _) = Authorized::new(key(99), &[one, two, two]);
+        assert_eq!(before.count(), 2, "twice is once");
+        let (after, none) = before.changed(&[two, three, PublicKey([0; 32])]);
+        assert_eq!(none, [PublicKey([0; 32])]);
+        assert_eq!([one, two, three].map(|key| after.knows(&key)), [false, true, true]);
+        assert!(before.hidden().changed(&[one]).0.knows(&one));
+    }
+
+    #[test]
+    fn ids_that_collide_are_both_found() {
+        let (one, two) = (key(1).public(), key(2).public());
+        let same = Authorized::new(key(99), &[one, two]).0.with_one_id(KeyId([5; 8]));
+        let mut found: Vec<PublicKey> =
+            same.with_id(KeyId([5; 8])).iter().map(Bond::peer).collect();
+        found.sort();
+        let mut both = [one, two];
+        both.sort();
+        assert_eq!(found, both);
+        assert!(same.with_id(KeyId([4; 8])).is_empty());
+        assert!(same.with_id(KeyId([6; 8])).is_empty());
+    }
+}
