@@ -310,6 +310,7 @@ pub(crate) fn list_one(name: &str, directory: bool, bytes: u64) -> Result<(), Fa
 pub(crate) fn announce(report: &Report, rendezvous: &Rendezvous) {
     let to = match rendezvous {
         Rendezvous::Connect(ticket) => ticket.addresses.join(", "),
+        Rendezvous::Call { addresses, .. } => addresses.join(", "),
         Rendezvous::Active(address) => address.clone(),
         _ => return,
     };

@@ -254,6 +254,12 @@ pub enum OptionsError {
     /// A ticket on a wire that knows none.
     #[error("tickets are for the sealed wire")]
     Ticket,
+    /// Static keys on a wire that knows none.
+    #[error("static keys are for the sealed wire")]
+    Keys,
+    /// A call with the identity of a server.
+    #[error("whoever calls needs the identity of a client: a key, and its server's public key")]
+    NoClient,
     /// An address where a ticket is needed.
     #[error("the sealed wire meets by ticket")]
     NoTicket,

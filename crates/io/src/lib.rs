@@ -70,7 +70,8 @@ pub mod ticket;
 mod transfer;
 
 pub use netblt_proto::config::{
-    Ceiling, Pace, Policy, Protocol, Recreation, Secret, Steering, Wire,
+    Authorized, Ceiling, Identity, NoKey, Pace, Policy, Protocol, PublicKey, Recreation, Secret,
+    StaticKey, Steering, Wire,
 };
 pub use netblt_proto::machine::{Reason, Stalled, Standstill};
 pub use netblt_proto::stats::Stats;

@@ -15,7 +15,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use netblt_proto::config::Secret;
+use netblt_proto::config::{Identity, Secret};
 
 pub use crate::error::{AddressError, MAX_ADDRESSES, MAX_BYTES, PREFIX, TicketError};
 
@@ -48,6 +48,13 @@ pub enum Rendezvous {
     Await(Secret),
     /// Use a ticket (`sealed`).
     Connect(Ticket),
+    /// Call a server whose public key is known, by a static key of one's own (`sealed`).
+    Call {
+        /// `host:port` or `[v6]:port`, at least one, in order of preference.
+        addresses: Vec<String>,
+        /// An active end's: [`Identity::client`].
+        identity: Identity,
+    },
     /// Be the passive end: wait at this address of ours for whoever comes (`rfc998`).
     /// `host:port`, where port 0 lets the system choose, or `host` on raw IP.
     Passive(String),

@@ -11,8 +11,9 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use netblt_proto::config::{Config, Wire};
+use netblt_proto::config::{Authorized, Config, Wire};
 use netblt_proto::door::Door;
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Datagram, Event, Transmit};
@@ -103,6 +104,14 @@ impl Listener {
             ready: VecDeque::new(),
             #[cfg(test)]
             looks: 0,
+        }
+    }
+
+    /// From now on these may open connections at the door, and nobody else; connections that are
+    /// open stay.
+    pub fn authorize(&mut self, authorized: Arc<Authorized>) {
+        if let Some(door) = &mut self.door {
+            door.authorize(authorized);
         }
     }
 

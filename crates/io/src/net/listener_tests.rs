@@ -1,6 +1,6 @@
 //! Tests of the listener, with callers that talk through no socket at all.
 
-use netblt_proto::config::{Role, Secret, Wire};
+use netblt_proto::config::{Identity, Role, Secret, StaticKey, Wire};
 use netblt_proto::wire::sealed::Kind;
 
 use super::*;
@@ -229,4 +229,34 @@ fn an_id_leads_to_its_end_and_to_no_other_address() {
     assert!(sent.iter().all(|(to, kind)| *to == address(10) || *kind == challenge), "{sent:?}");
     listener.forget(key);
     assert!(!listener.by_id.contains_key(&id), "what is gone is found no more");
+}
+
+#[test]
+fn who_may_call_by_a_key_changes_while_it_listens() {
+    let key = |n: u16| {
+        let mut private = [7; 32];
+        private[1] = n as u8;
+        StaticKey::from_bytes(private)
+    };
+    let by_key = |role, identity| Config { identity: Some(identity), ..config(role) };
+    let call = |n: u16| {
+        let identity = Identity::client(key(n), key(0).public()).expect("a key");
+        Endpoint::active(by_key(Role::Sender, identity), address(1), Instant::EPOCH, [n as u8; 32])
+    };
+    let (first, _) = Authorized::new(key(0), &[key(10).public(), key(11).public()]);
+    let identity = Identity::server(Arc::new(first.clone()));
+    let mut listener = Listener::new(by_key(Role::Receiver, identity), [9; 32]);
+    let serve = |listener: &mut Listener, n: u16| {
+        let mut caller = call(n);
+        for _ in 0..4 {
+            exchange(listener, &mut caller, address(n), false);
+        }
+        opened(listener)
+    };
+    assert_eq!(serve(&mut listener, 10), [address(10)]);
+    listener.authorize(Arc::new(first.changed(&[key(11).public()]).0));
+    assert!(serve(&mut listener, 12).is_empty());
+    assert_eq!(serve(&mut listener, 11), [address(11)]);
+    remove(&mut listener, address(10));
+    assert!(serve(&mut listener, 10).is_empty(), "what is open stays, and nothing new opens");
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use netblt_proto::config::{Config, Secret, Wire};
+use netblt_proto::config::{Config, Identity, Secret, Wire};
 
 use crate::config::for_peer;
 use crate::error::{Error, OptionsError, Warning};
@@ -16,7 +16,7 @@ use crate::net::trace_file::TraceFile;
 use crate::net::wait::Poller;
 use crate::observer::Observer;
 use crate::options::{Cancel, Family, Options, Rfc998};
-use crate::ticket::{Rendezvous, Ticket};
+use crate::ticket::Rendezvous;
 
 /// Opens what is needed to talk, and begins to: prints a ticket or follows one, or waits at an
 /// address or goes to one.
@@ -35,7 +35,19 @@ pub(crate) fn meet(
             listen(Some(secret), (options, config), clock, observer)?
         }
         (Rendezvous::Connect(ticket), Wire::Sealed) => {
-            connect(ticket, (options, config), clock, observer, cancel)?
+            let secret = Some(ticket.secret.clone());
+            let config = Config { secret, ..config.clone() };
+            connect(&ticket.addresses, (options, &config), clock, observer, cancel)?
+        }
+        (
+            Rendezvous::Call { addresses, identity: identity @ Identity::Client(_) },
+            Wire::Sealed,
+        ) => {
+            let config = Config { identity: Some(identity.clone()), ..config.clone() };
+            connect(addresses, (options, &config), clock, observer, cancel)?
+        }
+        (Rendezvous::Call { identity: Identity::Server(_), .. }, Wire::Sealed) => {
+            return Err(OptionsError::NoClient.into());
         }
         (Rendezvous::Passive(address), Wire::Rfc998) => {
             wait_at(address, (options, config), clock, observer, cancel)?
@@ -46,6 +58,7 @@ pub(crate) fn meet(
         (Rendezvous::Listen | Rendezvous::Await(_) | Rendezvous::Connect(_), Wire::Rfc998) => {
             return Err(OptionsError::Ticket.into());
         }
+        (Rendezvous::Call { .. }, Wire::Rfc998) => return Err(OptionsError::Keys.into()),
         (Rendezvous::Passive(_) | Rendezvous::Active(_), Wire::Sealed) => {
             return Err(OptionsError::NoTicket.into());
         }
@@ -88,15 +101,16 @@ fn listen(
     Ok((socket, peer))
 }
 
+/// Calls whoever is at one of these addresses, with the secret or the identity of `config`.
 fn connect(
-    ticket: &Ticket,
+    addresses: &[String],
     (options, config): (&Options, &Config),
     clock: Clock,
     observer: &mut dyn Observer,
     cancel: &Cancel,
 ) -> Result<(Socket, Dialer), Error> {
     let warn = |warning: &Warning| observer.warn(warning);
-    let addresses = addresses::resolve(&ticket.addresses, options.family, cancel, warn)?;
+    let addresses = addresses::resolve(addresses, options.family, cancel, warn)?;
     let (address, port, family) = (options.bind, options.port, family(&addresses));
     let socket = Socket::bind(&Bind { address, port, family, ..Bind::default() })?;
     let candidates = addresses::candidates(
@@ -104,7 +118,7 @@ fn connect(
         &addresses,
         |ip| socket.reaches(ip),
         |address| {
-            let secret = Some(ticket.secret.clone());
+            let secret = config.secret.clone();
             let config = for_peer(config, options, secret, address.is_ipv6());
             Config { socket_bytes: socket.room(), ..config }
         },
