@@ -65,6 +65,14 @@ fn the_kept_page_of_ornls_review_is_the_one_made_today() {
     let row = &settings[0]["rows"][4];
     assert_eq!((&row["program"], &row["ornl"]["lost"]), (&"SABUL".into(), &37_480.into()));
     assert!(row["model"]["really_lost"].as_u64().is_some_and(|lost| lost > 10_000), "{row}");
+    let beside = report["beside_a_tcp"].as_array().expect("programs beside a TCP");
+    let sabul = beside.iter().find(|row| row["program"] == "SABUL").expect("SABUL");
+    let left = |law: &str| sabul[law]["tcp_left_percent"].as_u64();
+    assert!(left("reno_delayed").is_some_and(|left| left < 25), "{sabul}");
+    assert!(left("cubic").is_some_and(|left| left < 25), "{sabul}");
+    let queues = &report["neighbours"][0];
+    assert_eq!((&queues["program"], &queues["beside"]), (&"netblt".into(), &"CUBIC".into()));
+    assert!(queues["queue_four"]["own_percent"].is_number(), "{queues}");
 }
 
 #[test]

@@ -151,7 +151,7 @@ impl Entry {
 impl Trial {
     /// Bytes of data in a packet, and of its datagram's header: together they fill an Ethernet's
     /// packet, but for Tsunami's from memory, which are 16,384 bytes in fragments.
-    fn packet(&self) -> (u32, u32) {
+    pub(crate) fn packet(&self) -> (u32, u32) {
         match self.entry {
             Entry::Tcp { .. } => (1448, 24),
             Entry::Udp => (1470, 0),
@@ -183,7 +183,7 @@ impl Trial {
         }
     }
 
-    fn manners(&self, wire_bytes: u32) -> Manners {
+    pub(crate) fn manners(&self, wire_bytes: u32) -> Manners {
         let (data, _) = self.packet();
         let overruns = matches!(self.entry, Entry::Sabul | Entry::Tcp { .. });
         // "blocksize controls not only the size of the blocks sent but also the size of the file
@@ -266,7 +266,7 @@ impl Trial {
         }
     }
 
-    fn host(&self, role: Role, ip_bytes: u32, packets: u64) -> HostOptions {
+    pub(crate) fn host(&self, role: Role, ip_bytes: u32, packets: u64) -> HostOptions {
         let mut config = Config::new(Wire::Sealed, role);
         config.secret = Some(Secret([7; 32]));
         config.cipher = Cipher::Aes256Gcm;

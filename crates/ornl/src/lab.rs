@@ -51,6 +51,8 @@ pub(crate) struct Manners {
 #[derive(Clone, Debug)]
 struct Packet {
     pair: usize,
+    /// What it is on the wire beyond its bytes.
+    overhead: u32,
     bytes: Vec<u8>,
 }
 
@@ -71,6 +73,8 @@ pub(crate) struct Run {
     pub(crate) time: Duration,
     pub(crate) sent: Stats,
     pub(crate) received: Stats,
+    /// New packets of data that came while [`Lab::measure`] looked.
+    pub(crate) measured: u64,
 }
 
 /// A host with its processor and its sockets.
@@ -237,6 +241,11 @@ pub(crate) struct Lab {
     stations: Vec<[Station; 2]>,
     oracles: Vec<Oracle>,
     paths: Pair<Path<Packet>>,
+    /// The card of each sender that has one to itself; what leaves it comes to `paths`.
+    cards: Vec<Option<Path<Packet>>>,
+    /// What had come to each receiver when it was time to look.
+    looked: Option<Vec<u64>>,
+    look: Instant,
     /// Data packets that left, and that arrived and found room.
     left: u64,
     come: u64,
@@ -259,6 +268,9 @@ impl Lab {
             stations: Vec::new(),
             oracles: Vec::new(),
             paths: Pair([Path::new(there, seed, "there"), Path::new(back, seed, "back")]),
+            cards: Vec::new(),
+            looked: None,
+            look: Instant::NEVER,
             left: 0,
             come: 0,
             told: Instant::EPOCH,
@@ -289,6 +301,19 @@ impl Lab {
         }
         self.oracles.push(oracle);
         self.stations.push(pair);
+        self.cards.push(None);
+    }
+
+    /// Gives the sender that was added last a card to itself before the network.
+    pub(crate) fn own_card(&mut self, card: LinkOptions, seed: u64) {
+        if let Some(last) = self.cards.last_mut() {
+            *last = Some(Path::new(card, seed, "card"));
+        }
+    }
+
+    /// Counts what comes from then on until the deadline, before which nobody is to be over.
+    pub(crate) fn measure(&mut self, from: Duration) {
+        self.look = Instant::EPOCH + from;
     }
 
     /// All is over when so many packets of data have come, on all connections together.
@@ -303,22 +328,39 @@ impl Lab {
             self.serve();
             let stations = self.stations.iter().flatten().map(Station::next).min();
             let paths = earliest(Side::BOTH.map(|side| self.paths[side].next()));
-            let next = earliest([stations, paths]).unwrap_or(Instant::NEVER);
+            let cards = self.cards.iter().flatten().filter_map(Path::next).min();
+            let next = earliest([stations, paths, cards]).unwrap_or(Instant::NEVER);
             let over = self.stations.iter().flatten().all(|station| station.over);
             if over || self.come >= self.enough || next > self.deadline {
                 break;
             }
             self.now = self.now.max(next);
+            if self.looked.is_none() && self.now >= self.look {
+                self.looked = Some(self.arrivals());
+            }
             self.deliver();
         }
         self.conclude()
+    }
+
+    /// New packets of data that have come to each receiver.
+    fn arrivals(&mut self) -> Vec<u64> {
+        let now = self.now;
+        let of = |[_, receiver]: &mut [Station; 2]| {
+            let endpoint = receiver.host.endpoint.as_mut();
+            endpoint.map_or(0, |endpoint| endpoint.stats(now).data_packets_received)
+        };
+        self.stations.iter_mut().map(of).collect()
     }
 
     /// Whoever's time has come acts.
     fn serve(&mut self) {
         for pair in 0..self.stations.len() {
             for side in Side::BOTH {
-                let path = &mut self.paths[side];
+                let path = match (side, &mut self.cards[pair]) {
+                    (Side::Active, Some(card)) => card,
+                    _ => &mut self.paths[side],
+                };
                 let station = &mut self.stations[pair][side as usize];
                 while station.next() <= self.now {
                     path.advance(self.now);
@@ -338,16 +380,22 @@ impl Lab {
                     if ecn.is_some() {
                         self.told = self.now;
                     }
-                    path.push(self.now, overhead, ecn, Packet { pair, bytes });
+                    path.push(self.now, overhead, ecn, Packet { pair, overhead, bytes });
                 }
             }
         }
     }
 
     fn deliver(&mut self) {
+        for card in self.cards.iter_mut().flatten() {
+            while let Some(delivery) = card.pop(self.now) {
+                let overhead = delivery.payload.overhead;
+                self.paths[Side::Active].push(self.now, overhead, delivery.ecn, delivery.payload);
+            }
+        }
         for side in Side::BOTH {
             while let Some(delivery) = self.paths[side].pop(self.now) {
-                let Packet { pair, bytes } = delivery.payload;
+                let Packet { pair, bytes, .. } = delivery.payload;
                 let station = &mut self.stations[pair][side.other() as usize];
                 if station.arrived.len() < RECEIVE_BUFFER {
                     self.come += u64::from(is_data(&bytes));
@@ -359,24 +407,30 @@ impl Lab {
 
     fn conclude(mut self) -> (Vec<Run>, u64) {
         let now = self.now;
-        let runs =
-            self.stations.iter_mut().zip(&self.oracles).map(|([sender, receiver], oracle)| {
-                let done = sender.host.report.done && receiver.host.report.done;
-                let failure = (!done && self.come < self.enough)
-                    .then(|| "the transfer did not succeed".to_owned());
-                let at = sender.host.report.done_at.unwrap_or(now);
-                let stats = |station: &mut Station| {
-                    station.host.stop(now);
-                    station.host.report.stats.last().cloned().unwrap_or_default()
-                };
-                let (sent, received) = (stats(sender), stats(receiver));
-                Run {
-                    problem: oracle.finding().map(ToString::to_string).or(failure),
-                    time: at.since(Instant::EPOCH),
-                    sent,
-                    received,
-                }
-            });
+        let looked = self.looked.take();
+        let before = looked.clone().unwrap_or_else(|| vec![0; self.stations.len()]);
+        let pairs = self.stations.iter_mut().zip(&self.oracles).zip(before);
+        let runs = pairs.map(|(([sender, receiver], oracle), before)| {
+            let done = sender.host.report.done && receiver.host.report.done;
+            let failed = match looked {
+                Some(_) => sender.over || receiver.over,
+                None => !done && self.come < self.enough,
+            };
+            let failure = failed.then(|| "the transfer did not succeed".to_owned());
+            let at = sender.host.report.done_at.unwrap_or(now);
+            let stats = |station: &mut Station| {
+                station.host.stop(now);
+                station.host.report.stats.last().cloned().unwrap_or_default()
+            };
+            let (sent, received) = (stats(sender), stats(receiver));
+            Run {
+                problem: oracle.finding().map(ToString::to_string).or(failure),
+                time: at.since(Instant::EPOCH),
+                sent,
+                measured: received.data_packets_received - before,
+                received,
+            }
+        });
         let runs = runs.collect();
         // What is still under way is not lost.
         while let Some(at) = self.paths[Side::Active].next() {

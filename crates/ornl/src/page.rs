@@ -1,10 +1,13 @@
 //! The report for people: text, and one HTML page that needs nothing else. Floats are for showing.
 
+mod friendly;
+
 use std::fmt::Write as _;
 
 use netblt_rfc1030::page::STYLE;
 use netblt_rfc1030::page::frame::{Axis, Frame, mbps};
 
+use crate::friendly::{Friendliness, Neighbours};
 use crate::report::{Compared, SEEDS, TOLERANCE, Table, others};
 use crate::rows::Row;
 
@@ -14,7 +17,7 @@ const LANE: f64 = 30.0;
 const COUNTS: [&str; 5] = ["lost", "sent again", "sent", "received", "duplicates"];
 
 /// The tables as text, one row a line.
-pub fn text(tables: &[Table]) -> String {
+pub fn text(tables: &[Table], beside: &[Friendliness], neighbours: &[Neighbours]) -> String {
     let mut out = String::new();
     for table in tables {
         let name = table.setting.name();
@@ -26,8 +29,8 @@ pub fn text(tables: &[Table]) -> String {
         }
         out += "\n";
     }
-    let _ = writeln!(out, "{}", in_short(tables));
-    out
+    let _ = writeln!(out, "{}\n", in_short(tables));
+    out + &friendly::text(beside, neighbours)
 }
 
 fn line(compared: &Compared) -> String {
@@ -65,7 +68,7 @@ fn in_short(tables: &[Table]) -> String {
 }
 
 /// The tables and their plots as one page: no script, no font, no picture from elsewhere.
-pub fn html(tables: &[Table]) -> String {
+pub fn html(tables: &[Table], beside: &[Friendliness], neighbours: &[Neighbours]) -> String {
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n\
@@ -91,6 +94,7 @@ pub fn html(tables: &[Table]) -> String {
         let _ = writeln!(out, "<figure><div class=\"wide\">{}</div></figure>", plot(table));
         out += &html_table(table);
     }
+    out += &friendly::html(beside, neighbours);
     out += &elsewhere();
     out + "</html>\n"
 }

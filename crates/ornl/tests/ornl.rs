@@ -1,7 +1,8 @@
 //! The review's rows, run again: every rate is held to its tolerance, and each program's fault must
 //! show in its counts.
 
-use netblt_ornl::contest::Entry;
+use netblt_ornl::contest::{Entry, best};
+use netblt_ornl::friendly::{Friendliness, friendliness, neighbours};
 use netblt_ornl::page;
 use netblt_ornl::report::{Compared, Setting, TOLERANCE, Table, tables};
 
@@ -27,10 +28,39 @@ fn rates_are_those_of_the_review_and_each_fault_shows() {
     assert_eq!(rows, 15);
     tables.iter().for_each(faults);
     tables.iter().for_each(ours);
-    let text = page::text(&tables);
+    let (beside, neighbours) = (friendliness(THREADS), neighbours(THREADS));
+    beside.iter().for_each(friendly);
+    assert_eq!(beside.len(), 10);
+    for shares in neighbours.iter().flat_map(|row| &row.shares) {
+        // Who has how much is told and not judged; that little is left unused is.
+        assert_eq!(shares.problem, None, "{shares:?}");
+        assert!((43_000_000..47_000_000).contains(&(shares.own + shares.beside)), "{shares:?}");
+    }
+    let text = page::text(&tables, &beside, &neighbours);
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     for words in ["a file, 0.0107 % lost", "QUANTA (RBUDP)", "netblt", "15 rows of the review"] {
         assert!(text.contains(words), "{text}");
+    }
+}
+
+/// None of the review's programs leaves a TCP a quarter of what another TCP would: they "were not
+/// meant to share bandwidth fairly" (section 6). A TCP leaves its like as much by definition, and
+/// ours no less.
+fn friendly(row: &Friendliness) {
+    let (name, left) = (row.entry.name(), row.left);
+    for shares in &row.shares {
+        assert_eq!(shares.problem, None, "{name}");
+        let both = shares.own + shares.beside;
+        assert!(both * 100 >= best(false).bits_per_second() * 94, "{name}: {shares:?}");
+        assert!(both * 100 <= best(false).bits_per_second() * 104, "{name}: {shares:?}");
+    }
+    match row.entry {
+        Entry::Fobs | Entry::Quanta | Entry::Sabul | Entry::Tsunami => {
+            assert!(left.iter().all(|left| *left < 25), "{name}: {left:?}");
+        }
+        Entry::Tcp { .. } => assert_eq!(left[0], 100, "{left:?}"),
+        Entry::Ours => assert!(left.iter().all(|left| *left >= 90), "{left:?}"),
+        _ => {}
     }
 }
 

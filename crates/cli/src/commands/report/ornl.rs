@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use netblt_ornl::friendly::{Friendliness, Neighbours, Shares, friendliness, neighbours};
 use netblt_ornl::page;
 use netblt_ornl::report::{Compared, Table, others, tables};
 use netblt_ornl::rows::Row;
@@ -22,12 +23,49 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let tables = tables(THREADS);
+    let (beside, neighbours) = (friendliness(THREADS), neighbours(THREADS));
     let json = || {
         let all: Vec<Value> = tables.iter().map(table).collect();
         let others: Vec<Value> = others().iter().map(published).collect();
-        json!({ "settings": all, "not_modelled": others })
+        let beside: Vec<Value> = beside.iter().map(beside_a_tcp).collect();
+        let neighbours: Vec<Value> = neighbours.iter().map(with_each_queue).collect();
+        json!({
+            "settings": all,
+            "beside_a_tcp": beside,
+            "neighbours": neighbours,
+            "not_modelled": others,
+        })
     };
-    args.figures.write(|| page::html(&tables), json, || page::text(&tables))
+    let page = || page::html(&tables, &beside, &neighbours);
+    args.figures.write(page, json, || page::text(&tables, &beside, &neighbours))
+}
+
+fn beside_a_tcp(row: &Friendliness) -> Value {
+    let [reno, cubic] = [0, 1].map(|tcp: usize| {
+        let mut value = shares(&row.shares[tcp]);
+        value["tcp_left_percent"] = row.left[tcp].into();
+        value
+    });
+    json!({ "program": row.entry.name(), "reno_delayed": reno, "cubic": cubic })
+}
+
+fn with_each_queue(row: &Neighbours) -> Value {
+    let [quarter, one, four] = [0, 1, 2].map(|queue: usize| shares(&row.shares[queue]));
+    json!({
+        "program": row.entry.name(),
+        "beside": row.beside.name(),
+        "queue_quarter": quarter,
+        "queue_one": one,
+        "queue_four": four,
+    })
+}
+
+fn shares(shares: &Shares) -> Value {
+    json!({
+        "own_bits_per_second": shares.own,
+        "beside_bits_per_second": shares.beside,
+        "own_percent": shares.part() as f64 / 10.0,
+    })
 }
 
 fn table(table: &Table) -> Value {

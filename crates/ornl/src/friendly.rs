@@ -1,0 +1,217 @@
+//! Two flows between hosts of their own, over one router: what each program leaves to a TCP beside
+//! it, as the review defines friendliness ("A protocol P is TCP friendly if the coexisting TCP
+//! connections share approximately the same amount of bandwidth as if P is a TCP connection").
+//!
+//! The hosts and their cards are those of every row. The review names no router and no queue, so
+//! what [`Shared`] says of them is assumed. Nothing is lost at random.
+
+use std::time::Duration;
+
+use netblt_path::{LinkOptions, QueueLimit};
+use netblt_proto::config::{Protocol, Role};
+use netblt_proto::units::Rate;
+use netblt_sim::host::Transfer;
+use netblt_sim::parallel;
+
+use crate::contest::{Entry, Trial};
+use crate::lab::{CARRIED_BYTES, Lab};
+use crate::model::{self, FRAME_BYTES, LINK, ROUND_TRIP};
+
+/// How long both flows last.
+pub const LASTS: Duration = Duration::from_secs(60);
+/// Since when they are measured: both have found their rates by then.
+pub const SETTLED: Duration = Duration::from_secs(10);
+/// One run of each: without random loss the seed decides next to nothing.
+const SEED: u64 = 1;
+
+/// What two flows share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// What the router's link carries, frames included.
+    pub rate: Rate,
+    /// There and back without queue.
+    pub round_trip: Duration,
+    /// The router's queue, in quarters of a product of both.
+    pub quarters: u64,
+}
+
+impl Shared {
+    /// The review's network, with a queue of one product.
+    pub const REVIEW: Self = Self { rate: LINK, round_trip: ROUND_TRIP, quarters: 4 };
+
+    /// A path that is slower than every card, with a queue of a quarter, one, and four products.
+    pub const NEIGHBOURS: [Self; 3] = [Self::narrow(1), Self::narrow(4), Self::narrow(16)];
+
+    const fn narrow(quarters: u64) -> Self {
+        let rate = Rate::from_bits_per_second(50_000_000);
+        Self { rate, round_trip: Duration::from_millis(40), quarters }
+    }
+
+    fn there(self) -> LinkOptions {
+        let bytes = self.rate.bytes_in(self.round_trip) * self.quarters / 4;
+        LinkOptions {
+            rate: Some(self.rate),
+            delay: self.round_trip / 2,
+            queue: QueueLimit::Bytes(bytes),
+            ..LinkOptions::default()
+        }
+    }
+
+    fn back(self) -> LinkOptions {
+        LinkOptions { delay: self.round_trip / 2, ..model::link(false, 1) }
+    }
+}
+
+/// Two flows, and what they share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pairing {
+    /// Who is looked at.
+    pub entry: Entry,
+    /// Who is beside it.
+    pub beside: Entry,
+    /// What they share.
+    pub shared: Shared,
+}
+
+/// Bits of data a second of each flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shares {
+    /// Of the one that is looked at.
+    pub own: u64,
+    /// Of the one beside it.
+    pub beside: u64,
+    /// What went wrong, if anything.
+    pub problem: Option<String>,
+}
+
+impl Shares {
+    /// The first one's part of both, in tenths of a per cent.
+    pub fn part(&self) -> u64 {
+        self.own * 1000 / (self.own + self.beside).max(1)
+    }
+}
+
+impl Pairing {
+    /// Both flows at once, from memory.
+    pub fn run(&self) -> Shares {
+        let mut lab = Lab::new(self.shared.there(), self.shared.back(), SEED, LASTS);
+        lab.measure(SETTLED);
+        for (flow, entry) in [self.entry, self.beside].into_iter().enumerate() {
+            self.add(&mut lab, entry, SEED * 100 + flow as u64);
+        }
+        let (runs, _) = lab.run();
+        let mut rates = [0; 2];
+        let mut problem = None;
+        for ((rate, run), entry) in rates.iter_mut().zip(runs).zip([self.entry, self.beside]) {
+            let bytes = run.measured * u64::from(trial(entry).packet().0);
+            *rate = Rate::over(bytes, LASTS - SETTLED).bits_per_second();
+            problem = problem.or(run.problem.map(|what| format!("{}: {what}", entry.name())));
+        }
+        let [own, beside] = rates;
+        Shares { own, beside, problem }
+    }
+
+    fn add(&self, lab: &mut Lab, entry: Entry, seed: u64) {
+        let trial = trial(entry);
+        let (data, header) = trial.packet();
+        let (fragments, wire_bytes) = model::on_wire(data + header);
+        // More than the card carries meanwhile: nobody is to be over.
+        let packets = LINK.bytes_in(LASTS).div_ceil(u64::from(wire_bytes)) + 1;
+        let bytes = packets * u64::from(CARRIED_BYTES);
+        let transfer = Transfer { seed, bytes, at_least_one: false, have: 0, greets: true };
+        let host = |role| trial.host(role, wire_bytes - fragments * FRAME_BYTES, packets);
+        let mut manners = trial.manners(wire_bytes);
+        // A TCP waits for its card here; the queue that matters is the router's.
+        if let Entry::Tcp { .. } = entry {
+            (manners.overruns, manners.told) = (false, false);
+        }
+        lab.add(transfer, host(Role::Sender), host(Role::Receiver), manners);
+        let card = LinkOptions { delay: Duration::ZERO, ..model::link(false, fragments) };
+        lab.own_card(card, seed);
+    }
+}
+
+const fn trial(entry: Entry) -> Trial {
+    Trial { entry, file: false, loss: false }
+}
+
+/// The TCPs that everyone is put beside: the review's own, of Linux 2.4, and today's.
+pub const TCPS: [Entry; 2] =
+    [Entry::Tcp { streams: 1, tuned: true }, Entry::Later(Protocol::Cubic)];
+
+/// One program beside each of [`TCPS`].
+#[derive(Clone, Debug)]
+pub struct Friendliness {
+    /// Who.
+    pub entry: Entry,
+    /// Beside each.
+    pub shares: [Shares; 2],
+    /// What each TCP has, of what it has beside another like itself; in per cent, rounded.
+    pub left: [u64; 2],
+}
+
+/// Everyone beside a TCP, on [`Shared::REVIEW`]; the TCPs themselves come first.
+pub fn friendliness(threads: usize) -> Vec<Friendliness> {
+    let entries = [
+        TCPS[0],
+        TCPS[1],
+        Entry::Fobs,
+        Entry::Quanta,
+        Entry::Sabul,
+        Entry::Tsunami,
+        Entry::Later(Protocol::Udt),
+        Entry::Later(Protocol::HighSpeed),
+        Entry::Later(Protocol::Scalable),
+        Entry::Ours,
+    ];
+    let jobs: Vec<Pairing> = entries
+        .iter()
+        .flat_map(|entry| TCPS.map(|beside| (*entry, beside)))
+        .map(|(entry, beside)| Pairing { entry, beside, shared: Shared::REVIEW })
+        .collect();
+    let mut shares = parallel::map(&jobs, threads, Pairing::run).into_iter();
+    let mut next = || [shares.next().unwrap_or_default(), shares.next().unwrap_or_default()];
+    let all: Vec<(Entry, [Shares; 2])> = entries.map(|entry| (entry, next())).into();
+    // As if it were a TCP: what each of them has beside its like.
+    let alike = [0, 1].map(|tcp: usize| all[tcp].1[tcp].beside.max(1));
+    let left = |shares: &[Shares; 2]| {
+        [0, 1].map(|tcp: usize| (shares[tcp].beside * 100 + alike[tcp] / 2) / alike[tcp])
+    };
+    all.into_iter()
+        .map(|(entry, shares)| Friendliness { entry, left: left(&shares), shares })
+        .collect()
+}
+
+/// One pair of neighbours with each queue of [`Shared::NEIGHBOURS`].
+#[derive(Clone, Debug)]
+pub struct Neighbours {
+    /// Who.
+    pub entry: Entry,
+    /// Beside whom.
+    pub beside: Entry,
+    /// With each queue.
+    pub shares: [Shares; 3],
+}
+
+/// Ours beside TCPs and itself on a narrow path, and two TCPs beside each other there.
+pub fn neighbours(threads: usize) -> Vec<Neighbours> {
+    let pairs = [
+        (Entry::Ours, TCPS[1]),
+        (Entry::Ours, TCPS[0]),
+        (Entry::Ours, Entry::Ours),
+        (TCPS[1], TCPS[0]),
+    ];
+    let jobs: Vec<Pairing> = pairs
+        .iter()
+        .flat_map(|&(entry, beside)| {
+            Shared::NEIGHBOURS.map(|shared| Pairing { entry, beside, shared })
+        })
+        .collect();
+    let mut shares = parallel::map(&jobs, threads, Pairing::run).into_iter();
+    pairs
+        .map(|(entry, beside)| {
+            let shares = Shared::NEIGHBOURS.map(|_| shares.next().unwrap_or_default());
+            Neighbours { entry, beside, shares }
+        })
+        .into()
+}
