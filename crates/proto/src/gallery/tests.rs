@@ -103,6 +103,17 @@ fn scalable_has_its_response_function_and_comes_back_as_soon_from_anywhere() {
     assert!(trips(100.0) == 14 && trips(100_000.0) == 14, "{}", trips(100.0));
 }
 
+/// RFC 9438 §5.1: the fourth root of C (3 + beta) / 4 / (1 - beta), times that of (RTT / p)^3,
+/// where that is more than Reno's.
+#[test]
+fn cubic_has_its_response_function() {
+    let factor = (0.4 * 3.7_f64 / 1.2).powf(0.25);
+    for every in [10_000, 100_000, 1_000_000] {
+        let said = factor * (RTT.as_secs_f64() * every as f64).powf(0.75);
+        near(mean_window(Protocol::Cubic, every, 60), said, 0.1, "cubic");
+    }
+}
+
 /// RFC 9438 §4.2: C (t - K)^3 + W_max from 0.7 W_max on, flat after K seconds.
 #[test]
 fn cubic_follows_its_curve() {
