@@ -223,7 +223,7 @@ fn fish_and_zsh_complete_networks_and_files() {
     }
     let script = env.run(&["completions", "zsh"]).exits(0);
     let offers = "{_alternative \"networks:network:(bufferbloat ";
-    assert_eq!(script.text().matches(offers).count(), 3, "relay, tun and simulate");
+    assert_eq!(script.text().matches(offers).count(), 4, "relay, tun, compare and simulate");
     if installed("zsh") {
         std::fs::write(env.path("_netblt"), script.stdout).expect("a file");
         let mut command = Command::new("zsh");

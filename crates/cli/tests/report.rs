@@ -6,7 +6,7 @@ mod testenv;
 use std::fs;
 
 use serde_json::Value;
-use testenv::{Env, text};
+use testenv::{Env, LIMIT, text};
 
 const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/rfc1030.html");
 /// Makes it anew.
@@ -50,7 +50,8 @@ fn the_kept_page_is_the_one_made_today() {
 fn the_kept_page_of_ornls_review_is_the_one_made_today() {
     let env = Env::new();
     let page = env.path("page.html");
-    let report = env.run(&["report", "ornl", "--json", "--html", &text(&page)]).exits(0).text();
+    let report = env.start(&["report", "ornl", "--json", "--html", &text(&page)]);
+    let report = report.finish_within(LIMIT * 5).exits(0).text();
     let made = fs::read_to_string(&page).expect("a page");
     let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/ornl.html");
     let again = "netblt report ornl --html docs/results/ornl.html";

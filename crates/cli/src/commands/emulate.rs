@@ -1,6 +1,6 @@
 //! `netblt emulate`: a bad network for any program, the link model of the simulator in real time.
 
-mod options;
+pub(super) mod options;
 mod relay;
 mod stats;
 #[cfg(target_os = "linux")]

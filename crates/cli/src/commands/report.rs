@@ -1,5 +1,8 @@
-//! `netblt report`: pictures from what runs have written, and the tests of RFC 1030.
+//! `netblt report`: pictures from what runs have written, the tests of RFC 1030 and of ORNL, and a
+//! contest on real kernels.
 
+#[cfg(target_os = "linux")]
+mod compare;
 mod ornl;
 mod path;
 mod plot;
@@ -15,7 +18,7 @@ use serde_json::Value;
 use crate::exit::{Code, Failure};
 use plot::Picture;
 
-/// Draw what a run has written, or run the tests of RFC 1030 or of ORNL again
+/// Draw what a run has written, run the tests of RFC 1030 or of ORNL again, or hold a contest
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -26,6 +29,8 @@ pub(crate) struct Args {
 enum Command {
     Rfc1030(rfc1030::Args),
     Ornl(ornl::Args),
+    #[cfg(target_os = "linux")]
+    Compare(compare::Args),
     Trace(TraceArgs),
     Transfer(transfer::Args),
 }
@@ -46,6 +51,8 @@ pub(crate) fn run(args: &Args) -> Code {
     let done = match &args.command {
         Command::Rfc1030(args) => rfc1030::run(args),
         Command::Ornl(args) => ornl::run(args),
+        #[cfg(target_os = "linux")]
+        Command::Compare(args) => compare::run(args),
         Command::Trace(args) => trace(args),
         Command::Transfer(args) => transfer::run(args),
     };

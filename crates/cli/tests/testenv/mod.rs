@@ -21,7 +21,7 @@ use tempfile::TempDir;
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// Every command there is.
-pub(crate) const COMMANDS: [&str; 20] = [
+pub(crate) const COMMANDS: [&str; 21] = [
     "",
     "cp",
     "send",
@@ -38,6 +38,7 @@ pub(crate) const COMMANDS: [&str; 20] = [
     "report transfer",
     "report rfc1030",
     "report ornl",
+    "report compare",
     "plan",
     "simulate",
     "completions",
@@ -223,8 +224,13 @@ impl Running {
     }
 
     /// Waits for its end.
-    pub(crate) fn finish(mut self) -> Finished {
-        let deadline = Instant::now() + LIMIT;
+    pub(crate) fn finish(self) -> Finished {
+        self.finish_within(LIMIT)
+    }
+
+    /// The same of one that calculates for a minute when nothing else runs.
+    pub(crate) fn finish_within(mut self, limit: Duration) -> Finished {
+        let deadline = Instant::now() + limit;
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("its state") {
                 break status;

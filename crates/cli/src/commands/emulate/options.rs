@@ -157,6 +157,12 @@ impl FromArgMatches for Link {
 }
 
 impl Link {
+    /// Whether anything of it was said.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn is_said(&self) -> bool {
+        self.scenario.is_some() || !self.said.is_empty()
+    }
+
     /// The network.
     pub(crate) fn scenario(&self) -> Result<Scenario, Failure> {
         let (name, text) = match &self.scenario {

@@ -1,0 +1,25 @@
+//! A contest on real kernels: the same file over the same emulated path by netblt, by the
+//! re-creations of other protocols on its packets, by TCP, and by the tools that are here.
+//!
+//! From the ground up, and each module uses only those above it:
+//!
+//! * `side`: a program in one of the two hosts, its certain end, and what it took of a processor;
+//! * `ground`: the two hosts and the path between them for one run, and what was seen of the path;
+//! * [`rival`]: who takes part: what each needs, how both its sides are started, and how it is
+//!   seen that everything came;
+//! * `bout`: one run of one rival;
+//! * [`contest`]: all of them, several times, in turn; the medians;
+//! * [`page`]: the result as text and as HTML.
+//!
+//! Nothing here changes the machine outside of the two network namespaces and of one temporary
+//! directory, and both are gone when it ends.
+
+#![cfg(target_os = "linux")]
+#![forbid(unsafe_code)]
+
+mod bout;
+pub mod contest;
+mod ground;
+pub mod page;
+pub mod rival;
+mod side;
