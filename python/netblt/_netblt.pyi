@@ -16,7 +16,12 @@ class Control:
     def set_rate(self, rate: int | None, /) -> None:
         """Never faster than so many bits a second; ``None``: no ceiling. A receiver asks its sender
         for it, who obeys."""
-    def set_policy(self, name: Literal["fair", "fixed"], /, rate: int | None = None) -> None:
+    def set_policy(
+        self,
+        name: Literal["fair", "background", "aggressive", "fixed"],
+        /,
+        rate: int | None = None,
+    ) -> None:
         """How a sender chooses its rate from now on, as in :class:`netblt.Options`."""
     def pause(self) -> None:
         """Nothing moves until :meth:`resume`; the connection stays."""

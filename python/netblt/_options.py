@@ -30,10 +30,11 @@ class Options:
     death_timer: float = 60.0
     #: Seconds to wait for somebody to come while listening; ``None``: until stopped.
     wait: float | None = None
-    #: How a sender chooses its rate: ``"fair"`` finds it and shares the path, ``"fixed"`` is
-    #: RFC 998's way and yields to nobody.
-    policy: Literal["fair", "fixed"] = "fair"
-    #: Bits a second: a ceiling if ``fair``, the rate if ``fixed``.
+    #: How a sender chooses its rate: ``"fair"`` finds it and shares the path, ``"background"`` yields
+    #: to all others, ``"aggressive"`` takes more than its share, ``"fixed"`` is RFC 998's way and
+    #: yields to nobody.
+    policy: Literal["fair", "background", "aggressive", "fixed"] = "fair"
+    #: Bits a second: the rate if ``fixed``, else a ceiling.
     rate: int | None = None
     #: A sender remembers the rate of a path for a day, in ``~/.cache/netblt/paths``.
     memory: bool = False

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use netblt::ticket::{self, Ticket};
-use netblt::{Extras, Family, Options, Rendezvous, Resume};
+use netblt::{Extras, Family, Options, Policy, Rate, Rendezvous, Resume};
 use netblt_proto::config::Wire;
 use netblt_proto::limits::{MAX_CLIENT, MAX_OUTSTANDING};
 use netblt_proto::wire::packet::Burst;
@@ -294,6 +294,28 @@ impl From<ResumeName> for Resume {
             ResumeName::Auto => Self::Auto,
             ResumeName::Never => Self::Never,
             ResumeName::Verify => Self::Verify,
+        }
+    }
+}
+
+/// How a copy shares its path with others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub(crate) enum Sharing {
+    /// Find what the path carries and share it with others
+    #[default]
+    Fair,
+    /// Yield to all other traffic, and take what nobody else wants
+    Background,
+    /// Take more than its share: others on the path are left a small part, and their queue is full
+    Aggressive,
+}
+
+impl Sharing {
+    pub(crate) fn policy(self, ceiling: Option<Rate>) -> Policy {
+        match self {
+            Self::Fair => Policy::Fair { ceiling },
+            Self::Background => Policy::Background { ceiling },
+            Self::Aggressive => Policy::Aggressive { ceiling },
         }
     }
 }

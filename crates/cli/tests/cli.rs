@@ -60,7 +60,10 @@ fn mistakes_exit_with_1_and_say_what_is_wrong() {
         (vec!["fly"], "unrecognized subcommand"),
         (vec!["send"], "<PATH>"),
         (vec!["send", "x", "--policy", "fixed"], "--rate <RATE>"),
-        (vec!["send", "x", "--policy", "rude"], "[possible values: fair, fixed]"),
+        (
+            vec!["send", "x", "--policy", "rude"],
+            "[possible values: fair, background, aggressive, fixed]",
+        ),
         (vec!["send", "x", "-4", "-6"], "cannot be used with"),
         (vec!["send", "-", "x"], "sent alone"),
         (vec!["send", "-", "--ticket-stdin"], "NETBLT_TICKET"),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use netblt_proto::config::{Config, NO_LIMIT, Policy, Role, Secret, Wire};
+use netblt_proto::config::{Config, NO_LIMIT, Role, Secret, Wire};
 use netblt_proto::limits::{IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, UDP_HEADER_BYTES};
 use netblt_proto::rate::{burst_for, burst_in_millis, counted_bytes};
 use netblt_proto::wire::data_overhead;
@@ -57,8 +57,7 @@ fn burst(options: &Options, role: Role, datagram_bytes: u32) -> Option<Burst> {
     let rate = match (role, options.wire, options.policy) {
         // A ceiling is that of whoever sends. The sender's own is its own business, but on `rfc998`
         // receivers make their data timers of it.
-        (Role::Receiver, _, Policy::Fair { ceiling })
-        | (Role::Sender, Wire::Rfc998, Policy::Fair { ceiling }) => ceiling,
+        (Role::Receiver, ..) | (Role::Sender, Wire::Rfc998, _) => options.policy.ceiling(),
         _ => None,
     };
     let made = rate.map(|rate| match options.wire {

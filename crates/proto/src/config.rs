@@ -85,6 +85,18 @@ pub enum Policy {
         /// Never faster than this.
         ceiling: Option<Rate>,
     },
+    /// Takes what nobody else wants, and yields to everybody who does, down to two packets a round
+    /// trip (`sealed`; on `rfc998` it counts as [`Policy::Fair`]).
+    Background {
+        /// Never faster than this.
+        ceiling: Option<Rate>,
+    },
+    /// Finds the path's rate by itself and takes more than its share: others are left a part of it
+    /// (`sealed`; on `rfc998` it counts as [`Policy::Fair`]).
+    Aggressive {
+        /// Never faster than this.
+        ceiling: Option<Rate>,
+    },
     /// Another protocol's rules (`sealed`; on `rfc998` its rate law alone would be nothing, and it
     /// counts as [`Policy::Fair`]).
     Recreated(Recreation),
@@ -94,7 +106,9 @@ impl Policy {
     /// The ceiling that it was told; `None` where it has none, and where its rate is no ceiling.
     pub const fn ceiling(self) -> Option<Rate> {
         match self {
-            Self::Fair { ceiling } => ceiling,
+            Self::Fair { ceiling }
+            | Self::Background { ceiling }
+            | Self::Aggressive { ceiling } => ceiling,
             Self::Fixed(_) | Self::Recreated(_) => None,
         }
     }
@@ -104,6 +118,8 @@ impl Policy {
     pub const fn with_ceiling(self, ceiling: Option<Rate>) -> Self {
         match self {
             Self::Fair { .. } => Self::Fair { ceiling },
+            Self::Background { .. } => Self::Background { ceiling },
+            Self::Aggressive { .. } => Self::Aggressive { ceiling },
             other => other,
         }
     }
@@ -112,6 +128,8 @@ impl Policy {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fair { .. } => "fair",
+            Self::Background { .. } => "background",
+            Self::Aggressive { .. } => "aggressive",
             Self::Fixed(_) => "fixed",
             Self::Recreated(of) => of.protocol.name(),
         }
@@ -352,8 +370,12 @@ impl Config {
     /// What it spends on repair packets on its wire, by its policy.
     pub(crate) fn spends_on_repair(&self) -> Repair {
         match (self.wire, self.policy) {
-            (Wire::Rfc998, _) | (_, Policy::Recreated(_)) => Repair::Never,
-            (Wire::Sealed, Policy::Fixed(_) | Policy::Fair { .. }) => self.repair,
+            (Wire::Rfc998, _) => Repair::Never,
+            // Nor is one that yields to everybody to send more than it must.
+            (_, Policy::Recreated(_) | Policy::Background { .. }) => Repair::Never,
+            (Wire::Sealed, Policy::Fixed(_) | Policy::Fair { .. } | Policy::Aggressive { .. }) => {
+                self.repair
+            }
         }
     }
 

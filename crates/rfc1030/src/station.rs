@@ -166,7 +166,7 @@ impl Station {
         // A host that leaves the rate to its machine has no burst process of its own.
         let (interval, packets) = match config.policy {
             Policy::Fixed(_) => (burst.interval, burst.packets),
-            Policy::Fair { .. } | Policy::Recreated(_) => (Duration::ZERO, u32::MAX),
+            _ => (Duration::ZERO, u32::MAX),
         };
         let sends = side == Side::Active;
         Self {

@@ -262,8 +262,10 @@ fn describe_host(host: &HostOptions) -> String {
             format!(", fixed {} packets each {:?}", burst.packets, burst.interval)
         }
         (Role::Sender, Policy::Recreated(of)) => format!(", {}", of.protocol.name()),
-        (Role::Sender, Policy::Fair { ceiling: None }) => ", fair".to_owned(),
-        (Role::Sender, Policy::Fair { ceiling: Some(rate) }) => format!(", fair up to {rate}"),
+        (Role::Sender, policy) => match policy.ceiling() {
+            None => format!(", {}", policy.name()),
+            Some(rate) => format!(", {} up to {rate}", policy.name()),
+        },
     };
     let repair = match (config.role, config.repair) {
         (Role::Receiver, _) | (_, Repair::Never) => String::new(),

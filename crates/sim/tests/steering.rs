@@ -139,3 +139,59 @@ fn a_sender_goes_over_to_another_policy_and_back() {
     assert!(outcome.duration < without + Duration::from_millis(9000), "{without:?} {outcome}");
     assert!(outcome.sent().data_packets_lost < 200, "{outcome}");
 }
+
+/// 20 MiB take 8.4 s at the least.
+#[test]
+fn every_policy_brings_everything_over() {
+    for (loss, most) in [(0, 11), (10_000, 14), (100_000, 45)] {
+        for policy in [
+            Policy::Fair { ceiling: None },
+            Policy::Background { ceiling: None },
+            Policy::Aggressive { ceiling: None },
+        ] {
+            let mut setup = world(Wire::Sealed, 20 * MIB, loss);
+            setup.active.config.policy = policy;
+            let outcome = run(setup);
+            println!("{} {loss}: {:?}", policy.name(), outcome.duration);
+            assert!(outcome.duration < secs(most), "{} {outcome}", policy.name());
+        }
+    }
+}
+
+#[test]
+fn a_ceiling_holds_under_every_policy() {
+    for policy in [
+        Policy::Fair { ceiling: Some(mbps(4)) },
+        Policy::Background { ceiling: Some(mbps(4)) },
+        Policy::Aggressive { ceiling: Some(mbps(4)) },
+    ] {
+        let mut setup = world(Wire::Sealed, 5 * MIB, 1000);
+        setup.active.config.policy = policy;
+        let outcome = run(setup);
+        // 10.5 s without headers.
+        assert!(outcome.duration > Duration::from_millis(10_900), "{} {outcome}", policy.name());
+        assert!(outcome.duration < secs(13), "{} {outcome}", policy.name());
+    }
+}
+
+#[test]
+fn one_policy_follows_another() {
+    let mut setup = world(Wire::Sealed, 60 * MIB, 1000);
+    let policies = [
+        Policy::Background { ceiling: None },
+        Policy::Aggressive { ceiling: None },
+        Policy::Fixed(Pace::rate(mbps(15)).expect("a rate")),
+        Policy::Background { ceiling: None },
+        Policy::Fair { ceiling: None },
+    ];
+    let steered = (2..).step_by(4).zip(policies);
+    setup.steers = steered
+        .map(|(at, policy)| {
+            let policy = Some(policy);
+            (Side::Active, secs(at), Steering { policy, ..Steering::default() })
+        })
+        .collect();
+    let without = run(world(Wire::Sealed, 60 * MIB, 1000)).duration;
+    let outcome = run(setup);
+    assert!(outcome.duration < without + secs(5), "{without:?} {outcome}");
+}

@@ -253,7 +253,14 @@ impl Connection {
         let policy = match (self.protocol, self.is_fixed()) {
             (Some(protocol), _) => protocol.policy(self.bitrate, self.wire)?,
             (None, true) => Policy::Fixed(send::pace(self.bitrate, self.burst())?),
-            (None, false) => Policy::Fair { ceiling: self.bitrate },
+            (None, false) => {
+                let policy = self.policy.unwrap_or(PolicyName::Fair);
+                if policy != PolicyName::Fair && self.wire == WireName::Rfc998 {
+                    let text = "--policy background and aggressive are for --wire sealed";
+                    return Err(Failure::usage(text));
+                }
+                policy.policy(self.bitrate).unwrap_or(Policy::Fair { ceiling: self.bitrate })
+            }
         };
         let mut options = Options::new(self.wire.wire());
         options.bind = self.bind;

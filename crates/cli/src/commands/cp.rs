@@ -6,8 +6,9 @@ use std::sync::Arc;
 use netblt::{Cancel, Options, Summary};
 use netblt_proto::config::Role;
 
-use crate::args::{PageArgs, Show};
+use crate::args::{PageArgs, Sharing, Show};
 use crate::commands::page::Page;
+use crate::commands::send::AGGRESSIVE;
 use crate::cp::gather::{Found, Landing};
 use crate::cp::install;
 use crate::cp::link::Link;
@@ -164,6 +165,9 @@ fn copy(args: &Args, task: Task, report: &mut Report) -> Result<Option<Summary>,
     let cancel = Cancel::default();
     secrecy::keep();
     signals::watch(&cancel, report.is_talkative())?;
+    if wish.policy == Sharing::Aggressive {
+        report.warn(AGGRESSIVE);
+    }
     report.detail(&format!("Starting ssh to {} ...", task.host.name));
     let link = connect(args, &task.host, &cancel, report)?;
     let ssh = &args.ssh;

@@ -11,7 +11,7 @@ mod page;
 mod plan;
 mod receive;
 mod report;
-mod send;
+pub(crate) mod send;
 mod simulate;
 
 use std::process::ExitCode;

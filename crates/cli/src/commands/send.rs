@@ -81,13 +81,33 @@ pub(crate) struct Args {
 
 /// How the rate is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum PolicyName {
+pub(crate) enum PolicyName {
     /// Find what the path carries and share it with others
     Fair,
+    /// Yield to all other traffic, and take what nobody else wants
+    Background,
+    /// Take more than its share: others on the path are left a small part, and their queue is full
+    Aggressive,
     /// Send at the rate or the burst values given, whatever happens, and yield to nobody: for a
     /// path that is yours alone
     Fixed,
 }
+
+impl PolicyName {
+    /// The policy below this ceiling; `None` for the one that needs a pace.
+    pub(crate) fn policy(self, ceiling: Option<Rate>) -> Option<Policy> {
+        match self {
+            Self::Fair => Some(Policy::Fair { ceiling }),
+            Self::Background => Some(Policy::Background { ceiling }),
+            Self::Aggressive => Some(Policy::Aggressive { ceiling }),
+            Self::Fixed => None,
+        }
+    }
+}
+
+/// What is said once of a sender that takes more than its share.
+pub(crate) const AGGRESSIVE: &str =
+    "--policy aggressive takes more than its share: other traffic on the path is left a small part";
 
 /// The protocols of `docs/protocol.md §6.8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -172,6 +192,9 @@ fn transfer(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
     if let Some(speed) = fixed {
         report.warn(&format!("--policy fixed sends {speed} and yields to nobody"));
     }
+    if args.policy == PolicyName::Aggressive {
+        report.warn(AGGRESSIVE);
+    }
     if !args.network.is_verifiable() {
         report.expect_no_proof();
     }
@@ -234,10 +257,17 @@ const PACELESS: &str = "--policy fixed needs --rate <RATE>, or --burst-size and 
 /// What `--policy fixed` was told, in words.
 fn fixed_speed(args: &Args) -> Result<Option<String>, Failure> {
     match (args.policy, args.rate, args.network.burst()) {
-        (PolicyName::Fair, _, None) => Ok(None),
-        (PolicyName::Fair, _, Some(_)) => Err(Failure::usage(
-            "--burst-size and --burst-interval fix the rate: they need --policy fixed",
-        )),
+        (PolicyName::Background | PolicyName::Aggressive, ..)
+            if args.network.wire == WireName::Rfc998 =>
+        {
+            Err(Failure::usage("--policy background and aggressive are for --wire sealed"))
+        }
+        (PolicyName::Fair | PolicyName::Background | PolicyName::Aggressive, _, None) => Ok(None),
+        (PolicyName::Fair | PolicyName::Background | PolicyName::Aggressive, _, Some(_)) => {
+            Err(Failure::usage(
+                "--burst-size and --burst-interval fix the rate: they need --policy fixed",
+            ))
+        }
         (PolicyName::Fixed, Some(rate), None) => Ok(Some(format!("at {rate}"))),
         (PolicyName::Fixed, None, Some(burst)) => {
             Ok(Some(format!("{} packets every {:?}", burst.packets, burst.interval)))
@@ -258,8 +288,10 @@ pub(super) fn pace(rate: Option<Rate>, burst: Option<Burst>) -> Result<Pace, Fai
 fn options(args: &Args) -> Result<Options, Failure> {
     let policy = match (args.protocol, args.policy) {
         (Some(protocol), _) => protocol.policy(args.rate, args.network.wire)?,
-        (None, PolicyName::Fair) => Policy::Fair { ceiling: args.rate },
-        (None, PolicyName::Fixed) => Policy::Fixed(pace(args.rate, args.network.burst())?),
+        (None, policy) => match policy.policy(args.rate) {
+            Some(policy) => policy,
+            None => Policy::Fixed(pace(args.rate, args.network.burst())?),
+        },
     };
     let mut options = args.network.options()?;
     options.manifest.clone_from(&args.manifest);

@@ -159,6 +159,7 @@ impl Near<'_> {
             atomic: wish.atomic,
             resume: wish.resume,
             no_memory: wish.no_memory,
+            policy: wish.policy,
             verify: wish.verify,
             extras: (extras.owner, extras.xattrs, extras.acls),
             keep_partial: wish.keep_partial.as_secs(),

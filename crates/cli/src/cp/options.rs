@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 use netblt_proto::units::Rate;
 
-use crate::args::{self, ResumeName};
+use crate::args::{self, ResumeName, Sharing};
 use crate::choice::Choice;
 use crate::cp::standing::Existing;
 use crate::units;
@@ -59,6 +59,9 @@ pub(crate) struct Wish {
     /// Leave files alone that are newer at the destination, or of the same time and size
     #[arg(short, long)]
     pub(crate) update: bool,
+    /// How it shares the path with other traffic
+    #[arg(long, value_name = "POLICY", value_enum, default_value_t = Sharing::Fair)]
+    pub(crate) policy: Sharing,
     /// Never faster than this, a second: in bits (200Mbit) or bytes (25MB), headers included
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
     pub(crate) rate: Option<Rate>,

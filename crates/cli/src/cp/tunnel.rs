@@ -36,10 +36,7 @@ pub(crate) fn settle(options: &mut Options) {
     options.family = Family::V4;
     (options.buffer_bytes, options.buffers) = (BUFFER_BYTES, BUFFERS);
     let most = Rate::from_bytes_per_second(BYTES_A_SECOND);
-    let rate = match options.policy {
-        Policy::Fair { ceiling: Some(ceiling) } => ceiling.min(most),
-        _ => most,
-    };
+    let rate = options.policy.ceiling().map_or(most, |ceiling| ceiling.min(most));
     if let Some(pace) = Pace::rate(rate) {
         options.policy = Policy::Fixed(pace);
     }

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use netblt::{Extras, Options, Policy};
+use netblt::{Extras, Options};
 use netblt_proto::units::Rate;
 use serde::{Deserialize, Serialize};
 
-use crate::args::{self, ResumeName};
+use crate::args::{self, ResumeName, Sharing};
 use crate::cp::listed::Listed;
 use crate::cp::standing::{Existing, Piece};
 
@@ -67,6 +67,9 @@ pub(crate) struct Start {
     pub(crate) keep_partial: u64,
     /// Bits a second, headers included.
     pub(crate) rate: Option<u64>,
+    /// How the sending end shares the path.
+    #[serde(default)]
+    pub(crate) policy: Sharing,
     /// Seconds.
     pub(crate) death_timer: u64,
 }
@@ -82,7 +85,7 @@ impl Start {
     pub(crate) fn options(&self) -> Options {
         let mut options = Options::default();
         let ceiling = self.rate.map(|bits| Rate::from_bytes_per_second(bits / 8));
-        options.policy = Policy::Fair { ceiling };
+        options.policy = self.policy.policy(ceiling);
         options.family = args::family(self.ipv4, self.ipv6);
         options.atomic = self.atomic;
         options.resume = self.resume.into();

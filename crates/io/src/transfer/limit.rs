@@ -81,14 +81,12 @@ impl View {
         let share = |time: Duration| time.as_secs_f64() / data_time.as_secs_f64().max(1e-9);
         let path = match policy {
             Policy::Fixed(_) => Self::RateCap,
-            Policy::Fair { ceiling: Some(ceiling) }
-                if stats.pacing_rate >= ceiling.scaled(9, 10) =>
-            {
+            _ if policy.ceiling().is_some_and(|most| stats.pacing_rate >= most.scaled(9, 10)) => {
                 Self::RateCap
             }
             // What it states it keeps to, whatever the path says.
             Policy::Recreated(of) if of.protocol == Protocol::Rbudp => Self::RateCap,
-            Policy::Fair { .. } | Policy::Recreated(_) => Self::Path,
+            _ => Self::Path,
         };
         let waited = stats.waited;
         let causes = [

@@ -241,6 +241,8 @@ pub struct Adaptive {
     rested: bool,
     /// The queue is someone else's: it does not go away when this sender yields.
     foreign: bool,
+    /// It yields to loss and marks alone, and little.
+    bold: bool,
     pacing: Pacing,
 }
 
@@ -274,6 +276,7 @@ impl Adaptive {
             calm: false,
             rested: false,
             foreign: false,
+            bold: false,
             pacing: Pacing::of(burst),
         };
         new.set_out();
@@ -296,6 +299,14 @@ impl Adaptive {
     pub fn told_by_buffers(mut self, buffer_bytes: u64) -> Self {
         self.grain_bytes = buffer_bytes;
         self.set_out();
+        self
+    }
+
+    /// The same, taking more than its share: a queue is no reason to yield, and loss and marks are
+    /// a small one (`docs/decisions/policies.md`).
+    pub fn bold(mut self) -> Self {
+        self.bold = true;
+        self.set_pacing();
         self
     }
 
@@ -332,8 +343,8 @@ impl Adaptive {
         [self.ceiling, self.limit].into_iter().flatten().min().unwrap_or(UNLIMITED)
     }
 
-    /// What held it below what it believes has changed. What was believed then may have been long
-    /// ago, so it begins with twice what it sent, and looks for more at once.
+    /// What held it below what it believes has changed. What was believed may be long ago, so it
+    /// begins with twice what it sent, and looks for more at once.
     fn go_on_from(&mut self, now: Instant, before: Rate) {
         if before < self.most() && before.bytes_per_second() < self.bandwidth {
             self.bandwidth = self.bandwidth.min(before.bytes_per_second().saturating_mul(2));

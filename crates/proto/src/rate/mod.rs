@@ -4,6 +4,7 @@
 //! pacing, the cap on what is in flight, and the circuit breaker.
 
 pub mod adaptive;
+pub mod background;
 pub mod fixed;
 pub(crate) mod ledger;
 mod millis;
@@ -24,6 +25,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use adaptive::Adaptive;
+use background::Background;
 use fixed::Fixed;
 
 use crate::config::{Config, Pace, Policy, Told, Wire};
@@ -204,7 +206,13 @@ pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> L
     };
     let ceiling = match policy {
         Policy::Fixed(_) => return fixed(negotiated.burst, negotiated, packet),
-        Policy::Fair { ceiling } => ceiling,
+        Policy::Background { ceiling } if negotiated.rules.reports => {
+            let law = Background::new(packet, negotiated.rtt, ceiling).within(negotiated.burst);
+            return Law { control: Box::new(law), learns: true, ways: Ways::OURS };
+        }
+        Policy::Fair { ceiling }
+        | Policy::Background { ceiling }
+        | Policy::Aggressive { ceiling } => ceiling,
         // Its law is built elsewhere; here it is one that finds the rate, below that ceiling.
         Policy::Recreated(recreation) => recreation.rate,
     };
@@ -213,6 +221,9 @@ pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> L
     let bound = negotiated.longest_rtt.filter(|rtt| trains || is_long(*rtt));
     let rtt = negotiated.rtt.or(bound);
     let mut adaptive = Adaptive::new(packet, rtt, ceiling).within(negotiated.burst);
+    if matches!(policy, Policy::Aggressive { .. }) && negotiated.rules.reports {
+        adaptive = adaptive.bold();
+    }
     if keeps_to_the_letter(negotiated) {
         adaptive = adaptive.to_the_letter(negotiated.burst);
     }
@@ -288,12 +299,12 @@ pub fn counted_bytes(wire: Wire, datagram_bytes: u32) -> u32 {
 pub fn proposed_burst(config: &Config) -> Burst {
     let packet_bytes = counted_bytes(config.wire, config.datagram_bytes) + config.overhead_bytes;
     match (config.policy, config.wire) {
-        (Policy::Fair { .. } | Policy::Recreated(_), _) => config.burst,
         (Policy::Fixed(Pace(Told::Bursts(burst))), _) => burst,
         (Policy::Fixed(Pace(Told::Rate(rate))), Wire::Sealed) => burst_for(rate, packet_bytes),
         (Policy::Fixed(Pace(Told::Rate(rate))), Wire::Rfc998) => {
             burst_in_millis(rate, packet_bytes)
         }
+        _ => config.burst,
     }
 }
 

@@ -110,6 +110,11 @@ impl RoundTrips {
         self.beyond_min(self.now(), burst)
     }
 
+    /// How much longer than the smallest a round trip may be although there is no queue.
+    pub(super) fn allowance(&self, burst: Duration) -> Duration {
+        lateness(self.min.unwrap_or_default()) + slack(burst)
+    }
+
     /// The same by the last two alone: sooner, but more easily deceived.
     pub(super) fn newest_queue(&self, burst: Duration) -> u64 {
         let last = self.recent[(self.next + RECENT - 1) % RECENT];

@@ -115,7 +115,9 @@ fn quiet_time(sketch: &Sketch, setup: &Setup) -> Duration {
     let own = Rate::over(u64::from(burst.packets) * packet, burst.interval);
     match sketch.policy {
         Policy::Fixed(_) => rate = rate.min(own),
-        Policy::Fair { ceiling } => rate = rate.min(ceiling.unwrap_or(rate)),
+        Policy::Fair { ceiling }
+        | Policy::Background { ceiling }
+        | Policy::Aggressive { ceiling } => rate = rate.min(ceiling.unwrap_or(rate)),
         Policy::Recreated(of) => rate = rate.min(of.rate.unwrap_or(rate)),
     }
     let window = u64::from(sketch.buffer) * u64::from(sketch.outstanding);

@@ -269,7 +269,7 @@ fn conclude(args: &Args, options: &Options, tested: &Tested) {
             wire: options.wire,
             load: tested.load,
             reverse: args.test.reverse,
-            fixed,
+            policy: options.policy.name(),
             streams: &tested.streams,
         });
         let end = document::end(outcomes, fixed);

@@ -21,7 +21,7 @@ pub(super) struct Start<'a> {
     pub(super) wire: Wire,
     pub(super) load: Load,
     pub(super) reverse: bool,
-    pub(super) fixed: bool,
+    pub(super) policy: &'static str,
     pub(super) streams: &'a [Stream],
 }
 
@@ -47,7 +47,7 @@ pub(super) fn start(start: &Start<'_>) -> Value {
         "test_start": {
             "protocol": "NETBLT",
             "wire": wire(start.wire),
-            "policy": if start.fixed { "fixed" } else { "fair" },
+            "policy": start.policy,
             "num_streams": start.streams.len(),
             "duration": duration,
             "bytes": bytes,

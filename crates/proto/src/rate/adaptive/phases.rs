@@ -83,7 +83,10 @@ impl Adaptive {
         let step =
             nanos(self.hearing.gap.min(turn)).saturating_mul(correction) / nanos(turn).max(1);
         self.cruise.forgone += step;
-        let stays = !self.foreign && self.cruise.forgone > FOREIGN && self.queue() > MILLION / 4;
+        let stays = !self.bold
+            && !self.foreign
+            && self.cruise.forgone > FOREIGN
+            && self.queue() > MILLION / 4;
         self.foreign |= stays;
         if stays || self.trips.is_stale(now) {
             self.enter(Phase::MinRtt, now);
@@ -115,7 +118,8 @@ impl Adaptive {
             return;
         }
         // What the probe found shows a turn after it; until then there is nothing to judge.
-        if self.rested && passed >= turn + turn / 4 || passed >= turn * 3 {
+        let rested = self.rested || self.bold;
+        if rested && passed >= turn + turn / 4 || passed >= turn * 3 {
             self.enter(Phase::Cruise, now);
         }
     }
@@ -139,7 +143,7 @@ impl Adaptive {
     }
 
     pub(super) fn cruise_gain(&self) -> u64 {
-        if self.foreign {
+        if self.foreign || self.bold {
             return UNITY;
         }
         UNITY - (self.queue() / 2 / (MILLION / UNITY)).min(MAX_CORRECTION)

@@ -12,6 +12,9 @@ use std::time::Duration;
 /// So much more loss, in millionths, while no more came through, ends startup at once.
 const JUMP: u64 = MILLION / 5;
 
+/// The least and the most that a bold sender yields to congestion, in hundredths.
+const BOLD_CUT: (u64, u64) = (8, 40);
+
 impl Round {
     /// The share lost in it so far, in millionths.
     fn lost_share(&self, sample: &Sample) -> u64 {
@@ -33,7 +36,7 @@ impl Adaptive {
         let resting = self.is_starting()
             || matches!(self.phase, Phase::Startup | Phase::Drain | Phase::MinRtt);
         let shown = window.if_full > 0 && !window.app_limited;
-        if !resting && window.queue > self.full_queue() && shown {
+        if !resting && !self.bold && window.queue > self.full_queue() && shown {
             let least = (self.bandwidth / 2).max(self.cruise.least);
             self.bandwidth = self.bandwidth.min(window.if_full.max(least));
         }
@@ -132,7 +135,7 @@ impl Adaptive {
                 self.probe.caution = (self.probe.caution / 2).max(UNITY / 4);
                 self.enter(Phase::Down(0), now);
             }
-            _ => self.cut(),
+            _ => self.cut(0),
         }
         self.hearing.deaf = 1;
     }
@@ -162,7 +165,7 @@ impl Adaptive {
             self.hearing.deaf = 2;
             return;
         } else {
-            self.cut();
+            self.cut(share.saturating_sub(self.rest.share()));
         }
         self.hearing.deaf = 1;
     }
@@ -181,8 +184,15 @@ impl Adaptive {
 
     /// Congestion without a probe to blame. The next probe is a small one, lest it take what was
     /// given up here for a discovery.
-    pub(super) fn cut(&mut self) {
-        self.bandwidth = self.bandwidth * 85 / 100;
-        self.probe.caution = UNITY / 4;
+    ///
+    /// `excess`: by how much more was lost than at rest, in millionths.
+    pub(super) fn cut(&mut self, excess: u64) {
+        let hundredths = match self.bold {
+            false => 15,
+            // Where most is lost the path has become another one.
+            true => (excess / (MILLION / 100)).clamp(BOLD_CUT.0, BOLD_CUT.1),
+        };
+        self.bandwidth = self.bandwidth * (100 - hundredths) / 100;
+        self.probe.caution = if self.bold { UNITY / 2 } else { UNITY / 4 };
     }
 }
