@@ -15,6 +15,7 @@ mod json;
 mod output;
 mod rfc998;
 mod secrecy;
+mod served;
 mod signals;
 mod suggest;
 mod units;

@@ -165,6 +165,21 @@ pub(crate) fn show_duration(time: Duration) -> String {
     }
 }
 
+/// A time, in seconds since 1970, as `2026-11-22 20:15` (UTC).
+pub(crate) fn show_time(seconds: i64) -> String {
+    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // The days of 400 years that begin with a March, so that leap days come last.
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = era * 400 + year + next;
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", rest / 3600, rest / 60 % 60)
+}
+
 /// `1.3 %` of `whole`.
 pub(crate) fn show_share(part: u64, whole: u64) -> String {
     let share = if whole == 0 { 0.0 } else { part as f64 / whole as f64 * 100.0 };
@@ -204,6 +219,15 @@ mod tests {
         assert_eq!(show_duration(Duration::from_millis(12_340)), "12.3 s");
         assert_eq!(show_duration(Duration::from_secs(125)), "2 min 05 s");
         assert_eq!(show_duration(Duration::MAX), "5124095576030431 h 00 min");
+        for (seconds, time) in [
+            (0, "1970-01-01 00:00"),
+            (951_782_400, "2000-02-29 00:00"),
+            (1_709_251_199, "2024-02-29 23:59"),
+            (1_795_378_532, "2026-11-22 20:15"),
+            (-1, "1969-12-31 23:59"),
+        ] {
+            assert_eq!(show_time(seconds), time);
+        }
         assert_eq!(show_share(1, 0), "0.0 %");
         assert_eq!(show_share(1, 200), "0.50 %");
         assert_eq!(show_share(1, 1_000_000), "<0.01 %");

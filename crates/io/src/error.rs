@@ -171,6 +171,14 @@ pub enum Error {
     /// The bytes that arrived are not the bytes that were sent.
     #[error("not verified: {0}")]
     NotVerified(String),
+    /// A server does not do what it was asked.
+    #[error("the server says: {}", printable(.why))]
+    Denied {
+        /// What stands against it.
+        what: Denial,
+        /// In words.
+        why: String,
+    },
     /// It was cancelled.
     #[error("stopped")]
     Interrupted,
@@ -190,6 +198,32 @@ pub enum Error {
     /// A mistake of this library.
     #[error("a fault in netblt itself: {0}")]
     Fault(&'static str),
+}
+
+/// What kind of thing stands against a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Denial {
+    /// There is no such file or directory.
+    NotFound,
+    /// The key does not allow it, or the server's system.
+    Forbidden,
+    /// It exists already.
+    Exists,
+    /// It is no directory, and had to be one.
+    NotADirectory,
+    /// It is a directory, and a file was meant.
+    IsADirectory,
+    /// It is a directory with something in it.
+    NotEmpty,
+    /// The server has too much to do: later it may do it.
+    Busy,
+    /// It does not find room.
+    NoRoom,
+    /// It was tried and failed.
+    Failed,
+    /// The server does not understand what is asked: it is of another version.
+    NotUnderstood,
 }
 
 /// Why something cannot be sent.
@@ -248,6 +282,9 @@ pub enum OptionsError {
     /// `sealed` has buffers of certain sizes only.
     #[error("a buffer of {0} bytes is impossible: use a power of two from 1 KiB to 64 MiB")]
     BufferBytes(u32),
+    /// Less memory than the buffers of so many need.
+    #[error("{} of memory are too few for so many at once", in_units(*.0))]
+    Memory(u64),
     /// So large an extent table has no room.
     #[error("an extent table of {0} bytes is impossible: at most {1}")]
     TableBytes(u32, u32),

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 
 use netblt_proto::machine::Reason;
 
-use crate::error::Error;
+use crate::error::{Denial, Error};
 
 /// Of what kind an [`Error`] is. More kinds may come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,6 +82,9 @@ impl Error {
             // A death of the other side's program, and none of this side's doing.
             Self::Restarted(_) => Kind::Lost,
             Self::NotVerified(_) => Kind::Unverified,
+            Self::Denied { what: Denial::Busy, .. } => Kind::Refused,
+            Self::Denied { what: Denial::NotUnderstood, .. } => Kind::Protocol,
+            Self::Denied { .. } => Kind::File,
             Self::Interrupted | Self::Unconfirmed | Self::Unfinished => Kind::Stopped,
             Self::Fault(_) => Kind::Fault,
         }

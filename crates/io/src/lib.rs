@@ -52,10 +52,12 @@
 //!
 #![doc = concat!("```no_run\n", include_str!("../examples/send.rs"), "```")]
 //!
-//! Inside, `transfer` and [`mod@bench`] stand on `net` and `disk`, and all on the words above.
+//! Inside, [`mod@serve`] stands on `transfer`, that and [`mod@bench`] on `net` and `disk`, and all
+//! on the words above.
 
 pub mod bench;
 mod config;
+mod denial;
 mod disk;
 mod error;
 mod fields;
@@ -66,6 +68,7 @@ pub mod net;
 mod observer;
 mod options;
 mod progress;
+pub mod serve;
 pub mod ticket;
 mod transfer;
 
@@ -79,7 +82,7 @@ pub use netblt_proto::units::Rate;
 pub use netblt_proto::wire::packet::Burst;
 
 pub use self::disk::leftovers::{Leftover, Leftovers};
-pub use self::error::{Error, OptionsError, Unsendable, Warning};
+pub use self::error::{Denial, Error, OptionsError, Unsendable, Warning};
 pub use self::kind::Kind;
 pub use self::net::raw_ip::PORT as RAW_IP_PORT;
 pub use self::observer::Observer;

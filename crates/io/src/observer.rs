@@ -46,3 +46,41 @@ pub trait Observer: Send {
         let _ = warning;
     }
 }
+
+impl<O: Observer + ?Sized> Observer for &mut O {
+    fn listening(&mut self, ticket: &Ticket) -> io::Result<()> {
+        (**self).listening(ticket)
+    }
+
+    fn listening_at(&mut self, address: SocketAddr) {
+        (**self).listening_at(address);
+    }
+
+    fn connected(&mut self, peer: &str) {
+        (**self).connected(peer);
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        (**self).progress(progress);
+    }
+
+    fn silent(&mut self, silent: bool) {
+        (**self).silent(silent);
+    }
+
+    fn restarted(&mut self) {
+        (**self).restarted();
+    }
+
+    fn looked_at(&mut self) {
+        (**self).looked_at();
+    }
+
+    fn refused(&mut self, why: &str) {
+        (**self).refused(why);
+    }
+
+    fn warn(&mut self, warning: &Warning) {
+        (**self).warn(warning);
+    }
+}

@@ -380,6 +380,19 @@ pub struct Options {
     pub buffer_bytes: u32,
     /// How many buffers exist in this process.
     pub buffers: u32,
+    /// What is asked of a server.
+    pub(crate) asked: Asked,
+}
+
+/// What is asked of a server (`docs/protocol.md §8.8`).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asked {
+    /// A receiver's request.
+    pub(crate) request: Vec<u8>,
+    /// Bytes that are to come, as far as the server has told before, for progress.
+    pub(crate) total: Option<u64>,
+    /// The number that a sender was told.
+    pub(crate) put: Option<u64>,
 }
 
 /// How long parts of files are kept.
@@ -438,6 +451,7 @@ impl Options {
             trace: None,
             buffer_bytes,
             buffers: Self::default_buffers(wire, buffer_bytes),
+            asked: Asked::default(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What imports what in this library: no circle, five floors, and a receiver without the sender's
+//! What imports what in this library: no circle, eight floors, and a receiver without the sender's
 //! walk through files.
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails the test")]
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 /// Floors at most, `lib.rs` and the `mod.rs` above them not counted: those only list and re-export.
-const MAX_FLOORS: usize = 5;
+const MAX_FLOORS: usize = 8;
 
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
@@ -86,7 +86,7 @@ fn floor(
 }
 
 #[test]
-fn imports_make_no_circle_and_five_floors() {
+fn imports_make_no_circle_and_eight_floors() {
     let imports = imports();
     assert!(imports.len() > 30, "{:?}", imports.keys());
     assert!(imports["net::driver"].contains("net::socket"), "{:?}", imports["net::driver"]);
@@ -103,10 +103,13 @@ fn wings_stand_on_what_is_below_them() {
         let above = |other: &&String| match module.split_once("::").map_or("", |(wing, _)| wing) {
             "net" | "disk" => {
                 let side = if module.starts_with("net") { "disk::" } else { "net::" };
-                ["transfer::", "bench::", side].iter().any(|wing| other.starts_with(wing))
+                ["serve::", "transfer::", "bench::", side]
+                    .iter()
+                    .any(|wing| other.starts_with(wing))
             }
-            "transfer" => other.starts_with("bench::"),
-            "bench" => other.starts_with("disk::"),
+            "serve" => other.starts_with("bench::"),
+            "transfer" => ["serve::", "bench::"].iter().any(|wing| other.starts_with(wing)),
+            "bench" => ["serve::", "disk::"].iter().any(|wing| other.starts_with(wing)),
             _ => other.contains("::"),
         };
         let wrong: Vec<&String> = named.iter().filter(above).collect();

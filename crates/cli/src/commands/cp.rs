@@ -18,6 +18,9 @@ use crate::cp::place::{Host, Place};
 use crate::cp::ssh::SshOptions;
 use crate::exit::{self, Code, Failure};
 use crate::output::Report;
+use crate::served::address::Served;
+use crate::served::client::Proof;
+use crate::served::copy::{self, Way};
 use crate::{secrecy, signals};
 
 /// Copy files to or from another machine that ssh reaches
@@ -30,7 +33,8 @@ use crate::{secrecy, signals};
 pub(crate) struct Args {
     /// What to copy: PATH here, or [USER@]HOST:PATH there
     ///
-    /// Also scp://[USER@]HOST[:PORT]/PATH. Patterns (*, ?, [...]) and ~ are understood on the other
+    /// Also scp://[USER@]HOST[:PORT]/PATH, and netblt://[HOST[:PORT]]/PATH on a server (netblt
+    /// serve), without ssh. Patterns (*, ?, [...]) and ~ are understood on the other
     /// side. DIR/. stands for what is in DIR. A name with a colon is written ./a:b.
     #[arg(required = true, value_name = "SRC")]
     sources: Vec<OsString>,
@@ -41,6 +45,8 @@ pub(crate) struct Args {
     wish: Wish,
     #[command(flatten)]
     ssh: SshOptions,
+    #[command(flatten, next_help_heading = "Servers")]
+    proof: Proof,
     /// Tell what is tried, and all of the summary
     #[arg(short, conflicts_with = "quiet", help_heading = "Output")]
     verbose: bool,
@@ -65,6 +71,9 @@ fn help() -> String {
 }
 
 pub(crate) fn run(args: &Args) -> Code {
+    if let Some(way) = served(args) {
+        return copy_served(args, way);
+    }
     let task = Task::of(args);
     let role = match &task {
         Ok(Task { direction: Direction::Down { .. }, .. }) => Role::Receiver,
@@ -77,6 +86,48 @@ pub(crate) fn run(args: &Args) -> Code {
         Ok(Some(summary)) => report.finish(Ok(summary)),
         Err(failure) => report.finish(Err(failure)),
     }
+}
+
+/// What goes to a server of files or comes from one, if that is what is asked for.
+fn served(args: &Args) -> Option<Result<Way, Failure>> {
+    let all = || args.sources.iter().chain([&args.target]);
+    if !all().any(|text| Served::looks_like(text)) {
+        return None;
+    }
+    Some((|| {
+        if Served::looks_like(&args.target) {
+            if args.sources.iter().any(|text| !matches!(Place::parse(text), Ok(Place::Local(_)))) {
+                return Err(Failure::usage(
+                    "what goes to a server must be here: copy it here first, or run this there",
+                ));
+            }
+            let target = Served::parse(&args.target)?;
+            return Ok(Way::Up { sources: args.sources.clone(), target });
+        }
+        let Place::Local(target) = Place::parse(&args.target)? else {
+            return Err(Failure::usage("what a server has is copied to this machine"));
+        };
+        let sources = args.sources.iter().map(|text| Served::parse(text));
+        let sources = sources.collect::<Result<Vec<_>, _>>()?;
+        Ok(Way::Down { sources, target: target.into_os_string() })
+    })())
+}
+
+fn copy_served(args: &Args, way: Result<Way, Failure>) -> Code {
+    let role = match &way {
+        Ok(Way::Down { .. }) => Role::Receiver,
+        _ => Role::Sender,
+    };
+    let mut report = Report::new(role, args.show, false).terse(args.verbose, args.stats);
+    let copied = way.and_then(|way| {
+        let mut options = Options::default();
+        options.trace.clone_from(&args.wish.trace);
+        let page = Page::wanted(args.page.report.as_deref(), &mut options)?;
+        let copied = copy::copy(way, &args.wish, &args.proof, (options, &mut report));
+        page.into_iter().for_each(|page| page.write(&mut report));
+        copied
+    });
+    report.finish(copied)
 }
 
 /// What is asked for.
@@ -104,7 +155,7 @@ impl Task {
                     host = Some(of);
                     there.push(path);
                 }
-                Place::Remote(..) => {
+                Place::Remote(..) | Place::Served(_) => {
                     return Err(Failure::usage(
                         "the sources are on several machines: copy them one after the other",
                     ));
@@ -123,7 +174,7 @@ impl Task {
                 "both sides are on this machine, where cp copies; one must be HOST:PATH, with the \
                  colon (HOST: alone is your home there)",
             )),
-            (Place::Remote(..), Some(_)) => Err(Failure::usage(
+            (Place::Served(_), _) | (Place::Remote(..), Some(_)) => Err(Failure::usage(
                 "both sides are on other machines: run netblt cp on one of them",
             )),
             (Place::Local(_), Some(_)) => Err(Failure::usage(

@@ -10,8 +10,10 @@ mod man;
 mod page;
 mod plan;
 mod receive;
+mod remote;
 mod report;
 pub(crate) mod send;
+mod serve;
 mod simulate;
 
 use std::process::ExitCode;
@@ -21,6 +23,11 @@ pub(crate) enum Command {
     Cp(cp::Args),
     Send(send::Args),
     Receive(receive::Args),
+    Serve(serve::Args),
+    Ls(remote::ListArgs),
+    Stat(remote::StatArgs),
+    Rm(remote::RemoveArgs),
+    Mkdir(remote::MakeArgs),
     Clean(clean::Args),
     Bench(bench::Args),
     Demo(demo::Args),
@@ -39,6 +46,11 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Cp(args) => cp::run(&args).into(),
         Command::Send(args) => send::run(&args).into(),
         Command::Receive(args) => receive::run(&args).into(),
+        Command::Serve(args) => serve::run(&args).into(),
+        Command::Ls(args) => remote::list(&args).into(),
+        Command::Stat(args) => remote::stat(&args).into(),
+        Command::Rm(args) => remote::remove(&args).into(),
+        Command::Mkdir(args) => remote::make(&args).into(),
         Command::Clean(args) => clean::run(&args).into(),
         Command::Bench(args) => bench::run(&args).into(),
         Command::Demo(args) => demo::run(&args).into(),

@@ -5,12 +5,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use crate::exit::Failure;
+use crate::served::address::Served;
 
 /// A source or the destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Local(PathBuf),
     Remote(Host, OsString),
+    /// On a server of files.
+    Served(Served),
 }
 
 /// A machine as ssh knows it.
@@ -26,10 +29,11 @@ impl Place {
     /// colon before its first slash is written `./a:b`.
     pub(crate) fn parse(text: &OsStr) -> Result<Self, Failure> {
         let bytes = text.as_bytes();
-        for scheme in [&b"scp://"[..], b"netblt://"] {
-            if let Some(rest) = bytes.strip_prefix(scheme) {
-                return uri(rest, text);
-            }
+        if Served::looks_like(text) {
+            return Served::parse(text).map(Self::Served);
+        }
+        if let Some(rest) = bytes.strip_prefix(b"scp://") {
+            return uri(rest, text);
         }
         let local = || Ok(Self::Local(PathBuf::from(text)));
         let Some(colon) = colon(bytes) else { return local() };
@@ -65,27 +69,14 @@ fn colon(bytes: &[u8]) -> Option<usize> {
 fn uri(rest: &[u8], whole: &OsStr) -> Result<Place, Failure> {
     let slash = rest.iter().position(|b| *b == b'/').unwrap_or(rest.len());
     let (authority, path) = rest.split_at(slash);
-    let after_user = authority.iter().rposition(|b| *b == b'@').map_or(0, |at| at + 1);
-    let closed = authority.iter().rposition(|b| *b == b']').unwrap_or(after_user);
-    let (host, port) = match authority[closed..].iter().position(|b| *b == b':') {
-        Some(at) => (&authority[..closed + at], Some(&authority[closed + at + 1..])),
-        None => (authority, None),
-    };
-    let bad_port = || wrong(whole, "its port is not a number from 1 to 65535");
-    let port = match port {
-        Some(port) => {
-            let port = str::from_utf8(port).ok().and_then(|port| port.parse::<u16>().ok());
-            Some(port.filter(|port| *port > 0).ok_or_else(bad_port)?)
-        }
-        None => None,
-    };
+    let host = Host::of_authority(authority, whole)?;
     let path = decoded(path.strip_prefix(b"/").unwrap_or_default())
         .ok_or_else(|| wrong(whole, "a % in it is not followed by two hexadecimal digits"))?;
     let path = if path.is_empty() { OsString::from(".") } else { OsString::from_vec(path) };
-    Ok(Place::Remote(Host::parse(host, port, whole)?, path))
+    Ok(Place::Remote(host, path))
 }
 
-fn decoded(text: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn decoded(text: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((first, after)) = rest.split_first() {
@@ -103,6 +94,25 @@ fn decoded(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Host {
+    /// `[USER@]HOST[:PORT]`, an IPv6 address in brackets.
+    pub(crate) fn of_authority(authority: &[u8], whole: &OsStr) -> Result<Self, Failure> {
+        let after_user = authority.iter().rposition(|b| *b == b'@').map_or(0, |at| at + 1);
+        let closed = authority.iter().rposition(|b| *b == b']').unwrap_or(after_user);
+        let (host, port) = match authority[closed..].iter().position(|b| *b == b':') {
+            Some(at) => (&authority[..closed + at], Some(&authority[closed + at + 1..])),
+            None => (authority, None),
+        };
+        let bad_port = || wrong(whole, "its port is not a number from 1 to 65535");
+        let port = match port {
+            Some(port) => {
+                let port = str::from_utf8(port).ok().and_then(|port| port.parse::<u16>().ok());
+                Some(port.filter(|port| *port > 0).ok_or_else(bad_port)?)
+            }
+            None => None,
+        };
+        Self::parse(host, port, whole)
+    }
+
     fn parse(text: &[u8], port: Option<u16>, whole: &OsStr) -> Result<Self, Failure> {
         let text = str::from_utf8(text).map_err(|_| wrong(whole, "the host's name is no text"))?;
         let (user, name) = match text.rsplit_once('@') {
@@ -149,7 +159,7 @@ mod tests {
             Place::Remote(Host { user, name, port }, path) => {
                 (user, name, port, path.to_string_lossy().into_owned())
             }
-            Place::Local(_) => panic!("{text} is local"),
+            Place::Local(_) | Place::Served(_) => panic!("{text} is elsewhere"),
         }
     }
 
@@ -166,7 +176,7 @@ mod tests {
             ("[::1]:x", of(None, "::1", None, "x")),
             ("scp://host", of(None, "host", None, ".")),
             ("scp://me@host:2222/a%20b", of(Some("me"), "host", Some(2222), "a b")),
-            ("netblt://[::1]:22//etc", of(None, "::1", Some(22), "/etc")),
+            ("scp://[::1]:22//etc", of(None, "::1", Some(22), "/etc")),
         ] {
             assert_eq!(remote(text), place);
         }

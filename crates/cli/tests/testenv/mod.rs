@@ -21,11 +21,16 @@ use tempfile::TempDir;
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// Every command there is.
-pub(crate) const COMMANDS: [&str; 21] = [
+pub(crate) const COMMANDS: [&str; 26] = [
     "",
     "cp",
     "send",
     "receive",
+    "serve",
+    "ls",
+    "stat",
+    "rm",
+    "mkdir",
     "clean",
     "bench",
     "demo",

@@ -36,7 +36,7 @@ pub fn run(
     let client = TestRequest { load }.to_string();
     let config = Config { client, ..config(options, role, transfer_bytes) };
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
-    let session = Session::new(observer, cancel, &config);
+    let session = Session::new(&mut *observer, cancel, &config);
     let mut app = Calling { session, wire: options.wire, role, load, test: None };
     let (done, at) =
         driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error))?;

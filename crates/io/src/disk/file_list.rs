@@ -10,6 +10,7 @@ mod walk;
 
 use std::fmt;
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -159,6 +160,15 @@ impl FileList {
         Ok(Self { inner: Arc::new(inner) })
     }
 
+    /// Walks a selection of one item, which is this handle's: nothing is found outside of it.
+    pub(crate) fn beneath(
+        selection: &Selection,
+        root: Arc<OwnedFd>,
+        cancel: &Cancel,
+    ) -> Result<Self, Error> {
+        Self::take(Walk::new(cancel, selection, true)?.beneath(root), selection, true, AHEAD)
+    }
+
     /// Finds the first `ahead` entries.
     pub(crate) fn walk(
         selection: &Selection,
@@ -166,7 +176,15 @@ impl FileList {
         cancel: &Cancel,
         ahead: usize,
     ) -> Result<Self, Error> {
-        let mut walk = Walk::new(cancel, selection, lenient)?;
+        Self::take(Walk::new(cancel, selection, lenient)?, selection, lenient, ahead)
+    }
+
+    fn take(
+        mut walk: Walk,
+        selection: &Selection,
+        lenient: bool,
+        ahead: usize,
+    ) -> Result<Self, Error> {
         let (mut entries, mut all) = (Vec::new(), false);
         while entries.len() < ahead && !all {
             match walk.next()? {

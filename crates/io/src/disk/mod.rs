@@ -1,7 +1,7 @@
 //! The disk's side of a transfer: what is read and packed, what is written and published.
 
 mod attributes;
-mod beneath;
+pub(crate) mod beneath;
 mod digest;
 pub(crate) mod directory;
 mod exclude;

@@ -63,6 +63,9 @@ pub trait Connections {
     /// Every client is to be asked, whatever has happened.
     fn rouse(&mut self);
 
+    /// The client of this connection is.
+    fn rouse_one(&mut self, key: Self::Key);
+
     /// The end of a connection, for its client to act on.
     fn end(&mut self, key: Self::Key) -> Option<&mut Endpoint>;
 

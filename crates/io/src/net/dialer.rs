@@ -280,6 +280,10 @@ impl Connections for Dialer {
         self.roused = true;
     }
 
+    fn rouse_one(&mut self, (): ()) {
+        self.roused = true;
+    }
+
     /// While none has opened, the first of those that are tried: its client can do nothing with it
     /// but give up.
     fn end(&mut self, (): ()) -> Option<&mut Endpoint> {

@@ -94,6 +94,11 @@ pub trait Application {
         end: &mut Endpoint,
     ) -> ControlFlow<Self::Outcome>;
 
+    /// The next connection whose client another thread wants to be asked.
+    fn poll_marked(&mut self) -> Option<Self::Key> {
+        None
+    }
+
     /// What has changed about the disk since the last call, for the trace.
     fn poll_disk(&mut self) -> Option<DiskEvent> {
         None
@@ -174,6 +179,9 @@ where
 {
     if app.turn(now)? == Feed::All {
         connections.rouse();
+    }
+    while let Some(key) = app.poll_marked() {
+        connections.rouse_one(key);
     }
     while let Some(key) = connections.poll_ready() {
         if let Some(end) = connections.end(key) {

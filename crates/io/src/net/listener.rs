@@ -34,6 +34,18 @@ const MAX_MEMBERS: usize = 512;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionKey(u64);
 
+impl ConnectionKey {
+    /// Its number, for a [`Waker`](crate::net::wait::Waker) of its own.
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The connection of this number, if there is one.
+    pub(crate) fn of(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 /// Whose packets the door's are.
 const NOBODY: ConnectionKey = ConnectionKey(u64::MAX);
 
@@ -61,6 +73,8 @@ struct Queued {
 #[derive(Debug)]
 pub struct Listener {
     config: Config,
+    /// Ends in all, at most.
+    most: usize,
     /// Who answers those who call (`sealed`).
     door: Option<Door>,
     /// The newest packet was the door's: now the others have their turn.
@@ -93,6 +107,7 @@ impl Listener {
             door: sealed.then(|| Door::new(config.clone(), entropy)),
             answered: false,
             config,
+            most: MAX_MEMBERS,
             members: HashMap::new(),
             by_address: HashMap::new(),
             by_id: HashMap::new(),
@@ -113,6 +128,11 @@ impl Listener {
         if let Some(door) = &mut self.door {
             door.authorize(authorized);
         }
+    }
+
+    /// Takes so many ends in all.
+    pub fn with_room(self, most: usize) -> Self {
+        Self { most, ..self }
     }
 
     /// The connection of the end that talks to `peer`.
@@ -145,7 +165,7 @@ impl Listener {
     /// Nobody's: the door hears it, or an unknown address gets an end if what it says deserves an
     /// answer.
     fn meet(&mut self, now: Instant, datagram: Datagram<'_>) {
-        if self.members.len() >= MAX_MEMBERS && self.callers.is_empty() {
+        if self.members.len() >= self.most && self.callers.is_empty() {
             return;
         }
         let address = datagram.from;
@@ -162,7 +182,7 @@ impl Listener {
         if end.next_timeout(now).is_none() {
             return;
         }
-        if self.callers.len() >= MAX_CALLERS || self.members.len() >= MAX_MEMBERS {
+        if self.callers.len() >= MAX_CALLERS || self.members.len() >= self.most {
             let oldest = self.callers.first().copied();
             oldest.into_iter().for_each(|oldest| self.remove(oldest));
         }
@@ -377,6 +397,10 @@ impl Connections for Listener {
         for key in all {
             self.touch(key, true);
         }
+    }
+
+    fn rouse_one(&mut self, key: ConnectionKey) {
+        self.touch(key, true);
     }
 
     fn end(&mut self, key: ConnectionKey) -> Option<&mut Endpoint> {

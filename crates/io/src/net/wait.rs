@@ -8,8 +8,8 @@ use std::io::{self, Read, Write};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,7 +17,29 @@ use rustix::io::Errno;
 
 /// Wakes the loop from another thread.
 #[derive(Clone, Debug)]
-pub struct Waker(Arc<Bell>);
+pub struct Waker {
+    bell: Arc<Bell>,
+    /// Where it is written down who rang, and as what.
+    mark: Option<(Arc<Marks>, u64)>,
+}
+
+/// Who rang since it was asked last: where many share a loop, only those are looked at.
+#[derive(Debug, Default)]
+pub struct Marks(Mutex<Vec<u64>>);
+
+impl Marks {
+    /// Their numbers, some perhaps more than once.
+    pub fn take(&self) -> Vec<u64> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn add(&self, number: u64) {
+        let mut marks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if marks.last() != Some(&number) {
+            marks.push(number);
+        }
+    }
+}
 
 #[derive(Debug)]
 struct Bell {
@@ -29,10 +51,18 @@ impl Waker {
     /// Ends the current wait, or the next one if there is none. Whatever was done before this call
     /// is seen by the loop after it woke.
     pub fn wake(&self) {
-        if !self.0.rung.swap(true, Ordering::AcqRel) {
-            // A full pipe would mean that it was rung before, which is as good.
-            let _ = (&self.0.rope).write(&[1]);
+        if let Some((marks, number)) = &self.mark {
+            marks.add(*number);
         }
+        if !self.bell.rung.swap(true, Ordering::AcqRel) {
+            // A full pipe would mean that it was rung before, which is as good.
+            let _ = (&self.bell.rope).write(&[1]);
+        }
+    }
+
+    /// One that wakes the same loop, and writes down that it was this number.
+    pub fn marking(&self, marks: &Arc<Marks>, number: u64) -> Self {
+        Self { bell: Arc::clone(&self.bell), mark: Some((Arc::clone(marks), number)) }
     }
 }
 
@@ -60,7 +90,8 @@ impl Poller {
         let (bell, rope) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         rope.set_nonblocking(true)?;
-        let waker = Waker(Arc::new(Bell { rung: AtomicBool::new(false), rope }));
+        let inner = Arc::new(Bell { rung: AtomicBool::new(false), rope });
+        let waker = Waker { bell: inner, mark: None };
         Ok(Self { bell, waker })
     }
 
@@ -107,7 +138,7 @@ impl Poller {
     fn silence(&mut self) {
         let mut bytes = [0; 16];
         while self.bell.read(&mut bytes).is_ok_and(|n| n == bytes.len()) {}
-        self.waker.0.rung.store(false, Ordering::Release);
+        self.waker.bell.rung.store(false, Ordering::Release);
     }
 }
 
@@ -163,7 +194,7 @@ mod tests {
         ringer.join().unwrap();
         // Rung again after the first was heard, or not: either way it falls silent.
         let start = Instant::now();
-        while poller.waker.0.rung.load(Ordering::Acquire) {
+        while poller.waker.bell.rung.load(Ordering::Acquire) {
             poller.wait(socket.as_fd(), false, long).unwrap();
         }
         poller.wait(socket.as_fd(), false, Duration::from_millis(1)).unwrap();

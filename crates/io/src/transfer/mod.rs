@@ -5,9 +5,9 @@ mod helm;
 pub(crate) mod limit;
 mod list;
 mod preview;
-mod promise;
-mod receive;
-mod send;
+pub(crate) mod promise;
+pub(crate) mod receive;
+pub(crate) mod send;
 pub(crate) mod session;
 pub(crate) mod summary;
 

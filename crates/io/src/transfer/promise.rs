@@ -9,21 +9,24 @@ use crate::fields::Fields;
 const NAME: &str = "netblt send";
 const DATA: &str = "data";
 const FILES: &str = "files";
+const PUT: &str = "put";
 
 /// What is to come, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Promise {
+pub(crate) struct Promise {
     /// File bytes without those of holes.
-    pub(super) data_bytes: Option<u64>,
+    pub(crate) data_bytes: Option<u64>,
     /// How many files.
-    pub(super) files: Option<u64>,
+    pub(crate) files: Option<u64>,
+    /// The number under which a server takes them (`docs/protocol.md §8.8`).
+    pub(crate) put: Option<u64>,
 }
 
 impl Promise {
     /// What a client string tells; of one that tells something else, nothing.
-    pub(super) fn parse(client: &str) -> Self {
+    pub(crate) fn parse(client: &str) -> Self {
         let fields = Fields::of(NAME, client).unwrap_or_default();
-        Self { data_bytes: fields.only(DATA), files: fields.only(FILES) }
+        Self { data_bytes: fields.only(DATA), files: fields.only(FILES), put: fields.only(PUT) }
     }
 
     /// The client string that tells it, if there is anything to tell.
@@ -36,7 +39,8 @@ impl fmt::Display for Promise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{NAME}")?;
         self.data_bytes.iter().try_for_each(|bytes| write!(f, " {DATA}={bytes}"))?;
-        self.files.iter().try_for_each(|files| write!(f, " {FILES}={files}"))
+        self.files.iter().try_for_each(|files| write!(f, " {FILES}={files}"))?;
+        self.put.iter().try_for_each(|number| write!(f, " {PUT}={number}"))
     }
 }
 
@@ -47,9 +51,9 @@ mod tests {
     #[test]
     fn what_is_told_is_understood() {
         for promise in [
-            Promise { data_bytes: Some(0), files: Some(u64::MAX) },
-            Promise { data_bytes: None, files: Some(1) },
-            Promise { data_bytes: Some(7), files: None },
+            Promise { data_bytes: Some(0), files: Some(u64::MAX), put: None },
+            Promise { data_bytes: None, files: Some(1), put: Some(u64::MAX) },
+            Promise { data_bytes: Some(7), files: None, put: None },
         ] {
             assert_eq!(Promise::parse(&promise.told().expect("something")), promise);
         }
@@ -60,6 +64,6 @@ mod tests {
             assert_eq!(Promise::parse(other), Promise::default(), "{other}");
         }
         let newer = Promise::parse("netblt send data=5 naps=3");
-        assert_eq!(newer, Promise { data_bytes: Some(5), files: None });
+        assert_eq!(newer, Promise { data_bytes: Some(5), files: None, put: None });
     }
 }

@@ -45,7 +45,7 @@ pub fn receive(
     observer: &mut dyn Observer,
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
-    receive_as(destination, rendezvous, options, observer, cancel, Ask::Files)
+    receive_as(destination, (rendezvous, options), observer, cancel, Ask::Files)
 }
 
 impl Transfer {
@@ -75,13 +75,13 @@ pub fn list(
     options.client = Some(REQUEST.to_owned());
     let (lines, offered) = Lines::new();
     let destination = Destination::writer(lines);
-    receive_as(destination, rendezvous, &options, observer, cancel, Ask::List)?;
+    receive_as(destination, (rendezvous, &options), observer, cancel, Ask::List)?;
     Ok(offered.try_iter().collect())
 }
 
 /// What is wanted of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ask {
+pub(crate) enum Ask {
     /// What it offers.
     Files,
     /// What that is, which has nothing to do with the bytes it promises.
@@ -89,10 +89,9 @@ enum Ask {
 }
 
 /// [`receive`], or what else is asked for.
-fn receive_as(
+pub(crate) fn receive_as(
     destination: Destination,
-    rendezvous: &Rendezvous,
-    options: &Options,
+    (rendezvous, options): (&Rendezvous, &Options),
     observer: &mut dyn Observer,
     cancel: &Cancel,
     ask: Ask,
@@ -114,12 +113,13 @@ fn receive_as(
     let greets = options.wire == Wire::Sealed && writer.had().is_empty();
     let stock = buffers(options.buffers, capacity(&config))?;
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
-    let session = Session::new(observer, cancel, &config).waits_for(rendezvous, options.wait);
+    let session = Session::new(&mut *observer, cancel, &config).waits_for(rendezvous, options.wait);
     let session = session.steered_by(options.control.as_ref());
     let kept = writer.kept_bytes();
     let mut app = Receiving::new(session, writer, stock, host.poller.waker());
     app.room = room.map(|room| (room, kept));
     (app.max_bytes, app.ask, app.greets) = (options.max_bytes, ask, greets);
+    (app.request, app.told_before) = (options.asked.request.clone(), options.asked.total);
     let received = driver::run(&mut peer, &mut app, &mut host)?;
     let received = match received {
         Ok(received) => received,
@@ -163,7 +163,7 @@ fn receive_as(
 }
 
 /// The writer for a destination, of which nothing is written yet.
-fn writer(
+pub(crate) fn writer(
     destination: Destination,
     options: &Options,
     layout: Layout,
@@ -227,11 +227,15 @@ pub(crate) struct Receiving<'a, W> {
     /// That was said to the machine.
     greeted: bool,
     /// File bytes that the user takes.
-    max_bytes: Option<u64>,
-    ask: Ask,
+    pub(crate) max_bytes: Option<u64>,
+    pub(crate) ask: Ask,
+    /// What is said before what is here, to a server.
+    request: Vec<u8>,
+    /// Bytes that are to come, as it has told before.
+    told_before: Option<u64>,
     /// Where files go, and the bytes of what was here before, until it is known whether there is
     /// room.
-    room: Option<(Room, u64)>,
+    pub(crate) room: Option<(Room, u64)>,
     /// Files in all, if the sender tells.
     files: Option<u64>,
     /// What the sender was told of this end.
@@ -271,6 +275,8 @@ impl<'a, W: Writer> Receiving<'a, W> {
             greeted: false,
             max_bytes: None,
             ask: Ask::Files,
+            request: Vec::new(),
+            told_before: None,
             room: None,
             files: None,
             facts: None,
@@ -341,7 +347,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
                 Ok(Some(Stored::Empty(buffer))) => end.offer(now, buffer),
                 Ok(Some(Stored::Had(_))) if self.told => {}
                 Ok(Some(Stored::Had(had))) => {
-                    end.tell(now, &had);
+                    end.tell(now, &[&self.request[..], &had].concat());
                     self.told = true;
                     self.idle.drain(..).for_each(|buffer| end.offer(now, buffer));
                 }
@@ -436,7 +442,7 @@ impl<W: Writer> Application for Receiving<'_, W> {
     fn feed(&mut self, now: Instant, (): (), end: &mut Endpoint) -> Flow {
         self.session.steer(now, end);
         if std::mem::take(&mut self.greets) {
-            end.tell(now, &[]);
+            end.tell(now, &self.request);
             self.idle.drain(..).for_each(|buffer| end.offer(now, buffer));
             self.greeted = true;
         }
@@ -456,7 +462,7 @@ impl<W: Writer> Application for Receiving<'_, W> {
         if !self.session.has_failed() {
             self.collect(now, end)?;
         }
-        let mut far = HowFar::bytes(0, self.total);
+        let mut far = HowFar::bytes(0, self.total.or(self.told_before));
         if let Some(disk) = &self.disk {
             (far.bytes, far.at) = (disk.bytes(), disk.at());
             far.files = self.files;
@@ -484,7 +490,7 @@ impl<W: Writer> Application for Receiving<'_, W> {
                 }
                 if self.told {
                     // Perhaps it was said to an end that called another address, and lost.
-                    end.tell(now, &[]);
+                    end.tell(now, &self.request);
                     self.idle.drain(..).for_each(|buffer| end.offer(now, buffer));
                 }
             }

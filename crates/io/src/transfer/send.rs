@@ -60,8 +60,9 @@ pub fn send(
     let stock = buffers(options.buffers, capacity(&config))?;
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
     let mut stock = Some(stock);
-    let (app, sent) = loop {
-        let session = Session::new(observer, cancel, &config).waits_for(rendezvous, options.wait);
+    let (mut app, sent) = loop {
+        let session =
+            Session::new(&mut *observer, cancel, &config).waits_for(rendezvous, options.wait);
         let session = session.steered_by(options.control.as_ref());
         let stock = match stock.take() {
             Some(stock) => stock,
@@ -156,7 +157,8 @@ fn remembers(options: &Options) -> bool {
 fn promising(mut config: Config, options: &Options, list: &FileList) -> Config {
     if let (None, Wire::Sealed) = (&options.client, options.wire) {
         let files = list.total_bytes().and_then(|_| list.files_in_all());
-        let promise = Promise { data_bytes: list.data_bytes(), files };
+        let put = options.asked.put;
+        let promise = Promise { data_bytes: list.data_bytes(), files, put };
         config.client = promise.told().unwrap_or(config.client);
     }
     if remembers(options) {
@@ -238,6 +240,10 @@ pub(crate) struct Sending<'a, R> {
     offers: Option<&'a FileList>,
     /// One has asked.
     answered: bool,
+    /// The receiver says first what it wants, and nothing is sent before that is looked for.
+    awaits: bool,
+    /// What it says, with what it has.
+    request: Option<Vec<u8>>,
 }
 
 /// Between two looks at what limits this end.
@@ -254,9 +260,19 @@ impl<'a, R: Reader> Sending<'a, R> {
         total: Option<u64>,
         waker: Waker,
     ) -> Self {
+        Self::make(session, Some(reader), stock, total, waker)
+    }
+
+    fn make(
+        session: Session<'a>,
+        reader: Option<R>,
+        stock: Vec<Buffer>,
+        total: Option<u64>,
+        waker: Waker,
+    ) -> Self {
         Self {
             session,
-            reader: Some(reader),
+            reader,
             disk: None,
             stock,
             waker,
@@ -280,7 +296,32 @@ impl<'a, R: Reader> Sending<'a, R> {
             files: None,
             offers: None,
             answered: false,
+            awaits: false,
+            request: None,
         }
+    }
+
+    /// One that learns from the receiver what it is to send.
+    pub(crate) fn on_request(session: Session<'a>, waker: Waker) -> Self {
+        Self { awaits: true, ..Self::make(session, None, Vec::new(), None, waker) }
+    }
+
+    /// What the receiver wants, with what it has, once.
+    pub(crate) fn take_request(&mut self) -> Option<Vec<u8>> {
+        self.request.take()
+    }
+
+    /// This is what it wants, for a receiver that has `had` of it.
+    pub(crate) fn answer_with(
+        &mut self,
+        reader: R,
+        stock: Vec<Buffer>,
+        (total, files): (Option<u64>, Option<u64>),
+        had: &[u8],
+    ) -> Result<(), Error> {
+        (self.awaits, self.reader, self.stock) = (false, Some(reader), stock);
+        (self.total, self.files) = (total, files);
+        self.begin_for(had)
     }
 
     /// Whether all can be read again: a stream cannot, once it has begun.
@@ -305,8 +346,17 @@ impl<'a, R: Reader> Sending<'a, R> {
     fn hear(&mut self, place: u32, piece: Vec<u8>, last: bool) -> Result<(), Error> {
         let heard = self.hearing.add(place, piece, last).map_err(|()| Error::Content(TOO_MUCH))?;
         let Some(heard) = heard else { return Ok(()) };
+        if self.awaits {
+            self.request = Some(heard);
+            return Ok(());
+        }
+        self.begin_for(&heard)
+    }
+
+    /// Begins, for a receiver that has this already.
+    fn begin_for(&mut self, heard: &[u8]) -> Result<(), Error> {
         if self.resumes {
-            self.had = Arc::new(Had::parse(&heard).ok_or(Error::Content(TOO_MUCH))?);
+            self.had = Arc::new(Had::parse(heard).ok_or(Error::Content(TOO_MUCH))?);
         }
         self.begin()
     }

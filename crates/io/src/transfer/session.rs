@@ -15,6 +15,7 @@ use netblt_proto::machine::{Reason, printable};
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
+use crate::denial::Denied;
 use crate::disk::layout::Layout;
 use crate::error::{Error, Warning, in_units, shown};
 use crate::kind::REFUSED_WORD;
@@ -65,8 +66,8 @@ impl HowFar<'static> {
 
 /// A transfer or test under way, whichever end of it this is.
 pub(crate) struct Session<'a> {
-    pub(crate) observer: &'a mut dyn Observer,
-    cancel: &'a Cancel,
+    pub(crate) observer: Box<dyn Observer + 'a>,
+    cancel: Cancel,
     helm: Helm,
     paused: bool,
     wire: Wire,
@@ -88,10 +89,10 @@ pub(crate) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(crate) fn new(observer: &'a mut dyn Observer, cancel: &'a Cancel, config: &Config) -> Self {
+    pub(crate) fn new(observer: impl Observer + 'a, cancel: &Cancel, config: &Config) -> Self {
         Self {
-            observer,
-            cancel,
+            observer: Box::new(observer),
+            cancel: cancel.clone(),
             helm: Helm::default(),
             paused: false,
             wire: config.wire,
@@ -326,6 +327,7 @@ impl<'a> Session<'a> {
 /// business.
 fn words_for_the_peer(error: &Error) -> String {
     match error {
+        Error::Denied { what, why } => Denied { what: *what, why: why.clone() }.words(),
         error if is_refusal(error) => format!("{REFUSED_WORD}{}", bare_words(error)),
         error => bare_words(error),
     }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use netblt_proto::limits::MAX_FILES;
 use rustix::fs::OFlags;
 
 use super::{Entry, base_name};
+use crate::disk::beneath;
 use crate::disk::exclude::Exclude;
 use crate::disk::staging;
 use crate::error::{Error, Unsendable, Warning, file_error, shown};
@@ -34,6 +36,8 @@ pub(super) struct Walk {
     pass: Option<Pass>,
     /// Links are followed.
     follow: bool,
+    /// The one item is this directory, and is not left whatever becomes of it meanwhile.
+    root: Option<Arc<OwnedFd>>,
     lenient: bool,
     /// The item that comes next.
     item: usize,
@@ -63,6 +67,8 @@ pub(super) struct Counts {
 /// A directory whose names are known.
 #[derive(Clone, Debug)]
 struct Here {
+    /// Keeps `path` good, if that is a handle's.
+    _handle: Option<Arc<OwnedFd>>,
     path: PathBuf,
     name: Vec<u8>,
     children: Arc<[Child]>,
@@ -114,6 +120,7 @@ impl Walk {
             only: selection.only.clone(),
             pass: selection.pass.clone(),
             follow: selection.follow,
+            root: None,
             lenient,
             item: 0,
             here: None,
@@ -122,6 +129,11 @@ impl Walk {
             entries: 0,
             counts: Counts::default(),
         })
+    }
+
+    /// Everything is found from this handle of the one item.
+    pub(super) fn beneath(self, root: Arc<OwnedFd>) -> Self {
+        Self { root: Some(root), ..self }
     }
 
     /// What it has come to since this was asked last.
@@ -181,9 +193,14 @@ impl Walk {
     }
 
     fn enter(&mut self, path: PathBuf, name: Vec<u8>) -> Result<Option<Entry>, Error> {
-        match self.children(&path) {
-            Ok(children) => {
+        let opened = self.handle(&name).and_then(|handle| {
+            let path = handle.as_ref().map_or(path.clone(), beneath::path_of);
+            Ok((self.children(&path)?, path, handle))
+        });
+        match opened {
+            Ok((children, path, handle)) => {
                 let here = Here {
+                    _handle: handle,
                     path,
                     name: name.clone(),
                     children: children.into(),
@@ -198,6 +215,14 @@ impl Walk {
                 Ok(None)
             }
         }
+    }
+
+    /// The directory that goes under this name, if it is not found by its path.
+    fn handle(&self, name: &[u8]) -> io::Result<Option<Arc<OwnedFd>>> {
+        let Some(root) = &self.root else { return Ok(None) };
+        let below = name.iter().position(|byte| *byte == b'/').map_or(name.len(), |at| at + 1);
+        let below = name.get(below..).unwrap_or_default();
+        Ok(Some(Arc::new(beneath::directory(root.as_fd(), below)?)))
     }
 
     /// What is in a directory, sorted; not all of it once it is cancelled.

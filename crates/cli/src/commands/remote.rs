@@ -1,0 +1,266 @@
+//! `netblt ls`, `stat`, `rm` and `mkdir`: what there is on a server, with coreutils' habits.
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+
+use netblt::serve::remote::Server;
+use netblt::serve::{Entry, Sort};
+use netblt::{Cancel, Denial, Error};
+use netblt_proto::machine::printable;
+use serde_json::json;
+
+use crate::exit::{self, Code, Failure};
+use crate::json::{self, Stream};
+use crate::served::address::Served;
+use crate::served::client::{Line, Plain, server};
+use crate::{secrecy, signals, units};
+
+/// List what is on a server
+///
+/// A directory's names, or a file's own, one a line, in the order of their bytes. Names that begin
+/// with a dot are shown with -a.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = help())]
+pub(crate) struct ListArgs {
+    /// netblt://[HOST[:PORT]]/PATH; without a host, where the ticket says
+    #[arg(required = true, value_name = "URL")]
+    urls: Vec<OsString>,
+    /// Permissions, bytes, time (UTC) and name
+    #[arg(short)]
+    long: bool,
+    /// Names that begin with a dot, too
+    #[arg(short, long)]
+    all: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Tell of files and directories on a server
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = help())]
+pub(crate) struct StatArgs {
+    /// netblt://[HOST[:PORT]]/PATH; without a host, where the ticket says
+    #[arg(required = true, value_name = "URL")]
+    urls: Vec<OsString>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Remove files and directories on a server
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = help())]
+pub(crate) struct RemoveArgs {
+    /// netblt://[HOST[:PORT]]/PATH; without a host, where the ticket says
+    #[arg(required = true, value_name = "URL")]
+    urls: Vec<OsString>,
+    /// Directories with all that is in them; links in them are not followed
+    #[arg(short, long, visible_short_alias = 'R')]
+    recursive: bool,
+    /// Empty directories
+    #[arg(short, long = "dir")]
+    directory: bool,
+    /// What is not there is no mistake
+    #[arg(short, long)]
+    force: bool,
+    /// Tell what is removed
+    #[arg(short, long)]
+    verbose: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Make directories on a server
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = help())]
+pub(crate) struct MakeArgs {
+    /// netblt://[HOST[:PORT]]/PATH; without a host, where the ticket says
+    #[arg(required = true, value_name = "URL")]
+    urls: Vec<OsString>,
+    /// Those above them too; what exists is no mistake
+    #[arg(short, long)]
+    parents: bool,
+    /// Tell what is made
+    #[arg(short, long)]
+    verbose: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What the four have in common.
+#[derive(clap::Args, Debug)]
+struct Common {
+    #[command(flatten)]
+    line: Line,
+    /// Tell it as JSON, one object a line, on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+fn help() -> String {
+    format!(
+        "Examples:\n  \
+         NETBLT_TICKET=netblt1:... netblt ls -l netblt:///\n  \
+         netblt stat --ticket-file t netblt://host/data/big.iso\n  \
+         netblt mkdir -p --ticket-file t netblt://host/data/new/of/today\n  \
+         netblt rm -r --ticket-file t netblt://host/data/old\n\n{}",
+        exit::help(),
+    )
+}
+
+pub(crate) fn list(args: &ListArgs) -> Code {
+    args.common.each(&args.urls, |server, served| {
+        let mut shown = Ok(());
+        let listed = server.list(&served.path, &mut Plain, |entry| {
+            if args.all || !entry.name.starts_with(b".") {
+                shown = args.common.show(&entry, args.long);
+            }
+            // Whoever reads no more needs no more.
+            if shown.is_err() { Err(Error::Interrupted) } else { Ok(()) }
+        });
+        shown?;
+        listed.map_err(|error| Failure::transfer(&error, false))
+    })
+}
+
+pub(crate) fn stat(args: &StatArgs) -> Code {
+    args.common.each(&args.urls, |server, served| {
+        let mut entry = server
+            .stat(&served.path, &mut Plain)
+            .map_err(|error| Failure::transfer(&error, false))?;
+        if entry.name.is_empty() {
+            entry.name = b"/".to_vec();
+        }
+        args.common.show(&entry, true)
+    })
+}
+
+pub(crate) fn remove(args: &RemoveArgs) -> Code {
+    args.common.each(&args.urls, |server, served| {
+        let how = (args.directory, args.recursive);
+        match server.remove(&served.path, how, &mut Plain) {
+            Ok(count) => args.common.tell("removed", served, count, args.verbose),
+            Err(Error::Denied { what: Denial::NotFound, .. }) if args.force => Ok(()),
+            Err(error) => Err(Failure::transfer(&error, false)),
+        }
+    })
+}
+
+pub(crate) fn make(args: &MakeArgs) -> Code {
+    args.common.each(&args.urls, |server, served| {
+        let made = server.make_directory(&served.path, args.parents, &mut Plain);
+        let count = made.map_err(|error| Failure::transfer(&error, false))?;
+        args.common.tell("made", served, count, args.verbose)
+    })
+}
+
+impl Common {
+    /// Does it for every address; what fails is named, and the others are done. The exit code is
+    /// that of the first failure.
+    fn each(
+        &self,
+        urls: &[OsString],
+        mut act: impl FnMut(&Server<'_>, &Served) -> Result<(), Failure>,
+    ) -> Code {
+        let cancel = Cancel::default();
+        secrecy::keep();
+        let options = self.line.options();
+        let mut code = Code::Success;
+        for (at, url) in urls.iter().enumerate() {
+            let done = Served::parse(url).and_then(|served| {
+                if at == 0 {
+                    signals::watch(&cancel, false)?;
+                }
+                let rendezvous = self.line.rendezvous(&served)?;
+                let acted = act(&server(&rendezvous, &options, &cancel), &served);
+                let named =
+                    |f: Failure| Failure::new(f.code, format!("{}: {}", served.shown(), f.message));
+                acted.map_err(named)
+            });
+            let Err(failure) = done else { continue };
+            self.complain(&failure);
+            code = if code == Code::Success { failure.code } else { code };
+            if matches!(failure.code, Code::Signal | Code::Connect | Code::Usage) {
+                break;
+            }
+        }
+        code
+    }
+
+    fn complain(&self, failure: &Failure) {
+        if self.json {
+            let data = json::ErrorData { code: failure.code.number(), message: &failure.message };
+            let _ = json::emit(Stream::Stdout, "error", data);
+        } else {
+            eprintln!("netblt: {}", failure.message);
+        }
+    }
+
+    fn show(&self, entry: &Entry, long: bool) -> Result<(), Failure> {
+        let name = String::from_utf8_lossy(&entry.name);
+        if self.json {
+            let (sort, time) = (word(entry.sort), entry.modified);
+            let mut data = json!({
+                "name": name, "kind": sort, "bytes": entry.length,
+                "modified_seconds": time.0, "modified_nanos": time.1,
+                "mode": format!("{:04o}", entry.mode),
+            });
+            if str::from_utf8(&entry.name).is_err() {
+                data["name_hex"] = json!(json::hex(&entry.name));
+            }
+            return written(json::emit(Stream::Stdout, "entry", data));
+        }
+        let (name, slash) =
+            (printable(&name), if entry.sort == Sort::Directory { "/" } else { "" });
+        let slash = if name == "/" { "" } else { slash };
+        if !long {
+            return written(writeln!(io::stdout(), "{name}{slash}"));
+        }
+        let (mode, time) = (permissions(entry), units::show_time(entry.modified.0));
+        written(writeln!(io::stdout(), "{mode} {:>15} {time} {name}{slash}", entry.length))
+    }
+
+    fn tell(
+        &self,
+        what: &'static str,
+        served: &Served,
+        count: u64,
+        verbose: bool,
+    ) -> Result<(), Failure> {
+        let path = String::from_utf8_lossy(&served.path);
+        if self.json {
+            let data = json!({ "path": path, "count": count });
+            return written(json::emit(Stream::Stdout, what, data));
+        }
+        if !verbose {
+            return Ok(());
+        }
+        let more = if count == 1 { String::new() } else { format!(" ({count} in all)") };
+        written(writeln!(io::stdout(), "{what} {}{more}", printable(&path)))
+    }
+}
+
+fn word(sort: Sort) -> &'static str {
+    match sort {
+        Sort::File => "file",
+        Sort::Directory => "directory",
+        Sort::Link => "link",
+        _ => "other",
+    }
+}
+
+/// As ls shows them.
+fn permissions(entry: &Entry) -> String {
+    let kind = match entry.sort {
+        Sort::File => '-',
+        Sort::Directory => 'd',
+        Sort::Link => 'l',
+        _ => '?',
+    };
+    let bits = (0..9).rev().zip("rwxrwxrwx".chars());
+    let bits = bits.map(|(at, c)| if entry.mode >> at & 1 == 1 { c } else { '-' });
+    std::iter::once(kind).chain(bits).collect()
+}
+
+fn written(result: io::Result<()>) -> Result<(), Failure> {
+    result.map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))
+}

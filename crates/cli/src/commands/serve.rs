@@ -1,0 +1,261 @@
+//! `netblt serve`: a directory for many.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, IsTerminal as _, Write as _};
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use netblt::serve::{Account, PORT, ServerObserver, Service, Verdict, serve};
+use netblt::ticket::{self, Ticket};
+use netblt::{Cancel, Error, Options};
+use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
+use netblt_proto::machine::printable;
+use serde_json::{Value, json};
+
+use crate::exit::{self, Code, Failure};
+use crate::json::{self, Stream};
+use crate::served::client;
+use crate::{advice, args, secrecy, signals, units};
+
+/// Serve a directory to many at once
+///
+/// Whoever has the ticket that is printed may fetch what is beneath DIR with `netblt cp`, `ls` and
+/// `stat`, and change it with `cp`, `rm` and `mkdir`; nothing outside of DIR is seen or touched,
+/// and no symbolic link is followed. Ctrl-C or SIGTERM: those who are being served are served to
+/// their end, and nobody else; once more: at once.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = help())]
+pub(crate) struct Args {
+    /// The directory to serve
+    #[arg(long, value_name = "DIR")]
+    root: PathBuf,
+    /// Keep the ticket in FILE, so that it stays good when the server is started again
+    ///
+    /// It is made, for this user alone, if it is not there.
+    #[arg(long, value_name = "FILE")]
+    ticket_file: Option<PathBuf>,
+    /// Let nothing be changed
+    #[arg(long, conflicts_with = "write_only")]
+    read_only: bool,
+    /// Let nothing be read: files can be put and directories made, and that is all that is seen
+    #[arg(long)]
+    write_only: bool,
+    /// Serve no more than this at once; others are told to come later
+    #[arg(long, value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
+    max_sessions: u32,
+    /// Memory for the buffers of all of them
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = units::bytes)]
+    memory: u64,
+    /// Take no more files and directories than this with one transfer; 256 bytes of memory for each
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_FILES,
+          value_parser = clap::value_parser!(u64).range(1..=MAX_FILES))]
+    max_files: u64,
+    /// Take no more bytes than this with one transfer, such as 20GB
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    max_size: Option<u64>,
+    /// Add a line of JSON to FILE for every request: who, what, how much, and how it ended
+    #[arg(long, value_name = "FILE")]
+    audit: Option<PathBuf>,
+    /// Local UDP port; 0 lets the system choose
+    #[arg(long, value_name = "PORT", default_value_t = PORT)]
+    port: u16,
+    /// Local address to use
+    #[arg(long, value_name = "ADDRESS")]
+    bind: Option<IpAddr>,
+    /// Put this address into the ticket instead of this machine's own; may be repeated
+    #[arg(long, value_name = "HOST[:PORT]")]
+    advertise: Vec<String>,
+    /// Use IPv4 only
+    #[arg(short = '4', long = "ipv4", conflicts_with = "ipv6")]
+    ipv4: bool,
+    /// Use IPv6 only
+    #[arg(short = '6', long = "ipv6")]
+    ipv6: bool,
+    /// How long a silent client is waited for (1s to 49d)
+    #[arg(long, value_name = "TIME", default_value = "1min", value_parser = units::death_timer)]
+    death_timer: Duration,
+    /// Tell what happens as JSON, one object a line, on standard output
+    #[arg(long)]
+    json: bool,
+    /// Tell nothing but the ticket, warnings and errors
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+fn help() -> String {
+    format!(
+        "Examples:\n  \
+         netblt serve --root /srv/data --ticket-file ~/data.ticket\n  \
+         netblt cp -r --ticket-file data.ticket photos netblt://host/\n  \
+         netblt ls --ticket-file data.ticket netblt://host/photos\n\n{}",
+        exit::help(),
+    )
+}
+
+pub(crate) fn run(args: &Args) -> Code {
+    let cancel = Cancel::default();
+    match start(args, &cancel) {
+        Ok(()) => Code::Success,
+        Err(failure) => {
+            if args.json {
+                let (code, message) = (failure.code.number(), &failure.message);
+                let _ = json::emit(Stream::Stdout, "error", json::ErrorData { code, message });
+            } else {
+                eprintln!("netblt: {}", failure.message);
+            }
+            failure.code
+        }
+    }
+}
+
+fn start(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
+    let options = args.options()?;
+    let mut service = Service::new(&args.root);
+    (service.read, service.write) = (!args.write_only, !args.read_only);
+    (service.max_sessions, service.memory) = (args.max_sessions, args.memory);
+    if let Some(path) = args.ticket_file.as_deref().filter(|path| path.exists()) {
+        let ticket = client::read(path)?.parse::<Ticket>();
+        let said = |error| Failure::usage(format!("{}: {error}", path.display()));
+        service.secret = Some(ticket.map_err(said)?.secret);
+    }
+    let audit = args.audit.as_deref().map(audit).transpose()?;
+    secrecy::keep();
+    signals::watch(cancel, !args.json && !args.quiet)?;
+    let mut teller = Teller { args, audit };
+    serve(&service, &options, &mut teller, cancel).map_err(|error| Failure::transfer(&error, false))
+}
+
+fn audit(path: &Path) -> Result<File, Failure> {
+    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+    file.map_err(|error| Failure::new(Code::File, format!("{}: {error}", path.display())))
+}
+
+impl Args {
+    fn options(&self) -> Result<Options, Failure> {
+        for text in &self.advertise {
+            ticket::address(text, Some(self.port.max(1)))
+                .map_err(|error| Failure::usage(format!("--advertise: {error}")))?;
+        }
+        let mut options = Options::default();
+        options.port = self.port;
+        options.bind = self.bind;
+        options.advertise.clone_from(&self.advertise);
+        options.family = args::family(self.ipv4, self.ipv6);
+        options.death_timer = self.death_timer;
+        options.max_files = self.max_files;
+        options.max_bytes = self.max_size;
+        Ok(options)
+    }
+}
+
+struct Teller<'a> {
+    args: &'a Args,
+    audit: Option<File>,
+}
+
+impl Teller<'_> {
+    fn note(&self, text: &str) {
+        if !self.args.quiet && !self.args.json {
+            eprintln!("{}", printable(text));
+        }
+    }
+
+    /// The ticket's file, for this user alone, there as a whole or not at all.
+    fn keep(&self, path: &Path, ticket: &str) -> io::Result<()> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{}", std::process::id()));
+        let written = (|| {
+            let mut file =
+                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&name)?;
+            writeln!(file, "{ticket}")?;
+            file.sync_all()?;
+            fs::rename(&name, path)
+        })();
+        written.inspect_err(|_| {
+            let _ = fs::remove_file(&name);
+        })
+    }
+}
+
+impl ServerObserver for Teller<'_> {
+    fn listening(&mut self, ticket: &Ticket) -> io::Result<()> {
+        let secret = ticket.to_string();
+        if let Some(path) = &self.args.ticket_file {
+            self.keep(path, &secret)?;
+        }
+        let addresses: Vec<&str> = ticket.addresses.iter().map(String::as_str).collect();
+        match (self.args.json, &self.args.ticket_file) {
+            (true, _) => {
+                let data = json!({ "ticket": secret, "addresses": addresses });
+                json::emit(Stream::Stdout, "listening", data)?;
+            }
+            (false, Some(path)) => self.note(&format!("The ticket is in {}.", path.display())),
+            (false, None) if io::stdout().is_terminal() => {
+                writeln!(io::stdout(), "export NETBLT_TICKET={secret}\nnetblt ls -l netblt:///")?;
+            }
+            (false, None) => writeln!(io::stdout(), "{secret}")?,
+        }
+        io::stdout().flush()?;
+        let root = self.args.root.display();
+        self.note(&format!("Serving {root} at {}. Ctrl-C stops.", addresses.join(", ")));
+        Ok(())
+    }
+
+    fn ended(&mut self, account: &Account) {
+        let data = data(account);
+        if let Some(file) = &mut self.audit {
+            let line = format!("{data}\n");
+            if let Err(error) = file.write_all(line.as_bytes()) {
+                eprintln!("netblt: warning: the audit log cannot be written: {error}");
+            }
+        }
+        if self.args.json {
+            let _ = json::emit(Stream::Stdout, "request", data);
+        } else {
+            self.note(&words(account));
+        }
+    }
+
+    fn warn(&mut self, error: &Error) {
+        eprintln!("netblt: warning: {error}{}", advice::on_error(error));
+    }
+}
+
+fn data(account: &Account) -> Value {
+    let path = String::from_utf8_lossy(&account.path);
+    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let (verdict, why) = match &account.verdict {
+        Verdict::Done => ("done", None),
+        Verdict::Denied(what, why) => ("denied", Some((what.word(), why))),
+        Verdict::Failed(why) => ("failed", Some(("failed", why))),
+        _ => ("failed", None),
+    };
+    json!({
+        "time": time.as_secs_f64(),
+        "peer": account.peer.to_string(),
+        "name": account.name,
+        "request": account.request,
+        "path": path,
+        "bytes": account.bytes,
+        "seconds": json::rounded(account.elapsed.as_secs_f64()),
+        "verdict": verdict,
+        "reason": why.map(|(word, _)| word),
+        "message": why.map(|(_, text)| text),
+    })
+}
+
+fn words(account: &Account) -> String {
+    let Account { peer, request, bytes, elapsed, .. } = account;
+    let path = String::from_utf8_lossy(&account.path);
+    let bytes = units::show_bytes(*bytes);
+    let what = match &account.verdict {
+        Verdict::Done => format!("{bytes} in {}", units::show_duration(*elapsed)),
+        Verdict::Denied(_, why) => format!("denied: {why}"),
+        Verdict::Failed(why) => format!("failed after {bytes}: {why}"),
+        _ => String::new(),
+    };
+    format!("{peer} {request} /{path}: {what}")
+}

@@ -1,0 +1,82 @@
+//! `netblt://[HOST[:PORT]]/PATH`: something on a server.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+
+use crate::cp::place::{Host, decoded};
+use crate::exit::Failure;
+
+/// Something on a server, as the user wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Served {
+    /// Where the server is; the ticket tells if the user does not.
+    pub(crate) host: Option<Host>,
+    /// Relative to what is served. A slash at its end is kept.
+    pub(crate) path: Vec<u8>,
+}
+
+impl Served {
+    /// Whether a text is meant to be such an address.
+    pub(crate) fn looks_like(text: &OsStr) -> bool {
+        text.as_bytes().starts_with(b"netblt://")
+    }
+
+    /// Reads one; percent signs with two hexadecimal digits stand for bytes.
+    pub(crate) fn parse(text: &OsStr) -> Result<Self, Failure> {
+        let wrong = |why: &str| Failure::usage(format!("{}: {why}", text.to_string_lossy()));
+        let rest = text.as_bytes().strip_prefix(b"netblt://");
+        let rest = rest.ok_or_else(|| wrong("is no netblt://HOST/PATH"))?;
+        let slash = rest.iter().position(|byte| *byte == b'/');
+        let (authority, path) = rest.split_at(slash.unwrap_or(rest.len()));
+        let path = decoded(path.strip_prefix(b"/").unwrap_or_default())
+            .ok_or_else(|| wrong("a % in it is not followed by two hexadecimal digits"))?;
+        let host = match authority {
+            b"" => None,
+            authority => Some(Host::of_authority(authority, text)?),
+        };
+        Ok(Self { host, path })
+    }
+
+    /// Its last part, under which it arrives; that of the root is the host's name.
+    pub(crate) fn name(&self) -> OsString {
+        let host = self.host.as_ref().map_or("root", |host| &host.name);
+        netblt::serve::remote::name_of(&self.path, host)
+    }
+
+    /// The same place with one part more.
+    pub(crate) fn shown(&self) -> String {
+        let path = OsString::from_vec(self.path.clone());
+        let host = self.host.as_ref().map_or("", |host| &host.name);
+        format!("netblt://{host}/{}", path.to_string_lossy())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> (Option<(String, Option<u16>)>, String) {
+        let served = Served::parse(OsStr::new(text)).expect(text);
+        let host = served.host.map(|host| (host.name, host.port));
+        (host, String::from_utf8_lossy(&served.path).into_owned())
+    }
+
+    #[test]
+    fn addresses_are_read() {
+        let host = |name: &str, port| Some((name.to_owned(), port));
+        for (text, is) in [
+            ("netblt:///a/b", (None, "a/b")),
+            ("netblt://", (None, "")),
+            ("netblt://host", (host("host", None), "")),
+            ("netblt://host/", (host("host", None), "")),
+            ("netblt://me@host:7000/a%20b/", (host("host", Some(7000)), "a b/")),
+            ("netblt://[2001:db8::1]:7000/x", (host("2001:db8::1", Some(7000)), "x")),
+            ("netblt://[2001:db8::1]/x", (host("2001:db8::1", None), "x")),
+        ] {
+            assert_eq!(parse(text), (is.0, is.1.to_owned()), "{text}");
+        }
+        for text in ["netblt://host:0/x", "netblt://host/%zz", "netblt://-o/x", "scp://h/x"] {
+            assert!(Served::parse(OsStr::new(text)).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! `netblt cp` to and from a server of files.
+
+use std::ffi::OsString;
+
+use netblt::serve::Sort;
+use netblt::serve::remote::{Fetch, into_directory};
+use netblt::{Cancel, Extras, Options, Overwrite, Rendezvous, Selection, Summary};
+
+use crate::choice;
+use crate::cp::gather::{Found, Landing};
+use crate::cp::options::{Fallback, Wish};
+use crate::cp::standing::Existing;
+use crate::exit::{Code, Failure};
+use crate::output::{self, Report};
+use crate::served::address::Served;
+use crate::served::client::{Plain, Proof, server};
+use crate::{args, secrecy, signals};
+
+/// What goes where.
+pub(crate) enum Way {
+    Up { sources: Vec<OsString>, target: Served },
+    Down { sources: Vec<Served>, target: OsString },
+}
+
+/// Copies.
+pub(crate) fn copy(
+    way: Way,
+    wish: &Wish,
+    proof: &Proof,
+    (mut options, report): (Options, &mut Report),
+) -> Result<Summary, Failure> {
+    check(wish, &way)?;
+    fill(&mut options, wish);
+    let cancel = Cancel::default();
+    secrecy::keep();
+    match way {
+        Way::Up { sources, target } => {
+            let rendezvous = proof.rendezvous(&target)?;
+            signals::watch(&cancel, report.is_talkative())?;
+            output::announce(report, &rendezvous);
+            up(&sources, &target, wish, (&rendezvous, &options, &cancel), report)
+        }
+        Way::Down { sources, target } => {
+            let landing = Landing::of(&target, sources.len() > 1, wish.recursive);
+            let landing = landing.map_err(|text| Failure::new(Code::File, text))?;
+            signals::watch(&cancel, report.is_talkative())?;
+            let mut all: Option<Summary> = None;
+            for source in &sources {
+                let rendezvous = proof.rendezvous(source)?;
+                if all.is_none() {
+                    output::announce(report, &rendezvous);
+                }
+                let one = (&rendezvous, &options, &cancel);
+                let summary = down(source, &landing, wish.recursive, one, report)?;
+                all = Some(match all {
+                    Some(all) => together(all, &summary),
+                    None => summary,
+                });
+            }
+            all.ok_or_else(|| Failure::usage("there is nothing to copy"))
+        }
+    }
+}
+
+/// What a server cannot be asked for.
+fn check(wish: &Wish, way: &Way) -> Result<(), Failure> {
+    let extras = Extras::from(wish.extra) != Extras::default();
+    let choice = matches!(way, Way::Down { .. }) && !wish.choice.is_empty();
+    let refused = [
+        (wish.dry_run, "--dry-run"),
+        (wish.existing() != Existing::Replace, "--update and --ignore-existing"),
+        (extras, "--owner, --xattrs and --acls"),
+        (wish.choice.files_from.is_some(), "--files-from"),
+        (choice, "to choose among files that are fetched (--exclude, -L, --chmod)"),
+        (wish.fallback != Fallback::Auto, "--fallback"),
+    ];
+    match refused.iter().find(|(given, _)| *given) {
+        Some((_, what)) => Err(Failure::usage(format!("a server knows nothing of {what}"))),
+        None => Ok(()),
+    }
+}
+
+fn fill(options: &mut Options, wish: &Wish) {
+    let (ipv4, ipv6) = wish.family();
+    options.family = args::family(ipv4, ipv6);
+    options.port = wish.ports().0;
+    options.policy = netblt::Policy::Fair { ceiling: wish.ceiling() };
+    options.memory = !wish.no_memory;
+    options.death_timer = wish.death_timer;
+    options.overwrite = Overwrite::Always;
+    options.atomic = wish.atomic;
+    options.resume = wish.resume.into();
+    options.partial_expiry = wish.keep_partial;
+    options.verify = wish.verify;
+    (options.preserve, options.keep_times) = (wish.preserve, wish.preserve);
+    options.manifest.clone_from(&wish.manifest);
+    options.max_files = wish.max_files;
+}
+
+type Line<'a> = (&'a Rendezvous, &'a Options, &'a Cancel);
+
+fn up(
+    sources: &[OsString],
+    target: &Served,
+    wish: &Wish,
+    (rendezvous, options, cancel): Line<'_>,
+    report: &mut Report,
+) -> Result<Summary, Failure> {
+    let cannot = |text| Failure::new(Code::File, text);
+    let found = Found::look(sources, wish.recursive, false).map_err(cannot)?;
+    found.skipped.iter().for_each(|text| report.warn(&format!("skipped {text}")));
+    if found.sources.is_empty() {
+        return Err(Failure::new(Code::Partial, "there is nothing to copy"));
+    }
+    let skipped = found.skipped.len() as u64;
+    let items = found.items(None).map_err(cannot)?;
+    let modes = wish.choice.chmod.as_deref().map(choice::modes).transpose()?;
+    let (exclude, follow) = (wish.choice.exclude.clone(), wish.choice.copy_links);
+    let selection = Selection { items, exclude, follow, modes, ..Selection::default() };
+    let server = server(rendezvous, options, cancel);
+    let sent = server.put(selection, &target.path, report);
+    let mut summary = sent.map_err(|error| report.failure(&error))?;
+    summary.skipped += skipped;
+    Ok(summary)
+}
+
+fn down(
+    source: &Served,
+    landing: &Landing,
+    trees: bool,
+    (rendezvous, options, cancel): Line<'_>,
+    report: &mut Report,
+) -> Result<Summary, Failure> {
+    let server = server(rendezvous, options, cancel);
+    let stood = server.stat(&source.path, &mut Plain);
+    let entry = stood.map_err(|error| named(source, report.failure(&error)))?;
+    let bytes = (entry.sort == Sort::File).then_some(entry.length);
+    let name = landing.name.clone().unwrap_or_else(|| source.name());
+    let fetch = Fetch { path: source.path.clone(), name, trees, bytes };
+    let got = server.get(&fetch, into_directory(&landing.directory), report);
+    got.map_err(|error| named(source, report.failure(&error)))
+}
+
+fn named(source: &Served, failure: Failure) -> Failure {
+    Failure::new(failure.code, format!("{}: {}", source.shown(), failure.message))
+}
+
+/// What two transfers come to, one after the other.
+fn together(mut all: Summary, next: &Summary) -> Summary {
+    all.bytes += next.bytes;
+    all.kept += next.kept;
+    all.files += next.files;
+    all.skipped += next.skipped;
+    all.elapsed += next.elapsed;
+    all.verified &= next.verified;
+    let seconds = all.elapsed.as_secs_f64().max(1e-9);
+    all.real_bps = all.bytes.saturating_sub(all.kept) as f64 * 8.0 / seconds;
+    all.steady_bps = all.real_bps;
+    all
+}

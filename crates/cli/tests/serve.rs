@@ -1,0 +1,277 @@
+//! `netblt serve` and its clients, as programs: what they do, say and exit with, and what becomes
+//! of those that are killed.
+
+mod testenv;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use testenv::{Env, Finished, Running, installed, skip, tree};
+
+const MIB: usize = 1 << 20;
+const SERVE: [&str; 8] =
+    ["serve", "--root", "root", "--json", "--bind", "127.0.0.1", "--port", "0"];
+const TICKET: [&str; 2] = ["--ticket-file", "ticket"];
+
+/// A server of `root`, whose ticket is in `ticket`, and that listens.
+fn server(env: &Env, options: &[&str]) -> Running {
+    fs::create_dir_all(env.path("root")).expect("a directory");
+    let mut server = env.start(&[&SERVE[..], &TICKET, options].concat());
+    server.event("listening", |_| true);
+    server
+}
+
+/// Runs a client's command.
+fn ask(env: &Env, args: &[&str]) -> Finished {
+    env.run(&[args, &TICKET[..]].concat())
+}
+
+/// Stops a server that has nothing to do; what it has told.
+fn stopped(server: Running) -> Finished {
+    server.signal(Signal::TERM);
+    server.finish().exits(0)
+}
+
+fn requests(server: &Finished) -> Vec<Value> {
+    let text = server.text();
+    let events = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+    let events: Vec<Value> = events.collect();
+    let requests = events.into_iter().filter(|event| event["event"] == "request");
+    requests.map(|event| event["data"].clone()).collect()
+}
+
+#[test]
+fn what_people_do_with_a_server() {
+    let env = Env::new();
+    let server = server(&env, &["--audit", "audit", "--max-files", "1000", "--max-size", "1GB"]);
+    let mode = fs::metadata(env.path("ticket")).expect("the ticket").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let big = env.make_file("big", 3 * MIB);
+    env.make_directory("dir");
+    env.make_directory("dir/sub");
+    env.make_file("dir/sub/a", 1000);
+    env.make_file("dir/.hidden", 10);
+
+    let made = ask(&env, &["mkdir", "-p", "-v", "netblt:///x/y"]).exits(0).text();
+    assert_eq!(made, "made x/y (2 in all)\n");
+    ask(&env, &["mkdir", "netblt:///x"]).exits(11).says("it exists");
+    ask(&env, &["cp", "big", "netblt:///x/"]).exits(0);
+    ask(&env, &["cp", "-r", "-p", "dir", "netblt:///x/copy"]).exits(0);
+    ask(&env, &["cp", "dir", "netblt:///x/copy"]).exits(23).says("-r");
+    assert_eq!(tree(&env.path("root/x/copy")), tree(&env.path("dir")));
+    assert_eq!(fs::read(env.path("root/x/big")).expect("the file"), big);
+
+    let listed = ask(&env, &["ls", "netblt:///x"]).exits(0);
+    assert_eq!(listed.text().lines().collect::<Vec<_>>(), ["big", "copy/", "y/"]);
+    let listed = ask(&env, &["ls", "netblt:///x/copy"]).exits(0);
+    assert_eq!(listed.text().lines().collect::<Vec<_>>(), ["sub/"]);
+    let listed = ask(&env, &["ls", "-a", "netblt:///x/copy"]).exits(0);
+    assert_eq!(listed.text().lines().collect::<Vec<_>>(), [".hidden", "sub/"]);
+    fs::set_permissions(env.path("root/x/big"), Permissions::from_mode(0o640)).expect("set");
+    let long = ask(&env, &["ls", "-l", "netblt:///x/big"]).exits(0).text();
+    let words: Vec<&str> = long.split_whitespace().collect();
+    assert_eq!((words[0], words[1], words[4]), ("-rw-r-----", "3145728", "big"));
+    let stat = ask(&env, &["stat", "--json", "netblt:///x/big"]).exits(0).last_event("entry");
+    assert_eq!((&stat["kind"], &stat["bytes"]), (&"file".into(), &(3 * MIB).into()));
+    assert_eq!(stat["mode"], "0640");
+    assert!(ask(&env, &["stat", "netblt:///"]).exits(0).text().starts_with("drwx"));
+
+    env.make_directory("back");
+    ask(&env, &["cp", "-r", "-p", "netblt:///x/copy", "netblt:///x/big", "back"]).exits(0);
+    assert_eq!(tree(&env.path("back/copy")), tree(&env.path("dir")));
+    assert_eq!(fs::read(env.path("back/big")).expect("the file"), big);
+    ask(&env, &["cp", "netblt:///x/copy", "back"]).exits(11).says("it is a directory");
+    ask(&env, &["cp", "netblt:///none", "back"]).exits(11).says("no such file");
+    let got = ask(&env, &["cp", "--json", "netblt:///x/big", "back/renamed"]).exits(0);
+    assert_eq!(got.last_event("summary")["bytes"], 3 * MIB);
+
+    ask(&env, &["rm", "netblt:///x/copy"]).exits(11).says("it is a directory");
+    ask(&env, &["rm", "-d", "netblt:///x/y"]).exits(0);
+    let removed = ask(&env, &["rm", "-r", "-v", "netblt:///x"]).exits(0).text();
+    assert_eq!(removed, "removed x (6 in all)\n");
+    ask(&env, &["rm", "netblt:///x"]).exits(11).says("no such file");
+    ask(&env, &["rm", "-f", "netblt:///x"]).exits(0);
+    assert_eq!(env.names("root"), [""; 0]);
+
+    let told = requests(&stopped(server));
+    let audit = fs::read_to_string(env.path("audit")).expect("the audit log");
+    let audit: Vec<Value> =
+        audit.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(audit, told);
+    let put = audit.iter().find(|line| line["request"] == "receive").expect("a line");
+    assert_eq!((&put["path"], &put["bytes"]), (&"x".into(), &(3 * MIB).into()));
+    assert_eq!(put["verdict"], "done");
+    let denied = audit.iter().find(|line| line["reason"] == "is-a-directory").expect("a line");
+    assert_eq!(denied["verdict"], "denied");
+}
+
+#[test]
+fn mistakes_are_told() {
+    let env = Env::new();
+    let server = server(&env, &["--read-only", "--max-sessions", "3", "--memory", "64MiB"]);
+    env.make_file("f", 10);
+    ask(&env, &["cp", "f", "netblt:///f"]).exits(11).says("lets nothing be changed");
+    ask(&env, &["rm", "netblt:///f"]).exits(11).says("lets nothing be changed");
+    env.run(&["ls", "netblt:///"]).exits(1).says("NETBLT_TICKET");
+    ask(&env, &["ls", "scp://host/"]).exits(1).says("netblt://HOST/PATH");
+    ask(&env, &["ls", "netblt:///../x"]).exits(1).says("'..'");
+    ask(&env, &["cp", "-n", "f", "netblt:///f"]).exits(1).says("--dry-run");
+    ask(&env, &["cp", "netblt:///f", "netblt:///g"]).exits(1).says("must be here");
+    ask(&env, &["cp", "netblt:///f", "host:g"]).exits(1).says("this machine");
+    let json = ask(&env, &["ls", "--json", "netblt:///none"]).exits(11).last_event("error");
+    assert_eq!(json["code"], 11);
+    // Another server's ticket opens nothing.
+    let ticket = fs::read_to_string(env.path("ticket")).expect("the ticket");
+    let ticket: netblt::Ticket = ticket.parse().expect("a ticket");
+    let other = netblt::Ticket { secret: netblt_proto::config::Secret([7; 32]), ..ticket };
+    let asked = env.command(&["ls", "netblt:///", "--death-timer", "2s"]);
+    let mut asked = asked;
+    asked.env("NETBLT_TICKET", other.to_string());
+    Running::new(asked).finish().exits(5);
+    // A ticket that others can read is none.
+    fs::set_permissions(env.path("ticket"), Permissions::from_mode(0o644)).expect("set");
+    ask(&env, &["ls", "-4", "netblt:///"]).exits(1).says("chmod 600");
+    fs::set_permissions(env.path("ticket"), Permissions::from_mode(0o600)).expect("set");
+    ask(&env, &["ls", "-4", "netblt:///"]).exits(0);
+    stopped(server);
+    ask(&env, &["ls", "--death-timer", "2s", "netblt:///"]).exits(35);
+    let little = env.run(&[&SERVE[..], &["--memory", "1KiB"]].concat()).exits(1);
+    let why = little.last_event("error")["message"].to_string();
+    assert!(why.contains("too few"), "{why}");
+    env.run(&["serve", "--root", "nowhere", "--quiet"]).exits(11).says("nowhere");
+}
+
+#[test]
+fn who_may_only_write_sees_nothing() {
+    let env = Env::new();
+    let server = server(&env, &["--write-only", "-4", "--death-timer", "30s"]);
+    env.make_file("f", 10);
+    ask(&env, &["cp", "f", "netblt:///f"]).exits(0);
+    ask(&env, &["ls", "netblt:///"]).exits(11).says("lets nothing be read");
+    ask(&env, &["cp", "netblt:///f", "g"]).exits(11).says("lets nothing be read");
+    stopped(server);
+}
+
+#[test]
+fn hosts_and_ports_in_addresses_count() {
+    let env = Env::new();
+    fs::create_dir_all(env.path("root")).expect("a directory");
+    let advertise = ["--advertise", "192.0.2.1:9"];
+    let mut server = env.start(&[&SERVE[..], &TICKET, &advertise].concat());
+    let told = server.event("listening", |_| true);
+    assert_eq!(told["addresses"][0], "192.0.2.1:9");
+    // The port is the system's own choice, and not in the ticket.
+    let inode = |line: &str| line.split_whitespace().nth(9).map(str::to_owned);
+    let descriptors = format!("/proc/{}/fd", server.id());
+    let open: Vec<String> = fs::read_dir(descriptors)
+        .expect("listed")
+        .filter_map(|fd| fs::read_link(fd.ok()?.path()).ok())
+        .map(|to| to.to_string_lossy().into_owned())
+        .collect();
+    let sockets = fs::read_to_string("/proc/net/udp").unwrap_or_default();
+    let own = sockets
+        .lines()
+        .find(|line| inode(line).is_some_and(|inode| open.contains(&format!("socket:[{inode}]"))));
+    let port = own.and_then(|line| line.split_whitespace().nth(1)?.split(':').nth(1));
+    match port.and_then(|port| u16::from_str_radix(port, 16).ok()) {
+        Some(port) => {
+            ask(&env, &["ls", &format!("netblt://127.0.0.1:{port}/")]).exits(0);
+            ask(&env, &["mkdir", &format!("netblt://localhost:{port}/x%20y")]).exits(0);
+            assert_eq!(env.names("root"), ["x y"]);
+        }
+        None => skip("the system does not tell which sockets are whose"),
+    }
+    stopped(server);
+}
+
+/// Starts a copy that takes its time, and waits until something of it is there.
+fn begin(env: &Env, from: &str, to: &str) -> Running {
+    let args = ["cp", "--json", "--progress=100ms", "--rate", "25MB", from, to];
+    let mut client = env.start(&[&args[..], &TICKET].concat());
+    client.event("progress", |data| data["bytes"].as_u64() > Some(20_000_000));
+    client
+}
+
+#[test]
+fn a_copy_goes_on_when_the_server_was_killed() {
+    for up in [true, false] {
+        let env = Env::new();
+        let first = server(&env, &[]);
+        let content = match up {
+            true => env.make_file("here", 64 * MIB),
+            false => env.make_file("root/there", 64 * MIB),
+        };
+        let (from, to) = if up { ("here", "netblt:///there") } else { ("netblt:///there", "here") };
+        let client = begin(&env, from, to);
+        first.signal(Signal::KILL);
+        first.finish();
+        // It hears that nobody is there, or is stopped by whoever waits for it.
+        client.signal(Signal::TERM);
+        assert!(client.finish().code != Some(0), "it was to be broken off");
+        let again = server(&env, &[]);
+        let summary = ask(&env, &["cp", "--json", from, to]).exits(0).last_event("summary");
+        assert!(summary["kept_bytes"].as_u64() > Some(8 << 20), "{summary}");
+        let copy = fs::read(env.path(if up { "root/there" } else { "here" })).expect("the file");
+        assert!(copy == content);
+        assert_eq!(env.names("root"), ["there"]);
+        stopped(again);
+    }
+}
+
+#[test]
+fn a_copy_goes_on_when_the_client_was_killed() {
+    let env = Env::new();
+    let server = server(&env, &[]);
+    let content = env.make_file("here", 64 * MIB);
+    let client = begin(&env, "here", "netblt:///there");
+    client.signal(Signal::KILL);
+    client.finish();
+    // By then the server takes it for gone.
+    thread::sleep(Duration::from_secs(5));
+    let again = ask(&env, &["cp", "--json", "here", "netblt:///there"]).exits(0);
+    let summary = again.last_event("summary");
+    assert!(summary["kept_bytes"].as_u64() > Some(8 << 20), "{summary}");
+    assert!(fs::read(env.path("root/there")).expect("the file") == content);
+    assert_eq!(env.names("root"), ["there"]);
+    let told = requests(&stopped(server));
+    assert!(told.iter().any(|line| line["verdict"] == "failed"), "{told:?}");
+}
+
+#[test]
+fn a_server_that_is_stopped_serves_to_the_end() {
+    let env = Env::new();
+    let server = server(&env, &[]);
+    let content = env.make_file("here", 32 * MIB);
+    let client = begin(&env, "here", "netblt:///there");
+    server.signal(Signal::TERM);
+    thread::sleep(Duration::from_millis(300));
+    ask(&env, &["ls", "netblt:///"]).exits(5).says("try again later");
+    client.finish().exits(0);
+    server.finish().exits(0);
+    assert!(fs::read(env.path("root/there")).expect("the file") == content);
+}
+
+#[test]
+fn the_unit_is_one_that_systemd_takes() {
+    if !installed("systemd-analyze") {
+        return skip("systemd-analyze is not installed");
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let unit = fs::read_to_string(root.join("packaging/netblt-serve.service")).expect("the unit");
+    let env = Env::new();
+    // Where it is not installed, any program stands for it.
+    let unit = unit.replace("/usr/bin/netblt ", "/bin/true ");
+    fs::write(env.path("netblt-serve.service"), unit).expect("written");
+    let path = env.path("netblt-serve.service");
+    let checked = Command::new("systemd-analyze").arg("verify").arg("--man=no").arg(&path).output();
+    let checked = checked.expect("it runs");
+    let words = String::from_utf8_lossy(&checked.stderr);
+    let about: Vec<&str> = words.lines().filter(|line| line.contains("netblt-serve")).collect();
+    assert!(about.is_empty(), "{about:?}");
+}

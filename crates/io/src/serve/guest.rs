@@ -1,0 +1,138 @@
+//! One connection of a server: its transfer, and what there is to tell of it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use netblt_proto::time::Instant;
+
+use super::work::{Done, Held};
+use crate::denial::Denied;
+use crate::disk::threads::Writer;
+use crate::error::{Denial, Error};
+use crate::observer::Observer;
+use crate::options::Cancel;
+use crate::progress::Progress;
+use crate::transfer::receive::{Received, Receiving};
+use crate::transfer::send::{Sending, Sent};
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// It was done; of files, every byte is verified.
+    Done,
+    /// It was not done, and the client was told why.
+    Denied(Denial, String),
+    /// It came to no end: why.
+    Failed(String),
+}
+
+/// What is told of a request that is over: who, what, how much, and how it ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Account {
+    /// Where it came from.
+    pub peer: SocketAddr,
+    /// Who asked, as far as that is known: the name of a key.
+    pub name: String,
+    /// `get`, `put`, `receive` (the data of a put), `stat`, `list`, `mkdir`, `remove`, or `none`
+    /// if nothing was asked.
+    pub request: &'static str,
+    /// Relative to the root.
+    pub path: Vec<u8>,
+    /// File bytes sent or stored, or bytes of the answer.
+    pub bytes: u64,
+    /// Since the connection opened.
+    pub elapsed: Duration,
+    /// How it ended.
+    pub verdict: Verdict,
+}
+
+/// What is seen of a transfer.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) bytes: AtomicU64,
+    pub(super) silent: AtomicBool,
+}
+
+/// Looks at a transfer, and says nothing.
+pub(super) struct Watch(pub(super) Arc<Seen>);
+
+impl Observer for Watch {
+    fn progress(&mut self, progress: &Progress) {
+        self.0.bytes.store(progress.bytes, Ordering::Relaxed);
+    }
+
+    fn silent(&mut self, silent: bool) {
+        self.0.silent.store(silent, Ordering::Relaxed);
+    }
+}
+
+/// The client of the machine at this end.
+pub(super) enum Task {
+    Sending(Box<Sending<'static, Held>>),
+    Receiving(Box<Receiving<'static, Box<dyn Writer>>>),
+}
+
+/// What a task came to: bytes, or why not.
+pub(super) type Came = Result<u64, Error>;
+
+/// One connection.
+pub(super) struct Guest {
+    pub(super) peer: SocketAddr,
+    pub(super) task: Task,
+    pub(super) cancel: Cancel,
+    pub(super) seen: Arc<Seen>,
+    pub(super) opened: Instant,
+    /// What is asked, and of what.
+    pub(super) asked: (&'static str, Vec<u8>),
+    /// The disk's answer to that, when it is there.
+    pub(super) job: Option<Receiver<Result<Done, Denied>>>,
+    /// What the client has, until then.
+    pub(super) had: Vec<u8>,
+    /// Bytes of what it said so far.
+    pub(super) heard: u64,
+    /// Bytes in a buffer, and how many may be outstanding.
+    pub(super) image_bytes: usize,
+    pub(super) outstanding: u32,
+    /// Memory beyond its share.
+    pub(super) beyond: u64,
+    /// What stands under paths that it uses.
+    pub(super) held: Option<Arc<std::os::fd::OwnedFd>>,
+    /// What it was told instead of being served.
+    pub(super) denied: Option<Denied>,
+}
+
+impl Guest {
+    /// Whether its client has fallen silent.
+    pub(super) fn is_silent(&self) -> bool {
+        self.seen.silent.load(Ordering::Relaxed)
+    }
+
+    /// What there is to tell when it is over.
+    pub(super) fn account(&self, now: Instant, came: Came) -> Account {
+        let seen = self.seen.bytes.load(Ordering::Relaxed);
+        let bytes = *came.as_ref().unwrap_or(&seen);
+        let verdict = match (came, &self.denied) {
+            (_, Some(denied)) => Verdict::Denied(denied.what, denied.why.clone()),
+            (Ok(_), None) => Verdict::Done,
+            (Err(error), None) => Verdict::Failed(error.to_string()),
+        };
+        let (request, path) = self.asked.clone();
+        let (peer, elapsed) = (self.peer, now.since(self.opened));
+        Account { peer, name: String::new(), request, path, bytes, elapsed, verdict }
+    }
+}
+
+/// What was sent.
+pub(super) fn sent(result: Result<Sent, Error>) -> Came {
+    result.map(|sent| sent.end.map_or(0, |end| end.bytes))
+}
+
+/// What was stored.
+pub(super) fn received(result: Result<Received, Error>) -> Came {
+    result.map(|received| received.outcome.bytes)
+}

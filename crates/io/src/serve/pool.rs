@@ -1,0 +1,85 @@
+//! The memory of a server's buffers: every guest has its share, and who comes early half of what is
+//! free beyond that, so that few are fast and many are served.
+
+use netblt_proto::buffer::Buffer;
+
+use crate::error::Error;
+use crate::transfer::session::buffers;
+
+/// Buffers that any transfer gets.
+const LEAST: u64 = 2;
+
+/// What is left of a fixed number of bytes.
+#[derive(Debug)]
+pub(super) struct Pool {
+    share: u64,
+    free: u64,
+}
+
+impl Pool {
+    /// `bytes` for `guests` at once.
+    pub(super) fn new(bytes: u64, guests: u64) -> Self {
+        Self { share: bytes / 2 / guests.max(1), free: bytes / 2 }
+    }
+
+    /// The largest buffers, a power of two, of which a share holds what any transfer needs, each
+    /// with so many bytes beside its data; nothing if there are none.
+    pub(super) fn buffer_bytes(&self, beside: u32) -> Option<u32> {
+        let sizes = (10..=26u32).rev().map(|power| 1u32 << power);
+        let fits = |bytes: &u32| LEAST * (u64::from(*bytes) + u64::from(beside)) <= self.share;
+        sizes.into_iter().find(fits)
+    }
+
+    /// At most `count` buffers of so many bytes, and what they take beyond the share.
+    pub(super) fn take(&mut self, count: u64, bytes: usize) -> Result<(Vec<Buffer>, u64), Error> {
+        let one = bytes.max(1) as u64;
+        let count = count.max(LEAST);
+        let own = (self.share / one).max(LEAST).min(count);
+        let more = (count - own).min(self.free / 2 / one);
+        let stock = buffers(u32::try_from(own + more).unwrap_or(u32::MAX), bytes)?;
+        self.free -= more * one;
+        Ok((stock, more * one))
+    }
+
+    /// Gives back what was beyond a share.
+    pub(super) fn give(&mut self, bytes: u64) {
+        self.free += bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_together_never_have_more_than_there_is() {
+        let (all, guests, one) = (64 << 20, 64, 1 << 16);
+        let mut pool = Pool::new(all, guests);
+        let (mut taken, mut held, mut beyond) = (0, Vec::new(), Vec::new());
+        for _ in 0..guests {
+            let (stock, more) = pool.take(1000, one).expect("there is memory");
+            assert!(stock.len() as u64 >= LEAST);
+            taken += stock.len() * one;
+            held.push(stock.len());
+            beyond.push(more);
+        }
+        assert!(taken as u64 <= all, "{taken}");
+        assert!(held[0] > 200 && held[63] >= 8, "{held:?}");
+        beyond.into_iter().for_each(|bytes| pool.give(bytes));
+        assert_eq!(pool.take(1000, one).expect("there is memory").0.len(), held[0]);
+    }
+
+    #[test]
+    fn who_needs_little_takes_little() {
+        let mut pool = Pool::new(64 << 20, 4);
+        let (stock, more) = pool.take(1, 1 << 16).expect("there is memory");
+        assert_eq!((stock.len(), more), (2, 0));
+    }
+
+    #[test]
+    fn buffers_are_as_large_as_shares_let_them_be() {
+        assert_eq!(Pool::new(1 << 30, 64).buffer_bytes(1 << 16), Some(2 << 20));
+        assert_eq!(Pool::new(16 << 20, 64).buffer_bytes(1 << 10), Some(1 << 15));
+        assert_eq!(Pool::new(1 << 10, 64).buffer_bytes(1 << 10), None);
+    }
+}

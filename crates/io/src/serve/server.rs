@@ -1,0 +1,543 @@
+//! The loop of a server: guests come, ask, are served and go.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use netblt_proto::config::{Config, Role, Secret, Wire};
+use netblt_proto::endpoint::Endpoint;
+use netblt_proto::machine::Event;
+use netblt_proto::time::Instant;
+use netblt_proto::wire::packet::Parameters;
+
+use super::guest::{Account, Came, Guest, Seen, Task, Watch, received, sent};
+use super::pool::Pool;
+use super::request::{ASK, Line, Request};
+use super::work::{self, Done, Prepared};
+use crate::config::{config, for_peer};
+use crate::denial::Denied;
+use crate::disk::beneath;
+use crate::disk::layout::Layout;
+use crate::error::{Denial, Error, OptionsError, file_error};
+use crate::net::addresses;
+use crate::net::connections::Oversize;
+use crate::net::driver::{self, Application, Feed};
+use crate::net::entropy::entropy;
+use crate::net::host::{Clock, Host};
+use crate::net::listener::{ConnectionKey, Listener};
+use crate::net::socket::{Bind, Socket};
+use crate::net::wait::{Marks, Poller, Waker};
+use crate::options::{Cancel, Options};
+use crate::ticket::Ticket;
+use crate::transfer::promise::Promise;
+use crate::transfer::receive::Receiving;
+use crate::transfer::send::Sending;
+use crate::transfer::session::Session;
+
+/// The port of a server that was told none.
+pub const PORT: u16 = 9981;
+
+/// How long a guest has to say what it wants.
+const ASKING: Duration = Duration::from_secs(10);
+/// How long a number waits for the files that are put under it.
+const WAITING: Duration = Duration::from_secs(60);
+/// After so long without the files that it announced, a client is taken for dead if another one
+/// announces files for the same place.
+const SILENT: Duration = Duration::from_secs(3);
+/// How long that one waits for what the dead one leaves to be in order.
+const LEAVING: Duration = Duration::from_secs(10);
+/// From one look at every guest to the next.
+const ROUND: Duration = Duration::from_millis(100);
+/// How long guests are given to hear that the server stops.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// What a guest may say of what it has: a million small files. Each piece costs more than itself.
+const MOST_HEARD: u64 = 24 << 20;
+const PIECE: u64 = 64;
+/// Connections beyond the guests: those that are told to come later.
+const TURNED_AWAY: usize = 64;
+
+/// What is served, and to how many.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Service {
+    /// The directory; nothing outside of it is seen or touched.
+    pub root: PathBuf,
+    /// What is there may be seen, and files fetched.
+    pub read: bool,
+    /// Files may be put there, directories made, both removed.
+    pub write: bool,
+    /// Guests at once.
+    pub max_sessions: u32,
+    /// Bytes in the buffers of all of them.
+    pub memory: u64,
+    /// What the tickets of clients prove to know; `None`: made anew.
+    pub secret: Option<Secret>,
+}
+
+impl Service {
+    /// Everything in `root`, for 64 at once, in 1 GiB.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        let root = root.into();
+        let (read, write, max_sessions, memory) = (true, true, 64, 1 << 30);
+        Self { root, read, write, max_sessions, memory, secret: None }
+    }
+}
+
+/// Hears what a server does. Called from its thread; must not block.
+pub trait ServerObserver: Send {
+    /// Ready: this is where, and the secret. An error ends the server.
+    fn listening(&mut self, ticket: &Ticket) -> std::io::Result<()>;
+    /// A request is over.
+    fn ended(&mut self, account: &Account);
+    /// Something cannot be sent, and the connection that it concerns will not get on.
+    fn warn(&mut self, error: &Error);
+}
+
+/// Serves until it is cancelled: then those who are there are served to their end, and nobody else;
+/// hurried, all are told to go.
+pub fn serve(
+    service: &Service,
+    options: &Options,
+    observer: &mut dyn ServerObserver,
+    cancel: &Cancel,
+) -> Result<(), Error> {
+    let root = beneath::open_directory(&service.root);
+    let root = root.map_err(|e| file_error(&service.root, "cannot be served", e))?;
+    // Paths that stand for open files are all that disk's threads are given.
+    beneath::open_directory(&beneath::path_of(&root))
+        .map_err(|e| file_error(&beneath::path_of(&root), "cannot be used (is /proc there?)", e))?;
+    let pool = Pool::new(service.memory, service.max_sessions.into());
+    let mut options = options.clone();
+    let table = Config::new(Wire::Sealed, Role::Sender).table_bytes;
+    let most = pool.buffer_bytes(table).ok_or(OptionsError::Memory(service.memory))?;
+    options.buffer_bytes = options.buffer_bytes.min(most);
+    let socket = Socket::bind(&Bind {
+        address: options.bind,
+        port: options.port,
+        family: options.family,
+        answering: true,
+        ..Bind::default()
+    })?;
+    let secret = match &service.secret {
+        Some(secret) => secret.clone(),
+        None => Secret(entropy()?),
+    };
+    let config = Config { any_role: true, ..config(&options, Role::Sender, None) };
+    let v6 = socket.local().is_ipv6();
+    let config = for_peer(&config, &options, Some(secret.clone()), v6);
+    let config = Config { either_version: v6, socket_bytes: socket.room(), ..config };
+    let ticket = addresses::ticket(socket.local(), &options, secret)?;
+    observer.listening(&ticket).map_err(Error::Unseen)?;
+    let poller = Poller::new()
+        .map_err(|source| Error::Socket { what: "cannot make a waker".to_owned(), source })?;
+    let waker = poller.waker();
+    let mut host = Host { socket, poller, clock: Clock::start(), trace: None };
+    let room = service.max_sessions as usize + TURNED_AWAY;
+    let mut listener = Listener::new(config.clone(), entropy()?).with_room(room);
+    let mut app = Serving {
+        service,
+        layout: Layout::of(&config)?,
+        options,
+        config,
+        root: Arc::new(root),
+        observer,
+        cancel,
+        waker,
+        marks: Arc::default(),
+        marked: Vec::new(),
+        guests: HashMap::new(),
+        puts: HashMap::new(),
+        pool,
+        undertaker: undertaker()?,
+        next_round: Instant::EPOCH,
+        until: None,
+        told: None,
+    };
+    driver::run(&mut listener, &mut app, &mut host)?
+}
+
+/// Where what is over is dropped: a disk's thread is waited for until it has put in order what is
+/// kept, and nobody else is to wait for that.
+fn undertaker() -> Result<Sender<Box<dyn Send>>, Error> {
+    let (sender, receiver) = channel::<Box<dyn Send>>();
+    let run = move || receiver.into_iter().for_each(drop);
+    let spawned = std::thread::Builder::new().name("netblt-leave".to_owned()).spawn(run);
+    spawned.map_err(|source| Error::Thread { purpose: "for what is over", source })?;
+    Ok(sender)
+}
+
+/// Files that may be put, when they come.
+struct Waiting {
+    prepared: Box<Prepared>,
+    path: Vec<u8>,
+    since: Instant,
+}
+
+/// The client of all connections.
+struct Serving<'a> {
+    service: &'a Service,
+    options: Options,
+    config: Config,
+    layout: Layout,
+    root: Arc<OwnedFd>,
+    observer: &'a mut dyn ServerObserver,
+    cancel: &'a Cancel,
+    waker: Waker,
+    /// Whose threads have something to say.
+    marks: Arc<Marks>,
+    marked: Vec<u64>,
+    guests: HashMap<ConnectionKey, Guest>,
+    puts: HashMap<u64, Waiting>,
+    pool: Pool,
+    undertaker: Sender<Box<dyn Send>>,
+    next_round: Instant,
+    /// Everybody is told to go, until then at the latest.
+    until: Option<Instant>,
+    /// The last warning.
+    told: Option<String>,
+}
+
+type Flow = ControlFlow<Result<(), Error>>;
+
+impl Serving<'_> {
+    fn open(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        (peer, parameters, image_bytes): (SocketAddr, Parameters, u32),
+        end: &mut Endpoint,
+    ) {
+        if let Some(old) = self.guests.remove(&key) {
+            self.bury(now, old, Err(Error::Restarted("its client began anew")));
+        }
+        let busy = self.guests.len() >= self.service.max_sessions as usize;
+        if busy || self.cancel.is_cancelled() {
+            let why = match busy {
+                true => "as many are served as may be at once; try again later",
+                false => "the server is about to stop; try again later",
+            };
+            end.quit(now, &Denied::new(Denial::Busy, why).words());
+            return;
+        }
+        let (seen, cancel): (Arc<Seen>, Cancel) = Default::default();
+        let session = Session::new(Watch(Arc::clone(&seen)), &cancel, &self.config);
+        let waker = self.waker.marking(&self.marks, key.number());
+        let image = image_bytes as usize;
+        let mut beyond = 0;
+        let (task, asked, held) = match Role::left_by(parameters.mode) {
+            Role::Sender if parameters.client == ASK => {
+                let task = Task::Sending(Box::new(Sending::on_request(session, waker)));
+                (task, ("none", Vec::new()), None)
+            }
+            Role::Receiver => {
+                let number = Promise::parse(&parameters.client).put;
+                let Some(waiting) = number.and_then(|number| self.puts.remove(&number)) else {
+                    let why = "these files were not announced, or too long ago";
+                    end.quit(now, &Denied::new(Denial::NotUnderstood, why).words());
+                    return;
+                };
+                let stock = match self.pool.take(parameters.max_outstanding.into(), image) {
+                    Ok((stock, more)) => {
+                        beyond = more;
+                        stock
+                    }
+                    Err(error) => {
+                        end.quit(now, &Denied::new(Denial::Busy, error.to_string()).words());
+                        return;
+                    }
+                };
+                let Prepared { writer, room, held, .. } = *waiting.prepared;
+                let kept = writer.kept_bytes();
+                let mut task = Receiving::new(session, writer, stock, waker);
+                task.room = Some((room, kept));
+                task.max_bytes = self.options.max_bytes;
+                (Task::Receiving(Box::new(task)), ("receive", waiting.path), Some(held))
+            }
+            Role::Sender => {
+                let why = "this is a server of files; ask it with netblt cp, ls, stat, rm or mkdir";
+                end.quit(now, &Denied::new(Denial::NotUnderstood, why).words());
+                return;
+            }
+        };
+        let guest = Guest {
+            peer,
+            task,
+            cancel,
+            seen,
+            opened: now,
+            asked,
+            job: None,
+            had: Vec::new(),
+            heard: 0,
+            image_bytes: image,
+            outstanding: parameters.max_outstanding,
+            beyond,
+            held,
+            denied: None,
+        };
+        self.guests.insert(key, guest);
+        self.pass(now, key, Event::Opened { peer, parameters, image_bytes }, end);
+    }
+
+    /// Something for a guest's transfer.
+    fn pass(&mut self, now: Instant, key: ConnectionKey, event: Event, end: &mut Endpoint) {
+        let Some(guest) = self.guests.get_mut(&key) else { return };
+        if let Event::Had { bytes, .. } = &event {
+            guest.heard += bytes.len() as u64 + PIECE;
+            if guest.heard > MOST_HEARD {
+                let why = "you have more than this server listens to";
+                return self.deny(now, key, Denied::new(Denial::Failed, why), end);
+            }
+        }
+        let over = match &mut guest.task {
+            Task::Sending(task) => {
+                let over = task.take(now, (), event, end).break_value().map(sent);
+                let request = task.take_request();
+                if let Some(request) = request.filter(|_| over.is_none()) {
+                    self.begin(now, key, &request, end);
+                }
+                over
+            }
+            Task::Receiving(task) => task.take(now, (), event, end).break_value().map(received),
+        };
+        if let Some(came) = over {
+            self.leave(now, key, came);
+        }
+    }
+
+    /// A guest has said what it wants: a thread looks for it.
+    fn begin(&mut self, now: Instant, key: ConnectionKey, text: &[u8], end: &mut Endpoint) {
+        let Some((request, had)) = Request::parse(text) else {
+            let why = "the server does not know this request; it may be of another version";
+            return self.deny(now, key, Denied::new(Denial::NotUnderstood, why), end);
+        };
+        let Some(guest) = self.guests.get_mut(&key) else { return };
+        (guest.asked, guest.had) = ((request.word(), request.path.clone()), had.to_vec());
+        let allowed = if request.writes() { self.service.write } else { self.service.read };
+        if !allowed {
+            let why = match request.writes() {
+                true => "this server lets nothing be changed",
+                false => "this server lets nothing be read",
+            };
+            return self.deny(now, key, Denied::new(Denial::Forbidden, why), end);
+        }
+        let (answer, job) = channel();
+        guest.job = Some(job);
+        let (root, cancel) = (Arc::clone(&self.root), guest.cancel.clone());
+        let leaving = match request.word() {
+            "put" => self.supersede(now, &request.path),
+            _ => Vec::new(),
+        };
+        let (options, layout) = (self.options.clone(), self.layout);
+        let waker = self.waker.marking(&self.marks, key.number());
+        let work = move || {
+            for left in leaving {
+                let _ = left.recv_timeout(LEAVING);
+            }
+            let _ = answer.send(work::perform(&request, &root, (&options, layout), &cancel));
+            waker.wake();
+        };
+        if std::thread::Builder::new().name("netblt-ask".to_owned()).spawn(work).is_err() {
+            let why = "no thread can be started; try again later";
+            self.deny(now, key, Denied::new(Denial::Busy, why), end);
+        }
+    }
+
+    /// Whoever puts files anew where a client was putting some that has fallen silent is that
+    /// client, started again, most likely: what has come is to be gone on with, so the old one
+    /// goes. Told when it has.
+    fn supersede(&mut self, now: Instant, path: &[u8]) -> Vec<Receiver<()>> {
+        let is_old = |guest: &Guest| guest.asked == ("receive", path.to_vec()) && guest.is_silent();
+        let old = self.guests.iter().filter(|(_, guest)| is_old(guest));
+        let old: Vec<ConnectionKey> = old.map(|(key, _)| *key).collect();
+        let guests = old.into_iter().filter_map(|key| self.guests.remove(&key));
+        let mut leaving = Vec::new();
+        for guest in guests.collect::<Vec<_>>() {
+            leaving.push(self.bury(now, guest, Err(Error::Restarted("its client began anew"))));
+        }
+        let is_late =
+            |waiting: &Waiting| waiting.path == path && now.since(waiting.since) >= SILENT;
+        leaving.extend(self.forget(is_late));
+        leaving
+    }
+
+    /// Numbers under which nothing is to come any more.
+    fn forget(&mut self, is_late: impl Fn(&Waiting) -> bool) -> Vec<Receiver<()>> {
+        let numbers = self.puts.iter().filter(|(_, waiting)| is_late(waiting));
+        let numbers: Vec<u64> = numbers.map(|(number, _)| *number).collect();
+        let late = numbers.into_iter().filter_map(|number| self.puts.remove(&number));
+        late.map(|waiting| laid_out(&self.undertaker, waiting.prepared)).collect()
+    }
+
+    /// What the thread has found.
+    fn answer(&mut self, now: Instant, key: ConnectionKey, done: Done, end: &mut Endpoint) {
+        let outgoing = match done {
+            Done::Send(outgoing) => *outgoing,
+            Done::Put(prepared) => match self.await_files(now, key, prepared) {
+                Ok(outgoing) => outgoing,
+                Err(denied) => return self.deny(now, key, denied, end),
+            },
+        };
+        let Some(guest) = self.guests.get_mut(&key) else { return };
+        let Task::Sending(task) = &mut guest.task else { return };
+        // One more than its bytes fill, for what stands beside them.
+        let count = outgoing.bytes / self.layout.data_bytes().max(1) as u64 + 2;
+        let count = count.min(guest.outstanding.into());
+        let totals = (outgoing.total, outgoing.files);
+        let begun = self.pool.take(count, guest.image_bytes).and_then(|(stock, beyond)| {
+            guest.beyond = beyond;
+            task.answer_with(outgoing.reader, stock, totals, &std::mem::take(&mut guest.had))
+        });
+        if let Err(error) = begun {
+            let what = match &error {
+                Error::Memory { .. } | Error::Thread { .. } => Denial::Busy,
+                _ => Denial::Failed,
+            };
+            self.deny(now, key, Denied::new(what, error.to_string()), end);
+        }
+    }
+
+    /// Files may come, under a number that nobody guesses.
+    fn await_files(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        prepared: Box<Prepared>,
+    ) -> Result<work::Outgoing, Denied> {
+        let busy = |why: String| Denied::new(Denial::Busy, why);
+        if self.puts.len() >= self.service.max_sessions as usize {
+            return Err(busy("too many have announced files; try again later".to_owned()));
+        }
+        let random = entropy().map_err(|error| busy(error.to_string()))?;
+        let number = random.first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        let line = Line::Put(number, prepared.name.clone());
+        let outgoing = work::outgoing([line], self.layout)?;
+        let path = self.guests.get(&key).map(|guest| guest.asked.1.clone()).unwrap_or_default();
+        self.puts.insert(number, Waiting { prepared, path, since: now });
+        Ok(outgoing)
+    }
+
+    /// A guest is told that it does not get what it wants.
+    fn deny(&mut self, now: Instant, key: ConnectionKey, denied: Denied, end: &mut Endpoint) {
+        let Some(guest) = self.guests.get_mut(&key) else { return };
+        let Denied { what, why } = denied.clone();
+        guest.denied.get_or_insert(denied);
+        let error = Error::Denied { what, why };
+        let over = match &mut guest.task {
+            Task::Sending(task) => task.session.fail(now, end, error).break_value().map(sent),
+            Task::Receiving(task) => task.session.fail(now, end, error).break_value().map(received),
+        };
+        if let Some(came) = over {
+            self.leave(now, key, came);
+        }
+    }
+
+    /// A guest goes.
+    fn leave(&mut self, now: Instant, key: ConnectionKey, came: Came) {
+        if let Some(guest) = self.guests.remove(&key) {
+            self.bury(now, guest, came);
+        }
+    }
+
+    fn bury(&mut self, now: Instant, guest: Guest, came: Came) -> Receiver<()> {
+        self.pool.give(guest.beyond);
+        guest.cancel.cancel();
+        self.observer.ended(&guest.account(now, came));
+        laid_out(&self.undertaker, (guest.task, guest.held))
+    }
+}
+
+/// Has something dropped elsewhere; what comes back ends when that is done.
+fn laid_out(undertaker: &Sender<Box<dyn Send>>, what: impl Send + 'static) -> Receiver<()> {
+    let (done, receiver) = channel();
+    // In this order.
+    let _ = undertaker.send(Box::new((what, done)));
+    receiver
+}
+
+impl Application for Serving<'_> {
+    type Key = ConnectionKey;
+    type Outcome = Result<(), Error>;
+
+    fn turn(&mut self, now: Instant) -> ControlFlow<Self::Outcome, Feed> {
+        if self.cancel.is_hurried() && self.until.is_none() {
+            self.until = Some(now + PATIENCE);
+            self.guests.values().for_each(|guest| guest.cancel.cancel());
+            self.next_round = now;
+        }
+        let awaited = self.cancel.is_cancelled() && !self.puts.is_empty() && self.until.is_none();
+        let over = self.until.is_some_and(|until| until <= now);
+        if over || (self.cancel.is_cancelled() && self.guests.is_empty() && !awaited) {
+            return ControlFlow::Break(Ok(()));
+        }
+        if self.next_round > now {
+            return ControlFlow::Continue(Feed::Ready);
+        }
+        self.next_round = now + ROUND;
+        self.forget(|waiting| now.since(waiting.since) >= WAITING);
+        ControlFlow::Continue(Feed::All)
+    }
+
+    fn feed(&mut self, now: Instant, key: ConnectionKey, end: &mut Endpoint) -> Flow {
+        let Some(guest) = self.guests.get_mut(&key) else { return ControlFlow::Continue(()) };
+        let done = guest.job.as_ref().and_then(|job| job.try_recv().ok());
+        if let Some(done) = done {
+            guest.job = None;
+            match done {
+                Ok(done) => self.answer(now, key, done, end),
+                Err(denied) => self.deny(now, key, denied, end),
+            }
+        } else if guest.asked.0 == "none" && now.since(guest.opened) >= ASKING {
+            let why = "nothing was asked for ten seconds";
+            self.deny(now, key, Denied::new(Denial::NotUnderstood, why), end);
+        }
+        let Some(guest) = self.guests.get_mut(&key) else { return ControlFlow::Continue(()) };
+        let over = match &mut guest.task {
+            Task::Sending(task) => task.feed(now, (), end).break_value().map(sent),
+            Task::Receiving(task) => task.feed(now, (), end).break_value().map(received),
+        };
+        if let Some(came) = over {
+            self.leave(now, key, came);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn take(&mut self, now: Instant, key: ConnectionKey, event: Event, end: &mut Endpoint) -> Flow {
+        match event {
+            Event::Opened { peer, parameters, image_bytes } => {
+                self.open(now, key, (peer, parameters, image_bytes), end);
+            }
+            event => self.pass(now, key, event, end),
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The connection that it concerns will fall silent; the others go on.
+    fn broken(&mut self, _: Instant, _: ConnectionKey, error: Error, _: &mut Endpoint) -> Flow {
+        let message = error.to_string();
+        // Each packet fails in the same way.
+        if self.told.as_ref() != Some(&message) {
+            self.observer.warn(&error);
+            self.told = Some(message);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn path_limit(&mut self, _bytes: u32) {}
+
+    fn oversize(&mut self, _: Instant, _: ConnectionKey, _: &Oversize, _: &mut Endpoint) -> Flow {
+        ControlFlow::Continue(())
+    }
+
+    fn poll_marked(&mut self) -> Option<ConnectionKey> {
+        if self.marked.is_empty() {
+            self.marked = self.marks.take();
+        }
+        self.marked.pop().map(ConnectionKey::of)
+    }
+}

@@ -1,0 +1,361 @@
+//! What a request does on the server's disk, on a thread of its own: everything beneath one root,
+//! by handles, without following a link (`disk/beneath.rs`).
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::sync::Arc;
+
+use netblt_proto::buffer::Buffer;
+use netblt_proto::units::BufferNumber;
+use netblt_proto::wire::packet::End;
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use super::request::{self, Entry, Line, Put, Request, Sort, What};
+use crate::denial::Denied;
+use crate::disk::file_list::FileList;
+use crate::disk::had::Had;
+use crate::disk::layout::Layout;
+use crate::disk::room::Room;
+use crate::disk::source::SourceReader;
+use crate::disk::threads::{Fill, Reader, Writer};
+use crate::disk::{beneath, staging};
+use crate::error::{Denial, Error};
+use crate::options::{
+    Cancel, Destination, Expected, Input, Only, Options, Overwrite, Resume, Selection,
+};
+use crate::progress::At;
+use crate::transfer::receive::writer;
+
+/// Entries in one answer at most: whoever wants more asks again.
+const PAGE: u64 = 10_000;
+/// A tree is removed so far down.
+const MAX_DOWN: u32 = 256;
+
+/// What is to be sent in answer, or stored.
+pub(super) enum Done {
+    Send(Box<Outgoing>),
+    Put(Box<Prepared>),
+}
+
+/// Files, or an answer.
+pub(super) struct Outgoing {
+    pub(super) reader: Held,
+    /// Bytes and files in all, if they are known.
+    pub(super) total: Option<u64>,
+    pub(super) files: Option<u64>,
+    /// Bytes of the answer, or at least of the files.
+    pub(super) bytes: u64,
+}
+
+/// Where files may go that will be sent.
+pub(super) struct Prepared {
+    pub(super) writer: Box<dyn Writer>,
+    pub(super) room: Room,
+    /// What the one source is called there, if it is not to keep its name.
+    pub(super) name: Vec<u8>,
+    /// Keeps the path of `room` good.
+    pub(super) held: Arc<OwnedFd>,
+}
+
+/// A reader, and what its paths stand on.
+#[derive(Debug)]
+pub(super) struct Held {
+    reader: SourceReader,
+    _handle: Option<Arc<OwnedFd>>,
+}
+
+impl Reader for Held {
+    fn at(&mut self) -> At {
+        self.reader.at()
+    }
+
+    fn fill(&mut self, number: BufferNumber, buffer: &mut Buffer) -> Result<Fill, Error> {
+        self.reader.fill(number, buffer)
+    }
+
+    fn end(&self) -> Option<End> {
+        self.reader.end()
+    }
+
+    fn restart(&mut self, layout: Layout, had: &Arc<Had>) -> Result<(), Error> {
+        self.reader.restart(layout, had)
+    }
+}
+
+/// Does what is asked.
+pub(super) fn perform(
+    request: &Request,
+    root: &OwnedFd,
+    (options, layout): (&Options, Layout),
+    cancel: &Cancel,
+) -> Result<Done, Denied> {
+    let path = &request.path[..];
+    if path.split(|byte| *byte == b'/').any(staging::is_ours) {
+        return Err(Denied::new(Denial::Forbidden, "it belongs to a transfer"));
+    }
+    match &request.what {
+        What::Get { trees, name } => get(root, path, (*trees, name), layout, cancel),
+        What::Put(wish) => put(root, path, *wish, (options, layout)),
+        What::Stat => answer([Line::Entry(stat(root, path)?)], layout),
+        What::List { after, most } => answer(list(root, path, after, *most)?, layout),
+        What::MakeDir { parents } => answer([Line::Done(make(root, path, *parents)?)], layout),
+        What::Remove { directory, tree } => {
+            answer([Line::Done(remove(root, path, (*directory, *tree), cancel)?)], layout)
+        }
+    }
+}
+
+fn answer(lines: impl IntoIterator<Item = Line>, layout: Layout) -> Result<Done, Denied> {
+    outgoing(lines, layout).map(|outgoing| Done::Send(Box::new(outgoing)))
+}
+
+/// An answer to be sent.
+pub(super) fn outgoing(
+    lines: impl IntoIterator<Item = Line>,
+    layout: Layout,
+) -> Result<Outgoing, Denied> {
+    let mut text = [request::TITLE, &[request::END]].concat();
+    lines.into_iter().for_each(|line| text.extend(line.encode()));
+    let bytes = text.len() as u64;
+    let reader = Box::new(io::Cursor::new(text));
+    let input = Input { name: request::NAME.to_owned(), label: "the answer", reader };
+    let list = FileList::stream(input).map_err(denied)?;
+    let reader = SourceReader::sealed(list, layout).map_err(denied)?;
+    let reader = Held { reader, _handle: None };
+    Ok(Outgoing { reader, total: None, files: None, bytes })
+}
+
+/// The words for an error of the disk's; the paths in it are nobody's business.
+fn denied(error: Error) -> Denied {
+    match error {
+        Error::File { source, .. } => source.into(),
+        Error::Exists(_) => Denied::new(Denial::Exists, "it exists"),
+        error => Denied::new(Denial::Failed, error.to_string()),
+    }
+}
+
+fn get(
+    root: &OwnedFd,
+    path: &[u8],
+    (trees, name): (bool, &[u8]),
+    layout: Layout,
+    cancel: &Cancel,
+) -> Result<Done, Denied> {
+    let handle = match path {
+        b"" => root.try_clone()?,
+        path => beneath::open(root.as_fd(), path, OFlags::RDONLY | OFlags::NONBLOCK)?,
+    };
+    let stat = rustix::fs::fstat(&handle).map_err(io::Error::from)?;
+    if beneath::is_directory(&stat) && !trees {
+        return Err(Denied::new(Denial::IsADirectory, "it is a directory"));
+    }
+    if !beneath::is_directory(&stat) && !beneath::is_file(&stat) {
+        return Err(Denied::new(Denial::Forbidden, "it is neither a file nor a directory"));
+    }
+    let handle = Arc::new(handle);
+    let item = (beneath::path_of(&handle), Some(OsString::from_vec(name.to_vec())));
+    let selection = Selection { items: vec![item], ..Selection::default() };
+    let list = FileList::beneath(&selection, Arc::clone(&handle), cancel).map_err(denied)?;
+    let (total, files) = (list.total_bytes(), list.files_in_all());
+    let reader = SourceReader::sealed(list, layout).map_err(denied)?;
+    let reader = Held { reader, _handle: Some(handle) };
+    // A file brings a table beside its bytes, and a tree many: then it is not worth counting.
+    let bytes = total.filter(|_| files == Some(1)).unwrap_or(u64::MAX);
+    Ok(Done::Send(Box::new(Outgoing { reader, total, files, bytes })))
+}
+
+/// As scp understands a destination: a directory that exists takes what comes, anything else is the
+/// name of a single thing in a directory that exists.
+fn put(
+    root: &OwnedFd,
+    path: &[u8],
+    wish: Put,
+    (options, layout): (&Options, Layout),
+) -> Result<Done, Denied> {
+    let (parent, leaf) = beneath::split(path);
+    let (directory, name): (OwnedFd, Vec<u8>) = match beneath::directory(root.as_fd(), path) {
+        Ok(directory) => (directory, Vec::new()),
+        Err(error) if wish.several => return Err(error.into()),
+        Err(error) => {
+            let directory = beneath::directory(root.as_fd(), parent)?;
+            match beneath::status(&directory, leaf)? {
+                // A link to a directory, which is not followed.
+                Some(stat) if FileType::from_raw_mode(stat.st_mode).is_symlink() => {
+                    return Err(error.into());
+                }
+                Some(_) if wish.tree => {
+                    let why = "it is a file, and cannot become a directory";
+                    return Err(Denied::new(Denial::NotADirectory, why));
+                }
+                Some(_) if !wish.replace => return Err(Denied::new(Denial::Exists, "it exists")),
+                _ => (directory, leaf.to_vec()),
+            }
+        }
+    };
+    let held = Arc::new(directory);
+    let place = beneath::path_of(&held);
+    let mut options = options.clone();
+    options.overwrite = if wish.replace { Overwrite::Always } else { Overwrite::Never };
+    (options.atomic, options.preserve) = (wish.atomic, wish.preserve);
+    (options.keep_times, options.verify) = (wish.times, wish.verify);
+    options.resume = Resume::Auto;
+    options.expected = Some(expected(&name));
+    let names = (!name.is_empty()).then(|| BTreeSet::from([OsString::from_vec(name.clone())]));
+    let room = Room::new(place.clone(), names);
+    let writer = writer(Destination::Directory(place), &options, layout, |_| {});
+    let writer = writer.map_err(denied)?;
+    Ok(Done::Put(Box::new(Prepared { writer, room, name, held })))
+}
+
+/// What may come: what was asked for, and nothing that would pass for what a transfer keeps.
+fn expected(name: &[u8]) -> Expected {
+    let name = name.to_vec();
+    let takes = move |came: &[u8], _| {
+        let mut parts = came.split(|byte| *byte == b'/');
+        let first = parts.clone().next().unwrap_or_default();
+        (name.is_empty() || first == name) && !parts.any(staging::is_ours)
+    };
+    Expected { names: BTreeSet::new(), directories: true, only: Some(Only::new(takes)) }
+}
+
+fn stat(root: &OwnedFd, path: &[u8]) -> Result<Entry, Denied> {
+    let (parent, leaf) = beneath::split(path);
+    let stat = match path {
+        b"" => Some(rustix::fs::fstat(root).map_err(io::Error::from)?),
+        _ => beneath::status(beneath::directory(root.as_fd(), parent)?, leaf)?,
+    };
+    let stat = stat.ok_or_else(|| io::Error::from(Errno::NOENT))?;
+    Ok(entry(leaf, &stat))
+}
+
+fn entry(name: &[u8], stat: &Stat) -> Entry {
+    let sort = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Sort::File,
+        FileType::Directory => Sort::Directory,
+        FileType::Symlink => Sort::Link,
+        _ => Sort::Other,
+    };
+    #[allow(clippy::unnecessary_cast, reason = "their widths differ between systems")]
+    let (seconds, mode) = (stat.st_mtime as i64, stat.st_mode as u32 & 0o7777);
+    Entry {
+        name: name.to_vec(),
+        sort,
+        length: u64::try_from(stat.st_size).unwrap_or(0),
+        modified: (seconds, u32::try_from(stat.st_mtime_nsec).unwrap_or(0)),
+        mode,
+    }
+}
+
+/// A page of a directory, or one entry for what is none.
+fn list(root: &OwnedFd, path: &[u8], after: &[u8], most: u64) -> Result<Vec<Line>, Denied> {
+    let directory = match beneath::directory(root.as_fd(), path).map_err(beneath::errno) {
+        Ok(directory) => directory,
+        // A link is not followed; which of the two is said of it differs between systems.
+        Err(Errno::NOTDIR | Errno::LOOP) => return Ok(vec![Line::Entry(stat(root, path)?)]),
+        Err(error) => return Err(io::Error::from(error).into()),
+    };
+    let most = usize::try_from(if most == 0 { PAGE } else { most.min(PAGE) }).unwrap_or(1);
+    let mut names = BTreeSet::new();
+    for found in Dir::read_from(&directory).map_err(io::Error::from)? {
+        let found = found.map_err(io::Error::from)?;
+        let name = found.file_name().to_bytes();
+        if matches!(name, b"." | b"..") || staging::is_ours(name) || name <= after {
+            continue;
+        }
+        names.insert(name.to_vec());
+        // One beyond the page, to know whether there is more; never all of a large directory.
+        if names.len() > most + 1 {
+            names.pop_last();
+        }
+    }
+    let more = names.len() > most;
+    let mut lines = Vec::new();
+    for name in names.into_iter().take(most) {
+        // What has gone meanwhile is not there.
+        if let Some(stat) = beneath::status(&directory, &name)? {
+            lines.push(Line::Entry(entry(&name, &stat)));
+        }
+    }
+    lines.extend(more.then_some(Line::More));
+    Ok(lines)
+}
+
+fn make(root: &OwnedFd, path: &[u8], parents: bool) -> Result<u64, Denied> {
+    let all = Mode::RWXU | Mode::RWXG | Mode::RWXO;
+    if path.is_empty() {
+        return if parents { Ok(0) } else { Err(io::Error::from(Errno::EXIST).into()) };
+    }
+    let ends = (0..=path.len()).filter(|end| path.get(*end).is_none_or(|byte| *byte == b'/'));
+    let mut made = 0;
+    for end in ends.filter(|end| parents || *end == path.len()) {
+        let name = path.get(..end).unwrap_or_default();
+        let (parent, leaf) = beneath::split(name);
+        let parent = beneath::directory(root.as_fd(), parent)?;
+        match rustix::fs::mkdirat(&parent, OsStr::from_bytes(leaf), all) {
+            Ok(()) => made += 1,
+            Err(Errno::EXIST) if parents => {
+                beneath::directory(root.as_fd(), name)?;
+            }
+            Err(error) => return Err(io::Error::from(error).into()),
+        }
+    }
+    Ok(made)
+}
+
+fn remove(
+    root: &OwnedFd,
+    path: &[u8],
+    (directory, tree): (bool, bool),
+    cancel: &Cancel,
+) -> Result<u64, Denied> {
+    if path.is_empty() {
+        return Err(Denied::new(Denial::Forbidden, "the root itself is not removed"));
+    }
+    let (parent, leaf) = beneath::split(path);
+    let parent = beneath::directory(root.as_fd(), parent)?;
+    let stat = beneath::status(&parent, leaf)?.ok_or_else(|| io::Error::from(Errno::NOENT))?;
+    let name = OsStr::from_bytes(leaf);
+    let mut count = 0;
+    let flags = match (beneath::is_directory(&stat), directory || tree) {
+        (false, _) => AtFlags::empty(),
+        (true, true) => AtFlags::REMOVEDIR,
+        (true, false) => return Err(Denied::new(Denial::IsADirectory, "it is a directory")),
+    };
+    if tree && flags == AtFlags::REMOVEDIR {
+        clear(&beneath::directory(parent.as_fd(), leaf)?, MAX_DOWN, &mut count, cancel)?;
+    }
+    rustix::fs::unlinkat(&parent, name, flags).map_err(io::Error::from)?;
+    Ok(count + 1)
+}
+
+/// Removes what is in a directory. Links in it are removed, and what they lead to is not touched.
+fn clear(directory: &OwnedFd, down: u32, count: &mut u64, cancel: &Cancel) -> Result<(), Denied> {
+    if down == 0 {
+        return Err(Denied::new(Denial::Failed, "the directories in it are too many levels deep"));
+    }
+    let names = Dir::read_from(directory).map_err(io::Error::from)?;
+    let names = names.flatten().map(|found| found.file_name().to_bytes().to_vec());
+    let names: Vec<Vec<u8>> = names.filter(|name| !matches!(&name[..], b"." | b"..")).collect();
+    for name in names {
+        if cancel.is_cancelled() {
+            return Err(Denied::new(Denial::Failed, "interrupted"));
+        }
+        let leaf = OsStr::from_bytes(&name);
+        match rustix::fs::unlinkat(directory, leaf, AtFlags::empty()) {
+            Err(Errno::ISDIR | Errno::PERM) => {
+                let below = beneath::directory(directory.as_fd(), &name)?;
+                clear(&below, down - 1, count, cancel)?;
+                let gone = rustix::fs::unlinkat(directory, leaf, AtFlags::REMOVEDIR);
+                gone.map_err(io::Error::from)?;
+            }
+            Err(Errno::NOENT) | Ok(()) => {}
+            Err(error) => return Err(io::Error::from(error).into()),
+        }
+        *count += 1;
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! A server of files and its clients, over loopback.
+
+#![expect(clippy::unwrap_used, reason = "what a test cannot do without fails the test")]
+
+mod serving;
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use netblt::serve::remote::{Fetch, Server, into_directory};
+use netblt::serve::{Account, Sort, Verdict};
+use netblt::{Denial, Destination, Overwrite, Selection, Source};
+
+use serving::{Deaf, Host, bytes, denial};
+
+#[test]
+fn files_and_trees_come_and_go() {
+    let host = Host::start(|_| {});
+    let here = tempfile::tempdir().unwrap();
+    let at = |name: &str| here.path().join(name);
+    fs::create_dir_all(at("tree/sub")).unwrap();
+    fs::write(at("tree/sub/deep"), bytes(3_000_000, 1)).unwrap();
+    symlink("sub/deep", at("tree/link")).unwrap();
+    fs::write(at("one"), bytes(5_000_000, 2)).unwrap();
+    fs::write(at("two"), b"2").unwrap();
+
+    // A single file gets the name; a directory that exists takes what comes.
+    assert!(host.put(&[&at("one")], "renamed").unwrap().verified);
+    assert_eq!(fs::read(host.root("renamed")).unwrap(), bytes(5_000_000, 2));
+    assert_eq!(host.server().make_directory(b"a/b", true, &mut Deaf).unwrap(), 2);
+    assert!(host.put(&[&at("one"), &at("two"), &at("tree")], "a/b/").unwrap().verified);
+    assert_eq!(host.names("a/b"), ["one", "tree", "two"]);
+    assert!(host.put(&[&at("tree")], "copy").unwrap().verified);
+    assert_eq!(fs::read(host.root("copy/sub/deep")).unwrap(), bytes(3_000_000, 1));
+    assert_eq!(denial(host.put(&[&at("one"), &at("two")], "none")), Denial::NotFound);
+    assert_eq!(denial(host.put(&[&at("one")], "none/x")), Denial::NotFound);
+    assert_eq!(denial(host.put(&[&at("one")], "renamed")), Denial::Exists);
+    assert_eq!(denial(host.put(&[&at("tree")], "renamed")), Denial::NotADirectory);
+
+    // And back.
+    fs::create_dir(at("back")).unwrap();
+    let summary = host.get("a", &at("back")).unwrap();
+    assert!(summary.verified && summary.bytes >= 8_000_001, "{summary:?}");
+    assert_eq!(fs::read(at("back/a/b/tree/sub/deep")).unwrap(), bytes(3_000_000, 1));
+    assert_eq!(fs::read_link(at("back/a/b/tree/link")).unwrap(), Path::new("sub/deep"));
+    assert!(host.get("renamed", &at("back")).unwrap().verified);
+    assert_eq!(fs::read(at("back/renamed")).unwrap(), bytes(5_000_000, 2));
+    let plain = Fetch { path: b"a".to_vec(), name: OsString::from("a"), trees: false, bytes: None };
+    let into = into_directory(at("back"));
+    assert_eq!(denial(host.server().get(&plain, into, &mut Deaf)), Denial::IsADirectory);
+    assert_eq!(denial(host.get("nothing", &at("back"))), Denial::NotFound);
+
+    // What is there.
+    let entry = host.stat("renamed").unwrap();
+    assert_eq!((entry.sort, entry.length), (Sort::File, 5_000_000));
+    assert_eq!(host.stat("").unwrap().sort, Sort::Directory);
+    assert_eq!(host.stat("copy/link").unwrap().sort, Sort::Link);
+    assert_eq!(denial(host.stat("nothing")), Denial::NotFound);
+    assert_eq!(host.list("renamed").unwrap()[0].name, b"renamed");
+
+    // Removing.
+    let remove = |path: &str, how| host.server().remove(path.as_bytes(), how, &mut Deaf);
+    assert_eq!(denial(remove("copy", (false, false))), Denial::IsADirectory);
+    assert_eq!(denial(remove("copy", (true, false))), Denial::NotEmpty);
+    assert_eq!(remove("copy", (false, true)).unwrap(), 4);
+    assert_eq!(remove("renamed", (false, false)).unwrap(), 1);
+    assert_eq!(denial(remove("renamed", (false, false))), Denial::NotFound);
+    assert_eq!(denial(remove("", (false, true))), Denial::Forbidden);
+    assert_eq!(denial(host.server().make_directory(b"a", false, &mut Deaf)), Denial::Exists);
+    assert_eq!(host.names(""), ["a"]);
+
+    // Nothing is left of all that, and everything is in the book.
+    let left = fs::read_dir(host.root("")).unwrap().count();
+    assert_eq!(left, 1);
+    let accounts: Vec<Account> = host.accounts();
+    let found = accounts.iter().find(|account| account.path == b"renamed").unwrap();
+    assert_eq!((found.request, &found.verdict), ("put", &Verdict::Done));
+    let data = accounts.iter().find(|account| account.request == "receive").unwrap();
+    assert_eq!((data.bytes, &data.path[..]), (5_000_000, &b"renamed"[..]));
+}
+
+#[test]
+fn names_of_any_length_and_bytes_come_and_go() {
+    use std::os::unix::ffi::OsStringExt as _;
+    let host = Host::start(|_| {});
+    let part = "x".repeat(200);
+    let deep = vec![part.as_str(); 15].join("/");
+    assert_eq!(host.server().make_directory(deep.as_bytes(), true, &mut Deaf).unwrap(), 15);
+    let odd = [deep.as_bytes(), b"/\xff\n name"].concat();
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("f"), b"content").unwrap();
+    let selection = Selection::from(vec![here.path().join("f")]);
+    assert!(host.server().put(selection, &odd, &mut Deaf).unwrap().verified);
+    assert_eq!(host.list(&deep).unwrap()[0].name, b"\xff\n name");
+    let name = OsString::from_vec(b"\xff\n name".to_vec());
+    let fetch = Fetch { path: odd, name: name.clone(), trees: false, bytes: None };
+    assert!(host.server().get(&fetch, into_directory(here.path()), &mut Deaf).unwrap().verified);
+    assert_eq!(fs::read(here.path().join(name)).unwrap(), b"content");
+}
+
+#[test]
+fn streams_come_and_go() {
+    let host = Host::start(|_| {});
+    let content = bytes(7_000_000, 3);
+    let stream = Source::reader("own", std::io::Cursor::new(content.clone()));
+    assert!(host.server().put_stream(stream, b"given", &mut Deaf).unwrap().verified);
+    assert_eq!(fs::read(host.root("given")).unwrap(), content);
+    let (read, mut write) = std::io::pipe().unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        std::io::Read::read_to_end(&mut { read }, &mut all).map(|_| all)
+    });
+    let fetch = Fetch { path: b"given".to_vec(), name: "given".into(), trees: false, bytes: None };
+    let into = Destination::writer(write.try_clone().unwrap());
+    assert!(host.server().get(&fetch, into, &mut Deaf).unwrap().verified);
+    std::io::Write::flush(&mut write).unwrap();
+    drop(write);
+    assert_eq!(reader.join().unwrap().unwrap(), content);
+}
+
+#[test]
+fn a_directory_of_many_is_listed_page_by_page() {
+    let host = Host::start(|_| {});
+    let names: Vec<String> = (0..25_000).map(|number| format!("{number:05}")).collect();
+    names.iter().for_each(|name| fs::write(host.root(name), "").unwrap());
+    assert_eq!(host.names(""), names);
+}
+
+#[test]
+fn nothing_outside_is_reached_by_name_or_link() {
+    let host = Host::start(|_| {});
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("f"), b"new").unwrap();
+    let out = host.directory.path().to_owned();
+    symlink("../secret", host.root("link")).unwrap();
+    symlink(&out, host.root("up")).unwrap();
+    fs::create_dir(host.root("dir")).unwrap();
+    for path in ["link", "up/secret", "up", "dir/../../secret"] {
+        assert!(host.get(path, here.path()).is_err(), "{path}");
+        assert!(!here.path().join("secret").exists() && !here.path().join("link").exists());
+    }
+    for path in ["up/new", "up", "../new", "up/root/x", "link/x"] {
+        assert!(host.put(&[&here.path().join("f")], path).is_err(), "{path}");
+    }
+    // An absolute path is one beneath the root.
+    let absolute = out.join("secret");
+    assert_eq!(denial(host.stat(absolute.to_str().unwrap())), Denial::NotFound);
+    for path in ["up/secret", "../secret", "up/root"] {
+        assert!(host.server().remove(path.as_bytes(), (true, true), &mut Deaf).is_err(), "{path}");
+        assert!(host.server().make_directory(path.as_bytes(), true, &mut Deaf).is_err(), "{path}");
+        assert!(host.stat(path).is_err(), "{path}");
+    }
+    assert!(host.list("up/root").is_err());
+    assert_eq!(host.list("up").unwrap()[0].sort, Sort::Link);
+    // A link itself is seen and removed, and what it leads to stays.
+    assert_eq!(host.stat("up").unwrap().sort, Sort::Link);
+    assert_eq!(host.server().remove(b"up", (true, true), &mut Deaf).unwrap(), 1);
+    // A tree with links in it goes as it is; removing one follows none.
+    symlink(&out, host.root("dir/away")).unwrap();
+    assert!(host.get("dir", here.path()).unwrap().verified);
+    assert_eq!(fs::read_link(here.path().join("dir/away")).unwrap(), out);
+    assert_eq!(host.server().remove(b"dir", (false, true), &mut Deaf).unwrap(), 2);
+    // What a file is put over is replaced, not what a link in its place leads to.
+    let mut options = host.options.clone();
+    options.overwrite = Overwrite::Always;
+    let server = Server { options: &options, ..host.server() };
+    let selection = Selection::from(vec![here.path().join("f")]);
+    let _ = server.put(selection, b"link", &mut Deaf);
+    assert_eq!(fs::read(out.join("secret")).unwrap(), b"outside");
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 2);
+    // What transfers keep is not shown, nor given away, nor taken.
+    fs::create_dir(host.root(".netblt-partial")).unwrap();
+    fs::write(host.root(".netblt-partial/journal"), "x").unwrap();
+    assert_eq!(denial(host.get(".netblt-partial", here.path())), Denial::Forbidden);
+    assert_eq!(denial(host.stat(".netblt-partial/journal")), Denial::Forbidden);
+    assert!(!host.names("").contains(&".netblt-partial".to_owned()));
+}
+
+#[test]
+fn what_is_not_allowed_is_not_done() {
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("f"), b"x").unwrap();
+    let host = Host::start(|service| service.write = false);
+    fs::write(host.root("there"), "x").unwrap();
+    assert!(host.get("there", here.path()).unwrap().verified);
+    assert_eq!(denial(host.put(&[&here.path().join("f")], "new")), Denial::Forbidden);
+    assert_eq!(denial(host.server().make_directory(b"d", true, &mut Deaf)), Denial::Forbidden);
+    let removed = host.server().remove(b"there", (false, false), &mut Deaf);
+    assert_eq!(denial(removed), Denial::Forbidden);
+    assert_eq!(host.names(""), ["there"]);
+
+    let host = Host::start(|service| service.read = false);
+    assert!(host.put(&[&here.path().join("f")], "new").unwrap().verified);
+    assert_eq!(denial(host.get("new", here.path())), Denial::Forbidden);
+    assert_eq!(denial(host.stat("new")), Denial::Forbidden);
+    assert_eq!(denial(host.list("")), Denial::Forbidden);
+}

@@ -1,0 +1,145 @@
+//! A server of files in a thread of its own, and one who asks it.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use netblt::serve::remote::{Fetch, Server, into_directory};
+use netblt::serve::{Account, Entry, ServerObserver, Service, serve};
+use netblt::{Cancel, Denial, Error, Observer, Options, Rendezvous, Selection, Summary, Ticket};
+
+pub(crate) struct Heard {
+    tickets: Sender<Ticket>,
+    pub(crate) accounts: Sender<Account>,
+}
+
+impl ServerObserver for Heard {
+    fn listening(&mut self, ticket: &Ticket) -> std::io::Result<()> {
+        self.tickets.send(ticket.clone()).map_err(std::io::Error::other)
+    }
+
+    fn ended(&mut self, account: &Account) {
+        let _ = self.accounts.send(account.clone());
+    }
+
+    fn warn(&mut self, error: &Error) {
+        eprintln!("server: {error}");
+    }
+}
+
+pub(crate) struct Deaf;
+
+impl Observer for Deaf {}
+
+/// A server in a thread of its own, beside a directory that is none of its business.
+pub(crate) struct Host {
+    pub(crate) directory: tempfile::TempDir,
+    pub(crate) rendezvous: Rendezvous,
+    pub(crate) cancel: Cancel,
+    accounts: Mutex<Receiver<Account>>,
+    thread: Option<JoinHandle<Result<(), Error>>>,
+    pub(crate) options: Options,
+}
+
+pub(crate) fn options() -> Options {
+    let mut options = Options::default();
+    options.bind = Some("127.0.0.1".parse().unwrap());
+    options.buffers = 8;
+    options
+}
+
+impl Host {
+    pub(crate) fn start(change: impl FnOnce(&mut Service)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("root")).unwrap();
+        fs::write(directory.path().join("secret"), "outside").unwrap();
+        let mut service = Service::new(directory.path().join("root"));
+        change(&mut service);
+        let (tickets, ticket) = channel();
+        let (sender, accounts) = channel();
+        let cancel = Cancel::default();
+        let thread = std::thread::spawn({
+            let cancel = cancel.clone();
+            move || {
+                let mut heard = Heard { tickets, accounts: sender };
+                serve(&service, &options(), &mut heard, &cancel)
+            }
+        });
+        let rendezvous = Rendezvous::Connect(ticket.recv().unwrap());
+        let (thread, options, accounts) = (Some(thread), options(), Mutex::new(accounts));
+        Self { directory, rendezvous, cancel, accounts, thread, options }
+    }
+
+    pub(crate) fn root(&self, name: &str) -> PathBuf {
+        self.directory.path().join("root").join(name)
+    }
+
+    /// What the server has told so far.
+    pub(crate) fn accounts(&self) -> Vec<Account> {
+        self.accounts.lock().unwrap().try_iter().collect()
+    }
+
+    pub(crate) fn server(&self) -> Server<'_> {
+        // Its own cancellation is the server's.
+        static NEVER: std::sync::LazyLock<Cancel> = std::sync::LazyLock::new(Cancel::default);
+        Server { rendezvous: &self.rendezvous, options: &self.options, cancel: &NEVER }
+    }
+
+    pub(crate) fn stat(&self, path: &str) -> Result<Entry, Error> {
+        self.server().stat(path.as_bytes(), &mut Deaf)
+    }
+
+    pub(crate) fn list(&self, path: &str) -> Result<Vec<Entry>, Error> {
+        let mut found = Vec::new();
+        let take = |entry| {
+            found.push(entry);
+            Ok(())
+        };
+        self.server().list(path.as_bytes(), &mut Deaf, take)?;
+        Ok(found)
+    }
+
+    pub(crate) fn names(&self, path: &str) -> Vec<String> {
+        let names = self.list(path).unwrap().into_iter().map(|entry| entry.name);
+        names.map(|name| String::from_utf8(name).unwrap()).collect()
+    }
+
+    pub(crate) fn get(&self, path: &str, to: &Path) -> Result<Summary, Error> {
+        let name = netblt::serve::remote::name_of(path.as_bytes(), "root");
+        let fetch = Fetch { path: path.as_bytes().to_vec(), name, trees: true, bytes: None };
+        self.server().get(&fetch, into_directory(to), &mut Deaf)
+    }
+
+    pub(crate) fn put(&self, from: &[&Path], path: &str) -> Result<Summary, Error> {
+        let paths = from.iter().map(|path| path.to_path_buf()).collect::<Vec<_>>();
+        self.server().put(Selection::from(paths), path.as_bytes(), &mut Deaf)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.cancel.hurry();
+        if let Some(thread) = self.thread.take() {
+            let served = thread.join().unwrap();
+            assert!(std::thread::panicking() || served.is_ok(), "{served:?}");
+        }
+    }
+}
+
+pub(crate) fn denial<T>(result: Result<T, Error>) -> Denial {
+    match result {
+        Err(Error::Denied { what, .. }) => what,
+        Err(error) => panic!("not denied but {error:?}"),
+        Ok(_) => panic!("done"),
+    }
+}
+
+pub(crate) fn bytes(len: usize, seed: u8) -> Vec<u8> {
+    let mut content = vec![0; len];
+    blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut content);
+    content
+}
