@@ -146,6 +146,26 @@ pub enum Error {
     /// A ticket that is none.
     #[error("this is not a netblt ticket: {0}")]
     Ticket(#[from] TicketError),
+    /// A server has another static key than the one that is known.
+    #[error(
+        "THE KEY OF {server} HAS CHANGED. Either it was given a new one, or somebody else answers \
+         in its place, who would see all that is sent. Known: {known}. Told now: {told}. Ask \
+         whoever runs it for its fingerprint by another way. If the new one is true, remove line \
+         {line} of {} and try again; nothing was sent",
+        .path.display()
+    )]
+    ServerKey {
+        /// `host:port`, fit for a terminal.
+        server: String,
+        /// Fingerprint of the key that is known.
+        known: String,
+        /// Fingerprint of the key that somebody there says to have now.
+        told: String,
+        /// Where the known one stands.
+        path: PathBuf,
+        /// In which line, from 1.
+        line: usize,
+    },
     /// The ticket could not be handed over.
     #[error("the ticket cannot be written, and without it nobody comes: {0}")]
     Unseen(io::Error),
@@ -294,6 +314,9 @@ pub enum OptionsError {
     /// Static keys on a wire that knows none.
     #[error("static keys are for the sealed wire")]
     Keys,
+    /// A public key that is none.
+    #[error("the server's key is none: it is a number with which everybody agrees on the same")]
+    NoKey,
     /// A call with the identity of a server.
     #[error("whoever calls needs the identity of a client: a key, and its server's public key")]
     NoClient,

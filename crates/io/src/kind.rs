@@ -73,6 +73,7 @@ impl Error {
             | Self::NoRoom { .. }
             | Self::Stranded { .. }
             | Self::Unseen(_) => Kind::File,
+            Self::ServerKey { .. } => Kind::Refused,
             Self::Memory { .. } | Self::Thread { .. } => Kind::Resources,
             Self::Content(_) => Kind::Protocol,
             Self::Socket { .. } | Self::DatagramSize { .. } => Kind::Socket,

@@ -61,6 +61,7 @@ mod denial;
 mod disk;
 mod error;
 mod fields;
+pub mod keys;
 mod kind;
 mod memory;
 #[doc(hidden)]

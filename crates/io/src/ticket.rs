@@ -205,7 +205,7 @@ fn check(body: &str) -> String {
 }
 
 /// Base64url without padding, of 32 bytes.
-fn encode(bytes: &[u8; 32]) -> String {
+pub(crate) fn encode(bytes: &[u8; 32]) -> String {
     let mut text = String::with_capacity(SECRET_CHARS);
     for chunk in bytes.chunks(3) {
         let byte = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
@@ -219,7 +219,7 @@ fn encode(bytes: &[u8; 32]) -> String {
 }
 
 /// The reverse of [`encode`]; one text for each value, so stray bits at the end are refused.
-fn decode(text: &str) -> Option<[u8; 32]> {
+pub(crate) fn decode(text: &str) -> Option<[u8; 32]> {
     if text.len() != SECRET_CHARS {
         return None;
     }

@@ -7,6 +7,7 @@ pub mod driver;
 pub(crate) mod entropy;
 pub mod host;
 pub mod icmp;
+pub(crate) mod introduction;
 pub mod listener;
 pub mod raw_ip;
 pub(crate) mod rendezvous;

@@ -1,0 +1,168 @@
+//! What stands in a file of authorised keys.
+
+use std::fs;
+
+use super::*;
+
+fn key(byte: u8) -> PublicKey {
+    StaticKey::from_bytes([byte; 32]).public()
+}
+
+fn line(byte: u8, comment: &str) -> String {
+    PublicLine { key: key(byte), comment: comment.to_owned() }.to_string()
+}
+
+fn rate(text: &str) -> Result<Rate, String> {
+    let bytes = text.strip_suffix("B/s").and_then(|number| number.parse().ok());
+    bytes.map(Rate::from_bytes_per_second).ok_or_else(|| format!("{text} is no rate"))
+}
+
+fn parse(text: &str) -> (Grants, Vec<(usize, String)>) {
+    Grants::parse(text.as_bytes(), &rate)
+}
+
+fn one(options: &str) -> Grant {
+    let (grants, wrong) = parse(&format!("{options} {}", line(7, "me@laptop")));
+    assert_eq!(wrong, [], "{options}");
+    Grant::clone(&grants.find(&key(7)).expect("it is there"))
+}
+
+#[test]
+fn a_line_without_options_may_do_everything() {
+    let (grants, wrong) = parse(&format!("# who\n\n  {}\n{}\n", line(1, "anna"), line(2, "")));
+    assert_eq!((grants.count(), wrong), (2, vec![]));
+    assert_eq!(*grants.find(&key(1)).unwrap(), Grant::everything("anna"));
+    assert_eq!(*grants.find(&key(2)).unwrap(), Grant::everything(&fingerprint(&key(2))));
+    assert_eq!(grants.find(&key(3)), None);
+    let mut all: Vec<&str> = grants.iter().map(|(_, grant)| grant.name.as_str()).collect();
+    all.sort_unstable();
+    assert_eq!(all, [&*fingerprint(&key(2)), "anna"]);
+}
+
+#[test]
+fn every_option_says_what_it_says() {
+    let all = Grant::everything("me@laptop");
+    assert_eq!(one("read-only"), Grant { write: false, ..all.clone() });
+    assert_eq!(one("write-only"), Grant { read: false, ..all.clone() });
+    assert_eq!(one("READ-ONLY"), Grant { write: false, ..all.clone() });
+    assert_eq!(one("max-sessions=3"), Grant { max_sessions: Some(3), ..all.clone() });
+    let max_rate = Some(Rate::from_bytes_per_second(5));
+    assert_eq!(one("max-rate=5B/s"), Grant { max_rate, ..all.clone() });
+    let root = |path: &str| Grant { root: Some(path.into()), ..all.clone() };
+    assert_eq!(one("root=/srv/in"), root("/srv/in"));
+    assert_eq!(one("root=in/there"), root("in/there"));
+    assert_eq!(one(r#"root="a, \"b\" \\ \c""#), root(r#"a, "b" \ \c"#));
+    let both = one(r#"root="/a b",write-only,max-sessions=1"#);
+    assert_eq!(both, Grant { read: false, max_sessions: Some(1), ..root("/a b") });
+}
+
+#[test]
+fn times_are_those_of_the_calendar() {
+    for (text, seconds) in [
+        ("1970-01-01", 0),
+        ("1970-01-01T00:00:01Z", 1),
+        ("2000-02-29", 951_782_400),
+        ("2000-03-01", 951_868_800),
+        ("2027-01-31", 1_801_353_600),
+        ("2027-01-31T18:30:59Z", 1_801_353_600 + 18 * 3600 + 30 * 60 + 59),
+        ("9999-12-31T23:59:59Z", 253_402_300_799),
+    ] {
+        let expires = Some(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(one(&format!("expires={text}")).expires, expires, "{text}");
+    }
+    for text in [
+        "",
+        "tomorrow",
+        "2027-1-31",
+        "2027-02-29",
+        "1900-02-29",
+        "2027-13-01",
+        "2027-00-01",
+        "2027-04-31",
+        "2027-01-00",
+        "1969-12-31",
+        "2027-01-31T24:00:00Z",
+        "2027-01-31T18:00:00",
+        "2027-01-31T18:00Z",
+        "+027-01-31",
+        "2027-01-31-01",
+    ] {
+        assert_eq!(time(text), None, "{text}");
+    }
+    let grant = one("expires=2027-01-31");
+    let at = UNIX_EPOCH + Duration::from_secs(1_801_353_600);
+    assert!(grant.has_expired(at) && !grant.has_expired(at - Duration::from_secs(1)));
+    assert!(!one("read-only").has_expired(at));
+}
+
+#[test]
+fn a_line_that_makes_no_sense_is_named_and_the_others_hold() {
+    for (options, what) in [
+        ("root", "root needs a value"),
+        ("root=", "is no path without .."),
+        ("root=a/../b", "is no path without .."),
+        ("max-rate=fast", "max-rate: fast is no rate"),
+        ("max-rate=0B/s", "moves nothing"),
+        ("max-sessions=0", "max-sessions=0 is no number from 1 to 4096"),
+        ("max-sessions=4097", "is no number"),
+        ("expires=soon", "expires=soon is no time"),
+        ("read-only=yes", "read-only takes no value"),
+        ("read-only,read-only", "read-only stands there twice"),
+        ("read-only,write-only", "leave nothing"),
+        ("readonly", "\"readonly\" is no option"),
+        ("from=192.0.2.1", "\"from\" is no option"),
+        ("read-only,", "an option is empty"),
+        ("read-only, write-only", "an option is empty"),
+        ("root=\"a", "a quote is not closed"),
+        ("root=\"a\"b", "behind a closing quote"),
+        ("root=a\"b\"", "a quote stands in the midst"),
+        ("\u{1b}[2Jx", "is no option"),
+    ] {
+        let text = format!("{}\n{options} {}\n{}", line(1, "a"), line(7, "b"), line(2, "c"));
+        let (grants, wrong) = parse(&text);
+        assert!(grants.find(&key(7)).is_none(), "{options}");
+        assert_eq!(grants.count(), 2);
+        let [(2, told)] = &wrong[..] else { panic!("{options}: {wrong:?}") };
+        assert!(told.contains(what) && !told.contains('\u{1b}'), "{options}: {told}");
+    }
+    let (grants, wrong) = parse(&format!("{}\nread-only {}\n", line(1, "a"), line(1, "b")));
+    assert!(grants.find(&key(1)).unwrap().write, "the first one counts");
+    assert_eq!(wrong, [(2, "its key stands in line 1 already".to_owned())]);
+    let told = |text: &[u8]| Grants::parse(text, &rate).1;
+    assert_eq!(told(b"netblt-x25519 abc")[0].0, 1);
+    assert_eq!(told(b"read-only")[0].1, "there is no netblt-x25519 and key in it");
+    assert_eq!(told(b"\xff\xfe"), [(1, "it is no UTF-8".to_owned())]);
+}
+
+#[test]
+fn a_file_that_others_can_change_lets_nobody_in() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("authorized_keys");
+    fs::write(&path, format!("{}\nnonsense\n", line(1, "a"))).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    let (grants, wrong) = Grants::read(&path, &rate).unwrap();
+    assert_eq!(grants.count(), 1);
+    let told = wrong[0].to_string();
+    assert!(told.starts_with(&format!("{}, line 2: ", path.display())), "{told}");
+    assert!(told.ends_with("; it lets nobody in"), "{told}");
+    for mode in [0o664, 0o646] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        assert!(Grants::read(&path, &rate).unwrap_err().to_string().contains("chmod go-w"));
+    }
+    assert!(Grants::read(place.path(), &rate).is_err());
+    assert!(Grants::read(&place.path().join("none"), &rate).is_err());
+}
+
+#[test]
+fn the_machine_is_told_of_all_of_them_and_of_changes() {
+    let own = StaticKey::from_bytes([9; 32]);
+    let (before, _) = parse(&format!("{}\n{}\n", line(1, ""), line(2, "")));
+    let (after, _) = parse(&format!("{}\n{}\n", line(2, ""), line(3, "")));
+    let first = before.authorized(&own, None);
+    let second = after.authorized(&own, Some(&first));
+    let knows = |authorized: &Authorized| [1, 2, 3].map(|n| authorized.knows(&key(n)));
+    assert_eq!((knows(&first), knows(&second)), ([true, true, false], [false, true, true]));
+    // Of another server nothing is taken over.
+    let other = after.authorized(&StaticKey::from_bytes([8; 32]), Some(&first));
+    assert_eq!((knows(&other), other.own().public()), ([false, true, true], key(8)));
+}

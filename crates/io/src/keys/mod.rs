@@ -1,0 +1,14 @@
+//! Static keys on disk: one's own ([`file`]), those that a server lets in ([`authorized`]), and
+//! those of servers that were met before ([`known`]), by which they are called ([`meet`]). The
+//! protocol's side of it is in `docs/protocol.md §4.8, §4.9`; the files' in `docs/keys.md`.
+
+pub mod authorized;
+pub mod file;
+pub mod known;
+pub mod line;
+pub mod meet;
+
+pub use self::authorized::{Grant, Grants, Wrong};
+pub use self::known::KnownServers;
+pub use self::line::{PublicLine, fingerprint};
+pub use crate::net::introduction::ask;
