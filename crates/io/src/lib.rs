@@ -3,7 +3,8 @@
 //! [`send`] and [`receive`] do the whole job, blocking. One end listens and gets a [`Ticket`] to
 //! give away, the other connects with it; either may send. An [`Observer`] hears how it goes, and a
 //! [`Cancel`] stops it from any thread; a [`Control`] changes its rate and policy, and pauses it. A
-//! [`Transfer`] does the same on a thread of its own, and is a future.
+//! [`Transfer`] does the same on a thread of its own, and is a future; the feature `tokio` takes
+//! that runtime's readers and writers as ends.
 //!
 //! ```
 //! use netblt::{Cancel, Destination, Observer, Options, Progress, Rendezvous, Source};
@@ -71,6 +72,8 @@ mod options;
 mod progress;
 pub mod serve;
 pub mod ticket;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 mod transfer;
 
 pub use netblt_proto::config::{
