@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use netblt::ticket::{self, Ticket};
-use netblt::{Extras, Family, Options, Policy, Rate, Rendezvous, Resume};
+use netblt::{Extras, Family, Options, Policy, Rate, Rendezvous, Repair, Resume, Share};
 use netblt_proto::config::Wire;
 use netblt_proto::limits::{MAX_CLIENT, MAX_OUTSTANDING};
 use netblt_proto::wire::packet::Burst;
@@ -147,6 +147,30 @@ pub(crate) enum WireName {
     /// RFC 998 to the byte, for whoever speaks it: one file or stream IN THE CLEAR, not encrypted,
     /// not authenticated, not verified
     Rfc998,
+}
+
+/// `--repair`: `auto`, `never`, or a share in percent.
+pub(crate) fn repair(text: &str) -> Result<Repair, String> {
+    let percent = |digits: &str| digits.parse().ok().and_then(Share::percent);
+    match text {
+        "auto" => Ok(Repair::Auto),
+        "never" => Ok(Repair::Never),
+        _ => text
+            .strip_suffix('%')
+            .and_then(percent)
+            .map(Repair::Share)
+            .ok_or_else(|| format!("it is auto, never, or a share from 1% to {}%", Share::MAX)),
+    }
+}
+
+/// Who yields to everybody sends nothing that need not be (`docs/protocol.md §6.10`).
+pub(crate) fn check_repair(repair: Option<Repair>, background: bool) -> Result<(), Failure> {
+    match repair {
+        Some(Repair::Auto | Repair::Share(_)) if background => Err(Failure::usage(
+            "--repair sends more than must be, which --policy background never does",
+        )),
+        _ => Ok(()),
+    }
 }
 
 impl WireName {

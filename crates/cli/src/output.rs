@@ -335,7 +335,10 @@ fn summary_lines(summary: &Summary, role: Role, passed: u64) -> Vec<String> {
         (stats.data_packets_resent, "resent"),
         (stats.data_packets_duplicate, "duplicate"),
     ];
-    for (count, what) in counts {
+    // Where there are none, nobody has to ask what they are.
+    let repairs = [(stats.repair_packets_sent, "for repair"), (stats.packets_repaired, "repaired")];
+    let repairs = repairs.into_iter().filter(|(count, _)| *count > 0);
+    for (count, what) in counts.into_iter().chain(repairs) {
         packets.push_str(&format!(", {} {what}", units::show_count(count)));
     }
     if stats.datagram_bytes > 0 {

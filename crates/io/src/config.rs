@@ -24,6 +24,7 @@ pub(crate) fn config(options: &Options, role: Role, transfer_bytes: Option<u64>)
     config.max_outstanding = options.buffers;
     config.death_timer = options.death_timer;
     config.policy = options.policy;
+    config.repair = options.repair;
     let own_name = concat!("netblt ", env!("CARGO_PKG_VERSION"));
     config.client = options.client.clone().unwrap_or_else(|| own_name.to_owned());
     config.transfer_bytes = transfer_bytes;

@@ -326,6 +326,9 @@ pub enum OptionsError {
     /// An address for the ticket that is none.
     #[error("an address for the ticket: {0}")]
     Advertised(#[from] AddressError),
+    /// A share of repair packets on a wire that knows none.
+    #[error("the rfc998 wire has no repair packets")]
+    Repair,
     /// A directory on a wire that carries no names.
     #[error("the rfc998 wire carries no names: name the file to receive into")]
     Directory,

@@ -77,8 +77,8 @@ pub mod tokio;
 mod transfer;
 
 pub use netblt_proto::config::{
-    Authorized, Ceiling, Identity, NoKey, Pace, Policy, Protocol, PublicKey, Recreation, Secret,
-    StaticKey, Steering, Wire,
+    Authorized, Ceiling, Identity, NoKey, Pace, Policy, Protocol, PublicKey, Recreation, Repair,
+    Secret, Share, StaticKey, Steering, Wire,
 };
 pub use netblt_proto::machine::{Reason, Stalled, Standstill};
 pub use netblt_proto::stats::Stats;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use netblt_proto::config::{Ceiling, Policy, Steering, Wire};
+use netblt_proto::config::{Ceiling, Policy, Repair, Steering, Wire};
 use netblt_proto::limits::{
     DEFAULT_BUFFER_BYTES, DEFAULT_DEATH_TIMER, DEFAULT_MAX_FILES, DEFAULT_OUTSTANDING,
 };
@@ -331,6 +331,9 @@ pub struct Options {
     /// `$XDG_CACHE_HOME/netblt/paths` or `~/.cache/netblt/paths`, and begins the next transfer to
     /// the same peer with half of its rate (`sealed`). Only addresses, rates and times are kept.
     pub memory: bool,
+    /// What a sender spends on repair packets (`docs/protocol.md §6.10`): [`Repair::Auto`] unless
+    /// told otherwise. Only `sealed` knows them; of a share on `rfc998` is said so.
+    pub repair: Repair,
     /// Burst values to propose where the policy is not [`Policy::Fixed`]: a receiver's are the most
     /// that it lets the sender send, whatever that one's policy.
     pub burst: Option<Burst>,
@@ -431,6 +434,7 @@ impl Options {
             policy: Policy::Fair { ceiling: None },
             control: None,
             memory: false,
+            repair: Repair::Auto,
             burst: None,
             client: None,
             rfc998: Rfc998::default(),

@@ -68,6 +68,21 @@ fn a_walk_through_files_can_be_cancelled() {
 }
 
 #[test]
+fn repair_packets_are_refused_where_there_are_none() {
+    struct Nobody;
+    impl netblt::Observer for Nobody {}
+    let from = tempfile::tempdir().unwrap();
+    fs::write(from.path().join("data"), "data").unwrap();
+    let mut options = Options::new(netblt::Wire::Rfc998);
+    options.repair = netblt::Repair::Share(netblt::Share::percent(5).unwrap());
+    let (source, cancel) = (Source::path(from.path().join("data")), Cancel::default());
+    let nobody = Rendezvous::Active("127.0.0.1:9".to_owned());
+    let sent = netblt::send(source, &nobody, &options, &mut Nobody, &cancel);
+    let refused = Error::Options(netblt::OptionsError::Repair).to_string();
+    assert_eq!(sent.unwrap_err().to_string(), refused);
+}
+
+#[test]
 fn the_readme_shows_the_example() {
     let readme = fs::read_to_string(here().join("../../README.md")).unwrap();
     let example = fs::read_to_string(here().join("examples/send.rs")).unwrap();

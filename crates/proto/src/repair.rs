@@ -47,6 +47,11 @@ impl Share {
         (1..=Self::MAX).contains(&percent).then_some(Self(percent))
     }
 
+    /// It, in percent.
+    pub fn as_percent(self) -> u8 {
+        self.0
+    }
+
     /// How many repair packets a buffer of `packets` has by it, at least one.
     pub(crate) fn of(self, packets: u32) -> u32 {
         packets.saturating_mul(u32::from(self.0)).div_ceil(100)

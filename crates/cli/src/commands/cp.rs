@@ -6,7 +6,7 @@ use std::sync::Arc;
 use netblt::{Cancel, Options, Summary};
 use netblt_proto::config::Role;
 
-use crate::args::{PageArgs, Sharing, Show};
+use crate::args::{PageArgs, Sharing, Show, check_repair};
 use crate::commands::page::Page;
 use crate::commands::send::AGGRESSIVE;
 use crate::cp::gather::{Found, Landing};
@@ -216,6 +216,7 @@ fn copy(args: &Args, task: Task, report: &mut Report) -> Result<Option<Summary>,
     let cancel = Cancel::default();
     secrecy::keep();
     signals::watch(&cancel, report.is_talkative())?;
+    check_repair(wish.repair, wish.policy == Sharing::Background)?;
     if wish.policy == Sharing::Aggressive {
         report.warn(AGGRESSIVE);
     }

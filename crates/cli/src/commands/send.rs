@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use netblt::{Cancel, Options, Selection, Source, Summary};
+use netblt::{Cancel, Options, Repair, Selection, Source, Summary};
 use netblt_proto::config::{Pace, Policy, Protocol, Recreation, Role};
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
@@ -60,6 +60,15 @@ pub(crate) struct Args {
     /// ($XDG_CACHE_HOME), and the next transfer to the same address begins with half of that rate.
     #[arg(long)]
     no_memory: bool,
+    /// Coded packets that stand for lost ones: auto, never, or a share of the data as in 5%
+    ///
+    /// A loss at the end of a transfer costs a round trip. By itself (auto, the default) the
+    /// sender adds, behind the last data, as many coded packets as the losses seen ask for, if
+    /// that takes less time than it saves; with a share, so many (1% to 25%) behind all data,
+    /// whatever is lost. They count as data for every limit.
+    #[arg(long, value_name = "WHEN", value_parser = args::repair)]
+    #[arg(conflicts_with = "protocol")]
+    repair: Option<Repair>,
     /// How the rate is chosen
     #[arg(long, value_name = "POLICY", value_enum, default_value_t = PolicyName::Fair)]
     policy: PolicyName,
@@ -297,6 +306,11 @@ fn options(args: &Args) -> Result<Options, Failure> {
     options.manifest.clone_from(&args.manifest);
     (options.policy, options.burst, options.atomic) = (policy, None, args.atomic);
     options.memory = !args.no_memory;
+    if args.repair.is_some() && args.network.wire == WireName::Rfc998 {
+        return Err(Failure::usage("--repair is for --wire sealed: RFC 998 has no such packets"));
+    }
+    args::check_repair(args.repair, args.policy == PolicyName::Background)?;
+    options.repair = args.repair.unwrap_or(options.repair);
     options.resume = args.resume.into();
     options.extras = args.extra.into();
     Ok(options)

@@ -26,7 +26,7 @@ use crate::cp::probe::{Prober, Side};
 use crate::cp::ssh::SshOptions;
 use crate::cp::standing::{self, Existing, Told};
 use crate::cp::tunnel::{self, Tunnel};
-use crate::cp::words::{Job, Order, Plan, Start, Udp, Way, Word};
+use crate::cp::words::{Job, Order, Plan, Start, Udp, Way, Word, repair_percent};
 use crate::exit::{Code, Failure};
 use crate::output::{self, Report};
 use crate::{args, choice};
@@ -160,6 +160,7 @@ impl Near<'_> {
             resume: wish.resume,
             no_memory: wish.no_memory,
             policy: wish.policy,
+            repair: wish.repair.and_then(repair_percent),
             verify: wish.verify,
             extras: (extras.owner, extras.xattrs, extras.acls),
             keep_partial: wish.keep_partial.as_secs(),

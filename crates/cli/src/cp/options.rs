@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use netblt::Repair;
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 use netblt_proto::units::Rate;
 
@@ -51,6 +52,11 @@ pub(crate) struct Wish {
     /// in ~/.cache/netblt/paths, and begins the next copy with half of that rate.
     #[arg(long)]
     pub(crate) no_memory: bool,
+    /// Coded packets that stand for lost ones: auto, never, or a share of the data as in 5%
+    ///
+    /// See `netblt send --help`.
+    #[arg(long, value_name = "WHEN", value_parser = args::repair)]
+    pub(crate) repair: Option<Repair>,
     #[command(flatten)]
     pub(crate) choice: Choice,
     /// Leave files alone that exist at the destination; they are not sent

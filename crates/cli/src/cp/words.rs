@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use netblt::{Extras, Options};
+use netblt::{Extras, Options, Repair, Share};
 use netblt_proto::units::Rate;
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +61,9 @@ pub(crate) struct Start {
     /// The sending end does not remember the path.
     #[serde(default)]
     pub(crate) no_memory: bool,
+    /// The sending end's repair packets, in percent; 0 for never. It decides if nothing is said.
+    #[serde(default)]
+    pub(crate) repair: Option<u8>,
     /// The receiving end reads files again.
     pub(crate) verify: bool,
     /// Seconds that parts of files are kept.
@@ -91,11 +94,24 @@ impl Start {
         options.resume = self.resume.into();
         options.verify = self.verify;
         options.memory = !self.no_memory;
+        options.repair = match self.repair {
+            None => Repair::Auto,
+            Some(percent) => Share::percent(percent).map_or(Repair::Never, Repair::Share),
+        };
         let (owner, xattrs, acls) = self.extras;
         options.extras = Extras { owner, xattrs, acls };
         options.partial_expiry = Duration::from_secs(self.keep_partial);
         options.death_timer = Duration::from_secs(self.death_timer.clamp(1, MAX_DEATH_TIMER));
         options
+    }
+}
+
+/// What [`Start::repair`] says.
+pub(crate) fn repair_percent(repair: Repair) -> Option<u8> {
+    match repair {
+        Repair::Auto => None,
+        Repair::Never => Some(0),
+        Repair::Share(share) => Some(share.as_percent()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use netblt_proto::config::{Config, Identity, Secret, Wire};
+use netblt_proto::config::{Config, Identity, Repair, Secret, Wire};
 
 use crate::config::for_peer;
 use crate::error::{Error, OptionsError, Warning};
@@ -29,6 +29,9 @@ pub(crate) fn meet(
 ) -> Result<(Host, Dialer), Error> {
     let trace = options.trace.as_deref().map(TraceFile::create).transpose()?;
     let clock = Clock::start();
+    if let (Wire::Rfc998, Repair::Share(_)) = (options.wire, options.repair) {
+        return Err(OptionsError::Repair.into());
+    }
     let (socket, peer) = match (rendezvous, options.wire) {
         (Rendezvous::Listen, Wire::Sealed) => listen(None, (options, config), clock, observer)?,
         (Rendezvous::Await(secret), Wire::Sealed) => {

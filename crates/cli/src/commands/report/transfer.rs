@@ -124,6 +124,8 @@ struct Summary {
     mean_mbps: f64,
     lost: u64,
     resent: u64,
+    /// Repair packets made (sender), or packets made from them (receiver).
+    repaired: u64,
     rtt_ms: Option<f64>,
     min_rtt_ms: Option<f64>,
     max_queue_ms: Option<f64>,
@@ -166,6 +168,7 @@ impl Summary {
             mean_mbps: rounded(bytes as f64 * 8.0 / trace.end.max(1e-9) / 1e6),
             lost: last(&trace.lost).unwrap_or_default() as u64,
             resent: last(&trace.resent).unwrap_or_default() as u64,
+            repaired: trace.repaired,
             rtt_ms: milliseconds(last(&trace.rtt)),
             min_rtt_ms: milliseconds(last(&trace.min_rtt)),
             max_queue_ms: milliseconds(largest(&trace.queue)),
@@ -197,7 +200,12 @@ impl fmt::Display for Summary {
         writeln!(f, "{}", self.headline())?;
         let moved = units::show_bytes(self.data_bytes);
         write!(f, "  data        {} packets, {moved}", count(self.data_packets))?;
-        writeln!(f, "; {} lost, {} resent", count(self.lost), count(self.resent))?;
+        write!(f, "; {} lost, {} resent", count(self.lost), count(self.resent))?;
+        match (self.repaired, self.role.as_deref()) {
+            (0, _) => writeln!(f)?,
+            (packets, Some("receiver")) => writeln!(f, ", {} repaired", count(packets))?,
+            (packets, _) => writeln!(f, ", {} for repair", count(packets))?,
+        }
         if let Some(bytes) = self.delivered_bytes {
             writeln!(f, "  delivered   {}", units::show_bytes(bytes))?;
         }

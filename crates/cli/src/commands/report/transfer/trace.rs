@@ -45,6 +45,8 @@ pub(super) struct Trace {
     pub(super) silences: Vec<(f64, f64)>,
     pub(super) timers: BTreeMap<String, u64>,
     pub(super) dropped: u64,
+    /// Repair packets made (sender), or packets made from them (receiver).
+    pub(super) repaired: u64,
     pub(super) missing: u64,
 }
 
@@ -137,6 +139,7 @@ impl Reader {
             "sent" => self.datagrams("sender", at, event, count("packets")),
             "received" => self.datagrams("receiver", at, event, 1),
             "dropped" => trace.dropped += 1,
+            "repair" => trace.repaired += count("packets"),
             "timer" => *trace.timers.entry(word("timer").unwrap_or_default()).or_default() += 1,
             "waited" => {
                 let from = (at - count("waited_ns") as f64 / 1e9).max(0.0);
