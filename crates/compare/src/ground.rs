@@ -1,8 +1,10 @@
 //! Where one run takes place: two hosts, the path between them, and a directory for files.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use netblt_emu::netns::Hosts;
@@ -57,10 +59,42 @@ impl Room {
     }
 }
 
+/// What a guard does when its standard input ends without a word: no contest is there any more, and
+/// what it made is removed. Signals to the contest are none to its guard.
+const GUARD: &str = "trap '' INT TERM HUP; read word && exit; for host in \"$1\" \"$2\"; do \
+                     ip netns pids \"$host\" | xargs -r kill -KILL; ip netns delete \"$host\"; \
+                     done; rm -rf \"$3\"";
+
+/// A process that outlives this one, if that is killed, by as long as it takes to clean up.
+#[derive(Debug)]
+struct Guard(Child);
+
+impl Guard {
+    fn of(hosts: &Hosts, room: &Room) -> io::Result<Self> {
+        let mut command = Command::new("sh");
+        command.args(["-c", GUARD, "guard", &hosts.a.name, &hosts.b.name]);
+        command.arg(room.directory.path()).process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().map(Self)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(mut word) = self.0.stdin.take() {
+            // It has ended before if this fails.
+            let _ = word.write_all(b"done\n");
+        }
+        let _ = self.0.wait();
+    }
+}
+
 /// The hosts and the path, alive.
 #[derive(Debug)]
 pub(crate) struct Ground<'a> {
     pub(crate) hosts: Hosts,
+    /// Behind the hosts: until they are gone it has to be there.
+    _guard: Guard,
     tun: Option<Tun>,
     pub(crate) room: &'a Room,
     /// What the link carries to host b.
@@ -99,12 +133,13 @@ impl<'a> Ground<'a> {
     pub(crate) fn new(path: &Scenario, seed: u64, room: &'a Room) -> io::Result<Self> {
         room.clear()?;
         let hosts = Hosts::create()?;
+        let guard = Guard::of(&hosts, room)?;
         let (up, down) = (path.up.clone(), path.down.clone());
         let mtu = |own: Option<u16>| own.unwrap_or(DEVICE_MTU);
         let devices = hosts.open(mtu(up.mtu), mtu(down.mtu))?;
         let rate = up.rate;
         let tun = Tun::start(devices, (up, down), seed, None)?;
-        Ok(Self { hosts, tun: Some(tun), room, rate, queue: Queue::default() })
+        Ok(Self { hosts, _guard: guard, tun: Some(tun), room, rate, queue: Queue::default() })
     }
 
     /// The path's books.
