@@ -78,7 +78,8 @@ fn a_small_contest_adds_up_and_leaves_nothing() {
     }
     let env = Env::new();
     let page = env.path("page.html");
-    let names = "netblt,netblt-fixed,sabul,rbudp,cubic,tcp-cubic,tcp-bbr,scp,rsync,srt,qcp";
+    let names = "netblt,netblt-background,netblt-aggressive,netblt-fixed,udt,rbudp,cubic,\
+                 tcp-cubic,tcp-bbr,scp,rsync,srt,qcp";
     let link = ["--rate", "20Mbit", "--rtt", "20ms", "--size", "300kB", "--runs", "1"];
     let more = ["--longest", "1min", "--only", names, "--json", "--html", &text(&page)];
     let running = start(&env, &[&link[..], &more].concat());
@@ -107,10 +108,10 @@ fn a_small_contest_adds_up_and_leaves_nothing() {
         }
     }
     let has = |name: &str| rows.iter().any(|row| row["name"] == name);
-    assert!(has("netblt") && has("sabul") && has("rbudp"), "{rows:?}");
+    assert!(has("netblt") && has("udt") && has("rbudp"), "{rows:?}");
     assert_eq!(has("scp"), ["scp", "ssh", "sshd", "ssh-keygen"].iter().all(|p| installed(p)));
     let page = fs::read_to_string(page).expect("a page");
-    assert!(page.contains("20 Mbit/s, 20 ms: a file of 0.3 MB") && page.contains(">sabul<"));
+    assert!(page.contains("20 Mbit/s, 20 ms: a file of 0.3 MB") && page.contains(">udt<"));
 }
 
 #[test]

@@ -79,7 +79,7 @@ pub(crate) enum Over {
 
 /// Everyone, in the order in which they are told.
 pub fn all() -> Vec<Rival> {
-    let own = ["fair", "fixed"].map(|policy| {
+    let own = ["fair", "background", "aggressive", "fixed"].map(|policy| {
         let name = if policy == "fair" { "netblt".to_owned() } else { format!("netblt-{policy}") };
         Rival { name, kind: Kind::Ours(policy) }
     });
@@ -102,6 +102,9 @@ impl Rival {
     pub fn about(&self) -> String {
         match self.kind {
             Kind::Ours("fair") => "ours, told nothing".to_owned(),
+            Kind::Ours(policy) if self.percent().is_none() => {
+                format!("ours, --policy {policy}, told nothing")
+            }
             Kind::Ours(policy) => {
                 format!("ours, --policy {policy}, told {TOLD_PERCENT} % of the link")
             }
@@ -389,7 +392,9 @@ mod tests {
         assert!(
             names.iter().all(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'))
         );
-        for wanted in ["netblt", "tcp-cubic", "tcp-bbr", "scp", "sabul", "rbudp", "udt"] {
+        for wanted in
+            ["netblt", "netblt-background", "tcp-cubic", "tcp-bbr", "scp", "sabul", "rbudp", "udt"]
+        {
             assert!(names.contains(wanted), "{wanted}");
         }
         let rbudp = all.iter().find(|rival| rival.name == "rbudp").expect("it is there");
