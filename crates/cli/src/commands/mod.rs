@@ -6,6 +6,7 @@ mod cp;
 mod demo;
 mod emulate;
 mod far_end;
+mod keygen;
 mod man;
 mod page;
 mod plan;
@@ -28,6 +29,7 @@ pub(crate) enum Command {
     Stat(remote::StatArgs),
     Rm(remote::RemoveArgs),
     Mkdir(remote::MakeArgs),
+    Keygen(keygen::Args),
     Clean(clean::Args),
     Bench(bench::Args),
     Demo(demo::Args),
@@ -51,6 +53,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Stat(args) => remote::stat(&args).into(),
         Command::Rm(args) => remote::remove(&args).into(),
         Command::Mkdir(args) => remote::make(&args).into(),
+        Command::Keygen(args) => keygen::run(&args).into(),
         Command::Clean(args) => clean::run(&args).into(),
         Command::Bench(args) => bench::run(&args).into(),
         Command::Demo(args) => demo::run(&args).into(),

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// Every command there is.
-pub(crate) const COMMANDS: [&str; 26] = [
+pub(crate) const COMMANDS: [&str; 27] = [
     "",
     "cp",
     "send",
@@ -31,6 +31,7 @@ pub(crate) const COMMANDS: [&str; 26] = [
     "stat",
     "rm",
     "mkdir",
+    "keygen",
     "clean",
     "bench",
     "demo",

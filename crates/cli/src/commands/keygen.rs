@@ -1,0 +1,94 @@
+//! `netblt keygen`: a static key of one's own, and the line that others need of it.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use netblt::Error;
+use netblt::keys::{file, fingerprint};
+use netblt_proto::machine::printable;
+use serde_json::json;
+
+use crate::exit::{Code, Failure};
+use crate::json::{self, Stream};
+
+/// Make a key of one's own, by which a server knows you or you know a server
+///
+/// FILE is for you alone; FILE.pub, which is printed with its fingerprint, is for others: as a line
+/// of a server's list of authorised keys, or for clients to compare. Nothing is overwritten.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = "Examples:\n  \
+         netblt keygen\n  \
+         netblt keygen /etc/netblt/server.key --comment data.example.org")]
+pub(crate) struct Args {
+    /// Where to keep it [default: ~/.config/netblt/key]
+    #[arg(value_name = "FILE")]
+    path: Option<PathBuf>,
+    /// What others call it [default: user@host]
+    #[arg(long, value_name = "TEXT")]
+    comment: Option<String>,
+    /// Tell it as JSON, one object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Code {
+    match make(args) {
+        Ok(()) => Code::Success,
+        Err(Failure { code, message }) => {
+            if args.json {
+                let data = json::ErrorData { code: code.number(), message: &message };
+                let _ = json::emit(Stream::Stdout, "error", data);
+            } else {
+                eprintln!("netblt: {message}");
+            }
+            code
+        }
+    }
+}
+
+fn make(args: &Args) -> Result<(), Failure> {
+    let failed = |error| match error {
+        // There is no option to replace a key: whoever used the old one would be locked out.
+        Error::Exists(_) => Failure::new(Code::File, error.to_string()),
+        error => Failure::transfer(&error, false),
+    };
+    let path = match &args.path {
+        Some(path) => path.clone(),
+        None => file::place("key").ok_or_else(|| {
+            Failure::usage("there is no home directory to keep a key in: name a FILE")
+        })?,
+    };
+    let comment = args.comment.clone().unwrap_or_else(own_name);
+    let key = file::generate().map_err(failed)?;
+    let public = file::write(&path, &key, &comment).map_err(failed)?;
+    let beside = file::public_path(&path);
+    let fingerprint = fingerprint(&public.key);
+    let said = match args.json {
+        true => {
+            let data = json!({
+                "path": printable(&path.display().to_string()),
+                "public_path": printable(&beside.display().to_string()),
+                "public": public.to_string(),
+                "comment": public.comment,
+                "fingerprint": fingerprint,
+            });
+            json::emit(Stream::Stdout, "key", data)
+        }
+        false => {
+            let place = printable(&path.display().to_string());
+            eprintln!("The key is in {place}, and for you alone. For others, in {place}.pub:");
+            writeln!(std::io::stdout(), "{public}\n{fingerprint}")
+        }
+    };
+    said.map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))
+}
+
+/// `user@host`, as far as the system says it.
+fn own_name() -> String {
+    let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    match user {
+        Some(user) => format!("{user}@{host}"),
+        None => host,
+    }
+}
