@@ -8,7 +8,7 @@
 //!
 //! What waits for twice as long is somebody else's doing, or too much: the window is halved every
 //! round trip while that lasts, down to two packets, and does not grow before it was over for
-//! [`CALM`]. So a TCP that has just lost, and leaves the queue empty for a while, is not taken for
+//! `CALM`. So a TCP that has just lost, and leaves the queue empty for a while, is not taken for
 //! one that has gone. A queue may also hide in the smallest round trip that was ever seen; so it
 //! lets go of everything now and then, for two round trips, and looks, as LEDBAT++'s slowdowns do.
 
