@@ -21,11 +21,14 @@ class Ends:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(4)
+        self._cancel = netblt.Cancel()
 
     def __enter__(self) -> Ends:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # A test that failed half-way leaves an end that waits for the other.
+        self._cancel.cancel()
         self._pool.shutdown()
 
     def listen(
@@ -34,6 +37,7 @@ class Ends:
         """Begins a transfer that listens; answers its ticket."""
         ticket: Future[str] = Future()
         more.setdefault("options", HERE)
+        more.setdefault("cancel", self._cancel)
         end = self._pool.submit(call, what, on_ticket=ticket.set_result, **more)
         end.add_done_callback(lambda end: _no_ticket(end, ticket))
         return end, ticket.result(LIMIT)
@@ -41,6 +45,7 @@ class Ends:
     def connect(
         self, call: Callable[..., netblt.Summary], what: Any, ticket: str, **more: Any
     ) -> Future[netblt.Summary]:
+        more.setdefault("cancel", self._cancel)
         return self._pool.submit(call, what, ticket, **more)
 
 

@@ -138,7 +138,8 @@ def test_either_end_changes_it_while_it_runs(ends: Ends, tmp_path: Path) -> None
         nothing: dict[str, Any] = {}
         ours, theirs = (mine, nothing) if steers == "sender" else (nothing, mine)
         control.set_rate(8_000_000)
-        sent, ticket = ends.listen(netblt.send, DATA, name="data", **ours)
+        slow = netblt.Options(bind="127.0.0.1", rate=8_000_000)
+        sent, ticket = ends.listen(netblt.send, DATA, name="data", options=slow, **ours)
         assert netblt.receive(there, ticket, **theirs).verified and sent.result(LIMIT).verified
         assert (there / "data").read_bytes() == DATA
         # Three seconds at that rate: it could not be over before it was paused.
@@ -148,6 +149,15 @@ def test_either_end_changes_it_while_it_runs(ends: Ends, tmp_path: Path) -> None
         control.set_rate(0)
     with pytest.raises(ValueError):
         control.set_policy("fixed")
+
+
+@pytest.mark.parametrize("policy", ["fair", "background", "aggressive", "fixed"])
+def test_every_policy_carries(policy: Any, ends: Ends) -> None:
+    into, control = bytearray(), netblt.Control()
+    options = netblt.Options(bind="127.0.0.1", policy=policy, rate=400_000_000)
+    _, ticket = ends.listen(netblt.send, DATA, options=options, control=control)
+    control.set_policy(policy, 200_000_000)
+    assert netblt.receive(into, ticket).verified and into == DATA
 
 
 def test_warnings_are_logged_or_handed_over(
