@@ -116,8 +116,8 @@ fn mistakes_are_told() {
     let env = Env::new();
     let server = server(&env, &["--read-only", "--max-sessions", "3", "--memory", "64MiB"]);
     env.make_file("f", 10);
-    ask(&env, &["cp", "f", "netblt:///f"]).exits(11).says("lets nothing be changed");
-    ask(&env, &["rm", "netblt:///f"]).exits(11).says("lets nothing be changed");
+    ask(&env, &["cp", "f", "netblt:///f"]).exits(11).says("nothing may be changed");
+    ask(&env, &["rm", "netblt:///f"]).exits(11).says("nothing may be changed");
     env.run(&["ls", "netblt:///"]).exits(1).says("NETBLT_TICKET");
     ask(&env, &["ls", "scp://host/"]).exits(1).says("netblt://HOST/PATH");
     ask(&env, &["ls", "netblt:///../x"]).exits(1).says("'..'");
@@ -153,8 +153,8 @@ fn who_may_only_write_sees_nothing() {
     let server = server(&env, &["--write-only", "-4", "--death-timer", "30s"]);
     env.make_file("f", 10);
     ask(&env, &["cp", "f", "netblt:///f"]).exits(0);
-    ask(&env, &["ls", "netblt:///"]).exits(11).says("lets nothing be read");
-    ask(&env, &["cp", "netblt:///f", "g"]).exits(11).says("lets nothing be read");
+    ask(&env, &["ls", "netblt:///"]).exits(11).says("nothing may be read");
+    ask(&env, &["cp", "netblt:///f", "g"]).exits(11).says("nothing may be read");
     stopped(server);
 }
 

@@ -8,10 +8,13 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime};
 
 use netblt::serve::remote::{Fetch, Server, into_directory};
-use netblt::serve::{Account, Sort, Verdict};
-use netblt::{Denial, Destination, Overwrite, Selection, Source};
+use netblt::serve::{Account, Grant, Members, Sort, Verdict};
+use netblt::{Denial, Destination, Error, Overwrite, Selection, Source, StaticKey};
 
 use serving::{Deaf, Host, bytes, denial};
 
@@ -108,7 +111,7 @@ fn streams_come_and_go() {
     assert!(host.server().put_stream(stream, b"given", &mut Deaf).unwrap().verified);
     assert_eq!(fs::read(host.root("given")).unwrap(), content);
     let (read, mut write) = std::io::pipe().unwrap();
-    let reader = std::thread::spawn(move || {
+    let reader = thread::spawn(move || {
         let mut all = Vec::new();
         std::io::Read::read_to_end(&mut { read }, &mut all).map(|_| all)
     });
@@ -182,7 +185,7 @@ fn nothing_outside_is_reached_by_name_or_link() {
 fn what_is_not_allowed_is_not_done() {
     let here = tempfile::tempdir().unwrap();
     fs::write(here.path().join("f"), b"x").unwrap();
-    let host = Host::start(|service| service.write = false);
+    let host = Host::start(|service| service.grant.write = false);
     fs::write(host.root("there"), "x").unwrap();
     assert!(host.get("there", here.path()).unwrap().verified);
     assert_eq!(denial(host.put(&[&here.path().join("f")], "new")), Denial::Forbidden);
@@ -191,9 +194,136 @@ fn what_is_not_allowed_is_not_done() {
     assert_eq!(denial(removed), Denial::Forbidden);
     assert_eq!(host.names(""), ["there"]);
 
-    let host = Host::start(|service| service.read = false);
+    let host = Host::start(|service| service.grant.read = false);
     assert!(host.put(&[&here.path().join("f")], "new").unwrap().verified);
     assert_eq!(denial(host.get("new", here.path())), Denial::Forbidden);
     assert_eq!(denial(host.stat("new")), Denial::Forbidden);
     assert_eq!(denial(host.list("")), Denial::Forbidden);
+}
+
+#[test]
+fn what_has_expired_is_allowed_no_more() {
+    let later = SystemTime::now() + Duration::from_secs(3600);
+    let host = Host::start(|service| service.grant.expires = Some(later));
+    assert!(host.stat("").is_ok());
+    let host = Host::start(|service| service.grant.expires = Some(SystemTime::now()));
+    assert_eq!(denial(host.stat("")), Denial::Forbidden);
+}
+
+/// Ends what runs beside a test, however that ends.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Somebody who may write swaps a directory for a link that leads out, again and again, while
+/// others read and write through that name.
+#[test]
+fn nothing_outside_is_reached_by_a_race() {
+    let host = Host::start(|_| {});
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("f"), b"new").unwrap();
+    let out = host.directory.path().to_owned();
+    fs::create_dir(out.join("target")).unwrap();
+    fs::write(out.join("target/secret"), b"outside").unwrap();
+    fs::create_dir_all(host.root("real/deep")).unwrap();
+    fs::write(host.root("real/deep/secret"), b"inside!").unwrap();
+    fs::create_dir(host.root("tree")).unwrap();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let name = host.root("tree/deep");
+            while !over.load(Ordering::Relaxed) {
+                let _ = fs::rename(host.root("real/deep"), &name);
+                let _ = fs::rename(&name, host.root("real/deep"));
+                let _ = symlink(out.join("target"), &name);
+                let _ = fs::remove_file(&name);
+            }
+        });
+        let _ends = Ends(&over);
+        for number in 0..20 {
+            let to = here.path().join(number.to_string());
+            fs::create_dir(&to).unwrap();
+            let _ = host.get("tree/deep/secret", &to);
+            let _ = host.get("tree", &to);
+            // A link comes as what it is: what it leads to here is no server's doing.
+            let link = fs::symlink_metadata(to.join("tree/deep")).is_ok_and(|at| at.is_symlink());
+            for got in ["secret", "tree/deep/secret"].into_iter().take(if link { 1 } else { 2 }) {
+                if let Ok(content) = fs::read(to.join(got)) {
+                    assert_eq!(content, b"inside!", "{got}");
+                }
+            }
+            if let Ok(entry) = host.stat("tree/deep/secret") {
+                assert_eq!(entry.sort, Sort::File);
+            }
+            let _ = host.put(&[&here.path().join("f")], &format!("tree/deep/new{number}"));
+            let made = format!("tree/deep/made{number}");
+            let _ = host.server().make_directory(made.as_bytes(), false, &mut Deaf);
+            if number % 10 == 9 {
+                let _ = host.server().remove(b"tree/deep/secret", (false, false), &mut Deaf);
+            }
+        }
+    });
+    assert_eq!(fs::read(out.join("target/secret")).unwrap(), b"outside");
+    assert_eq!(fs::read_dir(out.join("target")).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 3);
+}
+
+fn static_key(number: u8) -> StaticKey {
+    StaticKey::from_bytes([number; 32])
+}
+
+#[test]
+fn each_key_has_a_grant_of_its_own() {
+    let there = tempfile::tempdir().unwrap();
+    fs::write(there.path().join("own"), "x").unwrap();
+    let grant = |change: &dyn Fn(&mut Grant)| {
+        let mut grant = Grant::new(there.path());
+        change(&mut grant);
+        grant
+    };
+    let clients = vec![
+        (static_key(1).public(), grant(&|grant| grant.name = "all".to_owned())),
+        (static_key(2).public(), grant(&|grant| grant.write = false)),
+        (static_key(3).public(), grant(&|grant| grant.read = false)),
+        (static_key(4).public(), grant(&|grant| grant.expires = Some(SystemTime::UNIX_EPOCH))),
+        (static_key(5).public(), grant(&|grant| grant.max_sessions = Some(0))),
+    ];
+    let (members, none) = Members::new(static_key(9), clients.clone());
+    assert!(none.is_empty());
+    let host = Host::start(|service| service.members = Some(members.clone()));
+    let as_key = |number| host.client(host.calling(static_key(number), members.server_key()));
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("f"), b"x").unwrap();
+    let put = |number, name: &str| as_key(number).put(&[&here.path().join("f")], name);
+
+    assert!(put(1, "one").unwrap().verified);
+    assert_eq!(as_key(1).names(""), ["one", "own"]);
+    assert_eq!(as_key(2).names(""), ["one", "own"]);
+    assert_eq!(denial(put(2, "two")), Denial::Forbidden);
+    assert!(put(3, "three").unwrap().verified);
+    assert_eq!(denial(as_key(3).stat("own")), Denial::Forbidden);
+    assert_eq!(denial(as_key(4).stat("own")), Denial::Forbidden);
+    assert_eq!(denial(as_key(5).stat("own")), Denial::Busy);
+    let stranger = as_key(6).stat("own").unwrap_err();
+    assert!(matches!(stranger, Error::Connect { .. }), "{stranger:?}");
+    // Who thinks that it is another server hears nothing.
+    let wrong = host.client(host.calling(static_key(1), static_key(8).public()));
+    assert!(matches!(wrong.stat("own").unwrap_err(), Error::Connect { .. }));
+    let accounts = host.accounts();
+    assert!(accounts.iter().any(|account| account.name == "all" && account.request == "put"));
+
+    // One is taken away, another is let in: at the next opening, with the server running.
+    let mut clients = clients;
+    clients.remove(0);
+    clients.push((static_key(6).public(), grant(&|_| {})));
+    assert!(members.change(clients).is_empty());
+    let start = std::time::Instant::now();
+    while as_key(6).stat("own").is_err() {
+        assert!(start.elapsed() < Duration::from_secs(30));
+    }
+    assert!(matches!(as_key(1).stat("own").unwrap_err(), Error::Connect { .. }));
 }

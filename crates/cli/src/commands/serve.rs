@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Code {
 fn start(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
     let options = args.options()?;
     let mut service = Service::new(&args.root);
-    (service.read, service.write) = (!args.write_only, !args.read_only);
+    (service.grant.read, service.grant.write) = (!args.write_only, !args.read_only);
     (service.max_sessions, service.memory) = (args.max_sessions, args.memory);
     if let Some(path) = args.ticket_file.as_deref().filter(|path| path.exists()) {
         let ticket = client::read(path)?.parse::<Ticket>();

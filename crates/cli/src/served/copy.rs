@@ -84,7 +84,7 @@ fn fill(options: &mut Options, wish: &Wish) {
     let (ipv4, ipv6) = wish.family();
     options.family = args::family(ipv4, ipv6);
     options.port = wish.ports().0;
-    options.policy = netblt::Policy::Fair { ceiling: wish.ceiling() };
+    options.policy = wish.policy.policy(wish.ceiling());
     options.memory = !wish.no_memory;
     options.death_timer = wish.death_timer;
     options.overwrite = Overwrite::Always;

@@ -1,7 +1,9 @@
 //! What the loop drives: one connection or many, each found by its key.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use netblt_proto::config::Authorized;
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Datagram, Event, Transmit};
 use netblt_proto::time::Instant;
@@ -65,6 +67,11 @@ pub trait Connections {
 
     /// The client of this connection is.
     fn rouse_one(&mut self, key: Self::Key);
+
+    /// From now on these may open connections; who has one keeps it.
+    fn authorize(&mut self, authorized: Arc<Authorized>) {
+        let _ = authorized;
+    }
 
     /// The end of a connection, for its client to act on.
     fn end(&mut self, key: Self::Key) -> Option<&mut Endpoint>;

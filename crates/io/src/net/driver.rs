@@ -12,8 +12,10 @@
 
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
+use netblt_proto::config::Authorized;
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Event, Transmit};
 use netblt_proto::time::Instant;
@@ -93,6 +95,11 @@ pub trait Application {
         refused: &Oversize,
         end: &mut Endpoint,
     ) -> ControlFlow<Self::Outcome>;
+
+    /// Whom to let in from now on, if that has changed.
+    fn poll_authorized(&mut self) -> Option<Arc<Authorized>> {
+        None
+    }
 
     /// The next connection whose client another thread wants to be asked.
     fn poll_marked(&mut self) -> Option<Self::Key> {
@@ -179,6 +186,9 @@ where
 {
     if app.turn(now)? == Feed::All {
         connections.rouse();
+    }
+    if let Some(authorized) = app.poll_authorized() {
+        connections.authorize(authorized);
     }
     while let Some(key) = app.poll_marked() {
         connections.rouse_one(key);

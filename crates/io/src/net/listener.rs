@@ -399,6 +399,10 @@ impl Connections for Listener {
         }
     }
 
+    fn authorize(&mut self, authorized: Arc<Authorized>) {
+        Self::authorize(self, authorized);
+    }
+
     fn rouse_one(&mut self, key: ConnectionKey) {
         self.touch(key, true);
     }

@@ -6,14 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
+use netblt_proto::config::PublicKey;
 use netblt_proto::time::Instant;
 
-use super::work::{Done, Held};
+use super::found::{Done, Held};
+use super::grant::Grant;
 use crate::denial::Denied;
 use crate::disk::threads::Writer;
 use crate::error::{Denial, Error};
 use crate::observer::Observer;
-use crate::options::Cancel;
+use crate::options::{Cancel, Control};
 use crate::progress::Progress;
 use crate::transfer::receive::{Received, Receiving};
 use crate::transfer::send::{Sending, Sent};
@@ -80,9 +82,25 @@ pub(super) enum Task {
 /// What a task came to: bytes, or why not.
 pub(super) type Came = Result<u64, Error>;
 
+/// What one guest may have, and what it had by the last division.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Share {
+    /// Bytes a second; `None` as long as nothing was divided.
+    pub(super) most: Option<f64>,
+    /// File bytes by then.
+    pub(super) bytes: u64,
+}
+
 /// One connection.
 pub(super) struct Guest {
     pub(super) peer: SocketAddr,
+    /// The key that it has shown, if it came by one.
+    pub(super) who: Option<PublicKey>,
+    /// What it may.
+    pub(super) grant: Arc<Grant>,
+    /// Its rate is told to it here, and what it had of it.
+    pub(super) control: Control,
+    pub(super) share: Share,
     pub(super) task: Task,
     pub(super) cancel: Cancel,
     pub(super) seen: Arc<Seen>,
@@ -123,7 +141,7 @@ impl Guest {
         };
         let (request, path) = self.asked.clone();
         let (peer, elapsed) = (self.peer, now.since(self.opened));
-        Account { peer, name: String::new(), request, path, bytes, elapsed, verdict }
+        Account { peer, name: self.grant.name.clone(), request, path, bytes, elapsed, verdict }
     }
 }
 

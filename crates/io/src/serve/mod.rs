@@ -3,13 +3,24 @@
 //!
 //! [`serve()`] answers until it is stopped; [`remote`] asks.
 
+mod found;
+mod grant;
 pub(crate) mod guest;
+mod members;
+mod meter;
 mod pool;
 pub mod remote;
 pub(crate) mod request;
 mod server;
+mod service;
+mod shares;
+mod waiting;
 mod work;
 
+pub use self::grant::Grant;
 pub use self::guest::{Account, Verdict};
+pub use self::members::Members;
+pub use self::meter::Meter;
 pub use self::request::{Entry, Sort};
-pub use self::server::{PORT, ServerObserver, Service, serve};
+pub use self::server::serve;
+pub use self::service::{PORT, ServerObserver, Service};

@@ -6,19 +6,25 @@ use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::{Duration, SystemTime};
 
-use netblt_proto::config::{Config, Role, Secret, Wire};
+use netblt_proto::config::{Authorized, Config, Identity, PublicKey, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::Event;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
-use super::guest::{Account, Came, Guest, Seen, Task, Watch, received, sent};
+use super::found::{Done, Outgoing, Prepared};
+use super::grant::Grant;
+use super::guest::{Came, Guest, Seen, Share, Task, Watch, received, sent};
 use super::pool::Pool;
 use super::request::{ASK, Line, Request};
-use super::work::{self, Done, Prepared};
+use super::service::{ServerObserver, Service};
+use super::shares;
+use super::waiting::{Puts, Undertaker, Waiting};
+use super::work;
 use crate::config::{config, for_peer};
 use crate::denial::Denied;
 use crate::disk::beneath;
@@ -32,15 +38,11 @@ use crate::net::host::{Clock, Host};
 use crate::net::listener::{ConnectionKey, Listener};
 use crate::net::socket::{Bind, Socket};
 use crate::net::wait::{Marks, Poller, Waker};
-use crate::options::{Cancel, Options};
-use crate::ticket::Ticket;
+use crate::options::{Cancel, Control, Options};
 use crate::transfer::promise::Promise;
 use crate::transfer::receive::Receiving;
 use crate::transfer::send::Sending;
 use crate::transfer::session::Session;
-
-/// The port of a server that was told none.
-pub const PORT: u16 = 9981;
 
 /// How long a guest has to say what it wants.
 const ASKING: Duration = Duration::from_secs(10);
@@ -61,43 +63,6 @@ const PIECE: u64 = 64;
 /// Connections beyond the guests: those that are told to come later.
 const TURNED_AWAY: usize = 64;
 
-/// What is served, and to how many.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Service {
-    /// The directory; nothing outside of it is seen or touched.
-    pub root: PathBuf,
-    /// What is there may be seen, and files fetched.
-    pub read: bool,
-    /// Files may be put there, directories made, both removed.
-    pub write: bool,
-    /// Guests at once.
-    pub max_sessions: u32,
-    /// Bytes in the buffers of all of them.
-    pub memory: u64,
-    /// What the tickets of clients prove to know; `None`: made anew.
-    pub secret: Option<Secret>,
-}
-
-impl Service {
-    /// Everything in `root`, for 64 at once, in 1 GiB.
-    pub fn new(root: impl Into<PathBuf>) -> Self {
-        let root = root.into();
-        let (read, write, max_sessions, memory) = (true, true, 64, 1 << 30);
-        Self { root, read, write, max_sessions, memory, secret: None }
-    }
-}
-
-/// Hears what a server does. Called from its thread; must not block.
-pub trait ServerObserver: Send {
-    /// Ready: this is where, and the secret. An error ends the server.
-    fn listening(&mut self, ticket: &Ticket) -> std::io::Result<()>;
-    /// A request is over.
-    fn ended(&mut self, account: &Account);
-    /// Something cannot be sent, and the connection that it concerns will not get on.
-    fn warn(&mut self, error: &Error);
-}
-
 /// Serves until it is cancelled: then those who are there are served to their end, and nobody else;
 /// hurried, all are told to go.
 pub fn serve(
@@ -106,8 +71,9 @@ pub fn serve(
     observer: &mut dyn ServerObserver,
     cancel: &Cancel,
 ) -> Result<(), Error> {
-    let root = beneath::open_directory(&service.root);
-    let root = root.map_err(|e| file_error(&service.root, "cannot be served", e))?;
+    let grant = Arc::new(service.grant.clone());
+    let root = beneath::open_directory(&grant.root);
+    let root = root.map_err(|e| file_error(&grant.root, "cannot be served", e))?;
     // Paths that stand for open files are all that disk's threads are given.
     beneath::open_directory(&beneath::path_of(&root))
         .map_err(|e| file_error(&beneath::path_of(&root), "cannot be used (is /proc there?)", e))?;
@@ -129,10 +95,15 @@ pub fn serve(
     };
     let config = Config { any_role: true, ..config(&options, Role::Sender, None) };
     let v6 = socket.local().is_ipv6();
-    let config = for_peer(&config, &options, Some(secret.clone()), v6);
+    let identity = service.members.as_ref().map(|members| Identity::server(members.authorized()));
+    let shared = identity.is_none().then(|| secret.clone());
+    let config = Config { identity, ..for_peer(&config, &options, shared, v6) };
     let config = Config { either_version: v6, socket_bytes: socket.room(), ..config };
     let ticket = addresses::ticket(socket.local(), &options, secret)?;
-    observer.listening(&ticket).map_err(Error::Unseen)?;
+    match &service.members {
+        Some(_) => observer.listening_at(&ticket.addresses),
+        None => observer.listening(&ticket).map_err(Error::Unseen)?,
+    }
     let poller = Poller::new()
         .map_err(|source| Error::Socket { what: "cannot make a waker".to_owned(), source })?;
     let waker = poller.waker();
@@ -144,38 +115,23 @@ pub fn serve(
         layout: Layout::of(&config)?,
         options,
         config,
-        root: Arc::new(root),
+        roots: HashMap::from([(grant.root.clone(), Arc::new(root))]),
+        grant,
+        rated: Instant::EPOCH,
         observer,
         cancel,
         waker,
         marks: Arc::default(),
         marked: Vec::new(),
         guests: HashMap::new(),
-        puts: HashMap::new(),
+        puts: Puts::default(),
         pool,
-        undertaker: undertaker()?,
+        undertaker: Undertaker::new()?,
         next_round: Instant::EPOCH,
         until: None,
         told: None,
     };
     driver::run(&mut listener, &mut app, &mut host)?
-}
-
-/// Where what is over is dropped: a disk's thread is waited for until it has put in order what is
-/// kept, and nobody else is to wait for that.
-fn undertaker() -> Result<Sender<Box<dyn Send>>, Error> {
-    let (sender, receiver) = channel::<Box<dyn Send>>();
-    let run = move || receiver.into_iter().for_each(drop);
-    let spawned = std::thread::Builder::new().name("netblt-leave".to_owned()).spawn(run);
-    spawned.map_err(|source| Error::Thread { purpose: "for what is over", source })?;
-    Ok(sender)
-}
-
-/// Files that may be put, when they come.
-struct Waiting {
-    prepared: Box<Prepared>,
-    path: Vec<u8>,
-    since: Instant,
 }
 
 /// The client of all connections.
@@ -184,7 +140,12 @@ struct Serving<'a> {
     options: Options,
     config: Config,
     layout: Layout,
-    root: Arc<OwnedFd>,
+    /// What whoever has the ticket may.
+    grant: Arc<Grant>,
+    /// The directories that were opened, by their paths.
+    roots: HashMap<PathBuf, Arc<OwnedFd>>,
+    /// When the rate was last divided.
+    rated: Instant,
     observer: &'a mut dyn ServerObserver,
     cancel: &'a Cancel,
     waker: Waker,
@@ -192,9 +153,9 @@ struct Serving<'a> {
     marks: Arc<Marks>,
     marked: Vec<u64>,
     guests: HashMap<ConnectionKey, Guest>,
-    puts: HashMap<u64, Waiting>,
+    puts: Puts,
     pool: Pool,
-    undertaker: Sender<Box<dyn Send>>,
+    undertaker: Undertaker,
     next_round: Instant,
     /// Everybody is told to go, until then at the latest.
     until: Option<Instant>,
@@ -215,57 +176,71 @@ impl Serving<'_> {
         if let Some(old) = self.guests.remove(&key) {
             self.bury(now, old, Err(Error::Restarted("its client began anew")));
         }
-        let busy = self.guests.len() >= self.service.max_sessions as usize;
-        if busy || self.cancel.is_cancelled() {
-            let why = match busy {
-                true => "as many are served as may be at once; try again later",
-                false => "the server is about to stop; try again later",
-            };
-            end.quit(now, &Denied::new(Denial::Busy, why).words());
-            return;
+        match self.welcome(now, key, (peer, &parameters, image_bytes), end.peer_key()) {
+            Ok(guest) => {
+                self.guests.insert(key, guest);
+                // Before its first burst.
+                self.divide(now);
+                self.pass(now, key, Event::Opened { peer, parameters, image_bytes }, end);
+            }
+            Err(denied) => {
+                if denied.what == Denial::Busy {
+                    self.service.meter.turned_away();
+                }
+                end.quit(now, &denied.words());
+            }
         }
+    }
+
+    /// What is needed to serve somebody, or why he is not served.
+    fn welcome(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        (peer, parameters, image_bytes): (SocketAddr, &Parameters, u32),
+        who: Option<PublicKey>,
+    ) -> Result<Guest, Denied> {
+        let role = Role::left_by(parameters.mode);
+        let grant = self.admit(who, role)?;
         let (seen, cancel): (Arc<Seen>, Cancel) = Default::default();
+        let control = Control::new();
         let session = Session::new(Watch(Arc::clone(&seen)), &cancel, &self.config);
+        let session = session.steered_by(Some(&control));
         let waker = self.waker.marking(&self.marks, key.number());
-        let image = image_bytes as usize;
-        let mut beyond = 0;
-        let (task, asked, held) = match Role::left_by(parameters.mode) {
+        let (image_bytes, outstanding) = (image_bytes as usize, parameters.max_outstanding);
+        let odd = |why: &str| Denied::new(Denial::NotUnderstood, why);
+        let (mut beyond, mut held, mut asked) = (0, None, ("none", Vec::new()));
+        let task = match role {
             Role::Sender if parameters.client == ASK => {
-                let task = Task::Sending(Box::new(Sending::on_request(session, waker)));
-                (task, ("none", Vec::new()), None)
+                Task::Sending(Box::new(Sending::on_request(session, waker)))
             }
             Role::Receiver => {
                 let number = Promise::parse(&parameters.client).put;
-                let Some(waiting) = number.and_then(|number| self.puts.remove(&number)) else {
-                    let why = "these files were not announced, or too long ago";
-                    end.quit(now, &Denied::new(Denial::NotUnderstood, why).words());
-                    return;
-                };
-                let stock = match self.pool.take(parameters.max_outstanding.into(), image) {
-                    Ok((stock, more)) => {
-                        beyond = more;
-                        stock
-                    }
-                    Err(error) => {
-                        end.quit(now, &Denied::new(Denial::Busy, error.to_string()).words());
-                        return;
-                    }
-                };
-                let Prepared { writer, room, held, .. } = *waiting.prepared;
+                let waiting = number.and_then(|number| self.puts.take(number, who));
+                let late = || odd("these files were not announced, or too long ago");
+                let waiting = waiting.ok_or_else(late)?;
+                let stock = self.pool.take(outstanding.into(), image_bytes);
+                let busy = |error: Error| Denied::new(Denial::Busy, error.to_string());
+                let (stock, more) = stock.map_err(busy)?;
+                beyond = more;
+                let Prepared { writer, room, held: handle, .. } = *waiting.prepared;
                 let kept = writer.kept_bytes();
                 let mut task = Receiving::new(session, writer, stock, waker);
                 task.room = Some((room, kept));
                 task.max_bytes = self.options.max_bytes;
-                (Task::Receiving(Box::new(task)), ("receive", waiting.path), Some(held))
+                (asked, held) = (("receive", waiting.place.1), Some(handle));
+                Task::Receiving(Box::new(task))
             }
             Role::Sender => {
-                let why = "this is a server of files; ask it with netblt cp, ls, stat, rm or mkdir";
-                end.quit(now, &Denied::new(Denial::NotUnderstood, why).words());
-                return;
+                return Err(odd("this is a server of files: netblt cp, ls, stat, rm, mkdir"));
             }
         };
-        let guest = Guest {
+        Ok(Guest {
             peer,
+            who,
+            grant,
+            control,
+            share: Share::default(),
             task,
             cancel,
             seen,
@@ -274,14 +249,44 @@ impl Serving<'_> {
             job: None,
             had: Vec::new(),
             heard: 0,
-            image_bytes: image,
-            outstanding: parameters.max_outstanding,
+            image_bytes,
+            outstanding,
             beyond,
             held,
             denied: None,
+        })
+    }
+
+    /// What somebody who comes may, if anything.
+    fn admit(&self, who: Option<PublicKey>, role: Role) -> Result<Arc<Grant>, Denied> {
+        let busy = |why| Err(Denied::new(Denial::Busy, why));
+        let expired = || Denied::new(Denial::Forbidden, "what was allowed here has expired");
+        let now = SystemTime::now();
+        let grant = match &self.service.members {
+            None => Some(Arc::clone(&self.grant)).filter(|grant| grant.holds(now)),
+            // A key may have been taken away since its owner began to open.
+            Some(members) => who.and_then(|key| members.find(&key, now)),
         };
-        self.guests.insert(key, guest);
-        self.pass(now, key, Event::Opened { peer, parameters, image_bytes }, end);
+        let grant = grant.ok_or_else(expired)?;
+        // What was announced before may still come.
+        let goes_on = role == Role::Receiver && !self.cancel.is_hurried();
+        if self.cancel.is_cancelled() && !goes_on {
+            return busy("the server is about to stop; try again later");
+        }
+        if self.guests.len() >= self.service.max_sessions as usize {
+            return busy("as many are served as may be at once; try again later");
+        }
+        let own = self.guests.values().filter(|guest| guest.who == who).count();
+        if grant.max_sessions.is_some_and(|most| own >= most as usize) {
+            return busy("you have as many sessions as you may at once; try again later");
+        }
+        Ok(grant)
+    }
+
+    /// Divides rates anew: the server's among all, and a grant's own among its guests.
+    fn divide(&mut self, now: Instant) {
+        let spell = now.since(std::mem::replace(&mut self.rated, now));
+        shares::allot(self.service.max_rate, spell, now, self.guests.values_mut());
     }
 
     /// Something for a guest's transfer.
@@ -318,19 +323,24 @@ impl Serving<'_> {
         };
         let Some(guest) = self.guests.get_mut(&key) else { return };
         (guest.asked, guest.had) = ((request.word(), request.path.clone()), had.to_vec());
-        let allowed = if request.writes() { self.service.write } else { self.service.read };
+        let grant = Arc::clone(&guest.grant);
+        let allowed = if request.writes() { grant.write } else { grant.read };
         if !allowed {
             let why = match request.writes() {
-                true => "this server lets nothing be changed",
-                false => "this server lets nothing be read",
+                true => "nothing may be changed here",
+                false => "nothing may be read here",
             };
             return self.deny(now, key, Denied::new(Denial::Forbidden, why), end);
         }
         let (answer, job) = channel();
         guest.job = Some(job);
-        let (root, cancel) = (Arc::clone(&self.root), guest.cancel.clone());
+        let cancel = guest.cancel.clone();
+        let root = match self.root(&grant) {
+            Ok(root) => root,
+            Err(denied) => return self.deny(now, key, denied, end),
+        };
         let leaving = match request.word() {
-            "put" => self.supersede(now, &request.path),
+            "put" => self.supersede(now, &request.path, &grant),
             _ => Vec::new(),
         };
         let (options, layout) = (self.options.clone(), self.layout);
@@ -348,11 +358,26 @@ impl Serving<'_> {
         }
     }
 
+    /// The directory of a grant.
+    fn root(&mut self, grant: &Grant) -> Result<Arc<OwnedFd>, Denied> {
+        if let Some(root) = self.roots.get(&grant.root) {
+            return Ok(Arc::clone(root));
+        }
+        let root = beneath::open_directory(&grant.root).map(Arc::new);
+        let root =
+            root.map_err(|_| Denied::new(Denial::Failed, "the server's root is not there"))?;
+        self.roots.insert(grant.root.clone(), Arc::clone(&root));
+        Ok(root)
+    }
+
     /// Whoever puts files anew where a client was putting some that has fallen silent is that
     /// client, started again, most likely: what has come is to be gone on with, so the old one
     /// goes. Told when it has.
-    fn supersede(&mut self, now: Instant, path: &[u8]) -> Vec<Receiver<()>> {
-        let is_old = |guest: &Guest| guest.asked == ("receive", path.to_vec()) && guest.is_silent();
+    fn supersede(&mut self, now: Instant, path: &[u8], grant: &Grant) -> Vec<Receiver<()>> {
+        let is_old = |guest: &Guest| {
+            let same = guest.asked == ("receive", path.to_vec()) && guest.grant.root == grant.root;
+            same && guest.is_silent()
+        };
         let old = self.guests.iter().filter(|(_, guest)| is_old(guest));
         let old: Vec<ConnectionKey> = old.map(|(key, _)| *key).collect();
         let guests = old.into_iter().filter_map(|key| self.guests.remove(&key));
@@ -360,18 +385,18 @@ impl Serving<'_> {
         for guest in guests.collect::<Vec<_>>() {
             leaving.push(self.bury(now, guest, Err(Error::Restarted("its client began anew"))));
         }
-        let is_late =
-            |waiting: &Waiting| waiting.path == path && now.since(waiting.since) >= SILENT;
+        let is_late = |waiting: &Waiting| {
+            let same = waiting.place.0 == grant.root && waiting.place.1 == path;
+            same && now.since(waiting.since) >= SILENT
+        };
         leaving.extend(self.forget(is_late));
         leaving
     }
 
     /// Numbers under which nothing is to come any more.
     fn forget(&mut self, is_late: impl Fn(&Waiting) -> bool) -> Vec<Receiver<()>> {
-        let numbers = self.puts.iter().filter(|(_, waiting)| is_late(waiting));
-        let numbers: Vec<u64> = numbers.map(|(number, _)| *number).collect();
-        let late = numbers.into_iter().filter_map(|number| self.puts.remove(&number));
-        late.map(|waiting| laid_out(&self.undertaker, waiting.prepared)).collect()
+        let late = self.puts.take_if(is_late).into_iter();
+        late.map(|waiting| self.undertaker.lay_out(waiting.prepared)).collect()
     }
 
     /// What the thread has found.
@@ -408,7 +433,7 @@ impl Serving<'_> {
         now: Instant,
         key: ConnectionKey,
         prepared: Box<Prepared>,
-    ) -> Result<work::Outgoing, Denied> {
+    ) -> Result<Outgoing, Denied> {
         let busy = |why: String| Denied::new(Denial::Busy, why);
         if self.puts.len() >= self.service.max_sessions as usize {
             return Err(busy("too many have announced files; try again later".to_owned()));
@@ -417,8 +442,10 @@ impl Serving<'_> {
         let number = random.first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
         let line = Line::Put(number, prepared.name.clone());
         let outgoing = work::outgoing([line], self.layout)?;
-        let path = self.guests.get(&key).map(|guest| guest.asked.1.clone()).unwrap_or_default();
-        self.puts.insert(number, Waiting { prepared, path, since: now });
+        let gone = || Denied::new(Denial::Failed, "you have gone");
+        let guest = self.guests.get(&key).ok_or_else(gone)?;
+        let (who, place) = (guest.who, (guest.grant.root.clone(), guest.asked.1.clone()));
+        self.puts.add(number, Waiting { who, place, since: now, prepared });
         Ok(outgoing)
     }
 
@@ -447,17 +474,11 @@ impl Serving<'_> {
     fn bury(&mut self, now: Instant, guest: Guest, came: Came) -> Receiver<()> {
         self.pool.give(guest.beyond);
         guest.cancel.cancel();
-        self.observer.ended(&guest.account(now, came));
-        laid_out(&self.undertaker, (guest.task, guest.held))
+        let account = guest.account(now, came);
+        self.service.meter.ended(&account);
+        self.observer.ended(&account);
+        self.undertaker.lay_out((guest.task, guest.held))
     }
-}
-
-/// Has something dropped elsewhere; what comes back ends when that is done.
-fn laid_out(undertaker: &Sender<Box<dyn Send>>, what: impl Send + 'static) -> Receiver<()> {
-    let (done, receiver) = channel();
-    // In this order.
-    let _ = undertaker.send(Box::new((what, done)));
-    receiver
 }
 
 impl Application for Serving<'_> {
@@ -470,7 +491,7 @@ impl Application for Serving<'_> {
             self.guests.values().for_each(|guest| guest.cancel.cancel());
             self.next_round = now;
         }
-        let awaited = self.cancel.is_cancelled() && !self.puts.is_empty() && self.until.is_none();
+        let awaited = self.cancel.is_cancelled() && self.puts.len() > 0 && self.until.is_none();
         let over = self.until.is_some_and(|until| until <= now);
         if over || (self.cancel.is_cancelled() && self.guests.is_empty() && !awaited) {
             return ControlFlow::Break(Ok(()));
@@ -479,13 +500,24 @@ impl Application for Serving<'_> {
             return ControlFlow::Continue(Feed::Ready);
         }
         self.next_round = now + ROUND;
+        if now.since(self.rated) >= shares::SPELL {
+            self.divide(now);
+            let bytes = self.guests.values().map(|guest| guest.seen.bytes.load(Ordering::Relaxed));
+            self.service.meter.is_serving(self.guests.len() as u64, bytes.sum());
+        }
         self.forget(|waiting| now.since(waiting.since) >= WAITING);
         ControlFlow::Continue(Feed::All)
     }
 
     fn feed(&mut self, now: Instant, key: ConnectionKey, end: &mut Endpoint) -> Flow {
         let Some(guest) = self.guests.get_mut(&key) else { return ControlFlow::Continue(()) };
-        let done = guest.job.as_ref().and_then(|job| job.try_recv().ok());
+        let failed = || Denied::new(Denial::Failed, "the server could not find out");
+        let done = guest.job.as_ref().and_then(|job| match job.try_recv() {
+            Ok(done) => Some(done),
+            Err(TryRecvError::Empty) => None,
+            // A fault of the thread's is no reason to let anybody wait.
+            Err(TryRecvError::Disconnected) => Some(Err(failed())),
+        });
         if let Some(done) = done {
             guest.job = None;
             match done {
@@ -532,6 +564,10 @@ impl Application for Serving<'_> {
 
     fn oversize(&mut self, _: Instant, _: ConnectionKey, _: &Oversize, _: &mut Endpoint) -> Flow {
         ControlFlow::Continue(())
+    }
+
+    fn poll_authorized(&mut self) -> Option<Arc<Authorized>> {
+        self.service.members.as_ref()?.take_change()
     }
 
     fn poll_marked(&mut self) -> Option<ConnectionKey> {

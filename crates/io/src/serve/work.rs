@@ -8,83 +8,27 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::sync::Arc;
 
-use netblt_proto::buffer::Buffer;
-use netblt_proto::units::BufferNumber;
-use netblt_proto::wire::packet::End;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use super::found::{Done, Held, Outgoing, Prepared};
 use super::request::{self, Entry, Line, Put, Request, Sort, What};
 use crate::denial::Denied;
 use crate::disk::file_list::FileList;
-use crate::disk::had::Had;
 use crate::disk::layout::Layout;
 use crate::disk::room::Room;
 use crate::disk::source::SourceReader;
-use crate::disk::threads::{Fill, Reader, Writer};
 use crate::disk::{beneath, staging};
 use crate::error::{Denial, Error};
 use crate::options::{
     Cancel, Destination, Expected, Input, Only, Options, Overwrite, Resume, Selection,
 };
-use crate::progress::At;
 use crate::transfer::receive::writer;
 
 /// Entries in one answer at most: whoever wants more asks again.
 const PAGE: u64 = 10_000;
 /// A tree is removed so far down.
 const MAX_DOWN: u32 = 256;
-
-/// What is to be sent in answer, or stored.
-pub(super) enum Done {
-    Send(Box<Outgoing>),
-    Put(Box<Prepared>),
-}
-
-/// Files, or an answer.
-pub(super) struct Outgoing {
-    pub(super) reader: Held,
-    /// Bytes and files in all, if they are known.
-    pub(super) total: Option<u64>,
-    pub(super) files: Option<u64>,
-    /// Bytes of the answer, or at least of the files.
-    pub(super) bytes: u64,
-}
-
-/// Where files may go that will be sent.
-pub(super) struct Prepared {
-    pub(super) writer: Box<dyn Writer>,
-    pub(super) room: Room,
-    /// What the one source is called there, if it is not to keep its name.
-    pub(super) name: Vec<u8>,
-    /// Keeps the path of `room` good.
-    pub(super) held: Arc<OwnedFd>,
-}
-
-/// A reader, and what its paths stand on.
-#[derive(Debug)]
-pub(super) struct Held {
-    reader: SourceReader,
-    _handle: Option<Arc<OwnedFd>>,
-}
-
-impl Reader for Held {
-    fn at(&mut self) -> At {
-        self.reader.at()
-    }
-
-    fn fill(&mut self, number: BufferNumber, buffer: &mut Buffer) -> Result<Fill, Error> {
-        self.reader.fill(number, buffer)
-    }
-
-    fn end(&self) -> Option<End> {
-        self.reader.end()
-    }
-
-    fn restart(&mut self, layout: Layout, had: &Arc<Had>) -> Result<(), Error> {
-        self.reader.restart(layout, had)
-    }
-}
 
 /// Does what is asked.
 pub(super) fn perform(
@@ -125,7 +69,7 @@ pub(super) fn outgoing(
     let input = Input { name: request::NAME.to_owned(), label: "the answer", reader };
     let list = FileList::stream(input).map_err(denied)?;
     let reader = SourceReader::sealed(list, layout).map_err(denied)?;
-    let reader = Held { reader, _handle: None };
+    let reader = Held::new(reader, None);
     Ok(Outgoing { reader, total: None, files: None, bytes })
 }
 
@@ -162,7 +106,7 @@ fn get(
     let list = FileList::beneath(&selection, Arc::clone(&handle), cancel).map_err(denied)?;
     let (total, files) = (list.total_bytes(), list.files_in_all());
     let reader = SourceReader::sealed(list, layout).map_err(denied)?;
-    let reader = Held { reader, _handle: Some(handle) };
+    let reader = Held::new(reader, Some(handle));
     // A file brings a table beside its bytes, and a tree many: then it is not worth counting.
     let bytes = total.filter(|_| files == Some(1)).unwrap_or(u64::MAX);
     Ok(Done::Send(Box::new(Outgoing { reader, total, files, bytes })))

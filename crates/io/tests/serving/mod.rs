@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use netblt::serve::remote::{Fetch, Server, into_directory};
 use netblt::serve::{Account, Entry, ServerObserver, Service, serve};
 use netblt::{Cancel, Denial, Error, Observer, Options, Rendezvous, Selection, Summary, Ticket};
+use netblt::{Identity, PublicKey, StaticKey};
 
 pub(crate) struct Heard {
     tickets: Sender<Ticket>,
@@ -20,6 +22,12 @@ pub(crate) struct Heard {
 impl ServerObserver for Heard {
     fn listening(&mut self, ticket: &Ticket) -> std::io::Result<()> {
         self.tickets.send(ticket.clone()).map_err(std::io::Error::other)
+    }
+
+    fn listening_at(&mut self, addresses: &[String]) {
+        // A ticket that opens nothing, for its addresses.
+        let secret = netblt_proto::config::Secret([0; 32]);
+        let _ = self.tickets.send(Ticket { addresses: addresses.to_vec(), secret });
     }
 
     fn ended(&mut self, account: &Account) {
@@ -76,6 +84,29 @@ impl Host {
 
     pub(crate) fn root(&self, name: &str) -> PathBuf {
         self.directory.path().join("root").join(name)
+    }
+
+    /// How somebody calls it who has this key and takes it for the owner of the other one.
+    pub(crate) fn calling(&self, own: StaticKey, server: PublicKey) -> Rendezvous {
+        let Rendezvous::Connect(ticket) = &self.rendezvous else { unreachable!() };
+        let identity = Identity::client(own, server).unwrap();
+        Rendezvous::Call { addresses: ticket.addresses.clone(), identity }
+    }
+
+    /// The same server, seen by another client.
+    pub(crate) fn client(&self, rendezvous: Rendezvous) -> Self {
+        let (_, accounts) = channel();
+        let mut options = self.options.clone();
+        // Who is not let in hears nothing that he could believe.
+        options.death_timer = Duration::from_secs(3);
+        Self {
+            directory: tempfile::tempdir().unwrap(),
+            rendezvous,
+            cancel: Cancel::default(),
+            accounts: Mutex::new(accounts),
+            thread: None,
+            options,
+        }
     }
 
     /// What the server has told so far.

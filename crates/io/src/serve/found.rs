@@ -1,0 +1,73 @@
+//! What a request has found on the server's disk: something to send, or a place to store it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use netblt_proto::buffer::Buffer;
+use netblt_proto::units::BufferNumber;
+use netblt_proto::wire::packet::End;
+
+use crate::disk::had::Had;
+use crate::disk::layout::Layout;
+use crate::disk::room::Room;
+use crate::disk::source::SourceReader;
+use crate::disk::threads::{Fill, Reader, Writer};
+use crate::error::Error;
+use crate::progress::At;
+
+/// What is to be sent in answer, or stored.
+pub(super) enum Done {
+    Send(Box<Outgoing>),
+    Put(Box<Prepared>),
+}
+
+/// Files, or an answer.
+pub(super) struct Outgoing {
+    pub(super) reader: Held,
+    /// Bytes and files in all, if they are known.
+    pub(super) total: Option<u64>,
+    pub(super) files: Option<u64>,
+    /// Bytes of the answer, or at least of the files.
+    pub(super) bytes: u64,
+}
+
+/// Where files may go that will be sent.
+pub(super) struct Prepared {
+    pub(super) writer: Box<dyn Writer>,
+    pub(super) room: Room,
+    /// What the one source is called there, if it is not to keep its name.
+    pub(super) name: Vec<u8>,
+    /// Keeps the path of `room` good.
+    pub(super) held: Arc<OwnedFd>,
+}
+
+/// A reader, and what its paths stand on.
+#[derive(Debug)]
+pub(super) struct Held {
+    reader: SourceReader,
+    _handle: Option<Arc<OwnedFd>>,
+}
+
+impl Held {
+    pub(super) fn new(reader: SourceReader, handle: Option<Arc<OwnedFd>>) -> Self {
+        Self { reader, _handle: handle }
+    }
+}
+
+impl Reader for Held {
+    fn at(&mut self) -> At {
+        self.reader.at()
+    }
+
+    fn fill(&mut self, number: BufferNumber, buffer: &mut Buffer) -> Result<Fill, Error> {
+        self.reader.fill(number, buffer)
+    }
+
+    fn end(&self) -> Option<End> {
+        self.reader.end()
+    }
+
+    fn restart(&mut self, layout: Layout, had: &Arc<Had>) -> Result<(), Error> {
+        self.reader.restart(layout, had)
+    }
+}

@@ -1,0 +1,188 @@
+//! What a server counts, as Prometheus reads it, and the little that answers such a reader.
+
+use std::fmt::Write as _;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::guest::{Account, Verdict};
+use crate::error::Denial;
+
+/// How long a reader may take for its question, and for the answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Longest question that is looked at.
+const MAX_QUESTION: usize = 2048;
+
+/// What requests are told apart by, in the counts.
+const REQUESTS: [&str; 8] = ["get", "put", "receive", "stat", "list", "mkdir", "remove", "none"];
+const VERDICTS: [&str; 3] = ["done", "denied", "failed"];
+
+/// A server's counts. Cheap to clone, and read from any thread.
+#[derive(Clone, Debug, Default)]
+pub struct Meter(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    sessions: AtomicU64,
+    /// By request and verdict.
+    requests: [[AtomicU64; VERDICTS.len()]; REQUESTS.len()],
+    sent: AtomicU64,
+    received: AtomicU64,
+    busy: AtomicU64,
+    /// Bytes of those that are under way.
+    moving: AtomicU64,
+}
+
+impl Meter {
+    /// So many are served, and so many bytes have moved for them.
+    pub(super) fn is_serving(&self, sessions: u64, bytes: u64) {
+        self.0.sessions.store(sessions, Ordering::Relaxed);
+        self.0.moving.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Somebody was told to come later.
+    pub(super) fn turned_away(&self) {
+        self.0.busy.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A request is over.
+    pub(super) fn ended(&self, account: &Account) {
+        let verdict = match &account.verdict {
+            Verdict::Done => 0,
+            Verdict::Denied(what, _) => {
+                if *what == Denial::Busy {
+                    self.turned_away();
+                }
+                1
+            }
+            Verdict::Failed(_) => 2,
+        };
+        let request = REQUESTS.iter().position(|word| *word == account.request);
+        let counts = request.and_then(|at| self.0.requests.get(at));
+        if let Some(count) = counts.and_then(|counts| counts.get(verdict)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        let way = if account.request == "receive" { &self.0.received } else { &self.0.sent };
+        way.fetch_add(account.bytes, Ordering::Relaxed);
+    }
+
+    /// All of it, in Prometheus's text format.
+    pub fn text(&self) -> String {
+        let counts = &*self.0;
+        let mut text = String::new();
+        let mut one = |name: &str, kind: &str, help: &str, value: &AtomicU64| {
+            let value = value.load(Ordering::Relaxed);
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+        };
+        one("netblt_sessions", "gauge", "Sessions that are being served.", &counts.sessions);
+        one("netblt_moving_bytes", "gauge", "File bytes that these have moved.", &counts.moving);
+        let sent = "File bytes, and bytes of answers, sent by sessions that are over.";
+        one("netblt_sent_bytes_total", "counter", sent, &counts.sent);
+        let received = "File bytes stored by sessions that are over.";
+        one("netblt_received_bytes_total", "counter", received, &counts.received);
+        let busy = "Sessions that were told to come later.";
+        one("netblt_busy_total", "counter", busy, &counts.busy);
+        let name = "netblt_requests_total";
+        let _ = writeln!(text, "# HELP {name} Requests that are over.\n# TYPE {name} counter");
+        for (request, counts) in REQUESTS.iter().zip(&counts.requests) {
+            for (verdict, count) in VERDICTS.iter().zip(counts) {
+                let labels = format!("request=\"{request}\",verdict=\"{verdict}\"");
+                let _ = writeln!(text, "{name}{{{labels}}} {}", count.load(Ordering::Relaxed));
+            }
+        }
+        text
+    }
+
+    /// Answers whoever asks on this port of loopback (0: any), one after the other, on a thread of
+    /// its own that lives as long as the process; where it does. Errors are those of binding.
+    pub fn answer_on(&self, port: u16) -> io::Result<SocketAddr> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+        let address = listener.local_addr()?;
+        let meter = self.clone();
+        let answer = move || {
+            for stream in listener.incoming().flatten() {
+                // Whoever hangs up before the end did not want it.
+                let _ = meter.answer(stream);
+            }
+        };
+        std::thread::Builder::new().name("netblt-metrics".to_owned()).spawn(answer)?;
+        Ok(address)
+    }
+
+    fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let (mut question, mut piece) = (Vec::new(), [0; 512]);
+        while !question.windows(4).any(|end| end == b"\r\n\r\n") {
+            let read = stream.read(&mut piece)?;
+            question.extend_from_slice(piece.get(..read).unwrap_or_default());
+            if read == 0 || question.len() > MAX_QUESTION {
+                return Ok(());
+            }
+        }
+        let (status, body) = match question.starts_with(b"GET /metrics ") {
+            true => ("200 OK", self.text()),
+            false => ("404 Not Found", "It is at /metrics.\n".to_owned()),
+        };
+        let kind = "text/plain; version=0.0.4; charset=utf-8";
+        let length = body.len();
+        write!(
+            stream,
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
+             Connection: close\r\n\r\n{body}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(address: SocketAddr, question: &str) -> String {
+        let mut stream = TcpStream::connect(address).expect("connected");
+        stream.write_all(question.as_bytes()).expect("asked");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answered");
+        answer
+    }
+
+    fn account(request: &'static str, verdict: Verdict) -> Account {
+        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let (name, path, elapsed) = (String::new(), Vec::new(), Duration::ZERO);
+        Account { peer, name, request, path, bytes: 7, elapsed, verdict }
+    }
+
+    #[test]
+    fn what_is_counted_is_told() {
+        let meter = Meter::default();
+        let address = meter.answer_on(0).expect("a port");
+        meter.is_serving(2, 1000);
+        meter.ended(&account("get", Verdict::Done));
+        meter.ended(&account("receive", Verdict::Failed("x".to_owned())));
+        meter.ended(&account("put", Verdict::Denied(Denial::Busy, "x".to_owned())));
+        let answer = ask(address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        for line in [
+            "netblt_sessions 2",
+            "netblt_moving_bytes 1000",
+            "netblt_sent_bytes_total 14",
+            "netblt_received_bytes_total 7",
+            "netblt_busy_total 1",
+            "netblt_requests_total{request=\"get\",verdict=\"done\"} 1",
+            "netblt_requests_total{request=\"receive\",verdict=\"failed\"} 1",
+            "netblt_requests_total{request=\"put\",verdict=\"denied\"} 1",
+            "netblt_requests_total{request=\"stat\",verdict=\"done\"} 0",
+        ] {
+            assert!(answer.lines().any(|told| told == line), "no {line} in {answer}");
+        }
+        assert!(ask(address, "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+        // A question without an end is not listened to.
+        let mut endless = TcpStream::connect(address).expect("connected");
+        let _ = endless.write_all("x".repeat(10_000).as_bytes());
+        let mut answer = Vec::new();
+        let _ = endless.read_to_end(&mut answer);
+        assert_eq!(answer, b"");
+    }
+}

@@ -1,0 +1,71 @@
+//! What waits at a server: files that were announced and have not come, and what is over and still
+//! has to be put in order.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use netblt_proto::config::PublicKey;
+use netblt_proto::time::Instant;
+
+use super::found::Prepared;
+use crate::error::Error;
+
+/// Files that may be put, when they come.
+pub(super) struct Waiting {
+    /// Who has announced them.
+    pub(super) who: Option<PublicKey>,
+    /// Where: beneath which root, and under which path.
+    pub(super) place: (PathBuf, Vec<u8>),
+    pub(super) since: Instant,
+    pub(super) prepared: Box<Prepared>,
+}
+
+/// All that was announced, by its numbers.
+#[derive(Default)]
+pub(super) struct Puts(HashMap<u64, Waiting>);
+
+impl Puts {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn add(&mut self, number: u64, waiting: Waiting) {
+        self.0.insert(number, waiting);
+    }
+
+    /// What the same client has announced under a number, once.
+    pub(super) fn take(&mut self, number: u64, who: Option<PublicKey>) -> Option<Waiting> {
+        let own = self.0.get(&number).is_some_and(|waiting| waiting.who == who);
+        if own { self.0.remove(&number) } else { None }
+    }
+
+    /// What is awaited no more.
+    pub(super) fn take_if(&mut self, is_late: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
+        let numbers = self.0.iter().filter(|(_, waiting)| is_late(waiting));
+        let numbers: Vec<u64> = numbers.map(|(number, _)| *number).collect();
+        numbers.into_iter().filter_map(|number| self.0.remove(&number)).collect()
+    }
+}
+
+/// Drops what is over: a disk's thread is waited for until it has put in order what is kept, and
+/// nobody else is to wait for that.
+pub(super) struct Undertaker(Sender<Box<dyn Send>>);
+
+impl Undertaker {
+    pub(super) fn new() -> Result<Self, Error> {
+        let (sender, receiver) = channel::<Box<dyn Send>>();
+        let run = move || receiver.into_iter().for_each(drop);
+        let spawned = std::thread::Builder::new().name("netblt-leave".to_owned()).spawn(run);
+        spawned.map_err(|source| Error::Thread { purpose: "for what is over", source })?;
+        Ok(Self(sender))
+    }
+
+    /// Has something dropped; what comes back ends when that is done.
+    pub(super) fn lay_out(&self, what: impl Send + 'static) -> Receiver<()> {
+        let (done, receiver) = channel();
+        // In this order.
+        let _ = self.0.send(Box::new((what, done)));
+        receiver
+    }
+}
