@@ -137,6 +137,8 @@ pub(crate) struct ProgressData<'a> {
     name: &'a str,
     seconds: f64,
     mbps: f64,
+    /// Whether this end pauses (`netblt control`).
+    paused: bool,
     /// In datagrams, headers of this protocol included.
     bytes_sent: u64,
     packets_sent: u64,
@@ -163,6 +165,7 @@ impl<'a> ProgressData<'a> {
             name: &progress.name,
             seconds: rounded(progress.elapsed.as_secs_f64()),
             mbps: mbps(bits_per_second),
+            paused: progress.paused,
             bytes_sent: stats.bytes_sent,
             packets_sent: stats.data_packets_sent,
             packets_received: stats.data_packets_received,

@@ -9,6 +9,7 @@ mod bar;
 mod chmod;
 mod choice;
 mod commands;
+mod control;
 mod cp;
 mod exit;
 mod json;

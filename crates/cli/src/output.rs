@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 use crate::advice;
 use crate::args::{Show, TICKET_VARIABLE};
 use crate::bar::{Bar, Speed};
+use crate::control::Server;
 use crate::exit::{Code, Failure};
 use crate::json::{self, Stream};
 use crate::units;
@@ -40,9 +41,12 @@ pub(crate) struct Report {
     /// Files that were not sent, since they stand at the destination.
     passed: u64,
     silent: bool,
+    paused: bool,
     bar: Bar,
     speed: Speed,
     next_json: Duration,
+    /// By which others of this user's programs change the transfer.
+    control: Option<Server>,
 }
 
 impl Report {
@@ -57,10 +61,17 @@ impl Report {
             opened: false,
             passed: 0,
             silent: false,
+            paused: false,
             bar: Bar::new(!show.quiet && !show.json, show.progress),
             speed: Speed::default(),
             next_json: Duration::ZERO,
+            control: None,
         }
+    }
+
+    /// Others may look at the transfer, and change it, as long as this lives.
+    pub(crate) fn serve(&mut self, control: Server) {
+        self.control = Some(control);
     }
 
     /// Tells no more than what a copying command tells, unless it is to be verbose or to give all
@@ -245,13 +256,21 @@ impl Observer for Report {
     fn connected(&mut self, peer: &str) {
         self.opened = true;
         let peer = printable(peer);
+        self.control.iter().for_each(|control| control.connected(&peer));
         self.note(&format!("Connected to {peer}."));
         self.emit("connected", json::ConnectedData { peer: &peer });
     }
 
     fn progress(&mut self, progress: &Progress) {
         let rate = self.speed.update(progress.elapsed, progress.bytes);
+        if std::mem::replace(&mut self.paused, progress.paused) != progress.paused {
+            self.note(match progress.paused {
+                true => "Paused by `netblt control`.",
+                false => "Goes on.",
+            });
+        }
         self.bar.update(progress, rate, self.silent);
+        self.control.iter().for_each(|control| control.progress(progress, rate));
         if self.show.json && progress.elapsed >= self.next_json {
             self.next_json = progress.elapsed + self.show.progress.unwrap_or(JSON_EVERY);
             self.emit("progress", json::ProgressData::new(progress, rate));

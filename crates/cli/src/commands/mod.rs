@@ -2,6 +2,7 @@
 
 mod bench;
 mod clean;
+mod control;
 mod cp;
 mod demo;
 mod emulate;
@@ -31,6 +32,7 @@ pub(crate) enum Command {
     Mkdir(remote::MakeArgs),
     Keygen(keygen::Args),
     Clean(clean::Args),
+    Control(control::Args),
     Bench(bench::Args),
     Demo(demo::Args),
     Emulate(emulate::Args),
@@ -55,6 +57,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Mkdir(args) => remote::make(&args).into(),
         Command::Keygen(args) => keygen::run(&args).into(),
         Command::Clean(args) => clean::run(&args).into(),
+        Command::Control(args) => control::run(&args).into(),
         Command::Bench(args) => bench::run(&args).into(),
         Command::Demo(args) => demo::run(&args).into(),
         Command::Emulate(args) => emulate::run(&args),

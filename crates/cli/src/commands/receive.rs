@@ -16,7 +16,7 @@ use crate::args::{self, Network, PageArgs, ResumeName, Show};
 use crate::commands::page::Page;
 use crate::exit::{self, Code, Failure};
 use crate::output::{self, Report};
-use crate::{rfc998, secrecy, signals, units};
+use crate::{control, rfc998, secrecy, signals, units};
 
 /// Receive files into a directory, or a stream to standard output
 ///
@@ -208,6 +208,7 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Report) -> Result<Summ
     if !args.network.is_verifiable() {
         report.expect_no_proof();
     }
+    control::offer(report, &mut options, Role::Receiver, places.shown());
     let cancel = Cancel::default();
     secrecy::keep();
     signals::watch(&cancel, report.is_talkative())?;
@@ -226,6 +227,14 @@ struct Places<'a> {
 impl<'a> Places<'a> {
     fn is_stdout(&self) -> bool {
         matches!(self.destination, Destination::Stream(_))
+    }
+
+    /// Where to, in words.
+    fn shown(&self) -> String {
+        match &self.destination {
+            Destination::Directory(path) | Destination::File(path) => path.display().to_string(),
+            _ => "standard output".to_owned(),
+        }
     }
 
     /// Without tickets and names there is one argument, the file.

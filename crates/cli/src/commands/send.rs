@@ -8,6 +8,7 @@ use netblt::{Cancel, Options, Repair, Selection, Source, Summary};
 use netblt_proto::config::{Pace, Policy, Protocol, Recreation, Role};
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
+use serde::{Deserialize, Serialize};
 
 use crate::args::{self, Network, PageArgs, ResumeName, Show, WireName};
 use crate::choice::{self, Choice};
@@ -15,7 +16,7 @@ use crate::commands::page::Page;
 use crate::cp::gather::Found;
 use crate::exit::{self, Code, Failure};
 use crate::output::{self, Report};
-use crate::{rfc998, secrecy, signals, units};
+use crate::{control, rfc998, secrecy, signals, units};
 
 /// Send files, directories or standard input
 ///
@@ -89,7 +90,7 @@ pub(crate) struct Args {
 }
 
 /// How the rate is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum PolicyName {
     /// Find what the path carries and share it with others
     Fair,
@@ -207,6 +208,8 @@ fn transfer(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
     if !args.network.is_verifiable() {
         report.expect_no_proof();
     }
+    let names = args.paths.iter().map(|path| path.to_string_lossy());
+    control::offer(report, &mut options, Role::Sender, control::few(names));
     let cancel = Cancel::default();
     secrecy::keep();
     signals::watch(&cancel, report.is_talkative())?;

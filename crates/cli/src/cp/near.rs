@@ -15,7 +15,7 @@ use netblt::{
     Destination, Error, Expected, Extras, LimitedBy, Observer, Options, Pass, Progress, Rendezvous,
     Selection, Source, Summary, Ticket, Warning,
 };
-use netblt_proto::config::Secret;
+use netblt_proto::config::{Role, Secret};
 use netblt_proto::machine::printable;
 
 use crate::cp::gather::{Found, Landing, names, was_asked_for};
@@ -29,7 +29,7 @@ use crate::cp::tunnel::{self, Tunnel};
 use crate::cp::words::{Job, Order, Plan, Start, Udp, Way, Word, repair_percent};
 use crate::exit::{Code, Failure};
 use crate::output::{self, Report};
-use crate::{args, choice};
+use crate::{args, choice, control};
 
 /// How long UDP is tried.
 const TRY: Duration = Duration::from_millis(2500);
@@ -418,6 +418,12 @@ impl Near<'_> {
         report: &mut Report,
     ) -> Result<Option<Summary>, Failure> {
         let cancel = self.link.cancel;
+        let (role, what) = match &agreed {
+            Agreed::Send(_) => (Role::Sender, format!("to {}", self.link.host.name)),
+            Agreed::Receive(_) => (Role::Receiver, format!("from {}", self.link.host.name)),
+        };
+        let options = &mut options.clone();
+        control::offer(report, options, role, what);
         let mut watch = Watch { near: self, report };
         let result = match agreed {
             Agreed::Send(selection) => {

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// Every command there is.
-pub(crate) const COMMANDS: [&str; 27] = [
+pub(crate) const COMMANDS: [&str; 28] = [
     "",
     "cp",
     "send",
@@ -33,6 +33,7 @@ pub(crate) const COMMANDS: [&str; 27] = [
     "mkdir",
     "keygen",
     "clean",
+    "control",
     "bench",
     "demo",
     "emulate",

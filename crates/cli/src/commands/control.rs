@@ -1,0 +1,147 @@
+//! `netblt control`: transfers of this user's that run on this machine, listed and changed.
+
+use std::io::{self, ErrorKind};
+
+use crate::commands::send::{AGGRESSIVE, PolicyName};
+use crate::control::{RateWish, Reply, Request, State, place};
+use crate::exit::{Code, Failure};
+use crate::json::{self, Stream};
+use crate::units;
+use netblt_proto::machine::printable;
+
+/// Change transfers while they run, or list them
+///
+/// Without options it lists this user's transfers on this machine: `send`, `receive` and `cp`. Each
+/// has a socket in $XDG_RUNTIME_DIR/netblt, or in a directory of the user's own in the one for
+/// temporary files. A receiver asks its sender to be slower, and pauses by giving no more
+/// permission: what it has given still comes.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// The transfer's process; of no need where only one runs
+    #[arg(value_name = "PID")]
+    pid: Option<u32>,
+    /// Never faster than this, a second, headers included; none: as fast as it likes
+    ///
+    /// Nothing is faster than what both sides agreed on at the beginning.
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    rate: Option<RateWish>,
+    /// How the sender chooses its rate from now on; fixed needs --rate
+    #[arg(long, value_name = "POLICY", value_enum)]
+    policy: Option<PolicyName>,
+    /// Send nothing more, and keep the connection
+    #[arg(long, conflicts_with = "resume")]
+    pause: bool,
+    /// Go on
+    #[arg(long)]
+    resume: bool,
+    /// Only tell how it is
+    #[arg(long, conflicts_with_all = ["rate", "policy", "pause", "resume"])]
+    status: bool,
+    /// Tell as JSON, one object a line, on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// A rate, or `none`.
+fn rate(value: &str) -> Result<RateWish, String> {
+    match value {
+        "none" => Ok(RateWish::Lifted),
+        value => units::rate(value).map(|rate| RateWish::At(rate.bytes_per_second())),
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Code {
+    match control(args) {
+        Ok(()) => Code::Success,
+        Err(Failure { code, message }) => {
+            if args.json {
+                let data = json::ErrorData { code: code.number(), message: &message };
+                let _ = json::emit(Stream::Stdout, "error", data);
+            } else {
+                eprintln!("netblt: {message}");
+            }
+            code
+        }
+    }
+}
+
+fn control(args: &Args) -> Result<(), Failure> {
+    let request = Request {
+        rate: args.rate,
+        policy: args.policy,
+        paused: (args.pause || args.resume).then_some(args.pause),
+    };
+    let failed = |error: io::Error| Failure::new(Code::Start, format!("control: {error}"));
+    let running = place::processes().map_err(failed)?;
+    let all = request.is_question() && args.pid.is_none();
+    let wanted: Vec<u32> = match (args.pid, running.as_slice()) {
+        (None, running) if all => running.to_vec(),
+        (Some(pid), _) => vec![pid],
+        (None, [one]) => vec![*one],
+        (None, []) => {
+            return Err(Failure::new(Code::Start, "no transfer of this user's runs here"));
+        }
+        (None, several) => {
+            let several = several.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+            let text = format!("several transfers run here ({several}): which is meant?");
+            return Err(Failure::usage(text));
+        }
+    };
+    if args.policy == Some(PolicyName::Aggressive) && !args.json {
+        eprintln!("netblt: warning: {AGGRESSIVE}");
+    }
+    for pid in wanted {
+        match place::ask(pid, &request) {
+            Ok(Reply::State(state)) => tell(args, &state)?,
+            Ok(Reply::Refused(why)) => {
+                return Err(Failure::new(Code::Start, format!("{pid}: {why}")));
+            }
+            // It has just ended.
+            Err(_) if all => {}
+            Err(error) if is_gone(&error) => {
+                let text = format!("{pid} is no transfer of this user's that runs here");
+                return Err(Failure::new(Code::Start, text));
+            }
+            Err(error) => return Err(Failure::new(Code::Start, format!("{pid}: {error}"))),
+        }
+    }
+    Ok(())
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
+}
+
+fn tell(args: &Args, state: &State) -> Result<(), Failure> {
+    use std::io::Write as _;
+    let said = match args.json {
+        true => json::emit(Stream::Stdout, "transfer", state),
+        false => writeln!(io::stdout(), "{}", printable(&line(state))),
+    };
+    said.map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))
+}
+
+/// `4711  sender  photos/  1.2 GB of 3.4 GB, 45.1 Mbit/s, background, at most 50.0 Mbit/s, paused`
+fn line(state: &State) -> String {
+    let State { pid, role, what, .. } = state;
+    let mut how = match (state.peer.as_ref(), state.total) {
+        (None, _) => "waits for the other side".to_owned(),
+        (Some(_), Some(total)) => {
+            format!("{} of {}", units::show_bytes(state.bytes), units::show_bytes(total))
+        }
+        (Some(_), None) => units::show_bytes(state.bytes),
+    };
+    if state.peer.is_some() && !state.paused {
+        how += &format!(", {}", units::show_rate(state.mbps * 1e6));
+    }
+    if let Some(policy) = &state.policy {
+        how += &format!(", {policy}");
+    }
+    if let Some(ceiling) = state.ceiling_mbps {
+        how += &format!(", at most {}", units::show_rate(ceiling * 1e6));
+    }
+    if state.paused {
+        how += ", paused";
+    }
+    format!("{pid}  {role}  {what}  {how}")
+}

@@ -1,0 +1,93 @@
+//! A socket of the user's own by which a transfer is changed while it runs: `netblt control`.
+//!
+//! One line of JSON each way: a [`Request`], and a [`Reply`]. Who may connect is who may enter the
+//! directory of the sockets ([`place`]), and that is this user alone.
+
+pub(crate) mod place;
+mod server;
+
+use netblt::{Control, Options, Policy};
+use netblt_proto::config::Role;
+use serde::{Deserialize, Serialize};
+
+use crate::commands::send::PolicyName;
+use crate::output::Report;
+pub(crate) use server::Server;
+
+/// What is to be changed; what is not named stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Request {
+    pub(crate) rate: Option<RateWish>,
+    pub(crate) policy: Option<PolicyName>,
+    pub(crate) paused: Option<bool>,
+}
+
+impl Request {
+    /// Whether it only asks how things are.
+    pub(crate) fn is_question(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A ceiling, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum RateWish {
+    Lifted,
+    /// Bytes of IP packets a second.
+    At(u64),
+}
+
+/// What comes back.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    /// Done, and this is how it is.
+    State(State),
+    /// Nothing was changed, and why.
+    Refused(String),
+}
+
+/// How a transfer is. A promise to scripts, as all JSON here: fields are only ever added.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(crate) pid: u32,
+    /// `sender` or `receiver`.
+    pub(crate) role: String,
+    /// What is sent, or where to it is received.
+    pub(crate) what: String,
+    /// The other end, once there is one.
+    pub(crate) peer: Option<String>,
+    pub(crate) bytes: u64,
+    pub(crate) total: Option<u64>,
+    pub(crate) elapsed_seconds: f64,
+    pub(crate) mbps: f64,
+    /// The sender's.
+    pub(crate) policy: Option<String>,
+    /// The ceiling in force at this end.
+    pub(crate) ceiling_mbps: Option<f64>,
+    pub(crate) paused: bool,
+}
+
+/// Lets the transfer with these options be changed by others of this user's programs, if that can
+/// be. If not, it goes on all the same.
+pub(crate) fn offer(report: &mut Report, options: &mut Options, role: Role, what: String) {
+    let control = Control::new();
+    options.control = Some(control.clone());
+    match Server::start(control, options, role, what) {
+        Ok(server) => report.serve(server),
+        Err(error) => report.detail(&format!("`netblt control` cannot find this: {error}")),
+    }
+}
+
+/// The names of what is sent, in a few words.
+pub(crate) fn few<'a>(mut names: impl Iterator<Item = std::borrow::Cow<'a, str>>) -> String {
+    let first = names.next().unwrap_or_default().into_owned();
+    match names.count() {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
+/// Whether the policy can be left, or taken up, on the way.
+fn may_change(policy: Policy) -> bool {
+    !matches!(policy, Policy::Recreated(_))
+}
