@@ -6,6 +6,7 @@ use super::*;
 use crate::config::{Config, Role, Secret};
 use crate::endpoint::Endpoint;
 use crate::machine::Datagram;
+use crate::wire::sealed;
 
 const STATES: [&str; 8] =
     ["OPENING", "ANSWERED", "OPEN", "LISTENING", "SLOT", "STANDING", "SILENT", "CLOSED"];
@@ -126,7 +127,7 @@ impl Bench {
             "OPEN with another mode" => sent(&mut active(7, Role::Sender, 9), ms(0)).remove(0),
             "OPEN of another version" => {
                 let mut open = self.open.clone();
-                open[2] = crate::wire::sealed::VERSION + 1;
+                open[2] = sealed::VERSION + 1;
                 open
             }
             "OPEN of RFC 998" => {
@@ -211,7 +212,7 @@ impl Bench {
     /// A clear answer to the active end, with the fields an onlooker knows.
     fn reply(&self, kind: u8, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        bytes[2..4].copy_from_slice(&[7, kind]);
+        bytes[2..4].copy_from_slice(&[sealed::VERSION, kind]);
         bytes[4..8].copy_from_slice(&self.open[8..12]);
         bytes[12..16].copy_from_slice(&self.open[12..16]);
         bytes
