@@ -27,9 +27,27 @@ static DOOMED: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 /// From now on the first signal cancels, and says so to people if `announce`.
 pub(crate) fn watch(cancel: &Cancel, announce: bool) -> Result<(), Failure> {
+    listen(cancel, announce, !is_ignored(SIGHUP))
+}
+
+/// The same for a program without a terminal, to which SIGHUP means that `again` is to be done:
+/// files are to be read once more.
+pub(crate) fn watch_and_reload(
+    cancel: &Cancel,
+    announce: bool,
+    mut again: impl FnMut() + Send + 'static,
+) -> Result<(), Failure> {
+    let failed = |error| Failure::new(Code::Start, format!("cannot catch signals: {error}"));
+    let mut signals = Signals::new([SIGHUP]).map_err(failed)?;
+    let reload = move || signals.forever().for_each(|_| again());
+    thread::Builder::new().name("reload".to_owned()).spawn(reload).map_err(failed)?;
+    listen(cancel, announce, false)
+}
+
+fn listen(cancel: &Cancel, announce: bool, hang_up: bool) -> Result<(), Failure> {
     let failed = |error| Failure::new(Code::Start, format!("cannot catch signals: {error}"));
     let mut wanted = vec![SIGINT, SIGQUIT, SIGTERM];
-    if !is_ignored(SIGHUP) {
+    if hang_up {
         wanted.push(SIGHUP);
     }
     let mut signals = Signals::new(wanted).map_err(failed)?;

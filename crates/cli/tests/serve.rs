@@ -4,6 +4,7 @@
 mod testenv;
 
 use std::fs::{self, Permissions};
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -150,10 +151,23 @@ fn mistakes_are_told() {
 #[test]
 fn who_may_only_write_sees_nothing() {
     let env = Env::new();
-    let server = server(&env, &["--write-only", "-4", "--death-timer", "30s"]);
+    // A port that is free now, most likely still is in a moment.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = free.local_addr().expect("an address").port().to_string();
+    drop(free);
+    let metrics = ["--metrics", &port, "--max-rate", "800Mbit"];
+    let options = ["--write-only", "-4", "--death-timer", "30s"];
+    let server = server(&env, &[&options[..], &metrics].concat());
     env.make_file("f", 10);
     ask(&env, &["cp", "f", "netblt:///f"]).exits(0);
     ask(&env, &["ls", "netblt:///"]).exits(11).says("nothing may be read");
+    let asked = format!("127.0.0.1:{port}");
+    let mut metrics = std::net::TcpStream::connect(asked).expect("connected");
+    metrics.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("asked");
+    let mut counts = String::new();
+    metrics.read_to_string(&mut counts).expect("answered");
+    let line = "netblt_requests_total{request=\"receive\",verdict=\"done\"} 1";
+    assert!(counts.contains(line), "{counts}");
     ask(&env, &["cp", "netblt:///f", "g"]).exits(11).says("nothing may be read");
     stopped(server);
 }
@@ -255,6 +269,64 @@ fn a_server_that_is_stopped_serves_to_the_end() {
     client.finish().exits(0);
     server.finish().exits(0);
     assert!(fs::read(env.path("root/there")).expect("the file") == content);
+}
+
+/// Makes a key; the line that others need of it.
+fn keygen(env: &Env, name: &str) -> String {
+    env.run(&["keygen", name, "--comment", name]).exits(0);
+    fs::read_to_string(env.path(&format!("{name}.pub"))).expect("the public half")
+}
+
+#[test]
+fn keys_let_people_in_and_say_what_they_may() {
+    let env = Env::new();
+    keygen(&env, "server");
+    let (mine, theirs) = (keygen(&env, "mine"), keygen(&env, "theirs"));
+    keygen(&env, "stranger");
+    env.make_directory("root");
+    env.make_directory("root/inbox");
+    let lines = format!("{mine}root=inbox,write-only {theirs}");
+    fs::write(env.path("keys"), lines).expect("written");
+    let keys = ["--authorized-keys", "keys", "--key", "server"];
+    let mut server = env.start(&[&SERVE[..], &keys].concat());
+    let told = server.event("listening", |_| true);
+    let address = told["addresses"][0].as_str().expect("an address").to_owned();
+    let url = |path: &str| format!("netblt://{address}/{path}");
+    let ask = |key: &str, args: &[&str]| {
+        let known = ["-i", key, "--known-servers", "known", "--death-timer", "3s"];
+        env.run(&[args, &known].concat())
+    };
+    env.make_file("f", 100_000);
+
+    // The first time its key is shown, and from then on known.
+    ask("mine", &["ls", &url("")]).exits(0).says("BLAKE3:");
+    let again = ask("mine", &["ls", &url("")]).exits(0);
+    assert!(!again.stderr.contains("BLAKE3:"), "{}", again.stderr);
+    ask("mine", &["cp", "f", &url("mine")]).exits(0);
+    ask("theirs", &["cp", "f", &url("theirs")]).exits(0);
+    assert_eq!(env.names("root"), ["inbox", "mine"]);
+    assert_eq!(env.names("root/inbox"), ["theirs"]);
+    ask("theirs", &["ls", &url("")]).exits(11).says("nothing may be read");
+    ask("stranger", &["ls", &url("")]).exits(5);
+
+    // Who is taken off the list is let in no more, and who is put on it is.
+    let stranger = fs::read_to_string(env.path("stranger.pub")).expect("the public half");
+    fs::write(env.path("keys"), format!("{theirs}{stranger}")).expect("written");
+    server.signal(Signal::HUP);
+    testenv::wait_until("the list is read again", || {
+        ask("stranger", &["ls", &url("")]).code == Some(0)
+    });
+    ask("mine", &["ls", &url("")]).exits(5);
+    ask("theirs", &["ls", &url("")]).exits(0);
+
+    // A server that has another key than the one that is known is not spoken to.
+    let pinned = fs::read_to_string(env.path("known")).expect("the known servers");
+    let (_, public) = pinned.trim().split_once(' ').expect("a line");
+    fs::write(env.path("known"), pinned.replace(public, mine.trim())).expect("written");
+    let refused = ask("stranger", &["ls", &url("")]);
+    assert!(refused.code != Some(0) && refused.stderr.contains("key"), "{}", refused.stderr);
+    let told = requests(&stopped(server));
+    assert!(told.iter().any(|line| line["name"] == "mine" && line["request"] == "put"));
 }
 
 #[test]

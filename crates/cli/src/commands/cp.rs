@@ -1,6 +1,7 @@
 //! `netblt cp`: copies files between this machine and another one that ssh reaches.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::sync::Arc;
 
 use netblt::{Cancel, Options, Summary};
@@ -123,7 +124,10 @@ fn copy_served(args: &Args, way: Result<Way, Failure>) -> Code {
         let mut options = Options::default();
         options.trace.clone_from(&args.wish.trace);
         let page = Page::wanted(args.page.report.as_deref(), &mut options)?;
-        let copied = copy::copy(way, &args.wish, &args.proof, (options, &mut report));
+        let copied = {
+            let identity = args.ssh.identity.first().map(Path::new);
+            copy::copy(way, &args.wish, &args.proof, identity, (options, &mut report))
+        };
         page.into_iter().for_each(|page| page.write(&mut report));
         copied
     });

@@ -118,19 +118,17 @@ pub(crate) fn list(args: &ListArgs) -> Code {
             if shown.is_err() { Err(Error::Interrupted) } else { Ok(()) }
         });
         shown?;
-        listed.map_err(|error| Failure::transfer(&error, false))
+        Ok(listed?)
     })
 }
 
 pub(crate) fn stat(args: &StatArgs) -> Code {
     args.common.each(&args.urls, |server, served| {
-        let mut entry = server
-            .stat(&served.path, &mut Plain)
-            .map_err(|error| Failure::transfer(&error, false))?;
+        let mut entry = server.stat(&served.path, &mut Plain)?;
         if entry.name.is_empty() {
             entry.name = b"/".to_vec();
         }
-        args.common.show(&entry, true)
+        Ok(args.common.show(&entry, true)?)
     })
 }
 
@@ -138,19 +136,36 @@ pub(crate) fn remove(args: &RemoveArgs) -> Code {
     args.common.each(&args.urls, |server, served| {
         let how = (args.directory, args.recursive);
         match server.remove(&served.path, how, &mut Plain) {
-            Ok(count) => args.common.tell("removed", served, count, args.verbose),
+            Ok(count) => Ok(args.common.tell("removed", served, count, args.verbose)?),
             Err(Error::Denied { what: Denial::NotFound, .. }) if args.force => Ok(()),
-            Err(error) => Err(Failure::transfer(&error, false)),
+            Err(error) => Err(error.into()),
         }
     })
 }
 
 pub(crate) fn make(args: &MakeArgs) -> Code {
     args.common.each(&args.urls, |server, served| {
-        let made = server.make_directory(&served.path, args.parents, &mut Plain);
-        let count = made.map_err(|error| Failure::transfer(&error, false))?;
-        args.common.tell("made", served, count, args.verbose)
+        let count = server.make_directory(&served.path, args.parents, &mut Plain)?;
+        Ok(args.common.tell("made", served, count, args.verbose)?)
     })
+}
+
+/// What went wrong: with the server, or on this side.
+enum Wrong {
+    There(Error),
+    Here(Failure),
+}
+
+impl From<Error> for Wrong {
+    fn from(error: Error) -> Self {
+        Self::There(error)
+    }
+}
+
+impl From<Failure> for Wrong {
+    fn from(failure: Failure) -> Self {
+        Self::Here(failure)
+    }
 }
 
 impl Common {
@@ -159,7 +174,7 @@ impl Common {
     fn each(
         &self,
         urls: &[OsString],
-        mut act: impl FnMut(&Server<'_>, &Served) -> Result<(), Failure>,
+        mut act: impl FnMut(&Server<'_>, &Served) -> Result<(), Wrong>,
     ) -> Code {
         let cancel = Cancel::default();
         secrecy::keep();
@@ -170,11 +185,16 @@ impl Common {
                 if at == 0 {
                     signals::watch(&cancel, false)?;
                 }
-                let rendezvous = self.line.rendezvous(&served)?;
-                let acted = act(&server(&rendezvous, &options, &cancel), &served);
-                let named =
-                    |f: Failure| Failure::new(f.code, format!("{}: {}", served.shown(), f.message));
-                acted.map_err(named)
+                let meeting = self.line.meet(&served, &options, &cancel)?;
+                let failure = match act(&server(&meeting, &options, &cancel), &served) {
+                    Ok(()) => return Ok(()),
+                    Err(Wrong::Here(failure)) => failure,
+                    Err(Wrong::There(error)) => {
+                        Failure::transfer(&meeting.explain(error, &options, &cancel), false)
+                    }
+                };
+                let message = format!("{}: {}", served.shown(), failure.message);
+                Err(Failure::new(failure.code, message))
             });
             let Err(failure) = done else { continue };
             self.complain(&failure);

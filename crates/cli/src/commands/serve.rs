@@ -7,11 +7,13 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use netblt::serve::{Account, PORT, ServerObserver, Service, Verdict, serve};
+use netblt::keys::{Grants, file};
+use netblt::serve::{Account, Grant, Members, PORT, ServerObserver, Service, Verdict, serve};
 use netblt::ticket::{self, Ticket};
-use netblt::{Cancel, Error, Options};
+use netblt::{Cancel, Error, Options, PublicKey};
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 use netblt_proto::machine::printable;
+use netblt_proto::units::Rate;
 use serde_json::{Value, json};
 
 use crate::exit::{self, Code, Failure};
@@ -21,7 +23,7 @@ use crate::{advice, args, secrecy, signals, units};
 
 /// Serve a directory to many at once
 ///
-/// Whoever has the ticket that is printed may fetch what is beneath DIR with `netblt cp`, `ls` and
+/// Whoever has the ticket that is printed, or one of the keys of --authorized-keys, may fetch what is beneath DIR with `netblt cp`, `ls` and
 /// `stat`, and change it with `cp`, `rm` and `mkdir`; nothing outside of DIR is seen or touched,
 /// and no symbolic link is followed. Ctrl-C or SIGTERM: those who are being served are served to
 /// their end, and nobody else; once more: at once.
@@ -36,6 +38,16 @@ pub(crate) struct Args {
     /// It is made, for this user alone, if it is not there.
     #[arg(long, value_name = "FILE")]
     ticket_file: Option<PathBuf>,
+    /// Let in those whose keys this file has, a line each, in place of whoever has a ticket
+    ///
+    /// A line is that of FILE.pub of netblt keygen, with options before it if it is to be allowed
+    /// less: root=, read-only, write-only, max-rate=, max-sessions=, expires=. SIGHUP reads it
+    /// again.
+    #[arg(long, value_name = "FILE", conflicts_with = "ticket_file")]
+    authorized_keys: Option<PathBuf>,
+    /// The server's own key, for --authorized-keys [default: ~/.config/netblt/key]
+    #[arg(long, value_name = "FILE", requires = "authorized_keys")]
+    key: Option<PathBuf>,
     /// Let nothing be changed
     #[arg(long, conflicts_with = "write_only")]
     read_only: bool,
@@ -49,6 +61,12 @@ pub(crate) struct Args {
     /// Memory for the buffers of all of them
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = units::bytes)]
     memory: u64,
+    /// Never send more than this, all together: in bits (200Mbit) or bytes (25MB) a second
+    ///
+    /// It is divided alike among those who can use it. Those who send here are asked to keep to
+    /// their share, and do after their first buffers.
+    #[arg(long, value_name = "RATE", value_parser = units::rate)]
+    max_rate: Option<Rate>,
     /// Take no more files and directories than this with one transfer; 256 bytes of memory for each
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_FILES,
           value_parser = clap::value_parser!(u64).range(1..=MAX_FILES))]
@@ -59,6 +77,9 @@ pub(crate) struct Args {
     /// Add a line of JSON to FILE for every request: who, what, how much, and how it ended
     #[arg(long, value_name = "FILE")]
     audit: Option<PathBuf>,
+    /// Tell counts at http://127.0.0.1:PORT/metrics, as Prometheus reads them
+    #[arg(long, value_name = "PORT")]
+    metrics: Option<u16>,
     /// Local UDP port; 0 lets the system choose
     #[arg(long, value_name = "PORT", default_value_t = PORT)]
     port: u16,
@@ -89,6 +110,7 @@ fn help() -> String {
     format!(
         "Examples:\n  \
          netblt serve --root /srv/data --ticket-file ~/data.ticket\n  \
+         netblt serve --root /srv/data --authorized-keys ~/keys   by keys of netblt keygen\n  \
          netblt cp -r --ticket-file data.ticket photos netblt://host/\n  \
          netblt ls --ticket-file data.ticket netblt://host/photos\n\n{}",
         exit::help(),
@@ -115,6 +137,11 @@ fn start(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
     let options = args.options()?;
     let mut service = Service::new(&args.root);
     (service.grant.read, service.grant.write) = (!args.write_only, !args.read_only);
+    service.max_rate = args.max_rate;
+    if let Some(port) = args.metrics {
+        let said = |error| Failure::new(Code::Socket, format!("--metrics {port}: {error}"));
+        service.meter.answer_on(port).map_err(said)?;
+    }
     (service.max_sessions, service.memory) = (args.max_sessions, args.memory);
     if let Some(path) = args.ticket_file.as_deref().filter(|path| path.exists()) {
         let ticket = client::read(path)?.parse::<Ticket>();
@@ -123,9 +150,58 @@ fn start(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
     }
     let audit = args.audit.as_deref().map(audit).transpose()?;
     secrecy::keep();
-    signals::watch(cancel, !args.json && !args.quiet)?;
+    let talks = !args.json && !args.quiet;
+    match &args.authorized_keys {
+        None => signals::watch(cancel, talks)?,
+        Some(path) => {
+            let (members, grant) = members(args, path, &service.grant)?;
+            let (path, again) = (path.clone(), members.clone());
+            let reload = move || match clients(&path, &grant) {
+                Ok(clients) => {
+                    again.change(clients);
+                }
+                Err(failure) => eprintln!("netblt: warning: {}", failure.message),
+            };
+            signals::watch_and_reload(cancel, talks, reload)?;
+            service.members = Some(members);
+        }
+    }
     let mut teller = Teller { args, audit };
     serve(&service, &options, &mut teller, cancel).map_err(|error| Failure::transfer(&error, false))
+}
+
+/// Whom the server lets in by their keys, and what it allows at most.
+fn members(args: &Args, path: &Path, grant: &Grant) -> Result<(Members, Grant), Failure> {
+    let failed = |error| Failure::transfer(&error, false);
+    let no_home = || Failure::usage("there is no home directory to look for a key in: --key FILE");
+    let key = args.key.clone().or_else(|| file::place("key")).ok_or_else(no_home)?;
+    let own = file::read(&key).map_err(failed)?;
+    let mut grant = grant.clone();
+    let absolute = fs::canonicalize(&grant.root);
+    let said = |error| Failure::new(Code::File, format!("{}: {error}", grant.root.display()));
+    grant.root = absolute.map_err(said)?;
+    let (members, _) = Members::new(own, clients(path, &grant)?);
+    Ok((members, grant))
+}
+
+/// The keys of a file, each with what it may of what the server allows. Lines that make no sense
+/// are named.
+fn clients(path: &Path, most: &Grant) -> Result<Vec<(PublicKey, Grant)>, Failure> {
+    let (grants, wrong) = Grants::read(path, &|text| units::rate(text))
+        .map_err(|error| Failure::transfer(&error, false))?;
+    wrong.iter().for_each(|wrong| eprintln!("netblt: warning: {wrong}"));
+    let clients = grants.iter().map(|(key, own)| {
+        let mut grant = most.clone();
+        grant.name.clone_from(&own.name);
+        if let Some(root) = &own.root {
+            grant.root = most.root.join(root);
+        }
+        (grant.read, grant.write) = (most.read && own.read, most.write && own.write);
+        (grant.max_rate, grant.max_sessions) = (own.max_rate, own.max_sessions);
+        grant.expires = own.expires;
+        (*key, grant)
+    });
+    Ok(clients.collect())
 }
 
 fn audit(path: &Path) -> Result<File, Failure> {
@@ -202,6 +278,14 @@ impl ServerObserver for Teller<'_> {
         let root = self.args.root.display();
         self.note(&format!("Serving {root} at {}. Ctrl-C stops.", addresses.join(", ")));
         Ok(())
+    }
+
+    fn listening_at(&mut self, addresses: &[String]) {
+        if self.args.json {
+            let _ = json::emit(Stream::Stdout, "listening", json!({ "addresses": addresses }));
+        }
+        let root = self.args.root.display();
+        self.note(&format!("Serving {root} at {}. Ctrl-C stops.", addresses.join(", ")));
     }
 
     fn ended(&mut self, account: &Account) {

@@ -36,9 +36,9 @@ pub(crate) struct SshOptions {
     /// ssh's port
     #[arg(short = 'P', value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// ssh's key (-i)
+    /// ssh's key (-i); for a server of files, your key for it
     #[arg(short = 'i', value_name = "FILE")]
-    identity: Vec<OsString>,
+    pub(crate) identity: Vec<OsString>,
     /// ssh's configuration (-F)
     #[arg(short = 'F', value_name = "FILE")]
     config: Option<OsString>,

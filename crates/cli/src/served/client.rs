@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use netblt::keys::meet::{self, Met};
+use netblt::keys::{KnownServers, ask, file, fingerprint};
 use netblt::serve::{PORT, remote};
 use netblt::ticket::{self, Ticket};
 use netblt::{Cancel, Error, Observer, Options, Rendezvous, Warning};
@@ -13,6 +15,7 @@ use netblt_proto::machine::printable;
 use zeroize::Zeroizing;
 
 use crate::args::{self, TICKET_VARIABLE};
+use crate::cp::place::Host;
 use crate::exit::Failure;
 use crate::served::address::Served;
 use crate::units;
@@ -20,9 +23,22 @@ use crate::units;
 /// What proves to a server who asks.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Proof {
-    /// The server's ticket is in this file [default: in the variable NETBLT_TICKET]
+    /// The server's ticket is in this file [default: in the variable NETBLT_TICKET, if any]
     #[arg(long, value_name = "FILE")]
     pub(crate) ticket_file: Option<PathBuf>,
+    /// Where the keys of servers are kept [default: ~/.config/netblt/known_servers]
+    ///
+    /// A server that is met for the first time is asked for its key, whose fingerprint is shown; if
+    /// it has another one later, nothing is sent to it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) known_servers: Option<PathBuf>,
+}
+
+/// How a server is met.
+pub(crate) struct Meeting {
+    pub(crate) rendezvous: Rendezvous,
+    /// By keys: where, and who was known there.
+    known: Option<(String, KnownServers)>,
 }
 
 /// The connection of a command that asks.
@@ -30,6 +46,9 @@ pub(crate) struct Proof {
 pub(crate) struct Line {
     #[command(flatten)]
     proof: Proof,
+    /// Your key for the server, where there is no ticket [default: ~/.config/netblt/key]
+    #[arg(short = 'i', value_name = "FILE")]
+    identity: Option<PathBuf>,
     /// How long a silent server is waited for (1s to 49d)
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = units::death_timer)]
     death_timer: Duration,
@@ -49,36 +68,96 @@ impl Line {
         options
     }
 
-    pub(crate) fn rendezvous(&self, served: &Served) -> Result<Rendezvous, Failure> {
-        self.proof.rendezvous(served)
+    pub(crate) fn meet(
+        &self,
+        served: &Served,
+        options: &Options,
+        cancel: &Cancel,
+    ) -> Result<Meeting, Failure> {
+        self.proof.meet(served, self.identity.as_deref(), options, cancel)
     }
 }
 
 impl Proof {
-    /// How to meet the server of an address: where it says, or else the ticket.
-    pub(crate) fn rendezvous(&self, served: &Served) -> Result<Rendezvous, Failure> {
-        let mut ticket = self.ticket()?;
-        if let Some(host) = &served.host {
-            let address = ticket::address(&bracketed(&host.name), host.port.or(Some(PORT)));
-            let said = |error| Failure::usage(format!("{}: {error}", served.shown()));
-            ticket.addresses = vec![address.map_err(said)?];
+    /// How to meet the server of an address: with its ticket, or by one's own key.
+    pub(crate) fn meet(
+        &self,
+        served: &Served,
+        identity: Option<&Path>,
+        options: &Options,
+        cancel: &Cancel,
+    ) -> Result<Meeting, Failure> {
+        let said = |error| Failure::usage(format!("{}: {error}", served.shown()));
+        let address = |host: &Host| {
+            ticket::address(&bracketed(&host.name), host.port.or(Some(PORT))).map_err(said)
+        };
+        let address = served.host.as_ref().map(address).transpose()?;
+        // A key that is named is meant, whatever else there is.
+        let ticket = if identity.is_none() { self.ticket()? } else { None };
+        if let Some(mut ticket) = ticket {
+            if let Some(address) = address {
+                ticket.addresses = vec![address];
+            }
+            return Ok(Meeting { rendezvous: Rendezvous::Connect(ticket), known: None });
         }
-        Ok(Rendezvous::Connect(ticket))
+        let failed = |error| Failure::transfer(&error, false);
+        let place = |name: &str| file::place(name).ok_or_else(|| Failure::usage(NO_HOME));
+        let path = match identity {
+            Some(path) => path.to_owned(),
+            None => Some(place("key")?).filter(|path| path.exists()).ok_or_else(no_proof)?,
+        };
+        let address = address.ok_or_else(|| {
+            Failure::usage("without a ticket the address of the server is needed: netblt://HOST/")
+        })?;
+        let own = file::read(&path).map_err(failed)?;
+        let known = match &self.known_servers {
+            Some(path) => path.clone(),
+            None => place("known_servers")?,
+        };
+        let mut known = KnownServers::read(&known).map_err(failed)?;
+        let ask = || ask(std::slice::from_ref(&address), options, cancel, warn);
+        let (key, met) = meet::server_key(&address, &mut known, ask).map_err(failed)?;
+        if met == Met::Now {
+            let shown = fingerprint(&key);
+            eprintln!("netblt: {address} is met for the first time. Its key is {shown}");
+        }
+        let rendezvous = meet::call(&address, own, key).map_err(failed)?;
+        Ok(Meeting { rendezvous, known: Some((address, known)) })
     }
 
-    fn ticket(&self) -> Result<Ticket, Failure> {
+    fn ticket(&self) -> Result<Option<Ticket>, Failure> {
         let text = match &self.ticket_file {
             Some(path) => read(path)?,
             None => Zeroizing::new(std::env::var(TICKET_VARIABLE).unwrap_or_default()),
         };
         if text.trim().is_empty() {
-            return Err(Failure::usage(format!(
-                "a server wants its ticket: put it into the variable {TICKET_VARIABLE}, or into a \
-                 file and give --ticket-file"
-            )));
+            return Ok(None);
         }
-        text.parse().map_err(|error| Failure::transfer(&Error::from(error), false))
+        let ticket = text.parse().map(Some);
+        ticket.map_err(|error| Failure::transfer(&Error::from(error), false))
     }
+}
+
+impl Meeting {
+    /// What an error comes to: perhaps the server has another key than the one that is known.
+    pub(crate) fn explain(&self, error: Error, options: &Options, cancel: &Cancel) -> Error {
+        let Some((address, known)) = &self.known else { return error };
+        let ask = || ask(std::slice::from_ref(address), options, cancel, warn);
+        meet::explain(error, address, known, ask)
+    }
+}
+
+const NO_HOME: &str = "there is no home directory to look for keys in: name them (-i FILE)";
+
+fn no_proof() -> Failure {
+    Failure::usage(format!(
+        "a server wants to know you: put its ticket into the variable {TICKET_VARIABLE} or give \
+         --ticket-file, or make a key (netblt keygen) and have it let in there"
+    ))
+}
+
+fn warn(warning: &Warning) {
+    eprintln!("netblt: warning: {}", printable(&warning.to_string()));
 }
 
 /// The text of a ticket's file, of which others can know nothing.
@@ -105,15 +184,15 @@ pub(crate) struct Plain;
 
 impl Observer for Plain {
     fn warn(&mut self, warning: &Warning) {
-        eprintln!("netblt: warning: {}", printable(&warning.to_string()));
+        warn(warning);
     }
 }
 
 /// A server to be asked.
 pub(crate) fn server<'a>(
-    rendezvous: &'a Rendezvous,
+    meeting: &'a Meeting,
     options: &'a Options,
     cancel: &'a Cancel,
 ) -> remote::Server<'a> {
-    remote::Server { rendezvous, options, cancel }
+    remote::Server { rendezvous: &meeting.rendezvous, options, cancel }
 }

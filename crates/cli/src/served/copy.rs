@@ -1,11 +1,13 @@
 //! `netblt cp` to and from a server of files.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use netblt::serve::Sort;
 use netblt::serve::remote::{Fetch, into_directory};
-use netblt::{Cancel, Extras, Options, Overwrite, Rendezvous, Selection, Summary};
+use netblt::{Cancel, Extras, Options, Overwrite, Selection, Summary};
 
+use crate::args::Sharing;
 use crate::choice;
 use crate::cp::gather::{Found, Landing};
 use crate::cp::options::{Fallback, Wish};
@@ -13,7 +15,7 @@ use crate::cp::standing::Existing;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Report};
 use crate::served::address::Served;
-use crate::served::client::{Plain, Proof, server};
+use crate::served::client::{Meeting, Plain, Proof, server};
 use crate::{args, secrecy, signals};
 
 /// What goes where.
@@ -27,6 +29,7 @@ pub(crate) fn copy(
     way: Way,
     wish: &Wish,
     proof: &Proof,
+    identity: Option<&Path>,
     (mut options, report): (Options, &mut Report),
 ) -> Result<Summary, Failure> {
     check(wish, &way)?;
@@ -35,10 +38,10 @@ pub(crate) fn copy(
     secrecy::keep();
     match way {
         Way::Up { sources, target } => {
-            let rendezvous = proof.rendezvous(&target)?;
             signals::watch(&cancel, report.is_talkative())?;
-            output::announce(report, &rendezvous);
-            up(&sources, &target, wish, (&rendezvous, &options, &cancel), report)
+            let meeting = proof.meet(&target, identity, &options, &cancel)?;
+            output::announce(report, &meeting.rendezvous);
+            up(&sources, &target, wish, (&meeting, &options, &cancel), report)
         }
         Way::Down { sources, target } => {
             let landing = Landing::of(&target, sources.len() > 1, wish.recursive);
@@ -46,11 +49,11 @@ pub(crate) fn copy(
             signals::watch(&cancel, report.is_talkative())?;
             let mut all: Option<Summary> = None;
             for source in &sources {
-                let rendezvous = proof.rendezvous(source)?;
+                let meeting = proof.meet(source, identity, &options, &cancel)?;
                 if all.is_none() {
-                    output::announce(report, &rendezvous);
+                    output::announce(report, &meeting.rendezvous);
                 }
-                let one = (&rendezvous, &options, &cancel);
+                let one = (&meeting, &options, &cancel);
                 let summary = down(source, &landing, wish.recursive, one, report)?;
                 all = Some(match all {
                     Some(all) => together(all, &summary),
@@ -65,7 +68,8 @@ pub(crate) fn copy(
 /// What a server cannot be asked for.
 fn check(wish: &Wish, way: &Way) -> Result<(), Failure> {
     let extras = Extras::from(wish.extra) != Extras::default();
-    let choice = matches!(way, Way::Down { .. }) && !wish.choice.is_empty();
+    let is_down = matches!(way, Way::Down { .. });
+    let choice = is_down && !wish.choice.is_empty();
     let refused = [
         (wish.dry_run, "--dry-run"),
         (wish.existing() != Existing::Replace, "--update and --ignore-existing"),
@@ -73,6 +77,7 @@ fn check(wish: &Wish, way: &Way) -> Result<(), Failure> {
         (wish.choice.files_from.is_some(), "--files-from"),
         (choice, "to choose among files that are fetched (--exclude, -L, --chmod)"),
         (wish.fallback != Fallback::Auto, "--fallback"),
+        (is_down && wish.policy != Sharing::Fair, "--policy: what it sends, it sends fairly"),
     ];
     match refused.iter().find(|(given, _)| *given) {
         Some((_, what)) => Err(Failure::usage(format!("a server knows nothing of {what}"))),
@@ -97,13 +102,13 @@ fn fill(options: &mut Options, wish: &Wish) {
     options.max_files = wish.max_files;
 }
 
-type Line<'a> = (&'a Rendezvous, &'a Options, &'a Cancel);
+type Line<'a> = (&'a Meeting, &'a Options, &'a Cancel);
 
 fn up(
     sources: &[OsString],
     target: &Served,
     wish: &Wish,
-    (rendezvous, options, cancel): Line<'_>,
+    (meeting, options, cancel): Line<'_>,
     report: &mut Report,
 ) -> Result<Summary, Failure> {
     let cannot = |text| Failure::new(Code::File, text);
@@ -117,9 +122,10 @@ fn up(
     let modes = wish.choice.chmod.as_deref().map(choice::modes).transpose()?;
     let (exclude, follow) = (wish.choice.exclude.clone(), wish.choice.copy_links);
     let selection = Selection { items, exclude, follow, modes, ..Selection::default() };
-    let server = server(rendezvous, options, cancel);
+    let server = server(meeting, options, cancel);
     let sent = server.put(selection, &target.path, report);
-    let mut summary = sent.map_err(|error| report.failure(&error))?;
+    let mut summary =
+        sent.map_err(|error| report.failure(&meeting.explain(error, options, cancel)))?;
     summary.skipped += skipped;
     Ok(summary)
 }
@@ -128,12 +134,13 @@ fn down(
     source: &Served,
     landing: &Landing,
     trees: bool,
-    (rendezvous, options, cancel): Line<'_>,
+    (meeting, options, cancel): Line<'_>,
     report: &mut Report,
 ) -> Result<Summary, Failure> {
-    let server = server(rendezvous, options, cancel);
+    let server = server(meeting, options, cancel);
     let stood = server.stat(&source.path, &mut Plain);
-    let entry = stood.map_err(|error| named(source, report.failure(&error)))?;
+    let entry = stood
+        .map_err(|error| named(source, report.failure(&meeting.explain(error, options, cancel))))?;
     let bytes = (entry.sort == Sort::File).then_some(entry.length);
     let name = landing.name.clone().unwrap_or_else(|| source.name());
     let fetch = Fetch { path: source.path.clone(), name, trees, bytes };
