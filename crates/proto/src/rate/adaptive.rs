@@ -213,6 +213,8 @@ struct Hearing {
 #[derive(Clone, Copy, Debug)]
 pub struct Adaptive {
     packet_bytes: u32,
+    /// What burst values count: packets of the size that was agreed on, whatever those sent have.
+    counted_bytes: u32,
     ceiling: Option<Rate>,
     /// The receiver's.
     limit: Option<Rate>,
@@ -255,6 +257,7 @@ impl Adaptive {
         let burst = Burst { packets: 1, interval: Duration::from_millis(1) };
         let mut new = Self {
             packet_bytes,
+            counted_bytes: packet_bytes,
             ceiling,
             limit: None,
             grain_bytes: 0,
@@ -332,7 +335,7 @@ impl Adaptive {
     }
 
     fn limit(&mut self, burst: Burst) {
-        let bytes = u64::from(burst.packets.max(1)) * u64::from(self.packet_bytes);
+        let bytes = u64::from(burst.packets.max(1)) * u64::from(self.counted_bytes);
         let limited = !burst.interval.is_zero();
         self.limit = limited.then(|| Rate::over(bytes, burst.interval));
         self.set_pacing();

@@ -97,6 +97,8 @@ struct Looks {
 #[derive(Clone, Copy, Debug)]
 pub struct Background {
     packet: u64,
+    /// What burst values count: a packet of the size that was agreed on.
+    counted: u64,
     /// The client's, and the receiver's.
     ceiling: Option<Rate>,
     limit: Option<Rate>,
@@ -133,6 +135,7 @@ impl Background {
         let packet = u64::from(packet_bytes.max(1));
         let mut new = Self {
             packet,
+            counted: packet,
             ceiling,
             limit: None,
             // Packets of the handshake are short, and faster than any of data on a slow path.
@@ -166,7 +169,7 @@ impl Background {
     }
 
     fn limit(&mut self, burst: Burst) {
-        let bytes = u64::from(burst.packets.max(1)) * self.packet;
+        let bytes = u64::from(burst.packets.max(1)) * self.counted;
         let limited = !burst.interval.is_zero();
         self.limit = limited.then(|| Rate::over(bytes, burst.interval));
         self.set_pacing();

@@ -11,6 +11,7 @@ use std::time::Duration;
 use sim::{Cubic, Flow, PACKET, Path, Tally, World};
 
 use crate::rate::adaptive::Adaptive;
+use crate::rate::background::Background;
 use crate::rate::{RateControl, Sample, burst_for};
 use crate::time::Instant;
 use crate::units::Rate;
@@ -80,6 +81,24 @@ fn cell(path: &Path, time: Duration, queue: u64) -> String {
     let short = path.rtt < ms(10) || path.loss > 50_000;
     assert!(wait <= if short { 600 } else { 250 }, "{line}");
     line
+}
+
+/// Burst values count packets of the size that was agreed on, and those sent may be larger.
+#[test]
+fn what_a_receiver_offers_is_the_same_rate_whatever_the_packets() {
+    let (path, megabyte) = (Duration::from_millis(1), Rate::from_bytes_per_second(1_000_000));
+    let laws: [Box<dyn RateControl>; 2] = [
+        Box::new(Adaptive::new(1500, Some(path), None)),
+        Box::new(Background::new(1500, Some(path), None)),
+    ];
+    for mut law in laws {
+        law.on_packet_bytes(16_384);
+        law.take_over(Instant::EPOCH, Rate::from_bytes_per_second(100_000_000), path);
+        law.on_offer(Instant::EPOCH, burst_for(megabyte, 1500));
+        let crate::units::Burst { packets, interval } = law.pacing().burst;
+        let rate = Rate::over(u64::from(packets) * 16_384, interval);
+        assert!(rate <= megabyte, "{rate:?} of {law:?}");
+    }
 }
 
 #[test]
