@@ -10,10 +10,11 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, SystemTime};
 
-use netblt_proto::config::{Authorized, Config, Identity, PublicKey, Role, Secret, Wire};
+use netblt_proto::config::{Authorized, Config, Identity, Policy, PublicKey, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::Event;
 use netblt_proto::time::Instant;
+use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Parameters;
 
 use super::found::{Done, Outgoing, Prepared};
@@ -82,6 +83,9 @@ pub fn serve(
     let table = Config::new(Wire::Sealed, Role::Sender).table_bytes;
     let most = pool.buffer_bytes(table).ok_or(OptionsError::Memory(service.memory))?;
     options.buffer_bytes = options.buffer_bytes.min(most);
+    if let (Some(rate), Policy::Fair { ceiling }) = (service.max_rate, &mut options.policy) {
+        *ceiling = Some(ceiling.map_or(rate, |ceiling| ceiling.min(rate)));
+    }
     let socket = Socket::bind(&Bind {
         address: options.bind,
         port: options.port,
@@ -93,7 +97,8 @@ pub fn serve(
         Some(secret) => secret.clone(),
         None => Secret(entropy()?),
     };
-    let config = Config { any_role: true, ..config(&options, Role::Sender, None) };
+    // Who receives proposes the ceiling of who sends.
+    let config = Config { any_role: true, ..config(&options, Role::Receiver, None) };
     let v6 = socket.local().is_ipv6();
     let identity = service.members.as_ref().map(|members| Identity::server(members.authorized()));
     let shared = identity.is_none().then(|| secret.clone());
@@ -132,6 +137,15 @@ pub fn serve(
         told: None,
     };
     driver::run(&mut listener, &mut app, &mut host)?
+}
+
+/// How many buffers a client gets that is to keep to this rate: it hears of the rate with the
+/// first one that is full, and what it may send until then is a second's worth.
+fn at_first(rate: Option<Rate>, image_bytes: usize) -> u32 {
+    const LEAST: u64 = 2;
+    let Some(rate) = rate else { return u32::MAX };
+    let buffers = rate.bytes_in(Duration::from_secs(1)) / image_bytes.max(1) as u64;
+    u32::try_from(buffers.max(LEAST)).unwrap_or(u32::MAX)
 }
 
 /// The client of all connections.
@@ -219,7 +233,8 @@ impl Serving<'_> {
                 let waiting = number.and_then(|number| self.puts.take(number, who));
                 let late = || odd("these files were not announced, or too long ago");
                 let waiting = waiting.ok_or_else(late)?;
-                let stock = self.pool.take(outstanding.into(), image_bytes);
+                let count = outstanding.min(at_first(grant.max_rate, image_bytes));
+                let stock = self.pool.take(count.into(), image_bytes);
                 let busy = |error: Error| Denied::new(Denial::Busy, error.to_string());
                 let (stock, more) = stock.map_err(busy)?;
                 beyond = more;

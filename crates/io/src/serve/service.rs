@@ -25,8 +25,8 @@ pub struct Service {
     pub max_sessions: u32,
     /// Bytes in the buffers of all of them.
     pub memory: u64,
-    /// The most that is sent to all of them together, in IP packets. Those who send are asked to
-    /// keep to their share of it, and do after their first buffers.
+    /// The most that is sent to all of them together, in IP packets. Nobody sends
+    /// faster than it, and each keeps to a share of it once a first buffer has arrived.
     pub max_rate: Option<Rate>,
     /// What is counted.
     pub meter: Meter,
