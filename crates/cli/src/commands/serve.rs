@@ -63,8 +63,8 @@ pub(crate) struct Args {
     memory: u64,
     /// Never send more than this, all together: in bits (200Mbit) or bytes (25MB) a second
     ///
-    /// It is divided alike among those who can use it. Those who send here are asked to keep to
-    /// their share, and do after their first buffers.
+    /// It is divided alike among those who can use it. Nobody sends here faster, and each keeps to
+    /// a share of it once a first buffer has arrived.
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
     max_rate: Option<Rate>,
     /// Take no more files and directories than this with one transfer; 256 bytes of memory for each

@@ -101,10 +101,9 @@ impl Proof {
             return Ok(Meeting { rendezvous: Rendezvous::Connect(ticket), known: None });
         }
         let failed = |error| Failure::transfer(&error, false);
-        let place = |name: &str| file::place(name).ok_or_else(|| Failure::usage(NO_HOME));
         let path = match identity {
             Some(path) => path.to_owned(),
-            None => Some(place("key")?).filter(|path| path.exists()).ok_or_else(no_proof)?,
+            None => file::place("key").filter(|path| path.exists()).ok_or_else(no_proof)?,
         };
         let address = address.ok_or_else(|| {
             Failure::usage("without a ticket the address of the server is needed: netblt://HOST/")
@@ -112,7 +111,7 @@ impl Proof {
         let own = file::read(&path).map_err(failed)?;
         let known = match &self.known_servers {
             Some(path) => path.clone(),
-            None => place("known_servers")?,
+            None => file::place("known_servers").ok_or_else(no_home)?,
         };
         let mut known = KnownServers::read(&known).map_err(failed)?;
         let ask = || ask(std::slice::from_ref(&address), options, cancel, warn);
@@ -147,7 +146,11 @@ impl Meeting {
     }
 }
 
-const NO_HOME: &str = "there is no home directory to look for keys in: name them (-i FILE)";
+fn no_home() -> Failure {
+    Failure::usage(
+        "there is no home directory to keep the keys of servers in: --known-servers FILE",
+    )
+}
 
 fn no_proof() -> Failure {
     Failure::usage(format!(
