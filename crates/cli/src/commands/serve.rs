@@ -23,10 +23,10 @@ use crate::{advice, args, secrecy, signals, units};
 
 /// Serve a directory to many at once
 ///
-/// Whoever has the ticket that is printed, or one of the keys of --authorized-keys, may fetch what is beneath DIR with `netblt cp`, `ls` and
-/// `stat`, and change it with `cp`, `rm` and `mkdir`; nothing outside of DIR is seen or touched,
-/// and no symbolic link is followed. Ctrl-C or SIGTERM: those who are being served are served to
-/// their end, and nobody else; once more: at once.
+/// Whoever has the ticket that is printed, or one of the keys of --authorized-keys, may fetch what
+/// is beneath DIR with `netblt cp`, `ls` and `stat`, and change it with `cp`, `rm` and `mkdir`;
+/// nothing outside of DIR is seen or touched, and no symbolic link is followed. Ctrl-C or SIGTERM:
+/// those who are being served are served to their end, and nobody else; once more: at once.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct Args {
@@ -110,7 +110,7 @@ fn help() -> String {
     format!(
         "Examples:\n  \
          netblt serve --root /srv/data --ticket-file ~/data.ticket\n  \
-         netblt serve --root /srv/data --authorized-keys ~/keys   by keys of netblt keygen\n  \
+         netblt serve --root /srv/data --authorized-keys ~/keys\n  \
          netblt cp -r --ticket-file data.ticket photos netblt://host/\n  \
          netblt ls --ticket-file data.ticket netblt://host/photos\n\n{}",
         exit::help(),
