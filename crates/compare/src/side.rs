@@ -57,6 +57,7 @@ impl Side {
             // No program reads this user's settings, or keeps anything.
             .env("HOME", home)
             .env("XDG_CACHE_HOME", home)
+            .env("XDG_RUNTIME_DIR", home)
             .env("LC_ALL", "C")
             .stdin(Stdio::null())
             .stdout(out)
