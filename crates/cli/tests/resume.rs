@@ -124,16 +124,19 @@ fn a_tree_survives_kills_of_either_side() {
     cost_is_bounded(sent, bytes, kills);
 }
 
-/// A transfer of `data.bin` that is stopped when some of it is kept: so slow that it cannot be over
-/// by then, though whoever stops it be late by two seconds.
+/// A transfer of `data.bin` that is stopped when some of it is kept, which takes as long as the
+/// disk needs to flush it: so slow that it cannot be over by then, though whoever stops it be late
+/// by two seconds.
 fn break_off(env: &Env, signal: Signal) -> Finished {
     let (sender, mut receiver) = start(env, "data.bin", &["--rate", "8MB"], &[]);
     receiver.event("progress", |data| data["bytes"].as_u64() > Some(16 << 20));
+    let journal = env.path(KEPT).join("journal");
+    testenv::wait_until("something is kept", || journal.exists());
     receiver.signal(signal);
     let receiver = receiver.finish();
     sender.signal(Signal::TERM);
     sender.finish();
-    assert!(env.path(KEPT).join("journal").exists());
+    assert!(journal.exists());
     receiver
 }
 
