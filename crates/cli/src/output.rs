@@ -24,6 +24,27 @@ const JSON_EVERY: Duration = Duration::from_secs(1);
 /// Bytes in a file below which its name counts for much on the wire.
 const SMALL_FILE: u64 = 4096;
 
+/// Ends a command that is no transfer: says why it failed, if it did.
+pub(crate) fn end(result: Result<(), Failure>, json: bool) -> Code {
+    match result {
+        Ok(()) => Code::Success,
+        Err(failure) => {
+            complain(&failure, json);
+            failure.code
+        }
+    }
+}
+
+/// Says why a command, or a part of it, failed. Nobody is left to be told if that fails.
+pub(crate) fn complain(failure: &Failure, json: bool) {
+    let Failure { code, message } = failure;
+    let _ = if json {
+        json::emit(Stream::Stdout, "error", json::ErrorData { code: code.number(), message })
+    } else {
+        writeln!(io::stderr(), "netblt: {message}")
+    };
+}
+
 /// Tells one transfer from its beginning to its end.
 pub(crate) struct Report {
     role: Role,

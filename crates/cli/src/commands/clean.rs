@@ -8,6 +8,7 @@ use netblt_proto::machine::printable;
 
 use crate::exit::{Code, Failure};
 use crate::json::{self, CleanData, LeftoverData, Stream};
+use crate::output;
 use crate::units;
 
 /// List and remove what broken transfers have left in a directory
@@ -29,18 +30,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Code {
     let directory = args.directory.as_deref().unwrap_or(Path::new("."));
-    match clean(args, directory) {
-        Ok(()) => Code::Success,
-        Err(Failure { code, message }) => {
-            if args.json {
-                let data = json::ErrorData { code: code.number(), message: &message };
-                let _ = json::emit(Stream::Stdout, "error", data);
-            } else {
-                eprintln!("netblt: {message}");
-            }
-            code
-        }
-    }
+    output::end(clean(args, directory), args.json)
 }
 
 fn clean(args: &Args, directory: &Path) -> Result<(), Failure> {

@@ -6,6 +6,7 @@ use crate::commands::send::{AGGRESSIVE, PolicyName};
 use crate::control::{RateWish, Reply, Request, State, place};
 use crate::exit::{Code, Failure};
 use crate::json::{self, Stream};
+use crate::output;
 use crate::units;
 use netblt_proto::machine::printable;
 
@@ -51,18 +52,7 @@ fn rate(value: &str) -> Result<RateWish, String> {
 }
 
 pub(crate) fn run(args: &Args) -> Code {
-    match control(args) {
-        Ok(()) => Code::Success,
-        Err(Failure { code, message }) => {
-            if args.json {
-                let data = json::ErrorData { code: code.number(), message: &message };
-                let _ = json::emit(Stream::Stdout, "error", data);
-            } else {
-                eprintln!("netblt: {message}");
-            }
-            code
-        }
-    }
+    output::end(control(args), args.json)
 }
 
 fn control(args: &Args) -> Result<(), Failure> {

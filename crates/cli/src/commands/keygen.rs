@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::exit::{Code, Failure};
 use crate::json::{self, Stream};
+use crate::output;
 
 /// Make a key of one's own, by which a server knows you or you know a server
 ///
@@ -32,18 +33,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Code {
-    match make(args) {
-        Ok(()) => Code::Success,
-        Err(Failure { code, message }) => {
-            if args.json {
-                let data = json::ErrorData { code: code.number(), message: &message };
-                let _ = json::emit(Stream::Stdout, "error", data);
-            } else {
-                eprintln!("netblt: {message}");
-            }
-            code
-        }
-    }
+    output::end(make(args), args.json)
 }
 
 fn make(args: &Args) -> Result<(), Failure> {

@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::args::WireName;
 use crate::exit::{Code, Failure};
 use crate::json::{self, Stream};
+use crate::output;
 use crate::units;
 
 /// The version of the meaning of `--json`.
@@ -116,16 +117,7 @@ pub(crate) fn run(args: &Args) -> Code {
             let written = io::stdout().write_all(text.as_bytes());
             if written.is_err() { Code::File } else { Code::Success }
         }
-        Err(Failure { code, message }) => {
-            if args.json {
-                let data = json::ErrorData { code: code.number(), message: &message };
-                let _ = json::emit(Stream::Stdout, "error", data);
-            } else {
-                // Nobody is left to be told if this fails.
-                let _ = writeln!(io::stderr(), "netblt: {message}");
-            }
-            code
-        }
+        Err(failure) => output::end(Err(failure), args.json),
     }
 }
 

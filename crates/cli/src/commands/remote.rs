@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::exit::{self, Code, Failure};
 use crate::json::{self, Stream};
+use crate::output;
 use crate::served::address::Served;
 use crate::served::client::{Line, Plain, server};
 use crate::{secrecy, signals, units};
@@ -197,22 +198,13 @@ impl Common {
                 Err(Failure::new(failure.code, message))
             });
             let Err(failure) = done else { continue };
-            self.complain(&failure);
+            output::complain(&failure, self.json);
             code = if code == Code::Success { failure.code } else { code };
             if matches!(failure.code, Code::Signal | Code::Connect | Code::Usage) {
                 break;
             }
         }
         code
-    }
-
-    fn complain(&self, failure: &Failure) {
-        if self.json {
-            let data = json::ErrorData { code: failure.code.number(), message: &failure.message };
-            let _ = json::emit(Stream::Stdout, "error", data);
-        } else {
-            eprintln!("netblt: {}", failure.message);
-        }
     }
 
     fn show(&self, entry: &Entry, long: bool) -> Result<(), Failure> {

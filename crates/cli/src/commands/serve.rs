@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::exit::{self, Code, Failure};
 use crate::json::{self, Stream};
+use crate::output;
 use crate::served::client;
 use crate::{advice, args, secrecy, signals, units};
 
@@ -119,18 +120,7 @@ fn help() -> String {
 
 pub(crate) fn run(args: &Args) -> Code {
     let cancel = Cancel::default();
-    match start(args, &cancel) {
-        Ok(()) => Code::Success,
-        Err(failure) => {
-            if args.json {
-                let (code, message) = (failure.code.number(), &failure.message);
-                let _ = json::emit(Stream::Stdout, "error", json::ErrorData { code, message });
-            } else {
-                eprintln!("netblt: {}", failure.message);
-            }
-            failure.code
-        }
-    }
+    output::end(start(args, &cancel), args.json)
 }
 
 fn start(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
