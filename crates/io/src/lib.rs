@@ -62,6 +62,7 @@ mod denial;
 mod disk;
 mod error;
 mod fields;
+mod grant;
 pub mod keys;
 mod kind;
 mod memory;

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use netblt::keys::{Grants, file};
+use netblt::keys::{authorized, file};
 use netblt::serve::{Account, Grant, Members, PORT, ServerObserver, Service, Verdict, serve};
 use netblt::ticket::{self, Ticket};
 use netblt::{Cancel, Error, Options, PublicKey};
@@ -177,21 +177,10 @@ fn members(args: &Args, path: &Path, grant: &Grant) -> Result<(Members, Grant), 
 /// The keys of a file, each with what it may of what the server allows. Lines that make no sense
 /// are named.
 fn clients(path: &Path, most: &Grant) -> Result<Vec<(PublicKey, Grant)>, Failure> {
-    let (grants, wrong) = Grants::read(path, &|text| units::rate(text))
+    let (clients, wrong) = authorized::read(path, most, &|text| units::rate(text))
         .map_err(|error| Failure::transfer(&error, false))?;
     wrong.iter().for_each(|wrong| eprintln!("netblt: warning: {wrong}"));
-    let clients = grants.iter().map(|(key, own)| {
-        let mut grant = most.clone();
-        grant.name.clone_from(&own.name);
-        if let Some(root) = &own.root {
-            grant.root = most.root.join(root);
-        }
-        (grant.read, grant.write) = (most.read && own.read, most.write && own.write);
-        (grant.max_rate, grant.max_sessions) = (own.max_rate, own.max_sessions);
-        grant.expires = own.expires;
-        (*key, grant)
-    });
-    Ok(clients.collect())
+    Ok(clients)
 }
 
 fn audit(path: &Path) -> Result<File, Failure> {

@@ -14,15 +14,15 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use netblt_proto::config::{Authorized, PublicKey, StaticKey};
+use netblt_proto::config::PublicKey;
 use netblt_proto::machine::printable;
 use netblt_proto::units::Rate;
 
 use super::line::{KIND, PublicLine, fingerprint};
 use crate::error::Error;
+use crate::grant::Grant;
 
 /// Keys in a file at most: each costs 0.05 ms when it is read, and some 200 bytes.
 pub const MAX_KEYS: usize = 65_536;
@@ -30,46 +30,6 @@ pub const MAX_KEYS: usize = 65_536;
 const MAX_BYTES: u64 = 64 << 20;
 /// Sessions that one key can be allowed.
 const MAX_SESSIONS: u32 = 4096;
-
-/// What the owner of a key may do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Grant {
-    /// Whose it is: the comment of the line, or the key's fingerprint.
-    pub name: String,
-    /// All that is seen, if not everything: an absolute path, or one beneath what is served.
-    pub root: Option<PathBuf>,
-    /// Whether anything may be fetched, looked at and listed.
-    pub read: bool,
-    /// Whether anything may be stored, made and removed.
-    pub write: bool,
-    /// The most that all its transfers carry together.
-    pub max_rate: Option<Rate>,
-    /// How many requests at once.
-    pub max_sessions: Option<u32>,
-    /// From when on it opens nothing.
-    pub expires: Option<SystemTime>,
-}
-
-impl Grant {
-    /// Whoever may do everything.
-    pub fn everything(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            root: None,
-            read: true,
-            write: true,
-            max_rate: None,
-            max_sessions: None,
-            expires: None,
-        }
-    }
-
-    /// Whether it is over.
-    pub fn has_expired(&self, now: SystemTime) -> bool {
-        self.expires.is_some_and(|at| at <= now)
-    }
-}
 
 /// A line that lets nobody in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,108 +50,81 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// All whom a server lets in.
-#[derive(Clone, Debug, Default)]
-pub struct Grants {
-    all: BTreeMap<PublicKey, Arc<Grant>>,
-}
+/// Those whom a server lets in, and what each may.
+pub type Clients = Vec<(PublicKey, Grant)>;
 
 /// How a rate is spelled, such as `500Mbit`: what is wrong with it, if it is none.
 pub type ReadRate<'a> = &'a dyn Fn(&str) -> Result<Rate, String>;
 
-impl Grants {
-    /// Reads the file, and names the lines that make no sense. A file that others than its owner
-    /// can change is refused.
-    pub fn read(path: &Path, rate: ReadRate<'_>) -> Result<(Self, Vec<Wrong>), Error> {
-        let failed = |what, source| Error::File { path: path.to_owned(), what, source };
-        let odd = |what: &str| {
-            let source = io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
-            failed("these keys cannot be used", source)
+/// Reads the file, and names the lines that make no sense: whom it lets in, and what each may of
+/// what is `within` reach of all. A file that others than its owner can change is refused.
+pub fn read(
+    path: &Path,
+    within: &Grant,
+    rate: ReadRate<'_>,
+) -> Result<(Clients, Vec<Wrong>), Error> {
+    let failed = |what, source| Error::File { path: path.to_owned(), what, source };
+    let odd = |what: &str| {
+        let source = io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+        failed("these keys cannot be used", source)
+    };
+    let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
+    let (about, file) = opened.map_err(|source| failed("cannot read the keys", source))?;
+    if !about.is_file() {
+        return Err(odd("not a file"));
+    }
+    if about.permissions().mode() & 0o022 != 0 {
+        return Err(odd("others than its owner can change it: chmod go-w it"));
+    }
+    let mut text = Vec::new();
+    file.take(MAX_BYTES + 1)
+        .read_to_end(&mut text)
+        .map_err(|source| failed("cannot read the keys", source))?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(odd("it is longer than 64 MiB"));
+    }
+    let (clients, wrong) = parse(&text, within, rate);
+    if clients.len() > MAX_KEYS {
+        return Err(odd("there are more than 65,536 keys in it"));
+    }
+    let wrong = wrong.into_iter();
+    let wrong = wrong.map(|(line, what)| Wrong { path: path.to_owned(), line, what });
+    Ok((clients, wrong.collect()))
+}
+
+fn parse(text: &[u8], within: &Grant, rate: ReadRate<'_>) -> (Clients, Vec<(usize, String)>) {
+    let (mut all, mut wrong) = (Clients::new(), Vec::new());
+    let mut lines: BTreeMap<PublicKey, usize> = BTreeMap::new();
+    for (line, text) in (1..).zip(text.split(|byte| *byte == b'\n')) {
+        let Ok(text) = str::from_utf8(text) else {
+            wrong.push((line, "it is no UTF-8".to_owned()));
+            continue;
         };
-        let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
-        let (about, file) = opened.map_err(|source| failed("cannot read the keys", source))?;
-        if !about.is_file() {
-            return Err(odd("not a file"));
+        let text = text.trim();
+        if text.is_empty() || text.starts_with('#') {
+            continue;
         }
-        if about.permissions().mode() & 0o022 != 0 {
-            return Err(odd("others than its owner can change it: chmod go-w it"));
-        }
-        let mut text = Vec::new();
-        file.take(MAX_BYTES + 1)
-            .read_to_end(&mut text)
-            .map_err(|source| failed("cannot read the keys", source))?;
-        if text.len() as u64 > MAX_BYTES {
-            return Err(odd("it is longer than 64 MiB"));
-        }
-        let (grants, wrong) = Self::parse(&text, rate);
-        if grants.all.len() > MAX_KEYS {
-            return Err(odd("there are more than 65,536 keys in it"));
-        }
-        let wrong = wrong.into_iter();
-        let wrong = wrong.map(|(line, what)| Wrong { path: path.to_owned(), line, what });
-        Ok((grants, wrong.collect()))
-    }
-
-    fn parse(text: &[u8], rate: ReadRate<'_>) -> (Self, Vec<(usize, String)>) {
-        let (mut all, mut wrong) = (BTreeMap::new(), Vec::new());
-        let mut lines: BTreeMap<PublicKey, usize> = BTreeMap::new();
-        for (line, text) in (1..).zip(text.split(|byte| *byte == b'\n')) {
-            let Ok(text) = str::from_utf8(text) else {
-                wrong.push((line, "it is no UTF-8".to_owned()));
-                continue;
-            };
-            let text = text.trim();
-            if text.is_empty() || text.starts_with('#') {
-                continue;
-            }
-            match grant(text, rate) {
-                Err(what) => wrong.push((line, what)),
-                Ok((key, grant)) => match lines.insert(key, line) {
-                    None => _ = all.insert(key, Arc::new(grant)),
-                    Some(first) => {
-                        lines.insert(key, first);
-                        wrong.push((line, format!("its key stands in line {first} already")));
-                    }
-                },
-            }
-        }
-        (Self { all }, wrong)
-    }
-
-    /// What the owner of a key may do, if anything.
-    pub fn find(&self, key: &PublicKey) -> Option<Arc<Grant>> {
-        self.all.get(key).cloned()
-    }
-
-    /// All keys, in their order, with what their owners may do.
-    pub fn iter(&self) -> impl Iterator<Item = (&PublicKey, &Arc<Grant>)> {
-        self.all.iter()
-    }
-
-    /// How many keys there are.
-    pub fn count(&self) -> usize {
-        self.all.len()
-    }
-
-    /// What the machine of the server with the key `own` needs to let them in. After a change give
-    /// it what it had `before`: what stays is not computed again.
-    pub fn authorized(&self, own: &StaticKey, before: Option<&Authorized>) -> Authorized {
-        let keys: Vec<PublicKey> = self.all.keys().copied().collect();
-        // Keys that are none were wrong when they were read.
-        match before.filter(|before| before.own() == own) {
-            Some(before) => before.changed(&keys).0,
-            None => Authorized::new(own.clone(), &keys).0,
+        match grant(text, within, rate) {
+            Err(what) => wrong.push((line, what)),
+            Ok((key, grant)) => match lines.insert(key, line) {
+                None => all.push((key, grant)),
+                Some(first) => {
+                    lines.insert(key, first);
+                    wrong.push((line, format!("its key stands in line {first} already")));
+                }
+            },
         }
     }
+    (all, wrong)
 }
 
 /// A line: the key, and what its owner may do.
-fn grant(text: &str, rate: ReadRate<'_>) -> Result<(PublicKey, Grant), String> {
+fn grant(text: &str, within: &Grant, rate: ReadRate<'_>) -> Result<(PublicKey, Grant), String> {
     let begins = text.strip_prefix(KIND).is_some_and(|rest| rest.starts_with(char::is_whitespace));
     let (options, rest) = if begins { (Vec::new(), text) } else { options(text)? };
     let PublicLine { key, comment } = rest.parse()?;
     let name = if comment.is_empty() { fingerprint(&key) } else { printable(&comment) };
-    let mut grant = Grant::everything(&name);
+    let mut grant = Grant { name, ..within.clone() };
     let mut seen: Vec<String> = Vec::new();
     for (option, value) in options {
         if seen.contains(&option) {
@@ -200,7 +133,7 @@ fn grant(text: &str, rate: ReadRate<'_>) -> Result<(PublicKey, Grant), String> {
         apply(&mut grant, (&option, value.as_deref()), rate)?;
         seen.push(option);
     }
-    if !grant.read && !grant.write {
+    if ["read-only", "write-only"].iter().all(|only| seen.iter().any(|seen| seen == only)) {
         return Err("read-only and write-only together leave nothing".to_owned());
     }
     Ok((key, grant))
@@ -225,25 +158,27 @@ fn apply(
             {
                 return Err(wrong(root, "path without .."));
             }
-            grant.root = Some(root.into());
+            grant.root = grant.root.join(root);
         }
         "max-rate" => {
             let read = rate(needed()?).map_err(|why| format!("max-rate: {}", printable(&why)))?;
             if read == Rate::ZERO {
                 return Err("max-rate: a rate of nothing moves nothing".to_owned());
             }
-            grant.max_rate = Some(read);
+            grant.max_rate = Some(grant.max_rate.map_or(read, |most| most.min(read)));
         }
         "max-sessions" => {
             let text = needed()?;
             let number = text.parse().ok().filter(|number| (1..=MAX_SESSIONS).contains(number));
             let is = format!("number from 1 to {MAX_SESSIONS}");
-            grant.max_sessions = Some(number.ok_or_else(|| wrong(text, &is))?);
+            let number = number.ok_or_else(|| wrong(text, &is))?;
+            grant.max_sessions = Some(grant.max_sessions.map_or(number, |most| most.min(number)));
         }
         "expires" => {
             let text = needed()?;
             let is = "time such as 2027-01-31 or 2027-01-31T18:00:00Z";
-            grant.expires = Some(time(text).ok_or_else(|| wrong(text, is))?);
+            let time = time(text).ok_or_else(|| wrong(text, is))?;
+            grant.expires = Some(grant.expires.map_or(time, |last| last.min(time)));
         }
         other => {
             return Err(format!(

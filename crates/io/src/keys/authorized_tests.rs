@@ -2,7 +2,14 @@
 
 use std::fs;
 
+use netblt_proto::config::StaticKey;
+
 use super::*;
+
+/// All that the server has.
+fn everything(name: &str) -> Grant {
+    Grant { name: name.to_owned(), ..Grant::new("/srv") }
+}
 
 fn key(byte: u8) -> PublicKey {
     StaticKey::from_bytes([byte; 32]).public()
@@ -17,38 +24,38 @@ fn rate(text: &str) -> Result<Rate, String> {
     bytes.map(Rate::from_bytes_per_second).ok_or_else(|| format!("{text} is no rate"))
 }
 
-fn parse(text: &str) -> (Grants, Vec<(usize, String)>) {
-    Grants::parse(text.as_bytes(), &rate)
+fn all(text: &[u8]) -> (Clients, Vec<(usize, String)>) {
+    parse(text, &everything(""), &rate)
+}
+
+fn of<'a>(clients: &'a Clients, key: &PublicKey) -> Option<&'a Grant> {
+    clients.iter().find(|(own, _)| own == key).map(|(_, grant)| grant)
 }
 
 fn one(options: &str) -> Grant {
-    let (grants, wrong) = parse(&format!("{options} {}", line(7, "me@laptop")));
+    let (clients, wrong) = all(format!("{options} {}", line(7, "me@laptop")).as_bytes());
     assert_eq!(wrong, [], "{options}");
-    Grant::clone(&grants.find(&key(7)).expect("it is there"))
+    of(&clients, &key(7)).expect("it is there").clone()
 }
 
 #[test]
 fn a_line_without_options_may_do_everything() {
-    let (grants, wrong) = parse(&format!("# who\n\n  {}\n{}\n", line(1, "anna"), line(2, "")));
-    assert_eq!((grants.count(), wrong), (2, vec![]));
-    assert_eq!(*grants.find(&key(1)).unwrap(), Grant::everything("anna"));
-    assert_eq!(*grants.find(&key(2)).unwrap(), Grant::everything(&fingerprint(&key(2))));
-    assert_eq!(grants.find(&key(3)), None);
-    let mut all: Vec<&str> = grants.iter().map(|(_, grant)| grant.name.as_str()).collect();
-    all.sort_unstable();
-    assert_eq!(all, [&*fingerprint(&key(2)), "anna"]);
+    let text = format!("# who\n\n  {}\n{}\n", line(1, "anna"), line(2, ""));
+    let anna = (key(1), everything("anna"));
+    let other = (key(2), everything(&fingerprint(&key(2))));
+    assert_eq!(all(text.as_bytes()), (vec![anna, other], vec![]));
 }
 
 #[test]
 fn every_option_says_what_it_says() {
-    let all = Grant::everything("me@laptop");
+    let all = everything("me@laptop");
     assert_eq!(one("read-only"), Grant { write: false, ..all.clone() });
     assert_eq!(one("write-only"), Grant { read: false, ..all.clone() });
     assert_eq!(one("READ-ONLY"), Grant { write: false, ..all.clone() });
     assert_eq!(one("max-sessions=3"), Grant { max_sessions: Some(3), ..all.clone() });
     let max_rate = Some(Rate::from_bytes_per_second(5));
     assert_eq!(one("max-rate=5B/s"), Grant { max_rate, ..all.clone() });
-    let root = |path: &str| Grant { root: Some(path.into()), ..all.clone() };
+    let root = |path: &str| Grant { root: Path::new("/srv").join(path), ..all.clone() };
     assert_eq!(one("root=/srv/in"), root("/srv/in"));
     assert_eq!(one("root=in/there"), root("in/there"));
     assert_eq!(one(r#"root="a, \"b\" \\ \c""#), root(r#"a, "b" \ \c"#));
@@ -91,8 +98,8 @@ fn times_are_those_of_the_calendar() {
     }
     let grant = one("expires=2027-01-31");
     let at = UNIX_EPOCH + Duration::from_secs(1_801_353_600);
-    assert!(grant.has_expired(at) && !grant.has_expired(at - Duration::from_secs(1)));
-    assert!(!one("read-only").has_expired(at));
+    assert!(!grant.holds(at) && grant.holds(at - Duration::from_secs(1)));
+    assert!(one("read-only").holds(at));
 }
 
 #[test]
@@ -119,16 +126,17 @@ fn a_line_that_makes_no_sense_is_named_and_the_others_hold() {
         ("\u{1b}[2Jx", "is no option"),
     ] {
         let text = format!("{}\n{options} {}\n{}", line(1, "a"), line(7, "b"), line(2, "c"));
-        let (grants, wrong) = parse(&text);
-        assert!(grants.find(&key(7)).is_none(), "{options}");
-        assert_eq!(grants.count(), 2);
+        let (clients, wrong) = all(text.as_bytes());
+        assert!(of(&clients, &key(7)).is_none(), "{options}");
+        assert_eq!(clients.len(), 2);
         let [(2, told)] = &wrong[..] else { panic!("{options}: {wrong:?}") };
         assert!(told.contains(what) && !told.contains('\u{1b}'), "{options}: {told}");
     }
-    let (grants, wrong) = parse(&format!("{}\nread-only {}\n", line(1, "a"), line(1, "b")));
-    assert!(grants.find(&key(1)).unwrap().write, "the first one counts");
+    let twice = format!("{}\nread-only {}\n", line(1, "a"), line(1, "b"));
+    let (clients, wrong) = all(twice.as_bytes());
+    assert!(of(&clients, &key(1)).unwrap().write, "the first one counts");
     assert_eq!(wrong, [(2, "its key stands in line 1 already".to_owned())]);
-    let told = |text: &[u8]| Grants::parse(text, &rate).1;
+    let told = |text: &[u8]| all(text).1;
     assert_eq!(told(b"netblt-x25519 abc")[0].0, 1);
     assert_eq!(told(b"read-only")[0].1, "there is no netblt-x25519 and key in it");
     assert_eq!(told(b"\xff\xfe"), [(1, "it is no UTF-8".to_owned())]);
@@ -140,29 +148,38 @@ fn a_file_that_others_can_change_lets_nobody_in() {
     let path = place.path().join("authorized_keys");
     fs::write(&path, format!("{}\nnonsense\n", line(1, "a"))).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-    let (grants, wrong) = Grants::read(&path, &rate).unwrap();
-    assert_eq!(grants.count(), 1);
+    let read = |path: &Path| read(path, &everything(""), &rate);
+    let (clients, wrong) = read(&path).unwrap();
+    assert_eq!(clients.len(), 1);
     let told = wrong[0].to_string();
     assert!(told.starts_with(&format!("{}, line 2: ", path.display())), "{told}");
     assert!(told.ends_with("; it lets nobody in"), "{told}");
     for mode in [0o664, 0o646] {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        assert!(Grants::read(&path, &rate).unwrap_err().to_string().contains("chmod go-w"));
+        assert!(read(&path).unwrap_err().to_string().contains("chmod go-w"));
     }
-    assert!(Grants::read(place.path(), &rate).is_err());
-    assert!(Grants::read(&place.path().join("none"), &rate).is_err());
+    assert!(read(place.path()).is_err());
+    assert!(read(&place.path().join("none")).is_err());
 }
 
 #[test]
-fn the_machine_is_told_of_all_of_them_and_of_changes() {
-    let own = StaticKey::from_bytes([9; 32]);
-    let (before, _) = parse(&format!("{}\n{}\n", line(1, ""), line(2, "")));
-    let (after, _) = parse(&format!("{}\n{}\n", line(2, ""), line(3, "")));
-    let first = before.authorized(&own, None);
-    let second = after.authorized(&own, Some(&first));
-    let knows = |authorized: &Authorized| [1, 2, 3].map(|n| authorized.knows(&key(n)));
-    assert_eq!((knows(&first), knows(&second)), ([true, true, false], [false, true, true]));
-    // Of another server nothing is taken over.
-    let other = after.authorized(&StaticKey::from_bytes([8; 32]), Some(&first));
-    assert_eq!((knows(&other), other.own().public()), ([false, true, true], key(8)));
+fn nobody_gets_more_than_the_server_gives_to_all() {
+    let most = Grant {
+        write: false,
+        max_rate: Some(Rate::from_bytes_per_second(5)),
+        max_sessions: Some(2),
+        expires: time("2027-01-31"),
+        ..everything("")
+    };
+    let options = "max-rate=9B/s,max-sessions=9,expires=2028-01-31";
+    let text = format!("{options} {}\n{}", line(1, "a"), line(2, "b"));
+    let (clients, _) = parse(text.as_bytes(), &most, &rate);
+    let named = |name: &str| Grant { name: name.to_owned(), ..most.clone() };
+    assert_eq!(clients, [(key(1), named("a")), (key(2), named("b"))]);
+    let less = "max-rate=4B/s,max-sessions=1,expires=2026-01-31";
+    let (clients, _) = parse(format!("{less} {}", line(1, "a")).as_bytes(), &most, &rate);
+    let max_rate = Some(Rate::from_bytes_per_second(4));
+    let expires = time("2026-01-31");
+    let less = Grant { max_rate, max_sessions: Some(1), expires, ..named("a") };
+    assert_eq!(clients, [(key(1), less)]);
 }

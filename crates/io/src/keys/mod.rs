@@ -8,7 +8,7 @@ pub mod known;
 pub mod line;
 pub mod meet;
 
-pub use self::authorized::{Grant, Grants, Wrong};
+pub use self::authorized::Wrong;
 pub use self::known::KnownServers;
 pub use self::line::{PublicLine, fingerprint};
 pub use crate::net::introduction::ask;

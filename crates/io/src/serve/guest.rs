@@ -10,10 +10,10 @@ use netblt_proto::config::PublicKey;
 use netblt_proto::time::Instant;
 
 use super::found::{Done, Held};
-use super::grant::Grant;
 use crate::denial::Denied;
 use crate::disk::threads::Writer;
 use crate::error::{Denial, Error};
+use crate::grant::Grant;
 use crate::observer::Observer;
 use crate::options::{Cancel, Control};
 use crate::progress::Progress;

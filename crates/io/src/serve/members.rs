@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use netblt_proto::config::{Authorized, PublicKey, StaticKey};
 
-use super::grant::Grant;
+use crate::grant::Grant;
 
 /// The key of a server, and those of its clients with what each may. Cloning shares it.
 #[derive(Clone, Debug)]

@@ -4,7 +4,6 @@
 //! [`serve()`] answers until it is stopped; [`remote`] asks.
 
 mod found;
-mod grant;
 pub(crate) mod guest;
 mod members;
 mod meter;
@@ -17,10 +16,10 @@ mod shares;
 mod waiting;
 mod work;
 
-pub use self::grant::Grant;
 pub use self::guest::{Account, Verdict};
 pub use self::members::Members;
 pub use self::meter::Meter;
 pub use self::request::{Entry, Sort};
 pub use self::server::serve;
 pub use self::service::{PORT, ServerObserver, Service};
+pub use crate::grant::Grant;

@@ -18,7 +18,6 @@ use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Parameters;
 
 use super::found::{Done, Outgoing, Prepared};
-use super::grant::Grant;
 use super::guest::{Came, Guest, Seen, Share, Task, Watch, received, sent};
 use super::pool::Pool;
 use super::request::{ASK, Line, Request};
@@ -31,6 +30,7 @@ use crate::denial::Denied;
 use crate::disk::beneath;
 use crate::disk::layout::Layout;
 use crate::error::{Denial, Error, OptionsError, file_error};
+use crate::grant::Grant;
 use crate::net::addresses;
 use crate::net::connections::Oversize;
 use crate::net::driver::{self, Application, Feed};

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use netblt_proto::config::Secret;
 use netblt_proto::units::Rate;
 
-use super::grant::Grant;
 use super::guest::Account;
 use super::members::Members;
 use super::meter::Meter;
 use crate::error::Error;
+use crate::grant::Grant;
 use crate::ticket::Ticket;
 
 /// The port of a server that was told none.

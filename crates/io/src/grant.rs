@@ -6,10 +6,11 @@ use std::time::SystemTime;
 use netblt_proto::units::Rate;
 
 /// What a client may, and how much of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Grant {
-    /// Whose it is, for logs; empty for whoever has the ticket.
+    /// Whose it is, for logs: the comment of the line, or the key's fingerprint; empty for whoever
+    /// has the ticket.
     pub name: String,
     /// The directory; nothing outside of it is seen or touched.
     pub root: PathBuf,
