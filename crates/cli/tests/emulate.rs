@@ -7,6 +7,7 @@ mod testenv;
 
 use std::net::UdpSocket;
 use std::path::Path as FilePath;
+use std::process::Command;
 use std::time::Duration;
 
 use netblt_path::rng::Probability;
@@ -165,6 +166,27 @@ fn what_kill_9_leaves_is_removed_by_the_next_run() {
         between(&env, &[], "true").0.exits(0);
         !name.exists()
     });
+}
+
+/// Whoever comes second finds nothing to remove, which is no reason not to run.
+#[test]
+fn several_runs_may_tidy_up_at_once() {
+    if !able(&[]) {
+        return;
+    }
+    let env = Env::new();
+    // Numbers that no process has.
+    let left: Vec<String> = (0..20).map(|n| format!("netblt-{}-b", 2_000_000_000 + n)).collect();
+    for name in &left {
+        let mut command = Command::new("ip");
+        command.args(["netns", "add", name]);
+        assert!(command.status().expect("ip ran").success());
+    }
+    let runs: Vec<Running> = (0..6).map(|_| start(&env, &[], "true")).collect();
+    for run in runs {
+        run.finish().exits(0);
+    }
+    assert!(left.iter().all(|name| !FilePath::new("/run/netns").join(name).exists()));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
 use std::thread;
@@ -155,12 +156,19 @@ fn claim() -> io::Result<(u32, File, PathBuf)> {
         let path = lock_path(id);
         let file = File::create(&path)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+            && is_named(&file, &path)
             && !Path::new(NAMES).join(format!("netblt-{id}-a")).exists()
         {
             return Ok((id, file, path));
         }
     }
     Err(io::Error::other("too many emulators at a time"))
+}
+
+/// Whether this is still the file of that name: whoever tidies up may have removed it.
+fn is_named(file: &File, path: &Path) -> bool {
+    let own = file.metadata().map(|about| about.ino());
+    own.is_ok_and(|own| fs::metadata(path).is_ok_and(|named| named.ino() == own))
 }
 
 fn lock_path(id: u32) -> PathBuf {
@@ -184,15 +192,19 @@ pub fn remove_stale() -> io::Result<()> {
         };
         if free {
             end_programs(&[&name]);
-            ip(&["netns", "delete", &name])?;
+            let removed = ip(&["netns", "delete", &name]);
+            // Another run may have come here first.
+            if Path::new(NAMES).join(&name).exists() {
+                removed?;
+            }
         }
     }
     // Locks go last: a namespace without a lock is stale, a lock without a namespace is litter.
     for entry in fs::read_dir(LOCKS).into_iter().flatten().flatten() {
         let path = entry.path();
-        let free = File::open(&path)
-            .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok());
-        if free {
+        let Ok(file) = File::open(&path) else { continue };
+        // Held until the name is gone, so that no run takes it meanwhile.
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
             let _ = fs::remove_file(path);
         }
     }
