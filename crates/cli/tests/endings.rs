@@ -52,18 +52,10 @@ fn run_limited(env: &Env, limit: &str, args: &[&str]) -> Finished {
     Running::new(limited(env, limit, args)).finish()
 }
 
-fn hangups_are_ignored() -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask & 1 == 1)
-}
-
 #[test]
 fn every_signal_that_ends_a_program_ends_the_transfer_cleanly() {
     for signal in [Signal::HUP, Signal::QUIT] {
-        // The program leaves alone what whoever started it ignores, as `nohup` does.
-        if signal == Signal::HUP && hangups_are_ignored() {
+        if signal == Signal::HUP && testenv::hangups_are_ignored() {
             testenv::skip("SIGHUP is ignored here");
             continue;
         }

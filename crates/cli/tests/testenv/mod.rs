@@ -314,6 +314,15 @@ pub(crate) fn noise(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
+/// Whether whoever started the tests ignores SIGHUP, as `nohup` does: the program then leaves it
+/// alone.
+pub(crate) fn hangups_are_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 1 == 1)
+}
+
 /// Waits until `done`, but not for ever.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, done: impl Fn() -> bool) {
