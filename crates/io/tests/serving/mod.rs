@@ -109,9 +109,17 @@ impl Host {
         }
     }
 
-    /// What the server has told so far.
-    pub(crate) fn accounts(&self) -> Vec<Account> {
-        self.accounts.lock().unwrap().try_iter().collect()
+    /// What the server has told, once that is enough: it may see an end after its client does.
+    pub(crate) fn accounts(&self, enough: impl Fn(&[Account]) -> bool) -> Vec<Account> {
+        let accounts = self.accounts.lock().unwrap();
+        let mut told = Vec::new();
+        while !enough(&told) {
+            match accounts.recv_timeout(Duration::from_secs(30)) {
+                Ok(account) => told.push(account),
+                Err(_) => panic!("it has told no more than {told:?}"),
+            }
+        }
+        told
     }
 
     pub(crate) fn server(&self) -> Server<'_> {
