@@ -21,6 +21,9 @@ const SLACK: Duration = Duration::from_millis(5);
 const FEW: usize = 2;
 /// A host that slept looks at what came meanwhile before it takes it for lost.
 const GRACE: Duration = Duration::from_millis(1);
+/// The most that a measured pace, and silences, add to a timer each: a path that was dead for a
+/// while within a buffer looks like a slow sender, and who is silent for so long is worth a question.
+const LONGEST: Duration = Duration::from_secs(8);
 /// A loose timer that ran out with nothing come of the buffer is twice as long the next time, at
 /// most this often: the sender's client may have nothing to send.
 const MAX_DOUBLINGS: u32 = 3;
@@ -109,7 +112,9 @@ impl DataTimer {
         let interval = timing.burst.interval;
         let bursts = packets.div_ceil(timing.burst.packets.max(1));
         let promised = interval.saturating_mul(bursts);
-        let silence = if self.first { Duration::ZERO } else { self.silences.longest() };
+        let longest = if self.first { Duration::MAX } else { LONGEST };
+        let silence =
+            if self.first { Duration::ZERO } else { self.silences.longest().min(longest) };
         let Some((mean, deviation)) = self.pace else {
             return (promised.saturating_mul(3) / 2).saturating_add(SLACK + silence);
         };
@@ -121,8 +126,8 @@ impl DataTimer {
         };
         // While others arrive nobody waits for this one, and it may only be late.
         let spare = if self.due.len() > FEW { interval } else { Duration::ZERO };
-        let variance = (deviation * 4).max(silence) + SLACK;
-        least.max(mean.saturating_mul(packets)).saturating_add(spare + variance)
+        let variance = (deviation * 4).max(silence).min(longest) + SLACK;
+        least.max(mean.saturating_mul(packets).min(longest)).saturating_add(spare + variance)
     }
 
     /// Packets due before `buffer` is complete, lower buffers' included (the ordering rule).
@@ -468,6 +473,19 @@ mod tests {
         timer.on_acknowledged(ms(2000), ControlSeq(2), &timing());
         // 50 packets of 40 ms, four deviations of 20 ms, the slack, one interval to begin.
         assert_eq!(timer.next_look(), Some(ms(2000 + 2000 + 80 + 5 + 40)));
+    }
+
+    #[test]
+    fn a_path_that_was_dead_is_no_slow_sender() {
+        let mut timer = DataTimer::new();
+        timer.on_granted(ms(0), BufferNumber(1), ControlSeq(1));
+        timer.on_arrival(ms(0), &arrival(1, 0), &timing());
+        timer.on_arrival(ms(30_000), &arrival(1, 1), &timing());
+        timer.on_complete(BufferNumber(1));
+        timer.on_granted(ms(30_000), BufferNumber(2), ControlSeq(2));
+        timer.on_acknowledged(ms(30_000), ControlSeq(2), &timing());
+        // Eight seconds for 50 packets, eight for silences, the slack, one interval to begin.
+        assert_eq!(timer.next_look(), Some(ms(30_000 + 8000 + 8000 + 5 + 40)));
     }
 
     /// Sends buffer 1 at `per_packet` without the packets in `lost`, and all of buffer 2 but its
