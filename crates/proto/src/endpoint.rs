@@ -260,8 +260,8 @@ impl Endpoint {
             Opener::Door => return Handled::Dropped,
             Opener::Active(active) if self.connection.is_some() => {
                 let known = self.connection.as_mut().filter(|c| c.may_hear(route));
-                match known.filter(|_| active.is_last_response(bytes)) {
-                    Some(connection) => connection.is_trusted(),
+                match known.zip(active.response_again(bytes)) {
+                    Some((connection, proof)) => connection.on_response(now, proof),
                     None => return Handled::Dropped,
                 }
             }

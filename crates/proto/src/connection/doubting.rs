@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::single::Single;
 use super::{Connection, KEEPALIVE, Machine};
 use crate::doubt::Doubt;
+use crate::machine::Reason;
 use crate::sender::Calls;
 use crate::time::Instant;
 use crate::wire::packet::Keepalive;
@@ -16,6 +17,8 @@ const ECHO_AGAIN: Duration = Duration::from_millis(500);
 /// The OPEN that gives the passive end's number back, until it is answered.
 #[derive(Debug)]
 pub(super) struct Echo {
+    /// The passive end's number.
+    proof: u32,
     packet: Vec<u8>,
     next: Instant,
     wait: Duration,
@@ -109,14 +112,22 @@ impl Connection {
         }
     }
 
-    /// The passive end doubts this one: `packet` shows it that it is heard.
-    pub(crate) fn echo(&mut self, now: Instant, packet: Vec<u8>) {
-        self.echo = Some(Echo { packet, next: now, wait: ECHO_AGAIN });
+    /// The passive end doubts this one: `packet`, with its number in it, shows it that it is heard.
+    pub(crate) fn echo(&mut self, now: Instant, (proof, packet): (u32, Vec<u8>)) {
+        self.echo = Some(Echo { proof, packet, next: now, wait: ECHO_AGAIN });
     }
 
-    /// The passive end doubts no more.
-    pub(crate) fn is_trusted(&mut self) {
-        self.echo = None;
+    /// The passive end sent another RESPONSE. It doubts no more if that asks for no proof, and was
+    /// started again if it asks for another one: that one knows nothing of what this one heard.
+    pub(crate) fn on_response(&mut self, now: Instant, proof: Option<u32>) {
+        match (&self.echo, proof) {
+            (_, None) => self.echo = None,
+            (Some(echo), Some(proof)) if echo.proof != proof => {
+                self.echo = None;
+                self.quit_with(now, "this end was started again", Reason::Forgotten);
+            }
+            _ => {}
+        }
     }
 
     /// Appends the OPEN that is due; answers its length. Twice as long apart each time.

@@ -241,7 +241,7 @@ impl Active {
                 let (rtt, longest_rtt) = (self.round_trip(now), self.longest_round_trip(now));
                 let opened = Opened::new(link, response, 0, entropy);
                 let proof = super::proof::of(&opened.parameters.client);
-                let echo = proof.map(|proof| self.open_with(ports, proof));
+                let echo = proof.map(|proof| (proof, self.open_with(ports, proof)));
                 Some(Box::new(Opened { rtt, longest_rtt, echo, ..opened }))
             }
             Packet998::Refused(reason) | Packet998::Abort(reason) => {
@@ -261,15 +261,16 @@ impl Active {
         open
     }
 
-    /// Whether this is the RESPONSE to the OPEN that gave the number back: it tells none.
-    pub(crate) fn is_last_response(&self, bytes: &[u8]) -> bool {
-        let Handshake::Rfc998 { ports } = &self.handshake else { return false };
+    /// If this is another RESPONSE to this end's OPEN: the number that it tells. To the OPEN that
+    /// gave the number back it tells none.
+    pub(crate) fn response_again(&self, bytes: &[u8]) -> Option<Option<u32>> {
+        let Handshake::Rfc998 { ports } = &self.handshake else { return None };
         match rfc998::parse(bytes, false, Default::default()) {
             Ok((from, Packet998::Response(response))) => {
                 let ours = from == ports.swapped() && response.uid == self.proposal.uid;
-                ours && super::proof::of(&response.client).is_none()
+                ours.then(|| super::proof::of(&response.client))
             }
-            _ => false,
+            _ => None,
         }
     }
 

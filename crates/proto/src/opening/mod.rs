@@ -52,8 +52,8 @@ pub(crate) struct Opened {
     pub(crate) reply: Option<Vec<u8>>,
     /// Where the peer is.
     pub(crate) place: Place,
-    /// The OPEN that shows that RESPONSE was heard.
-    pub(crate) echo: Option<Vec<u8>>,
+    /// The number in RESPONSE, and the OPEN that shows that it was heard.
+    pub(crate) echo: Option<(u32, Vec<u8>)>,
     /// It may be that nobody there hears a word: bytes of the packet that came from there, and
     /// whether it can be expected to show soon that somebody does.
     pub(crate) doubted: Option<(usize, bool)>,
