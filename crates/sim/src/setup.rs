@@ -143,4 +143,12 @@ impl Setup {
             Role::Receiver => Side::Passive,
         }
     }
+
+    /// Whether the active end calls a sender and cannot give back the number in its RESPONSE, so
+    /// that the sender doubts that it is heard (`docs/protocol.md §2.3`).
+    pub fn calls_as_a_stranger(&self) -> bool {
+        let caller = &self.active.config;
+        let receives = (caller.wire, caller.role) == (Wire::Rfc998, Role::Receiver);
+        receives && !caller.client.starts_with("netblt")
+    }
 }

@@ -56,6 +56,17 @@ fn a_network_that_never_heals_is_given_the_time_it_takes() {
     }
 }
 
+/// A path that was dead within a buffer, with data timers of a minute afterwards; a passive end
+/// that was started again, twice, while the active one showed that it hears; strangers, of whose
+/// first packets some fell into an outage.
+#[test]
+fn what_looks_like_a_standstill_is_none() {
+    for seed in [1_027_016, 1_014_379, 1_021_697, 1_030_077, 1_031_359, 1_032_482] {
+        let outcome = swarm::replay(seed, None);
+        assert_eq!(outcome.problem(), None, "{seed}\n{outcome}");
+    }
+}
+
 /// A path that took only short packets for a while leaves buffers of thousands of them with holes
 /// that no single RESEND can name.
 #[test]

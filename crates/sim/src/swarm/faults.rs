@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use netblt_path::rng::Probability;
 use netblt_path::{Change, Displacement, LinkOptions, Outage};
-use netblt_proto::config::{Config, Policy, Role, Wire};
+use netblt_proto::config::{Policy, Wire};
 use netblt_proto::rate::counted_bytes;
 use netblt_proto::units::Rate;
 
@@ -77,7 +77,7 @@ pub(super) fn add(seed: u64, sketch: &Sketch, ours: bool, setup: &mut Setup) {
         Duration::from_secs(300)
     };
     // A sender that doubts it moves on by fits and starts.
-    let stranger = is_stranger(&setup.active.config);
+    let stranger = setup.calls_as_a_stranger();
     let death_timer = if stranger { death_timer.max(STRANGERS_PATIENCE) } else { death_timer };
     setup.active.config.death_timer = death_timer;
     setup.passive.config.death_timer = death_timer;
@@ -97,13 +97,6 @@ pub(super) fn add(seed: u64, sketch: &Sketch, ours: bool, setup: &mut Setup) {
     if mortal {
         setup.deadline += death_timer * 3 + base * 4;
     }
-}
-
-/// Whether this end calls a sender and cannot give back the number in its RESPONSE
-/// (`docs/protocol.md §2.3`).
-fn is_stranger(caller: &Config) -> bool {
-    let receives = (caller.wire, caller.role) == (Wire::Rfc998, Role::Receiver);
-    receives && !caller.client.starts_with("netblt")
 }
 
 /// About how long the transfer takes without faults.
