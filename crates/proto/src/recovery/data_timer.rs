@@ -22,7 +22,7 @@ const FEW: usize = 2;
 /// A host that slept looks at what came meanwhile before it takes it for lost.
 const GRACE: Duration = Duration::from_millis(1);
 /// The most that a measured pace, and silences, add to a timer each: a path that was dead for a
-/// while within a buffer looks like a slow sender, and who is silent for so long is worth a question.
+/// while within a buffer looks like a slow sender, and so long a silence is worth a question.
 const LONGEST: Duration = Duration::from_secs(8);
 /// A loose timer that ran out with nothing come of the buffer is twice as long the next time, at
 /// most this often: the sender's client may have nothing to send.
