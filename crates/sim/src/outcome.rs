@@ -21,9 +21,14 @@ use crate::transcript::TranscriptHash;
 
 /// The shortest standstill that an end takes for one (`docs/protocol.md §7.6`).
 const STANDSTILL: Duration = Duration::from_secs(10);
-/// A run of so many losses, on average, may swallow all that a receiver says before the sender's
-/// death timer runs out.
-const LAST_WORDS: u32 = 10;
+/// A path that loses all that a receiver says within the sender's death timer once in so many times
+/// does so in some of very many worlds.
+const UNHEARD: f64 = 1e-5;
+/// A silent peer is asked so often (`docs/protocol.md §7.4`).
+const ASKED: Duration = Duration::from_millis(1500);
+/// Control messages on `rfc998` are repeated at least so often, or every four round trips
+/// (`docs/protocol.md §6.2`).
+const REPEATED: Duration = Duration::from_secs(2);
 
 /// A world that is over.
 #[derive(Clone, Debug)]
@@ -81,9 +86,12 @@ impl Outcome {
     }
 
     /// Whether the sender cannot know of a success that is one: it was killed, or died of a path
-    /// that was dead for longer than its death timer, while the last words were on their way: a run
-    /// of losses, which is counted in packets, takes as long where only they pass. Who has the last
-    /// word never knows whether it was heard; no protocol can help that.
+    /// that was dead for longer than its death timer, while the last words were on their way. Who
+    /// has the last word never knows whether it was heard; no protocol can help that.
+    ///
+    /// A path is dead to a sender from the last word before an outage to the first one after it,
+    /// which takes a round trip to come. And losses that are likely enough to swallow every word of
+    /// a death timer are as bad: on `rfc998`, where nobody asks, a long round trip leaves it few.
     pub fn is_orphaned(&self) -> bool {
         let (sender, receiver) = (self.sender(), self.receiver());
         // Who gave up tells the other one, which may have everything by then.
@@ -96,8 +104,16 @@ impl Outcome {
             *reason == Reason::DeathTimer || stalled
         });
         let patience = self.setup.host(self.setup.sender()).config.death_timer;
-        let deadly = self.setup.longest_outage() >= patience * 9 / 10
-            || self.setup.runs_towards(self.setup.sender()) >= LAST_WORDS;
+        let rtt = self.setup.longest_round_trip();
+        let between = match self.setup.active.config.wire {
+            Wire::Sealed => ASKED,
+            Wire::Rfc998 => REPEATED.max(rtt * 4),
+        };
+        let outage = self.setup.longest_outage();
+        let silence = if outage.is_zero() { outage } else { outage + between + rtt };
+        let words = (patience.as_nanos() / between.as_nanos()) as u32;
+        let deadly = silence.max(outage * 10 / 9) >= patience
+            || self.setup.chance_of_loss(self.setup.sender(), words) >= UNHEARD;
         settled && !sender.done && ((killed && sender.starts > 1) || (died && deadly))
     }
 

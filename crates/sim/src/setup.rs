@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use netblt_path::rng::Probability;
 use netblt_path::{LinkOptions, Outage};
 use netblt_proto::config::{PublicKey, Role, Steering, Wire};
 
@@ -114,14 +115,16 @@ impl Setup {
         for link in [&self.there, &self.back] {
             let mut changes: Vec<_> = link.schedule.iter().collect();
             changes.sort_by_key(|change| change.at);
-            let mut dead_since = None;
-            for change in changes {
+            let (mut out, mut narrow, mut dead_since) = (false, false, None);
+            for (at, change) in changes.iter().enumerate() {
+                out = change.outage.map_or(out, |outage| outage != Outage::None);
                 // A path too narrow is as good as dead.
-                let narrow = change.mtu.is_some_and(|mtu| mtu < u16::MAX);
-                let dead = change.outage.is_some_and(|outage| outage != Outage::None);
-                if dead || narrow {
+                narrow = change.mtu.map_or(narrow, |mtu| mtu < u16::MAX);
+                if out || narrow {
                     dead_since.get_or_insert(change.at);
-                } else if let Some(since) = dead_since.take() {
+                } else if changes.get(at + 1).is_none_or(|next| next.at > change.at)
+                    && let Some(since) = dead_since.take()
+                {
                     longest = longest.max(change.at.saturating_sub(since));
                 }
             }
@@ -129,11 +132,22 @@ impl Setup {
         longest
     }
 
-    /// Mean length in packets of the runs in which what `side` is sent gets lost; 1 if it is lost
-    /// independently.
-    pub fn runs_towards(&self, side: Side) -> u32 {
+    /// A round trip when nothing queues.
+    pub fn longest_round_trip(&self) -> Duration {
+        self.there.delay + self.there.jitter + self.back.delay + self.back.jitter
+    }
+
+    /// How likely `packets` in a row to `side` are all lost or spoilt, at the path's worst.
+    pub fn chance_of_loss(&self, side: Side, packets: u32) -> f64 {
         let link = if side == Side::Passive { &self.there } else { &self.back };
-        link.loss_burst.unwrap_or(1)
+        let share = |of: Probability| of.ppb() as f64 / 1e9;
+        let spoilt = share(link.corrupt);
+        let lost = share(link.loss);
+        let begins = lost + spoilt - lost * spoilt;
+        // In runs the next one is lost as the one before was; else each for itself.
+        let goes_on = link.loss_burst.map_or(0.0, |run| 1.0 - 1.0 / f64::from(run.max(1)));
+        let more = i32::try_from(packets.saturating_sub(1)).unwrap_or(i32::MAX);
+        begins * goes_on.max(begins).powi(more)
     }
 
     /// The end that has the data.
@@ -150,5 +164,57 @@ impl Setup {
         let caller = &self.active.config;
         let receives = (caller.wire, caller.role) == (Wire::Rfc998, Role::Receiver);
         receives && !caller.client.starts_with("netblt")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netblt_path::Change;
+    use netblt_proto::config::Config;
+
+    use super::*;
+
+    fn setup() -> Setup {
+        let host = |role| HostOptions::new(Config::new(Wire::Sealed, role));
+        Setup::new(1, 1, host(Role::Sender), host(Role::Receiver))
+    }
+
+    #[test]
+    fn a_path_is_dead_as_long_as_anything_kills_it() {
+        let at = |s, outage, mtu| Change {
+            at: Duration::from_secs(s),
+            outage,
+            mtu,
+            ..Change::default()
+        };
+        let mut setup = setup();
+        setup.there.schedule = vec![
+            at(1, Some(Outage::Drop), None),
+            at(2, None, Some(90)),
+            at(4, Some(Outage::None), None),
+            // Healed and narrow again, in no time.
+            at(7, Some(Outage::None), Some(u16::MAX)),
+            at(7, None, Some(90)),
+            at(11, None, Some(u16::MAX)),
+        ];
+        setup.back.schedule = vec![
+            at(3, Some(Outage::Hold), None),
+            at(9, Some(Outage::None), None),
+            at(20, Some(Outage::None), None),
+        ];
+        assert_eq!(setup.longest_outage(), Duration::from_secs(10));
+        setup.there.schedule.clear();
+        assert_eq!(setup.longest_outage(), Duration::from_secs(6));
+    }
+
+    #[test]
+    fn runs_of_losses_swallow_more_in_a_row() {
+        let mut setup = setup();
+        setup.back.loss = Probability::from_percent(10);
+        let chance = |setup: &Setup| setup.chance_of_loss(Side::Active, 5);
+        assert!((chance(&setup) / 1e-5 - 1.0).abs() < 1e-6);
+        setup.back.loss_burst = Some(2);
+        assert!((chance(&setup) / 0.00625 - 1.0).abs() < 1e-6);
+        assert!(setup.chance_of_loss(Side::Passive, 1) < f64::MIN_POSITIVE);
     }
 }
