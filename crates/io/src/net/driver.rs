@@ -6,7 +6,7 @@
 //! 3. Bursts out, a bounded number, until nothing is due or the socket is full.
 //! 4. Events out, to the application.
 //! 5. Wait, if the turn before brought nothing: for the socket, the disk, the next timer.
-//! 6. Datagrams in, one batch.
+//! 6. Datagrams in: what there is, a bounded number of batches.
 //!
 //! Nothing here allocates once it runs, takes a lock or blocks anywhere but in step 5.
 
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use netblt_proto::config::Authorized;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Event, Transmit};
+use netblt_proto::machine::{Datagram, Event, Transmit};
 use netblt_proto::time::Instant;
 
 use crate::error::Error;
@@ -30,6 +30,9 @@ use crate::net::wait::PreciseTimers;
 
 /// Bursts sent before the socket is read again: acknowledgements must not wait behind data.
 const MAX_BURSTS: usize = 8;
+/// Batches read before timers fire: after a time without a processor the newest packet tells how
+/// long the path is, the first of those that wait only how long the pause was.
+const MAX_READS: usize = 8;
 /// Longest sleep: how late a cancellation may be noticed.
 const MAX_WAIT: Duration = Duration::from_millis(100);
 /// Shortest sleep while the socket is full, unless it gets room or something arrives.
@@ -248,14 +251,23 @@ fn wait(connections: &impl Connections, host: &mut Host, blocked: bool) -> Resul
     Ok(())
 }
 
-/// One batch of datagrams, and what the network said about ours. Whether there was anything.
+/// The datagrams that wait, and what the network said about ours. Whether there was anything.
 fn receive<C, A>(connections: &mut C, app: &mut A, host: &mut Host) -> Result<bool, Error>
 where
     C: Connections,
     A: Application<Key = C::Key>,
 {
-    let now = host.clock.now();
-    let received = host.socket.recv(|datagram| connections.handle_datagram(now, datagram))?;
+    let clock = host.clock;
+    let mut any = false;
+    for _ in 0..MAX_READS {
+        let each = |now, datagram: Datagram<'_>| connections.handle_datagram(now, datagram);
+        let received = host.socket.recv(|| clock.now(), each)?;
+        any |= received.datagrams > 0;
+        if !received.full {
+            break;
+        }
+    }
+    let now = clock.now();
     while let Some(error) = host.socket.poll_icmp_error() {
         match error {
             IcmpError::Refused(to, quote) => connections.handle_refused(now, to, quote.bytes()),
@@ -268,7 +280,7 @@ where
             IcmpError::Oversize(_) => {}
         }
     }
-    Ok(received.datagrams > 0)
+    Ok(any)
 }
 
 impl<K: Copy> Outbox<K> {

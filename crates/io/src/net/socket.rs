@@ -338,8 +338,16 @@ impl Socket {
         }
     }
 
-    /// Hands on every datagram of one batch, where it lies. Never waits.
-    pub fn recv(&mut self, mut each: impl FnMut(Datagram<'_>)) -> Result<Received, Error> {
+    /// Hands on every datagram of one batch, where it lies, with what `clock` says. Never waits.
+    ///
+    /// The clock is read after the batch was. This process may lose its processor between the two,
+    /// and what comes meanwhile must not seem to have come sooner than it did: a round trip that is
+    /// too short, or a way there, is believed for long, and everything after it is a queue then.
+    pub fn recv<T: Copy>(
+        &mut self,
+        clock: impl FnOnce() -> T,
+        mut each: impl FnMut(T, Datagram<'_>),
+    ) -> Result<Received, Error> {
         let mut meta = [RecvMeta::default(); SLOTS];
         let count = {
             let mut slots = self.space.chunks_mut(SLOT_BYTES);
@@ -352,6 +360,7 @@ impl Socket {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Received::default()),
             Err(error) => return self.failed_recv(error),
         };
+        let now = clock();
         let mut received = Received { datagrams: 0, full: count == SLOTS };
         for (slot, meta) in self.space.chunks_mut(SLOT_BYTES).zip(&meta).take(count) {
             let from = canonical(meta.addr);
@@ -370,7 +379,7 @@ impl Socket {
                 };
                 let Some((from, bytes)) = ours else { continue };
                 let local = meta.dst_ip.filter(|_| self.tells_local);
-                each(Datagram { from, local, ecn, bytes });
+                each(now, Datagram { from, local, ecn, bytes });
             }
         }
         Ok(received)

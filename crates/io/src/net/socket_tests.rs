@@ -28,11 +28,11 @@ fn receive_with_local(socket: &mut Socket) -> Vec<Told> {
     let ready = poller.wait(socket.as_fd(), false, Duration::from_secs(10)).unwrap();
     assert!(ready.readable);
     let mut all = Vec::new();
-    let each = |datagram: Datagram<'_>| {
+    let each = |(), datagram: Datagram<'_>| {
         let Datagram { from, local, ecn, bytes } = datagram;
         all.push((from, local, ecn, bytes.to_vec()));
     };
-    socket.recv(each).unwrap();
+    socket.recv(|| (), each).unwrap();
     all
 }
 
@@ -111,7 +111,29 @@ fn a_closed_port_is_reported_and_does_not_stop_the_socket() {
     assert_eq!(a.poll_icmp_error(), Some(IcmpError::Refused(closed, icmp::Quote::of(b"x"))));
     assert_eq!(a.poll_icmp_error(), None);
     assert_eq!(receive(&mut b)[0].2, b"y");
-    assert_eq!(a.recv(|_| ()).unwrap(), Received::default());
+    assert_eq!(a.recv(|| (), |(), _| ()).unwrap(), Received::default());
+}
+
+/// The clock is read when the batch is in hand: what arrives while it is read belongs to the next.
+#[test]
+fn nothing_comes_in_with_an_earlier_time_than_its_own() {
+    let (mut a, mut b) = (socket("127.0.0.1"), socket("127.0.0.1"));
+    let to = b.local();
+    let mut send = |byte| assert_eq!(a.send(&transmit(to, 1, 1), &[byte]).unwrap(), Sent::All);
+    assert_eq!(b.recv(|| panic!("there is nothing"), |(), _| ()).unwrap(), Received::default());
+    send(1);
+    let mut poller = Poller::new().unwrap();
+    assert!(poller.wait(b.as_fd(), false, Duration::from_secs(10)).unwrap().readable);
+    let mut got = Vec::new();
+    let mut each = |number: u8, datagram: Datagram<'_>| got.push((number, datagram.bytes.to_vec()));
+    let late = || {
+        send(2);
+        1
+    };
+    b.recv(late, &mut each).unwrap();
+    assert!(poller.wait(b.as_fd(), false, Duration::from_secs(10)).unwrap().readable);
+    b.recv(|| 2, &mut each).unwrap();
+    assert_eq!(got, [(1, vec![1]), (2, vec![2])]);
 }
 
 #[test]
