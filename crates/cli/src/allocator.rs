@@ -7,8 +7,14 @@
 #[expect(unsafe_code, reason = "there is no safe wrapper of mallopt(3)")]
 pub(crate) fn give_back() {
     const LEAST_BYTES: libc::c_int = 256 << 10;
-    // SAFETY: it takes two numbers, and is called before there is a second thread.
-    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LEAST_BYTES) };
+    // Of its own accord it reserves 64 MiB of addresses for every thread, up to eight for each
+    // processor, and where these are limited (`ulimit -v`) a server of many has none left.
+    const ARENAS: libc::c_int = 2;
+    // SAFETY: they take two numbers, and are called before there is a second thread.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LEAST_BYTES);
+        libc::mallopt(libc::M_ARENA_MAX, ARENAS);
+    }
 }
 
 /// Other allocators do so by themselves.

@@ -141,6 +141,26 @@ fn too_little_memory_is_said_and_not_died_of() {
     running.finish().exits(20);
 }
 
+/// Enough for the program, not for one buffer and what must be left beside it.
+#[test]
+fn a_test_without_memory_is_an_end_that_both_hear() {
+    let env = Env::new();
+    let serve = ["bench", "-s", "--one-off", "--json", "--bind", "127.0.0.1", "--port", "0"];
+    let mut server = Running::new(limited(&env, "-v 30000", &serve));
+    let addresses = server.event("listening", |_| true);
+    let address = addresses["addresses"][0].as_str().expect("text").to_owned();
+    let call = ["bench", "-c", &address, "-t", "1"];
+    env.run(&call).exits(12).says("the server has no memory for a test");
+    server.finish();
+
+    let mut server = env.start(&serve);
+    let addresses = server.event("listening", |_| true);
+    let address = addresses["addresses"][0].as_str().expect("text").to_owned();
+    let call = ["bench", "-c", &address, "-t", "1"];
+    run_limited(&env, "-v 30000", &call).exits(5).says("there is no memory for 1 buffers");
+    server.finish();
+}
+
 #[test]
 fn a_limit_for_files_is_an_error_with_its_name() {
     let env = Env::new();

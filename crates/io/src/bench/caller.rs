@@ -84,6 +84,9 @@ impl Application for Calling<'_> {
         self.session.check(now, end)?;
         if let Some((pump, _)) = &mut self.test {
             pump.feed(now, end);
+            if let Some(error) = pump.lacks_memory() {
+                return self.session.fail(now, end, error);
+            }
             let moved = pump.moved(now, end);
             self.session.report(now, end, &HowFar::bytes(moved, self.total()));
         }

@@ -17,6 +17,7 @@ use netblt_proto::wire::packet::{End, Parameters, Verdict};
 
 use super::messages::{Load, TestResult};
 use crate::error::Error;
+use crate::transfer::session::SPARE_BYTES;
 
 /// From one mark to the next.
 const STRIDE: usize = 1024;
@@ -77,13 +78,15 @@ struct Pool {
     /// Never more than were agreed on, never 0.
     limit: u32,
     agreed: u32,
+    /// There was memory for none.
+    lacking: bool,
 }
 
 impl Pool {
     /// As many as were agreed on.
     fn new(parameters: &Parameters) -> Self {
         let agreed = parameters.max_outstanding.max(1);
-        Self { made: 0, limit: agreed, agreed }
+        Self { made: 0, limit: agreed, agreed, lacking: false }
     }
 
     /// Whether one more may be made, which then is to be done.
@@ -91,6 +94,22 @@ impl Pool {
         let may = self.made < self.limit;
         self.made += u32::from(may);
         may
+    }
+
+    /// One that it may have. If memory is limited it has no more from then on than there were.
+    fn make(&mut self, bytes: usize) -> Option<Buffer> {
+        if !self.take() {
+            return None;
+        }
+        let spare = Buffer::try_new(SPARE_BYTES);
+        let made = spare.and_then(|_spare| Buffer::try_new(bytes)).ok();
+        if made.is_none() {
+            self.made -= 1;
+            self.lacking = self.made == 0;
+            self.agreed = self.made.max(1);
+            self.limit = self.limit.min(self.agreed);
+        }
+        made
     }
 
     /// Whether one that came back is to go, for there are too many.
@@ -160,6 +179,15 @@ impl Pump {
     /// How many buffers it has.
     pub(super) fn buffers(&mut self) -> u32 {
         self.pool().made
+    }
+
+    /// Whether there was memory for no buffer at all.
+    pub(super) fn lacks_memory(&mut self) -> Option<Error> {
+        let bytes = match self {
+            Self::Source(source) => source.buffer_bytes,
+            Self::Sink(sink) => sink.buffer_bytes,
+        };
+        self.pool().lacking.then_some(Error::Memory { count: 1, bytes })
     }
 
     fn pool(&mut self) -> &mut Pool {
@@ -281,10 +309,7 @@ impl Source {
         if let Some(buffer) = self.stock.pop() {
             return Some(buffer);
         }
-        if !self.pool.take() {
-            return None;
-        }
-        let mut buffer = Buffer::new(self.buffer_bytes);
+        let mut buffer = self.pool.make(self.buffer_bytes)?;
         // Nothing that a path could compress.
         let mut state = u64::from(self.pool.made);
         for word in buffer.space().chunks_exact_mut(8) {
@@ -299,8 +324,8 @@ impl Source {
 
 impl Sink {
     fn offer(&mut self, now: Instant, end: &mut Endpoint) {
-        while self.pool.take() {
-            end.offer(now, Buffer::new(self.buffer_bytes));
+        while let Some(buffer) = self.pool.make(self.buffer_bytes) {
+            end.offer(now, buffer);
         }
     }
 
@@ -343,6 +368,18 @@ fn is_marked(buffer: &Buffer, number: BufferNumber) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_gets_no_memory_has_what_there_is() {
+        let agreed = 8;
+        let mut pool = Pool { made: 0, limit: agreed, agreed, lacking: false };
+        assert!(pool.make(1000).is_some() && pool.make(1000).is_some());
+        // More than any machine has.
+        assert!(pool.make(usize::MAX >> 1).is_none() && !pool.lacking);
+        assert_eq!((pool.made, pool.limit), (2, 2));
+        let mut pool = Pool { made: 0, limit: agreed, agreed, lacking: false };
+        assert!(pool.make(usize::MAX >> 1).is_none() && pool.lacking);
+    }
 
     #[test]
     fn a_buffer_in_anothers_place_is_found_out() {

@@ -133,6 +133,13 @@ impl Test {
         u64::from(self.pump.buffers()) * u64::from(self.parameters.buffer_bytes)
     }
 
+    /// Ends it if there is no memory for it.
+    fn end_without_memory(&mut self, now: Instant, end: &mut Endpoint) {
+        if self.pump.lacks_memory().is_some() && !std::mem::replace(&mut self.told, true) {
+            end.quit(now, "the server has no memory for a test; try again later");
+        }
+    }
+
     /// Lets it have this much memory, one buffer at least.
     fn allow(&mut self, bytes: u64) {
         let buffers = bytes / u64::from(self.parameters.buffer_bytes).max(1);
@@ -183,6 +190,7 @@ impl Serving<'_> {
         let mut test = Test { pump, peer, role, parameters, told: false };
         test.allow(free / FIRST_PART);
         test.pump.feed(now, end);
+        test.end_without_memory(now, end);
         self.memory += test.memory();
         self.tests.insert(key, test);
     }
@@ -248,6 +256,9 @@ impl Application for Serving<'_> {
                 }
                 _ => self.within_share(key, |pump| pump.feed(now, end)),
             }
+        }
+        if let Some(test) = self.tests.get_mut(&key) {
+            test.end_without_memory(now, end);
         }
         ControlFlow::Continue(())
     }

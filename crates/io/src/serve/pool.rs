@@ -30,13 +30,18 @@ impl Pool {
         sizes.into_iter().find(fits)
     }
 
-    /// At most `count` buffers of so many bytes, and what they take beyond the share.
-    pub(super) fn take(&mut self, count: u64, bytes: usize) -> Result<(Vec<Buffer>, u64), Error> {
+    /// At most `count` buffers of so many bytes, beside so many guests, and what they take beyond
+    /// the share.
+    pub(super) fn take(
+        &mut self,
+        (count, bytes): (u64, usize),
+        guests: usize,
+    ) -> Result<(Vec<Buffer>, u64), Error> {
         let one = bytes.max(1) as u64;
         let count = count.max(LEAST);
         let own = (self.share / one).max(LEAST).min(count);
         let more = (count - own).min(self.free / 2 / one);
-        let stock = buffers(u32::try_from(own + more).unwrap_or(u32::MAX), bytes)?;
+        let stock = buffers(u32::try_from(own + more).unwrap_or(u32::MAX), bytes, guests)?;
         self.free -= more * one;
         Ok((stock, more * one))
     }
@@ -57,7 +62,7 @@ mod tests {
         let mut pool = Pool::new(all, guests);
         let (mut taken, mut held, mut beyond) = (0, Vec::new(), Vec::new());
         for _ in 0..guests {
-            let (stock, more) = pool.take(1000, one).expect("there is memory");
+            let (stock, more) = pool.take((1000, one), 0).expect("there is memory");
             assert!(stock.len() as u64 >= LEAST);
             taken += stock.len() * one;
             held.push(stock.len());
@@ -66,13 +71,13 @@ mod tests {
         assert!(taken as u64 <= all, "{taken}");
         assert!(held[0] > 200 && held[63] >= 8, "{held:?}");
         beyond.into_iter().for_each(|bytes| pool.give(bytes));
-        assert_eq!(pool.take(1000, one).expect("there is memory").0.len(), held[0]);
+        assert_eq!(pool.take((1000, one), 0).expect("there is memory").0.len(), held[0]);
     }
 
     #[test]
     fn who_needs_little_takes_little() {
         let mut pool = Pool::new(64 << 20, 4);
-        let (stock, more) = pool.take(1, 1 << 16).expect("there is memory");
+        let (stock, more) = pool.take((1, 1 << 16), 0).expect("there is memory");
         assert_eq!((stock.len(), more), (2, 0));
     }
 

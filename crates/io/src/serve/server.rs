@@ -234,7 +234,7 @@ impl Serving<'_> {
                 let late = || odd("these files were not announced, or too long ago");
                 let waiting = waiting.ok_or_else(late)?;
                 let count = outstanding.min(at_first(grant.max_rate, image_bytes));
-                let stock = self.pool.take(count.into(), image_bytes);
+                let stock = self.pool.take((count.into(), image_bytes), self.guests.len());
                 let busy = |error: Error| Denied::new(Denial::Busy, error.to_string());
                 let (stock, more) = stock.map_err(busy)?;
                 beyond = more;
@@ -423,16 +423,18 @@ impl Serving<'_> {
                 Err(denied) => return self.deny(now, key, denied, end),
             },
         };
+        let guests = self.guests.len();
         let Some(guest) = self.guests.get_mut(&key) else { return };
         let Task::Sending(task) = &mut guest.task else { return };
         // One more than its bytes fill, for what stands beside them.
         let count = outgoing.bytes / self.layout.data_bytes().max(1) as u64 + 2;
         let count = count.min(guest.outstanding.into());
         let totals = (outgoing.total, outgoing.files);
-        let begun = self.pool.take(count, guest.image_bytes).and_then(|(stock, beyond)| {
-            guest.beyond = beyond;
-            task.answer_with(outgoing.reader, stock, totals, &std::mem::take(&mut guest.had))
-        });
+        let begun =
+            self.pool.take((count, guest.image_bytes), guests).and_then(|(stock, beyond)| {
+                guest.beyond = beyond;
+                task.answer_with(outgoing.reader, stock, totals, &std::mem::take(&mut guest.had))
+            });
         if let Err(error) = begun {
             let what = match &error {
                 Error::Memory { .. } | Error::Thread { .. } => Denial::Busy,

@@ -111,7 +111,7 @@ pub(crate) fn receive_as(
     };
     let mut writer = writer(destination, options, Layout::of(&config)?, warn)?;
     let greets = options.wire == Wire::Sealed && writer.had().is_empty();
-    let stock = buffers(options.buffers, capacity(&config))?;
+    let stock = buffers(options.buffers, capacity(&config), 0)?;
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
     let session = Session::new(&mut *observer, cancel, &config).waits_for(rendezvous, options.wait);
     let session = session.steered_by(options.control.as_ref());

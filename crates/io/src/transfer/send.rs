@@ -57,7 +57,7 @@ pub fn send(
     let transfer_bytes = list.total_bytes();
     let config = promising(config(options, Role::Sender, transfer_bytes), options, &list);
     let mut own_reader = Some(listing_reader(&list, &config, options)?);
-    let stock = buffers(options.buffers, capacity(&config))?;
+    let stock = buffers(options.buffers, capacity(&config), 0)?;
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
     let mut stock = Some(stock);
     let (mut app, sent) = loop {
@@ -66,7 +66,7 @@ pub fn send(
         let session = session.steered_by(options.control.as_ref());
         let stock = match stock.take() {
             Some(stock) => stock,
-            None => buffers(options.buffers, capacity(&config))?,
+            None => buffers(options.buffers, capacity(&config), 0)?,
         };
         let waker = host.poller.waker();
         let reader = match own_reader.take() {

@@ -38,13 +38,13 @@ const UNANSWERED: Duration = Duration::from_secs(4);
 const PROGRESS: Duration = Duration::from_millis(100);
 
 /// Memory that must be left for all else when the buffers are there.
-const SPARE_BYTES: usize = 16 << 20;
+pub(crate) const SPARE_BYTES: usize = 16 << 20;
 
 /// All the buffers of a transfer, made before anybody is told of it: where memory is limited, the
-/// user hears that now.
-pub(crate) fn buffers(count: u32, bytes: usize) -> Result<Vec<Buffer>, Error> {
+/// user hears that now. `beside` so many other transfers in this process, whose books grow, too.
+pub(crate) fn buffers(count: u32, bytes: usize, beside: usize) -> Result<Vec<Buffer>, Error> {
     let none = |_: OutOfMemory| Error::Memory { count, bytes };
-    let _spare = Buffer::try_new(SPARE_BYTES).map_err(none)?;
+    let _spare = Buffer::try_new(SPARE_BYTES.saturating_mul(beside + 1)).map_err(none)?;
     (0..count).map(|_| Buffer::try_new(bytes).map_err(none)).collect()
 }
 
