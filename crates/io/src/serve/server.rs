@@ -452,16 +452,20 @@ impl Serving<'_> {
         prepared: Box<Prepared>,
     ) -> Result<Outgoing, Denied> {
         let busy = |why: String| Denied::new(Denial::Busy, why);
+        let Some(guest) = self.guests.get(&key) else { return Err(busy("you have gone".into())) };
+        let (who, most) = (guest.who, guest.grant.max_sessions.unwrap_or(u32::MAX) as usize);
+        let place = (guest.grant.root.clone(), guest.asked.1.clone());
+        // Whoever announces and sends nothing takes nobody's place for long.
         if self.puts.len() >= self.service.max_sessions as usize {
+            self.forget(|waiting| now.since(waiting.since) >= SILENT);
+        }
+        if self.puts.len() >= self.service.max_sessions as usize || self.puts.count(who) >= most {
             return Err(busy("too many have announced files; try again later".to_owned()));
         }
         let random = entropy().map_err(|error| busy(error.to_string()))?;
         let number = random.first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
         let line = Line::Put(number, prepared.name.clone());
         let outgoing = work::outgoing([line], self.layout)?;
-        let gone = || Denied::new(Denial::Failed, "you have gone");
-        let guest = self.guests.get(&key).ok_or_else(gone)?;
-        let (who, place) = (guest.who, (guest.grant.root.clone(), guest.asked.1.clone()));
         self.puts.add(number, Waiting { who, place, since: now, prepared });
         Ok(outgoing)
     }

@@ -30,6 +30,11 @@ impl Puts {
         self.0.len()
     }
 
+    /// How much one client has announced.
+    pub(super) fn count(&self, who: Option<PublicKey>) -> usize {
+        self.0.values().filter(|waiting| waiting.who == who).count()
+    }
+
     pub(super) fn add(&mut self, number: u64, waiting: Waiting) {
         self.0.insert(number, waiting);
     }
