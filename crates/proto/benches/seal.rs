@@ -1,12 +1,18 @@
-//! What it costs to seal and to open one packet (`docs/protocol.md §5`).
+//! What it costs to seal and to open one packet (`docs/protocol.md §5`), and to answer those who
+//! would open a connection, or to refuse it (§4.2).
 //!
 //! `cargo bench -p netblt-proto --bench seal`; the bytes a second are of packet bodies.
 
 use divan::Bencher;
 use divan::counter::BytesCount;
+use netblt_proto::config::{PublicKey, Secret, StaticKey};
 use netblt_proto::crypto::TAG_BYTES;
 use netblt_proto::crypto::aead::{Cipher, OpeningKeys, SealingKeys};
+use netblt_proto::crypto::mac::{CookieJar, MacKey};
+use netblt_proto::crypto::noise::{Initiator, Means, respond};
+use netblt_proto::time::Instant;
 use netblt_proto::units::PacketNumber;
+use netblt_proto::wire::sealed;
 
 const CIPHERS: [Cipher; 2] = [Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305];
 const BODY_BYTES: [usize; 2] = [1200, 1424];
@@ -46,4 +52,38 @@ fn sealed<const N: usize>(keys: &mut SealingKeys) -> (PacketNumber, Vec<u8>) {
     let (body, tag) = packet.split_at_mut(N);
     tag.copy_from_slice(&keys.seal_in_place(number, &HEADER, body));
     (number, packet)
+}
+
+/// A host's handshake for an OPEN that is true: by a ticket's secret, and by static keys.
+#[divan::bench(args = [false, true])]
+fn answer_an_open(bencher: Bencher, by_keys: bool) {
+    let [client, server] = [1, 2].map(|byte| StaticKey::from_bytes([byte; 32]));
+    let secret = Secret([3; 32]);
+    let means = |own, peer: PublicKey| match by_keys {
+        true => Means::Keys { own, peer },
+        false => Means::Secret(&secret),
+    };
+    let (_, message) = Initiator::start(means(&client, server.public()), b"x", [4; 32], &[5; 80])
+        .expect("a short payload");
+    let theirs = means(&server, client.public());
+    bencher.bench_local(|| {
+        let (_, responder) = respond(theirs, b"x", [6; 32], &message).expect("it is authentic");
+        responder.finish(&[7; 96]).expect("a short payload")
+    });
+}
+
+/// What a forged OPEN costs: the MAC over it.
+#[divan::bench]
+fn refuse_an_open(bencher: Bencher) {
+    let key = MacKey::from_secret(&Secret([3; 32]));
+    let open = [7; sealed::OPEN_BYTES - 48];
+    bencher.bench_local(|| assert!(!key.verify(&[&open], &[0; 16])));
+}
+
+/// A cookie made, or looked at.
+#[divan::bench]
+fn bake_a_cookie(bencher: Bencher) {
+    let jar = CookieJar::new([8; 32]);
+    let (now, from) = (Instant::from_nanos(1), ([192, 0, 2, 1], 9).into());
+    bencher.bench_local(|| jar.cookie(now, from, 1, 2));
 }
