@@ -33,3 +33,8 @@ fn conversations_of_the_corpus() {
 fn rogues_of_the_corpus() {
     assert!(replay("rogue", harness::rogue::run) > 0);
 }
+
+#[test]
+fn questions_of_the_corpus() {
+    assert!(replay("asked", harness::asked::run) > 0);
+}

@@ -7,6 +7,7 @@
     reason = "shared with the fuzz targets, each of which uses its own part"
 )]
 
+pub mod asked;
 pub mod bytes;
 pub mod conversation;
 pub mod packet;
