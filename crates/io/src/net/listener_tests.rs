@@ -1,5 +1,7 @@
 //! Tests of the listener, with callers that talk through no socket at all.
 
+use std::time::Duration;
+
 use netblt_proto::config::{Identity, Role, Secret, StaticKey, Wire};
 use netblt_proto::wire::sealed::Kind;
 
@@ -15,7 +17,16 @@ fn address(i: u16) -> SocketAddr {
 
 /// What passes between `caller`, who is at `address`, and `listener` in one round.
 fn exchange(listener: &mut Listener, caller: &mut Endpoint, address: SocketAddr, deaf: bool) {
-    let (now, server) = (Instant::EPOCH, self::address(1));
+    exchange_at(Instant::EPOCH, listener, caller, (address, deaf));
+}
+
+fn exchange_at(
+    now: Instant,
+    listener: &mut Listener,
+    caller: &mut Endpoint,
+    (address, deaf): (SocketAddr, bool),
+) {
+    let server = self::address(1);
     let mut batch = Vec::new();
     while caller.poll_transmit(now, &mut batch).is_some() {
         listener.handle_datagram(
@@ -97,6 +108,43 @@ fn those_who_never_open_cost_nothing_and_the_others_are_served() {
     assert_eq!(opened(&mut listener), [address(10)]);
 }
 
+/// Who has many OPENs, made or seen, and hears cookies, but never confirms.
+#[test]
+fn whoever_opens_and_opens_keeps_nobody_out() {
+    let mut listener = Listener::new(config(Role::Receiver), [9; 32]);
+    let [other, third] = [1, 2].map(|port| SocketAddr::from(([198, 51, 100, 1], port)));
+    let greedy = |now, listener: &mut Listener, i| {
+        let mut caller = caller(i);
+        exchange_at(now, listener, &mut caller, (address(i), false));
+        exchange_at(now, listener, &mut caller, (address(i), true));
+    };
+    let mut early = caller(2);
+    exchange(&mut listener, &mut early, other, false);
+    let mut bytes = Vec::new();
+    early.poll_transmit(Instant::EPOCH, &mut bytes).expect("its OPEN with the cookie");
+    let open = Datagram { from: other, local: None, ecn: None, bytes: &mut bytes };
+    listener.handle_datagram(Instant::EPOCH, open);
+    let mut response = Vec::new();
+    listener.poll_transmit(Instant::EPOCH, &mut response).expect("it is under way for long");
+    for i in 0..1000 {
+        greedy(Instant::EPOCH, &mut listener, 100 + i);
+    }
+    let mut late = caller(3);
+    for _ in 0..4 {
+        exchange(&mut listener, &mut late, third, false);
+    }
+    assert_eq!(opened(&mut listener), [third], "there is a handshake for others");
+    // Longer than it takes until each of its slots was another one's.
+    for i in 0..600 {
+        greedy(Instant::EPOCH + Duration::from_millis(10) * i.into(), &mut listener, 2000 + i);
+    }
+    let now = Instant::EPOCH + Duration::from_secs(6);
+    let response = Datagram { from: address(1), local: None, ecn: None, bytes: &mut response };
+    early.handle_datagram(now, response);
+    exchange_at(now, &mut listener, &mut early, (other, false));
+    assert_eq!(opened(&mut listener), [other], "what had begun is still there");
+}
+
 #[test]
 fn forged_callers_that_open_at_once_are_bounded() {
     let plain = |role| Config::new(Wire::Rfc998, role);
@@ -131,7 +179,10 @@ fn at_rest(members: u16, now: Instant) -> (Listener, Endpoint) {
     let mut callers: Vec<Endpoint> = (10..10 + members).map(caller).collect();
     for (i, caller) in callers.iter_mut().enumerate() {
         for _ in 0..6 {
-            exchange(&mut listener, caller, address(10 + i as u16), false);
+            let i = 10 + i as u16;
+            // No network opens hundreds at once.
+            let place = SocketAddr::from(([192, 0, 2, 1 + ((i - 10) / 4) as u8], i));
+            exchange(&mut listener, caller, place, false);
         }
     }
     assert_eq!(opened(&mut listener).len(), usize::from(members));
@@ -188,7 +239,7 @@ fn only_those_are_looked_at_whose_time_has_come() {
     let due = listener.next_timeout(now).expect("a death timer at least");
     assert!(due > now);
     // The first is heard an instant later than the others, so its time comes later.
-    let later = now + std::time::Duration::from_millis(5);
+    let later = now + Duration::from_millis(5);
     caller.handle_timeout(due);
     let mut batch = Vec::new();
     if caller.poll_transmit(due, &mut batch).is_some() {

@@ -107,6 +107,13 @@ impl CookieJar {
         })
     }
 
+    /// A number for whatever these bytes name, which nobody else can guess.
+    pub(crate) fn place(&self, bytes: &[u8]) -> u64 {
+        // No cookie is made of so few bytes.
+        let hash = keyed(&self.key, &[b"place", bytes]);
+        hash.first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
+    }
+
     /// The period is hashed in with the rest, which is as good as a new key for every period and
     /// leaves nothing to rotate.
     fn bake(

@@ -1,17 +1,25 @@
 //! A limit on what is dear: each token is one Noise computation, some 0.1 ms
-//! (`docs/protocol.md §4.2`).
+//! (`docs/protocol.md §4.2, §4.6`).
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::time::Instant;
 
 /// The time after which there may be one more: at worst one hundredth of a processor.
 const REFILL: Duration = Duration::from_millis(10);
+/// Of an end for many, half of the tokens are for addresses that had no more than this lately,
+const OWN_AT_ONCE: u32 = 8;
+/// and one more in this time: somebody with a hundred addresses may drain it.
+const OWN_REFILL: Duration = Duration::from_secs(1);
+/// Places in which the addresses are counted; which one is whose, nobody else knows.
+const PLACES: usize = 1024;
 
 /// A bucket of tokens.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Bucket {
     depth: u32,
+    refill: Duration,
     tokens: u32,
     /// Until when refills are counted.
     at: Instant,
@@ -20,21 +28,75 @@ pub(super) struct Bucket {
 impl Bucket {
     /// A full one, for so many computations at once.
     pub(super) fn full(depth: u32) -> Self {
-        Self { depth, tokens: depth, at: Instant::EPOCH }
+        Self { depth, refill: REFILL, tokens: depth, at: Instant::EPOCH }
     }
 
     /// Takes a token, if there is one.
     pub(super) fn take(&mut self, now: Instant) -> bool {
-        let new = (now.since(self.at).as_nanos() / REFILL.as_nanos()) as u64;
+        let any = self.left(now) > 0;
+        self.tokens -= u32::from(any);
+        any
+    }
+
+    /// How many tokens there are.
+    fn left(&mut self, now: Instant) -> u32 {
+        let new = (now.since(self.at).as_nanos() / self.refill.as_nanos()) as u64;
         if new >= u64::from(self.depth) {
             (self.tokens, self.at) = (self.depth, now);
         } else {
             self.tokens = (self.tokens + new as u32).min(self.depth);
-            self.at += REFILL * new as u32;
+            self.at += self.refill * new as u32;
         }
-        let any = self.tokens > 0;
-        self.tokens -= u32::from(any);
-        any
+        self.tokens
+    }
+}
+
+/// A bucket for all who call, half of which nobody can take from those who take little: else
+/// whoever has many OPENs, his own or seen, would keep everybody out.
+#[derive(Debug)]
+pub(super) struct Shared {
+    all: Bucket,
+    /// Of an end for many.
+    own: Vec<Bucket>,
+}
+
+impl Shared {
+    /// Of an end that has one peer, wherever that is.
+    pub(super) fn of_one(depth: u32) -> Self {
+        Self { all: Bucket::full(depth), own: Vec::new() }
+    }
+
+    /// Of an end for many.
+    pub(super) fn of_many(depth: u32) -> Self {
+        let own = Bucket { refill: OWN_REFILL, ..Bucket::full(OWN_AT_ONCE) };
+        Self { all: Bucket::full(depth), own: vec![own; PLACES] }
+    }
+
+    /// Takes a token for an address, if there is one for it. `place` says where it is counted: the
+    /// same for the same bytes, and otherwise nobody's guess.
+    pub(super) fn take(
+        &mut self,
+        now: Instant,
+        address: IpAddr,
+        place: impl FnOnce(&[u8]) -> u64,
+    ) -> bool {
+        let left = self.all.left(now);
+        if left > 0 && !self.own.is_empty() {
+            let at = (place(network(address).as_slice()) % PLACES as u64) as usize;
+            let own = self.own.get_mut(at).is_some_and(|own| own.take(now));
+            if !own && left <= self.all.depth / 2 {
+                return false;
+            }
+        }
+        self.all.take(now)
+    }
+}
+
+/// What of an address is one owner's, most likely: of IPv6 a site.
+fn network(address: IpAddr) -> Vec<u8> {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets()[..6].to_vec(),
     }
 }
 
@@ -51,5 +113,43 @@ mod tests {
         assert!(bucket.take(at(10_000_000)));
         assert!((0..63).all(|_| bucket.take(at(10_000_000))));
         assert!(!bucket.take(at(10_000_000)));
+    }
+
+    /// A network's own place, as long as there are few.
+    fn place(bytes: &[u8]) -> u64 {
+        bytes.iter().map(|byte| u64::from(*byte)).sum()
+    }
+
+    #[test]
+    fn whoever_takes_all_he_can_leaves_half_for_the_others() {
+        let at = |micros: u64| Instant::from_nanos(1_000_000_000 + micros * 1000);
+        let [greedy, modest]: [IpAddr; 2] = [[192, 0, 2, 1].into(), [192, 0, 2, 2].into()];
+        let mut shared = Shared::of_many(512);
+        let took = (0..20_000).filter(|n| shared.take(at(n * 50), greedy, place)).count();
+        assert!((256 + 99..=256 + 99 + 1).contains(&took), "20,000 in a second: {took}");
+        // At the worst moment, and more than a client needs.
+        assert!((0..8).all(|_| shared.take(at(1_000_000), modest, place)));
+        // He alone is not slower than one that has no others beside it.
+        let soon = |n: u64| at(1_000_000 + n * 50);
+        let took = (0..200_000).filter(|n| shared.take(soon(*n), greedy, place)).count();
+        assert!((990..=1001).contains(&took), "200,000 in ten seconds: {took}");
+    }
+
+    #[test]
+    fn sites_are_one_and_mapped_addresses_are_what_they_map() {
+        let network = |text: &str| network(text.parse().unwrap());
+        assert_eq!(network("2001:db8:1:2::3"), network("2001:db8:1:ffff::"));
+        assert_ne!(network("2001:db8:1::"), network("2001:db8:2::"));
+        assert_eq!(network("::ffff:192.0.2.1"), network("192.0.2.1"));
+    }
+
+    #[test]
+    fn an_end_that_has_one_peer_asks_nobody_where_he_is() {
+        let (mut shared, mut bucket) = (Shared::of_one(64), Bucket::full(64));
+        for n in 0..10_000 {
+            let now = Instant::from_nanos(n * 100_000);
+            let take = shared.take(now, [192, 0, 2, 1].into(), |_| unreachable!());
+            assert_eq!(take, bucket.take(now), "at {now:?}");
+        }
     }
 }

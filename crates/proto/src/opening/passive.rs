@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::bucket::Bucket;
+use super::bucket::Shared;
 use super::gate::{Caller, Gate};
 use super::{FirstWords, Opened, Place, proof, settle};
 use crate::config::{Authorized, Config, Identity, PublicKey, Wire};
@@ -99,7 +99,7 @@ pub(crate) struct Passive {
     gate: Gate,
     cookies: CookieJar,
     slots: Vec<Slot>,
-    bucket: Bucket,
+    bucket: Shared,
     /// The next UNKNOWN may leave then.
     next_unknown: Instant,
     /// The MACs of OPENs whose RESPONSE was confirmed, and when: their peers have it.
@@ -142,7 +142,7 @@ impl Passive {
             cookies: CookieJar::new(entropy.draw()),
             entropy,
             slots: Vec::new(),
-            bucket: Bucket::full(ONE.at_once),
+            bucket: Shared::of_one(ONE.at_once),
             next_unknown: Instant::EPOCH,
             served: VecDeque::new(),
             standing: None,
@@ -152,7 +152,7 @@ impl Passive {
 
     /// A passive end of many peers, each of which it hands out (`sealed`).
     pub(crate) fn for_many(config: &Config, entropy: Entropy) -> Self {
-        let bucket = Bucket::full(MANY.at_once);
+        let bucket = Shared::of_many(MANY.at_once);
         Self { room: MANY, bucket, ..Self::new(config, entropy) }
     }
 
@@ -235,7 +235,8 @@ impl Passive {
             return Some(Answer::Reply(cookie));
         }
         // A true peer asks again.
-        if !self.bucket.take(now) {
+        let place = |network: &[u8]| self.cookies.place(network);
+        if !self.bucket.take(now, route.peer.ip(), place) {
             return None;
         }
         match self.answer((now, (route, len), proven), &caller, &frame, (config, words))? {
@@ -343,9 +344,15 @@ impl Passive {
 
     /// Drops an opening: the oldest of whoever has the most, so that nobody takes the others' room.
     fn make_room(&mut self) {
-        let count = |key| self.slots.iter().filter(|slot| slot.key == key).count();
-        let most = self.slots.iter().map(|slot| count(slot.key)).max();
-        let oldest = self.slots.iter().position(|slot| Some(count(slot.key)) == most);
+        let for_many = self.room.cookie_from == 0;
+        // Without a key it is the address that tells who somebody is, if a cookie has proved it.
+        let owner = |slot: &Slot| match slot.key {
+            None if for_many => (None, slot.routes.first().map(|route| route.peer.ip())),
+            key => (key, None),
+        };
+        let count = |of| self.slots.iter().filter(|slot| owner(slot) == of).count();
+        let most = self.slots.iter().map(|slot| count(owner(slot))).max();
+        let oldest = self.slots.iter().position(|slot| Some(count(owner(slot))) == most);
         oldest.into_iter().for_each(|at| _ = self.slots.remove(at));
     }
 
