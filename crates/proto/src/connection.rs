@@ -568,7 +568,7 @@ impl Connection {
             Some(self.sent + self.keepalive_interval()),
             self.refusals.next_timeout(self.is_settled()),
             self.wanting_deadline(),
-            self.echo.as_ref().map(Echo::due),
+            self.echo.as_ref().and_then(Echo::due),
             challenge,
             asks.then(|| self.ask_at()),
             (asks && !self.silent).then(|| self.heard + SILENT_AFTER),

@@ -14,18 +14,19 @@ use crate::wire::rfc998::HEADER_BYTES;
 /// How long the answer to an OPEN that gives the number back is waited for at first.
 const ECHO_AGAIN: Duration = Duration::from_millis(500);
 
-/// The OPEN that gives the passive end's number back, until it is answered.
+/// The OPEN that gives the passive end's number back.
 #[derive(Debug)]
 pub(super) struct Echo {
     /// The passive end's number.
     proof: u32,
     packet: Vec<u8>,
-    next: Instant,
+    /// When it leaves again, until it is answered.
+    next: Option<Instant>,
     wait: Duration,
 }
 
 impl Echo {
-    pub(super) fn due(&self) -> Instant {
+    pub(super) fn due(&self) -> Option<Instant> {
         self.next
     }
 }
@@ -114,26 +115,28 @@ impl Connection {
 
     /// The passive end doubts this one: `packet`, with its number in it, shows it that it is heard.
     pub(crate) fn echo(&mut self, now: Instant, (proof, packet): (u32, Vec<u8>)) {
-        self.echo = Some(Echo { proof, packet, next: now, wait: ECHO_AGAIN });
+        self.echo = Some(Echo { proof, packet, next: Some(now), wait: ECHO_AGAIN });
     }
 
     /// The passive end sent another RESPONSE. It doubts no more if that asks for no proof, and was
-    /// started again if it asks for another one: that one knows nothing of what this one heard.
+    /// started again if it asks for another one, then or later: that one knows nothing of what the
+    /// one before it heard.
     pub(crate) fn on_response(&mut self, now: Instant, proof: Option<u32>) {
-        match (&self.echo, proof) {
-            (_, None) => self.echo = None,
-            (Some(echo), Some(proof)) if echo.proof != proof => {
+        let Some(echo) = &mut self.echo else { return };
+        match proof {
+            None => echo.next = None,
+            Some(proof) if proof != echo.proof => {
                 self.echo = None;
                 self.quit_with(now, "this end was started again", Reason::Forgotten);
             }
-            _ => {}
+            Some(_) => {}
         }
     }
 
     /// Appends the OPEN that is due; answers its length. Twice as long apart each time.
     pub(super) fn poll_echo(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
-        let echo = self.echo.as_mut().filter(|echo| echo.next <= now)?;
-        echo.next = now + echo.wait;
+        let echo = self.echo.as_mut().filter(|echo| echo.next.is_some_and(|at| at <= now))?;
+        echo.next = Some(now + echo.wait);
         echo.wait = (echo.wait * 2).min(KEEPALIVE);
         out.extend_from_slice(&echo.packet);
         Some(echo.packet.len())
