@@ -3,6 +3,7 @@
 use netblt_rfc1030::losses::{INTERVALS, SEEDS, points};
 use netblt_rfc1030::report::{Compared, Table, run, tables};
 use netblt_rfc1030::rows::{Network, Row};
+use netblt_rfc1030::run::Sample;
 
 /// Two rings of a clock: more threads change nothing in the result.
 const THREADS: usize = 2;
@@ -132,26 +133,37 @@ fn the_wideband() {
     assert!((85..=93).contains(&(speed(27) * 1000 * 100 / (best * 1000))), "{}", speed(27));
 }
 
+/// As many seeds as the two tests below take.
+const MANY: std::ops::RangeInclusive<u64> = 1..=1000;
+
+/// The Wideband's best row, 5/55 in a transfer of 716 kB, with another interval and other losses.
+fn best(interval_ms: u32, lost: u32) -> Row {
+    Row { interval_ms, lost, resent: lost, ..Network::Wideband.rows()[27] }
+}
+
 /// "The Wideband network ground to a halt as four of the ten network BSATs immediately crashed"
-/// (RFC 1030 §7), in a transfer of the table's size: where the frames begin against the bursts may
-/// save one in a hundred.
+/// (RFC 1030 §7): with every seed, before a transfer of the table's size is over.
 #[test]
-fn five_packets_every_50_ms_break_the_wideband_and_every_55_do_not() {
-    let base = Network::Wideband.rows()[27];
-    let row = |interval_ms| Row { interval_ms, lost: 0, resent: 0, ..base };
-    let mut saved = 0;
-    for seed in 1..=60 {
-        let broken = run(&row(50), seed, false);
-        if let Some(at) = broken.crashed {
-            assert!(at.as_nanos() < 10_000_000_000, "{seed}: {at:?}");
-            assert_eq!(broken.stations_down, 4, "{seed}");
-        } else {
-            saved += 1;
-        }
-        let well = run(&row(55), seed, false);
-        assert_eq!((well.problem, well.stations_down), (None, 0), "{seed}");
+fn five_packets_every_50_ms_break_the_wideband() {
+    let sooner = |sample: &Sample| sample.crashed.is_some_and(|at| at.as_nanos() < 10_000_000_000);
+    for seed in MANY {
+        let broken = run(&best(50, 0), seed, false);
+        assert!(sooner(&broken) && broken.stations_down == 4, "{seed}: {broken:?}");
     }
-    assert!(saved <= 1, "{saved}");
+    // The SUN-3 dropped 0.5 % (§7), three of 500. A sender whose buffers are all outstanding
+    // because one lacks a packet waits, which gives the channel time: that saves one in a hundred.
+    let broken = MANY.map(|seed| run(&best(50, 3), seed, false));
+    let broken = broken.filter(|sample| sooner(sample) && sample.stations_down == 4).count();
+    assert!(broken * 100 >= MANY.count() * 98, "{broken}");
+}
+
+/// Neither where nothing is lost nor with what the row lost.
+#[test]
+fn five_packets_every_55_ms_never_break_it() {
+    for (lost, seed) in [0, 13].into_iter().flat_map(|lost| MANY.map(move |seed| (lost, seed))) {
+        let well = run(&best(55, lost), seed, false);
+        assert_eq!((&well.problem, well.stations_down), (&None, 0), "{lost} {seed}: {well:?}");
+    }
 }
 
 #[test]

@@ -6,6 +6,9 @@ use netblt_proto::config::Wire;
 use netblt_rfc1030::future::{BEST_BITS_PER_SECOND, Experiment, Result, SEEDS, page, results, run};
 
 const THREADS: usize = 2;
+/// What an adaptive sender on `rfc998` carries of the best, in thousandths, whatever its luck. RFC
+/// 1030 has no such sender, and no bound; of 1,000 seeds the median is 892, the least 824.
+const LEAST: u64 = 820;
 
 fn result(results: &[Result], experiment: Experiment) -> &Result {
     results.iter().find(|result| result.experiment == experiment).expect("one of them all")
@@ -49,9 +52,9 @@ fn every_figure_of_the_section_holds() {
         assert_eq!(of(fixed(4, 220, staggered)).crashes().len(), SEEDS.count());
     }
 
-    // Those that were told nothing.
+    // Those that were told nothing come within a few points of the one that was told 5/55.
     went_well(of(Experiment::Adaptive(Wire::Sealed)), 870);
-    went_well(of(Experiment::Adaptive(Wire::Rfc998)), 800);
+    went_well(of(Experiment::Adaptive(Wire::Rfc998)), 870);
 }
 
 #[test]
@@ -62,7 +65,7 @@ fn senders_that_are_told_nothing_break_it_with_no_seed() {
             let trial = run(Experiment::Adaptive(wire), seed);
             assert_eq!((trial.crashed, &trial.problem), (None, &None), "{wire:?} {seed}");
             assert_eq!(trial.stations_down, 0, "{wire:?} {seed}");
-            let least = if wire == Wire::Sealed { 870 } else { 800 };
+            let least = if wire == Wire::Sealed { 870 } else { LEAST };
             let of_best = trial.sum() * 1000 / BEST_BITS_PER_SECOND;
             assert!(of_best >= least, "{wire:?} {seed}: {of_best}");
         }
@@ -77,7 +80,7 @@ fn senders_that_are_told_nothing_break_it_with_none_of_many_seeds() {
     for seed in 1..=seeds.expect("a number") {
         let trial = run(Experiment::Adaptive(Wire::Rfc998), seed);
         let of_best = trial.sum() * 1000 / BEST_BITS_PER_SECOND;
-        assert!(trial.crashed.is_none() && of_best >= 800, "{seed}: {of_best}, {trial:?}");
+        assert!(trial.crashed.is_none() && of_best >= LEAST, "{seed}: {of_best}, {trial:?}");
         shares.push(of_best);
         most_waiting = trial.most_waiting.max(most_waiting);
     }
