@@ -44,7 +44,7 @@ const HOME: u64 = 4;
 const STEP_BYTES: u64 = 20;
 
 /// The smallest of those buffers in bytes: 13 full packets and some of control fit into it, and 14
-/// do not. So much is what 5 packets every 50 ms overrun with every seed.
+/// do not. So much is what 5 packets every 50 ms overrun with seeds 1 to 1,000.
 pub const BUFFER_BYTES: u64 = 19_400;
 
 /// What the model of the network was fitted with.
