@@ -271,6 +271,7 @@ impl Connection {
         self.on_called();
         self.addresses.on_authentic(now, route, number, len);
         self.on_heard(now);
+        self.on_answer();
         self.tick_wanting(now);
         Handled::Authentic
     }

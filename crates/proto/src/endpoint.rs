@@ -261,7 +261,7 @@ impl Endpoint {
             Opener::Active(active) if self.connection.is_some() => {
                 let known = self.connection.as_mut().filter(|c| c.may_hear(route));
                 match known.zip(active.response_again(bytes)) {
-                    Some((connection, proof)) => connection.on_response(now, proof),
+                    Some((connection, echo)) => connection.on_response(now, echo),
                     None => return Handled::Dropped,
                 }
             }

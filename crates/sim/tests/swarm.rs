@@ -61,7 +61,10 @@ fn a_network_that_never_heals_is_given_the_time_it_takes() {
 /// first packets some fell into an outage.
 #[test]
 fn what_looks_like_a_standstill_is_none() {
-    for seed in [1_027_016, 1_014_379, 2_003_205, 1_021_697, 1_030_077, 1_031_359, 1_032_482] {
+    for seed in [
+        1_027_016, 1_014_379, 2_003_205, 2_011_883, 2_016_216, 1_021_697, 1_030_077, 1_031_359,
+        1_032_482,
+    ] {
         let outcome = swarm::replay(seed, None);
         assert_eq!(outcome.problem(), None, "{seed}\n{outcome}");
     }

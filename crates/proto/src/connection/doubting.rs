@@ -20,7 +20,9 @@ pub(super) struct Echo {
     /// The passive end's number.
     proof: u32,
     packet: Vec<u8>,
-    /// When it leaves again, until it is answered.
+    /// Something else came from there since.
+    answered: bool,
+    /// When it leaves again, until a RESPONSE tells no number.
     next: Option<Instant>,
     wait: Duration,
 }
@@ -115,21 +117,33 @@ impl Connection {
 
     /// The passive end doubts this one: `packet`, with its number in it, shows it that it is heard.
     pub(crate) fn echo(&mut self, now: Instant, (proof, packet): (u32, Vec<u8>)) {
-        self.echo = Some(Echo { proof, packet, next: Some(now), wait: ECHO_AGAIN });
+        let (next, wait) = (Some(now), ECHO_AGAIN);
+        self.echo = Some(Echo { proof, packet, answered: false, next, wait });
     }
 
     /// The passive end sent another RESPONSE. It doubts no more if that asks for no proof, and was
-    /// started again if it asks for another one, then or later: that one knows nothing of what the
-    /// one before it heard.
-    pub(crate) fn on_response(&mut self, now: Instant, proof: Option<u32>) {
-        let Some(echo) = &mut self.echo else { return };
-        match proof {
-            None => echo.next = None,
-            Some(proof) if proof != echo.proof => {
+    /// started again if it asks for another one, then or later. That one knows nothing of what the
+    /// one before it heard, if that said anything.
+    pub(crate) fn on_response(&mut self, now: Instant, echo: Option<(u32, Vec<u8>)>) {
+        let settled = self.is_settled();
+        let Some(shown) = &mut self.echo else { return };
+        match echo {
+            None => shown.next = None,
+            Some((proof, _)) if proof == shown.proof => {}
+            Some(echo) if !shown.answered => self.echo(now, echo),
+            // Who has a verdict needs nobody any more.
+            Some(_) if settled => {}
+            Some(_) => {
                 self.echo = None;
                 self.quit_with(now, "this end was started again", Reason::Forgotten);
             }
-            Some(_) => {}
+        }
+    }
+
+    /// The passive end said something else.
+    pub(super) fn on_answer(&mut self) {
+        if let Some(echo) = &mut self.echo {
+            echo.answered = true;
         }
     }
 

@@ -261,14 +261,15 @@ impl Active {
         open
     }
 
-    /// If this is another RESPONSE to this end's OPEN: the number that it tells. To the OPEN that
-    /// gave the number back it tells none.
-    pub(crate) fn response_again(&self, bytes: &[u8]) -> Option<Option<u32>> {
+    /// If this is another RESPONSE to this end's OPEN: the number that it tells, and the OPEN that
+    /// gives it back. To that one it tells none.
+    pub(crate) fn response_again(&self, bytes: &[u8]) -> Option<Option<(u32, Vec<u8>)>> {
         let Handshake::Rfc998 { ports } = &self.handshake else { return None };
         match rfc998::parse(bytes, false, Default::default()) {
             Ok((from, Packet998::Response(response))) => {
                 let ours = from == ports.swapped() && response.uid == self.proposal.uid;
-                ours.then(|| super::proof::of(&response.client))
+                let proof = || super::proof::of(&response.client);
+                ours.then(|| proof().map(|proof| (proof, self.open_with(*ports, proof))))
             }
             _ => None,
         }
