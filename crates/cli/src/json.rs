@@ -37,6 +37,14 @@ pub(crate) struct ListeningData<'a> {
     pub(crate) ticket: &'a str,
 }
 
+/// `file`: one that is through at this end, with its BLAKE3 as `b3sum` computes it.
+#[derive(Serialize)]
+pub(crate) struct FileData<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) bytes: u64,
+    pub(crate) blake3: &'a str,
+}
+
 /// `listening` where there is no ticket (`rfc998`).
 #[derive(Serialize)]
 pub(crate) struct ListeningAtData<'a> {

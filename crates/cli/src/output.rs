@@ -4,9 +4,10 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use netblt::{Error, Observer, Progress, Rendezvous, Summary, Ticket, Warning};
+use netblt::{Error, Observer, OnFile, Options, Progress, Rendezvous, Summary, Ticket, Warning};
 use netblt_proto::config::Role;
 use netblt_proto::machine::printable;
 use zeroize::Zeroizing;
@@ -68,6 +69,15 @@ pub(crate) struct Report {
     next_json: Duration,
     /// By which others of this user's programs change the transfer.
     control: Option<Server>,
+    /// Of the files that are through.
+    sums: Arc<Mutex<Sums>>,
+}
+
+/// How many files are through, and the BLAKE3 of the first.
+#[derive(Debug, Default)]
+struct Sums {
+    files: u64,
+    first: [u8; 32],
 }
 
 impl Report {
@@ -87,7 +97,36 @@ impl Report {
             speed: Speed::default(),
             next_json: Duration::ZERO,
             control: None,
+            sums: Arc::default(),
         }
+    }
+
+    /// Hears of each file that is through.
+    pub(crate) fn hear_files(&self, options: &mut Options) {
+        let (json, stream, sums) = (self.show.json, self.stream(), Arc::clone(&self.sums));
+        options.on_file = Some(OnFile::new(move |file| {
+            if json {
+                let blake3 = json::hex(&file.blake3);
+                let data = json::FileData { name: &file.name, bytes: file.bytes, blake3: &blake3 };
+                let _ = json::emit(stream, "file", data);
+            }
+            let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
+            if sums.files == 0 {
+                sums.first = file.blake3;
+            }
+            sums.files += 1;
+        }));
+    }
+
+    /// The BLAKE3 of the file, if it is one alone.
+    fn only_sum(&self) -> Option<[u8; 32]> {
+        let sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        (sums.files == 1).then_some(sums.first)
+    }
+
+    /// What was told of files is told again.
+    fn forget_files(&self) {
+        *self.sums.lock().unwrap_or_else(PoisonError::into_inner) = Sums::default();
     }
 
     /// Others may look at the transfer, and change it, as long as this lives.
@@ -200,7 +239,7 @@ impl Report {
                     false => self.unverified,
                 };
                 if self.is_talkative() {
-                    let lines = summary_lines(&summary, self.role, self.passed);
+                    let lines = summary_lines(&summary, self.only_sum(), self.role, self.passed);
                     let shown = if self.terse { 1 } else { lines.len() };
                     lines.iter().take(shown).for_each(|line| self.bar.line(line));
                 } else if !summary.verified && code != Code::Success && !self.show.json {
@@ -308,6 +347,7 @@ impl Observer for Report {
     }
 
     fn restarted(&mut self) {
+        self.forget_files();
         self.next_json = Duration::ZERO;
         self.speed = Speed::default();
         self.note("The other side was started again; the transfer starts over.");
@@ -315,6 +355,7 @@ impl Observer for Report {
     }
 
     fn looked_at(&mut self) {
+        self.forget_files();
         (self.opened, self.silent) = (false, false);
         self.bar.clear();
         self.note("The other side looked at what is offered, and took nothing; still waiting.");
@@ -322,6 +363,7 @@ impl Observer for Report {
     }
 
     fn refused(&mut self, why: &str) {
+        self.forget_files();
         (self.opened, self.silent) = (false, false);
         self.bar.clear();
         let why = printable(why);
@@ -364,7 +406,12 @@ fn role_name(role: Role) -> &'static str {
     }
 }
 
-fn summary_lines(summary: &Summary, role: Role, passed: u64) -> Vec<String> {
+fn summary_lines(
+    summary: &Summary,
+    only: Option<[u8; 32]>,
+    role: Role,
+    passed: u64,
+) -> Vec<String> {
     let stats = &summary.stats;
     let mut packets = match role {
         Role::Sender => format!("{} sent", units::show_count(stats.data_packets_sent)),
@@ -398,7 +445,13 @@ fn summary_lines(summary: &Summary, role: Role, passed: u64) -> Vec<String> {
         lines.push(format!("  gone on     {kept} had arrived before and did not come again"));
     }
     if summary.verified {
-        lines.push(format!("  digest      {}... (BLAKE3)", json::hex(&summary.digest[..8])));
+        lines.push(match only {
+            Some(sum) if summary.files == 1 => format!("  BLAKE3      {}", json::hex(&sum)),
+            _ => {
+                let all = json::hex(&summary.digest[..8]);
+                format!("  digest      {all}... of all; each file's own: --manifest FILE")
+            }
+        });
     }
     lines.push(format!("  limit       {}", advice::on_limit(summary.limited_by)));
     lines

@@ -47,15 +47,15 @@ fn files_and_trees_go_both_ways_over_udp_and_through_ssh() {
 fn repair_packets_go_along_if_asked_for() {
     let setting = Setting::new();
     setting.put("near/big", &noise(3_000_000));
-    for (share, ways) in [("10%", 1), ("never", 0), ("auto", 0)] {
+    for (share, least, most) in [("10%", 1, 1000), ("never", 0, 0), ("auto", 0, 100)] {
         for args in [["big", "host:there"], ["host:there", "back"]] {
             let way = ["--fallback", "never", "--json", "--repair", share];
             let text = setting.cp(&[&way[..], &args].concat()).exits(0).text();
             let summary = testenv::last_event(&text, "summary");
             let count = |field: &str| summary[field].as_u64().expect("a number");
             let packets = count("repair_packets_sent") + count("repair_packets_received");
-            // A round trip as short as here is not worth any.
-            assert_eq!(packets > 0, ways > 0, "{share} {args:?}: {summary}");
+            // A round trip as short as here is worth none, unless the hosts are late.
+            assert!((least..=most).contains(&packets), "{share} {args:?}: {summary}");
         }
     }
     for wrong in [&["--repair", "1"][..], &["--repair", "1%", "--policy", "background"]] {

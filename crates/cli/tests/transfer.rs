@@ -2,6 +2,7 @@
 
 mod testenv;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -35,7 +36,8 @@ fn a_file_is_pulled() {
     let (sender, receiver) = both_succeed(sender, receiver);
     assert!(fs::read(env.path("to/data.bin")).expect("the file") == data);
     assert_eq!(env.names("to"), ["data.bin"]);
-    for text in ["verified", "from start to finish", "lost", "round trip", "digest", "limit"] {
+    let sum = format!("BLAKE3      {}\n", blake3::hash(&data));
+    for text in ["verified", "from start to finish", "lost", "round trip", &sum, "limit"] {
         assert!(sender.stderr.contains(text), "no {text}: {}", sender.stderr);
         assert!(receiver.stderr.contains(text), "no {text}: {}", receiver.stderr);
     }
@@ -283,6 +285,49 @@ fn the_demo_verifies_and_leaves_nothing_behind() {
     assert_eq!(summary["bytes"], 4 << 20);
     assert!(run.text().contains("\"possible_mbps\""), "{}", run.text());
     assert_eq!(env.names("tmp"), Vec::<String>::new());
+}
+
+#[test]
+fn every_file_is_told_with_its_sum() {
+    let env = Env::new();
+    fs::create_dir_all(env.path("t/deep")).expect("made");
+    let files = [("t/a", 0), ("t/big", 3_000_000), ("t/deep/odd\\name", 10)];
+    let sums: BTreeMap<String, (u64, String)> = files
+        .iter()
+        .map(|(name, bytes)| {
+            let sum = blake3::hash(&env.make_file(name, *bytes)).to_hex().to_string();
+            (name.to_string(), (*bytes as u64, sum))
+        })
+        .collect();
+    let told = |run: &Finished| -> BTreeMap<String, (u64, String)> {
+        let text = run.text();
+        let events = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let files = events.filter(|event| event["event"] == "file");
+        let text = |value: &Value| value.as_str().expect("text").to_owned();
+        let file = |event: Value| {
+            let data = &event["data"];
+            let bytes = data["bytes"].as_u64().expect("a number");
+            (text(&data["name"]), (bytes, text(&data["blake3"])))
+        };
+        files.map(file).collect()
+    };
+    for more in [&[][..], &["--atomic"]] {
+        env.make_directory("to");
+        let (sender, ticket) = listen(&env, &["send", "t"]);
+        let receiver = env.run(&[&["receive", &ticket, "to", "--json"], more].concat());
+        let (sender, receiver) = both_succeed(sender, receiver);
+        assert_eq!(told(&receiver), sums, "{more:?}");
+        let all = "... of all; each file's own: --manifest FILE";
+        assert!(sender.stderr.contains(all), "{}", sender.stderr);
+        fs::remove_dir_all(env.path("to")).expect("removed");
+    }
+    let way = ["--json", "--bind", "127.0.0.1"];
+    let mut sender = env.start(&[&["send", "t"], &way[..]].concat());
+    let event = sender.event("listening", |_| true);
+    let ticket = event["ticket"].as_str().expect("a ticket");
+    env.make_directory("to");
+    env.run(&["receive", ticket, "to"]).exits(0);
+    assert_eq!(told(&sender.finish().exits(0)), sums);
 }
 
 #[test]

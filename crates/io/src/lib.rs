@@ -95,6 +95,6 @@ pub use self::options::{
     Cancel, Control, Destination, Expected, Extras, Family, Modes, Only, Options, Overwrite, Pass,
     Resume, Rfc998, Selection, Source,
 };
-pub use self::progress::{LimitedBy, Progress, Summary};
+pub use self::progress::{FileSum, LimitedBy, OnFile, Progress, Summary};
 pub use self::ticket::{Rendezvous, Ticket};
 pub use self::transfer::{Event, Offered, Preview, Transfer, list, preview, receive, send};

@@ -20,6 +20,8 @@ use netblt_proto::limits::{
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 
+use crate::progress::OnFile;
+
 /// Which IP versions to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
@@ -377,6 +379,8 @@ pub struct Options {
     pub max_bytes: Option<u64>,
     /// Write the names and BLAKE3 digests of what was transferred here, as `b3sum` does (`sealed`).
     pub manifest: Option<PathBuf>,
+    /// Tell this of every file that is through (`sealed`).
+    pub on_file: Option<OnFile>,
     /// Write trace events (JSON lines) here.
     pub trace: Option<PathBuf>,
     /// Bytes in a buffer, a power of two.
@@ -452,6 +456,7 @@ impl Options {
             max_files: DEFAULT_MAX_FILES,
             max_bytes: None,
             manifest: None,
+            on_file: None,
             trace: None,
             buffer_bytes,
             buffers: Self::default_buffers(wire, buffer_bytes),

@@ -209,6 +209,7 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Report) -> Result<Summ
         report.expect_no_proof();
     }
     control::offer(report, &mut options, Role::Receiver, places.shown());
+    report.hear_files(&mut options);
     let cancel = Cancel::default();
     secrecy::keep();
     signals::watch(&cancel, report.is_talkative())?;

@@ -210,6 +210,7 @@ fn transfer(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
     }
     let names = args.paths.iter().map(|path| path.to_string_lossy());
     control::offer(report, &mut options, Role::Sender, control::few(names));
+    report.hear_files(&mut options);
     let cancel = Cancel::default();
     secrecy::keep();
     signals::watch(&cancel, report.is_talkative())?;

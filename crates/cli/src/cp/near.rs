@@ -424,6 +424,7 @@ impl Near<'_> {
         };
         let options = &mut options.clone();
         control::offer(report, options, role, what);
+        report.hear_files(options);
         let mut watch = Watch { near: self, report };
         let result = match agreed {
             Agreed::Send(selection) => {

@@ -34,6 +34,7 @@ pub(crate) fn copy(
 ) -> Result<Summary, Failure> {
     check(wish, &way)?;
     fill(&mut options, wish);
+    report.hear_files(&mut options);
     let cancel = Cancel::default();
     secrecy::keep();
     match way {

@@ -33,7 +33,7 @@ use crate::disk::store::Store;
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, shown};
 use crate::options::{Expected, Extras, Overwrite};
-use crate::progress::At;
+use crate::progress::{At, OnFile};
 
 use keeping::{Keeping, SPOILED};
 
@@ -56,6 +56,7 @@ pub(crate) struct DirectoryWriter {
     over: over::Over,
     hard_links: links::HardLinks,
     manifest: Option<Manifest>,
+    on_file: Option<OnFile>,
     renamed: Option<renamed::Renamed>,
     /// The file that began last.
     at: At,
@@ -120,6 +121,7 @@ impl DirectoryWriter {
             over: over::Over::default(),
             hard_links: links::HardLinks::new(),
             manifest: None,
+            on_file: None,
             renamed: None,
             at: At::default(),
             buffers: 0,
@@ -160,8 +162,8 @@ impl DirectoryWriter {
     }
 
     /// Lists what gets its name.
-    pub(crate) fn listing(mut self, manifest: Option<Manifest>) -> Self {
-        self.manifest = manifest;
+    pub(crate) fn listing(mut self, manifest: Option<Manifest>, on_file: Option<OnFile>) -> Self {
+        (self.manifest, self.on_file) = (manifest, on_file);
         self
     }
 

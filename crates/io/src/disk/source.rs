@@ -31,7 +31,7 @@ use crate::disk::manifest::Manifest;
 use crate::disk::threads::{Fill, Reader};
 use crate::error::{Error, Unsendable, file_error, shown};
 use crate::options::Extras;
-use crate::progress::At;
+use crate::progress::{At, OnFile};
 
 use open::{Content, OpenFile, Stream, changed, read_pieces};
 
@@ -44,6 +44,7 @@ pub(crate) struct SourceReader {
     plain: bool,
     stream: Option<Stream>,
     manifest: Option<Manifest>,
+    on_file: Option<OnFile>,
     /// What is told beyond modes and times, and the names of accounts for it.
     extras: Extras,
     accounts: Accounts,
@@ -120,6 +121,7 @@ impl SourceReader {
             plain,
             stream,
             manifest: None,
+            on_file: None,
             extras: Extras::default(),
             accounts: Accounts::default(),
             tree: None,
@@ -129,8 +131,8 @@ impl SourceReader {
     }
 
     /// Lists what is read here.
-    pub(crate) fn listing(mut self, manifest: Option<Manifest>) -> Self {
-        self.manifest = manifest;
+    pub(crate) fn listing(mut self, manifest: Option<Manifest>, on_file: Option<OnFile>) -> Self {
+        (self.manifest, self.on_file) = (manifest, on_file);
         self
     }
 
@@ -215,9 +217,10 @@ impl SourceReader {
         self.progress.bytes += length as u64;
         self.progress.offset += length as u64;
         if last {
+            let bytes = self.progress.offset;
             let digest = self.close(entry)?;
-            if let Some(manifest) = self.manifest.as_mut().filter(|_| entry.kind.has_content()) {
-                manifest.add(&entry.name, &digest)?;
+            if entry.kind.has_content() {
+                self.list_file(&entry.name, bytes, digest)?;
             }
             extent.digest = Some(digest);
             if first.is_some() && entry.kind == Kind::File && self.has_small(&extent) {
@@ -228,6 +231,12 @@ impl SourceReader {
             self.progress.offset = subtrees.next_missing(self.progress.offset);
         }
         Ok(Some((extent, size)))
+    }
+
+    /// A file was read, or need not be.
+    fn list_file(&mut self, name: &[u8], bytes: u64, digest: [u8; 32]) -> Result<(), Error> {
+        self.on_file.iter().for_each(|on_file| on_file.tell(shown(name), bytes, digest));
+        self.manifest.as_mut().map_or(Ok(()), |manifest| manifest.add(name, &digest))
     }
 
     /// Whether an extent of `wish` bytes fits, whatever holes there are in it.
@@ -274,9 +283,7 @@ impl SourceReader {
                 self.progress.kept_bytes += entry.length;
                 self.progress.transfer.add(file, Kind::File, entry.length, &digest, &entry.name);
                 self.progress.next();
-                if let Some(manifest) = &mut self.manifest {
-                    manifest.add(&entry.name, &digest)?;
-                }
+                self.list_file(&entry.name, entry.length, digest)?;
                 extent.digest = Some(digest);
             }
             Part::Nodes(nodes) => {

@@ -21,6 +21,7 @@ use crate::disk::layout::{Layout, broken};
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, file_error, shown};
 use crate::options::Output;
+use crate::progress::OnFile;
 
 /// Writes the one file of a transfer to a stream.
 pub(crate) struct StreamWriter {
@@ -34,6 +35,7 @@ pub(crate) struct StreamWriter {
     kind: Kind,
     name: Option<Vec<u8>>,
     claimed: Option<[u8; 32]>,
+    on_file: Option<OnFile>,
 }
 
 impl StreamWriter {
@@ -50,7 +52,13 @@ impl StreamWriter {
             kind: Kind::File,
             name: None,
             claimed: None,
+            on_file: None,
         }
+    }
+
+    /// Tells this of what was written, if that is what was sent.
+    pub(crate) fn telling(self, on_file: Option<OnFile>) -> Self {
+        Self { on_file, ..self }
     }
 
     fn write(&mut self, image: &[u8]) -> Result<(), Error> {
@@ -124,6 +132,7 @@ impl StreamWriter {
         {
             return Err("what was written is not what the sender read".to_owned());
         }
+        self.on_file.iter().for_each(|on_file| on_file.tell(shown(name), self.bytes, digest));
         Ok(all)
     }
 }

@@ -225,6 +225,7 @@ impl Server<'_> {
         let mut options = self.asking(what, path)?;
         (options.buffer_bytes, options.buffers) = (CALL_BUFFER_BYTES, CALL_BUFFERS);
         (options.trace, options.manifest, options.max_bytes) = (None, None, None);
+        options.on_file = None;
         let (lines, found) = Lines::new();
         let destination = Destination::writer(lines);
         let mut quiet = Quiet(observer);

@@ -185,7 +185,7 @@ pub(crate) fn writer(
             let mut writer = writer.resuming(options.resume, options.partial_expiry)?;
             tell(writer.take_notes());
             let manifest = options.manifest.as_deref().map(Manifest::create).transpose()?;
-            Box::new(writer.listing(manifest))
+            Box::new(writer.listing(manifest, options.on_file.clone()))
         }
         (Destination::File(path), Wire::Rfc998) => {
             let mut writer = PlainWriter::new(&path, overwrite, layout)?;
@@ -199,7 +199,8 @@ pub(crate) fn writer(
             return Err(OptionsError::File.into());
         }
         (Destination::Stream(output), wire) => {
-            Box::new(StreamWriter::new(output, layout, wire == Wire::Rfc998))
+            let writer = StreamWriter::new(output, layout, wire == Wire::Rfc998);
+            Box::new(writer.telling(options.on_file.clone()))
         }
     })
 }

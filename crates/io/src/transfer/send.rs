@@ -181,7 +181,9 @@ fn listing_reader(
     options: &Options,
 ) -> Result<SourceReader, Error> {
     let manifest = options.manifest.as_deref().map(Manifest::create).transpose()?;
-    Ok(reader(list, config)?.listing(manifest).telling(options.extras))
+    let on_file = options.on_file.clone().filter(|_| config.wire == Wire::Sealed);
+    let reader = reader(list, config)?.listing(manifest, on_file);
+    Ok(reader.telling(options.extras))
 }
 
 fn reader(list: &FileList, config: &Config) -> Result<SourceReader, Error> {

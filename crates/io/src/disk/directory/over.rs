@@ -154,8 +154,11 @@ impl DirectoryWriter {
         }
         if refused {
             self.close_refused(number, kind, id, content);
-        } else if self.manifest.is_some() && kind.has_content() {
-            self.over.listed.insert(number, (id, content.1));
+        } else if kind.has_content() {
+            self.tell(id, content);
+            if self.manifest.is_some() {
+                self.over.listed.insert(number, (id, content.1));
+            }
         }
         self.files.remove(&number);
         self.budget.give_back(FILE_BYTES - OVER_BYTES);
@@ -178,13 +181,21 @@ impl DirectoryWriter {
         self.left_out.add(format!("{}: {}", shown(&name), why.unwrap_or_default()), true);
     }
 
-    /// Writes the list of what was stored.
+    /// Tells that a file is through.
+    fn tell(&self, name: NameId, (bytes, digest): (u64, [u8; 32])) {
+        self.on_file
+            .iter()
+            .for_each(|on_file| on_file.tell(shown(&self.names.path(name)), bytes, digest));
+    }
+
+    /// Lists what was stored.
     pub(super) fn list_all(&mut self) -> Result<(), Error> {
+        self.files.values().filter_map(listed).for_each(|(name, content)| self.tell(name, content));
         let Some(manifest) = &mut self.manifest else { return Ok(()) };
         for (name, digest) in self.over.listed() {
             manifest.add(&self.names.path(name), digest)?;
         }
-        for (name, digest) in self.files.values().filter_map(listed) {
+        for (name, (_, digest)) in self.files.values().filter_map(listed) {
             manifest.add(&self.names.path(name), &digest)?;
         }
         manifest.finish()
@@ -192,7 +203,7 @@ impl DirectoryWriter {
 }
 
 /// The name of a file, if it is one whose content a list of names tells.
-fn listed(file: &Incoming) -> Option<(NameId, [u8; 32])> {
+fn listed(file: &Incoming) -> Option<(NameId, (u64, [u8; 32]))> {
     let (id, _) = file.attributes.filter(|_| file.kind.has_content())?;
-    Some((id, file.complete?.1))
+    Some((id, file.complete?))
 }
