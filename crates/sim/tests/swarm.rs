@@ -80,6 +80,14 @@ fn a_receiver_of_small_packets_names_all_that_it_lacks() {
     }
 }
 
+/// The way back was held for 30 s: the receiver heard once that its queue had gone, and spaced what
+/// it said for hours as if there were one.
+#[test]
+fn a_queue_that_has_gone_is_forgotten() {
+    let outcome = swarm::replay(1_016_457, None);
+    assert_eq!(outcome.problem(), None, "\n{outcome}");
+}
+
 #[test]
 fn a_seed_is_a_world() {
     for seed in first()..first() + worlds().min(50) {

@@ -29,6 +29,9 @@ pub(super) struct WayBack {
     /// What was said last, and when.
     told: Duration,
     at: Instant,
+    /// The queue that the receiver still spaces its packets for: it comes closer only by a quarter
+    /// with each NULL-ACK, so one alone that says that the queue is gone leaves it where it is.
+    heeded: Duration,
 }
 
 impl WayBack {
@@ -62,12 +65,13 @@ impl WayBack {
             // The effect of what was said last shows a round trip later.
             return Some(self.at + self.least.unwrap_or_default() / 2 + told / 2);
         }
-        (!told.is_zero()).then(|| self.at + again)
+        (self.heeded >= LEAST).then(|| self.at + again)
     }
 
     /// What NULL-ACK says now, in milliseconds.
     pub(super) fn say(&mut self, now: Instant) -> u16 {
         (self.told, self.at) = (self.queue(), now);
+        self.heeded = self.told.max(self.heeded * 3 / 4);
         u16::try_from(micros_u32(self.told).div_ceil(1000)).unwrap_or(u16::MAX)
     }
 }
@@ -111,5 +115,21 @@ mod tests {
         assert_eq!(way.due(), Some(ms(200 + 320)));
         way.sample(ms(300), 7_000_000 + 280_000, Duration::from_millis(40));
         assert_eq!(way.due(), Some(ms(200 + 20 + 40)), "it has gone");
+    }
+
+    #[test]
+    fn that_it_has_gone_is_told_until_the_receiver_has_come_close() {
+        let mut way = WayBack::default();
+        told(&mut way, 0, &[(40, 20); 4]);
+        assert_eq!(told(&mut way, 100, &[(24_040, 24_020); 4]), 24_000);
+        way.sample(ms(30_000), 7_000_000 + 29_980_000, Duration::from_millis(40));
+        let (mut narrow, mut said) = (Duration::from_secs(6), 0);
+        while let Some(at) = way.due() {
+            assert_eq!(way.say(at), 0);
+            narrow = narrow * 3 / 4;
+            said += 1;
+            assert!(said < 40, "and no longer");
+        }
+        assert!(narrow < Duration::from_millis(1), "{narrow:?}");
     }
 }
