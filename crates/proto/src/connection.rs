@@ -84,6 +84,8 @@ pub(crate) struct Connection {
     death_timer: Duration,
     peer_death_timer: Duration,
     heard: Instant,
+    /// Nothing but its OPEN was heard.
+    half_open: bool,
     sent: Instant,
     asked: Instant,
     silent: bool,
@@ -119,6 +121,7 @@ impl Connection {
             death_timer: death_timers.0,
             peer_death_timer: death_timers.1,
             heard: now,
+            half_open: true,
             sent: now,
             asked: now,
             silent: false,
@@ -354,7 +357,7 @@ impl Connection {
 
     fn on_heard(&mut self, now: Instant) {
         let before = std::mem::replace(&mut self.heard, now);
-        self.asked = now;
+        (self.asked, self.half_open) = (now, false);
         self.refusals.on_heard(now, self.link.upcoming());
         if std::mem::take(&mut self.silent) {
             self.events_mut().push_back(Event::Answering);

@@ -49,7 +49,7 @@ impl Door {
         // Whose end it will be, and what that end has, is known when it is there.
         let none = |_: &Parameters, _| None;
         match self.passive.handle_datagram(now, route, bytes, (&self.config, &none), None) {
-            Answer::Nothing | Answer::Heard(_) => None,
+            Answer::Nothing | Answer::Heard(_) | Answer::Again(_) => None,
             Answer::Reply(packet) | Answer::Greeting(packet, _) => {
                 self.answer(route, packet);
                 None

@@ -279,14 +279,14 @@ impl Endpoint {
                 let standing = self.connection.as_ref().map(|connection| Standing {
                     alive: connection.is_alive(now),
                     own_id: connection.own_id(),
+                    half_open: connection.is_half_open(),
                 });
                 match passive.handle_datagram(now, route, bytes, (config, &words), standing) {
                     Answer::Nothing => return Handled::Dropped,
-                    Answer::Reply(packet) => {
-                        let own = self.connection.as_mut().filter(|c| c.may_hear(route));
-                        if own.is_none_or(|connection| connection.may_go(packet.len())) {
-                            self.reply(route, packet);
-                        }
+                    Answer::Reply(packet) => self.reply_within_room(route, packet),
+                    Answer::Again(packet) => {
+                        self.connection.iter_mut().for_each(|c| c.opens_again(now));
+                        self.reply_within_room(route, packet);
                     }
                     Answer::Greeting(response, words) => {
                         self.reply(route, response);

@@ -187,6 +187,44 @@ fn a_response_to_an_earlier_open_is_ignored_while_the_right_one_may_come() {
     assert!(bench.events().iter().any(|event| matches!(event, Event::Opened { .. })));
 }
 
+/// What a passive end says to an OPEN, which it hears now: UIDs of RESPONSEs, and ABORTs.
+fn opens(bench: &mut Bench, proposal: &Parameters) -> (Vec<u32>, usize) {
+    bench.said.clear();
+    let mut open = Vec::new();
+    rfc998::encode_open(PORTS, proposal, &mut open);
+    bench.hear(open);
+    let responses = bench.heard(|packet| match packet {
+        Packet998::Response(parameters) => Some(parameters.uid),
+        _ => None,
+    });
+    (responses, bench.aborts().len())
+}
+
+#[test]
+fn a_program_started_again_before_it_was_answered_takes_its_own_place() {
+    let mut config = config(Role::Receiver);
+    config.death_timer = Duration::from_secs(10);
+    let mut bench = Bench::new(Endpoint::passive(config, start(), [1; 32]), peer());
+    let first = Parameters { uid: 1, ..Bench::active(Role::Sender, |_| {}).proposal() };
+    assert_eq!(opens(&mut bench, &first), (vec![1], 0));
+    bench.pass(Duration::from_secs(8));
+    let second = Parameters { uid: 2, ..first.clone() };
+    assert_eq!(opens(&mut bench, &second), (vec![2], 0));
+    // Another program's packets might not mean the same.
+    let other = Parameters { uid: 3, buffer_bytes: first.buffer_bytes / 2, ..first.clone() };
+    assert_eq!(opens(&mut bench, &other), (vec![], 1));
+    bench.pass(Duration::from_secs(8));
+    let events = bench.events();
+    assert!(
+        matches!(events[..], [Event::Opened { .. }]),
+        "the second has its own time: {events:?}"
+    );
+    // Once it has said anything it is the connection.
+    bench.hear(plain(rfc998::encode_keepalive));
+    assert_eq!(opens(&mut bench, &first), (vec![], 1));
+    assert_eq!(opens(&mut bench, &second), (vec![2], 0));
+}
+
 #[test]
 fn buffers_of_any_size_open() {
     for bytes in 1..=16 {

@@ -70,6 +70,14 @@ fn what_looks_like_a_standstill_is_none() {
     }
 }
 
+/// Starts of one program follow each other faster than a round trip, and what the other end says of
+/// each comes to the next.
+#[test]
+fn a_program_started_again_and_again_finds_its_peer() {
+    let outcome = swarm::replay(1_002_313, None);
+    assert_eq!(outcome.problem(), None, "{outcome}");
+}
+
 /// A path that took only short packets for a while leaves buffers of thousands of them with holes
 /// that no single RESEND can name.
 #[test]

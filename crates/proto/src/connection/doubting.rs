@@ -45,8 +45,19 @@ impl Connection {
         self.allow();
     }
 
+    /// Whether nothing was heard of the peer but its OPEN.
+    pub(crate) fn is_half_open(&self) -> bool {
+        self.half_open
+    }
+
+    /// The peer opens it anew: it was started again before it said anything else.
+    pub(crate) fn opens_again(&mut self, now: Instant) {
+        (self.heard, self.asked) = (now, now);
+    }
+
     /// The peer hears what is sent to it.
     pub(crate) fn trust(&mut self) {
+        self.half_open = false;
         if self.doubt.take().is_some()
             && let Machine::Sender(sender) = &mut self.machine
         {

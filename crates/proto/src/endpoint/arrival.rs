@@ -35,6 +35,15 @@ impl Endpoint {
         self.collect(now);
     }
 
+    /// Queues a handshake packet; one to a peer that may hear nothing only if there is room for it
+    /// (`docs/protocol.md §2.3`).
+    pub(super) fn reply_within_room(&mut self, to: Route, packet: Vec<u8>) {
+        let own = self.connection.as_mut().filter(|connection| connection.may_hear(to));
+        if own.is_none_or(|connection| connection.may_go(packet.len())) {
+            self.reply(to, packet);
+        }
+    }
+
     /// Whether it was the one expected next, which changes nothing but what was foreseen.
     fn take_predicted(&mut self, now: Instant, datagram: &Datagram<'_>) -> bool {
         let Some(connection) = self.connection.as_mut().filter(|_| !self.trace.is_on()) else {

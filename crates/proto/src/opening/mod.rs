@@ -7,6 +7,7 @@ mod candidates;
 mod gate;
 pub(crate) mod passive;
 mod proof;
+mod standing;
 
 use std::time::Duration;
 

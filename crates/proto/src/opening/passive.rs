@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::bucket::Shared;
 use super::gate::{Caller, Gate};
+use super::standing::Standing998;
 use super::{FirstWords, Opened, Place, proof, settle};
 use crate::config::{Authorized, Config, Identity, PublicKey, Wire};
 use crate::control_fifo::ControlFifo;
@@ -19,7 +20,7 @@ use crate::machine::Route;
 use crate::time::Instant;
 use crate::units::ControlSeq;
 use crate::wire::packet::Parameters;
-use crate::wire::rfc998::{self, Packet998, Ports};
+use crate::wire::rfc998::{self, Packet998};
 use crate::wire::sealed::{self, Kind, OPEN_BYTES, Offer, OpenFrame};
 
 /// Unconfirmed openings kept at once, and from how many on an OPEN must bring a cookie: of an end
@@ -51,6 +52,8 @@ pub(crate) struct Standing {
     pub(crate) alive: bool,
     /// The connection id that its peer's packets carry.
     pub(crate) own_id: Option<u32>,
+    /// Nothing was heard of its peer but the OPEN.
+    pub(crate) half_open: bool,
 }
 
 /// What to do about a datagram.
@@ -61,6 +64,8 @@ pub(crate) enum Answer<'a> {
     Reply(Vec<u8>),
     /// Send both back, a RESPONSE and the first words; together they are no longer than what came.
     Greeting(Vec<u8>, Vec<u8>),
+    /// The peer of the half-open connection that stands was started again: send this (`rfc998`).
+    Again(Vec<u8>),
     /// The peer of the connection that stands has shown that it hears: send this (`rfc998`).
     Heard(Vec<u8>),
     /// A connection is open; the datagram, if handed back, is its first.
@@ -109,22 +114,11 @@ pub(crate) struct Passive {
     room: Room,
 }
 
-/// What opened a connection on `rfc998`, and what to repeat if it comes again.
-#[derive(Debug)]
-struct Standing998 {
-    route: Route,
-    ports: Ports,
-    uid: u32,
-    response: Vec<u8>,
-    /// Who gives it back has heard it, and gets the other answer.
-    proof: u32,
-    last_response: Vec<u8>,
-}
-
 impl std::fmt::Debug for Answer<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Nothing => f.write_str("Nothing"),
+            Self::Again(packet) => write!(f, "Again({} bytes)", packet.len()),
             Self::Heard(packet) => write!(f, "Heard({} bytes)", packet.len()),
             Self::Reply(packet) => write!(f, "Reply({} bytes)", packet.len()),
             Self::Greeting(response, words) => {
@@ -176,7 +170,8 @@ impl Passive {
         standing: Option<Standing>,
     ) -> Answer<'a> {
         if config.wire == Wire::Rfc998 {
-            return self.handle_rfc998(route, bytes, config);
+            let half_open = standing.is_some_and(|standing| standing.half_open);
+            return self.handle_rfc998(route, bytes, config, half_open);
         }
         let whole = sealed::widen_open(bytes);
         let answer = match bytes.get(2..4) {
@@ -432,6 +427,7 @@ impl Passive {
         from: Route,
         bytes: &'a mut [u8],
         config: &Config,
+        half_open: bool,
     ) -> Answer<'a> {
         if let Some(Kind::Open) = sealed::kind_of(bytes) {
             let Ok(frame) = sealed::parse_open(bytes) else { return Answer::Nothing };
@@ -442,15 +438,19 @@ impl Passive {
             return Answer::Nothing;
         };
         let ports = sent.swapped();
-        if let Some(standing) = &self.standing
+        if let Some(standing) = &mut self.standing
             && (standing.route.peer, standing.ports) == (from.peer, ports)
         {
-            let Standing998 { uid, response, proof, last_response, .. } = standing;
-            if *uid == proposal.uid && proof::of(&proposal.client) == Some(*proof) {
-                return Answer::Heard(last_response.clone());
+            let uid = standing.proposal.uid;
+            if uid == proposal.uid && proof::of(&proposal.client) == Some(standing.proof) {
+                return Answer::Heard(standing.last_response());
             }
-            if *uid == proposal.uid {
-                return Answer::Reply(response.clone());
+            if uid == proposal.uid {
+                return Answer::Reply(standing.response());
+            }
+            if half_open && standing.is_again(&proposal) {
+                standing.proposal = proposal;
+                return Answer::Again(standing.response());
             }
             let mut abort = Vec::new();
             rfc998::encode_abort(ports, "these ports have a connection", &mut abort);
@@ -473,15 +473,16 @@ impl Passive {
                 let told = expected.then_some(proof);
                 let room = if wary { bytes.len() } else { usize::MAX };
                 let client = proof::answer(&settled.client, told.filter(|_| wary), room);
-                let reply = response(ports, &Parameters { client, ..settled.clone() });
-                self.standing = Some(Standing998 {
+                let standing = Standing998 {
                     route: from,
                     ports,
-                    uid: proposal.uid,
-                    response: reply.clone(),
+                    proposal: proposal.clone(),
+                    settled: settled.clone(),
+                    client,
                     proof,
-                    last_response: response(ports, &settled),
-                });
+                };
+                reply = standing.response();
+                self.standing = Some(standing);
                 let Parameters { checksum, buffer_bytes, packet_bytes, .. } = settled;
                 let link = Link::rfc998(ports, checksum, buffer_bytes, packet_bytes);
                 let parameters = Parameters {
@@ -575,10 +576,4 @@ fn refuse_version(bytes: &[u8]) -> Option<Vec<u8>> {
     }
     let frame = sealed::parse_open_of_any_version(bytes).ok()?;
     Some(hint(&frame, &format!("this end speaks version {} of the protocol", sealed::VERSION)))
-}
-
-fn response(ports: Ports, parameters: &Parameters) -> Vec<u8> {
-    let mut out = Vec::new();
-    rfc998::encode_response(ports, parameters, &mut out);
-    out
 }
