@@ -184,12 +184,13 @@ impl Endpoint {
         connection.judge(verdict);
     }
 
-    /// The client gives up; the other client is told why (QUIT).
+    /// The client gives up; the other client is told why (QUIT), once if it may think that this is
+    /// open although nothing shows it yet.
     pub fn quit(&mut self, now: Instant, reason: &str) {
         match &mut self.connection {
             _ if self.closed => {}
             Some(connection) => connection.quit(now, reason),
-            None => self.close(now, Reason::Quit),
+            None => self.quit_opening(now, reason),
         }
         self.collect(now);
     }

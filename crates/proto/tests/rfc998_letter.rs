@@ -226,6 +226,17 @@ fn a_program_started_again_before_it_was_answered_takes_its_own_place() {
 }
 
 #[test]
+fn who_is_stopped_while_it_opens_says_so_once() {
+    let mut bench = Bench::active(Role::Receiver, |_| {});
+    bench.end.quit(bench.now, "no more");
+    bench.collect();
+    assert_eq!((quits(&bench), bench.closed()), (1, Some(Reason::Quit)));
+    let mut unheard = Endpoint::active(config(Role::Receiver), peer(), start(), [7; 32]);
+    unheard.quit(start(), "no more");
+    assert_eq!(unheard.poll_transmit(start(), &mut Vec::new()), None, "nobody was called yet");
+}
+
+#[test]
 fn buffers_of_any_size_open() {
     for bytes in 1..=16 {
         let bench = answered(|p| (p.buffer_bytes, p.packet_bytes) = (bytes, 16.min(bytes)));

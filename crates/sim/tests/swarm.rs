@@ -1,7 +1,9 @@
 //! Many random worlds: see [`netblt_sim::swarm`].
 
 use netblt_path::scenario;
+use netblt_proto::machine::Reason;
 use netblt_sim::coverage::Mark;
+use netblt_sim::side::Side;
 use netblt_sim::swarm;
 
 /// How many worlds: `NETBLT_SWARM`, else enough for a laptop's patience.
@@ -76,6 +78,16 @@ fn what_looks_like_a_standstill_is_none() {
 fn a_program_started_again_and_again_finds_its_peer() {
     let outcome = swarm::replay(1_002_313, None);
     assert_eq!(outcome.problem(), None, "{outcome}");
+}
+
+/// A client gives up after its end has answered the RESPONSE, and before it hears that the other
+/// end is open.
+#[test]
+fn who_opens_in_vain_is_told() {
+    let outcome = swarm::replay(1_024_495, None);
+    assert_eq!(outcome.problem(), None, "{outcome}");
+    let closed = &outcome.ends[Side::Passive].closed;
+    assert!(matches!(closed, Some(Reason::PeerQuit(_))), "{outcome}");
 }
 
 /// A path that took only short packets for a while leaves buffers of thousands of them with holes

@@ -193,6 +193,8 @@ impl<'a> Session<'a> {
         error: Error,
     ) -> ControlFlow<Result<T, Error>> {
         if self.opened.is_none() {
+            // The other end may have it open already.
+            end.quit(now, &words_for_the_peer(&error));
             return ControlFlow::Break(Err(error));
         }
         if self.failed.is_none() {

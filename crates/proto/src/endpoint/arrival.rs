@@ -1,12 +1,23 @@
 //! A datagram arrives at an endpoint.
 
-use super::Endpoint;
+use super::{Endpoint, Opener};
 use crate::connection::Handled;
-use crate::machine::{Datagram, Ecn, Route};
+use crate::machine::{Datagram, Ecn, Reason, Route};
 use crate::time::Instant;
 use crate::trace::TraceEvent;
 
 impl Endpoint {
+    /// The client gives up before anything is open here. Whoever has answered may have it open, and
+    /// would wait for the rest of a death timer.
+    pub(super) fn quit_opening(&mut self, now: Instant, reason: &str) {
+        if let Opener::Active(active) = &mut self.opener {
+            let to = Route { peer: active.peer(), local: None };
+            let told = active.quits(reason);
+            told.into_iter().for_each(|packet| self.outbox.push_back((to, packet)));
+        }
+        self.close(now, Reason::Quit);
+    }
+
     /// A datagram arrived.
     pub fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>) {
         if self.closed {

@@ -344,6 +344,20 @@ impl Active {
         self.first.map(|at| now.since(at))
     }
 
+    /// A QUIT for each passive end that may hold what this one opens for a connection: the one that
+    /// OPEN was sent to (`rfc998`), those whose RESPONSEs were confirmed (`sealed`).
+    pub(crate) fn quits(&mut self, reason: &str) -> Vec<Vec<u8>> {
+        match &mut self.handshake {
+            Handshake::Rfc998 { ports } if self.sent.is_some() => {
+                let mut quit = Vec::new();
+                rfc998::encode_quit(*ports, reason, &mut quit);
+                vec![quit]
+            }
+            Handshake::Rfc998 { .. } => Vec::new(),
+            Handshake::Sealed(candidates) => candidates.quits(reason),
+        }
+    }
+
     /// The ABORT that a bad RESPONSE draws, once.
     pub(crate) fn take_abort(&mut self) -> Option<Vec<u8>> {
         self.fault.as_mut().and_then(|(_, abort)| abort.take())

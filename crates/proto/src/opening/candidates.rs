@@ -249,6 +249,17 @@ impl Candidates {
         Some(len)
     }
 
+    /// A QUIT under the keys of each one that was confirmed: its passive end may have it open.
+    pub(super) fn quits(&mut self, reason: &str) -> Vec<Vec<u8>> {
+        let confirmed = self.all.iter_mut().filter(|candidate| !candidate.sent.is_empty());
+        let quit = |candidate: &mut Candidate| {
+            let mut quit = Vec::new();
+            candidate.link.put_quit(&mut quit, reason);
+            quit
+        };
+        confirmed.map(quit).collect()
+    }
+
     /// Whether somebody gives back the beginning of a packet that confirmed one of them.
     pub(super) fn quoted(&self, quote: &[u8]) -> bool {
         self.all.iter().any(|candidate| candidate.link.quoted(quote).is_some())
