@@ -60,11 +60,11 @@ fn random(state: &mut u64, below: u64) -> u64 {
 
 /// Kills either side at random times until enough have died, then lets it come through; answers all
 /// bytes sent.
-fn kill_and_go_on(env: &Env, what: &str, kills: u64, after: (u64, u64)) -> u64 {
+fn kill_and_go_on(env: &Env, what: &str, receives: &[&str], kills: u64, after: (u64, u64)) -> u64 {
     let mut state = number("NETBLT_RESUME_SEED", 1);
     let mut all = 0;
     for kill in 0..kills {
-        let (sender, mut receiver) = start(env, what, &["--rate", RATE], &[]);
+        let (sender, mut receiver) = start(env, what, &["--rate", RATE], receives);
         receiver.event("connected", |_| true);
         thread::sleep(Duration::from_millis(after.0 + random(&mut state, after.1)));
         let (first, second) = match random(&mut state, 2) {
@@ -78,10 +78,21 @@ fn kill_and_go_on(env: &Env, what: &str, kills: u64, after: (u64, u64)) -> u64 {
             println!("it came through before kill {}", kill + 1);
             return all;
         }
+        if receives.contains(&"--atomic") {
+            shows_nothing_or_all(env, what);
+        }
     }
-    let (sent, _) = through(env, what, &[]);
+    let (sent, _) = through(env, what, receives);
     assert!(sent["kept_bytes"].as_u64() > Some(0), "{sent}");
     all + sent["bytes_sent"].as_u64().expect("a number")
+}
+
+/// Of a transfer of all or nothing.
+fn shows_nothing_or_all(env: &Env, what: &str) {
+    let names = env.names("to");
+    if names != [".netblt-partial"] && !env.path(KEPT).join("publication").exists() {
+        assert!(tree(&env.path("to").join(what)) == tree(&env.path(what)), "{names:?}");
+    }
 }
 
 fn cost_is_bounded(sent: u64, bytes: u64, kills: u64) {
@@ -98,14 +109,13 @@ fn a_file_survives_kills_of_either_side() {
     let kills = number("NETBLT_RESUME_KILLS", 4);
     let data = env.make_file("data.bin", bytes);
     env.make_directory("to");
-    let sent = kill_and_go_on(&env, "data.bin", kills, (400, 700));
+    let sent = kill_and_go_on(&env, "data.bin", &[], kills, (400, 700));
     assert!(fs::read(env.path("to/data.bin")).expect("the file") == data);
     assert_eq!(env.names("to"), ["data.bin"]);
     cost_is_bounded(sent, bytes as u64, kills);
 }
 
-#[test]
-fn a_tree_survives_kills_of_either_side() {
+fn a_tree_is_killed(receives: &[&str]) {
     let env = Env::new();
     let files = number("NETBLT_RESUME_FILES", 300);
     let kills = number("NETBLT_RESUME_TREE_KILLS", 3);
@@ -118,10 +128,56 @@ fn a_tree_survives_kills_of_either_side() {
         bytes += len as u64;
     }
     env.make_directory("to");
-    let sent = kill_and_go_on(&env, "tree", kills, (300, 400));
+    let sent = kill_and_go_on(&env, "tree", receives, kills, (300, 400));
     assert!(tree(&env.path("to/tree")) == tree(&env.path("tree")));
     assert_eq!(env.names("to"), ["tree"]);
     cost_is_bounded(sent, bytes, kills);
+}
+
+#[test]
+fn a_tree_survives_kills_of_either_side() {
+    a_tree_is_killed(&[]);
+}
+
+#[test]
+fn all_or_nothing_survives_kills_of_either_side() {
+    a_tree_is_killed(&["--atomic"]);
+}
+
+#[test]
+fn all_or_nothing_that_is_interrupted_says_what_is_left_and_can_be_cleaned() {
+    let env = Env::new();
+    env.make_directory("tree");
+    env.make_file("tree/a small one", 5000);
+    env.make_file("tree/data.bin", 32 * MIB);
+    env.make_directory("to");
+    let (sender, mut receiver) = start(&env, "tree", &["--rate", "8MB"], &["--atomic"]);
+    receiver.event("progress", |data| data["bytes"].as_u64() > Some(16 << 20));
+    receiver.signal(Signal::INT);
+    let said = receiver.finish().exits(20).text();
+    assert!(said.contains("the same transfer goes on from there"), "{said}");
+    sender.signal(Signal::TERM);
+    sender.finish();
+    assert_eq!(env.names("to"), [".netblt-partial"]);
+    let listed = env.run(&["clean", "to", "--dry-run"]).exits(0).text();
+    assert!(
+        listed.contains("tree/data.bin: ") && listed.contains("tree/a small one: "),
+        "{listed}"
+    );
+    let (sent, _) = through(&env, "tree", &["--atomic", "--verify"]);
+    assert!(sent["kept_bytes"].as_u64() > Some(4 << 20), "{sent}");
+    assert!(tree(&env.path("to/tree")) == tree(&env.path("tree")));
+    assert_eq!(env.names("to"), ["tree"]);
+    // What is not wanted is neither gone on from nor left.
+    fs::remove_dir_all(env.path("to/tree")).expect("removed");
+    let own = ["--atomic", "--resume", "never"];
+    let (sender, mut receiver) = start(&env, "tree", &["--rate", "8MB"], &own);
+    receiver.event("progress", |data| data["bytes"].as_u64() > Some(1 << 20));
+    receiver.signal(Signal::TERM);
+    receiver.finish();
+    sender.signal(Signal::TERM);
+    sender.finish();
+    assert!(env.names("to").is_empty(), "{:?}", env.names("to"));
 }
 
 /// A transfer of `data.bin` that is stopped when some of it is kept: so slow that it cannot be over

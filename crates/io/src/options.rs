@@ -349,9 +349,8 @@ pub struct Options {
     /// the receiver ends the transfer. Otherwise it is left out, told as a warning, and counted in
     /// [`Summary::skipped`](crate::Summary::skipped) (`sealed`).
     pub atomic: bool,
-    /// What to do with what is left of a transfer that was broken off. All or nothing
-    /// ([`Options::atomic`]) goes on from nothing. A sender sends everything if it is
-    /// [`Resume::Never`].
+    /// What to do with what is left of a transfer that was broken off. A sender sends everything
+    /// if it is [`Resume::Never`].
     pub resume: Resume,
     /// Read every file again from the disk before it gets its name, and leave out what is not what
     /// was received; what is left of a transfer that was broken off is read again, too

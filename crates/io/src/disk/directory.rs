@@ -9,6 +9,7 @@ mod keeping;
 mod links;
 mod over;
 mod renamed;
+mod whole;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,18 +25,17 @@ use crate::disk::digest::Subtrees;
 use crate::disk::extras;
 use crate::disk::gate::Gate;
 use crate::disk::holes;
-use crate::disk::journal::{Item, Placed};
 use crate::disk::layout::{Layout, broken};
 use crate::disk::manifest::Manifest;
 use crate::disk::names::{Budget, NameId, Names, Refused};
-use crate::disk::publish::{publish, settle};
+use crate::disk::publish::settle;
 use crate::disk::store::Store;
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, shown};
 use crate::options::{Expected, Extras, Overwrite};
 use crate::progress::{At, OnFile};
 
-use keeping::{Keeping, SPOILED};
+use keeping::Keeping;
 
 /// Stores buffer images beneath a directory.
 #[derive(Debug)]
@@ -62,7 +62,8 @@ pub(crate) struct DirectoryWriter {
     at: At,
     buffers: u64,
     bytes: u64,
-    /// Unless it is all or nothing: what is kept, and where names were given.
+    /// What is kept, and where names were given; of all or nothing, if the next transfer is to go
+    /// on from it.
     keeping: Option<Box<Keeping>>,
 }
 
@@ -242,7 +243,11 @@ impl DirectoryWriter {
                 self.at = At { file: self.at.file + 1, name: name.clone() };
             }
             if let Err(error) = self.store.probe(name, directory) {
-                incoming.refused = Some(self.left_out.because(error, self.atomic)?);
+                // All or nothing: what a killed process had begun to name was completed, and may
+                // be this very file.
+                let known = [Kind::Kept, Kind::SymbolicLink, Kind::HardLink].contains(&extent.kind);
+                let atomic = self.atomic && !(known && self.keeping.is_some());
+                incoming.refused = Some(self.left_out.because(error, atomic)?);
             }
             self.begin(extent)?;
         }
@@ -362,44 +367,6 @@ impl DirectoryWriter {
         }
         Ok(digest)
     }
-
-    fn store_for_good(&mut self, gate: &Gate) -> Result<u64, Error> {
-        self.link_temporaries()?;
-        let is_file = |file: &Incoming| file.kind != Kind::Directory;
-        let (content, links): (Vec<_>, Vec<_>) =
-            self.files.iter().filter(|(_, f)| is_file(f)).partition(|(_, f)| f.kind.has_content());
-        let numbers: Vec<u64> = content.iter().map(|(number, _)| **number).collect();
-        let links = links.len() as u64;
-        self.store.flush(&numbers, gate)?;
-        self.read_back(&numbers)?;
-        let items = self.files.iter().filter_map(|(number, file)| {
-            let (name, times) = file.attributes?;
-            let placed = match is_file(file) {
-                true => Placed::File { number: *number, inode: 0 },
-                false => Placed::Directory(times),
-            };
-            Some(Item { name, placed })
-        });
-        publish(&mut self.store, &self.names, items.collect(), gate)?;
-        self.list_all()?;
-        Ok(numbers.len() as u64 + links + self.left_out.there)
-    }
-}
-
-impl DirectoryWriter {
-    /// All or nothing: reads files again, if that is asked for.
-    fn read_back(&self, numbers: &[u64]) -> Result<(), Error> {
-        for number in numbers.iter().filter(|_| self.store.reads_back) {
-            let known = self.files.get(number).and_then(|f| Some((f.attributes?.0, f.complete?.1)));
-            let Some((name, digest)) = known else { continue };
-            let read = self.store.open_slot(*number).ok().and_then(|f| self.store.digest(&f));
-            if read != Some(digest) {
-                let name = shown(&self.names.path(name));
-                return Err(Error::NotVerified(format!("{name}: {SPOILED}; nothing was kept")));
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Writer for DirectoryWriter {
@@ -426,9 +393,9 @@ impl Writer for DirectoryWriter {
     fn finish(&mut self, end: Option<&End>, gate: &Gate) -> Result<Outcome, Error> {
         let outcome = match self.verify(end) {
             Ok(digest) => {
-                let files = match self.keeping {
-                    Some(_) => self.conclude(gate)?,
-                    None => self.store_for_good(gate)?,
+                let files = match self.atomic {
+                    false => self.conclude(gate)?,
+                    true => self.store_for_good(gate)?,
                 };
                 let unset = self.store.take_unset();
                 unset.into_iter().for_each(|text| self.left_out.add(text, false));

@@ -19,9 +19,10 @@ use crate::disk::flush;
 use crate::disk::names::{Budget, NameId, Names, Use};
 use crate::options::Overwrite;
 
-/// Its name in the staging directory, and the one it has until it is complete.
-const JOURNAL: &str = "journal";
-const UNFINISHED: &str = "journal.new";
+/// Its name in a staging directory; where parts are kept, another journal has that name, and this
+/// is its own. Until it is complete it is called otherwise.
+pub(crate) const JOURNAL: &str = "journal";
+pub(crate) const PUBLICATION: &str = "publication";
 const TITLE: &str = "netblt publication 2";
 /// Longest line: a part, each byte of it escaped, and a few numbers before it.
 const MAX_LINE: u64 = 2 * MAX_PART as u64 + 128;
@@ -52,13 +53,14 @@ pub(crate) struct Journal {
 
 /// Writes the journal, and waits until it is on the disk.
 pub(crate) fn write(
-    staging: &OwnedFd,
+    (staging, journal): (&OwnedFd, &str),
     overwrite: Overwrite,
     names: &Names,
     items: &[Item],
 ) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(staging, UNFINISHED, flags, Mode::RUSR | Mode::WUSR)?;
+    let unfinished = format!("{journal}.new");
+    let file = rustix::fs::openat(staging, &unfinished, flags, Mode::RUSR | Mode::WUSR)?;
     let mut out = Hashing { out: BufWriter::new(File::from(file)), hasher: blake3::Hasher::new() };
     let word = match overwrite {
         Overwrite::Never => "never",
@@ -88,14 +90,14 @@ pub(crate) fn write(
     writeln!(out.out, "{hash}")?;
     let file = out.out.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.sync_all()?;
-    rustix::fs::renameat(staging, UNFINISHED, staging, JOURNAL)?;
+    rustix::fs::renameat(staging, &unfinished, staging, journal)?;
     flush::directory(staging)
 }
 
 /// The journal of a staging directory, if there is a whole one.
-pub(crate) fn read(staging: &OwnedFd) -> io::Result<Option<Journal>> {
+pub(crate) fn read(staging: &OwnedFd, journal: &str) -> io::Result<Option<Journal>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = match rustix::fs::openat(staging, JOURNAL, flags, Mode::empty()) {
+    let file = match rustix::fs::openat(staging, journal, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(None),
         file => File::from(file?),
     };
@@ -223,7 +225,7 @@ mod tests {
     fn what_is_written_is_read_and_every_cut_is_noticed() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let handle = beneath::open_directory(directory.path()).expect("opened");
-        assert!(read(&handle).expect("readable").is_none());
+        assert!(read(&handle, JOURNAL).expect("readable").is_none());
         let (mut names, mut budget) = (Names::default(), Budget::new(10));
         let mut add = |name: &[u8], directory| names.add(name, directory, &mut budget);
         let file = add(b"a/b c/\xff\n\\n", false).expect("new");
@@ -233,15 +235,15 @@ mod tests {
             Item { name: listed, placed: Placed::Directory(times) },
             Item { name: file, placed: Placed::File { number: 3, inode: 9 } },
         ];
-        write(&handle, Overwrite::Always, &names, &items).expect("written");
-        let journal = read(&handle).expect("readable").expect("whole");
+        write((&handle, JOURNAL), Overwrite::Always, &names, &items).expect("written");
+        let journal = read(&handle, JOURNAL).expect("readable").expect("whole");
         assert_eq!((journal.overwrite, &journal.items[..]), (Overwrite::Always, &items[..]));
         assert_eq!(journal.names.path(file), b"a/b c/\xff\n\\n");
         let path = directory.path().join(JOURNAL);
         let whole = fs::read(&path).expect("there");
         for cut in 0..whole.len() {
             fs::write(&path, &whole[..cut]).expect("written");
-            assert!(read(&handle).expect("readable").is_none(), "{cut}");
+            assert!(read(&handle, JOURNAL).expect("readable").is_none(), "{cut}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What broken transfers have left in a directory: to be looked at, and removed.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -21,7 +22,7 @@ use crate::options::Overwrite;
 pub struct Leftovers {
     /// Where it is.
     pub place: PathBuf,
-    /// Parts of files.
+    /// Parts of files, and whole ones that have no name yet.
     pub parts: Vec<Leftover>,
     /// Bytes on the disk in all.
     pub bytes: u64,
@@ -30,7 +31,7 @@ pub struct Leftovers {
     store: Store,
 }
 
-/// Parts of one file.
+/// Parts of one file, or all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leftover {
@@ -56,14 +57,17 @@ impl Leftovers {
         match kept {
             Some(kept) => {
                 let journal = journal(&kept.handle).map_err(cannot)?;
-                let numbers = slots(&kept.handle).into_iter();
-                bytes = numbers.map(|n| bytes_of(&kept.handle, n.to_string().as_bytes())).sum();
+                let slots: BTreeSet<u64> = slots(&kept.handle).into_iter().collect();
+                let on_disk = |slot: &u64| bytes_of(&kept.handle, slot.to_string().as_bytes());
+                bytes = slots.iter().map(on_disk).sum();
                 let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
                 let now = now.unwrap_or_default().as_secs();
-                parts.extend(Keeper::list(&journal).into_iter().map(|(name, bytes, at)| {
-                    let age = Duration::from_secs(now.saturating_sub(at));
-                    Leftover { name: shown(&name), bytes, age }
-                }));
+                parts.extend(Keeper::list(&journal, &slots).into_iter().map(
+                    |(name, bytes, at)| {
+                        let age = Duration::from_secs(now.saturating_sub(at));
+                        Leftover { name: shown(&name), bytes, age }
+                    },
+                ));
                 store.adopt(kept);
             }
             None if store.root_has(KEPT) => {

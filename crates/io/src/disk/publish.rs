@@ -18,10 +18,10 @@ use crate::disk::attributes::FileTimes;
 use crate::disk::beneath::errno;
 use crate::disk::faults::{self, Call};
 use crate::disk::gate::Gate;
-use crate::disk::journal::{Item, Placed};
+use crate::disk::journal::{Item, Journal, Placed};
 use crate::disk::names::{NameId, Names};
 use crate::disk::renaming::{Entry, id, move_new};
-use crate::disk::staging::{self, Left};
+use crate::disk::staging::{self, KEPT, Left, REPLACED, Staging};
 use crate::disk::store::{FLUSHING, NOT_A_DIRECTORY, Store, os, without_promise};
 use crate::disk::{beneath, flush, journal};
 use crate::error::{Error, shown};
@@ -40,24 +40,60 @@ pub(crate) fn publish(
     let mut work = Work::new(store, names, staging);
     if items.len() > 1 || work.store.overwrite == Overwrite::Always {
         // A single file that is new has its name or not, whoever is killed.
-        let written = work
-            .note_what_stands(&mut items)
-            .and_then(|()| journal::write(&work.staging, work.store.overwrite, names, &items));
-        written.map_err(|e| work.store.error(b"", RENAMING, e))?;
+        let written = work.note_what_stands(&mut items).and_then(|()| {
+            let place = (&work.staging, work.store.publication());
+            journal::write(place, work.store.overwrite, names, &items)
+        });
+        written.map_err(|e| {
+            work.store.end_publication();
+            work.store.error(b"", RENAMING, e)
+        })?;
     }
     if !gate.pass() {
+        work.store.end_publication();
         return Err(Error::Interrupted);
     }
     work.listed = listed(&items);
-    match work.run(&items) {
-        Ok(()) => Ok(()),
-        Err(error) => Err(work.take_back(error)),
-    }
+    let done = work.run(&items).map_err(|error| {
+        let error = work.take_back(error);
+        // The files are back for sure before nobody knows any more where they were to go.
+        if work.store.is_kept() {
+            let _ = flush::all(&work.store.root);
+        }
+        error
+    });
+    work.store.end_publication();
+    done
 }
 
 /// Completes or removes what killed processes left in the destination; what to tell the user.
 pub(crate) fn settle(store: &mut Store) -> Vec<String> {
-    staging::find(&store.root).iter().filter_map(|name| settle_one(store, name)).collect()
+    let kept = settle_kept(store);
+    let found = staging::find(&store.root);
+    kept.into_iter().chain(found.iter().filter_map(|name| settle_one(store, name))).collect()
+}
+
+/// Completes what a killed process was publishing where parts are kept. What the journal there says
+/// stays, so that the same transfer, if it comes again, finds that it is through.
+fn settle_kept(store: &mut Store) -> Option<String> {
+    // Nobody's lock is taken without need.
+    if !staging::may_publish(&store.root) {
+        return None;
+    }
+    let Ok(Some(kept)) = Staging::keep(&store.root, false) else { return None };
+    match journal::read(&kept.handle, kept.publication()) {
+        Ok(Some(journal)) => {
+            let note = complete(store, (kept, KEPT.as_bytes()), &journal);
+            store.leave();
+            Some(note)
+        }
+        // It was there before the first name was given, or it is none.
+        Ok(None) => {
+            kept.end_publication();
+            None
+        }
+        Err(_) => None,
+    }
 }
 
 fn settle_one(store: &mut Store, name: &[u8]) -> Option<String> {
@@ -69,30 +105,38 @@ fn settle_one(store: &mut Store, name: &[u8]) -> Option<String> {
         left.leave();
         return Some(format!("{place} holds files that could not be put back; look there"));
     }
-    let Ok(Some(journal)) = journal::read(&left.handle) else {
+    let Ok(Some(journal)) = journal::read(&left.handle, left.publication()) else {
         left.remove(&store.root);
         return Some(format!("removed {place}, left by a receiver that was killed"));
     };
+    Some(complete(store, (left, name), &journal))
+}
+
+/// Gives what a dead process left the rest of its names; what to tell the user.
+fn complete(store: &mut Store, (left, name): (Staging, &[u8]), journal: &Journal) -> String {
+    let place = store.path.join(shown(name));
     let overwrite = std::mem::replace(&mut store.overwrite, journal.overwrite);
     store.adopt(left);
     let resumed = resume(store, &journal.names, &journal.items);
     store.overwrite = overwrite;
     match resumed {
         Ok(files) => {
+            store.end_publication();
             store.clear();
-            Some(format!(
+            format!(
                 "completed an earlier transfer into {}, which was killed while its {files} files, \
                  all verified, were being given their names",
                 store.path.display()
-            ))
+            )
         }
         Err(error) => {
             store.leave();
-            Some(format!(
-                "{place} holds verified files of a transfer that was killed, and they cannot be \
-                 given their names: {}",
+            format!(
+                "{} holds verified files of a transfer that was killed, and they cannot be given \
+                 their names: {}",
+                place.display(),
                 without_promise(error)
-            ))
+            )
         }
     }
 }
@@ -385,7 +429,7 @@ const TWICE: &str = "is one name here for two of the sender's files, nothing was
 
 /// What a replaced file is called among the temporaries.
 fn old_name(number: u64) -> String {
-    format!("{number}.replaced")
+    format!("{number}{REPLACED}")
 }
 
 /// Moves a temporary to a name that exists, and keeps what bore it.

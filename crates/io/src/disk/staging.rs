@@ -16,6 +16,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::disk::flush;
+use crate::disk::journal::{JOURNAL, PUBLICATION};
+
 const PREFIX: &[u8] = b".netblt-unfinished-";
 const SUFFIX: &[u8] = b".part";
 const RANDOM_BYTES: usize = 8;
@@ -33,6 +36,8 @@ receives there again.
 const OWNER: &str = "owner";
 /// A file that says that the rest belongs to the user.
 const STRANDED: &str = "stranded";
+/// How what is replaced is called among the temporaries, behind a number.
+pub(crate) const REPLACED: &str = ".replaced";
 /// A name that exists by chance, or is swept away before it is locked, is tried again this often.
 const TRIES: u32 = 8;
 /// Without its file of this name, a directory is either being made or was left when it was.
@@ -88,10 +93,7 @@ impl Staging {
     }
 
     fn try_create(root: &OwnedFd) -> Result<Self, Errno> {
-        let mut random = [0; RANDOM_BYTES];
-        getrandom::fill(&mut random).map_err(|_| Errno::IO)?;
-        let (prefix, suffix) = (String::from_utf8_lossy(PREFIX), String::from_utf8_lossy(SUFFIX));
-        let name = format!("{prefix}{:016x}{suffix}", u64::from_be_bytes(random));
+        let name = random_name()?;
         rustix::fs::mkdirat(root, &name, Mode::RWXU)?;
         let handle = open(root, name.as_bytes())?;
         let permitted = permitted(&handle)?;
@@ -103,13 +105,7 @@ impl Staging {
         if !exists(&handle, OWNER) {
             return Err(Errno::NOENT);
         }
-        let text = format!(
-            "{}\nnetblt process {} receives files into the directory above.\nThis may be deleted \
-             once that process is gone; the next netblt that receives there does so.\n",
-            host(),
-            std::process::id()
-        );
-        owner.write_all(text.as_bytes()).map_err(|_| Errno::IO)?;
+        owner.write_all(owner_text().as_bytes()).map_err(|_| Errno::IO)?;
         Ok(Self { name, handle, _owner: owner, permitted, kept: false })
     }
 
@@ -156,11 +152,6 @@ impl Staging {
         Ok(None)
     }
 
-    /// Its name, for people.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Removes it and all that is in it. What cannot be removed stays, under its telling name.
     pub(crate) fn remove(self, root: &OwnedFd) {
         if let Ok(listing) = Dir::read_from(&self.handle) {
@@ -178,16 +169,82 @@ impl Staging {
     /// Leaves it as it is, for the next run to find.
     pub(crate) fn leave(self) {}
 
-    /// Leaves it as it is, for the user: what it holds may exist nowhere else.
-    pub(crate) fn strand(self) {
+    /// Leaves it as it is, for the user: what it holds may exist nowhere else. Answers its name,
+    /// another one if it was the one in which parts are kept, for that is cleared now and then.
+    pub(crate) fn strand(mut self, root: &OwnedFd) -> String {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
-        let _ = rustix::fs::openat(&self.handle, STRANDED, flags, Mode::RUSR | Mode::WUSR);
+        let make = |name| rustix::fs::openat(&self.handle, name, flags, Mode::RUSR | Mode::WUSR);
+        let _ = make(STRANDED);
+        if self.kept
+            && let Ok(name) = random_name()
+        {
+            let _ = make(OWNER).map(|file| File::from(file).write_all(owner_text().as_bytes()));
+            if rustix::fs::renameat(root, KEPT, root, &name).is_ok() {
+                self.name = name;
+            }
+        }
+        self.name
+    }
+
+    /// What its journal of names that are being given is called.
+    pub(crate) fn publication(&self) -> &'static str {
+        if self.kept { PUBLICATION } else { JOURNAL }
+    }
+
+    /// Where parts are kept: whether names were being given, all at once, to what is in it.
+    pub(crate) fn publishes(&self) -> bool {
+        self.kept && exists(&self.handle, PUBLICATION)
+    }
+
+    /// Where parts are kept: names are given, or taken back. What was put aside for them goes.
+    /// Waits for the disk, since the numbers of files will be used again.
+    pub(crate) fn end_publication(&self) {
+        if !self.kept {
+            return;
+        }
+        let _ = rustix::fs::unlinkat(&self.handle, PUBLICATION, AtFlags::empty());
+        if let Ok(listing) = Dir::read_from(&self.handle) {
+            let names = listing.flatten().map(|entry| entry.file_name().to_owned());
+            for name in names.filter(|name| name.to_bytes().ends_with(REPLACED.as_bytes())) {
+                let _ = rustix::fs::unlinkat(&self.handle, name, AtFlags::empty());
+            }
+        }
+        let _ = flush::directory(&self.handle);
+    }
+
+    /// Where parts are kept: whether nothing is, so that every number is free.
+    pub(crate) fn is_bare(&self) -> bool {
+        let Ok(listing) = Dir::read_from(&self.handle) else { return false };
+        let known = [b".".as_slice(), b"..", README.as_bytes()];
+        listing.flatten().all(|entry| known.contains(&entry.file_name().to_bytes()))
     }
 
     /// Whether it was left so.
     pub(crate) fn is_stranded(&self) -> bool {
         exists(&self.handle, STRANDED)
     }
+}
+
+/// Whether there may be something in a destination to which names were being given where parts are
+/// kept.
+pub(crate) fn may_publish(root: &OwnedFd) -> bool {
+    exists(root, &format!("{KEPT}/{PUBLICATION}"))
+}
+
+fn random_name() -> Result<String, Errno> {
+    let mut random = [0; RANDOM_BYTES];
+    getrandom::fill(&mut random).map_err(|_| Errno::IO)?;
+    let (prefix, suffix) = (String::from_utf8_lossy(PREFIX), String::from_utf8_lossy(SUFFIX));
+    Ok(format!("{prefix}{:016x}{suffix}", u64::from_be_bytes(random)))
+}
+
+fn owner_text() -> String {
+    format!(
+        "{}\nnetblt process {} receives files into the directory above.\nThis may be deleted once \
+         that process is gone; the next netblt that receives there does so.\n",
+        host(),
+        std::process::id()
+    )
 }
 
 /// The names of staging directories in a destination.

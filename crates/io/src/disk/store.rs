@@ -23,6 +23,7 @@ use crate::disk::attributes::{FileTimes, Kept, apply, apply_to_link};
 use crate::disk::faults::{self, Call};
 use crate::disk::gate::Gate;
 use crate::disk::holes::Span;
+use crate::disk::journal::JOURNAL;
 use crate::disk::names::NameId;
 use crate::disk::staging::Staging;
 use crate::disk::wardrobe::Wardrobe;
@@ -116,6 +117,16 @@ impl Store {
     /// The directory of the temporaries, if there is one.
     pub(crate) fn staged(&self) -> Option<&OwnedFd> {
         self.staging.as_ref().map(|staging| &staging.handle)
+    }
+
+    /// What the journal of names that are being given is called.
+    pub(crate) fn publication(&self) -> &'static str {
+        self.staging.as_ref().map_or(JOURNAL, Staging::publication)
+    }
+
+    /// Where temporaries are kept: no names are being given any more.
+    pub(crate) fn end_publication(&self) {
+        self.staging.iter().for_each(Staging::end_publication);
     }
 
     /// Leaves the temporaries as they are.
@@ -351,8 +362,7 @@ impl Store {
     /// that led to it says so.
     pub(crate) fn strand(&mut self, error: Error) -> Error {
         let Some(staging) = self.staging.take() else { return error };
-        let place = self.path.join(staging.name());
-        staging.strand();
+        let place = self.path.join(staging.strand(&self.root));
         Error::Stranded { place, error: Box::new(without_promise(error)) }
     }
 
@@ -374,8 +384,10 @@ impl Store {
         let staging = match self.staging.take() {
             Some(staging) => staging,
             None if self.keeping => match Staging::keep(&self.root, true)? {
-                Some(staging) => staging,
-                None => Staging::create(&self.root)?,
+                // What another transfer has left there meanwhile was not read, and its numbers are
+                // not free.
+                Some(staging) if staging.is_bare() => staging,
+                _ => Staging::create(&self.root)?,
             },
             None => Staging::create(&self.root)?,
         };

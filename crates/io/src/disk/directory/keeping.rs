@@ -114,8 +114,13 @@ impl DirectoryWriter {
     }
 
     /// Goes on from what a transfer before this one has left, unless it is older than `expiry`, and
-    /// leaves what the next one goes on from. All or nothing goes on from nothing.
+    /// leaves what the next one goes on from.
     pub(crate) fn resuming(mut self, resume: Resume, expiry: Duration) -> Result<Self, Error> {
+        if self.atomic && resume != Resume::Never {
+            self.keeping = Some(Box::new(Keeping::new()));
+            // What cannot have its name is not lost.
+            self.store.piecemeal = true;
+        }
         let Some(keeping) = self.keeping.as_mut() else { return Ok(self) };
         keeping.keeper.read_back(self.store.reads_back);
         if resume == Resume::Never {
@@ -125,6 +130,8 @@ impl DirectoryWriter {
         self.store.keeping = true;
         let cannot = |e| self.store.error(KEPT.as_bytes(), "cannot be looked into", e);
         match Staging::keep(&self.store.root, false).map_err(cannot)? {
+            // What could not be completed just now, which was said, is left alone.
+            Some(kept) if kept.publishes() => self.store.keeping = false,
             Some(kept) => self.store.adopt(kept),
             None if self.store.root_has(KEPT) => self.notes.push(format!(
                 "{} is in use by another transfer, or not yours: this one does not go on from it, \
@@ -142,7 +149,7 @@ impl DirectoryWriter {
         let Some(keeping) = self.keeping.as_deref_mut() else { return Ok(()) };
         (keeping.placer, keeping.keeper) = (Placer::default(), Keeper::default());
         if !self.store.is_kept() {
-            keeping.keeper.read_back(self.store.reads_back);
+            self.set_up_keeper();
             return Ok(());
         }
         let (store, names, placer) = (&mut self.store, &self.names, &mut keeping.placer);
@@ -150,8 +157,17 @@ impl DirectoryWriter {
         let opened = Keeper::open(&mut vault, now(), keeping.expiry.as_secs(), verify);
         keeping.keeper =
             opened.map_err(|e| self.store.error(KEPT.as_bytes(), "cannot be gone on from", e))?;
-        keeping.keeper.read_back(self.store.reads_back);
+        self.set_up_keeper();
         Ok(())
+    }
+
+    fn set_up_keeper(&mut self) {
+        let Some(keeping) = self.keeping.as_deref_mut() else { return };
+        match self.atomic {
+            // All of it is read again before any of it gets its name.
+            true => keeping.keeper.place_nothing(),
+            false => keeping.keeper.read_back(self.store.reads_back),
+        }
     }
 
     /// What is told to the sender.
@@ -254,11 +270,13 @@ impl DirectoryWriter {
         match (keeping.keeper.take_up(&name, times), extent.digest) {
             (Some(Found::Named { length, digest }), Some(claimed)) if digest == claimed => {
                 file.complete = Some((length, digest));
+                // All or nothing: it is there since all were.
                 (file.refused, file.placed) = (None, true);
                 self.over.stored += 1;
                 self.bytes += length;
                 keeping.kept += length;
             }
+            _ if self.atomic && file.refused.is_some() => return Err(self.store.exists(&name)),
             (Some(Found::Stored { slot, length, digest }), Some(claimed)) if digest == claimed => {
                 (file.complete, file.slot) = (Some((length, digest)), slot);
                 self.bytes += length;
@@ -303,6 +321,9 @@ impl DirectoryWriter {
             return;
         };
         keeping.wrote(file.slot, bytes);
+        if self.atomic && !self.store.is_kept() && file.claimed == Some(digest) {
+            return;
+        }
         if file.claimed == Some(digest) {
             let (slot, name) = (file.slot, self.names.path(id));
             let is_link = false;
@@ -326,7 +347,7 @@ impl DirectoryWriter {
         }
     }
 
-    fn forget(&mut self, slot: u64) {
+    pub(super) fn forget(&mut self, slot: u64) {
         let Some(keeping) = self.keeping.as_deref_mut() else { return };
         let (store, names, placer) = (&mut self.store, &self.names, &mut keeping.placer);
         let mut vault = Vault { store, names, placer, failure: None, gate: Gate::default() };
@@ -353,9 +374,13 @@ impl DirectoryWriter {
     }
 
     /// Does so; whether names could be given, which an own gate decides if there is one.
-    fn commit(&mut self, gate: Option<&Gate>) -> Result<bool, Error> {
+    pub(super) fn commit(&mut self, gate: Option<&Gate>) -> Result<bool, Error> {
         let Some(keeping) = self.keeping.as_deref_mut() else { return Ok(true) };
         let (at, journals) = (now(), self.store.is_kept());
+        if self.atomic && !journals {
+            (keeping.bytes, keeping.since) = (0, Instant::now());
+            return Ok(true);
+        }
         let mut parts = Vec::new();
         for number in keeping.open.iter().filter(|_| journals) {
             let Some(file) = self.files.get(number) else { continue };
@@ -367,7 +392,7 @@ impl DirectoryWriter {
                 parts.push(Part { slot, name, times, at, nodes });
             }
         }
-        let ready = keeping.keeper.ready().filter(|_| journals);
+        let ready = keeping.keeper.ready().filter(|_| journals && !self.atomic);
         let parents: BTreeSet<_> = ready.map(|ready| self.names.parent(ready.id)).collect();
         let mut made = BTreeSet::new();
         for parent in parents {
@@ -387,7 +412,8 @@ impl DirectoryWriter {
                 ready.retain(|number| !committed.spoiled.contains(number));
                 committed.spoiled.into_iter().for_each(|number| self.refuse(number, SPOILED));
                 let in_the_way: BTreeSet<u64> = committed.in_the_way.into_iter().collect();
-                for number in ready.into_iter().filter(|_| committed.placed) {
+                let named = committed.placed && !self.atomic;
+                for number in ready.into_iter().filter(|_| named) {
                     if !in_the_way.contains(&number) {
                         self.placed(number);
                     } else {
@@ -428,18 +454,26 @@ impl DirectoryWriter {
             self.left_out.add(format!("{name}: a file is in its way"), true);
         }
         self.list_all()?;
-        let Some(keeping) = self.keeping.as_deref_mut() else { return Ok(0) };
-        keeping.concluded = true;
-        if self.store.is_kept() {
-            let all = &self.names;
-            let (store, names, placer) = (&mut self.store, all, &mut keeping.placer);
-            let mut vault = Vault { store, names, placer, failure: None, gate: Gate::default() };
-            // What cannot be tidied up now is found by the next transfer.
-            if let Ok(false) = keeping.keeper.conclude(&mut vault, |name| all.has(name)) {
-                self.store.clear_kept();
-            }
-        }
+        self.keep_nothing();
         Ok(self.over.stored + self.left_out.there)
+    }
+
+    /// All is in place: nothing of this transfer is kept any more. Whether something else is.
+    pub(super) fn keep_nothing(&mut self) -> bool {
+        let Some(keeping) = self.keeping.as_deref_mut() else { return false };
+        keeping.concluded = true;
+        if !self.store.is_kept() {
+            return false;
+        }
+        let all = &self.names;
+        let (store, names, placer) = (&mut self.store, all, &mut keeping.placer);
+        let mut vault = Vault { store, names, placer, failure: None, gate: Gate::default() };
+        // What cannot be tidied up now is found by the next transfer.
+        let left = keeping.keeper.conclude(&mut vault, |name| all.has(name));
+        if matches!(left, Ok(false)) {
+            self.store.clear_kept();
+        }
+        !matches!(left, Ok(false))
     }
 
     /// Bytes that did not come again, and which files began anew.

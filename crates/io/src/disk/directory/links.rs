@@ -23,6 +23,15 @@ impl DirectoryWriter {
         }
         let Some(file) = self.files.get_mut(&extent.file) else { return Ok(()) };
         file.complete = Some((target.len() as u64, *blake3::hash(target).as_bytes()));
+        let digest = file.complete.map(|(_, digest)| digest);
+        if let (true, Some((id, _)), Some(_), Some(digest)) =
+            (self.atomic, file.attributes, &file.refused, digest)
+        {
+            // Unless it is there since all were.
+            let name = self.names.path(id);
+            file.placed = self.store.holds_link(&name, digest);
+            return if file.placed { Ok(()) } else { Err(self.store.exists(&name)) };
+        }
         let (Some((id, times)), None) = (file.attributes, &file.refused) else { return Ok(()) };
         let (slot, name, more) = (file.slot, self.names.path(id), file.more.take());
         let told = (&name[..], more.as_deref());
@@ -32,6 +41,7 @@ impl DirectoryWriter {
         }
         if let (Some(keeping), Some((_, digest))) = (&mut self.keeping, file.complete)
             && file.claimed == Some(digest)
+            && !self.atomic
         {
             let number = extent.file;
             let ready = Ready { number, slot, id, name, times, digest, is_link: true };
@@ -58,13 +68,26 @@ impl DirectoryWriter {
 
     /// All or nothing: makes the hard links beside the temporaries.
     pub(super) fn link_temporaries(&mut self) -> Result<(), Error> {
+        let mut there = Vec::new();
         for (number, to) in std::mem::take(&mut self.hard_links) {
             let Some(file) = self.files.get(&number) else { continue };
             let Some((id, _)) = file.attributes else { continue };
             let name = self.names.path(id);
             match self.files.get(&to) {
                 Some(first) => {
-                    self.store.link_temporary(first.slot, file.slot, &name)?;
+                    let place = first.attributes.map(|(id, _)| self.names.path(id));
+                    let same = |place: &Vec<u8>| self.store.are_one(place, &name);
+                    if first.placed && place.as_ref().is_some_and(same) {
+                        // It is there since all were.
+                        there.push(number);
+                    } else if file.refused.is_some() {
+                        return Err(self.store.exists(&name));
+                    } else if let (true, Some(place)) = (first.placed, place) {
+                        let linked = self.store.link_named(&place, file.slot);
+                        linked.map_err(|e| self.store.error(&name, CANNOT_BE_LINKED, e))?;
+                    } else {
+                        self.store.link_temporary(first.slot, file.slot, &name)?;
+                    }
                     if let (Some(_), Some((_, digest))) = (&self.manifest, first.complete) {
                         self.over.list(number, id, digest);
                     }
@@ -74,6 +97,9 @@ impl DirectoryWriter {
                     self.files.remove(&number);
                 }
             }
+        }
+        for number in there {
+            self.files.get_mut(&number).into_iter().for_each(|file| file.placed = true);
         }
         Ok(())
     }
@@ -116,9 +142,10 @@ impl DirectoryWriter {
         }
         placed.map_err(|error| {
             let failure = keeping.placer.take_failure();
-            failure.unwrap_or_else(|| self.store.error(&ready.name, "cannot be linked", error))
+            failure.unwrap_or_else(|| self.store.error(&ready.name, CANNOT_BE_LINKED, error))
         })
     }
 }
 
+const CANNOT_BE_LINKED: &str = "cannot be linked";
 const NOT_HERE: &str = "the file that it is another name of is not here";

@@ -142,7 +142,7 @@ impl DirectoryWriter {
     /// Forgets a file that is in the digest, and in its place or left out for good. With all or
     /// nothing no file is before all are.
     pub(super) fn close_if_over(&mut self, number: u64) {
-        if self.keeping.is_none() || number >= self.over.hashed {
+        if self.atomic || number >= self.over.hashed {
             return;
         }
         let Some(file) = self.files.get(&number) else { return };

@@ -105,6 +105,8 @@ pub(crate) struct Keeper {
     lost: bool,
     /// Files are read again before they are believed.
     reads_back: bool,
+    /// Names are given to all files at once, and not from here.
+    all_at_once: bool,
 }
 
 /// A whole file, in few bytes.
@@ -252,6 +254,11 @@ impl Keeper {
         self.reads_back = reads_back;
     }
 
+    /// From now on files get their names all at once, when others see to it.
+    pub(crate) fn place_nothing(&mut self) {
+        self.all_at_once = true;
+    }
+
     /// A slot for a new file.
     pub(crate) fn new_slot(&mut self) -> u64 {
         self.next_slot += 1;
@@ -357,6 +364,10 @@ impl Keeper {
                 self.rewrite(disk, current, |_| true)?;
             }
         }
+        if self.all_at_once {
+            self.ready.clear();
+            return Ok(Committed { placed: true, in_the_way: Vec::new(), spoiled });
+        }
         if !may_place() {
             return Ok(Committed { placed: false, in_the_way: Vec::new(), spoiled });
         }
@@ -432,18 +443,24 @@ impl Keeper {
         Ok(left)
     }
 
-    /// What is kept, for people: names, bytes there are, and since when.
-    pub(crate) fn list(journal: &[u8]) -> Vec<(Vec<u8>, u64, u64)> {
-        let mut parts = BTreeMap::new();
+    /// What is kept in these slots, for people: names, bytes there are, and since when.
+    pub(crate) fn list(journal: &[u8], slots: &BTreeSet<u64>) -> Vec<(Vec<u8>, u64, u64)> {
+        let mut kept = BTreeMap::new();
         for record in records(journal) {
             match record {
-                Record::Part(part) => _ = parts.insert(part.slot, part),
-                Record::Gone(slot) | Record::Whole(Whole { slot, .. }) => _ = parts.remove(&slot),
+                Record::Part(Part { slot, name, at, nodes, .. }) => {
+                    let bytes = nodes.iter().map(|node| node.bytes).sum();
+                    kept.insert(slot, (name, bytes, at));
+                }
+                Record::Whole(Whole { slot, name, at, stamp, .. }) => {
+                    kept.insert(slot, (name, stamp.length, at));
+                }
+                Record::Gone(slot) => _ = kept.remove(&slot),
                 Record::Made(_) => {}
             }
         }
-        let bytes = |part: &Part| part.nodes.iter().map(|node| node.bytes).sum();
-        parts.into_values().map(|part| (part.name.clone(), bytes(&part), part.at)).collect()
+        kept.retain(|slot, _| slots.contains(slot));
+        kept.into_values().collect()
     }
 }
 

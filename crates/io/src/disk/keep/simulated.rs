@@ -77,6 +77,8 @@ enum At {
     Slot(u64),
     Name(Vec<u8>),
     Journal,
+    /// Of all or nothing: there from before the first name is given until all are on the disk.
+    Publication,
 }
 
 /// A change of names: each happens at once or not at all, and until it is synced perhaps not.
@@ -95,6 +97,8 @@ struct Fake {
     safe_names: BTreeMap<At, u64>,
     changes: Vec<Change>,
     next: u64,
+    /// What the publication says, if it is there.
+    publication: Vec<(u64, Vec<u8>)>,
     /// Calls until the power goes.
     left: u64,
 }
@@ -239,6 +243,40 @@ impl Disk for Fake {
 }
 
 impl Fake {
+    /// Names for all that the publication tells of and that has none yet.
+    fn place_all(&mut self) -> io::Result<()> {
+        for (slot, name) in self.publication.clone() {
+            self.call()?;
+            if self.names.contains_key(&At::Slot(slot)) {
+                self.apply(Change::Rename(At::Slot(slot), At::Name(name)));
+            }
+        }
+        self.call()?;
+        self.sync_names();
+        Ok(())
+    }
+
+    fn end_publication(&mut self) -> io::Result<()> {
+        self.call()?;
+        self.apply(Change::Unlink(At::Publication));
+        self.call()?;
+        self.sync_names();
+        Ok(())
+    }
+
+    /// What the next process does first.
+    fn settle(&mut self) -> io::Result<()> {
+        if self.names.contains_key(&At::Publication) {
+            self.place_all()?;
+            self.end_publication()?;
+        }
+        Ok(())
+    }
+
+    fn named_files(&self) -> usize {
+        self.names.keys().filter(|at| matches!(at, At::Name(_))).count()
+    }
+
     fn stamp(&self, at: &At) -> Option<Stamp> {
         let inode = *self.names.get(at)?;
         let length = self.inodes.get(&inode)?.seen.len() as u64;
@@ -299,16 +337,35 @@ fn check(fake: &mut Fake, keeper: &Keeper, every: &BTreeSet<Vec<u8>>) {
     }
 }
 
-/// One run of the transfer; an error when the power goes. Answers bytes that were written.
-fn run(
-    fake: &mut Fake,
-    source: &Source,
-    dice: &mut Dice,
-    every: &BTreeSet<Vec<u8>>,
-) -> io::Result<u64> {
-    let mut keeper = Keeper::open(fake, 1000, 100, false)?;
-    check(fake, &keeper, every);
-    let (mut written, mut open) = (0, BTreeMap::new());
+/// What a transfer of all or nothing does in the end, as `publish` does it: `whole` are its slots
+/// and names.
+fn publish(fake: &mut Fake, whole: &[(u64, Vec<u8>)]) -> io::Result<()> {
+    // The text is taken as read: the slots are in it, and never reach the disk without it.
+    fake.publication = whole.to_vec();
+    fake.call()?;
+    fake.next += 1;
+    fake.inodes.insert(fake.next, Inode::default());
+    fake.apply(Change::Link(At::Publication, fake.next));
+    fake.call()?;
+    fake.sync_names();
+    fake.place_all()?;
+    fake.end_publication()
+}
+
+/// Files of which something is to come, by name: number, slot, and what has come.
+type Open = BTreeMap<Vec<u8>, (u64, u64, Subtrees)>;
+
+/// What is to be done.
+struct Plan {
+    /// Of each file its extents: which, and whether it is the last.
+    todo: Vec<(Vec<u8>, usize, bool)>,
+    open: Open,
+    /// Slots and names of what is whole.
+    whole: Vec<(u64, Vec<u8>)>,
+}
+
+fn plan(fake: &mut Fake, keeper: &mut Keeper, source: &Source) -> Plan {
+    let (mut open, mut whole) = (BTreeMap::new(), Vec::new());
     // What is still to come: of each file its extents, in any order.
     let mut todo = Vec::new();
     for (number, (name, (seconds, content))) in source.iter().enumerate() {
@@ -333,6 +390,7 @@ fn run(
             Some(Found::Stored { slot, .. }) => {
                 let (id, times) = (NameId::ROOT, times(*seconds));
                 let name = name.clone();
+                whole.push((slot, name.clone()));
                 keeper.complete(Ready { number, slot, id, name, times, digest, is_link: false });
                 continue;
             }
@@ -349,6 +407,26 @@ fn run(
         todo.extend((0..extents).map(|i| (name.clone(), i, i + 1 == extents)));
         open.insert(name.clone(), (number, slot, subtrees));
     }
+    Plan { todo, open, whole }
+}
+
+/// One run of the transfer; an error when the power goes. Answers bytes that were written.
+fn run(
+    fake: &mut Fake,
+    (source, atomic): (&Source, bool),
+    dice: &mut Dice,
+    every: &BTreeSet<Vec<u8>>,
+) -> io::Result<u64> {
+    if atomic {
+        fake.settle()?;
+    }
+    let mut keeper = Keeper::open(fake, 1000, 100, false)?;
+    if atomic {
+        keeper.place_nothing();
+    }
+    check(fake, &keeper, every);
+    let Plan { mut todo, mut open, mut whole } = plan(fake, &mut keeper, source);
+    let mut written = 0;
     while !todo.is_empty() {
         let (name, i, last) = todo.swap_remove(dice.below(todo.len() as u64) as usize);
         let (seconds, content) = &source[&name];
@@ -367,6 +445,7 @@ fn run(
             open.remove(&name);
             let times = times(*seconds);
             let is_link = false;
+            whole.push((slot, name.clone()));
             keeper.complete(Ready { number, slot, id, name, times, digest, is_link });
         }
         if dice.below(3) == 0 {
@@ -374,18 +453,16 @@ fn run(
         }
     }
     commit(fake, &mut keeper, source, &open)?;
+    if atomic {
+        publish(fake, &whole)?;
+    }
     fake.call()?;
     fake.sync_names();
     keeper.conclude(fake, |name| source.contains_key(name))?;
     Ok(written)
 }
 
-fn commit(
-    fake: &mut Fake,
-    keeper: &mut Keeper,
-    source: &Source,
-    open: &BTreeMap<Vec<u8>, (u64, u64, Subtrees)>,
-) -> io::Result<()> {
+fn commit(fake: &mut Fake, keeper: &mut Keeper, source: &Source, open: &Open) -> io::Result<()> {
     let parts = open.iter().map(|(name, (_, slot, subtrees))| Part {
         slot: *slot,
         name: name.clone(),
@@ -409,9 +486,11 @@ struct Seen {
     losses: u64,
     spared: u64,
     changed: u64,
+    /// Losses after which all names were there and nothing was left to be done.
+    all: u64,
 }
 
-fn world(seed: u64, seen: &mut Seen) {
+fn world(seed: u64, atomic: bool, seen: &mut Seen) {
     let mut dice = Dice(seed);
     let mut source = draw_source(&mut dice);
     let mut every: BTreeSet<Vec<u8>> = source.values().map(|(_, c)| c.clone()).collect();
@@ -421,13 +500,20 @@ fn world(seed: u64, seen: &mut Seen) {
         // In the end the power stays.
         fake.left = if attempt < 12 { dice.below(40) } else { u64::MAX };
         let total: u64 = source.values().map(|(_, content)| content.len() as u64).sum();
-        if let Ok(written) = run(&mut fake, &source, &mut dice, &every) {
+        if let Ok(written) = run(&mut fake, (&source, atomic), &mut dice, &every) {
             seen.spared += u64::from(written < total);
             break;
         }
         seen.losses += 1;
         fake.lose_power(&mut dice);
-        if dice.below(8) == 0 {
+        let named = fake.named_files();
+        if atomic && !fake.names.contains_key(&At::Publication) {
+            // All or nothing, and nobody has to complete it.
+            assert!(named == 0 || named == source.len(), "seed {seed}: {named}");
+            seen.all += u64::from(named > 0);
+        }
+        // What has all its names is through, and its source another one's.
+        if dice.below(8) == 0 && !(atomic && named > 0) {
             change_source(&mut source, &mut dice);
             every.extend(source.values().map(|(_, content)| content.clone()));
             seen.changed += 1;
@@ -440,12 +526,23 @@ fn world(seed: u64, seen: &mut Seen) {
     }
 }
 
-#[test]
-fn nothing_is_claimed_that_a_loss_of_power_took() {
+fn worlds(atomic: bool) -> Seen {
     let seeds = std::env::var("NETBLT_POWER_LOSSES").ok().and_then(|n| n.parse().ok());
     let mut seen = Seen::default();
     for seed in 0..seeds.unwrap_or(3000) {
-        world(seed, &mut seen);
+        world(seed, atomic, &mut seen);
     }
     assert!(seen.losses > 300 && seen.spared > 30 && seen.changed > 10, "{seen:?}");
+    seen
+}
+
+#[test]
+fn nothing_is_claimed_that_a_loss_of_power_took() {
+    worlds(false);
+}
+
+#[test]
+fn all_or_nothing_has_its_names_whatever_a_loss_of_power_took() {
+    let seen = worlds(true);
+    assert!(seen.all > 10, "{seen:?}");
 }
