@@ -87,7 +87,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(code: Code, message: impl AsRef<str>) -> Self {
-        Self { code, message: printable(message.as_ref()) }
+        Self { code, message: printable(&plain(message.as_ref())) }
     }
 
     pub(crate) fn usage(message: impl AsRef<str>) -> Self {
@@ -98,6 +98,26 @@ impl Failure {
     pub(crate) fn transfer(error: &Error, sending: bool) -> Self {
         Self::new(code(error, sending), format!("{error}{}", advice::on_error(error)))
     }
+}
+
+/// A message without the numbers that Rust puts behind what the system says. A file's name is
+/// followed by a colon or stands in quotes, so one that looks like that stays as it is.
+pub(crate) fn plain(message: &str) -> String {
+    const BEFORE: &str = " (os error ";
+    let (mut words, mut rest) = (String::with_capacity(message.len()), message);
+    while let Some((before, behind)) = rest.split_once(BEFORE) {
+        words.push_str(before);
+        let number = behind.trim_start_matches(|c: char| c.is_ascii_digit());
+        rest = match number.strip_prefix(')') {
+            Some(after) if number != behind && !after.starts_with([':', '"']) => after,
+            _ => {
+                words.push_str(BEFORE);
+                behind
+            }
+        };
+    }
+    words.push_str(rest);
+    words
 }
 
 /// Errors as numbers: those of their kinds, but for what only a program tells apart.
@@ -149,6 +169,22 @@ mod tests {
         assert_eq!(code(&Error::Restarted("twice"), true).number(), 12);
         let source = io::Error::from(ErrorKind::OutOfMemory);
         assert_eq!(code(&Error::Thread { purpose: "to read", source }, true).number(), 5);
+    }
+
+    #[test]
+    fn what_the_system_says_has_no_number() {
+        let missing = io::Error::from_raw_os_error(2).to_string();
+        assert!(missing.ends_with(" (os error 2)"));
+        let words = "No such file or directory";
+        for (said, shown) in [
+            (missing.clone(), words.to_owned()),
+            (format!("a: {missing}; b: {missing}, c"), format!("a: {words}; b: {words}, c")),
+            ("x (os error 2): gone".to_owned(), "x (os error 2): gone".to_owned()),
+            ("\"x (os error 2)\"".to_owned(), "\"x (os error 2)\"".to_owned()),
+            (" (os error )(os error 1x".to_owned(), " (os error )(os error 1x".to_owned()),
+        ] {
+            assert_eq!(plain(&said), shown);
+        }
     }
 
     #[test]

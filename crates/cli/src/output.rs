@@ -16,7 +16,7 @@ use crate::advice;
 use crate::args::{Show, TICKET_VARIABLE};
 use crate::bar::{Bar, Speed};
 use crate::control::Server;
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, Failure, plain};
 use crate::json::{self, Stream};
 use crate::units;
 
@@ -160,7 +160,7 @@ impl Report {
     /// Something people like to know who asked for it.
     pub(crate) fn detail(&self, text: &str) {
         if self.verbose && self.is_talkative() {
-            self.bar.line(&printable(text));
+            self.bar.line(&printable(&plain(text)));
         }
     }
 
@@ -190,7 +190,7 @@ impl Report {
 
     /// Something the user should know that ends nothing.
     pub(crate) fn warn(&mut self, message: &str) {
-        let message = printable(message);
+        let message = printable(&plain(message));
         if self.show.json {
             self.emit("warning", json::WarningData { message: &message });
         } else {

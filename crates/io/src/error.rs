@@ -15,7 +15,7 @@ use netblt_proto::machine::{Reason, printable};
 #[non_exhaustive]
 pub enum Error {
     /// Something on this side's disk.
-    #[error("{path}: {what}: {source}", path = path.display())]
+    #[error("{path}: {what}: {}", said(source), path = path.display())]
     File {
         /// Which file.
         path: PathBuf,
@@ -96,7 +96,7 @@ pub enum Error {
         bytes: usize,
     },
     /// The socket could not be opened or used.
-    #[error("{what}: {source}")]
+    #[error("{what}: {}", said(source))]
     Socket {
         /// What was tried.
         what: String,
@@ -112,7 +112,7 @@ pub enum Error {
         limit: Option<u32>,
     },
     /// A thread could not be started.
-    #[error("cannot start a thread {purpose}: {source}")]
+    #[error("cannot start a thread {purpose}: {}", said(source))]
     Thread {
         /// What it was to do.
         purpose: &'static str,
@@ -120,7 +120,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A host name that stands for no address.
-    #[error("cannot look up {host}: {source}")]
+    #[error("cannot look up {host}: {}", said(source))]
     Unresolved {
         /// The name, with its port if it has one.
         host: String,
@@ -167,7 +167,7 @@ pub enum Error {
         line: usize,
     },
     /// The ticket could not be handed over.
-    #[error("the ticket cannot be written, and without it nobody comes: {0}")]
+    #[error("the ticket cannot be written, and without it nobody comes: {}", said(.0))]
     Unseen(io::Error),
     /// Nobody came while this side listened.
     #[error("nobody came within {} s", .0.as_secs_f64())]
@@ -526,6 +526,14 @@ pub(crate) fn in_units(bytes: u64) -> String {
     let whole = bytes as f64 / f64::from(power * 10).exp2();
     let unit = UNITS.get(power as usize - 1).copied().unwrap_or_default();
     format!("{whole:.2} {unit}")
+}
+
+/// What the system said, for people: without the number that Rust puts behind it.
+pub(crate) fn said(error: &io::Error) -> String {
+    let text = error.to_string();
+    let number = error.raw_os_error().map(|number| format!(" (os error {number})"));
+    let words = number.and_then(|number| text.strip_suffix(&number).map(str::to_owned));
+    words.unwrap_or(text)
 }
 
 /// An error of this side's disk; the path is made fit for a terminal.

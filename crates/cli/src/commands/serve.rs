@@ -16,7 +16,7 @@ use netblt_proto::machine::printable;
 use netblt_proto::units::Rate;
 use serde_json::{Value, json};
 
-use crate::exit::{self, Code, Failure};
+use crate::exit::{self, Code, Failure, plain};
 use crate::json::{self, Stream};
 use crate::output;
 use crate::served::client;
@@ -272,7 +272,8 @@ impl ServerObserver for Teller<'_> {
         if let Some(file) = &mut self.audit {
             let line = format!("{data}\n");
             if let Err(error) = file.write_all(line.as_bytes()) {
-                eprintln!("netblt: warning: the audit log cannot be written: {error}");
+                let said = plain(&error.to_string());
+                eprintln!("netblt: warning: the audit log cannot be written: {said}");
             }
         }
         if self.args.json {

@@ -31,7 +31,7 @@ use crate::disk::names::{Budget, NameId, Names, Refused};
 use crate::disk::publish::settle;
 use crate::disk::store::Store;
 use crate::disk::threads::{Outcome, Writer};
-use crate::error::{Error, shown};
+use crate::error::{Error, said, shown};
 use crate::options::{Expected, Extras, Overwrite};
 use crate::progress::{At, OnFile};
 
@@ -493,7 +493,7 @@ impl LeftOut {
         match error {
             Error::Exists(_) if !atomic => Ok("exists there already".into()),
             Error::File { what, source, .. } if !atomic => {
-                Ok(format!("{what}: {source}").into_boxed_str())
+                Ok(format!("{what}: {}", said(&source)).into_boxed_str())
             }
             Error::Name { why, .. } if !atomic => Ok(why.into()),
             error => Err(error),

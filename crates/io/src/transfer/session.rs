@@ -17,7 +17,7 @@ use netblt_proto::wire::packet::Parameters;
 
 use crate::denial::Denied;
 use crate::disk::layout::Layout;
-use crate::error::{Error, Warning, in_units, shown};
+use crate::error::{Error, Warning, in_units, said, shown};
 use crate::kind::REFUSED_WORD;
 use crate::net::connections::Oversize;
 use crate::observer::Observer;
@@ -358,7 +358,9 @@ fn bare_words(error: &Error) -> String {
         Error::Unfinished => "interrupted while files were being given their names: they are \
                               whole and verified, but perhaps not all in place"
             .to_owned(),
-        Error::File { path, what, source } => format!("{}: {what}: {source}", last_part(path)),
+        Error::File { path, what, source } => {
+            format!("{}: {what}: {}", last_part(path), said(source))
+        }
         Error::Exists(path) => format!("{} exists there already", last_part(path)),
         error => error.to_string(),
     }
