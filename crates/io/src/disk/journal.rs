@@ -19,10 +19,6 @@ use crate::disk::flush;
 use crate::disk::names::{Budget, NameId, Names, Use};
 use crate::options::Overwrite;
 
-/// Its name in a staging directory; where parts are kept, another journal has that name, and this
-/// is its own. Until it is complete it is called otherwise.
-pub(crate) const JOURNAL: &str = "journal";
-pub(crate) const PUBLICATION: &str = "publication";
 const TITLE: &str = "netblt publication 2";
 /// Longest line: a part, each byte of it escaped, and a few numbers before it.
 const MAX_LINE: u64 = 2 * MAX_PART as u64 + 128;
@@ -219,6 +215,7 @@ impl Write for Hashing {
 mod tests {
     use super::*;
     use crate::disk::beneath;
+    use crate::disk::staging::JOURNAL;
     use std::fs;
 
     #[test]

@@ -16,9 +16,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::disk::flush;
-use crate::disk::journal::{JOURNAL, PUBLICATION};
-
 const PREFIX: &[u8] = b".netblt-unfinished-";
 const SUFFIX: &[u8] = b".part";
 const RANDOM_BYTES: usize = 8;
@@ -34,6 +31,10 @@ receives there again.
 ";
 /// The file with the lock; what it says is for people.
 const OWNER: &str = "owner";
+/// What the journal of names that are being given is called among temporaries; where parts are
+/// kept, another journal has that name, and it has the other one.
+pub(crate) const JOURNAL: &str = "journal";
+const PUBLICATION: &str = "publication";
 /// A file that says that the rest belongs to the user.
 const STRANDED: &str = "stranded";
 /// How what is replaced is called among the temporaries, behind a number.
@@ -209,7 +210,7 @@ impl Staging {
                 let _ = rustix::fs::unlinkat(&self.handle, name, AtFlags::empty());
             }
         }
-        let _ = flush::directory(&self.handle);
+        let _ = rustix::fs::fsync(&self.handle);
     }
 
     /// Where parts are kept: whether nothing is, so that every number is free.
