@@ -57,8 +57,10 @@
 //! on the words above.
 
 pub mod bench;
+mod cancel;
 mod config;
 mod denial;
+mod destination;
 mod disk;
 mod error;
 mod fields;
@@ -86,15 +88,17 @@ pub use netblt_proto::stats::Stats;
 pub use netblt_proto::units::Rate;
 pub use netblt_proto::wire::packet::Burst;
 
+pub use self::cancel::Cancel;
+pub use self::destination::Destination;
 pub use self::disk::leftovers::{Leftover, Leftovers};
 pub use self::error::{Denial, Error, OptionsError, Unsendable, Warning};
 pub use self::kind::Kind;
 pub use self::net::raw_ip::PORT as RAW_IP_PORT;
 pub use self::observer::Observer;
 pub use self::options::{
-    Cancel, Control, Destination, Expected, Extras, Family, Modes, Only, Options, Overwrite, Pass,
+    Control, Expected, Extras, Family, FileSum, Modes, OnFile, Only, Options, Overwrite, Pass,
     Resume, Rfc998, Selection, Source,
 };
-pub use self::progress::{FileSum, LimitedBy, OnFile, Progress, Summary};
+pub use self::progress::{LimitedBy, Progress, Summary};
 pub use self::ticket::{Rendezvous, Ticket};
 pub use self::transfer::{Event, Offered, Preview, Transfer, list, preview, receive, send};

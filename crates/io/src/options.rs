@@ -3,13 +3,10 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::IpAddr;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -19,8 +16,6 @@ use netblt_proto::limits::{
 };
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
-
-use crate::progress::OnFile;
 
 /// Which IP versions to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,6 +126,7 @@ impl Expected {
 
 type Takes = dyn Fn(&[u8], bool) -> bool + Send + Sync;
 type Passes = dyn Fn(&[u8], u64, SystemTime) -> bool + Send + Sync;
+type Hears = dyn Fn(&FileSum) + Send + Sync;
 type Changes = dyn Fn(u32, bool) -> u32 + Send + Sync;
 
 /// Whether a name, as it arrives, is meant; and whether it is a directory's.
@@ -146,6 +142,42 @@ impl Only {
     /// Whether this name is meant; `directory`: it is a directory's.
     pub fn takes(&self, name: &[u8], directory: bool) -> bool {
         (self.0)(name, directory)
+    }
+}
+
+/// A file that is through at this end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FileSum {
+    /// Its name as it arrives, fit for a terminal.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// BLAKE3 of its content, as `b3sum` computes it.
+    pub blake3: [u8; 32],
+}
+
+/// Hears of each file once: when a sender has read all of it, when it has its name at a receiver,
+/// or when all of it was written to a stream and is what was sent. Other names of the same file
+/// (hard links) are not told; after a restart all come again. Called from the disk's thread, which
+/// waits.
+#[derive(Clone)]
+pub struct OnFile(Arc<Hears>);
+
+impl OnFile {
+    /// Calls this.
+    pub fn new(hears: impl Fn(&FileSum) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(hears))
+    }
+
+    pub(crate) fn tell(&self, name: String, bytes: u64, blake3: [u8; 32]) {
+        (self.0)(&FileSum { name, bytes, blake3 });
+    }
+}
+
+impl fmt::Debug for OnFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnFile")
     }
 }
 
@@ -227,58 +259,9 @@ impl Source {
     }
 }
 
-/// Where to put what arrives.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Destination {
-    /// Beneath this directory, which must exist (`sealed`).
-    Directory(PathBuf),
-    /// In this file (`rfc998`, which carries no names).
-    File(PathBuf),
-    /// Written in order as it comes; only one file or stream can come this way:
-    /// [`Destination::writer`], [`Destination::stdout`].
-    Stream(Output),
-}
-
-/// A stream to receive into.
-pub struct Output {
-    /// What errors call it.
-    pub(crate) label: &'static str,
-    pub(crate) writer: Box<dyn Write + Send>,
-}
-
-impl Destination {
-    /// Beneath this directory, which must exist.
-    pub fn directory(path: impl Into<PathBuf>) -> Self {
-        Self::Directory(path.into())
-    }
-
-    /// Into `writer`. What was written cannot be taken back: whether it was right, the end tells.
-    pub fn writer(writer: impl Write + Send + 'static) -> Self {
-        Self::Stream(Output { label: "the stream", writer: Box::new(writer) })
-    }
-
-    /// To standard output, without the standard library's buffer, which looks for the last newline
-    /// in every write.
-    pub fn stdout() -> Self {
-        let stdout = io::stdout();
-        let writer: Box<dyn Write + Send> = match stdout.as_fd().try_clone_to_owned() {
-            Ok(owned) => Box::new(File::from(owned)),
-            Err(_) => Box::new(stdout),
-        };
-        Self::Stream(Output { label: "standard output", writer })
-    }
-}
-
 impl fmt::Debug for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Input({}, {:?})", self.label, self.name)
-    }
-}
-
-impl fmt::Debug for Output {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Output({})", self.label)
     }
 }
 
@@ -486,29 +469,6 @@ pub struct Rfc998 {
     pub peer_port: Option<u16>,
     /// Do not ask for checksums of the data (flag C).
     pub no_checksum: bool,
-}
-
-/// What stops a transfer from any thread or signal handler.
-#[derive(Clone, Debug, Default)]
-pub struct Cancel(Arc<AtomicU8>);
-
-impl Cancel {
-    /// Asks the transfer to stop; it tells the other end and returns `Error::Interrupted`.
-    pub fn cancel(&self) {
-        self.0.fetch_max(1, Ordering::SeqCst);
-    }
-    /// Asks it to stop without waiting for anybody; it still removes what is unfinished.
-    pub fn hurry(&self) {
-        self.0.fetch_max(2, Ordering::SeqCst);
-    }
-    /// Whether it was asked to stop.
-    pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::SeqCst) > 0
-    }
-    /// Whether it was asked to hurry.
-    pub fn is_hurried(&self) -> bool {
-        self.0.load(Ordering::SeqCst) > 1
-    }
 }
 
 /// Changes a transfer from any thread while it runs: its rate, its policy, and whether it goes on

@@ -1,7 +1,5 @@
 //! How far a transfer is, and how it went.
 
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use netblt_proto::stats::Stats;
@@ -26,43 +24,6 @@ pub struct Progress {
     pub paused: bool,
     /// The machine's counts.
     pub stats: Stats,
-}
-
-/// A file that is through at this end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FileSum {
-    /// Its name as it arrives, fit for a terminal.
-    pub name: String,
-    /// Its length.
-    pub bytes: u64,
-    /// BLAKE3 of its content, as `b3sum` computes it.
-    pub blake3: [u8; 32],
-}
-
-type Hears = dyn Fn(&FileSum) + Send + Sync;
-
-/// Hears of each file once: when a sender has read all of it, when it has its name at a receiver, or
-/// when all of it was written to a stream and is what was sent. Other names of the same file (hard
-/// links) are not told; after a restart all come again. Called from the disk's thread, which waits.
-#[derive(Clone)]
-pub struct OnFile(Arc<Hears>);
-
-impl OnFile {
-    /// Calls this.
-    pub fn new(hears: impl Fn(&FileSum) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(hears))
-    }
-
-    pub(crate) fn tell(&self, name: String, bytes: u64, blake3: [u8; 32]) {
-        (self.0)(&FileSum { name, bytes, blake3 });
-    }
-}
-
-impl fmt::Debug for OnFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OnFile")
-    }
 }
 
 /// Where a transfer is: which file, and its name as it arrives.

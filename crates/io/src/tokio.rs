@@ -35,7 +35,8 @@ use std::task::{Poll, ready};
 use ::tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use ::tokio::runtime::Handle;
 
-use crate::options::{Destination, Source};
+use crate::destination::Destination;
+use crate::options::Source;
 
 /// What `reader` gives until it ends, offered under this name, as [`Source::reader`]. When the
 /// transfer ends before it, `reader` is dropped as soon as it gives something.

@@ -11,12 +11,13 @@ use netblt_proto::wire::packet::Parameters;
 use super::messages::{Load, TestRequest};
 use super::outcome::{Outcome, config, outcome};
 use super::pump::{Done, Pump};
+use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::net::connections::Oversize;
 use crate::net::driver::{self, Application, Feed};
 use crate::net::rendezvous;
 use crate::observer::Observer;
-use crate::options::{Cancel, Options};
+use crate::options::Options;
 use crate::ticket::Rendezvous;
 use crate::transfer::session::{HowFar, Session};
 

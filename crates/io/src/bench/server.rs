@@ -14,6 +14,7 @@ use netblt_proto::wire::packet::Parameters;
 use super::messages::{Load, TestRequest};
 use super::outcome::{Outcome, config, outcome};
 use super::pump::Pump;
+use crate::cancel::Cancel;
 use crate::config::for_peer;
 use crate::error::Error;
 use crate::net::addresses;
@@ -25,7 +26,7 @@ use crate::net::listener::{ConnectionKey, Listener};
 use crate::net::raw_ip;
 use crate::net::socket::{Bind, Socket};
 use crate::net::wait::Poller;
-use crate::options::{Cancel, Family, Options};
+use crate::options::{Family, Options};
 use crate::ticket::Ticket;
 
 /// The secret of a server that is not private: there is nothing to protect but its time, and still

@@ -32,8 +32,8 @@ use crate::disk::publish::settle;
 use crate::disk::store::Store;
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, said, shown};
-use crate::options::{Expected, Extras, Overwrite};
-use crate::progress::{At, OnFile};
+use crate::options::{Expected, Extras, OnFile, Overwrite};
+use crate::progress::At;
 
 use keeping::Keeping;
 

@@ -12,10 +12,11 @@ use netblt_proto::content::{Attributes, TransferDigest, encode_table};
 use tempfile::TempDir;
 
 use super::*;
+use crate::cancel::Cancel;
 use crate::disk::file_list::FileList;
 use crate::disk::source::SourceReader;
 use crate::disk::threads::Reader;
-use crate::options::{Cancel, Resume, Source};
+use crate::options::{Resume, Source};
 
 fn layout() -> Layout {
     Layout::sealed(1024, 8192).expect("possible")

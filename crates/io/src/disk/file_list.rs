@@ -17,8 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netblt_proto::content::{Kind, check_name};
 
+use crate::cancel::Cancel;
 use crate::error::{Error, Unsendable, Warning, file_error, shown};
-use crate::options::{Cancel, Input, Modes, Selection, Source};
+use crate::options::{Input, Modes, Selection, Source};
 
 use walk::Walk;
 

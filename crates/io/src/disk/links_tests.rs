@@ -14,6 +14,7 @@ use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 use tempfile::{TempDir, tempdir};
 
+use crate::cancel::Cancel;
 use crate::disk::directory::DirectoryWriter;
 use crate::disk::directory::tests::{image, images};
 use crate::disk::file_list::FileList;
@@ -22,7 +23,7 @@ use crate::disk::had::digest_of_link;
 use crate::disk::layout::Layout;
 use crate::disk::threads::{Outcome, Writer as _};
 use crate::error::Error;
-use crate::options::{Cancel, Overwrite, Resume, Source};
+use crate::options::{Overwrite, Resume, Source};
 
 fn temporary() -> TempDir {
     tempdir().expect("a temporary directory")

@@ -30,8 +30,8 @@ use crate::disk::layout::{Layout, broken, entry_bytes};
 use crate::disk::manifest::Manifest;
 use crate::disk::threads::{Fill, Reader};
 use crate::error::{Error, Unsendable, file_error, shown};
-use crate::options::Extras;
-use crate::progress::{At, OnFile};
+use crate::options::{Extras, OnFile};
+use crate::progress::At;
 
 use open::{Content, OpenFile, Stream, changed, read_pieces};
 

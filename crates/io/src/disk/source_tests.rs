@@ -13,7 +13,8 @@ use tempfile::TempDir;
 use super::*;
 use netblt_proto::content::parse_image;
 
-use crate::options::{Cancel, Selection, Source};
+use crate::cancel::Cancel;
+use crate::options::{Selection, Source};
 
 fn layout() -> Layout {
     Layout::sealed(1024, 4300).expect("possible")

@@ -14,6 +14,7 @@ use netblt_proto::wire::packet::End;
 use rustix::io::Errno;
 use tempfile::TempDir;
 
+use crate::cancel::Cancel;
 use crate::disk::directory::{DirectoryWriter, tests::images};
 use crate::disk::faults::{Call, Fault, forget, plan};
 use crate::disk::file_list::FileList;
@@ -21,7 +22,7 @@ use crate::disk::gate::Gate;
 use crate::disk::layout::Layout;
 use crate::disk::threads::{SinkThread, Writer};
 use crate::error::Error;
-use crate::options::{Cancel, Expected, Overwrite, Source};
+use crate::options::{Expected, Overwrite, Source};
 
 const ALWAYS: u32 = u32::MAX;
 

@@ -15,13 +15,13 @@ use netblt_proto::content::{Extent, Kind, TransferDigest, check_name, parse_imag
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
+use crate::destination::Output;
 use crate::disk::gate::Gate;
 use crate::disk::holes;
 use crate::disk::layout::{Layout, broken};
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, file_error, shown};
-use crate::options::Output;
-use crate::progress::OnFile;
+use crate::options::OnFile;
 
 /// Writes the one file of a transfer to a stream.
 pub(crate) struct StreamWriter {
@@ -200,9 +200,11 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+    use crate::cancel::Cancel;
+    use crate::destination::Destination;
     use crate::disk::directory::tests::images;
     use crate::disk::file_list::FileList;
-    use crate::options::{Cancel, Destination, Source};
+    use crate::options::Source;
 
     #[derive(Clone, Default)]
     struct Shared(Arc<Mutex<Vec<u8>>>);

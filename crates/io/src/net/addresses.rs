@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use netblt_proto::config::{Config, Secret};
 
+use crate::cancel::Cancel;
 use crate::error::{Error, OptionsError, Warning};
 use crate::net::connections::canonical;
 use crate::net::dialer::{Candidate, MAX_CANDIDATES};
 use crate::net::entropy::entropy;
-use crate::options::{Cancel, Family, Options};
+use crate::options::{Family, Options};
 use crate::ticket::{self, MAX_ADDRESSES, Ticket};
 
 /// Addresses that routers know and nobody answers at: asking the way there sends nothing.

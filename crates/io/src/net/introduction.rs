@@ -9,9 +9,10 @@ use netblt_proto::config::{PublicKey, Wire};
 use netblt_proto::machine::Reason;
 use netblt_proto::wire::sealed::{self, KEY_PACKET_BYTES, Nonce};
 
+use crate::cancel::Cancel;
 use crate::error::{Error, Warning};
 use crate::net::addresses;
-use crate::options::{Cancel, Options};
+use crate::options::Options;
 
 /// How often a question leaves, and how long each is waited for at first and at most.
 const TRIES: u32 = 10;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use netblt_proto::config::{Config, Identity, Repair, Secret, Wire};
 
+use crate::cancel::Cancel;
 use crate::config::for_peer;
 use crate::error::{Error, OptionsError, Warning};
 use crate::net::addresses;
@@ -15,7 +16,7 @@ use crate::net::socket::{Bind, Socket};
 use crate::net::trace_file::TraceFile;
 use crate::net::wait::Poller;
 use crate::observer::Observer;
-use crate::options::{Cancel, Family, Options, Rfc998};
+use crate::options::{Family, Options, Rfc998};
 use crate::ticket::Rendezvous;
 
 /// Opens what is needed to talk, and begins to: prints a ticket or follows one, or waits at an

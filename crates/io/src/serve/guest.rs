@@ -10,12 +10,13 @@ use netblt_proto::config::PublicKey;
 use netblt_proto::time::Instant;
 
 use super::found::{Done, Held};
+use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::disk::threads::Writer;
 use crate::error::{Denial, Error};
 use crate::grant::Grant;
 use crate::observer::Observer;
-use crate::options::{Cancel, Control};
+use crate::options::Control;
 use crate::progress::Progress;
 use crate::transfer::receive::{Received, Receiving};
 use crate::transfer::send::{Sending, Sent};

@@ -13,10 +13,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use netblt_proto::machine::Reason;
 
 use super::request::{self, ASK, Entry, Line, Put, Request, What};
+use crate::cancel::Cancel;
 use crate::denial::Denied;
+use crate::destination::Destination;
 use crate::error::{Error, OptionsError, shown};
 use crate::observer::Observer;
-use crate::options::{Cancel, Destination, Expected, Options, Overwrite, Selection, Source};
+use crate::options::{Expected, Options, Overwrite, Selection, Source};
 use crate::progress::Summary;
 use crate::ticket::Rendezvous;
 use crate::transfer::receive::{Ask, receive_as};

@@ -13,16 +13,16 @@ use rustix::io::Errno;
 
 use super::found::{Done, Held, Outgoing, Prepared};
 use super::request::{self, Entry, Line, Put, Request, Sort, What};
+use crate::cancel::Cancel;
 use crate::denial::Denied;
+use crate::destination::Destination;
 use crate::disk::file_list::FileList;
 use crate::disk::layout::Layout;
 use crate::disk::room::Room;
 use crate::disk::source::SourceReader;
 use crate::disk::{beneath, staging};
 use crate::error::{Denial, Error};
-use crate::options::{
-    Cancel, Destination, Expected, Input, Only, Options, Overwrite, Resume, Selection,
-};
+use crate::options::{Expected, Input, Only, Options, Overwrite, Resume, Selection};
 use crate::transfer::receive::writer;
 
 /// Entries in one answer at most: whoever wants more asks again.

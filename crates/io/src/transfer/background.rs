@@ -14,9 +14,9 @@ use std::task::{Context, Poll, Waker};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::cancel::Cancel;
 use crate::error::{Error, Warning};
 use crate::observer::Observer;
-use crate::options::Cancel;
 use crate::progress::{Progress, Summary};
 use crate::ticket::Ticket;
 

@@ -4,9 +4,10 @@ use std::io::{self, Read};
 
 use netblt_proto::content::Kind;
 
+use crate::cancel::Cancel;
 use crate::disk::file_list::{Cursor, FileList};
 use crate::error::{Error, Warning};
-use crate::options::{Cancel, Input, Selection, Source};
+use crate::options::{Input, Selection, Source};
 use crate::transfer::list::{END, NAME, Offered, TITLE};
 
 /// What a selection comes to.

@@ -11,7 +11,9 @@ use netblt_proto::machine::{Event, Reason};
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 
+use crate::cancel::Cancel;
 use crate::config::{capacity, config};
+use crate::destination::Destination;
 use crate::disk::directory::DirectoryWriter;
 use crate::disk::layout::Layout;
 use crate::disk::manifest::Manifest;
@@ -27,7 +29,7 @@ use crate::net::rendezvous;
 use crate::net::trace_file::{DiskEvent, DiskSide};
 use crate::net::wait::Waker;
 use crate::observer::Observer;
-use crate::options::{Cancel, Destination, Options};
+use crate::options::Options;
 use crate::progress::Summary;
 use crate::ticket::Rendezvous;
 use crate::transfer::background::Transfer;

@@ -15,6 +15,7 @@ use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{End, Verdict};
 
+use crate::cancel::Cancel;
 use crate::config::{capacity, config};
 use crate::disk::file_list::FileList;
 use crate::disk::had::{Had, Hearing};
@@ -32,7 +33,7 @@ use crate::net::rendezvous;
 use crate::net::trace_file::{DiskEvent, DiskSide};
 use crate::net::wait::Waker;
 use crate::observer::Observer;
-use crate::options::{Cancel, Options, Resume, Source};
+use crate::options::{Options, Resume, Source};
 use crate::progress::{At, Summary};
 use crate::ticket::Rendezvous;
 use crate::transfer::background::Transfer;

@@ -15,13 +15,14 @@ use netblt_proto::machine::{Reason, printable};
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
+use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::disk::layout::Layout;
 use crate::error::{Error, Warning, in_units, said, shown};
 use crate::kind::REFUSED_WORD;
 use crate::net::connections::Oversize;
 use crate::observer::Observer;
-use crate::options::{Cancel, Control};
+use crate::options::Control;
 use crate::progress::{At, Progress};
 use crate::ticket::Rendezvous;
 use crate::transfer::helm::Helm;

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use tempfile::TempDir;
 
 use super::DirectoryWriter;
+use crate::cancel::Cancel;
 use crate::disk::faults::{Call, Fault, forget, plan};
 use crate::disk::file_list::FileList;
 use crate::disk::gate::Gate;
@@ -22,7 +23,7 @@ use crate::disk::layout::Layout;
 use crate::disk::source::SourceReader;
 use crate::disk::threads::{Outcome, Reader as _, Writer as _};
 use crate::error::Error;
-use crate::options::{Cancel, Overwrite, Resume, Source};
+use crate::options::{Overwrite, Resume, Source};
 
 const KEPT: &str = ".netblt-partial";
 

@@ -17,11 +17,12 @@ use netblt_proto::limits::MAX_FILES;
 use rustix::fs::OFlags;
 
 use super::{Entry, base_name};
+use crate::cancel::Cancel;
 use crate::disk::beneath;
 use crate::disk::exclude::Exclude;
 use crate::disk::staging;
 use crate::error::{Error, Unsendable, Warning, file_error, shown};
-use crate::options::{Cancel, Only, Pass, Selection};
+use crate::options::{Only, Pass, Selection};
 
 /// Most warnings that are worded; the rest is counted.
 const MAX_WARNINGS: usize = 100;
