@@ -337,7 +337,7 @@ pub struct Options {
     pub resume: Resume,
     /// Read every file again from the disk before it gets its name, and leave out what is not what
     /// was received; what is left of a transfer that was broken off is read again, too
-    /// ([`Destination::Directory`]).
+    /// ([`crate::Destination::Directory`]).
     pub verify: bool,
     /// How long what is left of a transfer is kept.
     pub partial_expiry: Duration,
@@ -347,13 +347,14 @@ pub struct Options {
     pub keep_times: bool,
     /// What goes with files beyond that.
     pub extras: Extras,
-    /// What a sender may send, if not everything ([`Destination::Directory`]).
+    /// What a sender may send, if not everything ([`crate::Destination::Directory`]).
     pub expected: Option<Expected>,
     /// The first parts of the names that come, if they are known: what stands beneath them may be
-    /// replaced, and counts as room ([`Destination::Directory`]).
+    /// replaced, and counts as room ([`crate::Destination::Directory`]).
     pub coming: Option<BTreeSet<OsString>>,
-    /// The name that a file gets, of which there may then be one only ([`Destination::Directory`]).
-    /// A transfer that was broken off is not gone on with under another name than the sender's.
+    /// The name that a file gets, of which there may then be one only
+    /// ([`crate::Destination::Directory`]). A transfer that was broken off is not gone on with
+    /// under another name than the sender's.
     pub rename: Option<OsString>,
     /// Most files and directories to receive, those that names imply among them.
     pub max_files: u64,
