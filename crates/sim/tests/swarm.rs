@@ -3,6 +3,7 @@
 use netblt_path::scenario;
 use netblt_proto::machine::Reason;
 use netblt_sim::coverage::Mark;
+use netblt_sim::outcome::Outcome;
 use netblt_sim::side::Side;
 use netblt_sim::swarm;
 
@@ -58,6 +59,14 @@ fn a_network_that_never_heals_is_given_the_time_it_takes() {
     }
 }
 
+/// The world of a seed that once failed.
+#[track_caller]
+fn as_it_should_be(seed: u64) -> Outcome {
+    let outcome = swarm::replay(seed, None);
+    assert_eq!(outcome.problem(), None, "{seed}\n{outcome}");
+    outcome
+}
+
 /// A path that was dead within a buffer, with data timers of a minute afterwards; a passive end
 /// that was started again, twice, while the active one showed that it hears; strangers, of whose
 /// first packets some fell into an outage.
@@ -67,8 +76,7 @@ fn what_looks_like_a_standstill_is_none() {
         1_027_016, 1_014_379, 2_003_205, 2_011_883, 2_016_216, 1_021_697, 1_030_077, 1_031_359,
         1_032_482,
     ] {
-        let outcome = swarm::replay(seed, None);
-        assert_eq!(outcome.problem(), None, "{seed}\n{outcome}");
+        as_it_should_be(seed);
     }
 }
 
@@ -76,16 +84,14 @@ fn what_looks_like_a_standstill_is_none() {
 /// each comes to the next.
 #[test]
 fn a_program_started_again_and_again_finds_its_peer() {
-    let outcome = swarm::replay(1_002_313, None);
-    assert_eq!(outcome.problem(), None, "{outcome}");
+    as_it_should_be(1_002_313);
 }
 
 /// A client gives up after its end has answered the RESPONSE, and before it hears that the other
 /// end is open.
 #[test]
 fn who_opens_in_vain_is_told() {
-    let outcome = swarm::replay(1_024_495, None);
-    assert_eq!(outcome.problem(), None, "{outcome}");
+    let outcome = as_it_should_be(1_024_495);
     let closed = &outcome.ends[Side::Passive].closed;
     assert!(matches!(closed, Some(Reason::PeerQuit(_))), "{outcome}");
 }
@@ -95,8 +101,7 @@ fn who_opens_in_vain_is_told() {
 #[test]
 fn a_receiver_of_small_packets_names_all_that_it_lacks() {
     for seed in [6662, 9461] {
-        let outcome = swarm::replay(seed, None);
-        assert_eq!(outcome.problem(), None, "{seed}\n{outcome}");
+        as_it_should_be(seed);
     }
 }
 
@@ -104,8 +109,7 @@ fn a_receiver_of_small_packets_names_all_that_it_lacks() {
 /// it said for hours as if there were one.
 #[test]
 fn a_queue_that_has_gone_is_forgotten() {
-    let outcome = swarm::replay(1_016_457, None);
-    assert_eq!(outcome.problem(), None, "\n{outcome}");
+    as_it_should_be(1_016_457);
 }
 
 #[test]
