@@ -48,6 +48,17 @@ enum Handshake {
     Sealed(Box<Candidates>),
 }
 
+/// Whether a cookie makes an OPEN leave before it is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hurry {
+    /// The next cookie does: the newest OPEN left when it was due.
+    Ready,
+    /// One has: the next OPEN leaves early.
+    Due,
+    /// Not before another OPEN was due.
+    Spent,
+}
+
 /// An OPEN on its way.
 #[derive(Debug)]
 pub(crate) struct Active {
@@ -72,8 +83,7 @@ pub(crate) struct Active {
     fault: Option<(&'static str, Option<Vec<u8>>)>,
     /// What the peer's host said.
     refusals: Refusals,
-    /// The first cookie came.
-    hurried: bool,
+    hurry: Hurry,
     /// OPENs that left.
     tries: u8,
     /// Somebody said that OPEN is too large for the path.
@@ -116,7 +126,7 @@ impl Active {
             busy: None,
             fault: None,
             refusals: Refusals::new(now, config.wire == Wire::Sealed),
-            hurried: false,
+            hurry: Hurry::Ready,
             tries: 0,
             narrow: false,
             entropy,
@@ -289,9 +299,9 @@ impl Active {
         true
     }
 
-    /// The passive end asks for proof of the address: the next OPEN brings the cookie. With the
-    /// first one it leaves at once, later ones wait until it is due anyway: a replayed COOKIE must
-    /// not draw anything.
+    /// The passive end asks for proof of the address: the next OPEN brings the cookie. It leaves at
+    /// once, but only with another cookie than the last one's, since a COOKIE said again must draw
+    /// nothing, and only once for each OPEN that was due: old ones, said in turn, draw little.
     fn handle_cookie(&mut self, now: Instant, bytes: &[u8]) -> bool {
         let Handshake::Sealed(candidates) = &self.handshake else { return false };
         let Ok(frame) = sealed::parse_cookie(bytes) else { return false };
@@ -300,8 +310,9 @@ impl Active {
         if !ours || !candidates.mac_key().verify(&[frame.covered, open_mac], &frame.mac) {
             return false;
         }
-        sealed::set_cookie(&mut self.open, &frame.cookie);
-        if !std::mem::replace(&mut self.hurried, true) && self.left > 0 {
+        let another = sealed::set_cookie(&mut self.open, &frame.cookie);
+        if another && self.hurry == Hurry::Ready && self.left > 0 {
+            self.hurry = Hurry::Due;
             self.next = now;
             self.left += 1;
             // What came before drew the cookie, and so no RESPONSE.
@@ -404,6 +415,7 @@ impl Active {
             return None;
         }
         self.left -= 1;
+        self.hurry = if self.hurry == Hurry::Due { Hurry::Spent } else { Hurry::Ready };
         self.next = now + self.wait;
         self.wait = (self.wait * 3 / 2).min(self.longest_wait);
         self.sent = Some((now, self.sent.is_none()));

@@ -232,11 +232,13 @@ const fn short_bytes(means: u8) -> usize {
     if means == BY_KEY { SHORT_KEY_OPEN_BYTES } else { SHORT_OPEN_BYTES }
 }
 
-/// Puts a cookie into a built OPEN, whose MAC does not cover it (`docs/protocol.md §3.2`).
-pub fn set_cookie(open: &mut [u8], cookie: &[u8; COOKIE_BYTES]) {
-    if let Some(place) = open.get_mut(HEADER_BYTES..COOKIE_END) {
-        place.copy_from_slice(cookie);
-    }
+/// Puts a cookie into a built OPEN, whose MAC does not cover it (`docs/protocol.md §3.2`); answers
+/// whether another one, or none, stood there.
+pub fn set_cookie(open: &mut [u8], cookie: &[u8; COOKIE_BYTES]) -> bool {
+    let Some(place) = open.get_mut(HEADER_BYTES..COOKIE_END) else { return false };
+    let another = place != cookie;
+    place.copy_from_slice(cookie);
+    another
 }
 
 /// The MAC of a built OPEN, which the MACs of COOKIE and REFUSED take in
@@ -427,12 +429,12 @@ mod tests {
             [7; 16]
         });
         let plain = open.clone();
-        set_cookie(&mut open, &[9; 32]);
+        assert!(set_cookie(&mut open, &[9; 32]) && !set_cookie(&mut open, &[9; 32]));
         let (before, after) = (parse_open(&plain).unwrap(), parse_open(&open).unwrap());
         assert_eq!((after.cookie, after.mac, after.noise), ([9; 32], [7; 16], &[5; 100][..]));
         assert_eq!(OpenFrame { cookie: [0; 32], ..after }, before);
         assert_eq!(open_mac(&open), [7; 16]);
-        set_cookie(&mut [0; 47], &[9; 32]);
+        assert!(!set_cookie(&mut [0; 47], &[9; 32]));
         assert_eq!(open_mac(&[0; 47]), []);
     }
 
