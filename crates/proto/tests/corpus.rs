@@ -38,3 +38,8 @@ fn rogues_of_the_corpus() {
 fn questions_of_the_corpus() {
     assert!(replay("asked", harness::asked::run) > 0);
 }
+
+#[test]
+fn doors_of_the_corpus() {
+    assert!(replay("door", harness::door::run) > 0);
+}

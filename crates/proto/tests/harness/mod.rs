@@ -10,5 +10,6 @@
 pub mod asked;
 pub mod bytes;
 pub mod conversation;
+pub mod door;
 pub mod packet;
 pub mod rogue;
