@@ -36,6 +36,9 @@ class Options:
     policy: Literal["fair", "background", "aggressive", "fixed"] = "fair"
     #: Bits a second: the rate if ``fixed``, else a ceiling.
     rate: int | None = None
+    #: What a sender spends so that losses cost no round trip: ``"auto"`` repairs the end of a
+    #: transfer where that saves time, a number is that many percent more of everything.
+    repair: int | Literal["auto", "never"] = "auto"
     #: A sender remembers the rate of a path for a day, in ``~/.cache/netblt/paths``.
     memory: bool = False
     #: Replace files that exist.

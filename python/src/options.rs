@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use netblt::{Extras, Family, Overwrite, Pace, Policy, Rate, Resume};
+use netblt::{Extras, Family, Overwrite, Pace, Policy, Rate, Repair, Resume, Share};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -22,6 +22,7 @@ pub(crate) struct Options {
     wait: Option<f64>,
     policy: String,
     rate: Option<u64>,
+    repair: Spent,
     memory: bool,
     overwrite: bool,
     atomic: bool,
@@ -43,12 +44,20 @@ pub(crate) struct Options {
     buffers: Option<u32>,
 }
 
+/// What is spent on repair packets: a word, or percent.
+#[derive(FromPyObject)]
+enum Spent {
+    Percent(i64),
+    Word(String),
+}
+
 impl Options {
     /// The same for the library; `ValueError` for what is none.
     pub(crate) fn told(self, control: Option<&Control>) -> PyResult<netblt::Options> {
         let mut told = netblt::Options::default();
         told.control = control.map(|control| control.0.clone());
         told.policy = policy(&self.policy, self.rate)?;
+        told.repair = repair(&self.repair)?;
         told.resume = resume(&self.resume)?;
         told.family = family(self.ip_version)?;
         told.death_timer = seconds("death_timer", self.death_timer)?;
@@ -92,6 +101,20 @@ pub(crate) fn policy(name: &str, rate: Option<u64>) -> PyResult<Policy> {
         _ => Err(PyValueError::new_err(format!(
             "policy: {name:?} is not fair, background, aggressive or fixed"
         ))),
+    }
+}
+
+fn repair(spent: &Spent) -> PyResult<Repair> {
+    let share = |percent: i64| u8::try_from(percent).ok().and_then(Share::percent);
+    match spent {
+        Spent::Word(word) if word == "auto" => Ok(Repair::Auto),
+        Spent::Word(word) if word == "never" => Ok(Repair::Never),
+        Spent::Word(word) => Err(PyValueError::new_err(format!(
+            "repair: {word:?} is not auto, never or a percentage"
+        ))),
+        Spent::Percent(percent) => share(*percent).map(Repair::Share).ok_or_else(|| {
+            PyValueError::new_err(format!("repair: {percent} is not 1 to {} percent", Share::MAX))
+        }),
     }
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import logging
 import os
 import subprocess
@@ -158,6 +159,19 @@ def test_every_policy_carries(policy: Any, ends: Ends) -> None:
     _, ticket = ends.listen(netblt.send, DATA, options=options, control=control)
     control.set_policy(policy, 200_000_000)
     assert netblt.receive(into, ticket).verified and into == DATA
+
+
+@pytest.mark.parametrize("repair", ["auto", "never", 20])
+def test_repair_packets_are_as_asked(repair: Any, ends: Ends, tmp_path: Path) -> None:
+    trace, into = tmp_path / "trace", bytearray()
+    options = netblt.Options(bind="127.0.0.1", repair=repair, trace=trace)
+    sent, ticket = ends.listen(netblt.send, DATA, options=options)
+    assert netblt.receive(into, ticket).verified and into == DATA
+    sent.result(LIMIT)
+    events = [json.loads(line) for line in trace.read_text().splitlines()]
+    packets = sum(event["packets"] for event in events if event["event"] == "repair")
+    if repair != "auto":  # which decides by the path
+        assert (packets > 0) == (repair == 20)
 
 
 def test_warnings_are_logged_or_handed_over(
