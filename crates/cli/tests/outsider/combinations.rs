@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use crate::pace::POLICIES;
 use crate::peer::{Peer, Terms};
 use crate::testenv::{self, Env};
 use crate::waiting;
@@ -50,7 +51,7 @@ fn combination(role: u64, number: u64) -> Combination {
     let most = 200.min(u64::from(burst) * 400 / u64::from(rate));
     let unit = u64::from(buffer.min(packet));
     let bytes = dice.below(most * unit + 1).min(60_000) as usize;
-    let policy = dice.of(&["--policy fair", "--policy fixed --rate 50Mbit"]);
+    let policy = dice.of(&POLICIES);
     let terms = Terms {
         buffer,
         packet: packet as u16,

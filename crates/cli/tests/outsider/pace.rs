@@ -6,8 +6,8 @@ use crate::peer::{Peer, Terms};
 use crate::testenv::{self, Env};
 use crate::waiting;
 
-/// Every way to choose a rate.
-const POLICIES: [&str; 4] = [
+/// Every way to choose a rate on this wire.
+pub(crate) const POLICIES: [&str; 4] = [
     "--policy fair",
     "--policy fair --rate 100Mbit",
     "--policy fixed --burst-size 50 --burst-interval 1ms",
@@ -19,23 +19,28 @@ fn grant(burst: u16, rate: u16, packet: u16, buffer: u32) -> Terms {
     Terms { burst, rate, packet, buffer, ..Terms::ours(false) }
 }
 
-/// Some 200 packets: full ones, short ones (a buffer is one and a half), and one in each buffer.
-const SHAPES: [(u16, u32, usize); 3] = [(100, 4000, 20_000), (100, 150, 15_000), (500, 90, 18_000)];
+/// Some 130 packets: full ones, short ones (a buffer is one and a half), and one in each buffer.
+const SHAPES: [(u16, u32, usize); 3] = [(100, 4000, 13_000), (100, 150, 10_000), (500, 90, 12_000)];
+
+/// Every policy with every shape.
+fn everything() -> impl Iterator<Item = (&'static str, (u16, u32, usize))> {
+    POLICIES.into_iter().flat_map(|policy| SHAPES.map(|shape| (policy, shape)))
+}
 
 #[test]
 fn every_sender_that_calls_keeps_to_what_was_agreed_on_and_says_what_it_does() {
-    for (policy, (packet, buffer, bytes)) in POLICIES.iter().zip(SHAPES.iter().cycle()) {
+    for (policy, (packet, buffer, bytes)) in everything() {
         let env = Env::new();
-        let content = env.make_file("data", *bytes);
+        let content = env.make_file("data", bytes);
         let mut peer = Peer::new();
         let to = peer.address();
         let mut args = vec!["send", "data", "--wire", "rfc998", "--to", &to];
         args.extend(policy.split_whitespace());
         let sender = env.start(&args);
-        let terms = peer.accept(&grant(5, 20, *packet, *buffer));
+        let terms = peer.accept(&grant(5, 20, packet, buffer));
         let offer = (terms.burst, terms.rate);
         let got = peer.receive_offering(&terms, HashSet::new(), |_| offer);
-        assert!(got == content, "{policy}");
+        assert!(got == content, "{policy} {packet} {buffer}");
         sender.finish().exits(0);
         peer.watch.finds_nothing();
     }
@@ -43,17 +48,17 @@ fn every_sender_that_calls_keeps_to_what_was_agreed_on_and_says_what_it_does() {
 
 #[test]
 fn every_sender_that_is_called_keeps_to_what_was_agreed_on_and_says_what_it_does() {
-    for (policy, (packet, buffer, bytes)) in POLICIES.iter().rev().zip(SHAPES.iter().cycle()) {
+    for (policy, (packet, buffer, bytes)) in everything() {
         let env = Env::new();
-        let content = env.make_file("data", *bytes);
+        let content = env.make_file("data", bytes);
         let mut args = vec!["send", "data"];
         args.extend(policy.split_whitespace());
         let (sender, address) = waiting(&env, &args);
         let mut peer = Peer::new();
-        let terms = peer.call(&address, &grant(5, 20, *packet, *buffer)).expect("a connection");
+        let terms = peer.call(&address, &grant(5, 20, packet, buffer)).expect("a connection");
         let offer = (terms.burst, terms.rate);
         let got = peer.receive_offering(&terms, HashSet::new(), |_| offer);
-        assert!(got == content, "{policy}");
+        assert!(got == content, "{policy} {packet} {buffer}");
         sender.finish().exits(0);
         peer.watch.finds_nothing();
     }
@@ -76,6 +81,64 @@ fn an_offer_restrains_every_sender_and_is_confirmed() {
         peer.watch.finds_nothing();
         assert!(peer.watch.announced > 0, "{policy}");
     }
+}
+
+/// Of 152 bytes each, headers included, 82 packets a second are less than the 250 agreed on.
+#[test]
+fn a_rate_that_changes_meanwhile_restrains_every_sender_and_is_told() {
+    for policy in POLICIES {
+        let env = Env::new();
+        let content = env.make_file("data", 16_000);
+        let mut peer = Peer::new();
+        let to = peer.address();
+        let mut args = vec!["send", "data", "--wire", "rfc998", "--to", &to];
+        args.extend(policy.split_whitespace());
+        let sender = env.start(&args);
+        let terms = peer.accept(&grant(5, 20, 100, 1000));
+        let agreed = (terms.burst, terms.rate);
+        let offer = |number| {
+            let rate = match number {
+                3 => "100kbit",
+                9 => "none",
+                _ => return agreed,
+            };
+            env.run(&["control", "--rate", rate]).exits(0);
+            agreed
+        };
+        assert!(peer.receive_offering(&terms, HashSet::new(), offer) == content, "{policy}");
+        sender.finish().exits(0);
+        peer.watch.finds_nothing();
+        assert!(peer.watch.announced > 1, "{policy}");
+    }
+}
+
+#[test]
+fn there_is_no_other_policy_on_this_wire() {
+    let env = Env::new();
+    env.make_file("data", 20_000);
+    let mut peer = Peer::new();
+    let to = peer.address();
+    let send = ["send", "data", "--wire", "rfc998", "--to", &to];
+    let sealed = |args: &[&str]| env.run(&[&send[..], args].concat()).exits(1).says("wire sealed");
+    sealed(&["--policy", "background"]);
+    sealed(&["--policy", "aggressive"]);
+    for protocol in ["sabul", "tsunami", "fobs", "udt", "reno", "cubic", "highspeed", "scalable"] {
+        sealed(&["--protocol", protocol]);
+    }
+    sealed(&["--protocol", "rbudp", "--rate", "10Mbit"]);
+    // Nor does one become that of a transfer that runs.
+    let sender = env.start(&send);
+    let terms = peer.accept(&grant(5, 20, 100, 1000));
+    let offer = |number| {
+        if number == 1 {
+            let control = env.run(&["control", "--policy", "aggressive"]);
+            control.exits(5).says("with --wire rfc998 only a sender's rate can be changed");
+        }
+        (5, 20)
+    };
+    peer.receive_offering(&terms, HashSet::new(), offer);
+    sender.finish().exits(0);
+    peer.watch.finds_nothing();
 }
 
 /// A sender that is slower than it says, and sleeps now and then, loses nothing: nothing is called
