@@ -79,6 +79,40 @@ fn the_rate_that_was_asked_for() {
     assert_eq!(both(sender, receiver), "rate_cap");
 }
 
+/// What sender and receiver say on `rfc998`, where neither tells the other anything.
+fn in_the_clear(path: &[&str], sending: &[&str], receiving: &[&str]) -> [String; 2] {
+    let env = Env::new();
+    env.make_file("data", 2_000_000);
+    let waits = ["receive", "out", "--wire", "rfc998", "--listen", "127.0.0.1:0", "--json"];
+    let mut receiver = env.start(&[&waits[..], receiving].concat());
+    let told = receiver.event("listening", |_| true);
+    let port = told["address"].as_str().and_then(|at| at.rsplit(':').next()).expect("a port");
+    let (_relay, to) = relay(&env, port.parse().expect("a port"), path);
+    let calls = ["send", "data", "--wire", "rfc998", "--to", &to, "--json"];
+    let sent = env.run(&[&calls[..], sending].concat()).exits(0);
+    [sent, receiver.finish().exits(0)].map(|end| {
+        let limit = end.last_event("summary")["limited_by"].take();
+        limit.as_str().expect("text").to_owned()
+    })
+}
+
+/// Whatever becomes of its packets: a sender at a fixed rate does not ask what the path carries.
+#[test]
+fn of_a_fixed_rate_nobody_says_that_the_path_carried_no_more() {
+    let path = ["--rate", "8Mbit", "--delay", "10ms"];
+    let fixed = |rate| ["--policy", "fixed", "--rate", rate];
+    assert_eq!(in_the_clear(&path, &fixed("6Mbit"), &[]), ["rate_cap"; 2]);
+    assert_eq!(in_the_clear(&path, &fixed("12Mbit"), &[]), ["rate_cap"; 2]);
+    // So it is with one that would find the path's if the other end let it.
+    let burst = ["--burst-size", "5", "--burst-interval", "10ms"];
+    assert_eq!(in_the_clear(&path, &[], &burst), ["rate_cap"; 2]);
+    assert_eq!(in_the_clear(&path, &[], &[]), ["path"; 2]);
+    // Without permission none of it counts.
+    let few = ["--buffers", "1", "--buffer-size", "16KiB"];
+    let far = ["--delay", "50ms"];
+    assert_eq!(in_the_clear(&far, &fixed("50Mbit"), &few), ["receiver_buffers"; 2]);
+}
+
 #[test]
 fn a_slow_source() {
     let env = Env::new();

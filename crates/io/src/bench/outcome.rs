@@ -11,7 +11,7 @@ use netblt_proto::wire::packet::Parameters;
 use super::pump::Done;
 use crate::options::Options;
 use crate::progress::Summary;
-use crate::transfer::limit::{Facts as Limits, View, decide};
+use crate::transfer::limit::{Facts as Limits, View, decide, unheard};
 use crate::transfer::summary::{Facts, bits_per_second, summary};
 
 /// How a test went, at one end of one connection.
@@ -64,7 +64,11 @@ pub(super) fn outcome(
     // Each end says what it sees; nothing is stored.
     let limited_by = match role {
         Role::Sender => decide(Some(View::new(&stats, config.policy, at, cpu_share)), None),
-        Role::Receiver => decide(None, Some(Limits::new(&stats, at, cpu_share, Duration::ZERO))),
+        Role::Receiver => {
+            let granted = (parameters.buffer_bytes, parameters.max_outstanding);
+            let seen = Limits::new(&stats, at, cpu_share, Duration::ZERO);
+            decide(unheard(&stats, granted), Some(seen))
+        }
     };
     let summary = summary(Facts {
         stats,

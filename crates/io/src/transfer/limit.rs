@@ -86,6 +86,7 @@ impl View {
             }
             // What it states it keeps to, whatever the path says.
             Policy::Recreated(of) if of.protocol == Protocol::Rbudp => Self::RateCap,
+            _ if is_at_agreed_pace(stats, data_time) => Self::RateCap,
             _ => Self::Path,
         };
         let waited = stats.waited;
@@ -109,7 +110,7 @@ pub(crate) struct Facts {
     pub(crate) cpu: u64,
     /// For how much of the time most of its buffers waited for the disk, in percent.
     pub(crate) disk: u64,
-    /// Packets came about as fast as the burst values let them that were agreed on.
+    /// Packets came, or were lost, about as fast as the burst values let them that were agreed on.
     pub(crate) paced: bool,
     /// How much its socket holds, in KiB, if it granted less than was agreed on for that; else 0.
     pub(crate) socket: u64,
@@ -171,6 +172,25 @@ pub(crate) fn decide(view: Option<View>, facts: Option<Facts>) -> LimitedBy {
     }
 }
 
+/// What limited the sender of a receiver that is told nothing (`rfc998`), as far as that one sees:
+/// the transfer was short, or all the buffers that it granted (`outstanding` of `buffer_bytes`)
+/// were taken all the time.
+pub(crate) fn unheard(stats: &Stats, (buffer_bytes, outstanding): (u32, u32)) -> Option<View> {
+    let (time, rtt) = (steady_time(stats)?, stats.min_rtt?);
+    if time < rtt * FEW_ROUND_TRIPS {
+        return Some(View::RoundTrips);
+    }
+    // A buffer is taken from its GO until it is full: a round trip, and its packets at their pace.
+    let packets = f64::from(buffer_bytes) / f64::from(stats.datagram_bytes.max(1));
+    let full = stats.agreed.map_or(0.0, |agreed| {
+        packets * agreed.interval.as_secs_f64() / f64::from(agreed.packets.max(1))
+    });
+    let taken = rtt.as_secs_f64() + full;
+    let most = f64::from(outstanding) * f64::from(buffer_bytes) / taken;
+    let moved = stats.steady_bytes as f64 / time.as_secs_f64();
+    (moved >= most * AT_PACE).then_some(View::Permission)
+}
+
 /// From the first DATA packet to the beginning of the first pass's last burst; `None` of one burst
 /// alone, which takes no time that could be told.
 pub(crate) fn steady_time(stats: &Stats) -> Option<Duration> {
@@ -178,12 +198,15 @@ pub(crate) fn steady_time(stats: &Stats) -> Option<Duration> {
     (!time.is_zero() && stats.steady_bytes > 0).then_some(time)
 }
 
-/// Whether packets came about as fast as the burst values let them that were agreed on: the path
-/// may carry more.
+/// Whether packets left about as fast as the burst values let them that were agreed on, whatever
+/// became of them: a receiver knows of those that came and of those it missed. On `rfc998`, where
+/// nobody tells their policy, that is what a sender at a fixed rate does.
 fn is_at_agreed_pace(stats: &Stats, data_time: Duration) -> bool {
     let Some(agreed) = stats.agreed else { return false };
     let bursts = data_time.as_secs_f64() / agreed.interval.as_secs_f64().max(1e-9);
-    stats.data_packets_received as f64 >= bursts * f64::from(agreed.packets) * AT_PACE
+    let heard_of = stats.data_packets_received.saturating_add(stats.data_packets_lost);
+    let packets = stats.data_packets_sent.max(heard_of);
+    packets as f64 >= bursts * f64::from(agreed.packets) * AT_PACE
 }
 
 #[cfg(test)]
@@ -232,6 +255,14 @@ mod tests {
         assert_eq!(view(Waited { pacing: most, ..none }, 0.2, capped), View::RateCap);
         let fixed = Pace::rate(Rate::from_bytes_per_second(1_000_000)).expect("a pace");
         assert_eq!(view(Waited { pacing: most, ..none }, 0.2, Policy::Fixed(fixed)), View::RateCap);
+        // It would find more, were it not for what was agreed on.
+        let held = |packets| {
+            let agreed = Some(Burst { packets, interval: Duration::from_millis(10) });
+            let waited = Waited { pacing: most, ..none };
+            let stats = Stats { agreed, data_packets_sent: 7900, waited, ..stats() };
+            View::new(&stats, fair, at(11), 0.2)
+        };
+        assert_eq!((held(10), held(20)), (View::RateCap, View::Path));
         let late = View::new(&stats(), fair, at(60), 0.1);
         assert_eq!(late, View::Storing);
         let far = Stats { min_rtt: Some(SECOND * 2), ..stats() };
@@ -247,12 +278,13 @@ mod tests {
         let facts = Facts::new(&stats(), at(11), 0.336, SECOND * 8);
         assert_eq!(facts, Facts { cpu: 34, disk: 80, paced: false, socket: 0 });
         let interval = Duration::from_millis(10);
-        let paced = |packets| {
+        let paced = |packets, data_packets_lost| {
             let agreed = Some(Burst { packets, interval });
-            let stats = Stats { agreed, data_packets_received: 7900, ..stats() };
+            let data_packets_received = 7900;
+            let stats = Stats { agreed, data_packets_received, data_packets_lost, ..stats() };
             Facts::new(&stats, at(11), 0.0, Duration::ZERO).paced
         };
-        assert!(paced(10) && !paced(20));
+        assert!(paced(10, 0) && !paced(20, 0) && paced(20, 7900));
         assert_eq!(Facts::parse(&facts.to_string()), Some(facts));
         for text in [
             "",
@@ -301,5 +333,21 @@ mod tests {
             assert_eq!(decide(Some(view), Some(facts)), expected, "{view:?} {facts:?}");
         }
         assert_eq!(decide(None, None), LimitedBy::Path);
+    }
+
+    #[test]
+    fn a_receiver_that_is_told_nothing_sees_whether_its_buffers_were_all_taken() {
+        // A megabyte a second, and a tenth of a second to a round trip.
+        assert_eq!(unheard(&stats(), (50_000, 2)), Some(View::Permission));
+        assert_eq!(unheard(&stats(), (50_000, 4)), None);
+        // Ten milliseconds each, or a second.
+        let at_pace = |packets| {
+            let agreed = Some(Burst { packets, interval: Duration::from_millis(10) });
+            unheard(&Stats { agreed, datagram_bytes: 1000, ..stats() }, (100_000, 1))
+        };
+        assert_eq!((at_pace(100), at_pace(1)), (Some(View::Permission), Some(View::Permission)));
+        let far = Stats { min_rtt: Some(SECOND * 2), ..stats() };
+        assert_eq!(unheard(&far, (50_000, 400)), Some(View::RoundTrips));
+        assert_eq!(unheard(&Stats::default(), (50_000, 2)), None);
     }
 }

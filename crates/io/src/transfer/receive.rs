@@ -33,7 +33,7 @@ use crate::options::Options;
 use crate::progress::Summary;
 use crate::ticket::Rendezvous;
 use crate::transfer::background::Transfer;
-use crate::transfer::limit::{Facts, View, decide};
+use crate::transfer::limit::{Facts, View, decide, unheard};
 use crate::transfer::list::{Lines, Offered, REQUEST};
 use crate::transfer::promise::Promise;
 use crate::transfer::session::{HowFar, Session, buffers};
@@ -152,6 +152,7 @@ pub(crate) fn receive_as(
         unheard.then(|| app.look(received.at, &stats))
     });
     Ok(summary(Told {
+        limited_by: decide(view.or_else(|| unheard(&stats, app.granted)), facts),
         stats,
         at: received.at,
         bytes: received.outcome.bytes,
@@ -160,7 +161,6 @@ pub(crate) fn receive_as(
         skipped: received.outcome.skipped,
         verified: received.outcome.verified,
         digest: received.outcome.digest,
-        limited_by: decide(view, facts),
     }))
 }
 
@@ -243,6 +243,8 @@ pub(crate) struct Receiving<'a, W> {
     files: Option<u64>,
     /// What the sender was told of this end.
     facts: Option<Facts>,
+    /// How large the buffers are, and how many may be outstanding.
+    granted: (u32, u32),
     /// Until when a disk that gives files their names is waited for, though the user wants to stop.
     patience: Option<Instant>,
     waker: Waker,
@@ -283,6 +285,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
             room: None,
             files: None,
             facts: None,
+            granted: (0, 0),
             patience: None,
             waker,
             total: None,
@@ -477,6 +480,7 @@ impl<W: Writer> Application for Receiving<'_, W> {
     fn take(&mut self, now: Instant, (): (), event: Event, end: &mut Endpoint) -> Flow {
         match event {
             Event::Opened { peer, parameters, image_bytes } => {
+                self.granted = (parameters.buffer_bytes, parameters.max_outstanding);
                 self.total = parameters.transfer_bytes.filter(|_| self.ask == Ask::Files);
                 let promise = match self.ask {
                     Ask::Files => Promise::parse(&parameters.client),
