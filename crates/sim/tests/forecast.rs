@@ -246,13 +246,15 @@ fn simulate_seed(
 #[test]
 fn plans_come_true_in_the_virtual_world() {
     const BYTES: u64 = 30_000_000;
-    for (mbits, rtt, loss) in [
-        (100, 20, Probability::NEVER),
-        (100, 200, Probability::NEVER),
-        (100, 50, Probability::from_ppm(1000)),
-        (100, 50, Probability::from_percent(1)),
-        (20, 600, Probability::from_percent(1)),
-        (50, 100, Probability::from_percent(10)),
+    // What a lost question or answer costs, in the handshake and when nothing else is left to send,
+    // is in no plan: where one in ten is lost that is more.
+    for (mbits, rtt, loss, off) in [
+        (100, 20, Probability::NEVER, 0.005),
+        (100, 200, Probability::NEVER, 0.005),
+        (100, 50, Probability::from_ppm(1000), 0.01),
+        (100, 50, Probability::from_percent(1), 0.01),
+        (20, 600, Probability::from_percent(1), 0.01),
+        (50, 100, Probability::from_percent(10), 0.04),
     ] {
         let question = Question {
             framing: Framing::Ip,
@@ -262,12 +264,13 @@ fn plans_come_true_in_the_virtual_world() {
             ..question(mbit(mbits), Duration::from_millis(rtt))
         };
         let forecast = Forecast::new(&question).unwrap();
-        // What is lost again and again at the very end is luck, and in no plan.
-        let took = (1..=3).map(|seed| simulate_seed(seed, &question, &forecast, BYTES));
-        let took = took.min().flatten().expect("a transfer").as_secs_f64();
+        let took = (1..=11).map(|seed| simulate_seed(seed, &question, &forecast, BYTES));
+        let mut took: Vec<f64> = took.map(|t| t.expect("a transfer").as_secs_f64()).collect();
+        took.sort_by(f64::total_cmp);
+        let took = took[took.len() / 2];
         // The sender knows half a round trip before the receiver knows that it does.
         let planned = (forecast.times.unwrap().total() - question.rtt / 2).as_secs_f64();
-        assert!((planned / took - 1.0).abs() < 0.02, "planned {planned} s, took {took} s");
+        assert!((planned / took - 1.0).abs() < off, "planned {planned} s, took {took} s");
     }
 }
 
