@@ -6,9 +6,10 @@ use netblt_proto::config::Wire;
 use netblt_rfc1030::future::{BEST_BITS_PER_SECOND, Experiment, Result, SEEDS, page, results, run};
 
 const THREADS: usize = 2;
-/// What an adaptive sender on `rfc998` carries of the best, in thousandths, whatever its luck. RFC
-/// 1030 has no such sender, and no bound; of 1,000 seeds the median is 892, the least 824.
-const LEAST: u64 = 820;
+/// What an adaptive sender carries of the best, in thousandths, whatever its luck. RFC 1030 has no
+/// such sender, and no bound; of 1,000 seeds the median is 892 on `rfc998`, the least 824, and on
+/// `sealed` 909 and 803.
+const LEAST: [(Wire, u64); 2] = [(Wire::Rfc998, 820), (Wire::Sealed, 800)];
 
 fn result(results: &[Result], experiment: Experiment) -> &Result {
     results.iter().find(|result| result.experiment == experiment).expect("one of them all")
@@ -59,34 +60,57 @@ fn every_figure_of_the_section_holds() {
 
 #[test]
 fn senders_that_are_told_nothing_break_it_with_no_seed() {
-    for wire in [Wire::Sealed, Wire::Rfc998] {
-        // Two of seven of a round trip's trains came through empty frames with the last two.
-        for seed in (101..=120).chain([606, 831]) {
-            let trial = run(Experiment::Adaptive(wire), seed);
-            assert_eq!((trial.crashed, &trial.problem), (None, &None), "{wire:?} {seed}");
-            assert_eq!(trial.stations_down, 0, "{wire:?} {seed}");
-            let least = if wire == Wire::Sealed { 870 } else { LEAST };
-            let of_best = trial.sum() * 1000 / BEST_BITS_PER_SECOND;
+    for (wire, least) in LEAST {
+        for seed in 101..=120 {
+            let of_best = of_best(wire, seed).0;
             assert!(of_best >= least, "{wire:?} {seed}: {of_best}");
         }
     }
 }
 
-/// So many seeds as `NETBLT_WIDEBAND_SEEDS` says: the two of the test above were found so.
+/// What an adaptive sender carries of the best, in thousandths, and how many bytes waited at most.
+#[track_caller]
+fn of_best(wire: Wire, seed: u64) -> (u64, u64) {
+    let trial = run(Experiment::Adaptive(wire), seed);
+    assert_eq!((trial.crashed, &trial.problem), (None, &None), "{wire:?} {seed}: {trial:?}");
+    assert_eq!(trial.stations_down, 0, "{wire:?} {seed}");
+    (trial.sum() * 1000 / BEST_BITS_PER_SECOND, trial.most_waiting)
+}
+
+/// Two of seven of a round trip's trains came through empty frames.
+#[test]
+fn two_lucky_trains_of_many_are_not_believed() {
+    for (wire, seed) in LEAST.into_iter().flat_map(|(wire, _)| [(wire, 606), (wire, 831)]) {
+        let (of_best, waited) = of_best(wire, seed);
+        assert!(of_best >= 870 && waited < 15_000, "{wire:?} {seed}: {of_best}, {waited}");
+    }
+}
+
+/// The receiver happened to say little for some round trips, and the channel carried 2 % more. That
+/// much too much was believed, and filled the buffer while the queue was taken for lateness: of
+/// 19,400 bytes 40 ms are 5,500, and what the correction left of the rest was as much again.
+#[test]
+fn what_a_long_path_carried_by_chance_does_not_fill_its_buffer() {
+    for seed in [236, 392] {
+        let (of_best, waited) = of_best(Wire::Sealed, seed);
+        assert!(of_best >= 870 && waited < 15_000, "{seed}: {of_best}, {waited}");
+    }
+}
+
+/// So many seeds as `NETBLT_WIDEBAND_SEEDS` says: those of the tests above were found so.
 #[test]
 fn senders_that_are_told_nothing_break_it_with_none_of_many_seeds() {
-    let seeds = std::env::var("NETBLT_WIDEBAND_SEEDS").map_or(Ok(10), |text| text.parse());
-    let (mut shares, mut most_waiting) = (Vec::new(), 0);
-    for seed in 1..=seeds.expect("a number") {
-        let trial = run(Experiment::Adaptive(Wire::Rfc998), seed);
-        let of_best = trial.sum() * 1000 / BEST_BITS_PER_SECOND;
-        assert!(trial.crashed.is_none() && of_best >= LEAST, "{seed}: {of_best}, {trial:?}");
-        shares.push(of_best);
-        most_waiting = trial.most_waiting.max(most_waiting);
+    let seeds = std::env::var("NETBLT_WIDEBAND_SEEDS").map_or(Ok(20), |text| text.parse());
+    let seeds = seeds.expect("a number");
+    for (wire, least) in LEAST {
+        let trials = (1..=seeds).map(|seed| (of_best(wire, seed), seed));
+        let mut trials: Vec<((u64, u64), u64)> = trials.collect();
+        let waited = trials.iter().map(|((_, waited), _)| *waited).max();
+        trials.sort_unstable();
+        let (worst, median) = (trials[0], trials[trials.len() / 2].0.0);
+        println!("{wire:?}: {worst:?} worst, median {median}; {waited:?} bytes waited at most");
+        assert!(worst.0.0 >= least, "{wire:?} {worst:?}");
     }
-    shares.sort_unstable();
-    let (least, median) = (shares[0], shares[shares.len() / 2]);
-    println!("least {least}, median {median}; {most_waiting} bytes waited at most");
 }
 
 #[test]

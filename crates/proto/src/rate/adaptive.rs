@@ -298,9 +298,14 @@ impl Adaptive {
         self.set_pacing();
     }
 
+    fn trips_from(&self, rtt: Duration) -> RoundTrips {
+        RoundTrips::new(Some(rtt)).by_buffers(self.grain_bytes > 0)
+    }
+
     /// The same where only OKs tell, of `buffer_bytes` (IP packets) at once.
     pub fn told_by_buffers(mut self, buffer_bytes: u64) -> Self {
         self.grain_bytes = buffer_bytes;
+        self.trips = self.trips.by_buffers(buffer_bytes > 0);
         self.set_out();
         self
     }
@@ -463,7 +468,7 @@ impl RateControl for Adaptive {
     fn on_first_answer(&mut self, longest: Duration) -> bool {
         let new = self.hearing.last_sample.is_none() && self.trips.min().is_none();
         if new {
-            self.trips = RoundTrips::new(Some(longest));
+            self.trips = self.trips_from(longest);
             // Trains need bursts of their own.
             self.agreed = self.agreed.filter(|_| !is_long(longest));
             self.set_out();
@@ -485,7 +490,7 @@ impl RateControl for Adaptive {
     }
 
     fn take_over(&mut self, now: Instant, rate: Rate, rtt: Duration) {
-        self.trips = RoundTrips::new(Some(rtt));
+        self.trips = self.trips_from(rtt);
         self.bandwidth = rate.bytes_per_second().clamp(1, MOST);
         // What is lost of the other law's packets is that one's doing.
         self.hearing.deaf = 2;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::rate::train::is_long;
 use crate::time::{Instant, nanos};
 
 /// Loss, and every other fraction here, in parts of this.
@@ -16,6 +17,9 @@ const RECENT: usize = 4;
 const HOST_SLACK: Duration = Duration::from_micros(250);
 /// Lateness of a packet by a long path's own doings, at most.
 const MOST_LATENESS: Duration = Duration::from_millis(40);
+/// The same where a round trip takes a second or more, and each report is of its own packets: no
+/// wait is known better (`rate/train.rs`), and what is taken for no queue stays in it.
+const LONG_LATENESS: Duration = Duration::from_millis(25);
 /// What the way back adds to a round trip is left out from here on, and from a sixteenth of the
 /// smallest: less than that may be one channel for both ways.
 const BACK_MATTERS: Duration = Duration::from_millis(2);
@@ -33,6 +37,8 @@ pub(super) struct RoundTrips {
     shortest: Option<i64>,
     ways: [Option<i64>; RECENT],
     back: [Duration; RECENT],
+    /// What is measured are OKs of whole buffers, which come later by chance.
+    by_buffers: bool,
 }
 
 impl RoundTrips {
@@ -40,6 +46,11 @@ impl RoundTrips {
     pub(super) fn new(initial: Option<Duration>) -> Self {
         let min = initial.filter(|rtt| !rtt.is_zero());
         Self { min, ..Self::default() }
+    }
+
+    /// The same where only OKs of whole buffers are measured, or reports.
+    pub(super) fn by_buffers(self, by_buffers: bool) -> Self {
+        Self { by_buffers, ..self }
     }
 
     /// One measurement; `burst` is the time between bursts, by which any may be late. Answers it
@@ -66,7 +77,7 @@ impl RoundTrips {
         self.next = (self.next + 1) % RECENT;
         match self.min {
             Some(min) if !first || rtt > min => {
-                let near = min + lateness(min) + slack(burst);
+                let near = min + self.lateness() + slack(burst);
                 if first || rtt <= near {
                     self.confirmed = now;
                 }
@@ -112,7 +123,7 @@ impl RoundTrips {
 
     /// How much longer than the smallest a round trip may be although there is no queue.
     pub(super) fn allowance(&self, burst: Duration) -> Duration {
-        lateness(self.min.unwrap_or_default()) + slack(burst)
+        self.lateness() + slack(burst)
     }
 
     /// The same by the last two alone: sooner, but more easily deceived.
@@ -137,8 +148,15 @@ impl RoundTrips {
 
     fn beyond_min(&self, rtt: Duration, burst: Duration) -> u64 {
         let min = self.min.unwrap_or_default();
-        let over = rtt.saturating_sub(min + lateness(min) + slack(burst));
+        let over = rtt.saturating_sub(min + self.lateness() + slack(burst));
         nanos(over).saturating_mul(1000) / (nanos(min) / 1000).max(1)
+    }
+
+    /// Of a round trip, what is no queue: a sixteenth, but not for ever.
+    fn lateness(&self) -> Duration {
+        let min = self.min.unwrap_or_default();
+        let most = if is_long(min) && !self.by_buffers { LONG_LATENESS } else { MOST_LATENESS };
+        (min / 16).min(most)
     }
 
     /// Whether the smallest was not seen for so long that the path may have changed.
@@ -153,11 +171,6 @@ impl RoundTrips {
         self.shortest = self.ways.into_iter().flatten().min();
         self.confirmed = now;
     }
-}
-
-/// Of a round trip, what is no queue: a sixteenth, but not for ever.
-fn lateness(min: Duration) -> Duration {
-    (min / 16).min(MOST_LATENESS)
 }
 
 fn slack(burst: Duration) -> Duration {
@@ -253,6 +266,23 @@ mod tests {
         assert_eq!(trips.queue(burst), 497_500);
         trips.sample(ms(9), Duration::from_millis(100), None, burst);
         assert_eq!(trips.queue(burst), 0);
+    }
+
+    #[test]
+    fn lateness_of_a_long_path_is_bounded_the_more_so_where_each_packet_is_reported() {
+        let burst = Duration::from_millis(1);
+        let over = |mut trips: RoundTrips, min, late| {
+            trips.sample(ms(0), Duration::from_millis(min), None, burst);
+            for n in 0..4 {
+                trips.sample(ms(n), Duration::from_millis(min + late), None, burst);
+            }
+            trips.queue(burst) > 0
+        };
+        let (reported, by_buffers) =
+            (RoundTrips::default(), RoundTrips::default().by_buffers(true));
+        assert!(over(reported, 1800, 27) && !over(reported, 1800, 26));
+        assert!(over(by_buffers, 1800, 42) && !over(by_buffers, 1800, 41));
+        assert!(over(reported, 900, 42) && !over(reported, 900, 41));
     }
 
     #[test]
