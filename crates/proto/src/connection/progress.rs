@@ -91,7 +91,9 @@ impl Connection {
             }
         };
         let patience = self.death_timer.max(SHORTEST);
-        let patience = patience.max(round_trip * ROUND_TRIPS).max(interval * INTERVALS);
+        // A receiver that lets nothing come makes the interval endless.
+        let bursts = interval.saturating_mul(INTERVALS);
+        let patience = patience.max(round_trip.saturating_mul(ROUND_TRIPS)).max(bursts);
         // Where nobody asks, a living peer may be silent from one KEEPALIVE to the next.
         let asks = self.rules.asks;
         let silence = if asks { SILENT_AFTER } else { (self.death_timer / 4).min(KEEPALIVE) };
