@@ -28,7 +28,8 @@ use super::{FirstWords, agrees};
 const MAX_CANDIDATES: usize = 8;
 /// RESPONSEs looked at at once, at most: anybody can send some that prove nothing.
 const MAX_AT_ONCE: u32 = 64;
-/// Packets sent to confirm one of them, at most: one with each OPEN and each repeated RESPONSE.
+/// So many packets that confirm one of them have left, and copies of its RESPONSE draw no more:
+/// anybody can send those. With each OPEN one leaves all the same, for this end may have moved.
 const MAX_CONFIRMS: usize = 64;
 
 /// What became of a RESPONSE.
@@ -155,7 +156,7 @@ impl Candidates {
             return Judged::Nothing;
         }
         if let Some(known) = self.all.iter_mut().find(|known| known.noise == frame.noise) {
-            known.due = true;
+            known.due |= known.sent.len() < MAX_CONFIRMS;
             return Judged::True;
         }
         if !self.bucket.take(now) {
@@ -268,7 +269,7 @@ impl Candidates {
 
 impl Candidate {
     fn is_due(&self) -> bool {
-        self.words_due || self.due && self.sent.len() < MAX_CONFIRMS
+        self.words_due || self.due
     }
 }
 
