@@ -514,9 +514,11 @@ impl Receiver {
         earliest([self.next_control(), self.fifo.deadline(self.rtt.timeout()), self.next_look()])
     }
 
-    /// When the holes are looked at: there is nothing to ask a sender for that pauses.
+    /// When the holes are looked at: there is nothing to ask a sender for that pauses, and nothing
+    /// asked of one to whom nothing may be said.
     fn next_look(&self) -> Option<Instant> {
-        let asks = !self.steered.peer_pauses && self.fifo.has_room(ASK_ROOM);
+        let room = self.fifo.has_room(ASK_ROOM) && self.allowed_bytes() > 0;
+        let asks = !self.steered.peer_pauses && room;
         self.recovery.next_look().filter(|_| asks)
     }
 
