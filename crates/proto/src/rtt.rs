@@ -23,6 +23,8 @@ pub(crate) struct RoundTrip {
     /// Before a measurement: it is no longer than this.
     longest: Option<Duration>,
     expiries: u32,
+    /// What it is measured by rides on whatever is sent next.
+    rides: bool,
 }
 
 impl RoundTrip {
@@ -33,6 +35,13 @@ impl RoundTrip {
             new.sample(rtt);
         }
         new
+    }
+
+    /// The same where acknowledgements ride on what the other end has to send anyway (`rfc998`):
+    /// most come with a NULL-ACK, and now and then one with a full packet, later than any deviation
+    /// from the others says.
+    pub(crate) fn of_riders(self, rides: bool) -> Self {
+        Self { rides, ..self }
     }
 
     /// Takes in one measurement, which must be of a packet sent only once (Karn's rule).
@@ -82,7 +91,8 @@ impl RoundTrip {
         self.expiries = 0;
     }
 
-    /// Smoothed round trip plus four deviations, 1.5 times longer for every expiry in a row.
+    /// Smoothed round trip plus four deviations, at least an eighth (where acknowledgements ride, a
+    /// half) of it, and 1.5 times longer for every expiry in a row.
     pub(crate) fn timeout(&self) -> Duration {
         let Some(smoothed) = self.smoothed else {
             // Sent again within the round trip, a message would never measure it (Karn's rule).
@@ -91,7 +101,8 @@ impl RoundTrip {
             return grown(initial, self.expiries).min(MAX_TIMEOUT.max(longest * 4));
         };
         let limit = MAX_TIMEOUT.max(smoothed * 4);
-        let base = (smoothed + self.deviation * 4).max(smoothed + smoothed / 8).max(MIN_TIMEOUT);
+        let least = smoothed / if self.rides { 2 } else { 8 };
+        let base = (smoothed + (self.deviation * 4).max(least)).max(MIN_TIMEOUT);
         grown(base.min(limit), self.expiries).min(limit)
     }
 
@@ -145,5 +156,16 @@ mod tests {
         }
         assert_eq!(rtt.smoothed(), Some(Duration::from_millis(80)));
         assert_eq!(rtt.timeout(), Duration::from_millis(90));
+    }
+
+    #[test]
+    fn the_timer_leaves_room_for_what_the_deviation_forgets() {
+        for (rides, least) in [(false, 112_500), (true, 150_000)] {
+            let mut rtt = RoundTrip::default().of_riders(rides);
+            for _ in 0..100 {
+                rtt.sample(Duration::from_millis(100));
+            }
+            assert_eq!(rtt.timeout().as_micros(), least, "{rides}");
+        }
     }
 }

@@ -23,6 +23,8 @@ pub struct Point {
     pub noisy: u64,
     /// Data packets lost with all of them where the two hosts are alone.
     pub alone: u64,
+    /// In how many of those runs any was.
+    pub alone_runs: u64,
     /// A transfer that did not go well.
     pub failed: bool,
 }
@@ -54,6 +56,7 @@ fn point(row: &Row) -> Point {
         let (noisy, alone) = (ethernet::run(row, seed, false), ethernet::run_alone(row, seed));
         point.noisy += noisy.lost;
         point.alone += alone.lost;
+        point.alone_runs += u64::from(alone.lost > 0);
         point.failed |= noisy.problem.is_some() || alone.problem.is_some();
     }
     point

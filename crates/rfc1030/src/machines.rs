@@ -53,7 +53,7 @@ const I3C500: Interface = Interface {
     buffers: 16,
     deaf: true,
     copy_byte_ns: 810,
-    turn: Duration::from_micros(4050),
+    turn: Duration::from_micros(3800),
     enable: Duration::from_micros(2353),
     wire_byte_ns: 800,
 };

@@ -133,7 +133,8 @@ impl Receiver {
             untold: VecDeque::new(),
             assemblies: BTreeMap::new(),
             fifo: ControlFifo::new(negotiated.rules.copies),
-            rtt: RoundTrip::new(negotiated.rtt, negotiated.longest_rtt),
+            rtt: RoundTrip::new(negotiated.rtt, negotiated.longest_rtt)
+                .of_riders(!negotiated.rules.reports),
             recovery,
             law: None,
             feedback: Feedback::default(),

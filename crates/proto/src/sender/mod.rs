@@ -131,7 +131,8 @@ impl Sender {
             way_back: WayBack::default(),
             sizing,
             ledger: told_by_ok.then(Ledger::default),
-            rtt: RoundTrip::new(negotiated.rtt, negotiated.longest_rtt),
+            rtt: RoundTrip::new(negotiated.rtt, negotiated.longest_rtt)
+                .of_riders(!negotiated.rules.reports),
             hearing: Hearing::new(now),
             signs: Signs::new(),
             repairing: Repairing::default(),
