@@ -22,8 +22,8 @@ pub(crate) struct Choice {
     pub(crate) exclude: Vec<String>,
     /// Follow symbolic links in directories: what they lead to is sent in their place
     ///
-    /// As `scp -r` does by itself, and `rsync -L`. A link to a directory that it is in is skipped,
-    /// and named; one that leads nowhere is left out (exit code 23).
+    /// As `scp -r` does by itself, and `rsync -L`. A link to a directory that it is in, and one
+    /// that leads nowhere, are left out and named (exit code 23).
     #[arg(short = 'L', long)]
     pub(crate) copy_links: bool,
     /// Only what FILE lists, a name a line, relative to the one source; - is standard input

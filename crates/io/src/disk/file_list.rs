@@ -2,9 +2,9 @@
 //!
 //! The walk is plain and sorted, so that the same tree makes the same list. Links that the user
 //! names are followed; links found inside trees are sent as links, several names of one file as
-//! such, and special files are skipped and said so. What cannot be read stops the transfer here,
-//! before the other side has seen anything, unless it was found in a directory and is to be left
-//! out.
+//! such. What cannot be read, and what has no content to send (pipes, sockets, devices), stops the
+//! transfer here, before the other side has seen anything, unless it was found in a directory and
+//! is to be left out.
 
 mod walk;
 

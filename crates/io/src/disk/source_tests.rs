@@ -121,16 +121,22 @@ fn only_links_that_the_user_names_are_followed() {
     symlink("../secret", tree.join("link")).expect("linked");
     symlink("secret", from.path().join("named")).expect("linked");
     let socket = std::os::unix::net::UnixListener::bind(tree.join("socket")).expect("bound");
-    let list = list(&[tree.clone(), from.path().join("named")]).expect("a list");
+    let paths = [tree.clone(), from.path().join("named")];
+    let refused = said(list(&paths));
+    assert!(refused.contains("tree/socket: cannot be sent: it is a socket"), "{refused}");
+    let source = Source::Paths(paths.to_vec());
+    let lenient = FileList::new(source, true, &Cancel::default()).expect("a list");
+    let warnings = lenient.warnings();
+    assert!(warnings.len() == 1 && warnings[0].to_string().contains("tree/socket"), "{warnings:?}");
+    drop(socket);
+    fs::remove_file(tree.join("socket")).expect("removed");
+    let list = list(&paths).expect("a list");
     let names: Vec<_> = list.inner.entries.iter().map(|entry| shown(&entry.name)).collect();
     assert_eq!(names, ["tree", "tree/link", "tree/sub", "tree/sub/file", "named"]);
     let kinds: Vec<_> = list.inner.entries.iter().map(|entry| entry.kind).collect();
     assert_eq!((kinds[1], kinds[4]), (Kind::SymbolicLink, Kind::File));
     // A link's bytes are its target's name.
     assert_eq!((list.files(), list.total_bytes()), (3, Some(19)));
-    let warnings = list.warnings();
-    assert!(warnings.len() == 1 && warnings[0].to_string().contains("tree/socket"), "{warnings:?}");
-    drop(socket);
     // A directory that becomes a link after the walk leads nowhere either.
     fs::rename(tree.join("sub"), from.path().join("elsewhere")).expect("renamed");
     symlink("../elsewhere", tree.join("sub")).expect("linked");

@@ -7,7 +7,7 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -270,7 +270,7 @@ impl Walk {
                 Err(error) => self.unread(&path, ("cannot be read", error))?,
             }
         } else {
-            self.skip(&path, "special file");
+            self.unsendable(&path, special(kind))?;
         }
         Ok(None)
     }
@@ -293,12 +293,14 @@ impl Walk {
             Err(error) => self.unread(&path, ("cannot be read", error))?,
             Ok(metadata) if metadata.is_dir() => {
                 if leads_up(&path, &metadata, name.split(|byte| *byte == b'/').count()) {
-                    self.skip(&path, "link to a directory that it is in");
+                    self.unsendable(&path, "it is a link to a directory that it is in")?;
                 } else if !self.exclude.matches(&name, true) && self.is_meant(&name, true) {
                     here.directories.push((path, name));
                 }
             }
-            Ok(metadata) if !metadata.is_file() => self.skip(&path, "link to a special file"),
+            Ok(metadata) if !metadata.is_file() => {
+                self.unsendable(&path, "it is a link to a pipe, a socket or a device")?;
+            }
             Ok(metadata) if self.is_passed_over(&name, &metadata) => {}
             Ok(metadata) => return self.content(name, &metadata),
         }
@@ -388,6 +390,11 @@ impl Walk {
         Ok(())
     }
 
+    /// Something in a directory that is there, and is nothing that can be sent: the same.
+    fn unsendable(&mut self, path: &Path, why: &'static str) -> Result<(), Error> {
+        self.unread(path, ("cannot be sent", io::Error::other(why)))
+    }
+
     fn skip(&mut self, path: &Path, what: &'static str) {
         let path = shown(path.as_os_str().as_bytes());
         self.warn(Warning::Skipped { path, what });
@@ -409,6 +416,15 @@ impl Counts {
         let more = std::mem::take(&mut self.unworded);
         warnings.extend((more > 0).then_some(Warning::SkippedMore(more)));
         warnings
+    }
+}
+
+/// Which of the things it is that have no content of their own.
+fn special(kind: fs::FileType) -> &'static str {
+    match () {
+        () if kind.is_fifo() => "it is a pipe",
+        () if kind.is_socket() => "it is a socket",
+        () => "it is a device",
     }
 }
 
