@@ -181,6 +181,27 @@ fn what_has_no_content_is_named_and_the_rest_arrives() {
     drop(socket);
 }
 
+/// Where a file system tells them apart, names that are one elsewhere are names like others.
+#[test]
+fn names_that_differ_in_case_or_form_alone_all_arrive_where_they_differ() {
+    let env = Env::new();
+    env.make_directory("t");
+    let names = ["README", "cafe\u{301}", "caf\u{e9}", "readme"];
+    for name in names {
+        fs::write(env.path("t").join(name), name).expect("written");
+    }
+    if env.names("t").len() < names.len() {
+        return skip("the file system takes them for one");
+    }
+    for overwrite in ["never", "always"] {
+        env.make_directory("to");
+        let (sender, receiver) = send(&env, &["t"], &["--overwrite", overwrite]);
+        sender.exits(0);
+        receiver.exits(0);
+        assert_eq!(testenv::tree(&env.path("to/t")), testenv::tree(&env.path("t")));
+    }
+}
+
 /// Mounts a file system on `directory` that takes names that differ in case for one.
 fn folding(directory: &std::path::Path) -> bool {
     let mount = Command::new("mount")
