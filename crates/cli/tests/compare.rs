@@ -114,6 +114,41 @@ fn a_small_contest_adds_up_and_leaves_nothing() {
     assert!(page.contains("20 Mbit/s, 20 ms: a file of 0.3 MB") && page.contains(">udt<"));
 }
 
+/// What a path is told of one direction, or of both, is what the contest says it was held on.
+#[test]
+fn a_contest_is_held_on_the_path_that_was_told() {
+    if !able() {
+        return;
+    }
+    let held = |link: &[String]| {
+        let env = Env::new();
+        let own = ["--size", "100kB", "--runs", "1", "--only", "netblt", "--json", "--seed", "9"];
+        let link: Vec<&str> = link.iter().map(String::as_str).collect();
+        let report = start(&env, &[&own[..], &link].concat()).finish().exits(0).text();
+        let mut report: Value = serde_json::from_str(&report).expect("JSON");
+        report["paths"][0].take()
+    };
+    let link = "rate=20Mbit delay=20ms jitter=1ms loss=5% loss-burst=2 reorder=5% reorder-by=2ms \
+                duplicate=5% corrupt=2% queue=60kB ecn-mark=30kB mtu=1200";
+    for (prefix, expected) in [
+        ("--", "20 Mbit/s, 40 ms, 5 % lost"),
+        ("--up-", "20 Mbit/s, 20 ms, 5 % lost"),
+        ("--down-", "no limit, 20 ms"),
+    ] {
+        let words = link.split_whitespace().map(|word| format!("{prefix}{word}"));
+        let table = held(&words.collect::<Vec<_>>());
+        assert_eq!(table["path"], expected);
+        let figures = &table["rows"][0]["medians"];
+        let number = |name: &str| figures[name].as_u64().unwrap_or_else(|| panic!("{table}"));
+        // No more fits into a packet, whichever way it is that takes no larger ones.
+        assert!(number("packets") >= 100_000 / 1200, "{table}");
+        assert!(prefix == "--down-" || number("lost_at_random") > 0, "{table}");
+        assert!(prefix == "--down-" || number("bits_per_second") < 20_000_000, "{table}");
+    }
+    let table = held(&["--scenario", "lan"].map(str::to_owned));
+    assert_eq!(table["path"], "lan");
+}
+
 #[test]
 fn a_signal_ends_everything() {
     if !able() {

@@ -130,6 +130,33 @@ fn every_term_of_an_open_is_an_option() {
 }
 
 #[test]
+fn who_reads_says_its_terms_too() {
+    let env = Env::new();
+    let content = testenv::noise(10_000);
+    let mut peer = Peer::new();
+    let from = peer.address();
+    (peer.local, peer.foreign, peer.check) = (1023, 1022, false);
+    let options = "--no-checksum --client reader --netblt-port 1022 --netblt-peer-port 1023 \
+                   --buffer-size 3000B --packet-size 700 --buffers 5";
+    let mut args = vec!["receive", "out", "--wire", "rfc998", "--from", &from];
+    args.extend(options.split_whitespace());
+    let receiver = env.start(&args);
+    let open = loop {
+        if let Some(open) = peer.recv() {
+            break open;
+        }
+    };
+    let asked = Terms::read(&open);
+    assert_eq!((asked.write, asked.check, asked.client.as_str()), (false, false, "reader"));
+    assert_eq!((asked.buffer, asked.packet, asked.outstanding), (3000, 700, 5));
+    let terms = Terms { burst: 5, rate: 2, ..asked };
+    peer.send(RESPONSE, &terms.body());
+    peer.supply(&terms, &content, HashSet::new());
+    receiver.finish().exits(0);
+    assert!(std::fs::read(env.path("out")).expect("the file") == content);
+}
+
+#[test]
 fn who_wants_the_same_as_we_is_refused_and_others_are_still_welcome() {
     let env = Env::new();
     let content = env.make_file("data", 5000);

@@ -120,7 +120,7 @@ impl Terms {
 pub(crate) struct Peer {
     socket: UdpSocket,
     /// Its NETBLT port, and the program's once it is known.
-    local: u16,
+    pub(crate) local: u16,
     pub(crate) foreign: u16,
     to: Option<SocketAddr>,
     pub(crate) check: bool,

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub(crate) mod far;
+pub(crate) mod tried;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -90,6 +91,7 @@ pub(crate) fn able(programs: &[&str], files: &[&str]) -> bool {
 /// How a program ended.
 #[derive(Debug)]
 pub(crate) struct Finished {
+    args: Vec<String>,
     pub(crate) code: Option<i32>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: String,
@@ -169,6 +171,7 @@ impl Env {
 /// A program that runs; it is killed if the test ends before it does.
 pub(crate) struct Running {
     child: Child,
+    args: Vec<String>,
     lines: Receiver<String>,
     stdout: Receiver<Vec<u8>>,
     stderr: Receiver<Vec<u8>>,
@@ -176,6 +179,7 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn new(mut command: Command) -> Self {
+        let args = tried::args(&command);
         let mut child = command.spawn().expect("the program starts");
         let (line, lines) = mpsc::channel();
         let (all, stdout) = mpsc::channel();
@@ -198,7 +202,7 @@ impl Running {
             let _ = err.read_to_end(&mut bytes);
             let _ = all.send(bytes);
         });
-        Self { child, lines, stdout, stderr }
+        Self { child, args, lines, stdout, stderr }
     }
 
     /// The next line of standard output.
@@ -247,6 +251,7 @@ impl Running {
         };
         let rest = |pipe: &Receiver<Vec<u8>>| pipe.recv_timeout(LIMIT).expect("its output");
         Finished {
+            args: self.args.clone(),
             code: status.code(),
             stdout: rest(&self.stdout),
             stderr: String::from_utf8_lossy(&rest(&self.stderr)).into_owned(),
@@ -266,6 +271,7 @@ impl Finished {
     #[track_caller]
     pub(crate) fn exits(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{}\n{}", self.text(), self.stderr);
+        tried::note(&self.args, code);
         self
     }
 
@@ -273,6 +279,7 @@ impl Finished {
     pub(crate) fn exits_with_one_of(self, codes: &[i32]) -> Self {
         let code = self.code.unwrap_or(-1);
         assert!(codes.contains(&code), "{code}: {}\n{}", self.text(), self.stderr);
+        tried::note(&self.args, code);
         self
     }
 
