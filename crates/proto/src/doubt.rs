@@ -3,10 +3,12 @@
 
 /// So many times the bytes that came from an address go there.
 const GENEROSITY: u64 = 3;
+/// And a seventh less where tosses decide what goes: of those who call them blindly every eighth
+/// doubles it, and so on, so that all of them together get a sixth more than that.
+const TOSSED: (u64, u64) = (GENEROSITY * 6, 7);
 /// An IP packet that is not worth halving.
 const SHORT: u64 = 64;
-/// So many tosses called right in a row double what may go there. Of those who call blindly every
-/// eighth gets so far, so that all of them together get at most a sixth more.
+/// So many tosses called right in a row double what may go there.
 const TOSSES: u32 = 3;
 /// So many are proof: who calls blindly pays for some ten million tries.
 const PROOF: u32 = 24;
@@ -25,11 +27,19 @@ pub(crate) struct Doubt {
     overhead: u64,
     /// It will soon be known.
     soon: bool,
+    /// What goes there is tossed for.
+    tossed: bool,
 }
 
 impl Doubt {
     pub(crate) fn new(overhead: u32, soon: bool) -> Self {
-        Self { came: 0, went: 0, since: 0, right: 0, overhead: u64::from(overhead), soon }
+        let overhead = u64::from(overhead);
+        Self { came: 0, went: 0, since: 0, right: 0, overhead, soon, tossed: false }
+    }
+
+    /// Tosses decide what goes there.
+    pub(crate) fn toss(&mut self) {
+        self.tossed = true;
     }
 
     /// A packet of so many bytes came.
@@ -60,7 +70,8 @@ impl Doubt {
     pub(crate) fn room(&self) -> u64 {
         let doubled = self.since << (self.right / TOSSES).min(PROOF / TOSSES);
         let most = (self.came - self.since).saturating_add(doubled);
-        most.saturating_mul(GENEROSITY).saturating_sub(self.went)
+        let (times, of) = if self.tossed { TOSSED } else { (GENEROSITY, 1) };
+        (most.saturating_mul(times) / of).saturating_sub(self.went)
     }
 
     /// Bytes of the largest datagram that should leave. What comes may be long in coming, and then
@@ -90,6 +101,21 @@ mod tests {
         assert_eq!((doubt.room(), doubt.allows(172), doubt.allows(173)), (200, true, false));
         doubt.on_went(144, 2);
         assert_eq!(doubt.room(), 0);
+    }
+
+    #[test]
+    fn blind_calls_draw_three_times_what_came_and_no_more() {
+        let mut doubt = Doubt::new(0, false);
+        doubt.toss();
+        doubt.on_came(700);
+        // Each doubling is an eighth as likely as the one before.
+        let mut mean = 0.0;
+        for doublings in 0..(PROOF / TOSSES) as i32 {
+            let more = doubt.room() as f64 * (7.0 / 8.0) / 8.0_f64.powi(doublings);
+            mean += more;
+            doubt.on_right(TOSSES);
+        }
+        assert!((2099.0..2100.0).contains(&mean), "{mean}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Many random worlds: see [`netblt_sim::swarm`].
 
+use std::time::Duration;
+
 use netblt_path::scenario;
 use netblt_proto::machine::Reason;
 use netblt_sim::coverage::Mark;
@@ -110,6 +112,51 @@ fn a_receiver_of_small_packets_names_all_that_it_lacks() {
 #[test]
 fn a_queue_that_has_gone_is_forgotten() {
     as_it_should_be(1_016_457);
+}
+
+/// Receivers that cannot give back the number in a RESPONSE, on paths with nothing wrong: a buffer
+/// took minutes, since acknowledgements took the room of the data that waited for it.
+#[test]
+fn who_has_to_show_that_it_hears_soon_has() {
+    for (seed, seconds) in [
+        (1_036_829, 20),
+        (1_005_278, 60),
+        (2_012_731, 150),
+        (2_019_326, 120),
+        (3_003_769, 300),
+        (3_008_896, 150),
+        (3_017_032, 10),
+    ] {
+        let outcome = as_it_should_be(seed);
+        assert!(outcome.duration <= Duration::from_secs(seconds), "{seed}\n{outcome}");
+    }
+}
+
+/// Both ends were asking where the other is, and saying nothing else, for longer than the death
+/// timer.
+#[test]
+fn who_does_not_know_where_its_peer_is_does_not_stand_still() {
+    for seed in [2_010_248, 3_011_818, 3_012_126] {
+        as_it_should_be(seed);
+    }
+}
+
+/// The host stood still for some milliseconds, and what it had to say meanwhile left when the first
+/// thing that it heard was an attacker's.
+#[test]
+fn what_a_host_that_stood_still_says_then_is_no_answer() {
+    for seed in [3_005_242, 3_013_140, 3_013_800, 3_019_668] {
+        as_it_should_be(seed);
+    }
+}
+
+/// It was too narrow, and dead besides, for longer than a death timer, and then as narrow as IPv6
+/// allows for ever.
+#[test]
+fn a_path_that_stays_narrow_may_have_been_dead() {
+    for seed in [1_019_396, 3_015_689] {
+        as_it_should_be(seed);
+    }
 }
 
 #[test]

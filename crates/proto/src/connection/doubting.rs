@@ -38,10 +38,11 @@ impl Connection {
     /// bytes in one packet. `seed` was never used before.
     pub(crate) fn be_in_doubt(&mut self, came: usize, mut doubt: Doubt, seed: u64) {
         doubt.on_came(came);
-        self.doubt = Some(doubt);
         if let Machine::Sender(sender) = &mut self.machine {
+            doubt.toss();
             sender.doubt(Some(seed));
         }
+        self.doubt = Some(doubt);
         self.allow();
     }
 

@@ -10,10 +10,10 @@ use crate::wire::packet::{Mode, Parameters};
 const FIELD: &str = " proof=";
 /// A client string of our own has this room in RESPONSE, whatever the OPEN was.
 const MOST_CLIENT: usize = 44;
-/// Data bytes of a packet, and packets of a buffer, to whoever has to show that he hears: the first
-/// ones soon have room, and data timers are short.
-const STRANGERS_PACKET: u32 = 1208;
-const STRANGERS_PACKETS: u32 = 14;
+/// Data bytes of a packet, and packets of a buffer, to whoever has to show that he hears: a few
+/// questions make room for one, a buffer or two are proof, and data timers are short.
+const STRANGERS_PACKET: u32 = 512;
+const STRANGERS_PACKETS: u32 = 33;
 
 /// `client` with the proof, or the proof without it where it would be too long.
 pub(super) fn with(client: &str, proof: u32, most: usize) -> String {

@@ -179,8 +179,10 @@ impl Sender {
             Duration::ZERO
         };
         let changed = self.burst_due(now);
+        // Who repeats what is not acknowledged makes room for data, which acknowledge it as well.
+        let owed = self.duties.owed.filter(|_| !(data_soon && self.is_in_doubt()));
         earliest([
-            self.duties.owed.map(|at| at + wait),
+            owed.map(|at| at + wait),
             self.duties.dry.filter(|(_, left)| *left > 0).map(|(at, _)| at),
             self.ending.due,
             changed,
@@ -194,9 +196,12 @@ impl Sender {
     fn burst_due(&self, now: Instant) -> Option<Instant> {
         let burst = self.rate.pacing().burst;
         let rtt = self.rtt.smoothed();
+        if self.is_in_doubt() {
+            return None;
+        }
         if self.to_the_letter {
             let rtt = rtt.unwrap_or_default();
-            if self.phase != Phase::Sending || self.is_in_doubt() {
+            if self.phase != Phase::Sending {
                 return None;
             }
             return self.announced.holds_until(burst, self.offers, rtt).map(|at| at.max(now));
@@ -208,8 +213,8 @@ impl Sender {
 
     pub(super) fn put_null_ack(&mut self, now: Instant, link: &mut Link, out: &mut Vec<u8>) {
         let start = out.len();
-        // Before the receiver's first word what was agreed on is in force.
-        let agreed = self.to_the_letter && !self.announced.open;
+        // Before the receiver's first word, and while it is in doubt, what was agreed on holds.
+        let agreed = self.is_in_doubt() || self.to_the_letter && !self.announced.open;
         let burst = if agreed { self.announced.burst } else { self.rate.pacing().burst };
         let idle = !self.schedule.has_again()
             && self.schedule.due().is_none()

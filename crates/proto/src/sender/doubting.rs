@@ -121,3 +121,26 @@ impl Sender {
         self.schedule.toss.is_none_or(|toss| toss.room >= NULL_ACK)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::{Buffer, Geometry};
+    use crate::sender::outgoing::Outgoing;
+
+    #[test]
+    fn what_has_no_room_stays_due_and_what_has_is_tossed_once() {
+        let mut buffer = Buffer::new(2000);
+        buffer.set_len(2000);
+        let mut outgoing = Outgoing::new(Geometry { buffer_bytes: 2000, packet_bytes: 10 }, 0);
+        outgoing.fill(buffer, true);
+        let mut toss = Toss { state: 7, room: 14, headers: 5 };
+        assert_eq!((outgoing.next_bytes(), outgoing.next_in_doubt(&mut toss)), (Some(10), None));
+        assert!(!outgoing.has_begun(), "nothing was passed over");
+        toss.room = 15 * 200;
+        let left = std::iter::from_fn(|| outgoing.next_in_doubt(&mut toss)).count();
+        assert!((60..140).contains(&left), "{left} of 200");
+        assert!(outgoing.is_sent() && !outgoing.is_all_sent() && outgoing.next_bytes().is_none());
+        assert_eq!(outgoing.tossed() as usize, left);
+    }
+}

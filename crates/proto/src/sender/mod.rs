@@ -199,7 +199,7 @@ impl Sender {
 
     /// Whether no buffer is under way for the first time.
     pub(crate) fn is_between_buffers(&self) -> bool {
-        !self.schedule.is_amid_buffer()
+        !self.schedule.is_amid_buffer() || self.schedule.waits_for_room()
     }
 
     /// Whether everything was said and heard.
@@ -408,7 +408,7 @@ impl Sender {
     /// What the law asks of the pacer, or of it what the receiver was told.
     fn pacing(&self) -> Pacing {
         let pacing = self.rate.pacing();
-        match self.to_the_letter {
+        match self.to_the_letter || self.is_in_doubt() {
             true => Pacing { burst: self.announced.burst(), ..pacing },
             false => pacing,
         }
@@ -528,7 +528,8 @@ impl Sender {
             Phase::Sending => None,
             Phase::Finished => return None,
         };
-        let has_data = self.schedule.may_be_due() && !self.waits_for_size() && !self.stands_still();
+        let waits = self.waits_for_size() || self.schedule.waits_for_room();
+        let has_data = self.schedule.may_be_due() && !waits && !self.stands_still();
         let data = (has_data && self.phase == Phase::Sending).then(|| {
             let pacing = self.pacing();
             if self.breaker_open(now) {

@@ -185,16 +185,24 @@ impl Outgoing {
         self.full.as_ref().map_or(0, |full| full.packets)
     }
 
-    /// The same while nobody knows whether the receiver hears: what has no room, or comes up tails,
-    /// is passed over as if the path had lost it.
+    /// The data bytes of the packet that [`Outgoing::next`] would take.
+    pub(super) fn next_bytes(&self) -> Option<usize> {
+        let full = self.full.as_ref()?;
+        let fresh = (full.fresh < full.packets).then_some(full.fresh);
+        let index = full.again.iter().next().map(|range| range.start).or(fresh)?;
+        Some(self.geometry.range(PacketIndex(index), full.buffer.filled().len()).len())
+    }
+
+    /// The same while nobody knows whether the receiver hears: what comes up tails is passed over
+    /// as if the path had lost it, and what has no room stays due.
     pub(super) fn next_in_doubt(&mut self, toss: &mut Toss) -> Option<Piece> {
-        loop {
+        while self.next_bytes().is_some_and(|bytes| toss.has_room(bytes)) {
             let piece = self.next()?;
             let full = self.full.as_mut()?;
             let index = piece.index.0;
             let one = IndexRange { start: index, end: index + 1 };
             let never = !piece.resend || full.unsent.contains(index);
-            if toss.has_room(piece.range.len()) && (!never || toss.is_heads()) {
+            if !never || toss.is_heads() {
                 toss.spend(piece.range.len());
                 full.unsent.remove(one);
                 if never {
@@ -202,10 +210,9 @@ impl Outgoing {
                 }
                 return Some(Piece { resend: !never, ..piece });
             }
-            if never {
-                full.unsent.insert(one);
-            }
+            full.unsent.insert(one);
         }
+        None
     }
 
     /// Whether every packet has left.

@@ -187,6 +187,12 @@ impl Schedule {
         }
     }
 
+    /// Whether the packet that leaves next, if one is due, may not yet.
+    pub(super) fn waits_for_room(&self) -> bool {
+        let Some(toss) = &self.toss else { return false };
+        self.front().and_then(Outgoing::next_bytes).is_some_and(|bytes| !toss.has_room(bytes))
+    }
+
     /// RESEND, before it is obeyed: how many tosses it calls right, or `None` if one of them wrong.
     pub(super) fn call(&mut self, number: BufferNumber, missing: &[IndexRange]) -> Option<u32> {
         match self.outgoing.get_mut(&number) {
@@ -229,7 +235,8 @@ impl Schedule {
 
     /// Whether anything leaves when asked for: what is due, or what an idle sender repeats.
     pub(super) fn has_some(&mut self) -> bool {
-        self.due().is_some() || self.has_repairs() || self.repeats().is_some()
+        let due = self.due().is_some() && !self.waits_for_room();
+        due || self.has_repairs() || self.repeats().is_some()
     }
 
     /// The ways of this sender.
@@ -345,7 +352,8 @@ impl Schedule {
             }
             match piece {
                 Some(piece) => break (number, piece),
-                None if self.toss.is_some() => {}
+                // All of it came up tails.
+                None if self.toss.is_some() && !self.waits_for_room() => {}
                 None => return None,
             }
         };
