@@ -79,6 +79,11 @@ impl Connection {
         if self.closing != Closing::No {
             return;
         }
+        if self.addresses.home().is_none() {
+            // Nothing but CHALLENGEs may leave (`docs/protocol.md §4.3`).
+            self.progress = Progress::default();
+            return;
+        }
         let (underway, standstill, round_trip, interval) = match &self.machine {
             Machine::Sender(sender) => {
                 let (rtt, interval) = sender.pace_of_progress();
