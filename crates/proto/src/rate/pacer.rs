@@ -83,6 +83,12 @@ impl Pacer {
         self.begin(begun, clamp(fresh - whole * burst), now, (interval, burst));
     }
 
+    /// Packets are smaller from now on, and what left of the newest burst was as many of these.
+    pub fn shrink(&mut self, from_bytes: u32, to_bytes: u32) {
+        let scaled = u64::from(self.used) * u64::from(from_bytes.max(to_bytes));
+        self.used = clamp(scaled.div_ceil(u64::from(to_bytes.max(1))));
+    }
+
     /// Until now it was not pacing that held packets back: what was missed meanwhile is lost, but
     /// for the least that is always made up for.
     pub fn forget(&mut self, now: Instant, pacing: &Pacing) {
@@ -178,6 +184,16 @@ mod tests {
         assert_eq!(pacer.available(us(1100), &p), 8);
         pacer.consumed(us(1100), 8, &p);
         assert_eq!(pacer.next(us(1100), &p), us(2005), "late once is not late for ever");
+    }
+
+    #[test]
+    fn smaller_packets_make_no_room_in_a_burst_that_is_over() {
+        let mut pacer = Pacer::new();
+        pacer.consumed(us(0), 13, &pacing(13, 78_000));
+        pacer.shrink(568, 224);
+        let smaller = pacing(33, 78_000);
+        assert_eq!(pacer.available(us(77_000), &smaller), 0);
+        assert_eq!(pacer.available(us(78_000), &smaller), 33);
     }
 
     #[test]

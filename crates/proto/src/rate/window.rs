@@ -47,6 +47,13 @@ impl Gate {
         }
     }
 
+    /// Packets are smaller from now on, where bytes count.
+    pub(crate) fn shrink(&mut self, from_bytes: u32, to_bytes: u32) {
+        if let Self::Beat(pacer) = self {
+            pacer.shrink(from_bytes, to_bytes);
+        }
+    }
+
     pub(crate) fn next(&self, now: Instant, pacing: &Pacing) -> Instant {
         match self {
             Self::Beat(pacer) => pacer.next(now, pacing),

@@ -107,8 +107,13 @@ impl Sender {
             sizing.excuse = Some(Excuse::All);
             self.schedule.forget_repairs();
         }
-        if std::mem::replace(&mut sizing.known, size) != size {
-            self.rate.on_packet_bytes(size + self.sampler.overhead() as u32);
+        let before = std::mem::replace(&mut sizing.known, size);
+        if before != size {
+            let overhead = self.sampler.overhead() as u32;
+            if size < before && self.rate.charges_bytes() {
+                self.pacer.shrink(before + overhead, size + overhead);
+            }
+            self.rate.on_packet_bytes(size + overhead);
             self.stats.datagram_bytes = size;
             self.stats.resizes += 1;
             self.trace.note(now, || TraceEvent::PacketSize { bytes: size });
