@@ -413,6 +413,21 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_longer_than_its_cause_is_found() {
+        let config = Config::new(Wire::Sealed, Role::Receiver);
+        for (bytes, found) in [(36, false), (37, true)] {
+            let mut oracle = Oracle::new(Pair([&config, &config]));
+            let clear = Clear::read(&[]);
+            let to = Side::Active.address();
+            oracle.begin_answer(Side::Passive, 36);
+            oracle.on_received(Side::Passive, to, 36);
+            oracle.on_sent(Instant::EPOCH, Side::Passive, to, &vec![0; bytes], &clear, (0, 0));
+            oracle.end_answer(Instant::EPOCH);
+            assert_eq!(oracle.finding().is_some(), found, "{bytes}");
+        }
+    }
+
+    #[test]
     fn clear_headers_are_read_on_both_wires() {
         let mut sealed = vec![0, 1, VERSION, 6, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 77];
         sealed.extend([0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 5]);

@@ -115,11 +115,13 @@ impl Setup {
         for link in [&self.there, &self.back] {
             let mut changes: Vec<_> = link.schedule.iter().collect();
             changes.sort_by_key(|change| change.at);
+            // What it takes in the end is what it is to carry.
+            let last = changes.iter().rev().find_map(|change| change.mtu).unwrap_or(u16::MAX);
             let (mut out, mut narrow, mut dead_since) = (false, false, None);
             for (at, change) in changes.iter().enumerate() {
                 out = change.outage.map_or(out, |outage| outage != Outage::None);
                 // A path too narrow is as good as dead.
-                narrow = change.mtu.map_or(narrow, |mtu| mtu < u16::MAX);
+                narrow = change.mtu.map_or(narrow, |mtu| mtu < last);
                 if out || narrow {
                     dead_since.get_or_insert(change.at);
                 } else if changes.get(at + 1).is_none_or(|next| next.at > change.at)
@@ -205,6 +207,9 @@ mod tests {
         assert_eq!(setup.longest_outage(), Duration::from_secs(10));
         setup.there.schedule.clear();
         assert_eq!(setup.longest_outage(), Duration::from_secs(6));
+        // Narrow for good is what the path is; before it was, it was too narrow.
+        setup.there.schedule = vec![at(1, None, Some(592)), at(9, None, Some(1280))];
+        assert_eq!(setup.longest_outage(), Duration::from_secs(8));
     }
 
     #[test]

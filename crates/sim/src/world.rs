@@ -538,6 +538,11 @@ impl World {
         mut bytes: Vec<u8>,
         origin: Origin,
     ) {
+        let stale = matches!(origin, Origin::Stale);
+        if stale {
+            // What a host that stood still has to say anyway is no answer.
+            self.turn(side);
+        }
         let Some(endpoint) = &mut self.hosts[side].endpoint else {
             if self.setup.icmp && side.other().may_be_at(from) {
                 let packet = Packet::unreachable(self.address(side), from, bytes);
@@ -547,9 +552,8 @@ impl World {
         };
         self.oracle.on_received(side, from, bytes.len());
         self.done_heard |= bytes.get(3) == Some(&kind::DONE);
-        match origin {
-            Origin::Stale => self.oracle.begin_answer(side, bytes.len()),
-            Origin::True | Origin::Copy | Origin::Spoiled => {}
+        if stale {
+            self.oracle.begin_answer(side, bytes.len());
         }
         if let (Some(attacker), Origin::True | Origin::Spoiled) = (&mut self.attacker, origin) {
             attacker.arrived(side, &bytes);
