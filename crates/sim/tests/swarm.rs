@@ -141,6 +141,20 @@ fn who_does_not_know_where_its_peer_is_does_not_stand_still() {
     }
 }
 
+/// Packets became smaller: what had left, and what was to be charged with the next, was taken for
+/// another number of packets, and a burst more than agreed on left.
+#[test]
+fn smaller_packets_are_no_faster() {
+    as_it_should_be(2_012_289);
+}
+
+/// The last packet of a small transfer was lost, in a buffer with room for thousands: the receiver
+/// waits for all of them before it asks (`docs/protocol.md §6.4`).
+#[test]
+fn a_data_timer_may_be_that_of_a_whole_buffer() {
+    as_it_should_be(3_010_148);
+}
+
 /// The host stood still for some milliseconds, and what it had to say meanwhile left when the first
 /// thing that it heard was an attacker's.
 #[test]

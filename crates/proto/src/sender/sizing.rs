@@ -112,6 +112,8 @@ impl Sender {
             let overhead = self.sampler.overhead() as u32;
             if size < before && self.rate.charges_bytes() {
                 self.pacer.shrink(before + overhead, size + overhead);
+                // It never comes to more packets than left: that would begin another burst.
+                self.uncharged %= u64::from(size + overhead);
             }
             self.rate.on_packet_bytes(size + overhead);
             self.stats.datagram_bytes = size;
