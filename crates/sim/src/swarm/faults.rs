@@ -90,13 +90,25 @@ pub(super) fn add(seed: u64, sketch: &Sketch, ours: bool, setup: &mut Setup) {
     let mortal = rough || !ours;
     setup.persistent = mortal;
     // After healing: everything anew, at a tenth of the speed, after every timer has run out twice.
-    setup.deadline = heals_at + base * 12 + Duration::from_secs(120);
+    let patience = Duration::from_secs(120) + first_data_timer(sketch);
+    setup.deadline = heals_at + base * 12 + patience;
     if stranger {
         setup.deadline += STRANGERS_PATIENCE * 2;
     }
     if mortal {
         setup.deadline += death_timer * 3 + base * 4;
     }
+}
+
+/// How long a receiver waits, on `rfc998`, for the rest of its first buffer: when the last packet of
+/// a short one was lost, it does not know that it was the last (`docs/protocol.md §6.4`).
+fn first_data_timer(sketch: &Sketch) -> Duration {
+    if sketch.wire == Wire::Sealed {
+        return Duration::ZERO;
+    }
+    let packets = sketch.buffer.div_ceil(sketch.datagram.saturating_sub(24).max(1));
+    let bursts = packets.div_ceil(sketch.burst.packets.max(1));
+    sketch.burst.interval * bursts * 3 / 2
 }
 
 /// About how long the transfer takes without faults.
