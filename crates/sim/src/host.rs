@@ -34,14 +34,16 @@ pub struct HostOptions {
     pub stops: Option<Stops>,
 }
 
-/// A host that has to share its processor: in every `period` it stands still for the first
-/// `stopped` of it. What arrives meanwhile waits in its socket.
+/// A host that has to share its processor: in every `period` it stands still for `stopped` of it.
+/// What arrives meanwhile waits in its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stops {
     /// From one stop to the next; not zero.
     pub period: Duration,
     /// How long each is; less than `period`.
     pub stopped: Duration,
+    /// Each is somewhere in its period, drawn from this; `None`: at its beginning.
+    pub scattered: Option<u64>,
     /// Nothing stops from here on.
     pub until: Duration,
 }
@@ -52,8 +54,17 @@ impl Stops {
         if at == Instant::NEVER || at >= Instant::EPOCH + self.until {
             return at;
         }
-        let into = at.as_nanos() % self.period.as_nanos().max(1) as u64;
-        at + self.stopped.saturating_sub(Duration::from_nanos(into))
+        let period = self.period.as_nanos().max(1) as u64;
+        let into = Duration::from_nanos(at.as_nanos() % period);
+        let begin = self.begin(at.as_nanos() / period);
+        if into < begin { at } else { at + (begin + self.stopped).saturating_sub(into) }
+    }
+
+    /// When the stop of this period begins, from its beginning.
+    fn begin(&self, period: u64) -> Duration {
+        let Some(seed) = self.scattered else { return Duration::ZERO };
+        let room = self.period.saturating_sub(self.stopped).as_nanos() as u64;
+        Duration::from_nanos(Rng::named(seed.wrapping_add(period), "stop").range(0..=room))
     }
 }
 

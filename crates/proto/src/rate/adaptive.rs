@@ -396,6 +396,13 @@ impl Adaptive {
 
     // ---- 1. measurements
 
+    /// How long the queue is that this host made by making up for a time in which it stood still.
+    /// It is no sign that the path is full: without it the path would stand still next time.
+    fn own_queue(&self, sample: &Sample) -> Duration {
+        let bandwidth = Rate::from_bytes_per_second(self.bandwidth);
+        bandwidth.time_for(sample.made_up_bytes).min(self.most_catch_up())
+    }
+
     fn measure(&mut self, now: Instant, sample: &Sample) {
         if let Some(last) = self.hearing.last_sample {
             let gap = now.since(last).min(self.min_rtt() / 2 + Duration::from_millis(10));
@@ -404,7 +411,8 @@ impl Adaptive {
         self.hearing.last_sample = Some(now);
         if let Some(rtt) = sample.rtt {
             let interval = self.pacing.burst.interval;
-            let rtt = self.trips.sample(now, rtt, sample.way_micros, interval);
+            let own = self.own_queue(sample);
+            let rtt = self.trips.sample(now, rtt, sample.way_micros, (interval, own));
             if self.sends_trains() {
                 let late = rtt.saturating_sub(self.min_rtt());
                 self.growth.train.sample(sample.burst_bytes, self.packet_bytes, late);

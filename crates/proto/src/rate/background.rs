@@ -396,7 +396,12 @@ impl RateControl for Background {
         let acked = sample.delivered_bytes.saturating_sub(self.delivered_bytes);
         self.delivered_bytes = sample.delivered_bytes;
         if let Some(rtt) = sample.rtt {
-            self.trips.sample(now, rtt, sample.way_micros, self.pacing.burst.interval);
+            self.trips.sample(
+                now,
+                rtt,
+                sample.way_micros,
+                (self.pacing.burst.interval, Duration::ZERO),
+            );
         }
         self.shown = sample.delivery_rate.or(self.shown);
         if !std::mem::replace(&mut self.begun, true) {

@@ -68,6 +68,9 @@ pub struct Sample {
     pub app_limited: bool,
     /// Bytes that left at the same moment as the newest packet reported, up to and with it.
     pub burst_bytes: u64,
+    /// Bytes up to that packet that had left ahead of the pace because this host had stood still
+    /// and made up for it: if they wait on the path, that queue is of its own making.
+    pub made_up_bytes: u64,
     /// From the newest packet of the report before to that of this one, if both told when theirs
     /// arrived.
     pub stretch: Option<Stretch>,

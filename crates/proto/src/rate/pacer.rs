@@ -16,12 +16,17 @@ const CATCH_UP_TIME: Duration = Duration::from_millis(1);
 /// From this interval on nothing is made up for: no loop wakes as late, so what was missed was
 /// missed for another reason, and a network has a right to the time between such bursts.
 const LONG_INTERVAL: Duration = Duration::from_millis(10);
+/// What was made up for counts an eighth less as time goes on: a queue that stays longer than that
+/// explains is to be yielded to, whoever made it.
+const FORGIVEN_PART: u64 = 8;
 
 /// Where the sender is in its sequence of bursts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
     /// Scheduled start of the newest burst that something was sent of.
     begun: Option<Instant>,
+    /// Scheduled start of the first one of which something was sent then.
+    first: Instant,
     /// Packets sent of that burst.
     used: u32,
     /// When they were sent.
@@ -29,6 +34,18 @@ pub struct Pacer {
     /// The interval that held then, in nanoseconds, and the packets of a burst.
     interval: u64,
     burst: u64,
+    /// How much more had left by then than the pace alone would have let go, in nanoseconds of it.
+    ahead: u64,
+    ahead_at: Instant,
+}
+
+/// What became of a host's lateness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lateness {
+    /// When the first packet was due.
+    pub due_at: Instant,
+    /// So long is the queue that this made at most, on a path that carries the pace.
+    pub made_up: Duration,
 }
 
 impl Pacer {
@@ -58,15 +75,20 @@ impl Pacer {
         }
         let burst = u64::from(pacing.burst.packets.max(1));
         let interval = nanos(pacing.burst.interval);
+        self.ahead =
+            self.ahead_now(now).saturating_add(interval.saturating_mul(u64::from(packets)) / burst);
+        self.ahead_at = now;
         let due = match self.begun {
             Some(begun) if interval > 0 => now.since(begun).as_nanos() as u64 / interval,
             _ => 0,
         };
         let rest = self.rest(now, burst, pacing);
         let Some(begun) = self.begun.filter(|_| interval > 0) else {
+            self.first = now;
             self.begin(now, packets, now, (interval, burst));
             return;
         };
+        self.first = begun;
         if due == 0 || u64::from(packets) <= rest {
             let held = if pacing.catch_up.is_zero() { burst.min(self.burst) } else { burst };
             self.begin(begun, self.used.saturating_add(packets), now, (interval, held));
@@ -80,6 +102,7 @@ impl Pacer {
         let steps = lost.saturating_add(1 + whole).min(due);
         let slot = begun + Duration::from_nanos(interval.saturating_mul(steps));
         let begun = if anew { now } else { slot };
+        self.first = begun.before(Duration::from_nanos(interval.saturating_mul(whole)));
         self.begin(begun, clamp(fresh - whole * burst), now, (interval, burst));
     }
 
@@ -97,6 +120,26 @@ impl Pacer {
         self.begun = self.begun.map(|begun| begun.max(now.before(Duration::from_nanos(least))));
     }
 
+    /// Of what left just now: when it would have left first had this host not been late, and how
+    /// far ahead of its pace it is because that was made up for, in time at this pace. `None`
+    /// where no more is made up for than always is.
+    pub fn lateness(&self, now: Instant, pacing: &Pacing) -> Option<Lateness> {
+        if pacing.catch_up <= CATCH_UP_TIME {
+            return None;
+        }
+        let interval = nanos(pacing.burst.interval);
+        let always = catch_up(interval, Duration::ZERO) + 1;
+        let ahead = self.ahead_now(now);
+        let more = ahead > interval.saturating_mul(always);
+        let made_up = Duration::from_nanos(if more { ahead - interval } else { 0 });
+        Some(Lateness { due_at: self.first.min(now), made_up })
+    }
+
+    fn ahead_now(&self, now: Instant) -> u64 {
+        let passed = nanos(now.since(self.ahead_at));
+        self.ahead.saturating_sub(passed.saturating_add(passed / FORGIVEN_PART))
+    }
+
     /// When packets may leave next; `now` if some may leave now.
     pub fn next(&self, now: Instant, pacing: &Pacing) -> Instant {
         match self.begun {
@@ -107,7 +150,7 @@ impl Pacer {
 
     fn begin(&mut self, begun: Instant, used: u32, touched: Instant, values: (u64, u64)) {
         let (interval, burst) = values;
-        *self = Self { begun: Some(begun), used, touched, interval, burst };
+        *self = Self { begun: Some(begun), used, touched, interval, burst, ..*self };
     }
 
     /// Most bursts that may leave at once: what was missed is made up for, but a shorter interval
@@ -220,6 +263,33 @@ mod tests {
         assert_eq!(pacer.available(us(90_000), &p), 160);
         pacer.forget(us(90_000), &p);
         assert_eq!(pacer.available(us(90_000), &p), 16, "it was not the host that held back");
+    }
+
+    #[test]
+    fn what_was_made_up_for_is_known_and_forgiven_in_time() {
+        let mut p = pacing(8, 1000);
+        p.catch_up = Duration::from_millis(20);
+        let mut pacer = Pacer::new();
+        let late = |pacer: &Pacer, at, p: &Pacing| {
+            pacer.lateness(us(at), p).map(|l| (l.due_at, l.made_up.as_micros() as u64))
+        };
+        pacer.consumed(us(0), 8, &p);
+        assert_eq!(late(&pacer, 0, &p), Some((us(0), 0)));
+        pacer.consumed(us(1000), 8, &p);
+        pacer.consumed(us(3100), 16, &p);
+        assert_eq!(late(&pacer, 3100, &p), Some((us(2000), 0)), "no later than timers always are");
+        // It stood still from 3 ms on.
+        pacer.consumed(us(18_000), 64, &p);
+        assert_eq!(late(&pacer, 18_000, &p), Some((us(4000), 7000)));
+        pacer.consumed(us(18_000), 56, &p);
+        assert_eq!(late(&pacer, 18_000, &p), Some((us(12_000), 14_000)));
+        // Within the next hundred it keeps to its pace.
+        for millis in 19..=74 {
+            pacer.consumed(us(millis * 1000), 8, &p);
+        }
+        assert_eq!(late(&pacer, 74_000, &p), Some((us(74_000), 7000)));
+        p.catch_up = Duration::ZERO;
+        assert_eq!(late(&pacer, 74_000, &p), None);
     }
 
     #[test]

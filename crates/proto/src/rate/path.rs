@@ -53,8 +53,9 @@ impl RoundTrips {
         Self { by_buffers, ..self }
     }
 
-    /// One measurement; `burst` is the time between bursts, by which any may be late. Answers it
-    /// without what only the way back, or this host, had to do with.
+    /// One measurement; `burst` is the time between bursts, by which any may be late, and `own` how
+    /// long it waited behind what this host had made up for. Answers it without that, and without
+    /// what only the way back, or this host, had to do with.
     ///
     /// A queue on the way there makes both the round trip and the way there longer; one on the way
     /// back, or a host that reads its reports late, the first alone; clocks that run apart, the
@@ -64,11 +65,13 @@ impl RoundTrips {
         now: Instant,
         whole: Duration,
         way: Option<i64>,
-        burst: Duration,
+        (burst, own): (Duration, Duration),
     ) -> Duration {
         let rtt = self.without_back(whole, way);
         self.ways[self.next % RECENT] = way;
         self.back[self.next % RECENT] = whole - rtt;
+        // No less than the smallest, which such a guess is not.
+        let rtt = rtt.saturating_sub(own).max(rtt.min(self.min.unwrap_or(rtt)));
         let first = self.recent[0].is_zero();
         if first {
             self.recent = [rtt; RECENT];
@@ -250,6 +253,8 @@ impl RestLoss {
 mod tests {
     use super::*;
 
+    const NONE: Duration = Duration::ZERO;
+
     fn ms(n: u64) -> Instant {
         Instant::from_nanos(n * 1_000_000)
     }
@@ -258,13 +263,13 @@ mod tests {
     fn a_queue_is_what_lateness_cannot_explain() {
         let burst = Duration::from_millis(1);
         let mut trips = RoundTrips::new(Some(Duration::from_millis(100)));
-        trips.sample(ms(0), Duration::from_millis(105), None, burst);
+        trips.sample(ms(0), Duration::from_millis(105), None, (burst, NONE));
         assert_eq!((trips.min(), trips.queue(burst)), (Some(Duration::from_millis(100)), 0));
         for n in 0..4 {
-            trips.sample(ms(n), Duration::from_millis(157), None, burst);
+            trips.sample(ms(n), Duration::from_millis(157), None, (burst, NONE));
         }
         assert_eq!(trips.queue(burst), 497_500);
-        trips.sample(ms(9), Duration::from_millis(100), None, burst);
+        trips.sample(ms(9), Duration::from_millis(100), None, (burst, NONE));
         assert_eq!(trips.queue(burst), 0);
     }
 
@@ -272,9 +277,9 @@ mod tests {
     fn lateness_of_a_long_path_is_bounded_the_more_so_where_each_packet_is_reported() {
         let burst = Duration::from_millis(1);
         let over = |mut trips: RoundTrips, min, late| {
-            trips.sample(ms(0), Duration::from_millis(min), None, burst);
+            trips.sample(ms(0), Duration::from_millis(min), None, (burst, NONE));
             for n in 0..4 {
-                trips.sample(ms(n), Duration::from_millis(min + late), None, burst);
+                trips.sample(ms(n), Duration::from_millis(min + late), None, (burst, NONE));
             }
             trips.queue(burst) > 0
         };
@@ -291,28 +296,50 @@ mod tests {
         let of = |millis| Duration::from_millis(millis);
         let mut trips = RoundTrips::new(Some(of(40)));
         // The queue is there, and the receiver's clock runs away: the round trip says so.
-        assert_eq!(trips.sample(ms(0), of(40), Some(0), burst), of(40));
-        assert_eq!(trips.sample(ms(10), of(60), Some(20_000), burst), of(60));
-        assert_eq!(trips.sample(ms(20), of(40), Some(900_000), burst), of(40));
+        assert_eq!(trips.sample(ms(0), of(40), Some(0), (burst, NONE)), of(40));
+        assert_eq!(trips.sample(ms(10), of(60), Some(20_000), (burst, NONE)), of(60));
+        assert_eq!(trips.sample(ms(20), of(40), Some(900_000), (burst, NONE)), of(40));
         assert_eq!(trips.back(), Duration::ZERO);
         // It is on the way back, partly or as a whole.
-        assert_eq!(trips.sample(ms(30), of(60), Some(5000), burst), of(45));
+        assert_eq!(trips.sample(ms(30), of(60), Some(5000), (burst, NONE)), of(45));
         assert_eq!(trips.back(), of(15));
-        assert_eq!(trips.sample(ms(40), of(900), Some(-3000), burst), of(40));
-        assert_eq!(trips.sample(ms(50), of(44), Some(0), burst), of(44), "too little to tell");
+        assert_eq!(trips.sample(ms(40), of(900), Some(-3000), (burst, NONE)), of(40));
+        assert_eq!(
+            trips.sample(ms(50), of(44), Some(0), (burst, NONE)),
+            of(44),
+            "too little to tell"
+        );
         // A longer way there is a new one when that is settled.
         trips.renew(ms(60), of(43));
-        assert_eq!(trips.sample(ms(70), of(60), Some(0), burst), of(46));
+        assert_eq!(trips.sample(ms(70), of(60), Some(0), (burst, NONE)), of(46));
+    }
+
+    #[test]
+    fn what_this_host_made_up_for_is_no_queue() {
+        let of = |millis| Duration::from_millis(millis);
+        let mut trips = RoundTrips::new(Some(of(40)));
+        assert_eq!(trips.sample(ms(0), of(60), None, (of(1), of(18))), of(42));
+        assert_eq!(
+            trips.sample(ms(10), of(60), None, (of(1), of(30))),
+            of(40),
+            "no less than that"
+        );
+        assert_eq!(trips.sample(ms(20), of(39), None, (of(1), of(30))), of(39));
+        assert_eq!(trips.min(), Some(of(39)));
+        for n in 0..4 {
+            trips.sample(ms(30 + n), of(90), None, (of(1), of(20)));
+        }
+        assert!(trips.queue(of(1)) > 700_000, "the rest is one");
     }
 
     #[test]
     fn the_smallest_is_believed_while_it_is_seen() {
         let burst = Duration::from_millis(1);
         let mut trips = RoundTrips::new(None);
-        trips.sample(ms(0), Duration::from_millis(100), None, burst);
-        trips.sample(ms(5000), Duration::from_millis(104), None, burst);
+        trips.sample(ms(0), Duration::from_millis(100), None, (burst, NONE));
+        trips.sample(ms(5000), Duration::from_millis(104), None, (burst, NONE));
         assert!(!trips.is_stale(ms(14_999)));
-        trips.sample(ms(6000), Duration::from_millis(120), None, burst);
+        trips.sample(ms(6000), Duration::from_millis(120), None, (burst, NONE));
         assert!(trips.is_stale(ms(15_000)));
         trips.renew(ms(15_000), Duration::from_millis(120));
         assert_eq!(
@@ -325,14 +352,14 @@ mod tests {
     fn what_a_full_packet_takes_longer_than_the_handshake_is_no_queue() {
         let of = |millis| Duration::from_millis(millis);
         let mut trips = RoundTrips::new(Some(of(21)));
-        trips.sample(ms(0), of(41), None, of(1));
+        trips.sample(ms(0), of(41), None, (of(1), NONE));
         trips.lengthen(of(5));
         assert_eq!(trips.min(), Some(of(26)));
         let mut trips = RoundTrips::new(Some(of(21)));
-        trips.sample(ms(0), of(23), None, of(1));
+        trips.sample(ms(0), of(23), None, (of(1), NONE));
         trips.lengthen(of(5));
         assert_eq!(trips.min(), Some(of(23)), "one took no longer than that");
-        trips.sample(ms(10), of(20), None, of(1));
+        trips.sample(ms(10), of(20), None, (of(1), NONE));
         trips.lengthen(of(0));
         assert_eq!(trips.min(), Some(of(20)));
     }

@@ -21,7 +21,7 @@ const MAX_RECORDS: usize = 1 << 16;
 /// The sender's and the receiver's view of the newest packet reported at some moment.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
-    /// When it was sent, as if the packets of its burst had been spread over the interval.
+    /// When it was due, as if the packets of its burst had been spread over the interval.
     sent_at: Instant,
     /// When it was.
     left_at: Instant,
@@ -44,6 +44,10 @@ struct Record {
     /// Bytes sent before all that left at the same moment.
     before_moment: u64,
     at: Instant,
+    /// When it was due: a host that makes up for a time in which it stood still sends no faster.
+    due_at: Instant,
+    /// Bytes that this host had made up for, up to its end.
+    made_up: u64,
     app_limited: bool,
     /// What was known when this burst was sent.
     known: Option<Mark>,
@@ -118,6 +122,8 @@ impl Sampler {
             before: self.sent_bytes,
             before_moment: self.before_moment,
             at: now,
+            due_at: now,
+            made_up: 0,
             app_limited: self.limited_until.is_some(),
             known: self.mark,
         };
@@ -130,6 +136,16 @@ impl Sampler {
         } else if let Some(last) = self.records.back_mut() {
             last.count = self.next_number - last.first;
             last.bytes += bytes;
+        }
+    }
+
+    /// The newest burst was due then, and up to its end so many bytes are ahead of the pace because
+    /// this host stood still and makes up for it.
+    pub fn on_late(&mut self, due_at: Instant, made_up_bytes: u64) {
+        let before = self.records.iter().rev().nth(1).map_or(due_at, |record| record.due_at);
+        if let Some(last) = self.records.back_mut() {
+            last.due_at = due_at.max(before).min(last.at);
+            last.made_up = made_up_bytes;
         }
     }
 
@@ -254,6 +270,8 @@ impl Sampler {
         let age = Duration::from_micros(u64::from(report.highest_age_micros));
         // An age beyond the whole time since sending is made up; no round trip is zero.
         sample.rtt = now.since(record.at).checked_sub(age).filter(|rtt| !rtt.is_zero());
+        let after = record.before + record.bytes - record.bytes_before(number + 1);
+        sample.made_up_bytes = record.made_up.saturating_sub(after);
         sample.burst_bytes = record.bytes_before(number + 1) - record.before_moment;
         if let Some(start) = record.known.or(self.origin) {
             (sample.send_rate, sample.delivery_rate) = rates(&start, &mark);
@@ -283,12 +301,12 @@ impl Sampler {
     fn spread(&self, index: usize, number: u64) -> Instant {
         let Some(record) = self.records.get(index) else { return Instant::EPOCH };
         let gap = match self.records.get(index + 1) {
-            Some(next) if !next.app_limited => next.at.since(record.at),
+            Some(next) if !next.app_limited => next.due_at.since(record.due_at),
             _ => Duration::ZERO,
         };
         let place = u128::from(number.saturating_sub(record.first));
         let part = gap.as_nanos() * place / u128::from(record.count.max(1));
-        record.at + Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX))
+        record.due_at + Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX))
     }
 }
 
@@ -402,6 +420,29 @@ mod tests {
         sampler.on_report(ms(100), &report(100, 10, 9)).unwrap();
         let sample = sampler.on_report(ms(101), &report(146, 56, 55)).unwrap();
         assert_eq!(sample.send_rate, Some(Rate::from_bytes_per_second(1_000_000)));
+    }
+
+    #[test]
+    fn a_host_that_makes_up_for_a_stop_sends_no_faster() {
+        let mut sampler = sampler(50);
+        // It stood still for 10 ms, and sends what was due meanwhile at once.
+        sampler.on_sent(ms(60), PacketNumber(50), 11, 11 * (BYTES - 28));
+        sampler.on_late(ms(50), 11 * BYTES);
+        for n in 61..100 {
+            sampler.on_sent(ms(n), PacketNumber(n), 1, BYTES - 28);
+            sampler.on_late(ms(n), 10 * BYTES);
+        }
+        sampler.on_report(ms(100), &report(90, 56, 55)).unwrap();
+        let sample = sampler.on_report(ms(101), &report(101, 71, 70)).unwrap();
+        assert_eq!(sample.made_up_bytes, 10 * BYTES);
+        assert_eq!(sample.send_rate, Some(Rate::from_bytes_per_second(1_000_000)));
+        // Of a burst, so much as left before its packet.
+        let mut sampler = Sampler::new(28);
+        sampler.on_sent(ms(0), PacketNumber(0), 10, 10 * (BYTES - 28));
+        sampler.on_late(ms(0), 8 * BYTES);
+        let mut made_up =
+            |n| sampler.on_report(ms(40 + n), &report(20 + n, n + 1, n)).unwrap().made_up_bytes;
+        assert_eq!([made_up(1), made_up(4), made_up(9)], [0, 3 * BYTES, 8 * BYTES]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod bold;
 mod memory;
 mod sim;
 mod start;
+mod starved;
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::rate::Pacing;
-use crate::rate::pacer::Pacer;
+use crate::rate::pacer::{Lateness, Pacer};
 use crate::time::Instant;
 
 /// Who says when packets may leave.
@@ -51,6 +51,13 @@ impl Gate {
     pub(crate) fn shrink(&mut self, from_bytes: u32, to_bytes: u32) {
         if let Self::Beat(pacer) = self {
             pacer.shrink(from_bytes, to_bytes);
+        }
+    }
+
+    pub(crate) fn lateness(&self, now: Instant, pacing: &Pacing) -> Option<Lateness> {
+        match self {
+            Self::Beat(pacer) => pacer.lateness(now, pacing),
+            Self::Window(_) => None,
         }
     }
 

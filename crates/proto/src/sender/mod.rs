@@ -52,7 +52,7 @@ use crate::negotiated::{Negotiated, Taken};
 use crate::rate::ledger::Ledger;
 use crate::rate::sampler::Sampler;
 use crate::rate::window::Gate;
-use crate::rate::{Law, Pacing, RateControl, Sample, keeps_to_the_letter};
+use crate::rate::{Law, Pacing, RateControl, Sample, is_long, keeps_to_the_letter};
 use crate::rtt::RoundTrip;
 use crate::stats::{FirstPass, Stats};
 use crate::time::{Instant, earliest};
@@ -472,6 +472,7 @@ impl Sender {
         self.charge(now, out.len() - start, count);
         if learns {
             self.note_sent(now, first, count, (out.len() - start) as u64);
+            self.note_lateness(now);
         }
         self.on_data_sent(now, first, segment.unwrap_or_default());
         self.rate.on_data_sent(now, count);
@@ -492,6 +493,21 @@ impl Sender {
         }
         let pacing = self.pacing();
         self.pacer.consumed(now, packets, &pacing);
+    }
+
+    /// Remembers with what left when it was due, and how much of it was made up for.
+    fn note_lateness(&mut self, now: Instant) {
+        // A long path's queue may be shorter than what is made up for.
+        if self.rtt.smallest().is_some_and(is_long) {
+            return;
+        }
+        let pacing = self.pacing();
+        if let Some(late) = self.pacer.lateness(now, &pacing) {
+            let packet = u64::from(self.datagram_bytes()) + self.sampler.overhead();
+            let burst = u64::from(pacing.burst.packets) * packet;
+            let made_up = Rate::over(burst, pacing.burst.interval).bytes_in(late.made_up);
+            self.sampler.on_late(late.due_at, made_up);
+        }
     }
 
     fn account(&mut self, now: Instant, number: BufferNumber, what: &What) {

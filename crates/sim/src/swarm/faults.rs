@@ -59,14 +59,7 @@ pub(super) fn add(seed: u64, sketch: &Sketch, ours: bool, setup: &mut Setup) {
     if dice.percent(6) {
         setup.quit = Some((dice.pick(&Side::BOTH), dice.within(base * 2)));
     }
-    let mut dice = Dice::new(seed, "stops");
-    if dice.percent(10) {
-        let period = dice.time(Duration::from_millis(10), Duration::from_millis(200));
-        let stops = Stops { period, stopped: dice.within(period * 2 / 3), until: heals_at };
-        setup.active.stops = dice.percent(66).then_some(stops);
-        setup.passive.stops =
-            Some(stops).filter(|_| setup.active.stops.is_none() || dice.percent(50));
-    }
+    add_stops(seed, heals_at, setup);
     let mut choked = Dice::new(seed, "choke");
     let chokes = ours && choked.percent(10);
     rough |= chokes;
@@ -109,6 +102,29 @@ fn first_data_timer(sketch: &Sketch) -> Duration {
     let packets = sketch.buffer.div_ceil(sketch.datagram.saturating_sub(24).max(1));
     let bursts = packets.div_ceil(sketch.burst.packets.max(1));
     sketch.burst.interval * bursts * 3 / 2
+}
+
+/// Hosts that share their processors: often for a moment, or now and then for longer.
+fn add_stops(seed: u64, heals_at: Duration, setup: &mut Setup) {
+    let mut dice = Dice::new(seed, "stops");
+    if dice.percent(10) {
+        let period = dice.time(Duration::from_millis(10), Duration::from_millis(200));
+        let stopped = dice.within(period * 2 / 3);
+        let stops = Stops { period, stopped, scattered: None, until: heals_at };
+        setup.active.stops = dice.percent(66).then_some(stops);
+        setup.passive.stops =
+            Some(stops).filter(|_| setup.active.stops.is_none() || dice.percent(50));
+    }
+    let mut dice = Dice::new(seed, "seldom stops");
+    if dice.percent(5) {
+        let (least, most) = (Duration::from_millis(20), Duration::from_millis(300));
+        let stopped = dice.time(least, most);
+        let period = stopped + dice.time(most, Duration::from_secs(5));
+        let stops = Stops { period, stopped, scattered: Some(seed), until: heals_at };
+        let struck = dice.pick(&[(true, false), (false, true), (true, true)]);
+        setup.active.stops = setup.active.stops.or(Some(stops).filter(|_| struck.0));
+        setup.passive.stops = setup.passive.stops.or(Some(stops).filter(|_| struck.1));
+    }
 }
 
 /// About how long the transfer takes without faults.

@@ -67,7 +67,12 @@ impl Adaptive {
         let cap = (product / UNITY).saturating_mul(cap_gain).saturating_add(unreported);
         let rest = bursts + probes + self.grain_bytes * 2;
         // A host that stood still may make up for it as far as a queue has room.
-        let catch_up = self.min_rtt().min(MOST_CATCH_UP) / 2 * self.probe.caution as u32 / 1000;
+        let catch_up = self.most_catch_up() * self.probe.caution as u32 / 1000;
         self.pacing = Pacing { burst, cap_bytes: Some(cap.saturating_add(rest)), catch_up };
+    }
+
+    /// The most that is made up for at once.
+    pub(super) fn most_catch_up(&self) -> Duration {
+        self.min_rtt().min(MOST_CATCH_UP) / 2
     }
 }

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 pub(super) use cubic::Cubic;
 
-use crate::rate::RateControl;
 use crate::rate::pacer::Pacer;
 use crate::rate::sampler::Sampler;
+use crate::rate::{RateControl, is_long};
 use crate::time::{Instant, nanos};
 use crate::units::{PacketNumber, Rate};
 use crate::wire::packet::Report;
@@ -167,11 +167,26 @@ impl Bottleneck {
 /// `at`; `offset`, in such times, tells hosts apart.
 fn stolen(at: Instant, steal: Duration, offset: u64) -> Instant {
     let steal = nanos(steal);
-    if steal == 0 {
-        return at;
+    let stops = Stops { stopped: steal, period: 20 * steal, offset: offset * steal };
+    stops.runs_at(at)
+}
+
+/// A host that stands still for `stopped` of every `period`, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stops {
+    pub(super) stopped: u64,
+    pub(super) period: u64,
+    pub(super) offset: u64,
+}
+
+impl Stops {
+    fn runs_at(&self, at: Instant) -> Instant {
+        if self.stopped == 0 || at == Instant::NEVER {
+            return at;
+        }
+        let place = (at.as_nanos() + self.offset) % self.period;
+        at + Duration::from_nanos(self.stopped.saturating_sub(place))
     }
-    let place = (at.as_nanos() + offset * steal) % (20 * steal);
-    if place < steal { at + Duration::from_nanos(steal - place) } else { at }
 }
 
 /// The receiver of one flow, which reports as `docs/protocol.md §6.3` says.
@@ -304,6 +319,8 @@ pub(super) struct Flow {
     pub(super) lateness: Duration,
     /// It stands still for so long, a twentieth of the time.
     pub(super) steal: Duration,
+    /// It stands still so, and what comes for it waits.
+    pub(super) stops: Option<Stops>,
 }
 
 impl Flow {
@@ -328,7 +345,13 @@ impl Flow {
             host_free: start,
             lateness: Duration::from_micros(100),
             steal: Duration::ZERO,
+            stops: None,
         }
+    }
+
+    /// When it does what is due `at`.
+    fn runs_at(&self, at: Instant) -> Instant {
+        self.stops.map_or(at, |stops| stops.runs_at(at))
     }
 
     /// Packets that have arrived.
@@ -377,8 +400,8 @@ impl Flow {
         }
         due = due.min(self.policy.next_timeout().unwrap_or(Instant::NEVER).max(now));
         due = due.min(self.reports.front().map_or(Instant::NEVER, |(at, _)| *at));
-        due = due.min(self.receiver.due(beat).unwrap_or(Instant::NEVER));
-        due.min(self.silence_due(rtt).unwrap_or(Instant::NEVER))
+        due = due.min(self.silence_due(rtt).unwrap_or(Instant::NEVER));
+        self.runs_at(due.max(now)).min(self.receiver.due(beat).unwrap_or(Instant::NEVER))
     }
 
     fn work(&mut self, now: Instant, link: &mut Bottleneck, beat: Duration) {
@@ -392,6 +415,9 @@ impl Flow {
             if !lost {
                 self.reports.push_back((now + rtt / 2, report));
             }
+        }
+        if self.runs_at(now) > now {
+            return;
         }
         while let Some((_, report)) = self.reports.pop_front_if(|(at, _)| *at <= now) {
             self.heard = now;
@@ -446,6 +472,12 @@ impl Flow {
         self.pacer.consumed(now, count, &pacing);
         let bytes = u64::from(count) * (PACKET - OVERHEAD);
         self.sampler.on_sent(now, PacketNumber(self.next_number), count, bytes);
+        let late = self.pacer.lateness(now, &pacing).filter(|_| !is_long(link.path.rtt));
+        if let Some(late) = late {
+            let burst = u64::from(pacing.burst.packets) * PACKET;
+            let made_up = Rate::over(burst, pacing.burst.interval).bytes_in(late.made_up);
+            self.sampler.on_late(late.due_at, made_up);
+        }
         for _ in 0..count {
             if let Fate::Arrives { at, marked } = link.send(now) {
                 self.receiver.coming.push(Reverse((at, self.next_number, marked)));
