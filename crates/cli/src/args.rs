@@ -93,9 +93,10 @@ pub(crate) struct Network {
     /// How long a silent other side, or one that gets nowhere, is waited for (1s to 49d)
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = units::death_timer)]
     death_timer: Duration,
-    /// While listening: how long to wait for the other side to come; without it, until Ctrl-C
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
-    wait: Option<Duration>,
+    /// While listening: how long to wait for the other side to come; none: until Ctrl-C
+    /// [default: 1d]
+    #[arg(long, value_name = "TIME", value_parser = units::patience)]
+    wait: Option<units::Patience>,
     /// Bytes in a buffer, a power of two from 1KiB to 64MiB; the smaller of both sides counts
     /// [default: 1MiB; rfc998: 64KiB]
     ///
@@ -227,7 +228,7 @@ impl Network {
         options.mtu = self.mtu;
         options.packet_bytes = self.plain.packet_bytes();
         options.death_timer = self.death_timer;
-        options.wait = self.wait;
+        options.wait = self.wait.unwrap_or_default().0;
         options.trace.clone_from(&self.trace);
         (options.buffer_bytes, options.buffers) = (buffer_bytes, buffers);
         options.burst = self.burst();

@@ -60,6 +60,8 @@ pub(crate) struct Report {
     unverified: Code,
     /// The connection was open.
     opened: bool,
+    /// How long it waits for somebody to come, if not until it is stopped.
+    wait: Option<Duration>,
     /// Files that were not sent, since they stand at the destination.
     passed: u64,
     silent: bool,
@@ -90,6 +92,7 @@ impl Report {
             data_on_stdout,
             unverified: Code::Partial,
             opened: false,
+            wait: None,
             passed: 0,
             silent: false,
             paused: false,
@@ -99,6 +102,16 @@ impl Report {
             control: None,
             sums: Arc::default(),
         }
+    }
+
+    /// Says for how long it waits for somebody to come.
+    pub(crate) fn waits(&mut self, wait: Option<Duration>) {
+        self.wait = wait;
+    }
+
+    /// For how long it waits, as a part of a sentence.
+    fn patience(&self) -> String {
+        self.wait.map_or_else(String::new, |wait| format!(" for {}", units::show_patience(wait)))
     }
 
     /// Hears of each file that is through.
@@ -290,9 +303,12 @@ impl Report {
         writeln!(out, "{}", if to_terminal { &command } else { ticket })?;
         out.flush()?;
         drop(out);
-        self.note(match to_terminal {
-            true => "\nWaiting for the other side. Ctrl-C stops.",
-            false => "Waiting for the other side, with the ticket on standard output.",
+        let long = self.patience();
+        self.note(&match to_terminal {
+            true => format!("\nWaiting for the other side{long}. Ctrl-C stops."),
+            false => {
+                format!("Waiting for the other side{long}, with the ticket on standard output.")
+            }
         });
         Ok(())
     }
@@ -309,7 +325,8 @@ impl Observer for Report {
 
     fn listening_at(&mut self, address: SocketAddr) {
         let address = address.to_string();
-        self.note(&format!("Waiting for the other side at {address}. Ctrl-C stops."));
+        let long = self.patience();
+        self.note(&format!("Waiting for the other side{long} at {address}. Ctrl-C stops."));
         self.emit("listening", json::ListeningAtData { address: &address });
     }
 

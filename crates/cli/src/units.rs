@@ -29,6 +29,25 @@ pub(crate) fn duration(value: &str) -> Result<Duration, String> {
     text::parse_duration(value).map_err(|error| error.to_string())
 }
 
+/// How long a listener waits for somebody to come; `None`: until it is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Patience(pub(crate) Option<Duration>);
+
+impl Default for Patience {
+    /// A ticket that nobody used in a day is forgotten, and so is a port that stands open for it.
+    fn default() -> Self {
+        Self(Some(Duration::from_secs(24 * 3600)))
+    }
+}
+
+/// `--wait`.
+pub(crate) fn patience(value: &str) -> Result<Patience, String> {
+    match value {
+        "none" => Ok(Patience(None)),
+        time => duration(time).map(|time| Patience(Some(time))),
+    }
+}
+
 /// `--death-timer`.
 pub(crate) fn death_timer(value: &str) -> Result<Duration, String> {
     let time = duration(value)?;
@@ -150,6 +169,18 @@ pub(crate) fn show_byte_rate(bits_per_second: f64) -> String {
         b if b >= 1e6 => format!("{:.1} MB/s", b / 1e6),
         b if b >= 1e3 => format!("{:.1} kB/s", b / 1e3),
         b => format!("{b:.0} B/s"),
+    }
+}
+
+/// A time that somebody chose: `a day`, `3 h`, `20 s`, and else as [`show_duration`] has it.
+pub(crate) fn show_patience(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds, time.subsec_nanos()) {
+        (86_400, 0) => "a day".to_owned(),
+        (s, 0) if s > 0 && s % 3600 == 0 => format!("{} h", s / 3600),
+        (s, 0) if s > 0 && s % 60 == 0 => format!("{} min", s / 60),
+        (1..60, 0) => format!("{seconds} s"),
+        _ => show_duration(time),
     }
 }
 

@@ -140,6 +140,17 @@ fn a_listener_to_whom_nobody_comes_waits_as_long_as_it_was_told() {
         let alone = env.run(&[side, bind, &["--wait", "300ms"]].concat());
         alone.exits(35).says("nobody came within 0.3 s");
     }
+    // It says how long that is: a day, unless it is told otherwise.
+    let told: [(&[&str], &str); 3] = [
+        (&[], "Waiting for the other side for a day, with the ticket"),
+        (&["--wait", "3h"], "Waiting for the other side for 3 h, with the ticket"),
+        (&["--wait", "none"], "Waiting for the other side, with the ticket"),
+    ];
+    for (wait, says) in told {
+        let (sender, _) = listen(&env, &[&["send", "data.bin"], wait].concat());
+        sender.signal(Signal::INT);
+        sender.finish().exits(20).says(says);
+    }
     // Who came is not bound by it.
     let (sender, ticket) = listen(&env, &["send", "data.bin", "--wait", "20s"]);
     env.run(&["receive", &ticket, "to"]).exits(0);

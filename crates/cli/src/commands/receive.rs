@@ -205,6 +205,7 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Report) -> Result<Summ
     let call = ("--from", args.from.as_deref());
     let rendezvous = args.network.rendezvous(places.ticket, args.ticket_stdin, call)?;
     args.network.check_wait(&rendezvous)?;
+    report.waits(options.wait);
     if !args.network.is_verifiable() {
         report.expect_no_proof();
     }

@@ -199,6 +199,7 @@ fn transfer(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
     let to = args.to.as_deref();
     let rendezvous = args.network.rendezvous(to, args.ticket_stdin, ("--to", to))?;
     args.network.check_wait(&rendezvous)?;
+    report.waits(options.wait);
     if let Some(speed) = fixed {
         report.warn(&format!("--policy fixed sends {speed} and yields to nobody"));
     }
