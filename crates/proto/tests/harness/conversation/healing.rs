@@ -11,8 +11,8 @@ use super::{RECEIVER, SENDER, World, addresses};
 
 /// One way through the path that has healed.
 pub(super) const DELAY: Duration = Duration::from_millis(10);
-/// Steps to the end at most.
-const MAX_STEPS: usize = 30_000;
+/// Steps to the end at most: a death timer of five minutes, in timers of a few milliseconds.
+const MAX_STEPS: usize = 60_000;
 /// Steps where nothing is promised.
 const FEW_STEPS: usize = 300;
 /// OPENs before an active end may say that nobody answers.
