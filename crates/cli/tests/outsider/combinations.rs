@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use crate::pace::POLICIES;
 use crate::peer::{Peer, Terms};
 use crate::testenv::{self, Env};
-use crate::waiting;
+use crate::{calling, waiting};
 
 /// Combinations for each of the four roles.
 const EACH: u64 = 50;
@@ -87,10 +87,7 @@ fn our_sender_calls() {
     all(0, |env, one| {
         let content = env.make_file("data", one.bytes);
         let mut peer = Peer::new();
-        let to = peer.address();
-        let mut args = vec!["send", "data", "--wire", "rfc998", "--to", &to];
-        args.extend(one.policy.split_whitespace());
-        let sender = env.start(&args);
+        let sender = calling(env, &peer, one.policy);
         let terms = peer.accept(&one.terms);
         let offer = (terms.burst, terms.rate);
         assert!(peer.receive_offering(&terms, one.lost.clone(), |_| offer) == content);

@@ -23,6 +23,14 @@ fn waiting(env: &Env, args: &[&str]) -> (Running, String) {
     (running, address)
 }
 
+/// The program, calling `peer` to send it the file `data`, with these options.
+fn calling(env: &Env, peer: &Peer, options: &str) -> Running {
+    let to = peer.address();
+    let mut args = vec!["send", "data", "--wire", "rfc998", "--to", &to];
+    args.extend(options.split_whitespace());
+    env.start(&args)
+}
+
 /// The first packet of all, one in the middle, and the last of a buffer.
 fn some_lost() -> HashSet<(u32, u16)> {
     HashSet::from([(1, 0), (2, 3), (3, 7)])

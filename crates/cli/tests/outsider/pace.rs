@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::peer::{Peer, Terms};
 use crate::testenv::{self, Env};
-use crate::waiting;
+use crate::{calling, waiting};
 
 /// Every way to choose a rate on this wire.
 pub(crate) const POLICIES: [&str; 4] = [
@@ -33,10 +33,7 @@ fn every_sender_that_calls_keeps_to_what_was_agreed_on_and_says_what_it_does() {
         let env = Env::new();
         let content = env.make_file("data", bytes);
         let mut peer = Peer::new();
-        let to = peer.address();
-        let mut args = vec!["send", "data", "--wire", "rfc998", "--to", &to];
-        args.extend(policy.split_whitespace());
-        let sender = env.start(&args);
+        let sender = calling(&env, &peer, policy);
         let terms = peer.accept(&grant(5, 20, packet, buffer));
         let offer = (terms.burst, terms.rate);
         let got = peer.receive_offering(&terms, HashSet::new(), |_| offer);
@@ -70,10 +67,7 @@ fn an_offer_restrains_every_sender_and_is_confirmed() {
         let env = Env::new();
         let content = env.make_file("data", 20_000);
         let mut peer = Peer::new();
-        let to = peer.address();
-        let mut args = vec!["send", "data", "--wire", "rfc998", "--to", &to];
-        args.extend(policy.split_whitespace());
-        let sender = env.start(&args);
+        let sender = calling(&env, &peer, policy);
         let terms = peer.accept(&grant(20, 5, 100, 1000));
         let offer = |number| if number < 8 { (20, 5) } else { (4, 10) };
         assert!(peer.receive_offering(&terms, HashSet::new(), offer) == content, "{policy}");
@@ -90,10 +84,7 @@ fn a_rate_that_changes_meanwhile_restrains_every_sender_and_is_told() {
         let env = Env::new();
         let content = env.make_file("data", 16_000);
         let mut peer = Peer::new();
-        let to = peer.address();
-        let mut args = vec!["send", "data", "--wire", "rfc998", "--to", &to];
-        args.extend(policy.split_whitespace());
-        let sender = env.start(&args);
+        let sender = calling(&env, &peer, policy);
         let terms = peer.accept(&grant(5, 20, 100, 1000));
         let agreed = (terms.burst, terms.rate);
         let offer = |number| {
