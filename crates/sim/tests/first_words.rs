@@ -140,3 +140,49 @@ fn what_first_words_have_granted_is_granted() {
         assert_eq!(outcome.coverage.count(Mark::Greeted), 1, "{outcome}");
     }
 }
+
+/// What is short leaves before anything can be reported of it, in a part of a round trip.
+#[test]
+fn sixty_four_kib_take_hardly_longer_than_a_packet() {
+    for (opens, least) in [(Role::Sender, 2.0), (Role::Receiver, 2.5)] {
+        let setup = Setup { bytes: 65_536, ..world(opens, true, 0) };
+        let outcome = World::new(setup).run();
+        let (known, left) = round_trips(&outcome);
+        assert!((least..least + 0.45).contains(&known), "{opens:?}: {known}\n{outcome}");
+        assert!(left < known + 0.4, "{opens:?}: {left} after {known}");
+        assert_eq!(outcome.sent().data_packets_resent, 0, "{outcome}");
+    }
+}
+
+/// The table of docs/decisions/fast-start.md: until the sender knows, and packets sent again.
+#[test]
+#[ignore = "a table to read, nothing to hold"]
+fn sixty_four_kib_over_other_paths() {
+    for (kbit, millis) in
+        [(100_000, 100), (10_000, 300), (5000, 100), (2000, 600), (2000, 100), (256, 300)]
+    {
+        let rtt = Duration::from_millis(millis);
+        for queue in [64_000, 32_000, 16_000] {
+            let mut seen: Vec<_> = (1..=9)
+                .map(|seed| {
+                    let mut setup = Setup { seed, bytes: 65_536, ..world(Role::Sender, true, 0) };
+                    let link = LinkOptions {
+                        rate: Some(Rate::from_bits_per_second(kbit * 1000)),
+                        delay: rtt / 2,
+                        jitter: Duration::from_micros(200),
+                        queue: QueueLimit::Bytes(queue),
+                        ..LinkOptions::default()
+                    };
+                    (setup.there, setup.back) = (link.clone(), link);
+                    let outcome = World::new(setup).run();
+                    assert!(outcome.is_success(), "{outcome}");
+                    let known = outcome.sender().done_at.expect("a time").as_secs_f64();
+                    ((known * 1000.0) as u64, outcome.sent().data_packets_resent)
+                })
+                .collect();
+            seen.sort_unstable();
+            let (known, again) = seen[4];
+            println!("{kbit} kbit/s, {rtt:?}, queue of {queue}: {known} ms, {again} again");
+        }
+    }
+}

@@ -523,6 +523,11 @@ impl RateControl for Adaptive {
         self.set_pacing();
     }
 
+    fn on_whole(&mut self, bytes: u64) {
+        self.hasten_trains(bytes);
+        self.set_pacing();
+    }
+
     fn learned(&self) -> Learned {
         self.learned_path()
     }

@@ -163,6 +163,8 @@ pub trait RateControl: Debug + Send {
     /// Nothing was sent yet. What an earlier connection learned of this path, whose round trip is
     /// `rtt` now, if that was measured.
     fn recall(&mut self, _known: Remembered, _rtt: Option<Duration>) {}
+    /// All that there is to send are so many bytes of payload, of which nothing was reported yet.
+    fn on_whole(&mut self, _bytes: u64) {}
     /// What is worth remembering of the path.
     fn learned(&self) -> Learned {
         Learned::Nothing

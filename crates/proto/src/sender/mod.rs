@@ -188,6 +188,11 @@ impl Sender {
 
     fn learn_last(&mut self, last: BufferNumber) {
         self.schedule.learn_last(last);
+        if last == BufferNumber(1)
+            && let Some(bytes) = self.schedule.supplied_bytes(last)
+        {
+            self.rate.on_whole(bytes);
+        }
         self.repairing.stir();
         self.check_all_accepted();
     }

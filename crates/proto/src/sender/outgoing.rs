@@ -55,6 +55,11 @@ impl Outgoing {
         Self { geometry, generation, state: BufferState::Granted, full: None, unheard }
     }
 
+    /// Bytes that the client filled it with.
+    pub(crate) fn filled_bytes(&self) -> Option<u64> {
+        self.full.as_ref().map(|full| full.buffer.filled().len() as u64)
+    }
+
     /// The client filled it.
     pub(crate) fn fill(&mut self, buffer: Buffer, last_buffer: bool) {
         let packets = self.geometry.packets(buffer.filled().len());

@@ -90,6 +90,11 @@ impl Schedule {
         }
     }
 
+    /// Bytes in a buffer that was supplied, until it is accepted.
+    pub(super) fn supplied_bytes(&self, number: BufferNumber) -> Option<u64> {
+        self.outgoing.get(&number)?.filled_bytes()
+    }
+
     /// No buffer after `last` will be supplied: grants beyond it lapse.
     pub(super) fn learn_last(&mut self, last: BufferNumber) {
         self.last = Some(last);

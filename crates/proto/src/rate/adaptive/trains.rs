@@ -19,8 +19,13 @@ use crate::rate::{Pacing, Sample, Stretch, burst_for};
 use crate::time::Instant;
 use crate::units::{Burst, Rate};
 
-/// Packets in each of the first trains: two of them make the first round trip's worth.
-const FIRST_PACKETS: u64 = INITIAL_PACKETS / 2;
+/// Packets in each of the first trains, and how many of those make the first round trip's worth.
+const FIRST_PACKETS: u64 = INITIAL_PACKETS / FIRST_TRAINS as u64;
+const FIRST_TRAINS: u32 = 2;
+/// What is no longer than this in all, 64 KiB and what names them, need not wait for a report: so
+/// many first trains to a round trip, of which it takes three or four, [`LEAST_INTERVAL`] apart.
+const SHORT_BYTES: u64 = 66 << 10;
+const SHORT_TRAINS: u32 = 12;
 /// A train that told nothing is followed by ones so many times as long.
 const LONGER: u64 = 6;
 /// Packets in a train at most.
@@ -70,6 +75,8 @@ const UNCONFIRMED: u64 = 3;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trains {
     packets: u64,
+    /// First trains in a round trip.
+    first: u32,
     /// The train that the newest report told of, as far as it did.
     heard: Stretch,
     /// Reports of it, and bytes of it that its first one told of.
@@ -93,6 +100,7 @@ impl Default for Trains {
     fn default() -> Self {
         Self {
             packets: FIRST_PACKETS,
+            first: FIRST_TRAINS,
             heard: Stretch::default(),
             marks: 0,
             first_bytes: 0,
@@ -148,7 +156,8 @@ impl Adaptive {
 
     fn train_interval(&self) -> Duration {
         if self.trains.packets == FIRST_PACKETS {
-            return self.min_rtt() / 2;
+            let usual = self.min_rtt() / FIRST_TRAINS;
+            return (self.min_rtt() / self.trains.first).max(LEAST_INTERVAL).min(usual);
         }
         let parts = if self.trains.packets <= FIRST_PACKETS * LONGER { TO_A_ROUND } else { 2 };
         (self.min_rtt() / parts).max(LEAST_INTERVAL)
@@ -194,6 +203,13 @@ impl Adaptive {
         let probes = u64::from(self.packet_bytes) * 2 * u64::from(self.hearing.silences);
         let cap = mean.bytes_in(round) * 3 / 2 + bytes + self.trains.confirm_bytes * 2 + probes;
         Some(Pacing { burst, cap_bytes: Some(cap), catch_up: Duration::ZERO })
+    }
+
+    /// All that there is to send is so little, and nothing is known of the path.
+    pub(super) fn hasten_trains(&mut self, bytes: u64) {
+        if bytes <= SHORT_BYTES {
+            self.trains.first = SHORT_TRAINS;
+        }
     }
 
     /// A report came.
