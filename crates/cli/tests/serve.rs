@@ -113,6 +113,43 @@ fn what_people_do_with_a_server() {
 }
 
 #[test]
+fn what_is_on_a_server_is_moved_and_copied_there() {
+    let env = Env::new();
+    let server = server(&env, &[]);
+    env.make_directory("root/d");
+    let big = env.make_file("root/big", 3 * MIB);
+    env.make_file("root/d/a", 1000);
+    let old = fs::read(env.path("root/d/a")).expect("the file");
+    fs::set_permissions(env.path("root/d/a"), Permissions::from_mode(0o741)).expect("set");
+
+    let said = ask(&env, &["mv", "-v", "netblt:///big", "netblt:///d"]).exits(0).text();
+    assert_eq!(said, "moved big to d/big\n");
+    ask(&env, &["mv", "-n", "netblt:///d/big", "netblt:///d/a"]).exits(11).says("exists");
+    let said = ask(&env, &["cp", "-v", "netblt:///d/big", "netblt:///copy"]).exits(0).text();
+    assert_eq!(said, "copied d/big to copy\n");
+    ask(&env, &["cp", "netblt:///d", "netblt:///e"]).exits(11).says("it is a directory");
+    let said = ask(&env, &["cp", "-r", "-p", "--json", "netblt:///d", "netblt:///e"]).exits(0);
+    assert_eq!(said.last_event("copied")["count"], 3);
+    assert_eq!(tree(&env.path("root/e")), tree(&env.path("root/d")));
+    ask(&env, &["cp", "-r", "netblt:///d", "netblt:///e"]).exits(0);
+    assert_eq!(env.names("root/e"), ["a", "big", "d"]);
+    ask(&env, &["mv", "netblt:///copy", "netblt:///d/a"]).exits(0);
+    assert_eq!(fs::read(env.path("root/d/a")).expect("the file"), big);
+    let two = ["mv", "netblt:///d/a", "netblt:///d/big"];
+    ask(&env, &[&two[..], &["netblt:///none"]].concat()).exits(11).says("no directory");
+    ask(&env, &["mv", "netblt:///none", "netblt:///d/big", "netblt:///e/d/"])
+        .exits(11)
+        .says("no such file");
+    assert_eq!(env.names("root/d"), ["a"]);
+    assert_eq!(fs::read(env.path("root/e/d/big")).expect("the file"), big);
+    assert_eq!(fs::read(env.path("root/e/d/a")).expect("the file"), old);
+    assert_eq!(env.names("root"), ["d", "e"]);
+    let told = requests(&stopped(server));
+    let moved = told.iter().find(|line| line["request"] == "rename").expect("a line");
+    assert_eq!((&moved["path"], &moved["verdict"]), (&"big".into(), &"done".into()));
+}
+
+#[test]
 fn mistakes_are_told() {
     let env = Env::new();
     let server = server(&env, &["--read-only", "--max-sessions", "3", "--memory", "64MiB"]);
@@ -123,7 +160,10 @@ fn mistakes_are_told() {
     ask(&env, &["ls", "scp://host/"]).exits(1).says("netblt://HOST/PATH");
     ask(&env, &["ls", "netblt:///../x"]).exits(1).says("'..'");
     ask(&env, &["cp", "-n", "f", "netblt:///f"]).exits(1).says("--dry-run");
-    ask(&env, &["cp", "netblt:///f", "netblt:///g"]).exits(1).says("must be here");
+    ask(&env, &["cp", "netblt:///f", "netblt:///g"]).exits(11).says("nothing may be changed");
+    ask(&env, &["mv", "netblt:///f", "netblt:///g"]).exits(11).says("nothing may be changed");
+    ask(&env, &["mv", "netblt:///f", "netblt://other/g"]).exits(1).says("another server");
+    ask(&env, &["cp", "--atomic", "netblt:///f", "netblt:///g"]).exits(1).says("--atomic");
     ask(&env, &["cp", "netblt:///f", "host:g"]).exits(1).says("this machine");
     let json = ask(&env, &["ls", "--json", "netblt:///none"]).exits(11).last_event("error");
     assert_eq!(json["code"], 11);

@@ -69,8 +69,13 @@ impl Denied {
     /// is not known, that it failed.
     pub(crate) fn parse(words: &str) -> Option<Self> {
         let (word, why) = words.strip_prefix(PREFIX)?.split_once(": ")?;
-        let known = WORDS.iter().find(|(_, known)| *known == word);
-        Some(Self::new(known.map_or(Denial::Failed, |(denial, _)| *denial), why))
+        Some(Self::of_word(word.as_bytes(), why))
+    }
+
+    /// What a word stands for.
+    pub(crate) fn of_word(word: &[u8], why: impl Into<String>) -> Self {
+        let known = WORDS.iter().find(|(_, known)| known.as_bytes() == word);
+        Self::new(known.map_or(Denial::Failed, |(denial, _)| *denial), why)
     }
 }
 

@@ -1,7 +1,7 @@
 //! `netblt cp`: copies files between this machine and another one that ssh reaches.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use netblt::{Cancel, Options, Summary};
@@ -9,6 +9,7 @@ use netblt_proto::config::Role;
 
 use crate::args::{PageArgs, Sharing, Show, check_repair};
 use crate::commands::page::Page;
+use crate::commands::remote::{Common, CopyThere};
 use crate::commands::send::AGGRESSIVE;
 use crate::cp::gather::{Found, Landing};
 use crate::cp::install;
@@ -20,7 +21,7 @@ use crate::cp::ssh::SshOptions;
 use crate::exit::{self, Code, Failure};
 use crate::output::Report;
 use crate::served::address::Served;
-use crate::served::client::Proof;
+use crate::served::client::{Line, Proof};
 use crate::served::copy::{self, Way};
 use crate::{secrecy, signals};
 
@@ -39,7 +40,8 @@ pub(crate) struct Args {
     /// side. DIR/. stands for what is in DIR. A name with a colon is written ./a:b.
     #[arg(required = true, value_name = "SRC")]
     sources: Vec<OsString>,
-    /// Where to, on the other one of the two machines: a directory, or a name for a single source
+    /// Where to, on the other one of the two machines, or on the same server: a directory, or a
+    /// name for a single source
     #[arg(required = true, value_name = "DST")]
     target: OsString,
     #[command(flatten)]
@@ -72,6 +74,9 @@ fn help() -> String {
 }
 
 pub(crate) fn run(args: &Args) -> Code {
+    if args.sources.iter().chain([&args.target]).all(|text| Served::looks_like(text)) {
+        return copy_there(args);
+    }
     if let Some(way) = served(args) {
         return copy_served(args, way);
     }
@@ -87,6 +92,21 @@ pub(crate) fn run(args: &Args) -> Code {
         Ok(Some(summary)) => report.finish(Ok(summary)),
         Err(failure) => report.finish(Err(failure)),
     }
+}
+
+/// What a server copies by itself.
+fn copy_there(args: &Args) -> Code {
+    let wish = &args.wish;
+    if let Err(failure) = copy::check_there(wish) {
+        return Report::new(Role::Sender, args.show, false).finish(Err(failure));
+    }
+    let (ipv4, ipv6) = wish.family();
+    let identity = args.ssh.identity.first().map(PathBuf::from);
+    let (proof, death_timer) = (args.proof.clone(), wish.death_timer);
+    let line = Line { proof, identity, death_timer, ipv4, ipv6 };
+    let common = Common { line, json: args.show.json };
+    let (trees, preserve, verbose) = (wish.recursive, wish.preserve, args.verbose);
+    CopyThere { common, trees, preserve, verbose }.run(&args.sources, &args.target)
 }
 
 /// What goes to a server of files or comes from one, if that is what is asked for.

@@ -1,11 +1,13 @@
-//! `netblt ls`, `stat`, `rm` and `mkdir`: what there is on a server, with coreutils' habits.
+//! `netblt ls`, `stat`, `mv`, `rm` and `mkdir`, and `cp` on one server: what there is on it, with
+//! coreutils' habits.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 
 use netblt::serve::remote::Server;
 use netblt::serve::{Entry, Sort};
-use netblt::{Cancel, Denial, Error};
+use netblt::{Cancel, Denial, Error, Overwrite};
 use netblt_proto::machine::printable;
 use serde_json::json;
 
@@ -43,6 +45,28 @@ pub(crate) struct StatArgs {
     /// netblt://[HOST[:PORT]]/PATH; without a host, where the ticket says
     #[arg(required = true, value_name = "URL")]
     urls: Vec<OsString>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Give files and directories on a server other names
+///
+/// Into a directory that exists, or a single one to a new name. A file there is replaced.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = help())]
+pub(crate) struct MoveArgs {
+    /// netblt://[HOST[:PORT]]/PATH; without a host, where the ticket says
+    #[arg(required = true, value_name = "URL")]
+    urls: Vec<OsString>,
+    /// Where to, on the same server: a directory, or a name for a single source
+    #[arg(required = true, value_name = "DST")]
+    target: OsString,
+    /// A file that exists is not replaced
+    #[arg(short, long)]
+    no_clobber: bool,
+    /// Tell what is moved
+    #[arg(short, long)]
+    verbose: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -87,14 +111,14 @@ pub(crate) struct MakeArgs {
     common: Common,
 }
 
-/// What the four have in common.
+/// What they have in common.
 #[derive(clap::Args, Debug)]
-struct Common {
+pub(crate) struct Common {
     #[command(flatten)]
-    line: Line,
+    pub(crate) line: Line,
     /// Tell it as JSON, one object a line, on standard output
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 fn help() -> String {
@@ -103,6 +127,7 @@ fn help() -> String {
          NETBLT_TICKET=netblt1:... netblt ls -l netblt:///\n  \
          netblt stat --ticket-file t netblt://host/data/big.iso\n  \
          netblt mkdir -p --ticket-file t netblt://host/data/new/of/today\n  \
+         netblt mv --ticket-file t netblt://host/new.iso netblt://host/data/\n  \
          netblt rm -r --ticket-file t netblt://host/data/old\n\n{}",
         exit::help(),
     )
@@ -149,6 +174,80 @@ pub(crate) fn make(args: &MakeArgs) -> Code {
         let count = server.make_directory(&served.path, args.parents, &mut Plain)?;
         Ok(args.common.tell("made", served, count, args.verbose)?)
     })
+}
+
+pub(crate) fn rename(args: &MoveArgs) -> Code {
+    let (common, target) = (&args.common, &args.target);
+    let mut landing = Landing::new(target, args.urls.len() > 1);
+    common.each(&args.urls, |server, served| {
+        let to = landing.of(server, served)?;
+        server.rename(&served.path, &to, !args.no_clobber, &mut Plain)?;
+        Ok(common.tell_of("moved", (&served.path, Some(&to)), 1, args.verbose)?)
+    })
+}
+
+/// How `cp` copies on a server.
+pub(crate) struct CopyThere {
+    pub(crate) common: Common,
+    pub(crate) trees: bool,
+    pub(crate) preserve: bool,
+    pub(crate) verbose: bool,
+}
+
+impl CopyThere {
+    /// Copies what is on a server to another place on it.
+    pub(crate) fn run(&self, urls: &[OsString], target: &OsStr) -> Code {
+        let mut landing = Landing::new(target, urls.len() > 1);
+        self.common.each(urls, |server, served| {
+            let mut options = server.options.clone();
+            (options.overwrite, options.preserve) = (Overwrite::Always, self.preserve);
+            let server = Server { options: &options, ..*server };
+            let to = landing.of(&server, served)?;
+            let count = server.copy(&served.path, &to, self.trees, &mut Plain)?;
+            let paths = (&served.path[..], Some(&to[..]));
+            Ok(self.common.tell_of("copied", paths, count, self.verbose)?)
+        })
+    }
+}
+
+/// Where on its server something goes.
+struct Landing<'a> {
+    target: &'a OsStr,
+    several: bool,
+    /// Whether the target is a directory, once the server was asked.
+    directory: Option<bool>,
+}
+
+impl<'a> Landing<'a> {
+    fn new(target: &'a OsStr, several: bool) -> Self {
+        Self { target, several, directory: None }
+    }
+
+    /// Into a directory that exists, or as the single thing of a name.
+    fn of(&mut self, server: &Server<'_>, served: &Served) -> Result<Vec<u8>, Wrong> {
+        let target = Served::parse(self.target)?;
+        if target.host != served.host {
+            return Err(Failure::usage("the other one is on another server").into());
+        }
+        let directory = match self.directory {
+            Some(known) => known,
+            None => match server.stat(&target.path, &mut Plain) {
+                Ok(entry) => entry.sort == Sort::Directory,
+                Err(Error::Denied { what: Denial::NotFound, .. }) => false,
+                // Who may not look gives the whole name.
+                Err(Error::Denied { what: Denial::Forbidden, .. }) if !self.several => false,
+                Err(error) => return Err(error.into()),
+            },
+        };
+        self.directory = Some(directory);
+        if directory {
+            return Ok([&target.path, &b"/"[..], served.name().as_bytes()].concat());
+        }
+        if self.several {
+            return Err(Failure::new(Code::File, "what several go to is no directory").into());
+        }
+        Ok(target.path)
+    }
 }
 
 /// What went wrong: with the server, or on this side.
@@ -238,16 +337,29 @@ impl Common {
         count: u64,
         verbose: bool,
     ) -> Result<(), Failure> {
-        let path = String::from_utf8_lossy(&served.path);
+        self.tell_of(what, (&served.path, None), count, verbose)
+    }
+
+    fn tell_of(
+        &self,
+        what: &'static str,
+        (path, to): (&[u8], Option<&[u8]>),
+        count: u64,
+        verbose: bool,
+    ) -> Result<(), Failure> {
+        let path = String::from_utf8_lossy(path);
+        let to = to.map(String::from_utf8_lossy);
         if self.json {
-            let data = json!({ "path": path, "count": count });
+            let mut data = json!({ "path": path, "count": count });
+            to.iter().for_each(|to| data["to"] = json!(to));
             return written(json::emit(Stream::Stdout, what, data));
         }
         if !verbose {
             return Ok(());
         }
         let more = if count == 1 { String::new() } else { format!(" ({count} in all)") };
-        written(writeln!(io::stdout(), "{what} {}{more}", printable(&path)))
+        let to = to.map_or_else(String::new, |to| format!(" to {}", printable(&to)));
+        written(writeln!(io::stdout(), "{what} {}{to}{more}", printable(&path)))
     }
 }
 

@@ -45,19 +45,19 @@ pub(crate) struct Meeting {
 #[derive(Args, Debug)]
 pub(crate) struct Line {
     #[command(flatten)]
-    proof: Proof,
+    pub(crate) proof: Proof,
     /// Your key for the server, where there is no ticket [default: ~/.config/netblt/key]
     #[arg(short = 'i', value_name = "FILE")]
-    identity: Option<PathBuf>,
+    pub(crate) identity: Option<PathBuf>,
     /// How long a silent server is waited for (1s to 49d)
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = units::death_timer)]
-    death_timer: Duration,
+    pub(crate) death_timer: Duration,
     /// Use IPv4 only
     #[arg(short = '4', long = "ipv4", conflicts_with = "ipv6")]
-    ipv4: bool,
+    pub(crate) ipv4: bool,
     /// Use IPv6 only
     #[arg(short = '6', long = "ipv6")]
-    ipv6: bool,
+    pub(crate) ipv6: bool,
 }
 
 impl Line {

@@ -32,7 +32,7 @@ pub(crate) fn copy(
     identity: Option<&Path>,
     (mut options, report): (Options, &mut Report),
 ) -> Result<Summary, Failure> {
-    check(wish, &way)?;
+    check(wish, matches!(way, Way::Down { .. }))?;
     fill(&mut options, wish);
     report.hear_files(&mut options);
     let cancel = Cancel::default();
@@ -66,10 +66,26 @@ pub(crate) fn copy(
     }
 }
 
+/// What a server cannot be asked for when it copies by itself.
+pub(crate) fn check_there(wish: &Wish) -> Result<(), Failure> {
+    check(wish, true)?;
+    let refused = [
+        (wish.atomic, "--atomic"),
+        (wish.verify, "--verify"),
+        (wish.manifest.is_some(), "--manifest"),
+        (wish.ceiling().is_some(), "a rate: nothing is sent"),
+    ];
+    match refused.iter().find(|(given, _)| *given) {
+        Some((_, what)) => Err(Failure::usage(format!(
+            "a server that copies its own files knows nothing of {what}"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// What a server cannot be asked for.
-fn check(wish: &Wish, way: &Way) -> Result<(), Failure> {
+fn check(wish: &Wish, is_down: bool) -> Result<(), Failure> {
     let extras = Extras::from(wish.extra) != Extras::default();
-    let is_down = matches!(way, Way::Down { .. });
     let choice = is_down && !wish.choice.is_empty();
     let refused = [
         (wish.dry_run, "--dry-run"),

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// Every command there is.
-pub(crate) const COMMANDS: [&str; 28] = [
+pub(crate) const COMMANDS: [&str; 29] = [
     "",
     "cp",
     "send",
@@ -32,6 +32,7 @@ pub(crate) const COMMANDS: [&str; 28] = [
     "stat",
     "rm",
     "mkdir",
+    "mv",
     "keygen",
     "clean",
     "control",

@@ -38,6 +38,17 @@ pub(crate) fn pieces(file: &File, offset: u64, len: usize) -> Option<Vec<Piece>>
     (all + 2 + 8 * pieces.len() <= len && pieces.len() <= MAX_PIECES).then_some(pieces)
 }
 
+/// The next part of a file with data in it from `at` on, and where that ends; `None` if there is
+/// none before `length`. Where the file system does not tell, all is data.
+pub(crate) fn next_part(file: &File, at: u64, length: u64) -> Option<(u64, u64)> {
+    let (data, hole) = match next_data(file, at) {
+        Ok(Some(data)) => (data, next_hole(file, data).unwrap_or(length)),
+        Ok(None) => return None,
+        Err(_) => (at, length),
+    };
+    (data < length).then(|| (data, hole.clamp(data, length))).filter(|(data, hole)| data < hole)
+}
+
 /// Where the next data are; `None` if only a hole follows.
 #[cfg(any(target_os = "linux", target_vendor = "apple"))]
 fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {

@@ -41,8 +41,8 @@ pub struct Account {
     pub peer: SocketAddr,
     /// Who asked, as far as that is known: the name of a key.
     pub name: String,
-    /// `get`, `put`, `receive` (the data of a put), `stat`, `list`, `mkdir`, `remove`, or `none`
-    /// if nothing was asked.
+    /// `get`, `put`, `receive` (the data of a put), `stat`, `list`, `mkdir`, `remove`, `rename`,
+    /// `copy`, `read`, or `none` if nothing was asked.
     pub request: &'static str,
     /// Relative to the root.
     pub path: Vec<u8>,

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use netblt_proto::machine::Reason;
 
-use super::request::{self, ASK, Entry, Line, Put, Request, What};
+use super::request::{self, ASK, Copying, Entry, Line, Piece, Put, Request, What};
 use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::destination::Destination;
@@ -27,6 +27,8 @@ use crate::transfer::send::send;
 /// Memory for a call whose answer is short.
 const CALL_BUFFER_BYTES: u32 = 1 << 16;
 const CALL_BUFFERS: u32 = 8;
+/// What stands before the pieces of a request: a path and numbers, generously.
+const MAX_HEAD: usize = 5000;
 
 /// A server, and how to talk to it. Errors of all its methods are those of a transfer, and
 /// [`Error::Denied`] if the server does not do what it is asked.
@@ -51,6 +53,9 @@ pub struct Fetch {
     /// How many bytes that are, as far as [`Server::stat`] has told: for progress.
     pub bytes: Option<u64>,
 }
+
+/// A piece of a file with what the server tells of the file, or why there is none.
+pub type Read = Result<(Entry, Vec<u8>), Error>;
 
 impl Server<'_> {
     /// What stands under a path; links are not followed.
@@ -80,7 +85,7 @@ impl Server<'_> {
                         found(entry)?;
                     }
                     Line::More => more = true,
-                    Line::Put(..) | Line::Done(_) => return Err(odd()),
+                    _ => return Err(odd()),
                 }
             }
             if !more {
@@ -108,6 +113,74 @@ impl Server<'_> {
         observer: &mut dyn Observer,
     ) -> Result<u64, Error> {
         self.count(What::Remove { directory, tree }, path, observer)
+    }
+
+    /// Gives something another name, a path like its own, in a directory that exists. With
+    /// `replace` it takes the place of a file or link there.
+    pub fn rename(
+        &self,
+        path: &[u8],
+        to: &[u8],
+        replace: bool,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Error> {
+        let what = What::Rename { to: plain(to)?, replace };
+        self.count(what, path, observer).map(|_| ())
+    }
+
+    /// Copies something on the server to another path, with `trees` a directory too. What becomes
+    /// of a file there says [`Options::overwrite`], and [`Options::preserve`] whether times and
+    /// permissions are kept. How many files, directories and links were copied.
+    pub fn copy(
+        &self,
+        path: &[u8],
+        to: &[u8],
+        trees: bool,
+        observer: &mut dyn Observer,
+    ) -> Result<u64, Error> {
+        let replace = self.options.overwrite == Overwrite::Always;
+        let how = Copying { replace, trees, keep: self.options.preserve };
+        self.count(What::Copy { to: plain(to)?, how }, path, observer)
+    }
+
+    /// Reads pieces of files into memory, as many as need be with one connection: their bytes with
+    /// what the server tells of the file, or why there are none. Every byte is verified.
+    pub fn read(&self, pieces: &[Piece], observer: &mut dyn Observer) -> Result<Vec<Read>, Error> {
+        let mut plain_pieces = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            plain_pieces.push(Piece { path: plain(&piece.path)?, ..piece.clone() });
+        }
+        let mut all = Vec::with_capacity(pieces.len());
+        for some in batches(&plain_pieces) {
+            all.extend(self.read_some(some, observer)?);
+        }
+        Ok(all)
+    }
+
+    fn read_some(&self, pieces: &[Piece], observer: &mut dyn Observer) -> Result<Vec<Read>, Error> {
+        let Some(first) = pieces.first() else { return Ok(Vec::new()) };
+        let bytes = pieces.iter().fold(0, |all: u64, piece| all.saturating_add(piece.bytes));
+        let small = bytes <= u64::from(CALL_BUFFERS * CALL_BUFFER_BYTES);
+        let what = What::Read { pieces: pieces.to_vec() };
+        let found = self.ask(what, &first.path, (bytes, small), observer)?;
+        let mut lines = found.try_iter();
+        let mut all = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            all.push(match lines.next().ok_or_else(odd)? {
+                (Line::Denied(word, why), _) => {
+                    let Denied { what, why } = Denied::of_word(word.as_bytes(), why);
+                    Err(Error::Denied { what, why })
+                }
+                (Line::Entry(entry), _) => match lines.next() {
+                    Some((Line::Data(_), data)) if data.len() as u64 <= piece.bytes => {
+                        Ok((entry, data))
+                    }
+                    _ => return Err(odd()),
+                },
+                _ => return Err(odd()),
+            });
+        }
+        Ok(all)
     }
 
     /// Fetches a file or a tree into a directory here, or a file to a stream.
@@ -209,8 +282,7 @@ impl Server<'_> {
 
     /// The options of a connection that asks.
     fn asking(&self, what: What, path: &[u8]) -> Result<Options, Error> {
-        let name = |why| OptionsError::FileName { name: shown(path), why };
-        let path = request::plain(path).map_err(name)?;
+        let path = plain(path)?;
         let mut options = self.options.clone();
         options.asked.request = Request { what, path }.encode();
         options.client = Some(ASK.to_owned());
@@ -224,16 +296,30 @@ impl Server<'_> {
         path: &[u8],
         observer: &mut dyn Observer,
     ) -> Result<Vec<Line>, Error> {
+        let found = self.ask(what, path, (0, true), observer)?;
+        Ok(found.try_iter().map(|(line, _)| line).collect())
+    }
+
+    /// Asks; the lines of the answer, with the bytes behind each, at most so many.
+    fn ask(
+        &self,
+        what: What,
+        path: &[u8],
+        (most, small): (u64, bool),
+        observer: &mut dyn Observer,
+    ) -> Result<Receiver<(Line, Vec<u8>)>, Error> {
         let mut options = self.asking(what, path)?;
-        (options.buffer_bytes, options.buffers) = (CALL_BUFFER_BYTES, CALL_BUFFERS);
+        if small {
+            (options.buffer_bytes, options.buffers) = (CALL_BUFFER_BYTES, CALL_BUFFERS);
+        }
         (options.trace, options.manifest, options.max_bytes) = (None, None, None);
         options.on_file = None;
-        let (lines, found) = Lines::new();
+        let (lines, found) = Lines::new(most);
         let destination = Destination::writer(lines);
         let mut quiet = Quiet(observer);
         let place = (self.rendezvous, &options);
         receive_as(destination, place, &mut quiet, self.cancel, Ask::List).map_err(told)?;
-        Ok(found.try_iter().collect())
+        Ok(found)
     }
 }
 
@@ -246,6 +332,31 @@ fn told(error: Error) -> Error {
         },
         _ => error,
     }
+}
+
+/// A path as a request has it.
+fn plain(path: &[u8]) -> Result<Vec<u8>, Error> {
+    let name = |why| OptionsError::FileName { name: shown(path), why };
+    Ok(request::plain(path).map_err(name)?)
+}
+
+/// As many pieces at a time as a request has room for.
+fn batches(pieces: &[Piece]) -> Vec<&[Piece]> {
+    let (mut all, mut rest) = (Vec::new(), pieces);
+    while !rest.is_empty() {
+        let (mut count, mut room) = (0, request::MAX_READ - MAX_HEAD);
+        for piece in rest.iter().take(request::MAX_PIECES) {
+            let needs = request::PIECE_HEAD + piece.path.len();
+            if needs > room {
+                break;
+            }
+            (count, room) = (count + 1, room - needs);
+        }
+        let (some, more) = rest.split_at(count.max(1));
+        all.push(some);
+        rest = more;
+    }
+    all
 }
 
 fn odd() -> Error {
@@ -279,14 +390,19 @@ impl Observer for Quiet<'_> {
 /// Takes an answer apart, as it comes.
 struct Lines {
     line: Vec<u8>,
+    /// Bytes that follow the last line, and how many are still to come.
+    data: Option<(Line, Vec<u8>)>,
+    left: u64,
+    /// How many may come in all.
+    most: u64,
     titled: bool,
-    found: Sender<Line>,
+    found: Sender<(Line, Vec<u8>)>,
 }
 
 impl Lines {
-    fn new() -> (Self, Receiver<Line>) {
+    fn new(most: u64) -> (Self, Receiver<(Line, Vec<u8>)>) {
         let (found, lines) = channel();
-        (Self { line: Vec::new(), titled: false, found }, lines)
+        (Self { line: Vec::new(), data: None, left: 0, most, titled: false, found }, lines)
     }
 
     fn take(&mut self) -> io::Result<()> {
@@ -296,7 +412,32 @@ impl Lines {
             return if text == request::TITLE { Ok(()) } else { Err(no_answer()) };
         }
         match Line::parse(&text).map_err(|()| no_answer())? {
-            Some(line) => self.found.send(line).map_err(io::Error::other),
+            Some(Line::Data(bytes)) => {
+                self.most = self.most.checked_sub(bytes).ok_or_else(no_answer)?;
+                (self.left, self.data) = (bytes, Some((Line::Data(bytes), Vec::new())));
+                self.pass_on()
+            }
+            Some(line) => self.found.send((line, Vec::new())).map_err(io::Error::other),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes behind a line: how many of these.
+    fn data(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
+        let bytes = bytes.get(..most).unwrap_or_default();
+        if let Some((_, data)) = &mut self.data {
+            let room = || io::Error::from(io::ErrorKind::OutOfMemory);
+            data.try_reserve(bytes.len()).map_err(|_| room())?;
+            data.extend_from_slice(bytes);
+        }
+        self.left -= most as u64;
+        self.pass_on().map(|()| most)
+    }
+
+    fn pass_on(&mut self) -> io::Result<()> {
+        match self.data.take_if(|_| self.left == 0) {
+            Some(whole) => self.found.send(whole).map_err(io::Error::other),
             None => Ok(()),
         }
     }
@@ -304,17 +445,23 @@ impl Lines {
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        for piece in bytes.split_inclusive(|byte| *byte == request::END) {
-            match piece.split_last() {
-                Some((&request::END, text)) => {
-                    self.line.extend_from_slice(text);
-                    self.take()?;
-                }
-                _ => self.line.extend_from_slice(piece),
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if self.left > 0 {
+                let taken = self.data(rest)?;
+                rest = rest.get(taken..).unwrap_or_default();
+                continue;
             }
+            let end = rest.iter().position(|byte| *byte == request::END);
+            let (text, after) = rest.split_at(end.unwrap_or(rest.len()));
+            self.line.extend_from_slice(text);
             if self.line.len() > request::LONGEST_LINE {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "a line is too long"));
             }
+            if end.is_some() {
+                self.take()?;
+            }
+            rest = after.get(1..).unwrap_or_default();
         }
         Ok(bytes.len())
     }

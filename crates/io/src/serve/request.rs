@@ -12,6 +12,11 @@ pub(crate) const NAME: &str = "answer";
 pub(crate) const END: u8 = 0;
 /// Longest request: two names and what goes with them.
 const MAX_REQUEST: usize = 10_000;
+/// Longest request that reads, and how many pieces it has at most.
+pub(crate) const MAX_READ: usize = 1 << 18;
+pub(crate) const MAX_PIECES: usize = 4096;
+/// Bytes of a piece beside its path.
+pub(crate) const PIECE_HEAD: usize = 18;
 /// Longest line of an answer: numbers and a name.
 pub(crate) const LONGEST_LINE: usize = 5000;
 
@@ -38,6 +43,34 @@ pub(crate) enum What {
     MakeDir { parents: bool },
     /// A file or link is to go; `directory`: or an empty directory; `tree`: or one with all in it.
     Remove { directory: bool, tree: bool },
+    /// Something is to stand under this path instead; `replace`: a file there goes.
+    Rename { to: Vec<u8>, replace: bool },
+    /// The same is to stand under this path, too.
+    Copy { to: Vec<u8>, how: Copying },
+    /// Pieces of files.
+    Read { pieces: Vec<Piece> },
+}
+
+/// How something is copied on the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Copying {
+    /// A file that exists is replaced.
+    pub(crate) replace: bool,
+    /// Directories too, with all in them.
+    pub(crate) trees: bool,
+    /// Times and permissions are those of what is copied.
+    pub(crate) keep: bool,
+}
+
+/// Bytes of a file on a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Which file.
+    pub path: Vec<u8>,
+    /// Where it begins.
+    pub offset: u64,
+    /// How many bytes; what lies beyond the end of the file is not there.
+    pub bytes: u64,
 }
 
 /// How files are to be put.
@@ -64,6 +97,11 @@ const TREES: u16 = 1;
 const PARENTS: u16 = 1;
 const DIRECTORY: u16 = 1;
 const TREE: u16 = 2;
+const REPLACE: u16 = 1;
+const DIRECTORIES: u16 = 2;
+const KEEP: u16 = 4;
+/// The kind whose requests are longer.
+const READ: u8 = 9;
 
 impl Put {
     fn flags(self) -> u16 {
@@ -96,12 +134,36 @@ impl Request {
             What::List { .. } => "list",
             What::MakeDir { .. } => "mkdir",
             What::Remove { .. } => "remove",
+            What::Rename { .. } => "rename",
+            What::Copy { .. } => "copy",
+            What::Read { .. } => "read",
         }
     }
 
-    /// Whether it changes what is on the server's disk.
-    pub(crate) fn writes(&self) -> bool {
-        matches!(self.what, What::Put(_) | What::MakeDir { .. } | What::Remove { .. })
+    /// Why it is not for somebody who may read or write.
+    pub(crate) fn forbidden(&self, read: bool, write: bool) -> Option<&'static str> {
+        let (reads, writes) = match self.what {
+            What::Get { .. } | What::Stat | What::List { .. } | What::Read { .. } => (true, false),
+            What::Put(_) | What::MakeDir { .. } | What::Remove { .. } => (false, true),
+            What::Rename { .. } => (false, true),
+            What::Copy { .. } => (true, true),
+        };
+        match (reads && !read, writes && !write) {
+            (_, true) => Some("nothing may be changed here"),
+            (true, _) => Some("nothing may be read here"),
+            _ => None,
+        }
+    }
+
+    /// All paths in it.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &[u8]> {
+        let (to, pieces) = match &self.what {
+            What::Rename { to, .. } | What::Copy { to, .. } => (Some(&to[..]), &[][..]),
+            What::Read { pieces } => (None, &pieces[..]),
+            _ => (None, &[][..]),
+        };
+        let pieces = pieces.iter().map(|piece| &piece.path[..]);
+        [&self.path[..]].into_iter().chain(to).chain(pieces)
     }
 
     /// Its bytes, which stand before those of what is here (`docs/protocol.md §8.7`).
@@ -117,6 +179,14 @@ impl Request {
                 let flags = [u16::from(*directory) * DIRECTORY, u16::from(*tree) * TREE];
                 (6, flags[0] | flags[1], 0, none)
             }
+            What::Rename { to, replace } => (7, u16::from(*replace) * REPLACE, 0, &to[..]),
+            What::Copy { to, how } => {
+                let Copying { replace, trees, keep } = *how;
+                let flags = [(replace, REPLACE), (trees, DIRECTORIES), (keep, KEEP)];
+                let flags = flags.iter().filter(|(is, _)| *is).map(|(_, bit)| bit).sum();
+                (8, flags, 0, &to[..])
+            }
+            What::Read { .. } => (READ, 0, 0, none),
         };
         let mut text = vec![kind];
         text.extend(flags.to_be_bytes());
@@ -124,6 +194,17 @@ impl Request {
         for part in [&self.path[..], name] {
             text.extend(u16::try_from(part.len()).unwrap_or(u16::MAX).to_be_bytes());
             text.extend(part);
+        }
+        if let What::Read { pieces } = &self.what {
+            let mut before = &self.path;
+            for piece in pieces {
+                let path: &[u8] = if piece.path == *before { &[] } else { &piece.path };
+                text.extend(u16::try_from(path.len()).unwrap_or(u16::MAX).to_be_bytes());
+                text.extend(path);
+                text.extend(piece.offset.to_be_bytes());
+                text.extend(piece.bytes.to_be_bytes());
+                before = &piece.path;
+            }
         }
         let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
         [&length.to_be_bytes()[..], &text].concat()
@@ -134,12 +215,15 @@ impl Request {
     pub(crate) fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (length, rest) = bytes.split_first_chunk::<4>()?;
         let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
-        let (text, rest) = rest.split_at_checked(length).filter(|_| length <= MAX_REQUEST)?;
+        let (text, rest) = rest.split_at_checked(length).filter(|_| length <= MAX_READ)?;
         let ([kind], text) = text.split_first_chunk::<1>()?;
+        if *kind != READ && length > MAX_REQUEST {
+            return None;
+        }
         let (flags, text) = text.split_first_chunk::<2>()?;
         let (number, text) = text.split_first_chunk::<8>()?;
         let (path, text) = part(text)?;
-        let (name, _) = part(text)?;
+        let (name, text) = part(text)?;
         let flags = u16::from_be_bytes(*flags);
         let what = match kind {
             1 => What::Get { trees: flags & TREES != 0, name: one_part(name)? },
@@ -148,13 +232,38 @@ impl Request {
             4 => What::List { after: name.to_vec(), most: u64::from_be_bytes(*number) },
             5 => What::MakeDir { parents: flags & PARENTS != 0 },
             6 => What::Remove { directory: flags & DIRECTORY != 0, tree: flags & TREE != 0 },
+            7 => What::Rename { to: any_path(name)?, replace: flags & REPLACE != 0 },
+            8 => {
+                let is = |flag| flags & flag != 0;
+                let (replace, trees, keep) = (is(REPLACE), is(DIRECTORIES), is(KEEP));
+                What::Copy { to: any_path(name)?, how: Copying { replace, trees, keep } }
+            }
+            &READ => What::Read { pieces: pieces(path, text)? },
             _ => return None,
         };
-        if !path.is_empty() {
-            check_name(path).ok()?;
-        }
-        Some((Self { what, path: path.to_vec() }, rest))
+        Some((Self { what, path: any_path(path)? }, rest))
     }
+}
+
+/// What is to be read, with the path of the first piece if it has none of its own.
+fn pieces(path: &[u8], mut text: &[u8]) -> Option<Vec<Piece>> {
+    let mut found: Vec<Piece> = Vec::new();
+    while !text.is_empty() && found.len() < MAX_PIECES {
+        let (own, rest) = part(text)?;
+        let (offset, rest) = rest.split_first_chunk::<8>()?;
+        let (bytes, rest) = rest.split_first_chunk::<8>()?;
+        let before = found.last().map_or(path, |piece| &piece.path[..]);
+        let path = any_path(if own.is_empty() { before } else { own })?;
+        let (offset, bytes) = (u64::from_be_bytes(*offset), u64::from_be_bytes(*bytes));
+        found.push(Piece { path, offset, bytes });
+        text = rest;
+    }
+    text.is_empty().then_some(found)
+}
+
+/// The root, or something beneath it.
+fn any_path(path: &[u8]) -> Option<Vec<u8>> {
+    (path.is_empty() || check_name(path).is_ok()).then(|| path.to_vec())
 }
 
 fn part(text: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -219,8 +328,12 @@ pub(crate) enum Line {
     /// Under which number files are put, and the name that a single one gets, if it is not to keep
     /// its own.
     Put(u64, Vec<u8>),
-    /// So many were made or removed.
+    /// So many were made, removed, renamed or copied.
     Done(u64),
+    /// So many bytes of a file follow.
+    Data(u64),
+    /// A piece of a file that cannot be read: a word for why, and that for people.
+    Denied(String, String),
 }
 
 impl Line {
@@ -241,6 +354,10 @@ impl Line {
             Self::More => b"more".to_vec(),
             Self::Put(number, name) => [format!("put {number} ").as_bytes(), name].concat(),
             Self::Done(count) => format!("done {count}").into_bytes(),
+            Self::Data(bytes) => format!("data {bytes}").into_bytes(),
+            Self::Denied(word, why) => {
+                format!("denied {word} {}", why.replace('\0', " ")).into_bytes()
+            }
         };
         line.push(END);
         line
@@ -256,6 +373,19 @@ impl Line {
             b"o" => Sort::Other,
             b"more" => return Ok(Some(Self::More)),
             b"done" => return Ok(Some(Self::Done(number(words.next()).ok_or(())?))),
+            b"data" => return Ok(Some(Self::Data(number(words.next()).ok_or(())?))),
+            b"denied" => {
+                let (word, why) = line
+                    .get(7..)
+                    .and_then(|rest| {
+                        let at = rest.iter().position(|byte| *byte == b' ')?;
+                        Some((rest.get(..at)?, rest.get(at + 1..)?))
+                    })
+                    .ok_or(())?;
+                let text = |bytes| str::from_utf8(bytes).map_err(|_| ());
+                let why = text(why)?.replace('\0', " ");
+                return Ok(Some(Self::Denied(text(word)?.replace('\0', " "), why)));
+            }
             b"put" => {
                 let rest = line.get(4..).unwrap_or_default();
                 let at = rest.iter().position(|byte| *byte == b' ').ok_or(())?;
@@ -297,6 +427,9 @@ mod tests {
             What::MakeDir { parents: true },
             What::Remove { directory: true, tree: false },
             What::Remove { directory: false, tree: true },
+            What::Rename { to: b"b/\xfe".to_vec(), replace: true },
+            What::Copy { to: b"c".to_vec(), how: Copying { trees: true, ..Copying::default() } },
+            What::Copy { to: vec![], how: Copying { keep: true, replace: true, trees: false } },
         ];
         whats.map(|what| Request { what, path: b"a/\xfe b".to_vec() }).into()
     }
@@ -321,6 +454,18 @@ mod tests {
             let bytes = Request { what: What::Stat, path: path.to_vec() }.encode();
             assert_eq!(Request::parse(&bytes), None, "{}", String::from_utf8_lossy(path));
         }
+        for to in [&b"../x"[..], b"/etc", b"a/../../b"] {
+            let (path, to) = (b"a".to_vec(), to.to_vec());
+            let whats = [
+                What::Rename { to: to.clone(), replace: false },
+                What::Copy { to: to.clone(), how: Copying::default() },
+                What::Read { pieces: vec![Piece { path: to, offset: 0, bytes: 1 }] },
+            ];
+            for what in whats {
+                let bytes = Request { what, path: path.clone() }.encode();
+                assert_eq!(Request::parse(&bytes), None);
+            }
+        }
         for name in [&b""[..], b"..", b"a/b"] {
             let what = What::Get { trees: false, name: name.to_vec() };
             assert_eq!(Request::parse(&Request { what, path: vec![] }.encode()), None);
@@ -328,6 +473,43 @@ mod tests {
         let mut odd = requests()[0].encode();
         odd[4] = 99;
         assert_eq!(Request::parse(&odd), None);
+    }
+
+    #[test]
+    fn pieces_are_understood_and_bounded() {
+        let piece = |path: &[u8], offset| Piece { path: path.to_vec(), offset, bytes: u64::MAX };
+        let of = |pieces| Request { what: What::Read { pieces }, path: b"a/\xfe".to_vec() };
+        let some = vec![piece(b"a/\xfe", 0), piece(b"a/\xfe", 7), piece(b"b", u64::MAX)];
+        for pieces in [vec![], some, vec![piece(b"x", 1); MAX_PIECES]] {
+            let request = of(pieces);
+            let bytes = [&request.encode()[..], b"rest"].concat();
+            assert_eq!(Request::parse(&bytes), Some((request, &b"rest"[..])));
+        }
+        assert_eq!(Request::parse(&of(vec![piece(b"x", 1); MAX_PIECES + 1]).encode()), None);
+        let two = vec![piece(&[b'x'; 200], 1), piece(b"b", 1)];
+        let long: Vec<Piece> = std::iter::repeat_n(two, 1300).flatten().collect();
+        assert!(long.len() < MAX_PIECES && Request::parse(&of(long).encode()).is_none());
+        let mut cut = of(vec![piece(b"x", 1)]).encode();
+        cut.pop();
+        let length = u32::try_from(cut.len() - 4).expect("short");
+        cut[..4].copy_from_slice(&length.to_be_bytes());
+        assert_eq!(Request::parse(&cut), None);
+    }
+
+    #[test]
+    fn only_who_may_read_and_write_may_copy() {
+        let refused = |what| {
+            let request = Request { what, path: vec![] };
+            [(true, false), (false, true), (true, true)]
+                .map(|(read, write)| request.forbidden(read, write).is_some())
+        };
+        let to = b"x".to_vec();
+        let copy = What::Copy { to: to.clone(), how: Copying::default() };
+        assert_eq!(refused(copy), [true, true, false]);
+        assert_eq!(refused(What::Rename { to, replace: true }), [true, false, false]);
+        assert_eq!(refused(What::Read { pieces: vec![] }), [false, true, false]);
+        assert_eq!(refused(What::Stat), [false, true, false]);
+        assert_eq!(refused(What::MakeDir { parents: true }), [true, false, false]);
     }
 
     #[test]
@@ -357,12 +539,16 @@ mod tests {
             Line::Put(u64::MAX, b"x y".to_vec()),
             Line::Put(0, vec![]),
             Line::Done(3),
+            Line::Data(u64::MAX),
+            Line::Denied("not-found".to_owned(), "no such file".to_owned()),
         ] {
             let bytes = line.encode();
             let (end, bytes) = bytes.split_last().expect("not empty");
             assert_eq!((*end, Line::parse(bytes)), (END, Ok(Some(line))));
         }
-        for odd in [&b"f 1 2 3 4 ../x"[..], b"f x 1 1 1 a", b"put 1", b"put 1 a/b", b"done"] {
+        for odd in
+            [&b"f 1 2 3 4 ../x"[..], b"f x 1 1 1 a", b"put 1", b"put 1 a/b", b"done", b"data x"]
+        {
             assert_eq!(Line::parse(odd), Err(()), "{}", String::from_utf8_lossy(odd));
         }
         assert_eq!(Line::parse(b"tape 1"), Ok(None));

@@ -247,7 +247,7 @@ impl Serving<'_> {
                 Task::Receiving(Box::new(task))
             }
             Role::Sender => {
-                return Err(odd("this is a server of files: netblt cp, ls, stat, rm, mkdir"));
+                return Err(odd("this is a server of files: netblt cp, ls, stat, mv, rm, mkdir"));
             }
         };
         Ok(Guest {
@@ -339,12 +339,7 @@ impl Serving<'_> {
         let Some(guest) = self.guests.get_mut(&key) else { return };
         (guest.asked, guest.had) = ((request.word(), request.path.clone()), had.to_vec());
         let grant = Arc::clone(&guest.grant);
-        let allowed = if request.writes() { grant.write } else { grant.read };
-        if !allowed {
-            let why = match request.writes() {
-                true => "nothing may be changed here",
-                false => "nothing may be read here",
-            };
+        if let Some(why) = request.forbidden(grant.read, grant.write) {
             return self.deny(now, key, Denied::new(Denial::Forbidden, why), end);
         }
         let (answer, job) = channel();

@@ -12,6 +12,8 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::found::{Done, Held, Outgoing, Prepared};
+use super::moving::{self, Bounds};
+use super::pieces::Pieces;
 use super::request::{self, Entry, Line, Put, Request, Sort, What};
 use crate::cancel::Cancel;
 use crate::denial::Denied;
@@ -27,18 +29,18 @@ use crate::transfer::receive::writer;
 
 /// Entries in one answer at most: whoever wants more asks again.
 const PAGE: u64 = 10_000;
-/// A tree is removed so far down.
-const MAX_DOWN: u32 = 256;
+/// A tree is removed or copied so far down.
+pub(super) const MAX_DOWN: u32 = 256;
 
 /// Does what is asked.
 pub(super) fn perform(
     request: &Request,
-    root: &OwnedFd,
+    root: &Arc<OwnedFd>,
     (options, layout): (&Options, Layout),
     cancel: &Cancel,
 ) -> Result<Done, Denied> {
     let path = &request.path[..];
-    if path.split(|byte| *byte == b'/').any(staging::is_ours) {
+    if request.paths().any(|path| path.split(|byte| *byte == b'/').any(staging::is_ours)) {
         return Err(Denied::new(Denial::Forbidden, "it belongs to a transfer"));
     }
     match &request.what {
@@ -49,6 +51,21 @@ pub(super) fn perform(
         What::MakeDir { parents } => answer([Line::Done(make(root, path, *parents)?)], layout),
         What::Remove { directory, tree } => {
             answer([Line::Done(remove(root, path, (*directory, *tree), cancel)?)], layout)
+        }
+        What::Rename { to, replace } => {
+            answer([Line::Done(moving::rename(root, path, to, *replace)?)], layout)
+        }
+        What::Copy { to, how } => {
+            let bytes = options.max_bytes.unwrap_or(u64::MAX);
+            let bounds = Bounds { count: options.max_files, bytes };
+            let count = moving::copy(root, (path, to), *how, bounds, cancel)?;
+            answer([Line::Done(count)], layout)
+        }
+        What::Read { pieces } => {
+            let all = pieces.iter().fold(0, |all: u64, piece| all.saturating_add(piece.bytes));
+            let pieces = Pieces::new(Arc::clone(root), pieces.clone());
+            let outgoing = streamed(Box::new(pieces), all, layout)?;
+            Ok(Done::Send(Box::new(outgoing)))
         }
     }
 }
@@ -65,7 +82,15 @@ pub(super) fn outgoing(
     let mut text = [request::TITLE, &[request::END]].concat();
     lines.into_iter().for_each(|line| text.extend(line.encode()));
     let bytes = text.len() as u64;
-    let reader = Box::new(io::Cursor::new(text));
+    streamed(Box::new(io::Cursor::new(text)), bytes, layout)
+}
+
+/// An answer of about so many bytes, read as it is sent.
+fn streamed(
+    reader: Box<dyn io::Read + Send>,
+    bytes: u64,
+    layout: Layout,
+) -> Result<Outgoing, Denied> {
     let input = Input { name: request::NAME.to_owned(), label: "the answer", reader };
     let list = FileList::stream(input).map_err(denied)?;
     let reader = SourceReader::sealed(list, layout).map_err(denied)?;
@@ -176,7 +201,7 @@ fn stat(root: &OwnedFd, path: &[u8]) -> Result<Entry, Denied> {
     Ok(entry(leaf, &stat))
 }
 
-fn entry(name: &[u8], stat: &Stat) -> Entry {
+pub(super) fn entry(name: &[u8], stat: &Stat) -> Entry {
     let sort = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Sort::File,
         FileType::Directory => Sort::Directory,
