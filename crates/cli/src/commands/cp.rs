@@ -18,6 +18,7 @@ use crate::cp::near::{Near, Part};
 use crate::cp::options::Wish;
 use crate::cp::place::{Host, Place};
 use crate::cp::ssh::SshOptions;
+use crate::cp::third::{self, Between};
 use crate::exit::{self, Code, Failure};
 use crate::output::Report;
 use crate::served::address::Served;
@@ -30,6 +31,7 @@ use crate::{secrecy, signals};
 /// As scp: one side is HOST:PATH, netblt is started there through your own ssh, and existing files
 /// are replaced. The data go beside ssh, over UDP, at the rate that the path carries; where UDP
 /// does not pass, they go through ssh. Nothing gets its name unless every byte is verified.
+/// Where both sides are HOST:PATH, the data go straight from the one to the other.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct Args {
@@ -68,7 +70,8 @@ fn help() -> String {
          netblt cp big.iso host:                 into your home there\n  \
          netblt cp -r photos me@host:/srv/       a directory\n  \
          netblt cp 'host:logs/*.gz' .            what matches there\n  \
-         netblt cp -P 2222 -J gate host:x y      ssh's port, over another host\n\n{}",
+         netblt cp -P 2222 -J gate host:x y      ssh's port, over another host\n  \
+         netblt cp one:big.iso other:            from there to there, straight\n\n{}",
         exit::help(),
     )
 }
@@ -79,6 +82,12 @@ pub(crate) fn run(args: &Args) -> Code {
     }
     if let Some(way) = served(args) {
         return copy_served(args, way);
+    }
+    if let Some(across) = Across::of(args) {
+        let mut report = Report::new(Role::Receiver, args.show, false);
+        report = report.terse(args.verbose, args.stats);
+        let copied = across.and_then(|across| across.copy(args, &mut report));
+        return report.finish(copied);
     }
     let task = Task::of(args);
     let role = match &task {
@@ -154,6 +163,68 @@ fn copy_served(args: &Args, way: Result<Way, Failure>) -> Code {
     report.finish(copied)
 }
 
+/// From one other machine to another.
+struct Across {
+    from: Host,
+    to: Host,
+    sources: Vec<OsString>,
+    target: OsString,
+}
+
+impl Across {
+    /// If that is what is asked for.
+    fn of(args: &Args) -> Option<Result<Self, Failure>> {
+        let Ok(Place::Remote(to, target)) = Place::parse(&args.target) else { return None };
+        let (mut from, mut sources) = (None, Vec::new());
+        for source in &args.sources {
+            match Place::parse(source) {
+                Ok(Place::Remote(host, path)) => {
+                    if from.get_or_insert_with(|| host.clone()) != &host {
+                        return None;
+                    }
+                    sources.push(path);
+                }
+                _ => return None,
+            }
+        }
+        let across = from.map(|from| Self { from, to, sources, target });
+        Some(
+            third::check(&args.wish)
+                .and_then(|()| args.ssh.check())
+                .and_then(|()| across.ok_or_else(|| Failure::usage("there is nothing to copy"))),
+        )
+    }
+
+    fn copy(self, args: &Args, report: &mut Report) -> Result<Summary, Failure> {
+        if args.page.report.is_some() {
+            return Err(Failure::usage("between two other machines there is no --report"));
+        }
+        let cancel = Cancel::default();
+        secrecy::keep();
+        signals::watch(&cancel, report.is_talkative())?;
+        check_repair(args.wish.repair, args.wish.policy == Sharing::Background)?;
+        if args.wish.policy == Sharing::Aggressive {
+            report.warn(AGGRESSIVE);
+        }
+        let start = |host: &Host, report: &mut Report| {
+            report.detail(&format!("Starting ssh to {} ...", host.name));
+            connect(args, host, &cancel, report)
+        };
+        let to = start(&self.to, report)?;
+        let from = match start(&self.from, report) {
+            Ok(from) => from,
+            Err(failure) => {
+                to.finish(false, |text| report.warn(text));
+                return Err(failure);
+            }
+        };
+        let (wish, ssh) = (&args.wish, &args.ssh);
+        let Self { sources, target, .. } = self;
+        let cancel = &cancel;
+        Between { from, to, sources, target, wish, ssh, cancel, failed: None }.copy(report)
+    }
+}
+
 /// What is asked for.
 struct Task {
     host: Host,
@@ -198,9 +269,9 @@ impl Task {
                 "both sides are on this machine, where cp copies; one must be HOST:PATH, with the \
                  colon (HOST: alone is your home there)",
             )),
-            (Place::Served(_), _) | (Place::Remote(..), Some(_)) => Err(Failure::usage(
-                "both sides are on other machines: run netblt cp on one of them",
-            )),
+            (Place::Served(_), _) | (Place::Remote(..), Some(_)) => {
+                Err(Failure::usage("a server's files and another machine's: run netblt cp there"))
+            }
             (Place::Local(_), Some(_)) => Err(Failure::usage(
                 "sources here and on another machine: copy them one after the other",
             )),

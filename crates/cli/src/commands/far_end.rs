@@ -2,6 +2,7 @@
 //!
 //! It does what its standard input says, and ends when that ends, whatever it is doing.
 
+use std::ffi::OsString;
 use std::io::{self, Stdin};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::ControlFlow;
@@ -15,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use netblt::net::addresses::own_addresses;
 use netblt::{
-    Cancel, Destination, Error, Observer, Options, Rendezvous, Selection, Source, Summary, Ticket,
-    Warning,
+    Cancel, Destination, Error, Expected, Observer, Options, Progress, Rendezvous, Selection,
+    Source, Summary, Ticket, Warning,
 };
 use netblt_proto::config::Secret;
 use netblt_proto::machine::Reason;
@@ -27,7 +28,9 @@ use crate::cp::listed::Listed;
 use crate::cp::probe::{Prober, Side};
 use crate::cp::standing::{self, Existing, Told};
 use crate::cp::tunnel::{self, Tunnel};
-use crate::cp::words::{Done, Job, MARK, Order, Plan, Start, Udp, WORDS, Way, Word};
+use crate::cp::words::{
+    Came, Done, Job, MARK, Moved, Order, Plan, Start, Third, Udp, WORDS, Way, Word,
+};
 use crate::exit::{Code, Failure};
 use crate::{args, choice, secrecy, signals};
 
@@ -124,10 +127,11 @@ impl Far {
         let mut options = start.options();
         let (mut part, plan, skipped) = self.understand(&start, &mut options)?;
         let family = (start.ipv4, start.ipv6);
+        let side = if start.third == Some(Third::Near) { Side::Near } else { Side::Far };
         let prober = start
             .udp
             .as_ref()
-            .and_then(|udp| Prober::bind(udp.ports, family, (&start.secret, Side::Far)).ok());
+            .and_then(|udp| Prober::bind(udp.ports, family, (&start.secret, side)).ok());
         let port = prober.as_ref().and_then(|prober| prober.port().ok()).unwrap_or(0);
         let addresses = addresses(&start);
         self.say(&Word::Ready { addresses, port, plan })?;
@@ -136,11 +140,21 @@ impl Far {
             return self.list(part).map(|()| (Code::Success, skipped));
         }
         let way = match (prober, &start.udp) {
-            (Some(prober), Some(udp)) => self.answer(&prober, udp)?,
-            _ => self.wait_way(None)?,
+            (Some(prober), Some(udp)) => {
+                // The other end is where ssh comes from, unless that only introduces the two.
+                let client = ssh_connection().map(|(client, _)| client);
+                let client = client.filter(|_| start.third.is_none());
+                self.answer(&prober, udp, client, &mut options)?
+            }
+            _ => self.wait_way(None, &mut options)?,
         };
         let rendezvous = self.rendezvous(&way, port, Secret(start.secret), &mut options);
-        let summary = self.transfer(part, &rendezvous, &options, way == Way::Inside)?;
+        let watched = start.third.is_some() && matches!(part, Part::Receive(_));
+        let inside = way == Way::Inside;
+        let summary = self.transfer(part, &rendezvous, &options, (inside, watched))?;
+        if watched {
+            self.say(&Word::Summary(Came::of(&summary)))?;
+        }
         let skipped = skipped + summary.skipped;
         Ok((if skipped > 0 { Code::Partial } else { Code::Success }, skipped))
     }
@@ -246,30 +260,47 @@ impl Far {
     }
 
     /// Asks and answers until the near end has decided.
-    fn answer(&self, prober: &Prober, udp: &Udp) -> Result<Way, Failed> {
-        let client = ssh_connection().map(|(client, _)| client);
-        let theirs = client.into_iter().chain(udp.addresses.iter().copied());
-        let peers: Vec<_> = theirs.map(|ip| SocketAddr::new(ip, udp.port)).collect();
-        let mut told = false;
-        let turn = |heard: Option<SocketAddr>| {
-            if let Some(address) = heard.filter(|_| !std::mem::replace(&mut told, true)) {
-                let _ = self.out.word(&Word::Heard(address));
-            }
-            match self.orders.try_recv() {
-                Ok(order) => ControlFlow::Break(Some(order)),
-                Err(TryRecvError::Empty) if !self.cancel.is_cancelled() => {
-                    ControlFlow::Continue(())
+    fn answer(
+        &self,
+        prober: &Prober,
+        udp: &Udp,
+        client: Option<IpAddr>,
+        options: &mut Options,
+    ) -> Result<Way, Failed> {
+        let (mut udp, mut told) = (udp.clone(), false);
+        loop {
+            let theirs = client.into_iter().chain(udp.addresses.iter().copied());
+            let peers: Vec<_> = theirs.map(|ip| SocketAddr::new(ip, udp.port)).collect();
+            let turn = |heard: Option<SocketAddr>| {
+                if let Some(address) = heard.filter(|_| !std::mem::replace(&mut told, true)) {
+                    let _ = self.out.word(&Word::Heard(address));
                 }
-                Err(_) => ControlFlow::Break(None),
+                match self.orders.try_recv() {
+                    Ok(order) => ControlFlow::Break(Some(order)),
+                    Err(TryRecvError::Empty) if !self.cancel.is_cancelled() => {
+                        ControlFlow::Continue(())
+                    }
+                    Err(_) => ControlFlow::Break(None),
+                }
+            };
+            match prober.run(&peers, Instant::now() + WAY, turn).flatten() {
+                // It is known now where the other end is.
+                Some(Order::Other { udp: theirs, names, directories }) => {
+                    expect(options, names, directories);
+                    udp = theirs;
+                }
+                order => return self.wait_way(order, options),
             }
-        };
-        let order = prober.run(&peers, Instant::now() + WAY, turn).flatten();
-        self.wait_way(order)
+        }
     }
 
-    fn wait_way(&self, order: Option<Order>) -> Result<Way, Failed> {
+    fn wait_way(&self, order: Option<Order>, options: &mut Options) -> Result<Way, Failed> {
         match order.map_or_else(|| self.order(), Ok)? {
             Order::Go(way) => Ok(way),
+            Order::Other { names, directories, .. } => {
+                expect(options, names, directories);
+                self.wait_way(None, options)
+            }
             _ => Err(out_of_place()),
         }
     }
@@ -302,10 +333,10 @@ impl Far {
         part: Part,
         rendezvous: &Rendezvous,
         options: &Options,
-        inside: bool,
+        (inside, watched): (bool, bool),
     ) -> Result<Summary, Failed> {
         let tunnel = inside.then(|| Arc::clone(&self.tunnel));
-        let mut watch = Watch { out: self.out.clone(), tunnel };
+        let mut watch = Watch { out: self.out.clone(), tunnel, watched };
         let sending = matches!(part, Part::Send(..));
         let result = match part {
             Part::Send(selection) => {
@@ -345,6 +376,12 @@ impl Far {
             }
         }
     }
+}
+
+/// Nothing comes from another far end that was not asked for.
+fn expect(options: &mut Options, names: Vec<OsString>, directories: bool) {
+    let names = names.into_iter().collect();
+    options.expected = Some(Expected { names, directories, only: None });
 }
 
 fn out_of_place() -> Failed {
@@ -403,6 +440,8 @@ struct Watch {
     out: FrameWriter,
     /// Where the tunnel is to be, if data go through ssh.
     tunnel: Option<Arc<OnceLock<Tunnel>>>,
+    /// The near end only watches: it is told how far this is.
+    watched: bool,
 }
 
 impl Observer for Watch {
@@ -414,6 +453,12 @@ impl Observer for Watch {
             let _ = place.set(tunnel);
         }
         let _ = self.out.word(&Word::Listening);
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        if self.watched {
+            let _ = self.out.word(&Word::Progress(Moved::of(progress)));
+        }
     }
 
     fn warn(&mut self, warning: &Warning) {

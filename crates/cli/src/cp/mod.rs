@@ -5,7 +5,8 @@
 //! its standard input and output ([`channel`], [`words`]): nothing of a name or a path is ever a
 //! word of a shell. Where UDP passes is found by trying ([`probe`]); where it does not, datagrams
 //! go through ssh ([`tunnel`]). Which side sends is the user's choice ([`place`], [`gather`]), and
-//! which files ([`listed`], [`standing`]).
+//! which files ([`listed`], [`standing`]). Where neither side is here, there are two far ends, and
+//! this one introduces them ([`third`]).
 
 pub(crate) mod channel;
 pub(crate) mod gather;
@@ -18,5 +19,6 @@ pub(crate) mod place;
 pub(crate) mod probe;
 pub(crate) mod ssh;
 pub(crate) mod standing;
+pub(crate) mod third;
 pub(crate) mod tunnel;
 pub(crate) mod words;

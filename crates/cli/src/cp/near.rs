@@ -22,6 +22,7 @@ use crate::cp::gather::{Found, Landing, names, was_asked_for};
 use crate::cp::link::{Came, Link};
 use crate::cp::listed::Listed;
 use crate::cp::options::{Fallback, Wish};
+use crate::cp::place::Host;
 use crate::cp::probe::{Prober, Side};
 use crate::cp::ssh::SshOptions;
 use crate::cp::standing::{self, Existing, Told};
@@ -32,7 +33,7 @@ use crate::output::{self, Report};
 use crate::{args, choice, control};
 
 /// How long UDP is tried.
-const TRY: Duration = Duration::from_millis(2500);
+pub(crate) const TRY: Duration = Duration::from_millis(2500);
 /// How long the name of a host is looked up while other addresses are known.
 const LOOK_UP: Duration = Duration::from_millis(200);
 
@@ -102,7 +103,8 @@ impl Near<'_> {
         }
         let way = match prober {
             Some(prober) if far_port != 0 => {
-                addresses.extend(self.named_addresses());
+                let named = resolved(self.ssh, &self.link.host);
+                addresses.extend(named.iter().filter(|ip| self.wish.fits(ip)));
                 self.find_way(&prober, &addresses, far_port, report)
             }
             _ => None,
@@ -144,29 +146,10 @@ impl Near<'_> {
                 chmod: wish.choice.chmod.clone(),
             },
         };
-        let extras = Extras::from(wish.extra);
         let (ipv4, ipv6) = wish.family();
         let own = || own_addresses(Ipv6Addr::UNSPECIFIED.into(), args::family(ipv4, ipv6));
         let udp = port.map(|port| Udp { ports: wish.ports(), addresses: own(), port });
-        Start {
-            job,
-            dry_run: wish.dry_run,
-            existing: wish.existing(),
-            secret: secret.0,
-            udp,
-            ipv4,
-            ipv6,
-            atomic: wish.atomic,
-            resume: wish.resume,
-            no_memory: wish.no_memory,
-            policy: wish.policy,
-            repair: wish.repair.and_then(repair_percent),
-            verify: wish.verify,
-            extras: (extras.owner, extras.xattrs, extras.acls),
-            keep_partial: wish.keep_partial.as_secs(),
-            rate: wish.ceiling().map(|rate| rate.bits_per_second()),
-            death_timer: wish.death_timer.as_secs(),
-        }
+        start(wish, job, secret, udp)
     }
 
     fn wait_ready(&mut self, report: &mut Report) -> Result<(Vec<IpAddr>, u16, Plan), Failure> {
@@ -294,21 +277,6 @@ impl Near<'_> {
                 _ => return Err(self.link.odd_word()),
             }
         }
-    }
-
-    /// The addresses that the host's name stands for here.
-    fn named_addresses(&self) -> Vec<IpAddr> {
-        let host = &self.link.host;
-        let name = self.ssh.host_name(host).unwrap_or_else(|| host.name.clone());
-        let (found, answers) = channel();
-        let look = move || {
-            let addresses = (name.as_str(), 0).to_socket_addrs();
-            let _ = found.send(addresses.map_or_else(|_| Vec::new(), Iterator::collect));
-        };
-        // A resolver that hangs is not worth waiting for: the far end told its own addresses.
-        let _ = thread::Builder::new().name("netblt-resolve".to_owned()).spawn(look);
-        let found: Vec<SocketAddr> = answers.recv_timeout(LOOK_UP).unwrap_or_default();
-        found.iter().map(SocketAddr::ip).filter(|ip| self.wish.fits(ip)).collect()
     }
 
     /// Tries both directions at once: who calls whom, and where.
@@ -479,8 +447,48 @@ impl Near<'_> {
     }
 }
 
+/// What a far end is told of its part.
+pub(crate) fn start(wish: &Wish, job: Job, secret: &Secret, udp: Option<Udp>) -> Start {
+    let extras = Extras::from(wish.extra);
+    let (ipv4, ipv6) = wish.family();
+    Start {
+        job,
+        dry_run: wish.dry_run,
+        existing: wish.existing(),
+        secret: secret.0,
+        udp,
+        third: None,
+        ipv4,
+        ipv6,
+        atomic: wish.atomic,
+        resume: wish.resume,
+        no_memory: wish.no_memory,
+        policy: wish.policy,
+        repair: wish.repair.and_then(repair_percent),
+        verify: wish.verify,
+        extras: (extras.owner, extras.xattrs, extras.acls),
+        keep_partial: wish.keep_partial.as_secs(),
+        rate: wish.ceiling().map(|rate| rate.bits_per_second()),
+        death_timer: wish.death_timer.as_secs(),
+    }
+}
+
+/// The addresses that a host's name stands for here.
+pub(crate) fn resolved(ssh: &SshOptions, host: &Host) -> Vec<IpAddr> {
+    let name = ssh.host_name(host).unwrap_or_else(|| host.name.clone());
+    let (found, answers) = channel();
+    let look = move || {
+        let addresses = (name.as_str(), 0).to_socket_addrs();
+        let _ = found.send(addresses.map_or_else(|_| Vec::new(), Iterator::collect));
+    };
+    // A resolver that hangs is not worth waiting for: the far end told its own addresses.
+    let _ = thread::Builder::new().name("netblt-resolve".to_owned()).spawn(look);
+    let found: Vec<SocketAddr> = answers.recv_timeout(LOOK_UP).unwrap_or_default();
+    found.iter().map(SocketAddr::ip).collect()
+}
+
 /// Whether a failure may be only what this end heard of the other's.
-fn is_echo(failure: &Failure) -> bool {
+pub(crate) fn is_echo(failure: &Failure) -> bool {
     matches!(failure.code, Code::Stream | Code::Timeout | Code::Connect | Code::Start)
 }
 

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use netblt::{Extras, Options, Repair, Share};
+use netblt::{Extras, LimitedBy, Options, Progress, Repair, Share, Summary};
+use netblt_proto::machine::printable;
 use netblt_proto::units::Rate;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,7 @@ use crate::cp::standing::{Existing, Piece};
 /// What this program's far end says first, after whatever else login shells print.
 pub(crate) const MARK: &[u8] = b"\nnetblt far end\n";
 /// Raised when the words change; ends that differ here do not understand each other.
-pub(crate) const WORDS: u32 = 4;
+pub(crate) const WORDS: u32 = 5;
 /// 49 days, in seconds: the protocol has no more (`docs/protocol.md §9`).
 const MAX_DEATH_TIMER: u64 = 49 * 86_400;
 
@@ -35,6 +36,12 @@ pub(crate) enum Order {
     },
     /// To a far end that sends: what stands here.
     Standing(Piece),
+    /// To a far end that receives from another one: where that is, and what it may send.
+    Other {
+        udp: Udp,
+        names: Vec<OsString>,
+        directories: bool,
+    },
     Go(Way),
 }
 
@@ -50,6 +57,9 @@ pub(crate) struct Start {
     pub(crate) secret: [u8; 32],
     /// Where the far end may look for this one, and with which ports; none: not to be tried.
     pub(crate) udp: Option<Udp>,
+    /// The other end is a far end, too, of which this one does the part of the near or the far one
+    /// when they look for each other.
+    pub(crate) third: Option<Third>,
     pub(crate) ipv4: bool,
     pub(crate) ipv6: bool,
     /// All or nothing.
@@ -113,6 +123,13 @@ pub(crate) fn repair_percent(repair: Repair) -> Option<u8> {
         Repair::Never => Some(0),
         Repair::Share(share) => Some(share.as_percent()),
     }
+}
+
+/// Which of two far ends looks for the other as a near end does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Third {
+    Near,
+    Far,
 }
 
 /// How to look for each other.
@@ -195,6 +212,10 @@ pub(crate) enum Word {
         length: u64,
     },
     Warning(String),
+    /// How far it is, to who only watches.
+    Progress(Moved),
+    /// How it went, likewise.
+    Summary(Came),
     /// It is over at the far end.
     Done(Done),
 }
@@ -221,4 +242,106 @@ pub(crate) struct Done {
     pub(crate) skipped: u64,
     /// Files passed over, since they stand at the destination.
     pub(crate) passed: u64,
+}
+
+/// How far a transfer is, as who only watches hears it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Moved {
+    bytes: u64,
+    total: Option<u64>,
+    file: u64,
+    files: Option<u64>,
+    name: String,
+    elapsed: Duration,
+}
+
+impl Moved {
+    pub(crate) fn of(progress: &Progress) -> Self {
+        Self {
+            bytes: progress.bytes,
+            total: progress.total,
+            file: progress.file,
+            files: progress.files,
+            name: progress.name.clone(),
+            elapsed: progress.elapsed,
+        }
+    }
+
+    pub(crate) fn progress(&self) -> Progress {
+        let mut progress = Progress::default();
+        (progress.bytes, progress.total) = (self.bytes, self.total);
+        (progress.file, progress.files) = (self.file, self.files);
+        (progress.name, progress.elapsed) = (printable(&self.name), self.elapsed);
+        progress
+    }
+}
+
+/// How a transfer went, as who only watches hears it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Came {
+    bytes: u64,
+    kept: u64,
+    files: u64,
+    skipped: u64,
+    elapsed: Duration,
+    real_bps: f64,
+    steady_bps: f64,
+    verified: bool,
+    digest: [u8; 32],
+    limited_by: String,
+    packets: [u64; 3],
+    rtt: Option<Duration>,
+}
+
+impl Came {
+    pub(crate) fn of(summary: &Summary) -> Self {
+        let stats = &summary.stats;
+        let packets =
+            [stats.data_packets_received, stats.data_packets_duplicate, stats.packets_repaired];
+        Self {
+            bytes: summary.bytes,
+            kept: summary.kept,
+            files: summary.files,
+            skipped: summary.skipped,
+            elapsed: summary.elapsed,
+            real_bps: summary.real_bps,
+            steady_bps: summary.steady_bps,
+            verified: summary.verified,
+            digest: summary.digest,
+            limited_by: summary.limited_by.name().to_owned(),
+            packets,
+            rtt: stats.rtt,
+        }
+    }
+
+    pub(crate) fn summary(&self) -> Summary {
+        use LimitedBy::{
+            Path, RateCap, ReceiverBuffers, ReceiverCpu, ReceiverDisk, ReceiverSocket, RoundTrips,
+            SenderCpu, SenderDisk,
+        };
+        let limits = [
+            Path,
+            RateCap,
+            ReceiverBuffers,
+            ReceiverCpu,
+            ReceiverDisk,
+            ReceiverSocket,
+            RoundTrips,
+            SenderCpu,
+            SenderDisk,
+        ];
+        let limit = limits.into_iter().find(|limit| limit.name() == self.limited_by);
+        let mut summary = Summary::default();
+        (summary.bytes, summary.kept) = (self.bytes, self.kept);
+        (summary.files, summary.skipped) = (self.files, self.skipped);
+        summary.elapsed = self.elapsed;
+        (summary.real_bps, summary.steady_bps) = (self.real_bps, self.steady_bps);
+        (summary.verified, summary.digest) = (self.verified, self.digest);
+        summary.limited_by = limit.unwrap_or_default();
+        let [received, duplicate, repaired] = self.packets;
+        let stats = &mut summary.stats;
+        (stats.data_packets_received, stats.data_packets_duplicate) = (received, duplicate);
+        (stats.packets_repaired, stats.rtt) = (repaired, self.rtt);
+        summary
+    }
 }
