@@ -341,6 +341,12 @@ pub struct Options {
     pub verify: bool,
     /// How long what is left of a transfer is kept.
     pub partial_expiry: Duration,
+    /// What is left of a transfer that is broken off is told by this from what others into the same
+    /// directory leave, so that each of several at once can be gone on with by one of the same
+    /// label; without a label only the first. Such transfers make one tree together, so each gives
+    /// the directories that it tells of their attributes, also where they exist. It goes to a
+    /// server that files are put on. Of no account with [`Options::atomic`].
+    pub label: Option<[u8; 32]>,
     /// Keep the sender's permission bits whatever this user's mask (umask) says.
     pub preserve: bool,
     /// Give files and directories the sender's times of modification, and not those of arrival.
@@ -430,6 +436,7 @@ impl Options {
             resume: Resume::Auto,
             verify: false,
             partial_expiry: PARTIAL_EXPIRY,
+            label: None,
             preserve: false,
             keep_times: true,
             extras: Extras::default(),

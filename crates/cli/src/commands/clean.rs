@@ -14,7 +14,8 @@ use crate::units;
 /// List and remove what broken transfers have left in a directory
 ///
 /// A transfer that is broken off leaves parts of files in DIR/.netblt-partial, and the same
-/// transfer goes on from them. When it is over they are gone; this removes them at once.
+/// transfer goes on from them (those of a fleet in .netblt-partial- and a name). When it is over
+/// they are gone; this removes them at once.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The directory that was received into [default: .]
@@ -35,11 +36,18 @@ pub(crate) fn run(args: &Args) -> Code {
 
 fn clean(args: &Args, directory: &Path) -> Result<(), Failure> {
     let failed = |error| Failure::transfer(&error, false);
-    let Some(left) = Leftovers::find(directory).map_err(failed)? else {
+    let left = Leftovers::find(directory).map_err(failed)?;
+    let labelled = Leftovers::find_labelled(directory).map_err(failed)?;
+    let all: Vec<Leftovers> = left.into_iter().chain(labelled).collect();
+    if all.is_empty() {
         let none = CleanData { place: None, parts: 0, disk_bytes: 0, removed: false };
         let words = format!("{}: nothing is left of broken transfers", directory.display());
         return say(args, &words, "summary", none);
-    };
+    }
+    all.into_iter().try_for_each(|left| clean_one(args, left))
+}
+
+fn clean_one(args: &Args, left: Leftovers) -> Result<(), Failure> {
     for note in &left.notes {
         say(args, note, "note", json::WarningData { message: note })?;
     }
@@ -51,7 +59,7 @@ fn clean(args: &Args, directory: &Path) -> Result<(), Failure> {
     let place = printable(&left.place.display().to_string());
     let (parts, disk_bytes) = (left.parts.len(), left.bytes);
     if !args.dry_run {
-        left.remove().map_err(failed)?;
+        left.remove().map_err(|error| Failure::transfer(&error, false))?;
     }
     let data = CleanData { place: Some(&place), parts, disk_bytes, removed: !args.dry_run };
     let done = if args.dry_run { "not removed" } else { "removed" };

@@ -10,7 +10,7 @@ use rustix::fs::AtFlags;
 use crate::disk::beneath;
 use crate::disk::keep::Keeper;
 use crate::disk::publish;
-use crate::disk::staging::{KEPT, Staging};
+use crate::disk::staging::{self, KEPT, Staging};
 use crate::disk::store::Store;
 use crate::disk::vault::{bytes_of, journal, slots};
 use crate::error::{Error, file_error, shown};
@@ -28,6 +28,8 @@ pub struct Leftovers {
     pub bytes: u64,
     /// What transfers of all or nothing had left, and what became of it.
     pub notes: Vec<String>,
+    /// Under which name.
+    kept: String,
     store: Store,
 }
 
@@ -50,9 +52,30 @@ impl Leftovers {
     pub fn find(directory: &Path) -> Result<Option<Self>, Error> {
         let mut store = Store::new(directory, Overwrite::Never)?;
         let notes = publish::settle(&mut store);
-        let place = directory.join(KEPT);
+        Self::look(directory, store, KEPT.to_owned(), notes)
+    }
+
+    /// The same of transfers that had labels ([`crate::Options::label`]).
+    pub fn find_labelled(directory: &Path) -> Result<Vec<Self>, Error> {
+        let store = Store::new(directory, Overwrite::Never)?;
+        let mut found = Vec::new();
+        for label in staging::labels(&store.root) {
+            let store = Store::new(directory, Overwrite::Never)?;
+            let name = staging::kept_name(Some(&label));
+            found.extend(Self::look(directory, store, name, Vec::new())?);
+        }
+        Ok(found)
+    }
+
+    fn look(
+        directory: &Path,
+        mut store: Store,
+        name: String,
+        notes: Vec<String>,
+    ) -> Result<Option<Self>, Error> {
+        let place = directory.join(&name);
         let cannot = |e| file_error(&place, "cannot be looked into", e);
-        let kept = Staging::keep(&store.root, false).map_err(cannot)?;
+        let kept = Staging::keep(&store.root, &name, false).map_err(cannot)?;
         let (mut parts, mut bytes) = (Vec::new(), 0);
         match kept {
             Some(kept) => {
@@ -70,24 +93,25 @@ impl Leftovers {
                 ));
                 store.adopt(kept);
             }
-            None if store.root_has(KEPT) => {
+            None if store.root_has(&name) => {
                 let text = "a transfer is using it, or it is another user's";
                 return Err(cannot(io::Error::other(text)));
             }
             None if notes.is_empty() => return Ok(None),
             None => {}
         }
-        Ok(Some(Self { place, parts, bytes, notes, store }))
+        Ok(Some(Self { place, parts, bytes, notes, kept: name, store }))
     }
 
     /// Removes it.
     pub fn remove(mut self) -> Result<(), Error> {
         self.store.clear_kept();
-        match beneath::status(&self.store.root, KEPT.as_bytes()) {
+        match beneath::status(&self.store.root, self.kept.as_bytes()) {
             Ok(None) => Ok(()),
             Ok(Some(_)) => {
                 // It says itself why it cannot go.
-                let gone = rustix::fs::unlinkat(&self.store.root, KEPT, AtFlags::REMOVEDIR);
+                let root = &self.store.root;
+                let gone = rustix::fs::unlinkat(root, &self.kept, AtFlags::REMOVEDIR);
                 gone.map_err(|e| file_error(&self.place, "cannot be removed", e.into()))
             }
             Err(error) => Err(file_error(&self.place, "cannot be removed", error)),

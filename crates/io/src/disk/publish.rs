@@ -80,7 +80,7 @@ fn settle_kept(store: &mut Store) -> Option<String> {
     if !staging::may_publish(&store.root) {
         return None;
     }
-    let Ok(Some(kept)) = Staging::keep(&store.root, false) else { return None };
+    let Ok(Some(kept)) = Staging::keep(&store.root, KEPT, false) else { return None };
     match journal::read(&kept.handle, kept.publication()) {
         Ok(Some(journal)) => {
             let note = complete(store, (kept, KEPT.as_bytes()), &journal);

@@ -21,6 +21,8 @@ const SUFFIX: &[u8] = b".part";
 const RANDOM_BYTES: usize = 8;
 /// Where parts of files are kept for the next transfer.
 pub(crate) const KEPT: &str = ".netblt-partial";
+/// Bytes of a label, which tells them from those of other transfers into the same directory.
+pub(crate) const LABEL_BYTES: usize = 32;
 /// Its file with the lock.
 const README: &str = "README";
 const TEXT: &str = "\
@@ -69,7 +71,37 @@ pub(crate) enum Left {
 
 /// Whether a directory of this name is one of netblt's, of whichever kind.
 pub(crate) fn is_ours(name: &[u8]) -> bool {
-    name == KEPT.as_bytes() || is_name(name)
+    name == KEPT.as_bytes() || is_name(name) || label_of(name).is_some()
+}
+
+/// Where parts are kept under a label.
+pub(crate) fn kept_name(label: Option<&[u8; LABEL_BYTES]>) -> String {
+    match label {
+        Some(label) => format!("{KEPT}-{}", blake3::Hash::from_bytes(*label).to_hex()),
+        None => KEPT.to_owned(),
+    }
+}
+
+/// The label in the name of such a directory.
+pub(crate) fn label_of(name: &[u8]) -> Option<[u8; LABEL_BYTES]> {
+    let hex = name.strip_prefix(KEPT.as_bytes())?.strip_prefix(b"-")?;
+    let label = *blake3::Hash::from_hex(hex).ok()?.as_bytes();
+    (kept_name(Some(&label)).as_bytes() == name).then_some(label)
+}
+
+/// The labels under which parts are kept in a destination.
+pub(crate) fn labels(root: &OwnedFd) -> Vec<[u8; LABEL_BYTES]> {
+    let Ok(listing) = Dir::read_from(root) else { return Vec::new() };
+    listing.flatten().filter_map(|entry| label_of(entry.file_name().to_bytes())).collect()
+}
+
+/// Whether a living transfer has what is kept under this name.
+pub(crate) fn is_taken(root: &OwnedFd, name: &str) -> bool {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let readme = open(root, name.as_bytes())
+        .and_then(|kept| rustix::fs::openat(&kept, README, flags, Mode::empty()));
+    let lock = FlockOperation::NonBlockingLockExclusive;
+    readme.is_ok_and(|readme| rustix::fs::flock(&readme, lock) == Err(Errno::WOULDBLOCK))
 }
 
 /// Whether a directory of this name is one.
@@ -112,15 +144,15 @@ impl Staging {
 
     /// The one in which parts of files are kept: as it is, or made if `make` says so. `None` if
     /// there is none, or it is another process's or another user's.
-    pub(crate) fn keep(root: &OwnedFd, make: bool) -> io::Result<Option<Self>> {
+    pub(crate) fn keep(root: &OwnedFd, name: &str, make: bool) -> io::Result<Option<Self>> {
         for _ in 0..TRIES {
             if make {
-                match rustix::fs::mkdirat(root, KEPT, Mode::RWXU) {
+                match rustix::fs::mkdirat(root, name, Mode::RWXU) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(error) => return Err(error.into()),
                 }
             }
-            let handle = match open(root, KEPT.as_bytes()) {
+            let handle = match open(root, name.as_bytes()) {
                 Ok(handle) => handle,
                 Err(Errno::NOENT) if make => continue,
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => return Ok(None),
@@ -140,13 +172,13 @@ impl Staging {
             if rustix::fs::flock(&owner, FlockOperation::NonBlockingLockExclusive).is_err() {
                 return Ok(None);
             }
-            let there = rustix::fs::statat(root, KEPT, AtFlags::SYMLINK_NOFOLLOW);
+            let there = rustix::fs::statat(root, name, AtFlags::SYMLINK_NOFOLLOW);
             if there.is_ok_and(|there| there.st_ino == stat.st_ino) && exists(&handle, README) {
                 let permitted = permitted(&handle)?;
                 let mut owner = File::from(owner);
                 owner.set_len(0)?;
                 owner.write_all(TEXT.as_bytes())?;
-                let name = KEPT.to_owned();
+                let name = name.to_owned();
                 return Ok(Some(Self { name, handle, _owner: owner, permitted, kept: true }));
             }
         }
@@ -180,7 +212,7 @@ impl Staging {
             && let Ok(name) = random_name()
         {
             let _ = make(OWNER).map(|file| File::from(file).write_all(owner_text().as_bytes()));
-            if rustix::fs::renameat(root, KEPT, root, &name).is_ok() {
+            if rustix::fs::renameat(root, &self.name, root, &name).is_ok() {
                 self.name = name;
             }
         }
@@ -330,4 +362,39 @@ fn open(root: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
 
 fn exists(directory: &OwnedFd, name: &str) -> bool {
     rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_under_a_label_is_told_by_its_name() {
+        let label = [0xab; LABEL_BYTES];
+        let name = kept_name(Some(&label));
+        assert_eq!(name, format!("{KEPT}-{}", "ab".repeat(32)));
+        assert_eq!(label_of(name.as_bytes()), Some(label));
+        assert!(is_ours(name.as_bytes()) && is_ours(kept_name(None).as_bytes()));
+        let upper = name.replace("ab", "AB");
+        for other in [KEPT, &name[..name.len() - 1], &format!("{name}0"), &upper, "x"] {
+            assert_eq!(label_of(other.as_bytes()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_one_transfers_at_a_time() {
+        let place = tempfile::tempdir().expect("a directory");
+        let root = OwnedFd::from(File::open(place.path()).expect("opened"));
+        let [one, other] =
+            [[1; LABEL_BYTES], [2; LABEL_BYTES]].map(|label| kept_name(Some(&label)));
+        assert!(!is_taken(&root, &one));
+        let held = Staging::keep(&root, &one, true).expect("made").expect("free");
+        assert!(is_taken(&root, &one) && !is_taken(&root, &other));
+        assert!(Staging::keep(&root, &one, true).expect("there").is_none());
+        let free = Staging::keep(&root, &other, true).expect("made").expect("free");
+        held.leave();
+        assert!(!is_taken(&root, &one) && is_taken(&root, &other));
+        free.remove(&root);
+        assert_eq!(labels(&root), [[1; LABEL_BYTES]]);
+    }
 }

@@ -24,7 +24,7 @@ use crate::disk::faults::{self, Call};
 use crate::disk::gate::Gate;
 use crate::disk::holes::Span;
 use crate::disk::names::NameId;
-use crate::disk::staging::{JOURNAL, Staging};
+use crate::disk::staging::{JOURNAL, KEPT, Staging};
 use crate::disk::wardrobe::Wardrobe;
 use crate::disk::{beneath, flush, holes};
 use crate::error::{Error, file_error, shown};
@@ -54,6 +54,8 @@ pub(crate) struct Store {
     staging: Option<Staging>,
     /// What comes is to be kept where the next transfer finds it, if that can be.
     pub(crate) keeping: bool,
+    /// Where that is.
+    pub(crate) kept_name: String,
     /// What is whole has its name already, whatever becomes of the rest.
     pub(crate) piecemeal: bool,
     /// Open temporaries by number, the last one used last.
@@ -91,6 +93,7 @@ impl Store {
             wardrobe: RefCell::default(),
             staging: None,
             keeping: false,
+            kept_name: KEPT.to_owned(),
             piecemeal: false,
             open: Vec::new(),
             parent: None,
@@ -382,7 +385,7 @@ impl Store {
     fn staging(&mut self) -> io::Result<&Staging> {
         let staging = match self.staging.take() {
             Some(staging) => staging,
-            None if self.keeping => match Staging::keep(&self.root, true)? {
+            None if self.keeping => match Staging::keep(&self.root, &self.kept_name, true)? {
                 // What another transfer has left there meanwhile was not read, and its numbers are
                 // not free.
                 Some(staging) if staging.is_bare() => staging,

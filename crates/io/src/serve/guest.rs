@@ -106,7 +106,7 @@ pub(super) struct Guest {
     pub(super) cancel: Cancel,
     pub(super) seen: Arc<Seen>,
     pub(super) opened: Instant,
-    /// What is asked, and of what.
+    /// What is asked, and of what ([`Request::spot`](super::request::Request::spot)).
     pub(super) asked: (&'static str, Vec<u8>),
     /// The disk's answer to that, when it is there.
     pub(super) job: Option<Receiver<Result<Done, Denied>>>,
@@ -140,7 +140,8 @@ impl Guest {
             (Ok(_), None) => Verdict::Done,
             (Err(error), None) => Verdict::Failed(error.to_string()),
         };
-        let (request, path) = self.asked.clone();
+        let (request, mut path) = self.asked.clone();
+        path.truncate(path.iter().position(|byte| *byte == 0).unwrap_or(path.len()));
         let (peer, elapsed) = (self.peer, now.since(self.opened));
         Account { peer, name: self.grant.name.clone(), request, path, bytes, elapsed, verdict }
     }

@@ -253,6 +253,7 @@ impl Server<'_> {
             preserve: self.options.preserve,
             times: self.options.keep_times,
             verify: self.options.verify,
+            label: self.options.label,
         };
         match self.call(What::Put(put), path, observer)?.into_iter().next() {
             Some(Line::Put(number, name)) => {

@@ -90,6 +90,8 @@ pub(crate) struct Put {
     pub(crate) times: bool,
     /// Files are read again before they get their names.
     pub(crate) verify: bool,
+    /// What tells what is left of it from what others leave.
+    pub(crate) label: Option<[u8; 32]>,
 }
 
 /// Flags, by kind.
@@ -105,12 +107,12 @@ const READ: u8 = 9;
 
 impl Put {
     fn flags(self) -> u16 {
-        let Self { replace, several, tree, atomic, preserve, times, verify } = self;
+        let Self { replace, several, tree, atomic, preserve, times, verify, label: _ } = self;
         let all = [replace, several, tree, atomic, preserve, times, verify];
         all.iter().rev().fold(0, |flags, flag| flags << 1 | u16::from(*flag))
     }
 
-    fn of(flags: u16) -> Self {
+    fn of(flags: u16, label: &[u8]) -> Self {
         let bit = |at: u32| flags >> at & 1 == 1;
         Self {
             replace: bit(0),
@@ -120,6 +122,7 @@ impl Put {
             preserve: bit(4),
             times: bit(5),
             verify: bit(6),
+            label: label.try_into().ok(),
         }
     }
 }
@@ -166,12 +169,23 @@ impl Request {
         [&self.path[..]].into_iter().chain(to).chain(pieces)
     }
 
+    /// What it is about, for whoever comes after somebody who has fallen silent: its path, and for
+    /// files that are put under a label, behind a zero byte, that too.
+    pub(crate) fn spot(&self) -> Vec<u8> {
+        match self.what {
+            What::Put(Put { label: Some(label), .. }) => [&self.path[..], &[0], &label].concat(),
+            _ => self.path.clone(),
+        }
+    }
+
     /// Its bytes, which stand before those of what is here (`docs/protocol.md §8.7`).
     pub(crate) fn encode(&self) -> Vec<u8> {
         let none: &[u8] = &[];
         let (kind, flags, number, name) = match &self.what {
             What::Get { trees, name } => (1u8, u16::from(*trees) * TREES, 0, &name[..]),
-            What::Put(put) => (2, put.flags(), 0, none),
+            What::Put(put) => {
+                (2, put.flags(), 0, put.label.as_ref().map_or(none, |label| &label[..]))
+            }
             What::Stat => (3, 0, 0, none),
             What::List { after, most } => (4, 0, *most, &after[..]),
             What::MakeDir { parents } => (5, u16::from(*parents) * PARENTS, 0, none),
@@ -227,7 +241,7 @@ impl Request {
         let flags = u16::from_be_bytes(*flags);
         let what = match kind {
             1 => What::Get { trees: flags & TREES != 0, name: one_part(name)? },
-            2 => What::Put(Put::of(flags)),
+            2 => What::Put(Put::of(flags, name)),
             3 => What::Stat,
             4 => What::List { after: name.to_vec(), most: u64::from_be_bytes(*number) },
             5 => What::MakeDir { parents: flags & PARENTS != 0 },
@@ -419,9 +433,11 @@ mod tests {
 
     fn requests() -> Vec<Request> {
         let put = Put { replace: true, atomic: true, times: true, ..Put::default() };
+        let labelled = Put { verify: true, label: Some([0; 32]), ..put };
         let whats = [
             What::Get { trees: true, name: b"n\xff".to_vec() },
             What::Put(put),
+            What::Put(labelled),
             What::Stat,
             What::List { after: b"x".to_vec(), most: 1000 },
             What::MakeDir { parents: true },

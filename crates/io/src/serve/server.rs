@@ -337,7 +337,7 @@ impl Serving<'_> {
             return self.deny(now, key, Denied::new(Denial::NotUnderstood, why), end);
         };
         let Some(guest) = self.guests.get_mut(&key) else { return };
-        (guest.asked, guest.had) = ((request.word(), request.path.clone()), had.to_vec());
+        (guest.asked, guest.had) = ((request.word(), request.spot()), had.to_vec());
         let grant = Arc::clone(&guest.grant);
         if let Some(why) = request.forbidden(grant.read, grant.write) {
             return self.deny(now, key, Denied::new(Denial::Forbidden, why), end);
@@ -350,7 +350,7 @@ impl Serving<'_> {
             Err(denied) => return self.deny(now, key, denied, end),
         };
         let leaving = match request.word() {
-            "put" => self.supersede(now, &request.path, &grant),
+            "put" => self.supersede(now, &request.spot(), &grant),
             _ => Vec::new(),
         };
         let (options, layout) = (self.options.clone(), self.layout);

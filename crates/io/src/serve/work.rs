@@ -18,11 +18,12 @@ use super::request::{self, Entry, Line, Put, Request, Sort, What};
 use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::destination::Destination;
+use crate::disk::beneath;
 use crate::disk::file_list::FileList;
 use crate::disk::layout::Layout;
 use crate::disk::room::Room;
 use crate::disk::source::SourceReader;
-use crate::disk::{beneath, staging};
+use crate::disk::staging::{self, Staging};
 use crate::error::{Denial, Error};
 use crate::options::{Expected, Input, Only, Options, Overwrite, Resume, Selection};
 use crate::transfer::receive::writer;
@@ -40,7 +41,8 @@ pub(super) fn perform(
     cancel: &Cancel,
 ) -> Result<Done, Denied> {
     let path = &request.path[..];
-    if request.paths().any(|path| path.split(|byte| *byte == b'/').any(staging::is_ours)) {
+    let is_ours = |path: &[u8]| path.split(|byte| *byte == b'/').any(staging::is_ours);
+    if request.paths().any(is_ours) && !is_left(request) {
         return Err(Denied::new(Denial::Forbidden, "it belongs to a transfer"));
     }
     match &request.what {
@@ -68,6 +70,15 @@ pub(super) fn perform(
             Ok(Done::Send(Box::new(outgoing)))
         }
     }
+}
+
+/// Whether what is to go is what a transfer has left under a label.
+fn is_left(request: &Request) -> bool {
+    let (parent, leaf) = beneath::split(&request.path);
+    let own = parent.split(|byte| *byte == b'/').any(staging::is_ours);
+    matches!(request.what, What::Remove { tree: true, .. })
+        && staging::label_of(leaf).is_some()
+        && !own
 }
 
 fn answer(lines: impl IntoIterator<Item = Line>, layout: Layout) -> Result<Done, Denied> {
@@ -172,6 +183,12 @@ fn put(
     (options.atomic, options.preserve) = (wish.atomic, wish.preserve);
     (options.keep_times, options.verify) = (wish.times, wish.verify);
     options.resume = Resume::Auto;
+    options.label = wish.label.filter(|_| !wish.atomic);
+    // Nobody is to send again what somebody else is still holding.
+    let kept = options.label.map(|label| staging::kept_name(Some(&label)));
+    if kept.is_some_and(|name| staging::is_taken(&held, &name)) {
+        return Err(Denied::new(Denial::Busy, "another transfer of this label is not over"));
+    }
     options.expected = Some(expected(&name));
     let names = (!name.is_empty()).then(|| BTreeSet::from([OsString::from_vec(name.clone())]));
     let room = Room::new(place.clone(), names);
@@ -287,6 +304,12 @@ fn remove(
     let (parent, leaf) = beneath::split(path);
     let parent = beneath::directory(root.as_fd(), parent)?;
     let stat = beneath::status(&parent, leaf)?.ok_or_else(|| io::Error::from(Errno::NOENT))?;
+    if let Some(label) = staging::label_of(leaf) {
+        let kept = Staging::keep(&parent, &staging::kept_name(Some(&label)), false)?;
+        let used = || Denied::new(Denial::Busy, "a transfer is using it, or it is another user's");
+        kept.ok_or_else(used)?.remove(&parent);
+        return Ok(1);
+    }
     let name = OsStr::from_bytes(leaf);
     let mut count = 0;
     let flags = match (beneath::is_directory(&stat), directory || tree) {

@@ -19,7 +19,7 @@ use crate::disk::layout::Layout;
 use crate::disk::manifest::Manifest;
 use crate::disk::plain::PlainWriter;
 use crate::disk::room::Room;
-use crate::disk::staging::KEPT;
+use crate::disk::staging::kept_name;
 use crate::disk::stream::StreamWriter;
 use crate::disk::threads::{Outcome, SinkThread, Stored, Writer};
 use crate::error::{Error, OptionsError, Warning, shown};
@@ -101,7 +101,10 @@ pub(crate) fn receive_as(
     let config = config(options, Role::Receiver, None);
     let warn = |warning| observer.warn(&warning);
     let place = match &destination {
-        Destination::Directory(path) => Some(path.join(KEPT)),
+        Destination::Directory(path) => {
+            let label = options.label.filter(|_| !options.atomic);
+            Some(path.join(kept_name(label.as_ref())))
+        }
         Destination::File(_) | Destination::Stream(_) => None,
     };
     let room = match (&destination, options.wire) {
@@ -184,6 +187,7 @@ pub(crate) fn writer(
             let writer = writer.preserving(options.preserve, options.keep_times);
             let writer = writer.with_extras(options.extras).reading_back(options.verify);
             let writer = writer.renaming(options.rename.as_deref());
+            let writer = writer.labelled(options.label);
             let mut writer = writer.resuming(options.resume, options.partial_expiry)?;
             tell(writer.take_notes());
             let manifest = options.manifest.as_deref().map(Manifest::create).transpose()?;

@@ -18,7 +18,7 @@ use crate::disk::keep::record::Part;
 use crate::disk::keep::{Found, Keeper, Ready};
 use crate::disk::layout::broken;
 use crate::disk::placing::Placer;
-use crate::disk::staging::{KEPT, Staging};
+use crate::disk::staging::{self, KEPT, Staging};
 use crate::disk::vault::Vault;
 use crate::error::{Error, shown};
 use crate::options::Resume;
@@ -113,6 +113,13 @@ impl DirectoryWriter {
         self
     }
 
+    /// What is kept is kept under this label. All or nothing has only one place for the names that
+    /// are being given, and no label.
+    pub(crate) fn labelled(mut self, label: Option<[u8; 32]>) -> Self {
+        self.store.kept_name = staging::kept_name(label.filter(|_| !self.atomic).as_ref());
+        self
+    }
+
     /// Goes on from what a transfer before this one has left, unless it is older than `expiry`, and
     /// leaves what the next one goes on from.
     pub(crate) fn resuming(mut self, resume: Resume, expiry: Duration) -> Result<Self, Error> {
@@ -128,15 +135,16 @@ impl DirectoryWriter {
         }
         (keeping.resume, keeping.expiry) = (resume, expiry);
         self.store.keeping = true;
-        let cannot = |e| self.store.error(KEPT.as_bytes(), "cannot be looked into", e);
-        match Staging::keep(&self.store.root, false).map_err(cannot)? {
+        let name = self.store.kept_name.clone();
+        let cannot = |e| self.store.error(name.as_bytes(), "cannot be looked into", e);
+        match Staging::keep(&self.store.root, &name, false).map_err(cannot)? {
             // What could not be completed just now, which was said, is left alone.
             Some(kept) if kept.publishes() => self.store.keeping = false,
             Some(kept) => self.store.adopt(kept),
-            None if self.store.root_has(KEPT) => self.notes.push(format!(
+            None if self.store.root_has(&name) => self.notes.push(format!(
                 "{} is in use by another transfer, or not yours: this one does not go on from it, \
                  and cannot be gone on with",
-                self.store.path.join(KEPT).display()
+                self.store.path.join(&name).display()
             )),
             None => {}
         }
@@ -447,7 +455,9 @@ impl DirectoryWriter {
         self.place_hard_links()?;
         let Some(keeping) = self.keeping.as_deref_mut() else { return Ok(0) };
         let keeper = &keeping.keeper;
-        let before = |name: &[u8]| keeper.made_before(name);
+        // Several transfers make one tree under labels: which of them made a directory is chance.
+        let all = self.store.kept_name != KEPT;
+        let before = |name: &[u8]| all || keeper.made_before(name);
         let in_the_way = keeping.placer.conclude(&self.store, &self.names, before)?;
         for name in in_the_way {
             let name = shown(&self.names.path(name));
