@@ -26,6 +26,8 @@ pub(crate) enum Code {
     Vanished = 24,
     Timeout = 30,
     Connect = 35,
+    /// Of a task for an engine: to be started again later. sysexits.h calls it EX_TEMPFAIL.
+    Again = 75,
 }
 
 const TABLE: &[(Code, &str)] = &[

@@ -7,6 +7,7 @@ mod cp;
 mod demo;
 mod emulate;
 mod far_end;
+mod fleet;
 mod keygen;
 mod man;
 mod page;
@@ -33,6 +34,7 @@ pub(crate) enum Command {
     Mkdir(remote::MakeArgs),
     Keygen(keygen::Args),
     Clean(clean::Args),
+    Fleet(fleet::Args),
     Control(control::Args),
     Bench(bench::Args),
     Demo(demo::Args),
@@ -59,6 +61,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Mkdir(args) => remote::make(&args).into(),
         Command::Keygen(args) => keygen::run(&args).into(),
         Command::Clean(args) => clean::run(&args).into(),
+        Command::Fleet(args) => fleet::run(&args).into(),
         Command::Control(args) => control::run(&args).into(),
         Command::Bench(args) => bench::run(&args).into(),
         Command::Demo(args) => demo::run(&args).into(),

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// Every command there is.
-pub(crate) const COMMANDS: [&str; 29] = [
+pub(crate) const COMMANDS: [&str; 37] = [
     "",
     "cp",
     "send",
@@ -35,6 +35,14 @@ pub(crate) const COMMANDS: [&str; 29] = [
     "mv",
     "keygen",
     "clean",
+    "fleet",
+    "fleet plan",
+    "fleet run-chunk",
+    "fleet submit",
+    "fleet status",
+    "fleet verify",
+    "fleet manifest",
+    "fleet clean",
     "control",
     "bench",
     "demo",

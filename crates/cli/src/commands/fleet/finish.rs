@@ -1,0 +1,232 @@
+//! `netblt fleet status`, `verify`, `manifest` and `clean`.
+
+use std::io::{self, Write as _};
+use std::thread;
+use std::time::Duration;
+
+use netblt_fleet::finish;
+use netblt_fleet::state::{self, State, Survey};
+use netblt_proto::machine::printable;
+use serde_json::{Value, json};
+
+use super::{Place, failed, help, meet, say, trouble, watched};
+use crate::exit::{Code, Failure};
+use crate::json::{self, Stream};
+use crate::units;
+
+/// Between two looks of `--watch`.
+const EVERY: Duration = Duration::from_secs(2);
+const STEP: Duration = Duration::from_millis(100);
+
+/// Tell how far a run is
+///
+/// The exit code is 0 if every chunk is done, else 23. With --json a line for each chunk, and one
+/// for all.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = help())]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Tell it again and again, until no chunk waits and none is at work
+    #[arg(long)]
+    watch: bool,
+}
+
+/// Compare what is on the servers with the plan: names, kinds, lengths, times
+///
+/// Of chunks that are done. That their bytes are right was proved when they came; to have them read
+/// again, take the list of `netblt fleet manifest` to where they are.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = help())]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Write one list of all files for b3sum to check, and one of what is not done
+///
+/// RUN/manifest.b3 and RUN/failed.jsonl. If every chunk is done, directories get their permissions
+/// and times, which files that came later have changed, and the exit code is 0.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = help())]
+pub(crate) struct ManifestArgs {
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Remove what chunks that are not done have left on the servers
+///
+/// And, from the run's directory, what only its tasks need. What is done stays, and what is not can
+/// be run again from its beginning.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = help())]
+pub(crate) struct CleanArgs {
+    #[command(flatten)]
+    place: Place,
+}
+
+pub(super) fn status(args: &StatusArgs) -> Code {
+    args.place.end(look(args))
+}
+
+fn look(args: &StatusArgs) -> Result<Code, Failure> {
+    let run = args.place.open()?;
+    let cancel = watched()?;
+    let json = args.place.json;
+    loop {
+        let mut shown = Ok(());
+        let survey = state::survey(&run, |chunk, state| {
+            if shown.is_ok() {
+                shown = match (json, state) {
+                    (true, state) => emit("chunk", describe(chunk.number, state)),
+                    (false, State::Failed(failed)) => line(&format!(
+                        "chunk {} {}: {}",
+                        chunk.number,
+                        if failed.permanent { "failed for good" } else { "failed" },
+                        failed.message
+                    )),
+                    _ => Ok(()),
+                };
+            }
+        });
+        let survey = survey.map_err(failed)?;
+        shown?;
+        tell(&survey, json)?;
+        let over = survey.waiting + survey.running == 0;
+        if !args.watch || over {
+            return Ok(if survey.is_done() { Code::Success } else { Code::Partial });
+        }
+        for _ in 0..EVERY.as_millis() / STEP.as_millis() {
+            if cancel.is_cancelled() {
+                return Ok(Code::Signal);
+            }
+            thread::sleep(STEP);
+        }
+    }
+}
+
+fn describe(number: u64, state: &State) -> Value {
+    let (word, more) = match state {
+        State::Done(done) => ("done", serde_json::to_value(done)),
+        State::Running(running) => ("running", serde_json::to_value(running)),
+        State::Failed(failed) if failed.permanent => ("lost", serde_json::to_value(failed)),
+        State::Failed(failed) => ("failed", serde_json::to_value(failed)),
+        State::Waiting => ("waiting", Ok(json!({ "chunk": number }))),
+    };
+    let mut data = more.unwrap_or_default();
+    data["state"] = json!(word);
+    data
+}
+
+/// How far a run is, in a line.
+pub(super) fn tell(survey: &Survey, json: bool) -> Result<(), Failure> {
+    let Survey { chunks, done, running, failed, lost, waiting, .. } = survey;
+    if json {
+        let data = json!({
+            "chunks": chunks, "bytes": survey.bytes, "done": done,
+            "done_bytes": survey.done_bytes, "running": running,
+            "running_bytes": survey.running_bytes, "failed": failed, "lost": lost,
+            "waiting": waiting, "nodes": survey.nodes,
+        });
+        return emit("summary", data);
+    }
+    let bytes = units::show_bytes(survey.done_bytes);
+    let of = units::show_bytes(survey.bytes);
+    let nodes = match survey.nodes.len() {
+        0 => String::new(),
+        nodes => format!(" on {nodes} machines"),
+    };
+    line(&format!(
+        "{done} of {chunks} chunks done ({bytes} of {of}), {running} at work{nodes}, \
+         {waiting} waiting, {failed} failed, {lost} failed for good"
+    ))
+}
+
+pub(super) fn verify(args: &VerifyArgs) -> Code {
+    args.place.end(compare(args))
+}
+
+fn compare(args: &VerifyArgs) -> Result<Code, Failure> {
+    let run = args.place.open()?;
+    let cancel = watched()?;
+    let (meet, json) = (meet(&run, &cancel)?, args.place.json);
+    let mut told = Ok(());
+    let mut tell = |name: &[u8], why: &'static str| {
+        let name = String::from_utf8_lossy(name);
+        if told.is_ok() {
+            told = match json {
+                true => emit("difference", json!({ "name": name, "message": why })),
+                false => line(&format!("{name}: {why}")),
+            };
+        }
+    };
+    let (looked, wrong) = finish::verify(&run, &meet, &cancel, &mut tell).map_err(trouble)?;
+    told?;
+    match json {
+        true => emit("summary", json!({ "looked_at": looked, "different": wrong }))?,
+        false => line(&format!("{looked} looked at, {wrong} of them not as planned"))?,
+    }
+    let survey = state::survey(&run, |_, _| {}).map_err(failed)?;
+    let right = wrong == 0 && survey.is_done();
+    Ok(if right { Code::Success } else { Code::Partial })
+}
+
+pub(super) fn manifest(args: &ManifestArgs) -> Code {
+    args.place.end(list(args))
+}
+
+fn list(args: &ManifestArgs) -> Result<Code, Failure> {
+    let run = args.place.open()?;
+    let cancel = watched()?;
+    let manifest = finish::manifest(&run).map_err(failed)?;
+    let is_done = manifest.survey.is_done();
+    let directories = match is_done {
+        true => {
+            let meet = meet(&run, &cancel)?;
+            finish::directories(&run, &meet, &cancel, &say).map_err(trouble)?
+        }
+        false => 0,
+    };
+    let (sums, failed) = (manifest.sums.display(), manifest.failed.display());
+    if args.place.json {
+        let data = json!({
+            "manifest": sums.to_string(), "failed": failed.to_string(), "done": is_done,
+            "directories": directories,
+        });
+        emit("summary", data)?;
+    } else {
+        line(&format!("{sums}"))?;
+        if !is_done {
+            line(&format!("{failed}"))?;
+        }
+    }
+    Ok(if is_done { Code::Success } else { Code::Partial })
+}
+
+pub(super) fn clean(args: &CleanArgs) -> Code {
+    args.place.end(sweep(args))
+}
+
+fn sweep(args: &CleanArgs) -> Result<Code, Failure> {
+    let run = args.place.open()?;
+    let cancel = watched()?;
+    let meet = meet(&run, &cancel)?;
+    let removed = finish::clean(&run, &meet, &cancel).map_err(trouble)?;
+    match args.place.json {
+        true => emit("summary", json!({ "removed": removed }))?,
+        false => line(&format!("removed what {removed} chunks had left"))?,
+    }
+    Ok(Code::Success)
+}
+
+fn emit(event: &'static str, data: Value) -> Result<(), Failure> {
+    written(json::emit(Stream::Stdout, event, data))
+}
+
+fn line(text: &str) -> Result<(), Failure> {
+    written(writeln!(io::stdout(), "{}", printable(text)))
+}
+
+fn written(result: io::Result<()>) -> Result<(), Failure> {
+    result.map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))
+}

@@ -1,0 +1,177 @@
+//! `netblt fleet run-chunk`, which is all that an engine calls, and `netblt fleet submit`.
+
+use std::ffi::OsString;
+
+use clap::ValueEnum;
+use netblt::Rate;
+use netblt_fleet::chunk::{Outcome, run_chunk};
+use netblt_fleet::pool::Ceiling;
+use netblt_fleet::{Error, Run, local, slurm, state};
+use serde_json::json;
+
+use super::{Place, failed, help, meet, say, watched};
+use crate::exit::{Code, Failure};
+use crate::json::{self, Stream};
+use crate::units;
+
+/// Put one chunk on a server of the pool
+///
+/// All that an engine calls, and a person can. What is done is left alone; what was broken off is
+/// gone on with; an older task on the same chunk stops. It tries five times; then, and if all
+/// servers stay busy, the exit code is 75: start it again later. Any other one but 0 means that
+/// this makes no sense, and 20 that it was stopped.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = help())]
+pub(crate) struct ChunkArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Which chunk, from 0
+    #[arg(value_name = "K")]
+    chunk: u64,
+}
+
+/// Have all chunks that are not done run, by this machine or by Slurm
+///
+/// With --engine local it stays until all tasks are over; with slurm it hands arrays of at most a
+/// thousand tasks each to sbatch. Run again, it takes up what is not done.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = help())]
+pub(crate) struct SubmitArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Who starts the tasks
+    #[arg(long, value_name = "ENGINE", value_enum)]
+    engine: Engine,
+    /// Tasks at once
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pairs: u64,
+    /// What all tasks together may take of the path: each keeps to its share
+    #[arg(long, value_name = "RATE", value_parser = units::rate)]
+    wan: Option<Rate>,
+    /// How often a task is started again that could not be done now
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    requeues: u32,
+    /// Behind --: options for sbatch
+    #[arg(last = true, value_name = "ENGINE_OPTIONS")]
+    options: Vec<OsString>,
+}
+
+/// Who starts tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Engine {
+    /// This machine, each as a process of its own
+    Local,
+    /// Slurm, by sbatch
+    Slurm,
+}
+
+pub(super) fn chunk(args: &ChunkArgs) -> Code {
+    args.place.end(one(args))
+}
+
+fn one(args: &ChunkArgs) -> Result<Code, Failure> {
+    let run = args.place.open()?;
+    let cancel = watched()?;
+    let meet = meet(&run, &cancel)?;
+    let (number, json) = (args.chunk, args.place.json);
+    let tell = move |text: &str| match json {
+        true => _ = json::emit(Stream::Stdout, "warning", json::WarningData { message: text }),
+        false => say(&format!("netblt: chunk {number}: {text}")),
+    };
+    let outcome = run_chunk(&run, number, &meet, &cancel, &tell).map_err(failed)?;
+    let stopped = |why: &str| Failure::new(Code::Signal, format!("chunk {number}: {why}"));
+    match outcome {
+        Outcome::Already(done) => {
+            emit(json, "summary", &done, || format!("netblt: chunk {number} is done already"));
+            Ok(Code::Success)
+        }
+        Outcome::Done(done) => {
+            emit(json, "summary", &done, || {
+                let (bytes, kept) = (units::show_bytes(done.bytes), done.kept);
+                let kept = match kept {
+                    0 => String::new(),
+                    kept => format!(", {} of it were there", units::show_bytes(kept)),
+                };
+                let host = &done.host;
+                format!("netblt: chunk {number} is on {host}, verified: {bytes}{kept}")
+            });
+            Ok(Code::Success)
+        }
+        Outcome::Again(why) => {
+            let message = format!("chunk {number}: {}", why.message);
+            Err(Failure::new(Code::Again, message))
+        }
+        Outcome::Failed(why) => {
+            let names = why.names.join("\n  ");
+            let names = if names.is_empty() { names } else { format!(":\n  {names}") };
+            let message = format!("chunk {number}: {}{names}", why.message);
+            Err(Failure::new(Code::of(why.code), message))
+        }
+        Outcome::Superseded => Err(stopped("another task has taken it")),
+        _ => Err(stopped("stopped; what has arrived is kept")),
+    }
+}
+
+fn emit(
+    json: bool,
+    event: &'static str,
+    data: &impl serde::Serialize,
+    words: impl FnOnce() -> String,
+) {
+    match json {
+        true => _ = json::emit(Stream::Stdout, event, data),
+        false => say(&words()),
+    }
+}
+
+pub(super) fn submit(args: &SubmitArgs) -> Code {
+    args.place.end(hand_in(args))
+}
+
+fn hand_in(args: &SubmitArgs) -> Result<Code, Failure> {
+    if args.engine == Engine::Local && !args.options.is_empty() {
+        return Err(Failure::usage("--engine local knows no options of an engine"));
+    }
+    let run = args.place.open()?;
+    let wan = args.wan.map(Rate::bits_per_second);
+    let ceiling = Ceiling { wan_bits_per_second: wan, pairs: args.pairs };
+    ceiling.write(&run).map_err(failed)?;
+    let program = std::env::current_exe();
+    let program =
+        program.map_err(|error| Failure::new(Code::Start, format!("this program: {error}")))?;
+    let how = (args.pairs, args.requeues);
+    match args.engine {
+        Engine::Local => here(args, &run, &program, how),
+        Engine::Slurm => {
+            let jobs = slurm::submit(&run, &program, how, &args.options).map_err(failed)?;
+            emit(args.place.json, "summary", &json!({ "jobs": jobs }), || match jobs.is_empty() {
+                true => "every chunk is done".to_owned(),
+                false => format!("submitted as {}", jobs.join(", ")),
+            });
+            Ok(Code::Success)
+        }
+    }
+}
+
+fn here(
+    args: &SubmitArgs,
+    run: &Run,
+    program: &std::path::Path,
+    how: (u64, u32),
+) -> Result<Code, Failure> {
+    let (cancel, json) = (watched()?, args.place.json);
+    let mut tell = |text: &str| match json {
+        true => _ = json::emit(Stream::Stdout, "note", json::WarningData { message: text }),
+        false => say(&format!("netblt: {text}")),
+    };
+    let ended = local::run_all(run, program, how, &cancel, &mut tell);
+    if let Err(Error::Interrupted) = ended {
+        let why = "stopped; run again, it goes on with what is not done";
+        return Err(Failure::new(Code::Signal, why));
+    }
+    ended.map_err(failed)?;
+    let survey = state::survey(run, |_, _| {}).map_err(failed)?;
+    super::finish::tell(&survey, json)?;
+    Ok(if survey.is_done() { Code::Success } else { Code::Partial })
+}

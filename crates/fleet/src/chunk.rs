@@ -1,0 +1,597 @@
+//! One chunk, from wherever it is to done: all that an engine ever calls, and a person can.
+//!
+//! 1. A chunk that is done stays as it is.
+//! 2. The task takes the chunk (`claims/K.N`); an older one that is at work notices and stops.
+//! 3. It puts the files on the server whose turn it is. One that is busy passes it on to the next.
+//!    The server keeps what has arrived under the names of run and chunk, so whoever comes next,
+//!    from whichever machine and to whichever server of the pool, goes on from it.
+//! 4. What goes wrong is tried again, a few times here, and then by whoever started this.
+//! 5. When every byte is verified, `done/K.json` gets its name.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use netblt::serve::remote::Server;
+use netblt::{
+    Cancel, Control, Denial, Error as Fault, Kind, Observer, Only, Options, Overwrite, Pass,
+    Policy, Progress, Rendezvous, Selection, Summary, Warning,
+};
+
+use crate::claim::Claim;
+use crate::error::{Error, at};
+use crate::list::{Items, Sort};
+use crate::pool::{Ceiling, Pool};
+use crate::record::{Done, Failed, Running};
+use crate::run::{self, Chunk, DONE, FAILED, RUNNING, Run, node, now};
+use crate::wait::{jittered, wait};
+
+/// How often a chunk is tried before whoever started the task is asked to start another one.
+pub const TRIES: u32 = 5;
+/// How long after a first failure the next try comes; each time twice as long.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long after a busy server the next one is asked; after each round twice as long, to a bound.
+const BUSY: Duration = Duration::from_millis(500);
+const BUSY_MOST: Duration = Duration::from_secs(30);
+/// How often all servers may be busy: about ten minutes.
+const BUSY_ROUNDS: u32 = 25;
+/// An older task has so long to notice that it is not wanted any more.
+const HAND_OVER: Duration = Duration::from_secs(10);
+/// How often it looks; the same for the ceiling.
+const LOOK: Duration = Duration::from_millis(500);
+/// How often it tells where it is.
+const TELL: u64 = 2;
+/// Most names and warnings in a record.
+const MAX_NAMES: usize = 100;
+
+/// Why a server cannot be called.
+#[derive(Clone, Debug)]
+pub struct Unmet {
+    /// The exit code of the program for it.
+    pub code: u8,
+    /// For people.
+    pub message: String,
+    /// Whether it may be otherwise soon.
+    pub passing: bool,
+}
+
+/// How a host of the pool is called: from its address as `pool.toml` has it.
+pub type Meet<'a> = dyn Fn(&str, &Options) -> Result<Rendezvous, Unmet> + Sync + 'a;
+
+/// How a task ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It was done before.
+    Already(Done),
+    /// It is done.
+    Done(Done),
+    /// Not now: another task is to be started later.
+    Again(Failed),
+    /// It makes no sense to try again.
+    Failed(Failed),
+    /// It was cancelled; what has arrived is kept.
+    Stopped,
+    /// Another task has taken the chunk.
+    Superseded,
+}
+
+/// Whether a chunk is done, and its list is still the one that is.
+///
+/// # Errors
+/// The run's directory cannot be read.
+pub fn done(run: &Run, chunk: &Chunk) -> Result<Option<Done>, Error> {
+    let done = run::read::<Done>(&run.record(DONE, chunk.number))?;
+    let id = blake3::Hash::from_bytes(chunk.id).to_hex();
+    Ok(done.filter(|done| done.id == id.as_str() && run.sums(chunk.number).exists()))
+}
+
+/// Does one chunk. `tell` hears what people may want to know.
+///
+/// # Errors
+/// The run's directory cannot be used; what goes wrong with the transfer is an [`Outcome`].
+pub fn run_chunk(
+    run: &Run,
+    number: u64,
+    meet: &Meet<'_>,
+    cancel: &Cancel,
+    tell: &(dyn Fn(&str) + Sync),
+) -> Result<Outcome, Error> {
+    let chunk = run.chunk(number)?;
+    if let Some(done) = done(run, &chunk)? {
+        return Ok(Outcome::Already(done));
+    }
+    let claim = Claim::take(run, number)?;
+    if let Some(done) = hand_over(run, &chunk, cancel)? {
+        return Ok(Outcome::Already(done));
+    }
+    let names = Arc::new(Names::read(run, &chunk)?);
+    let (control, shown) = (Control::new(), Mutex::new(Shown::default()));
+    let mut task = Task { run, chunk, claim, names, meet, cancel, control, shown: &shown, tell };
+    let attempt = task.claim.number;
+    let outcome = beside(&mut task, attempt);
+    // Whoever looks sees that nobody is at work; a newer task has written its own by now.
+    if !task.claim.is_superseded() {
+        let _ = fs::remove_file(run.record(RUNNING, number));
+    }
+    let outcome = match outcome? {
+        Outcome::Stopped if task.claim.is_superseded() => Outcome::Superseded,
+        outcome => outcome,
+    };
+    let failed = run.record(FAILED, number);
+    match &outcome {
+        Outcome::Again(why) | Outcome::Failed(why) => run::write(&failed, why)?,
+        Outcome::Done(_) => {
+            let _ = fs::remove_file(failed);
+        }
+        _ => {}
+    }
+    Ok(outcome)
+}
+
+/// Waits for an older task to stop, if there is one at work.
+fn hand_over(run: &Run, chunk: &Chunk, cancel: &Cancel) -> Result<Option<Done>, Error> {
+    let path = run.record(RUNNING, chunk.number);
+    let mut waited = Duration::ZERO;
+    while waited < HAND_OVER && wait(cancel, Duration::ZERO) {
+        // One that cannot be read is being written.
+        let running = run::read::<Running>(&path).ok().flatten();
+        if !running.is_some_and(|running| running.is_at_work(now())) {
+            break;
+        }
+        wait(cancel, LOOK / 2);
+        waited += LOOK / 2;
+    }
+    done(run, chunk)
+}
+
+/// What is to be told of a task at work.
+#[derive(Default)]
+struct Shown {
+    host: Option<String>,
+    bytes: u64,
+    /// Told so far.
+    warnings: Vec<String>,
+}
+
+/// Does it, with somebody beside who looks whether that is still wanted and how fast.
+fn beside(task: &mut Task<'_>, attempt: u64) -> Result<Outcome, Error> {
+    let (run, number, cancel) = (task.run, task.chunk.number, task.cancel);
+    let (control, shown) = (task.control.clone(), task.shown);
+    let next = Claim::successor(run, number, attempt);
+    let over = Cancel::default();
+    std::thread::scope(|scope| {
+        let end = over.clone();
+        scope.spawn(move || {
+            let mut rate = crate::pool::Watch::new(run);
+            let mut told = 0;
+            loop {
+                if next.exists() {
+                    cancel.cancel();
+                }
+                if rate.has_changed()
+                    && let Ok(Some(ceiling)) = Ceiling::read(run)
+                {
+                    control.set_rate(ceiling.share());
+                }
+                if now() >= told + TELL && !next.exists() {
+                    told = now();
+                    let shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
+                    let (host, bytes) = (shown.host.clone(), shown.bytes);
+                    drop(shown);
+                    let (node, pid) = (node(), std::process::id());
+                    let at = told;
+                    let running = Running { chunk: number, node, pid, host, attempt, bytes, at };
+                    // Who looks sees an older one.
+                    let _ = run::write(&run.record(RUNNING, number), &running);
+                }
+                if !wait(&end, LOOK) {
+                    return;
+                }
+            }
+        });
+        let outcome = task.work();
+        over.cancel();
+        outcome
+    })
+}
+
+/// Which names a chunk has, as they arrive.
+struct Names {
+    files: HashSet<Box<[u8]>>,
+    directories: HashSet<Box<[u8]>>,
+    /// Bytes and times of those that are files, in the order of a hash of their names: only to
+    /// be counted when they differ.
+    planned: HashSet<[u8; 16]>,
+}
+
+impl Names {
+    fn read(run: &Run, chunk: &Chunk) -> Result<Self, Error> {
+        let leaf = run.target().1;
+        let mut names =
+            Self { files: HashSet::new(), directories: HashSet::new(), planned: HashSet::new() };
+        for item in Items::open(&run.list(chunk.number))? {
+            let item = item?;
+            let name = arriving(leaf.as_bytes(), &item.name);
+            for (at, _) in name.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
+                let above = name.get(..at).unwrap_or_default();
+                if !names.directories.contains(above) {
+                    names.directories.insert(above.into());
+                }
+            }
+            match item.sort {
+                Sort::Directory => _ = names.directories.insert(name.into()),
+                Sort::Link => _ = names.files.insert(name.into()),
+                Sort::File => {
+                    names.planned.insert(stamp(&name, item.bytes, item.modified));
+                    names.files.insert(name.into());
+                }
+            }
+        }
+        Ok(names)
+    }
+}
+
+/// A name of a list under which it arrives.
+pub(crate) fn arriving(leaf: &[u8], name: &[u8]) -> Vec<u8> {
+    match name {
+        b"" => leaf.to_vec(),
+        name => [leaf, b"/", name].concat(),
+    }
+}
+
+fn stamp(name: &[u8], bytes: u64, (seconds, nanos): (i64, u32)) -> [u8; 16] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(name).update(&[0]).update(&bytes.to_be_bytes());
+    hasher.update(&seconds.to_be_bytes()).update(&nanos.to_be_bytes());
+    hasher.finalize().as_bytes().first_chunk().copied().unwrap_or_default()
+}
+
+/// Seconds since 1970 and nanoseconds, rounded down, as the system has them.
+fn since(time: SystemTime) -> (i64, u32) {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => (after.as_secs().cast_signed(), after.subsec_nanos()),
+        Err(before) => {
+            let before = before.duration();
+            let part = u32::from(before.subsec_nanos() > 0);
+            let nanos = (1_000_000_000 - before.subsec_nanos()) % 1_000_000_000;
+            (-(before.as_secs().cast_signed()) - i64::from(part), nanos)
+        }
+    }
+}
+
+/// One task.
+struct Task<'a> {
+    run: &'a Run,
+    chunk: Chunk,
+    claim: Claim,
+    names: Arc<Names>,
+    meet: &'a Meet<'a>,
+    cancel: &'a Cancel,
+    control: Control,
+    shown: &'a Mutex<Shown>,
+    tell: &'a (dyn Fn(&str) + Sync),
+}
+
+/// What a try came to.
+enum Try {
+    Done(Done),
+    Busy(Failed),
+    Again(Failed),
+    Never(Failed),
+    Stopped,
+}
+
+impl Task<'_> {
+    fn work(&mut self) -> Result<Outcome, Error> {
+        let (mut failures, mut rounds) = (0, 0);
+        loop {
+            let pool = Pool::read(self.run)?;
+            let order = pool.order(&self.chunk.id, self.claim.turn);
+            let mut busy = None;
+            let mut moved = false;
+            for host in order {
+                match self.once(host)? {
+                    Try::Done(done) => return Ok(Outcome::Done(done)),
+                    Try::Never(why) => return Ok(Outcome::Failed(why)),
+                    Try::Stopped => return Ok(Outcome::Stopped),
+                    Try::Busy(why) => {
+                        (self.tell)(&format!("{host} is busy: {}", why.message));
+                        busy = Some(why);
+                        let pause = BUSY.saturating_mul(1 << rounds.min(10)).min(BUSY_MOST);
+                        if !wait(self.cancel, jittered(pause)) {
+                            return Ok(Outcome::Stopped);
+                        }
+                    }
+                    Try::Again(why) => {
+                        failures += 1;
+                        (self.tell)(&format!("{host}: {} ({failures} of {TRIES})", why.message));
+                        self.claim.turn()?;
+                        if failures >= TRIES {
+                            return Ok(Outcome::Again(why));
+                        }
+                        if !wait(self.cancel, jittered(PAUSE * (1 << failures.min(6)))) {
+                            return Ok(Outcome::Stopped);
+                        }
+                        moved = true;
+                        break;
+                    }
+                }
+            }
+            rounds += u32::from(!moved);
+            if let Some(why) = busy.filter(|_| rounds >= BUSY_ROUNDS) {
+                return Ok(Outcome::Again(why));
+            }
+        }
+    }
+
+    fn options(&self) -> Result<Options, Error> {
+        let ceiling = Ceiling::read(self.run)?.and_then(|ceiling| ceiling.share());
+        let mut options = Options::default();
+        options.policy = Policy::Fair { ceiling };
+        options.control = Some(self.control.clone());
+        options.overwrite = Overwrite::Always;
+        (options.preserve, options.keep_times) = (true, true);
+        options.label = Some(self.run.label(&self.chunk));
+        options.manifest = Some(run::beside(&self.run.sums(self.chunk.number)));
+        Ok(options)
+    }
+
+    /// Puts it on one server.
+    fn once(&self, host: &str) -> Result<Try, Error> {
+        let options = self.options()?;
+        self.shown(|shown| (shown.host, shown.bytes) = (Some(host.to_owned()), 0));
+        let rendezvous = match (self.meet)(host, &options) {
+            Ok(rendezvous) => rendezvous,
+            Err(_) if self.cancel.is_cancelled() => return Ok(Try::Stopped),
+            Err(Unmet { code, message, passing }) => {
+                let failed = self.failed(host, (code, message, !passing), Vec::new());
+                return Ok(if passing { Try::Again(failed) } else { Try::Never(failed) });
+            }
+        };
+        let began = run_clock();
+        let server = Server { rendezvous: &rendezvous, options: &options, cancel: self.cancel };
+        let looked = Arc::new(Looked::default());
+        let put = put(&server, self.run, &self.names, &looked, self);
+        let sums = options.manifest.as_deref().unwrap_or(Path::new(""));
+        let came = match put {
+            Ok(summary) => self.conclude(host, began, &summary, &looked, sums)?,
+            Err(error) => self.trouble(host, &error),
+        };
+        let _ = fs::remove_file(sums);
+        Ok(came)
+    }
+
+    /// Everything that is there has come, and is verified.
+    fn conclude(
+        &self,
+        host: &str,
+        began: f64,
+        summary: &Summary,
+        looked: &Looked,
+        sums: &Path,
+    ) -> Result<Try, Error> {
+        let seen = looked.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = |name: &&[u8]| !seen.contains(*name);
+        let files = self.names.files.iter().map(|name| &name[..]);
+        let missing: Vec<&[u8]> = files.filter(missing).collect();
+        if !summary.verified {
+            let why = (23, "not everything is verified".to_owned(), false);
+            return Ok(Try::Again(self.failed(host, why, Vec::new())));
+        }
+        if !missing.is_empty() {
+            let count = missing.len();
+            let why = format!("{count} of the files that were planned are not there any more");
+            let names = missing.into_iter().take(MAX_NAMES);
+            let names = names.map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+            return Ok(Try::Never(self.failed(host, (24, why, true), names)));
+        }
+        if summary.skipped > 0 {
+            let why = format!("{} files could not be sent or stored", summary.skipped);
+            let names = self.shown(|shown| shown.warnings.clone());
+            return Ok(Try::Never(self.failed(host, (23, why, true), names)));
+        }
+        let path = self.run.sums(self.chunk.number);
+        fs::rename(sums, &path).map_err(at(&path, "cannot be written"))?;
+        let done = Done {
+            chunk: self.chunk.number,
+            id: blake3::Hash::from_bytes(self.chunk.id).to_hex().to_string(),
+            items: self.chunk.items,
+            bytes: summary.bytes,
+            kept: summary.kept,
+            files: summary.files,
+            changed: looked.changed.lock().unwrap_or_else(PoisonError::into_inner).len() as u64,
+            node: node(),
+            host: host.to_owned(),
+            attempt: self.claim.number,
+            began,
+            ended: run_clock(),
+        };
+        run::write(&self.run.record(DONE, self.chunk.number), &done)?;
+        Ok(Try::Done(done))
+    }
+
+    /// What an error comes to: everything is tried again but what stays as it is.
+    fn trouble(&self, host: &str, error: &Fault) -> Try {
+        if self.cancel.is_cancelled() {
+            return Try::Stopped;
+        }
+        let never = stays(error);
+        let why = (error.kind().number(), error.to_string(), never);
+        let failed = self.failed(host, why, Vec::new());
+        match error {
+            _ if never => Try::Never(failed),
+            _ if error.kind() == Kind::Refused => Try::Busy(failed),
+            _ => Try::Again(failed),
+        }
+    }
+
+    fn failed(
+        &self,
+        host: &str,
+        (code, message, permanent): (u8, String, bool),
+        names: Vec<String>,
+    ) -> Failed {
+        Failed {
+            chunk: self.chunk.number,
+            permanent,
+            code,
+            message,
+            names,
+            node: node(),
+            host: Some(host.to_owned()),
+            attempt: self.claim.number,
+            at: now(),
+        }
+    }
+
+    fn shown<T>(&self, change: impl FnOnce(&mut Shown) -> T) -> T {
+        change(&mut self.shown.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What was found of the names.
+#[derive(Default)]
+struct Looked {
+    seen: Mutex<HashSet<Box<[u8]>>>,
+    changed: Mutex<HashSet<[u8; 16]>>,
+}
+
+fn put(
+    server: &Server<'_>,
+    run: &Run,
+    names: &Arc<Names>,
+    looked: &Arc<Looked>,
+    task: &Task<'_>,
+) -> Result<Summary, Fault> {
+    let (parent, leaf) = run.target();
+    let mut watch = Watcher(task);
+    if !parent.is_empty() {
+        server.make_directory(&parent, true, &mut watch)?;
+    }
+    let mut selection =
+        Selection { items: vec![(run.source(), Some(leaf))], ..Selection::default() };
+    let (own, found) = (Arc::clone(names), Arc::clone(looked));
+    selection.only = Some(Only::new(move |name, directory| {
+        if directory {
+            return own.directories.contains(name);
+        }
+        let is_own = own.files.contains(name);
+        if is_own {
+            found.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(name.into());
+        }
+        is_own
+    }));
+    let (own, found) = (Arc::clone(names), Arc::clone(looked));
+    selection.pass = Some(Pass::new(move |name, bytes, modified| {
+        if !own.planned.contains(&stamp(name, bytes, since(modified))) {
+            let name = stamp(name, 0, (0, 0));
+            found.changed.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
+        }
+        false
+    }));
+    // Others are still to be put into directories that nobody may write into in the end.
+    selection.modes =
+        Some(netblt::Modes::new(|mode, directory| if directory { mode | 0o700 } else { mode }));
+    server.put(selection, &parent, &mut watch)
+}
+
+/// Where a run goes, for the last step: only directories, with their own permissions and times.
+pub(crate) fn put_directories(
+    server: &Server<'_>,
+    run: &Run,
+    names: HashSet<Box<[u8]>>,
+    observer: &mut dyn Observer,
+) -> Result<Summary, Fault> {
+    let (parent, leaf) = run.target();
+    let items: Vec<(std::path::PathBuf, Option<OsString>)> = vec![(run.source(), Some(leaf))];
+    let mut selection = Selection { items, ..Selection::default() };
+    selection.only = Some(Only::new(move |name, directory| directory && names.contains(name)));
+    server.put(selection, &parent, observer)
+}
+
+/// The short list of what does not pass by itself.
+fn stays(error: &Fault) -> bool {
+    use std::io::ErrorKind;
+    match error {
+        Fault::Denied { what, .. } => matches!(
+            what,
+            Denial::Forbidden
+                | Denial::Exists
+                | Denial::NotADirectory
+                | Denial::IsADirectory
+                | Denial::NotUnderstood
+        ),
+        Fault::File { source, .. } => {
+            let kind = source.kind();
+            matches!(kind, ErrorKind::NotFound | ErrorKind::PermissionDenied)
+        }
+        // Somebody else answers in the server's place: people have to look.
+        Fault::ServerKey { .. } => true,
+        error => error.kind() == Kind::Usage,
+    }
+}
+
+struct Watcher<'a>(&'a Task<'a>);
+
+impl Observer for Watcher<'_> {
+    fn progress(&mut self, progress: &Progress) {
+        self.0.shown(|shown| shown.bytes = progress.bytes);
+    }
+
+    fn warn(&mut self, warning: &Warning) {
+        let text = warning.to_string();
+        (self.0.tell)(&text);
+        self.0.shown(|shown| {
+            if shown.warnings.len() < MAX_NAMES {
+                shown.warnings.push(text);
+            }
+        });
+    }
+}
+
+/// Seconds since 1970, with their parts.
+fn run_clock() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn few_errors_stay() {
+        let file =
+            |kind| Fault::File { path: "x".into(), what: "open", source: io::Error::from(kind) };
+        let denied = |what| Fault::Denied { what, why: String::new() };
+        for (error, never) in [
+            (file(io::ErrorKind::NotFound), true),
+            (file(io::ErrorKind::PermissionDenied), true),
+            (file(io::ErrorKind::StorageFull), false),
+            (denied(Denial::Forbidden), true),
+            (denied(Denial::NotFound), false),
+            (denied(Denial::NoRoom), false),
+            (denied(Denial::Busy), false),
+            (denied(Denial::Failed), false),
+            (Fault::NotVerified(String::new()), false),
+            (Fault::Fault("x"), false),
+        ] {
+            assert_eq!(stays(&error), never, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn times_before_1970_are_those_of_the_system() {
+        let before = |nanos| UNIX_EPOCH - Duration::from_nanos(nanos);
+        assert_eq!(since(before(1)), (-1, 999_999_999));
+        assert_eq!(since(before(1_000_000_000)), (-1, 0));
+        assert_eq!(since(before(0)), (0, 0));
+        assert_eq!(since(UNIX_EPOCH + Duration::from_nanos(1_000_000_001)), (1, 1));
+    }
+}

@@ -1,0 +1,113 @@
+//! Who works on a chunk: of several tasks always the one that came last, and the others notice.
+//!
+//! `claims/K.N` is the N-th task's claim to chunk K. It comes into being as a whole, by a link,
+//! which one of several that try at once gets, also on file systems over networks.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, at};
+use crate::run::{self, CLAIMS, Run};
+
+/// Tasks that may take one chunk.
+const MAX_ATTEMPTS: u64 = 1_000_000;
+
+#[derive(Serialize, Deserialize)]
+struct Text {
+    node: String,
+    pid: u32,
+    at: u64,
+    /// How often a host has failed this chunk.
+    turn: u64,
+}
+
+/// A task's claim.
+pub(crate) struct Claim {
+    path: PathBuf,
+    next: PathBuf,
+    /// Which of the tasks that took this chunk, from 1.
+    pub(crate) number: u64,
+    /// How often a host has failed it: which host comes next depends on that. A task that was
+    /// killed is no host's fault, so its successor goes to the same host, where its parts are held.
+    pub(crate) turn: u64,
+}
+
+impl Claim {
+    /// Takes a chunk, from whoever had it.
+    pub(crate) fn take(run: &Run, chunk: u64) -> Result<Self, Error> {
+        let path = |number| run.place.join(CLAIMS).join(format!("{chunk:06}.{number}"));
+        for number in 1..MAX_ATTEMPTS {
+            if path(number).exists() {
+                continue;
+            }
+            let before = if number > 1 { read(&path(number - 1)) } else { 0 };
+            let claim = Self { path: path(number), next: path(number + 1), number, turn: before };
+            let new = run::beside(&claim.path);
+            run::write(&new, &claim.text())?;
+            let linked = fs::hard_link(&new, &claim.path);
+            let _ = fs::remove_file(&new);
+            match linked {
+                Ok(()) => return Ok(claim),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(at(&claim.path, "cannot be made")(error)),
+            }
+        }
+        Err(Error::Wish(format!("chunk {chunk} was tried {MAX_ATTEMPTS} times; plan it anew")))
+    }
+
+    /// What is there when another task has taken the chunk since.
+    pub(crate) fn successor(run: &Run, chunk: u64, number: u64) -> PathBuf {
+        run.place.join(CLAIMS).join(format!("{chunk:06}.{}", number + 1))
+    }
+
+    /// Whether another task has taken the chunk since.
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.next.exists()
+    }
+
+    /// A host has failed: another one's turn.
+    pub(crate) fn turn(&mut self) -> Result<(), Error> {
+        self.turn += 1;
+        run::write(&self.path, &self.text())
+    }
+
+    fn text(&self) -> Text {
+        Text { node: run::node(), pid: std::process::id(), at: run::now(), turn: self.turn }
+    }
+}
+
+fn read(path: &std::path::Path) -> u64 {
+    let text = run::read::<Text>(path);
+    text.ok().flatten().map_or(0, |text| text.turn)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Limits, plan};
+
+    #[test]
+    fn the_last_one_has_it_and_goes_on_where_the_one_before_was() {
+        let dirs = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
+        let limits = Limits { bytes: 1, items: 1 };
+        let what = (dirs[0].path(), &b"to"[..]);
+        let cancel = netblt::Cancel::default();
+        let run = plan(what, dirs[1].path(), limits, &cancel, &mut |_| {}).expect("planned");
+        let mut first = Claim::take(&run, 0).expect("a claim");
+        assert_eq!((first.number, first.turn, first.is_superseded()), (1, 0, false));
+        first.turn().expect("written");
+        let second = Claim::take(&run, 0).expect("a claim");
+        assert_eq!((second.number, second.turn), (2, 1));
+        assert!(first.is_superseded() && !second.is_superseded());
+        // Of many at once each gets a number of its own.
+        let take = || Claim::take(&run, 1).expect("a claim").number;
+        let mut numbers: Vec<u64> = std::thread::scope(|scope| {
+            let all: Vec<_> = (0..8).map(|_| scope.spawn(take)).collect();
+            all.into_iter().map(|one| one.join().expect("it ran")).collect()
+        });
+        numbers.sort_unstable();
+        assert_eq!(numbers, (1..=8).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,299 @@
+//! When all is done: whether it is still there, one list for `b3sum --check`, the times of
+//! directories, and what is left of chunks that came to nothing.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use netblt::serve::Entry;
+use netblt::serve::remote::Server;
+use netblt::{Cancel, Denial, Error as Fault, Observer, Options, Overwrite, Warning};
+
+use crate::chunk::{Meet, Unmet, arriving, put_directories};
+use crate::error::{Error, at};
+use crate::list::{Item, Items, Sort};
+use crate::pool::Pool;
+use crate::run::{Run, publish};
+use crate::state::{self, State, Survey};
+
+/// Why a server could not be asked.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Trouble {
+    /// The run's directory.
+    Here(Error),
+    /// No server of the pool could be called; the last one's words.
+    Unmet(Unmet),
+    /// The server.
+    There(Fault),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Here(error)
+    }
+}
+
+/// Nothing but warnings is of interest.
+struct Words<'a>(&'a (dyn Fn(&str) + Sync));
+
+impl Observer for Words<'_> {
+    fn warn(&mut self, warning: &Warning) {
+        (self.0)(&warning.to_string());
+    }
+}
+
+/// Asks a server of the pool, the first that answers.
+fn ask<T>(
+    run: &Run,
+    meet: &Meet<'_>,
+    cancel: &Cancel,
+    options: &Options,
+    mut act: impl FnMut(&Server<'_>) -> Result<T, Fault>,
+) -> Result<T, Trouble> {
+    let pool = Pool::read(run)?;
+    let mut last = None;
+    for host in &pool.hosts {
+        let rendezvous = match meet(host, options) {
+            Ok(rendezvous) => rendezvous,
+            Err(unmet) => {
+                last = Some(Trouble::Unmet(unmet));
+                continue;
+            }
+        };
+        match act(&Server { rendezvous: &rendezvous, options, cancel }) {
+            Err(error) if error.is_retryable() => last = Some(Trouble::There(error)),
+            Err(error) => return Err(Trouble::There(error)),
+            Ok(answer) => return Ok(answer),
+        }
+    }
+    let none = || Error::Wish("there is no host in the pool".to_owned()).into();
+    Err(last.unwrap_or_else(none))
+}
+
+/// What is on a server of what is in a directory, by name.
+type Found = HashMap<Vec<u8>, Entry>;
+
+/// Whether what is done is there: names, kinds, lengths, and times of files, beside the plan. That
+/// the bytes are right was proved when they came. `told` hears of each that is not; answers how
+/// many were looked at and how many of them were not as they should be.
+///
+/// # Errors
+/// No server answers, or the run's directory cannot be read.
+pub fn verify(
+    run: &Run,
+    meet: &Meet<'_>,
+    cancel: &Cancel,
+    told: &mut dyn FnMut(&[u8], &'static str),
+) -> Result<(u64, u64), Trouble> {
+    let (parent, leaf) = run.target();
+    let target = if parent.is_empty() { Vec::new() } else { [&parent[..], b"/"].concat() };
+    let options = Options::default();
+    let quiet = |_: &str| {};
+    // Of each directory from the top down to the one that is looked at: a walk goes down and up.
+    let mut above: Vec<(Vec<u8>, Found)> = Vec::new();
+    let (mut looked, mut wrong) = (0, 0);
+    for chunk in run.chunks()? {
+        if !matches!(state::of(run, &chunk)?, State::Done(_)) {
+            continue;
+        }
+        for item in Items::open(&run.list(chunk.number))? {
+            if cancel.is_cancelled() {
+                return Err(Error::Interrupted.into());
+            }
+            let item = item?;
+            let path = [&target[..], &arriving(leaf.as_bytes(), &item.name)].concat();
+            let cut = path.iter().rposition(|byte| *byte == b'/');
+            let (directory, name) = match cut {
+                Some(at) => (&path[..at], &path[at + 1..]),
+                None => (&b""[..], &path[..]),
+            };
+            let holds = |(above, _): &(Vec<u8>, Found)| {
+                above.is_empty()
+                    || above == directory
+                    || directory.strip_prefix(&above[..]).is_some_and(|rest| rest[0] == b'/')
+            };
+            above.truncate(above.iter().take_while(|one| holds(one)).count());
+            if above.last().is_none_or(|(last, _)| last != directory) {
+                let list = |server: &Server<'_>| list(server, directory, &mut Words(&quiet));
+                let found = ask(run, meet, cancel, &options, list)?;
+                above.push((directory.to_vec(), found));
+            }
+            let entry = above.last().and_then(|(_, found)| found.get(name));
+            looked += 1;
+            if let Some(why) = differs(&item, entry) {
+                wrong += 1;
+                told(&path, why);
+            }
+        }
+    }
+    Ok((looked, wrong))
+}
+
+fn list(
+    server: &Server<'_>,
+    directory: &[u8],
+    observer: &mut dyn Observer,
+) -> Result<Found, Fault> {
+    let mut found = Found::new();
+    let listed = server.list(directory, observer, |entry| {
+        found.insert(entry.name.clone(), entry);
+        Ok(())
+    });
+    match listed {
+        Err(Fault::Denied { what: Denial::NotFound, .. }) => Ok(Found::new()),
+        listed => listed.map(|()| found),
+    }
+}
+
+fn differs(item: &Item, entry: Option<&Entry>) -> Option<&'static str> {
+    use netblt::serve::Sort as There;
+    let Some(entry) = entry else { return Some("is not there") };
+    let same = match item.sort {
+        Sort::File => entry.sort == There::File,
+        Sort::Link => entry.sort == There::Link,
+        Sort::Directory => entry.sort == There::Directory,
+    };
+    match item.sort {
+        _ if !same => Some("is something else there"),
+        Sort::File if entry.length != item.bytes => Some("has another length there"),
+        Sort::File if entry.modified != item.modified => Some("has another time there"),
+        _ => None,
+    }
+}
+
+/// What [`manifest`] has written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Manifest {
+    /// The names and BLAKE3 of all files of chunks that are done, as `b3sum --check` reads them in
+    /// the directory above the target.
+    pub sums: PathBuf,
+    /// A line of JSON for each chunk that is not done.
+    pub failed: PathBuf,
+    /// How far the run is.
+    pub survey: Survey,
+}
+
+/// Writes one list of all that is done, and one of what is not.
+///
+/// # Errors
+/// The run's directory cannot be used.
+pub fn manifest(run: &Run) -> Result<Manifest, Error> {
+    let (sums, failed) = (run.place.join("manifest.b3"), run.place.join("failed.jsonl"));
+    let new = crate::run::beside(&sums);
+    let file = File::create(&new).map_err(at(&new, "cannot be written"))?;
+    let mut out = BufWriter::new(file);
+    let (mut lines, mut copied) = (String::new(), Ok(()));
+    let survey = state::survey(run, |chunk, state| match state {
+        State::Done(_) if copied.is_ok() => {
+            let path = run.sums(chunk.number);
+            let open = File::open(&path);
+            let bytes = open.and_then(|mut file| std::io::copy(&mut file, &mut out));
+            copied = bytes.map(|_| ()).map_err(at(&path, "cannot be copied"));
+        }
+        State::Done(_) => {}
+        State::Failed(failed) => {
+            lines.push_str(&serde_json::to_string(failed).unwrap_or_default());
+            lines.push('\n');
+        }
+        State::Running(_) | State::Waiting => {
+            let message = if matches!(state, State::Waiting) { "waits" } else { "is at work" };
+            let line = serde_json::json!({
+                "chunk": chunk.number, "permanent": false, "message": message,
+            });
+            lines.push_str(&format!("{line}\n"));
+        }
+    })?;
+    copied?;
+    let synced = out.flush().and_then(|()| out.get_ref().sync_all());
+    synced.map_err(at(&new, "cannot be written"))?;
+    fs::rename(&new, &sums).map_err(at(&sums, "cannot be written"))?;
+    publish(&failed, lines.as_bytes())?;
+    Ok(Manifest { sums, failed, survey })
+}
+
+/// Gives all directories that were planned their permissions and times, last of all, since every
+/// file that came later has changed them. Answers how many that are.
+///
+/// # Errors
+/// No server does it, or the run's directory cannot be read.
+pub fn directories(
+    run: &Run,
+    meet: &Meet<'_>,
+    cancel: &Cancel,
+    tell: &(dyn Fn(&str) + Sync),
+) -> Result<u64, Trouble> {
+    let leaf = run.target().1;
+    let mut names: HashSet<Box<[u8]>> = HashSet::new();
+    for number in 0..run.head.chunks {
+        for item in Items::open(&run.list(number))? {
+            let item = item?;
+            if item.sort == Sort::Directory {
+                names.insert(arriving(leaf.as_bytes(), &item.name).into());
+            }
+        }
+    }
+    let count = names.len() as u64;
+    if count == 0 {
+        return Ok(0);
+    }
+    let mut options = Options::default();
+    options.overwrite = Overwrite::Always;
+    (options.preserve, options.keep_times) = (true, true);
+    options.label = Some(run.last_label());
+    ask(run, meet, cancel, &options, |server| {
+        put_directories(server, run, names.clone(), &mut Words(tell))
+    })?;
+    Ok(count)
+}
+
+/// Removes what chunks that are not done have left on the servers, and from the run's directory
+/// what only tasks need that are over. Answers how many chunks had left something.
+///
+/// # Errors
+/// A task is at work; no server answers; or the run's directory cannot be used.
+pub fn clean(run: &Run, meet: &Meet<'_>, cancel: &Cancel) -> Result<u64, Trouble> {
+    let mut undone = Vec::new();
+    let survey = state::survey(run, |chunk, state| {
+        if !matches!(state, State::Done(_)) {
+            undone.push(chunk.clone());
+        }
+    })?;
+    if survey.running > 0 {
+        let why = format!("{} tasks are at work; stop them first", survey.running);
+        return Err(Error::Wish(why).into());
+    }
+    let parent = run.target().0;
+    let (options, quiet) = (Options::default(), |_: &str| {});
+    let mut removed = 0;
+    for chunk in undone {
+        let label = blake3::Hash::from_bytes(run.label(&chunk)).to_hex();
+        let leaf = format!(".netblt-partial-{label}");
+        let between = if parent.is_empty() { "" } else { "/" };
+        let path = [&parent[..], between.as_bytes(), OsStr::new(&leaf).as_bytes()].concat();
+        let gone = ask(run, meet, cancel, &options, |server| {
+            match server.remove(&path, (false, true), &mut Words(&quiet)) {
+                Err(Fault::Denied { what: Denial::NotFound, .. }) => Ok(0),
+                removed => removed,
+            }
+        })?;
+        removed += u64::from(gone > 0);
+    }
+    state::sweep(run)?;
+    Ok(removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_compared_with_the_plan() {
+        let item = |sort, bytes| Item { sort, bytes, modified: (5, 6), name: b"a".to_vec() };
+        assert_eq!(differs(&item(Sort::File, 3), None), Some("is not there"));
+    }
+}

@@ -1,0 +1,27 @@
+//! A tree that is too large for one pair of machines: cut into chunks, each of which is put on one
+//! of a pool of servers (`netblt serve`) by a task of its own, whoever starts that.
+//!
+//! All that is known is in a directory, the *run* (`docs/fleets.md`): [`plan`](plan::plan) makes
+//! it, [`run_chunk`](chunk::run_chunk) does one chunk of it, and everything else reads what those
+//! have written. An engine (Slurm, a loop on this machine, a person) calls the second and looks at
+//! how it ends; nothing here schedules beyond that.
+
+pub mod chunk;
+mod claim;
+mod error;
+pub mod finish;
+pub mod list;
+pub mod local;
+pub mod plan;
+pub mod pool;
+pub mod record;
+pub mod run;
+pub mod slurm;
+pub mod state;
+mod wait;
+
+pub use self::error::Error;
+pub use self::run::Run;
+
+/// Chunks of one array of tasks at most: Slurm's default limit (`MaxArraySize` 1001).
+pub const ARRAY: u64 = 1000;

@@ -1,0 +1,160 @@
+//! The list of a chunk: what is to be sent, with lengths and times, each entry ended by a zero
+//! byte, which no name contains.
+//!
+//! An entry is a letter (`f` file, `l` symbolic link, `d` directory), bytes, seconds since 1970 and
+//! nanoseconds of the time of modification, and the name's bytes, relative to the source, with one
+//! space between; the source itself has an empty name.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::path::Path;
+
+use crate::error::{Error, at, damaged};
+
+/// The first entry of every list.
+pub const TITLE: &[u8] = b"netblt fleet list 1";
+/// Longest entry: a name of the longest kind, and numbers.
+const LONGEST: u64 = 5000;
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    /// A regular file.
+    File,
+    /// A symbolic link, which is sent as what it is.
+    Link,
+    /// A directory, whose content is in entries of its own.
+    Directory,
+}
+
+/// Something to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// What it is.
+    pub sort: Sort,
+    /// Bytes in it when it was listed; of a directory none.
+    pub bytes: u64,
+    /// Its time of modification then: seconds since 1970, and nanoseconds.
+    pub modified: (i64, u32),
+    /// Relative to the source.
+    pub name: Vec<u8>,
+}
+
+impl Item {
+    /// Its entry, with its end.
+    pub fn encode(&self) -> Vec<u8> {
+        let sort = match self.sort {
+            Sort::File => 'f',
+            Sort::Link => 'l',
+            Sort::Directory => 'd',
+        };
+        let head = format!("{sort} {} {} {} ", self.bytes, self.modified.0, self.modified.1);
+        [head.as_bytes(), &self.name, &[0]].concat()
+    }
+
+    /// An entry without its end.
+    pub fn parse(entry: &[u8]) -> Option<Self> {
+        fn number<T: std::str::FromStr>(text: Option<&[u8]>) -> Option<T> {
+            str::from_utf8(text?).ok()?.parse().ok()
+        }
+        let mut words = entry.splitn(5, |byte| *byte == b' ');
+        let sort = match words.next()? {
+            b"f" => Sort::File,
+            b"l" => Sort::Link,
+            b"d" => Sort::Directory,
+            _ => return None,
+        };
+        let bytes = number(words.next())?;
+        let modified = (number(words.next())?, number(words.next())?);
+        Some(Self { sort, bytes, modified, name: words.next()?.to_vec() })
+    }
+}
+
+/// The entries of a list, in order; one at a time is in memory.
+pub struct Items {
+    path: std::path::PathBuf,
+    from: BufReader<File>,
+}
+
+impl Items {
+    /// Opens a list.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let file = File::open(path).map_err(at(path, "cannot be opened"))?;
+        let mut items = Self { path: path.to_owned(), from: BufReader::new(file) };
+        match items.entry()? {
+            Some(title) if title == TITLE => Ok(items),
+            _ => Err(damaged(path, "it is not the list of a chunk")),
+        }
+    }
+
+    fn entry(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        let mut entry = Vec::new();
+        let read = (&mut self.from).take(LONGEST).read_until(0, &mut entry);
+        read.map_err(at(&self.path, "cannot be read"))?;
+        match entry.pop() {
+            None => Ok(None),
+            Some(0) => Ok(Some(entry)),
+            Some(_) => Err(damaged(&self.path, "an entry has no end")),
+        }
+    }
+}
+
+impl Iterator for Items {
+    type Item = Result<Item, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let entry = self.entry().transpose()?;
+        let wrong = || damaged(&self.path, "an entry makes no sense");
+        Some(entry.and_then(|entry| Item::parse(&entry).ok_or_else(wrong)))
+    }
+}
+
+/// The BLAKE3 of a file.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn digest(path: &Path) -> io::Result<[u8; 32]> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(File::open(path)?)?;
+    Ok(*hasher.finalize().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_read_as_they_were_written() {
+        for item in [
+            Item {
+                sort: Sort::File,
+                bytes: 7,
+                modified: (-3, 999_999_999),
+                name: b"a b/\xff".into(),
+            },
+            Item { sort: Sort::Link, bytes: 0, modified: (0, 0), name: b"x\n".into() },
+            Item { sort: Sort::Directory, bytes: 0, modified: (1, 1), name: vec![] },
+        ] {
+            let entry = item.encode();
+            let (end, entry) = entry.split_last().expect("not empty");
+            assert_eq!((*end, Item::parse(entry)), (0, Some(item)));
+        }
+        for odd in [&b""[..], b"f", b"x 1 1 1 a", b"f a 1 1 a", b"f 1 1 1"] {
+            assert_eq!(Item::parse(odd), None);
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let wrong = |bytes: &[u8]| {
+            std::fs::write(file.path(), bytes).expect("written");
+            Items::open(file.path()).and_then(|items| items.collect::<Result<Vec<_>, _>>()).is_err()
+        };
+        assert!(wrong(b""));
+        assert!(wrong(b"f 1 1 1 a\0"));
+        assert!(wrong(&[TITLE, b"\0f 1 1 1 a"].concat()));
+        assert!(wrong(&[TITLE, b"\0q 1 1 1 a\0"].concat()));
+        assert!(!wrong(&[TITLE, b"\0f 1 1 1 a\0"].concat()));
+    }
+}

@@ -1,0 +1,349 @@
+//! One walk through the source, cut into chunks as it goes: what is in memory is one open directory
+//! for each level, and nothing of the files.
+
+use std::fs::{self, File, Metadata, ReadDir};
+use std::io::{BufWriter, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use netblt::Cancel;
+
+use crate::error::{Error, at};
+use crate::list::{Item, Sort, TITLE};
+use crate::run::{self, ALL, Chunk, Head, INDEX, Run};
+
+/// Levels of directories: a transfer's names have no more parts.
+const MAX_DEPTH: usize = 127;
+/// Longest name that a transfer takes, in bytes, with room for that of the target before it.
+const MAX_NAME: usize = 3800;
+
+/// How a tree is cut.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of a chunk at most; a file of more is a chunk of its own.
+    pub bytes: u64,
+    /// Files, links and directories of a chunk at most, from 1.
+    pub items: u64,
+}
+
+/// Plans to send `source` to `target`, a path beneath the servers' roots, and writes that into
+/// `place`, which must be empty or not exist. `warn` is told of what cannot be sent.
+///
+/// # Errors
+/// Something here cannot be read or written; what cannot be read in the source is only told.
+pub fn plan(
+    (source, target): (&Path, &[u8]),
+    place: &Path,
+    limits: Limits,
+    cancel: &Cancel,
+    warn: &mut dyn FnMut(&str),
+) -> Result<Run, Error> {
+    let source = fs::canonicalize(source).map_err(at(source, "cannot be sent"))?;
+    let about = fs::metadata(&source).map_err(at(&source, "cannot be sent"))?;
+    if !about.is_dir() && !about.is_file() {
+        return Err(Error::Wish(format!("{}: is no file and no directory", source.display())));
+    }
+    let absolute = std::path::absolute(place).map_err(at(place, "cannot be used"))?;
+    let near = absolute.ancestors().find_map(|near| fs::canonicalize(near).ok());
+    if near.is_some_and(|near| near.starts_with(&source)) {
+        let why = "the run's directory is in what is to be sent; put it elsewhere";
+        return Err(Error::Wish(format!("{}: {why}", place.display())));
+    }
+    make(place)?;
+    let mut random = [0; 16];
+    let failed = |error: getrandom::Error| Error::Wish(format!("no random numbers: {error}"));
+    getrandom::fill(&mut random).map_err(failed)?;
+    let head = Head {
+        version: 0,
+        id: format!("{:032x}", u128::from_be_bytes(random)),
+        source: run::encoded(source.as_os_str().as_bytes()),
+        target: run::encoded(target),
+        chunks: 0,
+        files: 0,
+        directories: 0,
+        bytes: 0,
+        left_out: 0,
+        planned: run::now(),
+    };
+    let mut cutter = Cutter::new(place, limits, head)?;
+    match about.is_dir() {
+        true => walk(&source, &about, &mut cutter, cancel, warn)?,
+        false => cutter.add(item(Sort::File, &about, Vec::new()))?,
+    }
+    Run::conclude(place, cutter.finish()?)
+}
+
+fn make(place: &Path) -> Result<(), Error> {
+    fs::create_dir_all(place).map_err(at(place, "cannot be made"))?;
+    let mut inside = fs::read_dir(place).map_err(at(place, "cannot be listed"))?;
+    if inside.next().is_some() {
+        let why = "is not empty; a plan needs a directory of its own";
+        return Err(Error::Wish(format!("{}: {why}", place.display())));
+    }
+    for name in ALL {
+        let path = place.join(name);
+        fs::create_dir(&path).map_err(at(&path, "cannot be made"))?;
+    }
+    Ok(())
+}
+
+fn item(sort: Sort, about: &Metadata, name: Vec<u8>) -> Item {
+    let bytes = if sort == Sort::Directory { 0 } else { about.len() };
+    let nanos = u32::try_from(about.mtime_nsec()).unwrap_or(0);
+    Item { sort, bytes, modified: (about.mtime(), nanos), name }
+}
+
+/// Whether a directory is what a transfer keeps for itself.
+fn is_ours(leaf: &[u8]) -> bool {
+    [&b".netblt-partial"[..], b".netblt-unfinished-"].iter().any(|ours| leaf.starts_with(ours))
+}
+
+fn walk(
+    source: &Path,
+    about: &Metadata,
+    cutter: &mut Cutter,
+    cancel: &Cancel,
+    warn: &mut dyn FnMut(&str),
+) -> Result<(), Error> {
+    cutter.add(item(Sort::Directory, about, Vec::new()))?;
+    let listing = fs::read_dir(source).map_err(at(source, "cannot be listed"))?;
+    let mut stack: Vec<(ReadDir, PathBuf, Vec<u8>)> =
+        vec![(listing, source.to_path_buf(), Vec::new())];
+    while let Some((listing, here, prefix)) = stack.last_mut() {
+        if cancel.is_cancelled() {
+            return Err(Error::Interrupted);
+        }
+        let Some(entry) = listing.next() else {
+            stack.pop();
+            continue;
+        };
+        let mut leave_out = |path: &Path, why: &str| {
+            cutter.head.left_out += 1;
+            warn(&format!("{}: {why}", path.display()));
+        };
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                leave_out(here, &format!("cannot be listed: {error}"));
+                stack.pop();
+                continue;
+            }
+        };
+        let (path, leaf) = (entry.path(), entry.file_name());
+        let between: &[u8] = if prefix.is_empty() { b"" } else { b"/" };
+        let name = [&prefix[..], between, leaf.as_bytes()].concat();
+        let about = match fs::symlink_metadata(&path) {
+            Ok(about) => about,
+            Err(error) => {
+                leave_out(&path, &format!("cannot be read: {error}"));
+                continue;
+            }
+        };
+        let kind = about.file_type();
+        if name.len() > MAX_NAME {
+            leave_out(&path, "its name is too long");
+        } else if kind.is_file() {
+            cutter.add(item(Sort::File, &about, name))?;
+        } else if kind.is_symlink() {
+            cutter.add(item(Sort::Link, &about, name))?;
+        } else if !kind.is_dir() {
+            leave_out(&path, "is neither a file, nor a directory, nor a link");
+        } else if is_ours(leaf.as_bytes()) {
+            leave_out(&path, "belongs to an unfinished transfer");
+        } else if stack.len() >= MAX_DEPTH {
+            leave_out(&path, "is too many directories deep");
+        } else {
+            match fs::read_dir(&path) {
+                Ok(listing) => {
+                    cutter.add(item(Sort::Directory, &about, name.clone()))?;
+                    stack.push((listing, path, name));
+                }
+                Err(error) => leave_out(&path, &format!("cannot be listed: {error}")),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes lists.
+struct Cutter {
+    place: PathBuf,
+    limits: Limits,
+    head: Head,
+    index: BufWriter<File>,
+    open: Option<Open>,
+}
+
+/// A list that is being written.
+struct Open {
+    path: PathBuf,
+    out: BufWriter<File>,
+    hasher: blake3::Hasher,
+    items: u64,
+    bytes: u64,
+}
+
+impl Open {
+    fn new(path: PathBuf) -> Result<Self, Error> {
+        let file = File::create(&path).map_err(at(&path, "cannot be written"))?;
+        let out = BufWriter::new(file);
+        let mut open = Self { path, out, hasher: blake3::Hasher::new(), items: 0, bytes: 0 };
+        open.put(&[TITLE, &[0]].concat())?;
+        Ok(open)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.hasher.update(bytes);
+        self.out.write_all(bytes).map_err(at(&self.path, "cannot be written"))
+    }
+
+    fn add(&mut self, item: &Item) -> Result<(), Error> {
+        self.items += 1;
+        self.bytes += item.bytes;
+        self.put(&item.encode())
+    }
+}
+
+impl Cutter {
+    fn new(place: &Path, limits: Limits, head: Head) -> Result<Self, Error> {
+        let path = place.join(INDEX);
+        let index = File::create(&path).map_err(at(&path, "cannot be written"))?;
+        let limits = Limits { items: limits.items.max(1), ..limits };
+        let index = BufWriter::new(index);
+        Ok(Self { place: place.to_path_buf(), limits, head, index, open: None })
+    }
+
+    fn add(&mut self, item: Item) -> Result<(), Error> {
+        match item.sort {
+            Sort::Directory => self.head.directories += 1,
+            Sort::File | Sort::Link => self.head.files += 1,
+        }
+        self.head.bytes += item.bytes;
+        if item.bytes > self.limits.bytes {
+            // What is open stays so: it goes on with the files behind this one.
+            let mut alone = Open::new(self.place.join("chunks/alone.new"))?;
+            alone.add(&item)?;
+            return self.close(alone);
+        }
+        let is_full = |open: &Open| {
+            open.items >= self.limits.items
+                || open.bytes.saturating_add(item.bytes) > self.limits.bytes
+        };
+        if let Some(open) = self.open.take_if(|open| is_full(open)) {
+            self.close(open)?;
+        }
+        let mut open = match self.open.take() {
+            Some(open) => open,
+            None => Open::new(self.place.join("chunks/open.new"))?,
+        };
+        open.add(&item)?;
+        self.open = Some(open);
+        Ok(())
+    }
+
+    fn close(&mut self, mut open: Open) -> Result<(), Error> {
+        let synced = open.out.flush().and_then(|()| open.out.get_ref().sync_all());
+        synced.map_err(at(&open.path, "cannot be written"))?;
+        let (number, id) = (self.head.chunks, *open.hasher.finalize().as_bytes());
+        let path = run::list_path(&self.place, number);
+        fs::rename(&open.path, &path).map_err(at(&path, "cannot be written"))?;
+        let chunk = Chunk { number, id, items: open.items, bytes: open.bytes };
+        self.head.chunks += 1;
+        let written = self.index.write_all(chunk.line().as_bytes());
+        written.map_err(at(&self.place.join(INDEX), "cannot be written"))
+    }
+
+    fn finish(mut self) -> Result<Head, Error> {
+        if let Some(open) = self.open.take() {
+            self.close(open)?;
+        }
+        let synced = self.index.flush().and_then(|()| self.index.get_ref().sync_all());
+        synced.map_err(at(&self.place.join(INDEX), "cannot be written"))?;
+        Ok(self.head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::list::Items;
+
+    fn planned(source: &Path, limits: Limits) -> (tempfile::TempDir, Run, Vec<String>) {
+        let place = tempfile::tempdir().expect("a directory");
+        let mut warnings = Vec::new();
+        let mut warn = |text: &str| warnings.push(text.to_owned());
+        let what = (source, &b"to/there"[..]);
+        let run = plan(what, place.path(), limits, &Cancel::default(), &mut warn).expect("planned");
+        (place, run, warnings)
+    }
+
+    #[test]
+    fn everything_is_in_one_chunk_and_none_is_too_large() {
+        let source = tempfile::tempdir().expect("a directory");
+        let mut files = BTreeMap::new();
+        for directory in ["", "a", "a/b", "empty"] {
+            fs::create_dir_all(source.path().join(directory)).expect("made");
+        }
+        for (at, directory) in ["", "a/", "a/b/"].iter().cycle().take(100).enumerate() {
+            let (name, bytes) = (format!("{directory}f{at}"), at as u64 * 10);
+            fs::write(source.path().join(&name), vec![7; at * 10]).expect("written");
+            files.insert(name.into_bytes(), bytes);
+        }
+        std::os::unix::fs::symlink("nowhere", source.path().join("a/link")).expect("a link");
+        rustix::fs::mkfifoat(rustix::fs::CWD, source.path().join("pipe"), 0o600.into())
+            .expect("a pipe");
+        let limits = Limits { bytes: 600, items: 20 };
+        let (_place, run, warnings) = planned(source.path(), limits);
+        assert_eq!((warnings.len(), run.head.left_out), (1, 1), "{warnings:?}");
+        assert_eq!((run.head.files, run.head.directories), (101, 4));
+        let (mut found, mut others) = (BTreeMap::new(), Vec::new());
+        for chunk in run.chunks().expect("an index") {
+            assert_eq!(run.chunk(chunk.number).expect("its list"), chunk);
+            let items: Vec<Item> = Items::open(&run.list(chunk.number))
+                .and_then(|items| items.collect())
+                .expect("a list");
+            assert_eq!(items.len() as u64, chunk.items);
+            assert_eq!(items.iter().map(|item| item.bytes).sum::<u64>(), chunk.bytes);
+            assert!(chunk.items <= 20);
+            // Only one file alone may be larger.
+            assert!(chunk.bytes <= 600 || chunk.items == 1, "{chunk:?}");
+            for item in items {
+                match item.sort {
+                    Sort::File => assert!(found.insert(item.name, item.bytes).is_none()),
+                    _ => others.push((item.sort == Sort::Link, item.name)),
+                }
+            }
+        }
+        assert_eq!(found, files);
+        others.sort();
+        let names = [&b""[..], b"a", b"a/b", b"empty"].map(|name| (false, name.to_vec()));
+        assert_eq!(others, [&names[..], &[(true, b"a/link".to_vec())]].concat());
+    }
+
+    #[test]
+    fn a_list_that_was_changed_is_not_believed() {
+        let source = tempfile::tempdir().expect("a directory");
+        fs::write(source.path().join("f"), "x").expect("written");
+        let (_place, run, _) = planned(source.path(), Limits { bytes: 1000, items: 1000 });
+        assert!(run.chunk(0).is_ok() && run.chunk(1).is_err());
+        let list = fs::read(run.list(0)).expect("a list");
+        fs::write(run.list(0), [&list[..], b"f 1 1 1 more\0"].concat()).expect("written");
+        assert!(run.chunk(0).is_err());
+    }
+
+    #[test]
+    fn a_run_is_neither_in_its_source_nor_in_another() {
+        let source = tempfile::tempdir().expect("a directory");
+        let limits = Limits { bytes: 1000, items: 1000 };
+        let fails = |place: &Path| {
+            let what = (source.path(), &b"to"[..]);
+            plan(what, place, limits, &Cancel::default(), &mut |_| {}).is_err()
+        };
+        assert!(fails(&source.path().join("run")) && !source.path().join("run").exists());
+        let (place, _, _) = planned(source.path(), limits);
+        assert!(fails(place.path()));
+    }
+}

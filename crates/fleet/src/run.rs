@@ -1,0 +1,303 @@
+//! The directory of a run: where everything about it is, and how it is written so that a reader
+//! finds all of a file or none, whoever is killed meanwhile.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, at, damaged};
+use crate::list;
+
+/// The version of a run's directory.
+const VERSION: u32 = 1;
+
+/// What a run is: `run.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Head {
+    /// The version of the directory.
+    pub version: u32,
+    /// 16 random bytes, hexadecimal: no two runs have the same.
+    pub id: String,
+    /// What is sent, from the root of this machine; bytes that are not plain as `%` and two digits.
+    pub source: String,
+    /// Where it goes beneath the servers' roots, and under which name, likewise.
+    pub target: String,
+    /// How many chunks there are; they have the numbers from 0.
+    pub chunks: u64,
+    /// Files and links in all.
+    pub files: u64,
+    /// Directories in all.
+    pub directories: u64,
+    /// Bytes in all.
+    pub bytes: u64,
+    /// What was found and cannot be sent.
+    pub left_out: u64,
+    /// When it was planned, seconds since 1970.
+    pub planned: u64,
+}
+
+/// A chunk as the index has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Its number.
+    pub number: u64,
+    /// The BLAKE3 of its list.
+    pub id: [u8; 32],
+    /// Entries in its list.
+    pub items: u64,
+    /// Bytes in its files.
+    pub bytes: u64,
+}
+
+impl Chunk {
+    pub(crate) fn line(&self) -> String {
+        let id = blake3::Hash::from_bytes(self.id).to_hex();
+        format!("{} {id} {} {}\n", self.number, self.items, self.bytes)
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let number = words.next()?.parse().ok()?;
+        let id = *blake3::Hash::from_hex(words.next()?).ok()?.as_bytes();
+        let items = words.next()?.parse().ok()?;
+        Some(Self { number, id, items, bytes: words.next()?.parse().ok()? })
+    }
+}
+
+/// The directory of a run that was planned.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Where it is, from the root.
+    pub place: PathBuf,
+    /// What it is.
+    pub head: Head,
+}
+
+/// Directories in it.
+pub(crate) const CHUNKS: &str = "chunks";
+pub(crate) const CLAIMS: &str = "claims";
+pub(crate) const RUNNING: &str = "running";
+pub(crate) const DONE: &str = "done";
+pub(crate) const FAILED: &str = "failed";
+pub(crate) const SUMS: &str = "sums";
+pub(crate) const LOG: &str = "log";
+pub(crate) const ALL: [&str; 7] = [CHUNKS, CLAIMS, RUNNING, DONE, FAILED, SUMS, LOG];
+const HEAD: &str = "run.json";
+pub(crate) const INDEX: &str = "index";
+
+impl Run {
+    /// Opens a run that was planned to its end.
+    pub fn open(place: &Path) -> Result<Self, Error> {
+        let place = fs::canonicalize(place).map_err(at(place, "is no run's directory"))?;
+        let path = place.join(HEAD);
+        let head = read::<Head>(&path)?;
+        let head = head.ok_or_else(|| damaged(&path, "is not there: nothing was planned here"))?;
+        if head.version != VERSION {
+            return Err(damaged(&path, format!("is of version {}, not {VERSION}", head.version)));
+        }
+        Ok(Self { place, head })
+    }
+
+    pub(crate) fn conclude(place: &Path, mut head: Head) -> Result<Self, Error> {
+        head.version = VERSION;
+        write(&place.join(HEAD), &head)?;
+        Self::open(place)
+    }
+
+    /// What is sent.
+    pub fn source(&self) -> PathBuf {
+        OsString::from_vec(decoded(&self.head.source)).into()
+    }
+
+    /// The directory beneath the servers' roots into which it goes, and its name there.
+    pub fn target(&self) -> (Vec<u8>, OsString) {
+        let path = decoded(&self.head.target);
+        match path.iter().rposition(|byte| *byte == b'/') {
+            Some(at) => {
+                let (parent, leaf) = path.split_at(at);
+                (parent.to_vec(), OsStr::from_bytes(leaf.get(1..).unwrap_or_default()).into())
+            }
+            None => (Vec::new(), OsString::from_vec(path)),
+        }
+    }
+
+    /// All chunks, in the order of their numbers.
+    pub fn chunks(&self) -> Result<Vec<Chunk>, Error> {
+        let path = self.place.join(INDEX);
+        let file = File::open(&path).map_err(at(&path, "cannot be opened"))?;
+        let mut chunks = Vec::new();
+        for line in BufReader::new(file).lines() {
+            let line = line.map_err(at(&path, "cannot be read"))?;
+            let chunk = Chunk::parse(&line).filter(|chunk| chunk.number == chunks.len() as u64);
+            chunks.push(chunk.ok_or_else(|| damaged(&path, format!("makes no sense: {line}")))?);
+        }
+        if chunks.len() as u64 != self.head.chunks {
+            return Err(damaged(&path, "has not as many chunks as the plan"));
+        }
+        Ok(chunks)
+    }
+
+    /// One of them, whose list is still the one that was planned.
+    pub fn chunk(&self, number: u64) -> Result<Chunk, Error> {
+        let chunk = self.chunks()?.into_iter().find(|chunk| chunk.number == number);
+        let count = self.head.chunks;
+        let none = || Error::Wish(format!("there is no chunk {number}: there are {count}, from 0"));
+        let chunk = chunk.ok_or_else(none)?;
+        let path = self.list(number);
+        let digest = list::digest(&path).map_err(at(&path, "cannot be read"))?;
+        if digest != chunk.id {
+            return Err(damaged(&path, "is not the list that was planned"));
+        }
+        Ok(chunk)
+    }
+
+    /// Where the list of a chunk is.
+    pub fn list(&self, number: u64) -> PathBuf {
+        list_path(&self.place, number)
+    }
+
+    /// Where the digests of a chunk's files are, when it is done.
+    pub fn sums(&self, number: u64) -> PathBuf {
+        self.place.join(SUMS).join(format!("{number:06}.b3"))
+    }
+
+    /// Where what a task says is kept, if nobody else keeps it.
+    pub fn log(&self, number: u64) -> PathBuf {
+        self.place.join(LOG).join(format!("{number:06}.log"))
+    }
+
+    pub(crate) fn record(&self, kind: &str, number: u64) -> PathBuf {
+        self.place.join(kind).join(format!("{number:06}.json"))
+    }
+
+    /// Under what parts of a chunk's files are kept on the servers: 16 bytes of the run's name and
+    /// 16 of the chunk's.
+    pub fn label(&self, chunk: &Chunk) -> [u8; 32] {
+        self.labelled(chunk.id)
+    }
+
+    /// The same for the last step, which is no chunk's.
+    pub(crate) fn last_label(&self) -> [u8; 32] {
+        self.labelled([0; 32])
+    }
+
+    fn labelled(&self, mut label: [u8; 32]) -> [u8; 32] {
+        let run = blake3::hash(self.head.id.as_bytes());
+        let run = match u128::from_str_radix(&self.head.id, 16) {
+            Ok(id) => id.to_be_bytes(),
+            Err(_) => run.as_bytes().first_chunk().copied().unwrap_or_default(),
+        };
+        for (to, from) in label.iter_mut().zip(run) {
+            *to = from;
+        }
+        label
+    }
+}
+
+pub(crate) fn list_path(place: &Path, number: u64) -> PathBuf {
+    place.join(CHUNKS).join(format!("{number:06}.list"))
+}
+
+/// A path as text.
+pub(crate) fn encoded(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in bytes {
+        match byte {
+            b'%' | 0..=0x1f | 0x7f..=0xff => text.push_str(&format!("%{byte:02x}")),
+            byte => text.push(char::from(*byte)),
+        }
+    }
+    text
+}
+
+fn decoded(text: &str) -> Vec<u8> {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).and_then(|digits| str::from_utf8(digits).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match byte.filter(|_| *first == b'%') {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    bytes
+}
+
+/// A record; `None` if there is none.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
+    match fs::read(path) {
+        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|e| damaged(path, e)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(at(path, "cannot be read")(error)),
+    }
+}
+
+/// Writes a record: on the disk, and under its name, as a whole or not at all.
+pub(crate) fn write<T: Serialize>(path: &Path, record: &T) -> Result<(), Error> {
+    let mut text = serde_json::to_vec(record).map_err(|e| damaged(path, e))?;
+    text.push(b'\n');
+    publish(path, &text)
+}
+
+pub(crate) fn publish(path: &Path, text: &[u8]) -> Result<(), Error> {
+    let new = beside(path);
+    let made = File::create(&new).and_then(|mut file| {
+        file.write_all(text)?;
+        file.sync_all()
+    });
+    made.map_err(at(&new, "cannot be written"))?;
+    fs::rename(&new, path).map_err(at(path, "cannot be written"))
+}
+
+/// A name for what becomes this file, that no other process on any host uses.
+pub(crate) fn beside(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.{}.{count}.new", node(), std::process::id()));
+    path.with_file_name(name)
+}
+
+/// This machine's name.
+pub(crate) fn node() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_survive_as_text() {
+        for bytes in [&b"/a b/c"[..], b"%41", b"\xff\n\0", b"%", "\u{e4}".as_bytes()] {
+            assert_eq!(decoded(&encoded(bytes)), bytes);
+        }
+        assert_eq!(encoded(b"/plain path"), "/plain path");
+    }
+
+    #[test]
+    fn lines_of_the_index_are_read_as_they_were_written() {
+        let chunk = Chunk { number: 7, id: [9; 32], items: 3, bytes: u64::MAX };
+        assert_eq!(Chunk::parse(chunk.line().trim_end()), Some(chunk));
+        assert_eq!(Chunk::parse("7 xx 3 4"), None);
+    }
+}
