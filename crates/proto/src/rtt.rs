@@ -11,6 +11,9 @@ const UNKNOWN: Duration = Duration::from_millis(100);
 /// The longest a backed-off timer grows, unless four round trips are longer: a path that heals is
 /// noticed this soon (`docs/protocol.md §6.2`).
 const MAX_TIMEOUT: Duration = Duration::from_secs(2);
+/// Before a measurement the beat is no slower: how long a handshake took with all its repetitions
+/// says little of the path, and who waits as long for reports takes each pause for an outage.
+const MAX_UNMEASURED_BEAT: Duration = Duration::from_millis(125);
 /// A round trip longer than this is taken for a fault of the measurement.
 const MAX_RTT: Duration = Duration::from_secs(60);
 
@@ -106,9 +109,11 @@ impl RoundTrip {
         grown(base.min(limit), self.expiries).min(limit)
     }
 
-    /// An eighth of a round trip, at least a millisecond: the beat of reports and repeated copies.
+    /// An eighth of a round trip, at least a millisecond (before one was measured, at most 125): the
+    /// beat of reports and repeated copies.
     pub(crate) fn beat(&self) -> Duration {
-        (self.assumed() / 8).max(Duration::from_millis(1))
+        let most = if self.smoothed.is_some() { Duration::MAX } else { MAX_UNMEASURED_BEAT };
+        (self.assumed() / 8).clamp(Duration::from_millis(1), most)
     }
 }
 
@@ -137,6 +142,16 @@ mod tests {
         assert_eq!(rtt.timeout(), MAX_TIMEOUT);
         rtt.recovered();
         assert_eq!(rtt.timeout(), first);
+    }
+
+    #[test]
+    fn a_handshake_that_took_long_makes_no_slow_beat() {
+        let mut rtt = RoundTrip::new(None, Some(Duration::from_secs(19)));
+        assert_eq!(rtt.beat(), MAX_UNMEASURED_BEAT);
+        assert!(rtt.timeout() > Duration::from_secs(19), "but it may be the round trip");
+        rtt.sample(Duration::from_secs(2));
+        assert_eq!(rtt.beat(), Duration::from_millis(250));
+        assert_eq!(RoundTrip::default().beat(), UNKNOWN / 8);
     }
 
     #[test]
