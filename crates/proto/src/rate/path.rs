@@ -108,6 +108,11 @@ impl RoundTrips {
         self.back.into_iter().max().unwrap_or_default()
     }
 
+    /// The same of those that came soonest after their packets.
+    pub(super) fn least_back(&self) -> Duration {
+        self.back.into_iter().min().unwrap_or_default()
+    }
+
     /// The smallest; `None` before any was measured.
     pub(super) fn min(&self) -> Option<Duration> {
         self.min

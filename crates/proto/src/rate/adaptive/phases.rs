@@ -65,8 +65,7 @@ impl Adaptive {
                 }
             }
             Phase::Cruise => self.cruise(now, passed, turn),
-            Phase::Up(_)
-                if passed < self.min_rtt().max(self.hearing.gap * 2).max(self.some_bursts()) => {}
+            Phase::Up(_) if passed < self.probe_time() => {}
             Phase::Up(step) => self.enter(Phase::Down(step), now),
             Phase::Down(step) => self.go_down(now, passed, step),
             Phase::MinRtt => {
@@ -76,6 +75,12 @@ impl Adaptive {
                 }
             }
         }
+    }
+
+    /// How long a probe up lasts: as long as the flight that each sample is of, or it would show
+    /// only in part. Reports that come late by the way back make that longer than the round trip.
+    fn probe_time(&self) -> Duration {
+        (self.min_rtt() + self.trips.least_back()).max(self.hearing.gap * 2).max(self.some_bursts())
     }
 
     fn cruise(&mut self, now: Instant, passed: Duration, turn: Duration) {
