@@ -170,6 +170,22 @@ impl DataTimer {
         asks.then(|| now + value)
     }
 
+    /// Something of `buffer` came after its timer had run out in vain: the sender, or the path, lives
+    /// again, and the buffer behind it, which waits the longer for the same reason, does no more.
+    fn follow(&mut self, now: Instant, buffer: BufferNumber, timing: &Timing) {
+        let mut above = self.due.range_mut(buffer..).skip(1);
+        let Some((next, due)) = above.next().filter(|(_, due)| due.received == 0) else { return };
+        let next = *next;
+        // As if it had run out once, so that what comes of it is taken for life as well.
+        due.expired = due.expired.min(1);
+        let soonest = now + self.loose(self.due_up_to(next), timing);
+        if let Some(due) = self.due.get_mut(&next)
+            && due.deadline.is_some_and(|deadline| deadline > soonest)
+        {
+            due.set(soonest);
+        }
+    }
+
     fn measure(&mut self, buffer: BufferNumber) {
         let Some(due) = self.due.get(&buffer).filter(|due| !due.asked) else { return };
         let (Some((first, from)), Some((last, to))) = (due.first, due.last) else { return };
@@ -233,7 +249,7 @@ impl Recovery for DataTimer {
             due.expected = timing.packets_per_buffer;
         }
         due.received += 1;
-        due.expired = 0;
+        let lives = std::mem::take(&mut due.expired) > 0 && !self.first;
         due.missing = due.missing.saturating_sub(1);
         if arrival.last_of_buffer {
             due.expected = arrival.index.0 + 1;
@@ -251,7 +267,11 @@ impl Recovery for DataTimer {
             due.last = Some(here);
         }
         self.furthest = self.furthest.max(number);
-        if due.received > 1 {
+        let begins = due.received == 1;
+        if lives {
+            self.follow(now, number, timing);
+        }
+        if !begins {
             return;
         }
         // First packet: a tight timer here, and where a lower buffer is only waiting.
@@ -390,6 +410,36 @@ mod tests {
         let deadlines: Vec<_> = timer.due.values().map(|d| d.deadline.unwrap()).collect();
         // 10 bursts of 40 ms, half to spare, one interval and the slack; twice that for the second.
         assert_eq!(deadlines, [ms(645), ms(1245)]);
+    }
+
+    #[test]
+    fn what_comes_after_timers_ran_out_in_vain_hurries_the_next_buffer() {
+        let mut timer = DataTimer::new();
+        for n in 1..=3 {
+            timer.on_granted(ms(0), BufferNumber(n), ControlSeq(n as u32));
+        }
+        timer.on_acknowledged(ms(0), ControlSeq(3), &timing());
+        let mut asks = Vec::new();
+        let mut seq = 3;
+        // The path is dead for a while.
+        while timer.due[&BufferNumber(3)].expired < MAX_DOUBLINGS {
+            let at = timer.next_look().unwrap();
+            timer.poll(at, &All(50), &timing(), &mut asks);
+            for ask in asks.drain(..) {
+                seq += 1;
+                timer.on_asked(at, ask, ControlSeq(seq));
+                timer.on_acknowledged(at, ControlSeq(seq), &timing());
+            }
+        }
+        let deadline = |timer: &DataTimer, n| timer.due[&BufferNumber(n)].deadline.unwrap();
+        let (before, now) = (deadline(&timer, 3), ms(10_000));
+        assert!(deadline(&timer, 2) > now + ms(3000).since(ms(0)));
+        timer.on_arrival(now, &arrival(1, 0), &timing());
+        // What is left of two buffers, half to spare, an interval and the slack.
+        assert_eq!(deadline(&timer, 2), ms(11_245));
+        assert_eq!(deadline(&timer, 3), before, "one after the other");
+        timer.on_arrival(ms(10_100), &arrival(2, 0), &timing());
+        assert!(deadline(&timer, 3) < before);
     }
 
     #[test]
