@@ -125,6 +125,8 @@ pub struct Host {
     transfer: Transfer,
     /// Nothing needs to be done before.
     pub wake: Instant,
+    /// Its machine's next timer, unless something was done with it since.
+    timer: Option<Instant>,
     silent: bool,
     /// A connection was open since the program was started.
     stood: bool,
@@ -163,7 +165,8 @@ impl Host {
     /// A host that has not been started yet.
     pub fn new(side: Side, options: HostOptions, transfer: Transfer) -> Self {
         let shape = Shape { bytes: 0, buffer_bytes: 1, table_bytes: 0, at_least_one: false };
-        let (stock, buffers) = stock_of(&options);
+        // The buffers come with the program.
+        let (stock, buffers) = Stock::new(0, 0);
         Self {
             side,
             endpoint: None,
@@ -174,6 +177,7 @@ impl Host {
             content: Content::new(transfer.seed, shape),
             transfer,
             wake: Instant::NEVER,
+            timer: None,
             silent: false,
             stood: false,
             complete: false,
@@ -201,7 +205,7 @@ impl Host {
         self.stock = stock;
         self.client = client_of(self.options.config.role, buffers);
         self.endpoint = Some(endpoint);
-        self.wake = now;
+        (self.wake, self.timer) = (now, Some(now));
         let greets = self.transfer.greets && matches!(self.client, Client::Sink(_));
         if greets {
             let have = self.had();
@@ -226,6 +230,10 @@ impl Host {
 
     /// Step 1: the disk's work that is done goes into the machine.
     pub fn feed(&mut self, now: Instant) -> Result<(), LentTwice> {
+        if self.client_wake().is_none_or(|at| at > now) {
+            return Ok(());
+        }
+        self.timer = Some(now);
         let fed = self.with_client(now, |client, tools| match client {
             Client::Source(source) => source.feed(tools),
             Client::Sink(sink) => sink.feed(tools),
@@ -243,6 +251,7 @@ impl Host {
     /// Step 2: timers that are due.
     pub fn fire(&mut self, now: Instant) {
         if let Some(endpoint) = &mut self.endpoint
+            && self.timer.is_some_and(|at| at <= now)
             && endpoint.next_timeout(now).is_some_and(|at| at <= now)
         {
             endpoint.handle_timeout(now);
@@ -450,17 +459,17 @@ impl Host {
 
     /// Works out when something is to be done next.
     pub fn rewake(&mut self, now: Instant) -> Instant {
-        let client = match &self.client {
+        self.timer = self.endpoint.as_ref().and_then(|endpoint| endpoint.next_timeout(now));
+        let next = self.endpoint.as_ref().and_then(|_| earliest([self.timer, self.client_wake()]));
+        self.wake = next.unwrap_or(Instant::NEVER);
+        self.wake
+    }
+
+    fn client_wake(&self) -> Option<Instant> {
+        match &self.client {
             Client::Source(source) => source.wake(),
             Client::Sink(sink) => sink.wake(),
-        };
-        self.wake = match &self.endpoint {
-            Some(endpoint) => {
-                earliest([endpoint.next_timeout(now), client]).unwrap_or(Instant::NEVER)
-            }
-            None => Instant::NEVER,
-        };
-        self.wake
+        }
     }
 
     fn with_client<T>(

@@ -59,6 +59,9 @@ pub struct Setup {
     pub deadline: Duration,
     /// How many steps it may take.
     pub max_steps: u64,
+    /// Whether all that leaves a machine is hashed, so that two worlds can be compared: no other
+    /// check goes by it, and it takes its time.
+    pub transcript: bool,
 }
 
 /// A program that is killed, and started again later.
@@ -98,6 +101,7 @@ impl Setup {
             crowd: 0,
             deadline: Duration::from_secs(3600),
             max_steps: 50_000_000,
+            transcript: true,
         }
     }
 

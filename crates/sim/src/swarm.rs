@@ -86,7 +86,9 @@ pub fn run(seeds: Range<u64>, threads: usize, scenario: Option<&Scenario>) -> Sw
 impl Swarm {
     fn add(&mut self, seed: u64, scenario: Option<&Scenario>) {
         self.worlds += 1;
-        match catch_unwind(AssertUnwindSafe(|| replay(seed, scenario))) {
+        let setup = Setup { transcript: false, ..setup(seed, scenario) };
+        let run = || World::new(setup).run();
+        match catch_unwind(AssertUnwindSafe(run)) {
             Ok(outcome) => {
                 self.coverage.add_world(&outcome.coverage);
                 if let Some(problem) = outcome.problem() {
