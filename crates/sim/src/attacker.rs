@@ -2,8 +2,9 @@
 //! corrupted copies, and forgeries with every clear field right.
 //!
 //! He knows no secret. A datagram of his is *stale* when it can carry no news: it is forged, or
-//! its original has been delivered. To those the oracle allows no more bytes in answer than they
-//! had.
+//! its original has been delivered, and was not dropped (who waits for a connection to open, or was
+//! started again, may take later what he did not know at first). To those the oracle allows no more
+//! bytes in answer than they had.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -87,6 +88,8 @@ pub(crate) struct Attacker {
     sent: Pair<VecDeque<Vec<u8>>>,
     /// Newest datagrams delivered at each side.
     delivered: Pair<VecDeque<Vec<u8>>>,
+    /// Whether each of these was taken.
+    taken: Pair<VecDeque<bool>>,
     /// Newest handshake packets toward each side.
     handshakes: Pair<VecDeque<Vec<u8>>>,
 }
@@ -99,6 +102,7 @@ impl Attacker {
             next: Instant::EPOCH,
             sent: Pair::default(),
             delivered: Pair::default(),
+            taken: Pair::default(),
             handshakes: Pair::default(),
         }
     }
@@ -125,6 +129,18 @@ impl Attacker {
     /// A datagram was delivered at `side`.
     pub(crate) fn arrived(&mut self, side: Side, bytes: &[u8]) {
         remember(&mut self.delivered[side], bytes);
+        let taken = &mut self.taken[side];
+        taken.push_back(true);
+        while taken.len() > self.delivered[side].len() {
+            taken.pop_front();
+        }
+    }
+
+    /// What was delivered last at `side` was dropped.
+    pub(crate) fn dropped(&mut self, side: Side) {
+        if let Some(newest) = self.taken[side].back_mut() {
+            *newest = false;
+        }
     }
 
     /// He strikes.
@@ -140,7 +156,11 @@ impl Attacker {
         let from = to.other().address();
         let shot = |bytes, from, stale| Shot { to, from, bytes, stale };
         Some(match trick {
-            Trick::Replay => shot(self.pick(|s| &s.delivered[to])?, from, true),
+            Trick::Replay => {
+                let at = self.place(self.delivered[to].len())?;
+                let taken = self.taken[to].get(at).copied().unwrap_or(true);
+                shot(self.delivered[to].get(at)?.clone(), from, taken)
+            }
             Trick::Overtake => shot(self.pick(|s| &s.sent[to])?, from, false),
             Trick::Corrupt => {
                 let mut bytes = self.pick(|s| &s.sent[to])?;
@@ -170,10 +190,16 @@ impl Attacker {
 
     /// A random one of those remembered, the newest more often.
     fn pick(&mut self, memory: impl Fn(&Self) -> &VecDeque<Vec<u8>>) -> Option<Vec<u8>> {
-        let len = memory(self).len() as u64;
+        let at = self.place(memory(self).len())?;
+        memory(self).get(at).cloned()
+    }
+
+    /// A random place among `len`, the last ones more often.
+    fn place(&mut self, len: usize) -> Option<usize> {
+        let len = len as u64;
         let window = self.rng.range(1..=len.max(1));
         let back = self.rng.below(window.min(len));
-        memory(self).get(len.checked_sub(1 + back)? as usize).cloned()
+        Some(len.checked_sub(1 + back)? as usize)
     }
 
     fn flip(&mut self, bytes: &mut [u8]) {
@@ -261,4 +287,30 @@ fn remember(memory: &mut VecDeque<Vec<u8>>, bytes: &[u8]) {
     copy.clear();
     copy.extend_from_slice(bytes);
     memory.extend(space);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_dropped_may_be_news_the_next_time() {
+        let options = AttackerOptions {
+            mean_interval: Duration::from_millis(1),
+            until: Duration::MAX,
+            volley: 1,
+            tricks: vec![Trick::Replay],
+        };
+        let mut attacker = Attacker::new(options, 1);
+        // More than he remembers, every third of them dropped.
+        for n in 0..200 {
+            attacker.arrived(Side::Passive, &[n]);
+            if n % 3 == 0 {
+                attacker.dropped(Side::Passive);
+            }
+        }
+        let shots: Vec<Shot> = (0..200).flat_map(|_| attacker.act()).collect();
+        assert!(shots.iter().any(|shot| shot.stale) && shots.iter().any(|shot| !shot.stale));
+        assert!(shots.iter().all(|shot| shot.stale == (shot.bytes[0] % 3 != 0)));
+    }
 }

@@ -9,7 +9,8 @@
 //! * No DATA and no REPAIR for a buffer that was not supplied, not wanted, or not granted.
 //! * Packet numbers grow by one with every packet of a connection's direction.
 //! * A fixed sender keeps to its bursts ([`netblt_proto::rate::pacer::allowance_bytes`]).
-//! * An address at which no end is gets at most three times the bytes that came from it.
+//! * An address at which no end is gets at most three times the bytes that came from it, unless
+//!   somebody there hands on what comes: who alone got a RESPONSE, and says what follows, hears.
 //! * Both ends hold the same parameters.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -131,6 +132,12 @@ struct EndBooks {
     /// What it sent with a RESPONSE, before it knew whether anybody hears.
     greetings: BTreeSet<Vec<u8>>,
     addresses: BTreeMap<SocketAddr, Book>,
+    /// Where the RESPONSEs of each of its connection ids went.
+    responses: BTreeMap<u32, BTreeSet<SocketAddr>>,
+    /// The connection id that what came last was for, and from where it came.
+    last_heard: Option<(u32, SocketAddr)>,
+    /// Who alone got the RESPONSE of a connection that opened.
+    proven: BTreeSet<SocketAddr>,
     opened: Option<(Parameters, u32)>,
     wanted: u64,
     /// Connection ids that it chose since its program was started.
@@ -190,9 +197,11 @@ impl Oracle {
     }
 
     /// A datagram was handed to the machine of `side`.
-    pub(crate) fn on_received(&mut self, side: Side, from: SocketAddr, len: usize) {
+    pub(crate) fn on_received(&mut self, side: Side, from: SocketAddr, bytes: &[u8]) {
         if side == Side::Passive {
-            self.ends[side].addresses.entry(from).or_default().from += len as u64;
+            let books = &mut self.ends[side];
+            books.addresses.entry(from).or_default().from += bytes.len() as u64;
+            books.last_heard = Clear::read(bytes).number.map(|(connection, _)| (connection, from));
         }
     }
 
@@ -219,14 +228,19 @@ impl Oracle {
             let books = &mut self.ends[side];
             let book = books.addresses.entry(to).or_default();
             book.to += bytes.len() as u64;
-            if !side.other().may_be_at(to) && book.to > 3 * book.from {
+            let may = side.other().may_be_at(to) || books.proven.contains(&to);
+            if !may && book.to > 3 * book.from {
                 let (bytes, came) = (book.to, book.from);
                 self.find(now, side, format!("{bytes} bytes to {to}, from which came {came}"));
             }
         }
         if let (VERSION, kind::OPEN | kind::RESPONSE) = (clear.version, clear.kind) {
             let own = bytes.get(8..12).and_then(|id| id.first_chunk());
-            self.ends[side].own_ids.extend(own.map(|id| u32::from_be_bytes(*id)));
+            let own = own.map(|id| u32::from_be_bytes(*id));
+            self.ends[side].own_ids.extend(own);
+            if let Some(own) = own.filter(|_| clear.kind == kind::RESPONSE) {
+                self.ends[side].responses.entry(own).or_default().insert(to);
+            }
         }
         let Some(buffer) = clear.buffer else { return };
         let (supplied, offered) = lent;
@@ -295,6 +309,11 @@ impl Oracle {
         let books = &mut self.ends[side];
         books.opened = Some((parameters.clone(), image_bytes));
         books.wanted = 0;
+        if let Some((connection, from)) = books.last_heard.filter(|(_, from)| *from == peer)
+            && books.responses.get(&connection).is_some_and(|to| to.iter().eq([&from]))
+        {
+            books.proven.insert(from);
+        }
         if self.roles[side] == Role::Sender {
             let fixed = matches!(self.policies[side], Policy::Fixed(_));
             let headers = if self.wire == Wire::Sealed { 48 } else { 24 };
@@ -420,10 +439,49 @@ mod tests {
             let clear = Clear::read(&[]);
             let to = Side::Active.address();
             oracle.begin_answer(Side::Passive, 36);
-            oracle.on_received(Side::Passive, to, 36);
+            oracle.on_received(Side::Passive, to, &[0; 36]);
             oracle.on_sent(Instant::EPOCH, Side::Passive, to, &vec![0; bytes], &clear, (0, 0));
             oracle.end_answer(Instant::EPOCH);
             assert_eq!(oracle.finding().is_some(), found, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn who_got_the_response_and_nobody_else_hears() {
+        let stranger = |n: u8| SocketAddr::from(([203, 0, 113, n], 998));
+        let parameters = Parameters {
+            uid: 1,
+            buffer_bytes: 1024,
+            transfer_bytes: None,
+            packet_bytes: 1000,
+            burst: Burst { packets: 1, interval: Duration::ZERO },
+            death_timer: Duration::ZERO,
+            checksum: true,
+            mode: Mode::Write,
+            max_outstanding: 1,
+            client: String::new(),
+        };
+        let config = Config::new(Wire::Sealed, Role::Receiver);
+        for (to, found) in [(vec![1], false), (vec![1, 2], true), (vec![2], true)] {
+            let mut oracle = Oracle::new(Pair([&config, &config]));
+            let mut response = vec![0; 100];
+            response[2..4].copy_from_slice(&[VERSION, kind::RESPONSE]);
+            response[11] = 7;
+            let mut said = vec![0, 0, VERSION, kind::CONTROL, 0, 0, 0, 7];
+            said.resize(100, 0);
+            let mut send = |oracle: &mut Oracle, to, bytes: &[u8]| {
+                let clear = Clear::read(bytes);
+                oracle.on_sent(Instant::EPOCH, Side::Passive, to, bytes, &clear, (0, 0));
+            };
+            for n in to {
+                oracle.on_received(Side::Passive, stranger(n), &[0; 100]);
+                send(&mut oracle, stranger(n), &response);
+            }
+            oracle.on_received(Side::Passive, stranger(1), &said);
+            oracle.on_opened(Instant::EPOCH, Side::Passive, stranger(1), &parameters, 1024);
+            assert_eq!(oracle.finding(), None);
+            send(&mut oracle, stranger(1), &[VERSION; 1000]);
+            assert_eq!(oracle.finding().is_some(), found);
         }
     }
 

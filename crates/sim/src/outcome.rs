@@ -26,8 +26,8 @@ const STANDSTILL: Duration = Duration::from_secs(10);
 const UNHEARD: f64 = 1e-5;
 /// A silent peer is asked so often (`docs/protocol.md §7.4`).
 const ASKED: Duration = Duration::from_millis(1500);
-/// Control messages on `rfc998` are repeated at least so often, or every four round trips
-/// (`docs/protocol.md §6.2`).
+/// Control messages are repeated at least so often, or every four round trips (`docs/protocol.md
+/// §6.2`).
 const REPEATED: Duration = Duration::from_secs(2);
 
 /// A world that is over.
@@ -89,15 +89,21 @@ impl Outcome {
     /// that was dead for longer than its death timer, while the last words were on their way. Who
     /// has the last word never knows whether it was heard; no protocol can help that.
     ///
-    /// A path is dead to a sender from the last word before an outage to the first one after it,
-    /// which takes a round trip to come. And losses that are likely enough to swallow every word of
-    /// a death timer are as bad: on `rfc998`, where nobody asks, a long round trip leaves it few.
+    /// A path is dead to a sender from the last word before an outage, before which there was
+    /// nothing to say, to the first repetition after it, which takes a round trip to come. And
+    /// losses that are likely enough to swallow every word of a death timer are as bad: on `rfc998`,
+    /// where nobody asks, a long round trip leaves it few.
     pub fn is_orphaned(&self) -> bool {
         let (sender, receiver) = (self.sender(), self.receiver());
-        // Who gave up tells the other one, which may have everything by then.
-        let over = matches!(receiver.closed, Some(Reason::Finished | Reason::PeerQuit(_)));
-        let settled = receiver.done && over;
         let killed = self.setup.kills.iter().any(|kill| kill.side == self.setup.sender());
+        // Who gave up tells the other one, which may have everything by then; and who was started
+        // again knows nothing of what the receiver, which has everything, says of it.
+        let over = match &receiver.closed {
+            Some(Reason::Finished | Reason::PeerQuit(_)) => true,
+            Some(Reason::PeerAborted(_)) => killed && sender.starts > 1,
+            _ => false,
+        };
+        let settled = receiver.done && over;
         let mut reasons = sender.closed.iter().chain(&sender.closed_before);
         let died = reasons.any(|reason| {
             let stalled = matches!(reason, Reason::Stalled(_) | Reason::Unreachable);
@@ -105,12 +111,13 @@ impl Outcome {
         });
         let patience = self.setup.host(self.setup.sender()).config.death_timer;
         let rtt = self.setup.longest_round_trip();
+        let repeated = REPEATED.max(rtt * 4);
         let between = match self.setup.active.config.wire {
             Wire::Sealed => ASKED,
-            Wire::Rfc998 => REPEATED.max(rtt * 4),
+            Wire::Rfc998 => repeated,
         };
         let outage = self.setup.longest_outage();
-        let silence = if outage.is_zero() { outage } else { outage + between + rtt };
+        let silence = if outage.is_zero() { outage } else { outage + between + repeated + rtt };
         let words = (patience.as_nanos() / between.as_nanos()) as u32;
         let deadly = silence.max(outage * 10 / 9) >= patience
             || self.setup.chance_of_loss(self.setup.sender(), words) >= UNHEARD;
@@ -128,12 +135,14 @@ impl Outcome {
         let narrow = self.paths.0.iter().any(|counters| counters.lost_mtu.packets > 0);
         let deaths = Side::BOTH.map(|side| self.setup.host(side).config.death_timer);
         let patience = deaths[0].min(deaths[1]).max(STANDSTILL);
-        let dead = self.setup.longest_outage() >= patience * 9 / 10;
-        // A sender in doubt may stand still for a dozen questions until it may say another packet.
-        // Outside of this simulator no receiver that keeps this watch is doubted, since it gives
-        // the number back; and the deadline holds for strangers as well.
-        let doubted = self.setup.calls_as_a_stranger();
-        let excused = narrow || dead || doubted || self.setup.attacker.is_some();
+        let outage = self.setup.longest_outage();
+        // Who moved during an outage is found only some round trips after it.
+        let found = match self.setup.moves.is_empty() || outage.is_zero() {
+            true => Duration::ZERO,
+            false => ASKED + REPEATED + self.setup.longest_round_trip() * 4,
+        };
+        let dead = outage + found >= patience * 9 / 10;
+        let excused = narrow || dead || self.setup.attacker.is_some();
         if self.coverage.count(Mark::Stalled) > 0 && !excused {
             return Some("an end saw a standstill where there was none".to_owned());
         }

@@ -13,6 +13,7 @@
 //! same world on every machine. No world is endless: [`Setup::deadline`] and [`Setup::max_steps`]
 //! bound it, and reaching either is a finding.
 
+mod arrival;
 mod crowd;
 mod keys;
 mod moves;
@@ -126,7 +127,7 @@ impl World {
             tampering: Vec::new(),
             attacker: setup.attacker.as_ref().map(|options| Attacker::new(options.clone(), seed)),
             oracle: Oracle::new(configs),
-            transcript: Transcript::new(),
+            transcript: Transcript::new(setup.transcript),
             coverage: Coverage::default(),
             handshakes: Pair::default(),
             ends_said: 0,
@@ -543,22 +544,19 @@ impl World {
             // What a host that stood still has to say anyway is no answer.
             self.turn(side);
         }
-        let Some(endpoint) = &mut self.hosts[side].endpoint else {
+        if self.hosts[side].endpoint.is_none() {
             if self.setup.icmp && side.other().may_be_at(from) {
                 let packet = Packet::unreachable(self.address(side), from, bytes);
                 self.paths[side].push(self.now, ICMP_BYTES, None, packet);
             }
             return;
-        };
-        self.oracle.on_received(side, from, bytes.len());
+        }
+        self.oracle.on_received(side, from, &bytes);
         self.done_heard |= bytes.get(3) == Some(&kind::DONE);
         if stale {
             self.oracle.begin_answer(side, bytes.len());
         }
-        if let (Some(attacker), Origin::True | Origin::Spoiled) = (&mut self.attacker, origin) {
-            attacker.arrived(side, &bytes);
-        }
-        endpoint.handle_datagram(self.now, Datagram { from, local: None, ecn, bytes: &mut bytes });
+        self.hand_over(side, origin, Datagram { from, local: None, ecn, bytes: &mut bytes });
         self.put_out(side);
         self.oracle.end_answer(self.now);
         if self.pool.len() < POOL {

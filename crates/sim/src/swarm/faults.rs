@@ -84,13 +84,26 @@ pub(super) fn add(seed: u64, sketch: &Sketch, ours: bool, setup: &mut Setup) {
     setup.persistent = mortal;
     // After healing: everything anew, at a tenth of the speed, after every timer has run out twice.
     let patience = Duration::from_secs(120) + first_data_timer(sketch);
-    setup.deadline = heals_at + base * 12 + patience;
+    setup.deadline = heals_at + base.max(agreed_time(sketch)) * 12 + patience;
     if stranger {
         setup.deadline += STRANGERS_PATIENCE * 2;
     }
     if mortal {
         setup.deadline += death_timer * 3 + base * 4;
     }
+}
+
+/// How long the transfer takes at the burst values that were agreed on, where these count packets:
+/// one that a small buffer cuts short counts as much as any other.
+fn agreed_time(sketch: &Sketch) -> Duration {
+    if sketch.wire == Wire::Sealed {
+        return Duration::ZERO;
+    }
+    let packets = |bytes: u64| bytes.div_ceil(u64::from(sketch.datagram).saturating_sub(24).max(1));
+    let buffer = u64::from(sketch.buffer);
+    let packets = sketch.bytes / buffer * packets(buffer) + packets(sketch.bytes % buffer).max(1);
+    let bursts = packets.div_ceil(u64::from(sketch.burst.packets.max(1)));
+    sketch.burst.interval.saturating_mul(bursts as u32)
 }
 
 /// How long a receiver waits, on `rfc998`, for the rest of its first buffer: when the last packet
