@@ -469,7 +469,7 @@ mod tests {
             response[11] = 7;
             let mut said = vec![0, 0, VERSION, kind::CONTROL, 0, 0, 0, 7];
             said.resize(100, 0);
-            let mut send = |oracle: &mut Oracle, to, bytes: &[u8]| {
+            let send = |oracle: &mut Oracle, to, bytes: &[u8]| {
                 let clear = Clear::read(bytes);
                 oracle.on_sent(Instant::EPOCH, Side::Passive, to, bytes, &clear, (0, 0));
             };
@@ -480,7 +480,9 @@ mod tests {
             oracle.on_received(Side::Passive, stranger(1), &said);
             oracle.on_opened(Instant::EPOCH, Side::Passive, stranger(1), &parameters, 1024);
             assert_eq!(oracle.finding(), None);
-            send(&mut oracle, stranger(1), &[VERSION; 1000]);
+            let mut refusal = vec![0; 1000];
+            refusal[2..4].copy_from_slice(&[VERSION, kind::REFUSED]);
+            send(&mut oracle, stranger(1), &refusal);
             assert_eq!(oracle.finding().is_some(), found);
         }
     }
