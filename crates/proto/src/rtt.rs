@@ -109,8 +109,8 @@ impl RoundTrip {
         grown(base.min(limit), self.expiries).min(limit)
     }
 
-    /// An eighth of a round trip, at least a millisecond (before one was measured, at most 125): the
-    /// beat of reports and repeated copies.
+    /// An eighth of a round trip, at least a millisecond (before one was measured, at most 125):
+    /// the beat of reports and repeated copies.
     pub(crate) fn beat(&self) -> Duration {
         let most = if self.smoothed.is_some() { Duration::MAX } else { MAX_UNMEASURED_BEAT };
         (self.assumed() / 8).clamp(Duration::from_millis(1), most)

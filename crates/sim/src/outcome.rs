@@ -91,8 +91,8 @@ impl Outcome {
     ///
     /// A path is dead to a sender from the last word before an outage, before which there was
     /// nothing to say, to the first repetition after it, which takes a round trip to come. And
-    /// losses that are likely enough to swallow every word of a death timer are as bad: on `rfc998`,
-    /// where nobody asks, a long round trip leaves it few.
+    /// losses that are likely enough to swallow every word of a death timer are as bad: on
+    /// `rfc998`, where nobody asks, a long round trip leaves it few.
     pub fn is_orphaned(&self) -> bool {
         let (sender, receiver) = (self.sender(), self.receiver());
         let killed = self.setup.kills.iter().any(|kill| kill.side == self.setup.sender());

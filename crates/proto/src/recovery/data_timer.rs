@@ -170,8 +170,9 @@ impl DataTimer {
         asks.then(|| now + value)
     }
 
-    /// Something of `buffer` came after its timer had run out in vain: the sender, or the path, lives
-    /// again, and the buffer behind it, which waits the longer for the same reason, does no more.
+    /// Something of `buffer` came after its timer had run out in vain: the sender, or the path,
+    /// lives again, and the buffer behind it, which waits the longer for the same reason, does no
+    /// more.
     fn follow(&mut self, now: Instant, buffer: BufferNumber, timing: &Timing) {
         let mut above = self.due.range_mut(buffer..).skip(1);
         let Some((next, due)) = above.next().filter(|(_, due)| due.received == 0) else { return };
