@@ -11,7 +11,6 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamp
 use rustix::io::Errno;
 
 use super::request::Copying;
-use super::work::MAX_DOWN;
 use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::disk::renaming::{id, move_new};
@@ -19,6 +18,8 @@ use crate::disk::staging::Staging;
 use crate::disk::{beneath, holes, staging};
 use crate::error::Denial;
 
+/// A tree is removed or copied so far down.
+pub(super) const MAX_DOWN: u32 = 256;
 /// What is copied between two looks whether that is still wanted.
 const STEP: u64 = 64 << 20;
 /// How a file is called until it gets its name, in a directory that only this process enters.

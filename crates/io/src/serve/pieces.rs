@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::vec::IntoIter;
 
 use super::request::{self, Entry, Line, Piece};
-use super::work::entry;
 use crate::denial::Denied;
 use crate::disk::beneath;
 use crate::error::Denial;
@@ -63,7 +62,7 @@ impl Pieces {
         if !beneath::is_file(&stat) {
             return Err(Denied::new(Denial::Forbidden, "it is no file"));
         }
-        let found = entry(beneath::split(&piece.path).1, &stat);
+        let found = Entry::of(beneath::split(&piece.path).1, &stat);
         self.open = Some((piece.path.clone(), file, found.clone()));
         Ok(found)
     }

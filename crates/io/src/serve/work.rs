@@ -8,13 +8,13 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::found::{Done, Held, Outgoing, Prepared};
-use super::moving::{self, Bounds};
+use super::moving::{self, Bounds, MAX_DOWN};
 use super::pieces::Pieces;
-use super::request::{self, Entry, Line, Put, Request, Sort, What};
+use super::request::{self, Entry, Line, Put, Request, What};
 use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::destination::Destination;
@@ -30,8 +30,6 @@ use crate::transfer::receive::writer;
 
 /// Entries in one answer at most: whoever wants more asks again.
 const PAGE: u64 = 10_000;
-/// A tree is removed or copied so far down.
-pub(super) const MAX_DOWN: u32 = 256;
 
 /// Does what is asked.
 pub(super) fn perform(
@@ -215,25 +213,7 @@ fn stat(root: &OwnedFd, path: &[u8]) -> Result<Entry, Denied> {
         _ => beneath::status(beneath::directory(root.as_fd(), parent)?, leaf)?,
     };
     let stat = stat.ok_or_else(|| io::Error::from(Errno::NOENT))?;
-    Ok(entry(leaf, &stat))
-}
-
-pub(super) fn entry(name: &[u8], stat: &Stat) -> Entry {
-    let sort = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Sort::File,
-        FileType::Directory => Sort::Directory,
-        FileType::Symlink => Sort::Link,
-        _ => Sort::Other,
-    };
-    #[allow(clippy::unnecessary_cast, reason = "their widths differ between systems")]
-    let (seconds, mode) = (stat.st_mtime as i64, stat.st_mode as u32 & 0o7777);
-    Entry {
-        name: name.to_vec(),
-        sort,
-        length: u64::try_from(stat.st_size).unwrap_or(0),
-        modified: (seconds, u32::try_from(stat.st_mtime_nsec).unwrap_or(0)),
-        mode,
-    }
+    Ok(Entry::of(leaf, &stat))
 }
 
 /// A page of a directory, or one entry for what is none.
@@ -263,7 +243,7 @@ fn list(root: &OwnedFd, path: &[u8], after: &[u8], most: u64) -> Result<Vec<Line
     for name in names.into_iter().take(most) {
         // What has gone meanwhile is not there.
         if let Some(stat) = beneath::status(&directory, &name)? {
-            lines.push(Line::Entry(entry(&name, &stat)));
+            lines.push(Line::Entry(Entry::of(&name, &stat)));
         }
     }
     lines.extend(more.then_some(Line::More));
