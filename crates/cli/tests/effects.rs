@@ -35,9 +35,20 @@ fn stopped(server: Running) {
 
 const TICKET: [&str; 2] = ["--ticket-file", "ticket"];
 
-/// Each of the short commands, with its words before the URL, and the last word of the URL.
-const SHORT: [(&[&str], &str); 4] =
-    [(&["mkdir"], "d"), (&["stat"], "d"), (&["ls", "-a"], "d"), (&["rm", "-r"], "d")];
+/// Each of the short commands, with its words before the URLs, and the last words of those.
+const SHORT: [(&[&str], &str); 5] = [
+    (&["mkdir"], "d"),
+    (&["stat"], "d"),
+    (&["ls", "-a"], "d"),
+    (&["mv"], "d e"),
+    (&["rm", "-r"], "e"),
+];
+
+/// The command with these options, and its URLs on a server.
+fn short<'a>(words: &[&'a str], options: &[&'a str], server: &str, paths: &str) -> Vec<String> {
+    let urls = paths.split(' ').map(|path| format!("netblt://{server}/{path}"));
+    words.iter().chain(options).map(|word| (*word).to_owned()).chain(urls).collect()
+}
 
 #[test]
 fn addresses_of_one_version_are_used_and_no_others() {
@@ -46,8 +57,8 @@ fn addresses_of_one_version_are_used_and_no_others() {
         let (server, address) = server(&env, &["--bind", bind, own, "--ticket-file", "ticket"]);
         assert_eq!(address.starts_with('['), own == "-6", "{address}");
         for (words, path) in SHORT {
-            let url = format!("netblt:///{path}");
-            let ask = |version| env.run(&[words, &TICKET, &[version, &url]].concat());
+            let ask =
+                |version| env.run(&short(words, &[&TICKET[..], &[version]].concat(), "", path));
             ask(other).exits(1).says("no address to go to can be used over IPv");
             ask(own).exits(0);
         }
@@ -103,8 +114,8 @@ fn who_falls_silent_is_waited_for_as_long_as_was_said() {
     let to = ["bench", "-c", "127.0.0.1", "-p", &port];
     let bench = env.start(&[&to[..], &timer].concat());
     let runs = SHORT.map(|(words, path)| {
-        let url = format!("netblt://127.0.0.1:{}/{path}", dying_path(&address));
-        env.start(&[words, &TICKET, &timer, &["--json", &url]].concat())
+        let server = format!("127.0.0.1:{}", dying_path(&address));
+        env.start(&short(words, &[&TICKET[..], &timer, &["--json"]].concat(), &server, path))
     });
     for run in runs {
         assert_eq!(run.finish().exits(30).last_event("error")["code"], 30);
@@ -128,11 +139,10 @@ fn short_commands_go_by_keys_and_tell_in_json() {
     let keys = ["--authorized-keys", "keys", "--key", "server"];
     let (server, address) = server(&env, &[&["--bind", "127.0.0.1"][..], &keys].concat());
     for (words, path) in SHORT {
-        let url = format!("netblt://{address}/{path}");
         let ask = |key| {
             let _ = fs::remove_file(env.path("known"));
             let known = ["-i", key, "--known-servers", "known", "--json", "--death-timer", "9s"];
-            env.run(&[words, &known, &[&url]].concat())
+            env.run(&short(words, &known, &address, path))
         };
         ask("stranger").exits(5);
         let told = ask("mine").exits(0);
