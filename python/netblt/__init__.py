@@ -5,10 +5,14 @@ One end listens and gets a ticket to give away, the other connects with it; eith
     netblt.send("photos", on_ticket=print)           # here
     netblt.receive("downloads", ticket)              # there
 
+Of a server (``netblt serve``) a :class:`Client` asks for files, pieces of them, and what else one
+does with files.
+
 Each has a twin for asyncio, ``send_async`` and ``receive_async``. What goes wrong is a
 :class:`NetbltError`, and mostly one of Python's own exceptions as well.
 """
 
+from netblt._client import Client, GetResult, ListResult, ObjectMeta, copy, copy_async
 from netblt._control import Cancel
 from netblt._netblt import Control, Progress, Summary
 from netblt._options import Options
@@ -17,11 +21,17 @@ from netblt.errors import NetbltError
 
 __all__ = [
     "Cancel",
+    "Client",
     "Control",
+    "GetResult",
+    "ListResult",
     "NetbltError",
+    "ObjectMeta",
     "Options",
     "Progress",
     "Summary",
+    "copy",
+    "copy_async",
     "receive",
     "receive_async",
     "send",

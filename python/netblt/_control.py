@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from netblt._netblt import Job
+from netblt._netblt import Call, Job
 
 
 class Cancel:
@@ -13,7 +13,7 @@ class Cancel:
     def __init__(self) -> None:
         # A signal handler may come in between.
         self._lock = threading.RLock()
-        self._jobs: set[Job] = set()
+        self._jobs: set[Job | Call] = set()
         self._wanted = 0
 
     def cancel(self) -> None:
@@ -36,17 +36,17 @@ class Cancel:
             for job in self._jobs:
                 self._tell(job)
 
-    def _tell(self, job: Job) -> None:
+    def _tell(self, job: Job | Call) -> None:
         if self._wanted > 1:
             job.hurry()
         elif self._wanted == 1:
             job.cancel()
 
-    def _add(self, job: Job) -> None:
+    def _add(self, job: Job | Call) -> None:
         with self._lock:
             self._jobs.add(job)
             self._tell(job)
 
-    def _discard(self, job: Job) -> None:
+    def _discard(self, job: Job | Call) -> None:
         with self._lock:
             self._jobs.discard(job)

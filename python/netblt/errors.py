@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 __all__ = [
     "DeniedError",
     "ExistsError",
     "FileError",
+    "IsADirectoryError",
     "LostError",
     "MemoryShortError",
     "NetbltError",
     "NoRoomError",
+    "NotADirectoryError",
     "NotFoundError",
     "ProtocolError",
     "RefusedError",
@@ -76,6 +79,14 @@ class DeniedError(FileError, PermissionError):
 
 class ExistsError(FileError, FileExistsError):
     """A file is there already, and overwriting was not asked for."""
+
+
+class IsADirectoryError(FileError, builtins.IsADirectoryError):
+    """A directory stands where a file is needed."""
+
+
+class NotADirectoryError(FileError, builtins.NotADirectoryError):
+    """Something else stands where a directory is needed."""
 
 
 class NoRoomError(FileError):

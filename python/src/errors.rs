@@ -3,7 +3,7 @@
 
 use std::io;
 
-use netblt::{Error, Kind, Reason};
+use netblt::{Denial, Error, Kind, Reason};
 use pyo3::prelude::*;
 
 /// The exit code of the program for a file that vanished while it was sent.
@@ -11,8 +11,11 @@ const VANISHED: u8 = 24;
 
 // Of errors that no call of the system's has said; Linux's numbers.
 const EEXIST: i32 = 17;
+const ENOTDIR: i32 = 20;
+const EISDIR: i32 = 21;
 const EFBIG: i32 = 27;
 const ENOSPC: i32 = 28;
+const ENOTEMPTY: i32 = 39;
 const ENOENT: i32 = 2;
 const EACCES: i32 = 13;
 const EPERM: i32 = 1;
@@ -46,6 +49,7 @@ pub(crate) fn raised(py: Python<'_>, error: &Error, sending: bool) -> PyErr {
 fn class(error: &Error) -> (&'static str, Option<i32>) {
     match error {
         Error::File { source, .. } => of_file(source),
+        Error::Denied { what, .. } => of_server(*what),
         Error::Exists(_) => ("ExistsError", Some(EEXIST)),
         Error::NoRoom { .. } => ("NoRoomError", Some(ENOSPC)),
         Error::TooMuch { .. } => ("FileError", Some(EFBIG)),
@@ -79,6 +83,22 @@ fn class(error: &Error) -> (&'static str, Option<i32>) {
             Kind::Unreached => ("UnreachableError", Some(EHOSTUNREACH)),
             _ => ("NetbltError", None),
         },
+    }
+}
+
+/// What a server does not do is mostly what the system would not do here.
+fn of_server(what: Denial) -> (&'static str, Option<i32>) {
+    match what {
+        Denial::NotFound => ("NotFoundError", Some(ENOENT)),
+        Denial::Forbidden => ("DeniedError", Some(EACCES)),
+        Denial::Exists => ("ExistsError", Some(EEXIST)),
+        Denial::NotADirectory => ("NotADirectoryError", Some(ENOTDIR)),
+        Denial::IsADirectory => ("IsADirectoryError", Some(EISDIR)),
+        Denial::NotEmpty => ("FileError", Some(ENOTEMPTY)),
+        Denial::NoRoom => ("NoRoomError", Some(ENOSPC)),
+        Denial::Busy => ("RefusedError", Some(ECONNREFUSED)),
+        Denial::Failed => ("FileError", None),
+        _ => ("ProtocolError", Some(ECONNABORTED)),
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! Python's lock is held only to convert; nobody waits with it.
 
+mod client;
 mod control;
 mod errors;
 mod events;
@@ -12,6 +13,8 @@ mod options;
 
 #[pyo3::pymodule]
 mod _netblt {
+    #[pymodule_export]
+    use crate::client::{Call, Remote};
     #[pymodule_export]
     use crate::control::Control;
     #[pymodule_export]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import subprocess
+import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -58,6 +62,63 @@ def _no_ticket(end: Future[netblt.Summary], ticket: Future[str]) -> None:
 def ends() -> Iterator[Ends]:
     with Ends() as ends:
         yield ends
+
+
+class Served:
+    """A server of files, by the program that comes with the package."""
+
+    def __init__(self, place: Path, *options: str) -> None:
+        (place / "root").mkdir()
+        self.root = place / "root"
+        # The one beside this Python, as it was installed.
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        program = shutil.which("netblt", path=path)
+        assert program is not None, "the program netblt is not installed"
+        here = ["--json", "--bind", "127.0.0.1", "--port", "0"]
+        self.proof: dict[str, Any] = {"ticket_file": str(place / "ticket")}
+        own = ["serve", "--root", str(self.root), "--ticket-file", self.proof["ticket_file"]]
+        self._process = subprocess.Popen(
+            [program, *own, *here, *options], stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        told = json.loads(self._process.stdout.readline())
+        port = int(told["data"]["addresses"][0].rpartition(":")[2])
+        self.where: dict[str, Any] = {"host": "127.0.0.1", "port": port}
+        self.url = f"netblt://127.0.0.1:{port}"
+        # Nobody reads them, and a full pipe would stop it.
+        self._reader = threading.Thread(target=self._process.stdout.read, daemon=True)
+        self._reader.start()
+
+    def client(self, path: str = "/") -> netblt.Client:
+        return netblt.Client(self.url + path, **self.proof)
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Served]:
+    (place := tmp_path / "server").mkdir()
+    served = Served(place)
+    yield served
+    served.stop()
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Served]:
+    (place := tmp_path / "server").mkdir()
+    served = Served(place, "--read-only")
+    yield served
+    served.stop()
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    served = Served(tmp_path_factory.mktemp("server"))
+    yield served
+    served.stop()
 
 
 def threads() -> list[str]:

@@ -1,0 +1,448 @@
+//! Requests to a server of files, each on a thread of its own, as Python holds them.
+//!
+//! Every request opens a connection and closes it: nothing is shared with a child of `fork`, and
+//! nothing has to be closed.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use netblt::keys::meet::{self, Met};
+use netblt::keys::{KnownServers, ask, file, fingerprint};
+use netblt::serve::remote::{Fetch, Read, Server, into_directory};
+use netblt::serve::{Entry, PORT, Piece, Sort};
+use netblt::{
+    Cancel, Denial, Error, Observer, Rendezvous, Selection, Source, Summary, Warning, ticket,
+};
+use pyo3::IntoPyObjectExt as _;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+
+use crate::errors;
+use crate::events;
+use crate::files::{Stash, Stream};
+use crate::options::Options;
+
+/// A server, how it is met, and the options of every connection.
+#[pyclass(frozen, module = "netblt._netblt")]
+pub(crate) struct Remote(Arc<Meeting>);
+
+struct Meeting {
+    /// `host:port`; the ticket tells if nobody does.
+    address: Option<String>,
+    proof: Proof,
+    options: netblt::Options,
+    /// Once the server was met.
+    met: Mutex<Option<Rendezvous>>,
+}
+
+enum Proof {
+    Ticket(ticket::Ticket),
+    Key { own: PathBuf, known: PathBuf },
+}
+
+/// What came of a request.
+enum Answer {
+    Entry(Entry),
+    Entries(Vec<Entry>),
+    Count(u64),
+    Pieces(Vec<Read>),
+    Moved(Box<Summary>),
+}
+
+/// What a request tells beside its answer.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<String>>>);
+
+impl Observer for Told {
+    fn warn(&mut self, warning: &Warning) {
+        lock(&self.0).push(warning.to_string());
+    }
+}
+
+impl Meeting {
+    /// How to call the server; of one that is met for the first time, its key is asked for.
+    fn rendezvous(&self, cancel: &Cancel, told: &Told) -> Result<Rendezvous, Error> {
+        if let Some(met) = &*lock(&self.met) {
+            return Ok(met.clone());
+        }
+        let met = match (&self.proof, &self.address) {
+            (Proof::Ticket(ticket), address) => {
+                let mut ticket = ticket.clone();
+                if let Some(address) = address {
+                    ticket.addresses = vec![address.clone()];
+                }
+                Rendezvous::Connect(ticket)
+            }
+            (Proof::Key { own, known }, Some(address)) => {
+                let own = file::read(own)?;
+                let mut known = KnownServers::read(known)?;
+                let hear = told.clone();
+                let warn = |warning: &Warning| lock(&hear.0).push(warning.to_string());
+                let ask = || ask(std::slice::from_ref(address), &self.options, cancel, warn);
+                let (key, met) = meet::server_key(address, &mut known, ask)?;
+                if met == Met::Now {
+                    let shown = fingerprint(&key);
+                    let text = format!("{address} is met for the first time; its key is {shown}");
+                    lock(&told.0).push(text);
+                }
+                meet::call(address, own, key)?
+            }
+            (Proof::Key { .. }, None) => {
+                return Err(netblt::OptionsError::NoKey.into());
+            }
+        };
+        Ok(lock(&self.met).insert(met).clone())
+    }
+
+    /// Perhaps the server has another key than the one that is known.
+    fn explain(&self, error: Error, cancel: &Cancel) -> Error {
+        let (Proof::Key { known, .. }, Some(address)) = (&self.proof, &self.address) else {
+            return error;
+        };
+        let Ok(known) = KnownServers::read(known) else { return error };
+        let ask = || ask(std::slice::from_ref(address), &self.options, cancel, |_| {});
+        meet::explain(error, address, &known, ask)
+    }
+}
+
+#[pymethods]
+impl Remote {
+    /// A server at `host:port`, for whoever has a ticket, or the key in a file.
+    #[new]
+    fn new(
+        host: Option<&str>,
+        port: Option<u16>,
+        ticket: Option<&str>,
+        key: Option<PathBuf>,
+        known_servers: Option<PathBuf>,
+        options: Options,
+    ) -> PyResult<Self> {
+        let raise = |error: Error| Python::attach(|py| errors::raised(py, &error, false));
+        let bracketed = |host: &str| match host.contains(':') {
+            true => format!("[{host}]"),
+            false => host.to_owned(),
+        };
+        let address = host.map(|host| ticket::address(&bracketed(host), port.or(Some(PORT))));
+        let address = address.transpose();
+        let address = address.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let home = |name| {
+            let none = || PyValueError::new_err("there is no home directory to keep keys in");
+            file::place(name).ok_or_else(none)
+        };
+        let proof = match ticket {
+            Some(text) => {
+                let ticket = text.trim().parse().map_err(Error::Ticket);
+                Proof::Ticket(ticket.map_err(raise)?)
+            }
+            None => {
+                if address.is_none() {
+                    let why = "without a ticket the server's host is needed: netblt://HOST/";
+                    return Err(PyValueError::new_err(why));
+                }
+                let own = key.map_or_else(|| home("key"), Ok)?;
+                let known = known_servers.map_or_else(|| home("known_servers"), Ok)?;
+                Proof::Key { own, known }
+            }
+        };
+        let options = options.told(None)?;
+        Ok(Self(Arc::new(Meeting { address, proof, options, met: Mutex::new(None) })))
+    }
+
+    fn stat(&self, path: Vec<u8>) -> PyResult<Call> {
+        self.call(move |server, told| server.stat(&path, told).map(Answer::Entry))
+    }
+
+    fn list(&self, path: Vec<u8>) -> PyResult<Call> {
+        self.call(move |server, told| {
+            let mut entries = Vec::new();
+            server.list(&path, told, |entry| {
+                entries.push(entry);
+                Ok(())
+            })?;
+            Ok(Answer::Entries(entries))
+        })
+    }
+
+    /// Files beneath a path, by their paths, whatever that is or if it is nothing.
+    fn walk(&self, path: Vec<u8>) -> PyResult<Call> {
+        self.call(move |server, told| walk(server, path, told).map(Answer::Entries))
+    }
+
+    fn make_directory(&self, path: Vec<u8>, parents: bool) -> PyResult<Call> {
+        self.call(move |server, told| {
+            server.make_directory(&path, parents, told).map(Answer::Count)
+        })
+    }
+
+    fn remove(&self, path: Vec<u8>, directory: bool, tree: bool) -> PyResult<Call> {
+        self.call(move |server, told| {
+            server.remove(&path, (directory, tree), told).map(Answer::Count)
+        })
+    }
+
+    fn rename(&self, path: Vec<u8>, to: Vec<u8>, replace: bool) -> PyResult<Call> {
+        self.call(move |server, told| {
+            server.rename(&path, &to, replace, told).map(|()| Answer::Count(1))
+        })
+    }
+
+    fn copy(&self, path: Vec<u8>, to: Vec<u8>, trees: bool, replace: bool) -> PyResult<Call> {
+        self.replacing(replace, move |server, told| {
+            server.copy(&path, &to, trees, told).map(Answer::Count)
+        })
+    }
+
+    /// Pieces of files: path, offset and bytes of each.
+    fn read(&self, pieces: Vec<(Vec<u8>, u64, u64)>) -> PyResult<Call> {
+        let piece = |(path, offset, bytes)| Piece { path, offset, bytes };
+        let pieces: Vec<Piece> = pieces.into_iter().map(piece).collect();
+        self.call(move |server, told| server.read(&pieces, told).map(Answer::Pieces))
+    }
+
+    /// Files and directories here go there.
+    fn put(&self, paths: Vec<PathBuf>, path: Vec<u8>, replace: bool) -> PyResult<Call> {
+        self.replacing(replace, move |server, told| {
+            let moved = server.put(Selection::from(paths), &path, told);
+            moved.map(|summary| Answer::Moved(Box::new(summary)))
+        })
+    }
+
+    /// What anything with `read(n)` gives goes there, as one file.
+    fn put_stream(
+        &self,
+        file: Py<PyAny>,
+        name: String,
+        path: Vec<u8>,
+        replace: bool,
+    ) -> PyResult<Call> {
+        let stash = Stash::default();
+        let source = Source::reader(name, Stream::new(file, stash.clone()));
+        let call = self.replacing(replace, move |server, told| {
+            let moved = server.put_stream(source, &path, told);
+            moved.map(|summary| Answer::Moved(Box::new(summary)))
+        })?;
+        Ok(Call { stash, ..call })
+    }
+
+    /// A file or a tree comes into a directory here, under this name.
+    fn get(
+        &self,
+        path: Vec<u8>,
+        into: PathBuf,
+        name: OsString,
+        trees: bool,
+        replace: bool,
+    ) -> PyResult<Call> {
+        self.replacing(replace, move |server, told| {
+            let fetch = Fetch { path, name, trees, bytes: None };
+            let moved = server.get(&fetch, into_directory(into), told);
+            moved.map(|summary| Answer::Moved(Box::new(summary)))
+        })
+    }
+}
+
+impl Remote {
+    fn call(
+        &self,
+        act: impl FnOnce(&Server<'_>, &mut Told) -> Result<Answer, Error> + Send + 'static,
+    ) -> PyResult<Call> {
+        Call::begin(Arc::clone(&self.0), self.0.options.clone(), Box::new(act))
+    }
+
+    fn replacing(
+        &self,
+        replace: bool,
+        act: impl FnOnce(&Server<'_>, &mut Told) -> Result<Answer, Error> + Send + 'static,
+    ) -> PyResult<Call> {
+        let mut options = self.0.options.clone();
+        options.overwrite =
+            if replace { netblt::Overwrite::Always } else { netblt::Overwrite::Never };
+        Call::begin(Arc::clone(&self.0), options, Box::new(act))
+    }
+}
+
+/// All files beneath a path, or it itself, named by their paths; none if nothing is there.
+fn walk(server: &Server<'_>, path: Vec<u8>, told: &mut Told) -> Result<Vec<Entry>, Error> {
+    let mut top = match server.stat(&path, told) {
+        Ok(entry) => entry,
+        Err(Error::Denied { what: Denial::NotFound | Denial::NotADirectory, .. }) => {
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(error),
+    };
+    top.name = path;
+    let (mut found, mut left) = (Vec::new(), vec![top]);
+    while let Some(entry) = left.pop() {
+        if entry.sort != Sort::Directory {
+            found.push(entry);
+            continue;
+        }
+        let above = entry.name;
+        let before = left.len();
+        server.list(&above, told, |mut entry| {
+            let slash: &[u8] = if above.is_empty() { b"" } else { b"/" };
+            entry.name = [&above[..], slash, &entry.name].concat();
+            left.push(entry);
+            Ok(())
+        })?;
+        // They are taken from the end.
+        left.get_mut(before..).unwrap_or_default().reverse();
+    }
+    Ok(found)
+}
+
+type Outcome = Result<Answer, Error>;
+
+/// A request under way, until its answer is taken.
+#[pyclass(frozen, module = "netblt._netblt")]
+pub(crate) struct Call {
+    outcome: Arc<(Mutex<Option<Outcome>>, Condvar)>,
+    cancel: Cancel,
+    told: Told,
+    /// What a file of Python's raised.
+    stash: Stash,
+    /// How an event loop hears of its end.
+    heard: Mutex<Option<UnixStream>>,
+}
+
+type Act = Box<dyn FnOnce(&Server<'_>, &mut Told) -> Outcome + Send>;
+
+impl Call {
+    fn begin(meeting: Arc<Meeting>, options: netblt::Options, act: Act) -> PyResult<Self> {
+        let (heard, bell) = UnixStream::pair()?;
+        heard.set_nonblocking(true)?;
+        let outcome: Arc<(Mutex<Option<Outcome>>, Condvar)> = Arc::default();
+        let (cancel, told) = (Cancel::default(), Told::default());
+        let run = {
+            let (outcome, cancel, mut told) = (Arc::clone(&outcome), cancel.clone(), told.clone());
+            move || {
+                let came = meeting.rendezvous(&cancel, &told).and_then(|rendezvous| {
+                    let (rendezvous, options) = (&rendezvous, &options);
+                    let server = Server { rendezvous, options, cancel: &cancel };
+                    act(&server, &mut told).map_err(|error| meeting.explain(error, &cancel))
+                });
+                *lock(&outcome.0) = Some(came);
+                outcome.1.notify_all();
+                // Whoever watches it is told by this, and else by its end.
+                let _ = (&bell).write(&[1]);
+            }
+        };
+        let thread = std::thread::Builder::new().name("netblt-ask".to_owned()).spawn(run);
+        thread.map_err(|source| {
+            let error = Error::Thread { purpose: "to ask a server", source };
+            Python::attach(|py| errors::raised(py, &error, false))
+        })?;
+        let (stash, heard) = (Stash::default(), Mutex::new(Some(heard)));
+        Ok(Self { outcome, cancel, told, stash, heard })
+    }
+}
+
+#[pymethods]
+impl Call {
+    /// Asks it to stop.
+    fn cancel(&self) {
+        self.cancel.cancel();
+    }
+
+    /// Asks it to stop without waiting for anybody.
+    fn hurry(&self) {
+        self.cancel.hurry();
+    }
+
+    /// Waits no longer than so many seconds, with Python's lock released: whether it is over.
+    ///
+    /// Raises what a signal's handler raises, of which `KeyboardInterrupt` is one.
+    fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
+        let timeout = Duration::try_from_secs_f64(seconds)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        py.check_signals()?;
+        let over = py.detach(|| {
+            let waiting = lock(&self.outcome.0);
+            let more = |outcome: &mut Option<Outcome>| outcome.is_none();
+            let (outcome, _) = self
+                .outcome
+                .1
+                .wait_timeout_while(waiting, timeout, more)
+                .unwrap_or_else(PoisonError::into_inner);
+            outcome.is_some()
+        });
+        py.check_signals()?;
+        Ok(over)
+    }
+
+    /// The descriptor that becomes readable when it is over.
+    fn fileno(&self) -> PyResult<i32> {
+        let heard = lock(&self.heard);
+        heard.as_ref().map(UnixStream::as_raw_fd).ok_or_else(taken)
+    }
+
+    /// What the answer is, once; what the server tells of files are tuples of name, kind, bytes,
+    /// seconds and nanoseconds of the time of modification, and permissions.
+    fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        lock(&self.heard).take();
+        let outcome = lock(&self.outcome.0).take().ok_or_else(taken)?;
+        match (outcome, self.stash.take()) {
+            (Ok(answer), _) => answered(py, answer),
+            (Err(Error::Interrupted), _) => Err(errors::raised(py, &Error::Interrupted, false)),
+            (Err(_), Some(theirs)) => Err(theirs),
+            (Err(error), None) => Err(errors::raised(py, &error, false)),
+        }
+    }
+
+    /// What it has to say beside that.
+    fn warnings(&self) -> Vec<String> {
+        std::mem::take(&mut *lock(&self.told.0))
+    }
+}
+
+fn answered(py: Python<'_>, answer: Answer) -> PyResult<Py<PyAny>> {
+    match answer {
+        Answer::Entry(entry) => shown(py, &entry),
+        Answer::Entries(entries) => {
+            let entries = entries.iter().map(|entry| shown(py, entry));
+            let entries = entries.collect::<PyResult<Vec<_>>>()?;
+            entries.into_py_any(py)
+        }
+        Answer::Count(count) => count.into_py_any(py),
+        Answer::Moved(summary) => events::Summary::of(py, &summary).into_py_any(py),
+        Answer::Pieces(pieces) => {
+            let found = PyList::empty(py);
+            for piece in pieces {
+                match piece {
+                    Ok((entry, data)) => {
+                        let data = PyBytes::new(py, &data);
+                        found.append((shown(py, &entry)?, data))?;
+                    }
+                    Err(error) => found.append(errors::raised(py, &error, false).value(py))?,
+                }
+            }
+            found.into_py_any(py)
+        }
+    }
+}
+
+fn shown(py: Python<'_>, entry: &Entry) -> PyResult<Py<PyAny>> {
+    let kind = match entry.sort {
+        Sort::File => "file",
+        Sort::Directory => "directory",
+        Sort::Link => "link",
+        _ => "other",
+    };
+    let (seconds, nanos) = entry.modified;
+    let name = PyBytes::new(py, &entry.name);
+    (name, kind, entry.length, seconds, nanos, entry.mode).into_py_any(py)
+}
+
+fn taken() -> PyErr {
+    PyRuntimeError::new_err("the answer was taken")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
