@@ -426,6 +426,24 @@ fn nobody_answers_and_nobody_listens() {
 }
 
 #[test]
+fn who_comes_after_the_death_timer_finds_nobody_who_still_calls() {
+    for wire in BOTH {
+        // By the OPEN after that it would be found.
+        let late = Duration::from_millis(3500);
+        let called = |patience| {
+            let mut setup = world(wire, MIB);
+            setup.passive.starts_at = late;
+            setup.active.config.death_timer = patience;
+            World::new(alone(setup)).run()
+        };
+        let outcome = called(Duration::from_secs(3));
+        let expected = Reason::NoAnswer { hint: None, unreachable: false };
+        assert_eq!(outcome.ends[Side::Active].closed, Some(expected), "{outcome}");
+        succeeded(&called(Duration::from_secs(10)));
+    }
+}
+
+#[test]
 fn a_client_gives_up_and_the_other_one_is_told() {
     for (wire, side) in BOTH.into_iter().flat_map(|wire| Side::BOTH.map(|side| (wire, side))) {
         let mut setup = world(wire, 16 * MIB);

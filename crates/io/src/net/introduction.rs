@@ -22,7 +22,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3);
 const SLICE: Duration = Duration::from_millis(50);
 
 /// The public key of the server at one of these addresses (`host:port`), as somebody there tells
-/// it. Blocks for 22 s at most.
+/// it. Blocks for 22 s at most, or the death timer if that is less.
 pub fn ask(
     addresses: &[String],
     options: &Options,
@@ -35,13 +35,17 @@ pub fn ask(
     getrandom::fill(&mut nonce)
         .map_err(|error| failed("the system gives no random numbers", io::Error::other(error)))?;
     let who = sealed::build_who(nonce);
-    let mut wait = FIRST_WAIT;
+    let (mut wait, start) = (FIRST_WAIT, Instant::now());
     for _ in 0..TRIES {
+        let left = options.death_timer.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            break;
+        }
         for (socket, to) in &sockets {
             // What cannot be sent is lost, like anything else on the way.
             let _ = socket.send_to(&who, to);
         }
-        let until = Instant::now() + wait;
+        let until = Instant::now() + wait.min(left);
         while Instant::now() < until {
             if cancel.is_cancelled() {
                 return Err(Error::Interrupted);

@@ -83,6 +83,8 @@ pub(crate) struct Active {
     fault: Option<(&'static str, Option<Vec<u8>>)>,
     /// What the peer's host said.
     refusals: Refusals,
+    /// How long an answer is waited for at most.
+    patience: Duration,
     hurry: Hurry,
     /// OPENs that left.
     tries: u8,
@@ -126,6 +128,7 @@ impl Active {
             busy: None,
             fault: None,
             refusals: Refusals::new(now, config.wire == Wire::Sealed),
+            patience: config.death_timer,
             hurry: Hurry::Ready,
             tries: 0,
             narrow: false,
@@ -399,6 +402,7 @@ impl Active {
     fn deadline(&self) -> Option<Instant> {
         earliest([
             (self.left == 0).then_some(self.next),
+            self.first.map(|at| at + self.patience),
             self.hint.as_ref().map(|(at, _)| *at + HINT_PATIENCE),
             self.refusals.unreachable_at(false),
         ])

@@ -75,7 +75,8 @@ impl World {
             }
             Reason::NoAnswer { hint, unreachable } => {
                 let told = hint.is_some() || (*unreachable && self.excuses.unreachable);
-                (told || side.opens_sent >= LEAST_OPENS) && side.openings == 0
+                let patience = self.now.since(Instant::EPOCH) >= self.death_timer(at);
+                (told || patience || side.opens_sent >= LEAST_OPENS) && side.openings == 0
             }
             Reason::Unreachable => self.excuses.unreachable,
             // What its dead program said may still be under way.
