@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use netblt_path::{Counters, LinkOptions};
+use netblt_path::{Change, Counters, LinkOptions, Outage};
 use netblt_proto::config::{Policy, Repair, Role, Wire};
 use netblt_proto::machine::Reason;
 use netblt_proto::rate::proposed_burst;
@@ -29,6 +29,8 @@ const ASKED: Duration = Duration::from_millis(1500);
 /// Control messages are repeated at least so often, or every four round trips (`docs/protocol.md
 /// §6.2`).
 const REPEATED: Duration = Duration::from_secs(2);
+/// Changes of a link that are told one by one: a mobile network has thousands.
+const CHANGES_TOLD: usize = 8;
 
 /// A world that is over.
 #[derive(Clone, Debug)]
@@ -347,13 +349,40 @@ fn describe_link(link: &LinkOptions) -> String {
     if let Some(mtu) = link.mtu {
         let _ = write!(text, ", MTU {mtu}");
     }
-    for change in &link.schedule {
-        let _ = write!(text, ", at {:?}", change.at);
-        match (change.outage, change.loss) {
-            (Some(outage), _) => _ = write!(text, " outage {outage:?}"),
-            (None, Some(loss)) => _ = write!(text, " loss {} ppm", loss.ppb() / 1000),
-            (None, None) => text.push_str(" changes"),
-        }
+    text + &describe_changes(&link.schedule)
+}
+
+/// What changes of a link on the way: each, or of many what they come to.
+fn describe_changes(schedule: &[Change]) -> String {
+    let one = |change: &Change| {
+        let what = match (change.outage, change.loss) {
+            (Some(outage), _) => format!("outage {outage:?}"),
+            (None, Some(loss)) => format!("loss {} ppm", loss.ppb() / 1000),
+            (None, None) => "changes".to_owned(),
+        };
+        format!(", at {:?} {what}", change.at)
+    };
+    let [first, .., last] = schedule else { return schedule.iter().map(one).collect() };
+    if schedule.len() <= CHANGES_TOLD {
+        return schedule.iter().map(one).collect();
+    }
+    let mut text = format!(", {} changes from {:?} to {:?}", schedule.len(), first.at, last.at);
+    let rates = schedule.iter().filter_map(|change| change.rate);
+    if let (Some(least), Some(most)) = (rates.clone().min(), rates.max()) {
+        text += &format!(", rate {least} to {most}");
+    }
+    let delays = schedule.iter().filter_map(|change| change.delay);
+    if let (Some(least), Some(most)) = (delays.clone().min(), delays.max()) {
+        text += &format!(", delay {least:?} to {most:?}");
+    }
+    let losses = schedule.iter().filter_map(|change| change.loss).map(|loss| loss.ppb() / 1000);
+    if let (Some(least), Some(most)) = (losses.clone().min(), losses.max()) {
+        text += &format!(", loss {least} to {most} ppm");
+    }
+    let begins = |change: &&Change| change.outage.is_some_and(|outage| outage != Outage::None);
+    let outages = schedule.iter().filter(begins).count();
+    if outages > 0 {
+        text += &format!(", {outages} outages");
     }
     text
 }
@@ -414,4 +443,22 @@ fn describe_counters(counters: &Counters) -> String {
         counters.duplicated.packets,
         counters.corrupted.packets
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_changes_are_told_one_by_one_and_many_by_what_they_come_to() {
+        let at = |seconds| Change { at: Duration::from_secs(seconds), ..Change::default() };
+        let outage = Change { outage: Some(Outage::Drop), ..at(2) };
+        let few = describe_changes(&[at(1), outage.clone()]);
+        assert_eq!(few, ", at 1s changes, at 2s outage Drop");
+        let rate = |n| Change { rate: Some(Rate::from_bytes_per_second(n * 125_000)), ..at(n) };
+        let many: Vec<Change> = (1..=5000).map(rate).chain([outage.clone(), outage]).collect();
+        let told = describe_changes(&many);
+        assert!(told.starts_with(", 5002 changes from 1s to 2s, rate "), "{told}");
+        assert!(told.ends_with(", 2 outages") && told.len() < 120, "{told}");
+    }
 }
