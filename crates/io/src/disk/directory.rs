@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use netblt_proto::buffer::Buffer;
-use netblt_proto::content::{Extent, Kind, More, check_name, parse_image};
+use netblt_proto::content::{Attributes, Extent, Kind, More, check_name, parse_image};
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
@@ -25,6 +25,7 @@ use crate::disk::digest::Subtrees;
 use crate::disk::extras;
 use crate::disk::gate::Gate;
 use crate::disk::holes;
+use crate::disk::keep::Form;
 use crate::disk::layout::{Layout, broken};
 use crate::disk::manifest::Manifest;
 use crate::disk::names::{Budget, NameId, Names, Refused};
@@ -242,14 +243,27 @@ impl DirectoryWriter {
             if !directory {
                 self.at = At { file: self.at.file + 1, name: name.clone() };
             }
-            if let Err(error) = self.store.probe(name, directory) {
-                // All or nothing: what a killed process had begun to name was completed, and may
-                // be this very file.
-                let known = [Kind::Kept, Kind::SymbolicLink, Kind::HardLink].contains(&extent.kind);
-                let atomic = self.atomic && !(known && self.keeping.is_some());
-                incoming.refused = Some(self.left_out.because(error, atomic)?);
-            }
+            self.look_there(extent, name)?;
             self.begin(extent)?;
+        }
+        Ok(())
+    }
+
+    /// Whether what begins may have its name, or is left out.
+    fn look_there(&mut self, extent: &Extent, name: &[u8]) -> Result<(), Error> {
+        let Err(error) = self.store.probe(name, extent.kind == Kind::Directory) else {
+            return Ok(());
+        };
+        if matches!(error, Error::Exists(_)) && self.may_be_half_made(extent) {
+            return Ok(());
+        }
+        // All or nothing: what a killed process had begun to name was completed, and may be this
+        // very file.
+        let known = [Kind::Kept, Kind::SymbolicLink, Kind::HardLink].contains(&extent.kind);
+        let atomic = self.atomic && !(known && self.keeping.is_some());
+        let why = self.left_out.because(error, atomic)?;
+        if let Some(incoming) = self.files.get_mut(&extent.file) {
+            incoming.refused = Some(why);
         }
         Ok(())
     }
@@ -290,13 +304,9 @@ impl DirectoryWriter {
         let Some(incoming) = self.files.get_mut(&extent.file) else { return Ok(()) };
         let (refused, slot) = (incoming.refused.is_some(), incoming.slot);
         if let (Some(attributes), Some(_)) = (&extent.attributes, &extent.digest) {
-            let digest = holes::digest(extent, data);
-            incoming.complete = Some((extent.length.into(), digest));
+            incoming.complete = Some((extent.length.into(), holes::digest(extent, data)));
             if extent.kind != Kind::Directory && !refused {
-                let more = incoming.more.take();
-                self.budget.give_back(more.as_ref().map_or(0, |more| more.encoded_len() as u64));
-                self.store.whole(slot, extent, data, attributes, more.as_deref())?;
-                self.completed(extent.file, data.len());
+                self.take_whole(extent, data, attributes)?;
             }
             return Ok(());
         }
@@ -335,7 +345,7 @@ impl DirectoryWriter {
             let more = incoming.more.take();
             self.budget.give_back(more.as_ref().map_or(0, |more| more.encoded_len() as u64));
             self.store.close(slot, times, (&self.names.path(name), more.as_deref()))?;
-            self.completed(extent.file, 0);
+            self.completed(extent.file, 0, Form::Stored);
             return Ok(());
         }
         incoming.subtrees = Some(subtrees);
@@ -345,6 +355,24 @@ impl DirectoryWriter {
         {
             keeping.opened(extent.file);
         }
+        Ok(())
+    }
+
+    /// A file has come as a whole.
+    fn take_whole(
+        &mut self,
+        extent: &Extent,
+        data: &[u8],
+        attributes: &Attributes,
+    ) -> Result<(), Error> {
+        let Some(incoming) = self.files.get_mut(&extent.file) else { return Ok(()) };
+        let (slot, more) = (incoming.slot, incoming.more.take());
+        self.budget.give_back(more.as_ref().map_or(0, |more| more.encoded_len() as u64));
+        let form = self.form(extent, more.is_some());
+        if form == Form::Stored {
+            self.store.whole(slot, extent, data, attributes, more.as_deref())?;
+        }
+        self.completed(extent.file, data.len(), form);
         Ok(())
     }
 

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use netblt_proto::content::{Kind, check_name};
 
 use crate::cancel::Cancel;
+use crate::disk::attributes::FileTimes;
 use crate::error::{Error, Unsendable, Warning, file_error, shown};
 use crate::options::{Input, Modes, Selection, Source};
 
@@ -50,7 +51,7 @@ pub(crate) struct Inner {
     warnings: Vec<Warning>,
     skipped: u64,
     /// What cannot be read is left out.
-    lenient: bool,
+    pub(crate) lenient: bool,
     modes: Option<Modes>,
     /// Links were followed, so they are to be when it is read.
     pub(crate) follow: bool,
@@ -88,9 +89,15 @@ pub(crate) struct Entry {
     /// Bytes in it when the list was made; unknown (0) for a stream; for a hard link which entry
     /// it is another name of.
     pub(crate) length: u64,
+    /// Of a file found just now that has nothing to be read: what is told of it.
+    pub(crate) empty: Option<FileTimes>,
 }
 
 impl Entry {
+    fn new(kind: Kind, length: u64) -> Self {
+        Self { kind, argument: 0, name: Box::default(), length, empty: None }
+    }
+
     /// Bytes that it brings: another name of a file brings none.
     pub(crate) fn bytes(&self) -> u64 {
         if self.kind == Kind::HardLink { 0 } else { self.length }
@@ -141,8 +148,7 @@ impl FileList {
     pub(crate) fn stream(input: Input) -> Result<Self, Error> {
         let Input { name, label, reader } = input;
         check_name(name.as_bytes()).map_err(|why| bad_name(name.as_bytes(), why))?;
-        let entry =
-            Entry { kind: Kind::Stream, argument: 0, name: name.as_bytes().into(), length: 0 };
+        let entry = Entry { name: name.as_bytes().into(), ..Entry::new(Kind::Stream, 0) };
         let inner = Inner {
             entries: vec![entry],
             rest: None,
@@ -189,7 +195,8 @@ impl FileList {
         let (mut entries, mut all) = (Vec::new(), false);
         while entries.len() < ahead && !all {
             match walk.next()? {
-                Some(entry) => entries.push(entry),
+                // It may be long until its turn comes: then it is looked at again.
+                Some(entry) => entries.push(Entry { empty: None, ..entry }),
                 None => all = true,
             }
         }

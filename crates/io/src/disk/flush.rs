@@ -21,7 +21,7 @@ const FLUSHERS: usize = 8;
 
 /// Whether so many files or directories of this file system are better flushed in one call.
 pub(crate) fn at_once(root: &OwnedFd, count: usize) -> bool {
-    count > FLUSH_EACH && is_flushed_whole(root)
+    count > FLUSH_EACH && is_whole(root)
 }
 
 /// Waits until these files of `directory`, named by number, are on the disk. `go_on` is asked
@@ -124,9 +124,9 @@ pub(crate) fn close(file: OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Whether `syncfs` waits for all files here, and tells their errors.
+/// Whether [`all`] waits for all files here, and tells their errors.
 #[cfg(target_os = "linux")]
-fn is_flushed_whole(root: &OwnedFd) -> bool {
+pub(crate) fn is_whole(root: impl AsFd) -> bool {
     let Ok(stat) = rustix::fs::fstatfs(root) else { return false };
     // 32 bits of it are the number, whatever the type.
     tells_errors(&rustix::system::uname().release().to_string_lossy())
@@ -134,7 +134,7 @@ fn is_flushed_whole(root: &OwnedFd) -> bool {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn is_flushed_whole(_: &OwnedFd) -> bool {
+pub(crate) fn is_whole(_: impl AsFd) -> bool {
     false
 }
 

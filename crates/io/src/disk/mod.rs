@@ -4,11 +4,14 @@ mod attributes;
 pub(crate) mod beneath;
 mod digest;
 pub(crate) mod directory;
+#[cfg(test)]
+mod empty_tests;
 mod exclude;
 mod extras;
 mod faults;
 pub(crate) mod file_list;
 mod flush;
+mod found;
 pub(crate) mod gate;
 pub(crate) mod had;
 pub(crate) mod holes;

@@ -2,20 +2,21 @@
 //! of the others. (All or nothing is the business of `publish`.)
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Mode};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::disk::attributes::FileTimes;
+use crate::disk::attributes::{FileTimes, Kept};
 use crate::disk::beneath::errno;
 use crate::disk::faults::{self, Call};
 use crate::disk::keep::Ready;
 use crate::disk::names::{NameId, Names};
 use crate::disk::renaming::{id, move_new};
-use crate::disk::store::{FLUSHING, NOT_A_DIRECTORY, Store, os};
+use crate::disk::store::{FLUSHING, NOT_A_DIRECTORY, Store, os, what_failed};
 use crate::disk::{beneath, flush};
 use crate::error::Error;
 use crate::options::Overwrite;
@@ -42,8 +43,21 @@ pub(crate) struct Placer {
     device: Option<u64>,
     /// The directory that was used last.
     parent: Option<(NameId, Arc<OwnedFd>)>,
+    /// Files were made under their own names since all was brought to the disk.
+    direct: bool,
     /// What went wrong, in more words than the error that is handed up.
     failure: Option<Error>,
+}
+
+/// What became of an empty file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// It has its name.
+    There,
+    /// Something is in the way that is to stay.
+    InTheWay,
+    /// Something stands there that is to be replaced.
+    Stands,
 }
 
 impl Placer {
@@ -92,6 +106,68 @@ impl Placer {
             }
         }
         placed
+    }
+
+    /// Makes an empty file under its name, for which it need not be a temporary: there is nothing
+    /// in it that could be half there. `before`: a transfer before this one was about to make it.
+    pub(crate) fn make(
+        &mut self,
+        store: &Store,
+        names: &Names,
+        ready: &Ready,
+        before: bool,
+    ) -> io::Result<Made> {
+        let parent = names.parent(ready.id);
+        if !self.ensure(store, names, parent)? {
+            return Ok(Made::InTheWay);
+        }
+        self.direct = true;
+        let made = self.create(store, names, ready, before);
+        match made {
+            Ok(Made::There) => _ = self.touched.insert(parent),
+            Ok(_) => {}
+            Err(ref error) => {
+                let source = io::Error::from_raw_os_error(errno_of(error));
+                self.failure = Some(store.error(&ready.name, what_failed(error), source));
+            }
+        }
+        made
+    }
+
+    fn create(
+        &mut self,
+        store: &Store,
+        names: &Names,
+        ready: &Ready,
+        before: bool,
+    ) -> io::Result<Made> {
+        let parent = self.enter(store, names, names.parent(ready.id))?;
+        let leaf = os(names.leaf(ready.id));
+        let mode = Mode::from_raw_mode((ready.times.mode & 0o777) as rustix::fs::RawMode);
+        // The mask has taken its part of such permissions, as it is to.
+        let kept = Kept { has_mode: !store.preserve, ..store.kept() };
+        let dress =
+            |file: &OwnedFd| store.dress(file.as_fd(), &ready.name, (ready.times, kept), None);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let replace = store.overwrite == Overwrite::Always;
+        match rustix::fs::openat(&parent, leaf, flags | OFlags::NOFOLLOW, mode) {
+            Ok(file) => {
+                if replace {
+                    self.ours.insert(id(&rustix::fs::fstat(&file)?));
+                }
+                dress(&file)?;
+                store.close_file(file.into())?;
+                Ok(Made::There)
+            }
+            Err(Errno::EXIST) => {
+                if before && let Some(file) = half_made(&parent, leaf) {
+                    dress(&file)?;
+                    return Ok(Made::There);
+                }
+                Ok(if replace { Made::Stands } else { Made::InTheWay })
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn rename(
@@ -243,7 +319,9 @@ impl Placer {
         let before = listed.into_iter().filter(|name| before(&names.path(*name)));
         let before: Vec<NameId> = before.filter(|name| !in_the_way.contains(name)).collect();
         self.made.extend(before);
-        let at_once = flush::at_once(&store.root, self.made.len() + self.touched.len());
+        let direct = std::mem::take(&mut self.direct);
+        let changed = self.made.len() + self.touched.len();
+        let at_once = direct || flush::at_once(&store.root, changed);
         let flushing = |name, error| store.error(&names.path(name), FLUSHING, error);
         for name in std::mem::take(&mut self.made).into_iter().rev() {
             let completed = self.enter(store, names, name).and_then(|handle| {
@@ -284,6 +362,15 @@ impl Placer {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// An empty file of this user's, such as one is that has just been made.
+fn half_made(directory: &OwnedFd, leaf: &OsStr) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::openat(directory, leaf, flags, Mode::empty()).ok()?;
+    let stat = rustix::fs::fstat(&file).ok()?;
+    let own = stat.st_uid == rustix::process::geteuid().as_raw();
+    (beneath::is_file(&stat) && stat.st_size == 0 && stat.st_nlink == 1 && own).then_some(file)
 }
 
 fn errno_of(error: &io::Error) -> i32 {

@@ -50,6 +50,8 @@ pub(crate) struct SourceReader {
     accounts: Accounts,
     /// The argument whose directory is open.
     tree: Option<(std::path::PathBuf, OwnedFd)>,
+    /// The directory in it that was read in last.
+    parent: Option<places::Parent>,
     /// What the receiver has already.
     had: Arc<Had>,
     progress: Progress,
@@ -125,6 +127,7 @@ impl SourceReader {
             extras: Extras::default(),
             accounts: Accounts::default(),
             tree: None,
+            parent: None,
             had: Arc::default(),
             progress,
         }

@@ -51,6 +51,8 @@ pub(crate) struct Store {
     wardrobe: RefCell<Wardrobe>,
     /// What is read to be compared is read from the disk itself, if that can be.
     pub(crate) reads_back: bool,
+    /// One call brings everything to this disk.
+    pub(crate) flushes_whole: bool,
     staging: Option<Staging>,
     /// What comes is to be kept where the next transfer finds it, if that can be.
     pub(crate) keeping: bool,
@@ -80,7 +82,7 @@ impl Store {
         let access = Access::WRITE_OK | Access::EXEC_OK;
         rustix::fs::accessat(&root, ".", access, AtFlags::EACCESS)
             .map_err(|e| file_error(path, "cannot be written to", e.into()))?;
-        let longest = Longest::of(path, &root);
+        let (longest, flushes_whole) = (Longest::of(path, &root), flush::is_whole(&root));
         Ok(Self {
             path: path.to_path_buf(),
             root,
@@ -88,6 +90,7 @@ impl Store {
             preserve: false,
             keep_times: true,
             reads_back: false,
+            flushes_whole,
             extras: Extras::default(),
             directories: HashMap::new(),
             wardrobe: RefCell::default(),
@@ -196,6 +199,14 @@ impl Store {
             self.close_file(file)
         });
         written.map_err(|e| self.error(&attributes.name, what_failed(&e), e))
+    }
+
+    /// Makes an empty file among the temporaries.
+    pub(crate) fn empty(&mut self, number: u64, name: &[u8], times: FileTimes) -> io::Result<()> {
+        let (file, has_mode) = self.create_with(number, times.mode)?;
+        let kept = Kept { has_mode, ..self.kept() };
+        self.dress(file.as_fd(), name, (times, kept), None)?;
+        self.close_file(file)
     }
 
     /// Stores a part of a file; `name` is for errors and may not be known yet.
@@ -486,7 +497,8 @@ impl Store {
         }
     }
 
-    fn close_file(&self, file: File) -> io::Result<()> {
+    /// Closes a file that was written.
+    pub(crate) fn close_file(&self, file: File) -> io::Result<()> {
         faults::at(&self.path, Call::Close)?;
         flush::close(file.into())
     }
@@ -551,7 +563,8 @@ fn is_scarce(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-fn what_failed(error: &io::Error) -> &'static str {
+/// What to say of a file that cannot be written.
+pub(crate) fn what_failed(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::NOSPC | Errno::DQUOT) => FULL,
         Some(Errno::FBIG) => TOO_LARGE,

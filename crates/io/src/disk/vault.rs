@@ -12,9 +12,9 @@ use rustix::io::Errno;
 use crate::disk::gate::Gate;
 use crate::disk::had::{Node, value_of};
 use crate::disk::keep::record::Stamp;
-use crate::disk::keep::{Disk, Ready};
+use crate::disk::keep::{Disk, Form, Ready};
 use crate::disk::names::Names;
-use crate::disk::placing::Placer;
+use crate::disk::placing::{Made, Placer};
 use crate::disk::store::Store;
 use crate::disk::{beneath, flush};
 use crate::error::Error;
@@ -92,6 +92,14 @@ impl Disk for Vault<'_> {
     }
 
     fn place(&mut self, ready: &Ready, inode: Option<u64>) -> io::Result<bool> {
+        if let Form::Empty { before, .. } = ready.form {
+            match self.placer.make(self.store, self.names, ready, before)? {
+                Made::There => return Ok(true),
+                Made::InTheWay => return Ok(false),
+                // It is replaced as others are.
+                Made::Stands => self.store.empty(ready.slot, &ready.name, ready.times)?,
+            }
+        }
         self.placer.place(self.store, self.names, (ready, inode))
     }
 

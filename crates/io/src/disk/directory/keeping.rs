@@ -15,7 +15,7 @@ use crate::disk::digest::Subtrees;
 use crate::disk::gate::Gate;
 use crate::disk::had::Node;
 use crate::disk::keep::record::Part;
-use crate::disk::keep::{Found, Keeper, Ready};
+use crate::disk::keep::{Form, Found, Keeper, Ready};
 use crate::disk::layout::broken;
 use crate::disk::placing::Placer;
 use crate::disk::staging::{self, KEPT, Staging};
@@ -290,8 +290,8 @@ impl DirectoryWriter {
                 self.bytes += length;
                 keeping.kept += length;
                 if file.refused.is_none() {
-                    let is_link = false;
-                    let ready = Ready { number, slot, id, name, times, digest, is_link };
+                    let form = Form::Stored;
+                    let ready = Ready { number, slot, id, name, times, digest, form };
                     keeping.keeper.complete(ready);
                 }
             }
@@ -317,9 +317,29 @@ impl DirectoryWriter {
         Ok(())
     }
 
+    /// In what a file waits that has come as a whole: an empty one in nothing, where making it is
+    /// all there is to do, and the disk can be waited for without it.
+    pub(super) fn form(&self, extent: &Extent, more: bool) -> Form {
+        let Some(keeping) = &self.keeping else { return Form::Stored };
+        let empty = extent.kind == Kind::File && extent.length == 0 && !more;
+        if !empty || self.atomic || self.store.reads_back || !self.store.flushes_whole {
+            return Form::Stored;
+        }
+        let name = extent.attributes.as_ref().map_or(&[][..], |attributes| &attributes.name);
+        let dressed = self.store.keep_times || self.store.preserve;
+        Form::Empty { dressed, before: keeping.keeper.made_before(name) }
+    }
+
+    /// Whether a file may be there because a transfer before this one was killed when it had just
+    /// made it.
+    pub(super) fn may_be_half_made(&self, extent: &Extent) -> bool {
+        let form = self.form(extent, false);
+        extent.digest.is_some() && matches!(form, Form::Empty { dressed: true, before: true })
+    }
+
     /// A file is complete, `bytes` of it just written: it gets its name with the next commit, if it
     /// is the sender's.
-    pub(super) fn completed(&mut self, number: u64, bytes: usize) {
+    pub(super) fn completed(&mut self, number: u64, bytes: usize, form: Form) {
         let (Some(keeping), Some(file)) = (self.keeping.as_deref_mut(), self.files.get(&number))
         else {
             return;
@@ -328,14 +348,15 @@ impl DirectoryWriter {
         let (Some((id, times)), Some((_, digest))) = (file.attributes, file.complete) else {
             return;
         };
-        keeping.wrote(file.slot, bytes);
+        if form == Form::Stored {
+            keeping.wrote(file.slot, bytes);
+        }
         if self.atomic && !self.store.is_kept() && file.claimed == Some(digest) {
             return;
         }
         if file.claimed == Some(digest) {
             let (slot, name) = (file.slot, self.names.path(id));
-            let is_link = false;
-            keeping.keeper.complete(Ready { number, slot, id, name, times, digest, is_link });
+            keeping.keeper.complete(Ready { number, slot, id, name, times, digest, form });
         } else {
             // The transfer will not be verified; the next one begins this file anew.
             let slot = file.slot;
@@ -384,6 +405,11 @@ impl DirectoryWriter {
     /// Does so; whether names could be given, which an own gate decides if there is one.
     pub(super) fn commit(&mut self, gate: Option<&Gate>) -> Result<bool, Error> {
         let Some(keeping) = self.keeping.as_deref_mut() else { return Ok(true) };
+        if keeping.keeper.ready().any(|ready| matches!(ready.form, Form::Empty { .. })) {
+            // Of what is about to be made the journal speaks first, and it is there.
+            let made = self.store.staging_handle();
+            made.map_err(|e| self.store.error(KEPT.as_bytes(), WRITING, e))?;
+        }
         let (at, journals) = (now(), self.store.is_kept());
         if self.atomic && !journals {
             (keeping.bytes, keeping.since) = (0, Instant::now());

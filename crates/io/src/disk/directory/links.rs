@@ -8,7 +8,7 @@ use netblt_proto::content::Extent;
 use super::DirectoryWriter;
 use crate::disk::gate::Gate;
 use crate::disk::had::digest_of_link;
-use crate::disk::keep::{Disk as _, Ready};
+use crate::disk::keep::{Disk as _, Form, Ready};
 use crate::disk::vault::Vault;
 use crate::error::{Error, shown};
 
@@ -44,7 +44,8 @@ impl DirectoryWriter {
             && !self.atomic
         {
             let number = extent.file;
-            let ready = Ready { number, slot, id, name, times, digest, is_link: true };
+            let form = Form::Link;
+            let ready = Ready { number, slot, id, name, times, digest, form };
             keeping.complete(ready);
         }
         Ok(())
@@ -133,7 +134,7 @@ impl DirectoryWriter {
         }
         let Some(keeping) = self.keeping.as_deref_mut() else { return Ok(false) };
         let digest = digest_of_link(to);
-        let ready = Ready { number, slot, id, name, times, digest, is_link: true };
+        let ready = Ready { number, slot, id, name, times, digest, form: Form::Link };
         let (store, names, placer) = (&mut self.store, &self.names, &mut keeping.placer);
         let mut vault = Vault { store, names, placer, failure: None, gate: Gate::default() };
         let placed = vault.place(&ready, None);

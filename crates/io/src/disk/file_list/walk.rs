@@ -7,19 +7,19 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
 
 use netblt_proto::content::{Kind, check_name};
 use netblt_proto::limits::MAX_FILES;
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 
 use super::{Entry, base_name};
 use crate::cancel::Cancel;
 use crate::disk::beneath;
 use crate::disk::exclude::Exclude;
+use crate::disk::found::{Found, tells_lengths};
 use crate::disk::staging;
 use crate::error::{Error, Unsendable, Warning, file_error, shown};
 use crate::options::{Only, Pass, Selection};
@@ -68,8 +68,10 @@ pub(super) struct Counts {
 /// A directory whose names are known.
 #[derive(Clone, Debug)]
 struct Here {
-    /// Keeps `path` good, if that is a handle's.
-    _handle: Option<Arc<OwnedFd>>,
+    /// Keeps `path` good, if that is a handle's; what is in the directory is found from it.
+    handle: Arc<OwnedFd>,
+    /// Of an empty file in it one look tells all.
+    tells_lengths: bool,
     path: PathBuf,
     name: Vec<u8>,
     children: Arc<[Child]>,
@@ -187,21 +189,25 @@ impl Walk {
                 self.todo.push((path, name));
                 Ok(None)
             }
-            Ok(metadata) if self.is_passed_over(&name, &metadata) => Ok(None),
-            Ok(metadata) => self.content(name, &metadata),
+            Ok(metadata) if self.is_passed_over(&name, &Found::from(&metadata)) => Ok(None),
+            Ok(metadata) => self.content(name, &Found::from(&metadata)),
             Err((what, source)) => Err(file_error(&path, what, source)),
         }
     }
 
     fn enter(&mut self, path: PathBuf, name: Vec<u8>) -> Result<Option<Entry>, Error> {
         let opened = self.handle(&name).and_then(|handle| {
-            let path = handle.as_ref().map_or(path.clone(), beneath::path_of);
+            let (handle, path) = match handle {
+                Some(handle) => (Arc::clone(&handle), beneath::path_of(&handle)),
+                None => (Arc::new(beneath::open_directory(&path)?), path.clone()),
+            };
             Ok((self.children(&path)?, path, handle))
         });
         match opened {
             Ok((children, path, handle)) => {
                 let here = Here {
-                    _handle: handle,
+                    tells_lengths: self.lenient && tells_lengths(&handle),
+                    handle,
                     path,
                     name: name.clone(),
                     children: children.into(),
@@ -255,8 +261,8 @@ impl Walk {
         } else if kind.is_dir() {
             here.directories.push((path, name));
         } else if kind.is_file() {
-            match self.examine(&path) {
-                Ok(metadata) => return self.file(name, &metadata),
+            match self.examine(here, leaf) {
+                Ok(found) => return self.file(name, &found, here.tells_lengths),
                 Err(error) => self.unread(&path, ("cannot be read", error))?,
             }
         } else if kind.is_symlink() && self.follow {
@@ -301,8 +307,8 @@ impl Walk {
             Ok(metadata) if !metadata.is_file() => {
                 self.unsendable(&path, "it is a link to a pipe, a socket or a device")?;
             }
-            Ok(metadata) if self.is_passed_over(&name, &metadata) => {}
-            Ok(metadata) => return self.content(name, &metadata),
+            Ok(metadata) if self.is_passed_over(&name, &Found::from(&metadata)) => {}
+            Ok(metadata) => return self.content(name, &Found::from(&metadata)),
         }
         Ok(None)
     }
@@ -311,50 +317,51 @@ impl Walk {
         self.only.as_ref().is_none_or(|only| only.takes(name, directory))
     }
 
-    fn is_passed_over(&self, name: &[u8], metadata: &Metadata) -> bool {
-        let modified = metadata.modified().unwrap_or(UNIX_EPOCH);
-        self.pass.as_ref().is_some_and(|pass| pass.passes(name, metadata.len(), modified))
+    fn is_passed_over(&self, name: &[u8], found: &Found) -> bool {
+        let passes = |pass: &Pass| pass.passes(name, found.length, found.modified());
+        self.pass.as_ref().is_some_and(passes)
     }
 
     /// What is known of a file found in a tree. Where one that cannot be read ends all, it must
     /// prove to be readable before anything is sent.
-    fn examine(&self, path: &Path) -> io::Result<Metadata> {
-        let metadata = match self.lenient {
-            true => fs::symlink_metadata(path)?,
+    fn examine(&self, here: &Here, leaf: &[u8]) -> io::Result<Found> {
+        let stat = match self.lenient {
+            true => beneath::status(&here.handle, leaf)?.ok_or(io::ErrorKind::NotFound)?,
             false => {
-                let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                let mut options = File::options();
-                // The bits fit: they are what the system call takes.
-                options.read(true).custom_flags(flags.bits().cast_signed());
-                options.open(path)?.metadata()?
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                let leaf = OsStr::from_bytes(leaf);
+                let file = rustix::fs::openat(&here.handle, leaf, flags, Mode::empty())?;
+                rustix::fs::fstat(file)?
             }
         };
-        if metadata.is_file() {
-            return Ok(metadata);
-        }
-        Err(io::Error::other("it is no longer a file"))
+        Found::try_from(&stat).map_err(|()| io::Error::other("it is no longer a file"))
     }
 
     /// A file found in a tree, which may be another name of one that was found before.
-    fn file(&mut self, name: Vec<u8>, metadata: &Metadata) -> Result<Option<Entry>, Error> {
-        if self.is_passed_over(&name, metadata) {
+    fn file(
+        &mut self,
+        name: Vec<u8>,
+        found: &Found,
+        tells_lengths: bool,
+    ) -> Result<Option<Entry>, Error> {
+        if self.is_passed_over(&name, found) {
             return Ok(None);
         }
-        let id = (metadata.dev(), metadata.ino());
-        if let Some(first) = self.links.get(&id) {
+        if let Some(first) = self.links.get(&found.id) {
             return self.entry(Kind::HardLink, name, *first);
         }
         let number = self.entries;
-        let entry = self.content(name, metadata)?;
-        if entry.is_some() && metadata.nlink() > 1 {
-            self.links.insert(id, number);
+        let entry = self.content(name, found)?;
+        if entry.is_some() && found.names > 1 {
+            self.links.insert(found.id, number);
         }
-        Ok(entry)
+        let empty = if tells_lengths { found.of_empty() } else { None };
+        Ok(entry.map(|entry| Entry { empty, ..entry }))
     }
 
-    fn content(&mut self, name: Vec<u8>, metadata: &Metadata) -> Result<Option<Entry>, Error> {
-        let entry = self.entry(Kind::File, name, metadata.len())?;
-        let on_disk = metadata.blocks().saturating_mul(512).min(metadata.len());
+    fn content(&mut self, name: Vec<u8>, found: &Found) -> Result<Option<Entry>, Error> {
+        let entry = self.entry(Kind::File, name, found.length)?;
+        let on_disk = found.on_disk.min(found.length);
         self.counts.data_bytes += if entry.is_some() { on_disk } else { 0 };
         Ok(entry)
     }
@@ -374,7 +381,7 @@ impl Walk {
         }
         self.entries += 1;
         let argument = u32::try_from(self.item.saturating_sub(1)).unwrap_or(u32::MAX);
-        let entry = Entry { kind, argument, name: name.into(), length };
+        let entry = Entry { argument, name: name.into(), ..Entry::new(kind, length) };
         self.counts.bytes = self.counts.bytes.saturating_add(entry.bytes());
         self.counts.files += u64::from(kind != Kind::Directory);
         Ok(Some(entry))

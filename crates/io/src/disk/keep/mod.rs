@@ -37,8 +37,8 @@ pub(crate) trait Disk {
     fn stored(&mut self, slot: u64) -> Option<Stamp>;
     /// The file of a name.
     fn named(&mut self, name: &[u8]) -> Option<Stamp>;
-    /// Gives a file in a slot, of this inode if it is known, its name; false if something of that
-    /// name is in the way.
+    /// Gives a file in a slot, of this inode if it is known, its name, or makes an empty one under
+    /// its name; false if something of that name is in the way.
     fn place(&mut self, ready: &Ready, inode: Option<u64>) -> io::Result<bool>;
     /// Every slot in use.
     fn slots(&mut self) -> Vec<u64>;
@@ -60,8 +60,24 @@ pub(crate) struct Ready {
     pub(crate) name: Vec<u8>,
     pub(crate) times: FileTimes,
     pub(crate) digest: [u8; 32],
-    /// It is a link, which is made anew and of which the journal need not know.
-    pub(crate) is_link: bool,
+    pub(crate) form: Form,
+}
+
+/// In what a file waits for its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// It is in its slot, whole and verified.
+    Stored,
+    /// A link is in its slot, which is made anew and of which the journal need not know.
+    Link,
+    /// In nothing: it is empty, so it is whole as soon as it is made, under its own name.
+    Empty {
+        /// It gets more than its making gives. Who is killed between the two leaves it without
+        /// that, so the journal speaks of it first, as of directories.
+        dressed: bool,
+        /// A transfer before this one was about to make it.
+        before: bool,
+    },
 }
 
 /// What was found of a file when the sender said that it need not come again.
@@ -88,14 +104,14 @@ pub(crate) struct Keeper {
     parts: BTreeMap<u64, Part>,
     /// Whole files, from before this transfer.
     wholes: HashMap<Identity, Known>,
-    /// Directories that transfers before this one made.
+    /// Directories and empty files that transfers before this one were about to make.
     made: HashSet<Identity>,
     /// Slots that were written to since they were synced.
     dirty: BTreeSet<u64>,
     ready: Vec<Ready>,
     /// Slots of this transfer that the journal speaks of.
     noted: BTreeSet<u64>,
-    /// Whole files of this transfer that it speaks of.
+    /// Whole files of this transfer that it speaks of, and empty ones.
     told: u64,
     /// The journal has its title.
     titled: bool,
@@ -244,9 +260,9 @@ impl Keeper {
         !slots.is_empty()
     }
 
-    /// Whether a transfer before this one made this directory.
+    /// Whether a transfer before this one was about to make this directory or empty file.
     pub(crate) fn made_before(&self, name: &[u8]) -> bool {
-        self.made.contains(&name_of(name))
+        !self.made.is_empty() && self.made.contains(&name_of(name))
     }
 
     /// Whether every file is read again before the journal speaks of it and it gets its name.
@@ -333,8 +349,14 @@ impl Keeper {
             let (before, mut bytes) = (self.chain, Vec::new());
             made.iter().for_each(|name| self.chain.write(&Record::Made(name.clone()), &mut bytes));
             for (ready, inode) in self.ready.iter().zip(&mut inodes) {
-                if ready.is_link {
-                    continue;
+                match ready.form {
+                    Form::Stored => {}
+                    Form::Empty { dressed: true, .. } => {
+                        self.chain.write(&Record::Made(ready.name.clone()), &mut bytes);
+                        self.told += 1;
+                        continue;
+                    }
+                    Form::Link | Form::Empty { .. } => continue,
                 }
                 let stamp = disk.stored(ready.slot).ok_or(io::ErrorKind::NotFound)?;
                 let Ready { slot, times, digest, ref name, .. } = *ready;
@@ -371,20 +393,33 @@ impl Keeper {
         if !may_place() {
             return Ok(Committed { placed: false, in_the_way: Vec::new(), spoiled });
         }
+        let in_the_way = self.place_all(disk, inodes)?;
+        Ok(Committed { placed: true, in_the_way, spoiled })
+    }
+
+    /// Gives names to what waits for them; answers which files could not have theirs.
+    fn place_all(
+        &mut self,
+        disk: &mut impl Disk,
+        inodes: Vec<Option<u64>>,
+    ) -> io::Result<Vec<u64>> {
         let mut in_the_way = Vec::new();
         for (ready, inode) in std::mem::take(&mut self.ready).into_iter().zip(inodes) {
             if !disk.place(&ready, inode)? {
-                disk.remove(ready.slot);
+                if !matches!(ready.form, Form::Empty { .. }) {
+                    disk.remove(ready.slot);
+                }
                 in_the_way.push(ready.number);
             }
         }
-        Ok(Committed { placed: true, in_the_way, spoiled })
+        Ok(in_the_way)
     }
 
     /// Files whose bytes, read again, are not what was received: they go.
     fn take_spoiled(&mut self, disk: &mut impl Disk) -> Vec<u64> {
         let good = |ready: &Ready| {
-            ready.is_link || disk.digest(Some(ready.slot), &ready.name) == Some(ready.digest)
+            ready.form != Form::Stored
+                || disk.digest(Some(ready.slot), &ready.name) == Some(ready.digest)
         };
         let (good, spoiled) = std::mem::take(&mut self.ready).into_iter().partition(good);
         self.ready = good;

@@ -31,7 +31,7 @@ pub(crate) enum Record {
     Whole(Whole),
     /// Nothing of a slot is wanted any more.
     Gone(u64),
-    /// A directory of this name is about to be made.
+    /// A directory or an empty file of this name is about to be made.
     Made(Vec<u8>),
 }
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use netblt_proto::content::{Attributes, Kind, More};
 use netblt_proto::limits::{MAX_TARGET, TRAILER_BYTES};
@@ -12,11 +12,22 @@ use rustix::fs::{Mode, OFlags};
 
 use super::SourceReader;
 use super::open::{OpenFile, changed, stream_attributes};
+use crate::disk::attributes::FileTimes;
 use crate::disk::file_list::{Entry, Place};
+use crate::disk::found::{Found, tells_lengths};
 use crate::disk::layout::entry_bytes;
 use crate::disk::{beneath, extras};
 use crate::error::{Error, Warning, file_error, shown_path};
 use crate::options::Extras;
+
+/// A directory in which files are read, beneath an argument.
+#[derive(Debug)]
+pub(super) struct Parent {
+    argument: PathBuf,
+    name: Vec<u8>,
+    handle: OwnedFd,
+    tells_lengths: bool,
+}
 
 impl SourceReader {
     /// Opens an entry that begins, if what is told of it decides how much room it takes: how many
@@ -51,6 +62,15 @@ impl SourceReader {
                 let owner = (metadata.uid(), metadata.gid());
                 let more = self.more(entry, &place, owner, Some(directory.as_fd()));
                 (metadata, more)
+            }
+            Kind::File if let Some(times) = self.nothing_to_read(entry, &place) => {
+                return Ok(Attributes {
+                    mode: list.inner.mode(times.mode, entry.kind),
+                    mtime_seconds: times.seconds,
+                    mtime_nanos: times.nanos,
+                    name: entry.name.to_vec(),
+                    more: More::default(),
+                });
             }
             Kind::File | Kind::Withdrawn | Kind::Kept | Kind::HardLink => {
                 let cannot = |e| file_error(&place.path(), "cannot be read", e);
@@ -130,8 +150,41 @@ impl SourceReader {
         match place {
             Place::Argument(path) => File::open(path),
             Place::Beneath { .. } if self.list.inner.follow => open_followed(&place.path()),
-            Place::Beneath { argument, name } => beneath::file(self.enter(argument)?.as_fd(), name),
+            Place::Beneath { argument, name } => {
+                let leaf = beneath::split(name).1;
+                beneath::file(self.parent(argument, name)?.handle.as_fd(), leaf)
+            }
         }
+    }
+
+    /// What is told of an empty file that needs no opening.
+    fn nothing_to_read(&mut self, entry: &Entry, place: &Place<'_>) -> Option<FileTimes> {
+        if entry.length > 0 || self.plain || self.extras != Extras::default() {
+            return None;
+        }
+        let Place::Beneath { argument, name } = place else { return None };
+        if entry.empty.is_some() || !self.list.inner.lenient || self.list.inner.follow {
+            return entry.empty;
+        }
+        // What goes wrong here goes wrong again when it is opened, and is told then.
+        let parent = self.parent(argument, name).ok().filter(|parent| parent.tells_lengths)?;
+        let stat = beneath::status(&parent.handle, beneath::split(name).1).ok()??;
+        Found::try_from(&stat).ok()?.of_empty()
+    }
+
+    /// The directory in which an entry is; kept, since neighbours come together.
+    fn parent(&mut self, argument: &Path, name: &[u8]) -> io::Result<&Parent> {
+        let name = beneath::split(name).0;
+        let kept = self.parent.take().filter(|kept| kept.argument == argument && kept.name == name);
+        let kept = match kept {
+            Some(kept) => kept,
+            None => {
+                let handle = beneath::directory(self.enter(argument)?.as_fd(), name)?;
+                let (argument, name) = (argument.to_path_buf(), name.to_vec());
+                Parent { argument, name, tells_lengths: tells_lengths(&handle), handle }
+            }
+        };
+        Ok(self.parent.insert(kept))
     }
 
     fn open_directory(&mut self, place: &Place<'_>) -> io::Result<OwnedFd> {
