@@ -7,6 +7,7 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -168,13 +169,17 @@ fn what_has_no_content_is_named_and_the_rest_arrives() {
     env.make_file("t/file", 100);
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     rustix::fs::mkfifoat(rustix::fs::CWD, env.path("t/pipe"), mode).expect("made");
-    let socket = std::os::unix::net::UnixListener::bind(env.path("t/socket")).expect("bound");
+    let socket = UnixListener::bind(env.path("t/socket")).expect("bound");
     env.make_directory("to");
-    let (sender, receiver) = send(&env, &["t"], &[]);
+    let (sender, receiver) = send(&env, &["t"], &["--json"]);
     let sender = sender.exits(23).says("t/pipe: it cannot be sent: it is a pipe");
     sender.says("t/socket: it cannot be sent: it is a socket");
-    // Of what was never offered the receiver knows nothing.
-    receiver.exits(0);
+    let receiver = receiver.exits(23);
+    let summary = receiver.last_event("summary");
+    assert_eq!((&summary["files"], &summary["skipped"]), (&1.into(), &2.into()), "{receiver:?}");
+    for name in ["t/pipe", "t/socket"] {
+        assert!(receiver.text().contains(name), "{}", receiver.text());
+    }
     assert_eq!(env.names("to/t"), ["file"]);
     // All of it, or nothing.
     env.run(&["send", "t", "--atomic"]).exits(11).says("it is a pipe");

@@ -150,7 +150,8 @@ impl SourceReader {
         if self.progress.current.is_none() {
             let entry = self.progress.cursor.next(&self.list)?;
             entry.iter().try_for_each(|entry| check_name(entry, self.layout, self.plain))?;
-            if let Some(entry) = entry.as_ref().filter(|entry| entry.kind != Kind::Directory) {
+            let is_file = |kind| !matches!(kind, Kind::Directory | Kind::Withdrawn);
+            if let Some(entry) = entry.as_ref().filter(|entry| is_file(entry.kind)) {
                 self.progress.at =
                     At { file: self.progress.at.file + 1, name: entry.name.to_vec() };
             }
@@ -168,8 +169,10 @@ impl SourceReader {
     ) -> Result<Option<(Extent, usize)>, Error> {
         let Some(entry) = self.entry()? else { return Ok(None) };
         let entry = &*entry;
-        if entry.kind == Kind::HardLink {
-            return self.hard_link(entry, data, table);
+        match entry.kind {
+            Kind::HardLink => return self.hard_link(entry, data, table),
+            Kind::Withdrawn => return Ok(self.found_unreadable(entry, data, table)),
+            _ => {}
         }
         if let Some(kept) = self.keep(entry, data, table)? {
             return Ok(kept.map(|extent| {
@@ -234,6 +237,18 @@ impl SourceReader {
             self.progress.offset = subtrees.next_missing(self.progress.offset);
         }
         Ok(Some((extent, size)))
+    }
+
+    /// An entry that could not be read when it was found, if that fits behind what the buffer has.
+    fn found_unreadable(
+        &mut self,
+        entry: &Entry,
+        data: usize,
+        table: usize,
+    ) -> Option<(Extent, usize)> {
+        let size = entry_bytes(Some(entry.name.len()), false);
+        let fits = self.layout.fits(data, table + size);
+        fits.then(|| (self.progress.withdraw(entry, false), size))
     }
 
     /// A file was read, or need not be.

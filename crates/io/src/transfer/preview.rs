@@ -27,6 +27,9 @@ pub fn preview(selection: Selection, cancel: &Cancel) -> Result<Preview, Error> 
     let list = FileList::new(Source::Selection(selection), true, cancel)?;
     let (mut cursor, mut offered) = (list.begin(), Vec::new());
     while let Some(entry) = cursor.next(&list)? {
+        if entry.kind == Kind::Withdrawn {
+            continue;
+        }
         let directory = entry.kind == Kind::Directory;
         let length = entry.bytes();
         offered.push(Offered { name: entry.name.into_vec(), directory, length });
@@ -60,6 +63,7 @@ impl Read for Text {
             let next = self.next.next(&self.list).map_err(io::Error::other)?;
             let Some(entry) = next else { return Ok(0) };
             let kind = match entry.kind {
+                Kind::Withdrawn => continue,
                 Kind::Directory => "d",
                 Kind::Stream => "s",
                 _ => "f",

@@ -217,10 +217,7 @@ impl Walk {
                 self.here = Some(here);
                 self.entry(Kind::Directory, name, 0)
             }
-            Err(error) => {
-                self.unread(&path, ("cannot be listed", error))?;
-                Ok(None)
-            }
+            Err(error) => self.unread(&path, name, ("cannot be listed", error)),
         }
     }
 
@@ -263,7 +260,7 @@ impl Walk {
         } else if kind.is_file() {
             match self.examine(here, leaf) {
                 Ok(found) => return self.file(name, &found, here.tells_lengths),
-                Err(error) => self.unread(&path, ("cannot be read", error))?,
+                Err(error) => return self.unread(&path, name, ("cannot be read", error)),
             }
         } else if kind.is_symlink() && self.follow {
             return self.followed(here, path, name);
@@ -273,10 +270,10 @@ impl Walk {
                     let length = to.as_os_str().len() as u64;
                     return self.entry(Kind::SymbolicLink, name, length);
                 }
-                Err(error) => self.unread(&path, ("cannot be read", error))?,
+                Err(error) => return self.unread(&path, name, ("cannot be read", error)),
             }
         } else {
-            self.unsendable(&path, special(kind))?;
+            return self.unsendable(&path, name, special(kind));
         }
         Ok(None)
     }
@@ -296,16 +293,18 @@ impl Walk {
             Ok(metadata)
         });
         match found {
-            Err(error) => self.unread(&path, ("cannot be read", error))?,
+            Err(error) => return self.unread(&path, name, ("cannot be read", error)),
             Ok(metadata) if metadata.is_dir() => {
                 if leads_up(&path, &metadata, name.split(|byte| *byte == b'/').count()) {
-                    self.unsendable(&path, "it is a link to a directory that it is in")?;
+                    let why = "it is a link to a directory that it is in";
+                    return self.unsendable(&path, name, why);
                 } else if !self.exclude.matches(&name, true) && self.is_meant(&name, true) {
                     here.directories.push((path, name));
                 }
             }
             Ok(metadata) if !metadata.is_file() => {
-                self.unsendable(&path, "it is a link to a pipe, a socket or a device")?;
+                let why = "it is a link to a pipe, a socket or a device";
+                return self.unsendable(&path, name, why);
             }
             Ok(metadata) if self.is_passed_over(&name, &Found::from(&metadata)) => {}
             Ok(metadata) => return self.content(name, &Found::from(&metadata)),
@@ -383,23 +382,37 @@ impl Walk {
         let argument = u32::try_from(self.item.saturating_sub(1)).unwrap_or(u32::MAX);
         let entry = Entry { argument, name: name.into(), ..Entry::new(kind, length) };
         self.counts.bytes = self.counts.bytes.saturating_add(entry.bytes());
-        self.counts.files += u64::from(kind != Kind::Directory);
+        self.counts.files += u64::from(!matches!(kind, Kind::Directory | Kind::Withdrawn));
         Ok(Some(entry))
     }
 
-    /// Something in a directory that cannot be read: it is left out, or ends all.
-    fn unread(&mut self, path: &Path, (what, source): Unread) -> Result<(), Error> {
+    /// Something in a directory that cannot be read: it is left out, of which the receiver hears if
+    /// its name can be told, or ends all.
+    fn unread(
+        &mut self,
+        path: &Path,
+        name: Vec<u8>,
+        (what, source): Unread,
+    ) -> Result<Option<Entry>, Error> {
         if !self.lenient {
             return Err(file_error(path, what, source));
         }
         self.counts.skipped += 1;
         self.warn(super::unreadable(path, what, &source));
-        Ok(())
+        match check_name(&name) {
+            Ok(()) => self.entry(Kind::Withdrawn, name, 0),
+            Err(_) => Ok(None),
+        }
     }
 
     /// Something in a directory that is there, and is nothing that can be sent: the same.
-    fn unsendable(&mut self, path: &Path, why: &'static str) -> Result<(), Error> {
-        self.unread(path, ("cannot be sent", io::Error::other(why)))
+    fn unsendable(
+        &mut self,
+        path: &Path,
+        name: Vec<u8>,
+        why: &'static str,
+    ) -> Result<Option<Entry>, Error> {
+        self.unread(path, name, ("cannot be sent", io::Error::other(why)))
     }
 
     fn skip(&mut self, path: &Path, what: &'static str) {
