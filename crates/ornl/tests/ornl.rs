@@ -45,7 +45,7 @@ fn rates_are_those_of_the_review_and_each_fault_shows() {
 
 /// None of the review's programs leaves a TCP a quarter of what another TCP would: they "were not
 /// meant to share bandwidth fairly" (section 6). A TCP leaves its like as much by definition, and
-/// ours no less.
+/// ours, which has three to six tenths beside either, nearly as much.
 fn friendly(row: &Friendliness) {
     let (name, left) = (row.entry.name(), row.left);
     for shares in &row.shares {
@@ -59,7 +59,10 @@ fn friendly(row: &Friendliness) {
             assert!(left.iter().all(|left| *left < 25), "{name}: {left:?}");
         }
         Entry::Tcp { .. } => assert_eq!(left[0], 100, "{left:?}"),
-        Entry::Ours => assert!(left.iter().all(|left| *left >= 90), "{left:?}"),
+        Entry::Ours => {
+            assert!(left.iter().all(|left| *left >= 80), "{left:?}");
+            assert!(row.shares.iter().all(|s| (300..=600).contains(&s.part())), "{row:?}");
+        }
         _ => {}
     }
 }

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::math::{ln, pow};
 use super::window::Growth;
+use crate::rate::math::{ln, pow};
 use crate::time::Instant;
 
 /// "Low_Window [...] 38 MSS-sized segments"; "High_Window [...] 83000" (RFC 3649 §5).

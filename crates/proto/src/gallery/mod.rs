@@ -14,7 +14,6 @@ mod cubic;
 mod fobs;
 mod highspeed;
 mod losses;
-mod math;
 mod rbudp;
 mod reno;
 mod sabul;

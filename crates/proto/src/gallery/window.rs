@@ -9,12 +9,11 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use super::cubic::Cubic;
 use super::highspeed::HighSpeed;
 use super::reno::Reno;
 use super::scalable::Scalable;
 use crate::config::Protocol;
-use crate::rate::{Belief, Pacing, RateControl, Sample, burst_for};
+use crate::rate::{Belief, Cubic, Pacing, RateControl, Sample, burst_for};
 use crate::time::Instant;
 use crate::units::{Burst, Rate};
 
@@ -68,7 +67,7 @@ impl Window {
     ) -> Self {
         let law: Box<dyn Growth> = match protocol {
             Protocol::RenoDelayed => Box::new(Reno::delayed()),
-            Protocol::Cubic => Box::new(Cubic::new()),
+            Protocol::Cubic => Box::new(Cubic::default()),
             Protocol::HighSpeed => Box::new(HighSpeed),
             Protocol::Scalable => Box::new(Scalable),
             _ => Box::new(Reno::counting_bytes()),

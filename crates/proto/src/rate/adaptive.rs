@@ -13,6 +13,7 @@
 //! sender without data never lowers it. Loss alone, if it does not depend on the rate, costs
 //! nothing: see `rate/path.rs`.
 
+mod contest;
 mod leap;
 mod memory;
 mod output;
@@ -22,6 +23,7 @@ mod trains;
 
 use std::time::Duration;
 
+use contest::Contest;
 use leap::Leap;
 use memory::Memory;
 use trains::Trains;
@@ -99,6 +101,8 @@ const OUTAGE_GRAINS: u32 = 4;
 
 /// After a pause as long as this the path may be another one.
 const STALE_AFTER: Duration = Duration::from_secs(1);
+/// Fewer packets ahead of the pace are no sign that this host stood still.
+const MADE_UP_PACKETS: u64 = 4;
 /// No limit.
 const UNLIMITED: Rate = Rate::from_bytes_per_second(u64::MAX);
 
@@ -202,6 +206,8 @@ struct Probe {
 #[derive(Clone, Copy, Debug, Default)]
 struct Hearing {
     last_sample: Option<Instant>,
+    /// When packets last waited behind what this host had made up for.
+    made_up: Option<Instant>,
     /// Longest recent time between samples.
     gap: Duration,
     silences: u32,
@@ -243,6 +249,11 @@ pub struct Adaptive {
     rested: bool,
     /// The queue is someone else's: it does not go away when this sender yields.
     foreign: bool,
+    /// It takes its part of a queue that is someone else's.
+    contest: Option<Contest>,
+    /// What the path carried, or was believed to, when it was free, in bytes per second; without a
+    /// queue it falls by a 256th each round trip.
+    free: u64,
     /// It yields to loss and marks alone, and little.
     bold: bool,
     pacing: Pacing,
@@ -279,6 +290,8 @@ impl Adaptive {
             calm: false,
             rested: false,
             foreign: false,
+            contest: None,
+            free: 0,
             bold: false,
             pacing: Pacing::of(burst),
         };
@@ -412,6 +425,10 @@ impl Adaptive {
         if let Some(rtt) = sample.rtt {
             let interval = self.pacing.burst.interval;
             let own = self.own_queue(sample);
+            let some = sample.made_up_bytes >= MADE_UP_PACKETS * u64::from(self.packet_bytes);
+            if some && own > self.min_rtt() / 8 {
+                self.hearing.made_up = Some(now);
+            }
             let rtt = self.trips.sample(now, rtt, sample.way_micros, (interval, own));
             if self.sends_trains() {
                 let late = rtt.saturating_sub(self.min_rtt());
@@ -419,6 +436,10 @@ impl Adaptive {
             }
         }
         let queue = self.queue();
+        if queue == 0 {
+            let decay = if sample.round > self.round.number { self.free / 256 } else { 0 };
+            self.free = (self.free - decay).max(self.bandwidth);
+        }
         self.cruise.emptied |= queue == 0;
         self.probe.queued |= queue > 0;
         self.foreign &= queue > 0;
@@ -443,7 +464,8 @@ impl Adaptive {
         self.window.app_limited |= sample.app_limited;
         self.window.if_full = self.window.if_full.max(if_full);
         self.growth.proven = self.growth.proven.max(taken);
-        if !self.is_retreating() {
+        self.free = self.free.max(taken);
+        if !self.is_retreating() && self.contest.is_none() {
             self.bandwidth = self.bandwidth.max(taken);
         }
     }
@@ -538,6 +560,7 @@ impl RateControl for Adaptive {
             Phase::Leap => "leap",
             Phase::Startup => "startup",
             Phase::Drain => "drain",
+            Phase::Cruise if self.contest.is_some() => "contest",
             Phase::Cruise => "cruise",
             Phase::Up(_) => "up",
             Phase::Down(_) => "down",

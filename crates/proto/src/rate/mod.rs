@@ -5,8 +5,10 @@
 
 pub mod adaptive;
 pub mod background;
+mod cubic;
 pub mod fixed;
 pub(crate) mod ledger;
+pub(crate) mod math;
 mod millis;
 pub mod pacer;
 mod path;
@@ -15,6 +17,7 @@ mod train;
 mod ways;
 pub mod window;
 
+pub(crate) use cubic::Cubic;
 pub(crate) use train::is_long;
 pub(crate) use ways::{Idle, Order, Ways};
 

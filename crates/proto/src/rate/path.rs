@@ -173,6 +173,11 @@ impl RoundTrips {
             .is_some_and(|min| now.since(self.confirmed) >= MIN_LASTS.max(min * MIN_LASTS_TRIPS))
     }
 
+    /// The smallest is still believed, although it could not be seen.
+    pub(super) fn keep(&mut self, now: Instant) {
+        self.confirmed = now;
+    }
+
     /// Takes `min` for the smallest, whatever it was before.
     pub(super) fn renew(&mut self, now: Instant, min: Duration) {
         self.min = Some(min);

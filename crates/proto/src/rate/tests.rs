@@ -194,6 +194,39 @@ fn neither_a_cubic_nor_this_starves_the_other() {
     }
 }
 
+/// Of a queue that a CUBIC fills it takes its part, and leaves the other.
+#[test]
+fn beside_a_cubic_that_fills_its_queue_both_have_three_tenths_at_least() {
+    let paths = [(50, 40, 100), (50, 40, 400), (100, 50, 100), (100, 50, 400)];
+    for (mbit, rtt, queue) in paths {
+        for start in [0, 10_000] {
+            let path = Path::new(mbit * M, ms(rtt), 0, queue);
+            let mut world = World::new(path.clone(), vec![adaptive(&path)]);
+            world.cubic = Some(Cubic::new(ms(start)));
+            world.run(ms(start));
+            let (got, _) = shares(&mut world, ms(60_000), path.rate);
+            println!("{mbit} Mbit/s {rtt} ms, queue {queue} %, cubic from {start}: {got:?}");
+            assert!(got.iter().all(|share| *share >= 300), "{got:?}");
+            assert!(got.iter().sum::<u64>() >= 950, "{got:?}");
+        }
+    }
+}
+
+#[test]
+fn when_a_cubic_has_gone_its_queue_goes_too() {
+    for queue in [100, 400] {
+        let path = Path::new(50 * M, ms(40), 0, queue);
+        let mut world = World::new(path.clone(), vec![adaptive(&path)]);
+        world.cubic = Some(Cubic::new(ms(1000)).until(ms(20_000)));
+        world.run(ms(20_000));
+        world.run(ms(6000));
+        let (got, tally) = shares(&mut world, ms(30_000), path.rate);
+        println!("queue {queue} %: {got:?}, wait {:?}", tally.mean_wait());
+        assert!(got[0] >= 970 && tally.dropped == 0, "{got:?} {tally:?}");
+        assert!(tally.mean_wait() < path.rtt / 4, "{tally:?}");
+    }
+}
+
 #[test]
 fn steps_of_the_rate_are_followed() {
     for loss in [0, 10_000] {

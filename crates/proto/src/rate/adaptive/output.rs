@@ -37,6 +37,10 @@ impl Adaptive {
             self.pacing = pacing;
             return;
         }
+        if let Some(pacing) = self.contest_pacing(ceiling) {
+            self.pacing = pacing;
+            return;
+        }
         let bandwidth = Rate::from_bytes_per_second(self.bandwidth).min(ceiling);
         let mut rate = bandwidth.scaled(self.gain(), UNITY).max(FLOOR).min(ceiling);
         let mut burst = if self.sends_trains() {

@@ -15,6 +15,9 @@ use crate::units::Rate;
 
 impl Adaptive {
     pub(super) fn enter(&mut self, phase: Phase, now: Instant) {
+        if !matches!(phase, Phase::Cruise | Phase::MinRtt) {
+            self.contest = None;
+        }
         match phase {
             Phase::Up(_) => {
                 self.probe.before = self.bandwidth;
@@ -64,13 +67,19 @@ impl Adaptive {
                     self.enter(Phase::Cruise, now);
                 }
             }
-            Phase::Cruise => self.cruise(now, passed, turn),
+            Phase::Cruise if self.contest.is_some() => self.compete(now, sample),
+            Phase::Cruise => self.cruise(now, sample, passed, turn),
             Phase::Up(_) if passed < self.probe_time() => {}
             Phase::Up(step) => self.enter(Phase::Down(step), now),
             Phase::Down(step) => self.go_down(now, passed, step),
             Phase::MinRtt => {
                 if passed >= MIN_RTT_TIME.max(turn * 2) {
-                    self.trips.renew(now, self.trips.now());
+                    if self.goes_on() {
+                        self.trips.keep(now);
+                    } else {
+                        self.contest = None;
+                        self.trips.renew(now, self.trips.now());
+                    }
                     self.enter(Phase::Cruise, now);
                 }
             }
@@ -83,7 +92,7 @@ impl Adaptive {
         (self.min_rtt() + self.trips.least_back()).max(self.hearing.gap * 2).max(self.some_bursts())
     }
 
-    fn cruise(&mut self, now: Instant, passed: Duration, turn: Duration) {
+    fn cruise(&mut self, now: Instant, sample: &Sample, passed: Duration, turn: Duration) {
         let correction = UNITY - self.cruise_gain();
         let step =
             nanos(self.hearing.gap.min(turn)).saturating_mul(correction) / nanos(turn).max(1);
@@ -94,7 +103,11 @@ impl Adaptive {
             && self.queue() > MILLION / 4;
         self.foreign |= stays;
         if stays || self.trips.is_stale(now) {
-            self.enter(Phase::MinRtt, now);
+            if stays && self.may_contend(now) {
+                self.contend(now, sample);
+            } else {
+                self.enter(Phase::MinRtt, now);
+            }
             return;
         }
         let turns = CRUISE_TURNS + (self.cruise.dice >> 60) as u32 % 4;

@@ -34,6 +34,7 @@ impl Adaptive {
         let window =
             std::mem::replace(&mut self.window, Window { since: now, ..Window::default() });
         let resting = self.is_starting()
+            || self.contest.is_some()
             || matches!(self.phase, Phase::Startup | Phase::Drain | Phase::MinRtt);
         let shown = window.if_full > 0 && !window.app_limited;
         if !resting && !self.bold && window.queue > self.full_queue() && shown {
@@ -71,6 +72,9 @@ impl Adaptive {
         }
         if self.phase == Phase::Startup {
             self.judge_startup(now, &round, sample, marked > 0);
+            return;
+        }
+        if self.contest.is_some() {
             return;
         }
         self.memory.count(&round);

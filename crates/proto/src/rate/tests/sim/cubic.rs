@@ -18,6 +18,7 @@ pub(in crate::rate::tests) struct Cubic {
     recover: u64,
     pub(in crate::rate::tests) delivered: u64,
     start: Instant,
+    end: Instant,
 }
 
 impl Cubic {
@@ -32,10 +33,19 @@ impl Cubic {
             recover: 0,
             delivered: 0,
             start: Instant::EPOCH + start,
+            end: Instant::NEVER,
         }
     }
 
+    /// It sends no more from then on.
+    pub(in crate::rate::tests) fn until(self, end: Duration) -> Self {
+        Self { end: Instant::EPOCH + end, ..self }
+    }
+
     pub(super) fn due(&self, now: Instant) -> Instant {
+        if now >= self.end {
+            return Instant::NEVER;
+        }
         if (self.flight.len() as f64) < self.window.max(2.0) {
             return now.max(self.start);
         }
@@ -45,7 +55,7 @@ impl Cubic {
     }
 
     pub(super) fn work(&mut self, now: Instant, link: &mut Bottleneck) {
-        if now < self.start {
+        if now < self.start || now >= self.end {
             return;
         }
         if self.flight.iter().all(|(_, at)| at.is_none()) {

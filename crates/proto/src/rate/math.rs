@@ -5,7 +5,7 @@
 const LN_2: f64 = std::f64::consts::LN_2;
 
 /// The natural logarithm of `x`, which is above zero.
-pub(super) fn ln(x: f64) -> f64 {
+pub(crate) fn ln(x: f64) -> f64 {
     let (mut x, mut twos) = (x.max(f64::MIN_POSITIVE), 0.0);
     while x > 1.5 {
         (x, twos) = (x / 2.0, twos + 1.0);
@@ -24,7 +24,7 @@ pub(super) fn ln(x: f64) -> f64 {
 }
 
 /// e to the power of `x`, which is not far from zero.
-pub(super) fn exp(x: f64) -> f64 {
+pub(crate) fn exp(x: f64) -> f64 {
     let (mut x, mut squares) = (x, 0);
     while x.abs() > 0.5 && squares < 60 {
         (x, squares) = (x / 2.0, squares + 1);
@@ -41,12 +41,12 @@ pub(super) fn exp(x: f64) -> f64 {
 }
 
 /// `x` to the power of `y`, for `x` above zero.
-pub(super) fn pow(x: f64, y: f64) -> f64 {
+pub(crate) fn pow(x: f64, y: f64) -> f64 {
     exp(y * ln(x))
 }
 
 /// The cube root of `x`, which is not below zero.
-pub(super) fn cube_root(x: f64) -> f64 {
+pub(crate) fn cube_root(x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
     }
