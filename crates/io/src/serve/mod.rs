@@ -15,6 +15,7 @@ pub(crate) mod request;
 mod server;
 mod service;
 mod shares;
+mod status;
 mod waiting;
 mod work;
 

@@ -1,7 +1,6 @@
 //! What is asked of a server, and its answers, as bytes (`docs/protocol.md §8.8`).
 
 use netblt_proto::content::check_name;
-use rustix::fs::{FileType, Stat};
 
 /// The client string of who asks.
 pub(crate) const ASK: &str = "netblt ask";
@@ -332,27 +331,6 @@ pub struct Entry {
     pub modified: (i64, u32),
     /// Permission bits.
     pub mode: u32,
-}
-
-impl Entry {
-    /// Something of this name and status.
-    pub(super) fn of(name: &[u8], stat: &Stat) -> Self {
-        let sort = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Sort::File,
-            FileType::Directory => Sort::Directory,
-            FileType::Symlink => Sort::Link,
-            _ => Sort::Other,
-        };
-        #[allow(clippy::unnecessary_cast, reason = "their widths differ between systems")]
-        let (seconds, mode) = (stat.st_mtime as i64, stat.st_mode as u32 & 0o7777);
-        Self {
-            name: name.to_vec(),
-            sort,
-            length: u64::try_from(stat.st_size).unwrap_or(0),
-            modified: (seconds, u32::try_from(stat.st_mtime_nsec).unwrap_or(0)),
-            mode,
-        }
-    }
 }
 
 /// A line of an answer.

@@ -1,0 +1,27 @@
+//! What a file's status says of it in an answer: kept apart from the answers themselves, which know
+//! no operating system.
+
+use rustix::fs::{FileType, Stat};
+
+use super::request::{Entry, Sort};
+
+impl Entry {
+    /// Something of this name and status.
+    pub(super) fn of(name: &[u8], stat: &Stat) -> Self {
+        let sort = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Sort::File,
+            FileType::Directory => Sort::Directory,
+            FileType::Symlink => Sort::Link,
+            _ => Sort::Other,
+        };
+        #[allow(clippy::unnecessary_cast, reason = "their widths differ between systems")]
+        let (seconds, mode) = (stat.st_mtime as i64, stat.st_mode as u32 & 0o7777);
+        Self {
+            name: name.to_vec(),
+            sort,
+            length: u64::try_from(stat.st_size).unwrap_or(0),
+            modified: (seconds, u32::try_from(stat.st_mtime_nsec).unwrap_or(0)),
+            mode,
+        }
+    }
+}
