@@ -212,6 +212,25 @@ fn beside_a_cubic_that_fills_its_queue_both_have_three_tenths_at_least() {
     }
 }
 
+/// What a ceiling keeps it from sending, it does not come to believe in.
+#[test]
+fn a_ceiling_holds_a_contest_too() {
+    let path = Path::new(50 * M, ms(40), 0, 100);
+    let ceiling = Rate::from_bits_per_second(8 * M);
+    let law = Adaptive::new(PACKET as u32, Some(path.rtt), Some(ceiling));
+    let mut world = World::new(path.clone(), vec![Flow::new(Box::new(law), Duration::ZERO)]);
+    world.cubic = Some(Cubic::new(ms(2000)));
+    let mut contests = 0;
+    for _ in 0..300 {
+        world.run(ms(200));
+        let belief = world.flows[0].policy.belief();
+        contests += u32::from(belief.phase == "contest");
+        let believed = belief.bandwidth.expect("it believes something").bits_per_second();
+        assert!(believed <= 2 * 8 * M, "{belief:?}");
+    }
+    assert!(contests > 10, "{contests}");
+}
+
 #[test]
 fn when_a_cubic_has_gone_its_queue_goes_too() {
     for queue in [100, 400] {

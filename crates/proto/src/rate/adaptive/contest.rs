@@ -163,11 +163,13 @@ impl Adaptive {
             return;
         }
         let (acked, missed) = contest.hear(sample, self.rest.share() as f64 / MILLION as f64);
+        // A window that is not used, for want of data or because of a ceiling, does not grow.
+        let used = !sample.app_limited && self.bandwidth < self.most().bytes_per_second();
         let known = sample.sent_bytes.saturating_sub(sample.in_flight_bytes);
         let answered = known > contest.recover && now.since(contest.reduced) >= rtt * CUT_ROUNDS;
         if missed && answered && queue * 10 >= contest.top * HIGH {
             contest.reduce(now, sample.sent_bytes, (self.bandwidth, rtt));
-        } else if known > contest.recover && acked > 0.0 && !sample.app_limited {
+        } else if known > contest.recover && acked > 0.0 && used {
             let aim = Rate::from_bytes_per_second(contest.aim).bytes_in(rtt);
             contest.curve.aim((aim / u64::from(self.packet_bytes)) as f64);
             contest.packets = contest.curve.grow(now, contest.packets, acked, rtt);
