@@ -12,8 +12,9 @@ Each has a twin for asyncio, ``send_async`` and ``receive_async``. What goes wro
 :class:`NetbltError`, and mostly one of Python's own exceptions as well.
 """
 
-from netblt._client import Client, GetResult, ListResult, ObjectMeta, copy, copy_async
+from netblt._client import Client, GetResult, ListResult, ObjectMeta
 from netblt._control import Cancel
+from netblt._copy import copy, copy_async
 from netblt._netblt import Control, Progress, Summary
 from netblt._options import Options
 from netblt._transfer import receive, receive_async, send, send_async
