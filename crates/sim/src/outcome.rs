@@ -21,14 +21,16 @@ use crate::transcript::TranscriptHash;
 
 /// The shortest standstill that an end takes for one (`docs/protocol.md §7.6`).
 const STANDSTILL: Duration = Duration::from_secs(10);
-/// A path that loses all that a receiver says within the sender's death timer once in so many times
-/// does so in some of very many worlds.
+/// A path that loses all that an end says within a death timer once in so many times does so in
+/// some of very many worlds.
 const UNHEARD: f64 = 1e-5;
 /// A silent peer is asked so often (`docs/protocol.md §7.4`).
 const ASKED: Duration = Duration::from_millis(1500);
 /// Control messages are repeated at least so often, or every four round trips (`docs/protocol.md
 /// §6.2`).
 const REPEATED: Duration = Duration::from_secs(2);
+/// Who waits for what does not come says something about so often.
+const SAID: Duration = Duration::from_millis(125);
 /// Changes of a link that are told one by one: a mobile network has thousands.
 const CHANGES_TOLD: usize = 8;
 
@@ -144,7 +146,10 @@ impl Outcome {
             false => ASKED + REPEATED + self.setup.longest_round_trip() * 4,
         };
         let dead = outage + found >= patience * 9 / 10;
-        let excused = narrow || dead || self.setup.attacker.is_some();
+        // Or it loses all that an end says for as long, once in so many times.
+        let words = (patience.as_nanos() / SAID.as_nanos()) as u32;
+        let unheard = Side::BOTH.iter().any(|&to| self.setup.chance_of_loss(to, words) >= UNHEARD);
+        let excused = narrow || dead || unheard || self.setup.attacker.is_some();
         if self.coverage.count(Mark::Stalled) > 0 && !excused {
             return Some("an end saw a standstill where there was none".to_owned());
         }

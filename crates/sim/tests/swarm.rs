@@ -221,6 +221,15 @@ fn who_moved_in_an_outage_is_found_after_it() {
     as_it_should_be(3_056_259);
 }
 
+/// A path that loses packets in runs lost the 86, and in the other world the 137, that the receiver
+/// said in a row: it stood still as long as that lasted.
+#[test]
+fn runs_of_losses_may_be_as_long_as_a_standstill() {
+    for seed in [3_072_030, 3_075_323] {
+        as_it_should_be(seed);
+    }
+}
+
 /// Packets became smaller: what had left, and what was to be charged with the next, was taken for
 /// another number of packets, and a burst more than agreed on left.
 #[test]
