@@ -230,6 +230,13 @@ fn runs_of_losses_may_be_as_long_as_a_standstill() {
     }
 }
 
+/// The packet size went up and down while the way back was held: the sender stayed with what it had
+/// begun three generations ago, and the receiver took only the last two.
+#[test]
+fn what_was_begun_generations_ago_is_begun_anew() {
+    as_it_should_be(3_088_354);
+}
+
 /// Packets became smaller: what had left, and what was to be charged with the next, was taken for
 /// another number of packets, and a burst more than agreed on left.
 #[test]

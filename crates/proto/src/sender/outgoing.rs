@@ -84,10 +84,11 @@ impl Outgoing {
 
     /// A renewed GO: everything once more, in other pieces (`docs/protocol.md §6.5`). False if that
     /// is not worth it: the pieces are larger, and it has begun in the smaller ones, which the
-    /// receiver then takes as well.
+    /// receiver then takes as well, if they are of the generation before.
     pub(crate) fn renew(&mut self, geometry: Geometry, generation: u8) -> bool {
         let begun = self.full.as_ref().is_some_and(|full| full.fresh > 0);
-        if begun && geometry.packet_bytes > self.geometry.packet_bytes {
+        let next = generation == self.generation.wrapping_add(1);
+        if begun && next && geometry.packet_bytes > self.geometry.packet_bytes {
             return false;
         }
         let before = std::mem::replace(&mut self.geometry, geometry);
