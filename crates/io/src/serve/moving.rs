@@ -110,8 +110,10 @@ pub(super) fn rename(root: &OwnedFd, from: &[u8], to: &[u8], replace: bool) -> R
     // Only what is no directory takes the place of a file.
     let replace = replace && !beneath::is_directory(&stat);
     let target = Place::target(root, to, replace)?;
-    // Two names of one file: the system would do nothing, and both would stay.
-    if from != to && target.stat.is_some_and(|there| id(&there) == id(&stat)) {
+    // Two names of one file: the system would do nothing, and both would stay. If it has but one,
+    // the two differ in what this file system does not tell apart, such as case.
+    let same = target.stat.is_some_and(|there| id(&there) == id(&stat) && there.st_nlink > 1);
+    if from != to && same {
         rustix::fs::unlinkat(&source.parent, source.leaf, AtFlags::empty())
             .map_err(io::Error::from)?;
         return Ok(1);
