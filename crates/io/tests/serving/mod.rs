@@ -3,10 +3,12 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use netblt::serve::remote::{Fetch, Server, into_directory};
@@ -70,7 +72,7 @@ impl Host {
         let (tickets, ticket) = channel();
         let (sender, accounts) = channel();
         let cancel = Cancel::default();
-        let thread = std::thread::spawn({
+        let thread = thread::spawn({
             let cancel = cancel.clone();
             move || {
                 let mut heard = Heard { tickets, accounts: sender };
@@ -164,7 +166,7 @@ impl Drop for Host {
         self.cancel.hurry();
         if let Some(thread) = self.thread.take() {
             let served = thread.join().unwrap();
-            assert!(std::thread::panicking() || served.is_ok(), "{served:?}");
+            assert!(thread::panicking() || served.is_ok(), "{served:?}");
         }
     }
 }
@@ -181,4 +183,43 @@ pub(crate) fn bytes(len: usize, seed: u8) -> Vec<u8> {
     let mut content = vec![0; len];
     blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut content);
     content
+}
+
+/// Ends what runs beside a test, however that ends.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Host {
+    /// Runs `asks` while `tree/deep`, with a file `secret` in it, is swapped for a link that leads
+    /// out, again and again. Nothing there must have changed.
+    pub(crate) fn raced(&self, asks: impl FnOnce()) {
+        let out = self.directory.path().to_owned();
+        fs::create_dir(out.join("target")).unwrap();
+        fs::write(out.join("target/secret"), b"outside").unwrap();
+        fs::create_dir_all(self.root("real/deep")).unwrap();
+        fs::write(self.root("real/deep/secret"), b"inside!").unwrap();
+        fs::create_dir(self.root("tree")).unwrap();
+        let over = AtomicBool::new(false);
+        let (inside, name) = (self.root("real/deep"), self.root("tree/deep"));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let _ = fs::rename(&inside, &name);
+                    let _ = fs::rename(&name, &inside);
+                    let _ = symlink(out.join("target"), &name);
+                    let _ = fs::remove_file(&name);
+                }
+            });
+            let _ends = Ends(&over);
+            asks();
+        });
+        assert_eq!(fs::read(out.join("target/secret")).unwrap(), b"outside");
+        assert_eq!(fs::read_dir(out.join("target")).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 3);
+    }
 }
