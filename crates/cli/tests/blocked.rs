@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use testenv::far::{Setting, program_directory, script};
+use testenv::nets::{join, run};
 use testenv::{Env, Finished, Running, last_event, noise, skip};
 
 static NETS: AtomicU32 = AtomicU32::new(0);
@@ -16,19 +17,6 @@ static NETS: AtomicU32 = AtomicU32::new(0);
 /// Here, a router, and there.
 struct Net {
     names: [String; 3],
-}
-
-fn run(program: &str, words: &str) -> bool {
-    let ended = Command::new(program)
-        .args(words.split_whitespace())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .output()
-        .expect("it runs");
-    if !ended.status.success() {
-        println!("{program} {words}: {}", String::from_utf8_lossy(&ended.stderr));
-    }
-    ended.status.success()
 }
 
 impl Net {
@@ -43,13 +31,7 @@ impl Net {
         let ip = |words: String| run("ip", &words);
         let mut made = net.names.iter().all(|name| ip(format!("netns add {name}")));
         for (host, wire, subnet) in [(a, "wa", 1), (b, "wb", 2)] {
-            made &= ip(format!("link add {wire} netns {router} type veth peer wire netns {host}"))
-                && ip(format!("-n {router} addr add 198.18.{subnet}.1/24 dev {wire}"))
-                && ip(format!("-n {router} link set {wire} up"))
-                && ip(format!("-n {host} addr add 198.18.{subnet}.2/24 dev wire"))
-                && ip(format!("-n {host} link set lo up"))
-                && ip(format!("-n {host} link set wire up"))
-                && ip(format!("-n {host} route add default via 198.18.{subnet}.1"));
+            made &= join(router, host, (wire, subnet));
         }
         made &= ip(format!("netns exec {router} sysctl -q -w net.ipv4.ip_forward=1"))
             && net.firewall("add table inet f");

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 use testenv::far::{program_directory, script};
+use testenv::nets::{join, run};
 use testenv::{Env, Finished, Running, able, noise, skip, text, tree, wait_until};
 
 /// A stand-in for ssh: the command runs here, in the directory that has the host's name.
@@ -108,14 +109,6 @@ fn nothing_runs_on_when_any_of_the_three_is_killed() {
 /// A caller and two hosts, each with a link of its own to a router.
 struct Net([String; 4]);
 
-fn run(program: &str, words: &str) -> bool {
-    let ended = Command::new(program).args(words.split_whitespace()).output().expect("it runs");
-    if !ended.status.success() {
-        println!("{program} {words}: {}", String::from_utf8_lossy(&ended.stderr));
-    }
-    ended.status.success()
-}
-
 impl Net {
     /// None, with a counted message, where that cannot be made.
     fn new() -> Option<Self> {
@@ -129,13 +122,7 @@ impl Net {
         let mut made = net.0.iter().all(|name| ip(format!("netns add {name}")));
         for (number, host) in hosts.iter().enumerate() {
             let (wire, subnet) = (format!("w{number}"), number + 1);
-            made &= ip(format!("link add {wire} netns {router} type veth peer wire netns {host}"))
-                && ip(format!("-n {router} addr add 198.18.{subnet}.1/24 dev {wire}"))
-                && ip(format!("-n {router} link set {wire} up"))
-                && ip(format!("-n {host} addr add 198.18.{subnet}.2/24 dev wire"))
-                && ip(format!("-n {host} link set lo up"))
-                && ip(format!("-n {host} link set wire up"))
-                && ip(format!("-n {host} route add default via 198.18.{subnet}.1"));
+            made &= join(router, host, (&wire, subnet));
         }
         made &= ip(format!("netns exec {router} sysctl -q -w net.ipv4.ip_forward=1"));
         if !made {

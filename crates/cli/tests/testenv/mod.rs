@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub(crate) mod far;
+pub(crate) mod nets;
 pub(crate) mod tried;
 
 use std::collections::BTreeMap;
