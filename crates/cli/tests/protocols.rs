@@ -6,7 +6,7 @@ use std::fs;
 
 use testenv::Env;
 
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "sabul",
     "tsunami",
     "fobs",
@@ -17,6 +17,7 @@ const NAMES: [&str; 10] = [
     "cubic",
     "highspeed",
     "scalable",
+    "bbr",
 ];
 
 #[test]

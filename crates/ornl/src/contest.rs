@@ -106,6 +106,7 @@ impl Entry {
             Self::Later(Protocol::Cubic) => "CUBIC".to_owned(),
             Self::Later(Protocol::HighSpeed) => "HighSpeed TCP".to_owned(),
             Self::Later(Protocol::Scalable) => "Scalable TCP".to_owned(),
+            Self::Later(Protocol::Bbr) => "BBR".to_owned(),
             Self::Later(protocol) => protocol.name().to_owned(),
             Self::Ours => "netblt".to_owned(),
         }

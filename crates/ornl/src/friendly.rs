@@ -193,13 +193,15 @@ pub struct Neighbours {
     pub shares: [Shares; 3],
 }
 
-/// Ours beside TCPs and itself on a narrow path, and two TCPs beside each other there.
+/// Ours beside TCPs and itself on a narrow path, and TCPs beside each other there.
 pub fn neighbours(threads: usize) -> Vec<Neighbours> {
     let pairs = [
         (Entry::Ours, TCPS[1]),
         (Entry::Ours, TCPS[0]),
+        (Entry::Ours, Entry::Later(Protocol::Bbr)),
         (Entry::Ours, Entry::Ours),
         (TCPS[1], TCPS[0]),
+        (Entry::Later(Protocol::Bbr), TCPS[1]),
     ];
     let jobs: Vec<Pairing> = pairs
         .iter()

@@ -193,11 +193,13 @@ pub enum Protocol {
     HighSpeed = 9,
     /// Scalable TCP (T. Kelly, 2003).
     Scalable = 10,
+    /// BBR, version 1 (Google, 2016).
+    Bbr = 11,
 }
 
 impl Protocol {
     /// All of them, by their codes.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Sabul,
         Self::Tsunami,
         Self::Fobs,
@@ -208,6 +210,7 @@ impl Protocol {
         Self::Cubic,
         Self::HighSpeed,
         Self::Scalable,
+        Self::Bbr,
     ];
 
     /// What stands for it in the header of DATA (`docs/protocol.md §3.1`); never 0.
@@ -233,6 +236,7 @@ impl Protocol {
             Self::Cubic => "cubic",
             Self::HighSpeed => "highspeed",
             Self::Scalable => "scalable",
+            Self::Bbr => "bbr",
         }
     }
 }

@@ -142,6 +142,8 @@ pub(super) enum ProtocolName {
     Highspeed,
     /// Scalable TCP (2003)
     Scalable,
+    /// BBR, version 1, as in Linux (2016)
+    Bbr,
 }
 
 impl ProtocolName {
@@ -161,6 +163,7 @@ impl ProtocolName {
             Self::Cubic => Protocol::Cubic,
             Self::Highspeed => Protocol::HighSpeed,
             Self::Scalable => Protocol::Scalable,
+            Self::Bbr => Protocol::Bbr,
         };
         if protocol == Protocol::Rbudp && rate.is_none() {
             return Err(Failure::usage("--protocol rbudp needs a rate, which it keeps"));

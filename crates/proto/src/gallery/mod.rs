@@ -5,10 +5,11 @@
 //! (F. Fowler et al., "UDP bulk transfer protocols", 2003: cited as "review"), not of programs or
 //! packets. Circuit breaker, pacing, bounds and the end are the machine's, as for every law.
 //!
-//! [`sabul`], [`tsunami`], [`fobs`], [`rbudp`] and [`udt`] are whole protocols; [`window`] and the
-//! laws beside it are TCP's, whose recovery is ours: it asks for what was overtaken, once, as TCP's
-//! selective acknowledgements do.
+//! [`sabul`], [`tsunami`], [`fobs`], [`rbudp`] and [`udt`] are whole protocols. [`bbr`],
+//! [`window`] and the laws beside it are TCP's, whose recovery is ours: it asks for what was
+//! overtaken, once, as TCP's selective acknowledgements do.
 
+pub(crate) mod bbr;
 mod bitmaps;
 mod cubic;
 mod fobs;
@@ -67,6 +68,7 @@ fn recreate(recreation: &Recreation, negotiated: &Negotiated, overhead: u32) -> 
         Protocol::Fobs => Box::new(fobs::Fobs::new(rate, packet)),
         Protocol::Rbudp => Box::new(rbudp::Rbudp::new(rate, packet)),
         Protocol::Udt => Box::new(udt::Udt::new(packet, negotiated.rtt, rate)),
+        Protocol::Bbr => Box::new(bbr::Bbr::new(packet, negotiated.rtt)),
         tcp => Box::new(window::Window::new(tcp, packet, recreation.window_bytes, negotiated.rtt)),
     };
     let told = negotiated
@@ -104,7 +106,8 @@ fn ways(protocol: Protocol, packets_per_buffer: u32) -> Ways {
         | Protocol::RenoDelayed
         | Protocol::Cubic
         | Protocol::HighSpeed
-        | Protocol::Scalable => own,
+        | Protocol::Scalable
+        | Protocol::Bbr => own,
     }
 }
 

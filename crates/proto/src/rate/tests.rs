@@ -1,6 +1,7 @@
 //! The adaptive policy on paths of many kinds, without the machine.
 
 mod background;
+mod bbr;
 mod bold;
 mod memory;
 mod sim;
