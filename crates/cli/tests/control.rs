@@ -6,6 +6,7 @@ mod testenv;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -72,7 +73,7 @@ fn a_transfer_is_listed_paused_and_let_go() {
     let bytes = || told(&env, &[&receives, "--status"])["bytes"].as_u64().expect("a number");
     wait_until("it stands", || {
         let before = bytes();
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        std::thread::sleep(Duration::from_millis(500));
         before == bytes()
     });
     assert!(bytes() < SIZE as u64);
@@ -128,9 +129,37 @@ fn a_copy_is_paused_and_goes_on() {
     let bytes = || told(&setting.env, &[])["bytes"].as_u64().expect("a number");
     let before = bytes();
     assert_eq!(told(&setting.env, &["--resume"])["paused"], false);
-    // Both ends were told --rate, and agreed on it: less is possible, and more is not.
     told(&setting.env, &["--rate", "300kbit"]);
     wait_until("more has come", || bytes() > before);
+    copy.signal(Signal::INT);
+    copy.finish().exits(20);
+}
+
+/// `--rate` of a copy to another machine is its sender's own, and can be raised on the way; that of
+/// one from there was agreed on, and what holds is told.
+#[test]
+fn the_rate_of_a_copy_is_raised_on_the_way() {
+    let setting = Setting::new();
+    setting.put("near/data.bin", &noise(SIZE));
+    let mut copy = setting.command(&["--rate", "100kbit", "data.bin", "host:"]);
+    copy.env("XDG_RUNTIME_DIR", runtime(&setting.env));
+    let copy = Running::new(copy);
+    let listed = || control(&setting.env, &["--json"]).exits(0).text();
+    wait_until("the copy is listed", || listed().contains("\"peer\":\""));
+    assert_eq!(told(&setting.env, &["--rate", "80Mbit"])["ceiling_mbps"], 80.0);
+    let raised = Instant::now();
+    copy.finish().exits(0);
+    // At the first rate it takes this long.
+    let slow = Duration::from_secs(SIZE as u64 * 8 / 100_000);
+    assert!(raised.elapsed() < slow / 4, "{:?} of {slow:?}", raised.elapsed());
+    setting.put("far/data2.bin", &noise(SIZE));
+    let mut copy = setting.command(&["--rate", "400kbit", "host:data2.bin", "."]);
+    copy.env("XDG_RUNTIME_DIR", runtime(&setting.env));
+    let copy = Running::new(copy);
+    wait_until("it is listed", || listed().contains("\"peer\":\""));
+    assert_eq!(told(&setting.env, &["--rate", "200kbit"])["ceiling_mbps"], 0.2);
+    assert_eq!(told(&setting.env, &["--rate", "80Mbit"])["ceiling_mbps"], 0.4);
+    assert_eq!(told(&setting.env, &["--rate", "none"])["ceiling_mbps"], 0.4);
     copy.signal(Signal::INT);
     copy.finish().exits(20);
 }

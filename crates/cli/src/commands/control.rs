@@ -23,7 +23,9 @@ pub(crate) struct Args {
     pid: Option<u32>,
     /// Never faster than this, a second, headers included; none: as fast as it likes
     ///
-    /// Nothing is faster than what both sides agreed on at the beginning.
+    /// A sender's may be above its own --rate of before. Nothing is faster than what both sides
+    /// agreed on at the beginning: a receiver's --rate, and that of a copy from another machine,
+    /// can be lowered only. What holds is told.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<RateWish>,
     /// How the sender chooses its rate from now on; fixed needs --rate

@@ -125,6 +125,11 @@ impl Far {
             _ => return Err(out_of_place()),
         };
         let mut options = start.options();
+        if let Job::Receive { .. } = start.job {
+            // Its sender was told the ceiling, too, and may be told another one on the way: what
+            // both agree on at the opening could only be lowered.
+            options.policy = options.policy.with_ceiling(None);
+        }
         let (mut part, plan, skipped) = self.understand(&start, &mut options)?;
         let family = (start.ipv4, start.ipv6);
         let side = if start.third == Some(Third::Near) { Side::Near } else { Side::Far };

@@ -138,6 +138,9 @@ impl Desk {
             Ceiling::Lifted => None,
             Ceiling::At(rate) => Some(rate),
         };
+        // What a receiver was told at first was agreed on: it can be lowered alone.
+        let agreed = self.policy.ceiling().filter(|_| self.role == Role::Receiver);
+        let ceiling = ceiling.into_iter().chain(agreed).min();
         let mut state = self.state().clone();
         state.policy = (self.role == Role::Sender).then(|| policy.name().to_owned());
         state.ceiling_mbps = ceiling.map(Rate::mbps);
