@@ -44,27 +44,41 @@ pub(crate) fn ticket(
 }
 
 /// This machine's addresses at which a socket bound to `bound` hears, best first. Loopback only if
-/// there is no other.
+/// no interface that runs has another one, and last.
 pub fn own_addresses(bound: IpAddr, family: Family) -> Vec<IpAddr> {
     if !bound.is_unspecified() {
         return vec![bound];
     }
     let v4 = family != Family::V6;
     let v6 = family != Family::V4 && bound.is_ipv6();
-    let fits = |ip: &IpAddr| if ip.is_ipv4() { v4 } else { v6 };
     // The address of the default route is the one that others most likely reach.
-    let mut all: Vec<IpAddr> = SOMEWHERE.into_iter().filter_map(way_to).collect();
+    let mut all: Vec<(IpAddr, bool)> =
+        SOMEWHERE.into_iter().filter_map(way_to).map(|ip| (ip, true)).collect();
     if let Ok(interfaces) = if_addrs::get_if_addrs() {
-        all.extend(interfaces.iter().filter(|i| i.is_oper_up()).map(if_addrs::Interface::ip));
+        all.extend(interfaces.iter().map(|i| (i.ip(), i.is_oper_up())));
     }
-    let mut addresses: Vec<IpAddr> = Vec::new();
-    for ip in all {
-        if fits(&ip) && is_useful(ip) && !addresses.contains(&ip) {
-            addresses.push(ip);
+    all.retain(|(ip, _)| if ip.is_ipv4() { v4 } else { v6 });
+    let loopback = if v4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+    reachable(&all, loopback)
+}
+
+/// Those of `all`, each with whether its interface runs, at which others may reach this machine.
+fn reachable(all: &[(IpAddr, bool)], loopback: IpAddr) -> Vec<IpAddr> {
+    let of = |running: bool| {
+        let mut addresses: Vec<IpAddr> = Vec::new();
+        for (ip, _) in all.iter().filter(|(ip, runs)| *runs == running && is_useful(*ip)) {
+            if !addresses.contains(ip) {
+                addresses.push(*ip);
+            }
         }
-    }
+        addresses
+    };
+    let mut addresses = of(true);
     if addresses.is_empty() {
-        addresses.push(if v4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+        // Linux says of an interface that just came up for up to a second that it does not run:
+        // an address that will work soon is worth more than none.
+        addresses = of(false);
+        addresses.push(loopback);
     }
     addresses
 }
@@ -225,12 +239,22 @@ mod tests {
             let own = own_addresses(Ipv4Addr::UNSPECIFIED.into(), family);
             assert!(!own.is_empty());
             assert!(own.iter().all(IpAddr::is_ipv4), "{own:?}");
-            assert!(own.len() == 1 || !own.iter().any(IpAddr::is_loopback), "{own:?}");
+            assert!(!own[..own.len() - 1].iter().any(IpAddr::is_loopback), "{own:?}");
         }
         let own = own_addresses(Ipv6Addr::UNSPECIFIED.into(), Family::V6);
         assert!(!own.is_empty() && own.iter().all(IpAddr::is_ipv6), "{own:?}");
         let bound = "127.0.0.9".parse().unwrap();
         assert_eq!(own_addresses(bound, Family::Any), [bound]);
+    }
+
+    #[test]
+    fn an_interface_that_does_not_run_yet_is_better_than_none() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let lo = ip("127.0.0.1");
+        let (wire, cable, local) = (ip("192.0.2.7"), ip("198.51.100.7"), ip("169.254.1.7"));
+        assert_eq!(reachable(&[(lo, true), (wire, false), (wire, false)], lo), [wire, lo]);
+        assert_eq!(reachable(&[(lo, true), (wire, false), (cable, true)], lo), [cable]);
+        assert_eq!(reachable(&[(lo, true), (local, false)], lo), [lo]);
     }
 
     #[test]
