@@ -113,15 +113,21 @@ fn a_receiver_holds_its_sender_back_and_has_no_policy() {
     receiver.finish().exits(0);
 }
 
-#[test]
-fn a_copy_is_paused_and_goes_on() {
-    let setting = Setting::new();
-    setting.put("near/data.bin", &noise(SIZE));
-    let mut copy = setting.command(&["--rate", "4Mbit", "data.bin", "host:"]);
+/// A copy that knows its peer.
+fn copying(setting: &Setting, args: &[&str]) -> Running {
+    let mut copy = setting.command(args);
     copy.env("XDG_RUNTIME_DIR", runtime(&setting.env));
     let copy = Running::new(copy);
     let listed = || control(&setting.env, &["--json"]).exits(0).text();
     wait_until("the copy is listed", || listed().contains("\"peer\":\""));
+    copy
+}
+
+#[test]
+fn a_copy_is_paused_and_goes_on() {
+    let setting = Setting::new();
+    setting.put("near/data.bin", &noise(SIZE));
+    let copy = copying(&setting, &["--rate", "4Mbit", "data.bin", "host:"]);
     // The only one that runs needs no number.
     let state = told(&setting.env, &["--pause"]);
     assert_eq!((&state["role"], &state["what"]), (&"sender".into(), &"to host".into()));
@@ -141,11 +147,7 @@ fn a_copy_is_paused_and_goes_on() {
 fn the_rate_of_a_copy_is_raised_on_the_way() {
     let setting = Setting::new();
     setting.put("near/data.bin", &noise(SIZE));
-    let mut copy = setting.command(&["--rate", "100kbit", "data.bin", "host:"]);
-    copy.env("XDG_RUNTIME_DIR", runtime(&setting.env));
-    let copy = Running::new(copy);
-    let listed = || control(&setting.env, &["--json"]).exits(0).text();
-    wait_until("the copy is listed", || listed().contains("\"peer\":\""));
+    let copy = copying(&setting, &["--rate", "100kbit", "data.bin", "host:"]);
     assert_eq!(told(&setting.env, &["--rate", "80Mbit"])["ceiling_mbps"], 80.0);
     let raised = Instant::now();
     copy.finish().exits(0);
@@ -153,10 +155,7 @@ fn the_rate_of_a_copy_is_raised_on_the_way() {
     let slow = Duration::from_secs(SIZE as u64 * 8 / 100_000);
     assert!(raised.elapsed() < slow / 4, "{:?} of {slow:?}", raised.elapsed());
     setting.put("far/data2.bin", &noise(SIZE));
-    let mut copy = setting.command(&["--rate", "400kbit", "host:data2.bin", "."]);
-    copy.env("XDG_RUNTIME_DIR", runtime(&setting.env));
-    let copy = Running::new(copy);
-    wait_until("it is listed", || listed().contains("\"peer\":\""));
+    let copy = copying(&setting, &["--rate", "400kbit", "host:data2.bin", "."]);
     assert_eq!(told(&setting.env, &["--rate", "200kbit"])["ceiling_mbps"], 0.2);
     assert_eq!(told(&setting.env, &["--rate", "80Mbit"])["ceiling_mbps"], 0.4);
     assert_eq!(told(&setting.env, &["--rate", "none"])["ceiling_mbps"], 0.4);
