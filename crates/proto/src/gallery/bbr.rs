@@ -136,7 +136,7 @@ impl Bbr {
         let at_once = Rate::from_bytes_per_second(self.rate).bytes_in(Duration::from_millis(1));
         // "send_quantum = 2 * MSS", or a millisecond's worth (draft §4.2.2).
         let quantum = at_once.clamp(self.packet * 2, MOST_QUANTUM);
-        (product / UNITY).saturating_mul(gain) + quantum * 3
+        product.saturating_mul(gain) / UNITY + quantum * 3
     }
 
     /// BBRUpdateBtlBw: "if (rs.delivery_rate >= BBR.BtlBw || ! rs.is_app_limited)" (draft
