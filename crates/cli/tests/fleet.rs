@@ -273,6 +273,20 @@ fn whoever_is_killed_a_run_goes_on() {
     no_parts(&env);
 }
 
+/// A bar for each of them, by machine and by server.
+fn the_page_has_all_four(env: &Env, address: &str) {
+    fleet(env, &["status", "run", "--html", "run.html"]).exits(0);
+    let page = fs::read_to_string(env.path("run.html")).expect("a page");
+    let bars = |fate: &str| page.matches(&format!("; {fate}</title>")).count();
+    assert_eq!((bars("done"), bars("its task was killed"), bars("stopped")), (2, 2, 4), "{page}");
+    // What the one that was killed had told is not lost.
+    let killed = page.lines().find(|line| line.contains("its task was killed")).expect("a bar");
+    assert!(killed.contains(" task 2, ") && !killed.contains(": 0 bytes at "), "{killed}");
+    assert!(page.contains("1 of 1 chunks done") && page.contains("chunk 0, task 4, "), "{page}");
+    assert!(page.contains(&format!(" to {address}: 4 attempts, 1 done, ")), "{page}");
+    assert!(!page.contains("<script") && !page.contains("src="), "{page}");
+}
+
 #[test]
 fn a_newer_task_goes_on_from_an_older_one() {
     let env = Env::new();
@@ -331,6 +345,7 @@ fn a_newer_task_goes_on_from_an_older_one() {
     assert_eq!(tree(&env.path("root/deep/er/set")), tree(&env.path("src")));
     no_parts(&env);
 
+    the_page_has_all_four(&env, address);
     // What a run that is given up has left goes.
     fs::remove_file(env.path("run/done/000000.json")).expect("removed");
     fs::remove_dir_all(env.path("root/deep/er/set")).expect("removed");

@@ -11,7 +11,6 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -24,9 +23,9 @@ use netblt::{
 
 use crate::claim::Claim;
 use crate::error::{Error, at};
-use crate::list::{Items, Sort};
+use crate::names::{Names, since, stamp};
 use crate::pool::{Ceiling, Pool};
-use crate::record::{Done, Failed, Running};
+use crate::record::{Done, End, Failed, Running, Verdict};
 use crate::run::{self, Chunk, DONE, FAILED, RUNNING, Run, node, now};
 use crate::wait::{jittered, wait};
 
@@ -105,10 +104,11 @@ pub fn run_chunk(
     if let Some(done) = done(run, &chunk)? {
         return Ok(Outcome::Already(done));
     }
-    let claim = Claim::take(run, number)?;
+    let mut claim = Claim::take(run, number)?;
     if let Some(done) = hand_over(run, &chunk, cancel)? {
         return Ok(Outcome::Already(done));
     }
+    claim.found(run::read(&run.record(RUNNING, number)).ok().flatten());
     let names = Arc::new(Names::read(run, &chunk)?);
     let (control, shown) = (Control::new(), Mutex::new(Shown::default()));
     let mut task = Task { run, chunk, claim, names, meet, cancel, control, shown: &shown, tell };
@@ -154,6 +154,8 @@ fn hand_over(run: &Run, chunk: &Chunk, cancel: &Cancel) -> Result<Option<Done>, 
 struct Shown {
     host: Option<String>,
     bytes: u64,
+    /// Of these, what this attempt has brought.
+    brought: u64,
     /// Told so far.
     warnings: Vec<String>,
 }
@@ -181,11 +183,10 @@ fn beside(task: &mut Task<'_>, attempt: u64) -> Result<Outcome, Error> {
                 if now() >= told + TELL && !next.exists() {
                     told = now();
                     let shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
-                    let (host, bytes) = (shown.host.clone(), shown.bytes);
+                    let (host, bytes, brought) = (shown.host.clone(), shown.bytes, shown.brought);
                     drop(shown);
-                    let (node, pid) = (node(), std::process::id());
-                    let at = told;
-                    let running = Running { chunk: number, node, pid, host, attempt, bytes, at };
+                    let (chunk, node, pid, at) = (number, node(), std::process::id(), told);
+                    let running = Running { chunk, node, pid, host, attempt, bytes, brought, at };
                     // Who looks sees an older one.
                     let _ = run::write(&run.record(RUNNING, number), &running);
                 }
@@ -198,70 +199,6 @@ fn beside(task: &mut Task<'_>, attempt: u64) -> Result<Outcome, Error> {
         over.cancel();
         outcome
     })
-}
-
-/// Which names a chunk has, as they arrive.
-struct Names {
-    files: HashSet<Box<[u8]>>,
-    directories: HashSet<Box<[u8]>>,
-    /// Bytes and times of those that are files, in the order of a hash of their names: only to
-    /// be counted when they differ.
-    planned: HashSet<[u8; 16]>,
-}
-
-impl Names {
-    fn read(run: &Run, chunk: &Chunk) -> Result<Self, Error> {
-        let leaf = run.target().1;
-        let mut names =
-            Self { files: HashSet::new(), directories: HashSet::new(), planned: HashSet::new() };
-        for item in Items::open(&run.list(chunk.number))? {
-            let item = item?;
-            let name = arriving(leaf.as_bytes(), &item.name);
-            for (at, _) in name.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
-                let above = name.get(..at).unwrap_or_default();
-                if !names.directories.contains(above) {
-                    names.directories.insert(above.into());
-                }
-            }
-            match item.sort {
-                Sort::Directory => _ = names.directories.insert(name.into()),
-                Sort::Link => _ = names.files.insert(name.into()),
-                Sort::File => {
-                    names.planned.insert(stamp(&name, item.bytes, item.modified));
-                    names.files.insert(name.into());
-                }
-            }
-        }
-        Ok(names)
-    }
-}
-
-/// A name of a list under which it arrives.
-pub(crate) fn arriving(leaf: &[u8], name: &[u8]) -> Vec<u8> {
-    match name {
-        b"" => leaf.to_vec(),
-        name => [leaf, b"/", name].concat(),
-    }
-}
-
-fn stamp(name: &[u8], bytes: u64, (seconds, nanos): (i64, u32)) -> [u8; 16] {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(name).update(&[0]).update(&bytes.to_be_bytes());
-    hasher.update(&seconds.to_be_bytes()).update(&nanos.to_be_bytes());
-    hasher.finalize().as_bytes().first_chunk().copied().unwrap_or_default()
-}
-
-/// Seconds since 1970 and nanoseconds, rounded down, as the system has them.
-fn since(time: SystemTime) -> (i64, u32) {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => (after.as_secs().cast_signed(), after.subsec_nanos()),
-        Err(before) => {
-            let before = before.duration();
-            let part = u32::from(before.subsec_nanos() > 0);
-            let nanos = (1_000_000_000 - before.subsec_nanos()) % 1_000_000_000;
-            (-(before.as_secs().cast_signed()) - i64::from(part), nanos)
-        }
-    }
 }
 
 /// One task.
@@ -295,7 +232,7 @@ impl Task<'_> {
             let mut busy = None;
             let mut moved = false;
             for host in order {
-                match self.once(host)? {
+                match self.tried(host)? {
                     Try::Done(done) => return Ok(Outcome::Done(done)),
                     Try::Never(why) => return Ok(Outcome::Failed(why)),
                     Try::Stopped => return Ok(Outcome::Stopped),
@@ -310,7 +247,6 @@ impl Task<'_> {
                     Try::Again(why) => {
                         failures += 1;
                         (self.tell)(&format!("{host}: {} ({failures} of {TRIES})", why.message));
-                        self.claim.turn()?;
                         if failures >= TRIES {
                             return Ok(Outcome::Again(why));
                         }
@@ -341,10 +277,31 @@ impl Task<'_> {
         Ok(options)
     }
 
+    /// The same, and notes it in the claim.
+    fn tried(&mut self, host: &str) -> Result<Try, Error> {
+        self.shown(|shown| (shown.host, shown.bytes) = (Some(host.to_owned()), 0));
+        self.shown(|shown| shown.brought = 0);
+        self.claim.begin(host, run_clock())?;
+        let came = self.once(host)?;
+        let brought = self.shown(|shown| shown.brought);
+        let (verdict, brought, message) = match &came {
+            Try::Busy(_) => {
+                self.claim.pass_on();
+                return Ok(came);
+            }
+            Try::Done(done) => (Verdict::Done, done.bytes.saturating_sub(done.kept), None),
+            Try::Again(why) => (Verdict::Failed, brought, Some(why.message.clone())),
+            Try::Never(why) => (Verdict::Lost, brought, Some(why.message.clone())),
+            Try::Stopped => (Verdict::Stopped, brought, None),
+        };
+        let end = End { at: run_clock(), verdict, brought, message };
+        self.claim.end(end, matches!(came, Try::Again(_)))?;
+        Ok(came)
+    }
+
     /// Puts it on one server.
     fn once(&self, host: &str) -> Result<Try, Error> {
         let options = self.options()?;
-        self.shown(|shown| (shown.host, shown.bytes) = (Some(host.to_owned()), 0));
         let rendezvous = match (self.meet)(host, &options) {
             Ok(rendezvous) => rendezvous,
             Err(_) if self.cancel.is_cancelled() => return Ok(Try::Stopped),
@@ -540,7 +497,8 @@ struct Watcher<'a>(&'a Task<'a>);
 
 impl Observer for Watcher<'_> {
     fn progress(&mut self, progress: &Progress) {
-        self.0.shown(|shown| shown.bytes = progress.bytes);
+        let brought = progress.stats.image_bytes;
+        self.0.shown(|shown| (shown.bytes, shown.brought) = (progress.bytes, brought));
     }
 
     fn warn(&mut self, warning: &Warning) {
@@ -584,14 +542,5 @@ mod tests {
         ] {
             assert_eq!(stays(&error), never, "{error:?}");
         }
-    }
-
-    #[test]
-    fn times_before_1970_are_those_of_the_system() {
-        let before = |nanos| UNIX_EPOCH - Duration::from_nanos(nanos);
-        assert_eq!(since(before(1)), (-1, 999_999_999));
-        assert_eq!(since(before(1_000_000_000)), (-1, 0));
-        assert_eq!(since(before(0)), (0, 0));
-        assert_eq!(since(UNIX_EPOCH + Duration::from_nanos(1_000_000_001)), (1, 1));
     }
 }

@@ -9,18 +9,34 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, at};
+use crate::record::{Attempt, End, Running};
 use crate::run::{self, CLAIMS, Run};
 
 /// Tasks that may take one chunk.
 const MAX_ATTEMPTS: u64 = 1_000_000;
 
+/// What a claim says.
 #[derive(Serialize, Deserialize)]
-struct Text {
-    node: String,
+pub(crate) struct Text {
+    pub(crate) node: String,
     pid: u32,
-    at: u64,
+    /// When it was written.
+    pub(crate) at: u64,
     /// How often a host has failed this chunk.
     turn: u64,
+    /// What the task tried, in order; servers that were busy are not among them.
+    #[serde(default)]
+    pub(crate) tries: Vec<Attempt>,
+    /// What the task before had told last, if it was killed.
+    #[serde(default)]
+    pub(crate) before: Option<Running>,
+}
+
+impl Text {
+    /// Seconds since 1970 when its task is first heard of.
+    pub(crate) fn began(&self) -> f64 {
+        self.tries.first().map_or(self.at as f64, |first| first.began)
+    }
 }
 
 /// A task's claim.
@@ -32,6 +48,9 @@ pub(crate) struct Claim {
     /// How often a host has failed it: which host comes next depends on that. A task that was
     /// killed is no host's fault, so its successor goes to the same host, where its parts are held.
     pub(crate) turn: u64,
+    tries: Vec<Attempt>,
+    /// What the task before had told last, if it was killed.
+    before: Option<Running>,
 }
 
 impl Claim {
@@ -43,7 +62,14 @@ impl Claim {
                 continue;
             }
             let before = if number > 1 { read(&path(number - 1)) } else { 0 };
-            let claim = Self { path: path(number), next: path(number + 1), number, turn: before };
+            let claim = Self {
+                path: path(number),
+                next: path(number + 1),
+                number,
+                turn: before,
+                tries: Vec::new(),
+                before: None,
+            };
             let new = run::beside(&claim.path);
             run::write(&new, &claim.text())?;
             let linked = fs::hard_link(&new, &claim.path);
@@ -67,14 +93,40 @@ impl Claim {
         self.next.exists()
     }
 
-    /// A host has failed: another one's turn.
-    pub(crate) fn turn(&mut self) -> Result<(), Error> {
-        self.turn += 1;
+    /// What is there of the task before, which is over.
+    pub(crate) fn found(&mut self, before: Option<Running>) {
+        self.before = before;
+    }
+
+    /// An attempt begins at a host.
+    pub(crate) fn begin(&mut self, host: &str, began: f64) -> Result<(), Error> {
+        self.tries.push(Attempt { host: host.to_owned(), began, end: None });
         run::write(&self.path, &self.text())
     }
 
+    /// It is over. If its host has failed, it is another one's turn.
+    pub(crate) fn end(&mut self, end: End, failed: bool) -> Result<(), Error> {
+        self.turn += u64::from(failed);
+        if let Some(last) = self.tries.last_mut() {
+            last.end = Some(end);
+        }
+        run::write(&self.path, &self.text())
+    }
+
+    /// The host was busy, which is no attempt.
+    pub(crate) fn pass_on(&mut self) {
+        self.tries.pop();
+    }
+
     fn text(&self) -> Text {
-        Text { node: run::node(), pid: std::process::id(), at: run::now(), turn: self.turn }
+        Text {
+            node: run::node(),
+            pid: std::process::id(),
+            at: run::now(),
+            turn: self.turn,
+            tries: self.tries.clone(),
+            before: self.before.clone(),
+        }
     }
 }
 
@@ -87,6 +139,7 @@ fn read(path: &std::path::Path) -> u64 {
 mod tests {
     use super::*;
     use crate::plan::{Limits, plan};
+    use crate::record::Verdict;
 
     #[test]
     fn the_last_one_has_it_and_goes_on_where_the_one_before_was() {
@@ -97,7 +150,14 @@ mod tests {
         let run = plan(what, dirs[1].path(), limits, &cancel, &mut |_| {}).expect("planned");
         let mut first = Claim::take(&run, 0).expect("a claim");
         assert_eq!((first.number, first.turn, first.is_superseded()), (1, 0, false));
-        first.turn().expect("written");
+        first.begin("one", 1.0).expect("written");
+        first.pass_on();
+        first.begin("other", 2.0).expect("written");
+        let end = End { at: 3.0, verdict: Verdict::Failed, brought: 5, message: None };
+        first.end(end, true).expect("written");
+        let text = run::read::<Text>(&first.path).expect("read").expect("there");
+        let tries: Vec<_> = text.tries.iter().map(|it| (&it.host[..], it.end.is_some())).collect();
+        assert_eq!(tries, [("other", true)]);
         let second = Claim::take(&run, 0).expect("a claim");
         assert_eq!((second.number, second.turn), (2, 1));
         assert!(first.is_superseded() && !second.is_superseded());

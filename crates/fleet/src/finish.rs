@@ -12,9 +12,10 @@ use netblt::serve::Entry;
 use netblt::serve::remote::Server;
 use netblt::{Cancel, Denial, Error as Fault, Observer, Options, Overwrite, Warning};
 
-use crate::chunk::{Meet, Unmet, arriving, put_directories};
+use crate::chunk::{Meet, Unmet, put_directories};
 use crate::error::{Error, at};
 use crate::list::{Item, Items, Sort};
+use crate::names::arriving;
 use crate::pool::Pool;
 use crate::run::{Run, publish};
 use crate::state::{self, State, Survey};

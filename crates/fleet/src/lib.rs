@@ -12,12 +12,14 @@ mod error;
 pub mod finish;
 pub mod list;
 pub mod local;
+mod names;
 pub mod plan;
 pub mod pool;
 pub mod record;
 pub mod run;
 pub mod slurm;
 pub mod state;
+pub mod timeline;
 mod wait;
 
 pub use self::error::Error;

@@ -73,8 +73,52 @@ pub struct Running {
     pub attempt: u64,
     /// File bytes that are through.
     pub bytes: u64,
+    /// Bytes that this attempt has brought.
+    #[serde(default)]
+    pub brought: u64,
     /// When this was written, seconds since 1970.
     pub at: u64,
+}
+
+/// A task's attempt at one server, as its claim has it: `claims/K.N`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Attempt {
+    /// At which server.
+    pub host: String,
+    /// Seconds since 1970 when it began.
+    pub began: f64,
+    /// How it ended; nothing as long as it has not, and of one whose task was killed.
+    pub end: Option<End>,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct End {
+    /// Seconds since 1970.
+    pub at: f64,
+    /// What came of it.
+    pub verdict: Verdict,
+    /// Bytes that it brought, what was there before not counted.
+    pub brought: u64,
+    /// Why it failed, for people.
+    pub message: Option<String>,
+}
+
+/// What came of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Verdict {
+    /// The chunk is done.
+    Done,
+    /// It failed, and is tried again.
+    Failed,
+    /// It failed for good.
+    Lost,
+    /// It was stopped, or another task has taken the chunk.
+    Stopped,
 }
 
 /// A task that has not written for so long is not at work any more, in seconds.

@@ -5,7 +5,7 @@
 mod compare;
 mod ornl;
 mod path;
-mod plot;
+pub(super) mod plot;
 mod rfc1030;
 pub(super) mod transfer;
 
@@ -144,16 +144,7 @@ impl PictureArgs {
 
     /// Writes it; a page has the words below the picture.
     fn write(&self, picture: &Picture, words: &str) -> Result<(), Failure> {
-        let mut text = picture.svg();
-        if self.is_page() {
-            text = format!(
-                "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{}</title>\n\
-                 <style>body {{ max-width: 72em; margin: 1em auto; font-family: sans-serif }}\
-                 </style>\n{text}<pre>{}</pre>\n</html>\n",
-                plot::escape(&picture.title),
-                words.lines().map(plot::escape).collect::<Vec<_>>().join("\n")
-            );
-        }
+        let text = if self.is_page() { page(picture, words) } else { picture.svg() };
         let written = match self.out == Path::new("-") {
             true => io::stdout().write_all(text.as_bytes()),
             false => fs::write(&self.out, text),
@@ -162,7 +153,19 @@ impl PictureArgs {
     }
 }
 
-fn failed(path: &Path, what: &str, error: &io::Error) -> Failure {
+/// A page of a picture, and words below it.
+pub(super) fn page(picture: &Picture, words: &str) -> String {
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{}</title>\n\
+         <style>body {{ max-width: 72em; margin: 1em auto; font-family: sans-serif }}\
+         </style>\n{}<pre>{}</pre>\n</html>\n",
+        plot::escape(&picture.title),
+        picture.svg(),
+        words.lines().map(plot::escape).collect::<Vec<_>>().join("\n")
+    )
+}
+
+pub(super) fn failed(path: &Path, what: &str, error: &io::Error) -> Failure {
     Failure::new(Code::File, format!("{}: cannot {what}: {error}", path.display()))
 }
 

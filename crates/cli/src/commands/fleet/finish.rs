@@ -1,6 +1,7 @@
 //! `netblt fleet status`, `verify`, `manifest` and `clean`.
 
 use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use netblt_fleet::state::{self, State, Survey};
 use netblt_proto::machine::printable;
 use serde_json::{Value, json};
 
-use super::{Place, failed, help, meet, say, trouble, watched};
+use super::{Place, failed, help, meet, say, timeline, trouble, watched};
 use crate::exit::{Code, Failure};
 use crate::json::{self, Stream};
 use crate::units;
@@ -30,6 +31,10 @@ pub(crate) struct StatusArgs {
     /// Tell it again and again, until no chunk waits and none is at work
     #[arg(long)]
     watch: bool,
+    /// Also write a page: when was which chunk tried, on which machine, to which server, how fast,
+    /// and how it ended
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// Compare what is on the servers with the plan: names, kinds, lengths, times
@@ -92,6 +97,9 @@ fn look(args: &StatusArgs) -> Result<Code, Failure> {
         let survey = survey.map_err(failed)?;
         shown?;
         tell(&survey, json)?;
+        if let Some(html) = &args.html {
+            timeline::write(&run, &in_words(&survey), html)?;
+        }
         let over = survey.waiting + survey.running == 0;
         if !args.watch || over {
             return Ok(if survey.is_done() { Code::Success } else { Code::Partial });
@@ -130,16 +138,21 @@ pub(super) fn tell(survey: &Survey, json: bool) -> Result<(), Failure> {
         });
         return emit("summary", data);
     }
+    line(&in_words(survey))
+}
+
+fn in_words(survey: &Survey) -> String {
+    let Survey { chunks, done, running, failed, lost, waiting, .. } = survey;
     let bytes = units::show_bytes(survey.done_bytes);
     let of = units::show_bytes(survey.bytes);
     let nodes = match survey.nodes.len() {
         0 => String::new(),
         nodes => format!(" on {nodes} machines"),
     };
-    line(&format!(
+    format!(
         "{done} of {chunks} chunks done ({bytes} of {of}), {running} at work{nodes}, \
          {waiting} waiting, {failed} failed, {lost} failed for good"
-    ))
+    )
 }
 
 pub(super) fn verify(args: &VerifyArgs) -> Code {

@@ -30,7 +30,7 @@ const FAR: f64 = 4.0;
 
 /// How a series is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// From point to point.
     Line,
     /// A value that holds until the next one, dashed: what is allowed, not what happened.
@@ -43,18 +43,35 @@ pub(super) enum Kind {
 
 /// One line.
 #[derive(Clone, Debug)]
-pub(super) struct Series {
+pub(crate) struct Series {
     pub(super) name: String,
     pub(super) kind: Kind,
     /// Which colour; a limit has that of what it limits.
     pub(super) colour: usize,
     /// Seconds and value.
     pub(super) points: Vec<(f64, f64)>,
+    /// Of a lane, spans with more to say than when they were.
+    bars: Vec<Bar>,
+}
+
+/// A span of a lane by itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Bar {
+    pub(crate) from: f64,
+    pub(crate) to: f64,
+    pub(crate) colour: &'static str,
+    /// What is shown where it is pointed at.
+    pub(crate) says: String,
 }
 
 impl Series {
-    pub(super) fn new(name: &str, kind: Kind, colour: usize, points: Vec<(f64, f64)>) -> Self {
-        Self { name: name.to_owned(), kind, colour, points }
+    pub(crate) fn new(name: &str, kind: Kind, colour: usize, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.to_owned(), kind, colour, points, bars: Vec::new() }
+    }
+
+    /// A lane of spans that differ.
+    pub(crate) fn of_bars(name: &str, bars: Vec<Bar>) -> Self {
+        Self { bars, ..Self::new(name, Kind::Lane, 0, Vec::new()) }
     }
 
     fn largest(&self) -> f64 {
@@ -64,15 +81,16 @@ impl Series {
 
 /// What shares a vertical axis.
 #[derive(Clone, Debug)]
-pub(super) struct Panel {
-    pub(super) label: String,
-    pub(super) series: Vec<Series>,
+pub(crate) struct Panel {
+    pub(crate) label: String,
+    pub(crate) series: Vec<Series>,
 }
 
 impl Panel {
     /// Without the series that have no points.
-    pub(super) fn new(label: &str, series: Vec<Series>) -> Self {
-        let series = series.into_iter().filter(|series| !series.points.is_empty()).collect();
+    pub(crate) fn new(label: &str, series: Vec<Series>) -> Self {
+        let is_there = |series: &Series| !series.points.is_empty() || !series.bars.is_empty();
+        let series = series.into_iter().filter(is_there).collect();
         Self { label: label.to_owned(), series }
     }
 
@@ -87,7 +105,7 @@ impl Panel {
 
 /// A time in which something was out of order, across all panels.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Band {
+pub(crate) struct Band {
     pub(super) from: f64,
     pub(super) to: f64,
     pub(super) name: &'static str,
@@ -95,19 +113,19 @@ pub(super) struct Band {
 
 /// All that is drawn.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Picture {
-    pub(super) title: String,
+pub(crate) struct Picture {
+    pub(crate) title: String,
     /// Lines below the title.
-    pub(super) notes: Vec<String>,
-    pub(super) panels: Vec<Panel>,
-    pub(super) bands: Vec<Band>,
+    pub(crate) notes: Vec<String>,
+    pub(crate) panels: Vec<Panel>,
+    pub(crate) bands: Vec<Band>,
     /// Where the time axis ends, in seconds.
-    pub(super) end: f64,
+    pub(crate) end: f64,
 }
 
 impl Picture {
     /// As a file of its own.
-    pub(super) fn svg(&self) -> String {
+    pub(crate) fn svg(&self) -> String {
         let titles = wrapped(&self.title, TITLE_LETTERS);
         let notes: Vec<String> =
             self.notes.iter().flat_map(|note| wrapped(note, NOTE_LETTERS)).collect();
@@ -165,7 +183,12 @@ struct Time {
 impl Time {
     fn new(end: f64) -> Self {
         let end = if end.is_finite() && end > 0.0 { end } else { 1.0 };
-        let (unit, factor) = if end < 1.0 { ("ms", 1e3) } else { ("s", 1.0) };
+        let (unit, factor) = match end {
+            ..1.0 => ("ms", 1e3),
+            ..1800.0 => ("s", 1.0),
+            ..36_000.0 => ("min", 1.0 / 60.0),
+            _ => ("h", 1.0 / 3600.0),
+        };
         Self { axis: Axis::new(end * factor), end, unit, factor }
     }
 
@@ -215,6 +238,13 @@ fn lanes(svg: &mut String, panel: &Panel, top: f64, time: &Time) {
         for (from, to) in joined(&series.points, time.end / (WIDTH - LEFT - RIGHT) / 2.0) {
             let (from, to) = (time.x(from), time.x(to));
             rectangle(svg, [from, y + 4.0, (to - from).max(0.5), LANE - 7.0], colour, 0.9);
+        }
+        for bar in &series.bars {
+            let (from, to) = (time.x(bar.from), time.x(bar.to));
+            let _ = write!(svg, "<g><title>{}</title>", escape(&bar.says));
+            let span = [from, y + 3.0, (to - from - 0.5).max(0.5), LANE - 5.0];
+            rectangle(svg, span, bar.colour, 0.9);
+            svg.push_str("</g>\n");
         }
         text(svg, [WIDTH - RIGHT + 8.0, y + LANE - 6.0], "start", colour, &series.name);
     }
@@ -374,7 +404,7 @@ fn wrapped(text: &str, letters: usize) -> Vec<String> {
 }
 
 /// Text as XML has it.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let clean = text.chars().filter(|c| !c.is_control()).collect::<String>();
     clean.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
