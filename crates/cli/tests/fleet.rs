@@ -362,3 +362,69 @@ fn a_newer_task_goes_on_from_an_older_one() {
     let cleaned = fleet(&env, &["clean", "run", "--json"]).exits(0).last_event("summary");
     assert_eq!((cleaned["removed"].as_u64(), env.names("root/deep/er").len()), (Some(1), 0));
 }
+
+/// What all of the shares have of what the largest would give to each: 1 if they are alike.
+fn jain(shares: &[f64]) -> f64 {
+    let (sum, squares) = (shares.iter().sum::<f64>(), shares.iter().map(|x| x * x).sum::<f64>());
+    sum * sum / (shares.len() as f64 * squares)
+}
+
+#[test]
+fn all_together_keep_to_the_wan_and_share_it_alike() {
+    const WAN: f64 = 16e6;
+    const PAIRS: usize = 4;
+    // What a host that was late for a moment sends, or counts, all at once: seconds of it.
+    const LATE: f64 = 1.0;
+    let env = Env::new();
+    env.make_directory("src");
+    for at in 0..3 * PAIRS {
+        env.make_file(&format!("src/f{at}"), MIB);
+    }
+    let (_server, port) = server(&env, 0);
+    let to = format!("127.0.0.1:{port}");
+    // The path carries much more than they may take, and tells what they send.
+    let path = ["--rate", "100Mbit", "--rtt", "20ms", "--stats", "100ms", "--json"];
+    let relay = ["emulate", "relay", "--listen", "127.0.0.1:0", "--to", &to];
+    let mut relay = env.start(&[&relay[..], &path].concat());
+    let listen = relay.event("emulating", |_| true)["listen"].take();
+    let listen = listen.as_str().and_then(|at| at.rsplit(':').next()?.parse().ok());
+    plan(&env, &[listen.expect("a port")], &["--chunk-files", "1"]).exits(0);
+    let submit = ["submit", "run", "--engine", "local", "--pairs", "4", "--wan", "16Mbit"];
+    fleet(&env, &submit).exits(0);
+    relay.signal(Signal::INT);
+    let told = relay.finish().exits(0).text();
+
+    let lines = told.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let samples = lines.filter(|line| line["event"] == "sample");
+    let samples: Vec<(f64, f64)> = samples
+        .map(|line| {
+            let bytes = line["data"]["up"]["entered_bytes"].as_f64().expect("bytes");
+            (line["data"]["seconds"].as_f64().expect("a time"), bytes * 8.0)
+        })
+        .collect();
+    let sent = samples.last().expect("samples").1;
+    assert!(sent > (3 * PAIRS * MIB * 8) as f64, "{sent} bits have come this way");
+    for (at, first) in samples.iter().enumerate() {
+        for last in &samples[at..] {
+            let most = WAN * (last.0 - first.0 + LATE);
+            assert!(last.1 - first.1 <= most, "from {first:?} to {last:?}");
+        }
+    }
+
+    let mut spans = Vec::new();
+    for record in done(&env).values() {
+        let record: Value = serde_json::from_slice(record).expect("JSON");
+        // The source itself is a chunk of its own.
+        if record["bytes"] == MIB {
+            let [began, ended] = [&record["began"], &record["ended"]].map(Value::as_f64);
+            spans.push((began.expect("a time"), ended.expect("a time")));
+        }
+    }
+    assert_eq!(spans.len(), 3 * PAIRS, "{spans:?}");
+    let at_once =
+        |(began, _): &(f64, f64)| spans.iter().filter(|it| it.0 <= *began && *began < it.1).count();
+    assert_eq!(spans.iter().map(at_once).max(), Some(PAIRS), "{spans:?}");
+    let rates: Vec<f64> = spans.iter().map(|(began, ended)| MIB as f64 / (ended - began)).collect();
+    assert!(jain(&rates) >= 0.95, "{rates:?}");
+    println!("{:.1} Mbit in all, Jain {:.4} of {rates:?}", sent / 1e6, jain(&rates));
+}
