@@ -18,7 +18,7 @@ use crate::disk::names::{NameId, Names};
 use crate::disk::renaming::{id, move_new};
 use crate::disk::store::{FLUSHING, NOT_A_DIRECTORY, Store, os, what_failed};
 use crate::disk::{beneath, flush};
-use crate::error::Error;
+use crate::error::{Error, said};
 use crate::options::Overwrite;
 
 /// Permissions of a directory of which nobody has said anything yet: nobody else's until then.
@@ -50,12 +50,12 @@ pub(crate) struct Placer {
 }
 
 /// What became of an empty file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
     /// It has its name.
     There,
-    /// Something is in the way that is to stay.
-    InTheWay,
+    /// It cannot have it: why.
+    LeftOut(Box<str>),
     /// Something stands there that is to be replaced.
     Stands,
 }
@@ -86,20 +86,21 @@ impl Placer {
         missing
     }
 
-    /// Gives a file its name; false if something is in the way that is to stay.
+    /// Gives a file its name, or answers why it cannot have it.
     pub(crate) fn place(
         &mut self,
         store: &Store,
         names: &Names,
         (ready, inode): (&Ready, Option<u64>),
-    ) -> io::Result<bool> {
-        if !self.ensure(store, names, names.parent(ready.id))? {
-            return Ok(false);
+    ) -> io::Result<Option<Box<str>>> {
+        let why = self.ensure(store, names, names.parent(ready.id))?;
+        if why.is_some() {
+            return Ok(why);
         }
         let placed = self.rename(store, names, (ready, inode));
         match placed {
-            Ok(true) => _ = self.touched.insert(names.parent(ready.id)),
-            Ok(false) => {}
+            Ok(None) => _ = self.touched.insert(names.parent(ready.id)),
+            Ok(Some(_)) => {}
             Err(ref error) => {
                 let source = io::Error::from_raw_os_error(errno_of(error));
                 self.failure = Some(store.error(&ready.name, RENAMING, source));
@@ -118,8 +119,8 @@ impl Placer {
         before: bool,
     ) -> io::Result<Made> {
         let parent = names.parent(ready.id);
-        if !self.ensure(store, names, parent)? {
-            return Ok(Made::InTheWay);
+        if let Some(why) = self.ensure(store, names, parent)? {
+            return Ok(Made::LeftOut(why));
         }
         self.direct = true;
         let made = self.create(store, names, ready, before);
@@ -164,9 +165,9 @@ impl Placer {
                     dress(&file)?;
                     return Ok(Made::There);
                 }
-                Ok(if replace { Made::Stands } else { Made::InTheWay })
+                Ok(if replace { Made::Stands } else { Made::LeftOut(STANDS.into()) })
             }
-            Err(error) => Err(error.into()),
+            Err(error) => left_out(RENAMING, error).map(Made::LeftOut),
         }
     }
 
@@ -175,7 +176,7 @@ impl Placer {
         store: &Store,
         names: &Names,
         (ready, inode): (&Ready, Option<u64>),
-    ) -> io::Result<bool> {
+    ) -> io::Result<Option<Box<str>>> {
         let parent = self.enter(store, names, names.parent(ready.id))?;
         let staging = store.staged().ok_or(io::ErrorKind::NotFound)?;
         let (slot, leaf) = (ready.slot.to_string(), os(names.leaf(ready.id)));
@@ -184,11 +185,15 @@ impl Placer {
         let known = self.own_id(staging, (slot.as_bytes(), inode), replace)?;
         match move_new(&store.path, (staging, os(slot.as_bytes())), (&parent, leaf)) {
             Err(Errno::EXIST) if replace => {}
-            Err(Errno::EXIST) => return Ok(false),
-            moved => {
-                moved?;
+            Err(Errno::EXIST) => return Ok(Some(STANDS.into())),
+            // It would not be the name that there is not.
+            Err(Errno::NOENT) if beneath::status(staging, slot.as_bytes())?.is_none() => {
+                return Err(Errno::NOENT.into());
+            }
+            Err(error) => return left_out(RENAMING, error).map(Some),
+            Ok(()) => {
                 self.ours.extend(known);
-                return Ok(true);
+                return Ok(None);
             }
         }
         let own = beneath::status(staging, slot.as_bytes())?;
@@ -199,10 +204,10 @@ impl Placer {
             if same {
                 // A rename of one name of a file to another does nothing.
                 rustix::fs::unlinkat(staging, &slot, AtFlags::empty())?;
-                return Ok(true);
+                return Ok(None);
             }
             if !beneath::is_replaceable(stat) || self.ours.contains(&id(stat)) {
-                return Ok(false);
+                return Ok(Some(STANDS.into()));
             }
             // Who has made a file private wants it to stay so when it is replaced; a link's
             // target is not touched.
@@ -216,9 +221,11 @@ impl Placer {
             }
         }
         faults::at(&store.path, Call::Rename)?;
-        rustix::fs::renameat(staging, &slot, &parent, leaf)?;
+        if let Err(error) = rustix::fs::renameat(staging, &slot, &parent, leaf) {
+            return left_out(RENAMING, error).map(Some);
+        }
         self.ours.extend(own.iter().map(id));
-        Ok(true)
+        Ok(None)
     }
 
     /// What tells a temporary from others when it has its name, if something may be replaced.
@@ -242,14 +249,20 @@ impl Placer {
         Ok(Some((device, inode)))
     }
 
-    /// Makes a directory, and those above it, unless they exist; false if a file is in the way.
-    fn ensure(&mut self, store: &Store, names: &Names, name: NameId) -> io::Result<bool> {
+    /// Makes a directory, and those above it, unless they exist, or answers why there is none.
+    fn ensure(
+        &mut self,
+        store: &Store,
+        names: &Names,
+        name: NameId,
+    ) -> io::Result<Option<Box<str>>> {
         if name == NameId::ROOT || self.present.contains(&name) {
-            return Ok(true);
+            return Ok(None);
         }
         let parent = names.parent(name);
-        if !self.ensure(store, names, parent)? {
-            return Ok(false);
+        let why = self.ensure(store, names, parent)?;
+        if why.is_some() {
+            return Ok(why);
         }
         // Not wider than it will be, even for a moment, but such that files can go in.
         let mode = self.listed.get(&name).map_or(PRIVATE, |listed| listed.mode & 0o777 | 0o700);
@@ -260,7 +273,7 @@ impl Placer {
             Err(Errno::EXIST) => false,
             Err(error) => {
                 self.failure = Some(store.error(&names.path(name), MAKING, error.into()));
-                return Err(error.into());
+                return left_out(MAKING, error).map(Some);
             }
         };
         match self.enter(store, names, name) {
@@ -268,10 +281,10 @@ impl Placer {
             Err(error) => {
                 let error = errno(error);
                 if matches!(error, Errno::NOTDIR | Errno::LOOP) {
-                    return Ok(false);
+                    return Ok(Some(IN_ITS_WAY.into()));
                 }
                 self.failure = Some(store.error(&names.path(name), NOT_A_DIRECTORY, error.into()));
-                return Err(error.into());
+                return left_out(NOT_A_DIRECTORY, error).map(Some);
             }
         }
         if made {
@@ -279,7 +292,7 @@ impl Placer {
             self.touched.insert(parent);
         }
         self.present.insert(name);
-        Ok(true)
+        Ok(None)
     }
 
     /// The handle of a directory; kept, since neighbours come together.
@@ -296,20 +309,20 @@ impl Placer {
 
     /// Makes the directories that nothing was put into, gives those that were made here or by a
     /// transfer before this one (`before` knows which) their attributes, the deepest first, and
-    /// flushes all that changed. Answers those that could not be made.
+    /// flushes all that changed. Answers those that could not be made, and why.
     pub(crate) fn conclude(
         &mut self,
         store: &Store,
         names: &Names,
         before: impl Fn(&[u8]) -> bool,
-    ) -> Result<Vec<NameId>, Error> {
+    ) -> Result<Vec<(NameId, Box<str>)>, Error> {
         let mut listed: Vec<NameId> = self.listed.keys().copied().collect();
         listed.sort_unstable();
-        let mut in_the_way = Vec::new();
+        let mut left_out = Vec::new();
         for name in &listed {
             match self.ensure(store, names, *name) {
-                Ok(true) => {}
-                Ok(false) => in_the_way.push(*name),
+                Ok(None) => {}
+                Ok(Some(why)) => left_out.push((*name, why)),
                 Err(error) => {
                     let error = store.error(&names.path(*name), MAKING, error);
                     return Err(self.take_failure().unwrap_or(error));
@@ -317,8 +330,8 @@ impl Placer {
             }
         }
         let before = listed.into_iter().filter(|name| before(&names.path(*name)));
-        let before: Vec<NameId> = before.filter(|name| !in_the_way.contains(name)).collect();
-        self.made.extend(before);
+        let none: HashSet<NameId> = left_out.iter().map(|(name, _)| *name).collect();
+        self.made.extend(before.filter(|name| !none.contains(name)));
         let direct = std::mem::take(&mut self.direct);
         let changed = self.made.len() + self.touched.len();
         let at_once = direct || flush::at_once(&store.root, changed);
@@ -333,7 +346,7 @@ impl Placer {
         }
         if at_once {
             return match flush::all(&store.root) {
-                Ok(()) => Ok(in_the_way),
+                Ok(()) => Ok(left_out),
                 Err(error) => Err(flushing(NameId::ROOT, error)),
             };
         }
@@ -341,7 +354,7 @@ impl Placer {
             let flushed = self.enter(store, names, name).and_then(|h| flush::directory(&h));
             flushed.map_err(|error| flushing(name, error))?;
         }
-        Ok(in_the_way)
+        Ok(left_out)
     }
 
     fn complete(
@@ -377,5 +390,31 @@ fn errno_of(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(Errno::IO.raw_os_error())
 }
 
+/// Why one name cannot be given, if it is this name that cannot be: of what a file system does not
+/// take, or somebody has no right to, others are not concerned. A disk that fails or is full is no
+/// such reason.
+fn left_out(what: &str, error: Errno) -> io::Result<Box<str>> {
+    match error {
+        // Of Linux's exFAT by FUSE, for a colon.
+        Errno::INVAL | Errno::ILSEQ | Errno::NOENT => {
+            Ok(format!("{what}: the file system there takes no such name").into_boxed_str())
+        }
+        Errno::NAMETOOLONG
+        | Errno::ACCESS
+        | Errno::PERM
+        | Errno::NOTSUP
+        | Errno::NOTDIR
+        | Errno::LOOP
+        | Errno::ISDIR
+        | Errno::NOTEMPTY
+        | Errno::BUSY
+        | Errno::TXTBSY
+        | Errno::XDEV => Ok(format!("{what}: {}", said(&error.into())).into_boxed_str()),
+        error => Err(error.into()),
+    }
+}
+
 const MAKING: &str = "the directory cannot be created";
 const RENAMING: &str = "cannot be given its name";
+const STANDS: &str = "exists there already";
+const IN_ITS_WAY: &str = "a file is in its way";

@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 const PREFIX: &[u8] = b".netblt-unfinished-";
@@ -54,7 +54,7 @@ pub(crate) struct Staging {
     name: String,
     pub(crate) handle: OwnedFd,
     /// Locked, where the file system can.
-    _owner: File,
+    owner: File,
     /// Permission bits that the user's mask lets a new file have here.
     pub(crate) permitted: u32,
     /// It is the one in which parts of files are kept.
@@ -139,7 +139,7 @@ impl Staging {
             return Err(Errno::NOENT);
         }
         owner.write_all(owner_text().as_bytes()).map_err(|_| Errno::IO)?;
-        Ok(Self { name, handle, _owner: owner, permitted, kept: false })
+        Ok(Self { name, handle, owner, permitted, kept: false })
     }
 
     /// The one in which parts of files are kept: as it is, or made if `make` says so. `None` if
@@ -159,7 +159,7 @@ impl Staging {
                 Err(error) => return Err(error.into()),
             };
             let stat = rustix::fs::fstat(&handle)?;
-            if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
+            if !is_private(&handle, &stat)? {
                 return Ok(None);
             }
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -179,7 +179,7 @@ impl Staging {
                 owner.set_len(0)?;
                 owner.write_all(TEXT.as_bytes())?;
                 let name = name.to_owned();
-                return Ok(Some(Self { name, handle, _owner: owner, permitted, kept: true }));
+                return Ok(Some(Self { name, handle, owner, permitted, kept: true }));
             }
         }
         Ok(None)
@@ -194,9 +194,12 @@ impl Staging {
                 let _ = rustix::fs::unlinkat(&self.handle, name, AtFlags::empty());
             }
         }
-        let owner = if self.kept { README } else { OWNER };
-        let _ = rustix::fs::unlinkat(&self.handle, owner, AtFlags::empty());
-        let _ = rustix::fs::unlinkat(root, self.name, AtFlags::REMOVEDIR);
+        let name = if self.kept { README } else { OWNER };
+        let Self { name: directory, handle, owner, .. } = self;
+        let _ = rustix::fs::unlinkat(&handle, name, AtFlags::empty());
+        // NFS and FUSE keep a removed file under another name, in its place, until it is closed.
+        drop(owner);
+        let _ = rustix::fs::unlinkat(root, directory, AtFlags::REMOVEDIR);
     }
 
     /// Leaves it as it is, for the next run to find.
@@ -291,7 +294,7 @@ pub(crate) fn find(root: &OwnedFd) -> Vec<Vec<u8>> {
 pub(crate) fn adopt(root: &OwnedFd, name: &[u8]) -> io::Result<Left> {
     let handle = open(root, name)?;
     let stat = rustix::fs::fstat(&handle)?;
-    if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
+    if !is_private(&handle, &stat)? {
         return Ok(Left::Alone);
     }
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -318,7 +321,7 @@ pub(crate) fn adopt(root: &OwnedFd, name: &[u8]) -> io::Result<Left> {
     }
     let name = String::from_utf8_lossy(name).into_owned();
     let permitted = permitted(&handle)?;
-    Ok(Left::Orphan(Staging { name, handle, _owner: owner, permitted, kept: false }))
+    Ok(Left::Orphan(Staging { name, handle, owner, permitted, kept: false }))
 }
 
 /// A directory that was left before it had its owner's file; only an empty one goes.
@@ -341,12 +344,27 @@ fn lock(owner: &OwnedFd) -> Result<(), Errno> {
 /// What the user's mask, or a default access list, leaves of all permissions: asked of the file
 /// system itself, since reading the mask would mean changing it.
 fn permitted(handle: &OwnedFd) -> Result<u32, Errno> {
-    const PROBE: &str = "mask";
+    mode_of_new(handle, "mask", Mode::from_raw_mode(0o777))
+}
+
+/// Whether nobody but this user may enter a directory, or the file system knows no permissions, so
+/// that whoever enters this one changes what is beside it, too.
+fn is_private(handle: &OwnedFd, stat: &Stat) -> Result<bool, Errno> {
+    if stat.st_uid != rustix::process::geteuid().as_raw() {
+        return Ok(false);
+    }
+    let others = 0o077;
+    Ok(stat.st_mode & others == 0
+        || mode_of_new(handle, "mode", Mode::RUSR | Mode::WUSR)? & others != 0)
+}
+
+/// What becomes of the permissions of a file that is made in a directory.
+fn mode_of_new(handle: &OwnedFd, name: &str, mode: Mode) -> Result<u32, Errno> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let _ = rustix::fs::unlinkat(handle, PROBE, AtFlags::empty());
-    let probe = rustix::fs::openat(handle, PROBE, flags, Mode::from_raw_mode(0o777))?;
-    let stat = rustix::fs::fstat(&probe)?;
-    rustix::fs::unlinkat(handle, PROBE, AtFlags::empty())?;
+    let _ = rustix::fs::unlinkat(handle, name, AtFlags::empty());
+    let made = rustix::fs::openat(handle, name, flags, mode)?;
+    let stat = rustix::fs::fstat(&made)?;
+    rustix::fs::unlinkat(handle, name, AtFlags::empty())?;
     Ok(stat.st_mode & 0o777)
 }
 

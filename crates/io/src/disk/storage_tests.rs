@@ -364,3 +364,28 @@ fn what_is_replaced_leaves_its_permissions_behind_unless_the_senders_are_kept() 
         assert_eq!((mode & 0o777, fs::read(&path).expect("read").len()), (expected, 0));
     }
 }
+
+#[test]
+fn a_name_that_is_not_taken_there_is_left_out_alone() {
+    let received = |fault| {
+        let to = temporary();
+        plan(to.path(), Call::Rename, 2, 1, Fault::Error(fault));
+        let (images, end) = five("new");
+        let writer = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
+        let mut writer = writer.atomic(false);
+        for (i, image) in images.into_iter().enumerate() {
+            writer.accept(BufferNumber(i as u64 + 1), image, &mut Vec::new()).expect("accepted");
+        }
+        let outcome = writer.finish(Some(&end), &Gate::default());
+        drop(writer);
+        outcome.map(|outcome| (outcome.left_out, files(to.path())))
+    };
+    let error = received(Errno::IO).expect_err("the disk fails for all");
+    assert!(error.to_string().ends_with("file-2: cannot be given its name: Input/output error"));
+    for fault in [Errno::ILSEQ, Errno::INVAL, Errno::NOENT, Errno::ACCESS, Errno::NAMETOOLONG] {
+        let (left_out, there) = received(fault).expect("one file's trouble");
+        assert!(left_out.len() == 1 && left_out[0].starts_with("file-2: cannot be given its name"));
+        let names: Vec<&str> = there.keys().map(String::as_str).collect();
+        assert_eq!(names, ["file-0", "file-1", "file-3", "file-4"], "{fault:?}");
+    }
+}

@@ -238,7 +238,7 @@ impl Store {
             more.iter().for_each(|more| wardrobe.dress_link(&staging, &slot, more, name));
             Ok(())
         });
-        made.map_err(|e| self.error(name, "the symbolic link cannot be made, nothing was kept", e))
+        made.map_err(|e| self.error(name, "the symbolic link cannot be made", e))
     }
 
     /// Gives a temporary a second number.
@@ -448,7 +448,7 @@ impl Store {
     }
 
     /// Makes a file that is whole at once; and whether it has the permissions that it is to have.
-    fn create_with(&mut self, number: u64, mode: u32) -> io::Result<(File, bool)> {
+    pub(crate) fn create_with(&mut self, number: u64, mode: u32) -> io::Result<(File, bool)> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let preserve = self.preserve;
         let handle = &self.staging()?.handle;

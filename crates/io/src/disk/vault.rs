@@ -91,11 +91,11 @@ impl Disk for Vault<'_> {
         stamp(beneath::status(&parent, leaf).ok()??)
     }
 
-    fn place(&mut self, ready: &Ready, inode: Option<u64>) -> io::Result<bool> {
+    fn place(&mut self, ready: &Ready, inode: Option<u64>) -> io::Result<Option<Box<str>>> {
         if let Form::Empty { before, .. } = ready.form {
             match self.placer.make(self.store, self.names, ready, before)? {
-                Made::There => return Ok(true),
-                Made::InTheWay => return Ok(false),
+                Made::There => return Ok(None),
+                Made::LeftOut(why) => return Ok(Some(why)),
                 // It is replaced as others are.
                 Made::Stands => self.store.empty(ready.slot, &ready.name, ready.times)?,
             }

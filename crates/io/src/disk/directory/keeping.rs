@@ -442,16 +442,14 @@ impl DirectoryWriter {
         let failure = vault.failure.take();
         (keeping.bytes, keeping.since) = (0, Instant::now());
         match done {
-            Ok(committed) => {
+            Ok(mut committed) => {
                 ready.retain(|number| !committed.spoiled.contains(number));
                 committed.spoiled.into_iter().for_each(|number| self.refuse(number, SPOILED));
-                let in_the_way: BTreeSet<u64> = committed.in_the_way.into_iter().collect();
                 let named = committed.placed && !self.atomic;
                 for number in ready.into_iter().filter(|_| named) {
-                    if !in_the_way.contains(&number) {
-                        self.placed(number);
-                    } else {
-                        self.refuse(number, "exists there already");
+                    match committed.left_out.remove(&number) {
+                        None => self.placed(number),
+                        Some(why) => self.refuse(number, &why),
                     }
                 }
                 Ok(committed.placed)
@@ -484,10 +482,10 @@ impl DirectoryWriter {
         // Several transfers make one tree under labels: which of them made a directory is chance.
         let all = self.store.kept_name != KEPT;
         let before = |name: &[u8]| all || keeper.made_before(name);
-        let in_the_way = keeping.placer.conclude(&self.store, &self.names, before)?;
-        for name in in_the_way {
+        let left_out = keeping.placer.conclude(&self.store, &self.names, before)?;
+        for (name, why) in left_out {
             let name = shown(&self.names.path(name));
-            self.left_out.add(format!("{name}: a file is in its way"), true);
+            self.left_out.add(format!("{name}: {why}"), true);
         }
         self.list_all()?;
         self.keep_nothing();

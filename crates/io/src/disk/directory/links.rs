@@ -2,10 +2,15 @@
 //! (`docs/protocol.md §8.2`). Nothing is ever written through one.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd as _;
 
 use netblt_proto::content::Extent;
+use rustix::io::Errno;
 
 use super::DirectoryWriter;
+use crate::disk::attributes::{FileTimes, Kept};
+use crate::disk::beneath::{self, errno};
 use crate::disk::gate::Gate;
 use crate::disk::had::digest_of_link;
 use crate::disk::keep::{Disk as _, Form, Ready};
@@ -108,43 +113,67 @@ impl DirectoryWriter {
     /// Each file has its name, if it can have it: the others get theirs.
     pub(super) fn place_hard_links(&mut self) -> Result<(), Error> {
         for (number, to) in std::mem::take(&mut self.hard_links) {
-            let placed = self.place_hard_link(number, to)?;
+            let why = self.place_hard_link(number, to)?;
             let Some(file) = self.files.remove(&number) else { continue };
-            if placed {
-                self.over.stored += 1;
-                file.attributes.iter().for_each(|(id, _)| self.over.list_link((number, to), *id));
-            } else if let Some((id, _)) = file.attributes {
-                let why = file.refused.as_deref().unwrap_or(NOT_HERE);
+            let Some((id, _)) = file.attributes else { continue };
+            if let Some(why) = why {
                 self.left_out.add(format!("{}: {why}", shown(&self.names.path(id))), true);
+            } else {
+                self.over.stored += 1;
+                self.over.list_link((number, to), id);
             }
         }
         Ok(())
     }
 
-    fn place_hard_link(&mut self, number: u64, to: u64) -> Result<bool, Error> {
-        let Some(own) = self.files.get(&number) else { return Ok(false) };
-        let (Some((id, times)), slot) = (own.attributes, own.slot) else { return Ok(false) };
-        let Some(first) = self.over.name(to) else { return Ok(false) };
+    /// Why it cannot have its name, if it cannot.
+    fn place_hard_link(&mut self, number: u64, to: u64) -> Result<Option<Box<str>>, Error> {
+        let not_here = Ok(Some(NOT_HERE.into()));
+        let Some(own) = self.files.get(&number) else { return not_here };
+        let (Some((id, times)), slot) = (own.attributes, own.slot) else { return not_here };
+        let Some(first) = self.over.name(to) else { return not_here };
         let (first, name) = (self.names.path(first), self.names.path(id));
-        if own.refused.is_some() {
-            return Ok(self.store.are_one(&first, &name));
+        if let Some(why) = &own.refused {
+            return Ok((!self.store.are_one(&first, &name)).then(|| why.clone()));
         }
-        if self.store.link_named(&first, slot).is_err() {
-            return Ok(false);
+        match self.store.link_named(&first, slot).map_err(errno) {
+            Ok(()) => {}
+            // A file system that knows no such links (FAT) has a file for every name.
+            Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS | Errno::MLINK) => {
+                let copied = self.copy_named(&first, slot, (&name, times));
+                copied.map_err(|e| self.store.error(&name, CANNOT_BE_LINKED, e))?;
+            }
+            Err(_) => return not_here,
         }
-        let Some(keeping) = self.keeping.as_deref_mut() else { return Ok(false) };
+        let Some(keeping) = self.keeping.as_deref_mut() else { return not_here };
         let digest = digest_of_link(to);
         let ready = Ready { number, slot, id, name, times, digest, form: Form::Link };
         let (store, names, placer) = (&mut self.store, &self.names, &mut keeping.placer);
         let mut vault = Vault { store, names, placer, failure: None, gate: Gate::default() };
         let placed = vault.place(&ready, None);
-        if !matches!(placed, Ok(true)) {
+        if !matches!(placed, Ok(None)) {
             vault.remove(slot);
         }
         placed.map_err(|error| {
             let failure = keeping.placer.take_failure();
             failure.unwrap_or_else(|| self.store.error(&ready.name, CANNOT_BE_LINKED, error))
         })
+    }
+
+    /// Copies a file that has its name into a temporary, all the way to the disk.
+    fn copy_named(
+        &mut self,
+        first: &[u8],
+        slot: u64,
+        (name, times): (&[u8], FileTimes),
+    ) -> io::Result<()> {
+        let mut from = beneath::file(self.store.root.as_fd(), first)?;
+        let (mut copy, has_mode) = self.store.create_with(slot, times.mode)?;
+        io::copy(&mut from, &mut copy)?;
+        let kept = Kept { has_mode, ..self.store.kept() };
+        self.store.dress(copy.as_fd(), name, (times, kept), None)?;
+        copy.sync_all()?;
+        self.store.close_file(copy)
     }
 }
 

@@ -38,8 +38,8 @@ pub(crate) trait Disk {
     /// The file of a name.
     fn named(&mut self, name: &[u8]) -> Option<Stamp>;
     /// Gives a file in a slot, of this inode if it is known, its name, or makes an empty one under
-    /// its name; false if something of that name is in the way.
-    fn place(&mut self, ready: &Ready, inode: Option<u64>) -> io::Result<bool>;
+    /// its name, or answers why it cannot have it.
+    fn place(&mut self, ready: &Ready, inode: Option<u64>) -> io::Result<Option<Box<str>>>;
     /// Every slot in use.
     fn slots(&mut self) -> Vec<u64>;
     /// Removes the file in a slot, if there is one.
@@ -388,31 +388,31 @@ impl Keeper {
         }
         if self.all_at_once {
             self.ready.clear();
-            return Ok(Committed { placed: true, in_the_way: Vec::new(), spoiled });
+            return Ok(Committed { placed: true, left_out: HashMap::new(), spoiled });
         }
         if !may_place() {
-            return Ok(Committed { placed: false, in_the_way: Vec::new(), spoiled });
+            return Ok(Committed { placed: false, left_out: HashMap::new(), spoiled });
         }
-        let in_the_way = self.place_all(disk, inodes)?;
-        Ok(Committed { placed: true, in_the_way, spoiled })
+        let left_out = self.place_all(disk, inodes)?;
+        Ok(Committed { placed: true, left_out, spoiled })
     }
 
-    /// Gives names to what waits for them; answers which files could not have theirs.
+    /// Gives names to what waits for them; answers which files could not have theirs, and why.
     fn place_all(
         &mut self,
         disk: &mut impl Disk,
         inodes: Vec<Option<u64>>,
-    ) -> io::Result<Vec<u64>> {
-        let mut in_the_way = Vec::new();
+    ) -> io::Result<HashMap<u64, Box<str>>> {
+        let mut left_out = HashMap::new();
         for (ready, inode) in std::mem::take(&mut self.ready).into_iter().zip(inodes) {
-            if !disk.place(&ready, inode)? {
+            if let Some(why) = disk.place(&ready, inode)? {
                 if !matches!(ready.form, Form::Empty { .. }) {
                     disk.remove(ready.slot);
                 }
-                in_the_way.push(ready.number);
+                left_out.insert(ready.number, why);
             }
         }
-        Ok(in_the_way)
+        Ok(left_out)
     }
 
     /// Files whose bytes, read again, are not what was received: they go.
@@ -504,8 +504,8 @@ impl Keeper {
 pub(crate) struct Committed {
     /// Names were given.
     pub(crate) placed: bool,
-    /// Numbers of files that could not have theirs.
-    pub(crate) in_the_way: Vec<u64>,
+    /// Numbers of files that could not have theirs, and why.
+    pub(crate) left_out: HashMap<u64, Box<str>>,
     /// Numbers of files that were not what was received, and are gone.
     pub(crate) spoiled: Vec<u64>,
 }

@@ -162,13 +162,14 @@ impl Disk for Fake {
         self.stamp(&At::Name(name.to_vec()))
     }
 
-    fn place(&mut self, ready: &Ready, _: Option<u64>) -> io::Result<bool> {
+    fn place(&mut self, ready: &Ready, _: Option<u64>) -> io::Result<Option<Box<str>>> {
         self.call()?;
         if let Form::Empty { dressed, before } = ready.form {
-            return self.make(&ready.name, dressed, before);
+            self.make(&ready.name, dressed, before)?;
+        } else {
+            self.apply(Change::Rename(At::Slot(ready.slot), At::Name(ready.name.clone())));
         }
-        self.apply(Change::Rename(At::Slot(ready.slot), At::Name(ready.name.clone())));
-        Ok(true)
+        Ok(None)
     }
 
     fn slots(&mut self) -> Vec<u64> {
@@ -193,7 +194,7 @@ impl Disk for Fake {
 
 impl Fake {
     /// An empty file under its own name, and then its attributes.
-    fn make(&mut self, name: &[u8], dressed: bool, before: bool) -> io::Result<bool> {
+    fn make(&mut self, name: &[u8], dressed: bool, before: bool) -> io::Result<()> {
         let at = At::Name(name.to_vec());
         let there = self.names.get(&at).copied();
         let empty = |inode: &u64| self.inodes[inode].seen.is_empty();
@@ -212,7 +213,7 @@ impl Fake {
             let safe = inode.dressed.is_none_or(|(_, safe)| safe);
             inode.dressed = Some((true, safe));
         }
-        Ok(true)
+        Ok(())
     }
 
     /// All that was done is on the disk.
