@@ -17,6 +17,8 @@ pub mod plan;
 pub mod pool;
 pub mod record;
 pub mod run;
+#[cfg(test)]
+mod scale;
 pub mod slurm;
 pub mod state;
 pub mod timeline;

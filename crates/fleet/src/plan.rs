@@ -27,6 +27,18 @@ pub struct Limits {
     pub items: u64,
 }
 
+impl Limits {
+    /// Whether a file of so many bytes is a chunk of its own.
+    pub(crate) fn is_alone(self, bytes: u64) -> bool {
+        bytes > self.bytes
+    }
+
+    /// Whether a chunk that has so many entries and bytes takes another one of `more` bytes.
+    pub(crate) fn has_room(self, (items, bytes): (u64, u64), more: u64) -> bool {
+        items < self.items && bytes.saturating_add(more) <= self.bytes
+    }
+}
+
 /// Plans to send `source` to `target`, a path beneath the servers' roots, and writes that into
 /// `place`, which must be empty or not exist. `warn` is told of what cannot be sent.
 ///
@@ -220,16 +232,13 @@ impl Cutter {
             Sort::File | Sort::Link => self.head.files += 1,
         }
         self.head.bytes += item.bytes;
-        if item.bytes > self.limits.bytes {
+        if self.limits.is_alone(item.bytes) {
             // What is open stays so: it goes on with the files behind this one.
             let mut alone = Open::new(self.place.join("chunks/alone.new"))?;
             alone.add(&item)?;
             return self.close(alone);
         }
-        let is_full = |open: &Open| {
-            open.items >= self.limits.items
-                || open.bytes.saturating_add(item.bytes) > self.limits.bytes
-        };
+        let is_full = |open: &Open| !self.limits.has_room((open.items, open.bytes), item.bytes);
         if let Some(open) = self.open.take_if(|open| is_full(open)) {
             self.close(open)?;
         }

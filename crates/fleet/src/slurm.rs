@@ -20,15 +20,20 @@ const NOTICE: u32 = 120;
 
 /// An array of tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Array {
+    /// Arrays of one lane come one after the other, those of different lanes at once.
+    pub lane: u64,
+    /// How many of its tasks there are at once.
+    pub at_once: u64,
     /// The chunk of its task 0.
     pub first: u64,
     /// Its tasks, as `sbatch --array` has them.
     pub tasks: String,
 }
 
-/// Hands all chunks that are not done to Slurm, `pairs` at once, each up to `requeues` times again;
-/// one array after the other. `options` go to `sbatch`. Answers the numbers of the jobs.
+/// Hands all chunks that are not done to Slurm, `pairs` at once, each up to `requeues` times again,
+/// as [`arrays`] has them. `options` go to `sbatch`. Answers the numbers of the jobs.
 ///
 /// # Errors
 /// The run's directory cannot be used, or `sbatch` does not take it.
@@ -39,17 +44,19 @@ pub fn submit(
     options: &[std::ffi::OsString],
 ) -> Result<Vec<String>, Error> {
     let mut jobs: Vec<String> = Vec::new();
-    for array in arrays(&undone(run)?) {
+    let mut before: Option<(u64, String)> = None;
+    for array in arrays(&undone(run)?, pairs) {
         let path = run.place.join(format!("slurm-{}.sh", array.first));
         publish(&path, &script(run, program, (array.first, requeues)))?;
         let mut command = Command::new("sbatch");
         command.arg("--parsable");
-        command.arg(format!("--array={}%{}", array.tasks, pairs.max(1)));
+        command.arg(format!("--array={}%{}", array.tasks, array.at_once));
         command.arg(format!("--signal=B:TERM@{NOTICE}")).arg("--requeue");
         command.arg("--job-name=netblt").arg("--open-mode=append");
         command.arg(output(run));
         // All arrays together are to be no more than `pairs` at once.
-        command.args(jobs.last().map(|job| format!("--dependency=afterany:{job}")));
+        let last = before.take_if(|(lane, _)| *lane == array.lane);
+        command.args(last.map(|(_, job)| format!("--dependency=afterany:{job}")));
         command.args(options).arg(&path).stdin(Stdio::null()).stderr(Stdio::inherit());
         let made = command.output().map_err(at(Path::new("sbatch"), "cannot be started"))?;
         let said = String::from_utf8_lossy(&made.stdout);
@@ -57,21 +64,47 @@ pub fn submit(
         if !made.status.success() || job.is_empty() {
             return Err(Error::Wish(format!("sbatch does not take it: {}", made.status)));
         }
+        before = Some((array.lane, job.to_owned()));
         jobs.push(job.to_owned());
     }
     Ok(jobs)
 }
 
-/// Chunks as arrays of at most a thousand tasks.
-pub fn arrays(chunks: &[u64]) -> Vec<Array> {
-    let mut arrays: Vec<(u64, Vec<u64>)> = Vec::new();
+/// Chunks as arrays of at most a thousand tasks, `pairs` of which are to be at once.
+///
+/// If one array came after the other, most places would wait for the last tasks of each. So there
+/// are as many lanes as it takes for each to be one array; they share the places, and have as many
+/// chunks as their places are. Only where a lane has but one place, and still too many chunks, is
+/// there another array behind the first.
+pub fn arrays(chunks: &[u64], pairs: u64) -> Vec<Array> {
+    let (count, pairs) = (chunks.len() as u64, pairs.max(1));
+    let fits = |lanes: &u64| (count * pairs.div_ceil(*lanes)).div_ceil(pairs) <= ARRAY;
+    let lanes = (1..pairs).find(fits).unwrap_or(pairs);
+    let (mut rest, mut begun, mut arrays) = (chunks, 0, Vec::new());
+    for lane in 0..lanes {
+        let at_once = pairs / lanes + u64::from(lane < pairs % lanes);
+        let own = count * (begun + at_once) / pairs - count * begun / pairs;
+        begun += at_once;
+        let (own, others) = rest.split_at(usize::try_from(own).unwrap_or(0).min(rest.len()));
+        rest = others;
+        arrays.extend(windows(own).into_iter().map(|(first, tasks)| {
+            let tasks = ranges(&tasks);
+            Array { lane, at_once, first, tasks }
+        }));
+    }
+    arrays
+}
+
+/// Chunks by the first of those that can be in one array with it: numbers of tasks have a bound.
+fn windows(chunks: &[u64]) -> Vec<(u64, Vec<u64>)> {
+    let mut windows: Vec<(u64, Vec<u64>)> = Vec::new();
     for chunk in chunks {
-        match arrays.last_mut() {
+        match windows.last_mut() {
             Some((first, tasks)) if *chunk < *first + ARRAY => tasks.push(*chunk - *first),
-            _ => arrays.push((*chunk, vec![0])),
+            _ => windows.push((*chunk, vec![0])),
         }
     }
-    arrays.into_iter().map(|(first, tasks)| Array { first, tasks: ranges(&tasks) }).collect()
+    windows
 }
 
 /// `0-3,7`.
@@ -142,19 +175,47 @@ fn quoted(text: &OsStr) -> Vec<u8> {
     quoted
 }
 
+/// The chunks of an array.
+#[cfg(test)]
+pub(crate) fn tasks(array: &Array) -> Vec<u64> {
+    let number = |text: &str| text.parse::<u64>().expect("a number") + array.first;
+    let range = |part: &str| match part.split_once('-') {
+        Some((from, to)) => number(from)..=number(to),
+        None => number(part)..=number(part),
+    };
+    array.tasks.split(',').flat_map(range).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn arrays_have_a_thousand_tasks_at_most() {
+    fn arrays_have_a_thousand_tasks_at_most_and_together_as_many_at_once_as_are_wanted() {
         let all: Vec<u64> = (0..2500).collect();
-        let tasks = |first, tasks: &str| Array { first, tasks: tasks.to_owned() };
-        let even = [tasks(0, "0-999"), tasks(1000, "0-999"), tasks(2000, "0-499")];
-        assert_eq!(arrays(&all), even);
+        let array = |lane, at_once, first, tasks: &str| {
+            let tasks = tasks.to_owned();
+            Array { lane, at_once, first, tasks }
+        };
+        let even = [array(0, 2, 0, "0-832"), array(1, 2, 833, "0-832"), array(2, 2, 1666, "0-833")];
+        assert_eq!(arrays(&all, 6), even);
+        let one = [array(0, 1, 0, "0-999"), array(0, 1, 1000, "0-999"), array(0, 1, 2000, "0-499")];
+        assert_eq!(arrays(&all, 1), one);
+        assert_eq!(arrays(&all, 0), one);
         let rest = [3, 4, 5, 9, 1002, 1003, 2002];
-        assert_eq!(arrays(&rest), [tasks(3, "0-2,6,999"), tasks(1003, "0,999")]);
-        assert_eq!(arrays(&[]), []);
+        let rests = [array(0, 64, 3, "0-2,6,999"), array(0, 64, 1003, "0,999")];
+        assert_eq!(arrays(&rest, 64), rests);
+        assert_eq!(arrays(&[], 4), []);
+        for (count, pairs) in [(10_000, 64), (999, 7), (1001, 7), (100_000, 64), (5, 64)] {
+            let arrays = arrays(&(0..count).collect::<Vec<u64>>(), pairs);
+            let mut places: Vec<_> =
+                arrays.iter().map(|array| (array.lane, array.at_once)).collect();
+            places.dedup();
+            let tasks = arrays.iter().map(|array| tasks(array).len() as u64);
+            assert!(tasks.clone().all(|tasks| tasks <= ARRAY), "{arrays:?}");
+            let sums = (tasks.sum::<u64>(), places.iter().map(|(_, at_once)| at_once).sum());
+            assert_eq!(sums, (count, pairs), "{arrays:?}");
+        }
     }
 
     #[test]
