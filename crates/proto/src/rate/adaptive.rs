@@ -213,6 +213,8 @@ struct Hearing {
     silences: u32,
     /// Rounds until loss and marks are judged again.
     deaf: u32,
+    /// When a queue last lost what loss at rest does not explain.
+    overflowed: Option<Instant>,
 }
 
 /// Adaptive rate control.

@@ -35,6 +35,8 @@ pub(super) struct RoundTrips {
     next: usize,
     /// The shortest way there, the newest ones, and what the way back had too much in them.
     shortest: Option<i64>,
+    /// The most that a way there was longer than its round trip: the way back was at its shortest.
+    apart: Option<i64>,
     ways: [Option<i64>; RECENT],
     back: [Duration; RECENT],
     /// What is measured are OKs of whole buffers, which come later by chance.
@@ -98,6 +100,12 @@ impl RoundTrips {
         let (Some(min), Some(way)) = (self.min, way) else { return whole };
         let shortest = self.shortest.map_or(way, |shortest| shortest.min(way));
         self.shortest = Some(shortest);
+        let apart = way.saturating_sub(micros(whole));
+        let apart = self.apart.map_or(apart, |most| most.max(apart));
+        self.apart = Some(apart);
+        // Who came into a queue that stays has seen no way there without it, but round trips that
+        // were too long by the queue alone.
+        let shortest = shortest.min(apart.saturating_add(micros(min)));
         let there = min + Duration::from_micros(way.abs_diff(shortest));
         // Little is left where the difference is little: then all of it may be the queue's.
         if whole > there + BACK_MATTERS.max(min / 16) { there } else { whole }
@@ -182,8 +190,14 @@ impl RoundTrips {
     pub(super) fn renew(&mut self, now: Instant, min: Duration) {
         self.min = Some(min);
         self.shortest = self.ways.into_iter().flatten().min();
+        // A queue that was taken for the way shows again by the first round trip without it.
+        self.apart = None;
         self.confirmed = now;
     }
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 fn slack(burst: Duration) -> Duration {
@@ -321,7 +335,22 @@ mod tests {
         );
         // A longer way there is a new one when that is settled.
         trips.renew(ms(60), of(43));
+        assert_eq!(trips.sample(ms(65), of(43), Some(-3000), (burst, NONE)), of(43));
         assert_eq!(trips.sample(ms(70), of(60), Some(0), (burst, NONE)), of(46));
+    }
+
+    #[test]
+    fn who_came_into_a_queue_does_not_take_it_for_one_on_the_way_back() {
+        let burst = Duration::from_millis(1);
+        let of = |millis| Duration::from_millis(millis);
+        let mut trips = RoundTrips::new(Some(of(40)));
+        assert_eq!(trips.sample(ms(0), of(50), Some(0), (burst, NONE)), of(50));
+        assert_eq!(trips.sample(ms(10), of(52), Some(2000), (burst, NONE)), of(52));
+        // What is more than it was is told apart as ever.
+        assert_eq!(trips.sample(ms(20), of(70), Some(0), (burst, NONE)), of(50));
+        assert_eq!(trips.back(), of(20));
+        assert_eq!(trips.sample(ms(30), of(40), Some(-10_000), (burst, NONE)), of(40));
+        assert_eq!(trips.sample(ms(40), of(60), Some(-10_000), (burst, NONE)), of(40));
     }
 
     #[test]

@@ -179,6 +179,25 @@ fn two_flows_come_to_share_equally() {
     }
 }
 
+/// A queue that others keep full shows neither the path's round trip nor its loss: who took them
+/// for that sent as if it were alone, and so, then, did all.
+#[test]
+fn many_in_one_queue_lose_little() {
+    for (count, queue, most) in [(4, 25, 3), (4, 100, 2), (8, 25, 8)] {
+        let path = Path::new(50 * M, ms(40), 0, queue);
+        for (seed, apart) in [(1, 0), (2, 1000), (3, 1000), (4, 5000)] {
+            let flows = (0..count).map(|n| adaptive_from(&path, ms(n * apart))).collect();
+            let mut world = World::new(path.clone(), flows).by_chance(seed);
+            world.run(ms(25_000));
+            let (got, tally) = shares(&mut world, ms(60_000), path.rate);
+            println!("queue {queue} %, {apart} ms apart: {got:?}, {tally:?}");
+            assert!(tally.dropped * 100 <= tally.sent * most, "{tally:?}");
+            assert!(got.iter().all(|share| share * count >= 300), "{got:?}");
+            assert!(got.iter().sum::<u64>() >= 950, "{got:?}");
+        }
+    }
+}
+
 #[test]
 fn neither_a_cubic_nor_this_starves_the_other() {
     for (queue, start) in [(25, 0), (100, 0), (400, 0), (100, 10_000), (400, 10_000)] {

@@ -74,17 +74,24 @@ struct Span {
     /// The shortest and the longest round trip since.
     shortest: Duration,
     longest: Duration,
+    /// More was lost than at rest.
+    missed: bool,
 }
 
 impl Span {
     fn new(since: Instant, packets: f64, rtt: Duration) -> Self {
-        Self { since, packets, rtt, shortest: rtt, longest: rtt }
+        Self { since, packets, rtt, shortest: rtt, longest: rtt, missed: false }
     }
 }
 
 impl Contest {
     fn bytes(&self, packet_bytes: u32) -> u64 {
         (self.packets * f64::from(packet_bytes)) as u64
+    }
+
+    /// Whether what is lost with such a queue may have been lost to it.
+    pub(super) fn is_high(&self, queue: u64) -> bool {
+        queue * 10 >= self.top * HIGH
     }
 
     /// A loss that is the queue's.
@@ -163,11 +170,12 @@ impl Adaptive {
             return;
         }
         let (acked, missed) = contest.hear(sample, self.rest.share() as f64 / MILLION as f64);
+        contest.span.missed |= missed;
         // A window that is not used, for want of data or because of a ceiling, does not grow.
         let used = !sample.app_limited && self.bandwidth < self.most().bytes_per_second();
         let known = sample.sent_bytes.saturating_sub(sample.in_flight_bytes);
         let answered = known > contest.recover && now.since(contest.reduced) >= rtt * CUT_ROUNDS;
-        if missed && answered && queue * 10 >= contest.top * HIGH {
+        if missed && answered && contest.is_high(queue) {
             contest.reduce(now, sample.sent_bytes, (self.bandwidth, rtt));
         } else if known > contest.recover && acked > 0.0 && used {
             let aim = Rate::from_bytes_per_second(contest.aim).bytes_in(rtt);
@@ -184,13 +192,14 @@ impl Adaptive {
     fn look(&mut self, now: Instant, rtt: Duration) {
         let allowance = self.trips.allowance(self.pacing.burst.interval);
         let Some(contest) = &mut self.contest else { return };
-        let Span { since, packets, rtt: before, shortest, longest } = contest.span;
+        let Span { since, packets, rtt: before, shortest, longest, missed } = contest.span;
         if now.since(since) < SPAN.max(rtt * SPAN_TRIPS) {
             return;
         }
         contest.span = Span::new(now, contest.packets, rtt);
         let grown = contest.packets > packets * 1.125;
-        if grown && longest - shortest <= allowance {
+        // A queue that is full does not grow with the window either.
+        if grown && !missed && longest - shortest <= allowance {
             self.trips.renew(now, shortest);
             self.end_contest(now);
         } else if self.trips.is_stale(now)

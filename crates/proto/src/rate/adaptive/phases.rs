@@ -74,7 +74,7 @@ impl Adaptive {
             Phase::Down(step) => self.go_down(now, passed, step),
             Phase::MinRtt => {
                 if passed >= MIN_RTT_TIME.max(turn * 2) {
-                    if self.goes_on() {
+                    if self.goes_on() || self.overflows(now) {
                         self.trips.keep(now);
                     } else {
                         self.contest = None;

@@ -12,6 +12,9 @@ use std::time::Duration;
 /// So much more loss, in millionths, while no more came through, ends startup at once.
 const JUMP: u64 = MILLION / 5;
 
+/// A queue that lost packets so long ago may have gone since.
+const OVERFLOW_TIME: Duration = Duration::from_secs(10);
+
 /// The least and the most that a bold sender yields to congestion, in hundredths.
 const BOLD_CUT: (u64, u64) = (8, 40);
 
@@ -58,6 +61,8 @@ impl Adaptive {
         };
         if self.hearing.deaf > 0 {
             self.hearing.deaf -= 1;
+            // Nor is it what startup learns loss at rest from.
+            self.growth.before = (sample.lost_packets, sample.delivered_packets);
             return;
         }
         let share = lost.saturating_mul(MILLION) / (lost + delivered).max(1);
@@ -74,14 +79,17 @@ impl Adaptive {
             self.judge_startup(now, &round, sample, marked > 0);
             return;
         }
-        if self.contest.is_some() {
+        if let Some(contest) = &self.contest {
+            if !contest.is_high(round.queue) {
+                self.rest.learn(share);
+            }
             return;
         }
         self.memory.count(&round);
         if marked > 0 {
             self.yield_to_marks(now);
         }
-        self.judge_loss(share, excess, &round);
+        self.judge_loss(now, share, excess, &round);
     }
 
     pub(super) fn full_queue(&self) -> u64 {
@@ -144,7 +152,7 @@ impl Adaptive {
         self.hearing.deaf = 1;
     }
 
-    pub(super) fn judge_loss(&mut self, share: u64, excess: bool, round: &Round) {
+    pub(super) fn judge_loss(&mut self, now: Instant, share: u64, excess: bool, round: &Round) {
         if self.rest.suspected().is_some() {
             if self.rest.judge(share) {
                 self.bandwidth = self.bandwidth.max(self.probe.before);
@@ -169,9 +177,19 @@ impl Adaptive {
             self.hearing.deaf = 2;
             return;
         } else {
+            if self.may_contend(now) {
+                self.hearing.overflowed = Some(now);
+            }
             self.cut(share.saturating_sub(self.rest.share()));
         }
         self.hearing.deaf = 1;
+    }
+
+    /// A queue stays that lost packets a moment ago, so it is one, whoever fills it, and not the
+    /// path that has become longer.
+    pub(super) fn overflows(&self, now: Instant) -> bool {
+        let lately = self.hearing.overflowed.is_some_and(|at| now.since(at) < OVERFLOW_TIME);
+        lately && self.contest.is_none() && self.queue() > 0
     }
 
     /// The path may have come back as another one: half the old rate, then doubling.
