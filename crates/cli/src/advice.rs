@@ -77,12 +77,12 @@ pub(crate) fn on_limit(limited_by: LimitedBy) -> &'static str {
              net.core.rmem_max=4194304` there, by root, gives it enough."
         }
         LimitedBy::SenderCpu => {
-            "The sender's processor: it was busy all the time; larger packets (--mtu), or less \
-             else to do, would help."
+            "The sender's processor: it was busy, or held back (a container's quota), all the \
+             time; larger packets (--mtu), or less else to do, would help."
         }
         LimitedBy::ReceiverCpu => {
-            "The receiver's processor: it was busy all the time; larger packets (--mtu), or less \
-             else to do, would help."
+            "The receiver's processor: it was busy, or held back (a container's quota), all the \
+             time; larger packets (--mtu), or less else to do, would help."
         }
         LimitedBy::RateCap => {
             "The rate or the burst values that were asked for: a higher --rate may go faster."

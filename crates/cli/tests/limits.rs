@@ -1,13 +1,15 @@
-//! What limited a transfer: both ends say the same, whatever it was. Each cause is forced here, but
-//! for a busy processor, which no test of a machine's speed can force.
+//! What limited a transfer: both ends say the same, whatever it was. Each cause is forced here; a
+//! processor by a container's quota, which needs root and control groups, else it is skipped.
 
 mod testenv;
 
+use std::fs;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use testenv::{Env, Running, last_event};
+use testenv::{Env, Running, last_event, skip};
 
 const HERE: [&str; 4] = ["--bind", "127.0.0.1", "--json", "--resume=never"];
 
@@ -77,6 +79,65 @@ fn the_rate_that_was_asked_for() {
     let (sender, ticket) = sender(&env, &["data", "--rate", "12Mbit"]);
     let receiver = env.start(&[&["receive", &ticket, "to"][..], &HERE].concat());
     assert_eq!(both(sender, receiver), "rate_cap");
+}
+
+/// A control group of processes that may have one processor for so many thousandths of the time.
+struct Quota(PathBuf);
+
+impl Quota {
+    /// None, with a counted message, where that cannot be made.
+    fn new(name: &str, thousandths: u32) -> Option<Self> {
+        let limit = thousandths * 100;
+        let places = [
+            // Control groups, version 1 and 2; every tenth of a second anew, as is usual.
+            ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", limit.to_string()),
+            ("/sys/fs/cgroup", "cpu.max", format!("{limit} 100000")),
+        ];
+        for (root, file, text) in places {
+            let group = Self(format!("{root}/netblt-{}-{name}", std::process::id()).into());
+            let made = fs::create_dir(&group.0).is_ok();
+            if made && fs::write(group.0.join(file), text).is_ok() {
+                return Some(group);
+            }
+        }
+        skip("no control group with a processor's quota can be made");
+        None
+    }
+
+    /// The same, from its first moment on held to the quota.
+    fn holding(&self, command: &Command) -> Command {
+        let mut held = Command::new("sh");
+        held.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.0.join("cgroup.procs"));
+        held.arg(command.get_program()).args(command.get_args());
+        held.current_dir(command.get_current_dir().expect("the test's")).env_clear();
+        let set = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        held.envs(set).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        held
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn either_processor() {
+    for (name, expected) in [("sends", "sender_cpu"), ("receives", "receiver_cpu")] {
+        let Some(quota) = Quota::new(name, 20) else { return };
+        let env = Env::new();
+        env.make_file("data", 10_000_000);
+        env.make_directory("to");
+        let start = |held: bool, args: &[&str]| {
+            let command = env.command(&[args, &HERE].concat());
+            Running::new(if held { quota.holding(&command) } else { command })
+        };
+        let mut sender = start(name == "sends", &["send", "data"]);
+        let ticket = ticket(&mut sender);
+        let receiver = start(name == "receives", &["receive", &ticket, "to"]);
+        assert_eq!(both(sender, receiver), expected);
+    }
 }
 
 /// What sender and receiver say on `rfc998`, where neither tells the other anything.

@@ -72,6 +72,7 @@ mod memory;
 pub mod net;
 mod observer;
 mod options;
+mod processor;
 mod progress;
 pub mod serve;
 pub mod ticket;

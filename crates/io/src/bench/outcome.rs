@@ -63,10 +63,13 @@ pub(super) fn outcome(
     };
     // Each end says what it sees; nothing is stored.
     let limited_by = match role {
-        Role::Sender => decide(Some(View::new(&stats, config.policy, at, cpu_share)), None),
+        Role::Sender => {
+            let busy = (cpu_share, Duration::ZERO);
+            decide(Some(View::new(&stats, config.policy, at, busy)), None)
+        }
         Role::Receiver => {
             let granted = (parameters.buffer_bytes, parameters.max_outstanding);
-            let seen = Limits::new(&stats, at, cpu_share, Duration::ZERO);
+            let seen = Limits::new(&stats, at, cpu_share, (Duration::ZERO, Duration::ZERO));
             decide(unheard(&stats, granted), Some(seen))
         }
     };

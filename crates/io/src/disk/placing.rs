@@ -390,9 +390,8 @@ fn errno_of(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(Errno::IO.raw_os_error())
 }
 
-/// Why one name cannot be given, if it is this name that cannot be: of what a file system does not
-/// take, or somebody has no right to, others are not concerned. A disk that fails or is full is no
-/// such reason.
+/// Why one name cannot be given, if that concerns no other: its file system does not take it, or
+/// this user has no right to it. A disk that fails or is full is no such reason.
 fn left_out(what: &str, error: Errno) -> io::Result<Box<str>> {
     match error {
         // Of Linux's exFAT by FUSE, for a colon.

@@ -26,6 +26,7 @@ use crate::disk::gate::Gate;
 use crate::disk::had::Had;
 use crate::disk::layout::Layout;
 use crate::error::Error;
+use crate::processor::{Heard, Teller};
 use crate::progress::At;
 
 pub(crate) use reading::SourceThread;
@@ -212,6 +213,7 @@ pub(crate) struct SinkThread {
     gate: Gate,
     /// The writer is removing what it left unfinished.
     cleaning: Arc<AtomicBool>,
+    processor: Heard,
 }
 
 #[derive(Debug)]
@@ -264,8 +266,10 @@ impl SinkThread {
         let (current, patience) = (Arc::clone(&epoch), writer.patience());
         let cleaning = Arc::new(AtomicBool::new(false));
         let cleans = Arc::clone(&cleaning);
+        let processor = Heard::default();
+        let teller = processor.teller();
         spawn("netblt-write", move || {
-            write_loop(writer, &inbox, &outbox, (&current, &cleans), &waker);
+            write_loop((writer, teller), &inbox, &outbox, (&current, &cleans), &waker);
         })?;
         Ok(Self {
             commands: Some(commands),
@@ -283,6 +287,7 @@ impl SinkThread {
             patience,
             gate: Gate::default(),
             cleaning,
+            processor,
             most: u64::MAX,
         })
     }
@@ -377,8 +382,14 @@ impl SinkThread {
         self.backlog
     }
 
+    /// For how long the thread wanted a processor.
+    pub(crate) fn wanted_processor(&self) -> Duration {
+        self.processor.wanted()
+    }
+
     /// Forgets all that was stored and starts over from buffer 1. Memory comes back as always.
     pub(crate) fn restart(&mut self, layout: Layout) {
+        self.processor.restart();
         self.epoch.fetch_add(1, Ordering::Relaxed);
         self.gate.shut();
         self.gate = Gate::default();
@@ -424,13 +435,14 @@ impl Drop for SinkThread {
 }
 
 fn write_loop(
-    mut writer: impl Writer,
+    (mut writer, mut teller): (impl Writer, Teller),
     inbox: &Receiver<WriteCommand>,
     outbox: &SyncSender<Result<Written, Error>>,
     (current, cleaning): (&AtomicU64, &AtomicBool),
     waker: &impl Fn(),
 ) {
     let (mut writing, mut total) = (0, 0u64);
+    teller.tell();
     while let Ok(WriteCommand { epoch, layout, most, what }) = inbox.recv() {
         let stale = epoch != current.load(Ordering::Relaxed);
         let (mut free, mut bytes, mut outcome, mut had) = (Vec::new(), 0, None, None);
@@ -468,6 +480,7 @@ fn write_loop(
             return;
         }
         let at = writer.at();
+        teller.tell();
         if outbox.send(Ok(Written { epoch, free, bytes, at, to, outcome, had })).is_err() {
             break;
         }

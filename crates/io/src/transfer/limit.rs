@@ -14,7 +14,7 @@ use netblt_proto::time::Instant;
 use crate::fields::Fields;
 use crate::progress::LimitedBy;
 
-/// A thread that is busy for this share of the time is the limit.
+/// A thread that works, or waits for a processor, for this share of the time is the limit.
 const BUSY: f64 = 0.85;
 /// Time that was lost to one cause for this share of the transfer makes it the limit.
 const SHARE: f64 = 0.5;
@@ -28,6 +28,7 @@ const CPU: &str = "cpu";
 const DISK: &str = "disk";
 const PACED: &str = "paced";
 const SOCKET: &str = "socket";
+const STORING: &str = "storing";
 /// A socket that holds less holds up a receiver that is quick enough.
 const SMALL_SOCKET_KIB: u64 = 2048;
 
@@ -62,8 +63,14 @@ impl View {
         Self::ALL.into_iter().find(|view| *view as u8 == number)
     }
 
-    /// A sender's, at `now`; `cpu_share`: how busy its loop is.
-    pub(crate) fn new(stats: &Stats, policy: Policy, now: Instant, cpu_share: f64) -> Self {
+    /// A sender's, at `now`; `cpu_share`: for how much of the time its loop wanted a processor,
+    /// and for how long what reads did.
+    pub(crate) fn new(
+        stats: &Stats,
+        policy: Policy,
+        now: Instant,
+        (cpu_share, reading): (f64, Duration),
+    ) -> Self {
         let elapsed = now.since(stats.opened_at.unwrap_or(now));
         let data_time = steady_time(stats).unwrap_or_default();
         // All was sent, and what took most of the time was that it was stored.
@@ -94,7 +101,10 @@ impl View {
             (share(waited.pacing + waited.in_flight), path),
             (share(waited.permission), Self::Permission),
             (share(waited.paused), Self::RateCap),
-            (share(waited.source), Self::Source),
+            (
+                share(waited.source),
+                if reading > waited.source / 2 { Self::Cpu } else { Self::Source },
+            ),
         ];
         // What is left is the time that sending itself took.
         let busy = 1.0 - causes.iter().map(|(share, _)| share).sum::<f64>();
@@ -106,10 +116,12 @@ impl View {
 /// What a receiver tells of itself with its verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// How busy its loop was, in percent of one processor.
+    /// For how much of the time its loop wanted a processor, in percent.
     pub(crate) cpu: u64,
     /// For how much of the time most of its buffers waited for the disk, in percent.
     pub(crate) disk: u64,
+    /// For how much of the time what stores wanted a processor, in percent.
+    pub(crate) storing: u64,
     /// Packets came, or were lost, about as fast as the burst values let them that were agreed on.
     pub(crate) paced: bool,
     /// How much its socket holds, in KiB, if it granted less than was agreed on for that; else 0.
@@ -117,15 +129,21 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// A receiver's, at `now`; `stalled`: how long most buffers waited for the disk.
-    pub(crate) fn new(stats: &Stats, now: Instant, cpu_share: f64, stalled: Duration) -> Self {
-        let elapsed = now.since(stats.opened_at.unwrap_or(now));
+    /// A receiver's, at `now`; how long most buffers waited for the disk, and for how long what
+    /// stores them wanted a processor.
+    pub(crate) fn new(
+        stats: &Stats,
+        now: Instant,
+        cpu_share: f64,
+        (stalled, storing): (Duration, Duration),
+    ) -> Self {
+        let elapsed = now.since(stats.opened_at.unwrap_or(now)).as_secs_f64().max(1e-9);
         let percent = |share: f64| (share.clamp(0.0, 1.0) * 100.0).round() as u64;
-        let disk = stalled.as_secs_f64() / elapsed.as_secs_f64().max(1e-9);
         let data_time = steady_time(stats).unwrap_or_default();
         Self {
             cpu: percent(cpu_share),
-            disk: percent(disk),
+            disk: percent(stalled.as_secs_f64() / elapsed),
+            storing: percent(storing.as_secs_f64() / elapsed),
             paced: is_at_agreed_pace(stats, data_time),
             socket: stats.held_to_socket.map_or(0, |bytes| u64::from(bytes / 1024)),
         }
@@ -135,15 +153,18 @@ impl Facts {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let fields = Fields::of(NAME, text)?;
         let (cpu, disk, paced) = (fields.only(CPU)?, fields.only(DISK)?, fields.only(PACED)?);
-        Some(Self { cpu, disk, paced: paced > 0, socket: fields.only(SOCKET).unwrap_or(0) })
+        let other = |name| fields.only(name).unwrap_or(0);
+        let (storing, socket) = (other(STORING), other(SOCKET));
+        Some(Self { cpu, disk, storing, paced: paced > 0, socket })
     }
 }
 
 impl fmt::Display for Facts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cpu, disk, paced, socket } = *self;
+        let Self { cpu, disk, storing, paced, socket } = *self;
         let paced = u8::from(paced);
-        write!(f, "{NAME} {CPU}={cpu} {DISK}={disk} {PACED}={paced} {SOCKET}={socket}")
+        write!(f, "{NAME} {CPU}={cpu} {DISK}={disk} {PACED}={paced} {SOCKET}={socket}")?;
+        write!(f, " {STORING}={storing}")
     }
 }
 
@@ -151,15 +172,19 @@ impl fmt::Display for Facts {
 /// told nothing waited for its path, as far as anybody knows.
 pub(crate) fn decide(view: Option<View>, facts: Option<Facts>) -> LimitedBy {
     let facts = facts.unwrap_or_default();
-    let (busy, storing) = (facts.cpu as f64 > BUSY * 100.0, facts.disk as f64 > SHARE * 100.0);
+    // What waits for the disk's thread waits for the processor as far as that thread does.
+    let busy = (facts.cpu + facts.disk.min(facts.storing)) as f64 > BUSY * 100.0;
+    let waiting = facts.disk as f64 > SHARE * 100.0;
+    let processor = facts.storing * 2 > facts.disk.max(50);
+    let disk = if processor { LimitedBy::ReceiverCpu } else { LimitedBy::ReceiverDisk };
     match view.unwrap_or(View::Path) {
         View::RoundTrips => LimitedBy::RoundTrips,
         View::Source => LimitedBy::SenderDisk,
         View::Cpu => LimitedBy::SenderCpu,
         View::RateCap => LimitedBy::RateCap,
-        View::Storing => LimitedBy::ReceiverDisk,
+        View::Storing => disk,
         // What a receiver drops, or does not grant, since it is busy looks like a narrow path.
-        _ if storing => LimitedBy::ReceiverDisk,
+        _ if waiting => disk,
         _ if busy => LimitedBy::ReceiverCpu,
         View::Permission => match facts.socket {
             0 => LimitedBy::ReceiverBuffers,
@@ -237,7 +262,7 @@ mod tests {
     }
 
     fn view(waited: Waited, cpu_share: f64, policy: Policy) -> View {
-        View::new(&Stats { waited, ..stats() }, policy, at(11), cpu_share)
+        View::new(&Stats { waited, ..stats() }, policy, at(11), (cpu_share, SECOND))
     }
 
     #[test]
@@ -249,6 +274,9 @@ mod tests {
         assert_eq!(view(Waited { in_flight: most, ..none }, 0.2, fair), View::Path);
         assert_eq!(view(Waited { permission: most, ..none }, 0.2, fair), View::Permission);
         assert_eq!(view(Waited { source: most, ..none }, 0.2, fair), View::Source);
+        assert_eq!(view(Waited { source: SECOND * 5, ..none }, 0.2, fair), View::Source);
+        let reads = Stats { waited: Waited { source: SECOND * 5, ..none }, ..stats() };
+        assert_eq!(View::new(&reads, fair, at(11), (0.2, SECOND * 4)), View::Cpu);
         assert_eq!(view(none, 0.7, fair), View::Cpu);
         assert_eq!(view(Waited { pacing: most, ..none }, 0.95, fair), View::Cpu);
         let capped = Policy::Fair { ceiling: Some(Rate::from_bytes_per_second(1_050_000)) };
@@ -260,13 +288,13 @@ mod tests {
             let agreed = Some(Burst { packets, interval: Duration::from_millis(10) });
             let waited = Waited { pacing: most, ..none };
             let stats = Stats { agreed, data_packets_sent: 7900, waited, ..stats() };
-            View::new(&stats, fair, at(11), 0.2)
+            View::new(&stats, fair, at(11), (0.2, SECOND))
         };
         assert_eq!((held(10), held(20)), (View::RateCap, View::Path));
-        let late = View::new(&stats(), fair, at(60), 0.1);
+        let late = View::new(&stats(), fair, at(60), (0.1, SECOND));
         assert_eq!(late, View::Storing);
         let far = Stats { min_rtt: Some(SECOND * 2), ..stats() };
-        assert_eq!(View::new(&far, fair, at(11), 0.1), View::RoundTrips);
+        assert_eq!(View::new(&far, fair, at(11), (0.1, SECOND)), View::RoundTrips);
         for view in View::ALL {
             assert_eq!(View::of(view as u8), Some(view));
         }
@@ -275,14 +303,14 @@ mod tests {
 
     #[test]
     fn a_receiver_tells_of_its_disk_its_processor_and_its_pace() {
-        let facts = Facts::new(&stats(), at(11), 0.336, SECOND * 8);
-        assert_eq!(facts, Facts { cpu: 34, disk: 80, paced: false, socket: 0 });
+        let facts = Facts::new(&stats(), at(11), 0.336, (SECOND * 8, SECOND));
+        assert_eq!(facts, Facts { cpu: 34, disk: 80, storing: 10, paced: false, socket: 0 });
         let interval = Duration::from_millis(10);
         let paced = |packets, data_packets_lost| {
             let agreed = Some(Burst { packets, interval });
             let data_packets_received = 7900;
             let stats = Stats { agreed, data_packets_received, data_packets_lost, ..stats() };
-            Facts::new(&stats, at(11), 0.0, Duration::ZERO).paced
+            Facts::new(&stats, at(11), 0.0, (Duration::ZERO, Duration::ZERO)).paced
         };
         assert!(paced(10, 0) && !paced(20, 0) && paced(20, 7900));
         assert_eq!(Facts::parse(&facts.to_string()), Some(facts));
@@ -297,17 +325,17 @@ mod tests {
             assert_eq!(Facts::parse(text), None, "{text}");
         }
         let more = "netblt receive new=5 cpu=1 disk=2 paced=1";
-        let facts = Facts { cpu: 1, disk: 2, paced: true, socket: 0 };
+        let facts = Facts { cpu: 1, disk: 2, paced: true, ..Facts::default() };
         assert_eq!(Facts::parse(more), Some(facts), "who says nothing of its socket");
         let stats = Stats { held_to_socket: Some(212_992), ..stats() };
-        let facts = Facts::new(&stats, at(11), 0.0, Duration::ZERO);
+        let facts = Facts::new(&stats, at(11), 0.0, (Duration::ZERO, Duration::ZERO));
         assert_eq!(facts.socket, 208);
         assert_eq!(Facts::parse(&facts.to_string()), Some(facts));
     }
 
     #[test]
     fn each_cause_is_decided_from_the_facts_of_both() {
-        let idle = Facts { cpu: 20, disk: 3, paced: false, socket: 0 };
+        let idle = Facts { cpu: 20, disk: 3, ..Facts::default() };
         let disk = Facts { disk: 80, ..idle };
         let cpu = Facts { cpu: 97, ..idle };
         let paced = Facts { paced: true, ..idle };
@@ -328,6 +356,11 @@ mod tests {
             (View::Permission, disk, LimitedBy::ReceiverDisk),
             (View::Permission, cpu, LimitedBy::ReceiverCpu),
             (View::Storing, idle, LimitedBy::ReceiverDisk),
+            (View::Storing, Facts { storing: 60, ..disk }, LimitedBy::ReceiverCpu),
+            (View::Path, Facts { storing: 60, ..disk }, LimitedBy::ReceiverCpu),
+            (View::Path, Facts { storing: 30, ..disk }, LimitedBy::ReceiverDisk),
+            (View::Path, Facts { cpu: 80, disk: 30, storing: 55, ..idle }, LimitedBy::ReceiverCpu),
+            (View::Path, Facts { cpu: 80, disk: 30, storing: 5, ..idle }, LimitedBy::Path),
             (View::RoundTrips, disk, LimitedBy::RoundTrips),
         ] {
             assert_eq!(decide(Some(view), Some(facts)), expected, "{view:?} {facts:?}");

@@ -367,7 +367,8 @@ impl<'a, W: Writer> Receiving<'a, W> {
                         let stats = end.stats(now);
                         let elapsed = now.since(stats.opened_at.unwrap_or(now));
                         let cpu = self.session.cpu_share(elapsed);
-                        let facts = Facts::new(&stats, now, cpu, self.stalled);
+                        let stored = (self.stalled, disk.wanted_processor());
+                        let facts = Facts::new(&stats, now, cpu, stored);
                         (verdict.reason, self.facts) = (facts.to_string(), Some(facts));
                     }
                     end.judge(now, verdict);
@@ -392,7 +393,8 @@ impl<'a, W: Writer> Receiving<'a, W> {
     /// What this end knows of itself.
     fn look(&self, now: Instant, stats: &Stats) -> Facts {
         let elapsed = now.since(stats.opened_at.unwrap_or(now));
-        Facts::new(stats, now, self.session.cpu_share(elapsed), self.stalled)
+        let storing = self.disk.as_ref().map(SinkThread::wanted_processor).unwrap_or_default();
+        Facts::new(stats, now, self.session.cpu_share(elapsed), (self.stalled, storing))
     }
 
     fn received(&self, now: Instant, outcome: Outcome) -> Received {

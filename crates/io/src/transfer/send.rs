@@ -389,7 +389,8 @@ impl<'a, R: Reader> Sending<'a, R> {
     /// Where the time goes so far.
     fn view(&self, now: Instant, stats: &Stats) -> View {
         let elapsed = now.since(stats.opened_at.unwrap_or(now));
-        View::new(stats, self.policy, now, self.session.cpu_share(elapsed))
+        let reading = self.disk.as_ref().map(SourceThread::wanted_processor).unwrap_or_default();
+        View::new(stats, self.policy, now, (self.session.cpu_share(elapsed), reading))
     }
 
     /// The list goes out in place of what it lists, and the reader of that stays as it is.

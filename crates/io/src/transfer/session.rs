@@ -23,6 +23,7 @@ use crate::kind::REFUSED_WORD;
 use crate::net::connections::Oversize;
 use crate::observer::Observer;
 use crate::options::Control;
+use crate::processor::Processor;
 use crate::progress::{At, Progress};
 use crate::ticket::Rendezvous;
 use crate::transfer::helm::Helm;
@@ -86,7 +87,7 @@ pub(crate) struct Session<'a> {
     packet_bytes: u32,
     /// Since when this machine refuses to send packets, and what had arrived before.
     refused: Option<(Instant, u64)>,
-    cpu: ThreadTime,
+    processor: Processor,
 }
 
 impl<'a> Session<'a> {
@@ -110,7 +111,7 @@ impl<'a> Session<'a> {
             unanswered_told: false,
             packet_bytes: config.datagram_bytes + config.overhead_bytes,
             refused: None,
-            cpu: ThreadTime::start(),
+            processor: Processor::start(),
         }
     }
 
@@ -220,7 +221,7 @@ impl<'a> Session<'a> {
             self.observer.connected(&peer.to_string());
         }
         self.next_progress = now;
-        self.cpu = ThreadTime::start();
+        self.processor = Processor::start();
         if let Some((error, _)) = &self.failed {
             // The one that was told is gone.
             end.quit(now, &words_for_the_peer(error));
@@ -320,9 +321,9 @@ impl<'a> Session<'a> {
         ControlFlow::Continue(())
     }
 
-    /// Processor time of this thread over `elapsed`, as a share of one processor.
+    /// For which share of `elapsed`, the time since it opened, this thread wanted a processor.
     pub(crate) fn cpu_share(&self, elapsed: Duration) -> f64 {
-        self.cpu.spent().as_secs_f64() / elapsed.as_secs_f64().max(1e-9)
+        self.processor.share(elapsed)
     }
 }
 
@@ -369,24 +370,4 @@ fn bare_words(error: &Error) -> String {
 
 fn last_part(path: &Path) -> String {
     printable(&path.file_name().unwrap_or_default().to_string_lossy())
-}
-
-/// Processor time of the calling thread.
-#[derive(Clone, Copy, Debug)]
-struct ThreadTime(Duration);
-
-impl ThreadTime {
-    fn start() -> Self {
-        Self(thread_time())
-    }
-
-    fn spent(&self) -> Duration {
-        thread_time().saturating_sub(self.0)
-    }
-}
-
-fn thread_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }

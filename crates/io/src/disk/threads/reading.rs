@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
 use netblt_proto::buffer::Buffer;
 use netblt_proto::units::BufferNumber;
@@ -13,6 +14,7 @@ use super::{Fill, Reader, spawn};
 use crate::disk::had::Had;
 use crate::disk::layout::Layout;
 use crate::error::Error;
+use crate::processor::{Heard, Teller};
 use crate::progress::At;
 
 /// A buffer to be supplied to the sending machine.
@@ -50,6 +52,7 @@ pub(crate) struct SourceThread {
     supplied: u64,
     next: u64,
     ended: bool,
+    processor: Heard,
 }
 
 #[derive(Debug)]
@@ -84,7 +87,11 @@ impl SourceThread {
         let (outbox, answers) = sync_channel(stock.len() + 1);
         let epoch = Arc::new(AtomicU64::new(0));
         let current = Arc::clone(&epoch);
-        spawn("netblt-read", move || read_loop(reader, &inbox, &outbox, &current, &waker))?;
+        let processor = Heard::default();
+        let teller = processor.teller();
+        spawn("netblt-read", move || {
+            read_loop((reader, teller), &inbox, &outbox, &current, &waker);
+        })?;
         let mut this = Self {
             commands,
             answers,
@@ -97,6 +104,7 @@ impl SourceThread {
             supplied: 0,
             next: 1,
             ended: false,
+            processor,
         };
         for buffer in stock {
             this.release(buffer);
@@ -149,6 +157,11 @@ impl SourceThread {
         self.supplied < self.wanted && self.ahead.is_empty() && !self.ended
     }
 
+    /// For how long the thread wanted a processor.
+    pub(crate) fn wanted_processor(&self) -> Duration {
+        self.processor.wanted()
+    }
+
     /// Buffers that were read and are not wanted yet.
     pub(crate) fn ahead(&self) -> usize {
         self.ahead.len()
@@ -181,6 +194,7 @@ impl SourceThread {
     /// [`Self::poll`] tells.
     pub(crate) fn restart(&mut self, layout: Layout, had: Arc<Had>) {
         self.halt();
+        self.processor.restart();
         (self.layout, self.had) = (layout, had);
         (self.next, self.ended) = (1, false);
         for buffer in std::mem::take(&mut self.idle) {
@@ -192,13 +206,14 @@ impl SourceThread {
 // A dropped `SourceThread` does not wait for its thread, which may be in a read of a terminal or a
 // pipe that never ends; it owns nothing but open files.
 fn read_loop(
-    mut reader: impl Reader,
+    (mut reader, mut teller): (impl Reader, Teller),
     inbox: &Receiver<ReadCommand>,
     outbox: &SyncSender<Result<Read, Error>>,
     current: &AtomicU64,
     waker: &impl Fn(),
 ) {
     let (mut reading, mut ended) = (0, false);
+    teller.tell();
     while let Ok(ReadCommand { epoch, layout, had, number, mut buffer }) = inbox.recv() {
         let stale = epoch != current.load(Ordering::Relaxed);
         let answer = (|| {
@@ -217,6 +232,7 @@ fn read_loop(
             let end = if ended { reader.end() } else { None };
             Ok(Some((fill, reader.at(), end)))
         })();
+        teller.tell();
         let failed = answer.is_err();
         let answer = answer.map(|fill| Read { epoch, number, buffer, fill });
         if outbox.send(answer).is_err() {
