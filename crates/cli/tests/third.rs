@@ -111,8 +111,8 @@ struct Net([String; 4]);
 
 impl Net {
     /// None, with a counted message, where that cannot be made.
-    fn new() -> Option<Self> {
-        if !able(&["ip", "sshd", "ssh", "ssh-keygen"], &["/run/sshd"]) {
+    fn new(programs: &[&str], files: &[&str]) -> Option<Self> {
+        if !able(programs, files) {
             return None;
         }
         let id = std::process::id();
@@ -195,7 +195,7 @@ fn configure(env: &Env) {
 #[test]
 fn the_callers_link_carries_next_to_nothing() {
     const BYTES: usize = 20_000_000;
-    let Some(net) = Net::new() else { return };
+    let Some(net) = Net::new(&["ip", "sshd", "ssh", "ssh-keygen"], &["/run/sshd"]) else { return };
     let env = Env::new();
     configure(&env);
     let _hosts = [sshd(&env, &net.0[2]), sshd(&env, &net.0[3])];
@@ -243,4 +243,50 @@ fn the_callers_link_carries_next_to_nothing() {
     let failed = Running::new(in_caller(program, &args)).finish().exits(35);
     assert!(failed.text().contains("UDP does not pass between one and other"), "{}", failed.text());
     assert!(net.bytes(0) - before < 100_000);
+}
+
+#[test]
+fn nor_does_it_between_two_servers_of_files() {
+    const BYTES: usize = 20_000_000;
+    let Some(net) = Net::new(&["ip"], &[]) else { return };
+    let env = Env::new();
+    let program = env!("CARGO_BIN_EXE_netblt");
+    let within = |number: usize, args: &[&str]| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &net.0[number], program]).args(args).env_clear();
+        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").stdin(Stdio::null());
+        command.env("HOME", env.path(".")).current_dir(env.path("."));
+        Running::new({
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            command
+        })
+    };
+    env.run(&["keygen", "me"]).exits(0);
+    let me = fs::read_to_string(env.path("me.pub")).expect("the public half");
+    let servers = [(2, "one", "third-party "), (3, "other", "")].map(|(number, name, options)| {
+        let (key, keys) = (format!("{name}-key"), format!("{name}-keys"));
+        env.run(&["keygen", &key]).exits(0);
+        fs::write(env.path(&keys), format!("{options}{me}")).expect("written");
+        env.make_directory(name);
+        let args = ["serve", "--json", "--root", name, "--key", &key, "--authorized-keys", &keys];
+        let mut server = within(number, &args);
+        server.event("listening", |_| true);
+        server
+    });
+    let big = noise(BYTES);
+    fs::write(env.path("one/big"), &big).expect("written");
+    let before: Vec<u64> = (0..3).map(|number| net.bytes(number)).collect();
+    let (from, to) = ("netblt://198.18.2.2/big", "netblt://198.18.3.2/");
+    let args = ["cp", "--json", "-i", "me", "--known-servers", "known", from, to];
+    let copied = within(1, &args).finish().exits(0);
+    assert_eq!(copied.last_event("summary")["verified"], true);
+    assert_eq!(fs::read(env.path("other/big")).expect("the file"), big);
+    let passed: Vec<u64> = (0..3).map(|number| net.bytes(number) - before[number]).collect();
+    println!("bytes on the links of the caller and of the two servers: {passed:?}");
+    assert!(passed[0] < 100_000, "{passed:?}");
+    assert!(passed[1] > BYTES as u64 && passed[2] > BYTES as u64, "{passed:?}");
+    for server in servers {
+        server.signal(Signal::TERM);
+        server.finish().exits(0);
+    }
 }

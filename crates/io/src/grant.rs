@@ -18,6 +18,8 @@ pub struct Grant {
     pub read: bool,
     /// Files may be put there, directories made, both removed.
     pub write: bool,
+    /// What is there may be sent to other servers: this one calls whatever address he names.
+    pub third_party: bool,
     /// The most for all of his sessions together, in IP packets.
     pub max_rate: Option<Rate>,
     /// So many sessions at once.
@@ -34,6 +36,7 @@ impl Grant {
             root: root.into(),
             read: true,
             write: true,
+            third_party: false,
             max_rate: None,
             max_sessions: None,
             expires: None,

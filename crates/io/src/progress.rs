@@ -59,6 +59,19 @@ pub enum LimitedBy {
 }
 
 impl LimitedBy {
+    /// All there are.
+    pub const ALL: &[Self] = &[
+        Self::Path,
+        Self::RateCap,
+        Self::ReceiverBuffers,
+        Self::ReceiverCpu,
+        Self::ReceiverDisk,
+        Self::ReceiverSocket,
+        Self::RoundTrips,
+        Self::SenderCpu,
+        Self::SenderDisk,
+    ];
+
     /// Its name where programs read it.
     pub const fn name(self) -> &'static str {
         match self {

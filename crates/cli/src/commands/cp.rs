@@ -31,7 +31,8 @@ use crate::{secrecy, signals};
 /// As scp: one side is HOST:PATH, netblt is started there through your own ssh, and existing files
 /// are replaced. The data go beside ssh, over UDP, at the rate that the path carries; where UDP
 /// does not pass, they go through ssh. Nothing gets its name unless every byte is verified.
-/// Where both sides are HOST:PATH, the data go straight from the one to the other.
+/// Where both sides are HOST:PATH, or both are on servers, the data go straight from the one to
+/// the other.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct Args {
@@ -42,8 +43,8 @@ pub(crate) struct Args {
     /// side. DIR/. stands for what is in DIR. A name with a colon is written ./a:b.
     #[arg(required = true, value_name = "SRC")]
     sources: Vec<OsString>,
-    /// Where to, on the other one of the two machines, or on the same server: a directory, or a
-    /// name for a single source
+    /// Where to, on the other one of the two machines, or on the same or another server: a
+    /// directory, or a name for a single source
     #[arg(required = true, value_name = "DST")]
     target: OsString,
     #[command(flatten)]
@@ -77,8 +78,13 @@ fn help() -> String {
 }
 
 pub(crate) fn run(args: &Args) -> Code {
-    if args.sources.iter().chain([&args.target]).all(|text| Served::looks_like(text)) {
-        return copy_there(args);
+    let all = || args.sources.iter().chain([&args.target]);
+    if all().all(|text| Served::looks_like(text)) {
+        let hosts = all().map(|text| Served::parse(text).ok().and_then(|served| served.host));
+        let hosts: Vec<_> = hosts.collect();
+        if hosts.windows(2).all(|two| two[0] == two[1]) {
+            return copy_there(args);
+        }
     }
     if let Some(way) = served(args) {
         return copy_served(args, way);
@@ -126,12 +132,23 @@ fn served(args: &Args) -> Option<Result<Way, Failure>> {
     }
     Some((|| {
         if Served::looks_like(&args.target) {
+            let target = Served::parse(&args.target)?;
+            if args.sources.iter().all(|text| Served::looks_like(text)) {
+                let sources = args.sources.iter().map(|text| Served::parse(text));
+                let sources = sources.collect::<Result<Vec<_>, _>>()?;
+                if sources.iter().any(|source| source.host == target.host) {
+                    return Err(Failure::usage(
+                        "one source is on the target's own server and others are not: copy them \
+                         one after the other",
+                    ));
+                }
+                return Ok(Way::Across { sources, target });
+            }
             if args.sources.iter().any(|text| !matches!(Place::parse(text), Ok(Place::Local(_)))) {
                 return Err(Failure::usage(
                     "what goes to a server must be here: copy it here first, or run this there",
                 ));
             }
-            let target = Served::parse(&args.target)?;
             return Ok(Way::Up { sources: args.sources.clone(), target });
         }
         let Place::Local(target) = Place::parse(&args.target)? else {

@@ -42,8 +42,8 @@ pub(crate) struct Args {
     /// Let in those whose keys this file has, a line each, in place of whoever has a ticket
     ///
     /// A line is that of FILE.pub of netblt keygen, with options before it if it is to be allowed
-    /// less: root=, read-only, write-only, max-rate=, max-sessions=, expires=. SIGHUP reads it
-    /// again.
+    /// less: root=, read-only, write-only, max-rate=, max-sessions=, expires=; or third-party, if
+    /// this server may send files to other ones for it. SIGHUP reads it again.
     #[arg(long, value_name = "FILE", conflicts_with = "ticket_file")]
     authorized_keys: Option<PathBuf>,
     /// The server's own key, for --authorized-keys [default: ~/.config/netblt/key]

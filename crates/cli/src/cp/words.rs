@@ -315,29 +315,14 @@ impl Came {
     }
 
     pub(crate) fn summary(&self) -> Summary {
-        use LimitedBy::{
-            Path, RateCap, ReceiverBuffers, ReceiverCpu, ReceiverDisk, ReceiverSocket, RoundTrips,
-            SenderCpu, SenderDisk,
-        };
-        let limits = [
-            Path,
-            RateCap,
-            ReceiverBuffers,
-            ReceiverCpu,
-            ReceiverDisk,
-            ReceiverSocket,
-            RoundTrips,
-            SenderCpu,
-            SenderDisk,
-        ];
-        let limit = limits.into_iter().find(|limit| limit.name() == self.limited_by);
+        let limit = LimitedBy::ALL.iter().find(|limit| limit.name() == self.limited_by);
         let mut summary = Summary::default();
         (summary.bytes, summary.kept) = (self.bytes, self.kept);
         (summary.files, summary.skipped) = (self.files, self.skipped);
         summary.elapsed = self.elapsed;
         (summary.real_bps, summary.steady_bps) = (self.real_bps, self.steady_bps);
         (summary.verified, summary.digest) = (self.verified, self.digest);
-        summary.limited_by = limit.unwrap_or_default();
+        summary.limited_by = limit.copied().unwrap_or_default();
         let [received, duplicate, repaired] = self.packets;
         let stats = &mut summary.stats;
         (stats.data_packets_received, stats.data_packets_duplicate) = (received, duplicate);

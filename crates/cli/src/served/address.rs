@@ -43,11 +43,13 @@ impl Served {
         netblt::serve::remote::name_of(&self.path, host)
     }
 
-    /// The same place with one part more.
+    /// As it is shown.
     pub(crate) fn shown(&self) -> String {
         let path = OsString::from_vec(self.path.clone());
         let host = self.host.as_ref().map_or("", |host| &host.name);
-        format!("netblt://{host}/{}", path.to_string_lossy())
+        let port = self.host.as_ref().and_then(|host| host.port);
+        let port = port.map_or_else(String::new, |port| format!(":{port}"));
+        format!("netblt://{host}{port}/{}", path.to_string_lossy())
     }
 }
 

@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use netblt::serve::Sort;
 use netblt::serve::remote::{Fetch, into_directory};
-use netblt::{Cancel, Extras, Options, Overwrite, Selection, Summary};
+use netblt::serve::{Side, Sort};
+use netblt::{Cancel, Error, Extras, Options, Overwrite, Selection, Summary};
 
 use crate::args::Sharing;
 use crate::choice;
@@ -22,6 +22,7 @@ use crate::{args, secrecy, signals};
 pub(crate) enum Way {
     Up { sources: Vec<OsString>, target: Served },
     Down { sources: Vec<Served>, target: OsString },
+    Across { sources: Vec<Served>, target: Served },
 }
 
 /// Copies.
@@ -32,7 +33,7 @@ pub(crate) fn copy(
     identity: Option<&Path>,
     (mut options, report): (Options, &mut Report),
 ) -> Result<Summary, Failure> {
-    check(wish, matches!(way, Way::Down { .. }))?;
+    check(wish, !matches!(way, Way::Up { .. }))?;
     fill(&mut options, wish);
     report.hear_files(&mut options);
     let cancel = Cancel::default();
@@ -63,6 +64,23 @@ pub(crate) fn copy(
             }
             all.ok_or_else(|| Failure::usage("there is nothing to copy"))
         }
+        Way::Across { sources, target } => {
+            check_across(wish, &options)?;
+            signals::watch(&cancel, report.is_talkative())?;
+            let there = proof.meet(&target, identity, &options, &cancel)?;
+            let mut all: Option<Summary> = None;
+            for source in &sources {
+                let meeting = proof.meet(source, identity, &options, &cancel)?;
+                let (from, to) = ((&meeting, source), (&there, &target));
+                let how = (sources.len() > 1, wish.recursive);
+                let summary = across(from, to, how, (&options, &cancel), report)?;
+                all = Some(match all {
+                    Some(all) => together(all, &summary),
+                    None => summary,
+                });
+            }
+            all.ok_or_else(|| Failure::usage("there is nothing to copy"))
+        }
     }
 }
 
@@ -79,6 +97,19 @@ pub(crate) fn check_there(wish: &Wish) -> Result<(), Failure> {
         Some((_, what)) => Err(Failure::usage(format!(
             "a server that copies its own files knows nothing of {what}"
         ))),
+        None => Ok(()),
+    }
+}
+
+/// What two servers cannot be asked for of whom one sends to the other.
+fn check_across(wish: &Wish, options: &Options) -> Result<(), Failure> {
+    let refused = [
+        (wish.manifest.is_some(), "--manifest"),
+        (options.trace.is_some(), "--trace and --report"),
+        (wish.ceiling().is_some(), "a rate: max-rate= in the lines of your key there is one"),
+    ];
+    match refused.iter().find(|(given, _)| *given) {
+        Some((_, what)) => Err(Failure::usage(format!("between two servers there is not {what}"))),
         None => Ok(()),
     }
 }
@@ -163,6 +194,30 @@ fn down(
     let fetch = Fetch { path: source.path.clone(), name, trees, bytes };
     let got = server.get(&fetch, into_directory(&landing.directory), report);
     got.map_err(|error| named(source, report.failure(&error)))
+}
+
+/// From one server straight to another.
+fn across(
+    (meeting, source): (&Meeting, &Served),
+    (there, target): (&Meeting, &Served),
+    (several, trees): (bool, bool),
+    (options, cancel): (&Options, &Cancel),
+    report: &mut Report,
+) -> Result<Summary, Failure> {
+    let from = server(meeting, options, cancel);
+    let failed = |error: Error, (at, served): (&Meeting, &Served), report: &Report| {
+        named(served, report.failure(&at.explain(error, options, cancel)))
+    };
+    let stood = from.stat(&source.path, &mut Plain);
+    let entry = stood.map_err(|error| failed(error, (meeting, source), report))?;
+    let trees = trees && entry.sort == Sort::Directory;
+    let bytes = (entry.sort == Sort::File).then_some(entry.length);
+    let fetch = Fetch { path: source.path.clone(), name: source.name(), trees, bytes };
+    let to = server(there, options, cancel);
+    from.send_to(&fetch, &to, (&target.path, several), report).map_err(|side| match side {
+        Side::From(error) => failed(error, (meeting, source), report),
+        Side::To(error) => failed(error, (there, target), report),
+    })
 }
 
 fn named(source: &Served, failure: Failure) -> Failure {

@@ -147,11 +147,12 @@ fn apply(
     let needed = || value.ok_or_else(|| format!("{option} needs a value: {option}=..."));
     let wrong = |text: &str, is: &str| format!("{option}={} is no {is}", printable(text));
     match option {
-        "read-only" | "write-only" if value.is_some() => {
+        "read-only" | "write-only" | "third-party" if value.is_some() => {
             return Err(format!("{option} takes no value"));
         }
         "read-only" => grant.write = false,
         "write-only" => grant.read = false,
+        "third-party" => grant.third_party = true,
         "root" => {
             let root = needed()?;
             if root.is_empty() || Path::new(root).components().any(|part| part.as_os_str() == "..")
@@ -182,8 +183,8 @@ fn apply(
         }
         other => {
             return Err(format!(
-                "\"{}\" is no option: there are root=, read-only, write-only, max-rate=, \
-                 max-sessions= and expires=",
+                "\"{}\" is no option: there are root=, read-only, write-only, third-party, \
+                 max-rate=, max-sessions= and expires=",
                 printable(other)
             ));
         }

@@ -2,11 +2,13 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 
 use netblt_proto::buffer::Buffer;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
+use crate::denial::Denied;
 use crate::disk::had::Had;
 use crate::disk::layout::Layout;
 use crate::disk::room::Room;
@@ -29,6 +31,8 @@ pub(super) struct Outgoing {
     pub(super) files: Option<u64>,
     /// Bytes of the answer, or at least of the files.
     pub(super) bytes: u64,
+    /// Tells that what the answer is about has failed.
+    pub(super) fails: Option<Receiver<Denied>>,
 }
 
 /// Where files may go that will be sent.

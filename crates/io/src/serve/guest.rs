@@ -42,7 +42,7 @@ pub struct Account {
     /// Who asked, as far as that is known: the name of a key.
     pub name: String,
     /// `get`, `put`, `receive` (the data of a put), `stat`, `list`, `mkdir`, `remove`, `rename`,
-    /// `copy`, `read`, or `none` if nothing was asked.
+    /// `copy`, `read`, `send` (to another server), or `none` if nothing was asked.
     pub request: &'static str,
     /// Relative to the root.
     pub path: Vec<u8>,
@@ -110,6 +110,10 @@ pub(super) struct Guest {
     pub(super) asked: (&'static str, Vec<u8>),
     /// The disk's answer to that, when it is there.
     pub(super) job: Option<Receiver<Result<Done, Denied>>>,
+    /// A key is to be lent for what it announces.
+    pub(super) lends: bool,
+    /// What a transfer to another server comes to, if that fails.
+    pub(super) fails: Option<Receiver<Denied>>,
     /// What the client has, until then.
     pub(super) had: Vec<u8>,
     /// Bytes of what it said so far.
@@ -134,7 +138,11 @@ impl Guest {
     /// What there is to tell when it is over.
     pub(super) fn account(&self, now: Instant, came: Came) -> Account {
         let seen = self.seen.bytes.load(Ordering::Relaxed);
-        let bytes = *came.as_ref().unwrap_or(&seen);
+        // What is answered about files that go elsewhere is not them.
+        let bytes = match self.fails {
+            Some(_) => seen,
+            None => *came.as_ref().unwrap_or(&seen),
+        };
         let verdict = match (came, &self.denied) {
             (_, Some(denied)) => Verdict::Denied(denied.what, denied.why.clone()),
             (Ok(_), None) => Verdict::Done,

@@ -16,8 +16,20 @@ pub struct Members(Arc<Mutex<Roll>>);
 struct Roll {
     authorized: Arc<Authorized>,
     grants: HashMap<PublicKey, Arc<Grant>>,
+    /// Those that let in nobody but who brings what was announced.
+    lent: Vec<PublicKey>,
     /// It was changed since the server looked.
     changed: bool,
+}
+
+impl Roll {
+    /// Lets in whom it has now; keys that are none come back.
+    fn renew(&mut self) -> Vec<PublicKey> {
+        let keys: Vec<PublicKey> = self.grants.keys().chain(&self.lent).copied().collect();
+        let (authorized, none) = self.authorized.changed(&keys);
+        (self.authorized, self.changed) = (Arc::new(authorized), true);
+        none
+    }
 }
 
 impl Members {
@@ -25,7 +37,12 @@ impl Members {
     /// back; of a key that stands twice the last counts.
     pub fn new(own: StaticKey, clients: Vec<(PublicKey, Grant)>) -> (Self, Vec<PublicKey>) {
         let (nobody, _) = Authorized::new(own, &[]);
-        let roll = Roll { authorized: Arc::new(nobody), grants: HashMap::new(), changed: false };
+        let roll = Roll {
+            authorized: Arc::new(nobody),
+            grants: HashMap::new(),
+            lent: Vec::new(),
+            changed: false,
+        };
         let members = Self(Arc::new(Mutex::new(roll)));
         let none = members.change(clients);
         (members, none)
@@ -35,12 +52,21 @@ impl Members {
     /// are left out and handed back.
     pub fn change(&self, clients: Vec<(PublicKey, Grant)>) -> Vec<PublicKey> {
         let mut roll = self.lock();
-        let keys: Vec<PublicKey> = clients.iter().map(|(key, _)| *key).collect();
-        let (authorized, none) = roll.authorized.changed(&keys);
-        roll.authorized = Arc::new(authorized);
         roll.grants = clients.into_iter().map(|(key, grant)| (key, Arc::new(grant))).collect();
-        roll.changed = true;
-        none
+        roll.renew()
+    }
+
+    /// Whoever has this key may bring what was announced for it.
+    pub(super) fn lend(&self, key: PublicKey) {
+        let mut roll = self.lock();
+        roll.lent.push(key);
+        roll.renew();
+    }
+
+    pub(super) fn take_back(&self, key: &PublicKey) {
+        let mut roll = self.lock();
+        roll.lent.retain(|lent| lent != key);
+        roll.renew();
     }
 
     /// The public key of the server.

@@ -16,8 +16,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const MAX_QUESTION: usize = 2048;
 
 /// What requests are told apart by, in the counts.
-const REQUESTS: [&str; 11] =
-    ["get", "put", "receive", "stat", "list", "mkdir", "remove", "rename", "copy", "read", "none"];
+const REQUESTS: [&str; 12] = [
+    "get", "put", "receive", "stat", "list", "mkdir", "remove", "rename", "copy", "read", "send",
+    "none",
+];
 const VERDICTS: [&str; 3] = ["done", "denied", "failed"];
 
 /// A server's counts. Cheap to clone, and read from any thread.

@@ -3,6 +3,8 @@
 //!
 //! [`serve()`] answers until it is stopped; [`remote`] asks.
 
+mod across;
+mod errand;
 mod found;
 pub(crate) mod guest;
 mod members;
@@ -19,6 +21,7 @@ mod status;
 mod waiting;
 mod work;
 
+pub use self::across::Side;
 pub use self::guest::{Account, Verdict};
 pub use self::members::Members;
 pub use self::meter::Meter;

@@ -10,6 +10,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use netblt_proto::config::StaticKey;
 use netblt_proto::machine::Reason;
 
 use super::request::{self, ASK, Copying, Entry, Line, Piece, Put, Request, What};
@@ -211,7 +212,8 @@ impl Server<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Summary, Error> {
         let tree = selection.items.iter().any(|(path, _)| path.is_dir());
-        let (number, name) = self.announce(selection.items.len() > 1, tree, path, observer)?;
+        let sort = (selection.items.len() > 1, tree, false);
+        let (number, name, _) = self.announce(sort, path, observer)?;
         if let (Some(name), Some((_, own))) = (name, selection.items.first_mut()) {
             *own = Some(name);
         }
@@ -226,7 +228,7 @@ impl Server<'_> {
         path: &[u8],
         observer: &mut dyn Observer,
     ) -> Result<Summary, Error> {
-        let (number, name) = self.announce(false, false, path, observer)?;
+        let (number, name, _) = self.announce((false, false, false), path, observer)?;
         let stream = match (stream, name) {
             (Source::Stream(mut input), Some(name)) => {
                 let named = name.into_string().map_err(|_| OptionsError::NoFile(shown(path)))?;
@@ -238,13 +240,20 @@ impl Server<'_> {
         self.send(stream, number, observer)
     }
 
-    fn announce(
+    /// What was announced under this number is not to come any more.
+    pub(super) fn take_back(&self, number: u64, observer: &mut dyn Observer) -> Result<(), Error> {
+        let put = Put { takes_back: number, ..Put::default() };
+        self.call(What::Put(put), b"", observer).map(drop)
+    }
+
+    /// Says that files shall come: several, a tree, brought by another server. Under which number,
+    /// which name the single one gets, and what key is lent for it.
+    pub(super) fn announce(
         &self,
-        several: bool,
-        tree: bool,
+        (several, tree, brought): (bool, bool, bool),
         path: &[u8],
         observer: &mut dyn Observer,
-    ) -> Result<(u64, Option<OsString>), Error> {
+    ) -> Result<(u64, Option<OsString>, Option<StaticKey>), Error> {
         let put = Put {
             replace: self.options.overwrite == Overwrite::Always,
             several: several || path.ends_with(b"/") && !tree,
@@ -254,13 +263,16 @@ impl Server<'_> {
             times: self.options.keep_times,
             verify: self.options.verify,
             label: self.options.label,
+            brought,
+            takes_back: 0,
         };
-        match self.call(What::Put(put), path, observer)?.into_iter().next() {
-            Some(Line::Put(number, name)) => {
-                Ok((number, (!name.is_empty()).then(|| OsString::from_vec(name))))
-            }
-            _ => Err(odd()),
-        }
+        let mut lines = self.call(What::Put(put), path, observer)?.into_iter();
+        let Some(Line::Put(number, name)) = lines.next() else { return Err(odd()) };
+        let key = lines.find_map(|line| match line {
+            Line::Key(key) => Some(key),
+            _ => None,
+        });
+        Ok((number, (!name.is_empty()).then(|| OsString::from_vec(name)), key))
     }
 
     fn send(
@@ -282,7 +294,7 @@ impl Server<'_> {
     }
 
     /// The options of a connection that asks.
-    fn asking(&self, what: What, path: &[u8]) -> Result<Options, Error> {
+    pub(super) fn asking(&self, what: What, path: &[u8]) -> Result<Options, Error> {
         let path = plain(path)?;
         let mut options = self.options.clone();
         options.asked.request = Request { what, path }.encode();
@@ -325,7 +337,7 @@ impl Server<'_> {
 }
 
 /// A server's own words, told from all else that ends a connection.
-fn told(error: Error) -> Error {
+pub(super) fn told(error: Error) -> Error {
     match &error {
         Error::Ended(Reason::PeerQuit(words)) => match Denied::parse(words) {
             Some(Denied { what, why }) => Error::Denied { what, why },
@@ -360,7 +372,7 @@ fn batches(pieces: &[Piece]) -> Vec<&[Piece]> {
     all
 }
 
-fn odd() -> Error {
+pub(super) fn odd() -> Error {
     Error::Content("it is not what a server answers")
 }
 
@@ -389,7 +401,7 @@ impl Observer for Quiet<'_> {
 }
 
 /// Takes an answer apart, as it comes.
-struct Lines {
+pub(super) struct Lines {
     line: Vec<u8>,
     /// Bytes that follow the last line, and how many are still to come.
     data: Option<(Line, Vec<u8>)>,
@@ -401,7 +413,7 @@ struct Lines {
 }
 
 impl Lines {
-    fn new(most: u64) -> (Self, Receiver<(Line, Vec<u8>)>) {
+    pub(super) fn new(most: u64) -> (Self, Receiver<(Line, Vec<u8>)>) {
         let (found, lines) = channel();
         (Self { line: Vec::new(), data: None, left: 0, most, titled: false, found }, lines)
     }

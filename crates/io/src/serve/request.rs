@@ -1,5 +1,6 @@
 //! What is asked of a server, and its answers, as bytes (`docs/protocol.md §8.8`).
 
+use netblt_proto::config::{PublicKey, StaticKey};
 use netblt_proto::content::check_name;
 
 /// The client string of who asks.
@@ -49,6 +50,38 @@ pub(crate) enum What {
     Copy { to: Vec<u8>, how: Copying },
     /// Pieces of files.
     Read { pieces: Vec<Piece> },
+    /// What [`What::Get`] gets is to go to another server.
+    Send { trees: bool, name: Vec<u8>, errand: Errand },
+}
+
+/// Where files go that a server sends by itself: another one, which awaits them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Errand {
+    /// Under which number.
+    pub(crate) number: u64,
+    /// The key of that server.
+    pub(crate) server: PublicKey,
+    /// A key that it has lent for this.
+    pub(crate) own: StaticKey,
+    /// `host:port`.
+    pub(crate) address: String,
+}
+
+impl Errand {
+    fn parse(number: u64, text: &[u8]) -> Option<Self> {
+        let (server, text) = text.split_first_chunk()?;
+        let (own, text) = text.split_first_chunk()?;
+        let (address, _) = part(text)?;
+        let address = String::from_utf8(address.to_vec()).ok()?;
+        let (server, own) = (PublicKey(*server), StaticKey::from_bytes(*own));
+        Some(Self { number, server, own, address })
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let address = self.address.as_bytes();
+        let length = u16::try_from(address.len()).unwrap_or(u16::MAX).to_be_bytes();
+        [&self.server.0[..], self.own.private(), &length, address].concat()
+    }
 }
 
 /// How something is copied on the server.
@@ -92,6 +125,10 @@ pub(crate) struct Put {
     pub(crate) verify: bool,
     /// What tells what is left of it from what others leave.
     pub(crate) label: Option<[u8; 32]>,
+    /// Another server brings them, with a key that is lent for it.
+    pub(crate) brought: bool,
+    /// If not 0: nothing is to come, not even what was announced under this number.
+    pub(crate) takes_back: u64,
 }
 
 /// Flags, by kind.
@@ -107,12 +144,12 @@ const READ: u8 = 9;
 
 impl Put {
     fn flags(self) -> u16 {
-        let Self { replace, several, tree, atomic, preserve, times, verify, label: _ } = self;
-        let all = [replace, several, tree, atomic, preserve, times, verify];
+        let Self { replace, several, tree, atomic, preserve, times, verify, .. } = self;
+        let all = [replace, several, tree, atomic, preserve, times, verify, self.brought];
         all.iter().rev().fold(0, |flags, flag| flags << 1 | u16::from(*flag))
     }
 
-    fn of(flags: u16, label: &[u8]) -> Self {
+    fn of(flags: u16, takes_back: u64, label: &[u8]) -> Self {
         let bit = |at: u32| flags >> at & 1 == 1;
         Self {
             replace: bit(0),
@@ -122,6 +159,8 @@ impl Put {
             preserve: bit(4),
             times: bit(5),
             verify: bit(6),
+            brought: bit(7),
+            takes_back,
             label: label.try_into().ok(),
         }
     }
@@ -140,13 +179,15 @@ impl Request {
             What::Rename { .. } => "rename",
             What::Copy { .. } => "copy",
             What::Read { .. } => "read",
+            What::Send { .. } => "send",
         }
     }
 
     /// Why it is not for somebody who may read or write.
     pub(crate) fn forbidden(&self, read: bool, write: bool) -> Option<&'static str> {
         let (reads, writes) = match self.what {
-            What::Get { .. } | What::Stat | What::List { .. } | What::Read { .. } => (true, false),
+            What::Get { .. } | What::Stat | What::List { .. } => (true, false),
+            What::Read { .. } | What::Send { .. } => (true, false),
             What::Put(_) | What::MakeDir { .. } | What::Remove { .. } => (false, true),
             What::Rename { .. } => (false, true),
             What::Copy { .. } => (true, true),
@@ -156,6 +197,19 @@ impl Request {
             (true, _) => Some("nothing may be read here"),
             _ => None,
         }
+    }
+
+    /// The number of what was announced and is not to come any more.
+    pub(crate) fn takes_back(&self) -> Option<u64> {
+        match self.what {
+            What::Put(put) => Some(put.takes_back).filter(|number| *number != 0),
+            _ => None,
+        }
+    }
+
+    /// Whether another server is to bring what is announced.
+    pub(crate) fn is_brought(&self) -> bool {
+        matches!(self.what, What::Put(Put { brought: true, .. }))
     }
 
     /// All paths in it.
@@ -183,9 +237,12 @@ impl Request {
         let none: &[u8] = &[];
         let (kind, flags, number, name) = match &self.what {
             What::Get { trees, name } => (1u8, u16::from(*trees) * TREES, 0, &name[..]),
-            What::Put(put) => {
-                (2, put.flags(), 0, put.label.as_ref().map_or(none, |label| &label[..]))
-            }
+            What::Put(put) => (
+                2,
+                put.flags(),
+                put.takes_back,
+                put.label.as_ref().map_or(none, |label| &label[..]),
+            ),
             What::Stat => (3, 0, 0, none),
             What::List { after, most } => (4, 0, *most, &after[..]),
             What::MakeDir { parents } => (5, u16::from(*parents) * PARENTS, 0, none),
@@ -201,6 +258,9 @@ impl Request {
                 (8, flags, 0, &to[..])
             }
             What::Read { .. } => (READ, 0, 0, none),
+            What::Send { trees, name, errand } => {
+                (10, u16::from(*trees) * TREES, errand.number, &name[..])
+            }
         };
         let mut text = vec![kind];
         text.extend(flags.to_be_bytes());
@@ -219,6 +279,9 @@ impl Request {
                 text.extend(piece.bytes.to_be_bytes());
                 before = &piece.path;
             }
+        }
+        if let What::Send { errand, .. } = &self.what {
+            text.extend(errand.encode());
         }
         let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
         [&length.to_be_bytes()[..], &text].concat()
@@ -241,7 +304,7 @@ impl Request {
         let flags = u16::from_be_bytes(*flags);
         let what = match kind {
             1 => What::Get { trees: flags & TREES != 0, name: one_part(name)? },
-            2 => What::Put(Put::of(flags, name)),
+            2 => What::Put(Put::of(flags, u64::from_be_bytes(*number), name)),
             3 => What::Stat,
             4 => What::List { after: name.to_vec(), most: u64::from_be_bytes(*number) },
             5 => What::MakeDir { parents: flags & PARENTS != 0 },
@@ -253,6 +316,10 @@ impl Request {
                 What::Copy { to: any_path(name)?, how: Copying { replace, trees, keep } }
             }
             &READ => What::Read { pieces: pieces(path, text)? },
+            10 => {
+                let errand = Errand::parse(u64::from_be_bytes(*number), text)?;
+                What::Send { trees: flags & TREES != 0, name: one_part(name)?, errand }
+            }
             _ => return None,
         };
         Some((Self { what, path: any_path(path)? }, rest))
@@ -344,6 +411,12 @@ pub(crate) enum Line {
     Put(u64, Vec<u8>),
     /// So many were made, removed, renamed or copied.
     Done(u64),
+    /// The private half of a key that is lent, and good for one put.
+    Key(StaticKey),
+    /// How far it is: bytes, bytes in all (0: not known), and of them those that were there
+    /// before; files, and those that were left out; what limits it, by its place in
+    /// [`LimitedBy::ALL`](crate::LimitedBy::ALL).
+    Moved([u64; 6]),
     /// So many bytes of a file follow.
     Data(u64),
     /// A piece of a file that cannot be read: a word for why, and that for people.
@@ -368,6 +441,13 @@ impl Line {
             Self::More => b"more".to_vec(),
             Self::Put(number, name) => [format!("put {number} ").as_bytes(), name].concat(),
             Self::Done(count) => format!("done {count}").into_bytes(),
+            Self::Key(key) => {
+                let digits = |text, byte: &u8| format!("{text}{byte:02x}");
+                key.private().iter().fold("key ".to_owned(), digits).into_bytes()
+            }
+            Self::Moved(counts) => {
+                counts.iter().fold("moved".to_owned(), |text, n| format!("{text} {n}")).into_bytes()
+            }
             Self::Data(bytes) => format!("data {bytes}").into_bytes(),
             Self::Denied(word, why) => {
                 format!("denied {word} {}", why.replace('\0', " ")).into_bytes()
@@ -388,6 +468,18 @@ impl Line {
             b"more" => return Ok(Some(Self::More)),
             b"done" => return Ok(Some(Self::Done(number(words.next()).ok_or(())?))),
             b"data" => return Ok(Some(Self::Data(number(words.next()).ok_or(())?))),
+            b"key" => {
+                let key = words.next().and_then(of_digits).ok_or(())?;
+                return Ok(Some(Self::Key(StaticKey::from_bytes(key))));
+            }
+            b"moved" => {
+                let mut words = line.split(|byte| *byte == b' ').skip(1);
+                let mut counts = [0; 6];
+                for count in &mut counts {
+                    *count = number(words.next()).ok_or(())?;
+                }
+                return Ok(Some(Self::Moved(counts)));
+            }
             b"denied" => {
                 let (word, why) = line
                     .get(7..)
@@ -423,150 +515,21 @@ impl Line {
     }
 }
 
+/// 32 bytes of 64 hexadecimal digits.
+fn of_digits(text: &[u8]) -> Option<[u8; 32]> {
+    let text = str::from_utf8(text).ok()?;
+    let digits = text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let mut bytes = [0; 32];
+    for (at, byte) in bytes.iter_mut().enumerate().filter(|_| digits) {
+        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    digits.then_some(bytes)
+}
+
 fn number<T: std::str::FromStr>(text: Option<&[u8]>) -> Option<T> {
     str::from_utf8(text?).ok()?.parse().ok()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn requests() -> Vec<Request> {
-        let put = Put { replace: true, atomic: true, times: true, ..Put::default() };
-        let labelled = Put { verify: true, label: Some([0; 32]), ..put };
-        let whats = [
-            What::Get { trees: true, name: b"n\xff".to_vec() },
-            What::Put(put),
-            What::Put(labelled),
-            What::Stat,
-            What::List { after: b"x".to_vec(), most: 1000 },
-            What::MakeDir { parents: true },
-            What::Remove { directory: true, tree: false },
-            What::Remove { directory: false, tree: true },
-            What::Rename { to: b"b/\xfe".to_vec(), replace: true },
-            What::Copy { to: b"c".to_vec(), how: Copying { trees: true, ..Copying::default() } },
-            What::Copy { to: vec![], how: Copying { keep: true, replace: true, trees: false } },
-        ];
-        whats.map(|what| Request { what, path: b"a/\xfe b".to_vec() }).into()
-    }
-
-    #[test]
-    fn a_request_is_understood_and_what_follows_is_left() {
-        for request in requests() {
-            let bytes = [&request.encode()[..], b"rest"].concat();
-            assert_eq!(Request::parse(&bytes), Some((request, &b"rest"[..])));
-        }
-    }
-
-    #[test]
-    fn what_is_no_request_is_none_wherever_it_is_cut() {
-        for request in requests() {
-            let bytes = request.encode();
-            for end in 0..bytes.len() {
-                assert_eq!(Request::parse(&bytes[..end]), None);
-            }
-        }
-        for path in [&b"../x"[..], b"/etc", b"a//b", b"a/./b", b"a\0"] {
-            let bytes = Request { what: What::Stat, path: path.to_vec() }.encode();
-            assert_eq!(Request::parse(&bytes), None, "{}", String::from_utf8_lossy(path));
-        }
-        for to in [&b"../x"[..], b"/etc", b"a/../../b"] {
-            let (path, to) = (b"a".to_vec(), to.to_vec());
-            let whats = [
-                What::Rename { to: to.clone(), replace: false },
-                What::Copy { to: to.clone(), how: Copying::default() },
-                What::Read { pieces: vec![Piece { path: to, offset: 0, bytes: 1 }] },
-            ];
-            for what in whats {
-                let bytes = Request { what, path: path.clone() }.encode();
-                assert_eq!(Request::parse(&bytes), None);
-            }
-        }
-        for name in [&b""[..], b"..", b"a/b"] {
-            let what = What::Get { trees: false, name: name.to_vec() };
-            assert_eq!(Request::parse(&Request { what, path: vec![] }.encode()), None);
-        }
-        let mut odd = requests()[0].encode();
-        odd[4] = 99;
-        assert_eq!(Request::parse(&odd), None);
-    }
-
-    #[test]
-    fn pieces_are_understood_and_bounded() {
-        let piece = |path: &[u8], offset| Piece { path: path.to_vec(), offset, bytes: u64::MAX };
-        let of = |pieces| Request { what: What::Read { pieces }, path: b"a/\xfe".to_vec() };
-        let some = vec![piece(b"a/\xfe", 0), piece(b"a/\xfe", 7), piece(b"b", u64::MAX)];
-        for pieces in [vec![], some, vec![piece(b"x", 1); MAX_PIECES]] {
-            let request = of(pieces);
-            let bytes = [&request.encode()[..], b"rest"].concat();
-            assert_eq!(Request::parse(&bytes), Some((request, &b"rest"[..])));
-        }
-        assert_eq!(Request::parse(&of(vec![piece(b"x", 1); MAX_PIECES + 1]).encode()), None);
-        let two = vec![piece(&[b'x'; 200], 1), piece(b"b", 1)];
-        let long: Vec<Piece> = std::iter::repeat_n(two, 1300).flatten().collect();
-        assert!(long.len() < MAX_PIECES && Request::parse(&of(long).encode()).is_none());
-        let mut cut = of(vec![piece(b"x", 1)]).encode();
-        cut.pop();
-        let length = u32::try_from(cut.len() - 4).expect("short");
-        cut[..4].copy_from_slice(&length.to_be_bytes());
-        assert_eq!(Request::parse(&cut), None);
-    }
-
-    #[test]
-    fn only_who_may_read_and_write_may_copy() {
-        let refused = |what| {
-            let request = Request { what, path: vec![] };
-            [(true, false), (false, true), (true, true)]
-                .map(|(read, write)| request.forbidden(read, write).is_some())
-        };
-        let to = b"x".to_vec();
-        let copy = What::Copy { to: to.clone(), how: Copying::default() };
-        assert_eq!(refused(copy), [true, true, false]);
-        assert_eq!(refused(What::Rename { to, replace: true }), [true, false, false]);
-        assert_eq!(refused(What::Read { pieces: vec![] }), [false, true, false]);
-        assert_eq!(refused(What::Stat), [false, true, false]);
-        assert_eq!(refused(What::MakeDir { parents: true }), [true, false, false]);
-    }
-
-    #[test]
-    fn a_users_path_becomes_plain_and_never_leads_up() {
-        for (path, is) in [("", ""), ("/", ""), ("/a//b/", "a/b"), ("./a/.", "a")] {
-            assert_eq!(plain(path.as_bytes()).as_deref(), Ok(is.as_bytes()));
-        }
-        assert!(plain(b"a/../b").is_err());
-        assert!(plain(b"..").is_err());
-    }
-
-    #[test]
-    fn lines_are_understood() {
-        let entry = |name: &[u8], sort| Entry {
-            name: name.to_vec(),
-            sort,
-            length: 7,
-            modified: (-3, 999_999_999),
-            mode: 0o644,
-        };
-        for line in [
-            Line::Entry(entry(b"a b \xff", Sort::File)),
-            Line::Entry(entry(b"", Sort::Directory)),
-            Line::Entry(entry(b"l", Sort::Link)),
-            Line::Entry(entry(b"o", Sort::Other)),
-            Line::More,
-            Line::Put(u64::MAX, b"x y".to_vec()),
-            Line::Put(0, vec![]),
-            Line::Done(3),
-            Line::Data(u64::MAX),
-            Line::Denied("not-found".to_owned(), "no such file".to_owned()),
-        ] {
-            let bytes = line.encode();
-            let (end, bytes) = bytes.split_last().expect("not empty");
-            assert_eq!((*end, Line::parse(bytes)), (END, Ok(Some(line))));
-        }
-        for odd in
-            [&b"f 1 2 3 4 ../x"[..], b"f x 1 1 1 a", b"put 1", b"put 1 a/b", b"done", b"data x"]
-        {
-            assert_eq!(Line::parse(odd), Err(()), "{}", String::from_utf8_lossy(odd));
-        }
-        assert_eq!(Line::parse(b"tape 1"), Ok(None));
-    }
-}
+#[path = "request_tests.rs"]
+mod tests;

@@ -1,5 +1,7 @@
 //! The loop of a server: guests come, ask, are served and go.
 
+mod third;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -14,7 +16,6 @@ use netblt_proto::config::{Authorized, Config, Identity, Policy, PublicKey, Role
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::Event;
 use netblt_proto::time::Instant;
-use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Parameters;
 
 use super::found::{Done, Outgoing, Prepared};
@@ -49,8 +50,7 @@ use crate::transfer::session::Session;
 const ASKING: Duration = Duration::from_secs(10);
 /// How long a number waits for the files that are put under it.
 const WAITING: Duration = Duration::from_secs(60);
-/// After so long without the files that it announced, a client is taken for dead if another one
-/// announces files for the same place.
+/// After so long without what it announced, a client is dead if another one announces some there.
 const SILENT: Duration = Duration::from_secs(3);
 /// How long that one waits for what the dead one leaves to be in order.
 const LEAVING: Duration = Duration::from_secs(10);
@@ -139,15 +139,6 @@ pub fn serve(
     driver::run(&mut listener, &mut app, &mut host)?
 }
 
-/// How many buffers a client gets that is to keep to this rate: it hears of the rate with the
-/// first one that is full, and what it may send until then is a second's worth.
-fn at_first(rate: Option<Rate>, image_bytes: usize) -> u32 {
-    const LEAST: u64 = 2;
-    let Some(rate) = rate else { return u32::MAX };
-    let buffers = rate.bytes_in(Duration::from_secs(1)) / image_bytes.max(1) as u64;
-    u32::try_from(buffers.max(LEAST)).unwrap_or(u32::MAX)
-}
-
 /// The client of all connections.
 struct Serving<'a> {
     service: &'a Service,
@@ -215,6 +206,8 @@ impl Serving<'_> {
         who: Option<PublicKey>,
     ) -> Result<Guest, Denied> {
         let role = Role::left_by(parameters.mode);
+        let (shown, lender) = (who, who.and_then(|shown| self.puts.lender(shown)));
+        let who = lender.or(shown);
         let grant = self.admit(who, role)?;
         let (seen, cancel): (Arc<Seen>, Cancel) = Default::default();
         let control = Control::new();
@@ -225,15 +218,15 @@ impl Serving<'_> {
         let odd = |why: &str| Denied::new(Denial::NotUnderstood, why);
         let (mut beyond, mut held, mut asked) = (0, None, ("none", Vec::new()));
         let task = match role {
-            Role::Sender if parameters.client == ASK => {
+            Role::Sender if parameters.client == ASK && lender.is_none() => {
                 Task::Sending(Box::new(Sending::on_request(session, waker)))
             }
             Role::Receiver => {
                 let number = Promise::parse(&parameters.client).put;
-                let waiting = number.and_then(|number| self.puts.take(number, who));
+                let waiting = number.and_then(|number| self.puts.take(number, shown));
                 let late = || odd("these files were not announced, or too long ago");
                 let waiting = waiting.ok_or_else(late)?;
-                let count = outstanding.min(at_first(grant.max_rate, image_bytes));
+                let count = outstanding.min(shares::at_first(grant.max_rate, image_bytes));
                 let stock = self.pool.take((count.into(), image_bytes), self.guests.len());
                 let busy = |error: Error| Denied::new(Denial::Busy, error.to_string());
                 let (stock, more) = stock.map_err(busy)?;
@@ -262,6 +255,8 @@ impl Serving<'_> {
             opened: now,
             asked,
             job: None,
+            lends: false,
+            fails: None,
             had: Vec::new(),
             heard: 0,
             image_bytes,
@@ -342,24 +337,26 @@ impl Serving<'_> {
         if let Some(why) = request.forbidden(grant.read, grant.write) {
             return self.deny(now, key, Denied::new(Denial::Forbidden, why), end);
         }
+        guest.lends = request.is_brought();
+        let outward = match self.outward(key, &request) {
+            Ok(outward) => outward,
+            Err(denied) => return self.deny(now, key, denied, end),
+        };
+        let Some(guest) = self.guests.get_mut(&key) else { return };
         let (answer, job) = channel();
         guest.job = Some(job);
-        let cancel = guest.cancel.clone();
+        let (who, cancel) = (guest.who, guest.cancel.clone());
         let root = match self.root(&grant) {
             Ok(root) => root,
             Err(denied) => return self.deny(now, key, denied, end),
         };
-        let leaving = match request.word() {
-            "put" => self.supersede(now, &request.spot(), &grant),
-            _ => Vec::new(),
-        };
+        let leaving = self.make_way(now, &request, who, &grant);
         let (options, layout) = (self.options.clone(), self.layout);
         let waker = self.waker.marking(&self.marks, key.number());
         let work = move || {
-            for left in leaving {
-                let _ = left.recv_timeout(LEAVING);
-            }
-            let _ = answer.send(work::perform(&request, &root, (&options, layout), &cancel));
+            leaving.iter().for_each(|left| _ = left.recv_timeout(LEAVING));
+            let _ =
+                answer.send(work::perform(&request, &root, (&options, layout), &cancel, outward));
             waker.wake();
         };
         if std::thread::Builder::new().name("netblt-ask".to_owned()).spawn(work).is_err() {
@@ -383,7 +380,12 @@ impl Serving<'_> {
     /// Whoever puts files anew where a client was putting some that has fallen silent is that
     /// client, started again, most likely: what has come is to be gone on with, so the old one
     /// goes. Told when it has.
-    fn supersede(&mut self, now: Instant, path: &[u8], grant: &Grant) -> Vec<Receiver<()>> {
+    pub(super) fn supersede(
+        &mut self,
+        now: Instant,
+        path: &[u8],
+        grant: &Grant,
+    ) -> Vec<Receiver<()>> {
         let is_old = |guest: &Guest| {
             let same = guest.asked == ("receive", path.to_vec()) && guest.grant.root == grant.root;
             same && guest.is_silent()
@@ -427,7 +429,8 @@ impl Serving<'_> {
         let totals = (outgoing.total, outgoing.files);
         let begun =
             self.pool.take((count, guest.image_bytes), guests).and_then(|(stock, beyond)| {
-                guest.beyond = beyond;
+                guest.beyond += beyond;
+                guest.fails = outgoing.fails;
                 task.answer_with(outgoing.reader, stock, totals, &std::mem::take(&mut guest.had))
             });
         if let Err(error) = begun {
@@ -447,9 +450,9 @@ impl Serving<'_> {
         prepared: Box<Prepared>,
     ) -> Result<Outgoing, Denied> {
         let busy = |why: String| Denied::new(Denial::Busy, why);
-        let Some(guest) = self.guests.get(&key) else { return Err(busy("you have gone".into())) };
+        let guest = self.guests.get(&key).ok_or_else(|| busy("you have gone".to_owned()))?;
         let (who, most) = (guest.who, guest.grant.max_sessions.unwrap_or(u32::MAX) as usize);
-        let place = (guest.grant.root.clone(), guest.asked.1.clone());
+        let (place, lends) = ((guest.grant.root.clone(), guest.asked.1.clone()), guest.lends);
         // Whoever announces and sends nothing takes nobody's place for long.
         if self.puts.len() >= self.service.max_sessions as usize {
             self.forget(|waiting| now.since(waiting.since) >= SILENT);
@@ -459,9 +462,10 @@ impl Serving<'_> {
         }
         let random = entropy().map_err(|error| busy(error.to_string()))?;
         let number = random.first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-        let line = Line::Put(number, prepared.name.clone());
-        let outgoing = work::outgoing([line], self.layout)?;
-        self.puts.add(number, Waiting { who, place, since: now, prepared });
+        let (lent, line) = self.lend(lends)?;
+        let put = Line::Put(number, prepared.name.clone());
+        let outgoing = work::outgoing([put].into_iter().chain(line), self.layout)?;
+        self.puts.add(number, Waiting { who, place, since: now, prepared, lent });
         Ok(outgoing)
     }
 
@@ -544,6 +548,7 @@ impl Application for Serving<'_> {
             let why = "nothing was asked for ten seconds";
             self.deny(now, key, Denied::new(Denial::NotUnderstood, why), end);
         }
+        self.fail_outward(now, key, end);
         let Some(guest) = self.guests.get_mut(&key) else { return ControlFlow::Continue(()) };
         let over = match &mut guest.task {
             Task::Sending(task) => task.feed(now, (), end).break_value().map(sent),

@@ -9,6 +9,7 @@ use netblt_proto::config::PublicKey;
 use netblt_proto::time::Instant;
 
 use super::found::Prepared;
+use super::members::Members;
 use crate::error::Error;
 
 /// Files that may be put, when they come.
@@ -19,6 +20,34 @@ pub(super) struct Waiting {
     pub(super) place: (PathBuf, Vec<u8>),
     pub(super) since: Instant,
     pub(super) prepared: Box<Prepared>,
+    /// With which key they come, if not with that of who has announced them.
+    pub(super) lent: Option<Lent>,
+}
+
+impl Waiting {
+    /// The key of who brings them.
+    fn comes_by(&self) -> Option<PublicKey> {
+        self.lent.as_ref().map_or(self.who, |lent| Some(lent.key))
+    }
+}
+
+/// A key that lets in whoever has it until this goes.
+pub(super) struct Lent {
+    members: Members,
+    key: PublicKey,
+}
+
+impl Lent {
+    pub(super) fn new(members: &Members, key: PublicKey) -> Self {
+        members.lend(key);
+        Self { members: members.clone(), key }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.members.take_back(&self.key);
+    }
 }
 
 /// All that was announced, by its numbers.
@@ -39,10 +68,23 @@ impl Puts {
         self.0.insert(number, waiting);
     }
 
+    /// Who has had this key lent, if it is one.
+    pub(super) fn lender(&self, key: PublicKey) -> Option<PublicKey> {
+        let is = |waiting: &&Waiting| waiting.lent.as_ref().is_some_and(|lent| lent.key == key);
+        self.0.values().find(is)?.who
+    }
+
     /// What the same client has announced under a number, once.
     pub(super) fn take(&mut self, number: u64, who: Option<PublicKey>) -> Option<Waiting> {
-        let own = self.0.get(&number).is_some_and(|waiting| waiting.who == who);
+        let own = self.0.get(&number).is_some_and(|waiting| waiting.comes_by() == who);
         if own { self.0.remove(&number) } else { None }
+    }
+
+    /// What a client has announced, and takes back, is not awaited any more.
+    pub(super) fn take_back(&mut self, number: u64, who: Option<PublicKey>) {
+        if self.0.get(&number).is_some_and(|waiting| waiting.who == who) {
+            self.0.remove(&number);
+        }
     }
 
     /// What is awaited no more.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::errand::Outward;
 use super::found::{Done, Held, Outgoing, Prepared};
 use super::moving::{self, Bounds, MAX_DOWN};
 use super::pieces::Pieces;
@@ -37,6 +38,7 @@ pub(super) fn perform(
     root: &Arc<OwnedFd>,
     (options, layout): (&Options, Layout),
     cancel: &Cancel,
+    outward: Option<Outward>,
 ) -> Result<Done, Denied> {
     let path = &request.path[..];
     let is_ours = |path: &[u8]| path.split(|byte| *byte == b'/').any(staging::is_ours);
@@ -44,7 +46,8 @@ pub(super) fn perform(
         return Err(Denied::new(Denial::Forbidden, "it belongs to a transfer"));
     }
     match &request.what {
-        What::Get { trees, name } => get(root, path, (*trees, name), layout, cancel),
+        What::Get { trees, name } => get(look(root, path, (*trees, name), cancel)?, layout),
+        What::Put(_) if request.takes_back().is_some() => answer([Line::Done(1)], layout),
         What::Put(wish) => put(root, path, *wish, (options, layout)),
         What::Stat => answer([Line::Entry(stat(root, path)?)], layout),
         What::List { after, most } => answer(list(root, path, after, *most)?, layout),
@@ -66,6 +69,14 @@ pub(super) fn perform(
             let pieces = Pieces::new(Arc::clone(root), pieces.clone());
             let outgoing = streamed(Box::new(pieces), all, layout)?;
             Ok(Done::Send(Box::new(outgoing)))
+        }
+        What::Send { trees, name, errand } => {
+            let none = || Denied::new(Denial::Failed, "the server could not find out");
+            let outward = outward.ok_or_else(none)?;
+            let found = look(root, path, (*trees, name), cancel)?;
+            let (told, fails) = outward.send(found, errand, cancel)?;
+            let outgoing = streamed(Box::new(told), u64::MAX, layout)?;
+            Ok(Done::Send(Box::new(Outgoing { fails: Some(fails), ..outgoing })))
         }
     }
 }
@@ -104,7 +115,7 @@ fn streamed(
     let list = FileList::stream(input).map_err(denied)?;
     let reader = SourceReader::sealed(list, layout).map_err(denied)?;
     let reader = Held::new(reader, None);
-    Ok(Outgoing { reader, total: None, files: None, bytes })
+    Ok(Outgoing { reader, total: None, files: None, bytes, fails: None })
 }
 
 /// The words for an error of the disk's; the paths in it are nobody's business.
@@ -116,13 +127,13 @@ fn denied(error: Error) -> Denied {
     }
 }
 
-fn get(
+/// A file, or a directory with all in it, and what its paths stand on.
+fn look(
     root: &OwnedFd,
     path: &[u8],
     (trees, name): (bool, &[u8]),
-    layout: Layout,
     cancel: &Cancel,
-) -> Result<Done, Denied> {
+) -> Result<(FileList, Arc<OwnedFd>), Denied> {
     let handle = match path {
         b"" => root.try_clone()?,
         path => beneath::open(root.as_fd(), path, OFlags::RDONLY | OFlags::NONBLOCK)?,
@@ -138,12 +149,16 @@ fn get(
     let item = (beneath::path_of(&handle), Some(OsString::from_vec(name.to_vec())));
     let selection = Selection { items: vec![item], ..Selection::default() };
     let list = FileList::beneath(&selection, Arc::clone(&handle), cancel).map_err(denied)?;
+    Ok((list, handle))
+}
+
+fn get((list, handle): (FileList, Arc<OwnedFd>), layout: Layout) -> Result<Done, Denied> {
     let (total, files) = (list.total_bytes(), list.files_in_all());
     let reader = SourceReader::sealed(list, layout).map_err(denied)?;
     let reader = Held::new(reader, Some(handle));
     // A file brings a table beside its bytes, and a tree many: then it is not worth counting.
     let bytes = total.filter(|_| files == Some(1)).unwrap_or(u64::MAX);
-    Ok(Done::Send(Box::new(Outgoing { reader, total, files, bytes })))
+    Ok(Done::Send(Box::new(Outgoing { reader, total, files, bytes, fails: None })))
 }
 
 /// As scp understands a destination: a directory that exists takes what comes, anything else is the

@@ -54,10 +54,21 @@ pub fn send(
 ) -> Result<Summary, Error> {
     let lenient = !options.atomic && options.wire == Wire::Sealed;
     let list = FileList::new(source, lenient, cancel)?;
+    send_list(&list, rendezvous, options, observer, cancel)
+}
+
+/// Sends what was found.
+pub(crate) fn send_list(
+    list: &FileList,
+    rendezvous: &Rendezvous,
+    options: &Options,
+    observer: &mut dyn Observer,
+    cancel: &Cancel,
+) -> Result<Summary, Error> {
     list.warnings().iter().for_each(|warning| observer.warn(warning));
     let transfer_bytes = list.total_bytes();
-    let config = promising(config(options, Role::Sender, transfer_bytes), options, &list);
-    let mut own_reader = Some(listing_reader(&list, &config, options)?);
+    let config = promising(config(options, Role::Sender, transfer_bytes), options, list);
+    let mut own_reader = Some(listing_reader(list, &config, options)?);
     let stock = buffers(options.buffers, capacity(&config), 0)?;
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
     let mut stock = Some(stock);
@@ -72,17 +83,17 @@ pub fn send(
         let waker = host.poller.waker();
         let reader = match own_reader.take() {
             Some(reader) => reader,
-            None => listing_reader(&list, &config, options)?,
+            None => listing_reader(list, &config, options)?,
         };
         let mut app = Sending::new(session, reader, stock, transfer_bytes, waker);
         app.resumes = options.resume != Resume::Never;
         app.policy = config.policy;
-        (app.offers, app.files) = (Some(&list), list.files_in_all());
+        (app.offers, app.files) = (Some(list), list.files_in_all());
         let sent = driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error));
         // Who only asked what there is, or refused it, has taken nothing: whoever comes next is
         // served.
         let now = host.clock.now();
-        let refused = sent.as_ref().err().and_then(refusal).filter(|_| app.can_begin_anew(&list));
+        let refused = sent.as_ref().err().and_then(refusal).filter(|_| app.can_begin_anew(list));
         let ticketed = matches!(rendezvous, Rendezvous::Listen);
         if (app.answered || (ticketed && refused.is_some()))
             && !app.session.is_cancelled()

@@ -36,6 +36,13 @@ pub struct Calling {
     pub(crate) bond: Bond,
 }
 
+impl Calling {
+    /// The key of the server.
+    pub fn server(&self) -> PublicKey {
+        self.bond.peer()
+    }
+}
+
 /// The key of a server and those that it lets in, found by their ids in logarithmic time.
 ///
 /// Each costs one multiplication on the curve (some 0.05 ms) when it is made, and no more for any

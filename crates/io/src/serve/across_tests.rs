@@ -1,0 +1,172 @@
+//! Keys that are lent, and whom a server calls, on loopback.
+
+use std::net::UdpSocket;
+use std::path::PathBuf;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use netblt_proto::config::{PublicKey, StaticKey};
+
+use super::*;
+use crate::cancel::Cancel;
+use crate::error::Denial;
+use crate::grant::Grant;
+use crate::keys::meet;
+use crate::options::Options;
+use crate::serve::{Account, Members, ServerObserver, Service, serve};
+use crate::ticket::Ticket;
+
+struct Heard(Sender<String>);
+
+impl ServerObserver for Heard {
+    fn listening(&mut self, _: &Ticket) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn listening_at(&mut self, addresses: &[String]) {
+        let _ = self.0.send(addresses[0].clone());
+    }
+
+    fn ended(&mut self, _: &Account) {}
+
+    fn warn(&mut self, _: &Error) {}
+}
+
+struct Deaf;
+
+impl Observer for Deaf {}
+
+fn key(number: u8) -> StaticKey {
+    StaticKey::from_bytes([number; 32])
+}
+
+fn options() -> Options {
+    let (bind, death_timer) = (Some([127, 0, 0, 1].into()), Duration::from_secs(3));
+    Options { bind, death_timer, ..Options::default() }
+}
+
+/// A server in a thread of its own, which knows one client.
+struct Host {
+    directory: tempfile::TempDir,
+    address: String,
+    cancel: Cancel,
+    thread: Option<JoinHandle<Result<(), Error>>>,
+}
+
+impl Host {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut grant = Grant::new(directory.path());
+        grant.third_party = true;
+        let mut service = Service::new(directory.path());
+        service.members = Some(Members::new(key(9), vec![(key(1).public(), grant)]).0);
+        let ((tell, told), cancel) = (channel(), Cancel::default());
+        let theirs = cancel.clone();
+        let run = move || serve(&service, &options(), &mut Heard(tell), &theirs);
+        let thread = Some(std::thread::spawn(run));
+        Self { directory, address: told.recv().unwrap(), cancel, thread }
+    }
+
+    fn root(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn call(&self, own: StaticKey) -> Rendezvous {
+        meet::call(&self.address, own, key(9).public()).unwrap()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+        self.cancel.hurry();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[test]
+fn a_key_that_is_lent_brings_what_was_announced_and_nothing_else_once() {
+    let host = Host::start();
+    let (options, cancel) = (options(), Cancel::default());
+    let own = host.call(key(1));
+    let server = Server { rendezvous: &own, options: &options, cancel: &cancel };
+    let announce = || server.announce((false, false, true), b"there", &mut Deaf).unwrap();
+    let (number, name, lent) = announce();
+    let lent = host.call(lent.expect("a key"));
+    let borrower = Server { rendezvous: &lent, options: &options, cancel: &cancel };
+
+    // It asks for nothing, and brings nothing under another number.
+    let asked = borrower.stat(b"", &mut Deaf);
+    assert!(matches!(asked, Err(Error::Denied { what: Denial::NotUnderstood, .. })), "{asked:?}");
+    let (other, _, _) = announce();
+    let send = |number| {
+        let path = host.directory.path().join("here");
+        std::fs::write(&path, "content").unwrap();
+        let items = vec![(path, name.clone())];
+        let selection = crate::options::Selection { items, ..Default::default() };
+        let mut options = options.clone();
+        options.asked.put = Some(number);
+        let source = crate::options::Source::Selection(selection);
+        crate::send(source, &lent, &options, &mut Deaf, &cancel).map_err(told)
+    };
+    let brought = send(other);
+    assert!(matches!(brought, Err(Error::Denied { .. })), "{brought:?}");
+    assert!(!host.root("there").exists());
+
+    // What was announced for it comes, and then nobody is let in by it.
+    assert!(send(number).unwrap().verified);
+    assert_eq!(std::fs::read(host.root("there")).unwrap(), b"content");
+    let again = send(number);
+    assert!(matches!(again, Err(Error::Connect { .. } | Error::Ended(_))), "{again:?}");
+}
+
+#[test]
+fn who_is_called_and_does_not_prove_to_be_it_gets_a_few_openings() {
+    let host = Host::start();
+    std::fs::write(host.root("here"), vec![7; 1 << 20]).unwrap();
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    stranger.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let address = stranger.local_addr().unwrap().to_string();
+    let (options, cancel) = (options(), Cancel::default());
+    let own = host.call(key(1));
+    let errand = Errand { number: 1, server: PublicKey([3; 32]), own: key(4), address };
+    let what = What::Send { trees: false, name: b"here".to_vec(), errand };
+    let fetch = Fetch { path: b"here".to_vec(), name: "here".into(), trees: false, bytes: None };
+    let begun = Instant::now();
+    let asked = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| {
+            let server = Server { rendezvous: &own, options: &options, cancel: &cancel };
+            server.watch(what, &fetch, &mut Deaf)
+        });
+        let (mut packets, mut bytes, mut room) = (0, 0, [0; 1 << 16]);
+        while !asked.is_finished() || packets == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(100), "it goes on for ever");
+            if let Ok((size, from)) = stranger.recv_from(&mut room) {
+                (packets, bytes) = (packets + 1, bytes + size);
+                // An echo proves nothing.
+                stranger.send_to(&room[..size], from).unwrap();
+            }
+        }
+        println!("{packets} packets, {bytes} bytes in {:?}", begun.elapsed());
+        assert!(packets <= 32 && bytes <= 32 * 1500, "{packets} packets, {bytes} bytes");
+        asked.join().unwrap()
+    });
+    let Err(Error::Denied { what: Denial::Failed, why }) = asked else { panic!("{asked:?}") };
+    assert!(why.starts_with("towards the other server: "), "{why}");
+}
+
+#[test]
+fn what_is_not_fetched_in_time_lets_nobody_in() {
+    let (members, _) = Members::new(key(9), vec![(key(1).public(), Grant::new("/"))]);
+    let lent = crate::serve::waiting::Lent::new(&members, key(2).public());
+    let knows = |number: u8| members.authorized().knows(&key(number).public());
+    assert!(knows(1) && knows(2));
+    // Nor does a list that is read again take it away.
+    members.change(vec![(key(3).public(), Grant::new("/"))]);
+    assert!(!knows(1) && knows(2) && knows(3));
+    drop(lent);
+    assert!(!knows(2) && knows(3));
+}

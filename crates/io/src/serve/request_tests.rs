@@ -1,0 +1,159 @@
+//! Requests and the lines of answers, as bytes and back.
+
+use super::*;
+
+fn errand() -> Errand {
+    let own = StaticKey::from_bytes([7; 32]);
+    Errand { number: 9, server: PublicKey([3; 32]), own, address: "host:1".to_owned() }
+}
+
+fn requests() -> Vec<Request> {
+    let put = Put { replace: true, atomic: true, times: true, ..Put::default() };
+    let labelled = Put { verify: true, brought: true, label: Some([0; 32]), ..put };
+    let whats = [
+        What::Get { trees: true, name: b"n\xff".to_vec() },
+        What::Put(put),
+        What::Put(labelled),
+        What::Stat,
+        What::List { after: b"x".to_vec(), most: 1000 },
+        What::MakeDir { parents: true },
+        What::Remove { directory: true, tree: false },
+        What::Remove { directory: false, tree: true },
+        What::Rename { to: b"b/\xfe".to_vec(), replace: true },
+        What::Copy { to: b"c".to_vec(), how: Copying { trees: true, ..Copying::default() } },
+        What::Copy { to: vec![], how: Copying { keep: true, replace: true, trees: false } },
+        What::Send { trees: true, name: b"n".to_vec(), errand: errand() },
+    ];
+    whats.map(|what| Request { what, path: b"a/\xfe b".to_vec() }).into()
+}
+
+#[test]
+fn a_request_is_understood_and_what_follows_is_left() {
+    for request in requests() {
+        let bytes = [&request.encode()[..], b"rest"].concat();
+        assert_eq!(Request::parse(&bytes), Some((request, &b"rest"[..])));
+    }
+}
+
+#[test]
+fn what_is_no_request_is_none_wherever_it_is_cut() {
+    for request in requests() {
+        let bytes = request.encode();
+        for end in 0..bytes.len() {
+            assert_eq!(Request::parse(&bytes[..end]), None);
+        }
+    }
+    for path in [&b"../x"[..], b"/etc", b"a//b", b"a/./b", b"a\0"] {
+        let bytes = Request { what: What::Stat, path: path.to_vec() }.encode();
+        assert_eq!(Request::parse(&bytes), None, "{}", String::from_utf8_lossy(path));
+    }
+    for to in [&b"../x"[..], b"/etc", b"a/../../b"] {
+        let (path, to) = (b"a".to_vec(), to.to_vec());
+        let whats = [
+            What::Rename { to: to.clone(), replace: false },
+            What::Copy { to: to.clone(), how: Copying::default() },
+            What::Read { pieces: vec![Piece { path: to, offset: 0, bytes: 1 }] },
+        ];
+        for what in whats {
+            let bytes = Request { what, path: path.clone() }.encode();
+            assert_eq!(Request::parse(&bytes), None);
+        }
+    }
+    for name in [&b""[..], b"..", b"a/b"] {
+        let what = What::Get { trees: false, name: name.to_vec() };
+        assert_eq!(Request::parse(&Request { what, path: vec![] }.encode()), None);
+    }
+    let mut odd = requests()[0].encode();
+    odd[4] = 99;
+    assert_eq!(Request::parse(&odd), None);
+}
+
+#[test]
+fn pieces_are_understood_and_bounded() {
+    let piece = |path: &[u8], offset| Piece { path: path.to_vec(), offset, bytes: u64::MAX };
+    let of = |pieces| Request { what: What::Read { pieces }, path: b"a/\xfe".to_vec() };
+    let some = vec![piece(b"a/\xfe", 0), piece(b"a/\xfe", 7), piece(b"b", u64::MAX)];
+    for pieces in [vec![], some, vec![piece(b"x", 1); MAX_PIECES]] {
+        let request = of(pieces);
+        let bytes = [&request.encode()[..], b"rest"].concat();
+        assert_eq!(Request::parse(&bytes), Some((request, &b"rest"[..])));
+    }
+    assert_eq!(Request::parse(&of(vec![piece(b"x", 1); MAX_PIECES + 1]).encode()), None);
+    let two = vec![piece(&[b'x'; 200], 1), piece(b"b", 1)];
+    let long: Vec<Piece> = std::iter::repeat_n(two, 1300).flatten().collect();
+    assert!(long.len() < MAX_PIECES && Request::parse(&of(long).encode()).is_none());
+    let mut cut = of(vec![piece(b"x", 1)]).encode();
+    cut.pop();
+    let length = u32::try_from(cut.len() - 4).expect("short");
+    cut[..4].copy_from_slice(&length.to_be_bytes());
+    assert_eq!(Request::parse(&cut), None);
+}
+
+#[test]
+fn only_who_may_read_and_write_may_copy() {
+    let refused = |what| {
+        let request = Request { what, path: vec![] };
+        [(true, false), (false, true), (true, true)]
+            .map(|(read, write)| request.forbidden(read, write).is_some())
+    };
+    let to = b"x".to_vec();
+    let copy = What::Copy { to: to.clone(), how: Copying::default() };
+    assert_eq!(refused(copy), [true, true, false]);
+    assert_eq!(refused(What::Rename { to, replace: true }), [true, false, false]);
+    assert_eq!(refused(What::Read { pieces: vec![] }), [false, true, false]);
+    assert_eq!(refused(What::Stat), [false, true, false]);
+    let send = What::Send { trees: false, name: b"n".to_vec(), errand: errand() };
+    assert_eq!(refused(send), [false, true, false]);
+    assert_eq!(refused(What::MakeDir { parents: true }), [true, false, false]);
+}
+
+#[test]
+fn a_users_path_becomes_plain_and_never_leads_up() {
+    for (path, is) in [("", ""), ("/", ""), ("/a//b/", "a/b"), ("./a/.", "a")] {
+        assert_eq!(plain(path.as_bytes()).as_deref(), Ok(is.as_bytes()));
+    }
+    assert!(plain(b"a/../b").is_err());
+    assert!(plain(b"..").is_err());
+}
+
+#[test]
+fn lines_are_understood() {
+    let entry = |name: &[u8], sort| Entry {
+        name: name.to_vec(),
+        sort,
+        length: 7,
+        modified: (-3, 999_999_999),
+        mode: 0o644,
+    };
+    for line in [
+        Line::Entry(entry(b"a b \xff", Sort::File)),
+        Line::Entry(entry(b"", Sort::Directory)),
+        Line::Entry(entry(b"l", Sort::Link)),
+        Line::Entry(entry(b"o", Sort::Other)),
+        Line::More,
+        Line::Put(u64::MAX, b"x y".to_vec()),
+        Line::Put(0, vec![]),
+        Line::Done(3),
+        Line::Data(u64::MAX),
+        Line::Moved([1, 2, 3, 4, u64::MAX, 6]),
+        Line::Key(StaticKey::from_bytes([5; 32])),
+        Line::Denied("not-found".to_owned(), "no such file".to_owned()),
+    ] {
+        let bytes = line.encode();
+        let (end, bytes) = bytes.split_last().expect("not empty");
+        assert_eq!((*end, Line::parse(bytes)), (END, Ok(Some(line))));
+    }
+    for odd in [
+        &b"f 1 2 3 4 ../x"[..],
+        b"f x 1 1 1 a",
+        b"put 1",
+        b"put 1 a/b",
+        b"done",
+        b"data x",
+        b"moved 1 2 3 4 5",
+        b"key x",
+    ] {
+        assert_eq!(Line::parse(odd), Err(()), "{}", String::from_utf8_lossy(odd));
+    }
+    assert_eq!(Line::parse(b"tape 1"), Ok(None));
+}
