@@ -25,7 +25,7 @@ use crate::claim::Claim;
 use crate::error::{Error, at};
 use crate::names::{Names, since, stamp};
 use crate::pool::{Ceiling, Pool};
-use crate::record::{Done, Failed, Running};
+use crate::record::{Done, End, Failed, Running, Verdict};
 use crate::run::{self, Chunk, DONE, FAILED, RUNNING, Run, node, now};
 use crate::wait::{jittered, wait};
 
@@ -284,18 +284,18 @@ impl Task<'_> {
         self.claim.begin(host, run_clock())?;
         let came = self.once(host)?;
         let brought = self.shown(|shown| shown.brought);
-        let (verdict, brought, why) = match &came {
+        let (verdict, brought, message) = match &came {
             Try::Busy(_) => {
                 self.claim.pass_on();
                 return Ok(came);
             }
-            Try::Done(done) => ("done", done.bytes.saturating_sub(done.kept), None),
-            Try::Again(why) => ("failed", brought, Some(&why.message[..])),
-            Try::Never(why) => ("lost", brought, Some(&why.message[..])),
-            Try::Stopped => ("stopped", brought, None),
+            Try::Done(done) => (Verdict::Done, done.bytes.saturating_sub(done.kept), None),
+            Try::Again(why) => (Verdict::Failed, brought, Some(why.message.clone())),
+            Try::Never(why) => (Verdict::Lost, brought, Some(why.message.clone())),
+            Try::Stopped => (Verdict::Stopped, brought, None),
         };
-        let failed = matches!(came, Try::Again(_));
-        self.claim.end((run_clock(), verdict), brought, why, failed)?;
+        let end = End { at: run_clock(), verdict, brought, message };
+        self.claim.end(end, matches!(came, Try::Again(_)))?;
         Ok(came)
     }
 

@@ -6,13 +6,38 @@
 use std::fs;
 use std::path::PathBuf;
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, at};
+use crate::record::{Attempt, End, Running};
 use crate::run::{self, CLAIMS, Run};
 
 /// Tasks that may take one chunk.
 const MAX_ATTEMPTS: u64 = 1_000_000;
+
+/// What a claim says.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Text {
+    pub(crate) node: String,
+    pid: u32,
+    /// When it was written.
+    pub(crate) at: u64,
+    /// How often a host has failed this chunk.
+    turn: u64,
+    /// What the task tried, in order; servers that were busy are not among them.
+    #[serde(default)]
+    pub(crate) tries: Vec<Attempt>,
+    /// What the task before had told last, if it was killed.
+    #[serde(default)]
+    pub(crate) before: Option<Running>,
+}
+
+impl Text {
+    /// Seconds since 1970 when its task is first heard of.
+    pub(crate) fn began(&self) -> f64 {
+        self.tries.first().map_or(self.at as f64, |first| first.began)
+    }
+}
 
 /// A task's claim.
 pub(crate) struct Claim {
@@ -23,16 +48,15 @@ pub(crate) struct Claim {
     /// How often a host has failed it: which host comes next depends on that. A task that was
     /// killed is no host's fault, so its successor goes to the same host, where its parts are held.
     pub(crate) turn: u64,
-    /// What the task tried, in order; servers that were busy are not among it.
-    tries: Vec<Value>,
+    tries: Vec<Attempt>,
     /// What the task before had told last, if it was killed.
-    before: Value,
+    before: Option<Running>,
 }
 
 impl Claim {
     /// Takes a chunk, from whoever had it.
     pub(crate) fn take(run: &Run, chunk: u64) -> Result<Self, Error> {
-        let path = |number| path(run, chunk, number);
+        let path = |number| run.place.join(CLAIMS).join(format!("{chunk:06}.{number}"));
         for number in 1..MAX_ATTEMPTS {
             if path(number).exists() {
                 continue;
@@ -44,7 +68,7 @@ impl Claim {
                 number,
                 turn: before,
                 tries: Vec::new(),
-                before: Value::Null,
+                before: None,
             };
             let new = run::beside(&claim.path);
             run::write(&new, &claim.text())?;
@@ -61,7 +85,7 @@ impl Claim {
 
     /// What is there when another task has taken the chunk since.
     pub(crate) fn successor(run: &Run, chunk: u64, number: u64) -> PathBuf {
-        path(run, chunk, number + 1)
+        run.place.join(CLAIMS).join(format!("{chunk:06}.{}", number + 1))
     }
 
     /// Whether another task has taken the chunk since.
@@ -70,30 +94,21 @@ impl Claim {
     }
 
     /// What is there of the task before, which is over.
-    pub(crate) fn found(&mut self, before: Option<Value>) {
-        self.before = before.unwrap_or_default();
+    pub(crate) fn found(&mut self, before: Option<Running>) {
+        self.before = before;
     }
 
     /// An attempt begins at a host.
     pub(crate) fn begin(&mut self, host: &str, began: f64) -> Result<(), Error> {
-        self.tries.push(json!({ "host": host, "began": began }));
+        self.tries.push(Attempt { host: host.to_owned(), began, end: None });
         run::write(&self.path, &self.text())
     }
 
     /// It is over. If its host has failed, it is another one's turn.
-    pub(crate) fn end(
-        &mut self,
-        (ended, verdict): (f64, &str),
-        brought: u64,
-        why: Option<&str>,
-        failed: bool,
-    ) -> Result<(), Error> {
+    pub(crate) fn end(&mut self, end: End, failed: bool) -> Result<(), Error> {
         self.turn += u64::from(failed);
         if let Some(last) = self.tries.last_mut() {
-            last["ended"] = json!(ended);
-            last["verdict"] = json!(verdict);
-            last["brought"] = json!(brought);
-            last["message"] = json!(why);
+            last.end = Some(end);
         }
         run::write(&self.path, &self.text())
     }
@@ -103,28 +118,28 @@ impl Claim {
         self.tries.pop();
     }
 
-    fn text(&self) -> Value {
-        json!({
-            "node": run::node(), "pid": std::process::id(), "at": run::now(), "turn": self.turn,
-            "tries": self.tries, "before": self.before,
-        })
+    fn text(&self) -> Text {
+        Text {
+            node: run::node(),
+            pid: std::process::id(),
+            at: run::now(),
+            turn: self.turn,
+            tries: self.tries.clone(),
+            before: self.before.clone(),
+        }
     }
 }
 
-/// Where the claim of a task of this number is.
-pub(crate) fn path(run: &Run, chunk: u64, number: u64) -> PathBuf {
-    run.place.join(CLAIMS).join(format!("{chunk:06}.{number}"))
-}
-
 fn read(path: &std::path::Path) -> u64 {
-    let text = run::read::<Value>(path).ok().flatten().unwrap_or_default();
-    text["turn"].as_u64().unwrap_or(0)
+    let text = run::read::<Text>(path);
+    text.ok().flatten().map_or(0, |text| text.turn)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::plan::{Limits, plan};
+    use crate::record::Verdict;
 
     #[test]
     fn the_last_one_has_it_and_goes_on_where_the_one_before_was() {
@@ -138,12 +153,11 @@ mod tests {
         first.begin("one", 1.0).expect("written");
         first.pass_on();
         first.begin("other", 2.0).expect("written");
-        first.end((3.0, "failed"), 5, Some("why"), true).expect("written");
-        let text = run::read::<Value>(&first.path).expect("read").expect("there");
-        let end = json!({ "ended": 3.0, "verdict": "failed", "brought": 5, "message": "why" });
-        let mut tried = json!({ "host": "other", "began": 2.0 });
-        tried.as_object_mut().expect("one").extend(end.as_object().expect("one").clone());
-        assert_eq!((&text["tries"], &text["before"]), (&json!([tried]), &Value::Null));
+        let end = End { at: 3.0, verdict: Verdict::Failed, brought: 5, message: None };
+        first.end(end, true).expect("written");
+        let text = run::read::<Text>(&first.path).expect("read").expect("there");
+        let tries: Vec<_> = text.tries.iter().map(|it| (&it.host[..], it.end.is_some())).collect();
+        assert_eq!(tries, [("other", true)]);
         let second = Claim::take(&run, 0).expect("a claim");
         assert_eq!((second.number, second.turn), (2, 1));
         assert!(first.is_superseded() && !second.is_superseded());

@@ -72,11 +72,8 @@ impl Pool {
             hasher.update(chunk).update(&attempt.to_be_bytes()).update(host.as_bytes());
             *hasher.finalize().as_bytes()
         };
-        let mut hosts: Vec<([u8; 32], &str)> = Vec::with_capacity(self.hosts.len());
-        for host in &self.hosts {
-            let own = (score(host), &host[..]);
-            hosts.insert(hosts.partition_point(|one| *one > own), own);
-        }
+        let mut hosts: Vec<_> = self.hosts.iter().map(|host| (score(host), &host[..])).collect();
+        hosts.sort_unstable_by(|a, b| b.cmp(a));
         hosts.into_iter().map(|(_, host)| host).collect()
     }
 }

@@ -1,163 +1,124 @@
 //! What tasks write down, a file each, by rename: what is done, what has failed, and where those
 //! are that run.
 
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 
-/// What is read of a file of JSON.
-pub(crate) trait Record: Sized {
-    /// Nothing if a field is missing or of another kind.
-    fn of(value: &Value) -> Option<Self>;
+/// A chunk is on the other side, every byte stored, flushed and verified: `done/K.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Done {
+    /// Its number.
+    pub chunk: u64,
+    /// The BLAKE3 of its list, hexadecimal.
+    pub id: String,
+    /// Entries in its list.
+    pub items: u64,
+    /// File bytes in it, as they were sent.
+    pub bytes: u64,
+    /// File bytes that were there already, from an attempt before this one.
+    pub kept: u64,
+    /// Files and links that were sent.
+    pub files: u64,
+    /// Files that were not as they were when they were planned: they went as they are.
+    pub changed: u64,
+    /// From which machine.
+    pub node: String,
+    /// To which server.
+    pub host: String,
+    /// Of how many tasks that took it this was the last.
+    pub attempt: u64,
+    /// Seconds since 1970, when the transfer that ended it began, and when it was over.
+    pub began: f64,
+    /// The same of its end.
+    pub ended: f64,
 }
 
-impl Record for Value {
-    fn of(value: &Value) -> Option<Self> {
-        Some(value.clone())
-    }
+/// Why a chunk is not done: `failed/K.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Failed {
+    /// Its number.
+    pub chunk: u64,
+    /// Whether it makes no sense to try again with nothing changed but time.
+    pub permanent: bool,
+    /// The exit code of the program for it.
+    pub code: u8,
+    /// For people.
+    pub message: String,
+    /// What was left out, as far as that is what is wrong; the first hundred.
+    pub names: Vec<String>,
+    /// From which machine.
+    pub node: String,
+    /// To which server, if it came that far.
+    pub host: Option<String>,
+    /// Which of the tasks that took it.
+    pub attempt: u64,
+    /// When, seconds since 1970.
+    pub at: u64,
 }
 
-impl Record for u64 {
-    fn of(value: &Value) -> Option<Self> {
-        value.as_u64()
-    }
+/// A task at work: `running/K.json`, written anew every two seconds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Running {
+    /// The chunk's number.
+    pub chunk: u64,
+    /// On which machine, and as which process.
+    pub node: String,
+    /// The process.
+    pub pid: u32,
+    /// To which server, if it has chosen one.
+    pub host: Option<String>,
+    /// Which of the tasks that took the chunk.
+    pub attempt: u64,
+    /// File bytes that are through.
+    pub bytes: u64,
+    /// Bytes that this attempt has brought.
+    #[serde(default)]
+    pub brought: u64,
+    /// When this was written, seconds since 1970.
+    pub at: u64,
 }
 
-impl Record for u32 {
-    fn of(value: &Value) -> Option<Self> {
-        value.as_u64()?.try_into().ok()
-    }
+/// A task's attempt at one server, as its claim has it: `claims/K.N`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Attempt {
+    /// At which server.
+    pub host: String,
+    /// Seconds since 1970 when it began.
+    pub began: f64,
+    /// How it ended; nothing as long as it has not, and of one whose task was killed.
+    pub end: Option<End>,
 }
 
-impl Record for u8 {
-    fn of(value: &Value) -> Option<Self> {
-        value.as_u64()?.try_into().ok()
-    }
+/// How an attempt ended.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct End {
+    /// Seconds since 1970.
+    pub at: f64,
+    /// What came of it.
+    pub verdict: Verdict,
+    /// Bytes that it brought, what was there before not counted.
+    pub brought: u64,
+    /// Why it failed, for people.
+    pub message: Option<String>,
 }
 
-impl Record for f64 {
-    fn of(value: &Value) -> Option<Self> {
-        value.as_f64()
-    }
-}
-
-impl Record for bool {
-    fn of(value: &Value) -> Option<Self> {
-        value.as_bool()
-    }
-}
-
-impl Record for String {
-    fn of(value: &Value) -> Option<Self> {
-        value.as_str().map(str::to_owned)
-    }
-}
-
-impl Record for Option<String> {
-    fn of(value: &Value) -> Option<Self> {
-        if value.is_null() { Some(None) } else { String::of(value).map(Some) }
-    }
-}
-
-impl Record for Vec<String> {
-    fn of(value: &Value) -> Option<Self> {
-        value.as_array()?.iter().map(String::of).collect()
-    }
-}
-
-/// A record and how it is read. What serde makes for that is several times as large a program.
-macro_rules! record {
-    (
-        $(#[$about:meta])*
-        pub struct $name:ident { $($(#[$field_about:meta])* pub $field:ident: $kind:ty,)* }
-    ) => {
-        $(#[$about])*
-        #[derive(Clone, Debug, serde::Serialize)]
-        #[non_exhaustive]
-        pub struct $name { $($(#[$field_about])* pub $field: $kind,)* }
-
-        impl $crate::record::Record for $name {
-            fn of(value: &serde_json::Value) -> Option<Self> {
-                use $crate::record::Record;
-                Some(Self { $($field: Record::of(&value[stringify!($field)])?,)* })
-            }
-        }
-    };
-}
-pub(crate) use record;
-
-record! {
-    /// A chunk is on the other side, every byte stored, flushed and verified: `done/K.json`.
-    pub struct Done {
-        /// Its number.
-        pub chunk: u64,
-        /// The BLAKE3 of its list, hexadecimal.
-        pub id: String,
-        /// Entries in its list.
-        pub items: u64,
-        /// File bytes in it, as they were sent.
-        pub bytes: u64,
-        /// File bytes that were there already, from an attempt before this one.
-        pub kept: u64,
-        /// Files and links that were sent.
-        pub files: u64,
-        /// Files that were not as they were when they were planned: they went as they are.
-        pub changed: u64,
-        /// From which machine.
-        pub node: String,
-        /// To which server.
-        pub host: String,
-        /// Of how many tasks that took it this was the last.
-        pub attempt: u64,
-        /// Seconds since 1970, when the transfer that ended it began, and when it was over.
-        pub began: f64,
-        /// The same of its end.
-        pub ended: f64,
-    }
-}
-
-record! {
-    /// Why a chunk is not done: `failed/K.json`.
-    pub struct Failed {
-        /// Its number.
-        pub chunk: u64,
-        /// Whether it makes no sense to try again with nothing changed but time.
-        pub permanent: bool,
-        /// The exit code of the program for it.
-        pub code: u8,
-        /// For people.
-        pub message: String,
-        /// What was left out, as far as that is what is wrong; the first hundred.
-        pub names: Vec<String>,
-        /// From which machine.
-        pub node: String,
-        /// To which server, if it came that far.
-        pub host: Option<String>,
-        /// Which of the tasks that took it.
-        pub attempt: u64,
-        /// When, seconds since 1970.
-        pub at: u64,
-    }
-}
-
-record! {
-    /// A task at work: `running/K.json`, written anew every two seconds.
-    pub struct Running {
-        /// The chunk's number.
-        pub chunk: u64,
-        /// On which machine, and as which process.
-        pub node: String,
-        /// The process.
-        pub pid: u32,
-        /// To which server, if it has chosen one.
-        pub host: Option<String>,
-        /// Which of the tasks that took the chunk.
-        pub attempt: u64,
-        /// File bytes that are through.
-        pub bytes: u64,
-        /// Bytes that this attempt has brought.
-        pub brought: u64,
-        /// When this was written, seconds since 1970.
-        pub at: u64,
-    }
+/// What came of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Verdict {
+    /// The chunk is done.
+    Done,
+    /// It failed, and is tried again.
+    Failed,
+    /// It failed for good.
+    Lost,
+    /// It was stopped, or another task has taken the chunk.
+    Stopped,
 }
 
 /// A task that has not written for so long is not at work any more, in seconds.

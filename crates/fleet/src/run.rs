@@ -8,41 +8,39 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::Serialize;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, at, damaged};
 use crate::list;
-use crate::record::{Record, record};
 
 /// The version of a run's directory.
 const VERSION: u32 = 1;
 
-record! {
-    /// What a run is: `run.json`.
-    pub struct Head {
-        /// The version of the directory.
-        pub version: u32,
-        /// 16 random bytes, hexadecimal: no two runs have the same.
-        pub id: String,
-        /// What is sent, from the root of this machine; bytes that are not plain as `%` and two
-        /// digits.
-        pub source: String,
-        /// Where it goes beneath the servers' roots, and under which name, likewise.
-        pub target: String,
-        /// How many chunks there are; they have the numbers from 0.
-        pub chunks: u64,
-        /// Files and links in all.
-        pub files: u64,
-        /// Directories in all.
-        pub directories: u64,
-        /// Bytes in all.
-        pub bytes: u64,
-        /// What was found and cannot be sent.
-        pub left_out: u64,
-        /// When it was planned, seconds since 1970.
-        pub planned: u64,
-    }
+/// What a run is: `run.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Head {
+    /// The version of the directory.
+    pub version: u32,
+    /// 16 random bytes, hexadecimal: no two runs have the same.
+    pub id: String,
+    /// What is sent, from the root of this machine; bytes that are not plain as `%` and two digits.
+    pub source: String,
+    /// Where it goes beneath the servers' roots, and under which name, likewise.
+    pub target: String,
+    /// How many chunks there are; they have the numbers from 0.
+    pub chunks: u64,
+    /// Files and links in all.
+    pub files: u64,
+    /// Directories in all.
+    pub directories: u64,
+    /// Bytes in all.
+    pub bytes: u64,
+    /// What was found and cannot be sent.
+    pub left_out: u64,
+    /// When it was planned, seconds since 1970.
+    pub planned: u64,
 }
 
 /// A chunk as the index has it.
@@ -239,15 +237,9 @@ fn decoded(text: &str) -> Vec<u8> {
 }
 
 /// A record; `None` if there is none.
-pub(crate) fn read<T: Record>(path: &Path) -> Result<Option<T>, Error> {
-    let Some(value) = value(path)? else { return Ok(None) };
-    let record = T::of(&value).ok_or_else(|| damaged(path, "something in it is missing"))?;
-    Ok(Some(record))
-}
-
-fn value(path: &Path) -> Result<Option<Value>, Error> {
-    match fs::read_to_string(path) {
-        Ok(text) => serde_json::from_str(&text).map(Some).map_err(|e| damaged(path, e)),
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
+    match fs::read(path) {
+        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|e| damaged(path, e)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(at(path, "cannot be read")(error)),
     }

@@ -1,11 +1,12 @@
 //! What was tried when, where, and how it ended: from the claims, as long as those are kept.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
 
-use crate::claim;
-use crate::error::Error;
-use crate::record::{Done, Running};
-use crate::run::{self, DONE, RUNNING, Run, now};
+use crate::claim::Text;
+use crate::error::{Error, at};
+use crate::record::{Done, Running, Verdict};
+use crate::run::{self, CLAIMS, DONE, RUNNING, Run, now};
 
 /// An attempt to bring a chunk over.
 #[derive(Clone, Debug)]
@@ -24,27 +25,20 @@ pub struct Span {
     /// The same of its end; of one at work when it was looked at, of one whose task is gone the
     /// last that is known of it.
     pub ended: f64,
-    /// What came of it.
+    /// How it is.
     pub fate: Fate,
-    /// Bytes that it brought, as far as is known; what was there before is not among them.
+    /// Bytes that it brought, as far as is known.
     pub brought: u64,
     /// Why it failed, for people.
     pub message: Option<String>,
 }
 
-/// What came of an attempt.
+/// What is known of how an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Fate {
-    /// The chunk is done.
-    Done,
-    /// It failed, and is tried again.
-    Failed,
-    /// It failed for good.
-    Lost,
-    /// It was stopped, or another task has taken the chunk.
-    Stopped,
-    /// It has not ended.
+    /// As its task said.
+    Ended(Verdict),
+    /// It has not.
     AtWork,
     /// Its task was killed: it never said.
     Gone,
@@ -63,24 +57,37 @@ impl Span {
 /// # Errors
 /// The run's directory cannot be read.
 pub fn timeline(run: &Run) -> Result<Vec<Span>, Error> {
-    let mut spans: Vec<Span> = Vec::new();
-    for chunk in 0..run.head.chunks {
-        let (mut task, mut own) = (1, Vec::new());
-        let mut next = run::read::<Value>(&claim::path(run, chunk, task))?;
-        while let Some(text) = next {
-            next = run::read::<Value>(&claim::path(run, chunk, task + 1))?;
-            of_claim(run, (chunk, task), &text, next.as_ref(), &mut own);
-            task += 1;
-        }
-        if own.is_empty() {
-            own.extend(run::read::<Done>(&run.record(DONE, chunk))?.map(of_done));
-        }
-        for span in own {
-            // Chunks are begun by their numbers, or almost so.
-            let at = spans.partition_point(|one| one.began <= span.began);
-            spans.insert(at, span);
+    let mut claims: BTreeMap<u64, BTreeMap<u64, Text>> = BTreeMap::new();
+    let place = run.place.join(CLAIMS);
+    for entry in fs::read_dir(&place).map_err(at(&place, "cannot be listed"))?.flatten() {
+        let name = entry.file_name();
+        let numbers = name.to_str().and_then(|name| name.split_once('.'));
+        let numbers = numbers.map(|(chunk, task)| (chunk.parse(), task.parse()));
+        // What is being written has another name.
+        let Some((Ok(chunk), Ok(task))) = numbers else { continue };
+        if let Ok(Some(text)) = run::read::<Text>(&entry.path()) {
+            claims.entry(chunk).or_default().insert(task, text);
         }
     }
+    let mut spans = Vec::new();
+    for chunk in 0..run.head.chunks {
+        let tasks = claims.remove(&chunk).unwrap_or_default();
+        if tasks.values().all(|text| text.tries.is_empty()) {
+            spans.extend(run::read::<Done>(&run.record(DONE, chunk))?.map(of_done));
+            continue;
+        }
+        for (task, text) in &tasks {
+            let next = tasks.range(task + 1..).next().map(|(_, text)| text);
+            let last = match next {
+                Some(next) => next.before.clone(),
+                // One that cannot be read is being written.
+                None => run::read::<Running>(&run.record(RUNNING, chunk)).ok().flatten(),
+            };
+            let last = last.filter(|last| last.attempt == *task);
+            of_claim((chunk, *task), text, (last.as_ref(), next), &mut spans);
+        }
+    }
+    spans.sort_by(|a, b| a.began.total_cmp(&b.began));
     Ok(spans)
 }
 
@@ -93,59 +100,38 @@ fn of_done(done: Done) -> Span {
         host: done.host,
         began: done.began,
         ended: done.ended,
-        fate: Fate::Done,
+        fate: Fate::Ended(Verdict::Done),
         message: None,
     }
 }
 
-/// `next`: the claim behind it, which tells what one that was killed had told last.
+/// `last`: what the task told last, of one that did not end by itself; `next`: the claim after it.
 fn of_claim(
-    run: &Run,
     (chunk, task): (u64, u64),
-    text: &Value,
-    next: Option<&Value>,
+    text: &Text,
+    (last, next): (Option<&Running>, Option<&Text>),
     spans: &mut Vec<Span>,
 ) {
-    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let time = |value: &Value| value.as_f64().unwrap_or(0.0);
-    for tried in text["tries"].as_array().into_iter().flatten() {
-        let mut span = Span {
+    for attempt in &text.tries {
+        let told = last.map_or(0, |last| last.brought);
+        let (ended, fate, brought, message) = match (&attempt.end, last) {
+            (Some(end), _) => (end.at, Fate::Ended(end.verdict), end.brought, end.message.clone()),
+            (None, Some(last)) if next.is_none() && last.is_at_work(now()) => {
+                (now() as f64, Fate::AtWork, told, None)
+            }
+            (None, Some(last)) => (last.at as f64, Fate::Gone, told, None),
+            (None, None) => (next.map_or(attempt.began, Text::began), Fate::Gone, 0, None),
+        };
+        spans.push(Span {
             chunk,
             task,
-            node: word(&text["node"]),
-            host: word(&tried["host"]),
-            began: time(&tried["began"]),
-            ended: time(&tried["ended"]),
-            fate: match tried["verdict"].as_str() {
-                Some("done") => Fate::Done,
-                Some("failed") => Fate::Failed,
-                Some("lost") => Fate::Lost,
-                Some(_) => Fate::Stopped,
-                None => Fate::Gone,
-            },
-            brought: tried["brought"].as_u64().unwrap_or(0),
-            message: tried["message"].as_str().map(str::to_owned),
-        };
-        match (span.fate, next) {
-            (Fate::Gone, Some(next)) => {
-                let before = &next["before"];
-                (span.ended, span.brought) = match before["attempt"] == task {
-                    true => (time(&before["at"]), before["brought"].as_u64().unwrap_or(0)),
-                    false => (time(&next["tries"][0]["began"]), 0),
-                };
-            }
-            (Fate::Gone, None) => {
-                // One that cannot be read is being written.
-                let running = run::read::<Running>(&run.record(RUNNING, chunk)).ok().flatten();
-                if let Some(running) = running.filter(|running| running.attempt == task) {
-                    let at_work = running.is_at_work(now());
-                    (span.ended, span.brought) = (running.at as f64, running.brought);
-                    span.fate = if at_work { Fate::AtWork } else { Fate::Gone };
-                }
-            }
-            _ => {}
-        }
-        span.ended = span.ended.max(span.began);
-        spans.push(span);
+            node: text.node.clone(),
+            host: attempt.host.clone(),
+            began: attempt.began,
+            ended: ended.max(attempt.began),
+            fate,
+            brought,
+            message,
+        });
     }
 }

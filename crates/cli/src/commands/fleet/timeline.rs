@@ -1,5 +1,6 @@
 //! `netblt fleet status --html`: what was tried when, on which machine, and how it went, as a page.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::{fs, io};
 
 use netblt_fleet::Run;
 use netblt_fleet::pool::Ceiling;
+use netblt_fleet::record::Verdict;
 use netblt_fleet::timeline::{Fate, Span, timeline};
 
 use super::failed;
@@ -64,18 +66,15 @@ fn sums(spans: &[Span], began: f64) -> Vec<(f64, f64)> {
         let rate = span.rate() / MBIT;
         [(span.began - began, rate), (span.ended - began, -rate)]
     };
-    steps(spans.iter().flat_map(ends))
+    steps(spans.iter().flat_map(ends).collect())
 }
 
 /// What changes at each time, added up.
-fn steps(changes: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
-    let mut order: Vec<(f64, f64)> = Vec::new();
-    for change in changes {
-        // What ends when something else begins was not at once with it. Most are at their places.
-        order.insert(order.partition_point(|one| *one < change), change);
-    }
+fn steps(mut changes: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    // What ends when something else begins was not at once with it.
+    changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let (mut points, mut sum) = (Vec::new(), 0.0_f64);
-    for (at, change) in order {
+    for (at, change) in changes {
         points.push((at, sum.max(0.0)));
         sum += change;
         points.push((at, sum.max(0.0)));
@@ -85,38 +84,35 @@ fn steps(changes: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
 
 /// A row for each name, and more below it where attempts were at once.
 fn rows<'a>(spans: &'a [Span], began: f64, name: impl Fn(&'a Span) -> &'a str) -> Vec<Series> {
-    let mut rows: Vec<(&str, Vec<Bar>)> = Vec::new();
+    let mut rows: BTreeMap<&str, Vec<Vec<Bar>>> = BTreeMap::new();
     for span in spans {
         let (from, to) = (span.began - began, span.ended - began);
-        let name = name(span);
-        let is_free = |(own, bars): &(&str, Vec<Bar>)| {
-            *own == name && bars.last().is_none_or(|last| last.to <= from)
-        };
-        let at = rows.iter().position(is_free).unwrap_or_else(|| {
-            let behind = rows.iter().rposition(|(own, _)| *own == name);
-            let at = behind.map_or(rows.len(), |at| at + 1);
-            rows.insert(at, (name, Vec::new()));
-            at
-        });
+        let lanes = rows.entry(name(span)).or_default();
+        let is_free = |lane: &Vec<Bar>| lane.last().is_none_or(|last| last.to <= from);
+        let at = lanes.iter().position(is_free).unwrap_or(lanes.len());
+        if at == lanes.len() {
+            lanes.push(Vec::new());
+        }
         let (colour, _) = shown(span.fate);
-        rows[at].1.push(Bar { from, to, colour, says: says(span, began) });
+        lanes[at].push(Bar { from, to, colour, says: says(span, began) });
     }
-    let (mut series, mut before) = (Vec::new(), "");
-    for (name, bars) in rows {
-        series.push(Series::of_bars(if name == before { "" } else { name }, bars));
-        before = name;
+    let mut series = Vec::new();
+    for (name, lanes) in rows {
+        for (at, bars) in lanes.into_iter().enumerate() {
+            series.push(Series::of_bars(if at == 0 { name } else { "" }, bars));
+        }
     }
     series
 }
 
 fn shown(fate: Fate) -> (&'static str, &'static str) {
     match fate {
-        Fate::Done => ("#228855", "done"),
+        Fate::Ended(Verdict::Done) => ("#228855", "done"),
         Fate::AtWork => ("#2266aa", "at work"),
-        Fate::Failed => ("#cc6600", "failed"),
+        Fate::Ended(Verdict::Failed) => ("#cc6600", "failed"),
         Fate::Gone => ("#884499", "its task was killed"),
-        Fate::Lost => ("#111111", "failed for good"),
-        _ => ("#888888", "stopped"),
+        Fate::Ended(Verdict::Lost) => ("#111111", "failed for good"),
+        Fate::Ended(_) => ("#888888", "stopped"),
     }
 }
 
@@ -136,20 +132,15 @@ fn says(span: &Span, began: f64) -> String {
 
 /// A line for each pair of machine and server, and for each attempt that failed.
 fn words(spans: &[Span]) -> String {
-    let mut pairs: Vec<(&str, &str, [u64; 3])> = Vec::new();
+    let mut pairs: BTreeMap<(&str, &str), [u64; 3]> = BTreeMap::new();
     for span in spans {
-        let is_same = |pair: &(&str, &str, _)| pair.0 == span.node && pair.1 == span.host;
-        let at = pairs.iter().position(is_same).unwrap_or_else(|| {
-            pairs.push((&span.node, &span.host, [0; 3]));
-            pairs.len() - 1
-        });
-        let counts = &mut pairs[at].2;
+        let counts = pairs.entry((&span.node, &span.host)).or_default();
         counts[0] += 1;
-        counts[1] += u64::from(span.fate == Fate::Done);
+        counts[1] += u64::from(span.fate == Fate::Ended(Verdict::Done));
         counts[2] += span.brought;
     }
     let mut text = String::new();
-    for (node, host, [attempts, done, brought]) in pairs {
+    for ((node, host), [attempts, done, brought]) in pairs {
         let bytes = units::show_bytes(brought);
         let _ = writeln!(text, "{node} to {host}: {attempts} attempts, {done} done, {bytes}");
     }
@@ -168,7 +159,7 @@ mod tests {
     fn a_sum_has_only_what_goes_on_at_once() {
         let rates = [(0.0, 10.0, 2.0), (5.0, 15.0, 3.0), (10.0, 20.0, 4.0)];
         let changes = rates.map(|(from, to, rate)| [(from, rate), (to, -rate)]).concat();
-        let points = steps(changes.into_iter());
+        let points = steps(changes);
         assert_eq!(points.iter().map(|point| point.1).fold(0.0, f64::max), 7.0);
         assert_eq!(points.last(), Some(&(20.0, 0.0)));
     }

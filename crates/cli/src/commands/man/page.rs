@@ -69,9 +69,11 @@ fn page(man: &Man, command: &Command) -> io::Result<Vec<u8>> {
     let help = command.get_after_long_help().or_else(|| command.get_after_help());
     let help = help.map(ToString::to_string).unwrap_or_default();
     let name = command.get_display_name().unwrap_or_else(|| command.get_name());
+    let mut sections = sections(&help);
     // Where manual pages have it: behind the exit status.
     let last = |section: &Section<'_>| section.title == NOTES || section.title == "Examples";
-    let (rest, first): (Vec<_>, Vec<_>) = sections(&help).into_iter().partition(last);
+    sections.sort_by_key(last);
+    let (first, rest) = sections.split_at(sections.partition_point(|section| !last(section)));
     let mut text = String::new();
     first.iter().for_each(|section| section.render(&mut text));
     environment(name, &mut text);

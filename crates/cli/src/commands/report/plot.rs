@@ -328,11 +328,7 @@ fn curve(svg: &mut String, kind: Kind, colour: &str, bottom: f64, points: &[(f64
 
 /// Moves labels apart that would stand on each other, as little as it takes.
 fn apart(labels: &mut [(f64, &str, String)], top: f64, bottom: f64) {
-    // There are few of them.
-    for end in 1..labels.len() {
-        let from = labels[..end].partition_point(|label| label.0 <= labels[end].0);
-        labels[from..=end].rotate_right(1);
-    }
+    labels.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut least = top;
     for label in labels.iter_mut() {
         label.0 = label.0.max(least);

@@ -45,9 +45,7 @@ pub(super) fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
         let low = group.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1));
         let high = group.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
         let mut ends: Vec<_> = low.into_iter().chain(high).collect();
-        if ends.first() > ends.last() {
-            ends.reverse();
-        }
+        ends.sort_by(|a, b| a.0.total_cmp(&b.0));
         ends
     };
     points.chunks(group).flat_map(ends).collect()
