@@ -81,7 +81,7 @@ impl Serving<'_> {
         if !wanted {
             return Ok((None, None));
         }
-        let why = "a server with one ticket for all has no key to lend: it needs --authorized-keys";
+        let why = "a server with one ticket for all has no key to lend: it needs a list of authorised keys";
         let members = self.service.members.as_ref();
         let members = members.ok_or_else(|| Denied::new(Denial::Forbidden, why))?;
         let random = entropy().map_err(|error| Denied::new(Denial::Busy, error.to_string()))?;
