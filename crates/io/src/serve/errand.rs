@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use super::guest::Seen;
+use super::guest::{Guest, Seen};
+use super::pool::Pool;
 use super::request::{END, Errand, Line, TITLE};
 use crate::cancel::Cancel;
 use crate::denial::Denied;
@@ -29,17 +30,49 @@ const TOLD: usize = 1024;
 /// the way to who watches carries little, however long it takes.
 const OFTEN: Duration = Duration::from_secs(1);
 const SELDOM: Duration = Duration::from_secs(10);
+/// Buffers of its connection that a guest keeps, to hear how far the other one is.
+const OWN: u64 = 2;
 /// Between two looks whether anybody wants to hear of it still.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// What a guest's transfer to another server is given.
 pub(super) struct Outward {
-    pub(super) options: Options,
-    pub(super) seen: Arc<Seen>,
-    pub(super) waker: Waker,
+    options: Options,
+    seen: Arc<Seen>,
+    waker: Waker,
 }
 
 impl Outward {
+    /// For a guest who may send files elsewhere, with the buffers that he gets beside his own.
+    pub(super) fn new(
+        guest: &mut Guest,
+        (pool, guests): (&mut Pool, usize),
+        (options, image_bytes): (&Options, usize),
+        waker: Waker,
+    ) -> Result<Self, Denied> {
+        if !guest.grant.third_party {
+            let why = "your key may send nothing to other servers: its line in the server's \
+                       authorized_keys lacks the option third-party";
+            return Err(Denied::new(Denial::Forbidden, why));
+        }
+        let busy = |why: String| Denied::new(Denial::Busy, why);
+        let (stock, beyond) = pool
+            .take((options.buffers.into(), image_bytes), guests)
+            .map_err(|error| busy(error.to_string()))?;
+        guest.beyond += beyond;
+        let buffers = (stock.len() as u64).saturating_sub(OWN);
+        if buffers < OWN {
+            return Err(busy("there is no memory for that; try again later".to_owned()));
+        }
+        let mut options = options.clone();
+        options.buffers = u32::try_from(buffers).unwrap_or(u32::MAX);
+        options.port = 0;
+        options.control = Some(guest.control.clone());
+        // What is seen of it from now on is those files, not what is told of them.
+        guest.seen = Arc::default();
+        Ok(Self { options, seen: Arc::clone(&guest.seen), waker })
+    }
+
     /// Begins it; what is read of it tells how far it is, and the other why it has failed.
     pub(super) fn send(
         self,

@@ -1,12 +1,8 @@
 //! The loop of a server: guests come, ask, are served and go.
 
-mod third;
-
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -18,12 +14,13 @@ use netblt_proto::machine::Event;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
-use super::found::{Done, Outgoing, Prepared};
+use super::errand::Outward;
+use super::found::{Done, Outgoing, Prepared, Roots};
 use super::guest::{Came, Guest, Seen, Share, Task, Watch, received, sent};
 use super::pool::Pool;
-use super::request::{ASK, Line, Request};
+use super::request::{ASK, Line, Request, What};
 use super::service::{ServerObserver, Service};
-use super::waiting::{Puts, Undertaker, Waiting};
+use super::waiting::{self, Puts, Undertaker, Waiting};
 use super::{shares, work};
 use crate::cancel::Cancel;
 use crate::config::{config, for_peer};
@@ -120,7 +117,7 @@ pub fn serve(
         layout: Layout::of(&config)?,
         options,
         config,
-        roots: HashMap::from([(grant.root.clone(), Arc::new(root))]),
+        roots: Roots::new(grant.root.clone(), root),
         grant,
         rated: Instant::EPOCH,
         observer,
@@ -148,7 +145,7 @@ struct Serving<'a> {
     /// What whoever has the ticket may.
     grant: Arc<Grant>,
     /// The directories that were opened, by their paths.
-    roots: HashMap<PathBuf, Arc<OwnedFd>>,
+    roots: Roots,
     /// When the rate was last divided.
     rated: Instant,
     observer: &'a mut dyn ServerObserver,
@@ -331,6 +328,7 @@ impl Serving<'_> {
             let why = "the server does not know this request; it may be of another version";
             return self.deny(now, key, Denied::new(Denial::NotUnderstood, why), end);
         };
+        let guests = self.guests.len();
         let Some(guest) = self.guests.get_mut(&key) else { return };
         (guest.asked, guest.had) = ((request.word(), request.spot()), had.to_vec());
         let grant = Arc::clone(&guest.grant);
@@ -338,19 +336,30 @@ impl Serving<'_> {
             return self.deny(now, key, Denied::new(Denial::Forbidden, why), end);
         }
         guest.lends = request.is_brought();
-        let outward = match self.outward(key, &request) {
-            Ok(outward) => outward,
-            Err(denied) => return self.deny(now, key, denied, end),
+        let outward = match request.what {
+            What::Send { .. } => {
+                let image_bytes = (self.options.buffer_bytes + self.config.table_bytes) as usize;
+                let waker = self.waker.marking(&self.marks, key.number());
+                let options = (&self.options, image_bytes);
+                match Outward::new(guest, (&mut self.pool, guests), options, waker) {
+                    Ok(outward) => Some(outward),
+                    Err(denied) => return self.deny(now, key, denied, end),
+                }
+            }
+            _ => None,
         };
-        let Some(guest) = self.guests.get_mut(&key) else { return };
         let (answer, job) = channel();
         guest.job = Some(job);
         let (who, cancel) = (guest.who, guest.cancel.clone());
-        let root = match self.root(&grant) {
+        let root = match self.roots.of(&grant) {
             Ok(root) => root,
             Err(denied) => return self.deny(now, key, denied, end),
         };
-        let leaving = self.make_way(now, &request, who, &grant);
+        self.puts.take_back(request.takes_back(), who);
+        let leaving = match request.word() {
+            "put" if request.takes_back().is_none() => self.supersede(now, &request.spot(), &grant),
+            _ => Vec::new(),
+        };
         let (options, layout) = (self.options.clone(), self.layout);
         let waker = self.waker.marking(&self.marks, key.number());
         let work = move || {
@@ -365,27 +374,10 @@ impl Serving<'_> {
         }
     }
 
-    /// The directory of a grant.
-    fn root(&mut self, grant: &Grant) -> Result<Arc<OwnedFd>, Denied> {
-        if let Some(root) = self.roots.get(&grant.root) {
-            return Ok(Arc::clone(root));
-        }
-        let root = beneath::open_directory(&grant.root).map(Arc::new);
-        let root =
-            root.map_err(|_| Denied::new(Denial::Failed, "the server's root is not there"))?;
-        self.roots.insert(grant.root.clone(), Arc::clone(&root));
-        Ok(root)
-    }
-
     /// Whoever puts files anew where a client was putting some that has fallen silent is that
     /// client, started again, most likely: what has come is to be gone on with, so the old one
     /// goes. Told when it has.
-    pub(super) fn supersede(
-        &mut self,
-        now: Instant,
-        path: &[u8],
-        grant: &Grant,
-    ) -> Vec<Receiver<()>> {
+    fn supersede(&mut self, now: Instant, path: &[u8], grant: &Grant) -> Vec<Receiver<()>> {
         let is_old = |guest: &Guest| {
             let same = guest.asked == ("receive", path.to_vec()) && guest.grant.root == grant.root;
             same && guest.is_silent()
@@ -462,7 +454,7 @@ impl Serving<'_> {
         }
         let random = entropy().map_err(|error| busy(error.to_string()))?;
         let number = random.first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-        let (lent, line) = self.lend(lends)?;
+        let (lent, line) = waiting::lend(self.service.members.as_ref(), lends)?;
         let put = Line::Put(number, prepared.name.clone());
         let outgoing = work::outgoing([put].into_iter().chain(line), self.layout)?;
         self.puts.add(number, Waiting { who, place, since: now, prepared, lent });
@@ -548,7 +540,10 @@ impl Application for Serving<'_> {
             let why = "nothing was asked for ten seconds";
             self.deny(now, key, Denied::new(Denial::NotUnderstood, why), end);
         }
-        self.fail_outward(now, key, end);
+        let failed = self.guests.get(&key).and_then(|guest| guest.fails.as_ref()?.try_recv().ok());
+        if let Some(denied) = failed {
+            self.deny(now, key, denied, end);
+        }
         let Some(guest) = self.guests.get_mut(&key) else { return ControlFlow::Continue(()) };
         let over = match &mut guest.task {
             Task::Sending(task) => task.feed(now, (), end).break_value().map(sent),

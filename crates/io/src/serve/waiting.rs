@@ -5,12 +5,15 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use netblt_proto::config::PublicKey;
+use netblt_proto::config::{PublicKey, StaticKey};
 use netblt_proto::time::Instant;
 
 use super::found::Prepared;
 use super::members::Members;
-use crate::error::Error;
+use super::request::Line;
+use crate::denial::Denied;
+use crate::error::{Denial, Error};
+use crate::net::entropy::entropy;
 
 /// Files that may be put, when they come.
 pub(super) struct Waiting {
@@ -42,6 +45,22 @@ impl Lent {
         members.lend(key);
         Self { members: members.clone(), key }
     }
+}
+
+/// A key for who brings what was announced, if another server does, and the words that hand it
+/// over.
+pub(super) fn lend(
+    members: Option<&Members>,
+    wanted: bool,
+) -> Result<(Option<Lent>, Option<Line>), Denied> {
+    if !wanted {
+        return Ok((None, None));
+    }
+    let why = "a server with one ticket for all has no key to lend: it needs a list of keys";
+    let members = members.ok_or_else(|| Denied::new(Denial::Forbidden, why))?;
+    let random = entropy().map_err(|error| Denied::new(Denial::Busy, error.to_string()))?;
+    let key = StaticKey::from_bytes(random);
+    Ok((Some(Lent::new(members, key.public())), Some(Line::Key(key))))
 }
 
 impl Drop for Lent {
@@ -81,8 +100,10 @@ impl Puts {
     }
 
     /// What a client has announced, and takes back, is not awaited any more.
-    pub(super) fn take_back(&mut self, number: u64, who: Option<PublicKey>) {
-        if self.0.get(&number).is_some_and(|waiting| waiting.who == who) {
+    pub(super) fn take_back(&mut self, number: Option<u64>, who: Option<PublicKey>) {
+        if let Some(number) = number
+            && self.0.get(&number).is_some_and(|waiting| waiting.who == who)
+        {
             self.0.remove(&number);
         }
     }
