@@ -137,12 +137,16 @@ impl FirstPass {
     /// A packet of the first pass moves at `now`, where bursts are `interval` apart. Within half
     /// of it the packet belongs to the burst under way: a path may spread that out.
     pub(crate) fn advance(&mut self, now: Instant, interval: Duration, stats: &mut Stats) {
-        let begins = |began: Instant| now > began && now.since(began) >= interval / 2;
-        if self.began.is_none_or(begins) {
+        if self.begins(now, interval) {
             self.began = Some(now);
             stats.steady_until = Some(now);
             stats.steady_bytes = self.bytes;
         }
+    }
+
+    /// Whether a packet that moves at `now` would be the first of its burst.
+    pub(crate) fn begins(&self, now: Instant, interval: Duration) -> bool {
+        self.began.is_none_or(|began| now > began && now.since(began) >= interval / 2)
     }
 
     /// Of that packet, or of one sent again, these bytes are new.

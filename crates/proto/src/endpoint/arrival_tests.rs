@@ -228,6 +228,13 @@ fn most_packets_of_a_clean_path_come_as_expected() {
     assert!(predicted * 10 > all * 8, "{predicted} of {all}");
 }
 
+/// Every full packet is broken until smaller ones are tried, so that the first of a new generation
+/// end where the first pass of the old one had come to: what follows them begins a burst of it.
+#[test]
+fn what_is_expected_begins_no_burst() {
+    run(vec![Fate::Broken(48128)]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]

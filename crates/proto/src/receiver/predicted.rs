@@ -56,6 +56,7 @@ impl Receiver {
         let assembly = self.assemblies.get(&header.buffer)?;
         let place = assembly.place(header.generation, index, len, false)?;
         let first_pass = self.furthest == (header.buffer, index.0)
+            && !self.first_pass.begins(now, self.sender_burst.interval)
             && self.recovery.expects(header.buffer, index.0)
             && matches!(place, Place::Missing(_))
             && !assembly.has_ended()
