@@ -1,0 +1,92 @@
+//! The commands of the program `netblt`: reads the command line, runs one command, answers with an
+//! exit code.
+//!
+//! Data go to standard output, words for people to standard error. Nothing but the program depends
+//! on this crate.
+
+mod advice;
+mod allocator;
+mod args;
+mod bar;
+mod chmod;
+mod choice;
+mod commands;
+mod control;
+mod cp;
+mod exit;
+mod json;
+mod output;
+mod rfc998;
+mod secrecy;
+mod served;
+mod signals;
+mod suggest;
+mod units;
+
+use std::env;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser};
+
+use crate::commands::Command;
+use crate::exit::Code;
+
+/// Moves large data between machines over long, fat or lossy paths: encrypted, verified
+///
+/// NETBLT (RFC 998, 1987) for today's networks. One side listens and prints a ticket, the other
+/// side is given the ticket and connects; data can go either way. The rate is found by itself and
+/// shared with other traffic. Nothing appears under its final name unless every byte is verified.
+#[derive(Debug, Parser)]
+#[command(
+    name = "netblt",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    after_long_help = exit::help()
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The whole program: to be called once, before there is a second thread.
+pub fn main() -> ExitCode {
+    allocator::give_back();
+    signals::survive_large_files();
+    match Cli::try_parse() {
+        Ok(cli) => commands::run(cli.command),
+        Err(mut error) => {
+            let args: Vec<_> = env::args_os().collect();
+            suggest::nearest(&mut error, &mut Cli::command(), &args);
+            if error.use_stderr() && asks_for_json(&args) {
+                let message = without_usage(&error.render().to_string());
+                json::mistake(&message, data_on_stdout(&args));
+                return Code::Usage.into();
+            }
+            // clap's own exit code for usage errors would be 2, which means something else here.
+            let _ = error.print();
+            if error.use_stderr() { Code::Usage.into() } else { Code::Success.into() }
+        }
+    }
+}
+
+/// Whether a command line that makes no sense asks for JSON all the same.
+fn asks_for_json(args: &[OsString]) -> bool {
+    let options = args.iter().skip(1).take_while(|arg| *arg != "--");
+    options.into_iter().any(|arg| arg == "--json")
+}
+
+/// Whether standard output was meant for data.
+fn data_on_stdout(args: &[OsString]) -> bool {
+    args.get(1).is_some_and(|command| command == "receive") && args.iter().any(|arg| arg == "-")
+}
+
+/// What is wrong, in one line, without the lines on how it is done right.
+fn without_usage(text: &str) -> String {
+    let lines = text.lines().take_while(|line| !line.starts_with("Usage:"));
+    let lines = lines.filter(|line| !line.starts_with("For more information"));
+    let lines: Vec<&str> = lines.map(str::trim).filter(|line| !line.is_empty()).collect();
+    let text = lines.join("; ").replace(":; ", ": ");
+    text.strip_prefix("error: ").unwrap_or(&text).to_owned()
+}
