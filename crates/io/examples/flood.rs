@@ -1,17 +1,19 @@
 //! Floods a listening port, to see what that does to a transfer: the figures of
 //! `docs/results/hardening.md`. For ports of your own.
 //!
-//!     flood ADDRESS KIND PACKETS_A_SECOND SECONDS [TICKET]
+//!     flood ADDRESS KIND PACKETS_A_SECOND SECONDS [TICKET | KEY_FILE SERVER_KEY]
 //!
 //! KIND: `random` bytes, `byte` (one), `half` (OPENs with a wrong MAC), `open` (replays of one true
-//! OPEN, made with TICKET), `sealed` (packets of connections that nobody knows). It sends from 64
-//! ports and tells how many bytes left and how many came back.
+//! OPEN, made with TICKET or with a key that the server knows), `strange` (those of 64 keys that it
+//! does not know), `sealed` (packets of connections that nobody knows). It sends from 64 ports and
+//! tells how many bytes left and how many came back.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use netblt::Ticket;
-use netblt_proto::config::{Config, Role, Wire};
+use netblt::keys::{file, line};
+use netblt_proto::config::{Config, Identity, PublicKey, Role, StaticKey, Wire};
 use netblt_proto::endpoint::Endpoint;
 
 const PORTS: usize = 64;
@@ -21,25 +23,32 @@ const VOLLEY: Duration = Duration::from_millis(1);
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [address, kind, rate, seconds, rest @ ..] = args.as_slice() else {
-        return Err("flood ADDRESS KIND PACKETS_A_SECOND SECONDS [TICKET]".into());
+        let usage = "flood ADDRESS KIND PACKETS_A_SECOND SECONDS [TICKET | KEY_FILE SERVER_KEY]";
+        return Err(usage.into());
     };
     let (target, rate): (SocketAddr, f64) = (address.parse()?, rate.parse()?);
     let lasts = Duration::from_secs_f64(seconds.parse()?);
-    let ticket = rest.first().map(|text| text.parse::<Ticket>()).transpose()?;
+    let caller = match rest {
+        [] => Caller::Nobody,
+        [ticket] => Caller::Ticket(ticket.parse()?),
+        [key, server, ..] => {
+            Caller::Key(file::read(key.as_ref())?, line::public_key(server)?)
+        }
+    };
     let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let sockets: Result<Vec<UdpSocket>, _> = (0..PORTS).map(|_| UdpSocket::bind(any)).collect();
     let sockets = sockets?;
     for socket in &sockets {
         socket.set_nonblocking(true)?;
     }
-    let template = template(kind, target, ticket)?;
+    let templates = templates(kind, target, &caller)?;
     let (mut sent, mut sent_bytes, mut back, mut back_bytes) = (0_u64, 0_u64, 0_u64, 0_u64);
     let (start, mut noise) = (Instant::now(), blake3::Hasher::new().finalize_xof());
     let mut answer = [0; 2048];
     while start.elapsed() < lasts {
         let due = (start.elapsed().as_secs_f64() * rate) as u64;
         while sent < due {
-            let mut packet = template.clone();
+            let mut packet = templates[sent as usize % templates.len()].clone();
             // Each is another, where that makes a difference.
             match kind.as_str() {
                 "random" => noise.fill(&mut packet),
@@ -66,24 +75,51 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What every packet is made from.
-fn template(
+/// By what the OPENs prove themselves.
+enum Caller {
+    Nobody,
+    Ticket(Ticket),
+    Key(StaticKey, PublicKey),
+}
+
+/// What the packets are made from, in turn.
+fn templates(
     kind: &str,
     target: SocketAddr,
-    ticket: Option<Ticket>,
-) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
-    let mut config = Config::new(Wire::Sealed, Role::Sender);
-    config.secret = ticket.map(|ticket| ticket.secret);
-    let mut open = Vec::new();
-    let now = netblt_proto::time::Instant::EPOCH;
-    Endpoint::active(config, target, now, [7; 32]).poll_transmit(now, &mut open);
+    caller: &Caller,
+) -> Result<Vec<Vec<u8>>, Box<dyn std::error::Error>> {
+    let open = |identity: Option<Identity>| {
+        let mut config = Config::new(Wire::Sealed, Role::Sender);
+        if let Caller::Ticket(ticket) = caller {
+            config.secret = Some(ticket.secret.clone());
+        }
+        config.identity = identity;
+        let mut open = Vec::new();
+        let now = netblt_proto::time::Instant::EPOCH;
+        Endpoint::active(config, target, now, [7; 32]).poll_transmit(now, &mut open);
+        open
+    };
+    let own = match caller {
+        Caller::Key(own, server) => Some(Identity::client(own.clone(), *server)?),
+        _ => None,
+    };
     Ok(match kind {
-        "byte" => vec![7],
-        "random" => vec![0; 1200],
-        "half" | "open" => open,
+        "byte" => vec![vec![7]],
+        "random" => vec![vec![0; 1200]],
+        "half" | "open" => vec![open(own)],
+        "strange" => {
+            let Caller::Key(_, server) = caller else {
+                return Err("strangers call a server whose key is known".into());
+            };
+            let keys = (1..=64).map(|byte| StaticKey::from_bytes([byte; 32]));
+            let identities: Result<Vec<_>, _> =
+                keys.map(|key| Identity::client(key, *server)).collect();
+            identities?.into_iter().map(|identity| open(Some(identity))).collect()
+        }
         "sealed" => {
-            open[3] = 9;
-            open
+            let mut packet = open(own);
+            packet[3] = 9;
+            vec![packet]
         }
         _ => return Err("a kind of flood that is not known".into()),
     })
