@@ -31,9 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let caller = match rest {
         [] => Caller::Nobody,
         [ticket] => Caller::Ticket(ticket.parse()?),
-        [key, server, ..] => {
-            Caller::Key(file::read(key.as_ref())?, line::public_key(server)?)
-        }
+        [key, server, ..] => Caller::Key(file::read(key.as_ref())?, line::public_key(server)?),
     };
     let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let sockets: Result<Vec<UdpSocket>, _> = (0..PORTS).map(|_| UdpSocket::bind(any)).collect();
