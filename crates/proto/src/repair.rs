@@ -34,6 +34,20 @@ pub enum Repair {
     Share(Share),
 }
 
+impl Repair {
+    /// Makes the tables of the code, 8 MiB in some 20 ms of one processor, unless they are made.
+    /// Else the first use does, amid a transfer's end.
+    pub fn prepare() {
+        const PACKET: usize = 64;
+        let geometry = Geometry { buffer_bytes: PACKET as u32 * 2, packet_bytes: PACKET as u32 };
+        let Some(block) = Block::new(geometry, geometry.buffer_bytes) else { return };
+        let mut image = [0; PACKET * 2];
+        if let Some(symbol) = block.encode(&image, 0..1) {
+            block.decode(&mut image, |index| index > 0, &BTreeMap::from([(0, symbol.into())]));
+        }
+    }
+}
+
 /// A share in percent: of the packets of a buffer, how many repair packets follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share(u8);
@@ -187,6 +201,17 @@ mod tests {
 
     fn block(len: u32, packet_bytes: u32) -> Block {
         Block::new(Geometry { buffer_bytes: 1 << 20, packet_bytes }, len).expect("it is coded")
+    }
+
+    #[test]
+    fn prepared_it_codes() {
+        Repair::prepare();
+        let (block, image) = (block(5000, 100), image(5000));
+        let symbol = block.encode(&image, 7..8).unwrap();
+        let mut here = image.clone();
+        here[block.range(3)].fill(0);
+        assert!(block.decode(&mut here, |n| n != 3, &BTreeMap::from([(7, symbol.into())])));
+        assert_eq!(here, image);
     }
 
     proptest! {

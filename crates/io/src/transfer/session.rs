@@ -6,12 +6,14 @@
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::thread::Builder;
 use std::time::Duration;
 
 use netblt_proto::buffer::{Buffer, OutOfMemory};
-use netblt_proto::config::{Config, Wire};
+use netblt_proto::config::{Config, Repair, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Reason, printable};
+use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
@@ -83,6 +85,8 @@ pub(crate) struct Session<'a> {
     patience: Duration,
     next_progress: Instant,
     limit_told: bool,
+    /// For repair packets, or there will be none.
+    prepared: bool,
     unanswered_told: bool,
     packet_bytes: u32,
     /// Since when this machine refuses to send packets, and what had arrived before.
@@ -108,6 +112,7 @@ impl<'a> Session<'a> {
             },
             next_progress: Instant::EPOCH,
             limit_told: false,
+            prepared: config.repair == Repair::Never || config.wire == Wire::Rfc998,
             unanswered_told: false,
             packet_bytes: config.datagram_bytes + config.overhead_bytes,
             refused: None,
@@ -259,6 +264,18 @@ impl<'a> Session<'a> {
         let stats = end.stats(now);
         let progress = Progress { bytes, total, file, files, name, elapsed, paused, stats };
         self.observer.progress(&progress);
+        self.prepare_repairs(&progress.stats);
+    }
+
+    /// Once something was lost there will be repair packets, most likely at the end, where nobody
+    /// has time to prepare for them.
+    fn prepare_repairs(&mut self, stats: &Stats) {
+        if self.prepared || stats.data_packets_lost == 0 {
+            return;
+        }
+        self.prepared = true;
+        // If there is no thread for it, it is done when it must be.
+        let _ = Builder::new().name("netblt-repair".to_owned()).spawn(Repair::prepare);
     }
 
     /// An end that calls, and hears nothing, says so before its user wonders.
