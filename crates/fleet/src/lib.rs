@@ -3,11 +3,12 @@
 //!
 //! All that is known is in a directory, the *run* (`docs/fleets.md`): [`plan`](plan::plan) makes
 //! it, [`run_chunk`](chunk::run_chunk) does one chunk of it, and everything else reads what those
-//! have written. An engine (Slurm, a loop on this machine, a person) calls the second and looks at
-//! how it ends; nothing here schedules beyond that.
+//! have written. An engine (Slurm, Dask, a loop on this machine, a person) calls the second and
+//! looks at how it ends; nothing here schedules beyond that.
 
 pub mod chunk;
 mod claim;
+pub mod dask;
 mod error;
 pub mod finish;
 pub mod list;

@@ -122,7 +122,7 @@ fn start(run: &Run, program: &Path, chunk: u64) -> Result<Child, Error> {
     command.spawn().map_err(at(program, "cannot be started"))
 }
 
-fn terminate(child: &Child) {
+pub(crate) fn terminate(child: &Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     // One that is over needs no signal.
     let _ = pid.map(|pid| kill_process(pid, Signal::TERM));

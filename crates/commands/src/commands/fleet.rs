@@ -23,9 +23,9 @@ use crate::{secrecy, signals};
 
 /// Move a tree too large for one pair of machines: cut it into chunks that any engine runs
 ///
-/// `plan` cuts, `submit` has tasks started by this machine or Slurm, each of which runs `run-chunk`
-/// and puts its chunk on one of a pool of servers (netblt serve); `status`, `verify` and `manifest`
-/// tell how it went. What is broken off goes on when it is run again.
+/// `plan` cuts, `submit` has tasks started by this machine, Slurm or Dask, each of which runs
+/// `run-chunk` and puts its chunk on one of a pool of servers (netblt serve); `status`, `verify`
+/// and `manifest` tell how it went. What is broken off goes on when it is run again.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct Args {
@@ -50,6 +50,7 @@ pub(super) fn help() -> String {
          netblt fleet plan /data/set netblt://dtn1,dtn2:9981/archive/set -o run\n  \
          netblt fleet submit run --engine local --pairs 4 --wan 10Gbit\n  \
          netblt fleet submit run --engine slurm --pairs 16 --wan 40Gbit -- -p dtn\n  \
+         netblt fleet submit run --engine dask --pairs 16 -- --scheduler tcp://head:8786\n  \
          netblt fleet status run --watch --html run.html\n  \
          netblt fleet manifest run\n\n{}  \
          75  fleet run-chunk: it may go well if it is tried again later (EX_TEMPFAIL)\n",

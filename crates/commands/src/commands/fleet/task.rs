@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use netblt::Rate;
 use netblt_fleet::chunk::{Outcome, run_chunk};
 use netblt_fleet::pool::Ceiling;
-use netblt_fleet::{Error, Run, local, slurm, state};
+use netblt_fleet::{Error, Run, dask, local, slurm, state};
 use serde_json::json;
 
 use super::{Place, failed, help, meet, say, watched};
@@ -30,10 +30,10 @@ pub(crate) struct ChunkArgs {
     chunk: u64,
 }
 
-/// Have all chunks that are not done run, by this machine or by Slurm
+/// Have all chunks that are not done run, by this machine, Slurm or Dask
 ///
-/// With --engine local it stays until all tasks are over; with slurm it hands arrays of at most a
-/// thousand tasks each to sbatch. Run again, it takes up what is not done.
+/// With --engine local or dask it stays until all tasks are over; with slurm it hands arrays of at
+/// most a thousand tasks each to sbatch. Run again, it takes up what is not done.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct SubmitArgs {
@@ -52,7 +52,7 @@ pub(crate) struct SubmitArgs {
     /// How often a task is started again that could not be done now
     #[arg(long, value_name = "N", default_value_t = 10)]
     requeues: u32,
-    /// Behind --: options for sbatch
+    /// Behind --: options for sbatch; for Dask --scheduler ADDRESS or --scheduler-file FILE
     #[arg(last = true, value_name = "ENGINE_OPTIONS")]
     options: Vec<OsString>,
 }
@@ -64,6 +64,8 @@ enum Engine {
     Local,
     /// Slurm, by sbatch
     Slurm,
+    /// Dask, by python3 with dask.distributed: the scheduler that is named, or this machine
+    Dask,
 }
 
 pub(super) fn chunk(args: &ChunkArgs) -> Code {
@@ -142,7 +144,7 @@ fn hand_in(args: &SubmitArgs) -> Result<Code, Failure> {
         program.map_err(|error| Failure::new(Code::Start, format!("this program: {error}")))?;
     let how = (args.pairs, args.requeues);
     match args.engine {
-        Engine::Local => here(args, &run, &program, how),
+        Engine::Local | Engine::Dask => stay(args, &run, &program, how),
         Engine::Slurm => {
             let jobs = slurm::submit(&run, &program, how, &args.options).map_err(failed)?;
             emit(args.place.json, "summary", &json!({ "jobs": jobs }), || match jobs.is_empty() {
@@ -154,7 +156,8 @@ fn hand_in(args: &SubmitArgs) -> Result<Code, Failure> {
     }
 }
 
-fn here(
+/// For engines that are waited for.
+fn stay(
     args: &SubmitArgs,
     run: &Run,
     program: &std::path::Path,
@@ -165,7 +168,10 @@ fn here(
         true => _ = json::emit(Stream::Stdout, "note", json::WarningData { message: text }),
         false => say(&format!("netblt: {text}")),
     };
-    let ended = local::run_all(run, program, how, &cancel, &mut tell);
+    let ended = match args.engine {
+        Engine::Dask => dask::run_all(run, program, how, &args.options, &cancel, &mut tell),
+        _ => local::run_all(run, program, how, &cancel, &mut tell),
+    };
     if let Err(Error::Interrupted) = ended {
         let why = "stopped; run again, it goes on with what is not done";
         return Err(Failure::new(Code::Signal, why));

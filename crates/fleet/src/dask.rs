@@ -1,0 +1,101 @@
+//! The engine of those who have Dask: a small program in Python, run by the user's own `python3`.
+//!
+//! The script is kept in the run's directory. It hands tasks that start `netblt fleet run-chunk` to
+//! a scheduler, or to a cluster of its own on this machine, and tells what comes of them; it stays
+//! until all are over, as the engine of one machine does.
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use netblt::Cancel;
+
+use crate::error::{Error, at};
+use crate::local::terminate;
+use crate::run::{Run, publish};
+use crate::state::undone;
+
+const SCRIPT: &str = include_str!("dask.py");
+/// Its name in the run's directory: none that Python could take for a module's.
+const NAME: &str = "dask-submit.py";
+/// Between two looks whether it is still wanted.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Has Dask run all chunks that are not done, `pairs` at once, each up to `requeues` times again.
+/// `options` go to the script. `tell` hears of each task that does not go well.
+///
+/// # Errors
+/// The run's directory cannot be used, there is no `python3` or no Dask for it, no scheduler
+/// answers, or it is gone.
+pub fn run_all(
+    run: &Run,
+    program: &Path,
+    (pairs, requeues): (u64, u32),
+    options: &[OsString],
+    cancel: &Cancel,
+    tell: &mut dyn FnMut(&str),
+) -> Result<(), Error> {
+    let chunks = undone(run)?;
+    if chunks.is_empty() {
+        return Ok(());
+    }
+    let script = run.place.join(NAME);
+    publish(&script, SCRIPT.as_bytes())?;
+    let mut command = Command::new("python3");
+    command.arg(&script).arg(program).arg(&run.place).arg(&run.head.id);
+    command.args([pairs.to_string(), requeues.to_string()]).args(options);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    // Ctrl-C reaches it by us, once, and not those whom it starts.
+    command.process_group(0);
+    let mut child = command.spawn().map_err(at(Path::new("python3"), "cannot be started"))?;
+    let lines = talk(&mut child, &chunks);
+    let (mut stopping, mut why) = (false, None);
+    loop {
+        if cancel.is_cancelled() && !std::mem::replace(&mut stopping, true) {
+            terminate(&child);
+        }
+        match lines.recv_timeout(LOOK) {
+            Ok(line) => match line.split_once(' ') {
+                Some(("note", text)) => tell(text),
+                Some(("why", text)) => why = Some(text.to_owned()),
+                _ => tell(&line),
+            },
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    let status = child.wait().map_err(at(Path::new("python3"), "cannot be waited for"))?;
+    match why {
+        _ if stopping => Err(Error::Interrupted),
+        Some(why) => Err(Error::Wish(why)),
+        None if status.success() => Ok(()),
+        None => Err(Error::Wish(format!("python3 with {}: {status}", script.display()))),
+    }
+}
+
+/// Tells it the chunks, and hears its lines until there are no more.
+fn talk(child: &mut Child, chunks: &[u64]) -> Receiver<String> {
+    let list: String = chunks.iter().map(|chunk| format!("{chunk}\n")).collect();
+    let (line, lines) = channel();
+    let (input, output) = (child.stdin.take(), child.stdout.take());
+    // It may end before it has read all of it; how it ended tells why.
+    thread::spawn(move || input.map(|mut input| input.write_all(list.as_bytes())));
+    thread::spawn(move || output.map(|output| hear(output, |text| line.send(text).is_ok())));
+    lines
+}
+
+fn hear(output: impl Read, mut pass: impl FnMut(String) -> bool) {
+    let mut output = BufReader::new(output);
+    let mut line = Vec::new();
+    while output.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+        if !pass(String::from_utf8_lossy(&line).trim_end().to_owned()) {
+            break;
+        }
+        line.clear();
+    }
+}
