@@ -31,6 +31,8 @@ pub(crate) struct Assembly {
     /// One more than the highest index received.
     top: u32,
     held: Option<Box<Held>>,
+    /// Something of it came, if only in pieces that are void.
+    came: bool,
 }
 
 /// Repair packets of a buffer that is not whole, and too few to make it so.
@@ -79,6 +81,7 @@ impl Assembly {
             len: 0,
             top: 0,
             held: None,
+            came: false,
         }
     }
 
@@ -98,8 +101,9 @@ impl Assembly {
         let others = self.received as usize - usize::from(self.total.is_some());
         let void = others * self.geometry.packet_bytes as usize + last;
         let buffer = std::mem::replace(&mut self.buffer, Buffer::new(0));
+        let came = self.came;
         *self = Self::new(buffer, geometry, self.renewals.wrapping_add(1));
-        self.former = former;
+        (self.former, self.came) = (former, came);
         void
     }
 
@@ -196,6 +200,7 @@ impl Assembly {
         if let Some(word) = self.have.get_mut(index.0 as usize / 64) {
             *word |= 1 << (index.0 % 64);
             self.received += 1;
+            self.came = true;
             self.top = self.top.max(index.0 + 1);
         }
         if last {
@@ -280,6 +285,16 @@ impl Assembly {
     /// Whether any packet is here.
     pub(crate) fn has_begun(&self) -> bool {
         self.received > 0
+    }
+
+    /// A packet of it came that has no place in it: it is here already, or void.
+    pub(super) fn on_void(&mut self) {
+        self.came = true;
+    }
+
+    /// Whether its sender has it, since something of it came, even if that is void by now.
+    pub(super) fn is_supplied(&self) -> bool {
+        self.came
     }
 
     /// Whether its last packet is here.

@@ -52,6 +52,9 @@ impl Receiver {
             (None, Some(fault)) => return Taken::Violation(fault),
             (None, None) => {
                 self.stats.data_packets_duplicate += 1;
+                if let Some(assembly) = self.assemblies.get_mut(&header.buffer) {
+                    assembly.on_void();
+                }
                 self.recovery.on_duplicate(now);
             }
         }

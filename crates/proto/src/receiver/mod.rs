@@ -7,6 +7,8 @@
 
 mod asking;
 mod assembly;
+#[cfg(test)]
+mod bench;
 mod credit;
 mod feedback;
 mod intake;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Receiver;
+use super::assembly::Assembly;
 use crate::negotiated::Underway;
 
 /// The least that a control packet may have to be worth sending: room for every kind of message on
@@ -20,12 +21,12 @@ impl Receiver {
         !self.fifo.is_empty()
     }
 
-    /// What must move on, if anything: buffers of which something came, for the sender has all of
-    /// them, once more of them was asked for; and what was said and is not acknowledged. A sender
-    /// of which nothing has come may wait for its client.
+    /// What must move on, if anything: buffers of which something came, void or not, for the sender
+    /// has all of them, once more of them was asked for; and what was said and is not acknowledged.
+    /// A sender of which nothing has come may wait for its client.
     pub(crate) fn underway(&self) -> [Option<Underway>; 2] {
         let asked = self.asked_packets > self.asked_before && !self.steered.peer_pauses;
-        let begun = asked && self.assemblies.values().any(|assembly| assembly.has_begun());
+        let begun = asked && self.assemblies.values().any(Assembly::is_supplied);
         let missing =
             Underway { signs: self.stats.data_packets_received, tries: self.asked_packets };
         // Who sends something new gets on, whatever he has yet to hear.
@@ -37,5 +38,58 @@ impl Receiver {
     /// The round trip, and the time between two bursts.
     pub(crate) fn pace_of_progress(&self) -> (Duration, Duration) {
         (self.rtt.assumed(), self.sender_burst.interval)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::negotiated::Taken;
+    use crate::receiver::bench::{bench, now};
+    use crate::units::{ControlSeq, PacketNumber};
+    use crate::wire::packet::NullAck;
+
+    /// A sender that hears everything, and answers every question in the pieces in which it began.
+    #[test]
+    fn data_that_are_void_for_ever_are_a_standstill() {
+        let mut bench = bench(1);
+        let mut ack = bench.turn(now());
+        assert_eq!(bench.data_at(now(), ack, 0), Taken::Authentic);
+        let smaller = NullAck {
+            number: PacketNumber(9),
+            ack,
+            burst: bench.receiver.sender_burst,
+            sent_through: None,
+            end: None,
+            packet_bytes: 150,
+            limit: 0,
+            back_millis: 0,
+            paused: false,
+        };
+        bench.receiver.on_size(now(), &smaller);
+        let mut seen = Vec::new();
+        for n in 1..100 {
+            let now = now() + Duration::from_millis(500) * n;
+            assert_eq!(bench.data_at(now, ack, n), Taken::Authentic);
+            ack = bench.turn(now);
+            seen.extend(bench.receiver.underway()[0]);
+        }
+        assert_eq!(bench.receiver.stats.data_packets_duplicate, 99, "all of it is void");
+        let (Some(first), Some(last)) = (seen.first(), seen.last()) else {
+            panic!("nothing is watched")
+        };
+        assert!(seen.len() > 90 && first.signs == last.signs && first.tries < last.tries);
+    }
+
+    #[test]
+    fn a_sender_of_which_nothing_came_may_wait() {
+        let mut bench = bench(1);
+        for n in 0..100 {
+            let now = now() + Duration::from_millis(500) * n;
+            bench.turn(now);
+            bench.receiver.on_ack(now, ControlSeq(1));
+            assert_eq!(bench.receiver.underway()[0], None);
+        }
+        assert!(bench.receiver.asked_packets > 0);
     }
 }
