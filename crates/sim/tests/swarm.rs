@@ -237,6 +237,14 @@ fn what_was_begun_generations_ago_is_begun_anew() {
     as_it_should_be(3_088_354);
 }
 
+/// The way back was held for 9.5 s. OKs seemed to come too soon for what had been sent again, so
+/// that it stayed in flight, and the cap held back the rest of a buffer, which was all that was
+/// asked for.
+#[test]
+fn what_the_cap_holds_back_and_is_asked_for_leaves() {
+    as_it_should_be(3_084_151);
+}
+
 /// Packets became smaller: what had left, and what was to be charged with the next, was taken for
 /// another number of packets, and a burst more than agreed on left.
 #[test]

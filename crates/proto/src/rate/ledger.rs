@@ -129,15 +129,22 @@ impl Ledger {
         }
     }
 
-    /// RESEND: `asked` packets of `buffer` that were sent are not there, and all others are.
+    /// RESEND: `asked` packets of `buffer` that were sent are not there, and all others are. None
+    /// are asked for if all that it names is still to leave; that tells nothing of a buffer that
+    /// has left.
     pub(crate) fn on_resend(&mut self, buffer: BufferNumber, asked: u64) {
-        let Some(entry) = self.buffers.get_mut(&buffer).filter(|_| asked > 0) else { return };
-        entry.asked += 1;
-        entry.named += asked;
-        entry.lost += asked;
-        entry.waits_since = None;
+        let Some(entry) = self.buffers.get_mut(&buffer) else { return };
+        if asked == 0 && entry.waits_since.is_some() {
+            return;
+        }
+        if asked > 0 {
+            entry.asked += 1;
+            entry.named += asked;
+            entry.lost += asked;
+            entry.waits_since = None;
+            self.missing += asked;
+        }
         let newest = entry.newest;
-        self.missing += asked;
         self.news = true;
         self.reach(newest, false);
         self.presume(buffer, 0);
@@ -291,5 +298,28 @@ mod tests {
         ledger.on_resend(BufferNumber(1), 3);
         let told = ledger.report(ms(20)).unwrap();
         assert_eq!((counts(told), told.timed, told.lost), ((1, 3, 3), false, 0));
+    }
+
+    #[test]
+    fn a_resend_of_what_is_still_to_leave_tells_that_the_rest_is_there() {
+        let mut ledger = ledger();
+        for n in 12..14 {
+            ledger.on_sent(ms(n), BufferNumber(4), 1000, false);
+        }
+        // Of three buffers only copies arrived, and the OKs seemed to come too soon for them.
+        for buffer in 1..=3 {
+            ledger.on_resend(BufferNumber(buffer), 4);
+            for _ in 0..4 {
+                ledger.on_sent(ms(40), BufferNumber(buffer), 1000, true);
+            }
+            ledger.on_ok(ms(41), BufferNumber(buffer), RTT);
+        }
+        ledger.on_sent(ms(42), BufferNumber(4), 1000, false);
+        assert_eq!(counts(ledger.report(ms(50)).unwrap()), (0, 11, 12));
+        ledger.on_resend(BufferNumber(5), 0);
+        assert_eq!(ledger.report(ms(55)), None, "nothing of it left");
+        ledger.on_resend(BufferNumber(4), 0);
+        let told = ledger.report(ms(60)).unwrap();
+        assert_eq!((counts(told), told.timed), ((15, 26, 12), false), "nothing is in flight");
     }
 }

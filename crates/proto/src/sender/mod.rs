@@ -394,7 +394,7 @@ impl Sender {
             self.block(now, Blocked::Pacing);
             return 0;
         }
-        self.block_over(now);
+        self.let_go(now);
         available.min(room).min(MAX_BATCH as u32)
     }
 

@@ -20,11 +20,13 @@ pub(super) struct Hearing {
     /// When the newest report came, or what is in flight began to be.
     pub(super) reported: Instant,
     pub(super) probe_due: Instant,
+    /// When data left last that are no probe.
+    let_go: Instant,
 }
 
 impl Hearing {
     pub(super) fn new(now: Instant) -> Self {
-        Self { heard: now, silence_told: None, reported: now, probe_due: now }
+        Self { heard: now, silence_told: None, reported: now, probe_due: now, let_go: now }
     }
 
     pub(super) fn on_heard(&mut self, now: Instant) {
@@ -67,11 +69,21 @@ impl Sender {
         self.negotiated.rules.reports || self.ledger.is_some()
     }
 
+    /// Data leave, and not as a probe.
+    pub(super) fn let_go(&mut self, now: Instant) {
+        self.block_over(now);
+        self.hearing.let_go = now;
+    }
+
     pub(super) fn breaker_open(&self, now: Instant) -> bool {
         let rtt = self.rtt.assumed();
         let since = match &self.ledger {
-            // Before a buffer was sent nobody can have anything to say about it.
-            Some(ledger) => ledger.waits_since().map(|at| at.max(self.hearing.reported)),
+            // Before a buffer was sent nobody can have anything to say about it; but what the cap
+            // holds back is never sent.
+            Some(ledger) => {
+                let held = || (self.room(&self.pacing()) == 0).then_some(self.hearing.let_go);
+                ledger.waits_since().or_else(held).map(|at| at.max(self.hearing.reported))
+            }
             None => Some(self.hearing.reported),
         };
         self.is_told()

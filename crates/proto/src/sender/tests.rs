@@ -151,12 +151,32 @@ fn a_receiver_that_talks_but_reports_nothing_is_not_sent_more_than_probes() {
     assert!((1..=8).contains(&sent), "{sent} in the last seven seconds");
 }
 
+#[test]
+fn what_the_cap_holds_back_within_a_buffer_is_probed_for() {
+    // Nobody can ask for what never left: an RFC 998 receiver may wait for the end of its buffer.
+    let law = Ticking { packets: 1, next: ms(1_000_000), cap: Some(3000) };
+    let law = Law { control: Box::new(law), learns: true, ways: Ways::OURS };
+    let mut sender = sender_with(Wire::Rfc998, law);
+    say(&mut sender, 1, go(1, 1, PACKET, 0));
+    supply(&mut sender, 1);
+    let mut sent = Vec::new();
+    for n in 0..12 {
+        let now = ms(n * 500);
+        sender.on_heard(now);
+        let before = sender.stats.data_packets_sent;
+        (0..10).for_each(|more| _ = drain(&mut sender, now + Duration::from_millis(more * 10)));
+        sent.push(sender.stats.data_packets_sent - before);
+    }
+    assert_eq!(sent, [3, 0, 0, 0, 1, 0, 1, 0, 1, 0, 1, 0]);
+}
+
 /// A law with a clock of its own: one more packet in a burst every 10 ms, as UDT's SYN would have
 /// it.
 #[derive(Debug)]
 struct Ticking {
     packets: u32,
     next: Instant,
+    cap: Option<u64>,
 }
 
 impl RateControl for Ticking {
@@ -166,7 +186,7 @@ impl RateControl for Ticking {
     fn on_packet_bytes(&mut self, _: u32) {}
     fn pacing(&self) -> Pacing {
         let burst = Burst { packets: self.packets, interval: Duration::from_millis(1) };
-        Pacing::of(burst)
+        Pacing { cap_bytes: self.cap, ..Pacing::of(burst) }
     }
     fn belief(&self) -> Belief {
         Belief { phase: "ticking", ..Belief::default() }
@@ -183,7 +203,7 @@ impl RateControl for Ticking {
 #[test]
 fn a_rate_law_may_have_a_clock_of_its_own() {
     let law = Law {
-        control: Box::new(Ticking { packets: 1, next: ms(10) }),
+        control: Box::new(Ticking { packets: 1, next: ms(10), cap: None }),
         learns: true,
         ways: Ways::OURS,
     };
