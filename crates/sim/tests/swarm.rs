@@ -245,6 +245,13 @@ fn what_the_cap_holds_back_and_is_asked_for_leaves() {
     as_it_should_be(3_084_151);
 }
 
+/// By what was reported of the first trains next to nothing had arrived: a packet took for ever,
+/// and a round trip and that was more than there is.
+#[test]
+fn a_train_that_hardly_arrived_is_no_reason_to_panic() {
+    as_it_should_be(5_024_250);
+}
+
 /// Packets became smaller: what had left, and what was to be charged with the next, was taken for
 /// another number of packets, and a burst more than agreed on left.
 #[test]

@@ -151,9 +151,11 @@ impl RoundTrips {
     /// A packet of data takes `longer` than those of the handshake, which are short: by as much on
     /// a slow path is what the handshake showed too little.
     pub(super) fn lengthen(&mut self, longer: Duration) {
-        // The first sample stands in all places until the others come.
+        // The first sample stands in all places until the others come. No train proves more than
+        // it: who reports that next to nothing arrived makes `longer` endless.
         let seen = self.recent.iter().copied().min().filter(|rtt| !rtt.is_zero());
-        self.min = self.min.map(|min| (min + longer).min(seen.unwrap_or(Duration::MAX)).max(min));
+        let most = |min: Duration| min.saturating_add(longer).min(seen.unwrap_or(min));
+        self.min = self.min.map(|min| most(min).max(min));
     }
 
     /// Whether the newest met no queue at all, as far as can be told.
@@ -281,6 +283,17 @@ mod tests {
 
     fn ms(n: u64) -> Instant {
         Instant::from_nanos(n * 1_000_000)
+    }
+
+    #[test]
+    fn a_packet_that_takes_for_ever_makes_no_round_trip_longer_than_was_seen() {
+        let handshake = Duration::from_millis(40);
+        let mut trips = RoundTrips::new(Some(handshake));
+        trips.lengthen(Duration::MAX);
+        assert_eq!(trips.min(), Some(handshake), "nothing was seen");
+        trips.sample(ms(100), Duration::from_millis(90), None, (NONE, NONE));
+        trips.lengthen(Duration::MAX);
+        assert_eq!(trips.min(), Some(Duration::from_millis(90)));
     }
 
     #[test]
