@@ -182,14 +182,17 @@ def test_warnings_are_logged_or_handed_over(
     os.mkfifo(tmp_path / "tree/pipe")
     for asked in (False, True):
         told: list[str] = []
+        left_out: list[str] = []
         more = {"on_warning": told.append} if asked else {}
         there = tmp_path / f"there-{asked}"
         there.mkdir()
         with caplog.at_level(logging.INFO, "netblt"):
             caplog.clear()
             sent, ticket = ends.listen(netblt.send, tmp_path / "tree", **more)
-            netblt.receive(there, ticket)
+            # The other end hears of it, too.
+            netblt.receive(there, ticket, on_warning=left_out.append)
             sent.result(LIMIT)
+        assert len(left_out) == 1 and "pipe" in left_out[0]
         logged = [record.message for record in caplog.records if "pipe" in record.message]
         assert len(logged) == (not asked)
         assert len(told) == asked and all("pipe" in text for text in told)

@@ -152,8 +152,8 @@ def main():
     parser.add_argument("pairs", type=int, help=argparse.SUPPRESS)
     parser.add_argument("requeues", type=int, help=argparse.SUPPRESS)
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--scheduler", metavar="ADDRESS")
-    where.add_argument("--scheduler-file", metavar="FILE")
+    where.add_argument("-s", "--scheduler", metavar="ADDRESS")
+    where.add_argument("-f", "--scheduler-file", metavar="FILE")
     options = parser.parse_args()
     # Names of files may be any bytes.
     sys.stdout.reconfigure(errors="backslashreplace")

@@ -50,7 +50,7 @@ pub(super) fn help() -> String {
          netblt fleet plan /data/set netblt://dtn1,dtn2:9981/archive/set -o run\n  \
          netblt fleet submit run --engine local --pairs 4 --wan 10Gbit\n  \
          netblt fleet submit run --engine slurm --pairs 16 --wan 40Gbit -- -p dtn\n  \
-         netblt fleet submit run --engine dask --pairs 16 -- --scheduler tcp://head:8786\n  \
+         netblt fleet submit run --engine dask --pairs 16 -- -s tcp://head:8786\n  \
          netblt fleet status run --watch --html run.html\n  \
          netblt fleet manifest run\n\n{}  \
          75  fleet run-chunk: it may go well if it is tried again later (EX_TEMPFAIL)\n",

@@ -52,7 +52,7 @@ pub(crate) struct SubmitArgs {
     /// How often a task is started again that could not be done now
     #[arg(long, value_name = "N", default_value_t = 10)]
     requeues: u32,
-    /// Behind --: options for sbatch; for Dask --scheduler ADDRESS or --scheduler-file FILE
+    /// Behind --: options for sbatch; for Dask, -s ADDRESS of its scheduler or -f FILE with that
     #[arg(last = true, value_name = "ENGINE_OPTIONS")]
     options: Vec<OsString>,
 }
