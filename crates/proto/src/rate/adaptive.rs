@@ -17,6 +17,7 @@ mod contest;
 mod leap;
 mod memory;
 mod output;
+mod overflow;
 mod phases;
 mod rounds;
 mod trains;
@@ -33,8 +34,7 @@ use crate::rate::train::{Train, is_long};
 use crate::rate::{Belief, Pacing, RateControl, Sample};
 use crate::stats::{Learned, Remembered};
 use crate::time::{Instant, nanos};
-use crate::units::Burst;
-use crate::units::Rate;
+use crate::units::{Burst, Rate};
 
 /// Packets sent in the first round trip.
 const INITIAL_PACKETS: u64 = 32;
@@ -253,6 +253,7 @@ pub struct Adaptive {
     foreign: bool,
     /// It takes its part of a queue that is someone else's.
     contest: Option<Contest>,
+    overflow: overflow::Overflow,
     /// What the path carried, or was believed to, when it was free, in bytes per second; without a
     /// queue it falls by a 256th each round trip.
     free: u64,
@@ -293,6 +294,7 @@ impl Adaptive {
             rested: false,
             foreign: false,
             contest: None,
+            overflow: Default::default(),
             free: 0,
             bold: false,
             pacing: Pacing::of(burst),

@@ -29,6 +29,23 @@ impl Cubic {
         C * from * from * from + self.w_max
     }
 
+    /// The window that it goes back to after the last loss.
+    pub(crate) fn last_max(&self) -> f64 {
+        self.w_max
+    }
+
+    /// How long it takes by its curve to make up for the last loss: K of that window.
+    pub(crate) fn cubic_time(&self) -> Duration {
+        let seconds = cube_root(self.prior * (1.0 - BETA) / C);
+        Duration::try_from_secs_f64(seconds).unwrap_or_default()
+    }
+
+    /// The same as a Reno of its fairness: alpha in a round trip.
+    pub(crate) fn reno_time(&self, rtt: Duration) -> Duration {
+        let trips = self.prior * (1.0 - BETA) / ALPHA;
+        Duration::try_from_secs_f64(rtt.as_secs_f64() * trips).unwrap_or_default()
+    }
+
     /// From the next loss on, or now if there was none yet, it goes back to `window` at least.
     pub(crate) fn aim(&mut self, window: f64) {
         if self.epoch.is_none() {
@@ -62,10 +79,15 @@ impl Cubic {
 
     /// The window after a loss.
     pub(crate) fn reduce(&mut self, window: f64) -> f64 {
+        self.reduce_to(window, BETA)
+    }
+
+    /// The same, where a loss leaves `beta` of it.
+    pub(crate) fn reduce_to(&mut self, window: f64, beta: f64) -> f64 {
         // "W_max = cwnd * (1 + beta_cubic) / 2" where the window is less than the last one that
         // was lost at: fast convergence (RFC 9438 §4.7).
-        self.w_max = if window < self.w_max { window * (1.0 + BETA) / 2.0 } else { window };
+        self.w_max = if window < self.w_max { window * (1.0 + beta) / 2.0 } else { window };
         (self.prior, self.epoch) = (window, None);
-        window * BETA
+        window * beta
     }
 }

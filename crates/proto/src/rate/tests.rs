@@ -3,6 +3,7 @@
 mod background;
 mod bbr;
 mod bold;
+mod brief;
 mod memory;
 mod sim;
 mod start;

@@ -8,7 +8,9 @@
 
 use std::time::Duration;
 
-use super::{Adaptive, Phase};
+use super::overflow::Heard;
+use super::rounds::OVERFLOW_TIME;
+use super::{Adaptive, Phase, UNITY};
 use crate::rate::path::MILLION;
 use crate::rate::train::is_long;
 use crate::rate::{Cubic, Pacing, Sample, burst_for};
@@ -26,11 +28,11 @@ const AIM_FALLS: u64 = 16;
 const AIM_ROUNDS: u32 = 16;
 /// Round trips from one reduction to the next: a BBR loses some in every one, and does not yield.
 const CUT_ROUNDS: u32 = 8;
-/// What is lost while the queue is shorter than this part of the longest seen, in tenths, was not
-/// lost to it.
-const HIGH: u64 = 7;
-/// How much more than loss at rest is its chance, squared, in packets.
-const CHANCE: f64 = 16.0;
+/// In a short queue, of the time in which a CUBIC with such a window is back where it was: who
+/// overflows it sooner does not yield, and to yield to that again is to leave it everything.
+const BACK: (u32, u32) = (9, 16);
+/// A queue that is longer than this, in millionths of the round trip, is no short one.
+const LONG_QUEUE: u64 = MILLION;
 /// The window and the round trip are compared with what they were so long ago, and so many round
 /// trips.
 const SPAN: Duration = Duration::from_secs(1);
@@ -51,12 +53,8 @@ pub(super) struct Contest {
     packets: f64,
     /// Bytes per second.
     aim: u64,
-    /// The longest queue, in millionths of the smallest round trip; it is slowly forgotten.
-    top: u64,
-    /// Packets reported, found missing, and marked.
-    told: (u64, u64, u64),
-    /// Packets lost that loss at rest does not explain.
-    missed: f64,
+    /// The queue is short: it comes and goes.
+    brief: bool,
     /// When the window was reduced, and what had been sent by then.
     reduced: Instant,
     recover: u64,
@@ -89,40 +87,34 @@ impl Contest {
         (self.packets * f64::from(packet_bytes)) as u64
     }
 
-    /// Whether what is lost with such a queue may have been lost to it.
-    pub(super) fn is_high(&self, queue: u64) -> bool {
-        queue * 10 >= self.top * HIGH
+    /// The window, in packets.
+    pub(super) fn packets(&self) -> f64 {
+        self.packets
     }
 
-    /// A loss that is the queue's.
+    /// Whether the queue is short, and the contest goes on without it.
+    pub(super) fn is_brief(&self) -> bool {
+        self.brief
+    }
+
+    /// The window is back where it was before the last loss, or nearly.
+    fn is_back(&self) -> bool {
+        self.packets >= self.curve.last_max() * 0.98
+    }
+
+    /// How soon others that yield as well may overflow a short queue again.
+    fn patience(&self, rtt: Duration) -> Duration {
+        (self.curve.cubic_time() * BACK.0 / BACK.1).min(self.curve.reno_time(rtt))
+    }
+
+    /// A loss that is the queue's, which stays.
     fn reduce(&mut self, now: Instant, sent_bytes: u64, (rate, rtt): (u64, Duration)) {
         if now.since(self.reduced) > rtt * AIM_ROUNDS {
             self.aim = rate.max(self.aim - self.aim.saturating_sub(rate) / AIM_FALLS);
         }
         (self.reduced, self.recover) = (now, sent_bytes);
         self.packets = self.curve.reduce(self.packets).max(2.0);
-        self.top -= self.top / 16;
     }
-
-    /// Packets that a report is the first to tell of, and whether more are missing than loss at
-    /// rest explains, or one is marked.
-    fn hear(&mut self, sample: &Sample, rest: f64) -> (f64, bool) {
-        let arrived = sample.delivered_packets.saturating_sub(self.told.0) as f64;
-        let lost = sample.lost_packets.saturating_sub(self.told.1) as f64;
-        let marked = sample.marked_packets > self.told.2;
-        self.told = told(sample);
-        self.missed = (self.missed + lost - (arrived + lost) * rest * 1.5).max(0.0);
-        let chance = CHANCE * rest * self.packets;
-        let missing = self.missed >= 1.0 && self.missed * self.missed > chance;
-        if missing {
-            self.missed = 0.0;
-        }
-        (arrived, missing || marked)
-    }
-}
-
-fn told(sample: &Sample) -> (u64, u64, u64) {
-    (sample.delivered_packets, sample.lost_packets, sample.marked_packets)
 }
 
 impl Adaptive {
@@ -135,33 +127,59 @@ impl Adaptive {
     }
 
     /// A queue stays although it yielded.
-    pub(super) fn contend(&mut self, now: Instant, sample: &Sample) {
-        let rtt = self.trips.now().max(self.min_rtt());
-        let bytes = Rate::from_bytes_per_second(self.bandwidth).bytes_in(rtt);
-        let packets = (bytes / u64::from(self.packet_bytes)).max(2) as f64;
-        self.contest = Some(Contest {
+    pub(super) fn contend(&mut self, now: Instant) {
+        self.overflow.begin();
+        let aim = self.half();
+        self.contest = Some(self.new_contest(now, aim, false));
+    }
+
+    fn half(&self) -> u64 {
+        self.free / AIM.1 * AIM.0
+    }
+
+    fn new_contest(&self, now: Instant, aim: u64, brief: bool) -> Contest {
+        let rtt = self.round_trip();
+        let packets = self.packets_in(rtt);
+        Contest {
             curve: Cubic::default(),
             packets,
-            aim: self.free / AIM.1 * AIM.0,
-            top: 0,
-            told: told(sample),
-            missed: 0.0,
+            aim,
+            brief,
             reduced: now,
             recover: 0,
             looked: now,
             span: Span::new(now, packets, rtt),
-        });
+        }
+    }
+
+    /// A queue that does not stay lost packets. There is no aim: where it is short, many who aim
+    /// for half would lose most.
+    pub(super) fn begin_brief(&mut self, now: Instant, sample: &Sample) {
+        let mut contest = self.new_contest(now, 0, true);
+        self.reduce_brief(now, sample, &mut contest);
+        self.bandwidth =
+            Rate::over(contest.bytes(self.packet_bytes), self.round_trip()).bytes_per_second();
+        self.contest = Some(contest);
+    }
+
+    fn reduce_brief(&mut self, now: Instant, sample: &Sample, contest: &mut Contest) {
+        let rtt = self.round_trip();
+        let left = self.overflow.left(self.bandwidth);
+        (contest.reduced, contest.recover) = (now, sample.sent_bytes);
+        contest.packets = contest.curve.reduce_to(contest.packets, left).max(2.0);
+        let heavy = self.overflow.is_heavy();
+        self.overflow.answer(if heavy { now } else { now + contest.patience(rtt) });
+        self.hearing.overflowed = Some(now);
     }
 
     /// A report came in a contest.
-    pub(super) fn compete(&mut self, now: Instant, sample: &Sample) {
+    pub(super) fn compete(&mut self, now: Instant, sample: &Sample, heard: Heard) {
         let Some(mut contest) = self.contest else { return };
         let queue = self.queue();
-        let rtt = self.trips.now().max(self.min_rtt());
-        contest.top = contest.top.max(queue);
+        let rtt = self.round_trip();
         contest.span.shortest = contest.span.shortest.min(rtt);
         contest.span.longest = contest.span.longest.max(rtt);
-        if queue == 0 {
+        if queue == 0 && (!contest.brief || contest.is_back()) {
             // As fast as in the mean of late: the window without the queue would be faster.
             let mean = (contest.span.shortest + contest.span.longest) / 2;
             let rate = Rate::over(contest.bytes(self.packet_bytes), mean);
@@ -169,18 +187,31 @@ impl Adaptive {
             self.end_contest(now);
             return;
         }
-        let (acked, missed) = contest.hear(sample, self.rest.share() as f64 / MILLION as f64);
+        if contest.brief && queue > LONG_QUEUE {
+            (contest.brief, contest.aim) = (false, self.half());
+        }
+        let missed = heard.missing || heard.marked;
         contest.span.missed |= missed;
         // A window that is not used, for want of data or because of a ceiling, does not grow.
         let used = !sample.app_limited && self.bandwidth < self.most().bytes_per_second();
         let known = sample.sent_bytes.saturating_sub(sample.in_flight_bytes);
-        let answered = known > contest.recover && now.since(contest.reduced) >= rtt * CUT_ROUNDS;
-        if missed && answered && contest.is_high(queue) {
-            contest.reduce(now, sample.sent_bytes, (self.bandwidth, rtt));
-        } else if known > contest.recover && acked > 0.0 && used {
+        let passed = known > contest.recover;
+        if missed && passed && self.is_to_answer(now, &contest) {
+            if contest.brief && self.overflow.is_all(self.bandwidth) {
+                self.bandwidth = self.bandwidth / 16 * 15;
+                self.end_contest(now);
+                return;
+            }
+            if contest.brief {
+                self.reduce_brief(now, sample, &mut contest);
+            } else {
+                contest.reduce(now, sample.sent_bytes, (self.bandwidth, rtt));
+                self.overflow.answer(now);
+            }
+        } else if passed && heard.acked > 0.0 && used {
             let aim = Rate::from_bytes_per_second(contest.aim).bytes_in(rtt);
             contest.curve.aim((aim / u64::from(self.packet_bytes)) as f64);
-            contest.packets = contest.curve.grow(now, contest.packets, acked, rtt);
+            contest.packets = contest.curve.grow(now, contest.packets, heard.acked, rtt);
         }
         let rate = Rate::over(contest.bytes(self.packet_bytes), rtt);
         self.bandwidth = rate.bytes_per_second();
@@ -188,10 +219,25 @@ impl Adaptive {
         self.look(now, rtt);
     }
 
+    /// Whether what is lost now is the queue's, and another loss than the last one.
+    fn is_to_answer(&self, now: Instant, contest: &Contest) -> bool {
+        let rtt = self.round_trip();
+        let apart = now.since(contest.reduced) >= rtt * CUT_ROUNDS;
+        if !contest.brief {
+            return apart && self.overflow.is_high(self.queue());
+        }
+        let queue = self.recent_queue();
+        let patient =
+            self.overflow.is_heavy() || now.since(contest.reduced) >= contest.patience(rtt);
+        apart && patient && queue > 0 && self.overflow.is_high(queue)
+    }
+
     /// Whether the queue is its own, or none: both show when the window has grown by an eighth.
     fn look(&mut self, now: Instant, rtt: Duration) {
         let allowance = self.trips.allowance(self.pacing.burst.interval);
+        let overflowed = self.hearing.overflowed.is_some_and(|at| now.since(at) < OVERFLOW_TIME);
         let Some(contest) = &mut self.contest else { return };
+        let full = contest.brief && overflowed;
         let Span { since, packets, rtt: before, shortest, longest, missed } = contest.span;
         if now.since(since) < SPAN.max(rtt * SPAN_TRIPS) {
             return;
@@ -199,7 +245,7 @@ impl Adaptive {
         contest.span = Span::new(now, contest.packets, rtt);
         let grown = contest.packets > packets * 1.125;
         // A queue that is full does not grow with the window either.
-        if grown && !missed && longest - shortest <= allowance {
+        if grown && !missed && !full && longest - shortest <= allowance {
             self.trips.renew(now, shortest);
             self.end_contest(now);
         } else if self.trips.is_stale(now)
@@ -212,11 +258,16 @@ impl Adaptive {
 
     /// Little was sent for a moment. Whether the queue is still there.
     pub(super) fn goes_on(&self) -> bool {
-        self.contest.is_some() && self.queue() > MILLION / 4
+        let queue = |contest: &Contest| if contest.brief { 0 } else { MILLION / 4 };
+        self.contest.as_ref().is_some_and(|contest| self.queue() > queue(contest))
     }
 
     fn end_contest(&mut self, now: Instant) {
-        self.contest = None;
+        if self.contest.take().is_some_and(|contest| contest.brief) {
+            self.overflow.end(self.bandwidth);
+            // Others are there: the next probes are small ones.
+            self.probe.caution = UNITY / 4;
+        }
         self.enter(Phase::Cruise, now);
     }
 

@@ -38,6 +38,11 @@ impl Adaptive {
     }
 
     pub(super) fn advance(&mut self, now: Instant, sample: &Sample) {
+        let heard = self.hear_losses(now, sample);
+        if self.meets_others(now, heard) {
+            self.contend_briefly(now, sample);
+            return;
+        }
         self.rested = sample.in_flight_bytes <= self.resting_bytes();
         let passed = now.since(self.since);
         let turn = self.turn();
@@ -67,8 +72,8 @@ impl Adaptive {
                     self.enter(Phase::Cruise, now);
                 }
             }
-            Phase::Cruise if self.contest.is_some() => self.compete(now, sample),
-            Phase::Cruise => self.cruise(now, sample, passed, turn),
+            Phase::Cruise if self.contest.is_some() => self.compete(now, sample, heard),
+            Phase::Cruise => self.cruise(now, passed, turn),
             Phase::Up(_) if passed < self.probe_time() => {}
             Phase::Up(step) => self.enter(Phase::Down(step), now),
             Phase::Down(step) => self.go_down(now, passed, step),
@@ -92,7 +97,7 @@ impl Adaptive {
         (self.min_rtt() + self.trips.least_back()).max(self.hearing.gap * 2).max(self.some_bursts())
     }
 
-    fn cruise(&mut self, now: Instant, sample: &Sample, passed: Duration, turn: Duration) {
+    fn cruise(&mut self, now: Instant, passed: Duration, turn: Duration) {
         let correction = UNITY - self.cruise_gain();
         let step =
             nanos(self.hearing.gap.min(turn)).saturating_mul(correction) / nanos(turn).max(1);
@@ -104,7 +109,7 @@ impl Adaptive {
         self.foreign |= stays;
         if stays || self.trips.is_stale(now) {
             if stays && self.may_contend(now) {
-                self.contend(now, sample);
+                self.contend(now);
             } else {
                 self.enter(Phase::MinRtt, now);
             }

@@ -13,7 +13,7 @@ use std::time::Duration;
 const JUMP: u64 = MILLION / 5;
 
 /// A queue that lost packets so long ago may have gone since.
-const OVERFLOW_TIME: Duration = Duration::from_secs(10);
+pub(super) const OVERFLOW_TIME: Duration = Duration::from_secs(10);
 
 /// The least and the most that a bold sender yields to congestion, in hundredths.
 const BOLD_CUT: (u64, u64) = (8, 40);
@@ -79,10 +79,8 @@ impl Adaptive {
             self.judge_startup(now, &round, sample, marked > 0);
             return;
         }
-        if let Some(contest) = &self.contest {
-            if !contest.is_high(round.queue) {
-                self.rest.learn(share);
-            }
+        self.judge_overflow(share, &round);
+        if self.contest.is_some() {
             return;
         }
         self.memory.count(&round);

@@ -122,6 +122,11 @@ impl Trains {
         matches!(phase, Phase::Hush | Phase::Confirm | Phase::Listen).then_some(self.step_at)
     }
 
+    /// What the path carries by what a train showed, others included.
+    pub(super) fn seen(&self) -> u64 {
+        if self.measured { self.shown } else { 0 }
+    }
+
     /// Adds what a report told; whether it was of a train that had been told of before.
     fn hear(&mut self, stretch: &Stretch, burst_bytes: u64, longest: Duration) -> bool {
         if stretch.sending > longest.max(stretch.arriving / 2) {
