@@ -21,6 +21,8 @@ const SLIGHT: u64 = 32;
 const ACK_DELAY: Duration = Duration::from_millis(2);
 /// How often a verdict is acknowledged, at least and at most (`docs/protocol.md §7.3`).
 const LEAVE_TIMES: (u8, u8) = (3, 16);
+/// So much closer than other repetitions: the program ends when they have left.
+const LEAVE_PART: u32 = 2;
 /// And so often that all of it is lost no more often than this, in millionths.
 const ALL_LOST_PPM: u64 = 10;
 
@@ -163,7 +165,9 @@ impl Sender {
             times += 1;
         }
         self.duties.dry = Some((now, times));
-        *self.ending.leaves.insert(now + self.rtt.beat() * u32::from(times))
+        // The last of them leaves when the others have, and this host may be a little late.
+        let apart = self.rtt.beat() / LEAVE_PART;
+        *self.ending.leaves.insert(now + apart * u32::from(times - 1) + apart / 2)
     }
 
     /// When a NULL-ACK is due if no data leave before.
@@ -239,7 +243,9 @@ impl Sender {
         self.announced.say(now, burst);
         self.pause.say(now + self.rtt.beat());
         if let Some((at, left)) = self.duties.dry {
-            self.duties.dry = Some((at.max(now) + self.rtt.beat(), left.saturating_sub(1)));
+            let part = if self.ending.leaves.is_some() { LEAVE_PART } else { 1 };
+            let next = at.max(now) + self.rtt.beat() / part;
+            self.duties.dry = Some((next, left.saturating_sub(1)));
         }
         if end.is_some() {
             self.ending.due = Some(now + self.rtt.timeout());
