@@ -19,7 +19,7 @@ use crate::addresses::Addresses;
 use crate::buffer::Buffer;
 use crate::doubt::Doubt;
 use crate::link::{Incoming, Link, Received};
-use crate::machine::{Ecn, Event, Reason, Route};
+use crate::machine::{Event, Reason, Reception, Route};
 use crate::negotiated::Taken;
 use crate::receiver::Receiver;
 use crate::refusals::Refusals;
@@ -239,7 +239,7 @@ impl Connection {
         now: Instant,
         route: Route,
         bytes: &mut [u8],
-        ecn: Option<Ecn>,
+        reception: Reception,
     ) -> Handled {
         let len = bytes.len();
         if let Closing::Closed(_) = self.closing {
@@ -253,7 +253,7 @@ impl Connection {
         let number = received.number();
         let taken = match received {
             Received::Data { .. } | Received::Repair { .. } => {
-                self.handle_of_buffer(now, &received, ecn)
+                self.handle_of_buffer(now, &received, reception)
             }
             Received::Other { number, bytes, packet } => {
                 if let Machine::Receiver(receiver) = &mut self.machine {
@@ -261,7 +261,7 @@ impl Connection {
                         Incoming::Keepalive(keepalive) => usize::from(keepalive.padding),
                         _ => 0,
                     };
-                    receiver.on_authentic(now, number, (bytes - padding, bytes), ecn);
+                    receiver.on_authentic(now, number, (bytes - padding, bytes), reception);
                 }
                 self.handle_other(now, route, bytes, packet)
             }

@@ -44,7 +44,7 @@ impl Door {
     /// A datagram that belongs to none of the ends that are open. Answers the end that it opens,
     /// which has taken it in.
     pub fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>) -> Option<Endpoint> {
-        let Datagram { from, local, ecn, bytes } = datagram;
+        let Datagram { from, local, reception, bytes } = datagram;
         let route = Route { peer: from, local };
         // Whose end it will be, and what that end has, is known when it is there.
         let none = |_: &Parameters, _| None;
@@ -55,7 +55,7 @@ impl Door {
                 None
             }
             Answer::Opened(opened, first) => {
-                Some(Endpoint::served(self.config.clone(), now, (route, ecn), *opened, first))
+                Some(Endpoint::served(self.config.clone(), now, (route, reception), *opened, first))
             }
         }
     }

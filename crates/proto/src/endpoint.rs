@@ -15,7 +15,7 @@ use crate::doubt::Doubt;
 use crate::entropy::Entropy;
 use crate::gallery;
 use crate::limits::{IPV4_HEADER_BYTES, IPV6_HEADER_BYTES};
-use crate::machine::{Datagram, Ecn, Event, Reason, Route, Transmit};
+use crate::machine::{Datagram, Ecn, Event, Reason, Reception, Route, Transmit};
 use crate::negotiated::Negotiated;
 use crate::opening::active::{Active, Hear};
 use crate::opening::passive::{Answer, Passive, Standing};
@@ -102,12 +102,12 @@ impl Endpoint {
     pub(crate) fn served(
         config: Config,
         now: Instant,
-        (route, ecn): (Route, Option<Ecn>),
+        (route, reception): (Route, Reception),
         opened: Opened,
         first: Option<&mut [u8]>,
     ) -> Self {
         let mut new = Self::new(config, Opener::Door);
-        new.open(now, route, opened, first, ecn);
+        new.open(now, route, opened, first, reception);
         new.collect(now);
         new
     }
@@ -235,7 +235,7 @@ impl Endpoint {
     }
 
     fn dispatch(&mut self, now: Instant, datagram: Datagram<'_>) -> Handled {
-        let Datagram { from, local, ecn, bytes } = datagram;
+        let Datagram { from, local, reception, bytes } = datagram;
         let route = Route { peer: from, local };
         let len = bytes.len();
         if let Some(connection) = self.connection.as_mut().filter(|c| c.may_hear(route)) {
@@ -243,7 +243,7 @@ impl Endpoint {
             let unknown = sealed::kind_of(bytes) == Some(Kind::Unknown);
             let handled = match unknown {
                 true => connection.handle_unknown(now, route, bytes),
-                false => connection.handle_datagram(now, route, bytes, ecn),
+                false => connection.handle_datagram(now, route, bytes, reception),
             };
             if handled == Handled::Authentic {
                 return handled;
@@ -272,7 +272,7 @@ impl Endpoint {
                     None => return Handled::Dropped,
                 },
                 Hear::News => {}
-                Hear::Opened(opened, first) => self.open(now, route, *opened, first, ecn),
+                Hear::Opened(opened, first) => self.open(now, route, *opened, first, reception),
             },
             // One client has given up: this end does not begin anew.
             Opener::Passive(_) if closing => return Handled::Dropped,
@@ -297,7 +297,9 @@ impl Endpoint {
                         self.connection.iter_mut().for_each(Connection::trust);
                         self.reply(route, packet);
                     }
-                    Answer::Opened(opened, first) => self.open(now, route, *opened, first, ecn),
+                    Answer::Opened(opened, first) => {
+                        self.open(now, route, *opened, first, reception)
+                    }
                 }
             }
         }
@@ -324,7 +326,7 @@ impl Endpoint {
         route: Route,
         opened: Opened,
         first: Option<&mut [u8]>,
-        ecn: Option<Ecn>,
+        reception: Reception,
     ) {
         let Opened { link, parameters, table_bytes, rtt, longest_rtt, mut entropy, .. } = opened;
         if let Some(mut old) = self.connection.take() {
@@ -386,7 +388,7 @@ impl Endpoint {
         // what it was given; or be data for what was granted with RESPONSE.
         self.hand_over(now, &mut connection, opened.greeted);
         if let Some(bytes) = first {
-            connection.handle_datagram(now, route, bytes, ecn);
+            connection.handle_datagram(now, route, bytes, reception);
         }
         self.connection = Some(connection);
     }

@@ -26,6 +26,23 @@ pub enum Ecn {
     Ce,
 }
 
+/// How a datagram came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reception {
+    /// Its ECN mark, if any.
+    pub ecn: Option<Ecn>,
+    /// How long it has been here, if the host tells: it may have waited for the driver among
+    /// others that are handed over at one time. Zero where that is not known.
+    pub age: Duration,
+}
+
+impl From<Option<Ecn>> for Reception {
+    /// With this mark, and only now.
+    fn from(ecn: Option<Ecn>) -> Self {
+        Self { ecn, ..Self::default() }
+    }
+}
+
 /// A way between the ends: where the other one is, and at which address of ours it finds us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Route {
@@ -41,8 +58,8 @@ pub struct Datagram<'a> {
     pub from: SocketAddr,
     /// To which address of ours it came, if answers must come from there.
     pub local: Option<IpAddr>,
-    /// Its ECN mark, if any.
-    pub ecn: Option<Ecn>,
+    /// Its ECN mark, and how long it has waited here.
+    pub reception: Reception,
     /// Its bytes; the machine may decrypt in place.
     pub bytes: &'a mut [u8],
 }

@@ -10,7 +10,7 @@ use netblt_proto::config::{
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::door::Door;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Event, Reason};
+use netblt_proto::machine::{Datagram, Event, Reason, Reception};
 use netblt_proto::time::Instant;
 use netblt_proto::wire::sealed::{self, Kind};
 
@@ -84,7 +84,10 @@ fn sent(end: &mut Endpoint, now: Instant) -> Vec<Vec<u8>> {
 
 fn give(end: &mut Endpoint, now: Instant, from: SocketAddr, bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
-    end.handle_datagram(now, Datagram { from, local: None, ecn: None, bytes: &mut bytes });
+    end.handle_datagram(
+        now,
+        Datagram { from, local: None, reception: Reception::default(), bytes: &mut bytes },
+    );
 }
 
 /// What a door makes of a packet: an end that is open, and what it answers.
@@ -95,7 +98,8 @@ fn knock(
     bytes: &[u8],
 ) -> (Option<Endpoint>, Vec<Vec<u8>>) {
     let mut bytes = bytes.to_vec();
-    let datagram = Datagram { from, local: None, ecn: None, bytes: &mut bytes };
+    let datagram =
+        Datagram { from, local: None, reception: Reception::default(), bytes: &mut bytes };
     let end = door.handle_datagram(now, datagram);
     let (mut all, mut batch) = (Vec::new(), Vec::new());
     while door.poll_transmit(&mut batch).is_some() {

@@ -8,7 +8,7 @@ use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Event, Reason};
+use netblt_proto::machine::{Datagram, Event, Reason, Reception};
 use netblt_proto::recovery::RecoveryLaw;
 use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
@@ -146,7 +146,7 @@ impl Pair {
             };
             to.endpoint.handle_datagram(
                 self.now,
-                Datagram { from, local: None, ecn: None, bytes: &mut bytes },
+                Datagram { from, local: None, reception: Reception::default(), bytes: &mut bytes },
             );
         }
     }
@@ -286,7 +286,12 @@ fn packets_are_addressed_to_the_ids_that_an_end_says() {
         }
         to.handle_datagram(
             now,
-            Datagram { from: address, local: None, ecn: None, bytes: &mut batch },
+            Datagram {
+                from: address,
+                local: None,
+                reception: Reception::default(),
+                bytes: &mut batch,
+            },
         );
     }
     assert_eq!(to_receiver.first().copied(), receiver.connection_id());
@@ -294,10 +299,16 @@ fn packets_are_addressed_to_the_ids_that_an_end_says() {
     let mut again = Endpoint::active(config(Wire::Sealed, Role::Sender), b, now, [3; 32]);
     let mut open = Vec::new();
     again.poll_transmit(now, &mut open).unwrap();
-    receiver.handle_datagram(now, Datagram { from: a, local: None, ecn: None, bytes: &mut open });
+    receiver.handle_datagram(
+        now,
+        Datagram { from: a, local: None, reception: Reception::default(), bytes: &mut open },
+    );
     assert_eq!(receiver.connection_ids().count(), 1, "not while the first one is there");
     let later = now + Duration::from_secs(4);
-    receiver.handle_datagram(later, Datagram { from: a, local: None, ecn: None, bytes: &mut open });
+    receiver.handle_datagram(
+        later,
+        Datagram { from: a, local: None, reception: Reception::default(), bytes: &mut open },
+    );
     assert_eq!(receiver.connection_ids().count(), 2);
     assert_eq!(receiver.connection_ids().next(), to_receiver.first().copied());
     let plain = Endpoint::active(config(Wire::Rfc998, Role::Sender), b, now, [1; 32]);

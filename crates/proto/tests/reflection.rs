@@ -9,7 +9,7 @@ use std::time::Duration;
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Policy, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Event};
+use netblt_proto::machine::{Datagram, Event, Reception};
 use netblt_proto::time::Instant;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use netblt_proto::wire::packet::{
@@ -68,7 +68,8 @@ impl Victim {
     fn hear(&mut self, mut bytes: Vec<u8>) {
         self.came += bytes.len() as u64 + HEADERS;
         let from = SocketAddr::from(([192, 0, 2, 1], 2));
-        let datagram = Datagram { from, local: None, ecn: None, bytes: &mut bytes };
+        let datagram =
+            Datagram { from, local: None, reception: Reception::default(), bytes: &mut bytes };
         self.end.handle_datagram(self.now, datagram);
         self.collect();
     }

@@ -8,7 +8,7 @@ use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Event, Reason};
+use netblt_proto::machine::{Datagram, Event, Reason, Reception};
 use netblt_proto::time::Instant;
 
 const TYPE: usize = 3;
@@ -57,7 +57,10 @@ fn sent(end: &mut Endpoint, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
 
 fn give(end: &mut Endpoint, now: Instant, from: SocketAddr, bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
-    end.handle_datagram(now, Datagram { from, local: None, ecn: None, bytes: &mut bytes });
+    end.handle_datagram(
+        now,
+        Datagram { from, local: None, reception: Reception::default(), bytes: &mut bytes },
+    );
 }
 
 fn opened(end: &mut Endpoint) -> Option<SocketAddr> {

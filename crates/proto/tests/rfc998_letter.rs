@@ -8,7 +8,7 @@ use std::time::Duration;
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Pace, Policy, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Event, Reason};
+use netblt_proto::machine::{Datagram, Event, Reason, Reception};
 use netblt_proto::time::Instant;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use netblt_proto::wire::packet::{Burst, DataHeader, Go, Message, Mode, Parameters};
@@ -41,7 +41,12 @@ impl Bench {
     }
 
     fn hear(&mut self, mut bytes: Vec<u8>) {
-        let datagram = Datagram { from: self.peer, local: None, ecn: None, bytes: &mut bytes };
+        let datagram = Datagram {
+            from: self.peer,
+            local: None,
+            reception: Reception::default(),
+            bytes: &mut bytes,
+        };
         self.end.handle_datagram(self.now, datagram);
         self.collect();
     }
@@ -246,7 +251,12 @@ fn buffers_of_any_size_open() {
             Parameters { buffer_bytes: bytes, ..Bench::active(Role::Sender, |_| {}).proposal() };
         let mut open = Vec::new();
         rfc998::encode_open(PORTS, &proposal, &mut open);
-        let datagram = Datagram { from: peer(), local: None, ecn: None, bytes: &mut open };
+        let datagram = Datagram {
+            from: peer(),
+            local: None,
+            reception: Reception::default(),
+            bytes: &mut open,
+        };
         passive.handle_datagram(start(), datagram);
         let opened = passive.poll_event();
         assert!(matches!(opened, Some(Event::Opened { image_bytes, .. }) if image_bytes == bytes));

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use netblt_path::rng::Rng;
 use netblt_proto::config::Policy;
-use netblt_proto::machine::Datagram;
+use netblt_proto::machine::{Datagram, Reception};
 use netblt_proto::rate::proposed_burst;
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
@@ -349,7 +349,12 @@ impl Station {
             Job::Receive(mut bytes, _) => {
                 let from = self.host.side.other().address();
                 if let Some(endpoint) = &mut self.host.endpoint {
-                    let datagram = Datagram { from, local: None, ecn: None, bytes: &mut bytes };
+                    let datagram = Datagram {
+                        from,
+                        local: None,
+                        reception: Reception::default(),
+                        bytes: &mut bytes,
+                    };
                     endpoint.handle_datagram(now, datagram);
                 }
                 // It answers when it has heard all there is: a receiver that is a little slower

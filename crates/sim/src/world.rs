@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use netblt_path::Path;
 use netblt_proto::config::{Role, Steering, Wire};
-use netblt_proto::machine::{Datagram, Ecn, Event};
+use netblt_proto::machine::{Datagram, Ecn, Event, Reception};
 use netblt_proto::time::{Instant, earliest};
 use netblt_proto::wire::sealed::VERSION;
 
@@ -438,7 +438,8 @@ impl World {
                 Happening::Steer(side, steering) => self.steer(side, steering),
                 Happening::Attack => self.attack(),
                 Happening::Stray(from, open) => {
-                    self.receive(Side::Passive, from, None, open, Origin::Stale);
+                    let reception = Reception::default();
+                    self.receive(Side::Passive, from, reception, open, Origin::Stale);
                 }
             }
         }
@@ -495,7 +496,7 @@ impl World {
             }
             let origin = if shot.stale { Origin::Stale } else { Origin::Copy };
             let from = self.where_now(shot.from);
-            self.receive(shot.to, from, None, shot.bytes, origin);
+            self.receive(shot.to, from, Reception::default(), shot.bytes, origin);
         }
         if let Some(at) = next {
             self.schedule(at, Happening::Attack);
@@ -521,8 +522,9 @@ impl World {
                     PacketKind::Datagram => {
                         let origin =
                             if delivery.corrupted { Origin::Spoiled } else { Origin::True };
-                        let (ecn, bytes) = (delivery.ecn, packet.bytes);
-                        self.receive(to, packet.from, ecn, bytes, origin);
+                        let age = self.now.since(delivery.at);
+                        let reception = Reception { ecn: delivery.ecn, age };
+                        self.receive(to, packet.from, reception, packet.bytes, origin);
                     }
                     PacketKind::Unreachable => self.unreachable(to, &packet.bytes),
                 }
@@ -535,7 +537,7 @@ impl World {
         &mut self,
         side: Side,
         from: SocketAddr,
-        ecn: Option<Ecn>,
+        reception: Reception,
         mut bytes: Vec<u8>,
         origin: Origin,
     ) {
@@ -556,7 +558,7 @@ impl World {
         if stale {
             self.oracle.begin_answer(side, bytes.len());
         }
-        self.hand_over(side, origin, Datagram { from, local: None, ecn, bytes: &mut bytes });
+        self.hand_over(side, origin, Datagram { from, local: None, reception, bytes: &mut bytes });
         self.put_out(side);
         self.oracle.end_answer(self.now);
         if self.pool.len() < POOL {

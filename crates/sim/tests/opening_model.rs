@@ -22,7 +22,7 @@ use netblt_proto::config::{
 };
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Event};
+use netblt_proto::machine::{Datagram, Event, Reception};
 use netblt_proto::time::Instant;
 use netblt_sim::check::{Clear, kind};
 
@@ -204,7 +204,8 @@ impl World {
         if from == adversary() {
             self.books[to].0 += bytes.len();
         }
-        let datagram = Datagram { from, local: None, ecn: None, bytes: &mut bytes };
+        let datagram =
+            Datagram { from, local: None, reception: Reception::default(), bytes: &mut bytes };
         self.ends[to].handle_datagram(self.now, datagram);
         self.turn(to);
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use netblt_proto::config::{Role, Secret, Wire};
+use netblt_proto::machine::Reception;
 
 use super::*;
 
@@ -42,15 +43,22 @@ fn play(dialer: &mut Dialer, open: &[&str]) -> (Event, Vec<(SocketAddr, Instant)
             }
             let bytes = batch.as_mut_slice();
             if open.iter().any(|open| open.parse() == Ok(transmit.to)) {
-                listener
-                    .handle_datagram(now, Datagram { from: ours, local: None, ecn: None, bytes });
+                listener.handle_datagram(
+                    now,
+                    Datagram { from: ours, local: None, reception: Reception::default(), bytes },
+                );
             }
             let mut answer = Vec::new();
             while listener.poll_transmit(now, &mut answer).is_some() {
                 let bytes = answer.as_mut_slice();
                 dialer.handle_datagram(
                     now,
-                    Datagram { from: transmit.to, local: None, ecn: None, bytes },
+                    Datagram {
+                        from: transmit.to,
+                        local: None,
+                        reception: Reception::default(),
+                        bytes,
+                    },
                 );
                 answer.clear();
             }
@@ -164,7 +172,12 @@ fn converse(near: &mut Dialer, listener: &mut Dialer, now: Instant) {
         while near.poll_transmit(now, &mut out).is_some() {
             listener.handle_datagram(
                 now,
-                Datagram { from: ours, local: None, ecn: None, bytes: &mut out },
+                Datagram {
+                    from: ours,
+                    local: None,
+                    reception: Reception::default(),
+                    bytes: &mut out,
+                },
             );
             out.clear();
         }
@@ -173,7 +186,12 @@ fn converse(near: &mut Dialer, listener: &mut Dialer, now: Instant) {
             silent = false;
             near.handle_datagram(
                 now,
-                Datagram { from: theirs, local: None, ecn: None, bytes: &mut back },
+                Datagram {
+                    from: theirs,
+                    local: None,
+                    reception: Reception::default(),
+                    bytes: &mut back,
+                },
             );
             back.clear();
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use netblt_proto::config::{Identity, Role, Secret, StaticKey, Wire};
+use netblt_proto::machine::Reception;
 use netblt_proto::wire::sealed::Kind;
 
 use super::*;
@@ -31,7 +32,12 @@ fn exchange_at(
     while caller.poll_transmit(now, &mut batch).is_some() {
         listener.handle_datagram(
             now,
-            Datagram { from: address, local: None, ecn: None, bytes: &mut batch },
+            Datagram {
+                from: address,
+                local: None,
+                reception: Reception::default(),
+                bytes: &mut batch,
+            },
         );
         batch.clear();
     }
@@ -40,7 +46,12 @@ fn exchange_at(
         if !deaf {
             caller.handle_datagram(
                 now,
-                Datagram { from: server, local: None, ecn: None, bytes: &mut batch },
+                Datagram {
+                    from: server,
+                    local: None,
+                    reception: Reception::default(),
+                    bytes: &mut batch,
+                },
             );
         }
         batch.clear();
@@ -93,7 +104,12 @@ fn those_who_never_open_cost_nothing_and_the_others_are_served() {
     for i in 0..2000 {
         exchange(&mut listener, &mut caller(100 + i), address(100 + i), true);
         let mut bytes = open.clone();
-        let copy = Datagram { from: address(i), local: None, ecn: None, bytes: &mut bytes };
+        let copy = Datagram {
+            from: address(i),
+            local: None,
+            reception: Reception::default(),
+            bytes: &mut bytes,
+        };
         listener.handle_datagram(Instant::EPOCH, copy);
         let mut batch = Vec::new();
         while listener.poll_transmit(Instant::EPOCH, &mut batch).is_some() {}
@@ -122,7 +138,8 @@ fn whoever_opens_and_opens_keeps_nobody_out() {
     exchange(&mut listener, &mut early, other, false);
     let mut bytes = Vec::new();
     early.poll_transmit(Instant::EPOCH, &mut bytes).expect("its OPEN with the cookie");
-    let open = Datagram { from: other, local: None, ecn: None, bytes: &mut bytes };
+    let open =
+        Datagram { from: other, local: None, reception: Reception::default(), bytes: &mut bytes };
     listener.handle_datagram(Instant::EPOCH, open);
     let mut response = Vec::new();
     listener.poll_transmit(Instant::EPOCH, &mut response).expect("it is under way for long");
@@ -139,7 +156,12 @@ fn whoever_opens_and_opens_keeps_nobody_out() {
         greedy(Instant::EPOCH + Duration::from_millis(10) * i.into(), &mut listener, 2000 + i);
     }
     let now = Instant::EPOCH + Duration::from_secs(6);
-    let response = Datagram { from: address(1), local: None, ecn: None, bytes: &mut response };
+    let response = Datagram {
+        from: address(1),
+        local: None,
+        reception: Reception::default(),
+        bytes: &mut response,
+    };
     early.handle_datagram(now, response);
     exchange_at(now, &mut listener, &mut early, (other, false));
     assert_eq!(opened(&mut listener), [other], "what had begun is still there");
@@ -167,7 +189,7 @@ fn noise_makes_no_member() {
         let bytes = &mut vec![7; len];
         listener.handle_datagram(
             Instant::EPOCH,
-            Datagram { from: address(9), local: None, ecn: None, bytes },
+            Datagram { from: address(9), local: None, reception: Reception::default(), bytes },
         );
     }
     assert!(listener.members.is_empty());
@@ -218,7 +240,7 @@ fn a_datagram_costs_no_more_among_many() {
             let bytes = batch.as_mut_slice();
             listener.handle_datagram(
                 now,
-                Datagram { from: address(10), local: None, ecn: None, bytes },
+                Datagram { from: address(10), local: None, reception: Reception::default(), bytes },
             );
             batch.clear();
             datagrams += 1;
@@ -244,8 +266,10 @@ fn only_those_are_looked_at_whose_time_has_come() {
     let mut batch = Vec::new();
     if caller.poll_transmit(due, &mut batch).is_some() {
         let bytes = batch.as_mut_slice();
-        listener
-            .handle_datagram(later, Datagram { from: address(10), local: None, ecn: None, bytes });
+        listener.handle_datagram(
+            later,
+            Datagram { from: address(10), local: None, reception: Reception::default(), bytes },
+        );
     }
     turn(&mut listener, later);
     let before = listener.looks;
@@ -267,7 +291,12 @@ fn an_id_leads_to_its_end_and_to_no_other_address() {
     let key = listener.key_of(address(10)).expect("known");
     assert_eq!(listener.by_id.get(&id), Some(&key));
     // Copied by somebody else: it is the peer's word all the same, but to him goes a question.
-    let other = Datagram { from: address(11), local: None, ecn: None, bytes: &mut batch };
+    let other = Datagram {
+        from: address(11),
+        local: None,
+        reception: Reception::default(),
+        bytes: &mut batch,
+    };
     listener.handle_datagram(now, other);
     let mut sent = Vec::new();
     loop {

@@ -1,6 +1,7 @@
 //! The network's side: the socket, the loop that drives it, and how two ends meet.
 
 pub mod addresses;
+mod batch;
 pub mod connections;
 pub mod dialer;
 pub mod driver;

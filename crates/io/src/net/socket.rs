@@ -13,27 +13,23 @@
 //! The socket is never connected: a peer that was started again comes from another port and must be
 //! heard. ICMP errors are asked for (`IP_RECVERR`) and read from the error queue instead.
 
-use std::array;
-use std::io::{self, ErrorKind, IoSliceMut};
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use netblt_proto::machine::{Datagram, Ecn, Transmit};
-use quinn_udp::{EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState, is_msg_size_err};
+use netblt_proto::machine::{Datagram, Ecn, Reception, Transmit};
+use quinn_udp::{EcnCodepoint, UdpSockRef, UdpSocketState, is_msg_size_err};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Type};
 
 use crate::error::Error;
+use crate::net::batch::{self, SLOT_BYTES, SLOTS, WallClock};
 use crate::net::connections::{Oversize, canonical};
 use crate::net::icmp::{self, IcmpError};
 use crate::net::raw_ip;
 use crate::options::Family;
 
-/// What GRO can put into one slot.
-const SLOT_BYTES: usize = 1 << 16;
-/// Slots filled by one system call: more would only push each other out of the cache.
-const SLOTS: usize = 16;
 /// Asked of the kernel for each direction: 30 ms at 1 Gbit/s.
 const KERNEL_BUFFER_BYTES: usize = 4 << 20;
 /// Entries read from the error queue in one go.
@@ -97,6 +93,7 @@ pub struct Socket {
     /// Whether datagrams tell to which address of ours they came.
     tells_local: bool,
     space: Box<[u8]>,
+    wall: WallClock,
     icmp_errors: Vec<IcmpError>,
     /// What the interface would not send.
     oversize: Option<Oversize>,
@@ -141,7 +138,6 @@ impl Socket {
         let io = if bind.raw_ip { raw_ip::open(address, bind.port)? } else { udp(address, bind)? };
         enlarge(&io);
         let state = UdpSocketState::new(UdpSockRef::from(&io))?;
-        keep_ecn(&io);
         // Without them a dead peer is found by the death timer alone.
         if !icmp::enable(&io, address.is_ipv6() && bind.raw_ip) {
             let _ = state.enable_transport_errors(UdpSockRef::from(&io));
@@ -160,6 +156,7 @@ impl Socket {
             only: if bind.raw_ip { Some(port) } else { bind.only },
             tells_local: bind.answering && address.is_unspecified(),
             space: vec![0; SLOT_BYTES * SLOTS].into_boxed_slice(),
+            wall: WallClock::default(),
             icmp_errors: Vec::with_capacity(MAX_ICMP_ERRORS),
             oversize: None,
             limit: None,
@@ -265,7 +262,6 @@ impl Socket {
         self.impaired = None;
         if let Ok(state) = UdpSocketState::new(UdpSockRef::from(&self.io)) {
             self.state = state;
-            keep_ecn(&self.io);
         }
     }
 
@@ -348,29 +344,19 @@ impl Socket {
         clock: impl FnOnce() -> T,
         mut each: impl FnMut(T, Datagram<'_>),
     ) -> Result<Received, Error> {
-        let mut meta = [RecvMeta::default(); SLOTS];
-        let count = {
-            let mut slots = self.space.chunks_mut(SLOT_BYTES);
-            let mut slots: [IoSliceMut<'_>; SLOTS] =
-                array::from_fn(|_| IoSliceMut::new(slots.next().unwrap_or_default()));
-            self.state.recv(UdpSockRef::from(&self.io), &mut slots, &mut meta)
-        };
-        let count = match count {
-            Ok(count) => count,
+        let bursts = match batch::read(&self.io, &self.state, &mut self.space) {
+            Ok(bursts) => bursts,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Received::default()),
             Err(error) => return self.failed_recv(error),
         };
+        let wall = self.wall.read();
         let now = clock();
-        let mut received = Received { datagrams: 0, full: count == SLOTS };
-        for (slot, meta) in self.space.chunks_mut(SLOT_BYTES).zip(&meta).take(count) {
-            let from = canonical(meta.addr);
-            let ecn = match meta.ecn {
-                Some(EcnCodepoint::Ce) => Some(Ecn::Ce),
-                Some(EcnCodepoint::Ect0) => Some(Ecn::Ect0),
-                Some(EcnCodepoint::Ect1) | None => None,
-            };
-            let bytes = slot.get_mut(..meta.len).unwrap_or_default();
-            for bytes in bytes.chunks_mut(meta.stride.max(1)) {
+        let mut received = Received { datagrams: 0, full: bursts.iter().all(Option::is_some) };
+        for (slot, burst) in self.space.chunks_mut(SLOT_BYTES).zip(bursts.iter().flatten()) {
+            let from = canonical(burst.from);
+            let reception = Reception { ecn: burst.ecn, age: burst.age(wall) };
+            let bytes = slot.get_mut(..burst.len).unwrap_or_default();
+            for bytes in bytes.chunks_mut(burst.segment.max(1)) {
                 received.datagrams += 1;
                 let ours = match self.only {
                     Some(port) if self.raw_ip => raw_ip::unwrap(from.ip(), bytes, port),
@@ -378,8 +364,8 @@ impl Socket {
                     None => Some((from, bytes)),
                 };
                 let Some((from, bytes)) = ours else { continue };
-                let local = meta.dst_ip.filter(|_| self.tells_local);
-                each(now, Datagram { from, local, ecn, bytes });
+                let local = burst.to.filter(|_| self.tells_local);
+                each(now, Datagram { from, local, reception, bytes });
             }
         }
         Ok(received)
@@ -483,18 +469,6 @@ fn enlarge(socket: &socket2::Socket) {
         use rustix::net::sockopt;
         let _ = sockopt::set_socket_recv_buffer_size_force(socket, KERNEL_BUFFER_BYTES);
     }
-}
-
-/// quinn-udp asks for the time at which each datagram came and has no room for it beside the other
-/// things the kernel tells of a burst, so that the last of them would be cut off: its ECN mark.
-fn keep_ecn(io: &socket2::Socket) {
-    #[cfg(target_os = "linux")]
-    {
-        use nix::sys::socket::{setsockopt, sockopt};
-        let _ = setsockopt(io, sockopt::ReceiveTimestampns, &false);
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = io;
 }
 
 #[cfg(test)]

@@ -29,8 +29,8 @@ fn receive_with_local(socket: &mut Socket) -> Vec<Told> {
     assert!(ready.readable);
     let mut all = Vec::new();
     let each = |(), datagram: Datagram<'_>| {
-        let Datagram { from, local, ecn, bytes } = datagram;
-        all.push((from, local, ecn, bytes.to_vec()));
+        let Datagram { from, local, reception, bytes } = datagram;
+        all.push((from, local, reception.ecn, bytes.to_vec()));
     };
     socket.recv(|| (), each).unwrap();
     all
@@ -112,6 +112,35 @@ fn a_closed_port_is_reported_and_does_not_stop_the_socket() {
     assert_eq!(a.poll_icmp_error(), None);
     assert_eq!(receive(&mut b)[0].2, b"y");
     assert_eq!(a.recv(|| (), |(), _| ()).unwrap(), Received::default());
+}
+
+/// What the kernel tells of each burst fits: when it came, its mark, and to which address.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_waited_longer_is_older_and_nothing_else_is_lost_for_that() {
+    let any = Bind { answering: true, ..Bind::default() };
+    let (mut a, mut b) = (socket("127.0.0.1"), Socket::bind(&any).unwrap());
+    let to = SocketAddr::from((Ipv4Addr::LOCALHOST, b.local().port()));
+    let (apart, mut ages) = (Duration::from_millis(20), Vec::new());
+    // A kernel that tells no times yet begins to when the first socket asks for them.
+    for _ in 0..100 {
+        assert_eq!(a.send(&transmit(to, 1, 1), b"x").unwrap(), Sent::All);
+        std::thread::sleep(apart);
+        assert_eq!(a.send(&transmit(to, 1, 1), b"y").unwrap(), Sent::All);
+        ages.clear();
+        let mut poller = Poller::new().unwrap();
+        assert!(poller.wait(b.as_fd(), false, Duration::from_secs(10)).unwrap().readable);
+        let each = |(), datagram: Datagram<'_>| {
+            assert_eq!(datagram.reception.ecn, Some(Ecn::Ect0));
+            assert_eq!(datagram.local.map(|local| local.to_canonical()), Some(to.ip()));
+            ages.push(datagram.reception.age);
+        };
+        b.recv(|| (), each).unwrap();
+        if ages.len() == 2 && ages[0] >= ages[1] + apart {
+            return;
+        }
+    }
+    panic!("{ages:?}");
 }
 
 /// The clock is read when the batch is in hand: what arrives while it is read belongs to the next.

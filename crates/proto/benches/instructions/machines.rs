@@ -8,7 +8,7 @@ use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Event};
+use netblt_proto::machine::{Datagram, Event, Reception};
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::{End, Verdict};
 
@@ -112,7 +112,10 @@ impl World {
             let from = address(from);
             self.at(to, |end| {
                 let bytes = &mut bytes[..];
-                end.handle_datagram(now, Datagram { from, local: None, ecn: None, bytes });
+                end.handle_datagram(
+                    now,
+                    Datagram { from, local: None, reception: Reception::default(), bytes },
+                );
             });
         }
         for side in [Side::Sender, Side::Receiver] {

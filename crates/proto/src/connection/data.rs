@@ -2,7 +2,7 @@
 
 use super::{Closing, Connection, Machine};
 use crate::link::Received;
-use crate::machine::Ecn;
+use crate::machine::Reception;
 use crate::negotiated::Taken;
 use crate::time::Instant;
 
@@ -12,7 +12,7 @@ impl Connection {
         &mut self,
         now: Instant,
         received: &Received<'_>,
-        ecn: Option<Ecn>,
+        reception: Reception,
     ) -> Taken {
         let Machine::Receiver(receiver) = &mut self.machine else { return Taken::Dropped };
         if matches!(self.closing, Closing::Leaving { .. }) {
@@ -20,8 +20,12 @@ impl Connection {
         }
         let link = &mut self.link;
         match received {
-            Received::Data { header, raw } => receiver.handle_data(now, header, raw, ecn, link),
-            Received::Repair { header, raw } => receiver.handle_repair(now, header, raw, ecn, link),
+            Received::Data { header, raw } => {
+                receiver.handle_data(now, header, raw, reception, link)
+            }
+            Received::Repair { header, raw } => {
+                receiver.handle_repair(now, header, raw, reception, link)
+            }
             Received::Other { .. } => Taken::Dropped,
         }
     }

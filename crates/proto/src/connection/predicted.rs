@@ -2,7 +2,7 @@
 //! (`receiver/predicted.rs`).
 
 use super::{Closing, Connection, Machine};
-use crate::machine::{Ecn, Route};
+use crate::machine::{Reception, Route};
 use crate::time::Instant;
 
 impl Connection {
@@ -13,14 +13,14 @@ impl Connection {
         now: Instant,
         route: Route,
         bytes: &[u8],
-        ecn: Option<Ecn>,
+        reception: Reception,
     ) -> bool {
         let Machine::Receiver(receiver) = &mut self.machine else { return false };
         let usual = self.closing == Closing::No && self.doubt.is_none() && !self.silent;
         if !usual || receiver.is_finished() {
             return false;
         }
-        let Some(number) = receiver.take_predicted(now, bytes, ecn, &mut self.link) else {
+        let Some(number) = receiver.take_predicted(now, bytes, reception, &mut self.link) else {
             return false;
         };
         let underway = receiver.underway();

@@ -24,7 +24,7 @@ impl Endpoint {
             return;
         }
         let (len, kind) = (datagram.bytes.len(), datagram.bytes.get(3).copied().unwrap_or(255));
-        let ecn = datagram.ecn;
+        let ecn = datagram.reception.ecn;
         if self.take_predicted(now, &datagram) {
             self.counts.received += 1;
             self.counts.received_bytes += len as u64;
@@ -60,8 +60,8 @@ impl Endpoint {
         let Some(connection) = self.connection.as_mut().filter(|_| !self.trace.is_on()) else {
             return false;
         };
-        let Datagram { from, local, ecn, ref bytes } = *datagram;
-        connection.take_predicted(now, Route { peer: from, local }, bytes, ecn)
+        let Datagram { from, local, reception, ref bytes } = *datagram;
+        connection.take_predicted(now, Route { peer: from, local }, bytes, reception)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::buffer::Buffer;
 use crate::config::{Config, Role, Secret, Wire};
 use crate::connection::Machine;
 use crate::crypto::aead::Cipher;
-use crate::machine::Event;
+use crate::machine::{Event, Reception};
 use crate::wire::packet::End;
 
 const BUFFER_BYTES: usize = 1 << 14;
@@ -101,7 +101,8 @@ impl World {
         }
         for end in &mut self.receivers {
             let mut bytes = packet.to_vec();
-            let datagram = Datagram { from, local: None, ecn: None, bytes: &mut bytes };
+            let datagram =
+                Datagram { from, local: None, reception: Reception::default(), bytes: &mut bytes };
             end.handle_datagram(self.now, datagram);
         }
         self.compare();
@@ -149,7 +150,8 @@ impl World {
                 self.hear(from, &bytes);
             } else {
                 let bytes = &mut bytes[..];
-                let datagram = Datagram { from, local: None, ecn: None, bytes };
+                let datagram =
+                    Datagram { from, local: None, reception: Reception::default(), bytes };
                 self.sender.handle_datagram(self.now, datagram);
             }
         }

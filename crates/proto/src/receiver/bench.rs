@@ -7,7 +7,7 @@ use super::assembly::Assembly;
 use crate::buffer::{Buffer, Geometry};
 use crate::crypto::cipher::Cipher;
 use crate::link::{Link, Received};
-use crate::machine::Event;
+use crate::machine::{Event, Reception};
 use crate::negotiated::{Negotiated, Taken};
 use crate::recovery::{RecoveryLaw, build};
 use crate::repair::{Block, Repair};
@@ -114,10 +114,10 @@ impl Bench {
     fn take_at(&mut self, now: Instant, mut out: Vec<u8>) -> Taken {
         match self.own.receive(&mut out, ControlSeq(0)) {
             Some(Received::Data { header, raw }) => {
-                self.receiver.handle_data(now, &header, raw, None, &mut self.own)
+                self.receiver.handle_data(now, &header, raw, Reception::default(), &mut self.own)
             }
             Some(Received::Repair { header, raw }) => {
-                self.receiver.handle_repair(now, &header, raw, None, &mut self.own)
+                self.receiver.handle_repair(now, &header, raw, Reception::default(), &mut self.own)
             }
             _ => panic!("not a packet of a buffer"),
         }

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::machine::Ecn;
+use super::Receiver;
+use crate::machine::{Ecn, Reception};
 use crate::time::{Instant, micros_u32};
 use crate::units::PacketNumber;
 use crate::wire::packet::Report;
@@ -28,14 +29,24 @@ const EARLY_BEATS: Range<Duration> = Duration::from_millis(2)..Duration::from_mi
 const LATE_ROUND_TRIPS: (u32, u32) = (1, 4);
 /// The largest datagram is that since so many reports: any of them may be lost.
 const LATELY: usize = 3;
+/// Moments that passed while the host was not awake and are told of all the same.
+const MOST_PASSED: usize = 8;
 
-/// Counts arrivals and decides when to tell.
-#[derive(Debug, Default)]
-pub(crate) struct Feedback {
+/// What has come up to a moment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
     packets: u64,
     bytes: u64,
     highest: Option<(PacketNumber, Instant)>,
     marked: u64,
+}
+
+/// Counts arrivals and decides when to tell.
+#[derive(Debug, Default)]
+pub(crate) struct Feedback {
+    counts: Counts,
+    /// When a report was due while packets waited to be handed over; told before what is now.
+    passed: VecDeque<Counts>,
     missing: u64,
     /// Packets not here at past moments, to leave out those that were only late.
     absent: VecDeque<(Instant, u64)>,
@@ -53,6 +64,29 @@ pub(crate) struct Feedback {
 }
 
 impl Feedback {
+    /// When a packet came that is handed over at `now` and has waited for `age`, for all that is
+    /// said about it. A train may be read at once that came one by one; so while trains are told
+    /// apart what would have been told in between is kept. Later a host that is slower than its
+    /// line must show as a queue, and a packet comes when it is handed over.
+    pub(crate) fn came(
+        &mut self,
+        now: Instant,
+        age: Duration,
+        beat: Duration,
+        narrow: Duration,
+    ) -> Instant {
+        if !self.is_early(beat) || !narrow.is_zero() {
+            return now;
+        }
+        let came = now.before(age).max(self.newest.unwrap_or(Instant::EPOCH));
+        let due = self.due_of_newest(beat, narrow).filter(|due| self.unreported && *due < came);
+        if let Some(due) = due.filter(|_| self.passed.len() < MOST_PASSED) {
+            self.passed.push_back(self.counts);
+            self.on_told(due.max(self.first));
+        }
+        came
+    }
+
     /// An authentic packet arrived, of so many bytes, and as many more as padding made it.
     pub(crate) fn on_packet(
         &mut self,
@@ -62,11 +96,11 @@ impl Feedback {
         ecn: Option<Ecn>,
     ) {
         self.largest[0] = self.largest[0].max(u16::try_from(whole).unwrap_or(u16::MAX));
-        self.packets += 1;
-        self.bytes += bytes as u64;
-        self.marked += u64::from(ecn == Some(Ecn::Ce));
-        if self.highest.is_none_or(|(highest, _)| number > highest) {
-            self.highest = Some((number, now));
+        self.counts.packets += 1;
+        self.counts.bytes += bytes as u64;
+        self.counts.marked += u64::from(ecn == Some(Ecn::Ce));
+        if self.counts.highest.is_none_or(|(highest, _)| number > highest) {
+            self.counts.highest = Some((number, now));
         }
         if !self.unreported {
             self.first = now;
@@ -81,6 +115,11 @@ impl Feedback {
     /// When the next report is due, one every `beat`, and never sooner than `narrow`
     /// after another.
     pub(crate) fn due(&self, beat: Duration, narrow: Duration) -> Option<Instant> {
+        if self.passed.is_empty() { self.due_of_newest(beat, narrow) } else { Some(Instant::EPOCH) }
+    }
+
+    /// When what has come since the newest report is to be told.
+    fn due_of_newest(&self, beat: Duration, narrow: Duration) -> Option<Instant> {
         match self.last {
             _ if !self.unreported && self.repeats == 0 => None,
             None => Some(Instant::EPOCH),
@@ -95,13 +134,25 @@ impl Feedback {
 
     /// When a report comes before its time.
     fn early(&self, last: Instant, beat: Duration) -> Instant {
-        let newest = self.newest.filter(|_| self.unreported && EARLY_BEATS.contains(&beat));
-        let Some(newest) = newest.filter(|_| self.reports < EARLY_REPORTS) else {
+        let Some(newest) = self.newest.filter(|_| self.unreported && self.is_early(beat)) else {
             return Instant::NEVER;
         };
         let pause = (beat / PAUSE_PART).max(LEAST_PAUSE);
         let at = if self.quiet >= pause { self.first } else { newest + pause };
         at.max(last + pause / 2)
+    }
+
+    /// Whether trains are told apart.
+    fn is_early(&self, beat: Duration) -> bool {
+        self.reports < EARLY_REPORTS && EARLY_BEATS.contains(&beat)
+    }
+
+    /// What has come by `now` is told, or will be.
+    fn on_told(&mut self, now: Instant) {
+        self.unreported = false;
+        self.unreported_bytes = 0;
+        self.last = Some(now);
+        self.reports = self.reports.saturating_add(1);
     }
 
     /// Packets found missing so far.
@@ -116,23 +167,24 @@ impl Feedback {
         opened: Instant,
         rtt: Duration,
     ) -> Option<Report> {
-        let (highest, arrived) = self.highest?;
-        self.repeats = if self.unreported { REPEATS } else { self.repeats.saturating_sub(1) };
-        self.unreported = false;
-        self.unreported_bytes = 0;
-        self.last = Some(now);
-        self.reports = self.reports.saturating_add(1);
-        self.count_missing(now, highest, rtt);
+        let passed = self.passed.pop_front();
+        let counts = passed.unwrap_or(self.counts);
+        let (highest, arrived) = counts.highest?;
         let largest = self.largest.into_iter().max().unwrap_or_default();
-        self.largest.rotate_right(1);
-        self.largest[0] = 0;
+        if passed.is_none() {
+            self.repeats = if self.unreported { REPEATS } else { self.repeats.saturating_sub(1) };
+            self.on_told(now);
+            self.count_missing(now, highest, rtt);
+            self.largest.rotate_right(1);
+            self.largest[0] = 0;
+        }
         Some(Report {
             at_micros: now.since(opened).as_micros() as u32,
-            packets: self.packets,
-            bytes: self.bytes,
+            packets: counts.packets,
+            bytes: counts.bytes,
             highest,
             highest_age_micros: micros_u32(now.since(arrived)),
-            marked: self.marked,
+            marked: counts.marked,
             missing: self.missing,
             largest,
         })
@@ -140,7 +192,7 @@ impl Feedback {
 
     /// What was absent a while ago and has not come since is missing.
     fn count_missing(&mut self, now: Instant, highest: PacketNumber, rtt: Duration) {
-        let absent = (highest.0 + 1).saturating_sub(self.packets);
+        let absent = (highest.0 + 1).saturating_sub(self.counts.packets);
         // Late arrivals lower what was absent before: no value above the newest counts.
         while self.absent.pop_back_if(|(_, earlier)| *earlier > absent).is_some() {}
         if self.absent.back().is_none_or(|(_, earlier)| *earlier < absent) {
@@ -156,6 +208,24 @@ impl Feedback {
         {
             self.missing = self.missing.max(*count);
         }
+    }
+}
+
+impl Receiver {
+    /// Counts an authentic packet for REPORT, of so many bytes, and as many more as padding made
+    /// it.
+    pub(super) fn count(
+        &mut self,
+        now: Instant,
+        number: PacketNumber,
+        bytes: (usize, usize),
+        reception: Reception,
+    ) {
+        let came = match reception.age {
+            Duration::ZERO => now,
+            age => self.feedback.came(now, age, self.beat(), self.narrow),
+        };
+        self.feedback.on_packet(came, number, bytes, reception.ecn);
     }
 }
 
@@ -210,6 +280,41 @@ mod tests {
         let early: Vec<_> = (0..32).flat_map(|train| [(train, 0), (train, 16)]).collect();
         assert_eq!(told[..64], early);
         assert!(told.len() < 64 + 50, "later they come on their beat: {told:?}");
+    }
+
+    /// Handed over at one time, and told as if each had been when it came. With no ages it is one
+    /// report, and once trains are no longer told apart ages count for nothing.
+    #[test]
+    fn a_train_that_is_read_at_once_is_told_by_its_two_ends() {
+        let (beat, rtt) = (Duration::from_millis(12), Duration::from_millis(100));
+        let us = |n: u64| Instant::from_nanos(1_000_000_000 + n * 1000);
+        let mut feedback = Feedback::default();
+        let mut number = 0;
+        let mut told = |feedback: &mut Feedback, read: u64, aged: bool| {
+            for packet in 0..100u64 {
+                let age =
+                    if aged { Duration::from_micros(1900 - packet * 12) } else { Duration::ZERO };
+                let came = match age {
+                    Duration::ZERO => us(read),
+                    age => feedback.came(us(read), age, beat, Duration::ZERO),
+                };
+                feedback.on_packet(came, PacketNumber(number), (1000, 1000), None);
+                number += 1;
+            }
+            let mut reports = Vec::new();
+            while feedback.due(beat, Duration::ZERO).is_some_and(|due| due <= us(read + 1600)) {
+                let report = feedback.report(us(read + 1600), us(0), rtt).unwrap();
+                reports.push((report.packets % 100, report.highest_age_micros));
+            }
+            reports
+        };
+        for train in 0..32 {
+            let ends = [(1, 1900 + 1600), (0, 1900 - 99 * 12 + 1600)];
+            assert_eq!(told(&mut feedback, train * 50_000, true), ends, "train {train}");
+        }
+        assert_eq!(told(&mut feedback, 2_000_000, true), [(0, 1600)]);
+        let mut other = Feedback::default();
+        assert_eq!(told(&mut other, 0, false), [(0, 1600)]);
     }
 
     #[test]

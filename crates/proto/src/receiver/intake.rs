@@ -7,7 +7,7 @@ use super::Receiver;
 use super::assembly::Place;
 use crate::gallery;
 use crate::link::Link;
-use crate::machine::{Ecn, Event};
+use crate::machine::{Event, Reception};
 use crate::negotiated::Taken;
 use crate::recovery::Arrival;
 use crate::time::Instant;
@@ -22,7 +22,7 @@ impl Receiver {
         now: Instant,
         header: &DataHeader,
         raw: &[u8],
-        ecn: Option<Ecn>,
+        reception: Reception,
         link: &mut Link,
     ) -> Taken {
         let len = link.data_len(raw);
@@ -39,7 +39,7 @@ impl Receiver {
         if !opened {
             return Taken::Dropped;
         }
-        self.on_authentic(now, header.number, (raw.len(), raw.len()), ecn);
+        self.on_authentic(now, header.number, (raw.len(), raw.len()), reception);
         if self.law.is_none() {
             self.follow(now, header.law);
         }

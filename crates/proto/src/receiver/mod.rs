@@ -37,7 +37,7 @@ use crate::buffer::Buffer;
 use crate::control_fifo::ControlFifo;
 use crate::limits::{MAX_HAVE, MAX_HAVE_IN_ALL, MAX_HAVE_UNHEARD};
 use crate::link::Link;
-use crate::machine::{Ecn, Event};
+use crate::machine::{Event, Reception};
 use crate::negotiated::{Negotiated, Taken};
 use crate::recovery::{self, Ask, Holes, Recovery, RecoveryLaw, Timing};
 use crate::rtt::RoundTrip;
@@ -373,11 +373,11 @@ impl Receiver {
         now: Instant,
         number: PacketNumber,
         bytes: (usize, usize),
-        ecn: Option<Ecn>,
+        reception: Reception,
     ) {
         self.forget_prediction();
         if self.negotiated.rules.reports {
-            self.feedback.on_packet(now, number, bytes, ecn);
+            self.count(now, number, bytes, reception);
         }
     }
 

@@ -13,7 +13,7 @@ use std::fmt;
 use super::Receiver;
 use super::assembly::Place;
 use crate::link::Link;
-use crate::machine::Ecn;
+use crate::machine::Reception;
 use crate::time::Instant;
 use crate::units::{PacketIndex, PacketNumber};
 use crate::wire::packet::DataHeader;
@@ -76,7 +76,7 @@ impl Receiver {
         &mut self,
         now: Instant,
         raw: &[u8],
-        ecn: Option<Ecn>,
+        reception: Reception,
         link: &mut Link,
     ) -> Option<PacketNumber> {
         let next = self.prediction.0.as_mut()?;
@@ -93,7 +93,7 @@ impl Receiver {
             return None;
         }
         assembly.mark(index, len, false);
-        self.feedback.on_packet(now, number, (raw.len(), raw.len()), ecn);
+        self.count(now, number, (raw.len(), raw.len()), reception);
         self.stats.data_packets_received += 1;
         self.stats.image_bytes += len as u64;
         self.furthest = (buffer, index.0 + 1);

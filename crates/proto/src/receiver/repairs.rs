@@ -4,7 +4,7 @@
 use super::Receiver;
 use super::assembly::{Assembly, Symbol};
 use crate::link::Link;
-use crate::machine::Ecn;
+use crate::machine::Reception;
 use crate::negotiated::Taken;
 use crate::time::Instant;
 use crate::trace::{Stage, TraceEvent};
@@ -21,7 +21,7 @@ impl Receiver {
         now: Instant,
         header: &RepairHeader,
         raw: &[u8],
-        ecn: Option<Ecn>,
+        reception: Reception,
         link: &mut Link,
     ) -> Taken {
         let len = link.data_len(raw);
@@ -30,7 +30,7 @@ impl Receiver {
         let taken = match link.open_data(raw, &mut symbol) {
             false => Taken::Dropped,
             true => {
-                self.on_authentic(now, header.number, (raw.len(), raw.len()), ecn);
+                self.on_authentic(now, header.number, (raw.len(), raw.len()), reception);
                 self.stats.repair_packets_received += 1;
                 self.take_repair(now, header, &symbol)
             }

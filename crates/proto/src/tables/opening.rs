@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use super::*;
 use crate::config::{Config, Role, Secret};
 use crate::endpoint::Endpoint;
-use crate::machine::Datagram;
+use crate::machine::{Datagram, Reception};
 use crate::wire::sealed;
 
 const STATES: [&str; 8] =
@@ -61,7 +61,10 @@ fn sent(endpoint: &mut Endpoint, now: Instant) -> Vec<Vec<u8>> {
 
 fn give(endpoint: &mut Endpoint, from: SocketAddr, now: Instant, bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
-    endpoint.handle_datagram(now, Datagram { from, local: None, ecn: None, bytes: &mut bytes });
+    endpoint.handle_datagram(
+        now,
+        Datagram { from, local: None, reception: Reception::default(), bytes: &mut bytes },
+    );
 }
 
 /// An endpoint under test, and what its true partner and it say to each other.

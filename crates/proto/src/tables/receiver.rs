@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::buffer::Buffer;
+use crate::machine::Reception;
 use crate::negotiated::Taken;
 use crate::receiver::{BufferState, Receiver, ReceiverPhase};
 use crate::recovery::{self, RecoveryLaw};
@@ -123,7 +124,13 @@ impl Bench {
         let received = self.own.receive(&mut bytes, ControlSeq(0));
         let Some(Received::Data { header, raw }) = received else { return None };
         let raw = raw.to_vec();
-        Some(self.receiver.handle_data(self.now, &header, &raw, None, &mut self.own))
+        Some(self.receiver.handle_data(
+            self.now,
+            &header,
+            &raw,
+            Reception::default(),
+            &mut self.own,
+        ))
     }
 
     fn null_ack(&mut self, ack: u32, through: Option<u64>, end: Option<u64>) -> Taken {

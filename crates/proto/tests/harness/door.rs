@@ -14,7 +14,7 @@ use std::time::Duration;
 use netblt_proto::config::{Authorized, Config, Role, Secret, Wire};
 use netblt_proto::door::Door;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Event};
+use netblt_proto::machine::{Datagram, Event, Reception};
 use netblt_proto::time::Instant;
 use netblt_proto::wire::sealed;
 
@@ -180,7 +180,8 @@ impl World {
 
     fn arrive(&mut self, Flying { from, to, mut bytes }: Flying) {
         let now = self.now;
-        let datagram = Datagram { from, local: None, ecn: None, bytes: &mut bytes };
+        let datagram =
+            Datagram { from, local: None, reception: Reception::default(), bytes: &mut bytes };
         if to != server() {
             if let Some(caller) = self.callers.iter_mut().find(|caller| caller.address == to) {
                 caller.end.handle_datagram(now, datagram);

@@ -13,7 +13,7 @@ use netblt_proto::crypto::bond::{Bond, KeyId};
 use netblt_proto::crypto::mac::MacKey;
 use netblt_proto::crypto::noise::{Initiator, Means};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Ecn};
+use netblt_proto::machine::{Datagram, Ecn, Reception};
 use netblt_proto::time::Instant;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use netblt_proto::wire::packet::{
@@ -115,7 +115,12 @@ impl Duel {
         side.on_received(rogue(), open.len());
         side.endpoint.handle_datagram(
             now,
-            Datagram { from: rogue(), local: None, ecn: None, bytes: &mut open },
+            Datagram {
+                from: rogue(),
+                local: None,
+                reception: Reception::default(),
+                bytes: &mut open,
+            },
         );
         side.turn(now, &mut common, &mut sent);
         let (_, response) = sent.pop()?;
@@ -340,9 +345,10 @@ impl Duel {
         self.side.on_received(rogue(), datagram.len());
         let ecn = (number.0.is_multiple_of(3)).then_some(Ecn::Ce);
         let bytes = &mut datagram;
-        self.side
-            .endpoint
-            .handle_datagram(self.now, Datagram { from: rogue(), local: None, ecn, bytes });
+        self.side.endpoint.handle_datagram(
+            self.now,
+            Datagram { from: rogue(), local: None, reception: ecn.into(), bytes },
+        );
         self.turn();
     }
 

@@ -272,11 +272,13 @@ impl Adaptive {
             self.on_shown(now, sample);
             return;
         }
-        // All of it came at once, or nearly.
-        let whole =
-            if more { heard.sent_bytes + self.trains.first_bytes } else { before.first_bytes };
-        let told = more || before.marks == 1;
-        if told && whole * 4 >= self.train_bytes() * 3 {
+        // All of it came at once, or nearly: its last report says so, its only one, or its first.
+        let only = if before.marks == 1 { before.first_bytes } else { 0 };
+        let whole = match more {
+            true => heard.sent_bytes + self.trains.first_bytes,
+            false => only.max(self.trains.first_bytes),
+        };
+        if whole * 4 >= self.train_bytes() * 3 {
             self.trains.packets = (self.trains.packets * LONGER).min(MOST_PACKETS);
         }
     }

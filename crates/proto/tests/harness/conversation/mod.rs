@@ -136,8 +136,10 @@ impl World {
         }
         side.on_received(from, flying.bytes.len());
         let mut bytes = flying.bytes.clone();
-        side.endpoint
-            .handle_datagram(self.now, Datagram { from, local: None, ecn, bytes: &mut bytes });
+        side.endpoint.handle_datagram(
+            self.now,
+            Datagram { from, local: None, reception: ecn.into(), bytes: &mut bytes },
+        );
         if !flying.again && !flying.bytes.is_empty() && self.memory.len() < MEMORY {
             self.memory.push(Flying { again: true, ..flying.clone() });
         }
