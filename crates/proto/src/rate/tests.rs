@@ -15,7 +15,7 @@ use sim::{Cubic, Flow, PACKET, Path, Tally, World};
 
 use crate::rate::adaptive::Adaptive;
 use crate::rate::background::Background;
-use crate::rate::{RateControl, Sample, burst_for};
+use crate::rate::{RateControl, Sample, Stretch, burst_for};
 use crate::time::Instant;
 use crate::units::Rate;
 
@@ -441,6 +441,35 @@ fn the_first_round_trip_carries_32_packets_whatever_follows() {
         // Trains are followed by no more than sixteen times their rate, doubling by twice.
         assert!(sent[1] <= 32 * 16, "{sent:?}");
         assert!(sent[5] >= 32 * 14, "{sent:?}");
+    }
+}
+
+/// The one report of a train that tells of nearly all of it shows that it came at once: the next is
+/// longer, whatever is heard later. One of which only a part is told may still be on its way.
+#[test]
+fn a_train_that_came_at_once_is_followed_by_a_longer_one() {
+    for (packets, next) in [(16, 96), (13, 96), (11, 16)] {
+        let mut policy = Adaptive::new(PACKET as u32, Some(ms(100)), None);
+        let bytes = packets * PACKET;
+        let stretch = Stretch {
+            sent_bytes: bytes,
+            arrived_bytes: bytes,
+            sending: ms(50),
+            arriving: ms(50),
+            ..Stretch::default()
+        };
+        let sample = Sample {
+            rtt: Some(ms(100)),
+            sent_bytes: 32 * PACKET,
+            delivered_bytes: bytes,
+            delivered_packets: packets,
+            burst_bytes: bytes,
+            stretch: Some(stretch),
+            round: 1,
+            ..Sample::default()
+        };
+        policy.on_sample(Instant::EPOCH + ms(200), &sample);
+        assert_eq!(policy.pacing().burst.packets, next, "{packets}");
     }
 }
 
