@@ -272,6 +272,9 @@ pub enum Unsendable {
         /// Bytes in a table.
         room: u32,
     },
+    /// What is there is not the file of which a range was to be sent.
+    #[error("it is not a file of the length that it had when its ranges were planned")]
+    Range,
     /// A path such as `/`, which has no last part.
     #[error("{0} has no name under which it could arrive; send the directories in it")]
     NoName(String),

@@ -84,6 +84,7 @@ pub use netblt_proto::config::{
     Authorized, Ceiling, Identity, NoKey, Pace, Policy, Protocol, PublicKey, Recreation, Repair,
     Secret, Share, StaticKey, Steering, Wire,
 };
+pub use netblt_proto::content::{FileRange, digest_of_ranges};
 pub use netblt_proto::machine::{Reason, Stalled, Standstill};
 pub use netblt_proto::stats::Stats;
 pub use netblt_proto::units::Rate;
@@ -92,6 +93,7 @@ pub use netblt_proto::wire::packet::Burst;
 pub use self::cancel::Cancel;
 pub use self::destination::Destination;
 pub use self::disk::leftovers::{Leftover, Leftovers};
+pub use self::disk::manifest::line as manifest_line;
 pub use self::error::{Denial, Error, OptionsError, Unsendable, Warning};
 pub use self::kind::Kind;
 pub use self::net::raw_ip::PORT as RAW_IP_PORT;

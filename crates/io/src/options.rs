@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use netblt_proto::config::{Ceiling, Policy, Repair, Steering, Wire};
+use netblt_proto::content::FileRange;
 use netblt_proto::limits::{
     DEFAULT_BUFFER_BYTES, DEFAULT_DEATH_TIMER, DEFAULT_MAX_FILES, DEFAULT_OUTSTANDING,
 };
@@ -85,6 +86,11 @@ pub struct Selection {
     pub pass: Option<Pass>,
     /// What the receiver is told of permissions, made of what they are.
     pub modes: Option<Modes>,
+    /// Not all of the one file, but this of it, for a receiver that expects that
+    /// ([`Server::put_range`] does this).
+    ///
+    /// [`Server::put_range`]: crate::serve::remote::Server::put_range
+    pub range: Option<FileRange>,
 }
 
 impl From<Vec<PathBuf>> for Selection {
@@ -347,6 +353,8 @@ pub struct Options {
     /// the directories that it tells of their attributes, also where they exist. It goes to a
     /// server that files are put on. Of no account with [`Options::atomic`].
     pub label: Option<[u8; 32]>,
+    /// A range of a file is received, into a file that others fill, too.
+    pub(crate) range: Option<FileRange>,
     /// Keep the sender's permission bits whatever this user's mask (umask) says.
     pub preserve: bool,
     /// Give files and directories the sender's times of modification, and not those of arrival.
@@ -437,6 +445,7 @@ impl Options {
             verify: false,
             partial_expiry: PARTIAL_EXPIRY,
             label: None,
+            range: None,
             preserve: false,
             keep_times: true,
             extras: Extras::default(),

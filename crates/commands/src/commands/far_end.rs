@@ -203,7 +203,8 @@ impl Far {
                 let (only, exclude) = (listed.as_ref().map(Listed::only), exclude.clone());
                 let modes = chmod.as_deref().map(choice::modes).transpose()?;
                 let (follow, pass) = (*follow, None);
-                let selection = Selection { items, exclude, only, follow, pass, modes };
+                let selection =
+                    Selection { items, exclude, only, follow, pass, modes, range: None };
                 Ok((Part::Send(selection), plan, found.skipped.len() as u64))
             }
         }

@@ -178,7 +178,15 @@ impl Near<'_> {
                 let only = self.listed.as_ref().map(Listed::only);
                 let modes = wish.choice.chmod.as_deref().map(choice::modes).transpose()?;
                 let follow = wish.choice.copy_links;
-                Ok(Agreed::Send(Selection { items, exclude, only, follow, pass, modes }))
+                Ok(Agreed::Send(Selection {
+                    items,
+                    exclude,
+                    only,
+                    follow,
+                    pass,
+                    modes,
+                    range: None,
+                }))
             }
             (Part::Receive { sources, landing }, Plan::Send { names }) => {
                 let asked = |name: &&OsString| match &landing.name {

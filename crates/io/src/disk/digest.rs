@@ -13,7 +13,7 @@ use crate::disk::holes;
 use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,
 };
-use netblt_proto::content::Piece;
+use netblt_proto::content::{FileRange, Piece};
 
 /// Smallest extent that can be a subtree: BLAKE3's chunk.
 const MIN_EXTENT_BYTES: u64 = blake3::CHUNK_LEN as u64;
@@ -22,6 +22,8 @@ const MIN_EXTENT_BYTES: u64 = blake3::CHUNK_LEN as u64;
 #[derive(Debug)]
 pub(crate) struct Subtrees {
     extent_bytes: u64,
+    /// What comes is a range of a file, behind so many bytes.
+    before: Option<u64>,
     /// By level (0: single extents) and index. Never one whose ancestor is here too.
     nodes: BTreeMap<(u32, u64), ChainingValue>,
     top_level: u32,
@@ -40,6 +42,7 @@ impl Subtrees {
         let extent_bytes = u64::from(extent_bytes).next_power_of_two().max(MIN_EXTENT_BYTES);
         Self {
             extent_bytes,
+            before: None,
             nodes: BTreeMap::new(),
             top_level: 0,
             tail: None,
@@ -47,6 +50,12 @@ impl Subtrees {
             highest: 0,
             length: None,
         }
+    }
+
+    /// The same of a range of a file: its hash is the chaining value of a subtree.
+    pub(crate) fn of_range(mut self, range: Option<FileRange>) -> Self {
+        self.before = range.map(|range| range.offset);
+        self
     }
 
     /// How many pieces of it are known that are not one yet: what it takes of memory.
@@ -107,9 +116,9 @@ impl Subtrees {
             return Ok(());
         }
         let mut hasher = blake3::Hasher::new();
-        hasher.set_input_offset(offset);
+        hasher.set_input_offset(self.before.unwrap_or(0) + offset);
         holes::hash(&mut hasher, len, pieces, data);
-        if offset == 0 {
+        if offset == 0 && self.before.is_none() {
             self.first_as_root = Some(*hasher.finalize().as_bytes());
         }
         let (index, value) = (offset / self.extent_bytes, hasher.finalize_non_root());
@@ -125,6 +134,9 @@ impl Subtrees {
     pub(crate) fn root(&self) -> Option<[u8; 32]> {
         let length = self.length?;
         let extents = length.div_ceil(self.extent_bytes);
+        if self.before.is_some() {
+            return self.cover(0, extents);
+        }
         if extents == 0 {
             return Some(*blake3::hash(&[]).as_bytes());
         }

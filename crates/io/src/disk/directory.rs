@@ -8,6 +8,7 @@
 mod keeping;
 mod links;
 mod over;
+mod ranged;
 mod renamed;
 mod whole;
 
@@ -190,6 +191,7 @@ impl DirectoryWriter {
         if extent.kind == Kind::Withdrawn {
             return self.admit_withdrawal(extent);
         }
+        self.check_range(extent)?;
         let kept = self.files.get(&extent.file).is_some_and(|file| file.kept);
         if extent.file < self.over.hashed {
             // What still comes of a file that was taken back is not looked at.
@@ -304,7 +306,8 @@ impl DirectoryWriter {
         let Some(incoming) = self.files.get_mut(&extent.file) else { return Ok(()) };
         let (refused, slot) = (incoming.refused.is_some(), incoming.slot);
         if let (Some(attributes), Some(_)) = (&extent.attributes, &extent.digest) {
-            incoming.complete = Some((extent.length.into(), holes::digest(extent, data)));
+            let digest = holes::digest(extent, data, self.store.range);
+            incoming.complete = Some((extent.length.into(), digest));
             if extent.kind != Kind::Directory && !refused {
                 self.take_whole(extent, data, attributes)?;
             }
@@ -314,7 +317,8 @@ impl DirectoryWriter {
             Some(subtrees) => subtrees,
             None => {
                 self.budget.take(OPEN_BYTES).map_err(too_much)?;
-                Box::new(Subtrees::new(self.layout.buffer_bytes()))
+                let subtrees = Subtrees::new(self.layout.buffer_bytes());
+                Box::new(subtrees.of_range(self.store.range))
             }
         };
         self.budget.give_back(PIECE_BYTES * subtrees.pieces() as u64);

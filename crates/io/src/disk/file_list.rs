@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use netblt_proto::content::{Kind, check_name};
+use netblt_proto::content::{FileRange, Kind, check_name};
 
 use crate::cancel::Cancel;
 use crate::disk::attributes::FileTimes;
@@ -55,6 +55,8 @@ pub(crate) struct Inner {
     modes: Option<Modes>,
     /// Links were followed, so they are to be when it is read.
     pub(crate) follow: bool,
+    /// The one file is not sent as a whole, but this of it, as if it were one.
+    pub(crate) range: Option<FileRange>,
     late: Mutex<Late>,
 }
 
@@ -162,6 +164,7 @@ impl FileList {
             lenient: false,
             modes: None,
             follow: false,
+            range: None,
             late: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -205,6 +208,15 @@ impl FileList {
             return Err(Unsendable::Nothing.into());
         }
         let mut counts = walk.take_counts();
+        if let Some(range) = selection.range {
+            let [entry] = &mut entries[..] else { return Err(Unsendable::Range.into()) };
+            let is_it = entry.kind == Kind::File && entry.length == range.total;
+            if !is_it || !range.is_good() || !all {
+                return Err(Unsendable::Range.into());
+            }
+            entry.length = range.length;
+            (counts.bytes, counts.data_bytes) = (range.length, range.length);
+        }
         let inner = Inner {
             entries,
             arguments: walk.arguments(),
@@ -218,6 +230,7 @@ impl FileList {
             lenient,
             modes: selection.modes.clone(),
             follow: selection.follow,
+            range: selection.range,
             late: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })

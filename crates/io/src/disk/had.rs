@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use blake3::hazmat::HasherExt as _;
+use netblt_proto::content::FileRange;
 use netblt_proto::limits::MAX_HAVE_IN_ALL;
 
 use crate::disk::attributes::FileTimes;
@@ -32,6 +33,19 @@ pub(crate) struct Node {
     pub(crate) bytes: u64,
     /// Its chaining value.
     pub(crate) value: [u8; 32],
+}
+
+impl Node {
+    /// The same, of a range of a file, where it is in the file.
+    pub(crate) fn of_range(self, range: Option<FileRange>) -> Self {
+        let before = range.map_or(0, |range| range.offset);
+        Self { offset: self.offset.saturating_add(before), ..self }
+    }
+
+    /// All of a range, in its file.
+    pub(crate) fn all_of(range: FileRange, value: [u8; 32]) -> Self {
+        Self { offset: range.offset, bytes: range.length, value }
+    }
 }
 
 /// How much of a file there is.

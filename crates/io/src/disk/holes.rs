@@ -3,10 +3,11 @@
 
 use std::convert::Infallible;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt as _;
 
-use netblt_proto::content::{Extent, Piece};
+use blake3::hazmat::HasherExt as _;
+use netblt_proto::content::{Extent, FileRange, Piece};
 
 /// Zeros, to hash and to write.
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
@@ -115,11 +116,38 @@ pub(crate) fn parts<E>(
     zeros(length.saturating_sub(at), &mut take)
 }
 
-/// BLAKE3 of an extent that is all of its file.
-pub(crate) fn digest(extent: &Extent, data: &[u8]) -> [u8; 32] {
-    let mut hasher = blake3::Hasher::new();
+/// BLAKE3 of an extent that is all of its file, or all of a range.
+pub(crate) fn digest(extent: &Extent, data: &[u8], range: Option<FileRange>) -> [u8; 32] {
+    let mut hasher = hasher(range);
     hash(&mut hasher, extent.length as usize, extent.pieces.as_deref(), data);
-    *hasher.finalize().as_bytes()
+    finish(&hasher, range)
+}
+
+/// BLAKE3 of a file, or of a range of it, which is there as a whole.
+pub(crate) fn digest_of(mut file: &File, range: Option<FileRange>) -> io::Result<[u8; 32]> {
+    let mut hasher = hasher(range);
+    let (from, length) = range.map_or((0, u64::MAX), |range| (range.offset, range.length));
+    file.seek(SeekFrom::Start(from))?;
+    hasher.update_reader(file.take(length))?;
+    match range {
+        Some(_) if hasher.count() < length => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(finish(&hasher, range)),
+    }
+}
+
+/// What hashes a file, or a range of one, from its beginning on.
+pub(crate) fn hasher(range: Option<FileRange>) -> blake3::Hasher {
+    let mut hasher = blake3::Hasher::new();
+    range.into_iter().for_each(|range| _ = hasher.set_input_offset(range.offset));
+    hasher
+}
+
+/// What it came to: of a range, which has a byte at least, the chaining value of its subtree.
+pub(crate) fn finish(hasher: &blake3::Hasher, range: Option<FileRange>) -> [u8; 32] {
+    match range {
+        Some(_) => hasher.finalize_non_root(),
+        None => *hasher.finalize().as_bytes(),
+    }
 }
 
 /// A part of a file.
@@ -212,9 +240,9 @@ mod tests {
         let mut found = vec![1; 210];
         file.read_exact_at(&mut found, 0).expect("read");
         assert_eq!((&found[..], file.metadata().expect("known").len()), (&expected[..], 210));
-        assert_eq!(digest(&holed, b"abcdefgh"), *blake3::hash(&expected[10..]).as_bytes());
+        assert_eq!(digest(&holed, b"abcdefgh", None), *blake3::hash(&expected[10..]).as_bytes());
         let empty = extent(0, 1 << 20, &[]);
-        assert_eq!(digest(&empty, &[]), *blake3::hash(&vec![0; 1 << 20]).as_bytes());
+        assert_eq!(digest(&empty, &[], None), *blake3::hash(&vec![0; 1 << 20]).as_bytes());
     }
 
     #[test]

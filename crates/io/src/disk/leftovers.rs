@@ -10,6 +10,7 @@ use rustix::fs::AtFlags;
 use crate::disk::beneath;
 use crate::disk::keep::Keeper;
 use crate::disk::publish;
+use crate::disk::ranges;
 use crate::disk::staging::{self, KEPT, Staging};
 use crate::disk::store::Store;
 use crate::disk::vault::{bytes_of, journal, slots};
@@ -64,7 +65,22 @@ impl Leftovers {
             let name = staging::kept_name(Some(&label));
             found.extend(Self::look(directory, store, name, Vec::new())?);
         }
+        for name in ranges::names(&store.root) {
+            found.push(Self::look_at_ranges(directory, name)?);
+        }
         Ok(found)
+    }
+
+    /// Ranges of a file that others were to join; nobody knows its name here.
+    fn look_at_ranges(directory: &Path, name: Vec<u8>) -> Result<Self, Error> {
+        let store = Store::new(directory, Overwrite::Never)?;
+        let kept = String::from_utf8_lossy(&name).into_owned();
+        let place = directory.join(&kept);
+        let cannot = |e| file_error(&place, "cannot be looked into", e);
+        let (bytes, modified) = ranges::room(&store.root, &name).map_err(cannot)?;
+        let age = SystemTime::now().duration_since(modified).unwrap_or_default();
+        let parts = vec![Leftover { name: "a file in ranges".to_owned(), bytes, age }];
+        Ok(Self { place, parts, bytes, notes: Vec::new(), kept, store })
     }
 
     fn look(
@@ -105,6 +121,10 @@ impl Leftovers {
 
     /// Removes it.
     pub fn remove(mut self) -> Result<(), Error> {
+        if staging::is_ranges(self.kept.as_bytes()) {
+            let gone = ranges::remove(&self.store.root, self.kept.as_bytes());
+            return gone.map_err(|e| file_error(&self.place, "cannot be removed", e));
+        }
         self.store.clear_kept();
         match beneath::status(&self.store.root, self.kept.as_bytes()) {
             Ok(None) => Ok(()),

@@ -45,8 +45,9 @@ fn failed(path: &Path, error: io::Error) -> Error {
     file_error(path, "the list of what was transferred cannot be written", error)
 }
 
-/// `b3sum` begins a line with a backslash if it has escaped something in the name.
-fn line(name: &[u8], digest: &[u8; 32]) -> Vec<u8> {
+/// A line of such a list, its end included. `b3sum` begins one with a backslash if it has escaped
+/// something in the name.
+pub fn line(name: &[u8], digest: &[u8; 32]) -> Vec<u8> {
     let mut line = blake3::Hash::from(*digest).to_hex().as_bytes().to_vec();
     line.extend_from_slice(b"  ");
     if name.iter().any(|byte| matches!(byte, b'\\' | b'\n' | b'\r')) {

@@ -26,6 +26,7 @@ mod names;
 mod placing;
 pub(crate) mod plain;
 mod publish;
+pub(crate) mod ranges;
 pub(crate) mod renaming;
 pub(crate) mod room;
 pub(crate) mod source;

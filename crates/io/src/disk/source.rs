@@ -15,7 +15,9 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use netblt_proto::buffer::Buffer;
-use netblt_proto::content::{Attributes, Extent, Kind, TransferDigest, encode_table, encoded_len};
+use netblt_proto::content::{
+    Attributes, Extent, FileRange, Kind, TransferDigest, encode_table, encoded_len,
+};
 use netblt_proto::limits::{DIGEST_BYTES, MAX_HOLES_BYTES, MAX_TABLE_BYTES};
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
@@ -24,7 +26,7 @@ use crate::disk::attributes::FileTimes;
 use crate::disk::digest::Subtrees;
 use crate::disk::extras::Accounts;
 use crate::disk::file_list::{Cursor, Entry, FileList};
-use crate::disk::had::{Had, Part, digest_of_link, identity, value_of};
+use crate::disk::had::{Had, Node, Part, digest_of_link, identity, value_of};
 use crate::disk::holes::{self, MAX_PIECES_BYTES};
 use crate::disk::layout::{Layout, broken, entry_bytes};
 use crate::disk::manifest::Manifest;
@@ -70,6 +72,8 @@ struct Progress {
     offset: u64,
     open: Option<OpenFile>,
     hasher: blake3::Hasher,
+    /// It is a range of a file.
+    range: Option<FileRange>,
     /// What the receiver has of the entry, once that was looked at.
     kept: Option<Kept>,
     /// The entry's hash, if parts of it are passed over.
@@ -116,7 +120,7 @@ impl SourceReader {
     fn new(list: FileList, layout: Layout, plain: bool) -> Self {
         let stream = list.inner.take_stream();
         let stream = stream.map(|reader| Stream { reader, peeked: None, started: false });
-        let progress = Progress::default();
+        let progress = Progress::new(Cursor::default(), list.inner.range);
         Self {
             list,
             layout,
@@ -305,7 +309,8 @@ impl SourceReader {
                 extent.digest = Some(digest);
             }
             Part::Nodes(nodes) => {
-                let mut subtrees = Box::new(Subtrees::new(self.layout.buffer_bytes()));
+                let subtrees = Subtrees::new(self.layout.buffer_bytes());
+                let mut subtrees = Box::new(subtrees.of_range(self.progress.range));
                 nodes.iter().for_each(|node| _ = subtrees.adopt(node));
                 let bytes: u64 = nodes.iter().map(|node| node.bytes).sum();
                 self.progress.bytes += bytes;
@@ -324,7 +329,12 @@ impl SourceReader {
         let had = Arc::clone(&self.had);
         let Some(part) = had.part(&id) else { return Ok(Kept::Nothing) };
         let Some(open) = &self.progress.open else { return Ok(Kept::Nothing) };
+        let range = self.progress.range;
         let same = match part {
+            Part::Whole(digest) if let Some(range) = range => {
+                value_of(&open.file, &Node::all_of(range, *digest)).is_ok_and(|v| v == *digest)
+                    && open.is_as_it_was()
+            }
             Part::Whole(digest) => {
                 let mut hasher = blake3::Hasher::new();
                 hasher.update_reader(&open.file).is_ok()
@@ -338,7 +348,8 @@ impl SourceReader {
                 nodes.iter().all(|node| {
                     node.offset + node.bytes < entry.length
                         && subtrees.adopt(node)
-                        && value_of(&open.file, node).is_ok_and(|value| value == node.value)
+                        && value_of(&open.file, &node.of_range(range))
+                            .is_ok_and(|value| value == node.value)
                 })
             }
         };
@@ -423,7 +434,8 @@ impl SourceReader {
         }
         let mut pieces = None;
         if let Some(open) = &self.progress.open {
-            let offset = self.progress.offset;
+            let before = self.progress.range.map_or(0, |range| range.offset);
+            let offset = before + self.progress.offset;
             pieces = (open.is_sparse() && !self.plain)
                 .then(|| holes::pieces(&open.file, offset, length))
                 .flatten();
@@ -499,13 +511,17 @@ impl Reader for SourceReader {
             check_names(&self.list, layout)?;
         }
         (self.layout, self.had) = (layout, Arc::clone(had));
-        self.progress = Progress { cursor: self.list.begin(), ..Progress::default() };
+        self.progress = Progress::new(self.list.begin(), self.list.inner.range);
         self.manifest.as_mut().map_or(Ok(()), Manifest::restart)?;
         Ok(())
     }
 }
 
 impl Progress {
+    fn new(cursor: Cursor, range: Option<FileRange>) -> Self {
+        Self { cursor, range, hasher: holes::hasher(range), ..Self::default() }
+    }
+
     /// The entry cannot be sent: the receiver is to forget it.
     fn withdraw(&mut self, entry: &Entry, begun: bool) -> Extent {
         let attributes =
@@ -535,7 +551,7 @@ impl Progress {
     fn close(&mut self, entry: &Entry) -> Result<[u8; 32], Error> {
         let digest = match &self.subtrees {
             Some(subtrees) => subtrees.root().ok_or(Error::Fault("a file was not read to its end")),
-            None => Ok(*self.hasher.finalize().as_bytes()),
+            None => Ok(holes::finish(&self.hasher, self.range)),
         }?;
         self.transfer.add(self.entry as u64, entry.kind, self.offset, &digest, &entry.name);
         self.next();

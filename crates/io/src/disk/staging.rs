@@ -21,6 +21,9 @@ const SUFFIX: &[u8] = b".part";
 const RANDOM_BYTES: usize = 8;
 /// Where parts of files are kept for the next transfer.
 pub(crate) const KEPT: &str = ".netblt-partial";
+/// With what the name of a directory begins in which the ranges of a file come together; the
+/// label of the file follows.
+const RANGES: &str = ".netblt-ranges-";
 /// Bytes of a label, which tells them from those of other transfers into the same directory.
 pub(crate) const LABEL_BYTES: usize = 32;
 /// Its file with the lock.
@@ -71,7 +74,19 @@ pub(crate) enum Left {
 
 /// Whether a directory of this name is one of netblt's, of whichever kind.
 pub(crate) fn is_ours(name: &[u8]) -> bool {
-    name == KEPT.as_bytes() || is_name(name) || label_of(name).is_some()
+    name == KEPT.as_bytes() || is_name(name) || label_of(name).is_some() || is_ranges(name)
+}
+
+/// The name of the directory in which the ranges of the file of this label come together.
+pub(crate) fn ranges_name(label: &[u8; LABEL_BYTES]) -> String {
+    format!("{RANGES}{}", blake3::Hash::from_bytes(*label).to_hex())
+}
+
+/// Whether a directory of this name is one of those.
+pub(crate) fn is_ranges(name: &[u8]) -> bool {
+    let hex = name.strip_prefix(RANGES.as_bytes());
+    let label = hex.and_then(|hex| blake3::Hash::from_hex(hex).ok());
+    label.is_some_and(|label| ranges_name(label.as_bytes()).as_bytes() == name)
 }
 
 /// Where parts are kept under a label.
@@ -396,6 +411,16 @@ mod tests {
         let upper = name.replace("ab", "AB");
         for other in [KEPT, &name[..name.len() - 1], &format!("{name}0"), &upper, "x"] {
             assert_eq!(label_of(other.as_bytes()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn where_ranges_come_together_is_told_by_its_name() {
+        let own = ranges_name(&[0xab; LABEL_BYTES]);
+        assert!(is_ranges(own.as_bytes()) && is_ours(own.as_bytes()));
+        let upper = own.replace("ab", "AB");
+        for other in [RANGES, &own[..own.len() - 1], &format!("{own}0"), &upper, "x"] {
+            assert!(!is_ranges(other.as_bytes()), "{other}");
         }
     }
 

@@ -5,6 +5,8 @@
 //! and flushed. In all other cases they are removed by [`Store::clear`], at the latest by `drop`;
 //! what a killed process leaves is for the next one that receives there.
 
+mod ranged;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -17,7 +19,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use netblt_proto::content::{Attributes, Extent, More};
+use netblt_proto::content::{Attributes, Extent, FileRange, More};
 
 use crate::disk::attributes::{FileTimes, Kept, apply, apply_to_link};
 use crate::disk::faults::{self, Call};
@@ -60,6 +62,8 @@ pub(crate) struct Store {
     pub(crate) kept_name: String,
     /// What is whole has its name already, whatever becomes of the rest.
     pub(crate) piecemeal: bool,
+    /// What comes is this of a file that others fill, too.
+    pub(crate) range: Option<FileRange>,
     /// Open temporaries by number, the last one used last.
     open: Vec<(u64, File)>,
     /// The directory that was looked into last, if it exists: files come in directories.
@@ -98,6 +102,7 @@ impl Store {
             keeping: false,
             kept_name: KEPT.to_owned(),
             piecemeal: false,
+            range: None,
             open: Vec::new(),
             parent: None,
             longest,
@@ -188,12 +193,13 @@ impl Store {
     ) -> Result<(), Error> {
         let times = FileTimes::from(attributes);
         let created = match more {
+            _ if self.range.is_some() => self.create(number).map(|file| (file, false)),
             None => self.create_with(number, times.mode),
             // What may not be written gets no attributes.
             Some(_) => self.create(number).map(|file| (file, false)),
         };
         let written = created.and_then(|(file, has_mode)| {
-            holes::write(&file, extent.into(), bytes)?;
+            holes::write(&file, self.in_file(extent.into()), bytes)?;
             let kept = Kept { has_mode, ..self.kept() };
             self.dress(file.as_fd(), &attributes.name, (times, kept), more)?;
             self.close_file(file)
@@ -217,6 +223,7 @@ impl Store {
         bytes: &[u8],
         name: Option<&[u8]>,
     ) -> Result<(), Error> {
+        let span = self.in_file(span);
         let written = self.temporary(number).and_then(|file| holes::write(file, span, bytes));
         written.map_err(|e| self.error(name.unwrap_or_default(), what_failed(&e), e))
     }
@@ -308,9 +315,7 @@ impl Store {
         if self.reads_back {
             flush::drop_cache(file);
         }
-        let mut hasher = blake3::Hasher::new();
-        hasher.update_reader(file).ok()?;
-        Some(*hasher.finalize().as_bytes())
+        holes::digest_of(file, self.range).ok()
     }
 
     /// A file among the temporaries, to be read.
@@ -415,6 +420,10 @@ impl Store {
         (times, kept): (FileTimes, Kept),
         more: Option<&More>,
     ) -> io::Result<()> {
+        // Who joins the ranges of a file dresses it.
+        if self.range.is_some() {
+            return Ok(());
+        }
         let wardrobe = &mut *self.wardrobe.borrow_mut();
         more.iter().for_each(|more| wardrobe.before_mode(file, more, name));
         apply(file, times, kept)?;
@@ -440,6 +449,9 @@ impl Store {
     }
 
     fn create(&mut self, number: u64) -> io::Result<File> {
+        if self.range.is_some() {
+            return self.open_shared(number);
+        }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         // The directory keeps others out; what the file itself permits is the user's umask.
         let mode = Mode::from_raw_mode(0o666);

@@ -82,13 +82,14 @@ impl Disk for Vault<'_> {
     }
 
     fn stored(&mut self, slot: u64) -> Option<Stamp> {
-        stamp(beneath::status(self.store.staged()?, slot.to_string().as_bytes()).ok()??)
+        let stat = beneath::status(self.store.staged()?, slot.to_string().as_bytes());
+        self.store.stamp_of(stamp(stat.ok()??)?)
     }
 
     fn named(&mut self, name: &[u8]) -> Option<Stamp> {
         let (parent, leaf) = beneath::split(name);
         let parent = beneath::directory(self.store.root.as_fd(), parent).ok()?;
-        stamp(beneath::status(&parent, leaf).ok()??)
+        self.store.stamp_of(stamp(beneath::status(&parent, leaf).ok()??)?)
     }
 
     fn place(&mut self, ready: &Ready, inode: Option<u64>) -> io::Result<Option<Box<str>>> {
@@ -114,7 +115,8 @@ impl Disk for Vault<'_> {
 
     fn proves(&mut self, slot: u64, node: &Node) -> bool {
         let file = self.store.open_slot(slot);
-        file.is_ok_and(|file| value_of(&file, node).is_ok_and(|value| value == node.value))
+        let there = node.of_range(self.store.range);
+        file.is_ok_and(|file| value_of(&file, &there).is_ok_and(|value| value == node.value))
     }
 
     fn digest(&mut self, slot: Option<u64>, name: &[u8]) -> Option<[u8; 32]> {

@@ -1,6 +1,6 @@
 //! What a request has found on the server's disk: something to send, or a place to store it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,9 +16,11 @@ use crate::disk::had::Had;
 use crate::disk::layout::Layout;
 use crate::disk::room::Room;
 use crate::disk::source::SourceReader;
+use crate::disk::staging;
 use crate::disk::threads::{Fill, Reader, Writer};
 use crate::error::{Denial, Error};
 use crate::grant::Grant;
+use crate::options::{Expected, Only};
 use crate::progress::At;
 
 /// The directories beneath which clients are, each opened once.
@@ -99,4 +101,24 @@ impl Reader for Held {
     fn restart(&mut self, layout: Layout, had: &Arc<Had>) -> Result<(), Error> {
         self.reader.restart(layout, had)
     }
+}
+
+/// The words for an error of the disk's; the paths in it are nobody's business.
+pub(super) fn denied(error: Error) -> Denied {
+    match error {
+        Error::File { source, .. } => source.into(),
+        Error::Exists(_) => Denied::new(Denial::Exists, "it exists"),
+        error => Denied::new(Denial::Failed, error.to_string()),
+    }
+}
+
+/// What may come: what was asked for, and nothing that would pass for what a transfer keeps.
+pub(super) fn expected(name: &[u8]) -> Expected {
+    let name = name.to_vec();
+    let takes = move |came: &[u8], _| {
+        let mut parts = came.split(|byte| *byte == b'/');
+        let first = parts.clone().next().unwrap_or_default();
+        (name.is_empty() || first == name) && !parts.any(staging::is_ours)
+    };
+    Expected { names: BTreeSet::new(), directories: true, only: Some(Only::new(takes)) }
 }

@@ -12,6 +12,7 @@ mod meter;
 mod moving;
 mod pieces;
 mod pool;
+mod ranges;
 pub mod remote;
 pub(crate) mod request;
 mod server;

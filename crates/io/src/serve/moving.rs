@@ -34,8 +34,8 @@ pub(super) struct Bounds {
 }
 
 /// A place for something: a directory and a name in it.
-struct Place<'a> {
-    parent: OwnedFd,
+pub(super) struct Place<'a> {
+    pub(super) parent: OwnedFd,
     leaf: &'a OsStr,
     /// What stands there.
     stat: Option<Stat>,
@@ -60,7 +60,7 @@ impl<'a> Place<'a> {
     }
 
     /// Where something may go: what is in the way is nothing, or a file that may be replaced.
-    fn target(root: &OwnedFd, path: &'a [u8], replace: bool) -> Result<Self, Denied> {
+    pub(super) fn target(root: &OwnedFd, path: &'a [u8], replace: bool) -> Result<Self, Denied> {
         let there =
             |denied: Denied| Denied { why: format!("the new name: {}", denied.why), ..denied };
         let place = Self::find(root, path).map_err(there)?;
@@ -73,7 +73,7 @@ impl<'a> Place<'a> {
     }
 
     /// Gives something its name here.
-    fn take(&self, from: (&OwnedFd, &OsStr), replace: bool) -> Result<(), Denied> {
+    pub(super) fn take(&self, from: (&OwnedFd, &OsStr), replace: bool) -> Result<(), Denied> {
         let done = if replace {
             rustix::fs::renameat(from.0, from.1, &self.parent, self.leaf)
         } else {
@@ -125,7 +125,7 @@ pub(super) fn rename(root: &OwnedFd, from: &[u8], to: &[u8], replace: bool) -> R
 }
 
 /// Waits for the disk; a file system that cannot is not to blame for more than that.
-fn flush(directory: &OwnedFd) {
+pub(super) fn flush(directory: &OwnedFd) {
     let _ = rustix::fs::fsync(directory);
 }
 

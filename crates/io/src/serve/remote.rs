@@ -11,13 +11,14 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use netblt_proto::config::StaticKey;
+use netblt_proto::content::FileRange;
 use netblt_proto::machine::Reason;
 
-use super::request::{self, ASK, Copying, Entry, Line, Piece, Put, Request, What};
+use super::request::{self, ASK, Copying, Entry, Join, Line, Piece, Put, PutRange, Request, What};
 use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::destination::Destination;
-use crate::error::{Error, OptionsError, shown};
+use crate::error::{Error, OptionsError, Unsendable, shown};
 use crate::observer::Observer;
 use crate::options::{Expected, Options, Overwrite, Selection, Source};
 use crate::progress::Summary;
@@ -53,6 +54,33 @@ pub struct Fetch {
     pub trees: bool,
     /// How many bytes that are, as far as [`Server::stat`] has told: for progress.
     pub bytes: Option<u64>,
+}
+
+/// What tells a range that is put from others.
+#[derive(Clone, Copy, Debug)]
+pub struct RangeLabels {
+    /// The file that it is of: any 32 bytes that no other file has whose ranges come together in
+    /// the same directory.
+    pub file: [u8; 32],
+    /// The range itself: what is left of it when it is broken off is gone on with under the same.
+    pub range: [u8; 32],
+}
+
+/// What the ranges of a file become.
+#[derive(Clone, Copy, Debug)]
+pub struct Joined<'a> {
+    /// Its path on the server.
+    pub to: &'a [u8],
+    /// [`RangeLabels::file`].
+    pub label: [u8; 32],
+    /// Bytes of the file.
+    pub total: u64,
+    /// Bytes of each range but the last.
+    pub bytes: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// Time of modification: seconds since 1970, and nanoseconds.
+    pub modified: (i64, u32),
 }
 
 /// A piece of a file with what the server tells of the file, or why there is none.
@@ -238,6 +266,47 @@ impl Server<'_> {
             (stream, _) => stream,
         };
         self.send(stream, number, observer)
+    }
+
+    /// Puts a range of a file of this machine into the directory `path`, where the ranges of one
+    /// file come together; [`Server::join`] makes the file of them. Several may come at the same
+    /// time, by several servers of one directory. The `digest` told of it ([`Options::on_file`],
+    /// [`Options::manifest`]) is the chaining value of its subtree of the file's BLAKE3 tree, as
+    /// [`digest_of_ranges`](netblt_proto::content::digest_of_ranges) takes it.
+    pub fn put_range(
+        &self,
+        (file, range): (PathBuf, FileRange),
+        labels: RangeLabels,
+        path: &[u8],
+        observer: &mut dyn Observer,
+    ) -> Result<Summary, Error> {
+        if !range.is_good() {
+            return Err(Unsendable::Range.into());
+        }
+        let RangeLabels { file: of, range: label } = labels;
+        let what = PutRange { file: of, label, range, verify: self.options.verify };
+        let mut lines = self.call(What::PutRange(what), path, observer)?.into_iter();
+        let Some(Line::Put(number, name)) = lines.next() else { return Err(odd()) };
+        let items = vec![(file, Some(OsString::from_vec(name)))];
+        let selection = Selection { items, range: Some(range), ..Selection::default() };
+        self.send(Source::Selection(selection), number, observer)
+    }
+
+    /// Makes one file of its ranges in the directory `path`, under the name `to`, a path like it,
+    /// in a directory that exists. A range that is missing is [`Denial::NotFound`].
+    ///
+    /// [`Denial::NotFound`]: crate::Denial::NotFound
+    pub fn join(
+        &self,
+        path: &[u8],
+        joined: &Joined<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Error> {
+        let Joined { to, label, total, bytes, mode, modified } = *joined;
+        let replace = self.options.overwrite == Overwrite::Always;
+        let to = plain(to)?;
+        let join = Join { to, file: label, total, bytes, mode, modified, replace };
+        self.count(What::Join(join), path, observer).map(drop)
     }
 
     /// What was announced under this number is not to come any more.

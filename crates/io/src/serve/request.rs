@@ -3,6 +3,11 @@
 use netblt_proto::config::{PublicKey, StaticKey};
 use netblt_proto::content::check_name;
 
+pub(crate) use self::ranged::{Join, PutRange};
+
+#[path = "request_ranges.rs"]
+mod ranged;
+
 /// The client string of who asks.
 pub(crate) const ASK: &str = "netblt ask";
 /// The first line of an answer.
@@ -52,6 +57,10 @@ pub(crate) enum What {
     Read { pieces: Vec<Piece> },
     /// What [`What::Get`] gets is to go to another server.
     Send { trees: bool, name: Vec<u8>, errand: Errand },
+    /// Where a range of a file may go that is sent with another connection.
+    PutRange(PutRange),
+    /// All ranges of a file are there: it is to get its name.
+    Join(Join),
 }
 
 /// Where files go that a server sends by itself: another one, which awaits them.
@@ -180,6 +189,8 @@ impl Request {
             What::Copy { .. } => "copy",
             What::Read { .. } => "read",
             What::Send { .. } => "send",
+            What::PutRange(_) => "put-range",
+            What::Join(_) => "join",
         }
     }
 
@@ -189,7 +200,7 @@ impl Request {
             What::Get { .. } | What::Stat | What::List { .. } => (true, false),
             What::Read { .. } | What::Send { .. } => (true, false),
             What::Put(_) | What::MakeDir { .. } | What::Remove { .. } => (false, true),
-            What::Rename { .. } => (false, true),
+            What::Rename { .. } | What::PutRange(_) | What::Join(_) => (false, true),
             What::Copy { .. } => (true, true),
         };
         match (reads && !read, writes && !write) {
@@ -215,7 +226,9 @@ impl Request {
     /// All paths in it.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &[u8]> {
         let (to, pieces) = match &self.what {
-            What::Rename { to, .. } | What::Copy { to, .. } => (Some(&to[..]), &[][..]),
+            What::Rename { to, .. } | What::Copy { to, .. } | What::Join(Join { to, .. }) => {
+                (Some(&to[..]), &[][..])
+            }
             What::Read { pieces } => (None, &pieces[..]),
             _ => (None, &[][..]),
         };
@@ -227,7 +240,9 @@ impl Request {
     /// files that are put under a label, behind a zero byte, that too.
     pub(crate) fn spot(&self) -> Vec<u8> {
         match self.what {
-            What::Put(Put { label: Some(label), .. }) => [&self.path[..], &[0], &label].concat(),
+            What::Put(Put { label: Some(label), .. }) | What::PutRange(PutRange { label, .. }) => {
+                [&self.path[..], &[0], &label].concat()
+            }
             _ => self.path.clone(),
         }
     }
@@ -261,6 +276,8 @@ impl Request {
             What::Send { trees, name, errand } => {
                 (10, u16::from(*trees) * TREES, errand.number, &name[..])
             }
+            What::PutRange(put) => (11, put.flags(), 0, &put.label[..]),
+            What::Join(join) => (12, join.flags(), join.total, &join.to[..]),
         };
         let mut text = vec![kind];
         text.extend(flags.to_be_bytes());
@@ -280,8 +297,11 @@ impl Request {
                 before = &piece.path;
             }
         }
-        if let What::Send { errand, .. } = &self.what {
-            text.extend(errand.encode());
+        match &self.what {
+            What::Send { errand, .. } => text.extend(errand.encode()),
+            What::PutRange(put) => text.extend(put.encode()),
+            What::Join(join) => text.extend(join.encode()),
+            _ => {}
         }
         let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
         [&length.to_be_bytes()[..], &text].concat()
@@ -320,6 +340,8 @@ impl Request {
                 let errand = Errand::parse(u64::from_be_bytes(*number), text)?;
                 What::Send { trees: flags & TREES != 0, name: one_part(name)?, errand }
             }
+            11 => What::PutRange(PutRange::parse(flags, name, text)?),
+            12 => What::Join(Join::parse(flags, u64::from_be_bytes(*number), name, text)?),
             _ => return None,
         };
         Some((Self { what, path: any_path(path)? }, rest))

@@ -1,10 +1,21 @@
 //! Requests and the lines of answers, as bytes and back.
 
+use netblt_proto::content::FileRange;
+
 use super::*;
 
 fn errand() -> Errand {
     let own = StaticKey::from_bytes([7; 32]);
     Errand { number: 9, server: PublicKey([3; 32]), own, address: "host:1".to_owned() }
+}
+
+fn put_range(range: FileRange) -> PutRange {
+    PutRange { file: [1; 32], label: [2; 32], range, verify: true }
+}
+
+fn join(total: u64, bytes: u64) -> Join {
+    let (to, modified) = (b"d/\xff".to_vec(), (-7, 999_999_999));
+    Join { to, file: [3; 32], total, bytes, mode: 0o640, modified, replace: true }
 }
 
 fn requests() -> Vec<Request> {
@@ -23,6 +34,8 @@ fn requests() -> Vec<Request> {
         What::Copy { to: b"c".to_vec(), how: Copying { trees: true, ..Copying::default() } },
         What::Copy { to: vec![], how: Copying { keep: true, replace: true, trees: false } },
         What::Send { trees: true, name: b"n".to_vec(), errand: errand() },
+        What::PutRange(put_range(FileRange { offset: 4096, length: 2048, total: 9000 })),
+        What::Join(join(9000, 2048)),
     ];
     whats.map(|what| Request { what, path: b"a/\xfe b".to_vec() }).into()
 }
@@ -63,6 +76,15 @@ fn what_is_no_request_is_none_wherever_it_is_cut() {
         let what = What::Get { trees: false, name: name.to_vec() };
         assert_eq!(Request::parse(&Request { what, path: vec![] }.encode()), None);
     }
+    let refused = |what| Request::parse(&Request { what, path: vec![] }.encode()).is_none();
+    for (offset, length, total) in [(0, 9000, 9000), (1024, 2048, 9000), (8192, 900, 9000)] {
+        let range = FileRange { offset, length, total };
+        assert!(refused(What::PutRange(put_range(range))), "{range:?}");
+    }
+    for (total, bytes) in [(9000, 0), (9000, 3000), (9000, 512), (9000, 16_384), (1 << 40, 1024)] {
+        assert!(refused(What::Join(join(total, bytes))), "{total} {bytes}");
+    }
+    assert!(refused(What::Join(Join { to: b"../x".to_vec(), ..join(9000, 2048) })));
     let mut odd = requests()[0].encode();
     odd[4] = 99;
     assert_eq!(Request::parse(&odd), None);

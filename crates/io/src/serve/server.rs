@@ -357,7 +357,9 @@ impl Serving<'_> {
         };
         self.puts.take_back(request.takes_back(), who);
         let leaving = match request.word() {
-            "put" if request.takes_back().is_none() => self.supersede(now, &request.spot(), &grant),
+            "put" | "put-range" if request.takes_back().is_none() => {
+                self.supersede(now, &request.spot(), &grant)
+            }
             _ => Vec::new(),
         };
         let (options, layout) = (self.options.clone(), self.layout);

@@ -12,9 +12,10 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::errand::Outward;
-use super::found::{Done, Held, Outgoing, Prepared};
+use super::found::{Done, Held, Outgoing, Prepared, denied, expected};
 use super::moving::{self, Bounds, MAX_DOWN};
 use super::pieces::Pieces;
+use super::ranges;
 use super::request::{self, Entry, Line, Put, Request, What};
 use crate::cancel::Cancel;
 use crate::denial::Denied;
@@ -25,8 +26,8 @@ use crate::disk::layout::Layout;
 use crate::disk::room::Room;
 use crate::disk::source::SourceReader;
 use crate::disk::staging::{self, Staging};
-use crate::error::{Denial, Error};
-use crate::options::{Expected, Input, Only, Options, Overwrite, Resume, Selection};
+use crate::error::Denial;
+use crate::options::{Input, Options, Overwrite, Resume, Selection};
 use crate::transfer::receive::writer;
 
 /// Entries in one answer at most: whoever wants more asks again.
@@ -49,6 +50,8 @@ pub(super) fn perform(
         What::Get { trees, name } => get(look(root, path, (*trees, name), cancel)?, layout),
         What::Put(_) if request.takes_back().is_some() => answer([Line::Done(1)], layout),
         What::Put(wish) => put(root, path, *wish, (options, layout)),
+        What::PutRange(wish) => ranges::put(root, path, *wish, (options, layout)),
+        What::Join(wish) => answer([Line::Done(ranges::join(root, path, wish)?)], layout),
         What::Stat => answer([Line::Entry(stat(root, path)?)], layout),
         What::List { after, most } => answer(list(root, path, after, *most)?, layout),
         What::MakeDir { parents } => answer([Line::Done(make(root, path, *parents)?)], layout),
@@ -86,7 +89,7 @@ fn is_left(request: &Request) -> bool {
     let (parent, leaf) = beneath::split(&request.path);
     let own = parent.split(|byte| *byte == b'/').any(staging::is_ours);
     matches!(request.what, What::Remove { tree: true, .. })
-        && staging::label_of(leaf).is_some()
+        && (staging::label_of(leaf).is_some() || staging::is_ranges(leaf))
         && !own
 }
 
@@ -116,15 +119,6 @@ fn streamed(
     let reader = SourceReader::sealed(list, layout).map_err(denied)?;
     let reader = Held::new(reader, None);
     Ok(Outgoing { reader, total: None, files: None, bytes, fails: None })
-}
-
-/// The words for an error of the disk's; the paths in it are nobody's business.
-fn denied(error: Error) -> Denied {
-    match error {
-        Error::File { source, .. } => source.into(),
-        Error::Exists(_) => Denied::new(Denial::Exists, "it exists"),
-        error => Denied::new(Denial::Failed, error.to_string()),
-    }
 }
 
 /// A file, or a directory with all in it, and what its paths stand on.
@@ -210,17 +204,6 @@ fn put(
     Ok(Done::Put(Box::new(Prepared { writer, room, name, held })))
 }
 
-/// What may come: what was asked for, and nothing that would pass for what a transfer keeps.
-fn expected(name: &[u8]) -> Expected {
-    let name = name.to_vec();
-    let takes = move |came: &[u8], _| {
-        let mut parts = came.split(|byte| *byte == b'/');
-        let first = parts.clone().next().unwrap_or_default();
-        (name.is_empty() || first == name) && !parts.any(staging::is_ours)
-    };
-    Expected { names: BTreeSet::new(), directories: true, only: Some(Only::new(takes)) }
-}
-
 fn stat(root: &OwnedFd, path: &[u8]) -> Result<Entry, Denied> {
     let (parent, leaf) = beneath::split(path);
     let stat = match path {
@@ -303,6 +286,10 @@ fn remove(
         let kept = Staging::keep(&parent, &staging::kept_name(Some(&label)), false)?;
         let used = || Denied::new(Denial::Busy, "a transfer is using it, or it is another user's");
         kept.ok_or_else(used)?.remove(&parent);
+        return Ok(1);
+    }
+    if staging::is_ranges(leaf) {
+        crate::disk::ranges::remove(&parent, leaf)?;
         return Ok(1);
     }
     let name = OsStr::from_bytes(leaf);

@@ -298,7 +298,8 @@ impl DirectoryWriter {
             (Some(Found::Parts { slot, nodes }), None) => {
                 self.budget.take(OPEN_BYTES).map_err(too_much)?;
                 let extent_bytes = self.layout.buffer_bytes();
-                let mut subtrees = Box::new(Subtrees::new(extent_bytes));
+                let subtrees = Subtrees::new(extent_bytes).of_range(self.store.range);
+                let mut subtrees = Box::new(subtrees);
                 let large = |node: &&Node| node.bytes >= u64::from(extent_bytes);
                 for node in nodes.iter().filter(large) {
                     if !subtrees.adopt(node) {

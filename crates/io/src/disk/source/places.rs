@@ -76,7 +76,8 @@ impl SourceReader {
                 let cannot = |e| file_error(&place.path(), "cannot be read", e);
                 let file = self.open_file(&place).map_err(cannot)?;
                 let metadata = file.metadata().map_err(cannot)?;
-                if !metadata.is_file() || metadata.len() != entry.length {
+                let length = list.inner.range.map_or(entry.length, |range| range.total);
+                if !metadata.is_file() || metadata.len() != length {
                     return Err(changed(&place.path(), entry.length));
                 }
                 let owner = (metadata.uid(), metadata.gid());
