@@ -8,6 +8,8 @@
 //! 4. What goes wrong is tried again, a few times here, and then by whoever started this.
 //! 5. When every byte is verified, `done/K.json` gets its name.
 
+mod ranged;
+
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
@@ -21,6 +23,7 @@ use netblt::{
     Policy, Progress, Rendezvous, Selection, Summary, Warning,
 };
 
+use crate::brought;
 use crate::claim::Claim;
 use crate::error::{Error, at};
 use crate::names::{Names, since, stamp};
@@ -86,7 +89,15 @@ pub enum Outcome {
 pub fn done(run: &Run, chunk: &Chunk) -> Result<Option<Done>, Error> {
     let done = run::read::<Done>(&run.record(DONE, chunk.number))?;
     let id = blake3::Hash::from_bytes(chunk.id).to_hex();
-    Ok(done.filter(|done| done.id == id.as_str() && run.sums(chunk.number).exists()))
+    let Some(done) = done.filter(|done| done.id == id.as_str()) else { return Ok(None) };
+    let is_whole = match chunk.part {
+        // Its sums are the file's, which is whole when all others are there and it was joined.
+        Some(part) if part.is_last() => {
+            run.sums(chunk.number).exists() || brought::values(run, chunk)?.is_none()
+        }
+        _ => run.sums(chunk.number).exists(),
+    };
+    Ok(is_whole.then_some(done))
 }
 
 /// Does one chunk. `tell` hears what people may want to know.
@@ -312,6 +323,9 @@ impl Task<'_> {
         };
         let began = run_clock();
         let server = Server { rendezvous: &rendezvous, options: &options, cancel: self.cancel };
+        if self.chunk.part.is_some() {
+            return self.range(host, began, &server);
+        }
         let looked = Arc::new(Looked::default());
         let put = put(&server, self.run, &self.names, &looked, self);
         let sums = options.manifest.as_deref().unwrap_or(Path::new(""));
@@ -354,14 +368,22 @@ impl Task<'_> {
         }
         let path = self.run.sums(self.chunk.number);
         fs::rename(sums, &path).map_err(at(&path, "cannot be written"))?;
+        let changed = looked.changed.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let Summary { bytes, kept, files, .. } = *summary;
+        self.done(host, began, [bytes, kept, files, changed as u64])
+    }
+
+    /// The chunk is done: bytes, those that were there before, files, and those that had changed.
+    fn done(&self, host: &str, began: f64, came: [u64; 4]) -> Result<Try, Error> {
+        let [bytes, kept, files, changed] = came;
         let done = Done {
             chunk: self.chunk.number,
             id: blake3::Hash::from_bytes(self.chunk.id).to_hex().to_string(),
             items: self.chunk.items,
-            bytes: summary.bytes,
-            kept: summary.kept,
-            files: summary.files,
-            changed: looked.changed.lock().unwrap_or_else(PoisonError::into_inner).len() as u64,
+            bytes,
+            kept,
+            files,
+            changed,
             node: node(),
             host: host.to_owned(),
             attempt: self.claim.number,

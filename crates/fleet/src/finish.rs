@@ -12,12 +12,13 @@ use netblt::serve::Entry;
 use netblt::serve::remote::Server;
 use netblt::{Cancel, Denial, Error as Fault, Observer, Options, Overwrite, Warning};
 
+use crate::brought;
 use crate::chunk::{Meet, Unmet, put_directories};
 use crate::error::{Error, at};
 use crate::list::{Item, Items, Sort};
 use crate::names::arriving;
 use crate::pool::Pool;
-use crate::run::{Run, publish};
+use crate::run::{Part, Run, publish};
 use crate::state::{self, State, Survey};
 
 /// Why a server could not be asked.
@@ -101,6 +102,11 @@ pub fn verify(
         if !matches!(state::of(run, &chunk)?, State::Done(_)) {
             continue;
         }
+        // A file is there when its ranges were joined; then it is looked at once.
+        let is_none = |part: Part| !part.is_last() || !run.sums(chunk.number).exists();
+        if chunk.part.is_some_and(is_none) {
+            continue;
+        }
         for item in Items::open(&run.list(chunk.number))? {
             if cancel.is_cancelled() {
                 return Err(Error::Interrupted.into());
@@ -154,14 +160,17 @@ fn differs(item: &Item, entry: Option<&Entry>) -> Option<&'static str> {
     use netblt::serve::Sort as There;
     let Some(entry) = entry else { return Some("is not there") };
     let same = match item.sort {
-        Sort::File => entry.sort == There::File,
+        Sort::File | Sort::Range { .. } => entry.sort == There::File,
         Sort::Link => entry.sort == There::Link,
         Sort::Directory => entry.sort == There::Directory,
     };
     match item.sort {
         _ if !same => Some("is something else there"),
         Sort::File if entry.length != item.bytes => Some("has another length there"),
-        Sort::File if entry.modified != item.modified => Some("has another time there"),
+        Sort::Range { total, .. } if entry.length != total => Some("has another length there"),
+        Sort::File | Sort::Range { .. } if entry.modified != item.modified => {
+            Some("has another time there")
+        }
         _ => None,
     }
 }
@@ -192,6 +201,10 @@ pub fn manifest(run: &Run) -> Result<Manifest, Error> {
     let survey = state::survey(run, |chunk, state| match state {
         State::Done(_) if copied.is_ok() => {
             let path = run.sums(chunk.number);
+            // The last range of a file that waits for others.
+            if chunk.part.is_some_and(Part::is_last) && !path.exists() {
+                return;
+            }
             let open = File::open(&path);
             let bytes = open.and_then(|mut file| std::io::copy(&mut file, &mut out));
             copied = bytes.map(|_| ()).map_err(at(&path, "cannot be copied"));
@@ -258,11 +271,18 @@ pub fn directories(
 /// # Errors
 /// A task is at work; no server answers; or the run's directory cannot be used.
 pub fn clean(run: &Run, meet: &Meet<'_>, cancel: &Cancel) -> Result<u64, Trouble> {
-    let mut undone = Vec::new();
-    let survey = state::survey(run, |chunk, state| {
-        if !matches!(state, State::Done(_)) {
-            undone.push(chunk.clone());
+    let mut left = Vec::new();
+    let mut broken = Vec::new();
+    let survey = state::survey(run, |chunk, state| match chunk.part {
+        // Of a file that was not joined all goes, also ranges that are done.
+        Some(part) if part.is_last() && !run.sums(chunk.number).exists() => {
+            left.push(format!(".netblt-ranges-{}", hex(run.file_label(chunk))));
+            broken.push(chunk.clone());
         }
+        None if !matches!(state, State::Done(_)) => {
+            left.push(format!(".netblt-partial-{}", hex(run.label(chunk))));
+        }
+        _ => {}
     })?;
     if survey.running > 0 {
         let why = format!("{} tasks are at work; stop them first", survey.running);
@@ -271,9 +291,8 @@ pub fn clean(run: &Run, meet: &Meet<'_>, cancel: &Cancel) -> Result<u64, Trouble
     let parent = run.target().0;
     let (options, quiet) = (Options::default(), |_: &str| {});
     let mut removed = 0;
-    for chunk in undone {
-        let label = blake3::Hash::from_bytes(run.label(&chunk)).to_hex();
-        let leaf = format!(".netblt-partial-{label}");
+    broken.iter().try_for_each(|chunk| brought::forget(run, chunk))?;
+    for leaf in left {
         let between = if parent.is_empty() { "" } else { "/" };
         let path = [&parent[..], between.as_bytes(), OsStr::new(&leaf).as_bytes()].concat();
         let gone = ask(run, meet, cancel, &options, |server| {
@@ -286,6 +305,10 @@ pub fn clean(run: &Run, meet: &Meet<'_>, cancel: &Cancel) -> Result<u64, Trouble
     }
     state::sweep(run)?;
     Ok(removed)
+}
+
+fn hex(label: [u8; 32]) -> String {
+    blake3::Hash::from_bytes(label).to_hex().to_string()
 }
 
 #[cfg(test)]

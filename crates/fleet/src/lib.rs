@@ -6,6 +6,7 @@
 //! have written. An engine (Slurm, Dask, a loop on this machine, a person) calls the second and
 //! looks at how it ends; nothing here schedules beyond that.
 
+mod brought;
 pub mod chunk;
 mod claim;
 pub mod dask;

@@ -3,7 +3,8 @@
 //!
 //! An entry is a letter (`f` file, `l` symbolic link, `d` directory), bytes, seconds since 1970 and
 //! nanoseconds of the time of modification, and the name's bytes, relative to the source, with one
-//! space between; the source itself has an empty name.
+//! space between; the source itself has an empty name. A range of a file is `r`, with the bytes of
+//! the range first, and before the name those of the file before it and those of the file.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
@@ -13,6 +14,8 @@ use crate::error::{Error, at, damaged};
 
 /// The first entry of every list.
 pub const TITLE: &[u8] = b"netblt fleet list 1";
+/// The same of a range's: who does not know of ranges is not to begin with it.
+pub const TITLE_OF_RANGE: &[u8] = b"netblt fleet list 2";
 /// Longest entry: a name of the longest kind, and numbers.
 const LONGEST: u64 = 5000;
 
@@ -25,6 +28,13 @@ pub enum Sort {
     Link,
     /// A directory, whose content is in entries of its own.
     Directory,
+    /// A range of a regular file; its item's bytes are those of the range.
+    Range {
+        /// Bytes of the file before it.
+        offset: u64,
+        /// Bytes of the file.
+        total: u64,
+    },
 }
 
 /// Something to be sent.
@@ -47,8 +57,12 @@ impl Item {
             Sort::File => 'f',
             Sort::Link => 'l',
             Sort::Directory => 'd',
+            Sort::Range { .. } => 'r',
         };
-        let head = format!("{sort} {} {} {} ", self.bytes, self.modified.0, self.modified.1);
+        let mut head = format!("{sort} {} {} {} ", self.bytes, self.modified.0, self.modified.1);
+        if let Sort::Range { offset, total } = self.sort {
+            head.push_str(&format!("{offset} {total} "));
+        }
         [head.as_bytes(), &self.name, &[0]].concat()
     }
 
@@ -57,8 +71,10 @@ impl Item {
         fn number<T: std::str::FromStr>(text: Option<&[u8]>) -> Option<T> {
             str::from_utf8(text?).ok()?.parse().ok()
         }
-        let mut words = entry.splitn(5, |byte| *byte == b' ');
-        let sort = match words.next()? {
+        let is_range = entry.starts_with(b"r ");
+        let mut words = entry.splitn(if is_range { 7 } else { 5 }, |byte| *byte == b' ');
+        let mut sort = match words.next()? {
+            b"r" => Sort::Range { offset: 0, total: 0 },
             b"f" => Sort::File,
             b"l" => Sort::Link,
             b"d" => Sort::Directory,
@@ -66,6 +82,9 @@ impl Item {
         };
         let bytes = number(words.next())?;
         let modified = (number(words.next())?, number(words.next())?);
+        if let Sort::Range { offset, total } = &mut sort {
+            (*offset, *total) = (number(words.next())?, number(words.next())?);
+        }
         Some(Self { sort, bytes, modified, name: words.next()?.to_vec() })
     }
 }
@@ -82,7 +101,7 @@ impl Items {
         let file = File::open(path).map_err(at(path, "cannot be opened"))?;
         let mut items = Self { path: path.to_owned(), from: BufReader::new(file) };
         match items.entry()? {
-            Some(title) if title == TITLE => Ok(items),
+            Some(title) if title == TITLE || title == TITLE_OF_RANGE => Ok(items),
             _ => Err(damaged(path, "it is not the list of a chunk")),
         }
     }
@@ -134,12 +153,20 @@ mod tests {
             },
             Item { sort: Sort::Link, bytes: 0, modified: (0, 0), name: b"x\n".into() },
             Item { sort: Sort::Directory, bytes: 0, modified: (1, 1), name: vec![] },
+            Item {
+                sort: Sort::Range { offset: 1 << 36, total: u64::MAX },
+                bytes: 1 << 36,
+                modified: (1, 1),
+                name: b"a b".into(),
+            },
         ] {
             let entry = item.encode();
             let (end, entry) = entry.split_last().expect("not empty");
             assert_eq!((*end, Item::parse(entry)), (0, Some(item)));
         }
-        for odd in [&b""[..], b"f", b"x 1 1 1 a", b"f a 1 1 a", b"f 1 1 1"] {
+        for odd in
+            [&b""[..], b"f", b"x 1 1 1 a", b"f a 1 1 a", b"f 1 1 1", b"r 1 1 1 a", b"r 1 1 1 1 1"]
+        {
             assert_eq!(Item::parse(odd), None);
         }
     }

@@ -34,6 +34,8 @@ impl Names {
             match item.sort {
                 Sort::Directory => _ = names.directories.insert(name.into()),
                 Sort::Link => _ = names.files.insert(name.into()),
+                // It goes by itself.
+                Sort::Range { .. } => {}
                 Sort::File => {
                     names.planned.insert(stamp(&name, item.bytes, item.modified));
                     names.files.insert(name.into());

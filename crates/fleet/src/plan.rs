@@ -7,30 +7,44 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use netblt::Cancel;
+use netblt::{Cancel, FileRange};
 
 use crate::error::{Error, at};
-use crate::list::{Item, Sort, TITLE};
-use crate::run::{self, ALL, Chunk, Head, INDEX, Run};
+use crate::list::{Item, Sort, TITLE, TITLE_OF_RANGE};
+use crate::run::{self, ALL, Chunk, Head, INDEX, Part, Run};
 
 /// Levels of directories: a transfer's names have no more parts.
 const MAX_DEPTH: usize = 127;
 /// Longest name that a transfer takes, in bytes, with room for that of the target before it.
 const MAX_NAME: usize = 3800;
 
+/// Bytes of a range at least: a shorter one is not worth a task.
+const LEAST_RANGE: u64 = 1 << 20;
+/// Ranges of one file at most (`docs/protocol.md §8.9`).
+const MAX_RANGES: u64 = 1 << 16;
+
 /// How a tree is cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of a chunk at most; a file of more is a chunk of its own.
+    /// Bytes of a chunk at most; a file of more becomes several, which are its ranges.
     pub bytes: u64,
     /// Files, links and directories of a chunk at most, from 1.
     pub items: u64,
 }
 
 impl Limits {
-    /// Whether a file of so many bytes is a chunk of its own.
+    /// Whether a file of so many bytes is in no chunk with others.
     pub(crate) fn is_alone(self, bytes: u64) -> bool {
         bytes > self.bytes
+    }
+
+    /// The ranges that such a file is cut into: of the largest power of two of bytes that a chunk
+    /// may have. Nothing if it would be one.
+    pub(crate) fn ranges(self, total: u64) -> Vec<FileRange> {
+        let most = 1u64 << self.bytes.max(LEAST_RANGE).ilog2();
+        // A server joins no more of them.
+        let bytes = most.max(total.div_ceil(MAX_RANGES).next_power_of_two());
+        if total > bytes { FileRange::all(total, bytes).collect() } else { Vec::new() }
     }
 
     /// Whether a chunk that has so many entries and bytes takes another one of `more` bytes.
@@ -197,11 +211,11 @@ struct Open {
 }
 
 impl Open {
-    fn new(path: PathBuf) -> Result<Self, Error> {
+    fn new(path: PathBuf, title: &[u8]) -> Result<Self, Error> {
         let file = File::create(&path).map_err(at(&path, "cannot be written"))?;
         let out = BufWriter::new(file);
         let mut open = Self { path, out, hasher: blake3::Hasher::new(), items: 0, bytes: 0 };
-        open.put(&[TITLE, &[0]].concat())?;
+        open.put(&[title, &[0]].concat())?;
         Ok(open)
     }
 
@@ -229,35 +243,48 @@ impl Cutter {
     fn add(&mut self, item: Item) -> Result<(), Error> {
         match item.sort {
             Sort::Directory => self.head.directories += 1,
-            Sort::File | Sort::Link => self.head.files += 1,
+            Sort::File | Sort::Link | Sort::Range { .. } => self.head.files += 1,
         }
         self.head.bytes += item.bytes;
         if self.limits.is_alone(item.bytes) {
             // What is open stays so: it goes on with the files behind this one.
-            let mut alone = Open::new(self.place.join("chunks/alone.new"))?;
+            let path = self.place.join("chunks/alone.new");
+            let is_file = item.sort == Sort::File;
+            let ranges = if is_file { self.limits.ranges(item.bytes) } else { Vec::new() };
+            let count = ranges.len() as u64;
+            for (index, FileRange { offset, length, total }) in (0..).zip(ranges) {
+                let mut range = Open::new(path.clone(), TITLE_OF_RANGE)?;
+                let (sort, name) = (Sort::Range { offset, total }, item.name.clone());
+                range.add(&Item { sort, bytes: length, modified: item.modified, name })?;
+                self.close(range, Some(Part { index, count }))?;
+            }
+            if count > 0 {
+                return Ok(());
+            }
+            let mut alone = Open::new(path, TITLE)?;
             alone.add(&item)?;
-            return self.close(alone);
+            return self.close(alone, None);
         }
         let is_full = |open: &Open| !self.limits.has_room((open.items, open.bytes), item.bytes);
         if let Some(open) = self.open.take_if(|open| is_full(open)) {
-            self.close(open)?;
+            self.close(open, None)?;
         }
         let mut open = match self.open.take() {
             Some(open) => open,
-            None => Open::new(self.place.join("chunks/open.new"))?,
+            None => Open::new(self.place.join("chunks/open.new"), TITLE)?,
         };
         open.add(&item)?;
         self.open = Some(open);
         Ok(())
     }
 
-    fn close(&mut self, mut open: Open) -> Result<(), Error> {
+    fn close(&mut self, mut open: Open, part: Option<Part>) -> Result<(), Error> {
         let synced = open.out.flush().and_then(|()| open.out.get_ref().sync_all());
         synced.map_err(at(&open.path, "cannot be written"))?;
         let (number, id) = (self.head.chunks, *open.hasher.finalize().as_bytes());
         let path = run::list_path(&self.place, number);
         fs::rename(&open.path, &path).map_err(at(&path, "cannot be written"))?;
-        let chunk = Chunk { number, id, items: open.items, bytes: open.bytes };
+        let chunk = Chunk { number, id, items: open.items, bytes: open.bytes, part };
         self.head.chunks += 1;
         let written = self.index.write_all(chunk.line().as_bytes());
         written.map_err(at(&self.place.join(INDEX), "cannot be written"))
@@ -265,7 +292,7 @@ impl Cutter {
 
     fn finish(mut self) -> Result<Head, Error> {
         if let Some(open) = self.open.take() {
-            self.close(open)?;
+            self.close(open, None)?;
         }
         let synced = self.index.flush().and_then(|()| self.index.get_ref().sync_all());
         synced.map_err(at(&self.place.join(INDEX), "cannot be written"))?;
@@ -330,6 +357,46 @@ mod tests {
         others.sort();
         let names = [&b""[..], b"a", b"a/b", b"empty"].map(|name| (false, name.to_vec()));
         assert_eq!(others, [&names[..], &[(true, b"a/link".to_vec())]].concat());
+    }
+
+    #[test]
+    fn a_large_file_becomes_ranges_one_behind_the_other() {
+        let source = tempfile::tempdir().expect("a directory");
+        let total = (3 << 20) + 5;
+        File::create(source.path().join("large"))
+            .and_then(|file| file.set_len(total))
+            .expect("made");
+        fs::write(source.path().join("small"), "x").expect("written");
+        // What would be one range stays a file.
+        File::create(source.path().join("mid")).and_then(|file| file.set_len(9000)).expect("made");
+        let (_place, run, _) = planned(source.path(), Limits { bytes: 5000, items: 100 });
+        let chunks = run.chunks().expect("an index");
+        let mut at = 0;
+        for chunk in chunks.iter().filter(|chunk| chunk.part.is_some()) {
+            let items: Vec<Item> = Items::open(&run.list(chunk.number))
+                .and_then(|items| items.collect())
+                .expect("a list");
+            let [Item { sort: Sort::Range { offset, total: of }, bytes, name, .. }] = &items[..]
+            else {
+                panic!("{items:?}");
+            };
+            assert_eq!((*offset, *of, &name[..], *bytes), (at, total, &b"large"[..], chunk.bytes));
+            assert!(FileRange { offset: at, length: *bytes, total }.is_good());
+            let part = chunk.part.expect("a range");
+            assert_eq!((part.index, part.count), (at >> 20, 4));
+            assert_eq!(
+                run.file_label(chunk),
+                run.file_label(&chunks[chunk.siblings().start as usize])
+            );
+            at += bytes;
+        }
+        assert_eq!(at, total);
+        assert_eq!((run.head.files, run.head.bytes), (3, total + 9001));
+        // However large: never more ranges than a server takes.
+        let limits = Limits { bytes: 100_000_000_000, items: 1 };
+        assert_eq!(limits.ranges(101_000_000_000).len(), 2);
+        assert!(limits.ranges(1 << 53).len() <= 1 << 16 && limits.ranges(1 << 53).len() > 1 << 15);
+        assert!(limits.ranges(1 << 36).is_empty());
     }
 
     #[test]

@@ -33,6 +33,20 @@ pub struct Done {
     pub ended: f64,
 }
 
+/// A range of a file is on the other side: `ranges/K.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Brought {
+    /// The number of its chunk.
+    pub chunk: u64,
+    /// The BLAKE3 of its list, hexadecimal.
+    pub id: String,
+    /// The chaining value of its subtree of the file's BLAKE3 tree, hexadecimal.
+    pub value: String,
+    /// Its bytes that this attempt did not bring: they were there already.
+    pub kept: u64,
+}
+
 /// Why a chunk is not done: `failed/K.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]

@@ -4,6 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,12 +55,32 @@ pub struct Chunk {
     pub items: u64,
     /// Bytes in its files.
     pub bytes: u64,
+    /// It is a range of a file, whose ranges are chunks one behind the other.
+    pub part: Option<Part>,
+}
+
+/// Which of the ranges of a file a chunk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// From 0.
+    pub index: u64,
+    /// How many there are, at least 2.
+    pub count: u64,
+}
+
+impl Part {
+    /// Whether it is the one at the end of the file.
+    pub fn is_last(self) -> bool {
+        self.index + 1 == self.count
+    }
 }
 
 impl Chunk {
     pub(crate) fn line(&self) -> String {
         let id = blake3::Hash::from_bytes(self.id).to_hex();
-        format!("{} {id} {} {}\n", self.number, self.items, self.bytes)
+        let part = self.part.map(|part| format!(" {}/{}", part.index, part.count));
+        let part = part.unwrap_or_default();
+        format!("{} {id} {} {}{part}\n", self.number, self.items, self.bytes)
     }
 
     fn parse(line: &str) -> Option<Self> {
@@ -67,7 +88,23 @@ impl Chunk {
         let number = words.next()?.parse().ok()?;
         let id = *blake3::Hash::from_hex(words.next()?).ok()?.as_bytes();
         let items = words.next()?.parse().ok()?;
-        Some(Self { number, id, items, bytes: words.next()?.parse().ok()? })
+        let bytes = words.next()?.parse().ok()?;
+        let part = match words.next() {
+            None => None,
+            Some(part) => {
+                let (index, count) = part.split_once('/')?;
+                let part = Part { index: index.parse().ok()?, count: count.parse().ok()? };
+                Some(Some(part).filter(|part| part.index < part.count && part.index <= number)?)
+            }
+        };
+        Some(Self { number, id, items, bytes, part })
+    }
+
+    /// The numbers of the chunks that are ranges of the same file.
+    pub(crate) fn siblings(&self) -> Range<u64> {
+        let Part { index, count } = self.part.unwrap_or(Part { index: 0, count: 1 });
+        let first = self.number.saturating_sub(index);
+        first..first.saturating_add(count)
     }
 }
 
@@ -88,7 +125,8 @@ pub(crate) const DONE: &str = "done";
 pub(crate) const FAILED: &str = "failed";
 pub(crate) const SUMS: &str = "sums";
 pub(crate) const LOG: &str = "log";
-pub(crate) const ALL: [&str; 7] = [CHUNKS, CLAIMS, RUNNING, DONE, FAILED, SUMS, LOG];
+pub(crate) const RANGES: &str = "ranges";
+pub(crate) const ALL: [&str; 8] = [CHUNKS, CLAIMS, RUNNING, DONE, FAILED, SUMS, LOG, RANGES];
 const HEAD: &str = "run.json";
 pub(crate) const INDEX: &str = "index";
 
@@ -181,6 +219,12 @@ impl Run {
     /// 16 of the chunk's.
     pub fn label(&self, chunk: &Chunk) -> [u8; 32] {
         self.labelled(chunk.id)
+    }
+
+    /// Under what the ranges of the file come together of which this chunk is one.
+    pub(crate) fn file_label(&self, chunk: &Chunk) -> [u8; 32] {
+        let first = blake3::hash(format!("ranges {}", chunk.siblings().start).as_bytes());
+        self.labelled(*first.as_bytes())
     }
 
     /// The same for the last step, which is no chunk's.
@@ -296,8 +340,15 @@ mod tests {
 
     #[test]
     fn lines_of_the_index_are_read_as_they_were_written() {
-        let chunk = Chunk { number: 7, id: [9; 32], items: 3, bytes: u64::MAX };
-        assert_eq!(Chunk::parse(chunk.line().trim_end()), Some(chunk));
+        let chunk = Chunk { number: 7, id: [9; 32], items: 3, bytes: u64::MAX, part: None };
+        let range = Chunk { part: Some(Part { index: 2, count: 5 }), ..chunk.clone() };
+        assert_eq!((chunk.siblings(), range.siblings()), (7..8, 5..10));
+        for odd in [" 5/5", " 8/9", " 1", " x/2", " "] {
+            assert_eq!(Chunk::parse(&format!("{}{odd}", chunk.line().trim_end())), None, "{odd}");
+        }
+        for chunk in [chunk, range] {
+            assert_eq!(Chunk::parse(chunk.line().trim_end()), Some(chunk));
+        }
         assert_eq!(Chunk::parse("7 xx 3 4"), None);
     }
 }

@@ -64,7 +64,9 @@ fn planned(limits: Limits, largest: f64, random: &mut Random) -> Vec<(u64, u64)>
     for _ in 0..FILES {
         let bytes = random.size(largest);
         if limits.is_alone(bytes) {
-            chunks.push((1, bytes));
+            // The file counts with the first of its ranges.
+            let ranges = limits.ranges(bytes).into_iter().map(|range| range.length);
+            chunks.extend((0..).zip(ranges).map(|(at, length)| (u64::from(at == 0), length)));
             continue;
         }
         if !limits.has_room(open, bytes) {

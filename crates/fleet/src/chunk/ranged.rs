@@ -1,0 +1,207 @@
+//! A range of a file: one task of several that bring one file, and who joins it.
+//!
+//! A range that is on the other side has a record, `ranges/K.json`. The task that finds records of
+//! all of them has the server make the file, and writes the line of its digest, which follows from
+//! the records, as the sums of the last range. A file that changes meanwhile has no digest: the
+//! task ends for good.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use netblt::serve::Sort as There;
+use netblt::serve::remote::{Joined, RangeLabels, Server};
+use netblt::{Denial, Error as Fault, FileRange, OnFile, Options};
+
+use super::{Task, Try, Watcher};
+use crate::brought::{brought, values};
+use crate::error::{Error, damaged};
+use crate::list::{Items, Sort};
+use crate::names::arriving;
+use crate::record::Brought;
+use crate::run::{self, Chunk, RANGES, Run};
+
+/// The exit code of a file that is not the one that was planned any more.
+const CHANGED: u8 = 24;
+const NOT_THE_SAME: &str = "is not as it was when it was planned, and its ranges are of one state \
+                            only: plan it anew when nothing writes to it";
+
+/// A range as its list has it.
+struct Own {
+    /// Relative to the source.
+    name: Vec<u8>,
+    range: FileRange,
+    modified: (i64, u32),
+}
+
+impl Own {
+    fn read(run: &Run, chunk: &Chunk) -> Result<Self, Error> {
+        let path = run.list(chunk.number);
+        let odd = || damaged(&path, "it is not the list of a range");
+        let item = Items::open(&path)?.next().ok_or_else(odd)??;
+        let Sort::Range { offset, total } = item.sort else { return Err(odd()) };
+        let range = FileRange { offset, length: item.bytes, total };
+        let (name, modified) = (item.name, item.modified);
+        if range.is_good() { Ok(Self { name, range, modified }) } else { Err(odd()) }
+    }
+
+    fn path(&self, run: &Run) -> PathBuf {
+        let source = run.source();
+        match &self.name[..] {
+            b"" => source,
+            name => source.join(std::ffi::OsStr::from_bytes(name)),
+        }
+    }
+
+    /// The permissions of the file, if it is as it was when it was planned.
+    fn look(&self, run: &Run) -> Option<u32> {
+        let about = fs::metadata(self.path(run)).ok()?;
+        let nanos = u32::try_from(about.mtime_nsec()).unwrap_or(0);
+        let same = about.is_file()
+            && about.len() == self.range.total
+            && (about.mtime(), nanos) == self.modified;
+        same.then_some(about.mode() & 0o777)
+    }
+}
+
+impl Task<'_> {
+    /// Puts the range on one server, unless that was done, and joins the file if it was the last.
+    pub(super) fn range(&self, host: &str, began: f64, server: &Server<'_>) -> Result<Try, Error> {
+        let own = Own::read(self.run, &self.chunk)?;
+        let kept = match brought(self.run, &self.chunk)? {
+            Some((record, _)) => record.kept,
+            None => match self.bring(host, &own, server)? {
+                Ok(kept) => kept,
+                Err(other) => return Ok(other),
+            },
+        };
+        let joined = match values(self.run, &self.chunk)? {
+            Some(values) => match self.join(host, &own, &values, server)? {
+                Some(other) => return Ok(other),
+                None => true,
+            },
+            None => false,
+        };
+        let sums = self.run.sums(self.chunk.number);
+        if self.chunk.part.is_some_and(|part| !part.is_last()) {
+            run::publish(&sums, b"")?;
+        }
+        self.done(host, began, [own.range.length, kept, joined.into(), 0])
+    }
+
+    fn changed(&self, host: &str, own: &Own) -> Try {
+        let path = own.path(self.run);
+        let why = format!("{} {NOT_THE_SAME}", path.display());
+        Try::Never(self.failed(host, (CHANGED, why, true), vec![shown(&own.name)]))
+    }
+
+    /// Bytes that were there before.
+    fn bring(&self, host: &str, own: &Own, server: &Server<'_>) -> Result<Result<u64, Try>, Error> {
+        if own.look(self.run).is_none() {
+            return Ok(Err(self.changed(host, own)));
+        }
+        let told = Arc::new(Mutex::new(None));
+        let hears = Arc::clone(&told);
+        let mut options: Options = server.options.clone();
+        options.manifest = None;
+        options.on_file = Some(OnFile::new(move |sum| {
+            *hears.lock().unwrap_or_else(PoisonError::into_inner) = Some(sum.blake3);
+        }));
+        let server = Server { options: &options, ..*server };
+        let parent = self.run.target().0;
+        let (file, range) = (self.run.file_label(&self.chunk), self.run.label(&self.chunk));
+        let labels = RangeLabels { file, range };
+        let mut watch = Watcher(self);
+        let made = match &parent[..] {
+            b"" => Ok(0),
+            parent => server.make_directory(parent, true, &mut watch),
+        };
+        let put = made.and_then(|_| {
+            server.put_range((own.path(self.run), own.range), labels, &parent, &mut watch)
+        });
+        let summary = match put {
+            Ok(summary) => summary,
+            Err(Fault::Unsendable(_)) => return Ok(Err(self.changed(host, own))),
+            Err(error) => return Ok(Err(self.trouble(host, &error))),
+        };
+        if own.look(self.run).is_none() {
+            return Ok(Err(self.changed(host, own)));
+        }
+        let value = told.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(value) = value.filter(|_| summary.verified && summary.skipped == 0) else {
+            let why = (23, "the range could not be sent or stored".to_owned(), false);
+            return Ok(Err(Try::Again(self.failed(host, why, vec![shown(&own.name)]))));
+        };
+        let record = Brought {
+            chunk: self.chunk.number,
+            id: blake3::Hash::from_bytes(self.chunk.id).to_hex().to_string(),
+            value: blake3::Hash::from_bytes(value).to_hex().to_string(),
+            kept: summary.kept,
+        };
+        run::write(&self.run.record(RANGES, self.chunk.number), &record)?;
+        Ok(Ok(summary.kept))
+    }
+
+    /// All ranges are there. What kept the server from making the file of them, if something did.
+    fn join(
+        &self,
+        host: &str,
+        own: &Own,
+        values: &[[u8; 32]],
+        server: &Server<'_>,
+    ) -> Result<Option<Try>, Error> {
+        let Some(mode) = own.look(self.run) else { return Ok(Some(self.changed(host, own))) };
+        let last = self.chunk.siblings().end.saturating_sub(1);
+        let sums = self.run.sums(last);
+        if sums.exists() {
+            return Ok(None);
+        }
+        let (parent, leaf) = self.run.target();
+        let name = arriving(leaf.as_bytes(), &own.name);
+        let between: &[u8] = if parent.is_empty() { b"" } else { b"/" };
+        let to = [&parent[..], between, &name].concat();
+        let total = own.range.total;
+        // That of the first is that of all but the last.
+        let first = self.run.chunk(self.chunk.siblings().start)?.bytes;
+        let (label, modified) = (self.run.file_label(&self.chunk), own.modified);
+        let joined = Joined { to: &to, label, total, bytes: first, mode, modified };
+        let mut watch = Watcher(self);
+        let above = to.iter().rposition(|byte| *byte == b'/').and_then(|at| to.get(..at));
+        let made = match above.unwrap_or_default() {
+            b"" => Ok(0),
+            above => server.make_directory(above, true, &mut watch),
+        };
+        match made.and_then(|_| server.join(&parent, &joined, &mut watch)) {
+            Ok(()) => {}
+            // Another task may have done it.
+            Err(Fault::Denied { what: Denial::NotFound, why }) => {
+                match server.stat(&to, &mut watch) {
+                    Ok(entry)
+                        if entry.sort == There::File
+                            && entry.length == total
+                            && entry.modified == modified => {}
+                    _ => {
+                        let why = format!(
+                            "{why}; all hosts of the pool must serve the same directory, and after \
+                         \"netblt fleet clean\" the ranges of the file come anew"
+                        );
+                        let names = vec![shown(&own.name)];
+                        return Ok(Some(Try::Never(self.failed(host, (23, why, true), names))));
+                    }
+                }
+            }
+            Err(error) => return Ok(Some(self.trouble(host, &error))),
+        }
+        let Some(digest) = netblt::digest_of_ranges(values) else {
+            return Err(damaged(&self.run.list(last), "a file has fewer ranges than two"));
+        };
+        run::publish(&sums, &netblt::manifest_line(&name, &digest))?;
+        Ok(None)
+    }
+}
+
+fn shown(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
