@@ -77,7 +77,7 @@ fn planned(env: &Env) -> Running {
     let mut server = env.start(&[&serve[..], &["--ticket-file", "ticket"]].concat());
     let listening = server.event("listening", |_| true);
     let url = format!("netblt://{}/set", listening["addresses"][0].as_str().expect("an address"));
-    let plan = ["fleet", "plan", "src", &url, "-o", "run", "--chunk-bytes", "1MB"];
+    let plan = ["fleet", "plan", "src", &url, "-o", "run", "--chunk-bytes", "2MB"];
     env.run(&[&plan[..], &["--ticket-file", "ticket"]].concat()).exits(0);
     server
 }

@@ -139,7 +139,7 @@ fn slurm_runs_a_fleet_and_a_task_that_is_killed_again() {
     let mut server = env.start(&[&serve[..], &["--ticket-file", "ticket"]].concat());
     let listening = server.event("listening", |_| true);
     let url = format!("netblt://{}/set", listening["addresses"][0].as_str().expect("an address"));
-    let plan = ["plan", "src", &url, "-o", "run", "--chunk-bytes", "1MB"];
+    let plan = ["plan", "src", &url, "-o", "run", "--chunk-bytes", "4MB"];
     fleet(&env, &[&plan[..], &["--ticket-file", "ticket"]].concat()).finish().exits(0);
     let submit = ["submit", "run", "--engine", "slurm", "--pairs", "2", "--wan", "8Mbit"];
     let submit = [&submit[..], &["--", "--partition=dtn"]].concat();
