@@ -21,7 +21,7 @@ use crate::error::{Error, damaged};
 use crate::list::{Items, Sort};
 use crate::names::arriving;
 use crate::record::Brought;
-use crate::run::{self, Chunk, RANGES, Run};
+use crate::run::{self, Chunk, Part, RANGES, Run};
 
 /// The exit code of a file that is not the one that was planned any more.
 const CHANGED: u8 = 24;
@@ -66,6 +66,23 @@ impl Own {
     }
 }
 
+/// Does what needs a directory on the server, which is made if it turns out that it is not there:
+/// most often another task was here before.
+fn beneath<T>(
+    server: &Server<'_>,
+    directory: &[u8],
+    watch: &mut Watcher<'_>,
+    mut act: impl FnMut(&mut Watcher<'_>) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    match act(watch) {
+        Err(Fault::Denied { what: Denial::NotFound, .. }) if !directory.is_empty() => {
+            server.make_directory(directory, true, watch)?;
+            act(watch)
+        }
+        done => done,
+    }
+}
+
 impl Task<'_> {
     /// Puts the range on one server, unless that was done, and joins the file if it was the last.
     pub(super) fn range(&self, host: &str, began: f64, server: &Server<'_>) -> Result<Try, Error> {
@@ -77,18 +94,18 @@ impl Task<'_> {
                 Err(other) => return Ok(other),
             },
         };
-        let joined = match values(self.run, &self.chunk)? {
-            Some(values) => match self.join(host, &own, &values, server)? {
-                Some(other) => return Ok(other),
-                None => true,
-            },
-            None => false,
-        };
+        if let Some(values) = values(self.run, &self.chunk)?
+            && let Some(other) = self.join(host, &own, &values, server)?
+        {
+            return Ok(other);
+        }
         let sums = self.run.sums(self.chunk.number);
-        if self.chunk.part.is_some_and(|part| !part.is_last()) {
+        let is_last = self.chunk.part.is_some_and(Part::is_last);
+        if !is_last {
             run::publish(&sums, b"")?;
         }
-        self.done(host, began, [own.range.length, kept, joined.into(), 0])
+        // The file counts once, with the range that has its sums.
+        self.done(host, began, [own.range.length, kept, is_last.into(), 0])
     }
 
     fn changed(&self, host: &str, own: &Own) -> Try {
@@ -114,12 +131,8 @@ impl Task<'_> {
         let (file, range) = (self.run.file_label(&self.chunk), self.run.label(&self.chunk));
         let labels = RangeLabels { file, range };
         let mut watch = Watcher(self);
-        let made = match &parent[..] {
-            b"" => Ok(0),
-            parent => server.make_directory(parent, true, &mut watch),
-        };
-        let put = made.and_then(|_| {
-            server.put_range((own.path(self.run), own.range), labels, &parent, &mut watch)
+        let put = beneath(&server, &parent, &mut watch, |watch| {
+            server.put_range((own.path(self.run), own.range), labels, &parent, watch)
         });
         let summary = match put {
             Ok(summary) => summary,
@@ -169,11 +182,9 @@ impl Task<'_> {
         let joined = Joined { to: &to, label, total, bytes: first, mode, modified };
         let mut watch = Watcher(self);
         let above = to.iter().rposition(|byte| *byte == b'/').and_then(|at| to.get(..at));
-        let made = match above.unwrap_or_default() {
-            b"" => Ok(0),
-            above => server.make_directory(above, true, &mut watch),
-        };
-        match made.and_then(|_| server.join(&parent, &joined, &mut watch)) {
+        let above = above.unwrap_or_default();
+        let made = beneath(server, above, &mut watch, |watch| server.join(&parent, &joined, watch));
+        match made {
             Ok(()) => {}
             // Another task may have done it.
             Err(Fault::Denied { what: Denial::NotFound, why }) => {
