@@ -40,11 +40,27 @@ pub(crate) fn open(parent: &OwnedFd, label: &[u8; 32], total: u64) -> io::Result
     }
     // Of several that do this at once, each does the same.
     if length < total {
+        has_links(&directory)?;
         rustix::fs::ftruncate(&file, total)?;
         rustix::fs::fsync(&file)?;
         rustix::fs::fsync(&directory)?;
     }
     Ok(directory)
+}
+
+/// A range is another name of the file.
+fn has_links(directory: &OwnedFd) -> io::Result<()> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|_| Errno::IO)?;
+    let other = format!("{WHOLE}-{:016x}", u64::from_be_bytes(random));
+    match rustix::fs::linkat(directory, WHOLE, directory, &other, AtFlags::empty()) {
+        Ok(()) => Ok(rustix::fs::unlinkat(directory, &other, AtFlags::empty())?),
+        Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS | Errno::MLINK) => {
+            let why = "the file system has no hard links, so no file is put in ranges there";
+            Err(io::Error::other(why))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The directory and the file in it, if all its ranges of so many bytes are there; or which one
