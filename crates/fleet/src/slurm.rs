@@ -151,9 +151,18 @@ fn script(run: &Run, program: &Path, (first, requeues): (u64, u32)) -> Vec<u8> {
          again=no\n\
          [ \"$code\" -eq 75 ] || [ \"$code\" -ge 128 ] && again=yes\n\
          [ \"$code\" -ne 0 ] && [ -n \"${{stopped-}}\" ] && again=yes\n\
-         if [ $again = yes ] && [ \"${{SLURM_RESTART_COUNT:-0}}\" -lt {requeues} ] &&\n    \
-             scontrol show job -o \"$SLURM_JOB_ID\" | grep -q 'JobState=RUNNING '; then\n    \
-             scontrol requeue \"$SLURM_JOB_ID\"\n\
+         restarts=${{SLURM_RESTART_COUNT:-0}}\n\
+         if [ $again = yes ] && [ \"$restarts\" -lt {requeues} ]; then\n    \
+             # The controller may be away for a moment; a node that is back is not to\n    \
+             # end what has begun anew under the same number.\n    \
+             for try in {{1..20}}; do\n        \
+                 job=$(scontrol show job -o \"$SLURM_JOB_ID\") && break\n        \
+                 sleep 3\n    \
+             done\n    \
+             case \"$job\" in\n        \
+                 *' JobState=RUNNING '*\" Restarts=$restarts \"*)\n            \
+                     scontrol requeue \"$SLURM_JOB_ID\" ;;\n    \
+             esac\n\
          fi\n\
          exit \"$code\"\n"
     );
