@@ -291,7 +291,6 @@ pub fn clean(run: &Run, meet: &Meet<'_>, cancel: &Cancel) -> Result<u64, Trouble
     let parent = run.target().0;
     let (options, quiet) = (Options::default(), |_: &str| {});
     let mut removed = 0;
-    broken.iter().try_for_each(|chunk| brought::forget(run, chunk))?;
     for leaf in left {
         let between = if parent.is_empty() { "" } else { "/" };
         let path = [&parent[..], between.as_bytes(), OsStr::new(&leaf).as_bytes()].concat();
@@ -303,6 +302,8 @@ pub fn clean(run: &Run, meet: &Meet<'_>, cancel: &Cancel) -> Result<u64, Trouble
         })?;
         removed += u64::from(gone > 0);
     }
+    // What no server was asked to remove is still known.
+    broken.iter().try_for_each(|chunk| brought::forget(run, chunk))?;
     state::sweep(run)?;
     Ok(removed)
 }
