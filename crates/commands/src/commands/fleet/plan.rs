@@ -18,8 +18,8 @@ use crate::units;
 
 /// Cut a file or directory into chunks, and write down what they are
 ///
-/// One walk, which remembers nothing of the files. A file that is larger than a chunk may be is a
-/// chunk of its own. What cannot be sent is named, and the exit code is 23.
+/// One walk, which remembers nothing of the files. A file that is larger than a chunk may be goes
+/// in ranges, each of which is one. What cannot be sent is named, and the exit code is 23.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct Args {
