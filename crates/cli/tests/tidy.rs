@@ -147,6 +147,71 @@ fn is_crate_root(stem: &str) -> bool {
     matches!(stem, "lib" | "main")
 }
 
+/// The pages, with their paths from the root.
+fn pages() -> Vec<(String, String)> {
+    let mut places = vec![root(), root().join("python")];
+    for place in ["docs", "docs/decisions", "docs/results"] {
+        places.push(root().join(place));
+    }
+    let files = places.iter().flat_map(|place| fs::read_dir(place).expect("a place of pages"));
+    let pages = files.flatten().map(|entry| entry.path());
+    let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).expect("a page");
+        (path.strip_prefix(root()).unwrap_or(&path).display().to_string(), text)
+    };
+    pages.map(read).collect()
+}
+
+#[test]
+fn every_path_that_a_page_names_exists() {
+    let mut offenders = Vec::new();
+    let mut seen = 0;
+    for (page, text) in pages() {
+        // What happened to files that are gone is told there.
+        if page == "CHANGELOG.md" {
+            continue;
+        }
+        for span in text.split('`').skip(1).step_by(2) {
+            for path in alternatives(span) {
+                let Some(is_there) = named_file_exists(&path) else { continue };
+                seen += 1;
+                if !is_there {
+                    offenders.push(format!("{page}: {path}"));
+                }
+            }
+        }
+    }
+    none("names a file that does not exist", &offenders);
+    assert!(seen > 100, "only {seen} paths were found: the pages are written another way");
+}
+
+/// `a/{b,c}/d` is two paths.
+fn alternatives(span: &str) -> Vec<String> {
+    let Some((before, (within, after))) =
+        span.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)))
+    else {
+        return vec![span.to_owned()];
+    };
+    within.split(',').map(|one| format!("{before}{one}{after}")).collect()
+}
+
+/// `None` if this is no path from the root or from `crates`.
+fn named_file_exists(path: &str) -> Option<bool> {
+    let (top, below) = path.split_once('/')?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    let starts = [root().join(top), root().join("crates").join(top)];
+    let is_ours = !top.is_empty() && top != "target" && starts.iter().any(|start| start.is_dir());
+    if !is_ours || below.is_empty() || !path.chars().all(is_plain) {
+        return None;
+    }
+    let is_there = |start: &PathBuf| {
+        let file = start.join(below);
+        file.exists() || start.join(format!("{below}.rs")).exists()
+    };
+    Some(starts.iter().any(is_there))
+}
+
 /// The numbers of all headings: `## 3. Title`, `### 3.1 Title`.
 fn headings(page: &str) -> BTreeSet<String> {
     let number = |line: &str| {
