@@ -5,9 +5,12 @@
 //! whole of it. Nothing here knows of time or of what was lost, and no bytes of a peer's make it
 //! fail: what contradicts itself is no [`Block`].
 
+mod few;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use few::{Points, Sums};
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 
 use crate::buffer::Geometry;
@@ -20,6 +23,10 @@ const MAX_PACKETS: u32 = 8192;
 const LEAST_WIDTH: u32 = 16;
 /// And else at least this part of its packets.
 const WIDTH_PART: u32 = 4;
+/// Transforms for decoding cost as much as so many products of packets, or as these few holes in
+/// the largest buffers (`docs/decisions/repair.md`).
+const DECODING_PRODUCTS: u32 = 8192;
+const FEW_HOLES: u32 = 8;
 
 /// How much a sender spends on repair packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,8 +49,8 @@ impl Repair {
         let geometry = Geometry { buffer_bytes: PACKET as u32 * 2, packet_bytes: PACKET as u32 };
         let Some(block) = Block::new(geometry, geometry.buffer_bytes) else { return };
         let mut image = [0; PACKET * 2];
-        if let Some(symbol) = block.encode(&image, 0..1) {
-            block.decode(&mut image, |index| index > 0, &BTreeMap::from([(0, symbol.into())]));
+        if let Some(symbol) = block.transform(&image, 0..1) {
+            block.restore(&mut image, |index| index > 0, &BTreeMap::from([(0, symbol.into())]));
         }
     }
 }
@@ -120,6 +127,25 @@ impl Block {
 
     /// The repair packets `wanted` of `image`, one behind the other.
     pub(crate) fn encode(&self, image: &[u8], wanted: Range<u32>) -> Option<Vec<u8>> {
+        // Transforms cost as much as so many, however many there are.
+        match wanted.len() as u32 <= self.width().ilog2() / 2 {
+            true => self.sum_up(image, wanted),
+            false => self.transform(image, wanted),
+        }
+    }
+
+    fn sum_up(&self, image: &[u8], wanted: Range<u32>) -> Option<Vec<u8>> {
+        let points = Points::new(self.packets, self.width());
+        let wanted: Vec<u16> = wanted.map(|index| points.of_repair(index)).collect();
+        let mut sums = Sums::new(points, &wanted, self.symbol_bytes(), (&[], &[]));
+        let mut short = vec![0; self.symbol_bytes()];
+        for index in 0..self.packets {
+            sums.add(points.of_packet(index), self.shard(image, index, &mut short)?);
+        }
+        Some(sums.into_packets().flatten().collect())
+    }
+
+    fn transform(&self, image: &[u8], wanted: Range<u32>) -> Option<Vec<u8>> {
         let (packets, width) = (self.packets as usize, self.width() as usize);
         let mut encoder = ReedSolomonEncoder::new(packets, width, self.symbol_bytes()).ok()?;
         let mut short = vec![0; self.symbol_bytes()];
@@ -143,7 +169,45 @@ impl Block {
         is_here: impl Fn(u32) -> bool,
         repairs: &BTreeMap<u32, Box<[u8]>>,
     ) -> bool {
-        self.restore(image, is_here, repairs).is_some()
+        let holes: Vec<u32> = (0..self.packets).filter(|index| !is_here(*index)).collect();
+        let most = (DECODING_PRODUCTS / self.packets).max(FEW_HOLES);
+        let restored = match holes.len() as u32 <= most {
+            true => self.fill(image, &holes, repairs),
+            false => self.restore(image, is_here, repairs),
+        };
+        restored.is_some()
+    }
+
+    /// Makes the packets that are `holes`, if there are as many repair packets.
+    fn fill(
+        &self,
+        image: &mut [u8],
+        holes: &[u32],
+        repairs: &BTreeMap<u32, Box<[u8]>>,
+    ) -> Option<()> {
+        let points = Points::new(self.packets, self.width());
+        let lost: Vec<u16> = holes.iter().map(|index| points.of_packet(*index)).collect();
+        let mut used: Vec<u16> = repairs.keys().map(|index| points.of_repair(*index)).collect();
+        used.truncate(lost.len());
+        if used.len() < lost.len() {
+            return None;
+        }
+        let mut sums = Sums::new(points, &lost, self.symbol_bytes(), (&lost, &used));
+        let mut short = vec![0; self.symbol_bytes()];
+        let mut next = holes.iter().peekable();
+        for index in 0..self.packets {
+            if next.next_if(|hole| **hole == index).is_none() {
+                sums.add(points.of_packet(index), self.shard(image, index, &mut short)?);
+            }
+        }
+        for (point, symbol) in used.iter().zip(repairs.values()) {
+            sums.add(*point, symbol);
+        }
+        for (index, symbol) in holes.iter().zip(sums.into_packets()) {
+            let place = image.get_mut(self.range(*index))?;
+            place.copy_from_slice(symbol.get(..place.len())?);
+        }
+        Some(())
     }
 
     fn restore(
@@ -256,6 +320,41 @@ mod tests {
             coded.finalize().to_hex().as_str(),
             "b1a2b165d75b5a45696c0f7b465c2207508a766affded2485c5af9c763b76574"
         );
+    }
+
+    /// Packets here and there, of which so many are taken out.
+    fn spaced(count: u32, of: u32, from: u32) -> Vec<u32> {
+        let mut taken: Vec<u32> = (0..count).map(|n| (from + n * of / count) % of).collect();
+        taken.sort_unstable();
+        taken
+    }
+
+    #[test]
+    fn one_by_one_and_all_at_once_are_the_same_code() {
+        for packets in [1, 2, 3, 7, 8, 9, 15, 16, 17, 33, 64, 65, 200, 513] {
+            for bytes in [2, 6, 62, 64, 66, 126, 1424] {
+                let block = block(packets * bytes - bytes / 2, bytes);
+                let image = image(block.image_bytes() as usize);
+                let width = block.width();
+                for count in [1, 2, 5, 16, width].map(|n| n.min(packets).min(width)) {
+                    let first = (width - count) / 2;
+                    let wanted = first..first + count;
+                    let symbols = block.sum_up(&image, wanted.clone()).unwrap();
+                    assert_eq!(symbols, block.transform(&image, wanted.clone()).unwrap());
+                    let symbols = symbols.chunks(block.symbol_bytes()).map(Box::from);
+                    let repairs: BTreeMap<u32, Box<[u8]>> = wanted.zip(symbols).collect();
+                    for lost in [0, 1, packets - 1].map(|from| spaced(count, packets, from)) {
+                        let mut damaged = image.clone();
+                        lost.iter().for_each(|n| damaged[block.range(*n)].fill(0xee));
+                        let mut other = damaged.clone();
+                        block.fill(&mut damaged, &lost, &repairs).unwrap();
+                        let is_here = |n| lost.binary_search(&n).is_err();
+                        block.restore(&mut other, is_here, &repairs).unwrap();
+                        assert!(damaged == image && other == image, "{packets} {bytes} {lost:?}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

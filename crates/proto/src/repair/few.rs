@@ -1,0 +1,154 @@
+//! Few packets of a buffer from all the others, each as a sum of these (`docs/protocol.md §6.10`):
+//! to the bit what the transforms of `reed_solomon_simd` give, whose cost is that of many however
+//! few there are. It must not know what packets are for, or which are worth making.
+//!
+//! The code gives every packet a point of GF(2^16), in Cantor's basis: the first 2^d points are a
+//! subspace, whose polynomial is a shift by d bits there, and has the derivative 1. Repair packets
+//! lie within it and the others outside (high rate), or the other way round (low rate). Any packets
+//! that are enough determine the rest by Lagrange's formula, and what is in that of the points that
+//! are neither lost nor used instead cancels out against the subspace.
+
+use reed_solomon_simd::engine::tables::{self, ExpLog};
+use reed_solomon_simd::engine::{DefaultEngine, Engine, GF_MODULUS, utils};
+
+/// The code works on pieces of so many bytes.
+const PIECE: usize = 64;
+
+/// A piece of a packet as the code has it: the low bytes of its 32 elements, then the high ones.
+type Piece = [u8; PIECE];
+
+/// Where the packets of a buffer lie in the field.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Points {
+    /// The subspace has so many points, a power of two.
+    within: u32,
+    /// Repair packets lie in it.
+    high: bool,
+}
+
+impl Points {
+    /// Those of a buffer of `packets` that can have `width` repair packets, a power of two.
+    pub(super) fn new(packets: u32, width: u32) -> Self {
+        let padded = packets.next_power_of_two();
+        let high = padded >= width;
+        Self { within: if high { width } else { padded }, high }
+    }
+
+    /// That of packet `index` of the buffer.
+    pub(super) fn of_packet(&self, index: u32) -> u16 {
+        (if self.high { self.within + index } else { index }) as u16
+    }
+
+    /// That of repair packet `index`.
+    pub(super) fn of_repair(&self, index: u32) -> u16 {
+        (if self.high { index } else { self.within + index }) as u16
+    }
+}
+
+/// Packets that are wanted, as sums of those that are known.
+pub(super) struct Sums<'a> {
+    points: Points,
+    logs: &'static ExpLog,
+    /// Packets of the buffer that are not known, and the repair packets that are known instead.
+    lost: &'a [u16],
+    used: &'a [u16],
+    /// What is wanted, and the logarithm of the part of its factors that is its own.
+    wanted: Vec<(u16, u32)>,
+    engine: DefaultEngine,
+    bytes: usize,
+    pieces: usize,
+    sums: Vec<Piece>,
+    known: Vec<Piece>,
+    product: Vec<Piece>,
+}
+
+impl<'a> Sums<'a> {
+    /// Of `wanted`, in packets of `bytes`; `lost` are not known, and as many `used` are.
+    pub(super) fn new(
+        points: Points,
+        wanted: &[u16],
+        bytes: usize,
+        (lost, used): (&'a [u16], &'a [u16]),
+    ) -> Self {
+        let pieces = bytes.div_ceil(PIECE);
+        let mut sums = Self {
+            points,
+            logs: tables::get_exp_log(),
+            lost,
+            used,
+            wanted: Vec::new(),
+            engine: DefaultEngine::new(),
+            bytes,
+            pieces,
+            sums: vec![[0; PIECE]; pieces * wanted.len()],
+            known: vec![[0; PIECE]; pieces],
+            product: vec![[0; PIECE]; pieces],
+        };
+        sums.wanted = wanted.iter().map(|point| (*point, sums.own(*point))).collect();
+        sums
+    }
+
+    /// Adds what is known at `point`.
+    pub(super) fn add(&mut self, point: u16, bytes: &[u8]) {
+        spread(bytes, &mut self.known);
+        let (own, logs) = (self.own(point), self.logs);
+        for ((wanted, others), sum) in self.wanted.iter().zip(self.sums.chunks_mut(self.pieces)) {
+            let apart = log(logs, wanted ^ point);
+            let factor = (own + 2 * MODULUS - others - apart) % MODULUS;
+            self.product.copy_from_slice(&self.known);
+            self.engine.mul(&mut self.product, factor as u16);
+            utils::xor(sum, &self.product);
+        }
+    }
+
+    /// What was wanted, one after the other, when all that is known was added.
+    pub(super) fn into_packets(self) -> impl Iterator<Item = Vec<u8>> {
+        let Self { sums, pieces, bytes, .. } = self;
+        let packets = sums.len() / pieces;
+        (0..packets).map(move |n| gather(&sums[n * pieces..][..pieces], bytes))
+    }
+
+    /// The logarithm of the part of a factor that is of `point` alone.
+    fn own(&self, point: u16) -> u32 {
+        let apart = |others: &[u16]| -> u32 {
+            let logs = others.iter().filter(|other| **other != point);
+            logs.map(|other| log(self.logs, other ^ point))
+                .fold(0, |sum, log| (sum + log) % MODULUS)
+        };
+        let outside = u32::from(point) >> self.points.within.trailing_zeros();
+        let shifted = if outside == 0 { 0 } else { log(self.logs, outside as u16) };
+        let (more, less) = if self.points.high { (shifted, 0) } else { (0, shifted) };
+        (more + apart(self.lost) + 2 * MODULUS - less - apart(self.used)) % MODULUS
+    }
+}
+
+fn log(logs: &ExpLog, element: u16) -> u32 {
+    u32::from(logs.log[usize::from(element)])
+}
+
+const MODULUS: u32 = GF_MODULUS as u32;
+
+/// Lays a packet out as the code has it: of a last piece that is shorter the halves are apart.
+fn spread(bytes: &[u8], pieces: &mut [Piece]) {
+    let (whole, rest) = bytes.as_chunks();
+    let (full, last) = pieces.split_at_mut(whole.len().min(pieces.len()));
+    full.copy_from_slice(&whole[..full.len()]);
+    if let Some(last) = last.first_mut() {
+        let (low, high) = rest.split_at(rest.len() / 2);
+        *last = [0; PIECE];
+        last[..low.len()].copy_from_slice(low);
+        last[PIECE / 2..][..high.len()].copy_from_slice(high);
+    }
+}
+
+/// The other way round, for a packet of so many bytes.
+fn gather(pieces: &[Piece], bytes: usize) -> Vec<u8> {
+    let mut packet = pieces.as_flattened().to_vec();
+    let (whole, half) = (bytes - bytes % PIECE, bytes % PIECE / 2);
+    if half > 0 {
+        let high = whole + PIECE / 2;
+        packet.copy_within(high..high + half, whole + half);
+    }
+    packet.truncate(bytes);
+    packet
+}
