@@ -18,7 +18,7 @@ const MAX_UNMEASURED_BEAT: Duration = Duration::from_millis(125);
 const MAX_RTT: Duration = Duration::from_secs(60);
 
 /// Smoothed round trip time and deviation, with the constants of RFC 6298.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct RoundTrip {
     smoothed: Option<Duration>,
     deviation: Duration,
@@ -28,14 +28,27 @@ pub(crate) struct RoundTrip {
     expiries: u32,
     /// What it is measured by rides on whatever is sent next.
     rides: bool,
+    /// [`Self::timeout`] and [`Self::beat`], which are asked for far more often than they change.
+    timeout: Duration,
+    beat: Duration,
 }
 
 impl RoundTrip {
     /// With what the handshake told: a measurement, or only how long it took with its repetitions.
     pub(crate) fn new(measured: Option<Duration>, longest: Option<Duration>) -> Self {
-        let mut new = Self { longest: longest.map(|rtt| rtt.min(MAX_RTT)), ..Self::default() };
-        if let Some(rtt) = measured {
-            new.sample(rtt);
+        let mut new = Self {
+            smoothed: None,
+            deviation: Duration::ZERO,
+            smallest: None,
+            longest: longest.map(|rtt| rtt.min(MAX_RTT)),
+            expiries: 0,
+            rides: false,
+            timeout: Duration::ZERO,
+            beat: Duration::ZERO,
+        };
+        match measured {
+            Some(rtt) => new.sample(rtt),
+            None => new.settle(),
         }
         new
     }
@@ -44,7 +57,9 @@ impl RoundTrip {
     /// most come with a NULL-ACK, and now and then one with a full packet, later than any deviation
     /// from the others says.
     pub(crate) fn of_riders(self, rides: bool) -> Self {
-        Self { rides, ..self }
+        let mut riders = Self { rides, ..self };
+        riders.settle();
+        riders
     }
 
     /// Takes in one measurement, which must be of a packet sent only once (Karn's rule).
@@ -62,6 +77,14 @@ impl RoundTrip {
                 self.smoothed = Some((smoothed * 7 + rtt) / 8);
             }
         }
+        self.settle();
+    }
+
+    /// Something that the timers are made of changed.
+    fn settle(&mut self) {
+        self.timeout = self.longest_wait();
+        let most = if self.smoothed.is_some() { Duration::MAX } else { MAX_UNMEASURED_BEAT };
+        self.beat = (self.assumed() / 8).clamp(Duration::from_millis(1), most);
     }
 
     /// The smoothed round trip, if one was measured.
@@ -87,16 +110,23 @@ impl RoundTrip {
     /// The timer ran out: the next one is longer.
     pub(crate) fn back_off(&mut self) {
         self.expiries = (self.expiries + 1).min(16);
+        self.settle();
     }
 
     /// Something was heard again: back to the measured value.
     pub(crate) fn recovered(&mut self) {
-        self.expiries = 0;
+        if std::mem::take(&mut self.expiries) > 0 {
+            self.settle();
+        }
     }
 
     /// Smoothed round trip plus four deviations, at least an eighth (where acknowledgements ride, a
     /// half) of it, and 1.5 times longer for every expiry in a row.
     pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn longest_wait(&self) -> Duration {
         let Some(smoothed) = self.smoothed else {
             // Sent again within the round trip, a message would never measure it (Karn's rule).
             let longest = self.longest.unwrap_or_default();
@@ -112,8 +142,7 @@ impl RoundTrip {
     /// An eighth of a round trip, at least a millisecond (before one was measured, at most 125):
     /// the beat of reports and repeated copies.
     pub(crate) fn beat(&self) -> Duration {
-        let most = if self.smoothed.is_some() { Duration::MAX } else { MAX_UNMEASURED_BEAT };
-        (self.assumed() / 8).clamp(Duration::from_millis(1), most)
+        self.beat
     }
 }
 
@@ -130,7 +159,7 @@ mod tests {
 
     #[test]
     fn expiries_lengthen_the_timer_up_to_its_limit() {
-        let mut rtt = RoundTrip::default();
+        let mut rtt = RoundTrip::new(None, None);
         rtt.sample(Duration::from_millis(100));
         let first = rtt.timeout();
         assert_eq!(first, Duration::from_millis(300));
@@ -151,12 +180,12 @@ mod tests {
         assert!(rtt.timeout() > Duration::from_secs(19), "but it may be the round trip");
         rtt.sample(Duration::from_secs(2));
         assert_eq!(rtt.beat(), Duration::from_millis(250));
-        assert_eq!(RoundTrip::default().beat(), UNKNOWN / 8);
+        assert_eq!(RoundTrip::new(None, None).beat(), UNKNOWN / 8);
     }
 
     #[test]
     fn a_long_path_may_wait_four_round_trips() {
-        let mut rtt = RoundTrip::default();
+        let mut rtt = RoundTrip::new(None, None);
         rtt.sample(Duration::from_millis(1800));
         rtt.back_off();
         rtt.back_off();
@@ -165,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_steady_path_shrinks_the_deviation() {
-        let mut rtt = RoundTrip::default();
+        let mut rtt = RoundTrip::new(None, None);
         for _ in 0..100 {
             rtt.sample(Duration::from_millis(80));
         }
@@ -176,7 +205,7 @@ mod tests {
     #[test]
     fn the_timer_leaves_room_for_what_the_deviation_forgets() {
         for (rides, least) in [(false, 112_500), (true, 150_000)] {
-            let mut rtt = RoundTrip::default().of_riders(rides);
+            let mut rtt = RoundTrip::new(None, None).of_riders(rides);
             for _ in 0..100 {
                 rtt.sample(Duration::from_millis(100));
             }

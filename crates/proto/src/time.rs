@@ -17,11 +17,13 @@ impl Instant {
     pub const NEVER: Self = Self(u64::MAX);
 
     /// The instant `nanos` nanoseconds after the epoch.
+    #[inline]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
     /// Nanoseconds since the epoch.
+    #[inline]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
@@ -32,11 +34,13 @@ impl Instant {
     }
 
     /// Time passed since `earlier`; zero when `earlier` is later.
+    #[inline]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
     /// This instant moved back by `by`; the epoch at the earliest.
+    #[inline]
     pub fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(by)))
     }
@@ -44,20 +48,24 @@ impl Instant {
 
 impl Add<Duration> for Instant {
     type Output = Self;
+    #[inline]
     fn add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(nanos(duration)))
     }
 }
 
 impl AddAssign<Duration> for Instant {
+    #[inline]
     fn add_assign(&mut self, duration: Duration) {
         *self = *self + duration;
     }
 }
 
 /// A duration in nanoseconds, saturating.
+#[inline]
 pub fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    let whole = duration.as_secs().saturating_mul(1_000_000_000);
+    whole.saturating_add(u64::from(duration.subsec_nanos()))
 }
 
 /// A duration in whole microseconds, saturating at `u32::MAX` (71 minutes).
@@ -66,8 +74,15 @@ pub fn micros_u32(duration: Duration) -> u32 {
 }
 
 /// The earliest of several optional deadlines.
+#[inline]
 pub fn earliest(deadlines: impl IntoIterator<Item = Option<Instant>>) -> Option<Instant> {
-    deadlines.into_iter().flatten().min()
+    let mut earliest = Instant::NEVER;
+    let mut any = false;
+    for at in deadlines.into_iter().flatten() {
+        earliest = earliest.min(at);
+        any = true;
+    }
+    any.then_some(earliest)
 }
 
 #[cfg(test)]

@@ -73,6 +73,8 @@ pub struct DataTimer {
     /// As the first implementations had them ([`DataTimer::first`]).
     first: bool,
     due: BTreeMap<BufferNumber, Due>,
+    /// The first deadline of these, which is asked for with every packet.
+    soonest: Option<Instant>,
     /// Smoothed time per packet and its deviation, once a buffer was measured.
     pace: Option<(Duration, Duration)>,
     silences: Silences,
@@ -187,6 +189,11 @@ impl DataTimer {
         }
     }
 
+    /// Deadlines changed.
+    fn look_again(&mut self) {
+        self.soonest = self.due.values().filter_map(|due| due.deadline).min();
+    }
+
     fn measure(&mut self, buffer: BufferNumber) {
         let Some(due) = self.due.get(&buffer).filter(|due| !due.asked) else { return };
         let (Some((first, from)), Some((last, to))) = (due.first, due.last) else { return };
@@ -205,6 +212,7 @@ impl DataTimer {
 impl Recovery for DataTimer {
     fn on_granted(&mut self, _: Instant, buffer: BufferNumber, seq: ControlSeq) {
         self.due.insert(buffer, Due { waiting: Some(seq), ..Due::default() });
+        self.look_again();
     }
 
     fn on_asked(&mut self, _: Instant, ask: Ask, seq: ControlSeq) {
@@ -213,6 +221,7 @@ impl Recovery for DataTimer {
             due.deadline = None;
             due.asked = true;
         }
+        self.look_again();
     }
 
     fn on_acknowledged(&mut self, now: Instant, ack: ControlSeq, timing: &Timing) {
@@ -240,6 +249,7 @@ impl Recovery for DataTimer {
                 due.set(now + loose.saturating_mul(1 << doublings));
             }
         }
+        self.look_again();
     }
 
     fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &Timing) {
@@ -271,6 +281,7 @@ impl Recovery for DataTimer {
         let begins = due.received == 1;
         if lives {
             self.follow(now, number, timing);
+            self.look_again();
         }
         if !begins {
             return;
@@ -290,12 +301,14 @@ impl Recovery for DataTimer {
                 due.set(deadline);
             }
         }
+        self.look_again();
     }
 
     fn on_drained(&mut self, _: Instant, _: ControlSeq, _: BufferNumber) {}
 
     fn on_renewed(&mut self, buffer: BufferNumber) {
         self.due.remove(&buffer);
+        self.look_again();
     }
 
     fn on_complete(&mut self, buffer: BufferNumber) {
@@ -303,6 +316,7 @@ impl Recovery for DataTimer {
         if let Some(touched) = self.due.remove(&buffer).and_then(|due| due.touched) {
             self.completed = Some((buffer, touched));
         }
+        self.look_again();
     }
 
     fn poll(&mut self, now: Instant, holes: &dyn Holes, timing: &Timing, asks: &mut Vec<Ask>) {
@@ -314,7 +328,7 @@ impl Recovery for DataTimer {
             .collect();
         for buffer in expired {
             if asks.len() >= ASKS_PER_POLL {
-                return;
+                break;
             }
             let later = if self.first { None } else { self.later(now, buffer, timing) };
             let graced = self.first;
@@ -350,10 +364,11 @@ impl Recovery for DataTimer {
                 due.waiting.get_or_insert(ControlSeq::default());
             }
         }
+        self.look_again();
     }
 
     fn next_look(&self) -> Option<Instant> {
-        self.due.values().filter_map(|due| due.deadline).min()
+        self.soonest
     }
 
     fn expiries(&self) -> u64 {
