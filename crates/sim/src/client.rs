@@ -50,6 +50,15 @@ impl Stock {
     }
 }
 
+/// Bytes of what stands for a buffer in the digest over all.
+const MARK: usize = 16;
+
+/// What stands for a buffer in the digest over all: its number and its length. Its bytes follow
+/// from these, and [`crate::host`] has compared every one of them when it came.
+fn mark(number: u64, buffer: &Buffer) -> [u8; MARK] {
+    (u128::from(number) << 64 | buffer.filled().len() as u128).to_be_bytes()
+}
+
 /// What a client works with.
 pub(crate) struct Tools<'a> {
     pub(crate) now: Instant,
@@ -72,8 +81,8 @@ pub(crate) struct Source {
     /// Being read: when it is done, its number, and in which connection it was wanted.
     reading: VecDeque<(Instant, u64, u32, Buffer)>,
     connection: u32,
-    /// Digest of every buffer supplied.
-    digests: Vec<u8>,
+    /// What stands for every buffer supplied.
+    marks: Vec<u8>,
     supplied: u64,
     end_at: Option<Instant>,
     /// What the receiver says it has, by place, and the last place.
@@ -90,7 +99,7 @@ impl Source {
             wanted: VecDeque::new(),
             reading: VecDeque::new(),
             connection: 0,
-            digests: Vec::new(),
+            marks: Vec::new(),
             supplied: 0,
             end_at: None,
             had: BTreeMap::new(),
@@ -104,7 +113,7 @@ impl Source {
         self.waits = waits;
         self.connection += 1;
         self.wanted.clear();
-        self.digests.clear();
+        self.marks.clear();
         self.supplied = 0;
         (self.had, self.last_had) = (BTreeMap::new(), None);
         self.end_at = (content.shape().buffers() == 0).then(|| disk.flushed(now));
@@ -169,9 +178,7 @@ impl Source {
         mut buffer: Buffer,
     ) -> Result<(), LentTwice> {
         tools.content.fill(number, &mut buffer);
-        if tools.wire == Wire::Sealed {
-            self.digests.extend_from_slice(blake3::hash(buffer.filled()).as_bytes());
-        }
+        self.marks.extend(mark(number, &buffer));
         if !tools.stock.lend(&buffer) {
             return Err(LentTwice);
         }
@@ -194,7 +201,7 @@ impl Source {
         End {
             buffers: content.shape().buffers(),
             bytes: content.shape().bytes,
-            digest: *blake3::hash(&self.digests).as_bytes(),
+            digest: *blake3::hash(&self.marks).as_bytes(),
         }
     }
 
@@ -216,8 +223,8 @@ pub(crate) struct Sink {
     /// Not offered: no more data will come for them.
     idle: Vec<Buffer>,
     writing: VecDeque<(Instant, Buffer)>,
-    /// Digest of every buffer that came, by number.
-    digests: Vec<Option<[u8; 32]>>,
+    /// What stands for every buffer that came, by number.
+    marks: Vec<Option<[u8; MARK]>>,
     bytes: u64,
     filled: u64,
     offered: u64,
@@ -231,7 +238,7 @@ impl Sink {
         Self {
             idle,
             writing: VecDeque::new(),
-            digests: Vec::new(),
+            marks: Vec::new(),
             bytes: 0,
             filled: 0,
             offered: 0,
@@ -260,7 +267,7 @@ impl Sink {
 
     /// A connection is open: everything begins anew.
     pub(crate) fn on_opened(&mut self) {
-        self.digests.clear();
+        self.marks.clear();
         self.bytes = 0;
         self.filled = 0;
         self.complete = None;
@@ -271,14 +278,10 @@ impl Sink {
     /// A buffer came. False if it came before.
     pub(crate) fn on_filled(&mut self, tools: &mut Tools<'_>, number: u64, buffer: Buffer) -> bool {
         let at = number.saturating_sub(1) as usize;
-        if self.digests.len() <= at {
-            self.digests.resize(at + 1, None);
+        if self.marks.len() <= at {
+            self.marks.resize(at + 1, None);
         }
-        let digest = match tools.wire {
-            Wire::Sealed => *blake3::hash(buffer.filled()).as_bytes(),
-            Wire::Rfc998 => [0; 32],
-        };
-        let new = self.digests[at].replace(digest).is_none();
+        let new = self.marks[at].replace(mark(number, &buffer)).is_none();
         self.filled += u64::from(new);
         self.bytes += tools.content.shape().data_len(number) as u64;
         let done = tools.disk.start(tools.now, buffer.filled().len());
@@ -311,12 +314,12 @@ impl Sink {
     }
 
     fn judge(&self) -> Verdict {
-        let mut all = Vec::with_capacity(self.digests.len() * 32);
-        all.extend(self.digests.iter().flatten().flatten());
+        let mut all = Vec::with_capacity(self.marks.len() * MARK);
+        all.extend(self.marks.iter().flatten().flatten());
         let digest = *blake3::hash(&all).as_bytes();
         let verified = match self.complete.flatten() {
             Some(end) => {
-                let whole = all.len() as u64 == end.buffers * 32;
+                let whole = all.len() as u64 == end.buffers * MARK as u64;
                 whole && end.digest == digest && end.bytes == self.bytes
             }
             // This wire has no END: the oracle compared every byte.

@@ -125,7 +125,7 @@ pub struct Host {
     transfer: Transfer,
     /// Nothing needs to be done before.
     pub wake: Instant,
-    /// Its machine's next timer, unless something was done with it since.
+    /// Its machine's next timer.
     timer: Option<Instant>,
     silent: bool,
     /// A connection was open since the program was started.
@@ -153,6 +153,7 @@ pub struct Transfer {
 
 impl Host {
     /// When it does what is to be done at `at`.
+    #[inline]
     pub(crate) fn runs_at(&self, at: Instant) -> Instant {
         self.options.stops.map_or(at, |stops| stops.runs_at(at))
     }
@@ -205,14 +206,16 @@ impl Host {
         self.stock = stock;
         self.client = client_of(self.options.config.role, buffers);
         self.endpoint = Some(endpoint);
-        (self.wake, self.timer) = (now, Some(now));
+        self.wake = now;
         let greets = self.transfer.greets && matches!(self.client, Client::Sink(_));
         if greets {
             let have = self.had();
             self.endpoint.iter_mut().for_each(|end| end.tell(now, &have));
         }
         // Nothing may be granted before the other end was told what is here.
-        if self.transfer.have > 0 && !greets { Ok(()) } else { self.offer_all(now) }
+        let offered = if self.transfer.have > 0 && !greets { Ok(()) } else { self.offer_all(now) };
+        self.look_at_timer(now);
+        offered
     }
 
     /// Whether its machine has a connection that stands.
@@ -233,12 +236,12 @@ impl Host {
         if self.client_wake().is_none_or(|at| at > now) {
             return Ok(());
         }
-        self.timer = Some(now);
         let fed = self.with_client(now, |client, tools| match client {
             Client::Source(source) => source.feed(tools),
             Client::Sink(sink) => sink.feed(tools),
         });
         fed.unwrap_or(Ok(()))?;
+        self.look_at_timer(now);
         if let Client::Sink(sink) = &self.client
             && sink.verdict() == Some(true)
             && !self.report.done
@@ -252,7 +255,6 @@ impl Host {
     pub fn fire(&mut self, now: Instant) {
         if let Some(endpoint) = &mut self.endpoint
             && self.timer.is_some_and(|at| at <= now)
-            && endpoint.next_timeout(now).is_some_and(|at| at <= now)
         {
             endpoint.handle_timeout(now);
         }
@@ -457,9 +459,13 @@ impl Host {
         matches!(&self.client, Client::Sink(sink) if sink.verdict().is_some())
     }
 
+    fn look_at_timer(&mut self, now: Instant) {
+        self.timer = self.endpoint.as_ref().and_then(|endpoint| endpoint.next_timeout(now));
+    }
+
     /// Works out when something is to be done next.
     pub fn rewake(&mut self, now: Instant) -> Instant {
-        self.timer = self.endpoint.as_ref().and_then(|endpoint| endpoint.next_timeout(now));
+        self.look_at_timer(now);
         let next = self.endpoint.as_ref().and_then(|_| earliest([self.timer, self.client_wake()]));
         self.wake = next.unwrap_or(Instant::NEVER);
         self.wake

@@ -506,9 +506,11 @@ impl World {
     /// Step 6.
     fn datagrams_in(&mut self) {
         for from in Side::BOTH {
+            if self.paths[from].next().is_none_or(|at| at > self.now) {
+                continue;
+            }
             if self.hosts[from.other()].runs_at(self.now) > self.now {
-                let waits = self.paths[from].next().is_some_and(|at| at <= self.now);
-                self.coverage.see(Mark::Starved, u64::from(waits));
+                self.coverage.see(Mark::Starved, 1);
                 continue;
             }
             while let Some(delivery) = self.paths[from].pop(self.now) {
