@@ -186,3 +186,26 @@ fn sixty_four_kib_over_other_paths() {
         }
     }
 }
+
+/// Three OPENs are lost and the fourth is answered, but the death timer of the first would be over
+/// before the other end's first word is here: whoever proves that he is there is waited for as long
+/// once more.
+#[test]
+fn who_answers_late_is_waited_for() {
+    for opens in [Role::Sender, Role::Receiver] {
+        let mut setup = world(opens, true, 0);
+        (setup.there.delay, setup.back.delay) =
+            (Duration::from_secs(2), Duration::from_millis(200));
+        setup.active.config.death_timer = Duration::from_secs(6);
+        setup.passive.config.death_timer = Duration::from_secs(6);
+        let mut left = 3;
+        let outcome = World::new(setup)
+            .tamper(move |sight: &Sight<'_>| {
+                let lost = sight.clear.kind == kind::OPEN && left > 0;
+                left -= u32::from(lost);
+                if lost { Tamper::Drop } else { Tamper::Pass }
+            })
+            .run();
+        assert!(outcome.is_success(), "{outcome}");
+    }
+}

@@ -102,6 +102,13 @@ fn a_program_started_again_and_again_finds_its_peer() {
     as_it_should_be(1_002_313);
 }
 
+/// The round trip was 2 s and the death timer three of them: each start of the program was refused for
+/// one, since the one before had been heard, and gave up with the answer on its way, 154 times.
+#[test]
+fn who_was_answered_does_not_give_up() {
+    as_it_should_be(5_017_298);
+}
+
 /// A client gives up after its end has answered the RESPONSE, and before it hears that the other
 /// end is open.
 #[test]

@@ -74,6 +74,8 @@ pub(crate) struct Active {
     sent: Option<(Instant, bool)>,
     /// When the first left.
     first: Option<Instant>,
+    /// When something came that proved itself.
+    heard: Instant,
     /// What somebody who could not prove it said, and when first.
     hint: Option<(Instant, String)>,
     refused: Option<String>,
@@ -83,7 +85,7 @@ pub(crate) struct Active {
     fault: Option<(&'static str, Option<Vec<u8>>)>,
     /// What the peer's host said.
     refusals: Refusals,
-    /// How long an answer is waited for at most.
+    /// How long somebody who proves himself is waited for at most.
     patience: Duration,
     hurry: Hurry,
     /// OPENs that left.
@@ -123,6 +125,7 @@ impl Active {
             next: now,
             sent: None,
             first: None,
+            heard: now,
             hint: None,
             refused: None,
             busy: None,
@@ -200,7 +203,11 @@ impl Active {
             Some(kind) if !kind.is_handshake() => return self.handle_first(route, bytes),
             _ => false,
         };
-        if told { Hear::News } else { Hear::Nothing }
+        if !told {
+            return Hear::Nothing;
+        }
+        self.heard = now;
+        Hear::News
     }
 
     /// Something under transport keys: the passive end is there, and has chosen.
@@ -398,11 +405,12 @@ impl Active {
     }
 
     /// When there is no more hope. A hint or a refusal of the host may be forged by somebody on the
-    /// path; but the true answer would come in the time they leave it.
+    /// path; but the true answer would come in the time they leave it. Who is heard is waited for
+    /// once more, as long as there are OPENs.
     fn deadline(&self) -> Option<Instant> {
         earliest([
             (self.left == 0).then_some(self.next),
-            self.first.map(|at| at + self.patience),
+            self.first.map(|at| at.max(self.heard) + self.patience),
             self.hint.as_ref().map(|(at, _)| *at + HINT_PATIENCE),
             self.refusals.unreachable_at(false),
         ])
