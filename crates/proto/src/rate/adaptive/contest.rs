@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::overflow::Heard;
 use super::rounds::OVERFLOW_TIME;
-use super::{Adaptive, Phase, UNITY};
+use super::{Adaptive, MOST, Phase, UNITY};
 use crate::rate::path::MILLION;
 use crate::rate::train::is_long;
 use crate::rate::{Cubic, Pacing, Sample, burst_for};
@@ -157,8 +157,8 @@ impl Adaptive {
     pub(super) fn begin_brief(&mut self, now: Instant, sample: &Sample) {
         let mut contest = self.new_contest(now, 0, true);
         self.reduce_brief(now, sample, &mut contest);
-        self.bandwidth =
-            Rate::over(contest.bytes(self.packet_bytes), self.round_trip()).bytes_per_second();
+        let rate = Rate::over(contest.bytes(self.packet_bytes), self.round_trip());
+        self.bandwidth = rate.bytes_per_second().min(MOST);
         self.contest = Some(contest);
     }
 
@@ -214,7 +214,7 @@ impl Adaptive {
             contest.packets = contest.curve.grow(now, contest.packets, heard.acked, rtt);
         }
         let rate = Rate::over(contest.bytes(self.packet_bytes), rtt);
-        self.bandwidth = rate.bytes_per_second();
+        self.bandwidth = rate.bytes_per_second().min(MOST);
         self.contest = Some(contest);
         self.look(now, rtt);
     }

@@ -1,7 +1,7 @@
 //! How [`Adaptive`] takes a rate on trust: it sends at it for a round trip, grows no further
 //! meanwhile, and goes back to what came through at the first sign that it is too much.
 
-use super::{Adaptive, Phase};
+use super::{Adaptive, MOST, Phase};
 use crate::rate::Sample;
 use crate::rate::path::{MILLION, RestLoss};
 use crate::time::Instant;
@@ -62,7 +62,7 @@ impl Adaptive {
             true => self.bandwidth.saturating_mul(2),
             false => self.most_of_trains().saturating_mul(FARTHEST),
         };
-        self.bandwidth = rate.min(most).max(1);
+        self.bandwidth = rate.min(most).clamp(1, MOST);
         self.growth.proven = 0;
         let remembered = self.leap.remembered;
         self.leap = Leap { goal: rate, from: sample.sent_bytes, remembered, ..Leap::default() };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::leap::LEAP_CAP_GAIN;
 use super::{
     Adaptive, CALM_CAP_GAIN, CAP_GAIN, DOWN_GAIN, DRAIN_GAIN, FLOOR, FLOOR_PACKETS,
-    MIN_CAP_PACKETS, MIN_RTT_CAP_GAIN, Phase, STARTUP_CAP_GAIN, STARTUP_GAIN, UNITY,
+    MIN_CAP_PACKETS, MIN_RTT_CAP_GAIN, MOST, Phase, STARTUP_CAP_GAIN, STARTUP_GAIN, UNITY,
 };
 use crate::rate::train::train_for;
 use crate::rate::{Pacing, burst_for, millis};
@@ -31,7 +31,7 @@ impl Adaptive {
 
     pub(super) fn set_pacing(&mut self) {
         let least = Rate::over(FLOOR_PACKETS * u64::from(self.packet_bytes), self.trips.now());
-        self.bandwidth = self.bandwidth.max(least.bytes_per_second());
+        self.bandwidth = self.bandwidth.max(least.bytes_per_second()).min(MOST);
         let ceiling = self.most();
         if let Some(pacing) = self.train_pacing(ceiling) {
             self.pacing = pacing;
