@@ -259,6 +259,14 @@ fn a_train_that_hardly_arrived_is_no_reason_to_panic() {
     as_it_should_be(5_024_250);
 }
 
+/// A quarter of all packets was lost for 89 s on a path of 2 s, and then none: hundreds of probes in a
+/// row found more, and each was as small as the first after a loss.
+#[test]
+fn a_probe_that_finds_more_is_no_longer_cautious() {
+    let outcome = as_it_should_be(4_005_184);
+    assert!(outcome.duration <= Duration::from_secs(600), "{outcome}");
+}
+
 /// Packets became smaller: what had left, and what was to be charged with the next, was taken for
 /// another number of packets, and a burst more than agreed on left.
 #[test]

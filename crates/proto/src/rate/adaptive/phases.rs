@@ -137,6 +137,10 @@ impl Adaptive {
         {
             // Where probes met loss or marks, a small find may be chance: no bolder for it.
             let bolder = usize::from(self.probe.caution == UNITY);
+            if is_long(self.min_rtt()) {
+                // While probes find more no cruise comes that would forget what made them small.
+                self.probe.caution = (self.probe.caution * 2).min(UNITY);
+            }
             self.enter(Phase::Up((step + bolder).min(UP_GAINS.len() - 1)), now);
             return;
         }
