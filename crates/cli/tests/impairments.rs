@@ -40,12 +40,14 @@ fn counts(options: &[String]) -> Value {
 }
 
 /// Impairments, and where each is counted.
-const CASES: [(&[(&str, &str)], &str); 6] = [
+const CASES: [(&[(&str, &str)], &str); 8] = [
     (&[("loss", "30%"), ("loss-burst", "3")], "lost_random"),
     (&[("duplicate", "50%")], "duplicated"),
     (&[("corrupt", "50%")], "corrupted"),
     (&[("reorder", "30%"), ("reorder-by", "2 packets"), ("delay", "1ms")], "reordered"),
     (&[("mtu", "600")], "lost_mtu"),
+    (&[("police", "1Mbit, 5kB")], "lost_policer"),
+    (&[("rate", "1Mbit"), ("queue", "unlimited"), ("codel", "1ms")], "lost_queue"),
     (&[("rate", "1Mbit"), ("queue", "3kB"), ("jitter", "1ms"), ("ecn-mark", "1kB")], "lost_queue"),
 ];
 

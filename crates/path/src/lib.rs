@@ -16,6 +16,6 @@ pub mod scenario;
 pub mod text;
 
 pub use path::{
-    Change, Counters, Delivery, Displacement, LinkOptions, MarkAbove, Outage, PATIENCE, Path,
-    Payload, QueueLimit, Tally,
+    Change, CoDel, Counters, Delivery, Displacement, LinkOptions, MarkAbove, Outage, PATIENCE,
+    Path, Payload, Policer, QueueLimit, Tally,
 };

@@ -4,10 +4,12 @@
 //! A packet passes, in this order:
 //!
 //! 1. the MTU, which drops what is larger;
-//! 2. the queue, bounded to the byte, which drops what does not fit and marks what waits too long;
-//! 3. the link, which sends whole IP packets one after the other, exact to the nanosecond over any
+//! 2. a policer, if there is one, which drops what is beyond its rate and its bucket;
+//! 3. the queue, bounded to the byte, which drops what does not fit and marks what waits too long;
+//!    CoDel, if asked for, drops or marks at its end;
+//! 4. the link, which sends whole IP packets one after the other, exact to the nanosecond over any
 //!    length of time;
-//! 4. the wire, on which outages and random loss take it, bits flip, copies appear, others overtake
+//! 5. the wire, on which outages and random loss take it, bits flip, copies appear, others overtake
 //!    it, and time passes.
 //!
 //! Whether the n-th packet pushed is lost, corrupted, duplicated or reordered depends on the seed
@@ -16,6 +18,7 @@
 
 mod counters;
 mod fate;
+mod gates;
 mod options;
 mod payload;
 
@@ -29,6 +32,8 @@ use netblt_proto::units::Rate;
 
 pub use counters::{Counters, Tally};
 use fate::{Fate, Fates};
+use gates::{Bucket, Judge};
+pub use gates::{CoDel, Policer};
 pub use options::{Change, Displacement, LinkOptions, MarkAbove, Outage, PATIENCE, QueueLimit};
 pub use payload::Payload;
 
@@ -56,6 +61,8 @@ pub struct Path<T> {
     /// Changes still to come, soonest first.
     schedule: VecDeque<Change>,
     fates: Fates,
+    bucket: Bucket,
+    judge: Judge,
     /// The latest time heard of.
     now: Instant,
     /// What waits for the link; the first is being sent when `sent_at` is set.
@@ -135,6 +142,8 @@ impl<T: Payload> Path<T> {
         Self {
             fates: Fates::new(&options, seed, name),
             options,
+            bucket: Bucket::default(),
+            judge: Judge::default(),
             schedule: schedule.into(),
             now: Instant::EPOCH,
             queue: VecDeque::new(),
@@ -161,11 +170,16 @@ impl<T: Payload> Path<T> {
             self.counters.lost_mtu += packet;
             return;
         }
+        let now = self.now;
+        let policer = self.options.policer;
+        if policer.is_some_and(|policer| !self.bucket.passes(now, policer, ip_bytes)) {
+            self.counters.lost_policer += packet;
+            return;
+        }
         if !self.fits(ip_bytes) {
             self.counters.lost_queue += packet;
             return;
         }
-        let now = self.now;
         let ecn = self.mark(ecn, packet);
         let delivery = Delivery { payload, ecn, corrupted: false, ip_bytes, entered: now, at: now };
         self.counters.inside += packet;
@@ -329,10 +343,14 @@ impl<T: Payload> Path<T> {
     /// Begins to send what waits, at `at`, when the link is free and works.
     fn serve(&mut self, at: Instant) {
         while self.sent_at.is_none() && self.options.outage != Outage::Hold {
+            if self.condemned(at) {
+                continue;
+            }
             let Some(first) = self.queue.front() else {
                 return;
             };
             let ip_bytes = first.delivery.ip_bytes;
+            self.counters.queue_time_sum += at.since(first.delivery.entered);
             match self.options.rate.map(Rate::bytes_per_second) {
                 Some(0) => return,
                 Some(rate) => {
@@ -349,6 +367,28 @@ impl<T: Payload> Path<T> {
             }
             self.counters.queue_bytes -= ip_bytes;
         }
+    }
+
+    /// Whether CoDel dropped the packet whose turn it is.
+    fn condemned(&mut self, at: Instant) -> bool {
+        let (Some(codel), Some(first)) = (self.options.codel, self.queue.front_mut()) else {
+            return false;
+        };
+        let packet = Tally::packet(first.delivery.ip_bytes);
+        let waiting = self.counters.queue_bytes - packet.bytes;
+        if !self.judge.condemns(at, first.delivery.entered, waiting, codel) {
+            return false;
+        }
+        if codel.marks && first.delivery.ecn == Some(Ecn::Ect0) {
+            first.delivery.ecn = Some(Ecn::Ce);
+            self.counters.marked += packet;
+            return false;
+        }
+        self.queue.pop_front();
+        self.counters.queue_bytes = waiting;
+        self.counters.inside -= packet;
+        self.counters.lost_queue += packet;
+        true
     }
 
     /// A packet leaves the link for the wire, where chance waits for it.

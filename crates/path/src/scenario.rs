@@ -13,7 +13,9 @@
 //! reorder_by = "3 packets"  # or a time
 //! duplicate = "0.01 %"
 //! corrupt = "1 ppm"
+//! police = "20 Mbit, 512 kB"  # a rate and its bucket: what is beyond is dropped at once
 //! queue = "bdp"           # "0.5 bdp", "500 kB", "50 ms", "100 packets", "unlimited"
+//! codel = "5 ms"          # a target; "5 ms, mark": it marks what is ECN-capable
 //! ecn_mark = "100 kB"     # or a time
 //! mtu = 1500
 //! outage = "none"         # "drop", "hold"
@@ -25,7 +27,7 @@
 //! at = "10 s"
 //! every = "15 s"          # again and again...
 //! until = "10 min"        # ...up to here
-//! outage = "drop"         # any key above but `reorder_by` and `ecn_mark`
+//! outage = "drop"         # any key above but `reorder_by`, `police`, `codel` and `ecn_mark`
 //! ```
 //!
 //! When nothing is said about the queue it is one bandwidth-delay product, and at least 64 packets

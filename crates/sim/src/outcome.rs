@@ -189,7 +189,7 @@ impl Outcome {
         for counters in &self.paths.0 {
             let seen = [
                 (Mark::Loss, counters.lost_random),
-                (Mark::QueueLoss, counters.lost_queue),
+                (Mark::QueueLoss, counters.lost_queue + counters.lost_policer),
                 (Mark::OutageLoss, counters.lost_outage),
                 (Mark::MtuLoss, counters.lost_mtu),
                 (Mark::Reorder, counters.reordered),

@@ -62,7 +62,9 @@ pub struct Counters {
     pub inside: Tally,
     /// Lost at random.
     pub lost_random: Tally,
-    /// Lost because the queue was full.
+    /// Lost to a policer.
+    pub lost_policer: Tally,
+    /// Lost because the queue was full, or to CoDel.
     pub lost_queue: Tally,
     /// Lost because they were larger than the MTU.
     pub lost_mtu: Tally,
@@ -82,12 +84,14 @@ pub struct Counters {
     pub queue_bytes_max: u64,
     /// The longest that a packet, as it joined the queue, had to expect to wait.
     pub queue_time_max: Duration,
+    /// What all packets that were let onto the link had waited for it, together.
+    pub queue_time_sum: Duration,
 }
 
 impl Counters {
     /// Everything lost, for whatever cause.
     pub fn lost(&self) -> Tally {
-        self.lost_random + self.lost_queue + self.lost_mtu + self.lost_outage
+        self.lost_random + self.lost_policer + self.lost_queue + self.lost_mtu + self.lost_outage
     }
 
     /// Whether everything that entered or was duplicated was delivered, lost, or is inside.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use netblt_proto::units::Rate;
 
+use super::gates::{CoDel, Policer};
 use crate::rng::Probability;
 
 /// One direction of a path. The default is a perfect link: no limit, no delay, no fault.
@@ -29,8 +30,12 @@ pub struct LinkOptions {
     pub duplicate: Probability,
     /// How many packets arrive with one to eight bits of their payload flipped.
     pub corrupt: Probability,
+    /// Who lets only so much come to the queue. `None`: nobody.
+    pub policer: Option<Policer>,
     /// How much may wait for the link.
     pub queue: QueueLimit,
+    /// Who drops or marks what waits too long. `None`: nobody.
+    pub codel: Option<CoDel>,
     /// From which queue on ECN-capable packets are marked; others just wait. `None`: never.
     pub ecn_mark: Option<MarkAbove>,
     /// The largest IP packet that passes, in bytes; larger ones vanish. `None`: any.

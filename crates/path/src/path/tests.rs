@@ -405,7 +405,15 @@ prop_compose! {
             },
             duplicate: Probability::from_ppb(duplicate),
             corrupt: Probability::from_ppb(corrupt),
+            policer: loss_burst.map(|bucket| Policer {
+                rate: Rate::from_bytes_per_second(delay),
+                bucket_bytes: u64::from(bucket) * 1500,
+            }),
             queue,
+            codel: reorder.is_multiple_of(2).then_some(CoDel {
+                target: Duration::from_nanos(jitter),
+                marks: duplicate.is_multiple_of(2),
+            }),
             ecn_mark: Some(MarkAbove::Bytes(3000)),
             mtu,
             outage: Outage::None,

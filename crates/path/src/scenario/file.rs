@@ -7,7 +7,9 @@ use netblt_proto::units::Rate;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
 use super::shipped::UnknownName;
-use crate::path::{Change, Displacement, LinkOptions, MarkAbove, Outage, QueueLimit};
+use crate::path::{
+    Change, CoDel, Displacement, LinkOptions, MarkAbove, Outage, Policer, QueueLimit,
+};
 use crate::rng::Probability;
 use crate::text::{Decimal, parse_bytes, parse_duration, parse_percent, parse_rate};
 
@@ -79,7 +81,9 @@ struct LinkTable {
     reorder_by: Option<Text<Displacement>>,
     duplicate: Option<Text<Probability>>,
     corrupt: Option<Text<Probability>>,
+    police: Option<Text<Policer>>,
     queue: Option<Text<QueueText>>,
+    codel: Option<Text<CoDel>>,
     ecn_mark: Option<Text<MarkAbove>>,
     mtu: Option<u16>,
     outage: Option<Text<Outage>>,
@@ -160,7 +164,9 @@ impl LinkTable {
             reorder_by: own.reorder_by.or(self.reorder_by),
             duplicate: own.duplicate.or(self.duplicate),
             corrupt: own.corrupt.or(self.corrupt),
+            police: own.police.or(self.police),
             queue: own.queue.or(self.queue),
+            codel: own.codel.or(self.codel),
             ecn_mark: own.ecn_mark.or(self.ecn_mark),
             mtu: own.mtu.or(self.mtu),
             outage: own.outage.or(self.outage),
@@ -197,6 +203,8 @@ impl LinkTable {
             reorder_by: self.reorder_by.map(value).unwrap_or_default(),
             duplicate: self.duplicate.map(value).unwrap_or_default(),
             corrupt: self.corrupt.map(value).unwrap_or_default(),
+            policer: self.police.map(value),
+            codel: self.codel.map(value),
             queue: match self.queue {
                 Some(queue) => queue.0.limit(rate, rtt),
                 None => QueueLimit::bdp(rate, rtt),
@@ -361,6 +369,37 @@ impl FromText for MarkAbove {
             (Ok(bytes), _) => Ok(Self::Bytes(bytes)),
             (_, Ok(time)) => Ok(Self::Time(time)),
             _ => Err(format!("`{text}` is neither a size such as 100kB nor a time such as 5ms")),
+        }
+    }
+}
+
+impl FromText for Policer {
+    fn from_text(text: &str) -> Result<Self, String> {
+        let halves = text.split_once(',');
+        let read = halves.and_then(|(rate, bucket)| {
+            Some((parse_rate(rate.trim()).ok()?, parse_bytes(bucket.trim()).ok()?))
+        });
+        match read {
+            Some((rate, bucket_bytes)) if rate > Rate::ZERO => Ok(Self { rate, bucket_bytes }),
+            _ => Err(format!(
+                "`{text}` is no policer: expected a rate above 0 and its bucket, such as \
+                 `20 Mbit, 512 kB`"
+            )),
+        }
+    }
+}
+
+impl FromText for CoDel {
+    fn from_text(text: &str) -> Result<Self, String> {
+        let (time, marks) = match text.trim().strip_suffix("mark") {
+            Some(time) => (time.trim_end().trim_end_matches(','), true),
+            None => (text, false),
+        };
+        match parse_duration(time.trim()) {
+            Ok(target) if !target.is_zero() => Ok(Self { target, marks }),
+            _ => Err(format!(
+                "`{text}` is no target: expected a time above 0 such as 5ms, or `5ms, mark`"
+            )),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use netblt_proto::units::Rate;
 
 use super::*;
-use crate::path::{Displacement, LinkOptions, MarkAbove, Outage, QueueLimit};
+use crate::path::{CoDel, Displacement, LinkOptions, MarkAbove, Outage, Policer, QueueLimit};
 use crate::rng::Probability;
 
 const MS: Duration = Duration::from_millis(1);
@@ -60,7 +60,9 @@ fn every_key_is_understood() {
         reorder_by = "5 packets"
         duplicate = "3 %"
         corrupt = "40 ppm"
+        police = "2 Mbit, 64 kB"
         queue = "100 packets"
+        codel = "5 ms"
         ecn_mark = "5 ms"
         mtu = 1400
         outage = "hold"
@@ -68,6 +70,7 @@ fn every_key_is_understood() {
         rate = "16 Mbit"
         reorder_by = "2 ms"
         ecn_mark = "10 kB"
+        codel = "7 ms, mark"
         queue = "20 ms"
         [path.down]
         delay = "10 ms"
@@ -93,6 +96,12 @@ fn every_key_is_understood() {
     assert_eq!((up.queue, down.queue), (QueueLimit::Time(20 * MS), QueueLimit::Bytes(20_000)));
     assert_eq!((up.ecn_mark, down.ecn_mark), {
         (Some(MarkAbove::Bytes(10_000)), Some(MarkAbove::Time(5 * MS)))
+    });
+    let police = Policer { rate: Rate::from_bits_per_second(2_000_000), bucket_bytes: 64_000 };
+    assert_eq!((up.policer, down.policer), (Some(police), Some(police)));
+    assert_eq!((up.codel, down.codel), {
+        let codel = |target, marks| Some(CoDel { target, marks });
+        (codel(7 * MS, true), codel(5 * MS, false))
     });
     assert_eq!((up.outage, up.schedule.len(), down.schedule.len()), (Outage::Hold, 0, 1));
     assert_eq!((scenario.name.as_str(), scenario.about.as_str()), ("all", "everything"));
@@ -134,6 +143,9 @@ fn errors_name_the_key_and_what_is_expected() {
         ("path.outage = 'maybe'", &["expected `none`, `drop` or `hold`"]),
         ("path.reorder_by = 'far'", &["`3 packets`"]),
         ("path.ecn_mark = '5'", &["neither a size"]),
+        ("path.police = '5 Mbit'", &["is no policer"]),
+        ("path.police = '0 Mbit, 5 kB'", &["is no policer"]),
+        ("path.codel = '0 ms'", &["is no target"]),
         ("path.loss_burst = 0", &["loss_burst: a run"]),
         ("path.up.rtt = '1 s'", &["path.up.rtt: one direction has a `delay`"]),
         ("path.down.up.rate = '1Mbit'", &["path.down: a direction has no directions"]),

@@ -49,6 +49,8 @@ const KEYS: &[Key] = &[
         "What may wait for the link: 500kB, 50ms, \"100 packets\", bdp, \
                          unlimited [default: bdp]",
     ),
+    key("police", "RATE,SIZE", "Drop at once what is beyond a rate and its bucket: 20Mbit,512kB"),
+    key("codel", "TIME", "Drop what waits longer than this for long: 5ms; \"5ms, mark\" marks"),
     key("ecn_mark", "SIZE", "Mark ECN-capable packets when more than this waits: 100kB, 5ms"),
     key("mtu", "BYTES", "Largest IP packet that passes; larger ones vanish"),
 ];
@@ -323,6 +325,8 @@ mod tests {
             (["--up-loss", "200%"], "too large"),
             (["--queue", "much"], "is no queue"),
             (["--mtu", "99999"], "mtu"),
+            (["--police", "20Mbit"], "no policer"),
+            (["--codel", "fast"], "no target"),
             (["--loss-burst", "0"], "at least 1 packet"),
         ] {
             let error = link(&args).expect_err("a mistake").to_string();

@@ -118,6 +118,7 @@ struct SideData {
     delivered_bytes: u64,
     lost_random: u64,
     lost_queue: u64,
+    lost_policer: u64,
     lost_mtu: u64,
     lost_outage: u64,
     duplicated: u64,
@@ -143,6 +144,7 @@ impl SideData {
             delivered_bytes: now.delivered.bytes,
             lost_random: now.lost_random.packets,
             lost_queue: now.lost_queue.packets,
+            lost_policer: now.lost_policer.packets,
             lost_mtu: now.lost_mtu.packets,
             lost_outage: now.lost_outage.packets,
             duplicated: now.duplicated.packets,
@@ -173,10 +175,11 @@ impl SideData {
         text
     }
 
-    fn losses(&self) -> [(&'static str, u64); 4] {
+    fn losses(&self) -> [(&'static str, u64); 5] {
         [
             ("lost at random", self.lost_random),
             ("lost to a full queue", self.lost_queue),
+            ("lost to a policer", self.lost_policer),
             ("larger than the MTU", self.lost_mtu),
             ("lost in an outage", self.lost_outage),
         ]

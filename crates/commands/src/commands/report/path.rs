@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::plot::{Band, Kind, Panel, Picture, Series};
 
 /// Counters of what is lost, and why.
-const LOSSES: [&str; 4] = ["lost_random", "lost_queue", "lost_mtu", "lost_outage"];
+const LOSSES: [&str; 5] = ["lost_random", "lost_queue", "lost_policer", "lost_mtu", "lost_outage"];
 /// The directions and their colours.
 const WAYS: [(&str, usize); 2] = [("up", 0), ("down", 1)];
 
