@@ -75,5 +75,7 @@ class Options:
     trace: Path | None = None
     #: Bytes in a buffer, a power of two.
     buffer_bytes: int | None = None
-    #: How many buffers there are.
+    #: How many buffers there are; without it 64, and more where the path holds more.
     buffers: int | None = None
+    #: Bytes of buffers at most, where the path holds more than there are at first.
+    buffer_memory: int | None = None

@@ -42,6 +42,7 @@ pub(crate) struct Options {
     trace: Option<PathBuf>,
     buffer_bytes: Option<u32>,
     buffers: Option<u32>,
+    buffer_memory: Option<u64>,
 }
 
 /// What is spent on repair packets: a word, or percent.
@@ -80,6 +81,8 @@ impl Options {
         told.trace = self.trace;
         told.buffer_bytes = self.buffer_bytes.unwrap_or(told.buffer_bytes);
         told.buffers = self.buffers.unwrap_or(told.buffers);
+        let unsaid = if self.buffers.is_some() { 0 } else { told.buffer_memory };
+        told.buffer_memory = self.buffer_memory.unwrap_or(unsaid);
         Ok(told)
     }
 }

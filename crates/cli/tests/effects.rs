@@ -254,7 +254,8 @@ fn a_test_goes_by_what_it_is_told() {
     let stream = &told["end"]["streams"][0];
     assert_eq!(stream["outstanding_buffers"], 3);
     assert!(stream["largest_packet_bytes"].as_u64().is_some_and(|n| (500..=1000).contains(&n)));
-    let told = bench(&["-6"]);
+    let told = bench(&["-6", "--buffer-size", "4KiB", "--memory", "41KiB"]);
+    assert_eq!(told["end"]["streams"][0]["outstanding_buffers"], 3);
     assert_eq!(told["start"]["connected"][0]["remote_host"], "::1");
     let largest = told["end"]["streams"][0]["largest_packet_bytes"].as_u64();
     assert!(largest > Some(1000), "{told}");

@@ -72,11 +72,30 @@ fn the_path_the_round_trips_and_the_receivers_buffers() {
 }
 
 #[test]
+fn a_path_gets_the_buffers_that_it_has_use_of_as_far_as_memory_goes() {
+    let far = ["--rate", "60Mbit", "--delay", "60ms"];
+    let small = ["--buffer-size", "4KiB"];
+    let held = [&small[..], &["--memory", "256KiB"]].concat();
+    assert_eq!(over(&far, 4_000_000, &held), "receiver_buffers");
+    // Its 64 would do no better.
+    assert_eq!(over(&far, 16_000_000, &small), "path");
+    let env = Env::new();
+    env.make_file("data", 10);
+    for (args, says) in [
+        (["--memory", "1MiB", "--buffer-size", "1MiB"], "does not hold 3 buffers of 1MiB"),
+        (["--memory", "1MiB", "--buffers", "3"], "--buffers"),
+        (["--memory", "1MiB", "--wire", "rfc998"], "--memory is for --wire sealed"),
+    ] {
+        env.run(&[&["send", "data"][..], &args].concat()).exits(1).says(says);
+    }
+}
+
+#[test]
 fn the_rate_that_was_asked_for() {
     let env = Env::new();
     env.make_file("data", 3_000_000);
     env.make_directory("to");
-    let (sender, ticket) = sender(&env, &["data", "--rate", "12Mbit"]);
+    let (sender, ticket) = sender(&env, &["data", "--rate", "12Mbit", "--memory", "1GiB"]);
     let receiver = env.start(&[&["receive", &ticket, "to"][..], &HERE].concat());
     assert_eq!(both(sender, receiver), "rate_cap");
 }

@@ -15,7 +15,7 @@ pub(crate) fn on_error(error: &Error) -> &'static str {
             "; choose another --port"
         }
         Error::OutOfReach { .. } => "; check --bind, -4 and -6",
-        Error::Memory { .. } => "; use fewer or smaller ones (--buffers, --buffer-size)",
+        Error::Memory { .. } => "; use fewer or smaller ones (--memory, --buffers, --buffer-size)",
         Error::TooMuch { what: "bytes", .. } => "; --max-size takes more, if the sender says so",
         Error::TooMuch { .. } => "; --max-files takes more",
         Error::Ended(Reason::Stalled(_)) => "; a smaller --mtu on both sides would show it",
@@ -69,8 +69,8 @@ pub(crate) fn on_limit(limited_by: LimitedBy) -> &'static str {
             "The receiver's disk or pipe: it took data no faster; a faster disk would help."
         }
         LimitedBy::ReceiverBuffers => {
-            "The receiver's buffers: the path holds more than they do; --buffers gives it more, on \
-             both sides."
+            "The receiver's buffers: the path holds more than they do; --memory or --buffers gives \
+             it more, on both sides."
         }
         LimitedBy::ReceiverSocket => {
             "The receiver's socket buffer: its system gives little; `sysctl -w \

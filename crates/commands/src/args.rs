@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use netblt::ticket::{self, Ticket};
 use netblt::{Extras, Family, Options, Policy, Rate, Rendezvous, Repair, Resume, Share};
 use netblt_proto::config::Wire;
-use netblt_proto::limits::{MAX_CLIENT, MAX_OUTSTANDING};
+use netblt_proto::limits::{DEFAULT_TABLE_BYTES, MAX_CLIENT, MAX_OUTSTANDING};
 use netblt_proto::wire::packet::Burst;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -104,13 +104,19 @@ pub(crate) struct Network {
     /// once a buffer, so that small ones are faster.
     #[arg(long, value_name = "SIZE", value_parser = units::buffer_bytes)]
     buffer_size: Option<u32>,
-    /// Buffers to have, 1 to 4096: how much may be under way, and the memory it takes [default: 64;
-    /// rfc998: up to 512, of 32MiB]
+    /// Buffers to have, 1 to 4096: how much may be under way, and the memory it takes [default: 64,
+    /// and more where the path holds more, up to --memory; rfc998: up to 512, of 32MiB]
     ///
     /// RFC 998's maximum number of outstanding buffers; the smaller of both sides counts.
-    #[arg(long, value_name = "N",
+    #[arg(long, value_name = "N", conflicts_with = "memory",
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_OUTSTANDING)))]
     buffers: Option<u32>,
+    /// Memory for buffers, at most [default: 512MiB]
+    ///
+    /// 64 buffers are there at first. More are made where the path has use of them: up to twice what
+    /// it holds in a round trip, as far as this goes on both sides.
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    memory: Option<u64>,
     /// Packets in a burst; a receiver's is the most that it lets the sender send
     #[arg(long, value_name = "N", requires = "burst_interval",
           value_parser = clap::value_parser!(u16).range(1..))]
@@ -131,6 +137,9 @@ pub(crate) struct Network {
     #[command(flatten)]
     plain: Plain,
 }
+
+/// One that comes, one that is on the way, and one whose GO is.
+const LEAST_BUFFERS: u32 = 3;
 
 /// The client string of OPEN and RESPONSE.
 fn client(value: &str) -> Result<String, String> {
@@ -182,18 +191,42 @@ impl WireName {
         }
     }
 
-    /// Bytes in a buffer and how many there are, where `bytes` and `count` do not tell.
+    /// The options of this wire, with what is said of buffers: the bytes in each, how many there are,
+    /// and how much memory they may take.
     pub(crate) fn stock(
         self,
         bytes: Option<u32>,
         count: Option<u32>,
-    ) -> Result<(u32, u32), Failure> {
-        let defaults = Options::new(self.wire());
-        let bytes = bytes.unwrap_or(defaults.buffer_bytes);
-        if self == Self::Sealed {
-            units::sealed_buffer_bytes(bytes)?;
+        memory: Option<u64>,
+    ) -> Result<Options, Failure> {
+        let mut options = Options::new(self.wire());
+        options.buffer_bytes = bytes.unwrap_or(options.buffer_bytes);
+        let bytes = options.buffer_bytes;
+        options.buffers = count.unwrap_or_else(|| Options::default_buffers(self.wire(), bytes));
+        match self {
+            Self::Sealed => units::sealed_buffer_bytes(bytes)?,
+            Self::Rfc998 if memory.is_some() => {
+                return Err(Failure::usage("--memory is for --wire sealed; --buffers is for both"));
+            }
+            Self::Rfc998 => {}
         }
-        Ok((bytes, count.unwrap_or_else(|| Options::default_buffers(self.wire(), bytes))))
+        if count.is_some() {
+            options.buffer_memory = 0;
+        }
+        if let Some(memory) = memory {
+            let held = memory / (u64::from(bytes) + u64::from(DEFAULT_TABLE_BYTES));
+            let held = u32::try_from(held).unwrap_or(u32::MAX);
+            if held < LEAST_BUFFERS {
+                return Err(Failure::usage(format!(
+                    "--memory: {} does not hold {LEAST_BUFFERS} buffers of {}; a smaller \
+                     --buffer-size would fit",
+                    units::show_bytes(memory),
+                    units::size_option(bytes)
+                )));
+            }
+            (options.buffers, options.buffer_memory) = (options.buffers.min(held), memory);
+        }
+        Ok(options)
     }
 }
 
@@ -219,8 +252,7 @@ impl Network {
             WireName::Sealed => self.check_sealed()?,
             WireName::Rfc998 => self.check_rfc998()?,
         }
-        let (buffer_bytes, buffers) = self.wire.stock(self.buffer_size, self.buffers)?;
-        let mut options = Options::new(self.wire.wire());
+        let mut options = self.wire.stock(self.buffer_size, self.buffers, self.memory)?;
         options.port = self.port;
         options.bind = self.bind;
         options.advertise.clone_from(&self.advertise);
@@ -230,7 +262,6 @@ impl Network {
         options.death_timer = self.death_timer;
         options.wait = self.wait.unwrap_or_default().0;
         options.trace.clone_from(&self.trace);
-        (options.buffer_bytes, options.buffers) = (buffer_bytes, buffers);
         options.burst = self.burst();
         options.client.clone_from(&self.client);
         options.rfc998 = self.plain.options();

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use netblt_proto::config::{Config, NO_LIMIT, Role, Secret, Wire};
-use netblt_proto::limits::{IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, UDP_HEADER_BYTES};
+use netblt_proto::limits::{
+    IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, MAX_OUTSTANDING, UDP_HEADER_BYTES,
+};
 use netblt_proto::rate::{burst_for, burst_in_millis, counted_bytes};
 use netblt_proto::wire::data_overhead;
 use netblt_proto::wire::packet::Burst;
@@ -21,7 +23,6 @@ const MAX_MORE_BYTES: u32 = 1 << 16;
 pub(crate) fn config(options: &Options, role: Role, transfer_bytes: Option<u64>) -> Config {
     let mut config = Config::new(options.wire, role);
     config.buffer_bytes = options.buffer_bytes;
-    config.max_outstanding = options.buffers;
     config.death_timer = options.death_timer;
     config.policy = options.policy;
     config.repair = options.repair;
@@ -33,6 +34,7 @@ pub(crate) fn config(options: &Options, role: Role, transfer_bytes: Option<u64>)
     if options.extras.xattrs || options.extras.acls {
         config.table_bytes += MAX_MORE_BYTES;
     }
+    config.max_outstanding = most_buffers(options, capacity(&config));
     // Until the peer is known, the larger header.
     config.datagram_bytes = datagram_bytes(options, true).unwrap_or(config.datagram_bytes);
     if let Some(burst) = burst(options, role, config.datagram_bytes) {
@@ -87,6 +89,13 @@ pub(crate) fn for_peer(
     let datagram_bytes = datagram_bytes(options, v6).unwrap_or(config.datagram_bytes);
     let overhead_bytes = overhead_bytes(options, v6);
     Config { secret, overhead_bytes, datagram_bytes, ..config.clone() }
+}
+
+/// How many buffers of so many bytes there may be.
+fn most_buffers(options: &Options, bytes: usize) -> u32 {
+    let most = options.buffer_memory / bytes.max(1) as u64;
+    let most = u32::try_from(most).unwrap_or(u32::MAX).min(MAX_OUTSTANDING);
+    most.max(options.buffers)
 }
 
 /// Bytes that a buffer of this process can hold: as many as it would ever agree to.

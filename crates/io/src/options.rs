@@ -13,7 +13,8 @@ use std::time::{Duration, SystemTime};
 use netblt_proto::config::{Ceiling, Policy, Repair, Steering, Wire};
 use netblt_proto::content::FileRange;
 use netblt_proto::limits::{
-    DEFAULT_BUFFER_BYTES, DEFAULT_DEATH_TIMER, DEFAULT_MAX_FILES, DEFAULT_OUTSTANDING,
+    DEFAULT_BUFFER_BYTES, DEFAULT_BUFFER_MEMORY, DEFAULT_DEATH_TIMER, DEFAULT_MAX_FILES,
+    DEFAULT_OUTSTANDING,
 };
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
@@ -382,8 +383,11 @@ pub struct Options {
     pub trace: Option<PathBuf>,
     /// Bytes in a buffer, a power of two.
     pub buffer_bytes: u32,
-    /// How many buffers exist in this process.
+    /// How many buffers exist in this process at first.
     pub buffers: u32,
+    /// Up to so many bytes of buffers, where the path has use of more than there are at first
+    /// (`sealed`); 0: none but those.
+    pub buffer_memory: u64,
     /// What is asked of a server.
     pub(crate) asked: Asked,
 }
@@ -459,6 +463,10 @@ impl Options {
             trace: None,
             buffer_bytes,
             buffers: Self::default_buffers(wire, buffer_bytes),
+            buffer_memory: match wire {
+                Wire::Sealed => DEFAULT_BUFFER_MEMORY,
+                Wire::Rfc998 => 0,
+            },
             asked: Asked::default(),
         }
     }

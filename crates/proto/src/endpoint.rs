@@ -2,6 +2,7 @@
 
 mod arrival;
 mod keys;
+mod moved;
 mod steering;
 
 use std::collections::VecDeque;

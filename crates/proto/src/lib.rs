@@ -5,7 +5,7 @@
 //! over real sockets, raw IP, the virtual world and the fuzzer.
 //!
 //! Each floor stands only on those before it in this list (held by `tests/floors.rs`):
-//! time, units, limits / buffer, crypto / wire / content, machine, packet_size, recovery, repair,
+//! time, units, limits / buffer, crypto, need / wire / content, machine, packet_size, recovery, repair,
 //! rules /
 //! config, link / rate, trace / gallery / opening, sender, receiver / connection, endpoint.
 
@@ -26,6 +26,7 @@ mod gallery;
 pub mod limits;
 mod link;
 pub mod machine;
+pub mod need;
 mod negotiated;
 mod opening;
 mod packet_size;

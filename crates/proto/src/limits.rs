@@ -46,6 +46,8 @@ pub const MAX_BURST_INTERVAL: Duration = Duration::from_secs(65);
 pub const MAX_OUTSTANDING: u32 = 4096;
 /// Buffers outstanding if nothing is said.
 pub const DEFAULT_OUTSTANDING: u32 = 64;
+/// Bytes of buffers at most, of `sealed`, if nothing is said: twice what 20 Gbit/s hold in 100 ms.
+pub const DEFAULT_BUFFER_MEMORY: u64 = 512 << 20;
 /// Bytes in a buffer of `rfc998`: "buffers of any size" (RFC 998 §3), up to what a host can hold.
 pub const BUFFER_BYTES: RangeInclusive<u32> = 1..=1 << 26;
 /// Bytes in the data area of a buffer of `sealed`, a power of two (`docs/protocol.md §3.2`).

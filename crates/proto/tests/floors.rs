@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// From the ground up; a module uses only what is on lower floors.
 const FLOORS: [&[&str]; 10] = [
     &["time", "units", "limits", "entropy", "rtt"],
-    &["buffer", "crypto", "stats"],
+    &["buffer", "crypto", "need", "stats"],
     &["wire"],
     &[
         "content",

@@ -1,5 +1,6 @@
 //! The client of a machine in the virtual world: a source that reads buffers from its disk, or a
-//! sink that writes them to it. Each has a fixed stock of buffers and loses none.
+//! sink that writes them to it. Each has a stock of buffers, makes more where the path has use of
+//! them and it may, and loses none.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -42,6 +43,17 @@ impl Stock {
         let at = buffer.capacity().checked_sub(self.smallest);
         let place = at.and_then(|at| self.inside.get_mut(at));
         place.is_some_and(|place| std::mem::replace(place, inside) != inside)
+    }
+
+    /// One more, outside.
+    pub(crate) fn make(&mut self) -> Buffer {
+        self.inside.push(false);
+        Buffer::new(self.smallest + self.inside.len() - 1)
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.inside.len()
     }
 
     /// How many are inside the machine.
@@ -256,7 +268,7 @@ impl Sink {
         Ok(())
     }
 
-    fn offer(&mut self, tools: &mut Tools<'_>, buffer: Buffer) -> Result<(), LentTwice> {
+    pub(crate) fn offer(&mut self, tools: &mut Tools<'_>, buffer: Buffer) -> Result<(), LentTwice> {
         if !tools.stock.lend(&buffer) {
             return Err(LentTwice);
         }

@@ -8,6 +8,7 @@ use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Event, Reason};
+use netblt_proto::need::Need;
 use netblt_proto::stats::Stats;
 use netblt_proto::time::{Instant, earliest};
 use netblt_proto::wire::packet::End;
@@ -24,8 +25,10 @@ use crate::side::Side;
 pub struct HostOptions {
     /// What its machine is told.
     pub config: Config,
-    /// How many buffers it has.
+    /// How many buffers it has at first.
     pub stock: u32,
+    /// How many it makes where the path has use of them; no more than `stock`: none.
+    pub most: u32,
     /// How fast its disk is.
     pub disk: DiskOptions,
     /// When it starts.
@@ -74,7 +77,7 @@ impl HostOptions {
     pub fn new(config: Config) -> Self {
         let stock = config.max_outstanding;
         let disk = DiskOptions::default();
-        Self { config, stock, disk, starts_at: Duration::ZERO, stops: None }
+        Self { config, stock, most: 0, disk, starts_at: Duration::ZERO, stops: None }
     }
 }
 
@@ -97,6 +100,8 @@ pub struct EndReport {
     pub silences: u32,
     /// Buffers that arrived, over all connections.
     pub filled: u64,
+    /// The most buffers that it had.
+    pub most_buffers: usize,
     /// Sender: how long it stayed after it was done.
     pub dallied: Option<Duration>,
     /// Counts of its connections, the last one last.
@@ -119,6 +124,7 @@ pub struct Host {
     pub endpoint: Option<Endpoint>,
     client: Client,
     stock: Stock,
+    need: Need,
     disk: Disk,
     content: Content,
     /// Parameters of the transfer itself, the same at both ends.
@@ -173,6 +179,7 @@ impl Host {
             endpoint: None,
             client: client_of(options.config.role, buffers),
             stock,
+            need: Need::new(options.config.buffer_bytes),
             disk: Disk::new(options.disk.clone()),
             options,
             content: Content::new(transfer.seed, shape),
@@ -275,6 +282,7 @@ impl Host {
                     at_least_one: self.transfer.at_least_one,
                 };
                 self.content = Content::new(self.transfer.seed, shape);
+                self.need = Need::new(parameters.buffer_bytes);
                 oracle.on_opened(now, self.side, peer, &parameters, image_bytes);
                 self.begin_anew(now, oracle);
             }
@@ -292,6 +300,7 @@ impl Host {
                     Client::Source(source) => source.on_released(buffer),
                     Client::Sink(sink) => sink.on_returned(buffer),
                 }
+                self.grow(now);
             }
             Event::Filled(number, buffer) => self.on_filled(now, number.0, buffer, oracle),
             Event::Complete(end) => self.on_complete(now, end, oracle),
@@ -386,6 +395,24 @@ impl Host {
         if new != Some(true) {
             oracle.find(now, self.side, format!("buffer {number} was delivered twice"));
         }
+        self.grow(now);
+    }
+
+    /// Makes more buffers, if the path has use of them.
+    fn grow(&mut self, now: Instant) {
+        let Some(endpoint) = self.endpoint.as_ref().filter(|_| !self.complete) else { return };
+        let wanted = self.need.buffers(now, endpoint.moved()).min(self.options.most);
+        let more = (wanted as usize).saturating_sub(self.stock.count());
+        let made: Vec<Buffer> = (0..more).map(|_| self.stock.make()).collect();
+        self.report.most_buffers = self.report.most_buffers.max(self.stock.count());
+        let grown = self.with_client(now, |client, tools| match client {
+            Client::Source(source) => {
+                made.into_iter().for_each(|buffer| source.on_released(buffer));
+                Ok(())
+            }
+            Client::Sink(sink) => made.into_iter().try_for_each(|buffer| sink.offer(tools, buffer)),
+        });
+        grown.into_iter().for_each(|lent| lent.expect("a buffer that was just made is outside"));
     }
 
     fn on_complete(&mut self, now: Instant, end: Option<End>, oracle: &mut Oracle) {
@@ -425,7 +452,7 @@ impl Host {
             Client::Source(source) => source.held(),
             Client::Sink(sink) => sink.held(),
         };
-        held + self.stock.inside() == self.options.stock as usize
+        held + self.stock.inside() == self.stock.count()
     }
 
     /// Buffers supplied in this connection (a source) or ever offered (a sink).

@@ -128,10 +128,14 @@ struct Connection {
         i64::from(MIN_PACKET_BYTES)..=i64::from(MAX_SEALED_PACKET_BYTES)
     ))]
     packet_size: Option<u16>,
-    /// Outstanding buffers [default: 64; rfc998: up to 512, of 32MiB]
-    #[arg(long, value_name = "N",
+    /// Outstanding buffers [default: 64, and more where the path holds more, up to --memory; rfc998:
+    /// up to 512, of 32MiB]
+    #[arg(long, value_name = "N", conflicts_with = "memory",
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_OUTSTANDING)))]
     buffers: Option<u32>,
+    /// Memory for the buffers of a connection, at most [default: 512MiB]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    memory: Option<u64>,
     /// How packets look: both sides must agree
     #[arg(long, value_name = "WIRE", value_enum, default_value_t = WireName::Sealed)]
     wire: WireName,
@@ -244,7 +248,7 @@ impl Connection {
         if self.raw_ip && self.wire == WireName::Sealed {
             return Err(Failure::usage("--raw-ip is for --wire rfc998"));
         }
-        let (buffer_bytes, buffers) = self.wire.stock(self.buffer_size, self.buffers)?;
+        let mut options = self.wire.stock(self.buffer_size, self.buffers, self.memory)?;
         if self.is_fixed() && self.burst().is_none() && self.bitrate.is_none() {
             return Err(Failure::usage(
                 "--policy fixed needs a rate: -b, or --burst-size and --burst-interval",
@@ -262,14 +266,12 @@ impl Connection {
                 policy.policy(self.bitrate).unwrap_or(Policy::Fair { ceiling: self.bitrate })
             }
         };
-        let mut options = Options::new(self.wire.wire());
         options.bind = self.bind;
         (options.mtu, options.packet_bytes) = (self.mtu, self.packet_size);
         options.burst = self.burst().filter(|_| !self.is_fixed());
         options.family = args::family(self.ipv4, self.ipv6);
         options.policy = policy;
         options.death_timer = self.death_timer;
-        (options.buffer_bytes, options.buffers) = (buffer_bytes, buffers);
         Ok(options)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use netblt_path::forecast::{
-    Carrier, DEFAULT_BUFFERS, Forecast, Framing, PROCESS_PACKETS, Question, Stream as TcpStream,
+    Carrier, Forecast, Framing, PROCESS_PACKETS, Question, Stream as TcpStream,
 };
 use netblt_path::rng::Probability;
 use netblt_path::text;
@@ -201,9 +201,10 @@ fn table(args: &Args, question: &Question, forecast: &Forecast) -> Vec<String> {
     ];
     if buffers.too_few {
         lines.push(row("", "That does not fill the path: larger buffers would.".to_owned()));
-    } else if buffers.count > DEFAULT_BUFFERS {
+    } else if buffers.count > forecast.default_buffers {
         let held = units::show_rate(forecast.default_goodput_bps);
-        lines.push(row("", format!("With only {DEFAULT_BUFFERS} of them: at most {held}.")));
+        let count = units::show_count(forecast.default_buffers);
+        lines.push(row("", format!("With only {count} of them: at most {held}.")));
     }
     if args.host_time > Duration::ZERO {
         let share = forecast.utilisation * 100.0;

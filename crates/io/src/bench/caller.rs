@@ -38,7 +38,8 @@ pub fn run(
     let config = Config { client, ..config(options, role, transfer_bytes) };
     let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
     let session = Session::new(&mut *observer, cancel, &config);
-    let mut app = Calling { session, wire: options.wire, role, load, test: None };
+    let (wire, at_first) = (options.wire, options.buffers);
+    let mut app = Calling { session, wire, at_first, role, load, test: None };
     let (done, at) =
         driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error))?;
     let stats = peer.view().map(|end| end.stats(at)).unwrap_or_default();
@@ -55,6 +56,8 @@ pub fn run(
 struct Calling<'a> {
     session: Session<'a>,
     wire: Wire,
+    /// Buffers before the path has use of more.
+    at_first: u32,
     role: Role,
     load: Load,
     /// Since the connection opened.
@@ -101,7 +104,7 @@ impl Application for Calling<'_> {
                 if let Err(error) = opened {
                     return self.session.fail(now, end, error);
                 }
-                let settled = (self.wire, &parameters);
+                let settled = (self.wire, &parameters, self.at_first);
                 let mut pump = Pump::open(now, self.role, self.load, settled);
                 pump.feed(now, end);
                 self.test = Some((pump, parameters));

@@ -10,6 +10,7 @@ use netblt_proto::config::{Role, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::limits::DEFAULT_DATAGRAM_BYTES;
 use netblt_proto::machine::{Event, Reason};
+use netblt_proto::need::Need;
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
@@ -75,6 +76,9 @@ pub(super) struct Sink {
 #[derive(Clone, Copy, Debug)]
 struct Pool {
     made: u32,
+    /// How many its path has use of, as far as is known.
+    wanted: u32,
+    need: Need,
     /// Never more than were agreed on, never 0.
     limit: u32,
     agreed: u32,
@@ -83,15 +87,21 @@ struct Pool {
 }
 
 impl Pool {
-    /// As many as were agreed on.
-    fn new(parameters: &Parameters) -> Self {
+    /// At most as many as were agreed on, and so many at first.
+    fn new(parameters: &Parameters, at_first: u32) -> Self {
         let agreed = parameters.max_outstanding.max(1);
-        Self { made: 0, limit: agreed, agreed, lacking: false }
+        let need = Need::new(parameters.buffer_bytes);
+        Self { made: 0, wanted: at_first, need, limit: agreed, agreed, lacking: false }
+    }
+
+    /// Looks what the path has use of.
+    fn look(&mut self, now: Instant, end: &Endpoint) {
+        self.wanted = self.wanted.max(self.need.buffers(now, end.moved()));
     }
 
     /// Whether one more may be made, which then is to be done.
     fn take(&mut self) -> bool {
-        let may = self.made < self.limit;
+        let may = self.made < self.limit.min(self.wanted);
         self.made += u32::from(may);
         may
     }
@@ -126,7 +136,7 @@ impl Pump {
         now: Instant,
         role: Role,
         load: Load,
-        (wire, parameters): (Wire, &Parameters),
+        (wire, parameters, at_first): (Wire, &Parameters, u32),
     ) -> Self {
         let buffer_bytes = parameters.buffer_bytes as usize;
         match role {
@@ -137,7 +147,7 @@ impl Pump {
                 packet_bytes: parameters.packet_bytes.min(DEFAULT_DATAGRAM_BYTES) as usize,
                 even: wire == Wire::Rfc998,
                 stock: Vec::new(),
-                pool: Pool::new(parameters),
+                pool: Pool::new(parameters, at_first),
                 wanted: 0,
                 next: 1,
                 supplied_bytes: 0,
@@ -145,7 +155,7 @@ impl Pump {
                 verdict: None,
             }),
             Role::Receiver => {
-                let pool = Pool::new(parameters);
+                let pool = Pool::new(parameters, at_first);
                 Self::Sink(Sink { bytes: 0, broken: 0, whole: None, buffer_bytes, pool })
             }
         }
@@ -163,6 +173,7 @@ impl Pump {
 
     /// Every turn of the loop.
     pub(super) fn feed(&mut self, now: Instant, end: &mut Endpoint) {
+        self.pool().look(now, end);
         match self {
             Self::Source(source) => source.feed(now, end),
             Self::Sink(sink) => sink.offer(now, end),
@@ -371,13 +382,16 @@ mod tests {
 
     #[test]
     fn who_gets_no_memory_has_what_there_is() {
-        let agreed = 8;
-        let mut pool = Pool { made: 0, limit: agreed, agreed, lacking: false };
+        let (agreed, need) = (8, Need::new(1000));
+        let none = Pool { made: 0, wanted: 5, need, limit: agreed, agreed, lacking: false };
+        let mut pool = none;
         assert!(pool.make(1000).is_some() && pool.make(1000).is_some());
         // More than any machine has.
         assert!(pool.make(usize::MAX >> 1).is_none() && !pool.lacking);
         assert_eq!((pool.made, pool.limit), (2, 2));
-        let mut pool = Pool { made: 0, limit: agreed, agreed, lacking: false };
+        pool = none;
+        assert_eq!((0..9).filter(|_| pool.take()).count(), 5, "no more than are of use");
+        pool = none;
         assert!(pool.make(usize::MAX >> 1).is_none() && pool.lacking);
     }
 

@@ -109,6 +109,7 @@ pub fn serve(
         observer,
         cancel,
         config,
+        at_first: options.buffers,
         once,
         tests: HashMap::new(),
         memory: 0,
@@ -153,6 +154,8 @@ struct Serving<'a> {
     observer: &'a mut dyn ServerObserver,
     cancel: &'a Cancel,
     config: Config,
+    /// Buffers of a test before its path has use of more.
+    at_first: u32,
     once: bool,
     tests: HashMap<ConnectionKey, Test>,
     /// Bytes in the buffers of all of them.
@@ -186,7 +189,7 @@ impl Serving<'_> {
         }
         self.idle = None;
         let load = TestRequest::parse(&parameters.client, UNASKED).load;
-        let pump = Pump::open(now, role, load, (self.config.wire, &parameters));
+        let pump = Pump::open(now, role, load, (self.config.wire, &parameters, self.at_first));
         self.observer.opened(peer, role, &parameters);
         let mut test = Test { pump, peer, role, parameters, told: false };
         test.allow(free / FIRST_PART);

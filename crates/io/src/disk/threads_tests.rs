@@ -53,7 +53,7 @@ fn source(fails: u64, last: u64, buffers: usize) -> (SourceThread, Receiver<()>)
     let waker = move || {
         let _ = wake.send(());
     };
-    let thread = SourceThread::spawn(reader, Layout::plain(2), stock(buffers), waker);
+    let thread = SourceThread::spawn(reader, Layout::plain(2), (stock(buffers), buffers), waker);
     (thread.expect("a thread"), woken)
 }
 

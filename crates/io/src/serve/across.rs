@@ -69,6 +69,7 @@ impl Server<'_> {
     ) -> Result<Summary, Error> {
         let mut options = self.asking(what, &fetch.path)?;
         (options.buffer_bytes, options.buffers) = (BUFFER_BYTES, BUFFERS);
+        options.buffer_memory = 0;
         (options.trace, options.manifest, options.max_bytes) = (None, None, None);
         options.on_file = None;
         let (lines, found) = Lines::new(0);

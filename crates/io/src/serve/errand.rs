@@ -66,6 +66,7 @@ impl Outward {
         }
         let mut options = options.clone();
         options.buffers = u32::try_from(buffers).unwrap_or(u32::MAX);
+        options.buffer_memory = 0;
         options.port = 0;
         options.control = Some(guest.control.clone());
         // What is seen of it from now on is those files, not what is told of them.

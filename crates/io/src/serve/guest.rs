@@ -7,9 +7,11 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use netblt_proto::config::PublicKey;
+use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
 
 use super::found::{Done, Held};
+use super::pool::Pool;
 use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::disk::threads::Writer;
@@ -118,9 +120,9 @@ pub(super) struct Guest {
     pub(super) had: Vec<u8>,
     /// Bytes of what it said so far.
     pub(super) heard: u64,
-    /// Bytes in a buffer, and how many may be outstanding.
+    /// Bytes in a buffer, and how many it has at most before its path has use of more.
     pub(super) image_bytes: usize,
-    pub(super) outstanding: u32,
+    pub(super) at_first: u32,
     /// Memory beyond its share.
     pub(super) beyond: u64,
     /// What stands under paths that it uses.
@@ -133,6 +135,20 @@ impl Guest {
     /// Whether its client has fallen silent.
     pub(super) fn is_silent(&self) -> bool {
         self.seen.silent.load(Ordering::Relaxed)
+    }
+
+    /// Lets it have more buffers, if its path has use of them and there are some.
+    pub(super) fn grow(&mut self, now: Instant, end: &Endpoint, pool: &mut Pool) {
+        let growth = match &mut self.task {
+            Task::Sending(task) => &mut task.growth,
+            Task::Receiving(task) => &mut task.growth,
+        };
+        let lacking = growth.wanted(now, end).saturating_sub(growth.most());
+        if lacking > 0 && growth.made() > 0 {
+            let (more, bytes) = pool.more(lacking, self.image_bytes);
+            growth.allow(more);
+            self.beyond += bytes;
+        }
     }
 
     /// What there is to tell when it is over.

@@ -46,6 +46,14 @@ impl Pool {
         Ok((stock, more * one))
     }
 
+    /// At most `count` more of so many bytes for one who has buffers: how many, and the bytes.
+    pub(super) fn more(&mut self, count: usize, bytes: usize) -> (usize, u64) {
+        let one = bytes.max(1) as u64;
+        let more = (count as u64).min(self.free / 2 / one);
+        self.free -= more * one;
+        (more as usize, more * one)
+    }
+
     /// Gives back what was beyond a share.
     pub(super) fn give(&mut self, bytes: u64) {
         self.free += bytes;
@@ -79,6 +87,11 @@ mod tests {
         let mut pool = Pool::new(64 << 20, 4);
         let (stock, more) = pool.take((1, 1 << 16), 0).expect("there is memory");
         assert_eq!((stock.len(), more), (2, 0));
+        assert_eq!(pool.more(3, 1 << 16), (3, 3 << 16));
+        let (most, bytes) = pool.more(usize::MAX, 1 << 16);
+        assert_eq!((most, pool.free >> 16), (254, 255), "half of what was left");
+        pool.give(bytes + (3 << 16));
+        assert_eq!(pool.free, 32 << 20);
     }
 
     #[test]

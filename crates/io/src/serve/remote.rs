@@ -393,6 +393,7 @@ impl Server<'_> {
         let mut options = self.asking(what, path)?;
         if small {
             (options.buffer_bytes, options.buffers) = (CALL_BUFFER_BYTES, CALL_BUFFERS);
+            options.buffer_memory = 0;
         }
         (options.trace, options.manifest, options.max_bytes) = (None, None, None);
         options.on_file = None;

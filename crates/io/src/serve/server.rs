@@ -211,7 +211,8 @@ impl Serving<'_> {
         let session = Session::new(Watch(Arc::clone(&seen)), &cancel, &self.config);
         let session = session.steered_by(Some(&control));
         let waker = self.waker.marking(&self.marks, key.number());
-        let (image_bytes, outstanding) = (image_bytes as usize, parameters.max_outstanding);
+        let at_first = parameters.max_outstanding.min(self.options.buffers);
+        let image_bytes = image_bytes as usize;
         let odd = |why: &str| Denied::new(Denial::NotUnderstood, why);
         let (mut beyond, mut held, mut asked) = (0, None, ("none", Vec::new()));
         let task = match role {
@@ -223,7 +224,7 @@ impl Serving<'_> {
                 let waiting = number.and_then(|number| self.puts.take(number, shown));
                 let late = || odd("these files were not announced, or too long ago");
                 let waiting = waiting.ok_or_else(late)?;
-                let count = outstanding.min(shares::at_first(grant.max_rate, image_bytes));
+                let count = at_first.min(shares::at_first(grant.max_rate, image_bytes));
                 let stock = self.pool.take((count.into(), image_bytes), self.guests.len());
                 let busy = |error: Error| Denied::new(Denial::Busy, error.to_string());
                 let (stock, more) = stock.map_err(busy)?;
@@ -257,7 +258,7 @@ impl Serving<'_> {
             had: Vec::new(),
             heard: 0,
             image_bytes,
-            outstanding,
+            at_first,
             beyond,
             held,
             denied: None,
@@ -419,7 +420,7 @@ impl Serving<'_> {
         let Task::Sending(task) = &mut guest.task else { return };
         // One more than its bytes fill, for what stands beside them.
         let count = outgoing.bytes / self.layout.data_bytes().max(1) as u64 + 2;
-        let count = count.min(guest.outstanding.into());
+        let count = count.min(guest.at_first.into());
         let totals = (outgoing.total, outgoing.files);
         let begun =
             self.pool.take((count, guest.image_bytes), guests).and_then(|(stock, beyond)| {
@@ -547,6 +548,7 @@ impl Application for Serving<'_> {
             self.deny(now, key, denied, end);
         }
         let Some(guest) = self.guests.get_mut(&key) else { return ControlFlow::Continue(()) };
+        guest.grow(now, end, &mut self.pool);
         let over = match &mut guest.task {
             Task::Sending(task) => task.feed(now, (), end).break_value().map(sent),
             Task::Receiving(task) => task.feed(now, (), end).break_value().map(received),

@@ -1,6 +1,7 @@
 //! The whole job: send or receive, from the rendezvous to the verdict.
 
 mod background;
+pub(crate) mod growth;
 mod helm;
 pub(crate) mod limit;
 mod list;

@@ -33,6 +33,7 @@ use crate::options::Options;
 use crate::progress::Summary;
 use crate::ticket::Rendezvous;
 use crate::transfer::background::Transfer;
+use crate::transfer::growth::Growth;
 use crate::transfer::limit::{Facts, View, decide, unheard};
 use crate::transfer::list::{Lines, Offered, REQUEST};
 use crate::transfer::promise::Promise;
@@ -122,6 +123,7 @@ pub(crate) fn receive_as(
     let session = session.steered_by(options.control.as_ref());
     let kept = writer.kept_bytes();
     let mut app = Receiving::new(session, writer, stock, host.poller.waker());
+    app.growth.allow_in_all(config.max_outstanding);
     app.room = room.map(|room| (room, kept));
     (app.max_bytes, app.ask, app.greets) = (options.max_bytes, ask, greets);
     (app.request, app.told_before) = (options.asked.request.clone(), options.asked.total);
@@ -224,7 +226,7 @@ pub(crate) struct Receiving<'a, W> {
     writer: Option<W>,
     disk: Option<SinkThread>,
     /// How many buffers there are.
-    stock: usize,
+    pub(crate) growth: Growth,
     /// Not with the machine.
     idle: Vec<Buffer>,
     /// The sender was told what is here already.
@@ -277,7 +279,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
             session,
             writer: Some(writer),
             disk: None,
-            stock: stock.len(),
+            growth: Growth::new(&stock),
             idle: stock,
             told: false,
             greets: false,
@@ -326,8 +328,8 @@ impl<'a, W: Writer> Receiving<'a, W> {
             disk.restart(layout);
         } else if let Some(mut writer) = self.writer.take() {
             writer.restart(layout, &mut Vec::new())?;
-            let (waker, stock) = (self.waker.clone(), self.stock);
-            self.disk = Some(SinkThread::spawn(writer, layout, stock, move || waker.wake())?);
+            let (waker, room) = (self.waker.clone(), self.growth.room());
+            self.disk = Some(SinkThread::spawn(writer, layout, room, move || waker.wake())?);
         }
         // What an OPEN of RFC 998 says of its size may be anything.
         let promised = self.total.filter(|_| self.session.proves());
@@ -343,7 +345,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
     fn collect(&mut self, now: Instant, end: &mut Endpoint) -> Flow {
         let Some(disk) = &mut self.disk else { return ControlFlow::Continue(()) };
         let spell = now.since(std::mem::replace(&mut self.looked, now));
-        let waiting = self.finishing || disk.backlog() * 2 > self.stock;
+        let waiting = self.finishing || disk.backlog() * 2 > self.growth.made();
         if waiting {
             self.stalled += spell;
         }
@@ -383,6 +385,10 @@ impl<'a, W: Writer> Receiving<'a, W> {
                     return self.session.fail(now, end, error);
                 }
             }
+        }
+        // What is idle has come back: nothing more is to come.
+        if self.told && self.idle.is_empty() && !self.finishing {
+            self.growth.make(now, end).into_iter().for_each(|buffer| end.offer(now, buffer));
         }
         match self.closed.take_if(|_| self.outcome.is_some()) {
             Some(reason) => ControlFlow::Break(self.finish(now, reason)),
@@ -487,6 +493,7 @@ impl<W: Writer> Application for Receiving<'_, W> {
         match event {
             Event::Opened { peer, parameters, image_bytes } => {
                 self.granted = (parameters.buffer_bytes, parameters.max_outstanding);
+                self.growth.open(self.granted);
                 self.total = parameters.transfer_bytes.filter(|_| self.ask == Ask::Files);
                 let promise = match self.ask {
                     Ask::Files => Promise::parse(&parameters.client),

@@ -37,6 +37,7 @@ use crate::options::{Options, Resume, Source};
 use crate::progress::{At, Summary};
 use crate::ticket::Rendezvous;
 use crate::transfer::background::Transfer;
+use crate::transfer::growth::Growth;
 use crate::transfer::limit::{Facts, View, decide};
 use crate::transfer::list::REQUEST;
 use crate::transfer::preview::answer;
@@ -86,6 +87,7 @@ pub(crate) fn send_list(
             None => listing_reader(list, &config, options)?,
         };
         let mut app = Sending::new(session, reader, stock, transfer_bytes, waker);
+        app.growth.allow_in_all(config.max_outstanding);
         app.resumes = options.resume != Resume::Never;
         app.policy = config.policy;
         (app.offers, app.files) = (Some(list), list.files_in_all());
@@ -221,6 +223,8 @@ pub(crate) struct Sending<'a, R> {
     disk: Option<SourceThread>,
     /// All the buffers there are, until the reader has them.
     stock: Vec<Buffer>,
+    /// How many there are, from then on.
+    pub(crate) growth: Growth,
     waker: Waker,
     total: Option<u64>,
     /// File bytes in each buffer that the machine holds, by number from `first_held`.
@@ -288,6 +292,7 @@ impl<'a, R: Reader> Sending<'a, R> {
             session,
             reader,
             disk: None,
+            growth: Growth::new(&stock),
             stock,
             waker,
             total,
@@ -333,6 +338,7 @@ impl<'a, R: Reader> Sending<'a, R> {
         (total, files): (Option<u64>, Option<u64>),
         had: &[u8],
     ) -> Result<(), Error> {
+        self.growth.begin(&stock);
         (self.awaits, self.reader, self.stock) = (false, Some(reader), stock);
         (self.total, self.files) = (total, files);
         self.begin_for(had)
@@ -388,7 +394,7 @@ impl<'a, R: Reader> Sending<'a, R> {
             // The other end may want smaller buffers than were proposed.
             reader.restart(layout, &had)?;
             let waker = self.waker.clone();
-            let stock = std::mem::take(&mut self.stock);
+            let stock = (std::mem::take(&mut self.stock), self.growth.room());
             self.disk = Some(SourceThread::spawn(reader, layout, stock, move || waker.wake())?);
         }
         if let (Some(disk), Some(wanted)) = (&mut self.disk, self.wanted) {
@@ -410,7 +416,8 @@ impl<'a, R: Reader> Sending<'a, R> {
             return Err(Error::Restarted("who asked what is offered was started again"));
         };
         let reader = SourceReader::sealed(answer(list)?, layout)?;
-        let (waker, stock) = (self.waker.clone(), std::mem::take(&mut self.stock));
+        let stock = (std::mem::take(&mut self.stock), self.growth.room());
+        let waker = self.waker.clone();
         let mut disk = SourceThread::spawn(reader, layout, stock, move || waker.wake())?;
         if let Some(wanted) = self.wanted {
             disk.want(wanted);
@@ -434,10 +441,12 @@ impl<'a, R: Reader> Sending<'a, R> {
                         end.end(now, last);
                     }
                 }
-                Ok(None) => return ControlFlow::Continue(()),
+                Ok(None) => break,
                 Err(error) => return self.session.fail(now, end, error),
             }
         }
+        self.growth.make(now, end).into_iter().for_each(|buffer| disk.release(buffer));
+        ControlFlow::Continue(())
     }
 
     /// Notes when the disk begins or ceases to be what is waited for.
@@ -513,6 +522,7 @@ impl<R: Reader> Application for Sending<'_, R> {
     fn take(&mut self, now: Instant, (): (), event: Event, end: &mut Endpoint) -> Flow {
         match event {
             Event::Opened { peer, parameters, image_bytes } => {
+                self.growth.open((parameters.buffer_bytes, parameters.max_outstanding));
                 let asks = parameters.client == REQUEST && self.session.proves();
                 self.answered |= asks && self.offers.is_some() && self.disk.is_none();
                 let opened = self

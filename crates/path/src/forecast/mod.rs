@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use netblt_proto::config::Wire;
 use netblt_proto::limits::{
-    BUFFER_BYTES, DEFAULT_BUFFER_BYTES, DEFAULT_OUTSTANDING, DEFAULT_TABLE_BYTES, EXTENT_BYTES,
-    MAX_OUTSTANDING, MIN_SEALED_PACKET_BYTES, TRAILER_BYTES,
+    BUFFER_BYTES, DEFAULT_BUFFER_BYTES, DEFAULT_BUFFER_MEMORY, DEFAULT_OUTSTANDING,
+    DEFAULT_TABLE_BYTES, EXTENT_BYTES, MAX_OUTSTANDING, MIN_SEALED_PACKET_BYTES, TRAILER_BYTES,
 };
 use netblt_proto::rate::{burst_for, burst_in_millis, counted_bytes};
 use netblt_proto::units::Rate;
@@ -30,8 +30,6 @@ use crate::rng::Probability;
 pub const MAX_LOSS: Probability = Probability::from_percent(50);
 /// Most buffers that may be outstanding (`docs/protocol.md §9`).
 pub const MAX_BUFFERS: u64 = MAX_OUTSTANDING as u64;
-/// Buffers outstanding if nothing is said (`docs/protocol.md §9`).
-pub const DEFAULT_BUFFERS: u64 = DEFAULT_OUTSTANDING as u64;
 /// What a `sealed` buffer of one file adds to its data: one extent and the table's length
 /// (`docs/protocol.md §8.1, §8.2`).
 const TABLE_BYTES: u32 = (EXTENT_BYTES + TRAILER_BYTES) as u32;
@@ -164,7 +162,9 @@ pub struct Forecast {
     pub ip_rate: Rate,
     /// Bits of data a second at best, each lost packet sent again.
     pub goodput_bps: f64,
-    /// The same if no more than [`DEFAULT_BUFFERS`] of these buffers are outstanding.
+    /// Buffers of this size that there are at most if nothing is said (`docs/protocol.md §9`).
+    pub default_buffers: u64,
+    /// The same as [`Self::goodput_bps`] if no more than [`Self::default_buffers`] are outstanding.
     pub default_goodput_bps: f64,
     /// The same of one process at each end, if that is less than the path could carry: at
     /// [`PROCESS_PACKETS`] a second.
@@ -190,13 +190,19 @@ impl Forecast {
         let held = |count| path.goodput_held_bps(buffers.bytes, count);
         let goodput_bps = if buffers.too_few { held(MAX_BUFFERS) } else { goodput };
         let process_bps = goodput * PROCESS_PACKETS * path.period;
+        let at_first = u64::from(DEFAULT_OUTSTANDING);
+        let default_buffers = match question.wire {
+            Wire::Sealed => at_first.max(DEFAULT_BUFFER_MEMORY / u64::from(buffers.bytes.max(1))),
+            Wire::Rfc998 => at_first,
+        };
         Ok(Self {
             packet: path.packet,
             packets_per_second: 1.0 / path.period,
             utilisation: path.utilisation,
             ip_rate: path.ip_rate,
             goodput_bps,
-            default_goodput_bps: held(DEFAULT_BUFFERS),
+            default_buffers,
+            default_goodput_bps: held(default_buffers),
             process_bps: (process_bps < goodput_bps).then_some(process_bps),
             bdp_bytes: path.ip_rate.bytes_in(question.rtt),
             burst: path.burst(),

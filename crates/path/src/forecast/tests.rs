@@ -96,9 +96,12 @@ fn a_path_that_needs_more_buffers_than_there_are_gets_larger_ones() {
 
 #[test]
 fn the_usual_buffers_hold_back_a_long_path() {
-    let forecast = forecast(|q| q.rtt = Duration::from_secs(1));
-    assert!(forecast.default_goodput_bps < 64.0 * 1_048_576.0 * 8.0);
+    let forecast = forecast(|q| q.rtt = Duration::from_secs(8));
+    assert_eq!(forecast.default_buffers, 512);
+    assert!(forecast.default_goodput_bps < 512.0 * 1_048_576.0);
     assert!(forecast.default_goodput_bps < forecast.goodput_bps * 0.6);
+    let plain = self::forecast(|q| q.wire = Wire::Rfc998);
+    assert_eq!(plain.default_buffers, 64);
 }
 
 #[test]

@@ -29,6 +29,11 @@ impl Receiver {
         )
     }
 
+    /// What has arrived, and the smallest round trip.
+    pub(crate) fn moved(&self) -> (u64, Option<Duration>) {
+        (self.stats.image_bytes, self.rtt.smallest())
+    }
+
     /// What its socket holds, if it grants fewer buffers than were agreed on for that.
     pub(super) fn held_to_socket(&self) -> Option<u32> {
         let fewer = self.most_outstanding() < self.negotiated.max_outstanding;

@@ -21,6 +21,11 @@ pub(super) enum Blocked {
 }
 
 impl Sender {
+    /// What has arrived of it, and the smallest round trip.
+    pub(crate) fn moved(&self) -> (u64, Option<Duration>) {
+        (self.sampler.delivered_bytes(), self.rtt.smallest())
+    }
+
     pub(super) fn block(&mut self, now: Instant, why: Blocked) {
         match self.blocked {
             Some((known, _)) if known == why => {}

@@ -113,6 +113,9 @@ fn host(seed: u64, sketch: &Sketch, role: Role) -> HostOptions {
         host.stock = dice.range(u64::from(sketch.outstanding).div_ceil(2), double) as u32;
     }
     host.disk = disk(&mut dice, sketch);
+    if Dice::new(seed, "most").percent(50) {
+        host.most = sketch.outstanding * 2;
+    }
     host
 }
 

@@ -74,17 +74,17 @@ struct Read {
 }
 
 impl SourceThread {
-    /// Starts reading into `stock`, all the buffers there are; `layout` is the one `reader` has.
-    /// `waker` is called whenever [`Self::poll`] has something to say.
+    /// Starts reading into `stock`, all the buffers there are, of `room` that there may be; `layout`
+    /// is the one `reader` has. `waker` is called whenever [`Self::poll`] has something to say.
     pub(crate) fn spawn(
         reader: impl Reader,
         layout: Layout,
-        stock: Vec<Buffer>,
+        (stock, room): (Vec<Buffer>, usize),
         waker: impl Fn() + Send + 'static,
     ) -> Result<Self, Error> {
         // One command or answer for each buffer, and an error.
-        let (commands, inbox) = sync_channel(stock.len());
-        let (outbox, answers) = sync_channel(stock.len() + 1);
+        let (commands, inbox) = sync_channel(room);
+        let (outbox, answers) = sync_channel(room + 1);
         let epoch = Arc::new(AtomicU64::new(0));
         let current = Arc::clone(&epoch);
         let processor = Heard::default();

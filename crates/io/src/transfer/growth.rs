@@ -1,0 +1,124 @@
+//! How many buffers a transfer has, and the making of more where the path has use of them
+//! (`docs/protocol.md §6.2`), up to what it may have.
+
+use netblt_proto::buffer::Buffer;
+use netblt_proto::endpoint::Endpoint;
+use netblt_proto::need::Need;
+use netblt_proto::time::Instant;
+
+use super::session::SPARE_BYTES;
+
+/// Made in one turn of the loop at most: each is a call of the system.
+const AT_ONCE: usize = 16;
+
+/// The number of buffers of a transfer.
+#[derive(Debug, Default)]
+pub(crate) struct Growth {
+    /// How many there are.
+    made: usize,
+    /// How many there may be.
+    most: usize,
+    /// Bytes in each.
+    bytes: usize,
+    /// What the path has use of, and how many may be outstanding; while a connection is open and
+    /// there is memory.
+    open: Option<(Need, usize)>,
+}
+
+impl Growth {
+    /// There is this, and there may be no more.
+    pub(crate) fn new(stock: &[Buffer]) -> Self {
+        let mut this = Self::default();
+        this.begin(stock);
+        this
+    }
+
+    /// There is this.
+    pub(crate) fn begin(&mut self, stock: &[Buffer]) {
+        self.made = stock.len();
+        self.most = self.most.max(self.made);
+        self.bytes = stock.first().map_or(0, Buffer::capacity);
+    }
+
+    /// A connection is open, with buffers of so many bytes of data, so many outstanding.
+    pub(crate) fn open(&mut self, (buffer_bytes, agreed): (u32, u32)) {
+        self.open = Some((Need::new(buffer_bytes), agreed as usize));
+    }
+
+    /// There may be so many, if not more.
+    pub(crate) fn allow_in_all(&mut self, most: u32) {
+        self.most = self.most.max(most as usize);
+    }
+
+    /// There may be so many more.
+    pub(crate) fn allow(&mut self, more: usize) {
+        self.most += more;
+    }
+
+    /// How many there are.
+    pub(crate) fn made(&self) -> usize {
+        self.made
+    }
+
+    /// How many there may be.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// For how many there is to be room where they wait.
+    pub(crate) fn room(&self) -> usize {
+        self.open.map_or(0, |(_, agreed)| agreed).max(self.most)
+    }
+
+    /// How many the path has use of, as far as is known.
+    pub(crate) fn wanted(&mut self, now: Instant, end: &Endpoint) -> usize {
+        let Some((need, agreed)) = &mut self.open else { return 0 };
+        (need.buffers(now, end.moved()) as usize).min(*agreed)
+    }
+
+    /// Makes what the path has use of, some at a time. Where there is no memory it leaves it at
+    /// those that there are.
+    pub(crate) fn make(&mut self, now: Instant, end: &Endpoint) -> Vec<Buffer> {
+        let wanted = self.wanted(now, end).min(self.most);
+        let count = wanted.saturating_sub(self.made).min(AT_ONCE);
+        if count == 0 || self.bytes == 0 {
+            return Vec::new();
+        }
+        // What else is to grow is not to find that nothing is left.
+        let spare = Buffer::try_new(SPARE_BYTES);
+        let made: Vec<Buffer> = match spare {
+            Ok(_) => (0..count).map_while(|_| Buffer::try_new(self.bytes).ok()).collect(),
+            Err(_) => Vec::new(),
+        };
+        self.made += made.len();
+        self.open = self.open.filter(|_| made.len() == count);
+        made
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use netblt_proto::config::{Config, Role, Wire};
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_to_be_of_use_is_not_made() {
+        let config = Config::new(Wire::Sealed, Role::Sender);
+        let peer = SocketAddr::from(([192, 0, 2, 1], 9));
+        let end = Endpoint::active(config, peer, Instant::EPOCH, [7; 32]);
+        let stock = [Buffer::new(1000), Buffer::new(1000)];
+        let mut growth = Growth::new(&stock);
+        growth.allow_in_all(100);
+        assert!(growth.make(Instant::EPOCH, &end).is_empty(), "nothing is open");
+        growth.open((1000, 300));
+        assert!(growth.make(Instant::EPOCH, &end).is_empty(), "nothing has moved");
+        assert_eq!((growth.made(), growth.most(), growth.room()), (2, 100, 300));
+        growth.allow(7);
+        assert_eq!(growth.most(), 107);
+        growth.allow_in_all(1);
+        assert_eq!(growth.most(), 107, "what may be stays");
+    }
+}

@@ -1,0 +1,91 @@
+//! How many buffers a path has use of (`docs/protocol.md §6.2`): twice what it holds, and some.
+//!
+//! Whoever owns the buffers asks, and makes more only then: a short path never takes the memory that
+//! a long one needs. It knows nothing of how many there are, or may be.
+
+use std::time::Duration;
+
+use crate::time::Instant;
+
+/// What a path holds, and as much again that was lost and is awaited: a hole is filled a round trip
+/// after it was seen.
+const PRODUCTS: u64 = 2;
+/// Buffers beyond that: those that are read or stored, and those of which a copy was lost as well.
+const SPARE: u64 = 32;
+
+/// Sees how much moves in a round trip.
+#[derive(Clone, Copy, Debug)]
+pub struct Need {
+    buffer_bytes: u32,
+    /// What is measured since when, and how much had moved until then.
+    since: Option<(Instant, u64)>,
+    /// The most that moved in a round trip.
+    product: u64,
+}
+
+impl Need {
+    /// Of buffers of so many bytes, on a path of which nothing is known.
+    pub fn new(buffer_bytes: u32) -> Self {
+        Self { buffer_bytes, since: None, product: 0 }
+    }
+
+    /// How many buffers the path has use of, as far as is known: so many bytes have `moved` by now,
+    /// and the smallest round trip is `rtt`. It never becomes less.
+    pub fn buffers(&mut self, now: Instant, (moved, rtt): (u64, Option<Duration>)) -> u32 {
+        if let Some(rtt) = rtt {
+            self.measure(now, moved, rtt);
+        }
+        if self.product == 0 {
+            return 0;
+        }
+        let bytes = self.product.saturating_mul(PRODUCTS);
+        let buffers = bytes.div_ceil(u64::from(self.buffer_bytes.max(1))).saturating_add(SPARE);
+        u32::try_from(buffers).unwrap_or(u32::MAX)
+    }
+
+    fn measure(&mut self, now: Instant, moved: u64, rtt: Duration) {
+        let (since, before) = *self.since.get_or_insert((now, moved));
+        let spell = now.since(since);
+        if spell < rtt || spell.is_zero() {
+            return;
+        }
+        self.since = Some((now, moved));
+        let moved = u128::from(moved.saturating_sub(before));
+        let product = moved * rtt.as_nanos() / spell.as_nanos();
+        self.product = self.product.max(u64::try_from(product).unwrap_or(u64::MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Instant {
+        Instant::EPOCH + Duration::from_micros(micros)
+    }
+
+    #[test]
+    fn it_is_twice_what_moves_in_a_round_trip_and_some() {
+        let rtt = Some(Duration::from_millis(100));
+        let mut need = Need::new(1 << 20);
+        assert_eq!(need.buffers(at(0), (0, rtt)), 0, "nothing is known");
+        assert_eq!(need.buffers(at(99_999), (50 << 20, rtt)), 0, "no round trip yet");
+        assert_eq!(need.buffers(at(100_000), (50 << 20, rtt)), 132);
+        assert_eq!(need.buffers(at(300_000), (250 << 20, rtt)), 232, "twice as long: half of it");
+        assert_eq!(need.buffers(at(900_000), (251 << 20, rtt)), 232, "it never becomes less");
+    }
+
+    #[test]
+    fn what_cannot_be_is_no_reason_to_fail() {
+        let mut need = Need::new(0);
+        assert_eq!(need.buffers(at(0), (0, None)), 0);
+        assert_eq!(need.buffers(at(5), (9, Some(Duration::ZERO))), 0);
+        assert_eq!(need.buffers(at(5), (9, Some(Duration::ZERO))), 0);
+        assert_eq!(need.buffers(at(6), (u64::MAX, Some(Duration::MAX))), 0);
+        assert_eq!(need.buffers(at(7), (u64::MAX, Some(Duration::from_nanos(1)))), 0);
+        assert_eq!(need.buffers(at(8), (0, Some(Duration::from_nanos(1)))), 0, "it went back");
+        let mut need = Need::new(1);
+        need.buffers(at(0), (0, Some(Duration::from_nanos(1000))));
+        assert_eq!(need.buffers(at(1), (u64::MAX, Some(Duration::from_nanos(1000)))), u32::MAX);
+    }
+}
