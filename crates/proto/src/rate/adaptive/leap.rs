@@ -19,6 +19,9 @@ const EXCESS: u64 = 80_000;
 /// lost.
 const SHORT_STRETCHES: u32 = 2;
 
+/// A step of a leap for which there were too few data is made again so often.
+const TRIES: u32 = 3;
+
 /// What is lost, in millionths, up to which it is taken for the path's own.
 pub(super) const MOST_LOSS: u64 = 100_000;
 
@@ -38,6 +41,8 @@ pub(super) struct Leap {
     short: u32,
     /// It leads to what was remembered, and twice as far at most.
     pub(super) remembered: bool,
+    /// How often it is tried again where there were too few data.
+    tries: u32,
     /// It was too far.
     pub(super) failed: bool,
     /// Packets arrived marked since.
@@ -65,7 +70,8 @@ impl Adaptive {
         self.bandwidth = rate.min(most).clamp(1, MOST);
         self.growth.proven = 0;
         let remembered = self.leap.remembered;
-        self.leap = Leap { goal: rate, from: sample.sent_bytes, remembered, ..Leap::default() };
+        let (goal, from, tries) = (rate, sample.sent_bytes, TRIES);
+        self.leap = Leap { goal, from, remembered, tries, ..Leap::default() };
         self.leap.note(sample);
         self.enter(Phase::Leap, now);
     }
@@ -117,12 +123,26 @@ impl Adaptive {
         }
         // More than that may have been lost to the trains themselves.
         self.rest.set(if share > MOST_LOSS { 0 } else { share });
-        if self.bandwidth < self.leap.goal && !sample.app_limited {
+        let on = self.bandwidth < self.leap.goal;
+        if on && (!sample.app_limited || self.leap.remembered && self.was_full_leap()) {
             self.leap_to(now, sample, self.leap.goal);
+        } else if on && self.leap.remembered && self.leap.tries > 0 {
+            // Too little was sent to tell: once more. Probes would grow beyond what is known.
+            let (goal, tries) = (self.leap.goal, self.leap.tries - 1);
+            self.leap_to(now, sample, self.bandwidth);
+            (self.leap.goal, self.leap.tries) = (goal, tries);
         } else {
             self.leap.remembered = false;
             self.enter(Phase::Up(0), now);
         }
+    }
+
+    /// Whether as much was sent in the leap as was to be. What comes a moment after the grant makes
+    /// packets count as sent without data, and half of all leaps lack nothing else.
+    fn was_full_leap(&self) -> bool {
+        let sent = self.leap.until.unwrap_or(0).saturating_sub(self.leap.from);
+        let whole = Rate::from_bytes_per_second(self.bandwidth).bytes_in(self.min_rtt());
+        sent.saturating_mul(10) >= whole.saturating_mul(9)
     }
 
     /// Back to what came through last, when everything that was sent could; a little less until
