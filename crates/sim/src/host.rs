@@ -297,10 +297,13 @@ impl Host {
                     oracle.find(now, self.side, "a buffer came out that was not in the machine");
                 }
                 match &mut self.client {
-                    Client::Source(source) => source.on_released(buffer),
+                    Client::Source(source) => {
+                        source.on_released(buffer);
+                        self.grow(now);
+                    }
+                    // No more data come.
                     Client::Sink(sink) => sink.on_returned(buffer),
                 }
-                self.grow(now);
             }
             Event::Filled(number, buffer) => self.on_filled(now, number.0, buffer, oracle),
             Event::Complete(end) => self.on_complete(now, end, oracle),

@@ -3,6 +3,7 @@
 
 use netblt_proto::buffer::Buffer;
 use netblt_proto::endpoint::Endpoint;
+use netblt_proto::limits::DEFAULT_OUTSTANDING;
 use netblt_proto::need::Need;
 use netblt_proto::time::Instant;
 
@@ -70,10 +71,12 @@ impl Growth {
         self.open.map_or(0, |(_, agreed)| agreed).max(self.most)
     }
 
-    /// How many the path has use of, as far as is known.
+    /// How many the path has use of, as far as is known. What the usual number fills wants none:
+    /// there are fewer for little data, or for little memory.
     pub(crate) fn wanted(&mut self, now: Instant, end: &Endpoint) -> usize {
         let Some((need, agreed)) = &mut self.open else { return 0 };
-        (need.buffers(now, end.moved()) as usize).min(*agreed)
+        let wanted = Some(need.buffers(now, end.moved())).filter(|n| *n > DEFAULT_OUTSTANDING);
+        (wanted.unwrap_or(0) as usize).min(*agreed)
     }
 
     /// Makes what the path has use of, some at a time. Where there is no memory it leaves it at
