@@ -54,6 +54,8 @@ pub(crate) struct Ledger {
     lost: u64,
     /// The highest packet known to have arrived or to be missing, and whether it is known when.
     highest: Option<(u64, bool)>,
+    /// The newest copy for which an OK came too soon, and when its round trip is over.
+    landing: Option<(u64, Instant)>,
     /// Packets reported as arrived so far.
     told: u64,
     news: bool,
@@ -111,6 +113,11 @@ impl Ledger {
         if passed < least - least / 8 || passed.is_zero() {
             entry.lost = 0;
             // The copies are still on their way.
+            if let Some(at) = entry.again {
+                let newest =
+                    self.landing.map_or(entry.newest, |(newest, _)| newest.max(entry.newest));
+                self.landing = Some((newest, at + least));
+            }
             entry.newest = entry.newest_of_first;
         }
         self.lost += entry.lost;
@@ -126,6 +133,19 @@ impl Ledger {
             .collect();
         for number in overtaken {
             self.presume(number, 1);
+        }
+    }
+
+    /// When copies for which an OK came too soon are there at the latest.
+    pub(crate) fn lands_at(&self) -> Option<Instant> {
+        self.landing.map(|(_, at)| at)
+    }
+
+    /// Time passed: they are not in flight for ever, however wrong the smallest round trip may be.
+    pub(crate) fn land(&mut self, now: Instant) {
+        if let Some((newest, _)) = self.landing.take_if(|(_, at)| *at <= now) {
+            self.reach(newest, false);
+            self.news = true;
         }
     }
 
@@ -263,6 +283,14 @@ mod tests {
             let told = ledger.report(ms(40)).unwrap();
             assert_eq!((told.report.highest.0, told.lost), (highest, lost), "{sent:?}");
             assert_eq!((told.report.missing, told.timed), (4, lost > 0), "{sent:?}");
+            let lands = sent.filter(|_| lost == 0).map(|at| ms(at + 16));
+            assert_eq!(ledger.lands_at(), lands, "{sent:?}");
+            let Some(lands) = lands else { continue };
+            ledger.land(lands.before(Duration::from_millis(1)));
+            assert_eq!(ledger.report(lands), None, "still on their way");
+            ledger.land(lands);
+            let told = ledger.report(lands).unwrap();
+            assert_eq!((told.report.highest.0, told.timed), (15, false), "in flight no longer");
         }
     }
 

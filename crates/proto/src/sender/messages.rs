@@ -62,12 +62,7 @@ impl Sender {
                 return taken;
             }
         }
-        if let Some(told) = self.ledger.as_mut().and_then(|ledger| ledger.report(now)) {
-            let sample = self.sampler.on_told(now, &told.report, told.timed);
-            let (delivered_packets, lost_packets) = (told.arrived, told.lost);
-            let sample = sample.map(|s| Sample { delivered_packets, lost_packets, ..s });
-            self.handle_sample(now, sample);
-        }
+        self.hear_ledger(now);
         if !self.is_told() {
             self.note_rate(now);
         }
@@ -77,6 +72,28 @@ impl Sender {
         };
         self.phase.prolong(until);
         Taken::Authentic
+    }
+
+    /// What OKs and RESENDs told, if anything.
+    fn hear_ledger(&mut self, now: Instant) {
+        if let Some(told) = self.ledger.as_mut().and_then(|ledger| ledger.report(now)) {
+            let sample = self.sampler.on_told(now, &told.report, told.timed);
+            let (delivered_packets, lost_packets) = (told.arrived, told.lost);
+            let sample = sample.map(|s| Sample { delivered_packets, lost_packets, ..s });
+            self.handle_sample(now, sample);
+        }
+    }
+
+    /// When copies that nothing was heard of are in flight no longer.
+    pub(super) fn copies_land_at(&self) -> Option<Instant> {
+        self.ledger.as_ref()?.lands_at()
+    }
+
+    pub(super) fn land_copies(&mut self, now: Instant) {
+        if self.copies_land_at().is_some_and(|at| at <= now) {
+            self.ledger.iter_mut().for_each(|ledger| ledger.land(now));
+            self.hear_ledger(now);
+        }
     }
 
     fn on_go(&mut self, now: Instant, go: Go) -> Taken {

@@ -317,6 +317,7 @@ impl Sender {
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Dally });
         }
         self.tick_size(now);
+        self.land_copies(now);
         if self.rate_due().is_some_and(|at| at <= now) {
             self.rate.on_timeout(now);
             self.trace.note(now, || TraceEvent::Timer { timer: Timer::Rate });
@@ -558,10 +559,9 @@ impl Sender {
             }
             (self.room(&pacing) > 0).then(|| self.pacer.next(now, &pacing))
         });
-        let silence = self.silence_due();
         let size = self.size_due(now).filter(|_| self.phase == Phase::Sending);
-        let laws = earliest([self.rate_due(), self.all_lost_at()]);
-        earliest([dally, data.flatten(), self.null_ack_at(now), silence, laws, size])
+        let laws = earliest([self.rate_due(), self.all_lost_at(), self.copies_land_at()]);
+        earliest([dally, data.flatten(), self.null_ack_at(now), self.silence_due(), laws, size])
     }
 
     /// When the rate law's own clock is due; it stands still when nothing is left to send.
