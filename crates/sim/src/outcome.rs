@@ -140,12 +140,15 @@ impl Outcome {
         let deaths = Side::BOTH.map(|side| self.setup.host(side).config.death_timer);
         let patience = deaths[0].min(deaths[1]).max(STANDSTILL);
         let outage = self.setup.longest_outage();
-        // Who moved during an outage is found only some round trips after it.
-        let found = match self.setup.moves.is_empty() || outage.is_zero() {
-            true => Duration::ZERO,
-            false => ASKED + REPEATED + self.setup.longest_round_trip() * 4,
+        // Who moved during an outage is found only some round trips after it; and what was said in
+        // one is repeated only then, and takes a round trip to be answered.
+        let rtt = self.setup.longest_round_trip();
+        let found = match self.setup.moves.is_empty() {
+            true => REPEATED.max(rtt * 4) + rtt,
+            false => ASKED + REPEATED + rtt * 5,
         };
-        let dead = outage + found >= patience * 9 / 10;
+        let lasted = if outage.is_zero() { outage } else { (outage + found).max(outage * 10 / 9) };
+        let dead = lasted >= patience;
         // Or it loses all that an end says for as long, once in so many times.
         let words = (patience.as_nanos() / SAID.as_nanos()) as u32;
         let unheard = Side::BOTH.iter().any(|&to| self.setup.chance_of_loss(to, words) >= UNHEARD);

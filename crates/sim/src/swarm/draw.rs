@@ -42,7 +42,7 @@ pub(super) fn setup(seed: u64, scenario: Option<&Scenario>) -> Setup {
     setup.icmp = Dice::new(seed, "icmp").percent(50);
     (setup.there, setup.back) = match scenario {
         Some(scenario) => (scenario.up.clone(), scenario.down.clone()),
-        None => links(seed, &sketch),
+        None => links(seed, &sketch, agreed_bytes(&setup)),
     };
     faults::add(seed, &sketch, scenario.is_none(), &mut setup);
     setup
@@ -162,10 +162,18 @@ fn disk(dice: &mut Dice, sketch: &Sketch) -> DiskOptions {
     }
 }
 
+/// The IP packets that the ends agree on.
+fn agreed_bytes(setup: &Setup) -> u64 {
+    let ends = [&setup.active, &setup.passive].map(|host| host.config.datagram_bytes);
+    u64::from(ends[0].min(ends[1])) + 28
+}
+
 /// Both directions of a path with nothing wrong but its size.
-fn links(seed: u64, sketch: &Sketch) -> (LinkOptions, LinkOptions) {
+fn links(seed: u64, sketch: &Sketch, agreed: u64) -> (LinkOptions, LinkOptions) {
     let mut dice = Dice::new(seed, "links");
     let packet = u64::from(sketch.datagram) + 28;
+    // Both ends may have larger packets, and on `rfc998` nobody makes them smaller.
+    let room = if sketch.wire == Wire::Rfc998 { agreed * 10 } else { 0 };
     let share = Duration::from_nanos(dice.range(10, 90) * sketch.rtt.as_nanos() as u64 / 100);
     let mut link = |delay| {
         let bdp = sketch.rate.bytes_in(sketch.rtt);
@@ -174,7 +182,7 @@ fn links(seed: u64, sketch: &Sketch) -> (LinkOptions, LinkOptions) {
         let queue = match dice.range(0, 3) {
             0 => QueueLimit::Unlimited,
             1 => QueueLimit::bdp(Some(sketch.rate), sketch.rtt),
-            _ => QueueLimit::Bytes(dice.scale(least, (bdp * 4).max(least * 8)).max(2400)),
+            _ => QueueLimit::Bytes(dice.scale(least, (bdp * 4).max(least * 8)).max(2400.max(room))),
         };
         let mark =
             dice.percent(20).then(|| MarkAbove::Bytes(dice.scale(packet * 4, bdp.max(packet * 8))));
