@@ -16,14 +16,14 @@ local VERSION_SEALED = 11
 
 local OPEN, RESPONSE, KEEPALIVE, QUIT, QUIT_ACK, ABORT = 0, 1, 2, 3, 4, 5
 local DATA, LDATA, NULL_ACK, CONTROL, REFUSED, DONE, COOKIE = 6, 7, 8, 9, 10, 11, 12
-local UNKNOWN, CHALLENGE, ANSWER, REPAIR, WHO, KEY = 13, 14, 15, 16, 17, 18
+local UNKNOWN, CHALLENGE, ANSWER, REPAIR, WHO, KEY, BRANCH = 13, 14, 15, 16, 17, 18, 19
 
 local TYPES = {
     [OPEN] = "OPEN", [RESPONSE] = "RESPONSE", [KEEPALIVE] = "KEEPALIVE", [QUIT] = "QUIT",
     [QUIT_ACK] = "QUITACK", [ABORT] = "ABORT", [DATA] = "DATA", [LDATA] = "LDATA",
     [NULL_ACK] = "NULL-ACK", [CONTROL] = "CONTROL", [REFUSED] = "REFUSED", [DONE] = "DONE",
     [COOKIE] = "COOKIE", [UNKNOWN] = "UNKNOWN", [CHALLENGE] = "CHALLENGE", [ANSWER] = "ANSWER",
-    [REPAIR] = "REPAIR", [WHO] = "WHO", [KEY] = "KEY",
+    [REPAIR] = "REPAIR", [WHO] = "WHO", [KEY] = "KEY", [BRANCH] = "BRANCH",
 }
 local RULES = {
     [0] = "ours", "SABUL", "Tsunami", "FOBS", "RBUDP", "UDT", "Reno", "Reno, delayed acknowledgements", "CUBIC",
@@ -356,6 +356,7 @@ end
 body(KEEPALIVE, 4, 4)
 body(CHALLENGE, 8, 8)
 body(ANSWER, 8, 8)
+body(BRANCH, 52, 452)
 body(QUIT, 0, 400)
 body(QUIT_ACK, 0, 0)
 body(ABORT, 0, 400)
@@ -523,7 +524,7 @@ local function dissect_sealed(tvb, pinfo, tree)
     root:add(f.number, number)
     root:add(f.epoch, number:uint64():rshift(22)):set_generated()
     local words = " number " .. tostring(number:uint64())
-    if kind > KEY then
+    if kind > BRANCH then
         root:add_proto_expert_info(e.unknown)
     end
     if not is_data(kind) and kind ~= REPAIR then

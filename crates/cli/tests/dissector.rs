@@ -383,6 +383,7 @@ fn sealed_packets() -> Vec<Vec<u8>> {
         sealed_repair(),
         sealed::build_who([0xbb; 12]).to_vec(),
         sealed::build_key([0xbb; 12], &PublicKey([0xee; 32])).to_vec(),
+        sealed_packet(Kind::Branch, 60),
     ]
 }
 
@@ -396,7 +397,7 @@ fn sealed_headers_are_shown_and_bodies_are_not() {
         capture.udp((4000, 5000), &packet);
     }
     let trees = capture.dissected(&[]);
-    assert_eq!(trees.len(), 19);
+    assert_eq!(trees.len(), 20);
     let bytes = |byte: &str, count: usize| vec![byte; count].join(":");
     let (tag, cookie) = (bytes("dd", 16), bytes("aa", 32));
     for (kind, tree) in trees.iter().enumerate() {
@@ -415,7 +416,7 @@ fn sealed_headers_are_shown_and_bodies_are_not() {
     expect(&trees[10], &[("reason", "busy"), ("hint", "1"), ("mac", &bytes("00", 16))]);
     expect(&trees[12], &[("cookie", &cookie), ("mac", &tag), ("connection", "0xa1b2c3d4")]);
     for (kind, body) in
-        [(2, 4), (3, 6), (4, 0), (5, 6), (8, 24), (9, 60), (11, 0), (14, 8), (15, 8)]
+        [(2, 4), (3, 6), (4, 0), (5, 6), (8, 24), (9, 60), (11, 0), (14, 8), (15, 8), (19, 60)]
     {
         let (length, encrypted) = (body.to_string(), bytes("ee", body));
         expect(&trees[kind], &[("connection", "0xa1b2c3d4"), ("number", "5"), ("epoch", "0")]);

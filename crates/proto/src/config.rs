@@ -319,6 +319,9 @@ pub struct Config {
     /// Free-form string for the other client. On `rfc998` one that begins with `netblt` promises to
     /// give back the number in a RESPONSE (`docs/protocol.md §2.3`).
     pub client: String,
+    /// Whether connections may branch from the one that opens (`sealed`, `docs/protocol.md §4.10`):
+    /// an active end makes them, a passive one takes them.
+    pub branches: bool,
     /// Whether a passive end on `rfc998` takes OPENs for forged until their sender has shown that
     /// it hears (`docs/protocol.md §2.3`). Without it, where nobody can forge an address.
     pub wary: bool,
@@ -363,6 +366,7 @@ impl Config {
                 Wire::Sealed => String::new(),
                 Wire::Rfc998 => "netblt".to_owned(),
             },
+            branches: false,
             wary: true,
             transfer_bytes: None,
             trace: false,

@@ -1,8 +1,10 @@
 //! An open connection: one link, one machine, and what keeps both alive or ends them
 //! (RFC 998 §5.2.3, §5.3; `docs/protocol.md §7`).
 
+mod branching;
 mod data;
 mod doubting;
+mod liveness;
 mod predicted;
 mod progress;
 mod quitting;
@@ -11,6 +13,7 @@ mod single;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+pub(crate) use branching::Branches;
 use doubting::Echo;
 use progress::Progress;
 use single::{Single, Singles};
@@ -32,10 +35,6 @@ use crate::wire::packet::{End, Keepalive, Verdict};
 
 /// Longest time between two packets of a living end (`docs/protocol.md §7.4`).
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// Nothing heard for this long: ask.
-const ASK_AFTER: Duration = Duration::from_millis(1500);
-/// The same while whoever is there seems not to know this connection.
-const DOUBT_AFTER: Duration = Duration::from_millis(400);
 /// Nothing heard for this long: tell the client.
 const SILENT_AFTER: Duration = Duration::from_secs(3);
 
@@ -95,6 +94,7 @@ pub(crate) struct Connection {
     echo: Option<Echo>,
     closing: Closing,
     outbox: Singles,
+    branches: Option<Box<Branches>>,
 }
 
 /// What became of a datagram.
@@ -131,6 +131,7 @@ impl Connection {
             echo: None,
             closing: Closing::No,
             outbox: Singles::default(),
+            branches: None,
         }
     }
 
@@ -222,7 +223,8 @@ impl Connection {
     /// An UNKNOWN: whoever is where the peer was does not know this connection.
     pub(crate) fn handle_unknown(&mut self, now: Instant, route: Route, bytes: &[u8]) -> Handled {
         let from_home = self.addresses.home().is_some_and(|home| home.peer == route.peer);
-        match self.link.unknown(bytes).filter(|_| from_home) {
+        // Of a branch that was not heard BRANCH may only be late (`docs/protocol.md §4.10`).
+        match self.link.unknown(bytes).filter(|_| from_home && !self.half_open) {
             Some(number) => {
                 self.refusals.on_unknown(now, number);
                 Handled::Authentic
@@ -337,6 +339,7 @@ impl Connection {
                 self.close(now, Reason::PeerAborted(reason));
                 Taken::Authentic
             }
+            (Incoming::Branch(branch), _) => self.handle_branch(*branch),
             (Incoming::NullAck(_) | Incoming::Control { .. } | Incoming::Done, _) => {
                 Taken::Violation("a packet of the other role's")
             }
@@ -394,6 +397,7 @@ impl Connection {
     pub(crate) fn close(&mut self, now: Instant, reason: Reason) {
         if !matches!(self.closing, Closing::Closed(_)) {
             self.closing = Closing::Closed(reason);
+            self.branches = None;
             self.release_all(now);
         }
     }
@@ -431,6 +435,7 @@ impl Connection {
         }
         self.tick_closing(now);
         self.tick_liveness(now);
+        self.tick_branches(now);
     }
 
     fn tick_closing(&mut self, now: Instant) {
@@ -441,54 +446,6 @@ impl Connection {
         {
             self.close(now, reason.clone());
         }
-    }
-
-    fn tick_liveness(&mut self, now: Instant) {
-        if !matches!(self.closing, Closing::No | Closing::Wanting { .. }) {
-            return;
-        }
-        if self.heard + self.death_timer <= now {
-            self.note_timer(now, Timer::Death);
-            self.close(now, if self.is_settled() { Reason::Finished } else { Reason::DeathTimer });
-            return;
-        }
-        if self.refusals.forgotten_at().is_some_and(|at| at <= now) {
-            self.note_timer(now, Timer::Unreachable);
-            self.close(now, if self.is_settled() { Reason::Finished } else { Reason::Forgotten });
-            return;
-        }
-        if self.refusals.unreachable_at(self.is_settled()).is_some_and(|at| at <= now) {
-            self.note_timer(now, Timer::Unreachable);
-            self.close(now, if self.is_settled() { Reason::Finished } else { Reason::Unreachable });
-            return;
-        }
-        if self.rules.asks {
-            if self.ask_at() <= now {
-                self.asked = now;
-                self.note_timer(now, Timer::Keepalive);
-                self.push_keepalive(Keepalive { answer_wanted: true, ..Keepalive::default() });
-            }
-            if !self.silent && self.heard + SILENT_AFTER <= now {
-                self.silent = true;
-                self.events_mut().push_back(Event::Silent);
-                self.trace().note(now, || TraceEvent::Silent);
-            }
-        }
-        if self.sent + self.keepalive_interval() <= now {
-            // It may not leave at once.
-            self.sent = now;
-            self.note_timer(now, Timer::Keepalive);
-            self.push_keepalive(Keepalive::default());
-        }
-    }
-
-    fn ask_at(&self) -> Instant {
-        let after = if self.refusals.is_doubtful() { DOUBT_AFTER } else { ASK_AFTER };
-        self.heard.max(self.asked) + after
-    }
-
-    fn keepalive_interval(&self) -> Duration {
-        (self.peer_death_timer / 4).clamp(Duration::from_millis(250), KEEPALIVE)
     }
 
     /// Appends the next batch; answers where it goes, and the length of its datagrams but the last.
@@ -574,6 +531,7 @@ impl Connection {
             self.wanting_deadline(),
             self.echo.as_ref().and_then(Echo::due),
             challenge,
+            self.branches.as_ref().and_then(|branches| branches.next_timeout()),
             asks.then(|| self.ask_at()),
             (asks && !self.silent).then(|| self.heard + SILENT_AFTER),
         ])

@@ -1,9 +1,11 @@
 //! One end of a connection: opening, keys, one machine (sender or receiver), closing.
 
 mod arrival;
+mod branching;
 mod keys;
 mod moved;
 mod steering;
+mod view;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -25,7 +27,6 @@ use crate::receiver::Receiver;
 use crate::recovery;
 use crate::rules::Rules;
 use crate::sender::Sender;
-use crate::stats::Stats;
 use crate::time::{Instant, earliest};
 use crate::trace::{TraceEvent, TraceQueue};
 use crate::units::BufferNumber;
@@ -58,6 +59,8 @@ pub struct Endpoint {
     connection: Option<Connection>,
     /// Of the connection's peer.
     peer_key: Option<PublicKey>,
+    /// Its stem's id here, if the connection is a branch.
+    stem: Option<u32>,
     /// Offered before there was anyone to grant them to.
     offered: Vec<Buffer>,
     /// Told before there was anyone to tell.
@@ -122,6 +125,7 @@ impl Endpoint {
             opener,
             connection: None,
             peer_key: None,
+            stem: None,
             offered: Vec::new(),
             have: None,
             outbox: VecDeque::new(),
@@ -354,6 +358,12 @@ impl Endpoint {
         let mut connection =
             Connection::new(now, addresses, negotiated.rules, link, machine, deaths);
         connection.trace().switch(self.trace.is_on());
+        self.let_branch(
+            &mut connection,
+            opened.root,
+            (&parameters, table_bytes),
+            (rtt, longest_rtt),
+        );
         if let Some(echo) = opened.echo {
             connection.echo(now, echo);
         }
@@ -531,65 +541,6 @@ impl Endpoint {
             (None, Opener::Active(active)) => earliest([active.next_timeout()]),
             (None, Opener::Passive(_) | Opener::Door) => None,
         }
-    }
-
-    /// Where the peer is known to hear this end, or is called.
-    pub fn peer(&self) -> Option<SocketAddr> {
-        match (&self.connection, &self.opener) {
-            (Some(connection), _) => connection.addresses.home().map(|home| home.peer),
-            (None, Opener::Active(active)) => Some(active.peer()),
-            (None, Opener::Passive(_) | Opener::Door) => None,
-        }
-    }
-
-    /// The connection id that the peer must put into its packets: `None` where the wire has none
-    /// (`rfc998`), and at a passive end before an OPEN was answered.
-    ///
-    /// A passive end that answered OPENs which nobody has confirmed awaits several: see
-    /// [`Endpoint::connection_ids`].
-    pub fn connection_id(&self) -> Option<u32> {
-        self.connection_ids().next()
-    }
-
-    /// Every connection id that a packet for this end may carry: that of the open connection first,
-    /// then those of the openings it has answered and that are not confirmed, newest first. A
-    /// bounded number; it changes only when a datagram was handled.
-    pub fn connection_ids(&self) -> impl Iterator<Item = u32> {
-        let (active, passive) = match &self.opener {
-            Opener::Active(active) => (active.own_id(), None),
-            Opener::Passive(passive) => (None, Some(passive.unconfirmed_ids())),
-            Opener::Door => (None, None),
-        };
-        let open = match &self.connection {
-            Some(connection) => connection.own_id(),
-            None => active,
-        };
-        let unconfirmed: Vec<u32> = passive.into_iter().flatten().collect();
-        open.into_iter().chain(unconfirmed.into_iter().rev())
-    }
-
-    /// Counts and measurements so far.
-    pub fn stats(&self, now: Instant) -> Stats {
-        let mut stats = match self.connection.as_ref().map(|c| &c.machine) {
-            Some(Machine::Sender(sender)) => {
-                let mut stats = sender.stats.clone();
-                sender.fill_stats(now, &mut stats);
-                stats
-            }
-            Some(Machine::Receiver(receiver)) => {
-                let mut stats = receiver.stats.clone();
-                receiver.fill_stats(&mut stats);
-                stats
-            }
-            None => Stats::default(),
-        };
-        stats.datagrams_sent = self.counts.sent;
-        stats.bytes_sent = self.counts.sent_bytes;
-        stats.datagrams_received = self.counts.received;
-        stats.bytes_received = self.counts.received_bytes;
-        stats.datagrams_dropped = self.counts.dropped;
-        stats.opened_at = self.counts.opened_at;
-        stats
     }
 
     fn take_trace(&mut self) {

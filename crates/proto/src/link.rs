@@ -10,7 +10,7 @@ use crate::time::Instant;
 use crate::units::{ControlSeq, PacketNumber};
 use crate::wire::packet::{DataHeader, Keepalive, Message, NullAck, RepairHeader, Report};
 use crate::wire::rfc998::{self, Packet998, Ports};
-use crate::wire::sealed::{self, Header, Kind, Token};
+use crate::wire::sealed::{self, Branch, Header, Kind, Token};
 use crate::wire::{Wire, data_overhead};
 
 /// A datagram of the connection, as far as it can be read before its place is known.
@@ -46,6 +46,7 @@ pub(crate) enum Incoming {
     Done,
     Challenge(Token),
     Answer(Token),
+    Branch(Box<Branch>),
 }
 
 /// One wire, one peer.
@@ -105,6 +106,14 @@ impl Link {
         match self {
             Self::Rfc998(_) => None,
             Self::Sealed(sealed) => Some(sealed.own_id),
+        }
+    }
+
+    /// The cipher of its packets, where they have one.
+    pub(crate) fn cipher(&self) -> Option<Cipher> {
+        match self {
+            Self::Rfc998(_) => None,
+            Self::Sealed(sealed) => Some(sealed.sealing.cipher()),
         }
     }
 
@@ -346,6 +355,16 @@ impl Link {
         self.put_token(out, Kind::Answer, token)
     }
 
+    /// Appends a BRANCH (`sealed`).
+    pub(crate) fn put_branch(&mut self, out: &mut Vec<u8>, branch: &Branch) -> PacketNumber {
+        match self {
+            Self::Rfc998(plain) => plain.number(),
+            Self::Sealed(sealed) => {
+                sealed.put(out, Kind::Branch, |body| sealed::encode_branch(branch, body))
+            }
+        }
+    }
+
     fn put_token(&mut self, out: &mut Vec<u8>, kind: Kind, token: &Token) -> PacketNumber {
         match self {
             // That wire knows no such thing: its peers stay where they are.
@@ -502,6 +521,7 @@ fn incoming(kind: Kind, number: PacketNumber, body: &[u8]) -> Option<Incoming> {
         Kind::Done if body.is_empty() => Incoming::Done,
         Kind::Challenge => Incoming::Challenge(sealed::parse_token(body).ok()?),
         Kind::Answer => Incoming::Answer(sealed::parse_token(body).ok()?),
+        Kind::Branch => Incoming::Branch(Box::new(sealed::parse_branch(body).ok()?)),
         _ => return None,
     })
 }

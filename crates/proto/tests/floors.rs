@@ -27,8 +27,11 @@ const FLOORS: [&[&str]; 10] = [
     &["door"],
 ];
 /// Within `crypto`, the same.
-const CRYPTO: [&[&str]; 3] =
-    [&["cipher", "keys", "secret"], &["epoch", "mac", "noise", "replay"], &["aead", "bond"]];
+const CRYPTO: [&[&str]; 3] = [
+    &["cipher", "keys", "secret"],
+    &["epoch", "mac", "noise", "replay"],
+    &["aead", "bond", "stem"],
+];
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).expect("the sources are here").flatten() {

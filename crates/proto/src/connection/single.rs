@@ -10,7 +10,7 @@ use crate::machine::Route;
 use crate::units::PacketNumber;
 use crate::wire::packet::Keepalive;
 use crate::wire::rfc998;
-use crate::wire::sealed::Token;
+use crate::wire::sealed::{Branch, Token};
 
 /// Packets waiting at most: the peer draws them, and the way out may be blocked.
 const MAX_WAITING: usize = 64;
@@ -25,6 +25,7 @@ pub(super) enum Single {
     Done,
     /// It goes to where it was asked from, wherever the peer is.
     Answer(Token, Route),
+    Branch(Box<Branch>),
 }
 
 impl Single {
@@ -40,7 +41,8 @@ impl Single {
         let text = match self {
             Self::Quit(reason) => reason.len().min(MAX_REASON) + 4,
             Self::Abort(what) => what.len() + 4,
-            Self::Keepalive(_) | Self::QuitAck | Self::Done | Self::Answer(..) => 0,
+            Self::Keepalive(_) | Self::QuitAck | Self::Done => 0,
+            Self::Answer(..) | Self::Branch(_) => 0,
         };
         rfc998::HEADER_BYTES + text
     }
@@ -53,6 +55,7 @@ impl Single {
             Self::Abort(what) => link.put_abort(out, what),
             Self::Done => link.put_done(out),
             Self::Answer(token, _) => link.put_answer(out, token),
+            Self::Branch(branch) => link.put_branch(out, branch),
         }
     }
 }

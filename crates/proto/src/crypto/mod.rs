@@ -1,8 +1,8 @@
 //! What makes the `sealed` wire secret and authentic (`docs/protocol.md §3.2, §4, §5`).
 //!
 //! [`mac`] decides cheaply who may start a handshake, [`noise`] makes two fresh keys of the shared
-//! secret or of static [`keys`], and [`aead`] seals and opens every packet after that. [`replay`]
-//! is the memory which numbers have come. Nothing here draws entropy or reads a clock: both are
+//! secret or of static [`keys`], and [`aead`] seals and opens every packet after that, [`stem`]
+//! makes keys of keys for branches. [`replay`] is the memory which numbers have come. Nothing here draws entropy or reads a clock: both are
 //! handed in.
 
 pub mod aead;
@@ -14,6 +14,7 @@ pub mod mac;
 pub mod noise;
 pub mod replay;
 pub mod secret;
+pub mod stem;
 
 use thiserror::Error;
 
@@ -50,6 +51,7 @@ mod tests {
     fn whatever_holds_a_key_does_something_when_it_goes() {
         assert!(needs_drop::<Secret>());
         assert!(needs_drop::<super::noise::SplitKeys>());
+        assert!(needs_drop::<super::stem::Root>());
         assert!(needs_drop::<super::mac::MacKey>());
         assert!(needs_drop::<super::mac::CookieJar>());
         assert!(needs_drop::<super::keys::StaticKey>());

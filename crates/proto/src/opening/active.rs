@@ -214,8 +214,9 @@ impl Active {
     fn handle_first<'a>(&mut self, route: Route, bytes: &'a mut [u8]) -> Hear<'a> {
         let Handshake::Sealed(candidates) = &mut self.handshake else { return Hear::Nothing };
         let Some(candidate) = candidates.take_living(bytes) else { return Hear::Nothing };
-        let Candidate { link, parameters, table_bytes, rtt, longest_rtt, sent, greeted, .. } =
+        let Candidate { link, root, parameters, table_bytes, rtt, longest_rtt, sent, .. } =
             candidate;
+        let greeted = candidate.greeted;
         let entropy = Entropy::new(self.entropy.draw());
         let opened = Opened::new(link, parameters, table_bytes, entropy);
         let place = if route.peer == self.peer {
@@ -229,7 +230,7 @@ impl Active {
         let peer_key = candidates.peer_key();
         let opened =
             Opened { rtt, longest_rtt, unconfirmed, greeted, sent_before: sent, place, ..opened };
-        let opened = Opened { peer_key, ..opened };
+        let opened = Opened { peer_key, root: Some(root), ..opened };
         Hear::Opened(Box::new(opened), Some(bytes))
     }
 

@@ -13,6 +13,7 @@ use crate::crypto::bond::KeyId;
 use crate::crypto::cipher::Cipher;
 use crate::crypto::mac::MacKey;
 use crate::crypto::noise::{Initiator, Means};
+use crate::crypto::stem::Root;
 use crate::entropy::Entropy;
 use crate::link::Link;
 use crate::time::Instant;
@@ -66,6 +67,7 @@ pub(super) struct Candidate {
     /// By which a repetition is known.
     noise: Vec<u8>,
     pub(super) link: Link,
+    pub(super) root: Root,
     pub(super) parameters: Parameters,
     pub(super) table_bytes: u32,
     pub(super) rtt: Option<Duration>,
@@ -198,6 +200,7 @@ impl Candidates {
             words_due: false,
             greeted: None,
             link,
+            root: Root::of(&keys),
             parameters: offer.parameters,
             table_bytes: offer.table_bytes,
             rtt,

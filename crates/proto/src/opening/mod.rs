@@ -15,6 +15,7 @@ use crate::buffer::Geometry;
 use crate::config::{Config, PublicKey, Wire};
 use crate::control_fifo::ControlFifo;
 use crate::crypto::bond::KeyId;
+use crate::crypto::stem::Root;
 use crate::entropy::Entropy;
 use crate::limits::{
     MAX_BURST_INTERVAL, MAX_DATAGRAM_BYTES, MAX_PACKETS_PER_BUFFER, MIN_CONTROL_BYTES,
@@ -62,6 +63,8 @@ pub(crate) struct Opened {
     pub(crate) unconfirmed: bool,
     /// For what the connection draws by lot.
     pub(crate) entropy: Entropy,
+    /// What the keys of its branches are made of (`sealed`).
+    pub(crate) root: Option<Root>,
     /// Packets under the connection's keys that left before it was open: when, and how long.
     pub(crate) sent_before: Vec<(Instant, PacketNumber, usize)>,
 }
@@ -91,8 +94,22 @@ impl Opened {
             doubted: None,
             unconfirmed: false,
             entropy,
+            root: None,
             sent_before: Vec::new(),
         }
+    }
+}
+
+impl Opened {
+    /// A connection that branches from one with these round trips.
+    pub(crate) fn branch(
+        link: Link,
+        (parameters, table_bytes): (Parameters, u32),
+        (rtt, longest_rtt): (Option<Duration>, Option<Duration>),
+        entropy: Entropy,
+    ) -> Self {
+        let opened = Self::new(link, parameters, table_bytes, entropy);
+        Self { rtt, longest_rtt, ..opened }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::control_fifo::ControlFifo;
 use crate::crypto::cipher::Cipher;
 use crate::crypto::mac::CookieJar;
 use crate::crypto::noise::{Responder, respond};
+use crate::crypto::stem::Root;
 use crate::entropy::Entropy;
 use crate::link::Link;
 use crate::machine::Route;
@@ -86,6 +87,7 @@ struct Slot {
     /// What follows it, under transport keys: what is here already, and the first GO.
     first_words: Option<Vec<u8>>,
     link: Link,
+    root: Root,
     parameters: Parameters,
     table_bytes: u32,
     created: Instant,
@@ -328,6 +330,7 @@ impl Passive {
             response,
             first_words,
             link,
+            root: Root::of(&keys),
             parameters,
             table_bytes: settled.table_bytes,
             created: now,
@@ -416,7 +419,8 @@ impl Passive {
         let peer_key = slot.key;
         let greeted = slot.first_words.map(|_| (slot.created, slot.once));
         let opened = Opened::new(slot.link, slot.parameters, slot.table_bytes, entropy);
-        let opened = Opened { peer_key, rtt, longest_rtt, greeted, place, ..opened };
+        let root = Some(slot.root);
+        let opened = Opened { peer_key, rtt, longest_rtt, greeted, place, root, ..opened };
         Answer::Opened(Box::new(opened), Some(bytes))
     }
 

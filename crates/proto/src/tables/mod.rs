@@ -97,6 +97,7 @@ fn describe_other(packet: &Incoming) -> String {
         Incoming::Keepalive(_) => "KEEPALIVE".to_owned(),
         Incoming::Quit(reason) => format!("QUIT {reason}"),
         Incoming::QuitAck => "QUITACK".to_owned(),
+        Incoming::Branch(branch) => format!("BRANCH {}", branch.number),
         Incoming::Abort(reason) => format!("ABORT {reason}"),
         Incoming::Done => "DONE".to_owned(),
         Incoming::Challenge(_) => "CHALLENGE".to_owned(),

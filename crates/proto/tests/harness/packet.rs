@@ -192,6 +192,11 @@ fn small_bodies(body: &[u8]) {
         assert_eq!(out, body);
         out.clear();
     }
+    if let Ok(branch) = sealed::parse_branch(body) {
+        sealed::encode_branch(&branch, &mut out);
+        assert_eq!(sealed::parse_branch(&out), Ok(branch));
+        out.clear();
+    }
     if let Ok(keepalive) = sealed::parse_keepalive(body) {
         sealed::encode_keepalive(keepalive, &mut out);
         let mut canonical = vec![body[0] & 1, 0, body[2], body[3]];

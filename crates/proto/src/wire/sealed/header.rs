@@ -52,6 +52,8 @@ pub enum Kind {
     Who = 17,
     /// The public key of the end that was asked.
     Key = 18,
+    /// A connection branches from this one.
+    Branch = 19,
 }
 
 impl Kind {
@@ -77,6 +79,7 @@ impl Kind {
             16 => Self::Repair,
             17 => Self::Who,
             18 => Self::Key,
+            19 => Self::Branch,
             _ => return None,
         })
     }
@@ -286,7 +289,7 @@ mod tests {
     #[test]
     fn bytes_and_types_name_each_other() {
         for byte in 0..=255 {
-            assert_eq!(Kind::from_byte(byte).map(|kind| kind as u8), (byte <= 18).then_some(byte));
+            assert_eq!(Kind::from_byte(byte).map(|kind| kind as u8), (byte <= 19).then_some(byte));
         }
     }
 
@@ -297,11 +300,11 @@ mod tests {
         bytes[23] = 1;
         for kind in 0..=255 {
             bytes[3] = kind;
-            let sealed = matches!(kind, 2..=9 | 11 | 14..=16);
+            let sealed = matches!(kind, 2..=9 | 11 | 14..=16 | 19);
             assert_eq!(parse_header(&bytes).is_ok(), sealed, "type {kind}");
             assert_eq!(parse_data_header(&bytes).is_ok(), matches!(kind, 6 | 7), "type {kind}");
             assert_eq!(parse_repair_header(&bytes).is_ok(), kind == 16, "type {kind}");
-            assert_eq!(kind_of(&bytes).is_some(), kind <= 18, "type {kind}");
+            assert_eq!(kind_of(&bytes).is_some(), kind <= 19, "type {kind}");
         }
         (bytes[2], bytes[3]) = (2, 6);
         assert_eq!(parse_header(&bytes), Err(ParseError::Version(2)));
@@ -312,7 +315,7 @@ mod tests {
         #[test]
         fn a_header_that_parses_is_the_one_encoded(bytes in any::<[u8; DATA_HEADER_BYTES]>()) {
             let mut bytes = bytes;
-            (bytes[2], bytes[3]) = (VERSION, bytes[3] % 19);
+            (bytes[2], bytes[3]) = (VERSION, bytes[3] % 20);
             if let Ok(header) = parse_header(&bytes) {
                 if !header.kind.is_of_buffer() {
                     bytes[1] = 0;

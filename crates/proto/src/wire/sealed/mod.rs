@@ -28,7 +28,7 @@ pub use handshake::frames::{
 pub use handshake::introduction::{
     KEY_PACKET_BYTES, Nonce, WHO_BYTES, build_key, build_who, parse_key, parse_who,
 };
-pub use handshake::{Offer, encode_offer, parse_offer};
+pub use handshake::{Branch, Offer, encode_branch, encode_offer, parse_branch, parse_offer};
 pub use header::{
     Header, Kind, destination, encode_data_header, encode_header, encode_repair_header, kind_of,
     parse_data_header, parse_header, parse_repair_header,

@@ -54,6 +54,11 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(rest).map_err(|_| ParseError::Field(name))
     }
 
+    /// All that is left.
+    pub(crate) fn remaining(self) -> &'a [u8] {
+        self.0
+    }
+
     /// How many bytes are left, which are not looked at.
     pub(crate) fn rest(self) -> usize {
         self.0.len()

@@ -1,6 +1,6 @@
 //! What the handshake carries inside its Noise messages: the parameters (`docs/protocol.md §3.2`).
 //! The clear frames around them are in [`frames`],
-//! what is said before a server's key is known in [`introduction`].
+//! what is said before a server's key is known in [`introduction`]. BRANCH has them, too.
 
 pub(super) mod frames;
 pub(super) mod introduction;
@@ -108,6 +108,33 @@ pub fn parse_offer(uid: u32, payload: &[u8]) -> Result<Offer, ParseError> {
         client: client.to_owned(),
     };
     Ok(Offer { parameters, ciphers, table_bytes })
+}
+
+/// A connection that branches from another (`docs/protocol.md §4.10`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branch {
+    /// Which of its stem.
+    pub number: u64,
+    /// The connection id of its packets in both directions, not 0.
+    pub connection: u32,
+    /// What it has; its cipher is its stem's.
+    pub offer: Offer,
+}
+
+/// Appends the body of a BRANCH (`docs/protocol.md §3.3`).
+pub fn encode_branch(branch: &Branch, out: &mut Vec<u8>) {
+    out.extend_from_slice(&branch.number.to_be_bytes());
+    out.extend_from_slice(&branch.connection.to_be_bytes());
+    encode_offer(&branch.offer, out);
+}
+
+/// The body of a BRANCH (`docs/protocol.md §3.3`).
+pub fn parse_branch(body: &[u8]) -> Result<Branch, ParseError> {
+    let mut reader = Reader::new(body);
+    let number = reader.u64()?;
+    let connection = within(reader.u32()?, [1, u32::MAX], "connection id")?;
+    let offer = parse_offer(0, reader.remaining())?;
+    Ok(Branch { number, connection, offer })
 }
 
 fn within(value: u32, [min, max]: [u32; 2], name: &'static str) -> Result<u32, ParseError> {

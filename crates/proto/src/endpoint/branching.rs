@@ -1,0 +1,107 @@
+//! Connections that branch from the one of an endpoint (`docs/protocol.md §4.10`).
+
+use std::time::Duration;
+
+use super::{Endpoint, Opener};
+use crate::config::Config;
+use crate::connection::{Branches, Connection};
+use crate::crypto::stem::Root;
+use crate::entropy::Entropy;
+use crate::machine::{Reception, Route};
+use crate::opening::{Opened, propose};
+use crate::time::Instant;
+use crate::wire::packet::Parameters;
+use crate::wire::sealed::Offer;
+
+impl Endpoint {
+    /// Active end: a connection that branches from this one, open at once, with as much of what
+    /// `config` proposes as this one settled. The peer is told of it by this end, so that must have
+    /// its turn first. `entropy` must never be used twice outside tests.
+    ///
+    /// `None` if nothing is open, or closing; if there are to be no branches
+    /// ([`Config::branches`]); or if nothing was heard yet of 64 others.
+    pub fn branch(&mut self, now: Instant, config: Config, entropy: [u8; 32]) -> Option<Self> {
+        let mut entropy = Entropy::new(entropy);
+        let connection = self.connection.as_mut()?;
+        let home = connection.addresses.home()?;
+        let stem = connection.own_id();
+        let branches = connection.branches()?;
+        let (settled, rtts) = (branches.settled().clone(), branches.rtts);
+        let parameters = propose(&config, 0);
+        let wanted =
+            Offer { parameters, ciphers: settled.ciphers, table_bytes: config.table_bytes };
+        let branch = connection.make_branch(now, entropy.draw_u32(), wanted)?;
+        let keys = connection.branches()?.keys(branch.number);
+        let Offer { parameters, table_bytes, .. } = branch.offer;
+        // To this end the other one's words matter, as if they stood in a RESPONSE.
+        let Parameters { death_timer, client, .. } = settled.parameters;
+        let parameters = Parameters { death_timer, client, ..parameters };
+        let keys = (keys.initiator_to_responder, keys.responder_to_initiator);
+        let link = connection.link_of_branch(branch.connection, keys)?;
+        let opened = Opened::branch(link, (parameters, table_bytes), rtts, entropy);
+        Some(self.branched(config, now, (home, stem), opened))
+    }
+
+    /// Active end: something was heard of the branch with this connection id.
+    pub fn hear_of_branch(&mut self, id: u32) {
+        self.connection.iter_mut().for_each(|connection| connection.on_branch_heard(id));
+    }
+
+    /// Passive end: the next connection that its peer has branched from this one, unless its id
+    /// `is_taken`; such a one is lost. `entropy` must never be used twice outside tests.
+    pub fn take_branch(
+        &mut self,
+        now: Instant,
+        entropy: impl FnOnce() -> Option<[u8; 32]>,
+        is_taken: impl Fn(u32) -> bool,
+    ) -> Option<Self> {
+        let connection = self.connection.as_mut()?;
+        let home = connection.addresses.home()?;
+        let stem = connection.own_id();
+        let branches = connection.branches()?;
+        let branch = std::iter::from_fn(|| branches.take_come())
+            .find(|branch| !is_taken(branch.connection))?;
+        let (rtts, keys) = (branches.rtts, branches.keys(branch.number));
+        let Offer { parameters, table_bytes, .. } = branch.offer;
+        let keys = (keys.responder_to_initiator, keys.initiator_to_responder);
+        let link = connection.link_of_branch(branch.connection, keys)?;
+        let opened =
+            Opened::branch(link, (parameters, table_bytes), rtts, Entropy::new(entropy()?));
+        Some(self.branched(self.config.clone(), now, (home, stem), opened))
+    }
+
+    /// The connection id, at this end, of the connection from which this one branched.
+    pub fn stem(&self) -> Option<u32> {
+        self.stem
+    }
+
+    fn branched(
+        &self,
+        config: Config,
+        now: Instant,
+        (home, stem): (Route, Option<u32>),
+        opened: Opened,
+    ) -> Self {
+        let config = Config { branches: false, ..config };
+        let opened = Opened { peer_key: self.peer_key, ..opened };
+        let mut new = Self::served(config, now, (home, Reception::default()), opened, None);
+        new.stem = stem;
+        new
+    }
+
+    /// A connection is open, with this `root` if it has one: may others branch from it?
+    pub(super) fn let_branch(
+        &self,
+        connection: &mut Connection,
+        root: Option<Root>,
+        (parameters, table_bytes): (&Parameters, u32),
+        rtts: (Option<Duration>, Option<Duration>),
+    ) {
+        let root = root.filter(|_| self.config.branches);
+        let Some((root, cipher)) = root.zip(connection.cipher()) else { return };
+        let parameters = parameters.clone();
+        let settled = Offer { parameters, ciphers: cipher.bit(), table_bytes };
+        let active = matches!(self.opener, Opener::Active(_));
+        connection.let_branch(Branches::of(root, active, settled, rtts));
+    }
+}

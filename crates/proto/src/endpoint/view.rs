@@ -1,0 +1,69 @@
+//! What an endpoint tells of itself.
+
+use std::net::SocketAddr;
+
+use super::{Endpoint, Opener};
+use crate::connection::Machine;
+use crate::stats::Stats;
+use crate::time::Instant;
+
+impl Endpoint {
+    /// Where the peer is known to hear this end, or is called.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        match (&self.connection, &self.opener) {
+            (Some(connection), _) => connection.addresses.home().map(|home| home.peer),
+            (None, Opener::Active(active)) => Some(active.peer()),
+            (None, Opener::Passive(_) | Opener::Door) => None,
+        }
+    }
+
+    /// The connection id that the peer must put into its packets: `None` where the wire has none
+    /// (`rfc998`), and at a passive end before an OPEN was answered.
+    ///
+    /// A passive end that answered OPENs which nobody has confirmed awaits several: see
+    /// [`Endpoint::connection_ids`].
+    pub fn connection_id(&self) -> Option<u32> {
+        self.connection_ids().next()
+    }
+
+    /// Every connection id that a packet for this end may carry: that of the open connection first,
+    /// then those of the openings it has answered and that are not confirmed, newest first. A
+    /// bounded number; it changes only when a datagram was handled.
+    pub fn connection_ids(&self) -> impl Iterator<Item = u32> {
+        let (active, passive) = match &self.opener {
+            Opener::Active(active) => (active.own_id(), None),
+            Opener::Passive(passive) => (None, Some(passive.unconfirmed_ids())),
+            Opener::Door => (None, None),
+        };
+        let open = match &self.connection {
+            Some(connection) => connection.own_id(),
+            None => active,
+        };
+        let unconfirmed: Vec<u32> = passive.into_iter().flatten().collect();
+        open.into_iter().chain(unconfirmed.into_iter().rev())
+    }
+
+    /// Counts and measurements so far.
+    pub fn stats(&self, now: Instant) -> Stats {
+        let mut stats = match self.connection.as_ref().map(|c| &c.machine) {
+            Some(Machine::Sender(sender)) => {
+                let mut stats = sender.stats.clone();
+                sender.fill_stats(now, &mut stats);
+                stats
+            }
+            Some(Machine::Receiver(receiver)) => {
+                let mut stats = receiver.stats.clone();
+                receiver.fill_stats(&mut stats);
+                stats
+            }
+            None => Stats::default(),
+        };
+        stats.datagrams_sent = self.counts.sent;
+        stats.bytes_sent = self.counts.sent_bytes;
+        stats.datagrams_received = self.counts.received;
+        stats.bytes_received = self.counts.received_bytes;
+        stats.datagrams_dropped = self.counts.dropped;
+        stats.opened_at = self.counts.opened_at;
+        stats
+    }
+}
