@@ -1,15 +1,18 @@
 """A server of files (``netblt serve``), asked with the verbs of obstore.
 
-Each request is a connection of its own, opened and closed by it: a client holds no socket and no
-thread, so it may be used from any thread, by any event loop, and after ``fork``.
+All that a client asks goes through one session with the server, opened by the first request and
+closed when nothing was asked for a minute. A client may be used from any thread and by any event
+loop, and a child of ``fork`` has a session of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import io
 import logging
 import os
+import weakref
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -120,9 +123,34 @@ class Client:
                 ticket = Path(ticket_file).expanduser().read_text()
             else:
                 ticket = os.environ.get("NETBLT_TICKET") or None
-        self._remote = Remote(
+        remote = Remote(
             parts.hostname, parts.port, ticket, self._files[0], self._files[2], self._options
         )
+        self._own = (os.getpid(), remote)
+        _clients.add(self)
+
+    @property
+    def _remote(self) -> Remote:
+        pid, remote = self._own
+        if pid != os.getpid():
+            # The parent's is neither used here nor dropped: it has threads and keys that are the
+            # parent's alone.
+            _parents.append(remote)
+            remote = remote.anew()
+            self._own = (os.getpid(), remote)
+        return remote
+
+    def close(self) -> None:
+        """Ends the session with the server, which is told. The next request begins another."""
+        pid, remote = self._own
+        if pid == os.getpid():
+            remote.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __repr__(self) -> str:
         return f"Client({self._url!r})"
@@ -396,6 +424,16 @@ class Client:
             elif entry[1] == "file":
                 found["objects"].append(_meta(path, entry))
         return found
+
+
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+_parents: List[Remote] = []
+
+
+@atexit.register
+def _close_all() -> None:
+    for client in list(_clients):
+        client.close()
 
 
 def _made_of(

@@ -1,7 +1,7 @@
 """Servers of files for fsspec: ``netblt://HOST[:PORT]/PATH``.
 
-What it asks goes through :class:`netblt.Client`: each request is a connection of its own, and many
-ranges of many files are one request. It needs fsspec, which ``pip install netblt[fsspec]`` brings.
+What it asks goes through :class:`netblt.Client`, and so through one session; many ranges of many
+files are one request. It needs fsspec, which ``pip install netblt[fsspec]`` brings.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 //! Requests to a server of files, each on a thread of its own, as Python holds them.
 //!
-//! Every request opens a connection and closes it: nothing is shared with a child of `fork`, and
-//! nothing has to be closed.
+//! All that is asked of one server goes through one session, which whoever asks first opens. A
+//! child of `fork` must not use its parent's, and is given another one by `netblt/_client.py`.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use netblt::keys::meet::{self, Met};
 use netblt::keys::{KnownServers, ask, file, fingerprint};
 use netblt::serve::remote::{Fetch, Read, Server, into_directory};
-use netblt::serve::{Entry, PORT, Piece, Sort};
+use netblt::serve::{Entry, PORT, Piece, Session, Sort};
 use netblt::{
     Cancel, Denial, Error, Observer, Rendezvous, Selection, Source, Summary, Warning, ticket,
 };
@@ -38,9 +38,10 @@ struct Meeting {
     proof: Proof,
     options: netblt::Options,
     /// Once the server was met.
-    met: Mutex<Option<Rendezvous>>,
+    met: Mutex<Option<(Rendezvous, Session)>>,
 }
 
+#[derive(Clone)]
 enum Proof {
     Ticket(ticket::Ticket),
     Key { own: PathBuf, known: PathBuf },
@@ -67,7 +68,7 @@ impl Observer for Told {
 
 impl Meeting {
     /// How to call the server; of one that is met for the first time, its key is asked for.
-    fn rendezvous(&self, cancel: &Cancel, told: &Told) -> Result<Rendezvous, Error> {
+    fn meet(&self, cancel: &Cancel, told: &Told) -> Result<(Rendezvous, Session), Error> {
         if let Some(met) = &*lock(&self.met) {
             return Ok(met.clone());
         }
@@ -97,7 +98,9 @@ impl Meeting {
                 return Err(netblt::OptionsError::NoKey.into());
             }
         };
-        Ok(lock(&self.met).insert(met).clone())
+        let mut known = lock(&self.met);
+        let session = || Session::new(met.clone(), &self.options);
+        Ok(known.get_or_insert_with(|| (met.clone(), session())).clone())
     }
 
     /// Perhaps the server has another key than the one that is known.
@@ -152,6 +155,20 @@ impl Remote {
         };
         let options = options.told(None)?;
         Ok(Self(Arc::new(Meeting { address, proof, options, met: Mutex::new(None) })))
+    }
+
+    /// The same server, asked in a session of its own: for a child of `fork`, which takes no lock of
+    /// its parent's.
+    fn anew(&self) -> Self {
+        let Meeting { address, proof, options, .. } = &*self.0;
+        let (address, proof, options) = (address.clone(), proof.clone(), options.clone());
+        Self(Arc::new(Meeting { address, proof, options, met: Mutex::new(None) }))
+    }
+
+    /// Closes the session, if there is one; the next request opens another.
+    fn close(&self, py: Python<'_>) {
+        let session = lock(&self.0.met).as_ref().map(|(_, session)| session.clone());
+        py.detach(|| session.into_iter().for_each(|session| session.close()));
     }
 
     fn stat(&self, path: Vec<u8>) -> PyResult<Call> {
@@ -322,9 +339,10 @@ impl Call {
         let run = {
             let (outcome, cancel, mut told) = (Arc::clone(&outcome), cancel.clone(), told.clone());
             move || {
-                let came = meeting.rendezvous(&cancel, &told).and_then(|rendezvous| {
+                let came = meeting.meet(&cancel, &told).and_then(|(rendezvous, session)| {
                     let (rendezvous, options) = (&rendezvous, &options);
-                    let server = Server { rendezvous, options, cancel: &cancel };
+                    let session = Some(&session);
+                    let server = Server { rendezvous, options, cancel: &cancel, session };
                     act(&server, &mut told).map_err(|error| meeting.explain(error, &cancel))
                 });
                 *lock(&outcome.0) = Some(came);

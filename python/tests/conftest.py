@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Callable, Iterator
@@ -85,12 +86,28 @@ class Served:
         port = int(told["data"]["addresses"][0].rpartition(":")[2])
         self.where: dict[str, Any] = {"host": "127.0.0.1", "port": port}
         self.url = f"netblt://127.0.0.1:{port}"
-        # Nobody reads them, and a full pipe would stop it.
-        self._reader = threading.Thread(target=self._process.stdout.read, daemon=True)
+        # A full pipe would stop it.
+        self._lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def client(self, path: str = "/") -> netblt.Client:
         return netblt.Client(self.url + path, **self.proof)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.append(line)
+
+    def requests(self, count: int) -> list[dict[str, Any]]:
+        """What it was asked, once that are so many: it may see an end after its client does."""
+        until = time.monotonic() + 30
+        while True:
+            lines = [json.loads(line) for line in list(self._lines)]
+            asked = [line["data"] for line in lines if line["event"] == "request"]
+            if len(asked) >= count or time.monotonic() > until:
+                return asked
+            time.sleep(0.05)
 
     def stop(self) -> None:
         self._process.kill()

@@ -150,6 +150,21 @@ def test_a_child_of_fork_asks(server: Served) -> None:
     assert client.get("f").bytes() == b"x"
 
 
+def test_what_a_client_asks_it_asks_in_one_session(server: Served) -> None:
+    with server.client() as client:
+        for number in range(20):
+            client.put(f"f{number}", b"x" * number)
+        assert len(client.list("")) == 20
+        pieces = client.get_ranges("f19", starts=list(range(19)), lengths=[1] * 19)
+        assert pieces == [b"x"] * 19
+    # It is opened again when something is asked.
+    assert client.head("f7")["size"] == 7
+    client.close()
+    # Announcements, what is put, lists, a read and a stat.
+    peers = [line["peer"] for line in server.requests(44)]
+    assert len(peers) == 44 and len(set(peers)) == 2
+
+
 def test_the_readme_is_right(server: Served) -> None:
     page = (Path(__file__).parent.parent / "README.md").read_text()
     blocks = [part.partition("```")[0] for part in page.split("```python\n")[1:]]

@@ -322,7 +322,8 @@ impl Task<'_> {
             }
         };
         let began = run_clock();
-        let server = Server { rendezvous: &rendezvous, options: &options, cancel: self.cancel };
+        let (cancel, session) = (self.cancel, None);
+        let server = Server { rendezvous: &rendezvous, options: &options, cancel, session };
         if self.chunk.part.is_some() {
             return self.range(host, began, &server);
         }

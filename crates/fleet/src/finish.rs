@@ -66,7 +66,7 @@ fn ask<T>(
                 continue;
             }
         };
-        match act(&Server { rendezvous: &rendezvous, options, cancel }) {
+        match act(&Server { rendezvous: &rendezvous, options, cancel, session: None }) {
             Err(error) if error.is_retryable() => last = Some(Trouble::There(error)),
             Err(error) => return Err(Trouble::There(error)),
             Ok(answer) => return Ok(answer),

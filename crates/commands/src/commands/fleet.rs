@@ -137,7 +137,7 @@ fn meet(
         let served = Served::parse(format!("netblt://{host}/").as_ref());
         let met = served
             .and_then(|served| proof.meet(&served, pool.identity.as_deref(), options, &cancel));
-        met.map(|meeting| meeting.rendezvous).map_err(|failure| {
+        met.map(|meeting| meeting.rendezvous.clone()).map_err(|failure| {
             let passing = matches!(failure.code, Code::Connect | Code::Timeout | Code::Stream);
             Unmet { code: failure.code.number(), message: failure.message, passing }
         })

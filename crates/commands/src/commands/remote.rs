@@ -11,11 +11,12 @@ use netblt::{Cancel, Denial, Error, Overwrite};
 use netblt_proto::machine::printable;
 use serde_json::json;
 
+use crate::cp::place::Host;
 use crate::exit::{self, Code, Failure};
 use crate::json::{self, Stream};
 use crate::output;
 use crate::served::address::Served;
-use crate::served::client::{Line, Plain, server};
+use crate::served::client::{Line, Meeting, Plain, server};
 use crate::{secrecy, signals, units};
 
 /// List what is on a server
@@ -134,7 +135,7 @@ fn help() -> String {
 }
 
 pub(crate) fn list(args: &ListArgs) -> Code {
-    args.common.each(&args.urls, |server, served| {
+    args.common.each(&args.urls, args.urls.len() > 1, |server, served| {
         let mut shown = Ok(());
         let listed = server.list(&served.path, &mut Plain, |entry| {
             if args.all || !entry.name.starts_with(b".") {
@@ -149,7 +150,7 @@ pub(crate) fn list(args: &ListArgs) -> Code {
 }
 
 pub(crate) fn stat(args: &StatArgs) -> Code {
-    args.common.each(&args.urls, |server, served| {
+    args.common.each(&args.urls, args.urls.len() > 1, |server, served| {
         let mut entry = server.stat(&served.path, &mut Plain)?;
         if entry.name.is_empty() {
             entry.name = b"/".to_vec();
@@ -159,7 +160,7 @@ pub(crate) fn stat(args: &StatArgs) -> Code {
 }
 
 pub(crate) fn remove(args: &RemoveArgs) -> Code {
-    args.common.each(&args.urls, |server, served| {
+    args.common.each(&args.urls, args.urls.len() > 1, |server, served| {
         let how = (args.directory, args.recursive);
         match server.remove(&served.path, how, &mut Plain) {
             Ok(count) => Ok(args.common.tell("removed", served, count, args.verbose)?),
@@ -170,7 +171,7 @@ pub(crate) fn remove(args: &RemoveArgs) -> Code {
 }
 
 pub(crate) fn make(args: &MakeArgs) -> Code {
-    args.common.each(&args.urls, |server, served| {
+    args.common.each(&args.urls, args.urls.len() > 1, |server, served| {
         let count = server.make_directory(&served.path, args.parents, &mut Plain)?;
         Ok(args.common.tell("made", served, count, args.verbose)?)
     })
@@ -179,7 +180,7 @@ pub(crate) fn make(args: &MakeArgs) -> Code {
 pub(crate) fn rename(args: &MoveArgs) -> Code {
     let (common, target) = (&args.common, &args.target);
     let mut landing = Landing::new(target, args.urls.len() > 1);
-    common.each(&args.urls, |server, served| {
+    common.each(&args.urls, true, |server, served| {
         let to = landing.of(server, served)?;
         server.rename(&served.path, &to, !args.no_clobber, &mut Plain)?;
         Ok(common.tell_of("moved", (&served.path, Some(&to)), 1, args.verbose)?)
@@ -198,7 +199,7 @@ impl CopyThere {
     /// Copies what is on a server to another place on it.
     pub(crate) fn run(&self, urls: &[OsString], target: &OsStr) -> Code {
         let mut landing = Landing::new(target, urls.len() > 1);
-        self.common.each(urls, |server, served| {
+        self.common.each(urls, true, |server, served| {
             let mut options = server.options.clone();
             (options.overwrite, options.preserve) = (Overwrite::Always, self.preserve);
             let server = Server { options: &options, ..*server };
@@ -270,23 +271,29 @@ impl From<Failure> for Wrong {
 
 impl Common {
     /// Does it for every address; what fails is named, and the others are done. The exit code is
-    /// that of the first failure.
+    /// that of the first failure. Whoever asks `often` asks in a session.
     fn each(
         &self,
         urls: &[OsString],
+        often: bool,
         mut act: impl FnMut(&Server<'_>, &Served) -> Result<(), Wrong>,
     ) -> Code {
         let cancel = Cancel::default();
         secrecy::keep();
         let options = self.line.options();
         let mut code = Code::Success;
+        let mut met: Option<(Option<Host>, Meeting)> = None;
         for (at, url) in urls.iter().enumerate() {
             let done = Served::parse(url).and_then(|served| {
                 if at == 0 {
                     signals::watch(&cancel, false)?;
                 }
-                let meeting = self.line.meet(&served, &options, &cancel)?;
-                let failure = match act(&server(&meeting, &options, &cancel), &served) {
+                if met.as_ref().is_none_or(|(host, _)| *host != served.host) {
+                    let meeting = self.line.meet(&served, &options, &cancel)?;
+                    met = Some((served.host.clone(), meeting));
+                }
+                let Some((_, meeting)) = &met else { return Ok(()) };
+                let failure = match act(&server(meeting, &options, &cancel, often), &served) {
                     Ok(()) => return Ok(()),
                     Err(Wrong::Here(failure)) => failure,
                     Err(Wrong::There(error)) => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use netblt::keys::meet::{self, Met};
 use netblt::keys::{KnownServers, ask, file, fingerprint};
-use netblt::serve::{PORT, remote};
+use netblt::serve::{PORT, Session, remote};
 use netblt::ticket::{self, Ticket};
 use netblt::{Cancel, Error, Observer, Options, Rendezvous, Warning};
 use netblt_proto::machine::printable;
@@ -37,6 +37,8 @@ pub(crate) struct Proof {
 /// How a server is met.
 pub(crate) struct Meeting {
     pub(crate) rendezvous: Rendezvous,
+    /// For whoever has more than one thing to ask.
+    session: Session,
     /// By keys: where, and who was known there.
     known: Option<(String, KnownServers)>,
 }
@@ -98,7 +100,7 @@ impl Proof {
             if let Some(address) = address {
                 ticket.addresses = vec![address];
             }
-            return Ok(Meeting { rendezvous: Rendezvous::Connect(ticket), known: None });
+            return Ok(Meeting::new(Rendezvous::Connect(ticket), options, None));
         }
         let failed = |error| Failure::transfer(&error, false);
         let path = match identity {
@@ -121,7 +123,7 @@ impl Proof {
             eprintln!("netblt: {address} is met for the first time. Its key is {shown}");
         }
         let rendezvous = meet::call(&address, own, key).map_err(failed)?;
-        Ok(Meeting { rendezvous, known: Some((address, known)) })
+        Ok(Meeting::new(rendezvous, options, Some((address, known))))
     }
 
     fn ticket(&self) -> Result<Option<Ticket>, Failure> {
@@ -138,11 +140,27 @@ impl Proof {
 }
 
 impl Meeting {
+    fn new(
+        rendezvous: Rendezvous,
+        options: &Options,
+        known: Option<(String, KnownServers)>,
+    ) -> Self {
+        let session = Session::new(rendezvous.clone(), options);
+        Self { rendezvous, session, known }
+    }
+
     /// What an error comes to: perhaps the server has another key than the one that is known.
     pub(crate) fn explain(&self, error: Error, options: &Options, cancel: &Cancel) -> Error {
         let Some((address, known)) = &self.known else { return error };
         let ask = || ask(std::slice::from_ref(address), options, cancel, warn);
         meet::explain(error, address, known, ask)
+    }
+}
+
+/// Nothing more is asked: the server is told, if there is a session.
+impl Drop for Meeting {
+    fn drop(&mut self) {
+        self.session.close();
     }
 }
 
@@ -191,11 +209,13 @@ impl Observer for Plain {
     }
 }
 
-/// A server to be asked.
+/// A server to be asked, once or more often.
 pub(crate) fn server<'a>(
     meeting: &'a Meeting,
     options: &'a Options,
     cancel: &'a Cancel,
+    often: bool,
 ) -> remote::Server<'a> {
-    remote::Server { rendezvous: &meeting.rendezvous, options, cancel }
+    let session = often.then_some(&meeting.session);
+    remote::Server { rendezvous: &meeting.rendezvous, options, cancel, session }
 }

@@ -50,12 +50,16 @@ pub(crate) fn copy(
             let landing = landing.map_err(|text| Failure::new(Code::File, text))?;
             signals::watch(&cancel, report.is_talkative())?;
             let mut all: Option<Summary> = None;
+            let mut met: Option<(&Served, Meeting)> = None;
             for source in &sources {
-                let meeting = proof.meet(source, identity, &options, &cancel)?;
+                if met.as_ref().is_none_or(|(of, _)| of.host != source.host) {
+                    met = Some((source, proof.meet(source, identity, &options, &cancel)?));
+                }
+                let Some((_, meeting)) = &met else { continue };
                 if all.is_none() {
                     output::announce(report, &meeting.rendezvous);
                 }
-                let one = (&meeting, &options, &cancel);
+                let one = (meeting, &options, &cancel);
                 let summary = down(source, &landing, wish.recursive, one, report)?;
                 all = Some(match all {
                     Some(all) => together(all, &summary),
@@ -170,7 +174,7 @@ fn up(
     let modes = wish.choice.chmod.as_deref().map(choice::modes).transpose()?;
     let (exclude, follow) = (wish.choice.exclude.clone(), wish.choice.copy_links);
     let selection = Selection { items, exclude, follow, modes, ..Selection::default() };
-    let server = server(meeting, options, cancel);
+    let server = server(meeting, options, cancel, true);
     let sent = server.put(selection, &target.path, report);
     let mut summary =
         sent.map_err(|error| report.failure(&meeting.explain(error, options, cancel)))?;
@@ -185,7 +189,7 @@ fn down(
     (meeting, options, cancel): Line<'_>,
     report: &mut Report,
 ) -> Result<Summary, Failure> {
-    let server = server(meeting, options, cancel);
+    let server = server(meeting, options, cancel, true);
     let stood = server.stat(&source.path, &mut Plain);
     let entry = stood
         .map_err(|error| named(source, report.failure(&meeting.explain(error, options, cancel))))?;
@@ -204,7 +208,7 @@ fn across(
     (options, cancel): (&Options, &Cancel),
     report: &mut Report,
 ) -> Result<Summary, Failure> {
-    let from = server(meeting, options, cancel);
+    let from = server(meeting, options, cancel, false);
     let failed = |error: Error, (at, served): (&Meeting, &Served), report: &Report| {
         named(served, report.failure(&at.explain(error, options, cancel)))
     };
@@ -213,7 +217,7 @@ fn across(
     let trees = trees && entry.sort == Sort::Directory;
     let bytes = (entry.sort == Sort::File).then_some(entry.length);
     let fetch = Fetch { path: source.path.clone(), name: source.name(), trees, bytes };
-    let to = server(there, options, cancel);
+    let to = server(there, options, cancel, false);
     from.send_to(&fetch, &to, (&target.path, several), report).map_err(|side| match side {
         Side::From(error) => failed(error, (meeting, source), report),
         Side::To(error) => failed(error, (there, target), report),

@@ -15,7 +15,7 @@ use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::net::connections::Oversize;
 use crate::net::driver::{self, Application, Feed};
-use crate::net::rendezvous;
+use crate::net::rendezvous::{self, Way};
 use crate::observer::Observer;
 use crate::options::Options;
 use crate::ticket::Rendezvous;
@@ -36,7 +36,8 @@ pub fn run(
     };
     let client = TestRequest { load }.to_string();
     let config = Config { client, ..config(options, role, transfer_bytes) };
-    let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
+    let (mut host, mut peer) =
+        rendezvous::meet(Way::Meet(rendezvous), options, &config, observer, cancel)?;
     let session = Session::new(&mut *observer, cancel, &config);
     let (wire, at_first) = (options.wire, options.buffers);
     let mut app = Calling { session, wire, at_first, role, load, test: None };

@@ -23,6 +23,7 @@ use netblt_proto::wire::sealed;
 
 use crate::error::Error;
 use crate::net::connections::{Connections, Oversize, is_meant};
+use crate::net::joined::Joined;
 
 /// From one opening to the next, unless one has failed by then.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -63,6 +64,8 @@ pub struct Dialer {
     lost: Vec<(SocketAddr, Reason)>,
     /// What an end that waits to be opened was made of.
     waits: Option<Config>,
+    /// Of a branch of somebody else's connection.
+    joined: Option<Joined>,
 }
 
 impl Dialer {
@@ -78,6 +81,7 @@ impl Dialer {
             roused: true,
             lost: Vec::new(),
             waits: Some(config),
+            joined: None,
         }
     }
 
@@ -97,9 +101,30 @@ impl Dialer {
             roused: true,
             lost: Vec::new(),
             waits: None,
+            joined: None,
         };
         dialer.start(now);
         dialer
+    }
+
+    /// A branch, which is open.
+    pub(crate) fn joined(end: Endpoint, joined: Joined) -> Self {
+        Self {
+            attempts: vec![Attempt { to: end.peer(), end }],
+            waiting: VecDeque::new(),
+            next_start: Instant::NEVER,
+            settled: true,
+            told: VecDeque::new(),
+            roused: true,
+            lost: Vec::new(),
+            waits: None,
+            joined: Some(joined),
+        }
+    }
+
+    /// Whether it is a branch, which others see off.
+    pub(crate) fn is_branch(&self) -> bool {
+        self.joined.is_some()
     }
 
     /// The end whose opening was answered first, or the only one, to look at.
@@ -185,6 +210,7 @@ impl Connections for Dialer {
         if self.settled {
             if let Some(attempt) = self.attempts.first_mut() {
                 attempt.end.handle_datagram(now, datagram);
+                self.joined.iter_mut().for_each(|joined| joined.hear(now, &attempt.end));
             }
             return;
         }
@@ -297,6 +323,14 @@ impl Connections for Dialer {
         let start = (!self.settled && !self.waiting.is_empty()).then_some(self.next_start);
         let ends = self.attempts.iter().map(|attempt| attempt.end.next_timeout(now));
         earliest(ends.chain([start]))
+    }
+}
+
+impl Drop for Dialer {
+    fn drop(&mut self) {
+        if let (Some(joined), Some(attempt)) = (self.joined.take(), self.attempts.pop()) {
+            joined.leave(attempt.end);
+        }
     }
 }
 

@@ -243,9 +243,12 @@ fn wait(connections: &impl Connections, host: &mut Host, blocked: bool) -> Resul
         // What is due is mostly what cannot leave: asking for it again and again helps nobody.
         timeout = timeout.max(BLOCKED_WAIT);
     }
-    let ready = host.poller.wait(host.socket.as_fd(), blocked, timeout);
+    let ready = match host.socket.is_shared() {
+        false => host.poller.wait(host.socket.as_fd(), blocked, timeout),
+        true => host.poller.wait_for_word(host.socket.as_fd(), blocked, timeout),
+    };
     let ready = ready.map_err(|source| Error::Socket { what: "cannot wait".to_owned(), source })?;
-    if ready.error {
+    if ready.error && !host.socket.is_shared() {
         host.socket.read_errors();
     }
     Ok(())

@@ -30,6 +30,9 @@ const MAX_CALLERS: usize = 64;
 /// comes then hears nothing, and may ask again.
 const MAX_MEMBERS: usize = 512;
 
+/// Branches of one connection at once, with those that are only told to come later.
+pub(crate) const MAX_BRANCHES: usize = 80;
+
 /// Which connection; later ones have higher numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionKey(u64);
@@ -56,6 +59,9 @@ struct Member {
     /// Connection ids that lead here.
     ids: Vec<u32>,
     opened: bool,
+    /// Whose branch it is, and how many it has itself.
+    stem: Option<ConnectionKey>,
+    branches: usize,
     /// Its entry among the deadlines.
     due: Option<Instant>,
     queued: Queued,
@@ -170,9 +176,8 @@ impl Listener {
         }
         let address = datagram.from;
         if let Some(door) = &mut self.door {
-            if let Some(end) = door.handle_datagram(now, datagram) {
-                self.admit(now, address, end);
-            }
+            let end = door.handle_datagram(now, datagram);
+            end.into_iter().for_each(|end| _ = self.admit(now, address, end));
             return;
         }
         // Without random numbers nobody can be met; they may be there for the next try.
@@ -186,14 +191,36 @@ impl Listener {
             let oldest = self.callers.first().copied();
             oldest.into_iter().for_each(|oldest| self.remove(oldest));
         }
-        self.admit(now, address, end);
+        let _ = self.admit(now, address, end);
     }
 
-    fn admit(&mut self, now: Instant, address: SocketAddr, end: Endpoint) {
+    /// What the peer of an end has branched from it gets ends, too.
+    fn grow(&mut self, now: Instant, stem: ConnectionKey) {
+        loop {
+            let Self { members, by_id, most, .. } = self;
+            let full = members.len() >= *most;
+            let Some(member) = members.get_mut(&stem) else { return };
+            if full || member.branches >= MAX_BRANCHES {
+                return;
+            }
+            let is_taken = |id| by_id.contains_key(&id);
+            let Some(end) = member.end.take_branch(now, || entropy().ok(), is_taken) else {
+                return;
+            };
+            member.branches += 1;
+            let address = member.address;
+            let key = self.admit(now, address, end);
+            self.members.get_mut(&key).into_iter().for_each(|new| new.stem = Some(stem));
+        }
+    }
+
+    fn admit(&mut self, now: Instant, address: SocketAddr, end: Endpoint) -> ConnectionKey {
         let key = ConnectionKey(self.next_key);
         self.next_key += 1;
         let (ids, opened) = (Vec::new(), false);
-        let member = Member { address, end, ids, opened, due: None, queued: Queued::default() };
+        let queued = Queued::default();
+        let (stem, branches, due) = (None, 0, None);
+        let member = Member { address, end, ids, opened, stem, branches, due, queued };
         self.members.insert(key, member);
         if self.door.is_none() {
             self.by_address.insert(address, key);
@@ -201,6 +228,7 @@ impl Listener {
         self.callers.insert(key);
         self.heard(now, key);
         self.touch(key, true);
+        key
     }
 
     /// Something arrived for this end: it may have opened, or answer to other ids than before.
@@ -271,6 +299,8 @@ impl Listener {
         if self.by_address.get(&member.address) == Some(&key) {
             self.by_address.remove(&member.address);
         }
+        let stem = member.stem.and_then(|stem| self.members.get_mut(&stem));
+        stem.into_iter().for_each(|stem| stem.branches -= 1);
         self.callers.remove(&key);
         for id in member.ids {
             self.by_id.remove(&id);
@@ -290,6 +320,9 @@ impl Connections for Listener {
             member.end.handle_datagram(now, datagram);
             self.heard(now, key);
             self.touch(key, true);
+            if self.config.branches {
+                self.grow(now, key);
+            }
         }
     }
 

@@ -1,8 +1,15 @@
-//! How two ends meet: one listens and prints a ticket or waits at an address, the other calls.
+//! How two ends meet: one listens and prints a ticket or waits at an address, the other calls; or
+//! they have met, and it branches from the connection that they have (`docs/protocol.md §4.10`).
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
 
 use netblt_proto::config::{Config, Identity, Repair, Secret, Wire};
+use netblt_proto::endpoint::Endpoint;
+use netblt_proto::machine::Reason;
 
 use crate::cancel::Cancel;
 use crate::config::for_peer;
@@ -11,23 +18,173 @@ use crate::net::addresses;
 use crate::net::dialer::Dialer;
 use crate::net::entropy::entropy;
 use crate::net::host::{Clock, Host};
+use crate::net::joined::Joined;
 use crate::net::raw_ip;
 use crate::net::socket::{Bind, Socket};
 use crate::net::trace_file::TraceFile;
-use crate::net::wait::Poller;
+use crate::net::wait::{Poller, Waker};
 use crate::observer::Observer;
 use crate::options::{Family, Options, Rfc998};
 use crate::ticket::Rendezvous;
 
+/// After so long without an answer to the opening the user is told, as of any other.
+const UNANSWERED: Duration = Duration::from_secs(4);
+/// How late a wish to stop may be noticed while a branch is waited for.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// What is asked of whoever reads.
+pub(crate) enum Job {
+    /// A branch.
+    Branch(Wish),
+    /// To go when the last branch has.
+    Close,
+}
+
+/// Who wants a branch.
+pub(crate) struct Wish {
+    /// What is proposed to a peer over IPv4, and to one over IPv6.
+    pub(crate) configs: Box<[Config; 2]>,
+    pub(crate) entropy: [u8; 32],
+    pub(crate) answer: Sender<Answer>,
+}
+
+/// What comes of a wish: the way out, the end, and how it parts.
+pub(crate) type Answer = Result<Box<(Host, Endpoint, Joined)>, Error>;
+
+/// Who reads the socket. Cloning shares it.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    jobs: Sender<Job>,
+    waker: Waker,
+    state: Arc<AtomicU8>,
+}
+
+/// It is not open yet; it is; a branch was heard of; nothing more branches; and nothing ever does.
+const NEW: u8 = 0;
+const OPEN: u8 = 1;
+const KNOWN: u8 = 2;
+const OVER: u8 = 3;
+const REFUSED: u8 = 4;
+
+impl Line {
+    pub(crate) fn new(jobs: Sender<Job>, waker: Waker) -> Self {
+        Self { jobs, waker, state: Arc::default() }
+    }
+
+    /// Nothing more branches; where the other end knows no branches, nothing ever does.
+    pub(crate) fn end(&self, refused: bool) {
+        self.state.fetch_max(if refused { REFUSED } else { OVER }, Ordering::SeqCst);
+    }
+
+    /// The connection is open.
+    pub(crate) fn open(&self) {
+        self.state.fetch_max(OPEN, Ordering::SeqCst);
+    }
+
+    /// Something was heard of a branch.
+    pub(crate) fn hear(&self) {
+        self.state.fetch_max(KNOWN, Ordering::SeqCst);
+    }
+
+    /// Whether something was, and more branches.
+    pub(crate) fn is_known(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == KNOWN
+    }
+
+    /// Whether nothing more branches.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.load(Ordering::SeqCst) >= OVER
+    }
+
+    /// Whether the other end knows no branches.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == REFUSED
+    }
+
+    /// What wakes whoever reads.
+    pub(crate) fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Whoever reads may go when the last branch has.
+    pub(crate) fn close(&self) {
+        self.ask(Job::Close);
+    }
+
+    /// A branch that proposes the one or the other of these.
+    pub(crate) fn branch(
+        &self,
+        configs: [Config; 2],
+        observer: &mut dyn Observer,
+        cancel: &Cancel,
+    ) -> Result<(Host, Dialer), Error> {
+        let (began, mut warned) = (Instant::now(), false);
+        let (answer, answered) = channel();
+        let wish = Wish { configs: Box::new(configs), entropy: entropy()?, answer };
+        self.ask(Job::Branch(wish));
+        loop {
+            match answered.recv_timeout(PATIENCE) {
+                Ok(made) => {
+                    let (host, end, joined) = *made?;
+                    return Ok((host, Dialer::joined(end, joined)));
+                }
+                Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
+                    return Err(Error::Interrupted);
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    let new = self.state.load(Ordering::SeqCst) == NEW;
+                    if new && !warned && began.elapsed() >= UNANSWERED {
+                        warned = true;
+                        observer.warn(&Warning::NoAnswerYet);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::Ended(Reason::Forgotten));
+                }
+            }
+        }
+    }
+
+    fn ask(&self, job: Job) {
+        // If nobody reads any more, the wish goes with its answer.
+        if self.jobs.send(job).is_ok() {
+            self.waker.wake();
+        }
+    }
+}
+
+/// How two ends come to have a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way<'a> {
+    /// One calls, and one waits.
+    Meet(&'a Rendezvous),
+    /// It branches from one that they have.
+    Branch(&'a Line),
+}
+
+impl Way<'_> {
+    /// Whether this side waits for the other one to come.
+    pub(crate) fn listens(self) -> bool {
+        matches!(self, Self::Meet(rendezvous) if rendezvous.listens())
+    }
+}
+
 /// Opens what is needed to talk, and begins to: prints a ticket or follows one, or waits at an
-/// address or goes to one.
+/// address or goes to one; or branches from what is open.
 pub(crate) fn meet(
-    rendezvous: &Rendezvous,
+    way: Way<'_>,
     options: &Options,
     config: &Config,
     observer: &mut dyn Observer,
     cancel: &Cancel,
 ) -> Result<(Host, Dialer), Error> {
+    let rendezvous = match way {
+        Way::Meet(rendezvous) => rendezvous,
+        Way::Branch(line) => {
+            let configs = [false, true].map(|v6| for_peer(config, options, None, v6));
+            return line.branch(configs, observer, cancel);
+        }
+    };
     let trace = options.trace.as_deref().map(TraceFile::create).transpose()?;
     let clock = Clock::start();
     if let (Wire::Rfc998, Repair::Share(_)) = (options.wire, options.repair) {

@@ -16,6 +16,7 @@
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netblt_proto::machine::{Datagram, Ecn, Reception, Transmit};
@@ -27,6 +28,7 @@ use crate::error::Error;
 use crate::net::batch::{self, SLOT_BYTES, SLOTS, WallClock};
 use crate::net::connections::{Oversize, canonical};
 use crate::net::icmp::{self, IcmpError};
+use crate::net::inbox::Inbox;
 use crate::net::raw_ip;
 use crate::options::Family;
 
@@ -101,6 +103,8 @@ pub struct Socket {
     limit: Option<u32>,
     /// Since when quinn-udp may do less than the system can.
     impaired: Option<Instant>,
+    /// What comes, if somebody else reads it.
+    inbox: Option<Arc<Inbox<IcmpError>>>,
 }
 
 impl Socket {
@@ -161,9 +165,38 @@ impl Socket {
             oversize: None,
             limit: None,
             impaired: None,
+            inbox: None,
             io,
             local,
         })
+    }
+
+    /// The same for a branch of the connection that it has: it sends there, and reads only what the
+    /// owner of this one puts into the inbox.
+    pub(crate) fn share(&self, inbox: Arc<Inbox<IcmpError>>) -> io::Result<Self> {
+        let io = self.io.try_clone()?;
+        Ok(Self {
+            state: UdpSocketState::new(UdpSockRef::from(&io))?,
+            local: self.local,
+            v6: self.v6,
+            segment: self.segment,
+            raw_ip: false,
+            only: None,
+            tells_local: self.tells_local,
+            space: Box::default(),
+            wall: WallClock::default(),
+            icmp_errors: Vec::new(),
+            oversize: None,
+            limit: None,
+            impaired: None,
+            inbox: Some(inbox),
+            io,
+        })
+    }
+
+    /// Whether somebody else reads what comes.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.inbox.is_some()
     }
 
     /// The address it is bound to, with the port that the system chose; on raw IP with the NETBLT
@@ -344,6 +377,14 @@ impl Socket {
         clock: impl FnOnce() -> T,
         mut each: impl FnMut(T, Datagram<'_>),
     ) -> Result<Received, Error> {
+        if let Some(inbox) = &self.inbox {
+            let (datagrams, errors) = inbox.take().map_err(Error::Ended)?;
+            self.icmp_errors.extend(errors);
+            let now = clock();
+            let received = Received { datagrams: datagrams.len(), full: false };
+            datagrams.into_iter().for_each(|mut arrived| each(now, arrived.datagram()));
+            return Ok(received);
+        }
         let bursts = match batch::read(&self.io, &self.state, &mut self.space) {
             Ok(bursts) => bursts,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Received::default()),

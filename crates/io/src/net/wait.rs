@@ -109,20 +109,45 @@ impl Poller {
         timeout: Duration,
     ) -> io::Result<Ready> {
         let interest = if writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        self.sleep(socket, interest, timeout)
+    }
+
+    /// The same for a socket that somebody else reads: who that is uses the waker.
+    pub(crate) fn wait_for_word(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        writable: bool,
+        timeout: Duration,
+    ) -> io::Result<Ready> {
+        // A descriptor of which nothing is wanted would still tell of errors, again and again.
+        let interest = if writable { PollFlags::OUT } else { PollFlags::empty() };
+        self.sleep(socket, interest, timeout)
+    }
+
+    fn sleep(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        interest: PollFlags,
+        timeout: Duration,
+    ) -> io::Result<Ready> {
         let mut fds = [
-            PollFd::from_borrowed_fd(socket, interest),
             PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(socket, interest),
         ];
+        let count = if interest.is_empty() { 1 } else { 2 };
+        let fds = fds.get_mut(..count).unwrap_or_default();
         let timeout = Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        match poll(&mut fds, Some(&timeout)) {
+        match poll(fds, Some(&timeout)) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(Ready::default()),
             Err(error) => return Err(error.into()),
         }
-        let [flags, rung] = [fds[0].revents(), fds[1].revents()];
+        let mut told = fds.iter().map(PollFd::revents);
+        let rung = told.next().unwrap_or(PollFlags::empty());
+        let flags = told.next().unwrap_or(PollFlags::empty());
         if !rung.is_empty() {
             self.silence();
         }

@@ -5,10 +5,12 @@ use std::sync::mpsc::Receiver;
 
 use netblt_proto::config::Identity;
 
-use super::remote::{Fetch, Lines, Server, odd, told};
+use super::lines::{Lines, told};
+use super::remote::{Fetch, Server, odd};
 use super::request::{Errand, Line, What};
 use crate::destination::Destination;
 use crate::error::{Error, Warning};
+use crate::net::rendezvous::Way;
 use crate::observer::Observer;
 use crate::progress::{LimitedBy, Progress, Summary};
 use crate::ticket::Rendezvous;
@@ -74,7 +76,8 @@ impl Server<'_> {
         options.on_file = None;
         let (lines, found) = Lines::new(0);
         let mut watch = Watching { observer, found, moved: [0; 6], over: false };
-        let (place, destination) = ((self.rendezvous, &options), Destination::writer(lines));
+        let place = (Way::Meet(self.rendezvous), &options);
+        let destination = Destination::writer(lines);
         let own = receive_as(destination, place, &mut watch, self.cancel, Ask::List);
         let own = own.map_err(told)?;
         watch.hear();

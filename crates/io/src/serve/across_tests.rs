@@ -92,11 +92,11 @@ fn a_key_that_is_lent_brings_what_was_announced_and_nothing_else_once() {
     let host = Host::start();
     let (options, cancel) = (options(), Cancel::default());
     let own = host.call(key(1));
-    let server = Server { rendezvous: &own, options: &options, cancel: &cancel };
+    let server = Server { rendezvous: &own, options: &options, cancel: &cancel, session: None };
     let announce = || server.announce((false, false, true), b"there", &mut Deaf).unwrap();
     let (number, name, lent) = announce();
     let lent = host.call(lent.expect("a key"));
-    let borrower = Server { rendezvous: &lent, options: &options, cancel: &cancel };
+    let borrower = Server { rendezvous: &lent, options: &options, cancel: &cancel, session: None };
 
     // It asks for nothing, and brings nothing under another number.
     let asked = borrower.stat(b"", &mut Deaf);
@@ -138,7 +138,8 @@ fn who_is_called_and_does_not_prove_to_be_it_gets_a_few_openings() {
     let begun = Instant::now();
     let asked = std::thread::scope(|scope| {
         let asked = scope.spawn(|| {
-            let server = Server { rendezvous: &own, options: &options, cancel: &cancel };
+            let server =
+                Server { rendezvous: &own, options: &options, cancel: &cancel, session: None };
             server.watch(what, &fetch, &mut Deaf)
         });
         let (mut packets, mut bytes, mut room) = (0, 0, [0; 1 << 16]);

@@ -9,13 +9,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use super::guest::{Guest, Seen};
+use super::lines::told;
 use super::pool::Pool;
 use super::request::{END, Errand, Line, TITLE};
+use super::sessions::{Sessions, stock};
 use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::disk::file_list::FileList;
 use crate::error::{Denial, Error};
 use crate::keys::meet;
+use crate::net::rendezvous::Way;
 use crate::net::wait::Waker;
 use crate::observer::Observer;
 use crate::options::Options;
@@ -46,7 +49,7 @@ impl Outward {
     /// For a guest who may send files elsewhere, with the buffers that he gets beside his own.
     pub(super) fn new(
         guest: &mut Guest,
-        (pool, guests): (&mut Pool, usize),
+        (pool, sessions, guests): (&mut Pool, &mut Sessions, usize),
         (options, image_bytes): (&Options, usize),
         waker: Waker,
     ) -> Result<Self, Denied> {
@@ -56,10 +59,10 @@ impl Outward {
             return Err(Denied::new(Denial::Forbidden, why));
         }
         let busy = |why: String| Denied::new(Denial::Busy, why);
-        let (stock, beyond) = pool
-            .take((options.buffers.into(), image_bytes), guests)
+        let wanted = (options.buffers.into(), image_bytes);
+        let (stock, shared, beyond) = stock((pool, sessions), guest.session, wanted, guests)
             .map_err(|error| busy(error.to_string()))?;
-        guest.beyond += beyond;
+        (guest.shared, guest.beyond) = (guest.shared + shared, guest.beyond + beyond);
         let buffers = (stock.len() as u64).saturating_sub(OWN);
         if buffers < OWN {
             return Err(busy("there is no memory for that; try again later".to_owned()));
@@ -95,7 +98,7 @@ impl Outward {
         let cancel = cancel.clone();
         let run = move || {
             let mut teller = Teller { seen, news, next: Instant::now(), begun: Instant::now() };
-            let sent = send_list(&list, &rendezvous, &options, &mut teller, &cancel);
+            let sent = send_list(&list, Way::Meet(&rendezvous), &options, &mut teller, &cancel);
             drop(handle);
             match sent {
                 Ok(summary) => teller.end(&summary),
@@ -113,7 +116,7 @@ impl Outward {
 
 /// Why another server did not get files.
 fn of_other(error: Error) -> Denied {
-    match super::remote::told(error) {
+    match told(error) {
         Error::Denied { what, why } => Denied::new(what, format!("the other server: {why}")),
         error => Denied::new(Denial::Failed, format!("towards the other server: {error}")),
     }

@@ -4,57 +4,24 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
 
 use netblt_proto::config::PublicKey;
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
 
+use super::account::{Account, Verdict};
 use super::found::{Done, Held};
 use super::pool::Pool;
 use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::disk::threads::Writer;
-use crate::error::{Denial, Error};
+use crate::error::Error;
 use crate::grant::Grant;
 use crate::observer::Observer;
 use crate::options::Control;
 use crate::progress::Progress;
 use crate::transfer::receive::{Received, Receiving};
 use crate::transfer::send::{Sending, Sent};
-
-/// What became of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Verdict {
-    /// It was done; of files, every byte is verified.
-    Done,
-    /// It was not done, and the client was told why.
-    Denied(Denial, String),
-    /// It came to no end: why.
-    Failed(String),
-}
-
-/// What is told of a request that is over: who, what, how much, and how it ended.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Account {
-    /// Where it came from.
-    pub peer: SocketAddr,
-    /// Who asked, as far as that is known: the name of a key.
-    pub name: String,
-    /// `get`, `put`, `receive` (the data of a put), `stat`, `list`, `mkdir`, `remove`, `rename`,
-    /// `copy`, `read`, `send` (to another server), or `none` if nothing was asked.
-    pub request: &'static str,
-    /// Relative to the root.
-    pub path: Vec<u8>,
-    /// File bytes sent or stored, or bytes of the answer.
-    pub bytes: u64,
-    /// Since the connection opened.
-    pub elapsed: Duration,
-    /// How it ended.
-    pub verdict: Verdict,
-}
 
 /// What is seen of a transfer.
 #[derive(Debug, Default)]
@@ -80,6 +47,8 @@ impl Observer for Watch {
 pub(super) enum Task {
     Sending(Box<Sending<'static, Held>>),
     Receiving(Box<Receiving<'static, Box<dyn Writer>>>),
+    /// What is asked branches from it.
+    Session,
 }
 
 /// What a task came to: bytes, or why not.
@@ -123,7 +92,10 @@ pub(super) struct Guest {
     /// Bytes in a buffer, and how many it has at most before its path has use of more.
     pub(super) image_bytes: usize,
     pub(super) at_first: u32,
-    /// Memory beyond its share.
+    /// The session of which this is a request, or the connection.
+    pub(super) session: Option<u32>,
+    /// Memory of the session's share, and beyond a share.
+    pub(super) shared: u64,
     pub(super) beyond: u64,
     /// What stands under paths that it uses.
     pub(super) held: Option<Arc<std::os::fd::OwnedFd>>,
@@ -132,6 +104,11 @@ pub(super) struct Guest {
 }
 
 impl Guest {
+    /// Whether it is a session's connection.
+    pub(super) fn is_session(&self) -> bool {
+        matches!(self.task, Task::Session)
+    }
+
     /// Whether its client has fallen silent.
     pub(super) fn is_silent(&self) -> bool {
         self.seen.silent.load(Ordering::Relaxed)
@@ -142,6 +119,7 @@ impl Guest {
         let growth = match &mut self.task {
             Task::Sending(task) => &mut task.growth,
             Task::Receiving(task) => &mut task.growth,
+            Task::Session => return,
         };
         let lacking = growth.wanted(now, end).saturating_sub(growth.most());
         if lacking > 0 && growth.made() > 0 {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::guest::{Account, Verdict};
+use super::account::{Account, Verdict};
 use crate::error::Denial;
 
 /// How long a reader may take for its question, and for the answer.

@@ -1,12 +1,14 @@
 //! A server of files for many (`netblt serve`), and what its clients ask: one UDP port and one
-//! loop, each connection one request (`docs/protocol.md §8.8`).
+//! loop, each connection or branch of one a request (`docs/protocol.md §8.8`).
 //!
 //! [`serve()`] answers until it is stopped; [`remote`] asks.
 
+mod account;
 mod across;
 mod errand;
 mod found;
 pub(crate) mod guest;
+mod lines;
 mod members;
 mod meter;
 mod moving;
@@ -17,16 +19,20 @@ pub mod remote;
 pub(crate) mod request;
 mod server;
 mod service;
+mod session;
+mod sessions;
 mod shares;
 mod status;
 mod waiting;
+mod welcome;
 mod work;
 
+pub use self::account::{Account, Verdict};
 pub use self::across::Side;
-pub use self::guest::{Account, Verdict};
 pub use self::members::Members;
 pub use self::meter::Meter;
 pub use self::request::{Entry, Piece, Sort};
 pub use self::server::serve;
 pub use self::service::{PORT, ServerObserver, Service};
+pub use self::session::Session;
 pub use crate::grant::Grant;

@@ -54,6 +54,29 @@ impl Pool {
         (more as usize, more * one)
     }
 
+    /// The same for one of several requests that have one share together, of which so much is
+    /// taken: how much it has of the share, too. Nothing if that is too little for a transfer.
+    pub(super) fn take_beside(
+        &mut self,
+        (count, bytes): (u64, usize),
+        guests: usize,
+        taken: u64,
+    ) -> Result<(Vec<Buffer>, u64, u64), Error> {
+        let one = bytes.max(1) as u64;
+        let count = count.max(LEAST);
+        // The least that a share of its own would have, if nobody else has any of it.
+        let share = self.share.max(LEAST * one);
+        let own = (share.saturating_sub(taken) / one).min(count);
+        let more = (count - own).min(self.free / 2 / one);
+        let count = u32::try_from(own + more).unwrap_or(u32::MAX);
+        if own + more < LEAST {
+            return Err(Error::Memory { count: LEAST as u32, bytes });
+        }
+        let stock = buffers(count, bytes, guests)?;
+        self.free -= more * one;
+        Ok((stock, own * one, more * one))
+    }
+
     /// Gives back what was beyond a share.
     pub(super) fn give(&mut self, bytes: u64) {
         self.free += bytes;
@@ -80,6 +103,21 @@ mod tests {
         assert!(held[0] > 200 && held[63] >= 8, "{held:?}");
         beyond.into_iter().for_each(|bytes| pool.give(bytes));
         assert_eq!(pool.take((1000, one), 0).expect("there is memory").0.len(), held[0]);
+    }
+
+    #[test]
+    fn several_requests_of_one_have_one_share() {
+        let (all, guests, one) = (64 << 20, 64, 1 << 16);
+        let mut pool = Pool::new(all, guests);
+        let (share, mut own, mut beyond) = (all / 2 / guests, 0, 0);
+        let mut served = 0;
+        while let Ok((stock, of_share, more)) = pool.take_beside((1000, one), 0, own) {
+            assert_eq!(stock.len() as u64 * one as u64, of_share + more);
+            (own, beyond, served) = (own + of_share, beyond + more, served + 1);
+        }
+        assert!(own == share && beyond <= all / 2 && served > 5, "{own} {beyond} {served}");
+        pool.give(beyond);
+        assert_eq!(pool.take_beside((1, one), 0, share).expect("of what is free").1, 0);
     }
 
     #[test]

@@ -1,30 +1,32 @@
-//! What clients ask of a server: each call is a connection of its own.
+//! What clients ask of a server: each call is a connection of its own, or a branch of a session's.
 //!
 //! Paths are relative to what the server serves, with `/` between their parts; slashes at their
 //! ends do not count.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::Receiver;
 
 use netblt_proto::config::StaticKey;
 use netblt_proto::content::FileRange;
 use netblt_proto::machine::Reason;
 
+use super::lines::{Lines, told};
 use super::request::{self, ASK, Copying, Entry, Join, Line, Piece, Put, PutRange, Request, What};
+use super::session::Session;
 use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::destination::Destination;
 use crate::error::{Error, OptionsError, Unsendable, shown};
+use crate::net::rendezvous::{Line as NetLine, Way};
 use crate::observer::Observer;
 use crate::options::{Expected, Options, Overwrite, Selection, Source};
 use crate::progress::Summary;
 use crate::ticket::Rendezvous;
 use crate::transfer::receive::{Ask, receive_as};
-use crate::transfer::send::send;
+use crate::transfer::send::send_as;
 
 /// Memory for a call whose answer is short.
 const CALL_BUFFER_BYTES: u32 = 1 << 16;
@@ -41,6 +43,9 @@ pub struct Server<'a> {
     pub options: &'a Options,
     /// What stops it.
     pub cancel: &'a Cancel,
+    /// Whose connection is shared by all that is asked, with the same server. Without one each
+    /// call opens a connection, which takes two to three round trips more.
+    pub session: Option<&'a Session>,
 }
 
 /// What is to be fetched.
@@ -220,13 +225,27 @@ impl Server<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Summary, Error> {
         let what = What::Get { trees: fetch.trees, name: fetch.name.as_bytes().to_vec() };
+        // Once what is fetched comes to a place on the disk, it is gone on with there.
+        let again = match &destination {
+            Destination::Directory(path) => Some(path.clone()),
+            Destination::File(_) | Destination::Stream(_) => None,
+        };
         let mut options = self.asking(what, &fetch.path)?;
         options.asked.total = fetch.bytes;
         let names = BTreeSet::from([fetch.name.clone()]);
         let only = options.expected.take().and_then(|expected| expected.only);
         options.expected = Some(Expected { names, directories: fetch.trees, only });
-        let place = (self.rendezvous, &options);
-        receive_as(destination, place, observer, self.cancel, Ask::Files).map_err(told)
+        let line = self.known_line();
+        let way = line.as_ref().map_or(Way::Meet(self.rendezvous), Way::Branch);
+        let got = receive_as(destination, (way, &options), observer, self.cancel, Ask::Files);
+        match (got.map_err(told), again, line) {
+            (Err(error), Some(path), Some(_)) if is_lost(&error) => {
+                let place = (Way::Meet(self.rendezvous), &options);
+                let destination = Destination::Directory(path);
+                receive_as(destination, place, observer, self.cancel, Ask::Files).map_err(told)
+            }
+            (got, ..) => got,
+        }
     }
 
     /// Puts files and trees of this machine under a path, as scp understands it: into a directory
@@ -352,7 +371,15 @@ impl Server<'_> {
     ) -> Result<Summary, Error> {
         let mut options = self.options.clone();
         (options.asked.put, options.client) = (Some(number), None);
-        send(source, self.rendezvous, &options, observer, self.cancel).map_err(told)
+        let line = self.known_line();
+        let way = line.as_ref().map_or(Way::Meet(self.rendezvous), Way::Branch);
+        send_as(source, (way, &options), observer, self.cancel).map_err(told)
+    }
+
+    /// The session's connection, if it stands: whether the server knows sessions is known then.
+    fn known_line(&self) -> Option<NetLine> {
+        // A trace is told of a connection from its beginning.
+        self.session.filter(|_| self.options.trace.is_none()).and_then(Session::known_line)
     }
 
     fn count(&self, what: What, path: &[u8], observer: &mut dyn Observer) -> Result<u64, Error> {
@@ -390,6 +417,7 @@ impl Server<'_> {
         (most, small): (u64, bool),
         observer: &mut dyn Observer,
     ) -> Result<Receiver<(Line, Vec<u8>)>, Error> {
+        let repeats = what.changes_nothing();
         let mut options = self.asking(what, path)?;
         if small {
             (options.buffer_bytes, options.buffers) = (CALL_BUFFER_BYTES, CALL_BUFFERS);
@@ -397,24 +425,33 @@ impl Server<'_> {
         }
         (options.trace, options.manifest, options.max_bytes) = (None, None, None);
         options.on_file = None;
-        let (lines, found) = Lines::new(most);
-        let destination = Destination::writer(lines);
         let mut quiet = Quiet(observer);
-        let place = (self.rendezvous, &options);
-        receive_as(destination, place, &mut quiet, self.cancel, Ask::List).map_err(told)?;
-        Ok(found)
+        for last in [false, true] {
+            let session = self.session.map(|session| session.line(&mut quiet, self.cancel));
+            let line = session.transpose()?.flatten();
+            let way = line.as_ref().map_or(Way::Meet(self.rendezvous), Way::Branch);
+            let (lines, found) = Lines::new(most);
+            let destination = Destination::writer(lines);
+            let asked =
+                receive_as(destination, (way, &options), &mut quiet, self.cancel, Ask::List);
+            let error = match asked.map_err(told) {
+                Ok(_) => return Ok(found),
+                Err(error) => error,
+            };
+            let unknown = self.session.filter(|_| line.is_some()).is_some_and(Session::is_unknown);
+            let again = unknown || line.is_some() && repeats && is_lost(&error);
+            if last || !again {
+                return Err(error);
+            }
+        }
+        Err(odd())
     }
 }
 
-/// A server's own words, told from all else that ends a connection.
-pub(super) fn told(error: Error) -> Error {
-    match &error {
-        Error::Ended(Reason::PeerQuit(words)) => match Denied::parse(words) {
-            Some(Denied { what, why }) => Error::Denied { what, why },
-            None => error,
-        },
-        _ => error,
-    }
+/// Whether a session was lost, and perhaps nothing else: its server was started again, or ended it
+/// just when something was asked.
+fn is_lost(error: &Error) -> bool {
+    matches!(error, Error::Ended(Reason::Forgotten | Reason::Quit | Reason::Unreachable))
 }
 
 /// A path as a request has it.
@@ -467,89 +504,5 @@ impl Observer for Quiet<'_> {
 
     fn warn(&mut self, warning: &crate::error::Warning) {
         self.0.warn(warning);
-    }
-}
-
-/// Takes an answer apart, as it comes.
-pub(super) struct Lines {
-    line: Vec<u8>,
-    /// Bytes that follow the last line, and how many are still to come.
-    data: Option<(Line, Vec<u8>)>,
-    left: u64,
-    /// How many may come in all.
-    most: u64,
-    titled: bool,
-    found: Sender<(Line, Vec<u8>)>,
-}
-
-impl Lines {
-    pub(super) fn new(most: u64) -> (Self, Receiver<(Line, Vec<u8>)>) {
-        let (found, lines) = channel();
-        (Self { line: Vec::new(), data: None, left: 0, most, titled: false, found }, lines)
-    }
-
-    fn take(&mut self) -> io::Result<()> {
-        let text = std::mem::take(&mut self.line);
-        let no_answer = || io::Error::new(io::ErrorKind::InvalidData, "it is no server's answer");
-        if !std::mem::replace(&mut self.titled, true) {
-            return if text == request::TITLE { Ok(()) } else { Err(no_answer()) };
-        }
-        match Line::parse(&text).map_err(|()| no_answer())? {
-            Some(Line::Data(bytes)) => {
-                self.most = self.most.checked_sub(bytes).ok_or_else(no_answer)?;
-                (self.left, self.data) = (bytes, Some((Line::Data(bytes), Vec::new())));
-                self.pass_on()
-            }
-            Some(line) => self.found.send((line, Vec::new())).map_err(io::Error::other),
-            None => Ok(()),
-        }
-    }
-
-    /// Bytes behind a line: how many of these.
-    fn data(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
-        let bytes = bytes.get(..most).unwrap_or_default();
-        if let Some((_, data)) = &mut self.data {
-            let room = || io::Error::from(io::ErrorKind::OutOfMemory);
-            data.try_reserve(bytes.len()).map_err(|_| room())?;
-            data.extend_from_slice(bytes);
-        }
-        self.left -= most as u64;
-        self.pass_on().map(|()| most)
-    }
-
-    fn pass_on(&mut self) -> io::Result<()> {
-        match self.data.take_if(|_| self.left == 0) {
-            Some(whole) => self.found.send(whole).map_err(io::Error::other),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            if self.left > 0 {
-                let taken = self.data(rest)?;
-                rest = rest.get(taken..).unwrap_or_default();
-                continue;
-            }
-            let end = rest.iter().position(|byte| *byte == request::END);
-            let (text, after) = rest.split_at(end.unwrap_or(rest.len()));
-            self.line.extend_from_slice(text);
-            if self.line.len() > request::LONGEST_LINE {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "a line is too long"));
-            }
-            if end.is_some() {
-                self.take()?;
-            }
-            rest = after.get(1..).unwrap_or_default();
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

@@ -10,6 +10,8 @@ mod ranged;
 
 /// The client string of who asks.
 pub(crate) const ASK: &str = "netblt ask";
+/// That of who asks by branches of the connection.
+pub(crate) const SESSION: &str = "netblt session";
 /// The first line of an answer.
 pub(crate) const TITLE: &[u8] = b"netblt answer 1";
 /// Under which name an answer goes.
@@ -172,6 +174,13 @@ impl Put {
             takes_back,
             label: label.try_into().ok(),
         }
+    }
+}
+
+impl What {
+    /// Whether it may be asked again when nobody knows whether it was answered.
+    pub(crate) fn changes_nothing(&self) -> bool {
+        matches!(self, Self::Stat | Self::List { .. } | Self::Read { .. })
     }
 }
 

@@ -6,9 +6,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use netblt_proto::config::{Authorized, Config, Identity, Policy, PublicKey, Role, Secret, Wire};
+use netblt_proto::config::{Authorized, Config, Identity, Policy, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::Event;
 use netblt_proto::time::Instant;
@@ -16,11 +16,13 @@ use netblt_proto::wire::packet::Parameters;
 
 use super::errand::Outward;
 use super::found::{Done, Outgoing, Prepared, Roots};
-use super::guest::{Came, Guest, Seen, Share, Task, Watch, received, sent};
+use super::guest::{Came, Guest, Task, received, sent};
 use super::pool::Pool;
-use super::request::{ASK, Line, Request, What};
+use super::request::{Line, Request, What};
 use super::service::{ServerObserver, Service};
+use super::sessions::{Sessions, most_requests, stock};
 use super::waiting::{self, Puts, Undertaker, Waiting};
+use super::welcome::Hall;
 use super::{shares, work};
 use crate::cancel::Cancel;
 use crate::config::{config, for_peer};
@@ -34,14 +36,10 @@ use crate::net::connections::Oversize;
 use crate::net::driver::{self, Application, Feed};
 use crate::net::entropy::entropy;
 use crate::net::host::{Clock, Host};
-use crate::net::listener::{ConnectionKey, Listener};
+use crate::net::listener::{ConnectionKey, Listener, MAX_BRANCHES};
 use crate::net::socket::{Bind, Socket};
-use crate::net::wait::{Marks, Poller, Waker};
-use crate::options::{Control, Options};
-use crate::transfer::promise::Promise;
-use crate::transfer::receive::Receiving;
-use crate::transfer::send::Sending;
-use crate::transfer::session::Session;
+use crate::net::wait::Poller;
+use crate::options::Options;
 
 /// How long a guest has to say what it wants.
 const ASKING: Duration = Duration::from_secs(10);
@@ -95,7 +93,8 @@ pub fn serve(
         None => Secret(entropy()?),
     };
     // Who receives proposes the ceiling of who sends.
-    let config = Config { any_role: true, ..config(&options, Role::Receiver, None) };
+    let config =
+        Config { any_role: true, branches: true, ..config(&options, Role::Receiver, None) };
     let v6 = socket.local().is_ipv6();
     let identity = service.members.as_ref().map(|members| Identity::server(members.authorized()));
     let shared = identity.is_none().then(|| secret.clone());
@@ -110,24 +109,30 @@ pub fn serve(
         .map_err(|source| Error::Socket { what: "cannot make a waker".to_owned(), source })?;
     let waker = poller.waker();
     let mut host = Host { socket, poller, clock: Clock::start(), trace: None };
-    let room = service.max_sessions as usize + TURNED_AWAY;
+    let room = most_ends(service.max_sessions);
     let mut listener = Listener::new(config.clone(), entropy()?).with_room(room);
-    let mut app = Serving {
+    let roots = Roots::new(grant.root.clone(), root);
+    let layout = Layout::of(&config)?;
+    let hall = Hall {
         service,
-        layout: Layout::of(&config)?,
         options,
         config,
-        roots: Roots::new(grant.root.clone(), root),
         grant,
-        rated: Instant::EPOCH,
-        observer,
         cancel,
         waker,
         marks: Arc::default(),
-        marked: Vec::new(),
         guests: HashMap::new(),
+        sessions: Sessions::default(),
         puts: Puts::default(),
         pool,
+    };
+    let mut app = Serving {
+        hall,
+        layout,
+        roots,
+        rated: Instant::EPOCH,
+        observer,
+        marked: Vec::new(),
         undertaker: Undertaker::new()?,
         next_round: Instant::EPOCH,
         until: None,
@@ -136,27 +141,21 @@ pub fn serve(
     driver::run(&mut listener, &mut app, &mut host)?
 }
 
+/// Connections at once: sessions, what is asked in them, and those who are told to come later.
+fn most_ends(sessions: u32) -> usize {
+    sessions as usize + most_requests(sessions) + MAX_BRANCHES + TURNED_AWAY
+}
+
 /// The client of all connections.
 struct Serving<'a> {
-    service: &'a Service,
-    options: Options,
-    config: Config,
+    hall: Hall<'a>,
     layout: Layout,
-    /// What whoever has the ticket may.
-    grant: Arc<Grant>,
     /// The directories that were opened, by their paths.
     roots: Roots,
     /// When the rate was last divided.
     rated: Instant,
     observer: &'a mut dyn ServerObserver,
-    cancel: &'a Cancel,
-    waker: Waker,
-    /// Whose threads have something to say.
-    marks: Arc<Marks>,
     marked: Vec<u64>,
-    guests: HashMap<ConnectionKey, Guest>,
-    puts: Puts,
-    pool: Pool,
     undertaker: Undertaker,
     next_round: Instant,
     /// Everybody is told to go, until then at the latest.
@@ -175,134 +174,47 @@ impl Serving<'_> {
         (peer, parameters, image_bytes): (SocketAddr, Parameters, u32),
         end: &mut Endpoint,
     ) {
-        if let Some(old) = self.guests.remove(&key) {
+        if let Some(old) = self.hall.guests.remove(&key) {
             self.bury(now, old, Err(Error::Restarted("its client began anew")));
         }
-        match self.welcome(now, key, (peer, &parameters, image_bytes), end.peer_key()) {
+        match self.hall.welcome(now, key, (peer, &parameters, image_bytes), end) {
             Ok(guest) => {
-                self.guests.insert(key, guest);
+                if let (true, Some(id)) = (guest.is_session(), end.connection_id()) {
+                    self.hall.sessions.begin(now, id, (key, guest.who));
+                }
+                guest.session.into_iter().for_each(|id| self.hall.sessions.branch(id));
+                self.hall.guests.insert(key, guest);
                 // Before its first burst.
                 self.divide(now);
                 self.pass(now, key, Event::Opened { peer, parameters, image_bytes }, end);
             }
             Err(denied) => {
                 if denied.what == Denial::Busy {
-                    self.service.meter.turned_away();
+                    self.hall.service.meter.turned_away();
                 }
                 end.quit(now, &denied.words());
             }
         }
     }
 
-    /// What is needed to serve somebody, or why he is not served.
-    fn welcome(
-        &mut self,
-        now: Instant,
-        key: ConnectionKey,
-        (peer, parameters, image_bytes): (SocketAddr, &Parameters, u32),
-        who: Option<PublicKey>,
-    ) -> Result<Guest, Denied> {
-        let role = Role::left_by(parameters.mode);
-        let (shown, lender) = (who, who.and_then(|shown| self.puts.lender(shown)));
-        let who = lender.or(shown);
-        let grant = self.admit(who, role)?;
-        let (seen, cancel): (Arc<Seen>, Cancel) = Default::default();
-        let control = Control::new();
-        let session = Session::new(Watch(Arc::clone(&seen)), &cancel, &self.config);
-        let session = session.steered_by(Some(&control));
-        let waker = self.waker.marking(&self.marks, key.number());
-        let at_first = parameters.max_outstanding.min(self.options.buffers);
-        let image_bytes = image_bytes as usize;
-        let odd = |why: &str| Denied::new(Denial::NotUnderstood, why);
-        let (mut beyond, mut held, mut asked) = (0, None, ("none", Vec::new()));
-        let task = match role {
-            Role::Sender if parameters.client == ASK && lender.is_none() => {
-                Task::Sending(Box::new(Sending::on_request(session, waker)))
-            }
-            Role::Receiver => {
-                let number = Promise::parse(&parameters.client).put;
-                let waiting = number.and_then(|number| self.puts.take(number, shown));
-                let late = || odd("these files were not announced, or too long ago");
-                let waiting = waiting.ok_or_else(late)?;
-                let count = at_first.min(shares::at_first(grant.max_rate, image_bytes));
-                let stock = self.pool.take((count.into(), image_bytes), self.guests.len());
-                let busy = |error: Error| Denied::new(Denial::Busy, error.to_string());
-                let (stock, more) = stock.map_err(busy)?;
-                beyond = more;
-                let Prepared { writer, room, held: handle, .. } = *waiting.prepared;
-                let kept = writer.kept_bytes();
-                let mut task = Receiving::new(session, writer, stock, waker);
-                task.room = Some((room, kept));
-                task.max_bytes = self.options.max_bytes;
-                (asked, held) = (("receive", waiting.place.1), Some(handle));
-                Task::Receiving(Box::new(task))
-            }
-            Role::Sender => {
-                return Err(odd("this is a server of files: netblt cp, ls, stat, mv, rm, mkdir"));
-            }
-        };
-        Ok(Guest {
-            peer,
-            who,
-            grant,
-            control,
-            share: Share::default(),
-            task,
-            cancel,
-            seen,
-            opened: now,
-            asked,
-            job: None,
-            lends: false,
-            fails: None,
-            had: Vec::new(),
-            heard: 0,
-            image_bytes,
-            at_first,
-            beyond,
-            held,
-            denied: None,
-        })
-    }
-
-    /// What somebody who comes may, if anything.
-    fn admit(&self, who: Option<PublicKey>, role: Role) -> Result<Arc<Grant>, Denied> {
-        let busy = |why| Err(Denied::new(Denial::Busy, why));
-        let expired = || Denied::new(Denial::Forbidden, "what was allowed here has expired");
-        let now = SystemTime::now();
-        let grant = match &self.service.members {
-            None => Some(Arc::clone(&self.grant)).filter(|grant| grant.holds(now)),
-            // A key may have been taken away since its owner began to open.
-            Some(members) => who.and_then(|key| members.find(&key, now)),
-        };
-        let grant = grant.ok_or_else(expired)?;
-        // What was announced before may still come.
-        let goes_on = role == Role::Receiver && !self.cancel.is_hurried();
-        if self.cancel.is_cancelled() && !goes_on {
-            return busy("the server is about to stop; try again later");
-        }
-        if self.guests.len() >= self.service.max_sessions as usize {
-            return busy("as many are served as may be at once; try again later");
-        }
-        let own = self.guests.values().filter(|guest| guest.who == who).count();
-        if grant.max_sessions.is_some_and(|most| own >= most as usize) {
-            return busy("you have as many sessions as you may at once; try again later");
-        }
-        Ok(grant)
-    }
-
     /// Divides rates anew: the server's among all, and a grant's own among its guests.
     fn divide(&mut self, now: Instant) {
         let spell = now.since(std::mem::replace(&mut self.rated, now));
-        shares::allot(self.service.max_rate, spell, now, self.guests.values_mut());
+        let moving = self.hall.guests.values_mut().filter(|guest| !guest.is_session());
+        shares::allot(self.hall.service.max_rate, spell, now, moving);
     }
 
     /// Something for a guest's transfer.
     fn pass(&mut self, now: Instant, key: ConnectionKey, event: Event, end: &mut Endpoint) {
-        let Some(guest) = self.guests.get_mut(&key) else { return };
+        let Some(guest) = self.hall.guests.get_mut(&key) else { return };
         if let Event::Had { bytes, .. } = &event {
-            guest.heard += bytes.len() as u64 + PIECE;
-            if guest.heard > MOST_HEARD {
+            let more = bytes.len() as u64 + PIECE;
+            guest.heard += more;
+            let heard = match guest.session {
+                Some(id) => self.hall.sessions.hear(id, more),
+                None => guest.heard,
+            };
+            if heard > MOST_HEARD {
                 let why = "you have more than this server listens to";
                 return self.deny(now, key, Denied::new(Denial::Failed, why), end);
             }
@@ -317,6 +229,12 @@ impl Serving<'_> {
                 over
             }
             Task::Receiving(task) => task.take(now, (), event, end).break_value().map(received),
+            Task::Session => {
+                let closed = matches!(event, Event::Closed(_));
+                let id = end.connection_id().filter(|_| closed);
+                id.into_iter().for_each(|id| self.hall.sessions.end(id));
+                closed.then_some(Ok(0))
+            }
         };
         if let Some(came) = over {
             self.leave(now, key, came);
@@ -329,8 +247,8 @@ impl Serving<'_> {
             let why = "the server does not know this request; it may be of another version";
             return self.deny(now, key, Denied::new(Denial::NotUnderstood, why), end);
         };
-        let guests = self.guests.len();
-        let Some(guest) = self.guests.get_mut(&key) else { return };
+        let guests = self.hall.guests.len();
+        let Some(guest) = self.hall.guests.get_mut(&key) else { return };
         (guest.asked, guest.had) = ((request.word(), request.spot()), had.to_vec());
         let grant = Arc::clone(&guest.grant);
         if let Some(why) = request.forbidden(grant.read, grant.write) {
@@ -339,10 +257,12 @@ impl Serving<'_> {
         guest.lends = request.is_brought();
         let outward = match request.what {
             What::Send { .. } => {
-                let image_bytes = (self.options.buffer_bytes + self.config.table_bytes) as usize;
-                let waker = self.waker.marking(&self.marks, key.number());
-                let options = (&self.options, image_bytes);
-                match Outward::new(guest, (&mut self.pool, guests), options, waker) {
+                let image_bytes =
+                    (self.hall.options.buffer_bytes + self.hall.config.table_bytes) as usize;
+                let waker = self.hall.waker.marking(&self.hall.marks, key.number());
+                let options = (&self.hall.options, image_bytes);
+                let place = (&mut self.hall.pool, &mut self.hall.sessions, guests);
+                match Outward::new(guest, place, options, waker) {
                     Ok(outward) => Some(outward),
                     Err(denied) => return self.deny(now, key, denied, end),
                 }
@@ -356,15 +276,15 @@ impl Serving<'_> {
             Ok(root) => root,
             Err(denied) => return self.deny(now, key, denied, end),
         };
-        self.puts.take_back(request.takes_back(), who);
+        self.hall.puts.take_back(request.takes_back(), who);
         let leaving = match request.word() {
             "put" | "put-range" if request.takes_back().is_none() => {
                 self.supersede(now, &request.spot(), &grant)
             }
             _ => Vec::new(),
         };
-        let (options, layout) = (self.options.clone(), self.layout);
-        let waker = self.waker.marking(&self.marks, key.number());
+        let (options, layout) = (self.hall.options.clone(), self.layout);
+        let waker = self.hall.waker.marking(&self.hall.marks, key.number());
         let work = move || {
             leaving.iter().for_each(|left| _ = left.recv_timeout(LEAVING));
             let _ =
@@ -385,9 +305,9 @@ impl Serving<'_> {
             let same = guest.asked == ("receive", path.to_vec()) && guest.grant.root == grant.root;
             same && guest.is_silent()
         };
-        let old = self.guests.iter().filter(|(_, guest)| is_old(guest));
+        let old = self.hall.guests.iter().filter(|(_, guest)| is_old(guest));
         let old: Vec<ConnectionKey> = old.map(|(key, _)| *key).collect();
-        let guests = old.into_iter().filter_map(|key| self.guests.remove(&key));
+        let guests = old.into_iter().filter_map(|key| self.hall.guests.remove(&key));
         let mut leaving = Vec::new();
         for guest in guests.collect::<Vec<_>>() {
             leaving.push(self.bury(now, guest, Err(Error::Restarted("its client began anew"))));
@@ -402,7 +322,7 @@ impl Serving<'_> {
 
     /// Numbers under which nothing is to come any more.
     fn forget(&mut self, is_late: impl Fn(&Waiting) -> bool) -> Vec<Receiver<()>> {
-        let late = self.puts.take_if(is_late).into_iter();
+        let late = self.hall.puts.take_if(is_late).into_iter();
         late.map(|waiting| self.undertaker.lay_out(waiting.prepared)).collect()
     }
 
@@ -415,19 +335,21 @@ impl Serving<'_> {
                 Err(denied) => return self.deny(now, key, denied, end),
             },
         };
-        let guests = self.guests.len();
-        let Some(guest) = self.guests.get_mut(&key) else { return };
+        let guests = self.hall.guests.len();
+        let Some(guest) = self.hall.guests.get_mut(&key) else { return };
         let Task::Sending(task) = &mut guest.task else { return };
         // One more than its bytes fill, for what stands beside them.
         let count = outgoing.bytes / self.layout.data_bytes().max(1) as u64 + 2;
         let count = count.min(guest.at_first.into());
         let totals = (outgoing.total, outgoing.files);
-        let begun =
-            self.pool.take((count, guest.image_bytes), guests).and_then(|(stock, beyond)| {
-                guest.beyond += beyond;
+        let place = (&mut self.hall.pool, &mut self.hall.sessions);
+        let begun = stock(place, guest.session, (count, guest.image_bytes), guests).and_then(
+            |(stock, shared, beyond)| {
+                (guest.shared, guest.beyond) = (guest.shared + shared, guest.beyond + beyond);
                 guest.fails = outgoing.fails;
                 task.answer_with(outgoing.reader, stock, totals, &std::mem::take(&mut guest.had))
-            });
+            },
+        );
         if let Err(error) = begun {
             let what = match &error {
                 Error::Memory { .. } | Error::Thread { .. } => Denial::Busy,
@@ -445,34 +367,37 @@ impl Serving<'_> {
         prepared: Box<Prepared>,
     ) -> Result<Outgoing, Denied> {
         let busy = |why: String| Denied::new(Denial::Busy, why);
-        let guest = self.guests.get(&key).ok_or_else(|| busy("you have gone".to_owned()))?;
+        let guest = self.hall.guests.get(&key).ok_or_else(|| busy("you have gone".to_owned()))?;
         let (who, most) = (guest.who, guest.grant.max_sessions.unwrap_or(u32::MAX) as usize);
         let (place, lends) = ((guest.grant.root.clone(), guest.asked.1.clone()), guest.lends);
         // Whoever announces and sends nothing takes nobody's place for long.
-        if self.puts.len() >= self.service.max_sessions as usize {
+        if self.hall.puts.len() >= self.hall.service.max_sessions as usize {
             self.forget(|waiting| now.since(waiting.since) >= SILENT);
         }
-        if self.puts.len() >= self.service.max_sessions as usize || self.puts.count(who) >= most {
+        if self.hall.puts.len() >= self.hall.service.max_sessions as usize
+            || self.hall.puts.count(who) >= most
+        {
             return Err(busy("too many have announced files; try again later".to_owned()));
         }
         let random = entropy().map_err(|error| busy(error.to_string()))?;
         let number = random.first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-        let (lent, line) = waiting::lend(self.service.members.as_ref(), lends)?;
+        let (lent, line) = waiting::lend(self.hall.service.members.as_ref(), lends)?;
         let put = Line::Put(number, prepared.name.clone());
         let outgoing = work::outgoing([put].into_iter().chain(line), self.layout)?;
-        self.puts.add(number, Waiting { who, place, since: now, prepared, lent });
+        self.hall.puts.add(number, Waiting { who, place, since: now, prepared, lent });
         Ok(outgoing)
     }
 
     /// A guest is told that it does not get what it wants.
     fn deny(&mut self, now: Instant, key: ConnectionKey, denied: Denied, end: &mut Endpoint) {
-        let Some(guest) = self.guests.get_mut(&key) else { return };
+        let Some(guest) = self.hall.guests.get_mut(&key) else { return };
         let Denied { what, why } = denied.clone();
         guest.denied.get_or_insert(denied);
         let error = Error::Denied { what, why };
         let over = match &mut guest.task {
             Task::Sending(task) => task.session.fail(now, end, error).break_value().map(sent),
             Task::Receiving(task) => task.session.fail(now, end, error).break_value().map(received),
+            Task::Session => None,
         };
         if let Some(came) = over {
             self.leave(now, key, came);
@@ -481,16 +406,23 @@ impl Serving<'_> {
 
     /// A guest goes.
     fn leave(&mut self, now: Instant, key: ConnectionKey, came: Came) {
-        if let Some(guest) = self.guests.remove(&key) {
+        if let Some(guest) = self.hall.guests.remove(&key) {
             self.bury(now, guest, came);
         }
     }
 
     fn bury(&mut self, now: Instant, guest: Guest, came: Came) -> Receiver<()> {
-        self.pool.give(guest.beyond);
+        self.hall.pool.give(guest.beyond);
         guest.cancel.cancel();
+        guest
+            .session
+            .into_iter()
+            .for_each(|id| self.hall.sessions.over(now, id, (guest.shared, guest.heard)));
+        if let Task::Session = guest.task {
+            return self.undertaker.lay_out(());
+        }
         let account = guest.account(now, came);
-        self.service.meter.ended(&account);
+        self.hall.service.meter.ended(&account);
         self.observer.ended(&account);
         self.undertaker.lay_out((guest.task, guest.held))
     }
@@ -501,14 +433,15 @@ impl Application for Serving<'_> {
     type Outcome = Result<(), Error>;
 
     fn turn(&mut self, now: Instant) -> ControlFlow<Self::Outcome, Feed> {
-        if self.cancel.is_hurried() && self.until.is_none() {
+        if self.hall.cancel.is_hurried() && self.until.is_none() {
             self.until = Some(now + PATIENCE);
-            self.guests.values().for_each(|guest| guest.cancel.cancel());
+            self.hall.guests.values().for_each(|guest| guest.cancel.cancel());
             self.next_round = now;
         }
-        let awaited = self.cancel.is_cancelled() && self.puts.len() > 0 && self.until.is_none();
+        let awaited =
+            self.hall.cancel.is_cancelled() && self.hall.puts.len() > 0 && self.until.is_none();
         let over = self.until.is_some_and(|until| until <= now);
-        if over || (self.cancel.is_cancelled() && self.guests.is_empty() && !awaited) {
+        if over || (self.hall.cancel.is_cancelled() && self.hall.guests.is_empty() && !awaited) {
             return ControlFlow::Break(Ok(()));
         }
         if self.next_round > now {
@@ -517,15 +450,21 @@ impl Application for Serving<'_> {
         self.next_round = now + ROUND;
         if now.since(self.rated) >= shares::SPELL {
             self.divide(now);
-            let bytes = self.guests.values().map(|guest| guest.seen.bytes.load(Ordering::Relaxed));
-            self.service.meter.is_serving(self.guests.len() as u64, bytes.sum());
+            let bytes =
+                self.hall.guests.values().map(|guest| guest.seen.bytes.load(Ordering::Relaxed));
+            let bytes = bytes.sum();
+            self.hall.service.meter.is_serving(self.hall.sessions_now() as u64, bytes);
         }
         self.forget(|waiting| now.since(waiting.since) >= WAITING);
         ControlFlow::Continue(Feed::All)
     }
 
     fn feed(&mut self, now: Instant, key: ConnectionKey, end: &mut Endpoint) -> Flow {
-        let Some(guest) = self.guests.get_mut(&key) else { return ControlFlow::Continue(()) };
+        let Some(guest) = self.hall.guests.get_mut(&key) else { return ControlFlow::Continue(()) };
+        if guest.is_session() {
+            self.hall.look_after(now, key, end);
+            return ControlFlow::Continue(());
+        }
         let failed = || Denied::new(Denial::Failed, "the server could not find out");
         let done = guest.job.as_ref().and_then(|job| match job.try_recv() {
             Ok(done) => Some(done),
@@ -543,15 +482,17 @@ impl Application for Serving<'_> {
             let why = "nothing was asked for ten seconds";
             self.deny(now, key, Denied::new(Denial::NotUnderstood, why), end);
         }
-        let failed = self.guests.get(&key).and_then(|guest| guest.fails.as_ref()?.try_recv().ok());
+        let failed =
+            self.hall.guests.get(&key).and_then(|guest| guest.fails.as_ref()?.try_recv().ok());
         if let Some(denied) = failed {
             self.deny(now, key, denied, end);
         }
-        let Some(guest) = self.guests.get_mut(&key) else { return ControlFlow::Continue(()) };
-        guest.grow(now, end, &mut self.pool);
+        let Some(guest) = self.hall.guests.get_mut(&key) else { return ControlFlow::Continue(()) };
+        guest.grow(now, end, &mut self.hall.pool);
         let over = match &mut guest.task {
             Task::Sending(task) => task.feed(now, (), end).break_value().map(sent),
             Task::Receiving(task) => task.feed(now, (), end).break_value().map(received),
+            Task::Session => None,
         };
         if let Some(came) = over {
             self.leave(now, key, came);
@@ -587,12 +528,12 @@ impl Application for Serving<'_> {
     }
 
     fn poll_authorized(&mut self) -> Option<Arc<Authorized>> {
-        self.service.members.as_ref()?.take_change()
+        self.hall.service.members.as_ref()?.take_change()
     }
 
     fn poll_marked(&mut self) -> Option<ConnectionKey> {
         if self.marked.is_empty() {
-            self.marked = self.marks.take();
+            self.marked = self.hall.marks.take();
         }
         self.marked.pop().map(ConnectionKey::of)
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use netblt_proto::config::Secret;
 use netblt_proto::units::Rate;
 
-use super::guest::Account;
+use super::account::Account;
 use super::members::Members;
 use super::meter::Meter;
 use crate::error::Error;

@@ -1,6 +1,7 @@
 //! How a server's rate is divided: alike among all who can use it, and what some leave goes to the
 //! others.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -49,7 +50,7 @@ fn spread(total: f64, demands: &[f64], may_grow: impl Fn(usize) -> bool) -> Vec<
 }
 
 /// Divides a server's rate anew among its guests, after a spell of this length, and the rate of a
-/// grant among those whom it is for.
+/// grant among those whom it is for. All that is asked in one session has one share.
 pub(super) fn allot<'a>(
     total: Option<Rate>,
     spell: Duration,
@@ -60,13 +61,51 @@ pub(super) fn allot<'a>(
     if total.is_none() && guests.iter().all(|guest| guest.grant.max_rate.is_none()) {
         return;
     }
-    let mut demands: Vec<f64> = guests.iter_mut().map(|guest| demand(guest, spell, now)).collect();
-    for at in 0..guests.len() {
-        let own = guests.get(at).map(|guest| (guest.who, guest.grant.max_rate));
-        let Some((who, Some(most))) = own else { continue };
-        let is_own = |guest: &&mut Guest| guest.who == who && guest.grant.max_rate.is_some();
-        let same = |place: &usize| guests.get(*place).is_some_and(is_own);
-        let group: Vec<usize> = (0..guests.len()).filter(same).collect();
+    let demands: Vec<f64> = guests.iter_mut().map(|guest| demand(guest, spell, now)).collect();
+    let parties = parties(guests.iter().map(|guest| guest.session));
+    let of = |party: &[usize]| -> Vec<f64> {
+        party.iter().filter_map(|at| demands.get(*at).copied()).collect()
+    };
+    let joint: Vec<f64> = parties.iter().map(|party| of(party).iter().sum()).collect();
+    let heads: Vec<&Guest> =
+        parties.iter().filter_map(|party| guests.get(*party.first()?).map(|of| &**of)).collect();
+    let joint = of_parties(total, joint, &heads);
+    let mut shares = vec![0.0; guests.len()];
+    for (party, joint) in parties.iter().zip(joint) {
+        for (at, share) in party.iter().zip(spread(joint, &of(party), |_| true)) {
+            shares.iter_mut().skip(*at).take(1).for_each(|place| *place = share);
+        }
+    }
+    for (guest, most) in guests.iter_mut().zip(shares) {
+        let most = most.max(LEAST);
+        guest.share.most = Some(most);
+        let rate = most.is_finite().then(|| Rate::from_bytes_per_second(most as u64));
+        guest.control.set_rate(rate);
+    }
+}
+
+/// Who has one share: each by himself, or all of one session.
+fn parties(sessions: impl Iterator<Item = Option<u32>>) -> Vec<Vec<usize>> {
+    let mut places: HashMap<u32, usize> = HashMap::new();
+    let mut parties: Vec<Vec<usize>> = Vec::new();
+    for (at, session) in sessions.enumerate() {
+        let new = parties.len();
+        let place = session.map_or(new, |id| *places.entry(id).or_insert(new));
+        match parties.get_mut(place) {
+            Some(party) => party.push(at),
+            None => parties.push(vec![at]),
+        }
+    }
+    parties
+}
+
+/// The shares of parties with these demands; what a grant has, `heads` say, one of each.
+fn of_parties(total: Option<Rate>, mut demands: Vec<f64>, heads: &[&Guest]) -> Vec<f64> {
+    for (at, head) in heads.iter().enumerate() {
+        let Some(most) = head.grant.max_rate else { continue };
+        let is_own = |of: &Guest| of.who == head.who && of.grant.max_rate.is_some();
+        let same = |place: &usize| heads.get(*place).is_some_and(|of| is_own(of));
+        let group: Vec<usize> = (0..heads.len()).filter(same).collect();
         // Once for each group.
         if group.first() == Some(&at) {
             let own: Vec<f64> = group.iter().filter_map(|at| demands.get(*at).copied()).collect();
@@ -77,18 +116,12 @@ pub(super) fn allot<'a>(
             }
         }
     }
-    let shares = match total {
+    match total {
         Some(total) => {
-            let free = |at: usize| guests.get(at).is_some_and(|g| g.grant.max_rate.is_none());
+            let free = |at: usize| heads.get(at).is_some_and(|of| of.grant.max_rate.is_none());
             spread(bytes(total), &demands, free)
         }
         None => demands,
-    };
-    for (guest, most) in guests.iter_mut().zip(shares) {
-        let most = most.max(LEAST);
-        guest.share.most = Some(most);
-        let rate = most.is_finite().then(|| Rate::from_bytes_per_second(most as u64));
-        guest.control.set_rate(rate);
     }
 }
 
@@ -138,6 +171,13 @@ mod tests {
         assert_eq!(spread(90.0, &[10.0, 20.0], |at| at == 1), [10.0, 80.0]);
         assert_eq!(spread(90.0, &[10.0, 20.0], |_| false), [10.0, 20.0]);
         assert_eq!(spread(20.0, &[f64::INFINITY, 20.0], |_| true), [10.0, 10.0]);
+    }
+
+    #[test]
+    fn all_of_a_session_are_one_party() {
+        let sessions = [None, Some(7), Some(9), Some(7), None];
+        let expected = [vec![0], vec![1, 3], vec![2], vec![4]];
+        assert_eq!(parties(sessions.into_iter()), expected);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::disk::threads::{Outcome, SinkThread, Stored, Writer};
 use crate::error::{Error, OptionsError, Warning, shown};
 use crate::net::connections::Oversize;
 use crate::net::driver::{self, Application, Feed};
-use crate::net::rendezvous;
+use crate::net::rendezvous::{self, Way};
 use crate::net::trace_file::{DiskEvent, DiskSide};
 use crate::net::wait::Waker;
 use crate::observer::Observer;
@@ -48,7 +48,8 @@ pub fn receive(
     observer: &mut dyn Observer,
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
-    receive_as(destination, (rendezvous, options), observer, cancel, Ask::Files)
+    let way = Way::Meet(rendezvous);
+    receive_as(destination, (way, options), observer, cancel, Ask::Files)
 }
 
 impl Transfer {
@@ -78,7 +79,8 @@ pub fn list(
     options.client = Some(REQUEST.to_owned());
     let (lines, offered) = Lines::new();
     let destination = Destination::writer(lines);
-    receive_as(destination, (rendezvous, &options), observer, cancel, Ask::List)?;
+    let place = (Way::Meet(rendezvous), &options);
+    receive_as(destination, place, observer, cancel, Ask::List)?;
     Ok(offered.try_iter().collect())
 }
 
@@ -94,7 +96,7 @@ pub(crate) enum Ask {
 /// [`receive`], or what else is asked for.
 pub(crate) fn receive_as(
     destination: Destination,
-    (rendezvous, options): (&Rendezvous, &Options),
+    (way, options): (Way<'_>, &Options),
     observer: &mut dyn Observer,
     cancel: &Cancel,
     ask: Ask,
@@ -118,14 +120,16 @@ pub(crate) fn receive_as(
     let mut writer = writer(destination, options, Layout::of(&config)?, warn)?;
     let greets = options.wire == Wire::Sealed && writer.had().is_empty();
     let stock = buffers(options.buffers, capacity(&config), 0)?;
-    let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
-    let session = Session::new(&mut *observer, cancel, &config).waits_for(rendezvous, options.wait);
+    let (mut host, mut peer) = rendezvous::meet(way, options, &config, observer, cancel)?;
+    let session =
+        Session::new(&mut *observer, cancel, &config).waits_for(way.listens(), options.wait);
     let session = session.steered_by(options.control.as_ref());
     let kept = writer.kept_bytes();
     let mut app = Receiving::new(session, writer, stock, host.poller.waker());
     app.growth.allow_in_all(config.max_outstanding);
     app.room = room.map(|room| (room, kept));
     (app.max_bytes, app.ask, app.greets) = (options.max_bytes, ask, greets);
+    app.is_seen_off = peer.is_branch();
     (app.request, app.told_before) = (options.asked.request.clone(), options.asked.total);
     let received = driver::run(&mut peer, &mut app, &mut host)?;
     let received = match received {
@@ -235,6 +239,8 @@ pub(crate) struct Receiving<'a, W> {
     greets: bool,
     /// That was said to the machine.
     greeted: bool,
+    /// When everything is in place somebody else sees to it that the sender hears of that.
+    is_seen_off: bool,
     /// File bytes that the user takes.
     pub(crate) max_bytes: Option<u64>,
     pub(crate) ask: Ask,
@@ -284,6 +290,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
             told: false,
             greets: false,
             greeted: false,
+            is_seen_off: false,
             max_bytes: None,
             ask: Ask::Files,
             request: Vec::new(),
@@ -374,7 +381,11 @@ impl<'a, W: Writer> Receiving<'a, W> {
                         (verdict.reason, self.facts) = (facts.to_string(), Some(facts));
                     }
                     end.judge(now, verdict);
-                    (self.outcome, self.finishing) = (Some(outcome), false);
+                    self.finishing = false;
+                    if self.is_seen_off && outcome.verified {
+                        return ControlFlow::Break(Ok(self.received(now, outcome)));
+                    }
+                    self.outcome = Some(outcome);
                 }
                 Ok(None) => break,
                 Err(error) => {

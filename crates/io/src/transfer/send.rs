@@ -29,7 +29,7 @@ use crate::memory;
 use crate::net::connections::Oversize;
 use crate::net::driver::{self, Application, Feed};
 use crate::net::entropy::entropy;
-use crate::net::rendezvous;
+use crate::net::rendezvous::{self, Way};
 use crate::net::trace_file::{DiskEvent, DiskSide};
 use crate::net::wait::Waker;
 use crate::observer::Observer;
@@ -53,15 +53,25 @@ pub fn send(
     observer: &mut dyn Observer,
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
+    send_as(source, (Way::Meet(rendezvous), options), observer, cancel)
+}
+
+/// [`send`], this way or another.
+pub(crate) fn send_as(
+    source: Source,
+    (way, options): (Way<'_>, &Options),
+    observer: &mut dyn Observer,
+    cancel: &Cancel,
+) -> Result<Summary, Error> {
     let lenient = !options.atomic && options.wire == Wire::Sealed;
     let list = FileList::new(source, lenient, cancel)?;
-    send_list(&list, rendezvous, options, observer, cancel)
+    send_list(&list, way, options, observer, cancel)
 }
 
 /// Sends what was found.
 pub(crate) fn send_list(
     list: &FileList,
-    rendezvous: &Rendezvous,
+    way: Way<'_>,
     options: &Options,
     observer: &mut dyn Observer,
     cancel: &Cancel,
@@ -71,11 +81,11 @@ pub(crate) fn send_list(
     let config = promising(config(options, Role::Sender, transfer_bytes), options, list);
     let mut own_reader = Some(listing_reader(list, &config, options)?);
     let stock = buffers(options.buffers, capacity(&config), 0)?;
-    let (mut host, mut peer) = rendezvous::meet(rendezvous, options, &config, observer, cancel)?;
+    let (mut host, mut peer) = rendezvous::meet(way, options, &config, observer, cancel)?;
     let mut stock = Some(stock);
     let (mut app, sent) = loop {
         let session =
-            Session::new(&mut *observer, cancel, &config).waits_for(rendezvous, options.wait);
+            Session::new(&mut *observer, cancel, &config).waits_for(way.listens(), options.wait);
         let session = session.steered_by(options.control.as_ref());
         let stock = match stock.take() {
             Some(stock) => stock,
@@ -96,7 +106,7 @@ pub(crate) fn send_list(
         // served.
         let now = host.clock.now();
         let refused = sent.as_ref().err().and_then(refusal).filter(|_| app.can_begin_anew(list));
-        let ticketed = matches!(rendezvous, Rendezvous::Listen);
+        let ticketed = matches!(way, Way::Meet(Rendezvous::Listen));
         if (app.answered || (ticketed && refused.is_some()))
             && !app.session.is_cancelled()
             && let Some(next) = peer.again(now, entropy()?)

@@ -27,7 +27,6 @@ use crate::observer::Observer;
 use crate::options::Control;
 use crate::processor::Processor;
 use crate::progress::{At, Progress};
-use crate::ticket::Rendezvous;
 use crate::transfer::helm::Helm;
 
 /// How long the other end is given to hear that we stop.
@@ -88,6 +87,8 @@ pub(crate) struct Session<'a> {
     /// For repair packets, or there will be none.
     prepared: bool,
     unanswered_told: bool,
+    /// When it was looked at first.
+    began: Option<Instant>,
     packet_bytes: u32,
     /// Since when this machine refuses to send packets, and what had arrived before.
     refused: Option<(Instant, u64)>,
@@ -114,6 +115,7 @@ impl<'a> Session<'a> {
             limit_told: false,
             prepared: config.repair == Repair::Never || config.wire == Wire::Rfc998,
             unanswered_told: false,
+            began: None,
             packet_bytes: config.datagram_bytes + config.overhead_bytes,
             refused: None,
             processor: Processor::start(),
@@ -121,8 +123,8 @@ impl<'a> Session<'a> {
     }
 
     /// Bounds the time in which nobody comes, if this side listens.
-    pub(crate) fn waits_for(mut self, rendezvous: &Rendezvous, wait: Option<Duration>) -> Self {
-        self.wait = wait.filter(|_| rendezvous.listens());
+    pub(crate) fn waits_for(mut self, listens: bool, wait: Option<Duration>) -> Self {
+        self.wait = wait.filter(|_| listens);
         self
     }
 
@@ -281,7 +283,9 @@ impl<'a> Session<'a> {
     /// An end that calls, and hears nothing, says so before its user wonders.
     fn watch_opening(&mut self, now: Instant, end: &Endpoint) {
         let calls = self.wire == Wire::Sealed && end.peer().is_some();
-        if !calls || self.unanswered_told || now < Instant::EPOCH + UNANSWERED {
+        // Of a branch the clock began with its stem.
+        let began = *self.began.get_or_insert(now);
+        if !calls || self.unanswered_told || now < began + UNANSWERED {
             return;
         }
         self.unanswered_told = true;

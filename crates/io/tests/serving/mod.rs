@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use netblt::serve::remote::{Fetch, Server, into_directory};
-use netblt::serve::{Account, Entry, ServerObserver, Service, serve};
+use netblt::serve::{Account, Entry, ServerObserver, Service, Session, serve};
 use netblt::{Cancel, Denial, Error, Observer, Options, Rendezvous, Selection, Summary, Ticket};
 use netblt::{Identity, PublicKey, StaticKey};
 
@@ -53,6 +53,8 @@ pub(crate) struct Host {
     accounts: Mutex<Receiver<Account>>,
     thread: Option<JoinHandle<Result<(), Error>>>,
     pub(crate) options: Options,
+    /// What it asks, it asks in this session, if there is one.
+    pub(crate) session: Option<Session>,
 }
 
 pub(crate) fn options() -> Options {
@@ -64,6 +66,11 @@ pub(crate) fn options() -> Options {
 
 impl Host {
     pub(crate) fn start(change: impl FnOnce(&mut Service)) -> Self {
+        Self::start_at(0, change)
+    }
+
+    /// At a port.
+    pub(crate) fn start_at(port: u16, change: impl FnOnce(&mut Service)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("root")).unwrap();
         fs::write(directory.path().join("secret"), "outside").unwrap();
@@ -76,12 +83,20 @@ impl Host {
             let cancel = cancel.clone();
             move || {
                 let mut heard = Heard { tickets, accounts: sender };
-                serve(&service, &options(), &mut heard, &cancel)
+                let mut options = options();
+                options.port = port;
+                serve(&service, &options, &mut heard, &cancel)
             }
         });
         let rendezvous = Rendezvous::Connect(ticket.recv().unwrap());
         let (thread, options, accounts) = (Some(thread), options(), Mutex::new(accounts));
-        Self { directory, rendezvous, cancel, accounts, thread, options }
+        Self { directory, rendezvous, cancel, accounts, thread, options, session: None }
+    }
+
+    /// The same, which asks all in one session.
+    pub(crate) fn in_session(mut self) -> Self {
+        self.session = Some(Session::new(self.rendezvous.clone(), &self.options));
+        self
     }
 
     pub(crate) fn root(&self, name: &str) -> PathBuf {
@@ -108,6 +123,7 @@ impl Host {
             accounts: Mutex::new(accounts),
             thread: None,
             options,
+            session: None,
         }
     }
 
@@ -127,7 +143,8 @@ impl Host {
     pub(crate) fn server(&self) -> Server<'_> {
         // Its own cancellation is the server's.
         static NEVER: std::sync::LazyLock<Cancel> = std::sync::LazyLock::new(Cancel::default);
-        Server { rendezvous: &self.rendezvous, options: &self.options, cancel: &NEVER }
+        let session = self.session.as_ref();
+        Server { rendezvous: &self.rendezvous, options: &self.options, cancel: &NEVER, session }
     }
 
     pub(crate) fn stat(&self, path: &str) -> Result<Entry, Error> {

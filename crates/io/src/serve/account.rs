@@ -1,0 +1,39 @@
+//! What there is to tell of a request that is over.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::error::Denial;
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// It was done; of files, every byte is verified.
+    Done,
+    /// It was not done, and the client was told why.
+    Denied(Denial, String),
+    /// It came to no end: why.
+    Failed(String),
+}
+
+/// What is told of a request that is over: who, what, how much, and how it ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Account {
+    /// Where it came from.
+    pub peer: SocketAddr,
+    /// Who asked, as far as that is known: the name of a key.
+    pub name: String,
+    /// `get`, `put`, `receive` (the data of a put), `stat`, `list`, `mkdir`, `remove`, `rename`,
+    /// `copy`, `read`, `send` (to another server), or `none` if nothing was asked.
+    pub request: &'static str,
+    /// Relative to the root.
+    pub path: Vec<u8>,
+    /// File bytes sent or stored, or bytes of the answer.
+    pub bytes: u64,
+    /// Since the connection opened.
+    pub elapsed: Duration,
+    /// How it ended.
+    pub verdict: Verdict,
+}

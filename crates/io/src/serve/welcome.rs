@@ -1,0 +1,222 @@
+//! Who comes to a server, and whether he is served.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use netblt_proto::config::{Config, PublicKey, Role};
+use netblt_proto::endpoint::Endpoint;
+use netblt_proto::time::Instant;
+use netblt_proto::wire::packet::Parameters;
+
+use super::found::Prepared;
+use super::guest::{Guest, Seen, Share, Task, Watch};
+use super::pool::Pool;
+use super::request::{ASK, SESSION};
+use super::service::Service;
+use super::sessions::{Sessions, most_requests, stock};
+use super::shares;
+use super::waiting::Puts;
+use crate::cancel::Cancel;
+use crate::denial::Denied;
+use crate::error::{Denial, Error};
+use crate::grant::Grant;
+use crate::net::listener::ConnectionKey;
+use crate::net::wait::{Marks, Waker};
+use crate::options::{Control, Options};
+use crate::transfer::promise::Promise;
+use crate::transfer::receive::Receiving;
+use crate::transfer::send::Sending;
+use crate::transfer::session::Session;
+
+/// Who is there, and what there is for them.
+pub(super) struct Hall<'a> {
+    pub(super) service: &'a Service,
+    pub(super) options: Options,
+    pub(super) config: Config,
+    /// What whoever has the ticket may.
+    pub(super) grant: Arc<Grant>,
+    pub(super) cancel: &'a Cancel,
+    pub(super) waker: Waker,
+    /// Whose threads have something to say.
+    pub(super) marks: Arc<Marks>,
+    pub(super) guests: HashMap<ConnectionKey, Guest>,
+    pub(super) sessions: Sessions,
+    pub(super) puts: Puts,
+    pub(super) pool: Pool,
+}
+
+impl Hall<'_> {
+    /// What is needed to serve somebody, or why he is not served.
+    pub(super) fn welcome(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        (peer, parameters, image_bytes): (SocketAddr, &Parameters, u32),
+        end: &Endpoint,
+    ) -> Result<Guest, Denied> {
+        let (who, stem) = (end.peer_key(), end.stem());
+        let role = Role::left_by(parameters.mode);
+        let (shown, lender) = (who, who.and_then(|shown| self.puts.lender(shown)));
+        let who = lender.or(shown);
+        let grant = self.admit(now, (who, role), stem)?;
+        let (seen, cancel): (Arc<Seen>, Cancel) = Default::default();
+        let control = Control::new();
+        let session = Session::new(Watch(Arc::clone(&seen)), &cancel, &self.config);
+        let session = session.steered_by(Some(&control));
+        let waker = self.waker.marking(&self.marks, key.number());
+        let at_first = parameters.max_outstanding.min(self.options.buffers);
+        let image_bytes = image_bytes as usize;
+        let odd = |why: &str| Denied::new(Denial::NotUnderstood, why);
+        let (mut shared, mut beyond, mut held) = (0, 0, None);
+        let mut asked = ("none", Vec::new());
+        let task = match role {
+            Role::Sender if parameters.client == ASK && lender.is_none() => {
+                Task::Sending(Box::new(Sending::on_request(session, waker)))
+            }
+            Role::Sender if parameters.client == SESSION && lender.is_none() && stem.is_none() => {
+                Task::Session
+            }
+            Role::Receiver => {
+                let number = Promise::parse(&parameters.client).put;
+                let waiting = number.and_then(|number| self.puts.take(number, shown));
+                let late = || odd("these files were not announced, or too long ago");
+                let waiting = waiting.ok_or_else(late)?;
+                let count = at_first.min(shares::at_first(grant.max_rate, image_bytes));
+                let place = (&mut self.pool, &mut self.sessions);
+                let stock = stock(place, stem, (count.into(), image_bytes), self.guests.len());
+                let busy = |error: Error| Denied::new(Denial::Busy, error.to_string());
+                let (stock, own, more) = stock.map_err(busy)?;
+                (shared, beyond) = (own, more);
+                let Prepared { writer, room, held: handle, .. } = *waiting.prepared;
+                let kept = writer.kept_bytes();
+                let mut task = Receiving::new(session, writer, stock, waker);
+                task.room = Some((room, kept));
+                task.max_bytes = self.options.max_bytes;
+                (asked, held) = (("receive", waiting.place.1), Some(handle));
+                Task::Receiving(Box::new(task))
+            }
+            Role::Sender => {
+                return Err(odd("this is a server of files: netblt cp, ls, stat, mv, rm, mkdir"));
+            }
+        };
+        Ok(Guest {
+            peer,
+            who,
+            grant,
+            control,
+            share: Share::default(),
+            task,
+            cancel,
+            seen,
+            opened: now,
+            asked,
+            job: None,
+            lends: false,
+            fails: None,
+            had: Vec::new(),
+            heard: 0,
+            image_bytes,
+            at_first,
+            session: stem,
+            shared,
+            beyond,
+            held,
+            denied: None,
+        })
+    }
+
+    /// What somebody who comes may, if anything.
+    fn admit(
+        &mut self,
+        now: Instant,
+        (who, role): (Option<PublicKey>, Role),
+        stem: Option<u32>,
+    ) -> Result<Arc<Grant>, Denied> {
+        let busy = |why| Err(Denied::new(Denial::Busy, why));
+        let expired = || Denied::new(Denial::Forbidden, "what was allowed here has expired");
+        let today = SystemTime::now();
+        let grant = match &self.service.members {
+            None => Some(Arc::clone(&self.grant)).filter(|grant| grant.holds(today)),
+            // A key may have been taken away since its owner began to open.
+            Some(members) => who.and_then(|key| members.find(&key, today)),
+        };
+        let grant = grant.ok_or_else(expired)?;
+        // What was announced before may still come.
+        let goes_on = role == Role::Receiver && !self.cancel.is_hurried();
+        if self.cancel.is_cancelled() && !goes_on {
+            return busy("the server is about to stop; try again later");
+        }
+        if let Some(stem) = stem {
+            // Its session was admitted.
+            if self.guests.len() >= most_requests(self.service.max_sessions) {
+                return busy("as much is asked as may be at once; try again later");
+            }
+            return self.sessions.may_branch(stem).map(|()| grant);
+        }
+        if self.sessions_now() >= self.service.max_sessions as usize && !self.make_room(now) {
+            return busy("as many are served as may be at once; try again later");
+        }
+        let is_own = |guest: &&Guest| guest.session.is_none() && guest.who == who;
+        let own = self.guests.values().filter(is_own).filter(|guest| !guest.is_session()).count();
+        let own = own + self.sessions.count(who);
+        if grant.max_sessions.is_some_and(|most| own >= most as usize) {
+            return busy("you have as many sessions as you may at once; try again later");
+        }
+        Ok(grant)
+    }
+
+    /// How many sessions there are, of one request or of many.
+    pub(super) fn sessions_now(&self) -> usize {
+        let is_one = |guest: &&Guest| guest.session.is_none() && !guest.is_session();
+        self.guests.values().filter(is_one).count() + self.sessions.len()
+    }
+
+    /// A session in which nothing is asked ends for somebody else's sake, if there is one.
+    fn make_room(&mut self, now: Instant) -> bool {
+        let Some(key) = self.sessions.yield_one(now) else { return false };
+        if let Some(guest) = self.guests.get(&key) {
+            guest.cancel.cancel();
+            self.waker.marking(&self.marks, key.number()).wake();
+        }
+        true
+    }
+
+    /// A session's connection ends when it is to.
+    pub(super) fn look_after(&mut self, now: Instant, key: ConnectionKey, end: &mut Endpoint) {
+        let Some((guest, id)) = self.guests.get(&key).zip(end.connection_id()) else { return };
+        if let Some(denied) = self.ends(now, guest, id) {
+            end.quit(now, &denied.words());
+        }
+    }
+
+    /// Why it is to end now, if it is.
+    fn ends(&self, now: Instant, guest: &Guest, id: u32) -> Option<Denied> {
+        let forbidden = || match &self.service.members {
+            None => !self.grant.holds(SystemTime::now()),
+            Some(members) => {
+                let found = guest.who.and_then(|key| members.find(&key, SystemTime::now()));
+                found.is_none()
+            }
+        };
+        let busy = |why| Some(Denied::new(Denial::Busy, why));
+        if guest.cancel.is_cancelled() {
+            return busy("the session has to make room; try again later");
+        }
+        if !self.sessions.is_idle(id) {
+            return None;
+        }
+        if self.cancel.is_cancelled() {
+            return busy("the server is about to stop; try again later");
+        }
+        if forbidden() {
+            let why = "what was allowed here has expired";
+            return Some(Denied::new(Denial::Forbidden, why));
+        }
+        if self.sessions.is_late(now, id) {
+            return busy("nothing was asked for a long time");
+        }
+        None
+    }
+}

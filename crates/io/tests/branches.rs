@@ -1,0 +1,195 @@
+//! Many requests in one session with a server (`docs/protocol.md §8.8`): one opening, everything at
+//! the same time, and what becomes of it when the server goes, is full or lets nobody in any more.
+
+#![expect(clippy::unwrap_used, reason = "what a test cannot do without fails the test")]
+
+mod serving;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netblt::serve::remote::Server;
+use netblt::serve::{Grant, Members, Piece, Session, Verdict};
+use netblt::{Denial, Error, Rendezvous, Source, StaticKey};
+use netblt_proto::config::Secret;
+use serving::{Deaf, Host, bytes, denial};
+
+#[test]
+fn whatever_is_asked_comes_from_one_address_and_is_told_one_by_one() {
+    let host = Host::start(|_| {}).in_session();
+    let here = tempfile::tempdir().unwrap();
+    fs::create_dir(here.path().join("tree")).unwrap();
+    for number in 0..20 {
+        fs::write(here.path().join(format!("tree/{number}")), bytes(number * 5000, 1)).unwrap();
+    }
+    let content = bytes(3 << 20, 2);
+    fs::write(here.path().join("large"), &content).unwrap();
+    assert_eq!(host.stat("").unwrap().sort, netblt::serve::Sort::Directory);
+    assert!(
+        host.put(&[&here.path().join("tree"), &here.path().join("large")], "").unwrap().verified
+    );
+    let server = host.server();
+    // Of unknown length, and there when it is whole.
+    let stream = Source::reader("s", std::io::Cursor::new(content.clone()));
+    assert!(server.put_stream(stream, b"stream", &mut Deaf).unwrap().verified);
+    assert_eq!(fs::read(host.root("stream")).unwrap(), content);
+    assert_eq!(host.names(""), ["large", "stream", "tree"]);
+    assert_eq!(server.make_directory(b"a/b/c", true, &mut Deaf).unwrap(), 3);
+    server.rename(b"stream", b"a/stream", false, &mut Deaf).unwrap();
+    assert_eq!(server.copy(b"tree", b"a/tree", true, &mut Deaf).unwrap(), 21);
+    let piece = |path: &str, offset, bytes| Piece { path: path.into(), offset, bytes };
+    let read = server.read(&[piece("large", 7, 1 << 20), piece("none", 0, 1)], &mut Deaf).unwrap();
+    assert_eq!(read[0].as_ref().unwrap().1, content[7..7 + (1 << 20)]);
+    assert!(matches!(read[1], Err(Error::Denied { what: Denial::NotFound, .. })));
+    let back = tempfile::tempdir().unwrap();
+    assert!(host.get("a/tree", back.path()).unwrap().verified);
+    assert_eq!(fs::read(back.path().join("tree/19")).unwrap(), bytes(95_000, 1));
+    assert_eq!(denial(host.stat("none")), Denial::NotFound);
+    assert_eq!(denial(server.remove(b"a", (true, false), &mut Deaf)), Denial::NotEmpty);
+    server.remove(b"a", (true, true), &mut Deaf).unwrap();
+    assert!(!host.root("a").exists());
+
+    let told =
+        host.accounts(|told| told.last().is_some_and(|last| last.path == b"a" && last.bytes > 0));
+    let peers: BTreeSet<_> = told.iter().map(|account| account.peer).collect();
+    assert_eq!(peers.len(), 1, "{told:?}");
+    let count = |request: &str| told.iter().filter(|account| account.request == request).count();
+    for (request, times) in [("stat", 2), ("put", 2), ("receive", 2), ("list", 1), ("read", 1)] {
+        assert_eq!(count(request), times, "{request}");
+    }
+    assert_eq!(count("none"), 0, "the session itself is nothing that was asked");
+    let (get, denied) = (count("get"), Verdict::Denied(Denial::NotFound, String::new()));
+    assert_eq!(get, 1);
+    assert!(told.iter().any(|account| {
+        std::mem::discriminant(&account.verdict) == std::mem::discriminant(&denied)
+    }));
+}
+
+#[test]
+fn many_threads_ask_in_one_session_at_once_and_each_is_answered() {
+    let host = Host::start(|_| {}).in_session();
+    for number in 0..100 {
+        fs::write(host.root(&format!("f{number}")), bytes(number + 1, 3)).unwrap();
+    }
+    let begin = Barrier::new(12);
+    thread::scope(|scope| {
+        for asker in 0..12 {
+            let (host, begin) = (&host, &begin);
+            scope.spawn(move || {
+                begin.wait();
+                for number in (asker..100).step_by(12) {
+                    let entry = host.stat(&format!("f{number}")).unwrap();
+                    assert_eq!(entry.length, number as u64 + 1);
+                }
+            });
+        }
+    });
+    let told = host.accounts(|told| told.len() == 100);
+    assert!(told.iter().all(|account| account.verdict == Verdict::Done));
+    let mut paths: Vec<_> = told.iter().map(|account| &account.path).collect();
+    paths.sort();
+    paths.dedup();
+    assert_eq!(paths.len(), 100, "each once");
+    let peers: BTreeSet<_> = told.iter().map(|account| account.peer).collect();
+    assert_eq!(peers.len(), 1);
+}
+
+#[test]
+fn a_session_is_one_however_much_is_asked_in_it_and_goes_when_its_owner_does() {
+    let host = Host::start(|service| service.max_sessions = 1).in_session();
+    (0..30).for_each(|_| _ = host.stat("").unwrap());
+    let other = host.client(host.rendezvous.clone());
+    assert_eq!(denial(other.stat("")), Denial::Busy);
+    host.session.as_ref().unwrap().close();
+    let start = Instant::now();
+    while other.stat("").is_err() {
+        assert!(start.elapsed() < Duration::from_secs(9), "it was not told");
+    }
+    // And it is opened again.
+    let start = Instant::now();
+    while host.stat("").is_err() {
+        assert!(start.elapsed() < Duration::from_secs(30));
+    }
+    // Without a word, one in which nothing is asked makes room when somebody needs it.
+    let start = Instant::now();
+    while other.stat("").is_err() {
+        assert!(start.elapsed() < Duration::from_secs(30));
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn nobody_asks_more_at_once_in_a_session_than_may_be() {
+    let host = Host::start(|_| {}).in_session();
+    fs::write(host.root("f"), "x").unwrap();
+    host.stat("f").unwrap();
+    // Announcements wait for nobody; slow readers do.
+    let begin = Barrier::new(40);
+    let results: Vec<_> = thread::scope(|scope| {
+        let asks = (0..40).map(|_| {
+            let (host, begin) = (&host, &begin);
+            scope.spawn(move || {
+                begin.wait();
+                host.stat("f").map(|entry| entry.length)
+            })
+        });
+        asks.collect::<Vec<_>>().into_iter().map(|ask| ask.join().unwrap()).collect()
+    });
+    let mut sorts: BTreeMap<String, usize> = BTreeMap::new();
+    for result in results {
+        let sort = match result {
+            Ok(length) => {
+                assert_eq!(length, 1);
+                "done".to_owned()
+            }
+            Err(error) => format!("{error:?}"),
+        };
+        *sorts.entry(sort).or_default() += 1;
+    }
+    assert!(sorts.keys().all(|sort| sort == "done"), "the library waits: {sorts:?}");
+}
+
+#[test]
+fn a_server_that_is_started_anew_is_asked_anew() {
+    let (mut port, mut known) = (0, None);
+    for round in 0..3 {
+        let host = Host::start_at(port, |service| service.secret = Some(Secret([5; 32])));
+        fs::write(host.root("f"), bytes(round + 1, 1)).unwrap();
+        let Rendezvous::Connect(ticket) = &host.rendezvous else { unreachable!() };
+        let address: SocketAddr = ticket.addresses[0].parse().unwrap();
+        port = address.port();
+        // The session of the first one's client goes on with the others.
+        let session =
+            &*known.get_or_insert_with(|| Session::new(host.rendezvous.clone(), &host.options));
+        let server = Server { session: Some(session), ..host.server() };
+        assert_eq!(server.stat(b"f", &mut Deaf).unwrap().length, round as u64 + 1);
+        server.make_directory(b"d", false, &mut Deaf).unwrap();
+    }
+}
+
+#[test]
+fn a_key_that_is_taken_away_asks_nothing_more_in_a_session_that_stands() {
+    let key = |number| StaticKey::from_bytes([number; 32]);
+    let directory = tempfile::tempdir().unwrap();
+    let (members, _) = Members::new(key(9), vec![(key(1).public(), Grant::new(directory.path()))]);
+    let keys = members.clone();
+    let host = Host::start(move |service| service.members = Some(keys));
+    let client = host.client(host.calling(key(1), key(9).public())).in_session();
+    client.stat("").unwrap();
+    members.change(Vec::new());
+    let start = Instant::now();
+    loop {
+        let asked = client.stat("");
+        let error = asked.expect_err("the key is gone");
+        // At first the branch is refused; then the session is over, and no other opens.
+        if !matches!(error, Error::Denied { what: Denial::Forbidden, .. }) {
+            assert!(matches!(error, Error::Connect { .. } | Error::Ended(_)), "{error:?}");
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "the session never ended");
+    }
+}
