@@ -196,6 +196,18 @@ fn without_a_scheduler_dask_runs_on_this_machine() {
 }
 
 #[test]
+fn a_schedulers_file_that_is_not_there_is_named() {
+    if !has_dask() {
+        return;
+    }
+    let env = Env::new();
+    let _server = planned(&env);
+    env.run(&[&SUBMIT[..], &["--", "-f", "none.json"]].concat())
+        .exits(1)
+        .says("none.json does not exist");
+}
+
+#[test]
 fn what_dask_needs_is_named() {
     let env = Env::new();
     let _server = planned(&env);

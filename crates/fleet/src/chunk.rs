@@ -117,6 +117,8 @@ pub fn run_chunk(
     }
     let mut claim = Claim::take(run, number)?;
     if let Some(done) = hand_over(run, &chunk, cancel)? {
+        // The older task ended when this one came, and left that to it.
+        Claim::clear(run, number, claim.number);
         return Ok(Outcome::Already(done));
     }
     claim.found(run::read(&run.record(RUNNING, number)).ok().flatten());
@@ -125,10 +127,7 @@ pub fn run_chunk(
     let mut task = Task { run, chunk, claim, names, meet, cancel, control, shown: &shown, tell };
     let attempt = task.claim.number;
     let outcome = beside(&mut task, attempt);
-    // Whoever looks sees that nobody is at work; a newer task has written its own by now.
-    if !task.claim.is_superseded() {
-        let _ = fs::remove_file(run.record(RUNNING, number));
-    }
+    Claim::clear(run, number, attempt);
     let outcome = match outcome? {
         Outcome::Stopped if task.claim.is_superseded() => Outcome::Superseded,
         outcome => outcome,
@@ -200,6 +199,10 @@ fn beside(task: &mut Task<'_>, attempt: u64) -> Result<Outcome, Error> {
                     let running = Running { chunk, node, pid, host, attempt, bytes, brought, at };
                     // Who looks sees an older one.
                     let _ = run::write(&run.record(RUNNING, number), &running);
+                    if next.exists() {
+                        // It came meanwhile, and may be over.
+                        Claim::clear(run, number, attempt);
+                    }
                 }
                 if !wait(&end, LOOK) {
                     return;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, at};
 use crate::record::{Attempt, End, Running};
-use crate::run::{self, CLAIMS, Run};
+use crate::run::{self, CLAIMS, RUNNING, Run};
 
 /// Tasks that may take one chunk.
 const MAX_ATTEMPTS: u64 = 1_000_000;
@@ -93,6 +93,16 @@ impl Claim {
         self.next.exists()
     }
 
+    /// Whoever looks sees that neither this task is at work nor one before it. A newer one has a
+    /// record of its own.
+    pub(crate) fn clear(run: &Run, chunk: u64, number: u64) {
+        let path = run.record(RUNNING, chunk);
+        let told = run::read::<Running>(&path).ok().flatten();
+        if told.is_some_and(|told| told.attempt <= number) {
+            let _ = fs::remove_file(path);
+        }
+    }
+
     /// What is there of the task before, which is over.
     pub(crate) fn found(&mut self, before: Option<Running>) {
         self.before = before;
@@ -161,6 +171,23 @@ mod tests {
         let second = Claim::take(&run, 0).expect("a claim");
         assert_eq!((second.number, second.turn), (2, 1));
         assert!(first.is_superseded() && !second.is_superseded());
+        // What a task tells is nobody's when it is over, however a newer one came meanwhile.
+        let told = |attempt| Running {
+            chunk: 0,
+            node: "here".to_owned(),
+            pid: 1,
+            host: None,
+            attempt,
+            bytes: 0,
+            brought: 0,
+            at: 0,
+        };
+        for (attempt, over, stays) in [(1, 1, false), (1, 2, false), (2, 1, true)] {
+            let path = run.record(RUNNING, 0);
+            run::write(&path, &told(attempt)).expect("written");
+            Claim::clear(&run, 0, over);
+            assert_eq!(path.exists(), stays, "{attempt} {over}");
+        }
         // Of many at once each gets a number of its own.
         let take = || Claim::take(&run, 1).expect("a claim").number;
         let mut numbers: Vec<u64> = std::thread::scope(|scope| {

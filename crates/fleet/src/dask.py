@@ -135,6 +135,9 @@ def connected(options):
     """A client of the scheduler that was named, or of a cluster of this machine's own."""
     address = options.scheduler or dask.config.get("scheduler-address", None)
     if options.scheduler_file:
+        # Dask would wait for it without a word.
+        if not os.path.exists(options.scheduler_file):
+            raise OSError(f"{options.scheduler_file} does not exist: a scheduler writes it")
         return Client(scheduler_file=options.scheduler_file)
     if address:
         return Client(address)
