@@ -293,17 +293,7 @@ impl Host {
                 }
             }
             Event::Released(_, buffer) | Event::Returned(buffer) => {
-                if !self.stock.take_back(&buffer) {
-                    oracle.find(now, self.side, "a buffer came out that was not in the machine");
-                }
-                match &mut self.client {
-                    Client::Source(source) => {
-                        source.on_released(buffer);
-                        self.grow(now);
-                    }
-                    // No more data come.
-                    Client::Sink(sink) => sink.on_returned(buffer),
-                }
+                self.on_back(now, buffer, oracle);
             }
             Event::Filled(number, buffer) => self.on_filled(now, number.0, buffer, oracle),
             Event::Complete(end) => self.on_complete(now, end, oracle),
@@ -341,6 +331,21 @@ impl Host {
             }
         }
         true
+    }
+
+    /// A buffer came back.
+    fn on_back(&mut self, now: Instant, buffer: Buffer, oracle: &mut Oracle) {
+        if !self.stock.take_back(&buffer) {
+            oracle.find(now, self.side, "a buffer came out that was not in the machine");
+        }
+        match &mut self.client {
+            Client::Source(source) => {
+                source.on_released(buffer);
+                self.grow(now);
+            }
+            // No more data come.
+            Client::Sink(sink) => sink.on_returned(buffer),
+        }
     }
 
     /// What the receiver says it has.
