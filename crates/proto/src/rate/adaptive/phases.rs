@@ -103,10 +103,11 @@ impl Adaptive {
             nanos(self.hearing.gap.min(turn)).saturating_mul(correction) / nanos(turn).max(1);
         self.cruise.forgone += step;
         // In a queue of many round trips, what was forgone shows only when it has passed.
+        let shows = passed >= self.trips.now() || !self.may_contend(now);
         let stays = !self.bold
             && !self.foreign
             && self.cruise.forgone > FOREIGN
-            && passed >= self.trips.now()
+            && shows
             && self.queue() > MILLION / 4;
         self.foreign |= stays;
         if stays || self.trips.is_stale(now) {
