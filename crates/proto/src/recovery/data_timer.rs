@@ -24,6 +24,9 @@ const GRACE: Duration = Duration::from_millis(1);
 /// The most that a measured pace, and silences, add to a timer each: a path that was dead for a
 /// while within a buffer looks like a slow sender, and so long a silence is worth a question.
 const LONGEST: Duration = Duration::from_secs(8);
+/// How often buffers are looked at, at most, that wait until a sender is heard which is silent as a
+/// whole: as long as it has been, up to this.
+const LOOK: Duration = Duration::from_secs(1);
 /// A loose timer that ran out with nothing come of the buffer is twice as long the next time, at
 /// most this often: the sender's client may have nothing to send.
 const MAX_DOUBLINGS: u32 = 3;
@@ -169,7 +172,8 @@ impl DataTimer {
         // The question for a lower buffer is on its way, and nothing higher came: the sender is
         // silent as a whole, and has to answer that one first.
         let asks = self.due.range(..buffer).any(|(_, due)| due.asked && due.waiting.is_some());
-        asks.then(|| now + value)
+        let silent = self.newest.map_or(Duration::ZERO, |newest| now.since(newest));
+        asks.then(|| now + value.max(silent.min(LOOK)))
     }
 
     /// Something of `buffer` came after its timer had run out in vain: the sender, or the path,
