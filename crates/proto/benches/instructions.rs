@@ -8,6 +8,8 @@
 
 #![expect(clippy::unwrap_used, reason = "what cannot go on stops")]
 
+#[path = "instructions/attackers.rs"]
+mod attackers;
 #[path = "instructions/counting.rs"]
 mod counting;
 #[path = "instructions/machines.rs"]
@@ -23,6 +25,7 @@ use netblt_proto::wire::sealed::{
     ControlWriter, encode_data_header, parse_control, parse_data_header,
 };
 
+use attackers::{Attack, Target};
 use counting::{Case, measured};
 use machines::{Side, machine};
 
@@ -30,8 +33,10 @@ use machines::{Side, machine};
 const BODY_BYTES: usize = 1424;
 /// Packets, or what else is counted, in a case.
 const ROUNDS: u64 = 20_000;
+/// Packets of an attack.
+const ATTACKS: u64 = 500;
 
-const CASES: [Case; 14] = [
+const CASES: [Case; 21] = [
     Case { name: "wire: DATA header out", run: header_out },
     Case { name: "wire: DATA header in", run: header_in },
     Case { name: "wire: control packet out", run: control_out },
@@ -46,6 +51,13 @@ const CASES: [Case; 14] = [
     Case { name: "receiver, loss 1 %", run: || machine(Side::Receiver, 1472, 100) },
     Case { name: "sender, packets of 16 KiB", run: || machine(Side::Sender, 16_356, 0) },
     Case { name: "receiver, packets of 16 KiB", run: || machine(Side::Receiver, 16_356, 0) },
+    Case { name: "attack: noise", run: || attacked(Attack::Noise) },
+    Case { name: "attack: OPEN, wrong MAC", run: || attacked(Attack::WrongOpen) },
+    Case { name: "attack: OPEN, the same again", run: || attacked(Attack::SameOpen) },
+    Case { name: "attack: OPEN, true", run: || attacked(Attack::TrueOpen) },
+    Case { name: "attack: DATA, unknown", run: || attacked(Attack::UnknownData) },
+    Case { name: "attack: DATA, forged", run: || attacked(Attack::ForgedData) },
+    Case { name: "attack: DATA, replayed", run: || attacked(Attack::ReplayedData) },
 ];
 
 fn main() {
@@ -54,6 +66,15 @@ fn main() {
         [flag, name] if flag == counting::INSIDE => counting::inside(&CASES, name),
         names => counting::outside(&CASES, names),
     }
+}
+
+fn attacked(attack: Attack) -> u64 {
+    let mut target = Target::new(attack);
+    for _ in 0..ATTACKS {
+        let mut bytes = target.next();
+        measured(|| target.hit(&mut bytes));
+    }
+    ATTACKS
 }
 
 fn data_header(number: u64) -> DataHeader {

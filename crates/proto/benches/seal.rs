@@ -1,8 +1,14 @@
 //! What it costs to seal and to open one packet (`docs/protocol.md §5`), and to answer those who
-//! would open a connection, or to refuse it (§4.2).
+//! would open a connection, or to refuse it (§4.2); and what whole packets of attackers cost an end.
 //!
 //! `cargo bench -p netblt-proto --bench seal`; the bytes a second are of packet bodies.
 
+#[path = "instructions/attackers.rs"]
+mod attackers;
+
+use std::cell::RefCell;
+
+use attackers::{Attack, Target};
 use divan::Bencher;
 use divan::counter::BytesCount;
 use netblt_proto::config::{PublicKey, Secret, StaticKey};
@@ -86,4 +92,18 @@ fn bake_a_cookie(bencher: Bencher) {
     let jar = CookieJar::new([8; 32]);
     let (now, from) = (Instant::from_nanos(1), ([192, 0, 2, 1], 9).into());
     bencher.bench_local(|| jar.cookie(now, from, 1, 2));
+}
+
+/// A packet of somebody who holds nothing, or only what he has seen, and what it draws.
+#[divan::bench(
+    args = [Attack::Noise, Attack::WrongOpen, Attack::SameOpen, Attack::TrueOpen,
+            Attack::UnknownData, Attack::ForgedData, Attack::ReplayedData],
+    sample_size = 1,
+    sample_count = 1000,
+)]
+fn attacked(bencher: Bencher, attack: Attack) {
+    let target = RefCell::new(Target::new(attack));
+    bencher
+        .with_inputs(|| target.borrow_mut().next())
+        .bench_local_values(|mut bytes| target.borrow_mut().hit(&mut bytes));
 }
