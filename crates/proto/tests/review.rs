@@ -363,3 +363,56 @@ fn an_old_response_does_not_spoil_the_new_one() {
     }
     assert_eq!(opened(&mut active), Some(address(2)));
 }
+
+/// Everything that two ends say to each other at first.
+fn said(wire: Wire) -> Vec<Vec<u8>> {
+    let of = |role| Config { wire, ..config(role, 7) };
+    let mut ends = [
+        Endpoint::active(of(Role::Receiver), address(2), ms(0), [1; 32]),
+        Endpoint::passive(of(Role::Sender), ms(0), [2; 32]),
+    ];
+    ends[0].offer(ms(0), Buffer::new(1 << 20));
+    let mut all = Vec::new();
+    for at in (0..2000).step_by(50).map(ms) {
+        all.extend(exchange(&mut ends, at));
+    }
+    all
+}
+
+/// What is due is said by each of two ends at addresses 1 and 2, and heard by the other.
+fn exchange(ends: &mut [Endpoint; 2], now: Instant) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    for from in 0..2 {
+        if ends[from].next_timeout(now).is_some_and(|at| at <= now) {
+            ends[from].handle_timeout(now);
+        }
+        for (_, packet) in sent(&mut ends[from], now) {
+            give(&mut ends[1 - from], now, address(from as u8 + 1), &packet);
+            all.push(packet);
+        }
+    }
+    all
+}
+
+/// Somebody says to one of two ends that listen what another one said once, in the other's name:
+/// they do not go on answering each other.
+#[test]
+fn ends_that_listen_do_not_keep_each_other_talking() {
+    for wire in [Wire::Sealed, Wire::Rfc998] {
+        let said = said(wire);
+        let mut answers = 0;
+        for roles in [(Role::Receiver, Role::Receiver), (Role::Sender, Role::Receiver)] {
+            for first in &said {
+                let end =
+                    |role, n| Endpoint::passive(Config { wire, ..config(role, 7) }, ms(0), [n; 32]);
+                let mut ends = [end(roles.0, 3), end(roles.1, 4)];
+                give(&mut ends[0], ms(0), address(2), first);
+                let drawn: usize =
+                    (0..60_000).step_by(100).map(|at| exchange(&mut ends, ms(at)).len()).sum();
+                assert!(drawn <= 12, "{wire:?} {roles:?}: {drawn} for {:02x?}", &first[..4]);
+                answers += drawn;
+            }
+        }
+        assert!(said.len() > 4 && answers > 0, "{wire:?}: something was said, and answered");
+    }
+}
