@@ -157,8 +157,8 @@ impl Remote {
         Ok(Self(Arc::new(Meeting { address, proof, options, met: Mutex::new(None) })))
     }
 
-    /// The same server, asked in a session of its own: for a child of `fork`, which takes no lock of
-    /// its parent's.
+    /// The same server, asked in a session of its own: for a child of `fork`, which takes no lock
+    /// of its parent's.
     fn anew(&self) -> Self {
         let Meeting { address, proof, options, .. } = &*self.0;
         let (address, proof, options) = (address.clone(), proof.clone(), options.clone());

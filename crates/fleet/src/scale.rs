@@ -232,6 +232,27 @@ fn planning_starting_and_ourselves_take_less_than_two_hundredths() {
     }
 }
 
+/// Where paths are faster and chunks larger, so that each takes as long, there are as many if there
+/// is as much more to carry. At 400 Gbit/s four tasks fill a server's link.
+#[test]
+fn on_faster_paths_larger_chunks_of_more_data_take_no_more() {
+    for (times, most) in [(2, 0.02), (4, 0.025)] {
+        let limits = Limits { bytes: times * 100_000_000_000, items: 100_000 };
+        let (mut random, mut chunks, mut open) = (Random(1), Vec::new(), (0, 0));
+        for _ in 0..FILES {
+            let bytes = random.size(LARGEST[0]) * times;
+            if !limits.has_room(open, bytes) {
+                chunks.push(std::mem::take(&mut open));
+            }
+            open = (open.0 + 1, open.1 + bytes);
+        }
+        chunks.push(open);
+        let lanes = arrays(&(0..chunks.len() as u64).collect::<Vec<_>>(), NODES);
+        let over = overhead(&chunks, &lanes, times as f64 * 100e9);
+        assert!(over < most, "{over}");
+    }
+}
+
 #[test]
 fn arrays_one_after_the_other_would_leave_places_empty() {
     let chunks = vec![(1000, 100_000_000_000); 10_000];

@@ -1,9 +1,13 @@
-//! What there is to tell of a request that is over.
+//! What is seen of a request, and what there is to tell when it is over.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::error::Denial;
+use crate::observer::Observer;
+use crate::progress::Progress;
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,4 +40,24 @@ pub struct Account {
     pub elapsed: Duration,
     /// How it ended.
     pub verdict: Verdict,
+}
+
+/// What is seen of a transfer.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) bytes: AtomicU64,
+    pub(super) silent: AtomicBool,
+}
+
+/// Looks at a transfer, and says nothing.
+pub(super) struct Watch(pub(super) Arc<Seen>);
+
+impl Observer for Watch {
+    fn progress(&mut self, progress: &Progress) {
+        self.0.bytes.store(progress.bytes, Ordering::Relaxed);
+    }
+
+    fn silent(&mut self, silent: bool) {
+        self.0.silent.store(silent, Ordering::Relaxed);
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use super::guest::{Guest, Seen};
+use super::account::Seen;
 use super::lines::told;
 use super::pool::Pool;
 use super::request::{END, Errand, Line, TITLE};
@@ -17,11 +17,12 @@ use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::disk::file_list::FileList;
 use crate::error::{Denial, Error};
+use crate::grant::Grant;
 use crate::keys::meet;
 use crate::net::rendezvous::Way;
 use crate::net::wait::Waker;
 use crate::observer::Observer;
-use crate::options::Options;
+use crate::options::{Control, Options};
 use crate::progress::{LimitedBy, Progress, Summary};
 use crate::ticket;
 use crate::transfer::send::send_list;
@@ -48,21 +49,22 @@ pub(super) struct Outward {
 impl Outward {
     /// For a guest who may send files elsewhere, with the buffers that he gets beside his own.
     pub(super) fn new(
-        guest: &mut Guest,
+        (grant, session, control): (&Grant, Option<u32>, &Control),
+        taken: (&mut u64, &mut u64),
         (pool, sessions, guests): (&mut Pool, &mut Sessions, usize),
         (options, image_bytes): (&Options, usize),
         waker: Waker,
     ) -> Result<Self, Denied> {
-        if !guest.grant.third_party {
+        if !grant.third_party {
             let why = "your key may send nothing to other servers: its line in the server's \
                        authorized_keys lacks the option third-party";
             return Err(Denied::new(Denial::Forbidden, why));
         }
         let busy = |why: String| Denied::new(Denial::Busy, why);
         let wanted = (options.buffers.into(), image_bytes);
-        let (stock, shared, beyond) = stock((pool, sessions), guest.session, wanted, guests)
+        let (stock, shared, beyond) = stock((pool, sessions), session, wanted, guests)
             .map_err(|error| busy(error.to_string()))?;
-        (guest.shared, guest.beyond) = (guest.shared + shared, guest.beyond + beyond);
+        (*taken.0, *taken.1) = (*taken.0 + shared, *taken.1 + beyond);
         let buffers = (stock.len() as u64).saturating_sub(OWN);
         if buffers < OWN {
             return Err(busy("there is no memory for that; try again later".to_owned()));
@@ -71,10 +73,13 @@ impl Outward {
         options.buffers = u32::try_from(buffers).unwrap_or(u32::MAX);
         options.buffer_memory = 0;
         options.port = 0;
-        options.control = Some(guest.control.clone());
-        // What is seen of it from now on is those files, not what is told of them.
-        guest.seen = Arc::default();
-        Ok(Self { options, seen: Arc::clone(&guest.seen), waker })
+        options.control = Some(control.clone());
+        Ok(Self { options, seen: Arc::default(), waker })
+    }
+
+    /// What is seen of it.
+    pub(super) fn seen(&self) -> Arc<Seen> {
+        Arc::clone(&self.seen)
     }
 
     /// Begins it; what is read of it tells how far it is, and the other why it has failed.

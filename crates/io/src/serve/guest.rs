@@ -2,14 +2,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
 use netblt_proto::config::PublicKey;
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
 
-use super::account::{Account, Verdict};
+use super::account::{Account, Seen, Verdict};
 use super::found::{Done, Held};
 use super::pool::Pool;
 use crate::cancel::Cancel;
@@ -17,31 +17,9 @@ use crate::denial::Denied;
 use crate::disk::threads::Writer;
 use crate::error::Error;
 use crate::grant::Grant;
-use crate::observer::Observer;
 use crate::options::Control;
-use crate::progress::Progress;
 use crate::transfer::receive::{Received, Receiving};
 use crate::transfer::send::{Sending, Sent};
-
-/// What is seen of a transfer.
-#[derive(Debug, Default)]
-pub(super) struct Seen {
-    pub(super) bytes: AtomicU64,
-    pub(super) silent: AtomicBool,
-}
-
-/// Looks at a transfer, and says nothing.
-pub(super) struct Watch(pub(super) Arc<Seen>);
-
-impl Observer for Watch {
-    fn progress(&mut self, progress: &Progress) {
-        self.0.bytes.store(progress.bytes, Ordering::Relaxed);
-    }
-
-    fn silent(&mut self, silent: bool) {
-        self.0.silent.store(silent, Ordering::Relaxed);
-    }
-}
 
 /// The client of the machine at this end.
 pub(super) enum Task {

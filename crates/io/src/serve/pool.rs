@@ -1,7 +1,10 @@
 //! The memory of a server's buffers: every guest has its share, and who comes early half of what is
 //! free beyond that, so that few are fast and many are served.
 
+use std::time::Duration;
+
 use netblt_proto::buffer::Buffer;
+use netblt_proto::units::Rate;
 
 use crate::error::Error;
 use crate::transfer::session::buffers;
@@ -81,6 +84,15 @@ impl Pool {
     pub(super) fn give(&mut self, bytes: u64) {
         self.free += bytes;
     }
+}
+
+/// How many buffers a client gets that is to keep to this rate: it hears of the rate with the
+/// first one that is full, and what it may send until then is a second's worth.
+pub(super) fn at_first(rate: Option<Rate>, image_bytes: usize) -> u32 {
+    const LEAST: u64 = 2;
+    let Some(rate) = rate else { return u32::MAX };
+    let buffers = rate.bytes_in(Duration::from_secs(1)) / image_bytes.max(1) as u64;
+    u32::try_from(buffers.max(LEAST)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ use crate::transfer::send::send_as;
 /// Memory for a call whose answer is short.
 const CALL_BUFFER_BYTES: u32 = 1 << 16;
 const CALL_BUFFERS: u32 = 8;
+/// A file of more bytes comes by a connection of its own.
+const LARGE: u64 = 64 << 20;
 /// What stands before the pieces of a request: a path and numbers, generously.
 const MAX_HEAD: usize = 5000;
 
@@ -235,7 +237,9 @@ impl Server<'_> {
         let names = BTreeSet::from([fetch.name.clone()]);
         let only = options.expected.take().and_then(|expected| expected.only);
         options.expected = Some(Expected { names, directories: fetch.trees, only });
-        let line = self.known_line();
+        // What is large gains nothing by a round trip, and a socket of its own spares it a copy.
+        let small = fetch.bytes.is_none_or(|bytes| bytes <= LARGE);
+        let line = self.known_line().filter(|_| small);
         let way = line.as_ref().map_or(Way::Meet(self.rendezvous), Way::Branch);
         let got = receive_as(destination, (way, &options), observer, self.cancel, Ask::Files);
         match (got.map_err(told), again, line) {

@@ -262,8 +262,14 @@ impl Serving<'_> {
                 let waker = self.hall.waker.marking(&self.hall.marks, key.number());
                 let options = (&self.hall.options, image_bytes);
                 let place = (&mut self.hall.pool, &mut self.hall.sessions, guests);
-                match Outward::new(guest, place, options, waker) {
-                    Ok(outward) => Some(outward),
+                let of = (&*grant, guest.session, &guest.control);
+                let taken = (&mut guest.shared, &mut guest.beyond);
+                match Outward::new(of, taken, place, options, waker) {
+                    Ok(outward) => {
+                        // From now on those files, not what is told of them.
+                        guest.seen = outward.seen();
+                        Some(outward)
+                    }
                     Err(denied) => return self.deny(now, key, denied, end),
                 }
             }

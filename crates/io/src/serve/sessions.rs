@@ -1,5 +1,5 @@
-//! Which clients keep a connection for all that they ask (`docs/protocol.md §8.8`), what of a server
-//! each session has, and which has to make room for others.
+//! Which clients keep a connection for all that they ask (`docs/protocol.md §8.8`), what of a
+//! server each session has, and which has to make room for others.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -125,15 +125,6 @@ fn of_parties(total: Option<Rate>, mut demands: Vec<f64>, heads: &[&Guest]) -> V
     }
 }
 
-/// How many buffers a client gets that is to keep to this rate: it hears of the rate with the
-/// first one that is full, and what it may send until then is a second's worth.
-pub(super) fn at_first(rate: Option<Rate>, image_bytes: usize) -> u32 {
-    const LEAST: u64 = 2;
-    let Some(rate) = rate else { return u32::MAX };
-    let buffers = rate.bytes_in(Duration::from_secs(1)) / image_bytes.max(1) as u64;
-    u32::try_from(buffers.max(LEAST)).unwrap_or(u32::MAX)
-}
-
 fn bytes(rate: Rate) -> f64 {
     rate.bits_per_second() as f64 / 8.0
 }

@@ -10,13 +10,13 @@ use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
+use super::account::{Seen, Watch};
 use super::found::Prepared;
-use super::guest::{Guest, Seen, Share, Task, Watch};
-use super::pool::Pool;
+use super::guest::{Guest, Share, Task};
+use super::pool::{self, Pool};
 use super::request::{ASK, SESSION};
 use super::service::Service;
 use super::sessions::{Sessions, most_requests, stock};
-use super::shares;
 use super::waiting::Puts;
 use crate::cancel::Cancel;
 use crate::denial::Denied;
@@ -83,7 +83,7 @@ impl Hall<'_> {
                 let waiting = number.and_then(|number| self.puts.take(number, shown));
                 let late = || odd("these files were not announced, or too long ago");
                 let waiting = waiting.ok_or_else(late)?;
-                let count = at_first.min(shares::at_first(grant.max_rate, image_bytes));
+                let count = at_first.min(pool::at_first(grant.max_rate, image_bytes));
                 let place = (&mut self.pool, &mut self.sessions);
                 let stock = stock(place, stem, (count.into(), image_bytes), self.guests.len());
                 let busy = |error: Error| Denied::new(Denial::Busy, error.to_string());

@@ -1,9 +1,9 @@
 //! What makes the `sealed` wire secret and authentic (`docs/protocol.md §3.2, §4, §5`).
 //!
 //! [`mac`] decides cheaply who may start a handshake, [`noise`] makes two fresh keys of the shared
-//! secret or of static [`keys`], and [`aead`] seals and opens every packet after that, [`stem`]
-//! makes keys of keys for branches. [`replay`] is the memory which numbers have come. Nothing here draws entropy or reads a clock: both are
-//! handed in.
+//! secret or of static [`keys`], and [`aead`] seals and opens every packet after that; [`stem`]
+//! makes keys of keys for branches. [`replay`] is the memory which numbers have come. Nothing here
+//! draws entropy or reads a clock: both are handed in.
 
 pub mod aead;
 pub mod bond;
