@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use netblt::ticket::{self, Ticket};
-use netblt::{Extras, Family, Options, Policy, Rate, Rendezvous, Repair, Resume, Share};
+use netblt::{Extras, Family, Lanes, Options, Policy, Rate, Rendezvous, Repair, Resume, Share};
 use netblt_proto::config::Wire;
-use netblt_proto::limits::{DEFAULT_TABLE_BYTES, MAX_CLIENT, MAX_OUTSTANDING};
+use netblt_proto::limits::{DEFAULT_TABLE_BYTES, MAX_CLIENT, MAX_LANES, MAX_OUTSTANDING};
 use netblt_proto::wire::packet::Burst;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -117,6 +117,14 @@ pub(crate) struct Network {
     /// it holds in a round trip, as far as this goes on both sides.
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     memory: Option<u64>,
+    /// Connections to go over, 1 to 32, or "auto" [default: 1]; the smaller of both sides counts
+    ///
+    /// Each is the work of a processor of its own at either side, for more than one carries, which
+    /// is 5 to 15 Gbit/s. They share one rate, and are one flow to everybody else. "auto" begins
+    /// with one, and takes more while a processor is what limits and others here are idle; where
+    /// there are fewer than four it is 1.
+    #[arg(long, value_name = "N", value_parser = lanes)]
+    lanes: Option<Lanes>,
     /// Packets in a burst; a receiver's is the most that it lets the sender send
     #[arg(long, value_name = "N", requires = "burst_interval",
           value_parser = clap::value_parser!(u16).range(1..))]
@@ -140,6 +148,15 @@ pub(crate) struct Network {
 
 /// One that comes, one that is on the way, and one whose GO is.
 const LEAST_BUFFERS: u32 = 3;
+
+/// `--lanes`: `auto`, or how many.
+fn lanes(text: &str) -> Result<Lanes, String> {
+    match (text, text.parse()) {
+        ("auto", _) => Ok(Lanes::Auto),
+        (_, Ok(count @ 1..=MAX_LANES)) => Ok(Lanes::Most(count)),
+        _ => Err(format!("it is auto, or a number from 1 to {MAX_LANES}")),
+    }
+}
 
 /// The client string of OPEN and RESPONSE.
 fn client(value: &str) -> Result<String, String> {
@@ -263,6 +280,7 @@ impl Network {
         options.wait = self.wait.unwrap_or_default().0;
         options.trace.clone_from(&self.trace);
         options.burst = self.burst();
+        options.lanes = self.lanes.unwrap_or_default();
         options.client.clone_from(&self.client);
         options.rfc998 = self.plain.options();
         Ok(options)
@@ -277,6 +295,9 @@ impl Network {
 
     /// What RFC 998 has no room to say.
     fn check_rfc998(&self) -> Result<(), Failure> {
+        if self.lanes.is_some() {
+            return Err(Failure::usage("--lanes: RFC 998 knows one connection for a transfer"));
+        }
         if self.death_timer > Duration::from_secs(u16::MAX.into()) {
             return Err(Failure::usage(
                 "--death-timer: RFC 998 can say no more than 65535 seconds (18h12m)",

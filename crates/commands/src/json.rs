@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use netblt::{Progress, Summary};
 use netblt_proto::machine::printable;
+use netblt_proto::stats::Stats;
 use serde::Serialize;
 
 use crate::exit::Code;
@@ -222,6 +223,10 @@ pub(crate) struct SummaryData {
     /// Nobody agreed on one where nothing is verified.
     digest: Option<String>,
     limited_by: &'static str,
+    /// How many connections it went over, and the packets of data on each, the main one first.
+    lanes: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lane_packets: Vec<u64>,
 }
 
 impl SummaryData {
@@ -254,8 +259,15 @@ impl SummaryData {
             verified: summary.verified,
             digest: summary.verified.then(|| hex(&summary.digest)),
             limited_by: summary.limited_by.name(),
+            lanes: summary.lanes.len().max(1),
+            lane_packets: summary.lanes.iter().map(packets).collect(),
         }
     }
+}
+
+/// Packets of data that left, or arrived: an end does one of the two.
+fn packets(lane: &Stats) -> u64 {
+    lane.data_packets_sent + lane.data_packets_received
 }
 
 /// Writes one line. A reader that went away must not end the transfer, so failures are ignored.

@@ -452,6 +452,9 @@ fn summary_lines(
     if let Some(rtt) = stats.rtt {
         packets.push_str(&format!("; round trip {}", units::show_duration(rtt)));
     }
+    if summary.lanes.len() > 1 {
+        packets.push_str(&format!("; {} lanes", summary.lanes.len()));
+    }
     let mut lines = vec![headline(summary, role, passed), format!("  packets     {packets}")];
     if let Some(throughput) = throughput(summary) {
         lines.insert(1, format!("  throughput  {throughput}"));

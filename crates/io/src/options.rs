@@ -19,6 +19,8 @@ use netblt_proto::limits::{
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 
+use crate::lanes::Lanes;
+
 /// Which IP versions to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
@@ -329,6 +331,9 @@ pub struct Options {
     /// Burst values to propose where the policy is not [`Policy::Fixed`]: a receiver's are the most
     /// that it lets the sender send, whatever that one's policy.
     pub burst: Option<Burst>,
+    /// Over how many connections a transfer goes at most, each with a socket and a thread of its
+    /// own: as many as both ends say (`sealed`, [`crate::send`] and [`crate::receive`]).
+    pub lanes: Lanes,
     /// What to tell the other end's client; `None` for the name of this program.
     pub client: Option<String>,
     /// What only the `rfc998` wire knows.
@@ -441,6 +446,7 @@ impl Options {
             memory: false,
             repair: Repair::Auto,
             burst: None,
+            lanes: Lanes::default(),
             client: None,
             rfc998: Rfc998::default(),
             overwrite: Overwrite::Never,

@@ -32,8 +32,13 @@ impl Processor {
         ran + waited
     }
 
-    /// The same as a share of `elapsed`; all of it if more than half was spent waiting: who is late
-    /// so often settles for what it can do, and sleeps for the rest.
+    /// For how long it has run.
+    pub(crate) fn ran(&self) -> Duration {
+        self.since().ran
+    }
+
+    /// What it has wanted as a share of `elapsed`; all of it if more than half was spent waiting:
+    /// who is late so often settles for what it can do, and sleeps for the rest.
     pub(crate) fn share(&self, elapsed: Duration) -> f64 {
         let Wanted { ran, waited } = self.since();
         if waited > elapsed / 2 {

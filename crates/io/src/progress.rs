@@ -22,7 +22,7 @@ pub struct Progress {
     pub elapsed: Duration,
     /// It is paused at this end ([`Control::pause`](crate::Control::pause)).
     pub paused: bool,
-    /// The machine's counts.
+    /// The machine's counts; of several lanes, the main connection's.
     pub stats: Stats,
 }
 
@@ -114,6 +114,9 @@ pub struct Summary {
     pub digest: [u8; 32],
     /// What limited it.
     pub limited_by: LimitedBy,
-    /// The machine's counts.
+    /// The machine's counts, of all lanes together.
     pub stats: Stats,
+    /// Those of each lane, the main connection's first, if there was more than one
+    /// ([`Options::lanes`](crate::Options::lanes)).
+    pub lanes: Vec<Stats>,
 }

@@ -4,6 +4,7 @@
 mod branching;
 mod data;
 mod doubting;
+mod lanes;
 mod liveness;
 mod predicted;
 mod progress;
@@ -93,6 +94,8 @@ pub(crate) struct Connection {
     doubt: Option<Doubt>,
     echo: Option<Echo>,
     closing: Closing,
+    /// The peer would have another lane.
+    lane_wanted: bool,
     outbox: Singles,
     branches: Option<Box<Branches>>,
 }
@@ -130,6 +133,7 @@ impl Connection {
             doubt: None,
             echo: None,
             closing: Closing::No,
+            lane_wanted: false,
             outbox: Singles::default(),
             branches: None,
         }
@@ -306,6 +310,7 @@ impl Connection {
             }
             (Incoming::Done, Machine::Sender(sender)) => sender.handle_done_packet(),
             (Incoming::Keepalive(keepalive), machine) => {
+                self.lane_wanted |= keepalive.lane_wanted;
                 if let (Machine::Sender(sender), 1..) = (machine, keepalive.answers) {
                     sender.handle_answer(now, keepalive.answers);
                 }

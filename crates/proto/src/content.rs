@@ -6,9 +6,11 @@
 //! receiver should look at; that the others stay beneath the destination is for whoever opens them.
 
 mod more;
+mod place;
 mod range;
 
 pub use self::more::{More, Owner};
+pub use self::place::{OutOfPlace, PLACE_BYTES, Place, Places};
 pub use self::range::{FileRange, MIN_RANGE_BYTES, digest_of_ranges};
 
 use thiserror::Error;

@@ -3,6 +3,7 @@
 mod arrival;
 mod branching;
 mod keys;
+pub mod lanes;
 mod moved;
 mod steering;
 mod view;
@@ -72,6 +73,7 @@ pub struct Endpoint {
     events: VecDeque<Event>,
     trace: TraceQueue,
     closed: bool,
+    lanes: lanes::Lanes,
     counts: Counts,
 }
 
@@ -132,6 +134,7 @@ impl Endpoint {
             replied: false,
             events: VecDeque::new(),
             closed: false,
+            lanes: lanes::Lanes::default(),
             counts: Counts::default(),
         }
     }
@@ -250,8 +253,8 @@ impl Endpoint {
                 true => connection.handle_unknown(now, route, bytes),
                 false => connection.handle_datagram(now, route, bytes, reception),
             };
-            if handled == Handled::Authentic {
-                return handled;
+            if handled == Handled::Authentic || self.knock(now, (route, reception), bytes) {
+                return Handled::Authentic;
             }
         }
         let closing = self.connection.as_ref().is_some_and(Connection::is_closing);
@@ -360,7 +363,7 @@ impl Endpoint {
         connection.trace().switch(self.trace.is_on());
         self.let_branch(
             &mut connection,
-            opened.root,
+            opened.root.clone(),
             (&parameters, table_bytes),
             (rtt, longest_rtt),
         );
@@ -378,6 +381,7 @@ impl Endpoint {
             connection.on_sent_before(at, number, bytes);
         }
         self.counts.opened_at = Some(now);
+        self.lanes.begin((&parameters, table_bytes), opened.root);
         self.peer_key = opened.peer_key;
         let image_bytes = negotiated.geometry.buffer_bytes;
         self.events.push_back(Event::Opened { peer: route.peer, parameters, image_bytes });

@@ -27,10 +27,11 @@ const FLOORS: [&[&str]; 10] = [
     &["door"],
 ];
 /// Within `crypto`, the same.
-const CRYPTO: [&[&str]; 3] = [
+const CRYPTO: [&[&str]; 4] = [
     &["cipher", "keys", "secret"],
     &["epoch", "mac", "noise", "replay"],
     &["aead", "bond", "stem"],
+    &["lane"],
 ];
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {

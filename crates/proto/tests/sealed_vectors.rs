@@ -286,13 +286,15 @@ fn reasons_and_keepalives() {
     assert_eq!(body, hex("67 72 c3 b6 c3 9f 65 72"));
     assert_eq!(parse_reason(&body), Ok("größer".to_owned()));
     assert_eq!(parse_reason(&[]), Ok(String::new()));
-    for (answer_wanted, answers, padding, bytes) in [
-        (false, 0, 0, "00 00 00 00"),
-        (true, 0, 0, "01 00 00 00"),
-        (true, 0, 3, "01 00 00 00 00 00 00"),
-        (false, 1472, 0, "00 00 05 c0"),
+    for (answer_wanted, lane_wanted, answers, padding, bytes) in [
+        (false, false, 0, 0, "00 00 00 00"),
+        (true, false, 0, 0, "01 00 00 00"),
+        (false, true, 0, 0, "02 00 00 00"),
+        (true, false, 0, 3, "01 00 00 00 00 00 00"),
+        (false, false, 1472, 0, "00 00 05 c0"),
     ] {
-        let (keepalive, mut body) = (Keepalive { answer_wanted, answers, padding }, Vec::new());
+        let keepalive = Keepalive { answer_wanted, lane_wanted, answers, padding };
+        let mut body = Vec::new();
         encode_keepalive(keepalive, &mut body);
         assert_eq!(body, hex(bytes));
         assert_eq!(parse_keepalive(&body), Ok(keepalive));

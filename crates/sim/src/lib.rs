@@ -11,6 +11,7 @@ pub mod coverage;
 pub mod disk;
 pub mod grid;
 pub mod host;
+pub mod lanes;
 pub mod outcome;
 mod packet;
 pub mod parallel;

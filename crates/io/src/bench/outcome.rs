@@ -74,6 +74,7 @@ pub(super) fn outcome(
         }
     };
     let summary = summary(Facts {
+        lanes: Vec::new(),
         stats,
         at,
         bytes: done.bytes,

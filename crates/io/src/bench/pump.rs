@@ -18,7 +18,7 @@ use netblt_proto::wire::packet::{End, Parameters, Verdict};
 
 use super::messages::{Load, TestResult};
 use crate::error::Error;
-use crate::transfer::session::SPARE_BYTES;
+use crate::transfer::growth::SPARE_BYTES;
 
 /// From one mark to the next.
 const STRIDE: usize = 1024;

@@ -41,6 +41,15 @@ impl Layout {
         Self { buffer_bytes: buffer_bytes.max(1), table_bytes: 0 }
     }
 
+    /// The same with so many bytes less beyond the data area.
+    pub(crate) fn less(self, bytes: usize) -> Result<Self, Error> {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        match self.table_bytes.checked_sub(bytes) {
+            Some(table_bytes) => Ok(Self { table_bytes, ..self }),
+            None => Err(Error::Content("the buffers that were agreed on have no room for tables")),
+        }
+    }
+
     /// Bytes in the data area.
     pub(crate) fn buffer_bytes(&self) -> u32 {
         self.buffer_bytes

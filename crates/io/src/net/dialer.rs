@@ -85,6 +85,26 @@ impl Dialer {
         }
     }
 
+    /// A lane, whose end nothing opens (`docs/protocol.md §4.11`).
+    pub(crate) fn of(end: Endpoint) -> Self {
+        Self {
+            attempts: vec![Attempt { to: None, end }],
+            waiting: VecDeque::new(),
+            next_start: Instant::NEVER,
+            settled: true,
+            told: VecDeque::new(),
+            roused: true,
+            lost: Vec::new(),
+            waits: None,
+            joined: None,
+        }
+    }
+
+    /// The end of a lane, to be given up.
+    pub(crate) fn lane(&mut self) -> Option<&mut Endpoint> {
+        self.attempts.first_mut().map(|attempt| &mut attempt.end)
+    }
+
     /// Another end that waits to be opened, like this one.
     pub(crate) fn again(&self, now: Instant, entropy: [u8; 32]) -> Option<Self> {
         Some(Self::listen(self.waits.clone()?, now, entropy))

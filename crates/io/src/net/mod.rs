@@ -11,6 +11,7 @@ pub mod icmp;
 pub(crate) mod inbox;
 pub(crate) mod introduction;
 pub(crate) mod joined;
+pub(crate) mod lane_socket;
 pub mod listener;
 pub mod raw_ip;
 pub(crate) mod rendezvous;

@@ -163,6 +163,11 @@ pub(crate) enum Way<'a> {
 }
 
 impl Way<'_> {
+    /// If they meet for this alone: whether this side waits for the other one to come.
+    pub(crate) fn meets(self) -> Option<bool> {
+        matches!(self, Self::Meet(_)).then(|| self.listens())
+    }
+
     /// Whether this side waits for the other one to come.
     pub(crate) fn listens(self) -> bool {
         matches!(self, Self::Meet(rendezvous) if rendezvous.listens())

@@ -138,8 +138,24 @@ impl Socket {
         })
     }
 
+    /// A lane's, which is bound already.
+    pub(crate) fn of_lane(io: socket2::Socket) -> io::Result<Self> {
+        let bound = io.local_addr()?.as_socket();
+        let bound = bound.ok_or_else(|| io::Error::from(ErrorKind::AddrNotAvailable))?;
+        Self::around(io, bound.ip(), &Bind::default())
+    }
+
+    /// The same socket once more, for its options.
+    pub(crate) fn shared(&self) -> io::Result<socket2::Socket> {
+        self.io.try_clone()
+    }
+
     fn open(address: IpAddr, bind: &Bind) -> io::Result<Self> {
         let io = if bind.raw_ip { raw_ip::open(address, bind.port)? } else { udp(address, bind)? };
+        Self::around(io, address, bind)
+    }
+
+    fn around(io: socket2::Socket, address: IpAddr, bind: &Bind) -> io::Result<Self> {
         enlarge(&io);
         let state = UdpSocketState::new(UdpSockRef::from(&io))?;
         // Without them a dead peer is found by the death timer alone.

@@ -7,7 +7,8 @@ use netblt_proto::limits::DEFAULT_OUTSTANDING;
 use netblt_proto::need::Need;
 use netblt_proto::time::Instant;
 
-use super::session::SPARE_BYTES;
+/// Memory that must be left for all else when the buffers are there.
+pub(crate) const SPARE_BYTES: usize = 16 << 20;
 
 /// Made in one turn of the loop at most: each is a call of the system.
 const AT_ONCE: usize = 16;
@@ -24,6 +25,8 @@ pub(crate) struct Growth {
     /// What the path has use of, and how many may be outstanding; while a connection is open and
     /// there is memory.
     open: Option<(Need, usize)>,
+    /// Bytes that arrived over other lanes than the main connection.
+    beside: u64,
 }
 
 impl Growth {
@@ -43,7 +46,7 @@ impl Growth {
 
     /// A connection is open, with buffers of so many bytes of data, so many outstanding.
     pub(crate) fn open(&mut self, (buffer_bytes, agreed): (u32, u32)) {
-        self.open = Some((Need::new(buffer_bytes), agreed as usize));
+        (self.open, self.beside) = (Some((Need::new(buffer_bytes), agreed as usize)), 0);
     }
 
     /// There may be so many, if not more.
@@ -54,6 +57,11 @@ impl Growth {
     /// There may be so many more.
     pub(crate) fn allow(&mut self, more: usize) {
         self.most += more;
+    }
+
+    /// So many bytes arrived over another lane than the main connection.
+    pub(crate) fn moved_beside(&mut self, bytes: usize) {
+        self.beside += bytes as u64;
     }
 
     /// How many there are.
@@ -75,7 +83,9 @@ impl Growth {
     /// there are fewer for little data, or for little memory.
     pub(crate) fn wanted(&mut self, now: Instant, end: &Endpoint) -> usize {
         let Some((need, agreed)) = &mut self.open else { return 0 };
-        let wanted = Some(need.buffers(now, end.moved())).filter(|n| *n > DEFAULT_OUTSTANDING);
+        let (moved, rtt) = end.moved();
+        let wanted = Some(need.buffers(now, (moved + self.beside, rtt)));
+        let wanted = wanted.filter(|wanted| *wanted > DEFAULT_OUTSTANDING);
         (wanted.unwrap_or(0) as usize).min(*agreed)
     }
 

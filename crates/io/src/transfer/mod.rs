@@ -3,6 +3,7 @@
 mod background;
 pub(crate) mod growth;
 mod helm;
+pub(crate) mod lanes;
 pub(crate) mod limit;
 mod list;
 mod preview;

@@ -10,6 +10,7 @@ const NAME: &str = "netblt send";
 const DATA: &str = "data";
 const FILES: &str = "files";
 const PUT: &str = "put";
+const LANES: &str = "lanes";
 
 /// What is to come, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,13 +21,20 @@ pub(crate) struct Promise {
     pub(crate) files: Option<u64>,
     /// The number under which a server takes them (`docs/protocol.md §8.8`).
     pub(crate) put: Option<u64>,
+    /// Over how many connections it sends, if that is more than one (`docs/protocol.md §4.11`).
+    pub(crate) lanes: Option<u64>,
 }
 
 impl Promise {
     /// What a client string tells; of one that tells something else, nothing.
     pub(crate) fn parse(client: &str) -> Self {
         let fields = Fields::of(NAME, client).unwrap_or_default();
-        Self { data_bytes: fields.only(DATA), files: fields.only(FILES), put: fields.only(PUT) }
+        Self {
+            data_bytes: fields.only(DATA),
+            files: fields.only(FILES),
+            put: fields.only(PUT),
+            lanes: fields.only(LANES),
+        }
     }
 
     /// The client string that tells it, if there is anything to tell.
@@ -40,7 +48,8 @@ impl fmt::Display for Promise {
         write!(f, "{NAME}")?;
         self.data_bytes.iter().try_for_each(|bytes| write!(f, " {DATA}={bytes}"))?;
         self.files.iter().try_for_each(|files| write!(f, " {FILES}={files}"))?;
-        self.put.iter().try_for_each(|number| write!(f, " {PUT}={number}"))
+        self.put.iter().try_for_each(|number| write!(f, " {PUT}={number}"))?;
+        self.lanes.iter().try_for_each(|lanes| write!(f, " {LANES}={lanes}"))
     }
 }
 
@@ -50,10 +59,12 @@ mod tests {
 
     #[test]
     fn what_is_told_is_understood() {
+        let none = Promise::default();
         for promise in [
-            Promise { data_bytes: Some(0), files: Some(u64::MAX), put: None },
-            Promise { data_bytes: None, files: Some(1), put: Some(u64::MAX) },
-            Promise { data_bytes: Some(7), files: None, put: None },
+            Promise { data_bytes: Some(0), files: Some(u64::MAX), ..none },
+            Promise { files: Some(1), put: Some(u64::MAX), ..none },
+            Promise { data_bytes: Some(7), ..none },
+            Promise { lanes: Some(4), ..none },
         ] {
             assert_eq!(Promise::parse(&promise.told().expect("something")), promise);
         }
@@ -64,6 +75,6 @@ mod tests {
             assert_eq!(Promise::parse(other), Promise::default(), "{other}");
         }
         let newer = Promise::parse("netblt send data=5 naps=3");
-        assert_eq!(newer, Promise { data_bytes: Some(5), files: None, put: None });
+        assert_eq!(newer, Promise { data_bytes: Some(5), ..none });
     }
 }

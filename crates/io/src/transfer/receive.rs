@@ -1,5 +1,7 @@
 //! The receiver's client: full buffers go to the disk, and empty ones back to the machine.
 
+mod lanes;
+
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
@@ -34,6 +36,7 @@ use crate::progress::Summary;
 use crate::ticket::Rendezvous;
 use crate::transfer::background::Transfer;
 use crate::transfer::growth::Growth;
+use crate::transfer::lanes::{self as all_lanes, Making};
 use crate::transfer::limit::{Facts, View, decide, unheard};
 use crate::transfer::list::{Lines, Offered, REQUEST};
 use crate::transfer::promise::Promise;
@@ -101,7 +104,7 @@ pub(crate) fn receive_as(
     cancel: &Cancel,
     ask: Ask,
 ) -> Result<Summary, Error> {
-    let config = config(options, Role::Receiver, None);
+    let config = all_lanes::receiver_tells(options, config(options, Role::Receiver, None));
     let warn = |warning| observer.warn(&warning);
     let place = match &destination {
         Destination::Directory(path) => {
@@ -124,11 +127,11 @@ pub(crate) fn receive_as(
     let session =
         Session::new(&mut *observer, cancel, &config).waits_for(way.listens(), options.wait);
     let session = session.steered_by(options.control.as_ref());
-    let kept = writer.kept_bytes();
+    let room = room.map(|room| (room, writer.kept_bytes()));
     let mut app = Receiving::new(session, writer, stock, host.poller.waker());
     app.growth.allow_in_all(config.max_outstanding);
-    app.room = room.map(|room| (room, kept));
-    (app.max_bytes, app.ask, app.greets) = (options.max_bytes, ask, greets);
+    app.over_lanes(Making::of(options, way.meets(), &host));
+    (app.room, app.max_bytes, app.ask, app.greets) = (room, options.max_bytes, ask, greets);
     app.is_seen_off = peer.is_branch();
     (app.request, app.told_before) = (options.asked.request.clone(), options.asked.total);
     let received = driver::run(&mut peer, &mut app, &mut host)?;
@@ -153,7 +156,8 @@ pub(crate) fn receive_as(
     if more > 0 {
         app.session.observer.warn(&Warning::SkippedMore(more));
     }
-    let stats = peer.view().map(|end| end.stats(received.at)).unwrap_or_default();
+    let mut stats = peer.view().map(|end| end.stats(received.at)).unwrap_or_default();
+    let lanes = all_lanes::sum(&mut stats, app.close_lanes());
     // Where a sender tells nothing of itself, this end knows what it sees.
     let view = View::of(stats.limit);
     let facts = app.facts.or_else(|| {
@@ -170,6 +174,7 @@ pub(crate) fn receive_as(
         skipped: received.outcome.skipped,
         verified: received.outcome.verified,
         digest: received.outcome.digest,
+        lanes,
     }))
 }
 
@@ -271,6 +276,7 @@ pub(crate) struct Receiving<'a, W> {
     /// Most buffers wait for the disk, or all is to be flushed.
     waiting: bool,
     disk_event: Option<DiskEvent>,
+    lanes: lanes::ReceiveLanes,
 }
 
 /// How long a disk that gives files their names is waited for when the user wants to stop.
@@ -309,6 +315,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
             looked: Instant::EPOCH,
             waiting: false,
             disk_event: None,
+            lanes: lanes::ReceiveLanes::None,
         }
     }
 
@@ -350,6 +357,7 @@ impl<'a, W: Writer> Receiving<'a, W> {
 
     /// What the disk has done: empty buffers go back to the machine, the verdict to the sender.
     fn collect(&mut self, now: Instant, end: &mut Endpoint) -> Flow {
+        self.turn_lanes(now, end)?;
         let Some(disk) = &mut self.disk else { return ControlFlow::Continue(()) };
         let spell = now.since(std::mem::replace(&mut self.looked, now));
         let waiting = self.finishing || disk.backlog() * 2 > self.growth.made();
@@ -360,15 +368,15 @@ impl<'a, W: Writer> Receiving<'a, W> {
             let event = DiskEvent { side: DiskSide::Write, waiting, buffers: disk.backlog() };
             self.disk_event = Some(event);
         }
-        loop {
+        while let Some(disk) = &mut self.disk {
             match disk.poll() {
                 Ok(Some(Stored::Empty(buffer))) if !self.told => self.idle.push(buffer),
-                Ok(Some(Stored::Empty(buffer))) => end.offer(now, buffer),
+                Ok(Some(Stored::Empty(buffer))) => self.spread(now, end, buffer),
                 Ok(Some(Stored::Had(_))) if self.told => {}
                 Ok(Some(Stored::Had(had))) => {
                     end.tell(now, &[&self.request[..], &had].concat());
                     self.told = true;
-                    self.idle.drain(..).for_each(|buffer| end.offer(now, buffer));
+                    self.offer_idle(now, end);
                 }
                 Ok(Some(Stored::Finished(outcome))) => {
                     let mut verdict = outcome.verdict();
@@ -399,7 +407,9 @@ impl<'a, W: Writer> Receiving<'a, W> {
         }
         // What is idle has come back: nothing more is to come.
         if self.told && self.idle.is_empty() && !self.finishing {
-            self.growth.make(now, end).into_iter().for_each(|buffer| end.offer(now, buffer));
+            for buffer in self.growth.make(now, end) {
+                self.spread(now, end, buffer);
+            }
         }
         match self.closed.take_if(|_| self.outcome.is_some()) {
             Some(reason) => ControlFlow::Break(self.finish(now, reason)),
@@ -515,30 +525,25 @@ impl<W: Writer> Application for Receiving<'_, W> {
                     .session
                     .open(now, (end, peer), &parameters, image_bytes)
                     .and_then(|layout| self.agree(layout, promise))
-                    .and_then(|layout| self.open(now, layout));
+                    .and_then(|layout| self.open(now, layout))
+                    .and_then(|()| self.open_lanes(promise.lanes, end));
                 if let Err(error) = opened {
                     return self.session.fail(now, end, error);
                 }
                 if self.told {
                     // Perhaps it was said to an end that called another address, and lost.
                     end.tell(now, &self.request);
-                    self.idle.drain(..).for_each(|buffer| end.offer(now, buffer));
+                    self.offer_idle(now, end);
                 }
             }
-            Event::Filled(number, buffer) => {
-                if let Some(disk) = &mut self.disk {
-                    disk.store(number, buffer);
-                }
+            Event::Filled(number, buffer) => return self.filled(now, end, (number, buffer)),
+            Event::Returned(buffer) => {
+                self.count_main();
+                self.idle.push(buffer);
             }
-            Event::Returned(buffer) => self.idle.push(buffer),
-            Event::Complete(end) => {
-                if let Some(disk) = &mut self.disk {
-                    disk.finish(end);
-                    self.finishing = true;
-                }
-            }
-            Event::Silent => self.session.observer.silent(true),
-            Event::Answering => self.session.observer.silent(false),
+            Event::Complete(end) => self.complete(end),
+            Event::Silent => self.be_silent(true),
+            Event::Answering => self.be_silent(false),
             Event::Closed(reason) => return self.close(now, reason),
             Event::Wanted(_) | Event::Released(..) | Event::Had { .. } | Event::Finished(_) => {}
         }

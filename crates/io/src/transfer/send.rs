@@ -1,6 +1,8 @@
 //! The sender's client: buffers from the disk go to the machine when they are wanted, and back
 //! when they are accepted.
 
+mod lanes;
+
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -38,6 +40,7 @@ use crate::progress::{At, Summary};
 use crate::ticket::Rendezvous;
 use crate::transfer::background::Transfer;
 use crate::transfer::growth::Growth;
+use crate::transfer::lanes::{self as all_lanes, Making};
 use crate::transfer::limit::{Facts, View, decide};
 use crate::transfer::list::REQUEST;
 use crate::transfer::preview::answer;
@@ -91,15 +94,14 @@ pub(crate) fn send_list(
             Some(stock) => stock,
             None => buffers(options.buffers, capacity(&config), 0)?,
         };
-        let waker = host.poller.waker();
         let reader = match own_reader.take() {
             Some(reader) => reader,
             None => listing_reader(list, &config, options)?,
         };
-        let mut app = Sending::new(session, reader, stock, transfer_bytes, waker);
+        let mut app = Sending::new(session, reader, stock, transfer_bytes, host.poller.waker());
         app.growth.allow_in_all(config.max_outstanding);
-        app.resumes = options.resume != Resume::Never;
-        app.policy = config.policy;
+        (app.resumes, app.policy) = (options.resume != Resume::Never, config.policy);
+        app.over_lanes(Making::of(options, way.meets(), &host));
         (app.offers, app.files) = (Some(list), list.files_in_all());
         let sent = driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error));
         // Who only asked what there is, or refused it, has taken nothing: whoever comes next is
@@ -132,8 +134,9 @@ pub(crate) fn send_list(
         app.session.observer.warn(&Warning::TheyLeftOut(printable(text)));
     }
     let (unread, unstored) = (late.withdrawn, unstored.map_or(0, |(count, _)| count));
-    let stats = peer.view().map(|end| end.stats(sent.at)).unwrap_or_default();
+    let mut stats = peer.view().map(|end| end.stats(sent.at)).unwrap_or_default();
     remember(options, peer.view(), &stats);
+    let lanes = all_lanes::sum(&mut stats, app.close_lanes());
     // What the receiver heard, where there is one that hears.
     let told = View::of(stats.limit).or_else(|| Some(app.view(sent.at, &stats)));
     let facts = sent.verdict.as_ref().and_then(|verdict| Facts::parse(&verdict.reason));
@@ -147,6 +150,7 @@ pub(crate) fn send_list(
         verified: sent.verdict.is_some_and(|verdict| verdict.verified),
         digest: sent.end.map_or([0; 32], |end| end.digest),
         limited_by: decide(told, facts),
+        lanes,
     }))
 }
 
@@ -182,7 +186,8 @@ fn promising(mut config: Config, options: &Options, list: &FileList) -> Config {
     if let (None, Wire::Sealed) = (&options.client, options.wire) {
         let files = list.total_bytes().and_then(|_| list.files_in_all());
         let put = options.asked.put;
-        let promise = Promise { data_bytes: list.data_bytes(), files, put };
+        let lanes = Some(all_lanes::asked(options)).filter(|lanes| *lanes > 1).map(u64::from);
+        let promise = Promise { data_bytes: list.data_bytes(), files, put, lanes };
         config.client = promise.told().unwrap_or(config.client);
     }
     if remembers(options) {
@@ -272,6 +277,7 @@ pub(crate) struct Sending<'a, R> {
     awaits: bool,
     /// What it says, with what it has.
     request: Option<Vec<u8>>,
+    lanes: lanes::SendLanes,
 }
 
 /// Between two looks at what limits this end.
@@ -327,6 +333,7 @@ impl<'a, R: Reader> Sending<'a, R> {
             answered: false,
             awaits: false,
             request: None,
+            lanes: lanes::SendLanes::None,
         }
     }
 
@@ -438,6 +445,9 @@ impl<'a, R: Reader> Sending<'a, R> {
 
     /// Everything that was read and is wanted goes to the machine.
     fn supply(&mut self, now: Instant, end: &mut Endpoint) -> Flow {
+        if self.deals() {
+            return ControlFlow::Continue(());
+        }
         let Some(disk) = &mut self.disk else { return ControlFlow::Continue(()) };
         loop {
             match disk.poll() {
@@ -516,6 +526,7 @@ impl<R: Reader> Application for Sending<'_, R> {
             false => Error::Interrupted,
         })?;
         if !self.session.has_failed() {
+            self.turn_lanes(now, end)?;
             self.supply(now, end)?;
             self.watch_disk();
         }
@@ -538,6 +549,7 @@ impl<R: Reader> Application for Sending<'_, R> {
                 let opened = self
                     .session
                     .open(now, (end, peer), &parameters, image_bytes)
+                    .and_then(|layout| self.with_lanes(layout, &parameters.client, end))
                     .and_then(|layout| self.open(layout));
                 if let Err(error) = opened {
                     return self.session.fail(now, end, error);
@@ -548,6 +560,7 @@ impl<R: Reader> Application for Sending<'_, R> {
                     return self.session.fail(now, end, error);
                 }
             }
+            Event::Wanted(number) if self.want_dealt(number) => return self.deal(now, end),
             Event::Wanted(number) => {
                 self.wanted = Some(number);
                 if let Some(disk) = &mut self.disk {
@@ -555,10 +568,10 @@ impl<R: Reader> Application for Sending<'_, R> {
                 }
                 return self.supply(now, end);
             }
-            Event::Released(number, buffer) => self.release(number, buffer),
+            Event::Released(number, buffer) => self.released(number, buffer),
             Event::Finished(verdict) => self.verdict = verdict,
-            Event::Silent => self.session.observer.silent(true),
-            Event::Answering => self.session.observer.silent(false),
+            Event::Silent => self.be_silent(true),
+            Event::Answering => self.be_silent(false),
             Event::Closed(reason) => return ControlFlow::Break(self.closed(now, reason)),
             Event::Filled(..) | Event::Returned(_) | Event::Complete(_) => {}
         }

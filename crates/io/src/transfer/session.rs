@@ -27,6 +27,7 @@ use crate::observer::Observer;
 use crate::options::Control;
 use crate::processor::Processor;
 use crate::progress::{At, Progress};
+use crate::transfer::growth::SPARE_BYTES;
 use crate::transfer::helm::Helm;
 
 /// How long the other end is given to hear that we stop.
@@ -39,9 +40,6 @@ const REFUSED: Duration = Duration::from_secs(10);
 const UNANSWERED: Duration = Duration::from_secs(4);
 /// Between two reports of progress.
 const PROGRESS: Duration = Duration::from_millis(100);
-
-/// Memory that must be left for all else when the buffers are there.
-pub(crate) const SPARE_BYTES: usize = 16 << 20;
 
 /// All the buffers of a transfer, made before anybody is told of it: where memory is limited, the
 /// user hears that now. `beside` so many other transfers in this process, whose books grow, too.
@@ -177,6 +175,11 @@ impl<'a> Session<'a> {
     /// Whether the user wants it to stop.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()
+    }
+
+    /// Whether it is paused here.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused
     }
 
     /// Whether the user waits for nothing any more.

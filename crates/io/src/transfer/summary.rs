@@ -22,6 +22,8 @@ pub(crate) struct Facts {
     pub(crate) digest: [u8; 32],
     /// What limited it.
     pub(crate) limited_by: LimitedBy,
+    /// What each lane counted, if there was more than one.
+    pub(crate) lanes: Vec<Stats>,
 }
 
 /// The summary of a transfer that is over.
@@ -46,6 +48,7 @@ pub(crate) fn summary(facts: Facts) -> Summary {
         digest: facts.digest,
         limited_by: facts.limited_by,
         stats: facts.stats,
+        lanes: facts.lanes,
     }
 }
 
@@ -80,6 +83,7 @@ mod tests {
             verified: true,
             digest: [0; 32],
             limited_by: LimitedBy::Path,
+            lanes: Vec::new(),
         }
     }
 

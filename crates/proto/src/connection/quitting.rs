@@ -38,6 +38,15 @@ impl Connection {
         self.tick_wanting(now);
     }
 
+    /// The client has no use for it any more: the peer is told once, and nobody waits for the
+    /// answer.
+    pub(crate) fn forget(&mut self, now: Instant, reason: &str) {
+        if !matches!(self.closing, Closing::Closed(_)) {
+            self.outbox.push(Single::Quit(reason.to_owned()));
+            self.close(now, Reason::Quit);
+        }
+    }
+
     /// The machine gives up, which ends so; the other end is told why (QUIT), and at once.
     pub(super) fn quit_with(&mut self, now: Instant, reason: &str, outcome: Reason) {
         self.begin_quitting(now, reason.to_owned(), outcome);

@@ -10,6 +10,7 @@ pub mod bond;
 pub mod cipher;
 mod epoch;
 pub mod keys;
+pub mod lane;
 pub mod mac;
 pub mod noise;
 pub mod replay;
@@ -52,6 +53,7 @@ mod tests {
         assert!(needs_drop::<Secret>());
         assert!(needs_drop::<super::noise::SplitKeys>());
         assert!(needs_drop::<super::stem::Root>());
+        assert!(needs_drop::<super::lane::LaneKeys>());
         assert!(needs_drop::<super::mac::MacKey>());
         assert!(needs_drop::<super::mac::CookieJar>());
         assert!(needs_drop::<super::keys::StaticKey>());

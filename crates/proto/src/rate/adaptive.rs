@@ -335,14 +335,6 @@ impl Adaptive {
         self
     }
 
-    /// The same without trains, for comparison.
-    #[cfg(test)]
-    pub(super) fn doubling(mut self) -> Self {
-        self.phase = Phase::Startup;
-        self.set_pacing();
-        self
-    }
-
     /// The same with burst values that RFC 998 can say, never looser than those `agreed` on.
     pub fn to_the_letter(mut self, agreed: Burst) -> Self {
         self.agreed = Some(agreed);
@@ -579,6 +571,10 @@ impl RateControl for Adaptive {
             min_rtt,
             queue: Duration::from_nanos(queue),
         }
+    }
+
+    fn tries(&self) -> bool {
+        self.is_starting()
     }
 
     fn charges_bytes(&self) -> bool {

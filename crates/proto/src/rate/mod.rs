@@ -7,6 +7,7 @@ pub mod adaptive;
 pub mod background;
 mod cubic;
 pub mod fixed;
+pub mod lanes;
 pub(crate) mod ledger;
 pub(crate) mod math;
 mod millis;
@@ -174,6 +175,10 @@ pub trait RateControl: Debug + Send {
     }
     /// What holds now.
     fn pacing(&self) -> Pacing;
+    /// Whether it looks for the path's rate with packets whose times others must not disturb.
+    fn tries(&self) -> bool {
+        false
+    }
     /// What it believes.
     fn belief(&self) -> Belief;
     /// Whether a burst is so many whole packets' worth of bytes, and not just so many packets as

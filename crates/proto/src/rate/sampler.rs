@@ -173,6 +173,16 @@ impl Sampler {
         self.delivered_bytes
     }
 
+    /// Bytes of IP packets sent.
+    pub fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+
+    /// Packets known to have arrived.
+    pub fn delivered_packets(&self) -> u64 {
+        self.newest.map_or(0, |newest| newest.packets)
+    }
+
     /// Packets that arrived marked Congestion Experienced.
     pub fn marked_packets(&self) -> u64 {
         self.newest.map_or(0, |newest| newest.marked)

@@ -198,7 +198,7 @@ impl Sender {
 
     /// When the receiver is to be told of burst values that moved.
     fn burst_due(&self, now: Instant) -> Option<Instant> {
-        let burst = self.rate.pacing().burst;
+        let burst = self.asked().burst;
         let rtt = self.rtt.smoothed();
         if self.is_in_doubt() {
             return None;
@@ -219,7 +219,7 @@ impl Sender {
         let start = out.len();
         // Before the receiver's first word, and while it is in doubt, what was agreed on holds.
         let agreed = self.is_in_doubt() || self.to_the_letter && !self.announced.open;
-        let burst = if agreed { self.announced.burst } else { self.rate.pacing().burst };
+        let burst = if agreed { self.announced.burst } else { self.asked().burst };
         let idle = !self.schedule.has_again()
             && self.schedule.due().is_none()
             && !self.schedule.has_repairs();

@@ -7,6 +7,7 @@
 mod acknowledge;
 mod doubting;
 mod inbox;
+mod lanes;
 mod leaving;
 mod messages;
 mod outgoing;
@@ -29,16 +30,13 @@ use std::time::Duration;
 
 use acknowledge::{Announced, Duties, Ending};
 pub(crate) use doubting::Calls;
+use lanes::{Lanes, Told};
 use leaving::{Leaving, What};
-#[cfg(test)]
-use outgoing::Outgoing;
 use progress::Signs;
 use repairs::Repairing;
 use schedule::Schedule;
 use silence::Hearing;
 use sizing::Sizing;
-#[cfg(test)]
-use states::BufferState;
 use states::Phase;
 use steering::Pause;
 use waiting::{Blocked, add_wait};
@@ -88,6 +86,8 @@ pub(crate) struct Sender {
     repairing: Repairing,
     control_timer: Duration,
     pause: Pause,
+    lanes: Lanes,
+    told: Told,
     /// How fast data arrived lately.
     shown: Option<Rate>,
     /// Which tosses the receiver called right or wrong.
@@ -138,6 +138,8 @@ impl Sender {
             repairing: Repairing::default(),
             control_timer: Duration::ZERO,
             pause: Pause::default(),
+            lanes: Lanes::default(),
+            told: Told::default(),
             shown: None,
             calls: Calls::default(),
             phase: Phase::Sending,
@@ -304,7 +306,8 @@ impl Sender {
             self.stats.data_packets_lost = sample.lost_packets;
             self.shown = sample.delivery_rate.or(self.shown);
             self.repairing.on_told(sample.lost_packets, sample.delivered_packets);
-            self.rate.on_sample(now, &sample);
+            self.told.hear(now, &sample);
+            self.rate.on_sample(now, &self.whole(sample));
             self.note_rate(now);
         }
     }
@@ -413,7 +416,7 @@ impl Sender {
 
     /// What the law asks of the pacer, or of it what the receiver was told.
     fn pacing(&self) -> Pacing {
-        let pacing = self.rate.pacing();
+        let pacing = self.asked();
         match self.to_the_letter || self.is_in_doubt() {
             true => Pacing { burst: self.announced.burst(), ..pacing },
             false => pacing,
@@ -530,7 +533,7 @@ impl Sender {
             self.stats.data_packets_resent += 1;
         } else {
             self.on_fresh_sent(now);
-            let interval = self.rate.pacing().burst.interval;
+            let interval = self.asked().burst.interval;
             self.first_pass.advance(now, interval, &mut self.stats);
             self.first_pass.moved(piece.range.len());
             self.stats.first_pass_bytes += piece.range.len() as u64;
@@ -583,18 +586,6 @@ impl Sender {
         stats.learned = self.rate.learned();
         if let Some((why, since)) = self.blocked {
             add_wait(&mut stats.waited, why, now.since(since));
-        }
-    }
-
-    /// The state of `buffer`, for tables.
-    #[cfg(test)]
-    pub(crate) fn buffer_state(&self, buffer: BufferNumber) -> &'static str {
-        match self.schedule.buffer(buffer).map(Outgoing::state) {
-            None if buffer < self.schedule.next_supply() => "ACCEPTED",
-            None => "None",
-            Some(BufferState::Granted) => "GRANTED",
-            Some(BufferState::Sending) => "SENDING",
-            Some(BufferState::Sent) => "SENT",
         }
     }
 }

@@ -261,7 +261,7 @@ impl Sender {
         let padding = size.saturating_sub(KEEPALIVE_BYTES);
         let padding = u16::try_from(padding).unwrap_or(u16::MAX);
         let before = out.len();
-        let probe = Keepalive { answer_wanted: true, answers: 0, padding };
+        let probe = Keepalive { answer_wanted: true, padding, ..Keepalive::default() };
         let number: PacketNumber = link.put_keepalive(out, probe);
         // What only makes it long counts as little here as at the receiver.
         self.note_sent(now, number, 1, KEEPALIVE_BYTES as u64);

@@ -1,7 +1,11 @@
 //! The states of a sender and of its buffers, and every way from one to another
 //! (`docs/protocol.md §10.1`).
 
+#[cfg(test)]
+use super::outgoing::Outgoing;
 use crate::time::Instant;
+#[cfg(test)]
+use crate::units::BufferNumber;
 
 /// How the sender's part ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +85,21 @@ impl BufferState {
             (Self::Sending, BufferStep::PassOver) => Self::Sent,
             (Self::Sent, BufferStep::Renewed) => Self::Sending,
             (state, _) => state,
+        }
+    }
+}
+
+/// For tables.
+#[cfg(test)]
+impl super::Sender {
+    /// The state of `buffer`, for tables.
+    pub(crate) fn buffer_state(&self, buffer: BufferNumber) -> &'static str {
+        match self.schedule.buffer(buffer).map(Outgoing::state) {
+            None if buffer < self.schedule.next_supply() => "ACCEPTED",
+            None => "None",
+            Some(BufferState::Granted) => "GRANTED",
+            Some(BufferState::Sending) => "SENDING",
+            Some(BufferState::Sent) => "SENT",
         }
     }
 }

@@ -114,7 +114,7 @@ fn an_ok_for_many_is_as_good_as_its_worst() {
     supply(&mut sender, 1);
     supply(&mut sender, 2);
     let mut now = ms(0);
-    while !sender.schedule.buffers().all(Outgoing::is_sent) {
+    while !sender.schedule.buffers().all(outgoing::Outgoing::is_sent) {
         drain(&mut sender, now);
         now += Duration::from_millis(1);
     }

@@ -23,7 +23,7 @@ pub(super) enum Blocked {
 impl Sender {
     /// What has arrived of it, and the smallest round trip.
     pub(crate) fn moved(&self) -> (u64, Option<Duration>) {
-        (self.sampler.delivered_bytes(), self.rtt.smallest())
+        (self.sampler.delivered_bytes() + self.delivered_beside(), self.rtt.smallest())
     }
 
     pub(super) fn block(&mut self, now: Instant, why: Blocked) {

@@ -245,6 +245,8 @@ pub struct Keepalive {
     /// wants to know whether a datagram of this size arrives (`sealed`;
     /// `docs/protocol.md §6.5, §7.4`).
     pub answer_wanted: bool,
+    /// The passive end would have another lane (`sealed`; `docs/protocol.md §4.11`).
+    pub lane_wanted: bool,
     /// Bytes of the datagram that this one answers; 0: it answers none (`sealed`).
     pub answers: u16,
     /// Bytes behind the body that say nothing and only make it long (`sealed`).

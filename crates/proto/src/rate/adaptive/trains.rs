@@ -148,6 +148,14 @@ impl Trains {
 }
 
 impl Adaptive {
+    /// The same without trains, for comparison.
+    #[cfg(test)]
+    pub(in crate::rate) fn doubling(mut self) -> Self {
+        self.phase = Phase::Startup;
+        self.set_pacing();
+        self
+    }
+
     /// It has not found the path's rate yet, nor begun to double.
     pub(super) fn is_starting(&self) -> bool {
         use Phase::{Confirm, Hush, Leap, Listen, Trains};

@@ -16,6 +16,8 @@ const END: u8 = 2;
 const PAUSED: u8 = 4;
 /// KEEPALIVE's flag.
 const ANSWER_WANTED: u8 = 1;
+/// KEEPALIVE's flag: another lane is wanted.
+const LANE_WANTED: u8 = 2;
 
 /// What a CHALLENGE asks to hear again (`docs/protocol.md §3.3`).
 pub type Token = [u8; 8];
@@ -86,7 +88,8 @@ pub fn parse_reason(body: &[u8]) -> Result<String, ParseError> {
 
 /// Appends the body of a KEEPALIVE (`docs/protocol.md §3.3`).
 pub fn encode_keepalive(keepalive: Keepalive, out: &mut Vec<u8>) {
-    let flags = if keepalive.answer_wanted { ANSWER_WANTED } else { 0 };
+    let answer = if keepalive.answer_wanted { ANSWER_WANTED } else { 0 };
+    let flags = answer | if keepalive.lane_wanted { LANE_WANTED } else { 0 };
     out.extend_from_slice(&[flags, 0]);
     out.extend_from_slice(&keepalive.answers.to_be_bytes());
     out.resize(out.len() + usize::from(keepalive.padding), 0);
@@ -111,7 +114,8 @@ pub fn parse_keepalive(body: &[u8]) -> Result<Keepalive, ParseError> {
     let [flags, _] = reader.array()?;
     let answers = reader.u16()?;
     let padding = u16::try_from(reader.rest()).map_err(|_| ParseError::Trailing)?;
-    Ok(Keepalive { answer_wanted: flags & ANSWER_WANTED != 0, answers, padding })
+    let [answer_wanted, lane_wanted] = [ANSWER_WANTED, LANE_WANTED].map(|flag| flags & flag != 0);
+    Ok(Keepalive { answer_wanted, lane_wanted, answers, padding })
 }
 
 #[cfg(test)]

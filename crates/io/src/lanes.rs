@@ -1,0 +1,19 @@
+//! Over how many connections a transfer goes.
+
+/// Over how many connections a transfer goes (`docs/protocol.md §4.11`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Lanes {
+    /// One, and more while a processor of this machine is what limits and others are idle: at most
+    /// half as many as there are processors, and one where there are fewer than four.
+    Auto,
+    /// So many, 32 at most, from when it is seen that the transfer is no short one.
+    Most(u8),
+}
+
+impl Default for Lanes {
+    /// One.
+    fn default() -> Self {
+        Self::Most(1)
+    }
+}

@@ -1,0 +1,452 @@
+//! The lanes of a transfer beside its main connection (`docs/protocol.md §4.11`), seen from the
+//! main thread: they are opened here and come to an end here, and buffers go to them and back.
+//!
+//! Who gets which buffer is the client's to decide, for a sender by what is wanted, for a receiver
+//! by what each has. A lane that is lost is no failure of the transfer's.
+
+mod board;
+mod thread;
+mod watch;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use netblt_proto::buffer::Buffer;
+use netblt_proto::config::{Config, Policy, Steering, Wire};
+use netblt_proto::endpoint::Endpoint;
+use netblt_proto::endpoint::lanes::{Lane, LaneTally};
+use netblt_proto::limits::MAX_LANES;
+use netblt_proto::stats::Stats;
+use netblt_proto::time::Instant;
+
+use board::Board;
+pub(crate) use thread::Said;
+use thread::{LaneThread, Last, ToLane};
+use watch::Watch;
+
+use crate::error::Error;
+use crate::fields::Fields;
+use crate::lanes::Lanes as Choice;
+use crate::net::entropy::entropy;
+use crate::net::host::{Clock, Host};
+use crate::net::lane_socket::LaneSockets;
+use crate::net::socket::Socket;
+use crate::net::wait::{Poller, Waker};
+use crate::options::Options;
+
+/// The field of a client message that tells how many.
+pub(crate) const FIELD: &str = "lanes";
+/// How a receiver that takes lanes is called (`docs/protocol.md §8.6`).
+pub(crate) const RECEIVER: &str = "netblt receive";
+/// How often the law hears of all lanes, and they of it.
+const TOLD: Duration = Duration::from_micros(100);
+/// From the loss of a lane to the next one that is opened.
+const AGAIN: Duration = Duration::from_secs(1);
+/// What their threads are called.
+const LANE: &str = "netblt-lane";
+
+/// How many lanes `options` ask for; one where there can be no more.
+pub(crate) fn asked(options: &Options) -> u8 {
+    let follows = matches!(options.policy, Policy::Recreated(_));
+    let can = options.wire == Wire::Sealed && options.client.is_none() && !follows;
+    match options.lanes {
+        _ if !can => 1,
+        Choice::Auto => watch::most(),
+        Choice::Most(lanes) => lanes.clamp(1, MAX_LANES),
+    }
+}
+
+/// How many a receiver's client string tells of.
+pub(crate) fn told_by_receiver(client: &str) -> Option<u64> {
+    Fields::of(RECEIVER, client)?.only(FIELD)
+}
+
+/// How many both ends take, if that is more than one.
+pub(crate) fn agreed(own: u8, told: Option<u64>) -> Option<u8> {
+    let told = u8::try_from(told?).unwrap_or(MAX_LANES);
+    Some(own.min(told)).filter(|lanes| *lanes > 1)
+}
+
+/// What lanes are made with.
+#[derive(Debug)]
+pub(crate) struct Making {
+    /// How many this end takes, the main connection among them.
+    pub(crate) own: u8,
+    /// They begin when a processor is what limits.
+    auto: bool,
+    active: bool,
+    sockets: LaneSockets,
+    clock: Clock,
+    waker: Waker,
+}
+
+impl Making {
+    /// For a transfer with these options, over this host's socket, whose end `listens` or calls;
+    /// `None` if it is to have one lane.
+    pub(crate) fn of(options: &Options, listens: Option<bool>, host: &Host) -> Option<Arc<Self>> {
+        // What branches from a connection shares its socket.
+        let listens = listens?;
+        let own = asked(options);
+        let sockets = LaneSockets::beside(&host.socket).ok().filter(|_| own > 1)?;
+        let (clock, waker) = (host.clock, host.poller.waker());
+        let (auto, active) = (options.lanes == Choice::Auto, !listens);
+        Some(Arc::new(Self { own, auto, active, sockets, clock, waker }))
+    }
+}
+
+/// The lanes of a connection, without the main one.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    making: Arc<Making>,
+    /// At a time.
+    most: usize,
+    /// Of these, what there is to be now.
+    wanted: usize,
+    watch: Option<Watch>,
+    sends: bool,
+    lanes: Vec<OneLane>,
+    /// Made at each look.
+    tallies: Vec<LaneTally>,
+    outbox: Sender<(usize, Said)>,
+    inbox: Receiver<(usize, Said)>,
+    next_look: Instant,
+    next_call: Instant,
+    steering: Option<Steering>,
+    /// What was on its way to a lane that had ended.
+    left: VecDeque<(usize, Buffer)>,
+}
+
+#[derive(Debug)]
+struct OneLane {
+    /// Until it is to end.
+    commands: Option<Sender<ToLane>>,
+    waker: Waker,
+    board: Arc<Board>,
+    thread: Option<JoinHandle<()>>,
+    open: bool,
+    live: bool,
+    stats: Stats,
+}
+
+impl Lanes {
+    /// Those of a connection that has just opened, of which both ends take so many.
+    pub(crate) fn begin(
+        making: Arc<Making>,
+        agreed: u8,
+        sends: bool,
+        end: &mut Endpoint,
+    ) -> Result<Self, Error> {
+        if !making.active {
+            end.admit_lanes(entropy()?);
+        }
+        let (outbox, inbox) = channel();
+        let most = usize::from(agreed) - 1;
+        let watch = making.auto.then(|| Watch::start(making.clock.now()));
+        Ok(Self {
+            wanted: if making.auto { 0 } else { most },
+            watch,
+            making,
+            most,
+            sends,
+            lanes: Vec::new(),
+            tallies: Vec::new(),
+            outbox,
+            inbox,
+            next_look: Instant::EPOCH,
+            next_call: Instant::EPOCH,
+            steering: None,
+            left: VecDeque::new(),
+        })
+    }
+
+    /// A turn of the main loop: lanes are opened, and shares dealt out.
+    pub(crate) fn turn(&mut self, now: Instant, main: &mut Endpoint) {
+        while let Some(lane) = main.poll_lane() {
+            self.admit(now, lane);
+        }
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now + TOLD;
+        self.look(now, main);
+        if self.making.active && self.live() < self.wanted && now >= self.next_call {
+            self.call(now, main);
+        }
+        if self.sends && !self.lanes.is_empty() {
+            self.tallies.clear();
+            self.tallies.extend(self.lanes.iter().map(|lane| lane.board.tally(lane.live)));
+            main.lead(now, &self.tallies);
+            for (at, lane) in self.lanes.iter().enumerate() {
+                lane.board.allow(main.share(at));
+            }
+        }
+    }
+
+    fn live(&self) -> usize {
+        self.lanes.iter().filter(|lane| lane.live).count()
+    }
+
+    /// Whether more would help, here or at the other end; each looks to its own.
+    fn look(&mut self, now: Instant, main: &mut Endpoint) {
+        let Some(seen) = self.watch.as_mut().and_then(|watch| watch.look(now)) else { return };
+        let (lanes, most) = (self.live() + 1, self.most + 1);
+        let asked = main.take_lanes_wanted();
+        let more = if asked { seen.room(lanes, most) } else { seen.more(lanes, most) };
+        match self.making.active {
+            true => self.wanted = self.wanted.max(lanes - 1 + more),
+            false if more > 0 => main.ask_for_lanes(),
+            false => {}
+        }
+    }
+
+    fn call(&mut self, now: Instant, main: &mut Endpoint) {
+        if !main.lanes_may_begin(now) {
+            return;
+        }
+        let lane = entropy().ok().and_then(|entropy| main.call_lane(now, entropy));
+        let socket = lane.as_ref().and_then(|_| self.making.sockets.call().ok());
+        match lane.zip(socket) {
+            Some((lane, socket)) => self.start(now, lane, socket),
+            None => self.next_call = now + AGAIN,
+        }
+    }
+
+    /// The other end has opened one.
+    fn admit(&mut self, now: Instant, mut lane: Lane) {
+        let socket = self.making.sockets.answer(lane.peer.peer, lane.peer.local);
+        match socket.ok().filter(|_| self.live() < self.most) {
+            Some(socket) => self.start(now, lane, socket),
+            None => lane.end.forget(now, "there are enough lanes"),
+        }
+    }
+
+    fn start(&mut self, now: Instant, lane: Lane, socket: Socket) {
+        let Ok(poller) = Poller::new() else { return };
+        let (waker, board) = (poller.waker(), Arc::new(Board::default()));
+        let host = Host { socket, poller, clock: self.making.clock, trace: None };
+        let (commands, inbox) = channel();
+        let app = LaneThread {
+            at: self.lanes.len(),
+            sends: self.sends,
+            inbox,
+            outbox: self.outbox.clone(),
+            waker: self.making.waker.clone(),
+            board: Arc::clone(&board),
+            wanted: VecDeque::new(),
+            silent: None,
+            over: false,
+        };
+        let thread = Builder::new().name(LANE.to_owned()).spawn(move || app.run(lane.end, host));
+        // Where there can be no thread there is no lane.
+        let Ok(thread) = thread else {
+            self.next_call = now + AGAIN;
+            return;
+        };
+        if let Some(steering) = self.steering {
+            let _ = commands.send(ToLane::Steer(steering));
+        }
+        self.lanes.push(OneLane {
+            commands: Some(commands),
+            waker,
+            board,
+            thread: Some(thread),
+            open: false,
+            live: true,
+            stats: Stats::default(),
+        });
+    }
+
+    /// What a lane has said, and which.
+    pub(crate) fn poll(&mut self, now: Instant) -> Option<(usize, Said)> {
+        if let Some((at, buffer)) = self.left.pop_front() {
+            let sends = self.sends;
+            return Some((at, if sends { Said::Unsure(buffer) } else { Said::Empty(buffer) }));
+        }
+        let (at, said) = self.inbox.try_recv().ok()?;
+        match (&said, self.lanes.get_mut(at)) {
+            (Said::Open, Some(lane)) => lane.open = true,
+            (Said::Over(last), Some(lane)) => {
+                self.left.extend(lane.end(last).into_iter().map(|buffer| (at, buffer)));
+                self.next_call = now + AGAIN;
+            }
+            _ => {}
+        }
+        Some((at, said))
+    }
+
+    /// Whether buffers may go to the lane at `at`.
+    pub(crate) fn takes(&self, at: usize) -> bool {
+        self.lanes.get(at).is_some_and(|lane| lane.live && lane.open)
+    }
+
+    /// Those to which they may.
+    pub(crate) fn takers(&self) -> impl Iterator<Item = usize> {
+        (0..self.lanes.len()).filter(|at| self.takes(*at))
+    }
+
+    /// A buffer for the lane at `at`; back if that is no more.
+    pub(crate) fn give(&mut self, at: usize, buffer: Buffer) -> Result<(), Buffer> {
+        let Some(lane) = self.lanes.get_mut(at) else { return Err(buffer) };
+        let Some(commands) = &lane.commands else { return Err(buffer) };
+        match commands.send(ToLane::Buffer(buffer)) {
+            Ok(()) => {
+                lane.waker.wake();
+                Ok(())
+            }
+            Err(error) => match error.0 {
+                ToLane::Buffer(buffer) => Err(buffer),
+                ToLane::Steer(_) => Ok(()),
+            },
+        }
+    }
+
+    /// The client pauses, or goes on; rates are the main connection's.
+    pub(crate) fn steer(&mut self, paused: bool) {
+        let steering = Steering { paused, ..Steering::default() };
+        if self.steering.unwrap_or_default() == steering {
+            return;
+        }
+        self.steering = Some(steering);
+        for lane in &self.lanes {
+            if let Some(commands) = &lane.commands {
+                let _ = commands.send(ToLane::Steer(steering));
+                lane.waker.wake();
+            }
+        }
+    }
+
+    /// Whether the main connection is silent, so that lanes may be, too.
+    pub(crate) fn be_silent(&self, silent: bool) {
+        self.lanes.iter().for_each(|lane| lane.board.be_silent(silent));
+    }
+
+    /// The connection is over, and so are all lanes: what each counted, and the buffers that were
+    /// with them.
+    pub(crate) fn close(&mut self) -> (Vec<Stats>, Vec<Buffer>) {
+        for lane in &mut self.lanes {
+            lane.commands = None;
+            lane.waker.wake();
+        }
+        for lane in &mut self.lanes {
+            // A thread that has panicked has said so.
+            let _ = lane.thread.take().map(JoinHandle::join);
+        }
+        let mut buffers: Vec<Buffer> = self.left.drain(..).map(|(_, buffer)| buffer).collect();
+        while let Ok((at, said)) = self.inbox.try_recv() {
+            match (said, self.lanes.get_mut(at)) {
+                (Said::Over(last), Some(lane)) => buffers.extend(lane.end(&last)),
+                (
+                    Said::Accepted(buffer)
+                    | Said::Unsure(buffer)
+                    | Said::Full(buffer)
+                    | Said::Empty(buffer),
+                    _,
+                ) => buffers.push(buffer),
+                (Said::Wanted | Said::Open | Said::Over(_), _) => {}
+            }
+        }
+        (self.lanes.iter().map(|lane| lane.stats.clone()).collect(), buffers)
+    }
+
+    /// What they are made with, for those of another connection.
+    pub(crate) fn making(&self) -> Arc<Making> {
+        Arc::clone(&self.making)
+    }
+}
+
+impl OneLane {
+    /// It is over: the buffers that were on their way to it.
+    fn end(&mut self, last: &Last) -> Vec<Buffer> {
+        (self.live, self.open, self.commands) = (false, false, None);
+        self.stats = last.stats.clone();
+        let left = last.inbox.try_iter();
+        left.filter_map(|told| match told {
+            ToLane::Buffer(buffer) => Some(buffer),
+            ToLane::Steer(_) => None,
+        })
+        .collect()
+    }
+}
+
+impl Drop for Lanes {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Adds to `all`, the main connection's counts, those of the other lanes. What each has counted by
+/// itself, if there is more than one.
+pub(crate) fn sum(all: &mut Stats, others: Vec<Stats>) -> Vec<Stats> {
+    if others.is_empty() {
+        return others;
+    }
+    let lanes: Vec<Stats> = [all.clone()].into_iter().chain(others).collect();
+    lanes.iter().skip(1).for_each(|one| add(all, one));
+    lanes
+}
+
+fn add(all: &mut Stats, one: &Stats) {
+    let sums: [(&mut u64, u64); 16] = [
+        (&mut all.data_packets_sent, one.data_packets_sent),
+        (&mut all.data_packets_resent, one.data_packets_resent),
+        (&mut all.data_packets_asked, one.data_packets_asked),
+        (&mut all.data_packets_received, one.data_packets_received),
+        (&mut all.data_packets_duplicate, one.data_packets_duplicate),
+        (&mut all.data_packets_lost, one.data_packets_lost),
+        (&mut all.datagrams_sent, one.datagrams_sent),
+        (&mut all.bytes_sent, one.bytes_sent),
+        (&mut all.datagrams_received, one.datagrams_received),
+        (&mut all.bytes_received, one.bytes_received),
+        (&mut all.datagrams_dropped, one.datagrams_dropped),
+        (&mut all.control_packets, one.control_packets),
+        (&mut all.buffers_done, one.buffers_done),
+        (&mut all.image_bytes, one.image_bytes),
+        (&mut all.steady_bytes, one.steady_bytes),
+        (&mut all.first_pass_bytes, one.first_pass_bytes),
+    ];
+    sums.into_iter().for_each(|(sum, more)| *sum += more);
+}
+
+/// The same configuration, with the client string by which a receiver tells that it takes lanes,
+/// if it does.
+pub(crate) fn receiver_tells(options: &Options, config: Config) -> Config {
+    match asked(options) {
+        1 => config,
+        lanes => Config { client: format!("{RECEIVER} {FIELD}={lanes}"), ..config },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_as_both_take() {
+        assert_eq!(told_by_receiver("netblt receive lanes=4"), Some(4));
+        assert_eq!(told_by_receiver("netblt 0.1.0"), None);
+        for (own, told, agreed_on) in [
+            (4, Some(8), Some(4)),
+            (8, Some(2), Some(2)),
+            (8, Some(u64::MAX), Some(8)),
+            (1, Some(8), None),
+            (8, Some(1), None),
+            (8, Some(0), None),
+            (8, None, None),
+        ] {
+            assert_eq!(agreed(own, told), agreed_on);
+        }
+    }
+
+    #[test]
+    fn one_lane_where_there_can_be_no_more() {
+        let mut options = Options { lanes: Choice::Most(200), ..Options::default() };
+        assert_eq!(asked(&options), MAX_LANES);
+        options.client = Some("somebody".to_owned());
+        assert_eq!(asked(&options), 1);
+        let plain = Options { lanes: Choice::Most(4), ..Options::new(Wire::Rfc998) };
+        assert_eq!(asked(&plain), 1);
+    }
+}

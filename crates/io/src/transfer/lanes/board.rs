@@ -1,0 +1,123 @@
+//! What a lane's thread and the main one tell each other at every turn: numbers, each of which may
+//! be a little older or newer than the next. No lock, and a cache line of its own for either
+//! direction.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use netblt_proto::endpoint::lanes::{LaneShare, LaneTally};
+use netblt_proto::units::Rate;
+
+/// No limit.
+const NONE: u64 = u64::MAX;
+
+/// Between the main thread and one lane's.
+#[derive(Debug, Default)]
+pub(super) struct Board {
+    tally: Tally,
+    share: Share,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Tally([AtomicU64; 8]);
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Share {
+    rate: AtomicU64,
+    cap: AtomicU64,
+    /// The main connection is silent itself.
+    silent: AtomicBool,
+}
+
+impl Board {
+    /// The lane's thread: what its sender has counted.
+    pub(super) fn tell(&self, tally: &LaneTally) {
+        let numbers = [
+            tally.sent_bytes,
+            tally.delivered_bytes,
+            tally.delivered_packets,
+            tally.lost_packets,
+            tally.marked_packets,
+            tally.in_flight_bytes,
+            tally.delivery_rate.bytes_per_second(),
+            tally.send_rate.bytes_per_second(),
+        ];
+        for (place, number) in self.tally.0.iter().zip(numbers) {
+            place.store(number, Ordering::Relaxed);
+        }
+    }
+
+    /// The main thread: what that was last.
+    pub(super) fn tally(&self, live: bool) -> LaneTally {
+        let [sent, arrived, packets, lost, marked, in_flight, delivery, send] =
+            std::array::from_fn(|at| self.tally.0[at].load(Ordering::Relaxed));
+        LaneTally {
+            live,
+            sent_bytes: sent,
+            delivered_bytes: arrived,
+            delivered_packets: packets,
+            lost_packets: lost,
+            marked_packets: marked,
+            in_flight_bytes: in_flight,
+            delivery_rate: Rate::from_bytes_per_second(delivery),
+            send_rate: Rate::from_bytes_per_second(send),
+        }
+    }
+
+    /// The main thread: what the lane may send.
+    pub(super) fn allow(&self, share: LaneShare) {
+        self.share.rate.store(share.rate.bytes_per_second(), Ordering::Relaxed);
+        self.share.cap.store(share.cap_bytes.unwrap_or(NONE), Ordering::Relaxed);
+    }
+
+    /// The lane's thread: what that is; `None` before it was told.
+    pub(super) fn share(&self) -> Option<LaneShare> {
+        let rate = Rate::from_bytes_per_second(self.share.rate.load(Ordering::Relaxed));
+        let cap = self.share.cap.load(Ordering::Relaxed);
+        let told = rate > Rate::ZERO;
+        told.then_some(LaneShare { rate, cap_bytes: (cap < NONE).then_some(cap) })
+    }
+
+    /// The main thread: whether its connection is silent.
+    pub(super) fn be_silent(&self, silent: bool) {
+        self.share.silent.store(silent, Ordering::Relaxed);
+    }
+
+    /// The lane's thread: the same.
+    pub(super) fn is_silent(&self) -> bool {
+        self.share.silent.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_is_what_is_read() {
+        let board = Board::default();
+        assert_eq!((board.share(), board.is_silent()), (None, false));
+        let rate = Rate::from_bytes_per_second;
+        let tally = LaneTally {
+            live: true,
+            sent_bytes: 1,
+            delivered_bytes: 2,
+            delivered_packets: 3,
+            lost_packets: 4,
+            marked_packets: 5,
+            in_flight_bytes: 6,
+            delivery_rate: rate(7),
+            send_rate: rate(8),
+        };
+        board.tell(&tally);
+        assert_eq!(board.tally(true), tally);
+        for cap_bytes in [Some(0), Some(9), None] {
+            let share = LaneShare { rate: rate(10), cap_bytes };
+            board.allow(share);
+            assert_eq!(board.share(), Some(share));
+        }
+        board.be_silent(true);
+        assert!(board.is_silent());
+    }
+}

@@ -1,0 +1,223 @@
+//! A sender over several lanes (`docs/protocol.md §4.11, §8.10`): who was granted a buffer first
+//! gets the next image, and what a lost lane had goes over the others.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use netblt_proto::buffer::Buffer;
+use netblt_proto::content::{PLACE_BYTES, Place};
+use netblt_proto::endpoint::Endpoint;
+use netblt_proto::time::Instant;
+use netblt_proto::units::BufferNumber;
+use netblt_proto::wire::packet::End;
+
+use super::{Flow, Sending};
+use crate::disk::layout::Layout;
+use crate::disk::threads::Reader;
+use crate::error::Error;
+use crate::transfer::lanes::{Lanes, Making, Said, agreed, told_by_receiver};
+
+/// Who was granted a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    /// The main connection, under this number.
+    Main(BufferNumber),
+    Lane(usize),
+}
+
+/// What a sender has to know of its lanes.
+#[derive(Debug)]
+pub(super) struct Dealing {
+    lanes: Lanes,
+    wants: VecDeque<Who>,
+    /// Images of which it is not known whether they arrived over a lane that is lost.
+    unsure: VecDeque<Buffer>,
+    /// How many images are on lanes.
+    over: usize,
+    /// Images that were read, and that the main connection got.
+    read: u64,
+    by_main: u64,
+    ended: bool,
+}
+
+/// Lanes, as far as it is known whether there will be any.
+#[derive(Debug, Default)]
+pub(super) enum SendLanes {
+    /// There is only the main connection.
+    #[default]
+    None,
+    /// There may be more, if the receiver takes them.
+    May(Arc<Making>),
+    /// There are, or will be.
+    Some(Box<Dealing>),
+}
+
+impl<R: Reader> Sending<'_, R> {
+    /// It may go over several lanes.
+    pub(super) fn over_lanes(&mut self, making: Option<Arc<Making>>) {
+        self.lanes = making.map_or(SendLanes::None, SendLanes::May);
+    }
+
+    /// A connection is open, to a receiver that calls itself so. Whether images have a place.
+    fn open_lanes(&mut self, client: &str, end: &mut Endpoint) -> Result<bool, Error> {
+        let making = match std::mem::take(&mut self.lanes) {
+            SendLanes::None => return Ok(false),
+            SendLanes::May(making) => making,
+            SendLanes::Some(mut before) => {
+                let (_, buffers) = before.lanes.close();
+                let buffers = buffers.into_iter().chain(before.unsure.drain(..));
+                let disk = &mut self.disk;
+                buffers.for_each(|buffer| {
+                    if let Some(disk) = disk {
+                        disk.release(buffer)
+                    }
+                });
+                before.lanes.making()
+            }
+        };
+        let Some(count) = agreed(making.own, told_by_receiver(client)) else {
+            self.lanes = SendLanes::May(making);
+            return Ok(false);
+        };
+        self.lanes = SendLanes::Some(Box::new(Dealing {
+            lanes: Lanes::begin(making, count, true, end)?,
+            wants: VecDeque::new(),
+            unsure: VecDeque::new(),
+            over: 0,
+            read: 0,
+            by_main: 0,
+            ended: false,
+        }));
+        Ok(true)
+    }
+
+    /// The lanes' turn: what they said is heard, and what is read is dealt out.
+    pub(super) fn turn_lanes(&mut self, now: Instant, end: &mut Endpoint) -> Flow {
+        let SendLanes::Some(dealing) = &mut self.lanes else { return ControlFlow::Continue(()) };
+        dealing.lanes.turn(now, end);
+        dealing.lanes.steer(self.session.is_paused());
+        let mut accepted = Vec::new();
+        while let Some((at, said)) = dealing.lanes.poll(now) {
+            match said {
+                Said::Wanted => dealing.wants.push_back(Who::Lane(at)),
+                Said::Accepted(buffer) => {
+                    dealing.over -= 1;
+                    accepted.push(buffer);
+                }
+                Said::Unsure(buffer) => {
+                    dealing.over -= 1;
+                    dealing.unsure.push_back(buffer);
+                }
+                Said::Over(_) => dealing.wants.retain(|who| *who != Who::Lane(at)),
+                Said::Full(_) | Said::Empty(_) | Said::Open => {}
+            }
+        }
+        accepted.into_iter().for_each(|buffer| self.released(BufferNumber(0), buffer));
+        if let Some(disk) = &mut self.disk {
+            self.growth.make(now, end).into_iter().for_each(|buffer| disk.release(buffer));
+        }
+        self.deal(now, end)
+    }
+
+    /// The main connection was granted a buffer. Whether lanes decide what goes into it.
+    pub(super) fn want_dealt(&mut self, number: BufferNumber) -> bool {
+        let SendLanes::Some(dealing) = &mut self.lanes else { return false };
+        dealing.wants.push_back(Who::Main(number));
+        true
+    }
+
+    /// Whether images go to who is granted a buffer first.
+    pub(super) fn deals(&self) -> bool {
+        matches!(self.lanes, SendLanes::Some(_))
+    }
+
+    /// The main connection has no use any more for its buffer `number`.
+    pub(super) fn released(&mut self, number: BufferNumber, buffer: Buffer) {
+        let place = Place::of(&buffer).filter(|_| self.deals());
+        self.release(place.map_or(number, |place| place.number), buffer);
+    }
+
+    /// What is left for images of buffers that are so large, to a receiver that calls itself so.
+    pub(super) fn with_lanes(
+        &mut self,
+        layout: Layout,
+        client: &str,
+        end: &mut Endpoint,
+    ) -> Result<Layout, Error> {
+        match self.open_lanes(client, end)? {
+            true => layout.less(PLACE_BYTES),
+            false => Ok(layout),
+        }
+    }
+
+    /// Every image that is there goes to who waits for one.
+    pub(super) fn deal(&mut self, now: Instant, end: &mut Endpoint) -> Flow {
+        loop {
+            let (SendLanes::Some(dealing), Some(disk)) = (&mut self.lanes, &mut self.disk) else {
+                return ControlFlow::Continue(());
+            };
+            let Some(who) = dealing.wants.front().copied() else { break };
+            disk.want(BufferNumber(dealing.read + dealing.wants.len() as u64));
+            let image = match dealing.unsure.pop_front() {
+                Some(image) => image,
+                None => match disk.poll() {
+                    Ok(Some(supply)) => {
+                        dealing.read += 1;
+                        let last = supply.end.is_some();
+                        self.kept += supply.kept;
+                        (self.at, self.end) = (supply.at, supply.end);
+                        self.held.push_back(Some(supply.bytes));
+                        let mut image = supply.buffer;
+                        if !(Place { number: supply.number, last }).put(&mut image) {
+                            return self.session.fail(now, end, Error::Content(NO_ROOM));
+                        }
+                        image
+                    }
+                    Ok(None) => break,
+                    Err(error) => return self.session.fail(now, end, error),
+                },
+            };
+            dealing.wants.pop_front();
+            match who {
+                Who::Main(number) => {
+                    dealing.by_main += 1;
+                    end.supply(now, number, image, false);
+                }
+                Who::Lane(at) => match dealing.lanes.give(at, image) {
+                    Ok(()) => dealing.over += 1,
+                    Err(image) => dealing.unsure.push_front(image),
+                },
+            }
+        }
+        self.end_dealt(now, end);
+        ControlFlow::Continue(())
+    }
+
+    /// END is the main connection's: it is said when nothing can come back to it any more.
+    fn end_dealt(&mut self, now: Instant, end: &mut Endpoint) {
+        let (SendLanes::Some(dealing), Some(last)) = (&mut self.lanes, self.end) else { return };
+        let all = dealing.over == 0 && dealing.unsure.is_empty();
+        if all && !std::mem::replace(&mut dealing.ended, true) {
+            end.end(now, End { buffers: dealing.by_main, ..last });
+        }
+    }
+
+    /// Whether the main connection is silent.
+    pub(super) fn be_silent(&mut self, silent: bool) {
+        self.session.observer.silent(silent);
+        if let SendLanes::Some(dealing) = &self.lanes {
+            dealing.lanes.be_silent(silent);
+        }
+    }
+
+    /// The transfer is over: what each lane counted.
+    pub(super) fn close_lanes(&mut self) -> Vec<netblt_proto::stats::Stats> {
+        match &mut self.lanes {
+            SendLanes::Some(dealing) => dealing.lanes.close().0,
+            SendLanes::None | SendLanes::May(_) => Vec::new(),
+        }
+    }
+}
+
+const NO_ROOM: &str = "an image leaves no room for its place";

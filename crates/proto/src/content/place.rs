@@ -1,0 +1,150 @@
+//! Where an image belongs among all of a transfer that goes over several lanes
+//! (`docs/protocol.md §8.10`).
+
+use std::collections::BTreeSet;
+
+use crate::buffer::Buffer;
+use crate::limits::MAX_AHEAD;
+use crate::units::BufferNumber;
+
+/// Bytes that tell it, behind an image.
+pub const PLACE_BYTES: usize = 8;
+/// Bit: it is the last of all.
+const LAST: u64 = 1 << 63;
+
+/// The place of an image, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// It.
+    pub number: BufferNumber,
+    /// Whether no image has a higher one.
+    pub last: bool,
+}
+
+impl Place {
+    /// Puts it behind the image in `buffer`. False if there is no room for it.
+    #[must_use]
+    pub fn put(self, buffer: &mut Buffer) -> bool {
+        let word = (self.number.0 & !LAST) | if self.last { LAST } else { 0 };
+        let at = buffer.filled().len();
+        let Some(room) = buffer.space().get_mut(at..at + PLACE_BYTES) else { return false };
+        room.copy_from_slice(&word.to_be_bytes());
+        buffer.set_len(at + PLACE_BYTES);
+        true
+    }
+
+    /// Takes it off the image in `buffer`; `None` if there is none.
+    #[must_use]
+    pub fn take(buffer: &mut Buffer) -> Option<Self> {
+        let place = Self::of(buffer)?;
+        buffer.set_len(buffer.filled().len() - PLACE_BYTES);
+        Some(place)
+    }
+
+    /// The one behind the image in `buffer`.
+    #[must_use]
+    pub fn of(buffer: &Buffer) -> Option<Self> {
+        let word = u64::from_be_bytes(*buffer.filled().last_chunk::<PLACE_BYTES>()?);
+        let number = BufferNumber(word & !LAST);
+        (number.0 > 0).then_some(Self { number, last: word & LAST != 0 })
+    }
+}
+
+/// Which images are here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// All up to this one.
+    through: u64,
+    /// And these beyond.
+    beyond: BTreeSet<u64>,
+    last: Option<u64>,
+}
+
+/// What no sender says: two ends, something behind the end, or places far from all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("images have places that they cannot have")]
+pub struct OutOfPlace;
+
+impl Places {
+    /// An image is here. Whether it is new: over a lane that is lost it may have come, although the
+    /// sender did not hear of it.
+    pub fn add(&mut self, place: Place) -> Result<bool, OutOfPlace> {
+        let number = place.number.0;
+        let highest = self.beyond.last().copied().unwrap_or(self.through);
+        let two_ends = place.last && self.last.is_some_and(|last| last != number);
+        let behind = self.last.is_some_and(|last| number > last) || place.last && highest > number;
+        if two_ends || behind || number > self.through.saturating_add(MAX_AHEAD) {
+            return Err(OutOfPlace);
+        }
+        if place.last {
+            self.last = Some(number);
+        }
+        if number <= self.through || !self.beyond.insert(number) {
+            return Ok(false);
+        }
+        while self.beyond.remove(&(self.through + 1)) {
+            self.through += 1;
+        }
+        Ok(true)
+    }
+
+    /// Whether all are here.
+    pub fn is_whole(&self) -> bool {
+        self.last == Some(self.through)
+    }
+
+    /// How many there are in all, once that is known.
+    pub fn count(&self) -> Option<u64> {
+        self.last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(number: u64, last: bool) -> Place {
+        Place { number: BufferNumber(number), last }
+    }
+
+    #[test]
+    fn a_place_stands_behind_its_image() {
+        let mut buffer = Buffer::new(12);
+        buffer.set_len(3);
+        assert_eq!(Place::take(&mut buffer), None);
+        let told = place(7, true);
+        assert!(told.put(&mut buffer));
+        assert!(!told.put(&mut buffer), "no room");
+        assert_eq!((buffer.filled().len(), Place::of(&buffer)), (11, Some(told)));
+        assert_eq!(Place::take(&mut buffer), Some(told));
+        assert_eq!(buffer.filled(), [0; 3]);
+        let mut nowhere = Buffer::new(8);
+        nowhere.set_len(8);
+        assert_eq!(Place::take(&mut nowhere), None, "places begin at 1");
+    }
+
+    #[test]
+    fn all_are_here_when_every_place_up_to_the_last_is() {
+        let mut places = Places::default();
+        assert_eq!(places.add(place(2, false)), Ok(true));
+        assert_eq!(places.add(place(3, true)), Ok(true));
+        assert_eq!(places.add(place(3, true)), Ok(false), "it came again");
+        assert!(!places.is_whole());
+        assert_eq!(places.add(place(1, false)), Ok(true));
+        assert_eq!(places.add(place(2, false)), Ok(false));
+        assert!(places.is_whole() && places.count() == Some(3));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_and_changes_nothing() {
+        let mut places = Places::default();
+        places.add(place(4, false)).expect("fine");
+        let before = places.clone();
+        assert_eq!(places.add(place(3, true)), Err(OutOfPlace), "an end before what came");
+        assert_eq!(places.add(place(MAX_AHEAD + 1, false)), Err(OutOfPlace));
+        assert_eq!(places, before);
+        places.add(place(5, true)).expect("fine");
+        assert_eq!(places.add(place(6, false)), Err(OutOfPlace));
+        assert_eq!(places.add(place(4, true)), Err(OutOfPlace));
+    }
+}

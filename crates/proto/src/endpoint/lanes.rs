@@ -1,0 +1,216 @@
+//! Lanes: further connections that carry buffers of the same transfer, each over a socket and by a
+//! processor of its own (`docs/protocol.md §4.11, §6.11`).
+//!
+//! A lane is an [`Endpoint`] like any other, but nothing opens it: its keys follow from those of
+//! the main connection, and so do all parameters. What its buffers are, and when the transfer is
+//! over, is the clients' business and said in the main connection alone.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::Endpoint;
+use crate::config::{Config, Pace, Policy, Told};
+use crate::crypto::lane::LaneKeys;
+use crate::crypto::stem::Root;
+use crate::entropy::Entropy;
+use crate::limits::MAX_LANE_NUMBER;
+use crate::link::Link;
+use crate::machine::{Reception, Route};
+use crate::opening::{Opened, Place};
+pub use crate::rate::lanes::{LaneShare, LaneTally};
+use crate::time::Instant;
+use crate::units::Rate;
+use crate::wire::packet::{Keepalive, Parameters};
+use crate::wire::sealed;
+
+/// What a lane may send before its share is known: a packet now and then.
+const FIRST_SHARE: LaneShare =
+    LaneShare { rate: Rate::from_bytes_per_second(10_000), cap_bytes: Some(10_000) };
+/// Lanes that were called and not taken by the client; beyond that they are dropped.
+const MAX_WAITING: usize = 4;
+
+/// A lane that has begun.
+#[derive(Debug)]
+pub struct Lane {
+    /// Its number; no other of this connection has it.
+    pub number: u8,
+    /// Where its peer is, or seems to be.
+    pub peer: Route,
+    /// This end of it.
+    pub end: Endpoint,
+}
+
+/// What an end knows of its lanes.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    /// What was settled for the main connection.
+    settled: Option<(Parameters, u32)>,
+    /// What their keys are made of.
+    root: Option<Root>,
+    /// Connection ids of those that the peer may open, by number from 1; empty if it may not.
+    ids: Vec<u32>,
+    entropy: Option<Entropy>,
+    /// A bit for each number that was used.
+    begun: u64,
+    waiting: VecDeque<Lane>,
+}
+
+impl Lanes {
+    /// A connection is open: there are no lanes of it yet.
+    pub(super) fn begin(&mut self, settled: (&Parameters, u32), root: Option<Root>) {
+        let (parameters, table_bytes) = settled;
+        *self = Self { settled: Some((parameters.clone(), table_bytes)), root, ..Self::default() };
+    }
+}
+
+impl Endpoint {
+    /// Active end, once its connection is open: one lane more, to be driven over another socket
+    /// than the others. `entropy` must never be used twice outside tests. `None` if there is no
+    /// connection, or it had as many as it may.
+    pub fn call_lane(&mut self, now: Instant, entropy: [u8; 32]) -> Option<Lane> {
+        let number = (1..=MAX_LANE_NUMBER).find(|number| self.lanes.begun >> number & 1 == 0)?;
+        let peer = self.connection.as_ref()?.home()?;
+        let keys = LaneKeys::of(self.lanes.root.as_ref()?, number, true);
+        let link = self.connection.as_ref()?.lane(&keys)?;
+        self.lanes.begun |= 1 << number;
+        let mut opened = self.open_lane(now, link, Entropy::new(entropy))?;
+        opened.unconfirmed = true;
+        let route = Route { local: None, ..peer };
+        let end = self.lane(now, (route, Reception::default()), opened, None);
+        Some(Lane { number, peer: route, end })
+    }
+
+    /// Passive end, once its connection is open: from now on the peer may open lanes, which come
+    /// out of [`Endpoint::poll_lane`]. `entropy` as above.
+    pub fn admit_lanes(&mut self, entropy: [u8; 32]) {
+        let Some(root) = &self.lanes.root else { return };
+        let id = |number| LaneKeys::of(root, number, false).id;
+        self.lanes.ids = (1..=MAX_LANE_NUMBER).map(id).collect();
+        self.lanes.entropy = Some(Entropy::new(entropy));
+    }
+
+    /// The next lane that the peer has opened. Its packets must not come to this end any more: they
+    /// are for a socket of its own.
+    pub fn poll_lane(&mut self) -> Option<Lane> {
+        self.lanes.waiting.pop_front()
+    }
+
+    /// Passive end: another lane would help here. The peer is told once; its client may ask for it.
+    pub fn ask_for_lanes(&mut self) {
+        if let Some(connection) = &mut self.connection {
+            connection.push_keepalive(Keepalive { lane_wanted: true, ..Keepalive::default() });
+        }
+    }
+
+    /// Whether the peer has said so since this was asked last.
+    pub fn take_lanes_wanted(&mut self) -> bool {
+        self.connection.as_mut().is_some_and(|connection| connection.take_lane_wanted())
+    }
+
+    /// What the sender of a lane has counted, for its main connection. `None` at a receiver.
+    pub fn tally(&self, now: Instant) -> Option<LaneTally> {
+        Some(self.connection.as_ref()?.sender()?.tally(now))
+    }
+
+    /// Main connection's sender: what those of its lanes have counted, in any order that stays.
+    pub fn lead(&mut self, now: Instant, lanes: &[LaneTally]) {
+        if let Some(sender) = self.connection.as_mut().and_then(|c| c.sender_mut()) {
+            sender.lead(now, lanes);
+        }
+    }
+
+    /// Main connection's sender: what the one at `at` of those may send.
+    pub fn share(&self, at: usize) -> LaneShare {
+        let sender = self.connection.as_ref().and_then(|connection| connection.sender());
+        sender.map_or(LaneShare::default(), |sender| sender.share(at))
+    }
+
+    /// A lane's sender: what it may send from now on.
+    pub fn be_led(&mut self, share: LaneShare) {
+        if let Some(sender) = self.connection.as_mut().and_then(|c| c.sender_mut()) {
+            sender.be_led(share);
+        }
+    }
+
+    /// The client has no use for this end any more: its peer is told once (QUIT), its buffers come
+    /// back, and it is closed.
+    pub fn forget(&mut self, now: Instant, reason: &str) {
+        if let Some(connection) = &mut self.connection {
+            connection.forget(now, reason);
+        }
+        self.collect(now);
+    }
+
+    /// Whether this end or its peer is about to close: buffers that are released were not all
+    /// accepted.
+    pub fn is_closing(&self) -> bool {
+        self.closed || self.connection.as_ref().is_some_and(|connection| connection.is_closing())
+    }
+
+    /// Whether the main connection is so old that lanes make sense: a short transfer needs none,
+    /// and the first round trips find the path.
+    pub fn lanes_may_begin(&self, now: Instant) -> bool {
+        const ROUND_TRIPS: u32 = 8;
+        const LEAST: Duration = Duration::from_millis(200);
+        let stats = self.stats(now);
+        let settled = stats.min_rtt.unwrap_or(Duration::from_millis(100)) * ROUND_TRIPS;
+        stats.opened_at.is_some_and(|at| now.since(at) >= settled.max(LEAST))
+    }
+
+    /// A datagram that is not this connection's: perhaps it is the first of a lane.
+    pub(super) fn knock(
+        &mut self,
+        now: Instant,
+        (route, reception): (Route, Reception),
+        bytes: &mut [u8],
+    ) -> bool {
+        if self.lanes.ids.is_empty() {
+            return false;
+        }
+        let id = sealed::destination(bytes);
+        let at = self.lanes.ids.iter().position(|known| Some(*known) == id);
+        let Some(number) = at.and_then(|at| u8::try_from(at + 1).ok()) else { return false };
+        if self.lanes.begun >> number & 1 == 1 || self.lanes.waiting.len() >= MAX_WAITING {
+            return false;
+        }
+        let Some(root) = &self.lanes.root else { return false };
+        let keys = LaneKeys::of(root, number, false);
+        let link = self.connection.as_ref().and_then(|connection| connection.lane(&keys));
+        let Some(link) = link.filter(|link| link.authenticates(bytes)) else { return false };
+        let Some(entropy) = self.lanes.entropy.as_mut().map(Entropy::draw) else { return false };
+        self.lanes.begun |= 1 << number;
+        let Some(mut opened) = self.open_lane(now, link, Entropy::new(entropy)) else {
+            return false;
+        };
+        opened.place = Place::OneOf(vec![(route, bytes.len() as u64)]);
+        let end = self.lane(now, (route, reception), opened, Some(bytes));
+        self.lanes.waiting.push_back(Lane { number, peer: route, end });
+        true
+    }
+
+    fn open_lane(&self, now: Instant, link: Link, entropy: Entropy) -> Option<Opened> {
+        let (parameters, table_bytes) = self.lanes.settled.as_ref()?;
+        let rtt = self.stats(now).min_rtt;
+        Some(Opened::branch(link, (parameters.clone(), *table_bytes), (rtt, rtt), entropy))
+    }
+
+    fn lane(
+        &self,
+        now: Instant,
+        from: (Route, Reception),
+        opened: Opened,
+        first: Option<&mut [u8]>,
+    ) -> Endpoint {
+        // What it may send it is told, so its own law decides nothing.
+        let config = Config {
+            policy: Policy::Fixed(Pace(Told::Rate(FIRST_SHARE.rate))),
+            any_role: false,
+            remembered: Vec::new(),
+            trace: false,
+            ..self.config.clone()
+        };
+        let mut end = Endpoint::served(config, now, from, opened, first);
+        end.be_led(FIRST_SHARE);
+        end
+    }
+}

@@ -1,0 +1,324 @@
+//! One rate decision for all lanes of a transfer (`docs/protocol.md §6.11`).
+//!
+//! The law is the main connection's. Its samples are of all lanes together, and what it decides is
+//! dealt out among them: as much to each, but no more than it can use. So a transfer is one flow
+//! to the path and to others on it, however many lanes carry it.
+
+use std::time::Duration;
+
+use crate::rate::{Pacing, Sample};
+use crate::time::{Instant, nanos};
+use crate::units::Rate;
+
+/// All of something, in parts.
+const WHOLE: u64 = 1_000_000;
+/// What was used is looked at again after this time at least, and so many packets of each lane.
+const WINDOW: Duration = Duration::from_millis(20);
+const WINDOW_PACKETS: u64 = 32;
+/// A lane that used less than this of its share, in thousandths, cannot use more: it gets a little
+/// above what it did.
+const USES: u64 = 850;
+const ROOM: u64 = 1150;
+/// What it gets at least, as a part of an even share.
+const LEAST_PART: u64 = 8;
+/// While the law looks for the rate of the path with trains of packets, whose arrivals must not be
+/// mixed up with other lanes', all of those together get this part.
+const ASIDE: u64 = 8;
+
+/// What the sender of a lane has counted so far. Counts never decrease; those of a lane that is
+/// closed stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneTally {
+    /// Whether it carries data.
+    pub live: bool,
+    /// Bytes of IP packets sent.
+    pub sent_bytes: u64,
+    /// Those known to have arrived.
+    pub delivered_bytes: u64,
+    /// Packets known to have arrived.
+    pub delivered_packets: u64,
+    /// Packets found missing.
+    pub lost_packets: u64,
+    /// Packets that arrived marked Congestion Experienced.
+    pub marked_packets: u64,
+    /// Bytes sent that are neither reported nor known to be missing.
+    pub in_flight_bytes: u64,
+    /// Rate at which data arrived lately; zero if none did.
+    pub delivery_rate: Rate,
+    /// Rate at which they were sent.
+    pub send_rate: Rate,
+}
+
+/// What a lane may send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneShare {
+    /// Bytes of IP packets a second.
+    pub rate: Rate,
+    /// Most bytes in flight; `None` for no limit but the outstanding buffers.
+    pub cap_bytes: Option<u64>,
+}
+
+/// A lane as it is dealt with.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hand {
+    live: bool,
+    /// Bytes sent when the window began.
+    before: u64,
+    /// Its part of the whole.
+    part: u64,
+    /// The most that it can use, of the whole; `None` if that is not known to be a limit.
+    most: Option<u64>,
+}
+
+/// How a main connection's sender leads the others.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lead {
+    /// The others, summed up.
+    others: LaneTally,
+    /// The main connection first.
+    hands: Vec<Hand>,
+    since: Instant,
+}
+
+impl Lead {
+    /// What all have counted so far, the main connection, `own`, among them; all together may send
+    /// `pacing` of packets of `packet_bytes`, and if the law `tries` something the others step
+    /// aside.
+    pub(crate) fn hear(
+        &mut self,
+        now: Instant,
+        (own, lanes): (LaneTally, &[LaneTally]),
+        (pacing, packet_bytes): (&Pacing, u64),
+        tries: bool,
+    ) {
+        self.others = lanes.iter().fold(LaneTally::default(), sum);
+        let all = || [own].into_iter().chain(lanes.iter().copied());
+        let known = self.hands.len();
+        self.hands.resize(lanes.len() + 1, Hand::default());
+        let changed = all().zip(&self.hands).any(|(tally, hand)| tally.live != hand.live);
+        let count = all().filter(|tally| tally.live).count().max(1) as u64;
+        let whole = rate_of(pacing, packet_bytes);
+        let lapsed = now.since(self.since);
+        let window = WINDOW.max(whole.time_for(WINDOW_PACKETS * packet_bytes * count));
+        if changed || known != self.hands.len() {
+            for (tally, hand) in all().zip(&mut self.hands) {
+                (hand.live, hand.before, hand.most) = (tally.live, tally.sent_bytes, None);
+            }
+            self.since = now;
+        } else if lapsed >= window {
+            for (tally, hand) in all().zip(&mut self.hands) {
+                let used = Rate::over(tally.sent_bytes.saturating_sub(hand.before), lapsed);
+                hand.judge(used, whole, count);
+                hand.before = tally.sent_bytes;
+            }
+            self.since = now;
+        }
+        match tries && count > 1 {
+            true => self.step_aside(count),
+            false => self.deal(),
+        }
+    }
+
+    /// As much to each as it can use, beginning with those who can use least.
+    fn deal(&mut self) {
+        let mut order: Vec<usize> = (0..self.hands.len()).collect();
+        order.retain(|at| self.hands.get(*at).is_some_and(|hand| hand.live));
+        order.sort_by_key(|at| self.hands.get(*at).and_then(|h| h.most).unwrap_or(u64::MAX));
+        self.hands.iter_mut().for_each(|hand| hand.part = 0);
+        let (mut left, mut lanes) = (WHOLE, order.len() as u64);
+        for at in order {
+            let even = left / lanes.max(1);
+            if let Some(hand) = self.hands.get_mut(at) {
+                // The last one gets what is left: somebody must try for more.
+                let last = lanes <= 1;
+                hand.part = hand.most.filter(|_| !last).unwrap_or(even).min(even);
+                left -= hand.part;
+            }
+            lanes = lanes.saturating_sub(1);
+        }
+    }
+
+    fn step_aside(&mut self, count: u64) {
+        let part = WHOLE / ASIDE / (count - 1).max(1);
+        for (at, hand) in self.hands.iter_mut().enumerate() {
+            hand.part = match (at, hand.live) {
+                (0, _) => WHOLE - part * (count - 1),
+                (_, true) => part,
+                (_, false) => 0,
+            };
+        }
+    }
+
+    /// Of all lanes, what `own` is of the main connection.
+    pub(crate) fn whole(&self, own: Sample) -> Sample {
+        let others = &self.others;
+        let add = |rate: Option<Rate>, more: Rate| {
+            rate.map(|rate| {
+                let all = rate.bytes_per_second().saturating_add(more.bytes_per_second());
+                Rate::from_bytes_per_second(all)
+            })
+        };
+        Sample {
+            delivery_rate: add(own.delivery_rate, others.delivery_rate),
+            send_rate: add(own.send_rate, others.send_rate),
+            sent_bytes: own.sent_bytes + others.sent_bytes,
+            delivered_bytes: own.delivered_bytes + others.delivered_bytes,
+            delivered_packets: own.delivered_packets + others.delivered_packets,
+            lost_packets: own.lost_packets + others.lost_packets,
+            marked_packets: own.marked_packets + others.marked_packets,
+            in_flight_bytes: own.in_flight_bytes + others.in_flight_bytes,
+            ..own
+        }
+    }
+
+    /// Bytes known to have arrived over the others.
+    pub(crate) fn delivered_beside(&self) -> u64 {
+        self.others.delivered_bytes
+    }
+
+    /// The main connection's part of what the law asks for all.
+    pub(crate) fn own(&self, pacing: Pacing) -> Pacing {
+        let Some(hand) = self.hands.first().filter(|hand| hand.part < WHOLE) else { return pacing };
+        let part = hand.part.max(1);
+        let interval = u128::from(nanos(pacing.burst.interval)) * u128::from(WHOLE);
+        let interval = u64::try_from(interval / u128::from(part)).unwrap_or(u64::MAX);
+        let mut own = pacing;
+        own.burst.interval = Duration::from_nanos(interval);
+        own.cap_bytes = pacing.cap_bytes.map(|cap| cut(cap, part));
+        own
+    }
+
+    /// What the lane at `at` of those that were told may send.
+    pub(crate) fn share(&self, at: usize, pacing: &Pacing, packet_bytes: u64) -> LaneShare {
+        let part = self.hands.get(at + 1).map_or(0, |hand| hand.part);
+        let rate = rate_of(pacing, packet_bytes);
+        let rate = Rate::from_bytes_per_second(cut(rate.bytes_per_second(), part));
+        LaneShare { rate, cap_bytes: pacing.cap_bytes.map(|cap| cut(cap, part)) }
+    }
+}
+
+impl Hand {
+    /// It sent at `used` of `whole` in the window that is over.
+    fn judge(&mut self, used: Rate, whole: Rate, count: u64) {
+        if !self.live {
+            return;
+        }
+        let whole = u128::from(whole.bytes_per_second().max(1));
+        let used = u128::from(used.bytes_per_second()) * u128::from(WHOLE) / whole;
+        let used = u64::try_from(used).unwrap_or(u64::MAX).min(WHOLE);
+        self.most = (used < self.part * USES / 1000)
+            .then(|| (used * ROOM / 1000).max(WHOLE / count.max(1) / LEAST_PART));
+    }
+}
+
+fn sum(all: LaneTally, one: &LaneTally) -> LaneTally {
+    let add = |a: Rate, b: Rate| {
+        Rate::from_bytes_per_second(a.bytes_per_second().saturating_add(b.bytes_per_second()))
+    };
+    let rates = match one.live {
+        true => (one.delivery_rate, one.send_rate, one.in_flight_bytes),
+        false => (Rate::ZERO, Rate::ZERO, 0),
+    };
+    LaneTally {
+        live: all.live || one.live,
+        sent_bytes: all.sent_bytes + one.sent_bytes,
+        delivered_bytes: all.delivered_bytes + one.delivered_bytes,
+        delivered_packets: all.delivered_packets + one.delivered_packets,
+        lost_packets: all.lost_packets + one.lost_packets,
+        marked_packets: all.marked_packets + one.marked_packets,
+        in_flight_bytes: all.in_flight_bytes + rates.2,
+        delivery_rate: add(all.delivery_rate, rates.0),
+        send_rate: add(all.send_rate, rates.1),
+    }
+}
+
+fn rate_of(pacing: &Pacing, packet_bytes: u64) -> Rate {
+    Rate::over(u64::from(pacing.burst.packets) * packet_bytes, pacing.burst.interval)
+}
+
+fn cut(amount: u64, part: u64) -> u64 {
+    let cut = u128::from(amount) * u128::from(part) / u128::from(WHOLE);
+    u64::try_from(cut).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Burst;
+
+    const PACKET: u64 = 1000;
+
+    /// A megabyte a second.
+    fn pacing() -> Pacing {
+        let burst = Burst { packets: 1, interval: Duration::from_millis(1) };
+        Pacing { cap_bytes: Some(100_000), ..Pacing::of(burst) }
+    }
+
+    /// Lanes that can send so many kilobytes a second, led for `ms` milliseconds: what each may
+    /// send in the end, in kilobytes a second, the main connection's first.
+    fn led(can: &[u64], ms: u64, tries: bool) -> Vec<u64> {
+        let (mut lead, pacing) = (Lead::default(), pacing());
+        let live = LaneTally { live: true, ..LaneTally::default() };
+        let (mut own, mut lanes) = (live, vec![live; can.len() - 1]);
+        let mut may = vec![0; can.len()];
+        for ms in 0..=ms {
+            let now = Instant::EPOCH + Duration::from_millis(ms);
+            lead.hear(now, (own, &lanes), (&pacing, PACKET), tries);
+            let mine = lead.own(pacing).burst.interval;
+            may[0] = 1_000_000 / (nanos(mine) / 1000).max(1);
+            for at in 0..lanes.len() {
+                may[at + 1] = lead.share(at, &pacing, PACKET).rate.bytes_per_second() / 1000;
+                lanes[at].sent_bytes += may[at + 1].min(can[at + 1]);
+            }
+            own.sent_bytes += may[0].min(can[0]);
+        }
+        may
+    }
+
+    #[test]
+    fn each_gets_as_much_as_the_others() {
+        assert_eq!(led(&[9999], 500, false), [1000]);
+        assert_eq!(led(&[9999; 4], 500, false), [250; 4]);
+    }
+
+    #[test]
+    fn what_one_cannot_use_the_others_get() {
+        let may = led(&[9999, 50, 9999, 9999], 2000, false);
+        assert!((50..=60).contains(&may[1]), "{may:?}");
+        assert!(may[0] > 310 && may.iter().sum::<u64>() >= 995, "{may:?}");
+        // Nobody can use more than a part: somebody is given what is left all the same.
+        let may = led(&[100, 100, 100], 2000, false);
+        assert!(may.iter().all(|rate| *rate >= 100), "{may:?}");
+        assert!(may.iter().sum::<u64>() >= 995, "{may:?}");
+    }
+
+    #[test]
+    fn others_step_aside_while_the_law_tries() {
+        assert_eq!(led(&[9999; 3], 100, true), [875, 62, 62]);
+    }
+
+    #[test]
+    fn a_lane_that_is_gone_leaves_its_counts_and_takes_no_part() {
+        let (mut lead, pacing) = (Lead::default(), pacing());
+        let own = LaneTally { live: true, ..LaneTally::default() };
+        let rate = Rate::from_bytes_per_second(7);
+        let gone = LaneTally {
+            live: false,
+            sent_bytes: 500,
+            delivered_bytes: 400,
+            in_flight_bytes: 100,
+            delivery_rate: rate,
+            ..own
+        };
+        lead.hear(Instant::EPOCH, (own, &[gone]), (&pacing, PACKET), false);
+        assert_eq!(lead.own(pacing), pacing);
+        assert_eq!(
+            lead.share(0, &pacing, PACKET),
+            LaneShare { rate: Rate::ZERO, cap_bytes: Some(0) }
+        );
+        let seen = Sample { sent_bytes: 10, delivery_rate: Some(rate), ..Sample::default() };
+        let whole = lead.whole(seen);
+        assert_eq!((whole.sent_bytes, whole.delivered_bytes), (510, 400));
+        assert_eq!((whole.in_flight_bytes, whole.delivery_rate), (0, Some(rate)));
+    }
+}

@@ -1,0 +1,189 @@
+//! Who may open a lane, and what a packet that was copied draws (`docs/protocol.md §4.11`).
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use netblt_proto::config::{Config, Role, Secret, Wire};
+use netblt_proto::endpoint::Endpoint;
+use netblt_proto::endpoint::lanes::Lane;
+use netblt_proto::machine::{Datagram, Event, Reception};
+use netblt_proto::time::Instant;
+
+/// Kinds of packets (`docs/protocol.md §3.1`).
+const CHALLENGE: u8 = 14;
+const KIND: usize = 3;
+
+fn address(host: u8, port: u16) -> SocketAddr {
+    ([192, 0, 2, host], port).into()
+}
+
+fn ms(n: u64) -> Instant {
+    Instant::EPOCH + Duration::from_millis(n)
+}
+
+fn config(role: Role) -> Config {
+    Config { secret: Some(Secret([7; 32])), ..Config::new(Wire::Sealed, role) }
+}
+
+/// Everything that an end has to send now: where to, and what.
+fn said(end: &mut Endpoint, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
+    let (mut all, mut batch) = (Vec::new(), Vec::new());
+    while let Some(transmit) = end.poll_transmit(now, &mut batch) {
+        let packets = batch.chunks(transmit.segment.max(1));
+        all.extend(packets.map(|packet| (transmit.to, packet.to_vec())));
+        batch.clear();
+        while end.poll_event().is_some() {}
+    }
+    all
+}
+
+fn hear(end: &mut Endpoint, now: Instant, from: SocketAddr, packet: &[u8]) {
+    let mut bytes = packet.to_vec();
+    let reception = Reception::default();
+    end.handle_datagram(now, Datagram { from, local: None, reception, bytes: &mut bytes });
+    while end.poll_event().is_some() {}
+}
+
+/// Lets both talk until neither has anything to say; what an end says to elsewhere is lost.
+fn talk(now: Instant, ends: [(&mut Endpoint, SocketAddr); 2]) {
+    let [(one, at), (other, there)] = ends;
+    for _ in 0..50 {
+        let (out, back) = (said(one, now), said(other, now));
+        if out.is_empty() && back.is_empty() {
+            return;
+        }
+        for (_, packet) in out.iter().filter(|(to, _)| *to == there) {
+            hear(other, now, at, packet);
+        }
+        for (_, packet) in back.iter().filter(|(to, _)| *to == at) {
+            hear(one, now, there, packet);
+        }
+    }
+    panic!("they do not come to an end");
+}
+
+/// The main connection's ends, open: the sender calls.
+fn opened() -> (Endpoint, Endpoint) {
+    let mut active = Endpoint::active(config(Role::Sender), address(2, 4000), ms(0), [1; 32]);
+    let mut passive = Endpoint::passive(config(Role::Receiver), ms(0), [2; 32]);
+    talk(ms(1), [(&mut active, address(1, 5000)), (&mut passive, address(2, 4000))]);
+    assert!(active.peer().is_some() && passive.peer().is_some());
+    (active, passive)
+}
+
+/// A lane that the active end calls, and its first packet.
+fn called(active: &mut Endpoint, seed: u8) -> (Lane, Vec<u8>) {
+    let mut lane = active.call_lane(ms(500), [seed; 32]).expect("it is open");
+    let (_, first) = said(&mut lane.end, ms(500)).remove(0);
+    (lane, first)
+}
+
+#[test]
+fn a_lane_opens_with_one_packet_and_talks_when_its_address_has_answered() {
+    let (mut active, mut passive) = opened();
+    passive.admit_lanes([3; 32]);
+    let (mut lane, first) = called(&mut active, 4);
+    assert_eq!((lane.number, lane.peer.peer), (1, address(2, 4000)));
+    hear(&mut passive, ms(510), address(1, 5001), &first);
+    let mut other = passive.poll_lane().expect("it knocked");
+    assert_eq!((other.number, other.peer.peer), (1, address(1, 5001)));
+    assert!(passive.poll_lane().is_none());
+    talk(ms(520), [(&mut lane.end, address(1, 5001)), (&mut other.end, address(2, 4000))]);
+    assert_eq!(other.end.peer(), Some(address(1, 5001)));
+    // The next one has another number, and other ids.
+    let (next, _) = called(&mut active, 5);
+    assert_eq!(next.number, 2);
+    assert_ne!(next.end.connection_id(), lane.end.connection_id());
+}
+
+#[test]
+fn a_copied_packet_draws_challenges_alone_and_a_number_opens_once() {
+    let (mut active, mut passive) = opened();
+    passive.admit_lanes([3; 32]);
+    let (_, first) = called(&mut active, 4);
+    // Somebody who saw it was sooner, from elsewhere.
+    hear(&mut passive, ms(510), address(66, 6), &first);
+    let mut lane = passive.poll_lane().expect("it is authentic");
+    let drawn = said(&mut lane.end, ms(510));
+    let bytes: usize = drawn.iter().map(|(_, packet)| packet.len()).sum();
+    assert!(drawn.iter().all(|(_, packet)| packet.get(KIND) == Some(&CHALLENGE)), "{drawn:?}");
+    assert!(bytes <= 2 * first.len(), "{bytes}");
+    assert_eq!(lane.end.peer(), None, "nobody has answered");
+    for port in [6, 5001] {
+        hear(&mut passive, ms(520), address(66, port), &first);
+        assert!(passive.poll_lane().is_none(), "the number was used");
+    }
+    // The true caller is found all the same.
+    talk(ms(530), [(&mut active, address(1, 5000)), (&mut passive, address(2, 4000))]);
+}
+
+#[test]
+fn what_does_not_authenticate_uses_no_number_up() {
+    let (mut active, mut passive) = opened();
+    passive.admit_lanes([3; 32]);
+    let (_, first) = called(&mut active, 4);
+    for at in 0..first.len() {
+        let mut forged = first.clone();
+        forged[at] ^= 1;
+        hear(&mut passive, ms(510), address(1, 5001), &forged);
+        assert!(passive.poll_lane().is_none(), "byte {at}");
+    }
+    hear(&mut passive, ms(520), address(1, 5001), &first);
+    assert!(passive.poll_lane().is_some());
+}
+
+#[test]
+fn nobody_opens_lanes_where_none_are_taken_or_of_another_connection() {
+    let (mut active, mut passive) = opened();
+    let (_, first) = called(&mut active, 4);
+    hear(&mut passive, ms(510), address(1, 5001), &first);
+    assert!(passive.poll_lane().is_none(), "it takes none");
+    let (mut other, _) = opened();
+    passive.admit_lanes([3; 32]);
+    // The same entropy made the same keys there; a third connection has others.
+    let mut third = Endpoint::active(config(Role::Sender), address(2, 4000), ms(0), [9; 32]);
+    let mut its = Endpoint::passive(config(Role::Receiver), ms(0), [8; 32]);
+    talk(ms(1), [(&mut third, address(1, 5000)), (&mut its, address(2, 4000))]);
+    let (_, foreign) = called(&mut third, 4);
+    hear(&mut passive, ms(520), address(1, 5001), &foreign);
+    assert!(passive.poll_lane().is_none(), "keys of another connection");
+    assert!(other.call_lane(ms(1), [5; 32]).is_some());
+}
+
+#[test]
+fn a_connection_has_so_many_lanes_in_its_life() {
+    let (mut active, _) = opened();
+    let numbers: Vec<u8> =
+        std::iter::from_fn(|| active.call_lane(ms(500), [1; 32])).map(|lane| lane.number).collect();
+    assert_eq!(numbers, (1..=63).collect::<Vec<u8>>());
+    let mut closed = Endpoint::active(config(Role::Sender), address(2, 4000), ms(0), [1; 32]);
+    assert!(closed.call_lane(ms(0), [1; 32]).is_none(), "it is not open");
+}
+
+#[test]
+fn a_lane_that_is_forgotten_says_quit_once_and_gives_its_buffers_back() {
+    let (mut active, mut passive) = opened();
+    passive.admit_lanes([3; 32]);
+    let (mut lane, first) = called(&mut active, 4);
+    hear(&mut passive, ms(510), address(1, 5001), &first);
+    let mut other = passive.poll_lane().expect("it knocked");
+    talk(ms(520), [(&mut lane.end, address(1, 5001)), (&mut other.end, address(2, 4000))]);
+    let image = 1 << 20 | 8192;
+    other.end.offer(ms(530), netblt_proto::buffer::Buffer::new(image));
+    other.end.forget(ms(540), "it is over");
+    let events: Vec<Event> = std::iter::from_fn(|| other.end.poll_event()).collect();
+    assert!(matches!(events[..], [Event::Returned(_), Event::Closed(_)]), "{events:?}");
+    let quit = said(&mut other.end, ms(540));
+    assert_eq!(quit.len(), 1);
+    hear(&mut lane.end, ms(550), address(2, 4000), &quit[0].1);
+    assert!(lane.end.is_closing() && !active.is_closing());
+}
+
+#[test]
+fn who_would_have_another_lane_says_so_once() {
+    let (mut active, mut passive) = opened();
+    assert!(!active.take_lanes_wanted());
+    passive.ask_for_lanes();
+    talk(ms(500), [(&mut active, address(1, 5000)), (&mut passive, address(2, 4000))]);
+    assert!(active.take_lanes_wanted() && !active.take_lanes_wanted());
+}

@@ -1,0 +1,507 @@
+//! A world of lanes: one transfer over several connections of its own, between hosts whose
+//! processors take their time for every packet, with other flows beside it
+//! (`docs/protocol.md §4.11, §6.11`).
+//!
+//! Every end of a lane is a [`unit`]: one socket, one thread, one processor. What the units of a
+//! host have in common are its client and nothing else, as in the program.
+
+mod client;
+mod unit;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use netblt_path::rng::Rng;
+use netblt_path::{LinkOptions, Path, Payload};
+use netblt_proto::config::{Config, Policy, Role, Secret, Wire};
+use netblt_proto::endpoint::Endpoint;
+use netblt_proto::endpoint::lanes::{Lane, LaneTally};
+use netblt_proto::machine::{Datagram, Ecn, Reception};
+use netblt_proto::time::{Instant, earliest};
+use netblt_proto::units::Rate;
+
+use client::{Client, Sink, Source};
+use unit::{Arrived, Unit};
+
+/// Where the ends are: an active end's lanes have a port each, a passive end has one.
+const ACTIVE: [u8; 4] = [10, 0, 0, 1];
+const PASSIVE: [u8; 4] = [10, 0, 0, 2];
+const PORT: u16 = 4000;
+/// Flows beside it have ports from here on.
+const BESIDE: u16 = 5000;
+/// How often the law is told of all lanes, and they of their shares.
+const TOLD: Duration = Duration::from_micros(200);
+/// Steps that no world needs.
+const MAX_STEPS: u64 = 200_000_000;
+
+/// What a transfer over lanes is.
+#[derive(Clone, Debug)]
+pub struct Lanes {
+    /// Of everything random.
+    pub seed: u64,
+    /// How much is sent.
+    pub bytes: u64,
+    /// Over how many lanes, the main connection among them.
+    pub lanes: u8,
+    /// Whether the active end sends.
+    pub pushes: bool,
+    /// How long a processor takes for a packet, at the sender and at the receiver.
+    pub costs: [Duration; 2],
+    /// How many processors either host has; lanes share them.
+    pub cores: usize,
+    /// A slower processor: whose host's (0: the sender's), which, and how many times slower.
+    pub slow: Option<(usize, usize, u32)>,
+    /// The path from the sender, and back.
+    pub there: LinkOptions,
+    /// The way back.
+    pub back: LinkOptions,
+    /// Bytes in a buffer, and how many buffers either end has.
+    pub buffers: (u32, u32),
+    /// How the sender chooses its rate.
+    pub policy: Policy,
+    /// Other flows on the path, from the first moment to the last.
+    pub beside: Vec<Policy>,
+    /// From when on nothing of this lane (1 is the first after the main connection) passes.
+    pub cuts: Vec<(u8, Duration)>,
+    /// By then it must be over.
+    pub deadline: Duration,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LanesOutcome {
+    /// Until the sender had the verdict.
+    pub took: Duration,
+    /// Data packets that the sender's ends sent on each lane that there was, the main one first.
+    pub packets: Vec<u64>,
+    /// Lanes that were lost.
+    pub lost: u32,
+    /// Images that arrived a second time.
+    pub again: u64,
+    /// IP bytes that arrived, of it and of each flow beside it.
+    pub arrived: Vec<u64>,
+    /// Packets that the path dropped there.
+    pub dropped: u64,
+    /// Its mean rate: the bytes asked for in that time.
+    pub goodput: Rate,
+}
+
+/// A packet on the path.
+#[derive(Clone, Debug)]
+struct Packet {
+    from: SocketAddr,
+    to: SocketAddr,
+    bytes: Vec<u8>,
+}
+
+impl Payload for Packet {
+    fn len_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn flip_bit(&mut self, bit: usize) {
+        if let Some(byte) = self.bytes.get_mut(bit / 8) {
+            *byte ^= 1 << (bit % 8);
+        }
+    }
+}
+
+/// A packet that leaves a host when its processor is through with it.
+#[derive(Debug)]
+struct Leaves {
+    at: Instant,
+    number: u64,
+    back: bool,
+    ecn: Option<Ecn>,
+    packet: Packet,
+}
+
+impl PartialEq for Leaves {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+impl Eq for Leaves {}
+impl PartialOrd for Leaves {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Leaves {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+impl Leaves {
+    fn key(&self) -> (Instant, u64) {
+        (self.at, self.number)
+    }
+}
+
+struct World {
+    setup: Lanes,
+    now: Instant,
+    units: Vec<Unit>,
+    clients: Vec<Client>,
+    paths: [Path<Packet>; 2],
+    leaving: BinaryHeap<Reverse<Leaves>>,
+    left: u64,
+    /// When each processor is free again, by host and number.
+    free: [Vec<Instant>; 2],
+    told: Instant,
+    entropy: Rng,
+    lost: u32,
+    turns: usize,
+}
+
+impl Lanes {
+    /// 30 MB over `lanes` lanes of a path of `rate` and `rtt`, with processors that take no time.
+    pub fn new(lanes: u8, rate: Rate, rtt: Duration) -> Self {
+        let queue = netblt_path::QueueLimit::bdp(Some(rate), rtt);
+        let link =
+            LinkOptions { rate: Some(rate), delay: rtt / 2, queue, ..LinkOptions::default() };
+        Self {
+            seed: 1,
+            bytes: 30_000_000,
+            lanes,
+            pushes: true,
+            costs: [Duration::ZERO; 2],
+            cores: 32,
+            slow: None,
+            there: link.clone(),
+            back: link,
+            buffers: (1 << 16, 64),
+            policy: Policy::Fair { ceiling: None },
+            beside: Vec::new(),
+            cuts: Vec::new(),
+            deadline: Duration::from_secs(600),
+        }
+    }
+
+    /// Runs it; what went wrong, if anything did.
+    pub fn run(self) -> Result<LanesOutcome, String> {
+        World::new(self).run()
+    }
+}
+
+fn address(of: [u8; 4], port: u16) -> SocketAddr {
+    (of, port).into()
+}
+
+impl World {
+    fn new(setup: Lanes) -> Self {
+        let paths = [
+            Path::new(setup.there.clone(), setup.seed, "there"),
+            Path::new(setup.back.clone(), setup.seed, "back"),
+        ];
+        let mut world = Self {
+            now: Instant::EPOCH,
+            units: Vec::new(),
+            clients: Vec::new(),
+            paths,
+            leaving: BinaryHeap::new(),
+            left: 0,
+            free: [vec![Instant::EPOCH; setup.cores], vec![Instant::EPOCH; setup.cores]],
+            told: Instant::EPOCH,
+            entropy: Rng::named(setup.seed, "lanes"),
+            lost: 0,
+            turns: 0,
+            setup,
+        };
+        let (policy, pushes) = (world.setup.policy, world.setup.pushes);
+        let bytes = world.setup.bytes;
+        world.flow(PORT, policy, pushes, Some(bytes));
+        for (at, policy) in world.setup.beside.clone().into_iter().enumerate() {
+            world.flow(BESIDE + at as u16 * 100, policy, true, None);
+        }
+        world
+    }
+
+    fn draw(&mut self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        self.entropy.fill(&mut bytes);
+        bytes
+    }
+
+    /// Both ends of a flow, and their clients.
+    fn flow(&mut self, port: u16, policy: Policy, pushes: bool, bytes: Option<u64>) {
+        let (buffer_bytes, stock) = self.setup.buffers;
+        for sends in [true, false] {
+            let role = if sends { Role::Sender } else { Role::Receiver };
+            let mut config = Config::new(Wire::Sealed, role);
+            config.secret = Some(Secret([port as u8; 32]));
+            config.buffer_bytes = buffer_bytes;
+            config.max_outstanding = stock;
+            config.datagram_bytes = 1472;
+            config.policy = policy;
+            let active = sends == pushes;
+            let entropy = self.draw();
+            let (own, peer) = match active {
+                true => (address(ACTIVE, port), address(PASSIVE, port)),
+                false => (address(PASSIVE, port), address(ACTIVE, port)),
+            };
+            let end = match active {
+                true => Endpoint::active(config, peer, self.now, entropy),
+                false => Endpoint::passive(config, self.now, entropy),
+            };
+            let client = match sends {
+                true => Client::Source(Source::new(bytes, self.setup.buffers)),
+                false => Client::Sink(Sink::new(self.setup.buffers)),
+            };
+            let mut unit = Unit::new(end, own, peer, (self.clients.len(), 0, sends, active));
+            unit.costs_nothing = bytes.is_none();
+            self.clients.push(client);
+            self.units.push(unit);
+        }
+    }
+
+    fn run(mut self) -> Result<LanesOutcome, String> {
+        for _ in 0..MAX_STEPS {
+            self.leave();
+            self.arrive();
+            self.tell();
+            let count = self.units.len();
+            self.turns += 1;
+            for at in 0..count {
+                // Whoever shares a processor gets it in turn.
+                self.turn((at + self.turns) % count)?;
+            }
+            self.open_lanes();
+            if self.source().is_some_and(|source| source.verified) {
+                return self.conclude();
+            }
+            let Some(next) = self.next().filter(|at| *at < Instant::NEVER) else {
+                return Err(format!("nothing will happen any more at {:?}", self.now));
+            };
+            if next > Instant::EPOCH + self.setup.deadline {
+                return Err(format!("not over by the deadline: {}", self.states()));
+            }
+            self.now = self.now.max(next);
+        }
+        Err("too many steps".to_owned())
+    }
+
+    fn source(&self) -> Option<&Source> {
+        match self.clients.first() {
+            Some(Client::Source(source)) => Some(source),
+            _ => None,
+        }
+    }
+
+    fn states(&self) -> String {
+        let unit = |unit: &Unit| {
+            let stats = unit.end.stats(self.now);
+            let (done, out) = (stats.buffers_done, stats.outstanding);
+            format!("[{} {} done {done}, outstanding {out}]", unit.own, unit.lane)
+        };
+        self.units.iter().map(unit).collect()
+    }
+
+    /// When something happens next.
+    fn next(&self) -> Option<Instant> {
+        let units = self.units.iter().map(|unit| {
+            let due = unit.due(self.now)?;
+            Some(due.max(self.free_at(unit)))
+        });
+        let leaving = self.leaving.peek().map(|Reverse(leaves)| leaves.at);
+        let paths = self.paths.iter().map(Path::next);
+        earliest(units.chain(paths).chain([leaving, Some(self.told + TOLD)]))
+    }
+
+    fn core(&self, unit: &Unit) -> (usize, usize) {
+        (usize::from(!unit.sends), usize::from(unit.lane) % self.setup.cores.max(1))
+    }
+
+    fn free_at(&self, unit: &Unit) -> Instant {
+        if unit.costs_nothing {
+            return Instant::EPOCH;
+        }
+        let (host, core) = self.core(unit);
+        self.free[host][core]
+    }
+
+    fn cost(&self, unit: &Unit) -> Duration {
+        if unit.costs_nothing {
+            return Duration::ZERO;
+        }
+        let (host, core) = self.core(unit);
+        let slower = self.setup.slow.filter(|(h, c, _)| (*h, *c) == (host, core));
+        self.setup.costs[host] * slower.map_or(1, |(_, _, times)| times)
+    }
+
+    /// What processors are through with goes onto the path.
+    fn leave(&mut self) {
+        while let Some(Reverse(first)) = self.leaving.peek()
+            && first.at <= self.now
+        {
+            let Some(Reverse(leaves)) = self.leaving.pop() else { return };
+            if self.is_cut(&leaves.packet) {
+                continue;
+            }
+            let path = &mut self.paths[usize::from(leaves.back)];
+            path.push(leaves.at, 28, leaves.ecn, leaves.packet);
+        }
+    }
+
+    fn is_cut(&self, packet: &Packet) -> bool {
+        let lane = |port: u16| (PORT..BESIDE).contains(&port).then(|| port - PORT);
+        let lane = lane(packet.from.port()).max(lane(packet.to.port()));
+        let cut = |(of, at): &(u8, Duration)| {
+            Some(u16::from(*of)) == lane && self.now >= Instant::EPOCH + *at
+        };
+        self.setup.cuts.iter().any(cut)
+    }
+
+    /// What the paths bring waits in sockets.
+    fn arrive(&mut self) {
+        for path in &mut self.paths {
+            while let Some(delivery) = path.pop(self.now) {
+                let Packet { from, to, bytes } = delivery.payload;
+                // A lane's socket at a passive end is connected; all else is the main one's.
+                let whole = |unit: &Unit| unit.own == to && unit.peer == from && unit.lane > 0;
+                let lane = self.units.iter().position(whole);
+                let main = || self.units.iter().position(|unit| unit.own == to && unit.lane == 0);
+                if let Some(unit) = lane.or_else(main).and_then(|at| self.units.get_mut(at)) {
+                    unit.arrived(Arrived { at: delivery.at, from, ecn: delivery.ecn, bytes });
+                }
+            }
+        }
+    }
+
+    /// One end has its turn, if its processor is free.
+    fn turn(&mut self, at: usize) -> Result<(), String> {
+        let Some(unit) = self.units.get(at) else { return Ok(()) };
+        if unit.due(self.now).is_none_or(|due| due > self.now) || self.free_at(unit) > self.now {
+            return Ok(());
+        }
+        let (cost, place) = (self.cost(unit), (!unit.costs_nothing).then(|| self.core(unit)));
+        let now = self.now;
+        let mut busy = now;
+        let Some(unit) = self.units.get_mut(at) else { return Ok(()) };
+        for Arrived { at, from, ecn, mut bytes } in unit.batch() {
+            busy += cost;
+            let reception = Reception { ecn, age: now.since(at) };
+            let datagram = Datagram { from, local: None, reception, bytes: &mut bytes };
+            unit.end.handle_datagram(now, datagram);
+        }
+        if unit.end.next_timeout(now).is_some_and(|due| due <= now) {
+            unit.end.handle_timeout(now);
+        }
+        let client = unit.client;
+        while let Some(event) = self.units[at].end.poll_event() {
+            let Self { units, clients, lost, .. } = self;
+            let Some(client) = clients.get_mut(client) else { break };
+            client.take(now, (units, at), event, lost)?;
+        }
+        let Self { units, clients, .. } = self;
+        if let Some(of) = clients.get_mut(client) {
+            of.feed(now, units, client);
+        }
+        self.put_out(at, cost, &mut busy);
+        if let Some((host, core)) = place {
+            self.free[host][core] = busy;
+        }
+        Ok(())
+    }
+
+    /// One burst, as the program sends one between two looks at its socket.
+    fn put_out(&mut self, at: usize, cost: Duration, busy: &mut Instant) {
+        let mut batch = Vec::new();
+        for _ in 0..8 {
+            batch.clear();
+            let Some(unit) = self.units.get_mut(at) else { return };
+            let Some(transmit) = unit.end.poll_transmit(self.now, &mut batch) else { return };
+            let (own, back) = (unit.own, !unit.sends);
+            for bytes in batch.chunks(transmit.segment.max(1)) {
+                *busy += cost;
+                self.left += 1;
+                let packet = Packet { from: own, to: transmit.to, bytes: bytes.to_vec() };
+                let (number, ecn) = (self.left, transmit.ecn);
+                self.leaving.push(Reverse(Leaves { at: *busy, number, back, ecn, packet }));
+            }
+        }
+    }
+
+    /// The law of the main connection hears of all lanes, and they of it.
+    fn tell(&mut self) {
+        if self.now < self.told + TOLD {
+            return;
+        }
+        self.told = self.now;
+        let lanes: Vec<usize> = (0..self.units.len())
+            .filter(|at| self.units[*at].client == 0 && self.units[*at].lane > 0)
+            .collect();
+        if lanes.is_empty() {
+            return;
+        }
+        let tally = |at: &usize| {
+            let unit = &self.units[*at];
+            let tally = unit.end.tally(self.now).unwrap_or(unit.tally);
+            LaneTally { live: !unit.gone, ..tally }
+        };
+        let tallies: Vec<LaneTally> = lanes.iter().map(tally).collect();
+        let Some(main) = self.units.first_mut() else { return };
+        main.end.lead(self.now, &tallies);
+        let shares: Vec<_> = (0..lanes.len()).map(|at| main.end.share(at)).collect();
+        for ((at, share), tally) in lanes.into_iter().zip(shares).zip(tallies) {
+            self.units[at].tally = tally;
+            self.units[at].end.be_led(share);
+        }
+    }
+
+    /// The active end opens lanes, the passive one takes them.
+    fn open_lanes(&mut self) {
+        if self.setup.lanes < 2 {
+            return;
+        }
+        for at in 0..2 {
+            let entropy = self.draw();
+            let Some(main) = self.units.get_mut(at).filter(|unit| unit.open && !unit.gone) else {
+                continue;
+            };
+            let (client, sends, active) = (main.client, main.sends, main.active);
+            if !active && !std::mem::replace(&mut main.admits, true) {
+                main.end.admit_lanes(entropy);
+            }
+            let wanted = u16::from(self.setup.lanes) - 1;
+            let may = active && main.end.lanes_may_begin(self.now);
+            let lane = match may && main.called < wanted {
+                true => main.end.call_lane(self.now, entropy),
+                false => main.end.poll_lane(),
+            };
+            let Some(Lane { number, peer, end }) = lane else { continue };
+            main.called += 1;
+            let own = match active {
+                true => address(ACTIVE, PORT + u16::from(number)),
+                false => main.own,
+            };
+            let unit = Unit::new(end, own, peer.peer, (client, number, sends, active));
+            self.units.push(unit);
+        }
+    }
+
+    fn conclude(mut self) -> Result<LanesOutcome, String> {
+        let Some(Client::Sink(sink)) = self.clients.get(1) else { return Err("no sink".into()) };
+        sink.check(self.setup.bytes, self.setup.buffers.0)?;
+        let (again, bytes) = (sink.again, self.setup.bytes);
+        let took = self.now.since(Instant::EPOCH);
+        let of = |client: usize, sends: bool| {
+            self.units.iter().filter(move |unit| unit.client == client && unit.sends == sends)
+        };
+        let packets = of(0, true).map(|unit| unit.end.stats(self.now).data_packets_sent).collect();
+        let mut arrived = Vec::new();
+        for client in (1..self.clients.len()).step_by(2) {
+            let ip = |unit: &Unit| {
+                let stats = unit.end.stats(self.now);
+                stats.bytes_received + 28 * stats.datagrams_received
+            };
+            arrived.push(of(client, false).map(ip).sum());
+        }
+        let goodput = Rate::over(bytes, took);
+        let dropped = self.paths[0].counters().lost_queue.packets;
+        self.units.clear();
+        Ok(LanesOutcome { took, packets, lost: self.lost, again, arrived, dropped, goodput })
+    }
+}

@@ -1,0 +1,157 @@
+//! Transfers over several lanes (`docs/protocol.md §4.11, §6.11, §8.10`): as fast as their
+//! processors together, one flow to everybody else, and whole whatever becomes of a lane.
+
+use std::time::Duration;
+
+use netblt_path::rng::{Probability, Rng};
+use netblt_proto::config::{Policy, Protocol, Recreation};
+use netblt_proto::units::Rate;
+use netblt_sim::lanes::{Lanes, LanesOutcome};
+
+const RTT: Duration = Duration::from_millis(10);
+/// What a processor takes for a packet where it is the limit: 113 Mbit/s.
+const COST: Duration = Duration::from_micros(100);
+
+fn mbit(n: u64) -> Rate {
+    Rate::from_bits_per_second(n * 1_000_000)
+}
+
+fn run(setup: Lanes) -> LanesOutcome {
+    setup.clone().run().unwrap_or_else(|error| panic!("{error}\n{setup:?}"))
+}
+
+/// 300 MB over a path of 2 Gbit/s, with processors that take their time at both ends.
+fn slow_hosts(lanes: u8) -> Lanes {
+    Lanes { costs: [COST; 2], bytes: 300_000_000, ..Lanes::new(lanes, mbit(2000), RTT) }
+}
+
+#[test]
+fn what_fits_one_lane_goes_as_fast_over_four() {
+    for pushes in [true, false] {
+        let [one, four] = [1, 4].map(|lanes| {
+            let outcome = run(Lanes { pushes, ..Lanes::new(lanes, mbit(100), RTT) });
+            println!("{lanes}: {outcome:?}");
+            assert_eq!(outcome.packets.len(), lanes.into());
+            outcome
+        });
+        assert!(one.goodput > mbit(88), "{one:?}");
+        // What the last round trip of a transfer over lanes costs is in it.
+        assert!(four.goodput.scaled(100, 97) > one.goodput, "{four:?}");
+        assert!(four.packets.iter().all(|packets| *packets > 2000), "{four:?}");
+    }
+}
+
+#[test]
+fn lanes_carry_what_their_processors_can() {
+    let mut table = String::from("lanes   Mbit/s   of one   dropped\n");
+    let mut one = 0;
+    for lanes in [1, 2, 4, 8] {
+        let outcome = run(slow_hosts(lanes));
+        let rate = outcome.goodput.bits_per_second();
+        one = if lanes == 1 { rate } else { one };
+        let (mbps, times) = (outcome.goodput.mbps(), rate as f64 / one as f64);
+        table += &format!("{lanes:5} {mbps:8.0} {times:8.2} {:9}\n", outcome.dropped);
+        println!("{outcome:?}");
+        assert!(times > 0.8 * f64::from(lanes), "\n{table}");
+    }
+    println!("{table}");
+}
+
+#[test]
+fn lanes_that_share_a_processor_bring_nothing_and_cost_nothing() {
+    let one = run(Lanes { cores: 1, ..slow_hosts(1) });
+    let four = run(Lanes { cores: 1, ..slow_hosts(4) });
+    println!("{one:?}\n{four:?}");
+    assert!(four.goodput.scaled(100, 92) > one.goodput, "{one:?}\n{four:?}");
+}
+
+#[test]
+fn a_lane_that_is_slow_carries_less_and_holds_up_nobody() {
+    let outcome = run(Lanes { slow: Some((0, 1, 4)), ..slow_hosts(4) });
+    println!("{outcome:?}");
+    let all: u64 = outcome.packets.iter().sum();
+    assert!(outcome.packets[1] * 8 < all, "{outcome:?}");
+    assert!(outcome.goodput > mbit(240), "{outcome:?}");
+}
+
+/// What a transfer got of 100 Mbit/s beside a CUBIC, in per cent of both.
+fn beside_cubic(lanes: u8, rtt: Duration) -> u64 {
+    let cubic = Policy::Recreated(Recreation::of(Protocol::Cubic));
+    let (beside, buffers) = (vec![cubic], (1 << 16, 128));
+    let setup = Lanes::new(lanes, mbit(100), rtt);
+    let outcome = run(Lanes { bytes: 150_000_000, beside, buffers, ..setup });
+    println!("{lanes} lanes, {rtt:?}: {outcome:?}");
+    let all: u64 = outcome.arrived.iter().sum();
+    outcome.arrived[0] * 100 / all
+}
+
+#[test]
+fn several_lanes_take_no_more_than_one_beside_a_cubic() {
+    for ms in [10, 40] {
+        let [one, four] = [1, 4].map(|lanes| beside_cubic(lanes, Duration::from_millis(ms)));
+        println!("{ms} ms: {one} % with one lane, {four} % with four");
+        assert!(four <= one + 6 && four + 10 >= one, "{ms} ms: {one} % and {four} %");
+    }
+}
+
+#[test]
+fn the_loss_of_a_lane_costs_its_silence_and_no_byte() {
+    for (pushes, lane) in [(true, 1), (true, 3), (false, 2)] {
+        let cuts = vec![(lane, Duration::from_secs(2))];
+        let outcome = run(Lanes { pushes, cuts, ..slow_hosts(4) });
+        println!("{outcome:?}");
+        assert!(outcome.lost >= 1, "{outcome:?}");
+    }
+}
+
+#[test]
+fn all_lanes_may_be_lost_and_the_main_connection_carries_the_rest() {
+    let cuts = (1..=3).map(|lane| (lane, Duration::from_secs(1))).collect();
+    let outcome = run(Lanes { cuts, bytes: 60_000_000, ..slow_hosts(4) });
+    println!("{outcome:?}");
+    assert!(outcome.lost >= 3, "{outcome:?}");
+}
+
+/// Random worlds; `NETBLT_LANE_SEEDS` for more of them.
+#[test]
+fn whatever_the_world_everything_arrives_once() {
+    let seeds = std::env::var("NETBLT_LANE_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(40);
+    let (mut lost, mut again, mut lanes) = (0, 0, 0);
+    for seed in 1..=seeds {
+        let outcome = run(draw(seed));
+        lost += u64::from(outcome.lost);
+        again += outcome.again;
+        lanes += outcome.packets.len();
+    }
+    println!("{seeds} worlds, {lanes} lanes, {lost} ends of lanes lost, {again} images came again");
+    assert!(lost > seeds / 10 && again > 0 && lanes as u64 > seeds * 2, "the dice are loaded");
+}
+
+fn draw(seed: u64) -> Lanes {
+    let mut dice = Rng::named(seed, "lanes drawn");
+    let mut upto = |most: u64| dice.range(0..=most);
+    let rate = mbit([5, 20, 100, 400][upto(3) as usize]);
+    let rtt = Duration::from_millis(1 + upto(80));
+    let lanes = 2 + upto(6) as u8;
+    let mut setup = Lanes { seed, ..Lanes::new(lanes, rate, rtt) };
+    setup.bytes = rate.bytes_per_second() * (1 + upto(5)) + upto(70_000);
+    setup.pushes = upto(1) == 0;
+    setup.cores = 1 + upto(7) as usize;
+    setup.costs = [upto(40), upto(40)].map(Duration::from_micros);
+    setup.buffers = [(1 << 14, 64), (1 << 16, 64), (1 << 18, 40)][upto(2) as usize];
+    if upto(2) == 0 {
+        setup.slow = Some((upto(1) as usize, upto(setup.cores as u64 - 1) as usize, 5));
+    }
+    for link in [&mut setup.there, &mut setup.back] {
+        link.loss = Probability::from_percent([0, 0, 1, 5][upto(3) as usize]);
+        link.duplicate = Probability::from_percent(upto(1) as u32);
+        link.reorder = Probability::from_percent(upto(2) as u32);
+        link.corrupt = Probability::from_percent(upto(1) as u32);
+    }
+    for lane in 1..lanes {
+        if upto(2) == 0 {
+            setup.cuts.push((lane, Duration::from_millis(upto(6000))));
+        }
+    }
+    setup
+}
