@@ -506,24 +506,22 @@ impl World {
     /// Step 6.
     fn datagrams_in(&mut self) {
         for from in Side::BOTH {
-            if self.paths[from].next().is_none_or(|at| at > self.now) {
-                continue;
-            }
-            if self.hosts[from.other()].runs_at(self.now) > self.now {
-                self.coverage.see(Mark::Starved, 1);
+            let (to, waits) =
+                (from.other(), self.paths[from].next().is_some_and(|at| at <= self.now));
+            if !waits || self.hosts[to].runs_at(self.now) > self.now {
+                self.coverage.see(Mark::Starved, u64::from(waits));
                 continue;
             }
             while let Some(delivery) = self.paths[from].pop(self.now) {
                 let packet = delivery.payload;
-                let to = from.other();
                 if !self.is_at(to, packet.to) {
                     self.coverage.see(Mark::Misdirected, 1);
                     continue;
                 }
                 match packet.kind {
                     PacketKind::Datagram => {
-                        let origin =
-                            if delivery.corrupted { Origin::Spoiled } else { Origin::True };
+                        let spoiled = delivery.corrupted;
+                        let origin = if spoiled { Origin::Spoiled } else { Origin::True };
                         let age = self.now.since(delivery.at);
                         let reception = Reception { ecn: delivery.ecn, age };
                         self.receive(to, packet.from, reception, packet.bytes, origin);

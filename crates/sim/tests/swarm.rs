@@ -102,8 +102,8 @@ fn a_program_started_again_and_again_finds_its_peer() {
     as_it_should_be(1_002_313);
 }
 
-/// The round trip was 2 s and the death timer three of them: each start of the program was refused for
-/// one, since the one before had been heard, and gave up with the answer on its way, 154 times.
+/// The round trip was 2 s and the death timer three of them: each start of the program was refused
+/// for one, since the one before had been heard, and gave up with the answer on its way, 154 times.
 #[test]
 fn who_was_answered_does_not_give_up() {
     for seed in [5_017_298, 6_011_854] {
@@ -268,8 +268,8 @@ fn what_the_cap_holds_back_and_is_asked_for_leaves() {
     as_it_should_be(3_084_151);
 }
 
-/// A host that stood still had made every round trip look long: each OK seemed to come too soon for
-/// what had been sent again, and stayed in flight with it, until the cap let a packet a second leave.
+/// A host that stood still had made every round trip look long: OKs seemed to come too soon for
+/// what had been sent again, which stayed in flight until the cap let a packet a second leave.
 #[test]
 fn what_an_ok_came_too_soon_for_lands() {
     let outcome = as_it_should_be(6_028_610);
@@ -289,8 +289,8 @@ fn a_train_that_hardly_arrived_is_no_reason_to_panic() {
     as_it_should_be(5_024_250);
 }
 
-/// A quarter of all packets was lost for 89 s on a path of 2 s, and then none: hundreds of probes in a
-/// row found more, and each was as small as the first after a loss.
+/// A quarter of all packets was lost for 89 s on a path of 2 s, and then none: hundreds of probes
+/// in a row found more, and each was as small as the first after a loss.
 #[test]
 fn a_probe_that_finds_more_is_no_longer_cautious() {
     let outcome = as_it_should_be(4_005_184);
