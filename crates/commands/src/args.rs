@@ -113,8 +113,8 @@ pub(crate) struct Network {
     buffers: Option<u32>,
     /// Memory for buffers, at most [default: 512MiB]
     ///
-    /// 64 buffers are there at first. More are made where the path has use of them: up to twice what
-    /// it holds in a round trip, as far as this goes on both sides.
+    /// 64 buffers are there at first. More are made where the path has use of them: up to twice
+    /// what it holds in a round trip, as far as this goes on both sides.
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     memory: Option<u64>,
     /// Connections to go over, 1 to 32, or "auto" [default: 1]; the smaller of both sides counts
@@ -208,8 +208,8 @@ impl WireName {
         }
     }
 
-    /// The options of this wire, with what is said of buffers: the bytes in each, how many there are,
-    /// and how much memory they may take.
+    /// The options of this wire, with what is said of buffers: the bytes in each, how many there
+    /// are, and how much memory they may take.
     pub(crate) fn stock(
         self,
         bytes: Option<u32>,

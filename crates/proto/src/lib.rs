@@ -5,8 +5,8 @@
 //! over real sockets, raw IP, the virtual world and the fuzzer.
 //!
 //! Each floor stands only on those before it in this list (held by `tests/floors.rs`):
-//! time, units, limits / buffer, crypto, need / wire / content, machine, packet_size, recovery, repair,
-//! rules /
+//! time, units, limits / buffer, crypto, need / wire / content, machine, packet_size, recovery,
+//! repair, rules /
 //! config, link / rate, trace / gallery / opening, sender, receiver / connection, endpoint.
 
 #![forbid(unsafe_code)]

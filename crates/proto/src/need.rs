@@ -1,7 +1,7 @@
 //! How many buffers a path has use of (`docs/protocol.md §6.2`): twice what it holds, and some.
 //!
-//! Whoever owns the buffers asks, and makes more only then: a short path never takes the memory that
-//! a long one needs. It knows nothing of how many there are, or may be.
+//! Whoever owns the buffers asks, and makes more only then: a short path never takes the memory
+//! that a long one needs. It knows nothing of how many there are, or may be.
 
 use std::time::Duration;
 

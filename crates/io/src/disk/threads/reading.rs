@@ -74,8 +74,9 @@ struct Read {
 }
 
 impl SourceThread {
-    /// Starts reading into `stock`, all the buffers there are, of `room` that there may be; `layout`
-    /// is the one `reader` has. `waker` is called whenever [`Self::poll`] has something to say.
+    /// Starts reading into `stock`, all the buffers there are, of `room` that there may be;
+    /// `layout` is the one `reader` has. `waker` is called whenever [`Self::poll`] has something
+    /// to say.
     pub(crate) fn spawn(
         reader: impl Reader,
         layout: Layout,
