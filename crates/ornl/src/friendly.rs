@@ -7,10 +7,10 @@
 
 use std::time::Duration;
 
-use netblt_path::{LinkOptions, QueueLimit};
+use netblt_path::{LinkOptions, Policer, QueueLimit};
 use netblt_proto::config::{Protocol, Role};
 use netblt_proto::units::Rate;
-use netblt_sim::host::Transfer;
+use netblt_sim::host::{HostOptions, Transfer};
 use netblt_sim::parallel;
 
 use crate::contest::{Entry, Trial};
@@ -33,22 +33,33 @@ pub struct Shared {
     pub round_trip: Duration,
     /// The router's queue, in quarters of a product of both.
     pub quarters: u64,
+    /// It has a policer instead, with a bucket of so many bytes, which lets nothing wait.
+    pub bucket_bytes: Option<u64>,
 }
 
 impl Shared {
     /// The review's network, with a queue of one product.
-    pub const REVIEW: Self = Self { rate: LINK, round_trip: ROUND_TRIP, quarters: 4 };
+    pub const REVIEW: Self =
+        Self { rate: LINK, round_trip: ROUND_TRIP, quarters: 4, bucket_bytes: None };
 
     /// A path that is slower than every card, with a queue of a quarter, one, and four products.
     pub const NEIGHBOURS: [Self; 3] = [Self::narrow(1), Self::narrow(4), Self::narrow(16)];
 
-    const fn narrow(quarters: u64) -> Self {
+    /// The same path, with another queue.
+    pub const fn narrow(quarters: u64) -> Self {
         let rate = Rate::from_bits_per_second(50_000_000);
-        Self { rate, round_trip: Duration::from_millis(40), quarters }
+        Self { rate, round_trip: Duration::from_millis(40), quarters, bucket_bytes: None }
     }
 
     fn there(self) -> LinkOptions {
         let bytes = self.rate.bytes_in(self.round_trip) * self.quarters / 4;
+        if let Some(bucket_bytes) = self.bucket_bytes {
+            return LinkOptions {
+                policer: Some(Policer { rate: self.rate, bucket_bytes }),
+                delay: self.round_trip / 2,
+                ..LinkOptions::default()
+            };
+        }
         LinkOptions {
             rate: Some(self.rate),
             delay: self.round_trip / 2,
@@ -71,6 +82,10 @@ pub struct Pairing {
     pub beside: Entry,
     /// What they share.
     pub shared: Shared,
+    /// By how much the first one's round trip is longer.
+    pub farther: Duration,
+    /// How much later the second one begins.
+    pub later: Duration,
 }
 
 /// Bits of data a second of each flow.
@@ -92,12 +107,18 @@ impl Shares {
 }
 
 impl Pairing {
-    /// Both flows at once, from memory.
+    /// Two that begin at once, and are as far away.
+    pub fn new(entry: Entry, beside: Entry, shared: Shared) -> Self {
+        Self { entry, beside, shared, farther: Duration::ZERO, later: Duration::ZERO }
+    }
+
+    /// Both flows, from memory.
     pub fn run(&self) -> Shares {
-        let mut lab = Lab::new(self.shared.there(), self.shared.back(), SEED, LASTS);
-        lab.measure(SETTLED);
+        let lasts = LASTS + self.later;
+        let mut lab = Lab::new(self.shared.there(), self.shared.back(), SEED, lasts);
+        lab.measure(SETTLED + self.later);
         for (flow, entry) in [self.entry, self.beside].into_iter().enumerate() {
-            self.add(&mut lab, entry, SEED * 100 + flow as u64);
+            self.add(&mut lab, entry, flow as u64);
         }
         let (runs, _) = lab.run();
         let mut rates = [0; 2];
@@ -111,12 +132,14 @@ impl Pairing {
         Shares { own, beside, problem }
     }
 
-    fn add(&self, lab: &mut Lab, entry: Entry, seed: u64) {
+    fn add(&self, lab: &mut Lab, entry: Entry, flow: u64) {
+        let seed = SEED * 100 + flow;
+        let first = flow == 0;
         let trial = trial(entry);
         let (data, header) = trial.packet();
         let (fragments, wire_bytes) = model::on_wire(data + header);
         // More than the card carries meanwhile: nobody is to be over.
-        let packets = LINK.bytes_in(LASTS).div_ceil(u64::from(wire_bytes)) + 1;
+        let packets = LINK.bytes_in(LASTS + self.later).div_ceil(u64::from(wire_bytes)) + 1;
         let bytes = packets * u64::from(CARRIED_BYTES);
         let transfer = Transfer { seed, bytes, at_least_one: false, have: 0, greets: true };
         let host = |role| trial.host(role, wire_bytes - fragments * FRAME_BYTES, packets);
@@ -125,8 +148,11 @@ impl Pairing {
         if let Entry::Tcp { .. } = entry {
             (manners.overruns, manners.told) = (false, false);
         }
-        lab.add(transfer, host(Role::Sender), host(Role::Receiver), manners);
-        let card = LinkOptions { delay: Duration::ZERO, ..model::link(false, fragments) };
+        let starts_at = if first { Duration::ZERO } else { self.later };
+        let sender = HostOptions { starts_at, ..host(Role::Sender) };
+        lab.add(transfer, sender, host(Role::Receiver), manners);
+        let delay = if first { self.farther } else { Duration::ZERO };
+        let card = LinkOptions { delay, ..model::link(false, fragments) };
         lab.own_card(card, seed);
     }
 }
@@ -167,7 +193,7 @@ pub fn friendliness(threads: usize) -> Vec<Friendliness> {
     let jobs: Vec<Pairing> = entries
         .iter()
         .flat_map(|entry| TCPS.map(|beside| (*entry, beside)))
-        .map(|(entry, beside)| Pairing { entry, beside, shared: Shared::REVIEW })
+        .map(|(entry, beside)| Pairing::new(entry, beside, Shared::REVIEW))
         .collect();
     let mut shares = parallel::map(&jobs, threads, Pairing::run).into_iter();
     let mut next = || [shares.next().unwrap_or_default(), shares.next().unwrap_or_default()];
@@ -206,7 +232,7 @@ pub fn neighbours(threads: usize) -> Vec<Neighbours> {
     let jobs: Vec<Pairing> = pairs
         .iter()
         .flat_map(|&(entry, beside)| {
-            Shared::NEIGHBOURS.map(|shared| Pairing { entry, beside, shared })
+            Shared::NEIGHBOURS.map(|shared| Pairing::new(entry, beside, shared))
         })
         .collect();
     let mut shares = parallel::map(&jobs, threads, Pairing::run).into_iter();

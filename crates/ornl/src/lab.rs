@@ -94,6 +94,7 @@ struct Station {
     heard: bool,
     /// Its machine or its client has something to do then.
     wake: Instant,
+    started: bool,
     over: bool,
 }
 
@@ -110,7 +111,20 @@ impl Station {
             written: Instant::EPOCH,
             heard: false,
             wake: Instant::EPOCH,
+            started: false,
             over: false,
+        }
+    }
+
+    /// Its program is started, if its time has come.
+    fn start(&mut self, now: Instant, oracle: &mut Oracle) {
+        if self.started || now < Instant::EPOCH + self.host.options().starts_at {
+            return;
+        }
+        self.started = true;
+        oracle.on_started(self.host.side);
+        if self.host.start(now).is_err() {
+            oracle.find(now, self.host.side, "a program's buffers are not its own");
         }
     }
 
@@ -124,6 +138,7 @@ impl Station {
     /// Does what there is to do at `now`, one packet at most; what leaves is answered. Neither
     /// direction starves the other.
     fn work(&mut self, now: Instant, waiting: u64, oracle: &mut Oracle) -> Option<Vec<u8>> {
+        self.start(now, oracle);
         let hears = !self.arrived.is_empty() && !std::mem::take(&mut self.heard);
         if hears {
             self.hear(now, oracle);
@@ -294,10 +309,8 @@ impl Lab {
             Station::new(Side::Passive, receiver, transfer, manners),
         ];
         for station in pair.iter_mut().rev() {
-            oracle.on_started(station.host.side);
-            if station.host.start(self.now).is_err() {
-                oracle.find(self.now, station.host.side, "a program's buffers are not its own");
-            }
+            station.wake = Instant::EPOCH + station.host.options().starts_at;
+            station.start(self.now, &mut oracle);
         }
         self.oracles.push(oracle);
         self.stations.push(pair);

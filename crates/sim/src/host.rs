@@ -158,6 +158,11 @@ pub struct Transfer {
 }
 
 impl Host {
+    /// What it is.
+    pub fn options(&self) -> &HostOptions {
+        &self.options
+    }
+
     /// When it does what is to be done at `at`.
     #[inline]
     pub(crate) fn runs_at(&self, at: Instant) -> Instant {

@@ -19,6 +19,7 @@ mod memory;
 mod output;
 mod overflow;
 mod phases;
+mod policed;
 mod rounds;
 mod trains;
 
@@ -191,17 +192,6 @@ struct Cruise {
     dice: u64,
 }
 
-/// How bold probes up are.
-#[derive(Clone, Copy, Debug)]
-struct Probe {
-    /// Bandwidth when the probe up, or the reduction for suspected loss, began.
-    before: u64,
-    /// How much of [`UP_GAINS`]' excess is used, in thousandths: less where queues are short.
-    caution: u64,
-    /// There was a queue at some time since the newest probe began.
-    queued: bool,
-}
-
 /// When samples came, and which of them count.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hearing {
@@ -243,7 +233,8 @@ pub struct Adaptive {
     leap: Leap,
     memory: Memory,
     cruise: Cruise,
-    probe: Probe,
+    probe: phases::Probe,
+    policed: policed::Policed,
     hearing: Hearing,
     /// The newest flight came through as fast as it was sent, and met no queue.
     calm: bool,
@@ -288,7 +279,8 @@ impl Adaptive {
             leap: Leap::default(),
             memory: Memory::default(),
             cruise: Cruise { forgone: 0, least: 0, emptied: false, dice: 0x9e37_79b9_7f4a_7c15 },
-            probe: Probe { before: 0, caution: UNITY, queued: false },
+            probe: phases::Probe { before: 0, caution: UNITY, queued: false },
+            policed: Default::default(),
             hearing: Hearing::default(),
             calm: false,
             rested: false,
@@ -482,6 +474,7 @@ impl RateControl for Adaptive {
             self.end_round(now, sample);
         }
         self.advance(now, sample);
+        self.compare_losses(now, sample);
         self.set_pacing();
     }
 

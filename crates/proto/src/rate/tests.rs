@@ -5,6 +5,7 @@ mod bbr;
 mod bold;
 mod brief;
 mod memory;
+mod policed;
 mod sim;
 mod start;
 mod starved;

@@ -43,8 +43,10 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(3);
 /// For so long this host has not made up for a time in which it stood still.
 const AWAKE: Duration = Duration::from_millis(250);
 
+/// What a path holds at least, in packets: of less than that the own two make a queue that stays.
+const LEAST_PACKETS: f64 = 4.0;
 /// Below this round trip the own start may leave a queue of a hundred products.
-const LEAST_RTT: Duration = Duration::from_millis(5);
+pub(super) const LEAST_RTT: Duration = Duration::from_millis(5);
 
 /// The window, and what it was told.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +125,8 @@ impl Adaptive {
     pub(super) fn may_contend(&self, now: Instant) -> bool {
         let awake = self.hearing.made_up.is_none_or(|at| now.since(at) >= AWAKE);
         let known = self.grain_bytes == 0 && !is_long(self.min_rtt());
-        awake && known && !self.bold && self.min_rtt() >= LEAST_RTT
+        let long = self.min_rtt() >= LEAST_RTT && self.packets_in(self.min_rtt()) >= LEAST_PACKETS;
+        awake && known && !self.bold && long
     }
 
     /// A queue stays although it yielded.

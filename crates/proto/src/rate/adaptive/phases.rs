@@ -13,6 +13,17 @@ use crate::rate::train::is_long;
 use crate::time::{Instant, nanos};
 use crate::units::Rate;
 
+/// How bold probes up are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Probe {
+    /// Bandwidth when the probe up, or the reduction for suspected loss, began.
+    pub(super) before: u64,
+    /// How much of [`UP_GAINS`]' excess is used, in thousandths: less where queues are short.
+    pub(super) caution: u64,
+    /// There was a queue at some time since the newest probe began.
+    pub(super) queued: bool,
+}
+
 impl Adaptive {
     pub(super) fn enter(&mut self, phase: Phase, now: Instant) {
         if !matches!(phase, Phase::Cruise | Phase::MinRtt) {
@@ -119,11 +130,13 @@ impl Adaptive {
             return;
         }
         let turns = CRUISE_TURNS + (self.cruise.dice >> 60) as u32 % 4;
-        if passed >= (turn * turns).max(CRUISE_TIME) {
+        if passed >= (turn * turns * self.policed.patience()).max(CRUISE_TIME) {
             if !self.cruise.emptied && !self.foreign {
                 self.bandwidth = self.bandwidth * self.cruise_gain() / UNITY;
             }
-            self.probe.caution = (self.probe.caution * 2).min(UNITY);
+            if self.policed.on_cruised() {
+                self.probe.caution = (self.probe.caution * 2).min(UNITY);
+            }
             let full = is_long(self.min_rtt()) && self.queue() > 0;
             self.enter(if full { Phase::Cruise } else { Phase::Up(0) }, now);
         }
@@ -135,6 +148,7 @@ impl Adaptive {
         // A long path's queue may be no longer than one probe makes it; and what comes out of it
         // faster than before was found only because the rate had fallen.
         let clear = !is_long(self.min_rtt()) || !self.probe.queued;
+        self.policed.on_probed(&self.probe, self.bandwidth);
         if self.bandwidth >= self.probe.before + self.probe.before * excess * 2 / (3 * UNITY)
             && clear
         {

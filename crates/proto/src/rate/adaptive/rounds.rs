@@ -132,7 +132,9 @@ impl Adaptive {
             self.growth.full_rounds += 1;
         }
         // A policer, or a queue that is nearly none: what is beyond it is lost at once.
-        let jump = !grew && self.growth.judged_from > 0 && round.lost_share(sample) > share + JUMP;
+        let earlier = self.growth.earlier_share.unwrap_or(share).min(share);
+        let jump =
+            !grew && self.growth.judged_from > 0 && round.lost_share(sample) > earlier + JUMP;
         self.growth.earlier_share = Some(share);
         if marked || jump || self.growth.full_rounds >= FULL_ROUNDS {
             self.enter(Phase::Drain, now);
@@ -154,17 +156,21 @@ impl Adaptive {
         if self.rest.suspected().is_some() {
             if self.rest.judge(share) {
                 self.bandwidth = self.bandwidth.max(self.probe.before);
+            } else {
+                self.take_back(self.probe.before, self.bandwidth / 95 * 100);
             }
             return;
         }
         let probing = matches!(self.phase, Phase::Up(_) | Phase::Down(_));
         if !excess {
-            if round.queue == 0 && !matches!(self.phase, Phase::Up(_)) {
+            let grows = share > self.rest.share() && self.policed.patience() > 1;
+            if round.queue == 0 && !matches!(self.phase, Phase::Up(_)) && !grows {
                 self.rest.learn(share);
             }
             return;
         }
         if probing {
+            self.note_harm();
             self.probe.caution = (self.probe.caution / 2).max(UNITY / 4);
         } else if round.queue == 0 {
             self.probe.before = self.bandwidth;

@@ -264,6 +264,7 @@ impl Adaptive {
         }
         if self.is_cut(&stretch) {
             self.growth.learns_nothing = true;
+            self.bandwidth = self.bandwidth.min(self.mean_of_trains());
             self.double(now, sample);
             return;
         }

@@ -1,0 +1,51 @@
+//! Paths with a policer: what is beyond its rate is lost at once, and nothing waits.
+
+use super::*;
+
+fn policed(mbit: u64, bucket_bytes: u64) -> Path {
+    let mut path = Path::new(mbit * M, ms(100), 0, 100);
+    (path.policer, path.queue_bytes) = (true, bucket_bytes);
+    path.line = Some(Rate::from_bits_per_second(1000 * M));
+    path
+}
+
+/// Its loss is not taken for loss at rest, and its bucket not for a faster path for ever.
+#[test]
+fn what_a_policer_takes_is_not_lost_for_ever() {
+    for mbit in [20, 100] {
+        for bucket in [64_000, 512_000, 2_000_000] {
+            let path = policed(mbit, bucket);
+            let mut world = World::new(path.clone(), vec![adaptive(&path)]);
+            world.run(ms(20_000));
+            let (got, tally) = shares(&mut world, ms(40_000), path.rate);
+            let lost = tally.dropped * 1000 / tally.sent;
+            println!("{mbit} Mbit/s, bucket of {bucket}: {got:?}, {lost} of 1000 lost");
+            assert!(got[0] >= 930, "{got:?} {tally:?}");
+            assert!(lost <= 25, "{got:?} {tally:?}");
+        }
+    }
+}
+
+/// What is lost at random as well is found out, and sent again.
+#[test]
+fn random_loss_behind_a_policer_is_made_up_for() {
+    let mut path = policed(50, 200_000);
+    path.loss = 20_000;
+    let mut world = World::new(path.clone(), vec![adaptive(&path)]);
+    world.run(ms(20_000));
+    let (got, tally) = shares(&mut world, ms(40_000), path.rate);
+    println!("{got:?} {tally:?}");
+    assert!(got[0] >= 910 && tally.dropped * 1000 <= tally.sent * 35, "{got:?} {tally:?}");
+}
+
+/// When the policer has gone, what is there is found.
+#[test]
+fn a_path_that_is_no_longer_policed_is_filled() {
+    let mut path = policed(20, 512_000);
+    let faster = Rate::from_bits_per_second(100 * M);
+    path.steps = vec![(ms(40_000), faster)];
+    let mut world = World::new(path.clone(), vec![adaptive(&path)]);
+    world.run(ms(60_000));
+    let got = share(&mut world, ms(10_000), faster);
+    assert!(got >= 800, "{got}");
+}
