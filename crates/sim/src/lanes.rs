@@ -2,7 +2,7 @@
 //! processors take their time for every packet, with other flows beside it
 //! (`docs/protocol.md §4.11, §6.11`).
 //!
-//! Every end of a lane is a [`unit`]: one socket, one thread, one processor. What the units of a
+//! Every end of a lane is a unit: one socket, one thread, one processor. What the units of a
 //! host have in common are its client and nothing else, as in the program.
 
 mod client;
