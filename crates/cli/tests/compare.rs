@@ -129,7 +129,8 @@ fn a_contest_is_held_on_the_path_that_was_told() {
         report["paths"][0].take()
     };
     let link = "rate=20Mbit delay=20ms jitter=1ms loss=5% loss-burst=2 reorder=5% reorder-by=2ms \
-                duplicate=5% corrupt=2% queue=60kB ecn-mark=30kB mtu=1200";
+                duplicate=5% corrupt=2% queue=60kB ecn-mark=30kB mtu=1200 \
+                police=20Mbit,1MB codel=50ms";
     for (prefix, expected) in [
         ("--", "20 Mbit/s, 40 ms, 5 % lost"),
         ("--up-", "20 Mbit/s, 20 ms, 5 % lost"),
