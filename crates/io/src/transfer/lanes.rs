@@ -389,13 +389,18 @@ pub(crate) fn sum(all: &mut Stats, others: Vec<Stats>) -> Vec<Stats> {
 }
 
 fn add(all: &mut Stats, one: &Stats) {
-    let sums: [(&mut u64, u64); 16] = [
+    let sums: [(&mut u64, u64); 21] = [
         (&mut all.data_packets_sent, one.data_packets_sent),
         (&mut all.data_packets_resent, one.data_packets_resent),
         (&mut all.data_packets_asked, one.data_packets_asked),
         (&mut all.data_packets_received, one.data_packets_received),
         (&mut all.data_packets_duplicate, one.data_packets_duplicate),
         (&mut all.data_packets_lost, one.data_packets_lost),
+        (&mut all.repair_packets_sent, one.repair_packets_sent),
+        (&mut all.repair_packets_received, one.repair_packets_received),
+        (&mut all.packets_repaired, one.packets_repaired),
+        (&mut all.data_timeouts, one.data_timeouts),
+        (&mut all.control_timeouts, one.control_timeouts),
         (&mut all.datagrams_sent, one.datagrams_sent),
         (&mut all.bytes_sent, one.bytes_sent),
         (&mut all.datagrams_received, one.datagrams_received),
@@ -448,5 +453,25 @@ mod tests {
         assert_eq!(asked(&options), 1);
         let plain = Options { lanes: Choice::Most(4), ..Options::new(Wire::Rfc998) };
         assert_eq!(asked(&plain), 1);
+    }
+
+    #[test]
+    fn what_lanes_count_is_told_of_the_whole() {
+        let one = Stats {
+            data_packets_sent: 5,
+            repair_packets_sent: 4,
+            repair_packets_received: 3,
+            packets_repaired: 2,
+            data_timeouts: 1,
+            control_timeouts: 7,
+            ..Stats::default()
+        };
+        let mut all = one.clone();
+        assert_eq!(sum(&mut all, vec![one.clone(), one]).len(), 3);
+        let packets = [all.data_packets_sent, all.repair_packets_sent];
+        assert_eq!(packets, [15, 12]);
+        assert_eq!((all.repair_packets_received, all.packets_repaired), (9, 6));
+        assert_eq!((all.data_timeouts, all.control_timeouts), (3, 21));
+        assert!(sum(&mut all, Vec::new()).is_empty(), "one lane is the whole");
     }
 }
