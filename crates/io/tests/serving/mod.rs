@@ -53,7 +53,7 @@ pub(crate) struct Host {
     accounts: Mutex<Receiver<Account>>,
     thread: Option<JoinHandle<Result<(), Error>>>,
     pub(crate) options: Options,
-    /// What it asks, it asks in this session, if there is one.
+    /// The session in which all is asked, if there is one.
     pub(crate) session: Option<Session>,
 }
 
