@@ -71,18 +71,9 @@ pub struct Dialer {
 impl Dialer {
     /// An end that waits to be opened.
     pub fn listen(config: Config, now: Instant, entropy: [u8; 32]) -> Self {
-        let end = Endpoint::passive(config.clone(), now, entropy);
-        Self {
-            attempts: vec![Attempt { to: None, end }],
-            waiting: VecDeque::new(),
-            next_start: Instant::NEVER,
-            settled: true,
-            told: VecDeque::new(),
-            roused: true,
-            lost: Vec::new(),
-            waits: Some(config),
-            joined: None,
-        }
+        let mut new = Self::of(Endpoint::passive(config.clone(), now, entropy));
+        new.waits = Some(config);
+        new
     }
 
     /// A lane, whose end nothing opens (`docs/protocol.md §4.11`).
@@ -129,17 +120,10 @@ impl Dialer {
 
     /// A branch, which is open.
     pub(crate) fn joined(end: Endpoint, joined: Joined) -> Self {
-        Self {
-            attempts: vec![Attempt { to: end.peer(), end }],
-            waiting: VecDeque::new(),
-            next_start: Instant::NEVER,
-            settled: true,
-            told: VecDeque::new(),
-            roused: true,
-            lost: Vec::new(),
-            waits: None,
-            joined: Some(joined),
-        }
+        let mut new = Self::of(end);
+        new.attempts.iter_mut().for_each(|attempt| attempt.to = attempt.end.peer());
+        new.joined = Some(joined);
+        new
     }
 
     /// Whether it is a branch, which others see off.
