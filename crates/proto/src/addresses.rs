@@ -144,6 +144,23 @@ impl Addresses {
         moved
     }
 
+    /// Where else the ANSWER to a CHALLENGE that came by `route` goes: to where the peer is, or
+    /// while nobody knows, to all that are asked, as far as bytes from there allow. It is the token
+    /// that proves something, and not the way by which it comes back.
+    pub(crate) fn also_answered(&mut self, route: Route) -> Vec<Route> {
+        if let Some(home) = self.home {
+            return [home].into_iter().filter(|home| *home != route).collect();
+        }
+        let others = self.asked.iter_mut().filter(|asked| asked.route != route);
+        let others = others.filter(|asked| asked.has_room());
+        others
+            .map(|asked| {
+                asked.went += CHALLENGE_BYTES;
+                asked.route
+            })
+            .collect()
+    }
+
     /// The CHALLENGE that is due, if one is; the next one to the same address after `interval`.
     pub(crate) fn poll_challenge(
         &mut self,
@@ -170,8 +187,13 @@ impl Addresses {
 
 impl Asked {
     fn may_be_asked(&self) -> bool {
+        self.left > 0 && self.has_room()
+    }
+
+    /// Whether a CHALLENGE, or an ANSWER to one that came from elsewhere, may go there.
+    fn has_room(&self) -> bool {
         let went = self.went.saturating_add(CHALLENGE_BYTES);
-        self.left > 0 && went <= self.came.saturating_mul(GENEROSITY)
+        went <= self.came.saturating_mul(GENEROSITY)
     }
 }
 
@@ -274,6 +296,24 @@ mod tests {
         let asked: Vec<Route> = times.flatten().map(|(route, _)| route).collect();
         assert!(asked.len() > 20 && asked.iter().all(|to| *to == route(1)), "{asked:?}");
         assert!(asked.len() as u64 * CHALLENGE_BYTES <= 3 * 1000);
+    }
+
+    /// Who copies every CHALLENGE, ahead of it, must not be the only one to get the ANSWER.
+    #[test]
+    fn an_answer_goes_to_the_peer_too_whoever_brought_the_question() {
+        let mut addresses = addresses();
+        assert_eq!(addresses.also_answered(route(9)), [route(1)]);
+        assert_eq!(addresses.also_answered(route(1)), []);
+        let routes = [(route(1), 100), (route(2), 0)];
+        let mut addresses = Addresses::unproven(at(0), &routes, Entropy::new([1; 32]));
+        let mut bytes = 0;
+        for _ in 0..1000 {
+            let also = addresses.also_answered(route(9));
+            assert!(also.iter().all(|to| *to == route(1)), "nothing came from there: {also:?}");
+            bytes += also.len() as u64 * CHALLENGE_BYTES;
+        }
+        assert!(bytes > 0 && bytes <= 2 * 100, "{bytes}");
+        assert_eq!(asks(&mut addresses, at(0)), [], "of the same allowance");
     }
 
     #[test]

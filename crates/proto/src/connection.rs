@@ -320,9 +320,13 @@ impl Connection {
                 }
                 Taken::Authentic
             }
-            // To where it was asked from: that is what it shall prove.
+            // To where it was asked from, and to where the peer is or may be: a copy from elsewhere
+            // may have been ahead of it.
             (Incoming::Challenge(token), _) => {
                 self.outbox.push(Single::Answer(token, route));
+                for other in self.addresses.also_answered(route) {
+                    self.outbox.push(Single::Answer(token, other));
+                }
                 Taken::Authentic
             }
             (Incoming::Answer(token), _) => {

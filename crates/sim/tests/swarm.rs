@@ -336,6 +336,17 @@ fn a_path_that_stays_narrow_may_have_been_dead() {
     }
 }
 
+/// Somebody on the path copied packets from addresses of his own, each copy ahead of its packet, so
+/// that every CHALLENGE was answered to him alone: neither end knew where the other was for as long
+/// as he went on.
+#[test]
+fn who_copies_every_packet_keeps_nobody_from_opening() {
+    for seed in [8_056_626, 8_087_066] {
+        let outcome = as_it_should_be(seed);
+        assert!(outcome.duration <= Duration::from_secs(2), "{seed}\n{outcome}");
+    }
+}
+
 #[test]
 fn a_seed_is_a_world() {
     for seed in first()..first() + worlds().min(50) {
