@@ -67,6 +67,16 @@ pub fn serve(
     observer: &mut dyn ServerObserver,
     cancel: &Cancel,
 ) -> Result<(), Error> {
+    serve_as(true, (service, options), observer, cancel)
+}
+
+/// The same; without `sessions` like servers that never heard of them, whom a client may meet.
+pub(super) fn serve_as(
+    sessions: bool,
+    (service, options): (&Service, &Options),
+    observer: &mut dyn ServerObserver,
+    cancel: &Cancel,
+) -> Result<(), Error> {
     let grant = Arc::new(service.grant.clone());
     let root = beneath::open_directory(&grant.root);
     let root = root.map_err(|e| file_error(&grant.root, "cannot be served", e))?;
@@ -94,7 +104,7 @@ pub fn serve(
     };
     // Who receives proposes the ceiling of who sends.
     let config =
-        Config { any_role: true, branches: true, ..config(&options, Role::Receiver, None) };
+        Config { any_role: true, branches: sessions, ..config(&options, Role::Receiver, None) };
     let v6 = socket.local().is_ipv6();
     let identity = service.members.as_ref().map(|members| Identity::server(members.authorized()));
     let shared = identity.is_none().then(|| secret.clone());

@@ -422,3 +422,7 @@ fn refuses(words: &str) -> bool {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

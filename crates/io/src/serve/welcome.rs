@@ -71,11 +71,12 @@ impl Hall<'_> {
         let odd = |why: &str| Denied::new(Denial::NotUnderstood, why);
         let (mut shared, mut beyond, mut held) = (0, 0, None);
         let mut asked = ("none", Vec::new());
+        let may_branch = stem.is_none() && self.config.branches;
         let task = match role {
             Role::Sender if parameters.client == ASK && lender.is_none() => {
                 Task::Sending(Box::new(Sending::on_request(session, waker)))
             }
-            Role::Sender if parameters.client == SESSION && lender.is_none() && stem.is_none() => {
+            Role::Sender if parameters.client == SESSION && lender.is_none() && may_branch => {
                 Task::Session
             }
             Role::Receiver => {
