@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +18,8 @@ import netblt
 import pytest
 
 HERE = netblt.Options(bind="127.0.0.1")
+# In the background of a shell interrupts are ignored, also by whatever is started here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Seconds that anything may take; `pytest.ini` ends what takes twice as long.
 LIMIT = 60
 
