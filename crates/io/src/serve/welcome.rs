@@ -17,7 +17,7 @@ use super::pool::{self, Pool};
 use super::request::{ASK, SESSION};
 use super::service::Service;
 use super::sessions::{Sessions, most_requests, stock};
-use super::waiting::Puts;
+use super::waiting::{Puts, Waiting};
 use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::error::{Denial, Error};
@@ -80,10 +80,7 @@ impl Hall<'_> {
                 Task::Session
             }
             Role::Receiver => {
-                let number = Promise::parse(&parameters.client).put;
-                let waiting = number.and_then(|number| self.puts.take(number, shown));
-                let late = || odd("these files were not announced, or too long ago");
-                let waiting = waiting.ok_or_else(late)?;
+                let waiting = self.announced(&parameters.client, shown)?;
                 let count = at_first.min(pool::at_first(grant.max_rate, image_bytes));
                 let place = (&mut self.pool, &mut self.sessions);
                 let stock = stock(place, stem, (count.into(), image_bytes), self.guests.len());
@@ -126,6 +123,18 @@ impl Hall<'_> {
             held,
             denied: None,
         })
+    }
+
+    /// Where files may go that come under the number that a client string tells.
+    fn announced(&mut self, client: &str, who: Option<PublicKey>) -> Result<Waiting, Denied> {
+        let Some(number) = Promise::parse(client).put else {
+            let why = "a server of files takes none that were not announced";
+            return Err(Denied::new(Denial::NotUnderstood, why));
+        };
+        // Announced anew they may come.
+        let late = "these files were not announced, or too long ago, or to a server that is no \
+                    more; try again";
+        self.puts.take(number, who).ok_or_else(|| Denied::new(Denial::Busy, late))
     }
 
     /// What somebody who comes may, if anything.
