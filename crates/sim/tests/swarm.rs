@@ -347,6 +347,14 @@ fn who_copies_every_packet_keeps_nobody_from_opening() {
     }
 }
 
+/// `rfc998`: what a path that was too narrow for a while took kept a sender's breaker open, and its
+/// probes, one a second, kept the receiver waiting for more of the same buffer.
+#[test]
+fn a_receiver_that_waits_for_silence_gets_it() {
+    let outcome = as_it_should_be(8_026_897);
+    assert!(outcome.duration <= Duration::from_secs(180), "{outcome}");
+}
+
 #[test]
 fn a_seed_is_a_world() {
     for seed in first()..first() + worlds().min(50) {

@@ -377,7 +377,7 @@ impl Sender {
             return 0;
         }
         if self.breaker_open(now) {
-            if !self.hearing.probe(now) {
+            if !self.hearing.probe(now, self.ledger.is_some()) {
                 self.block(now, Blocked::InFlight);
                 return 0;
             }

@@ -11,6 +11,12 @@ const BREAKER: Duration = Duration::from_secs(2);
 /// An open breaker lets one packet through in this time.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// So many probes are so far apart whatever the receiver does.
+const QUICK_PROBES: u32 = 8;
+
+/// A receiver that speaks when nothing comes gets up to 32 s of that.
+const MAX_DOUBLINGS: u32 = 5;
+
 /// When the receiver was heard.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hearing {
@@ -20,13 +26,16 @@ pub(super) struct Hearing {
     /// When the newest report came, or what is in flight began to be.
     pub(super) reported: Instant,
     pub(super) probe_due: Instant,
+    /// Probes since data left otherwise.
+    probes: u32,
     /// When data left last that are no probe.
     let_go: Instant,
 }
 
 impl Hearing {
     pub(super) fn new(now: Instant) -> Self {
-        Self { heard: now, silence_told: None, reported: now, probe_due: now, let_go: now }
+        let (silence_told, probes) = (None, 0);
+        Self { heard: now, silence_told, reported: now, probe_due: now, probes, let_go: now }
     }
 
     pub(super) fn on_heard(&mut self, now: Instant) {
@@ -34,11 +43,14 @@ impl Hearing {
         self.silence_told = None;
     }
 
-    /// Whether an open breaker lets a packet through now; the next one is due later then.
-    pub(super) fn probe(&mut self, now: Instant) -> bool {
+    /// Whether an open breaker lets a packet through now; the next one is due later then, and ever
+    /// later for a receiver that `waits` for what comes and speaks when nothing does.
+    pub(super) fn probe(&mut self, now: Instant, waits: bool) -> bool {
         let due = self.probe_due <= now;
         if due {
-            self.probe_due = now + PROBE_INTERVAL;
+            self.probes = self.probes.saturating_add(1);
+            let late = if waits { self.probes.saturating_sub(QUICK_PROBES) } else { 0 };
+            self.probe_due = now + PROBE_INTERVAL * (1 << late.min(MAX_DOUBLINGS));
         }
         due
     }
@@ -73,6 +85,7 @@ impl Sender {
     pub(super) fn let_go(&mut self, now: Instant) {
         self.block_over(now);
         self.hearing.let_go = now;
+        self.hearing.probes = 0;
     }
 
     pub(super) fn breaker_open(&self, now: Instant) -> bool {
@@ -89,5 +102,26 @@ impl Sender {
         self.is_told()
             && self.sampler.in_flight_bytes() > 0
             && since.is_some_and(|since| now.since(since) > BREAKER.max(rtt * 8))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds between the probes of a breaker that stays open.
+    fn pauses(waits: bool) -> Vec<u64> {
+        let mut hearing = Hearing::new(Instant::EPOCH);
+        let seconds = (0..200)
+            .filter(|second| hearing.probe(Instant::EPOCH + Duration::from_secs(*second), waits));
+        let at: Vec<u64> = seconds.collect();
+        at.windows(2).map(|pair| pair[1] - pair[0]).collect()
+    }
+
+    #[test]
+    fn a_receiver_that_speaks_when_nothing_comes_gets_its_silence() {
+        assert!(pauses(false).iter().all(|pause| *pause == 1));
+        let (quick, slow) = ([1; 8], [2, 4, 8, 16, 32, 32, 32, 32]);
+        assert_eq!(pauses(true)[..15], [&quick[..], &slow[..]].concat()[..15]);
     }
 }
