@@ -11,6 +11,8 @@ pub(super) struct Rounds {
     asked: RangeSet,
     /// In the shortest before it.
     fewest: Option<u32>,
+    /// The lowest packet of the one, of those before it, in which that was the highest.
+    lowest: Option<u32>,
     /// How many were no shorter, and at which count of signs.
     vain: (u32, u64),
 }
@@ -18,7 +20,7 @@ pub(super) struct Rounds {
 /// What a question tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Heard {
-    /// A round was shorter than all before it.
+    /// A round was shorter than all before it, or began behind the beginnings of all.
     pub(super) shorter: bool,
     /// So many in a row were not.
     pub(super) vain: u32,
@@ -34,9 +36,13 @@ impl Rounds {
         let again = self.asked.intersect(range).any(sent);
         let mut shorter = false;
         if again {
-            let size = std::mem::take(&mut self.asked).len();
-            shorter = self.fewest.is_some_and(|fewest| size < fewest);
+            let round = std::mem::take(&mut self.asked);
+            let (size, first) = (round.len(), round.first());
+            // Who lacks more than it has room to name tells of what came by what it begins with.
+            shorter = self.fewest.is_some_and(|fewest| size < fewest)
+                || self.lowest.is_some_and(|lowest| first > Some(lowest));
             self.fewest = Some(self.fewest.map_or(size, |fewest| fewest.min(size)));
+            self.lowest = self.lowest.max(first);
             let before = if self.vain.1 == signs { self.vain.0 } else { 0 };
             self.vain = (before + 1, signs);
         }
@@ -75,5 +81,16 @@ mod tests {
         rounds.on_asked(range(20, 30), &none, 1);
         assert_eq!(rounds.on_asked(range(0, 5), &none, 1).vain, 2);
         assert_eq!(rounds.on_asked(range(0, 5), &none, 2).vain, 0, "another sign came");
+    }
+
+    /// As many holes as a question has room for, each time those that are left.
+    #[test]
+    fn a_round_of_the_same_size_that_begins_later_is_a_sign() {
+        let (mut rounds, none) = (Rounds::default(), RangeSet::new());
+        let mut ask = |start| rounds.on_asked(range(start, start + 10), &none, 0);
+        assert_eq!([0, 0, 5].map(|start| ask(start).vain), [0, 1, 2]);
+        // That this one began later is told by the next.
+        assert_eq!([9, 9, 9].map(|start| ask(start).shorter), [true, true, false]);
+        assert!(!ask(5).shorter && !ask(9).shorter, "no later than before");
     }
 }
