@@ -102,17 +102,18 @@ impl Outcome {
         let killed = self.setup.kills.iter().any(|kill| kill.side == self.setup.sender());
         // Who gave up tells the other one, which may have everything by then; and who was started
         // again knows nothing of what the receiver, which has everything, says of it.
+        // Or it has everything, and what it says of that is held back until it gives up.
         let over = match &receiver.closed {
-            Some(Reason::Finished | Reason::PeerQuit(_)) => true,
+            Some(Reason::Finished | Reason::PeerQuit(_) | Reason::Stalled(_)) => true,
             Some(Reason::PeerAborted(_)) => killed && sender.starts > 1,
             _ => false,
         };
         let settled = receiver.done && over;
         let mut reasons = sender.closed.iter().chain(&sender.closed_before);
+        let stalled = |reason: &Reason| matches!(reason, Reason::Stalled(_));
         let died = reasons.any(|reason| {
-            let stalled = matches!(reason, Reason::Stalled(_) | Reason::Unreachable);
-            *reason == Reason::DeathTimer || stalled
-        });
+            matches!(reason, Reason::DeathTimer | Reason::Unreachable) || stalled(reason)
+        }) || receiver.closed.as_ref().is_some_and(stalled);
         let patience = self.setup.host(self.setup.sender()).config.death_timer;
         let rtt = self.setup.longest_round_trip();
         let repeated = REPEATED.max(rtt * 4);

@@ -362,6 +362,13 @@ fn rounds_of_the_same_size_may_be_of_other_packets() {
     as_it_should_be(8_081_147);
 }
 
+/// The receiver had everything, and what it said of that was held for 16 s, until it gave up and was
+/// gone: its sender, begun anew, finds nobody.
+#[test]
+fn who_cannot_be_heard_does_not_know_that_all_is_well() {
+    as_it_should_be(9_204_652);
+}
+
 #[test]
 fn a_seed_is_a_world() {
     for seed in first()..first() + worlds().min(50) {
