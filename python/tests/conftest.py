@@ -152,15 +152,15 @@ def threads() -> list[str]:
     return [name for name in names if name.startswith("netblt")]
 
 
-def sockets() -> int:
-    """Sockets that this process has."""
-    count = 0
+def sockets() -> set[str]:
+    """Sockets that this process has: what is left over is told from what others had open."""
+    held = set()
     for descriptor in os.listdir("/proc/self/fd"):
         try:
-            count += os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:")
+            held.add(os.readlink(f"/proc/self/fd/{descriptor}"))
         except FileNotFoundError:
             continue
-    return count
+    return {name for name in held if name.startswith("socket:")}
 
 
 def until(holds: Callable[[], bool], what: str) -> None:

@@ -77,7 +77,8 @@ def test_a_hundred_cancellations_leave_nothing(tmp_path: Path) -> None:
     before = sockets()
     asyncio.run(all_of_them())
     assert ended["stopped"] >= 100 and ended["lost"] > 40, (seed, ended)
-    until(lambda: not threads() and sockets() == before, f"left with seed {seed}")
+    # Those of tests before may close meanwhile.
+    until(lambda: not threads() and sockets() <= before, f"left with seed {seed}, {before} before")
     resumed = 0
     for there in (round for place in places for round in place.iterdir()):
         left = set(os.listdir(there))
