@@ -113,6 +113,8 @@ def test_tasks_ask_too(server: Served) -> None:
                 raise AssertionError("it was through")
 
     asyncio.run(main())
+    # Left alone its session would stay for a minute.
+    client.close()
     until(lambda: threads() == [], "all is over")
     for path in server.root.glob("late*"):
         assert path.stat().st_size == 5_000_000
