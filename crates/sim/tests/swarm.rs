@@ -355,15 +355,15 @@ fn a_receiver_that_waits_for_silence_gets_it() {
     assert!(outcome.duration <= Duration::from_secs(180), "{outcome}");
 }
 
-/// `rfc998`: thousands of small packets, of which a queue that is too short took many, and more holes
-/// than a round has room for, so that one was as long as the other.
+/// `rfc998`: thousands of small packets, of which a queue that is too short took many, and more
+/// holes than a round has room for, so that one was as long as the other.
 #[test]
 fn rounds_of_the_same_size_may_be_of_other_packets() {
     as_it_should_be(8_081_147);
 }
 
-/// The receiver had everything, and what it said of that was held for 16 s, until it gave up and was
-/// gone: its sender, begun anew, finds nobody.
+/// The receiver had everything, and what it said of that was held for 16 s, until it gave up and
+/// was gone: its sender, begun anew, finds nobody.
 #[test]
 fn who_cannot_be_heard_does_not_know_that_all_is_well() {
     as_it_should_be(9_204_652);
