@@ -92,6 +92,8 @@ pub struct Stretch {
     pub sent_bytes: u64,
     /// Bytes that arrived from the one to the other.
     pub arrived_bytes: u64,
+    /// The longest part of `sending` in which nothing left, if it came after next to nothing.
+    pub waited: Duration,
     /// Time between their leaving, by this host's clock.
     pub sending: Duration,
     /// Time between their arriving, by the receiver's clock.
@@ -99,6 +101,16 @@ pub struct Stretch {
 }
 
 impl Stretch {
+    /// The same from after the wait on: what came before found the path empty, and left it so.
+    fn without_wait(&self) -> Self {
+        Self {
+            waited: Duration::ZERO,
+            sending: self.sending.saturating_sub(self.waited),
+            arriving: self.arriving.saturating_sub(self.waited),
+            ..*self
+        }
+    }
+
     /// Adds the stretch that follows.
     fn extend(&mut self, next: &Self) {
         self.sent_bytes += next.sent_bytes;

@@ -268,7 +268,11 @@ impl Adaptive {
             self.double(now, sample);
             return;
         }
-        let more = self.trains.hear(&stretch, sample.burst_bytes, self.min_rtt() / PAUSE_PART);
+        let rtt = self.min_rtt();
+        // A receiver may take what is no longer for no pause, and tell of both sides as of one.
+        let short = stretch.waited <= rtt / HUSH_PART;
+        let stretch = if short { stretch.without_wait() } else { stretch };
+        let more = self.trains.hear(&stretch, sample.burst_bytes, rtt / PAUSE_PART);
         if self.phase != Phase::Trains {
             return;
         }
