@@ -6,6 +6,9 @@
 //! the sender is on its way to it, and its timer runs anew from the newest of them. When a timer
 //! expires, every hole of the buffer is asked for.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -83,7 +86,7 @@ pub struct DataTimer {
     silences: Silences,
     /// The buffer that was completed last, and when.
     completed: Option<(BufferNumber, Instant)>,
-    /// When something came.
+    /// When something came; before anything did, when a grant was acknowledged first.
     newest: Option<Instant>,
     /// The highest buffer of which something came.
     furthest: BufferNumber,
@@ -235,6 +238,9 @@ impl Recovery for DataTimer {
             .filter(|(_, due)| due.waiting.is_some_and(|seq| ack.reaches(seq)))
             .map(|(number, _)| *number)
             .collect();
+        if !acknowledged.is_empty() {
+            self.newest.get_or_insert(now);
+        }
         for number in &acknowledged {
             if let Some(due) = self.due.get_mut(number) {
                 due.waiting = None;
@@ -377,221 +383,5 @@ impl Recovery for DataTimer {
 
     fn expiries(&self) -> u64 {
         self.expiries
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::units::Burst;
-    use crate::units::{PacketIndex, PacketNumber};
-
-    struct All(u32);
-    impl Holes for All {
-        fn holes(&self, _: BufferNumber, _: IndexRange, each: &mut dyn FnMut(IndexRange)) {
-            each(IndexRange { start: 0, end: self.0 });
-        }
-        fn missing(&self, _: BufferNumber) -> u32 {
-            self.0
-        }
-    }
-
-    fn timing() -> Timing {
-        Timing {
-            rtt: None,
-            burst: Burst { packets: 5, interval: Duration::from_millis(40) },
-            varies: false,
-            packets_per_buffer: 50,
-            packets_per_round: u32::MAX,
-        }
-    }
-
-    fn ms(n: u64) -> Instant {
-        Instant::from_nanos(n * 1_000_000)
-    }
-
-    fn arrival(buffer: u64, index: u32) -> Arrival {
-        Arrival {
-            number: PacketNumber(0),
-            buffer: BufferNumber(buffer),
-            index: PacketIndex(index),
-            last_of_buffer: false,
-            ack: ControlSeq(2),
-        }
-    }
-
-    #[test]
-    fn the_loose_timer_allows_for_lower_buffers() {
-        let mut timer = DataTimer::new();
-        timer.on_granted(ms(0), BufferNumber(1), ControlSeq(1));
-        timer.on_granted(ms(0), BufferNumber(2), ControlSeq(2));
-        assert_eq!(timer.next_look(), None, "ACK-WAIT has no data timer");
-        timer.on_acknowledged(ms(0), ControlSeq(2), &timing());
-        let deadlines: Vec<_> = timer.due.values().map(|d| d.deadline.unwrap()).collect();
-        // 10 bursts of 40 ms, half to spare, one interval and the slack; twice that for the second.
-        assert_eq!(deadlines, [ms(645), ms(1245)]);
-    }
-
-    #[test]
-    fn what_comes_after_timers_ran_out_in_vain_hurries_the_next_buffer() {
-        let mut timer = DataTimer::new();
-        for n in 1..=3 {
-            timer.on_granted(ms(0), BufferNumber(n), ControlSeq(n as u32));
-        }
-        timer.on_acknowledged(ms(0), ControlSeq(3), &timing());
-        let mut asks = Vec::new();
-        let mut seq = 3;
-        // The path is dead for a while.
-        while timer.due[&BufferNumber(3)].expired < MAX_DOUBLINGS {
-            let at = timer.next_look().unwrap();
-            timer.poll(at, &All(50), &timing(), &mut asks);
-            for ask in asks.drain(..) {
-                seq += 1;
-                timer.on_asked(at, ask, ControlSeq(seq));
-                timer.on_acknowledged(at, ControlSeq(seq), &timing());
-            }
-        }
-        let deadline = |timer: &DataTimer, n| timer.due[&BufferNumber(n)].deadline.unwrap();
-        let (before, now) = (deadline(&timer, 3), ms(10_000));
-        assert!(deadline(&timer, 2) > now + ms(3000).since(ms(0)));
-        timer.on_arrival(now, &arrival(1, 0), &timing());
-        // What is left of two buffers, half to spare, an interval and the slack.
-        assert_eq!(deadline(&timer, 2), ms(11_245));
-        assert_eq!(deadline(&timer, 3), before, "one after the other");
-        timer.on_arrival(ms(10_100), &arrival(2, 0), &timing());
-        assert!(deadline(&timer, 3) < before);
-    }
-
-    #[test]
-    fn the_first_packet_of_a_higher_buffer_hurries_the_lower_one() {
-        let mut timer = DataTimer::new();
-        timer.on_granted(ms(0), BufferNumber(1), ControlSeq(1));
-        timer.on_granted(ms(0), BufferNumber(2), ControlSeq(2));
-        timer.on_acknowledged(ms(0), ControlSeq(2), &timing());
-        timer.on_arrival(ms(100), &arrival(2, 0), &timing());
-        assert_eq!(timer.due[&BufferNumber(1)].deadline, Some(ms(705)));
-        let mut asks = Vec::new();
-        timer.poll(ms(705), &All(50), &timing(), &mut asks);
-        assert!(asks.is_empty(), "what waits in the host's own queues is looked at first");
-        timer.poll(ms(706), &All(50), &timing(), &mut asks);
-        assert_eq!(
-            asks,
-            [Ask { buffer: BufferNumber(1), range: IndexRange { start: 0, end: 50 } }]
-        );
-        assert_eq!(timer.expiries(), 1);
-    }
-
-    /// Three buffers of 50 packets are granted, and the first begins.
-    fn begun() -> DataTimer {
-        let mut timer = DataTimer::new();
-        for buffer in 1..=3 {
-            timer.on_granted(ms(0), BufferNumber(buffer), ControlSeq(buffer as u32));
-        }
-        timer.on_acknowledged(ms(0), ControlSeq(3), &timing());
-        timer.on_arrival(ms(10), &arrival(1, 0), &timing());
-        timer
-    }
-
-    /// What is asked for until `until`, one look a millisecond.
-    fn asked(timer: &mut DataTimer, from: u64, until: u64) -> Vec<Ask> {
-        let mut all = Vec::new();
-        for at in from..until {
-            let mut asks = Vec::new();
-            timer.poll(ms(at), &All(50), &timing(), &mut asks);
-            for ask in &asks {
-                timer.on_asked(ms(at), *ask, ControlSeq(10));
-            }
-            all.append(&mut asks);
-        }
-        all
-    }
-
-    #[test]
-    fn a_sender_slower_than_it_said_is_not_asked_for_what_it_has_not_sent() {
-        let mut timer = begun();
-        // A packet every 100 ms, where 5 every 40 were announced.
-        for i in 1..50 {
-            let at = 10 + u64::from(i) * 100;
-            assert_eq!(asked(&mut timer, at - 100, at), [], "{i}");
-            timer.on_arrival(ms(at), &arrival(1, i), &timing());
-        }
-    }
-
-    #[test]
-    fn a_sender_that_sleeps_is_asked_one_question_and_then_known_to_sleep() {
-        let mut timer = begun();
-        timer.on_arrival(ms(11), &arrival(1, 1), &timing());
-        let asks = asked(&mut timer, 11, 5000);
-        assert_eq!(asks.len(), 1, "for the lowest buffer alone: {asks:?}");
-        assert_eq!((asks[0].buffer, timer.expiries()), (BufferNumber(1), 1));
-        timer.on_complete(BufferNumber(1));
-        timer.on_arrival(ms(5000), &arrival(2, 0), &timing());
-        timer.on_arrival(ms(7000), &arrival(2, 1), &timing());
-        assert_eq!(asked(&mut timer, 7000, 8900), [], "it was silent as long before");
-    }
-
-    #[test]
-    fn a_slow_path_lengthens_the_timers() {
-        let mut timer = DataTimer::new();
-        timer.on_granted(ms(0), BufferNumber(1), ControlSeq(1));
-        timer.on_acknowledged(ms(0), ControlSeq(1), &timing());
-        for i in 0..50 {
-            timer.on_arrival(ms(u64::from(i) * 40), &arrival(1, i), &timing());
-        }
-        timer.on_complete(BufferNumber(1));
-        timer.on_granted(ms(2000), BufferNumber(2), ControlSeq(2));
-        timer.on_acknowledged(ms(2000), ControlSeq(2), &timing());
-        // 50 packets of 40 ms, four deviations of 20 ms, the slack, one interval to begin.
-        assert_eq!(timer.next_look(), Some(ms(2000 + 2000 + 80 + 5 + 40)));
-    }
-
-    #[test]
-    fn a_path_that_was_dead_is_no_slow_sender() {
-        let mut timer = DataTimer::new();
-        timer.on_granted(ms(0), BufferNumber(1), ControlSeq(1));
-        timer.on_arrival(ms(0), &arrival(1, 0), &timing());
-        timer.on_arrival(ms(30_000), &arrival(1, 1), &timing());
-        timer.on_complete(BufferNumber(1));
-        timer.on_granted(ms(30_000), BufferNumber(2), ControlSeq(2));
-        timer.on_acknowledged(ms(30_000), ControlSeq(2), &timing());
-        // Eight seconds for 50 packets, eight for silences, the slack, one interval to begin.
-        assert_eq!(timer.next_look(), Some(ms(30_000 + 8000 + 8000 + 5 + 40)));
-    }
-
-    /// Sends buffer 1 at `per_packet` without the packets in `lost`, and all of buffer 2 but its
-    /// last, the first at 10 s.
-    fn second_buffer(per_packet: u64, lost: &[u32]) -> DataTimer {
-        let timing = Timing { packets_per_buffer: 10, ..timing() };
-        let mut timer = DataTimer::new();
-        for (buffer, start, missing) in [(1, 0, lost), (2, 10_000, &[9][..])] {
-            timer.on_granted(ms(start), BufferNumber(buffer), ControlSeq(buffer as u32));
-            timer.on_acknowledged(ms(start), ControlSeq(buffer as u32), &timing);
-            for i in (0..10).filter(|i| !missing.contains(i)) {
-                // Two bursts of five.
-                let at = start + u64::from(i / 5 * 40) + u64::from(i % 5) * per_packet;
-                timer.on_arrival(ms(at), &arrival(buffer, i), &timing);
-            }
-            if buffer == 1 {
-                timer.on_complete(BufferNumber(1));
-            }
-        }
-        timer
-    }
-
-    #[test]
-    fn a_tight_timer_runs_out_soon_after_the_last_packet_was_due() {
-        // Packets of 6 ms in bursts every 40: the tenth is due 64 ms after the first. Nine times
-        // 7.1 ms, four deviations of 3.6 ms, the slack.
-        let due = second_buffer(6, &[]).next_look().unwrap();
-        assert!((ms(10_064)..ms(10_085)).contains(&due), "{due:?}");
-        // Bursts that take no time: nine times 4.4 ms is as good as the interval between them.
-        let due = second_buffer(0, &[]).next_look().unwrap();
-        assert!((ms(10_040)..ms(10_056)).contains(&due), "{due:?}");
-    }
-
-    #[test]
-    fn packets_that_were_lost_took_their_time() {
-        let (whole, holes) = (second_buffer(6, &[]), second_buffer(6, &[2, 5, 7]));
-        assert_eq!(whole.next_look(), holes.next_look());
     }
 }
