@@ -19,6 +19,8 @@ pub(crate) struct Assembly {
     renewals: u8,
     /// The pieces before, and their generation, if its sender may still come in them.
     former: Option<(Geometry, u8)>,
+    /// A packet of it came, or a repair packet: its sender has begun it in these pieces.
+    settled: bool,
     state: BufferState,
     /// The newest GO or RESEND for it.
     said: ControlSeq,
@@ -73,6 +75,7 @@ impl Assembly {
             generation,
             renewals: generation,
             former: None,
+            settled: false,
             state: BufferState::AckWait,
             said: ControlSeq::default(),
             have: vec![0; words],
@@ -112,11 +115,11 @@ impl Assembly {
         self.generation
     }
 
-    /// Whether it has not begun and was granted once, in pieces so small that larger ones are worth
-    /// a GO. A sender that has begun it stays with the small ones.
+    /// Whether nothing of it came and it was granted once, in pieces so small that larger ones are
+    /// worth a GO. A sender that has begun it stays with the small ones.
     pub(crate) fn is_small(&self, packet_bytes: u32) -> bool {
         let own = self.geometry.packet_bytes;
-        !self.has_begun() && self.former.is_none() && own < packet_bytes - packet_bytes / 16
+        !self.settled && self.former.is_none() && own < packet_bytes - packet_bytes / 16
     }
 
     /// How it is cut in the pieces of `generation`, if it comes in them.
@@ -128,8 +131,10 @@ impl Assembly {
         }
     }
 
-    /// The first of its packets came: it comes in those pieces and in no others.
+    /// The first of its packets, or of its repair packets, came: it comes in those pieces and in no
+    /// others.
     pub(crate) fn settle(&mut self, generation: u8) {
+        self.settled = true;
         if let Some((geometry, former)) = self.former.take()
             && generation == former
         {
@@ -399,6 +404,20 @@ mod tests {
         assert_eq!(a.place(0, PacketIndex(10), 10, false), Some(Place::Nowhere));
         assert_eq!(a.place(0, PacketIndex(8), 3, true), Some(Place::Nowhere));
         assert_eq!(a.place(0, PacketIndex(9), 3, true), Some(Place::Present));
+    }
+
+    #[test]
+    fn a_buffer_of_which_a_repair_packet_came_has_begun() {
+        let cut = |packet_bytes| Geometry { buffer_bytes: 200, packet_bytes };
+        let mut a = Assembly::new(Buffer::new(200), cut(10), 0);
+        assert!(a.is_small(20));
+        a.renew(cut(20));
+        assert!(!a.is_small(20) && a.generation() == 1);
+        // Its sender stays with the pieces in which it has begun, and will not hear of a third.
+        let block = Block::new(cut(10), 200).expect("it can be repaired");
+        a.settle(0);
+        a.hold(block, 0, &[0; 10]);
+        assert!(!a.is_small(20) && a.generation() == 0);
     }
 
     proptest! {
