@@ -488,7 +488,7 @@ impl Line {
         line
     }
 
-    /// What a line says; of a kind that is not known, nothing.
+    /// What a line, without its end, says; of a kind that is not known, nothing.
     pub(crate) fn parse(line: &[u8]) -> Result<Option<Self>, ()> {
         let mut words = line.splitn(6, |byte| *byte == b' ');
         let sort = match words.next().unwrap_or_default() {
@@ -519,9 +519,8 @@ impl Line {
                         Some((rest.get(..at)?, rest.get(at + 1..)?))
                     })
                     .ok_or(())?;
-                let text = |bytes| str::from_utf8(bytes).map_err(|_| ());
-                let why = text(why)?.replace('\0', " ");
-                return Ok(Some(Self::Denied(text(word)?.replace('\0', " "), why)));
+                let text = |bytes| str::from_utf8(bytes).map(str::to_owned).map_err(|_| ());
+                return Ok(Some(Self::Denied(text(word)?, text(why)?)));
             }
             b"put" => {
                 let rest = line.get(4..).unwrap_or_default();

@@ -39,6 +39,7 @@ fn question(bytes: &[u8]) {
 }
 
 fn line(bytes: &[u8]) {
+    let bytes = bytes.split(|byte| *byte == END).next().unwrap_or_default();
     let Ok(Some(line)) = Line::parse(bytes) else { return };
     if let Line::Entry(entry) = &line {
         assert!(entry.name.is_empty() || check_name(&entry.name).is_ok());
