@@ -112,6 +112,10 @@ marks! {
     Dropped,
     /// A machine aborted.
     Aborted,
+    /// A transfer went over several lanes.
+    Lanes,
+    /// A lane was lost before its transfer was over.
+    LaneLost,
 }
 
 /// How often each [`Mark`] was seen.

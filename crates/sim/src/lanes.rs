@@ -6,6 +6,7 @@
 //! host have in common are its client and nothing else, as in the program.
 
 mod client;
+mod packet;
 mod unit;
 
 use std::cmp::Reverse;
@@ -14,16 +15,21 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use netblt_path::rng::Rng;
-use netblt_path::{LinkOptions, Path, Payload};
+use netblt_path::{LinkOptions, Path};
 use netblt_proto::config::{Config, Policy, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::endpoint::lanes::{Lane, LaneTally};
-use netblt_proto::machine::{Datagram, Ecn, Reception};
+use netblt_proto::machine::{Datagram, Reason, Reception};
 use netblt_proto::time::{Instant, earliest};
 use netblt_proto::units::Rate;
 
 use client::{Client, Sink, Source};
+use packet::{Leaves, Packet};
 use unit::{Arrived, Unit};
+
+use crate::host::HostOptions;
+use crate::setup::Setup;
+use crate::side::Side;
 
 /// Where the ends are: an active end's lanes have a port each, a passive end has one.
 const ACTIVE: [u8; 4] = [10, 0, 0, 1];
@@ -33,6 +39,10 @@ const PORT: u16 = 4000;
 const BESIDE: u16 = 5000;
 /// How often the law is told of all lanes, and they of their shares.
 const TOLD: Duration = Duration::from_micros(200);
+/// So much longer than the main connection a lane may be silent.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// From the loss of a lane to the next one that is opened.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Steps that no world needs.
 const MAX_STEPS: u64 = 200_000_000;
 
@@ -65,6 +75,12 @@ pub struct Lanes {
     pub beside: Vec<Policy>,
     /// From when on nothing of this lane (1 is the first after the main connection) passes.
     pub cuts: Vec<(u8, Duration)>,
+    /// When the active end gets another address, with all its lanes.
+    pub moves: Vec<Duration>,
+    /// The largest datagram of either end.
+    pub datagram_bytes: u32,
+    /// How long either end waits for a peer that says nothing.
+    pub death_timer: Duration,
     /// By then it must be over.
     pub deadline: Duration,
 }
@@ -76,8 +92,10 @@ pub struct LanesOutcome {
     pub took: Duration,
     /// Data packets that the sender's ends sent on each lane that there was, the main one first.
     pub packets: Vec<u64>,
-    /// Lanes that were lost.
+    /// Ends of lanes that were lost.
     pub lost: u32,
+    /// Why the main connection ended before the transfer, where the path was such that it may.
+    pub gave_up: Option<Reason>,
     /// Images that arrived a second time.
     pub again: u64,
     /// IP bytes that arrived, of it and of each flow beside it.
@@ -86,58 +104,6 @@ pub struct LanesOutcome {
     pub dropped: u64,
     /// Its mean rate: the bytes asked for in that time.
     pub goodput: Rate,
-}
-
-/// A packet on the path.
-#[derive(Clone, Debug)]
-struct Packet {
-    from: SocketAddr,
-    to: SocketAddr,
-    bytes: Vec<u8>,
-}
-
-impl Payload for Packet {
-    fn len_bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
-    fn flip_bit(&mut self, bit: usize) {
-        if let Some(byte) = self.bytes.get_mut(bit / 8) {
-            *byte ^= 1 << (bit % 8);
-        }
-    }
-}
-
-/// A packet that leaves a host when its processor is through with it.
-#[derive(Debug)]
-struct Leaves {
-    at: Instant,
-    number: u64,
-    back: bool,
-    ecn: Option<Ecn>,
-    packet: Packet,
-}
-
-impl PartialEq for Leaves {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-impl Eq for Leaves {}
-impl PartialOrd for Leaves {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Leaves {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key().cmp(&other.key())
-    }
-}
-impl Leaves {
-    fn key(&self) -> (Instant, u64) {
-        (self.at, self.number)
-    }
 }
 
 struct World {
@@ -151,9 +117,23 @@ struct World {
     /// When each processor is free again, by host and number.
     free: [Vec<Instant>; 2],
     told: Instant,
+    /// Whether anything happened since.
+    stirred: bool,
     entropy: Rng,
-    lost: u32,
+    losses: Losses,
+    /// No lane is opened before.
+    next_call: Instant,
+    /// How often the active end got another address.
+    moved: usize,
     turns: usize,
+}
+
+/// What ended before the transfer did.
+#[derive(Debug, Default)]
+struct Losses {
+    lanes: u32,
+    /// The main connection.
+    main: Option<Reason>,
 }
 
 impl Lanes {
@@ -176,6 +156,9 @@ impl Lanes {
             policy: Policy::Fair { ceiling: None },
             beside: Vec::new(),
             cuts: Vec::new(),
+            moves: Vec::new(),
+            datagram_bytes: 1472,
+            death_timer: Duration::from_secs(60),
             deadline: Duration::from_secs(600),
         }
     }
@@ -205,8 +188,11 @@ impl World {
             left: 0,
             free: [vec![Instant::EPOCH; setup.cores], vec![Instant::EPOCH; setup.cores]],
             told: Instant::EPOCH,
+            stirred: false,
             entropy: Rng::named(setup.seed, "lanes"),
-            lost: 0,
+            losses: Losses::default(),
+            next_call: Instant::EPOCH,
+            moved: 0,
             turns: 0,
             setup,
         };
@@ -225,17 +211,23 @@ impl World {
         bytes
     }
 
+    fn config(&self, role: Role, port: u16) -> Config {
+        let (buffer_bytes, max_outstanding) = self.setup.buffers;
+        Config {
+            secret: Some(Secret([port as u8; 32])),
+            buffer_bytes,
+            max_outstanding,
+            datagram_bytes: self.setup.datagram_bytes,
+            death_timer: self.setup.death_timer,
+            ..Config::new(Wire::Sealed, role)
+        }
+    }
+
     /// Both ends of a flow, and their clients.
     fn flow(&mut self, port: u16, policy: Policy, pushes: bool, bytes: Option<u64>) {
-        let (buffer_bytes, stock) = self.setup.buffers;
         for sends in [true, false] {
             let role = if sends { Role::Sender } else { Role::Receiver };
-            let mut config = Config::new(Wire::Sealed, role);
-            config.secret = Some(Secret([port as u8; 32]));
-            config.buffer_bytes = buffer_bytes;
-            config.max_outstanding = stock;
-            config.datagram_bytes = 1472;
-            config.policy = policy;
+            let config = Config { policy, ..self.config(role, port) };
             let active = sends == pushes;
             let entropy = self.draw();
             let (own, peer) = match active {
@@ -259,6 +251,7 @@ impl World {
 
     fn run(mut self) -> Result<LanesOutcome, String> {
         for _ in 0..MAX_STEPS {
+            self.relocate();
             self.leave();
             self.arrive();
             self.tell();
@@ -267,6 +260,9 @@ impl World {
             for at in 0..count {
                 // Whoever shares a processor gets it in turn.
                 self.turn((at + self.turns) % count)?;
+            }
+            if let Some(reason) = self.losses.main.take() {
+                return self.give_up(reason);
             }
             self.open_lanes();
             if self.source().is_some_and(|source| source.verified) {
@@ -307,7 +303,24 @@ impl World {
         });
         let leaving = self.leaving.peek().map(|Reverse(leaves)| leaves.at);
         let paths = self.paths.iter().map(Path::next);
-        earliest(units.chain(paths).chain([leaving, Some(self.told + TOLD)]))
+        let tell = self.stirred.then(|| self.told + TOLD);
+        let moves = self.setup.moves.get(self.moved).map(|at| Instant::EPOCH + *at);
+        earliest(units.chain(paths).chain([leaving, tell, moves]))
+    }
+
+    /// The active end gets another address, and nothing comes to the old one any more.
+    fn relocate(&mut self) {
+        while self.setup.moves.get(self.moved).is_some_and(|at| Instant::EPOCH + *at <= self.now) {
+            self.moved += 1;
+            let ip = self.active_ip();
+            let units = self.units.iter_mut().filter(|unit| unit.active && unit.client < 2);
+            units.for_each(|unit| unit.own.set_ip(ip.into()));
+        }
+    }
+
+    fn active_ip(&self) -> [u8; 4] {
+        let [a, b, _, d] = ACTIVE;
+        [a, b, self.moved as u8, d]
     }
 
     fn core(&self, unit: &Unit) -> (usize, usize) {
@@ -390,10 +403,10 @@ impl World {
             unit.end.handle_timeout(now);
         }
         let client = unit.client;
-        while let Some(event) = self.units[at].end.poll_event() {
-            let Self { units, clients, lost, .. } = self;
-            let Some(client) = clients.get_mut(client) else { break };
-            client.take(now, (units, at), event, lost)?;
+        self.stirred = true;
+        self.take_events(at, client)?;
+        if self.gives_up_lane(at) {
+            self.take_events(at, client)?;
         }
         let Self { units, clients, .. } = self;
         if let Some(of) = clients.get_mut(client) {
@@ -404,6 +417,35 @@ impl World {
             self.free[host][core] = busy;
         }
         Ok(())
+    }
+
+    fn take_events(&mut self, at: usize, client: usize) -> Result<(), String> {
+        while let Some(event) = self.units[at].end.poll_event() {
+            let Self { units, clients, losses, now, .. } = self;
+            let Some(client) = clients.get_mut(client) else { break };
+            let before = losses.lanes;
+            client.take(*now, (units, at), event, losses)?;
+            if losses.lanes > before {
+                self.next_call = self.now + AGAIN;
+            }
+        }
+        Ok(())
+    }
+
+    /// A lane of which nothing is heard, while the main connection is.
+    fn gives_up_lane(&mut self, at: usize) -> bool {
+        let now = self.now;
+        let is_main = |unit: &&Unit, of: usize| unit.client == of && unit.lane == 0;
+        let Some(of) = self.units.get(at).map(|unit| unit.client) else { return false };
+        let main = self.units.iter().find(|unit| is_main(unit, of));
+        let main_is_silent = main.is_some_and(|main| main.silent.is_some());
+        let Some(unit) = self.units.get_mut(at).filter(|unit| unit.lane > 0) else { return false };
+        let silent = unit.silent.is_some_and(|since| now.since(since) >= PATIENCE);
+        let gives_up = silent && !main_is_silent && !unit.gone;
+        if gives_up {
+            unit.end.forget(now, "the lane is given up");
+        }
+        gives_up
     }
 
     /// One burst, as the program sends one between two looks at its socket.
@@ -429,7 +471,7 @@ impl World {
         if self.now < self.told + TOLD {
             return;
         }
-        self.told = self.now;
+        (self.told, self.stirred) = (self.now, false);
         let lanes: Vec<usize> = (0..self.units.len())
             .filter(|at| self.units[*at].client == 0 && self.units[*at].lane > 0)
             .collect();
@@ -465,20 +507,42 @@ impl World {
             if !active && !std::mem::replace(&mut main.admits, true) {
                 main.end.admit_lanes(entropy);
             }
-            let wanted = u16::from(self.setup.lanes) - 1;
-            let may = active && main.end.lanes_may_begin(self.now);
-            let lane = match may && main.called < wanted {
-                true => main.end.call_lane(self.now, entropy),
-                false => main.end.poll_lane(),
+            let calls = active && self.now >= self.next_call && main.end.lanes_may_begin(self.now);
+            let of = |unit: &&Unit| unit.client == client && unit.lane > 0 && !unit.gone;
+            let live = self.units.iter().filter(of).count();
+            let room = live + 1 < usize::from(self.setup.lanes);
+            let main = &mut self.units[at].end;
+            let lane = match calls && room {
+                true => main.call_lane(self.now, entropy),
+                false => main.poll_lane(),
             };
-            let Some(Lane { number, peer, end }) = lane else { continue };
-            main.called += 1;
+            let Some(Lane { number, peer, mut end }) = lane else { continue };
+            if !room {
+                end.forget(self.now, "there are enough lanes");
+            }
             let own = match active {
-                true => address(ACTIVE, PORT + u16::from(number)),
-                false => main.own,
+                true => address(self.active_ip(), PORT + u16::from(number)),
+                false => address(PASSIVE, PORT),
             };
             let unit = Unit::new(end, own, peer.peer, (client, number, sends, active));
             self.units.push(unit);
+        }
+    }
+
+    /// The main connection ended before the transfer.
+    fn give_up(self, reason: Reason) -> Result<LanesOutcome, String> {
+        let narrow = self.paths.iter().any(|path| path.counters().lost_mtu.packets > 0);
+        let host = |role| HostOptions::new(self.config(role, PORT));
+        let hosts = [host(Role::Sender), host(Role::Receiver)];
+        let [active, passive] = hosts;
+        let (there, back) = (self.setup.there.clone(), self.setup.back.clone());
+        let moves = self.setup.moves.iter().map(|at| (Side::Active, *at)).collect();
+        let setup = Setup { there, back, moves, ..Setup::new(self.setup.seed, 0, active, passive) };
+        // A path may be dead for longer than OPENs are said: nobody has begun anything then.
+        let vain = matches!(reason, Reason::NoAnswer { .. });
+        match vain || narrow || setup.may_stand_still() {
+            true => Ok(LanesOutcome { gave_up: Some(reason), ..LanesOutcome::default() }),
+            false => Err(format!("closed: {reason}: {}", self.states())),
         }
     }
 
@@ -502,6 +566,7 @@ impl World {
         let goodput = Rate::over(bytes, took);
         let dropped = self.paths[0].counters().lost_queue.packets;
         self.units.clear();
-        Ok(LanesOutcome { took, packets, lost: self.lost, again, arrived, dropped, goodput })
+        let (lost, gave_up) = (self.losses.lanes, None);
+        Ok(LanesOutcome { took, packets, lost, gave_up, again, arrived, dropped, goodput })
     }
 }

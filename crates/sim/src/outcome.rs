@@ -138,22 +138,7 @@ impl Outcome {
         // Whatever else is wrong with a path: who is only slow gets on. But one direction may be
         // dead for as long as makes a standstill.
         let narrow = self.paths.0.iter().any(|counters| counters.lost_mtu.packets > 0);
-        let deaths = Side::BOTH.map(|side| self.setup.host(side).config.death_timer);
-        let patience = deaths[0].min(deaths[1]).max(STANDSTILL);
-        let outage = self.setup.longest_outage();
-        // Who moved during an outage is found only some round trips after it; and what was said in
-        // one is repeated only then, and takes a round trip to be answered.
-        let rtt = self.setup.longest_round_trip();
-        let found = match self.setup.moves.is_empty() {
-            true => REPEATED.max(rtt * 4) + rtt,
-            false => ASKED + REPEATED + rtt * 5,
-        };
-        let lasted = if outage.is_zero() { outage } else { (outage + found).max(outage * 10 / 9) };
-        let dead = lasted >= patience;
-        // Or it loses all that an end says for as long, once in so many times.
-        let words = (patience.as_nanos() / SAID.as_nanos()) as u32;
-        let unheard = Side::BOTH.iter().any(|&to| self.setup.chance_of_loss(to, words) >= UNHEARD);
-        let excused = narrow || dead || unheard || self.setup.attacker.is_some();
+        let excused = narrow || self.setup.may_stand_still() || self.setup.attacker.is_some();
         if self.coverage.count(Mark::Stalled) > 0 && !excused {
             return Some("an end saw a standstill where there was none".to_owned());
         }
@@ -234,6 +219,27 @@ impl Outcome {
         let stalls = reasons.filter(|reason| matches!(reason, Reason::Stalled(_))).count();
         self.coverage.see(Mark::Stalled, stalls as u64);
         self.coverage.see(Mark::Silent, u64::from(end.silences));
+    }
+}
+
+impl Setup {
+    /// Whether the paths are such that an end may see a standstill, or its peer dead, and be right.
+    pub(crate) fn may_stand_still(&self) -> bool {
+        let deaths = Side::BOTH.map(|side| self.host(side).config.death_timer);
+        let patience = deaths[0].min(deaths[1]).max(STANDSTILL);
+        let outage = self.longest_outage();
+        // Who moved during an outage is found only some round trips after it; and what was said in
+        // one is repeated only then, and takes a round trip to be answered.
+        let rtt = self.longest_round_trip();
+        let found = match self.moves.is_empty() {
+            true => REPEATED.max(rtt * 4) + rtt,
+            false => ASKED + REPEATED + rtt * 5,
+        };
+        let lasted = if outage.is_zero() { outage } else { (outage + found).max(outage * 10 / 9) };
+        // Or it loses all that an end says for as long, once in so many times.
+        let words = (patience.as_nanos() / SAID.as_nanos()) as u32;
+        let unheard = |to| self.chance_of_loss(to, words) >= UNHEARD;
+        lasted >= patience || Side::BOTH.into_iter().any(unheard)
     }
 }
 

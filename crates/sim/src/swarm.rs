@@ -10,6 +10,7 @@
 mod dice;
 mod draw;
 mod faults;
+mod lanes;
 mod sketch;
 
 use std::fmt;
@@ -19,10 +20,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use netblt_path::scenario::Scenario;
 
-use crate::coverage::Coverage;
+use crate::coverage::{Coverage, Mark};
+use crate::lanes::{Lanes, LanesOutcome};
 use crate::outcome::Outcome;
 use crate::setup::Setup;
 use crate::world::World;
+
+/// What shows a world again.
+const SIMULATE: &str = "cargo run --release -- simulate --seed ";
+/// The same of one over lanes.
+const OVER_LANES: &str = "NETBLT_SWARM=1 NETBLT_SWARM_FROM=";
+const TEST: &str = "cargo test --release -p netblt-sim --test swarm every_world_is";
 
 impl World {
     /// The random world of `seed`.
@@ -41,6 +49,11 @@ pub fn replay(seed: u64, scenario: Option<&Scenario>) -> Outcome {
     World::new(setup(seed, scenario)).run()
 }
 
+/// The transfer over lanes that `seed` is besides, if it is one.
+pub fn lanes(seed: u64) -> Option<Lanes> {
+    lanes::lanes(seed)
+}
+
 /// What many worlds came to.
 #[derive(Clone, Debug, Default)]
 pub struct Swarm {
@@ -50,8 +63,19 @@ pub struct Swarm {
     pub coverage: Coverage,
     /// The network of all of them, if it was given.
     pub scenario: Option<String>,
-    /// Seeds of those that failed, and how; ascending.
-    pub failures: Vec<(u64, String)>,
+    /// Those that failed; by seed, ascending.
+    pub failures: Vec<Failure>,
+}
+
+/// A world that failed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Failure {
+    /// Its seed.
+    pub seed: u64,
+    /// Whether it is the transfer over lanes that the seed is besides ([`lanes`]).
+    pub over_lanes: bool,
+    /// What went wrong.
+    pub problem: String,
 }
 
 /// Runs the random worlds of `seeds` on `threads` threads; on the paths of `scenario` instead of
@@ -87,20 +111,31 @@ impl Swarm {
     fn add(&mut self, seed: u64, scenario: Option<&Scenario>) {
         self.worlds += 1;
         let setup = Setup { transcript: false, ..setup(seed, scenario) };
-        let run = || World::new(setup).run();
-        match catch_unwind(AssertUnwindSafe(run)) {
+        let problem = match caught(|| World::new(setup).run()) {
             Ok(outcome) => {
                 self.coverage.add_world(&outcome.coverage);
-                if let Some(problem) = outcome.problem() {
-                    self.failures.push((seed, problem));
+                outcome.problem()
+            }
+            Err(panic) => Some(panic),
+        };
+        self.fail(seed, false, problem);
+        if scenario.is_none()
+            && let Some(lanes) = lanes(seed)
+        {
+            let problem = match caught(|| lanes.run()) {
+                Ok(Ok(outcome)) => {
+                    self.coverage.add_world(&seen(&outcome));
+                    None
                 }
-            }
-            Err(panic) => {
-                let text = panic.downcast_ref::<String>().cloned();
-                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
-                self.failures.push((seed, format!("panic: {}", text.unwrap_or_default())));
-            }
+                Ok(Err(problem)) | Err(problem) => Some(problem),
+            };
+            self.fail(seed, true, problem);
         }
+    }
+
+    fn fail(&mut self, seed: u64, over_lanes: bool, problem: Option<String>) {
+        let failure = problem.map(|problem| Failure { seed, over_lanes, problem });
+        self.failures.extend(failure);
     }
 
     fn join(&mut self, other: Self) {
@@ -110,16 +145,34 @@ impl Swarm {
     }
 }
 
+/// What `run` comes to, or the text of its panic.
+fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+        format!("panic: {}", text.unwrap_or_default())
+    })
+}
+
+/// What was seen of lanes.
+fn seen(outcome: &LanesOutcome) -> Coverage {
+    let mut coverage = Coverage::default();
+    coverage.see(Mark::Lanes, u64::from(outcome.packets.len() > 1));
+    coverage.see(Mark::LaneLost, outcome.lost.into());
+    coverage
+}
+
 impl fmt::Display for Swarm {
     /// Counts, and for each failure what went wrong and the command that shows it again.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} worlds, {} failed", self.worlds, self.failures.len())?;
         writeln!(f, "seen in: {}", self.coverage)?;
-        for (seed, problem) in &self.failures {
-            write!(f, "{problem}\n    cargo run --release -- simulate --seed {seed}")?;
+        for Failure { seed, over_lanes, problem } in &self.failures {
+            writeln!(f, "{problem}")?;
             match &self.scenario {
-                Some(name) => writeln!(f, " --scenario {name}")?,
-                None => writeln!(f)?,
+                _ if *over_lanes => writeln!(f, "    {OVER_LANES}{seed} {TEST}")?,
+                Some(name) => writeln!(f, "    {SIMULATE}{seed} --scenario {name}")?,
+                None => writeln!(f, "    {SIMULATE}{seed}")?,
             }
         }
         Ok(())

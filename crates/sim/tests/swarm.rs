@@ -369,9 +369,9 @@ fn who_cannot_be_heard_does_not_know_that_all_is_well() {
     as_it_should_be(9_204_652);
 }
 
-/// The first that came of a buffer was a repair packet in the pieces before, and it was granted anew
-/// once more, as if nothing had come: its sender went over to the newest, the receiver stayed with
-/// the oldest, and whatever came of it was void.
+/// The first that came of a buffer was a repair packet in the pieces before, and it was granted
+/// anew once more, as if nothing had come: its sender went over to the newest, the receiver stayed
+/// with the oldest, and whatever came of it was void.
 #[test]
 fn a_repair_packet_begins_a_buffer_too() {
     let outcome = as_it_should_be(21_001_362);

@@ -9,6 +9,7 @@ use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{End, Verdict};
 
+use super::Losses;
 use super::unit::Unit;
 
 /// The client of all units of a host in one flow.
@@ -53,7 +54,7 @@ impl Client {
         now: Instant,
         (units, at): (&mut [Unit], usize),
         event: Event,
-        lost: &mut u32,
+        losses: &mut Losses,
     ) -> Result<(), String> {
         match event {
             Event::Opened { .. } => {
@@ -62,13 +63,16 @@ impl Client {
                 }
                 Ok(())
             }
-            Event::Silent => {
-                if let Some(unit) = units.get_mut(at).filter(|unit| unit.lane > 0 && !unit.gone) {
-                    unit.end.forget(now, "a lane that is silent");
+            Event::Silent | Event::Answering => {
+                if let Some(unit) = units.get_mut(at) {
+                    unit.silent = matches!(event, Event::Silent).then_some(now);
                 }
                 Ok(())
             }
-            Event::Closed(reason) => self.closed(units, at, reason, lost),
+            Event::Closed(reason) => {
+                self.closed(units, at, reason, losses);
+                Ok(())
+            }
             event => match self {
                 Self::Source(source) => source.take(units, at, event),
                 Self::Sink(sink) => sink.take(units, at, event),
@@ -76,23 +80,18 @@ impl Client {
         }
     }
 
-    fn closed(
-        &self,
-        units: &mut [Unit],
-        at: usize,
-        reason: Reason,
-        lost: &mut u32,
-    ) -> Result<(), String> {
+    fn closed(&self, units: &mut [Unit], at: usize, reason: Reason, losses: &mut Losses) {
         let done = match self {
             Self::Source(source) => source.verified,
             Self::Sink(sink) => sink.judged,
         };
-        let Some(unit) = units.get_mut(at) else { return Ok(()) };
-        if unit.lane == 0 && !done {
-            return Err(format!("{} closed: {reason}", unit.own));
+        let Some(unit) = units.get_mut(at) else { return };
+        let lost = !std::mem::replace(&mut unit.gone, true) && !done;
+        if unit.lane > 0 {
+            losses.lanes += u32::from(lost);
+        } else if lost {
+            losses.main = Some(reason);
         }
-        *lost += u32::from(unit.lane > 0 && !std::mem::replace(&mut unit.gone, true) && !done);
-        Ok(())
     }
 
     /// This is the client `own` of `units`.

@@ -38,8 +38,8 @@ pub(super) struct Unit {
     /// It is lost, or over.
     pub(super) gone: bool,
     pub(super) admits: bool,
-    /// Lanes that were opened.
-    pub(super) called: u16,
+    /// Since when nothing was heard.
+    pub(super) silent: Option<Instant>,
     pub(super) costs_nothing: bool,
     /// Empty buffers in a receiving machine.
     pub(super) outstanding: u32,
@@ -67,7 +67,7 @@ impl Unit {
             open: false,
             gone: false,
             admits: false,
-            called: 0,
+            silent: None,
             costs_nothing: false,
             outstanding: 0,
             tally: LaneTally::default(),

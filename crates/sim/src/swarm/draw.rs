@@ -169,7 +169,7 @@ fn agreed_bytes(setup: &Setup) -> u64 {
 }
 
 /// Both directions of a path with nothing wrong but its size.
-fn links(seed: u64, sketch: &Sketch, agreed: u64) -> (LinkOptions, LinkOptions) {
+pub(super) fn links(seed: u64, sketch: &Sketch, agreed: u64) -> (LinkOptions, LinkOptions) {
     let mut dice = Dice::new(seed, "links");
     let packet = u64::from(sketch.datagram) + 28;
     // Both ends may have larger packets, and on `rfc998` nobody makes them smaller.

@@ -166,7 +166,7 @@ fn quiet_time(sketch: &Sketch, setup: &Setup) -> Duration {
 }
 
 /// Faults of one direction. Whether they are such that a connection may die of them.
-fn add_to_link(
+pub(super) fn add_to_link(
     dice: &mut Dice,
     sketch: &Sketch,
     heals_at: Duration,

@@ -90,7 +90,7 @@ fn largest(scenario: &Scenario) -> u32 {
 }
 
 /// Fixed policies know about the path's rate, as RFC 998 demands of people, more or less.
-fn policy(seed: u64, wire: Wire, path: Rate, datagram: u32) -> (Policy, Burst) {
+pub(super) fn policy(seed: u64, wire: Wire, path: Rate, datagram: u32) -> (Policy, Burst) {
     let mut dice = Dice::new(seed, "policy");
     let share = if dice.percent(80) { dice.range(20, 100) } else { dice.range(100, 150) };
     let rate = path.scaled(share, 100);
