@@ -279,22 +279,53 @@ fn a_copy_goes_on_when_the_server_was_killed() {
 }
 
 #[test]
-fn a_copy_goes_on_when_the_client_was_killed() {
+fn a_copy_goes_on_when_the_client_was_ended_and_began_again_at_once() {
+    // One says good-bye, of the other the server does not know that it is gone.
+    for signal in [Signal::INT, Signal::KILL] {
+        let env = Env::new();
+        let server = server(&env, &[]);
+        let content = env.make_file("here", 64 * MIB);
+        let client = begin(&env, "here", "netblt:///there");
+        client.signal(signal);
+        client.finish();
+        let again = ask(&env, &["cp", "--json", "here", "netblt:///there"]).exits(0);
+        let summary = again.last_event("summary");
+        assert!(summary["kept_bytes"].as_u64() > Some(8 << 20), "{signal:?}: {summary}");
+        assert!(fs::read(env.path("root/there")).expect("the file") == content);
+        assert_eq!(env.names("root"), ["there"]);
+        let told = requests(&stopped(server));
+        assert!(told.iter().any(|line| line["verdict"] == "failed"), "{told:?}");
+    }
+}
+
+#[test]
+fn a_copy_beside_one_that_lives_ends_before_it() {
     let env = Env::new();
     let server = server(&env, &[]);
-    let content = env.make_file("here", 64 * MIB);
+    let (long, short) = (env.make_file("long", 64 * MIB), env.make_file("short", 1000));
+    let client = begin(&env, "long", "netblt:///");
+    ask(&env, &["cp", "short", "netblt:///"]).exits(0);
+    assert_eq!(fs::read(env.path("root/short")).expect("the short one"), short);
+    assert!(!env.path("root/long").exists(), "the long one was waited for");
+    client.finish().exits(0);
+    assert!(fs::read(env.path("root/long")).expect("the long one") == long);
+    assert_eq!(env.names("root"), ["long", "short"]);
+    stopped(server);
+}
+
+#[test]
+fn a_copy_waits_for_a_server_that_is_busy() {
+    let env = Env::new();
+    let server = server(&env, &["--max-sessions", "1"]);
+    env.make_file("here", 64 * MIB);
     let client = begin(&env, "here", "netblt:///there");
-    client.signal(Signal::KILL);
-    client.finish();
-    // By then the server takes it for gone.
-    thread::sleep(Duration::from_secs(5));
-    let again = ask(&env, &["cp", "--json", "here", "netblt:///there"]).exits(0);
-    let summary = again.last_event("summary");
-    assert!(summary["kept_bytes"].as_u64() > Some(8 << 20), "{summary}");
-    assert!(fs::read(env.path("root/there")).expect("the file") == content);
-    assert_eq!(env.names("root"), ["there"]);
-    let told = requests(&stopped(server));
-    assert!(told.iter().any(|line| line["verdict"] == "failed"), "{told:?}");
+    ask(&env, &["ls", "netblt:///"]).exits(5);
+    let content = env.make_file("short", 1000);
+    let waited = ask(&env, &["cp", "short", "netblt:///short"]).exits(0);
+    waited.says("as many are served as may be at once").says("trying again");
+    client.finish().exits(0);
+    assert_eq!(fs::read(env.path("root/short")).expect("the file"), content);
+    stopped(server);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use netblt_proto::buffer::Buffer;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
+use super::leaving::KeptAt;
 use crate::denial::Denied;
 use crate::disk::beneath;
 use crate::disk::had::Had;
@@ -70,6 +71,8 @@ pub(super) struct Prepared {
     pub(super) name: Vec<u8>,
     /// Keeps the path of `room` good.
     pub(super) held: Arc<OwnedFd>,
+    /// Where what comes is kept.
+    pub(super) kept_at: KeptAt,
 }
 
 /// A reader, and what its paths stand on.

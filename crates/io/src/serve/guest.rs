@@ -11,6 +11,7 @@ use netblt_proto::time::Instant;
 
 use super::account::{Account, Seen, Verdict};
 use super::found::{Done, Held};
+use super::leaving::KeptAt;
 use super::pool::Pool;
 use crate::cancel::Cancel;
 use crate::denial::Denied;
@@ -75,8 +76,11 @@ pub(super) struct Guest {
     /// Memory of the session's share, and beyond a share.
     pub(super) shared: u64,
     pub(super) beyond: u64,
-    /// What stands under paths that it uses.
+    /// What stands under paths that it uses, and where what comes is kept.
     pub(super) held: Option<Arc<std::os::fd::OwnedFd>>,
+    pub(super) kept_at: Option<KeptAt>,
+    /// How many datagrams have come, and when there was a new one.
+    pub(super) datagrams: (u64, Instant),
     /// What it was told instead of being served.
     pub(super) denied: Option<Denied>,
 }
@@ -90,6 +94,26 @@ impl Guest {
     /// Whether its client has fallen silent.
     pub(super) fn is_silent(&self) -> bool {
         self.seen.silent.load(Ordering::Relaxed)
+    }
+
+    /// Whether it puts files there.
+    pub(super) fn puts(&self, (grant, spot): (&Grant, &[u8])) -> bool {
+        self.asked.0 == "receive" && self.asked.1 == spot && self.grant.root == grant.root
+    }
+
+    /// When it was heard last, as far as that was looked at.
+    pub(super) fn last_heard(&self) -> Instant {
+        self.datagrams.1
+    }
+
+    /// Whether it was heard again since this was asked last.
+    pub(super) fn hear(&mut self, now: Instant, end: &Endpoint) -> bool {
+        let count = end.datagrams_received();
+        let is_new = count != self.datagrams.0;
+        if is_new {
+            self.datagrams = (count, now);
+        }
+        is_new
     }
 
     /// Lets it have more buffers, if its path has use of them and there are some.

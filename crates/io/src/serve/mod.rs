@@ -5,9 +5,11 @@
 
 mod account;
 mod across;
+mod anew;
 mod errand;
 mod found;
 pub(crate) mod guest;
+mod leaving;
 mod lines;
 mod members;
 mod meter;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use rustix::fs::{Mode, Timespec, Timestamps};
 
 use super::found::{Done, Prepared, denied, expected};
+use super::leaving::Leaving;
 use super::moving::{self, Place};
 use super::request::{Join, PutRange};
 use crate::denial::Denied;
@@ -28,7 +29,7 @@ pub(super) fn put(
     root: &OwnedFd,
     path: &[u8],
     wish: PutRange,
-    (options, layout): (&Options, Layout),
+    (options, layout, leaving): (&Options, Layout, &Leaving),
 ) -> Result<Done, Denied> {
     let range = wish.range;
     if options.max_bytes.is_some_and(|most| range.total > most) {
@@ -37,6 +38,7 @@ pub(super) fn put(
     }
     let parent = beneath::directory(root.as_fd(), path)?;
     let held = Arc::new(ranges::open(&parent, &wish.file, range.total)?);
+    let kept_at = leaving.wait_for(&held, Some(wish.label))?;
     if staging::is_taken(&held, &staging::kept_name(Some(&wish.label))) {
         return Err(Denied::new(Denial::Busy, "another transfer of this range is not over"));
     }
@@ -50,7 +52,7 @@ pub(super) fn put(
     let room = Room::new(place.clone(), Some(BTreeSet::from([OsString::from(&name)])));
     let writer = writer(Destination::Directory(place), &options, layout, |_| {});
     let writer = writer.map_err(denied)?;
-    Ok(Done::Put(Box::new(Prepared { writer, room, name: name.into_bytes(), held })))
+    Ok(Done::Put(Box::new(Prepared { writer, room, name: name.into_bytes(), held, kept_at })))
 }
 
 /// Gives a file its name of which all ranges are there. One that lacks some is not found.

@@ -232,6 +232,12 @@ impl Request {
         matches!(self.what, What::Put(Put { brought: true, .. }))
     }
 
+    /// Whether files shall come.
+    pub(crate) fn is_put(&self) -> bool {
+        let puts = matches!(self.what, What::Put(_) | What::PutRange(_));
+        puts && self.takes_back().is_none()
+    }
+
     /// All paths in it.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &[u8]> {
         let (to, pieces) = match &self.what {

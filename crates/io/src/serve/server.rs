@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::mpsc::{TryRecvError, channel};
 use std::time::Duration;
 
 use netblt_proto::config::{Authorized, Config, Identity, Policy, Role, Secret, Wire};
@@ -14,14 +14,16 @@ use netblt_proto::machine::Event;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
+use super::anew::HeldBack;
 use super::errand::Outward;
 use super::found::{Done, Outgoing, Prepared, Roots};
 use super::guest::{Came, Guest, Task, received, sent};
+use super::leaving::Undertaker;
 use super::pool::Pool;
 use super::request::{Line, Request, What};
 use super::service::{ServerObserver, Service};
 use super::sessions::{Sessions, most_requests, stock};
-use super::waiting::{self, Puts, Undertaker, Waiting};
+use super::waiting::{self, Puts, Waiting};
 use super::welcome::Hall;
 use super::{shares, work};
 use crate::cancel::Cancel;
@@ -45,10 +47,6 @@ use crate::options::Options;
 const ASKING: Duration = Duration::from_secs(10);
 /// How long a number waits for the files that are put under it.
 const WAITING: Duration = Duration::from_secs(60);
-/// After so long without what it announced, a client is dead if another one announces some there.
-const SILENT: Duration = Duration::from_secs(3);
-/// How long that one waits for what the dead one leaves to be in order.
-const LEAVING: Duration = Duration::from_secs(10);
 /// From one look at every guest to the next.
 const ROUND: Duration = Duration::from_millis(100);
 /// How long guests are given to hear that the server stops.
@@ -121,8 +119,7 @@ pub(super) fn serve_as(
     let mut host = Host { socket, poller, clock: Clock::start(), trace: None };
     let room = most_ends(service.max_sessions);
     let mut listener = Listener::new(config.clone(), entropy()?).with_room(room);
-    let roots = Roots::new(grant.root.clone(), root);
-    let layout = Layout::of(&config)?;
+    let (roots, layout) = (Roots::new(grant.root.clone(), root), Layout::of(&config)?);
     let hall = Hall {
         service,
         options,
@@ -144,6 +141,7 @@ pub(super) fn serve_as(
         observer,
         marked: Vec::new(),
         undertaker: Undertaker::new()?,
+        held_back: HeldBack::default(),
         next_round: Instant::EPOCH,
         until: None,
         told: None,
@@ -167,6 +165,7 @@ struct Serving<'a> {
     observer: &'a mut dyn ServerObserver,
     marked: Vec<u64>,
     undertaker: Undertaker,
+    held_back: HeldBack,
     next_round: Instant,
     /// Everybody is told to go, until then at the latest.
     until: Option<Instant>,
@@ -185,6 +184,7 @@ impl Serving<'_> {
         end: &mut Endpoint,
     ) {
         if let Some(old) = self.hall.guests.remove(&key) {
+            self.held_back.forget(key);
             self.bury(now, old, Err(Error::Restarted("its client began anew")));
         }
         match self.hall.welcome(now, key, (peer, &parameters, image_bytes), end) {
@@ -257,14 +257,25 @@ impl Serving<'_> {
             let why = "the server does not know this request; it may be of another version";
             return self.deny(now, key, Denied::new(Denial::NotUnderstood, why), end);
         };
-        let guests = self.hall.guests.len();
         let Some(guest) = self.hall.guests.get_mut(&key) else { return };
         (guest.asked, guest.had) = ((request.word(), request.spot()), had.to_vec());
-        let grant = Arc::clone(&guest.grant);
+        let (grant, who) = (Arc::clone(&guest.grant), guest.who);
         if let Some(why) = request.forbidden(grant.read, grant.write) {
             return self.deny(now, key, Denied::new(Denial::Forbidden, why), end);
         }
         guest.lends = request.is_brought();
+        self.hall.puts.take_back(request.takes_back(), who);
+        if request.is_put() && self.hall.is_doubtful((&grant, &request.spot()), now) {
+            return self.held_back.add(now, key, request);
+        }
+        self.perform(now, key, request, end);
+    }
+
+    /// A thread does what is asked.
+    fn perform(&mut self, now: Instant, key: ConnectionKey, request: Request, end: &mut Endpoint) {
+        let guests = self.hall.guests.len();
+        let Some(guest) = self.hall.guests.get_mut(&key) else { return };
+        let grant = Arc::clone(&guest.grant);
         let outward = match request.what {
             What::Send { .. } => {
                 let image_bytes =
@@ -287,24 +298,20 @@ impl Serving<'_> {
         };
         let (answer, job) = channel();
         guest.job = Some(job);
-        let (who, cancel) = (guest.who, guest.cancel.clone());
+        let cancel = guest.cancel.clone();
         let root = match self.roots.of(&grant) {
             Ok(root) => root,
             Err(denied) => return self.deny(now, key, denied, end),
         };
-        self.hall.puts.take_back(request.takes_back(), who);
-        let leaving = match request.word() {
-            "put" | "put-range" if request.takes_back().is_none() => {
-                self.supersede(now, &request.spot(), &grant)
-            }
-            _ => Vec::new(),
-        };
+        if request.is_put() {
+            self.supersede(now, &request.spot(), &grant);
+        }
         let (options, layout) = (self.hall.options.clone(), self.layout);
+        let leaving = self.undertaker.leaving();
         let waker = self.hall.waker.marking(&self.hall.marks, key.number());
         let work = move || {
-            leaving.iter().for_each(|left| _ = left.recv_timeout(LEAVING));
-            let _ =
-                answer.send(work::perform(&request, &root, (&options, layout), &cancel, outward));
+            let with = (&options, layout, &leaving);
+            let _ = answer.send(work::perform(&request, &root, with, &cancel, outward));
             waker.wake();
         };
         if std::thread::Builder::new().name("netblt-ask".to_owned()).spawn(work).is_err() {
@@ -315,31 +322,22 @@ impl Serving<'_> {
 
     /// Whoever puts files anew where a client was putting some that has fallen silent is that
     /// client, started again, most likely: what has come is to be gone on with, so the old one
-    /// goes. Told when it has.
-    fn supersede(&mut self, now: Instant, path: &[u8], grant: &Grant) -> Vec<Receiver<()>> {
-        let is_old = |guest: &Guest| {
-            let same = guest.asked == ("receive", path.to_vec()) && guest.grant.root == grant.root;
-            same && guest.is_silent()
-        };
-        let old = self.hall.guests.iter().filter(|(_, guest)| is_old(guest));
-        let old: Vec<ConnectionKey> = old.map(|(key, _)| *key).collect();
-        let guests = old.into_iter().filter_map(|key| self.hall.guests.remove(&key));
-        let mut leaving = Vec::new();
-        for guest in guests.collect::<Vec<_>>() {
-            leaving.push(self.bury(now, guest, Err(Error::Restarted("its client began anew"))));
+    /// goes.
+    fn supersede(&mut self, now: Instant, path: &[u8], grant: &Grant) {
+        for guest in self.hall.take_silent((grant, path)) {
+            self.bury(now, guest, Err(Error::Restarted("its client began anew")));
         }
-        let is_late = |waiting: &Waiting| {
-            let same = waiting.place.0 == grant.root && waiting.place.1 == path;
-            same && now.since(waiting.since) >= SILENT
-        };
-        leaving.extend(self.forget(is_late));
-        leaving
+        self.forget(|waiting| {
+            waiting.place.0 == grant.root && waiting.place.1 == path && waiting.is_late(now)
+        });
     }
 
     /// Numbers under which nothing is to come any more.
-    fn forget(&mut self, is_late: impl Fn(&Waiting) -> bool) -> Vec<Receiver<()>> {
-        let late = self.hall.puts.take_if(is_late).into_iter();
-        late.map(|waiting| self.undertaker.lay_out(waiting.prepared)).collect()
+    fn forget(&mut self, is_late: impl Fn(&Waiting) -> bool) {
+        for waiting in self.hall.puts.take_if(is_late) {
+            let kept_at = waiting.prepared.kept_at;
+            self.undertaker.lay_out(waiting.prepared, Some(kept_at));
+        }
     }
 
     /// What the thread has found.
@@ -388,7 +386,7 @@ impl Serving<'_> {
         let (place, lends) = ((guest.grant.root.clone(), guest.asked.1.clone()), guest.lends);
         // Whoever announces and sends nothing takes nobody's place for long.
         if self.hall.puts.len() >= self.hall.service.max_sessions as usize {
-            self.forget(|waiting| now.since(waiting.since) >= SILENT);
+            self.forget(|waiting| waiting.is_late(now));
         }
         if self.hall.puts.len() >= self.hall.service.max_sessions as usize
             || self.hall.puts.count(who) >= most
@@ -423,11 +421,18 @@ impl Serving<'_> {
     /// A guest goes.
     fn leave(&mut self, now: Instant, key: ConnectionKey, came: Came) {
         if let Some(guest) = self.hall.guests.remove(&key) {
+            self.held_back.forget(key);
+            self.stir();
             self.bury(now, guest, came);
         }
     }
 
-    fn bury(&mut self, now: Instant, guest: Guest, came: Came) -> Receiver<()> {
+    /// Those are to be asked who wait for a sign of life of somebody, or for his end.
+    fn stir(&mut self) {
+        self.marked.extend(self.held_back.keys().map(ConnectionKey::number));
+    }
+
+    fn bury(&mut self, now: Instant, guest: Guest, came: Came) {
         self.hall.pool.give(guest.beyond);
         guest.cancel.cancel();
         guest
@@ -435,12 +440,12 @@ impl Serving<'_> {
             .into_iter()
             .for_each(|id| self.hall.sessions.over(now, id, (guest.shared, guest.heard)));
         if let Task::Session = guest.task {
-            return self.undertaker.lay_out(());
+            return;
         }
         let account = guest.account(now, came);
         self.hall.service.meter.ended(&account);
         self.observer.ended(&account);
-        self.undertaker.lay_out((guest.task, guest.held))
+        self.undertaker.lay_out((guest.task, guest.held), guest.kept_at);
     }
 }
 
@@ -481,6 +486,13 @@ impl Application for Serving<'_> {
             self.hall.look_after(now, key, end);
             return ControlFlow::Continue(());
         }
+        if guest.hear(now, end) {
+            self.stir();
+        }
+        if let Some(request) = self.held_back.take(key, &self.hall) {
+            self.perform(now, key, request, end);
+        }
+        let Some(guest) = self.hall.guests.get_mut(&key) else { return ControlFlow::Continue(()) };
         let failed = || Denied::new(Denial::Failed, "the server could not find out");
         let done = guest.job.as_ref().and_then(|job| match job.try_recv() {
             Ok(done) => Some(done),

@@ -1,9 +1,8 @@
-//! What waits at a server: files that were announced and have not come, and what is over and still
-//! has to be put in order.
+//! What waits at a server: files that were announced and have not come.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use netblt_proto::config::{PublicKey, StaticKey};
 use netblt_proto::time::Instant;
@@ -12,8 +11,11 @@ use super::found::Prepared;
 use super::members::Members;
 use super::request::Line;
 use crate::denial::Denied;
-use crate::error::{Denial, Error};
+use crate::error::Denial;
 use crate::net::entropy::entropy;
+
+/// After so long without what it announced, a client is dead if another one announces some there.
+const SILENT: Duration = Duration::from_secs(3);
 
 /// Files that may be put, when they come.
 pub(super) struct Waiting {
@@ -28,6 +30,11 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
+    /// Whether whoever announced them is dead, if somebody else announces some there.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        now.since(self.since) >= SILENT
+    }
+
     /// The key of who brings them.
     fn comes_by(&self) -> Option<PublicKey> {
         self.lent.as_ref().map_or(self.who, |lent| Some(lent.key))
@@ -113,27 +120,5 @@ impl Puts {
         let numbers = self.0.iter().filter(|(_, waiting)| is_late(waiting));
         let numbers: Vec<u64> = numbers.map(|(number, _)| *number).collect();
         numbers.into_iter().filter_map(|number| self.0.remove(&number)).collect()
-    }
-}
-
-/// Drops what is over: a disk's thread is waited for until it has put in order what is kept, and
-/// nobody else is to wait for that.
-pub(super) struct Undertaker(Sender<Box<dyn Send>>);
-
-impl Undertaker {
-    pub(super) fn new() -> Result<Self, Error> {
-        let (sender, receiver) = channel::<Box<dyn Send>>();
-        let run = move || receiver.into_iter().for_each(drop);
-        let spawned = std::thread::Builder::new().name("netblt-leave".to_owned()).spawn(run);
-        spawned.map_err(|source| Error::Thread { purpose: "for what is over", source })?;
-        Ok(Self(sender))
-    }
-
-    /// Has something dropped; what comes back ends when that is done.
-    pub(super) fn lay_out(&self, what: impl Send + 'static) -> Receiver<()> {
-        let (done, receiver) = channel();
-        // In this order.
-        let _ = self.0.send(Box::new((what, done)));
-        receiver
     }
 }

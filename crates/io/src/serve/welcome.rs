@@ -69,7 +69,7 @@ impl Hall<'_> {
         let at_first = parameters.max_outstanding.min(self.options.buffers);
         let image_bytes = image_bytes as usize;
         let odd = |why: &str| Denied::new(Denial::NotUnderstood, why);
-        let (mut shared, mut beyond, mut held) = (0, 0, None);
+        let (mut shared, mut beyond, mut held, mut kept_at) = (0, 0, None, None);
         let mut asked = ("none", Vec::new());
         let may_branch = stem.is_none() && self.config.branches;
         let task = match role {
@@ -87,12 +87,13 @@ impl Hall<'_> {
                 let busy = |error: Error| Denied::new(Denial::Busy, error.to_string());
                 let (stock, own, more) = stock.map_err(busy)?;
                 (shared, beyond) = (own, more);
-                let Prepared { writer, room, held: handle, .. } = *waiting.prepared;
+                let Prepared { writer, room, held: handle, kept_at: at, .. } = *waiting.prepared;
                 let kept = writer.kept_bytes();
                 let mut task = Receiving::new(session, writer, stock, waker);
                 task.room = Some((room, kept));
                 task.max_bytes = self.options.max_bytes;
-                (asked, held) = (("receive", waiting.place.1), Some(handle));
+                asked = ("receive", waiting.place.1);
+                (held, kept_at) = (Some(handle), Some(at));
                 Task::Receiving(Box::new(task))
             }
             Role::Sender => {
@@ -121,6 +122,8 @@ impl Hall<'_> {
             shared,
             beyond,
             held,
+            kept_at,
+            datagrams: (end.datagrams_received(), now),
             denied: None,
         })
     }

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::errand::Outward;
 use super::found::{Done, Held, Outgoing, Prepared, denied, expected};
+use super::leaving::Leaving;
 use super::moving::{self, Bounds, MAX_DOWN};
 use super::pieces::Pieces;
 use super::ranges;
@@ -37,7 +38,7 @@ const PAGE: u64 = 10_000;
 pub(super) fn perform(
     request: &Request,
     root: &Arc<OwnedFd>,
-    (options, layout): (&Options, Layout),
+    (options, layout, leaving): (&Options, Layout, &Leaving),
     cancel: &Cancel,
     outward: Option<Outward>,
 ) -> Result<Done, Denied> {
@@ -49,8 +50,8 @@ pub(super) fn perform(
     match &request.what {
         What::Get { trees, name } => get(look(root, path, (*trees, name), cancel)?, layout),
         What::Put(_) if request.takes_back().is_some() => answer([Line::Done(1)], layout),
-        What::Put(wish) => put(root, path, *wish, (options, layout)),
-        What::PutRange(wish) => ranges::put(root, path, *wish, (options, layout)),
+        What::Put(wish) => put(root, path, *wish, (options, layout, leaving)),
+        What::PutRange(wish) => ranges::put(root, path, *wish, (options, layout, leaving)),
         What::Join(wish) => answer([Line::Done(ranges::join(root, path, wish)?)], layout),
         What::Stat => answer([Line::Entry(stat(root, path)?)], layout),
         What::List { after, most } => answer(list(root, path, after, *most)?, layout),
@@ -161,7 +162,7 @@ fn put(
     root: &OwnedFd,
     path: &[u8],
     wish: Put,
-    (options, layout): (&Options, Layout),
+    (options, layout, leaving): (&Options, Layout, &Leaving),
 ) -> Result<Done, Denied> {
     let (parent, leaf) = beneath::split(path);
     let (directory, name): (OwnedFd, Vec<u8>) = match beneath::directory(root.as_fd(), path) {
@@ -191,6 +192,7 @@ fn put(
     (options.keep_times, options.verify) = (wish.times, wish.verify);
     options.resume = Resume::Auto;
     options.label = wish.label.filter(|_| !wish.atomic);
+    let kept_at = leaving.wait_for(&held, options.label)?;
     // Nobody is to send again what somebody else is still holding.
     let kept = options.label.map(|label| staging::kept_name(Some(&label)));
     if kept.is_some_and(|name| staging::is_taken(&held, &name)) {
@@ -201,7 +203,7 @@ fn put(
     let room = Room::new(place.clone(), names);
     let writer = writer(Destination::Directory(place), &options, layout, |_| {});
     let writer = writer.map_err(denied)?;
-    Ok(Done::Put(Box::new(Prepared { writer, room, name, held })))
+    Ok(Done::Put(Box::new(Prepared { writer, room, name, held, kept_at })))
 }
 
 fn stat(root: &OwnedFd, path: &[u8]) -> Result<Entry, Denied> {

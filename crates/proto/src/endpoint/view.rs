@@ -43,6 +43,12 @@ impl Endpoint {
         open.into_iter().chain(unconfirmed.into_iter().rev())
     }
 
+    /// Datagrams that arrived so far and were authentic: [`Stats::datagrams_received`] by itself,
+    /// for whoever only wants to know whether the peer was heard again.
+    pub fn datagrams_received(&self) -> u64 {
+        self.counts.received
+    }
+
     /// Counts and measurements so far.
     pub fn stats(&self, now: Instant) -> Stats {
         let mut stats = match self.connection.as_ref().map(|c| &c.machine) {
