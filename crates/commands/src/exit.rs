@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
-use netblt::Error;
+use netblt::{Denial, Error};
 use netblt_proto::machine::printable;
 
 use crate::advice;
@@ -85,11 +85,13 @@ pub(crate) struct Failure {
     pub(crate) code: Code,
     /// Fit for a terminal.
     pub(crate) message: String,
+    /// A server does not do it now, and may do it soon.
+    pub(crate) busy: bool,
 }
 
 impl Failure {
     pub(crate) fn new(code: Code, message: impl AsRef<str>) -> Self {
-        Self { code, message: printable(&plain(message.as_ref())) }
+        Self { code, message: printable(&plain(message.as_ref())), busy: false }
     }
 
     pub(crate) fn usage(message: impl AsRef<str>) -> Self {
@@ -98,7 +100,9 @@ impl Failure {
 
     /// A transfer's error; `sending` if data may have left already.
     pub(crate) fn transfer(error: &Error, sending: bool) -> Self {
-        Self::new(code(error, sending), format!("{error}{}", advice::on_error(error)))
+        let busy = matches!(error, Error::Denied { what: Denial::Busy, .. });
+        let message = format!("{error}{}", advice::on_error(error));
+        Self { busy, ..Self::new(code(error, sending), message) }
     }
 }
 

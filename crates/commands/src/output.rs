@@ -38,7 +38,7 @@ pub(crate) fn end(result: Result<(), Failure>, json: bool) -> Code {
 
 /// Says why a command, or a part of it, failed. Nobody is left to be told if that fails.
 pub(crate) fn complain(failure: &Failure, json: bool) {
-    let Failure { code, message } = failure;
+    let Failure { code, message, .. } = failure;
     let _ = if json {
         json::emit(Stream::Stdout, "error", json::ErrorData { code: code.number(), message })
     } else {
@@ -268,7 +268,7 @@ impl Report {
                 );
                 code
             }
-            Err(Failure { code, message }) => {
+            Err(Failure { code, message, .. }) => {
                 if self.show.json {
                     self.emit("error", json::ErrorData { code: code.number(), message: &message });
                 } else {

@@ -27,7 +27,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Code {
     match replay(args) {
         Ok(()) => Code::Success,
-        Err(Failure { code, message }) => {
+        Err(Failure { code, message, .. }) => {
             // Nobody is left to be told if this fails.
             let _ = writeln!(io::stderr(), "netblt: {message}");
             code

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use netblt::serve::remote::{Fetch, into_directory};
 use netblt::serve::{Side, Sort};
@@ -17,6 +19,13 @@ use crate::output::{self, Report};
 use crate::served::address::Served;
 use crate::served::client::{Meeting, Plain, Proof, server};
 use crate::{args, secrecy, signals};
+
+/// How long a server that is busy is asked again, how soon at first, and how often later.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+/// Between two looks whether it is still wanted.
+const STEP: Duration = Duration::from_millis(50);
 
 /// What goes where.
 pub(crate) enum Way {
@@ -43,7 +52,9 @@ pub(crate) fn copy(
             signals::watch(&cancel, report.is_talkative())?;
             let meeting = proof.meet(&target, identity, &options, &cancel)?;
             output::announce(report, &meeting.rendezvous);
-            up(&sources, &target, wish, (&meeting, &options, &cancel), report)
+            patiently(&cancel, report, |report| {
+                up(&sources, &target, wish, (&meeting, &options, &cancel), report)
+            })
         }
         Way::Down { sources, target } => {
             let landing = Landing::of(&target, sources.len() > 1, wish.recursive);
@@ -60,7 +71,9 @@ pub(crate) fn copy(
                     output::announce(report, &meeting.rendezvous);
                 }
                 let one = (meeting, &options, &cancel);
-                let summary = down(source, &landing, wish.recursive, one, report)?;
+                let summary = patiently(&cancel, report, |report| {
+                    down(source, &landing, wish.recursive, one, report)
+                })?;
                 all = Some(match all {
                     Some(all) => together(all, &summary),
                     None => summary,
@@ -77,7 +90,9 @@ pub(crate) fn copy(
                 let meeting = proof.meet(source, identity, &options, &cancel)?;
                 let (from, to) = ((&meeting, source), (&there, &target));
                 let how = (sources.len() > 1, wish.recursive);
-                let summary = across(from, to, how, (&options, &cancel), report)?;
+                let summary = patiently(&cancel, report, |report| {
+                    across(from, to, how, (&options, &cancel), report)
+                })?;
                 all = Some(match all {
                     Some(all) => together(all, &summary),
                     None => summary,
@@ -85,6 +100,34 @@ pub(crate) fn copy(
             }
             all.ok_or_else(|| Failure::usage("there is nothing to copy"))
         }
+    }
+}
+
+/// A server that is busy is asked again, for a minute: nothing of what it refused has begun.
+fn patiently(
+    cancel: &Cancel,
+    report: &mut Report,
+    mut copy: impl FnMut(&mut Report) -> Result<Summary, Failure>,
+) -> Result<Summary, Failure> {
+    let (begun, mut pause, mut told) = (Instant::now(), PAUSE, None);
+    loop {
+        let failure = match copy(report) {
+            Err(failure) if failure.busy && begun.elapsed() + pause <= PATIENCE => failure,
+            came => return came,
+        };
+        if told.as_ref() != Some(&failure.message) {
+            let most = PATIENCE.as_secs();
+            report.warn(&format!("{}; trying again for {most} s at most", failure.message));
+            told = Some(failure.message.clone());
+        }
+        let until = Instant::now() + pause;
+        while Instant::now() < until {
+            if cancel.is_cancelled() {
+                return Err(report.failure(&Error::Interrupted));
+            }
+            thread::sleep(STEP);
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -225,7 +268,8 @@ fn across(
 }
 
 fn named(source: &Served, failure: Failure) -> Failure {
-    Failure::new(failure.code, format!("{}: {}", source.shown(), failure.message))
+    let message = format!("{}: {}", source.shown(), failure.message);
+    Failure { busy: failure.busy, ..Failure::new(failure.code, message) }
 }
 
 /// What two transfers come to, one after the other.
