@@ -199,8 +199,10 @@ asyncio.run(run())
 """
 
 
-# Its end it tells a server, which otherwise waits for it, and holds on to what has arrived.
-@pytest.mark.parametrize("up, ended", [(False, signal.SIGKILL), (True, signal.SIGINT)])
+# Of its end a server hears, or has to find out.
+@pytest.mark.parametrize(
+    "up, ended", [(False, signal.SIGKILL), (True, signal.SIGINT), (True, signal.SIGKILL)]
+)
 def test_a_triggerer_that_ended_goes_on_when_it_is_back(
     up: bool, ended: signal.Signals, airflow: Any, slow: Served, tmp_path: Path
 ) -> None:
