@@ -30,6 +30,7 @@ use crate::names::{Names, since, stamp};
 use crate::pool::{Ceiling, Pool};
 use crate::record::{Done, End, Failed, Running, Verdict};
 use crate::run::{self, Chunk, DONE, FAILED, RUNNING, Run, node, now};
+use crate::state;
 use crate::wait::{jittered, wait};
 
 /// How often a chunk is tried before whoever started the task is asked to start another one.
@@ -242,7 +243,9 @@ impl Task<'_> {
         let (mut failures, mut rounds) = (0, 0);
         loop {
             let pool = Pool::read(self.run)?;
-            let order = pool.order(&self.chunk.id, self.claim.turn);
+            let busy = state::tasks_by_host(self.run);
+            let tasks = |host: &str| busy.get(host).copied().unwrap_or(0);
+            let order = pool.order(&self.chunk.id, self.claim.turn, tasks);
             let mut busy = None;
             let mut moved = false;
             for host in order {

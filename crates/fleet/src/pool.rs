@@ -66,7 +66,16 @@ impl Pool {
     /// The hosts, the one first on which a chunk goes at its attempt of this number: all of them
     /// get as many chunks as the others, and the hosts of a chunk differ from attempt to attempt,
     /// without anybody asking anybody. A host that comes or goes changes only its own chunks.
-    pub fn order(&self, chunk: &[u8; 32], attempt: u64) -> Vec<&str> {
+    ///
+    /// Chance would give some more tasks at a time than others, and than their links carry: of
+    /// the first two the one is first that has fewer, as far as `tasks` knows (Mitzenmacher, The
+    /// Power of Two Choices in Randomized Load Balancing, 2001).
+    pub fn order(
+        &self,
+        chunk: &[u8; 32],
+        attempt: u64,
+        tasks: impl Fn(&str) -> usize,
+    ) -> Vec<&str> {
         let score = |host: &str| {
             let mut hasher = blake3::Hasher::new();
             hasher.update(chunk).update(&attempt.to_be_bytes()).update(host.as_bytes());
@@ -74,7 +83,13 @@ impl Pool {
         };
         let mut hosts: Vec<_> = self.hosts.iter().map(|host| (score(host), &host[..])).collect();
         hosts.sort_unstable_by(|a, b| b.cmp(a));
-        hosts.into_iter().map(|(_, host)| host).collect()
+        let mut hosts: Vec<&str> = hosts.into_iter().map(|(_, host)| host).collect();
+        if let [first, second, ..] = &mut hosts[..]
+            && tasks(second) < tasks(first)
+        {
+            std::mem::swap(first, second);
+        }
+        hosts
     }
 }
 
@@ -158,13 +173,27 @@ mod tests {
         let mut moved = 0;
         for chunk in 0..1000u32 {
             let id = *blake3::hash(&chunk.to_be_bytes()).as_bytes();
-            let order = four.order(&id, 0);
+            let order = four.order(&id, 0, |_| 0);
             assert_eq!(order.len(), 4);
             *counts.entry(order[0]).or_default() += 1;
-            moved += u32::from(four.order(&id, 1)[0] != order[0]);
+            moved += u32::from(four.order(&id, 1, |_| 0)[0] != order[0]);
         }
         assert!(counts.values().all(|count| (200..300).contains(count)), "{counts:?}");
         assert!((700..800).contains(&moved), "{moved}");
+    }
+
+    #[test]
+    fn of_the_first_two_the_one_with_fewer_tasks_is_first() {
+        let three = pool(&["a", "b", "c"]);
+        let id = [7; 32];
+        let by_chance = three.order(&id, 0, |_| 5);
+        let [first, second, third] = by_chance[..] else { panic!("{by_chance:?}") };
+        let order = |of: &[(&str, usize)]| {
+            let tasks = |host: &str| of.iter().find(|one| one.0 == host).map_or(0, |one| one.1);
+            three.order(&id, 0, tasks)
+        };
+        assert_eq!(order(&[(first, 2), (second, 1), (third, 0)]), [second, first, third]);
+        assert_eq!(order(&[(first, 1), (second, 2), (third, 0)]), [first, second, third]);
     }
 
     #[test]
@@ -173,8 +202,8 @@ mod tests {
         for chunk in 0..100u32 {
             let id = *blake3::hash(&chunk.to_be_bytes()).as_bytes();
             let before: Vec<&str> =
-                four.order(&id, 3).into_iter().filter(|host| *host != "c").collect();
-            assert_eq!(three.order(&id, 3), before);
+                four.order(&id, 3, |_| 0).into_iter().filter(|host| *host != "c").collect();
+            assert_eq!(three.order(&id, 3, |_| 0), before);
         }
     }
 

@@ -1,6 +1,6 @@
 //! How far a run is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 
 use crate::chunk::done;
@@ -99,6 +99,21 @@ pub fn survey(run: &Run, mut found: impl FnMut(&Chunk, &State)) -> Result<Survey
     Ok(survey)
 }
 
+/// How many tasks are at work at each host, as far as they have told; nobody waits for more.
+pub(crate) fn tasks_by_host(run: &Run) -> HashMap<String, usize> {
+    let mut tasks = HashMap::new();
+    let Ok(records) = fs::read_dir(run.place.join(RUNNING)) else { return tasks };
+    let now = now();
+    for record in records.flatten() {
+        let running = run::read::<Running>(&record.path()).ok().flatten();
+        let running = running.filter(|running| running.is_at_work(now));
+        if let Some(host) = running.and_then(|running| running.host) {
+            *tasks.entry(host).or_default() += 1;
+        }
+    }
+    tasks
+}
+
 /// The numbers of the chunks that are not done.
 ///
 /// # Errors
@@ -126,4 +141,30 @@ pub(crate) fn sweep(run: &Run) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Limits, plan};
+
+    #[test]
+    fn tasks_are_counted_by_the_hosts_that_they_have_told() {
+        let dirs = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
+        let limits = Limits { bytes: 1, items: 1 };
+        let (what, cancel) = ((dirs[0].path(), &b"to"[..]), netblt::Cancel::default());
+        let run = plan(what, dirs[1].path(), limits, &cancel, &mut |_| {}).expect("planned");
+        assert!(tasks_by_host(&run).is_empty());
+        // The last two have chosen none yet, and told nothing for long.
+        let told = [(Some("a"), 0), (Some("b"), 0), (Some("a"), 0), (None, 0), (Some("b"), 1000)];
+        for (chunk, (host, ago)) in (0..).zip(told) {
+            let host = host.map(str::to_owned);
+            let (node, pid, at) = ("elsewhere".to_owned(), 1, now() - ago);
+            let (attempt, bytes, brought) = (1, 0, 0);
+            let running = Running { chunk, node, pid, host, attempt, bytes, brought, at };
+            run::write(&run.record(RUNNING, chunk), &running).expect("written");
+        }
+        let tasks = tasks_by_host(&run);
+        assert_eq!((tasks.len(), tasks["a"], tasks["b"]), (2, 2, 1));
+    }
 }
