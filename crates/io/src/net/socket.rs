@@ -28,7 +28,7 @@ use crate::error::Error;
 use crate::net::batch::{self, SLOT_BYTES, SLOTS, WallClock};
 use crate::net::connections::{Oversize, canonical};
 use crate::net::icmp::{self, IcmpError};
-use crate::net::inbox::Inbox;
+use crate::net::inbox::{Batch, Inbox};
 use crate::net::raw_ip;
 use crate::options::Family;
 
@@ -105,6 +105,8 @@ pub struct Socket {
     impaired: Option<Instant>,
     /// What comes, if somebody else reads it.
     inbox: Option<Arc<Inbox<IcmpError>>>,
+    /// What came last from there.
+    taken: Batch,
 }
 
 impl Socket {
@@ -182,6 +184,7 @@ impl Socket {
             limit: None,
             impaired: None,
             inbox: None,
+            taken: Batch::default(),
             io,
             local,
         })
@@ -206,6 +209,7 @@ impl Socket {
             limit: None,
             impaired: None,
             inbox: Some(inbox),
+            taken: Batch::default(),
             io,
         })
     }
@@ -394,11 +398,11 @@ impl Socket {
         mut each: impl FnMut(T, Datagram<'_>),
     ) -> Result<Received, Error> {
         if let Some(inbox) = &self.inbox {
-            let (datagrams, errors) = inbox.take().map_err(Error::Ended)?;
+            let errors = inbox.take(&mut self.taken).map_err(Error::Ended)?;
             self.icmp_errors.extend(errors);
             let now = clock();
-            let received = Received { datagrams: datagrams.len(), full: false };
-            datagrams.into_iter().for_each(|mut arrived| each(now, arrived.datagram()));
+            let received = Received { datagrams: self.taken.len(), full: false };
+            self.taken.for_each(|datagram| each(now, datagram));
             return Ok(received);
         }
         let bursts = match batch::read(&self.io, &self.state, &mut self.space) {

@@ -27,7 +27,7 @@ use crate::net::connections::Oversize;
 use crate::net::dialer::Dialer;
 use crate::net::driver::{self, Application, Feed};
 use crate::net::host::{Clock, Host};
-use crate::net::inbox::Inbox;
+use crate::net::inbox::{Batch, Inbox};
 use crate::net::joined::{Joined, Word};
 use crate::net::rendezvous::{self, Answer, Job, Line, Way, Wish};
 use crate::net::socket::Socket;
@@ -43,6 +43,8 @@ const IDLE: Duration = Duration::from_secs(60);
 /// see the end of one after this end.
 const AT_ONCE: usize = 24;
 const IN_ALL: usize = 48;
+/// Bytes that wait for a branch, where the socket's own room is less or is not known.
+const LEAST_ROOM: u32 = 4 << 20;
 /// How long one that is to be closed waits for branches that only have to part.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -161,7 +163,7 @@ fn begin((mut host, dialer): (Host, Dialer)) -> Result<(Line, JoinHandle<()>), E
     let line = Line::new(jobs, host.poller.waker());
     let branches = Branches::default();
     let none = |source| Error::Socket { what: "cannot share a socket".to_owned(), source };
-    let seed = host.socket.share(Arc::new(Inbox::new(|| ()))).map_err(none)?;
+    let seed = host.socket.share(Arc::new(Inbox::new(0, || ()))).map_err(none)?;
     let mut reading = Reading {
         asked,
         told,
@@ -243,10 +245,15 @@ impl Reading {
                     self.line.hear();
                     self.branches.all().inboxes.get(&id).iter().for_each(|inbox| inbox.hear());
                 }
-                Word::Leave(id, left) => {
+                Word::Leave(id, mut left) => {
                     end.hear_of_branch(id);
                     let mut all = self.branches.all();
-                    all.inboxes.remove(&id);
+                    // What came since its client read last is its peer's last word, perhaps.
+                    let (inbox, mut rest) = (all.inboxes.remove(&id), Batch::default());
+                    let taken = inbox.is_some_and(|inbox| inbox.take(&mut rest).is_ok());
+                    if taken {
+                        rest.for_each(|datagram| left.handle_datagram(now, datagram));
+                    }
                     all.leaving.push(*left);
                 }
             }
@@ -263,7 +270,9 @@ impl Reading {
     fn make(&mut self, now: Instant, end: &mut Endpoint, wish: Wish) -> Option<Wish> {
         let Wish { configs, entropy, .. } = &wish;
         let v6 = end.peer().is_some_and(|peer| peer.is_ipv6());
-        let config = configs[usize::from(v6)].clone();
+        let config = &configs[usize::from(v6)];
+        // Nobody is to send more at once than waits here.
+        let config = Config { socket_bytes: Some(self.room()), ..config.clone() };
         let branch = match end.branch(now, config, *entropy) {
             Some(branch) => branch,
             None => return Some(wish),
@@ -287,11 +296,17 @@ impl Reading {
         let none = |source| Error::Socket { what: "cannot share a socket".to_owned(), source };
         let poller = Poller::new().map_err(none)?;
         let waker = poller.waker();
-        let inbox = Arc::new(Inbox::new(move || waker.wake()));
+        let inbox = Arc::new(Inbox::new(2 * self.room() as usize, move || waker.wake()));
         let socket = self.seed.share(Arc::clone(&inbox)).map_err(none)?;
         let id = branch.connection_id().unwrap_or_default();
         self.branches.all().inboxes.insert(id, inbox);
         Ok(Host { socket, poller, clock: self.clock, trace: None })
+    }
+
+    /// Bytes that are to wait for a branch at most: as much as the socket holds. For what its peer
+    /// takes to be on the path, there is as much again.
+    fn room(&self) -> u32 {
+        self.seed.room().map_or(LEAST_ROOM, |room| room.max(LEAST_ROOM))
     }
 
     fn has_room(&self) -> bool {
