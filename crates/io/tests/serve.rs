@@ -129,6 +129,11 @@ fn a_directory_of_many_is_listed_page_by_page() {
     let names: Vec<String> = (0..25_000).map(|number| format!("{number:05}")).collect();
     names.iter().for_each(|name| fs::write(host.root(name), "").unwrap());
     assert_eq!(host.names(""), names);
+    // Whether there is more the first page tells; what is asked then is asked in one session.
+    let told = host.accounts(|told| told.len() == 3);
+    let peers: Vec<_> = told.iter().map(|account| account.peer).collect();
+    assert!(told.iter().all(|account| account.request == "list"), "{told:?}");
+    assert!(peers[0] != peers[1] && peers[1] == peers[2], "{told:?}");
 }
 
 #[test]

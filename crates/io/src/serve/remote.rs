@@ -103,7 +103,7 @@ impl Server<'_> {
     }
 
     /// What is in a directory, in the order of names; of a file, itself. However much it is, it
-    /// comes in pages, and `found` is told of each entry.
+    /// comes in pages, those behind the first in a session, and `found` is told of each entry.
     pub fn list(
         &self,
         path: &[u8],
@@ -111,10 +111,13 @@ impl Server<'_> {
         mut found: impl FnMut(Entry) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut after = Vec::new();
+        // One page needs no session.
+        let mut own = None;
         loop {
             let what = What::List { after: after.clone(), most: 0 };
             let mut more = false;
-            for line in self.call(what, path, observer)? {
+            let server = Server { session: self.session.or(own.as_ref()), ..*self };
+            for line in server.call(what, path, observer)? {
                 match line {
                     Line::Entry(entry) => {
                         after.clone_from(&entry.name);
@@ -125,8 +128,10 @@ impl Server<'_> {
                 }
             }
             if !more {
+                own.iter().for_each(Session::close);
                 return Ok(());
             }
+            own.get_or_insert_with(|| Session::new(self.rendezvous.clone(), self.options));
         }
     }
 
