@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::denial::Denied;
+use crate::disk::renaming::id;
 use crate::disk::staging::LABEL_BYTES;
 use crate::error::{Denial, Error};
 
@@ -24,8 +25,7 @@ pub(super) struct KeptAt {
 
 impl KeptAt {
     pub(super) fn new(directory: &OwnedFd, label: Option<[u8; LABEL_BYTES]>) -> io::Result<Self> {
-        let stat = rustix::fs::fstat(directory)?;
-        Ok(Self { directory: (stat.st_dev, stat.st_ino), label })
+        Ok(Self { directory: id(&rustix::fs::fstat(directory)?), label })
     }
 }
 

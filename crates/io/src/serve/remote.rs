@@ -242,7 +242,8 @@ impl Server<'_> {
         let names = BTreeSet::from([fetch.name.clone()]);
         let only = options.expected.take().and_then(|expected| expected.only);
         options.expected = Some(Expected { names, directories: fetch.trees, only });
-        // What is large gains nothing by a round trip, and a socket of its own spares it a copy.
+        // What is large gains nothing by a round trip, and something by a thread that reads for
+        // nobody else, and by memory and a share of the rate that are its own.
         let small = fetch.bytes.is_none_or(|bytes| bytes <= LARGE);
         let line = self.known_line().filter(|_| small);
         let way = line.as_ref().map_or(Way::Meet(self.rendezvous), Way::Branch);
