@@ -14,7 +14,7 @@ use netblt_proto::machine::Event;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 
-use super::anew::HeldBack;
+use super::anew::{self, HeldBack};
 use super::errand::Outward;
 use super::found::{Done, Outgoing, Prepared, Roots};
 use super::guest::{Came, Guest, Task, received, sent};
@@ -265,7 +265,8 @@ impl Serving<'_> {
         }
         guest.lends = request.is_brought();
         self.hall.puts.take_back(request.takes_back(), who);
-        if request.is_put() && self.hall.is_doubtful((&grant, &request.spot()), now) {
+        if request.is_put() && anew::is_doubtful(&self.hall.guests, (&grant, &request.spot()), now)
+        {
             return self.held_back.add(now, key, request);
         }
         self.perform(now, key, request, end);
@@ -324,7 +325,7 @@ impl Serving<'_> {
     /// client, started again, most likely: what has come is to be gone on with, so the old one
     /// goes.
     fn supersede(&mut self, now: Instant, path: &[u8], grant: &Grant) {
-        for guest in self.hall.take_silent((grant, path)) {
+        for guest in anew::take_silent(&mut self.hall.guests, (grant, path)) {
             self.bury(now, guest, Err(Error::Restarted("its client began anew")));
         }
         self.forget(|waiting| {
@@ -489,7 +490,7 @@ impl Application for Serving<'_> {
         if guest.hear(now, end) {
             self.stir();
         }
-        if let Some(request) = self.held_back.take(key, &self.hall) {
+        if let Some(request) = self.held_back.take(key, &self.hall.guests) {
             self.perform(now, key, request, end);
         }
         let Some(guest) = self.hall.guests.get_mut(&key) else { return ControlFlow::Continue(()) };
