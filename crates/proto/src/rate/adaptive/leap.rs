@@ -83,8 +83,11 @@ impl Adaptive {
             self.leap.until = Some(sample.sent_bytes);
         }
         if reached <= self.leap.from {
-            // What was lost before it shows only now.
+            // What was lost before it shows only now, and what went faster.
             self.leap.note(sample);
+            if !self.leap.remembered && self.shows_twice_as_much(sample) {
+                self.try_longer_trains(now);
+            }
             return;
         }
         let delivered = sample.delivered_packets.saturating_sub(self.leap.delivered);

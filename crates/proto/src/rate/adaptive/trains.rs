@@ -82,6 +82,8 @@ pub(super) struct Trains {
     /// Reports of it, and bytes of it that its first one told of.
     marks: u32,
     first_bytes: u64,
+    /// Nearly all of it came at once: what is late of it was held up by a host.
+    at_once: bool,
     /// Trains of which the end was lost.
     cut: u32,
     /// What a train showed: that is being confirmed.
@@ -104,6 +106,7 @@ impl Default for Trains {
             heard: Stretch::default(),
             marks: 0,
             first_bytes: 0,
+            at_once: false,
             cut: 0,
             shown: 0,
             measured: false,
@@ -136,6 +139,7 @@ impl Trains {
             };
             self.marks = 1;
             self.first_bytes = burst_bytes;
+            self.at_once = false;
             return false;
         }
         if self.marks == 0 {
@@ -278,7 +282,7 @@ impl Adaptive {
         }
         let heard = self.trains.heard;
         let enough = heard.arrived_bytes >= LEAST_PACKETS * u64::from(self.packet_bytes);
-        if more && enough && heard.arriving >= RESOLVED {
+        if more && !self.trains.at_once && enough && heard.arriving >= RESOLVED {
             self.trains.shown =
                 Rate::over(heard.arrived_bytes, heard.arriving).bytes_per_second().max(1);
             self.trains.measured = true;
@@ -287,13 +291,32 @@ impl Adaptive {
         }
         // All of it came at once, or nearly: its last report says so, its only one, or its first.
         let only = if before.marks == 1 { before.first_bytes } else { 0 };
-        let whole = match more {
-            true => heard.sent_bytes + self.trains.first_bytes,
-            false => only.max(self.trains.first_bytes),
+        let (whole, is_newest) = match more {
+            true => (heard.sent_bytes + self.trains.first_bytes, true),
+            false => (only.max(self.trains.first_bytes), self.trains.first_bytes >= only),
         };
         if whole * 4 >= self.train_bytes() * 3 {
+            self.trains.at_once = is_newest;
             self.trains.packets = (self.trains.packets * LONGER).min(MOST_PACKETS);
         }
+    }
+
+    /// Whether a train arrived in less than half of the time that the one took which was gone by
+    /// without a confirmation: a host, not the path, had held that up.
+    pub(super) fn shows_twice_as_much(&self, sample: &Sample) -> bool {
+        let Some(stretch) = &sample.stretch else { return false };
+        let train = FIRST_PACKETS * u64::from(self.packet_bytes);
+        let whole = stretch.arrived_bytes * 4 >= train * 3;
+        let at_once = stretch.sending <= self.min_rtt() / PAUSE_PART;
+        let shown = Rate::over(stretch.arrived_bytes, stretch.arriving + GRAIN);
+        let twice = shown.bytes_per_second() / 2 >= self.bandwidth;
+        self.trains.confirmations == 0 && whole && at_once && twice
+    }
+
+    /// Trains again, and no more of the first ones.
+    pub(super) fn try_longer_trains(&mut self, now: Instant) {
+        self.trains.packets = self.trains.packets.max(FIRST_PACKETS * LONGER);
+        self.enter(Phase::Trains, now);
     }
 
     /// What others leave of a path on which a train alone arrives as [`Trains::shown`], and a
