@@ -158,8 +158,11 @@ impl Attacker {
         Some(match trick {
             Trick::Replay => {
                 let at = self.place(self.delivered[to].len())?;
+                let bytes = self.delivered[to].get(at)?.clone();
+                // An older COOKIE draws an OPEN, and the oracle counts those.
+                let cookie = bytes.get(3) == Some(&kind::COOKIE);
                 let taken = self.taken[to].get(at).copied().unwrap_or(true);
-                shot(self.delivered[to].get(at)?.clone(), from, taken)
+                shot(bytes, from, taken && !cookie)
             }
             Trick::Overtake => shot(self.pick(|s| &s.sent[to])?, from, false),
             Trick::Corrupt => {

@@ -124,6 +124,10 @@ struct Book {
     to: u64,
 }
 
+/// OPENs of one opening: ten, as many that a COOKIE hurried, and one for what ICMP says
+/// (`docs/protocol.md §4.1`).
+const MAX_OPENS: u32 = 21;
+
 /// What the oracle remembers of one end.
 #[derive(Clone, Debug, Default)]
 struct EndBooks {
@@ -134,6 +138,8 @@ struct EndBooks {
     addresses: BTreeMap<SocketAddr, Book>,
     /// Where the RESPONSEs of each of its connection ids went.
     responses: BTreeMap<u32, BTreeSet<SocketAddr>>,
+    /// How many OPENs it sent with each of its connection ids.
+    opens: BTreeMap<u32, u32>,
     /// The connection id that what came last was for, and from where it came.
     last_heard: Option<(u32, SocketAddr)>,
     /// Who alone got the RESPONSE of a connection that opened.
@@ -240,6 +246,13 @@ impl Oracle {
             self.ends[side].own_ids.extend(own);
             if let Some(own) = own.filter(|_| clear.kind == kind::RESPONSE) {
                 self.ends[side].responses.entry(own).or_default().insert(to);
+            }
+            if let Some(own) = own.filter(|_| clear.kind == kind::OPEN) {
+                let opens = self.ends[side].opens.entry(own).or_default();
+                *opens += 1;
+                if *opens > MAX_OPENS {
+                    self.find(now, side, "more OPENs than an opening has");
+                }
             }
         }
         let Some(buffer) = clear.buffer else { return };

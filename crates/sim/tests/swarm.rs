@@ -378,6 +378,15 @@ fn a_repair_packet_begins_a_buffer_too() {
     assert!(outcome.duration <= Duration::from_secs(30), "{outcome}");
 }
 
+/// A COOKIE for an address that its client had left, said once more, draws one OPEN, to where the
+/// client called: such were taken for an answer to who had nothing to prove.
+#[test]
+fn an_old_cookie_draws_no_more_than_one_open() {
+    for seed in [10_166_016, 22_059_762] {
+        as_it_should_be(seed);
+    }
+}
+
 #[test]
 fn a_seed_is_a_world() {
     for seed in first()..first() + worlds().min(50) {
