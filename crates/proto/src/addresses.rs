@@ -63,7 +63,8 @@ impl Addresses {
         Self { moves, home, newest, asked: Vec::new(), next_round, round: ROUND.0, entropy }
     }
 
-    /// The peer is at one of `routes`, from each of which came so many more bytes than went there.
+    /// The peer is at one of `routes`, from each of which came so many more bytes than went there;
+    /// most likely at the first, which is asked for as long as that is not known.
     pub(crate) fn unproven(now: Instant, routes: &[(Route, u64)], entropy: Entropy) -> Self {
         let (home, newest, next_round) = (None, None, Instant::EPOCH);
         let asked = Vec::new();
@@ -125,7 +126,9 @@ impl Addresses {
 
     fn ask(&mut self, now: Instant, route: Route, came: u64) {
         if self.asked.len() >= MAX_ASKED {
-            self.asked.remove(0);
+            // While nobody knows where the peer is, copies from ever new addresses leave the first,
+            // where it was called or called from.
+            self.asked.remove(usize::from(self.home.is_none()));
         }
         let [a, b, c, d, e, f, g, h, ..] = self.entropy.draw();
         let token = [a, b, c, d, e, f, g, h];
@@ -284,6 +287,20 @@ mod tests {
         assert!(addresses.on_answer(&token));
         assert_eq!(addresses.home(), Some(peer));
         assert!(!addresses.on_answer(&token), "once");
+    }
+
+    #[test]
+    fn copies_from_ever_new_addresses_do_not_push_out_where_the_peer_was_called() {
+        let routes = [(route(1), 1000), (route(9), 0)];
+        let mut addresses = Addresses::unproven(at(0), &routes, Entropy::new([1; 32]));
+        for n in 0..100 {
+            addresses.on_authentic(at(n), route(100 + n as u8), PacketNumber(n), 100);
+        }
+        let asked = asks(&mut addresses, at(100));
+        assert_eq!(asked.len(), MAX_ASKED);
+        let (_, token) = asked.iter().find(|(to, _)| *to == route(1)).expect("still asked");
+        assert!(addresses.on_answer(token));
+        assert_eq!(addresses.home(), Some(route(1)));
     }
 
     /// Both ends may be in doubt, each after a copy that came ahead: if both stopped asking,

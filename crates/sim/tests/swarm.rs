@@ -378,6 +378,13 @@ fn a_repair_packet_begins_a_buffer_too() {
     assert!(outcome.duration <= Duration::from_secs(30), "{outcome}");
 }
 
+/// Copies from ever new addresses, each ahead of its packet, while the active end opens: it asked
+/// four of them, and no longer the address that it had called.
+#[test]
+fn where_the_peer_was_called_is_asked_until_it_is_found() {
+    as_it_should_be(22_017_183);
+}
+
 /// A COOKIE for an address that its client had left, said once more, draws one OPEN, to where the
 /// client called: such were taken for an answer to who had nothing to prove.
 #[test]

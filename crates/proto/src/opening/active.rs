@@ -224,7 +224,7 @@ impl Active {
         } else {
             // It was called elsewhere, and may still be there.
             let called = Route { peer: self.peer, local: None };
-            Place::OneOf(vec![(route, 0), (called, self.open.len() as u64)])
+            Place::OneOf(vec![(called, self.open.len() as u64), (route, 0)])
         };
         let unconfirmed = sent.is_empty();
         let peer_key = candidates.peer_key();

@@ -536,13 +536,12 @@ impl Slot {
         let went = self.response.len() + self.first_words.as_ref().map_or(0, Vec::len);
         let spare = self.open_bytes.saturating_sub(went);
         let others = self.routes.iter().filter(|other| **other != route).rev();
-        // The address that the packet came from last: what is asked first may be forgotten.
+        // The address that the packet came from first: the others may be forgotten.
         let known = self.routes.contains(&route);
         let came = if known { spare } else { 0 };
-        let mut routes: Vec<(Route, u64)> = others.map(|other| (*other, spare as u64)).collect();
-        routes.truncate(MAX_ROUTES - 1);
-        routes.push((route, came as u64));
-        Place::OneOf(routes)
+        let others = others.map(|other| (*other, spare as u64));
+        let first = std::iter::once((route, came as u64));
+        Place::OneOf(first.chain(others.take(MAX_ROUTES - 1)).collect())
     }
 }
 
