@@ -18,6 +18,10 @@ use crate::wire::sealed;
 /// Most messages unacknowledged at once; past it the receiver waits before it asks for more.
 pub(crate) const MAX_UNACKNOWLEDGED: usize = MAX_OUTSTANDING as usize;
 
+/// Bytes of the oldest messages that an expiry repeats at least, two packets' worth: a way back may
+/// take longer for all of them than the control timer.
+const LEAST_REPEATED: usize = 2 * 1472;
+
 /// One message on its way.
 #[derive(Clone, Debug)]
 pub(crate) struct Queued {
@@ -45,6 +49,12 @@ pub(crate) struct ControlFifo {
     riding: bool,
     /// `rfc998`: the last transmission filled a packet, and this message begins the next.
     resume: Option<ControlSeq>,
+    /// `sealed`: so many bytes of the oldest messages are repeated at an expiry, and the newest of
+    /// those that were, until all of them are acknowledged.
+    repeats: usize,
+    repeated: Option<ControlSeq>,
+    /// `sealed`: when an acknowledgement moved last.
+    moved: Option<Instant>,
 }
 
 impl ControlFifo {
@@ -56,6 +66,9 @@ impl ControlFifo {
             acknowledged: ControlSeq(0),
             riding: false,
             resume: None,
+            repeats: LEAST_REPEATED,
+            repeated: None,
+            moved: None,
         }
     }
 
@@ -139,6 +152,10 @@ impl ControlFifo {
             return None;
         }
         self.acknowledged = seq;
+        if self.repeated.take_if(|repeated| seq.reaches(*repeated)).is_some() {
+            self.repeats = self.repeats.saturating_mul(2);
+        }
+        self.moved = Some(now).filter(|_| self.copies.is_some());
         let mut left = Acknowledged::default();
         let mut waited = false;
         while let Some(front) = self.queue.front() {
@@ -170,20 +187,49 @@ impl ControlFifo {
         self.queue
             .iter()
             .filter(|o| o.copies_left == 0)
-            .filter_map(|o| o.last_sent)
+            .filter_map(|o| o.last_sent.map(|at| self.since(o, at)))
             .min()
             .map(|at| at + timeout)
     }
 
-    /// The control timer expired: whatever was last sent `timeout` ago rides once more.
+    /// Since when the timer of a message runs that left at `at`: what is before it is heard of, so
+    /// it may be next (`sealed`).
+    fn since(&self, queued: &Queued, at: Instant) -> Instant {
+        self.moved.filter(|_| is_part(&queued.message)).map_or(at, |moved| moved.max(at))
+    }
+
+    /// The control timer expired: whatever was last sent `timeout` ago rides once more. On `sealed`
+    /// only what is oldest does, and the rest waits for its turn: were all of it said again and
+    /// again, a slow way back would carry nothing else.
     pub(crate) fn expire(&mut self, now: Instant, timeout: Duration) -> bool {
-        let mut any = false;
+        let moved = self.moved.unwrap_or(Instant::EPOCH);
+        let over = |queued: &Queued| {
+            let last = queued.last_sent.filter(|_| queued.copies_left == 0);
+            let moved = if is_part(&queued.message) { moved } else { Instant::EPOCH };
+            last.is_some_and(|at| at.max(moved) + timeout <= now)
+        };
+        let oldest = self.queue.front().filter(|oldest| is_part(&oldest.message));
+        if oldest.is_some_and(|oldest| over(oldest) && oldest.repeated) {
+            self.repeats = LEAST_REPEATED;
+        }
+        let (mut any, mut before, top) = (false, 0, self.repeated);
         for queued in &mut self.queue {
-            if queued.copies_left == 0 && queued.last_sent.is_some_and(|at| at + timeout <= now) {
-                // All else waits for what is lost again and again.
-                queued.copies_left = if queued.repeated { 2 } else { 1 };
-                queued.repeated = true;
-                any = true;
+            let part = self.copies.is_some() && is_part(&queued.message);
+            let turn = !part || top.map_or(before < self.repeats, |top| top.reaches(queued.seq));
+            before += size(&queued.message);
+            if !over(queued) {
+                continue;
+            }
+            any = true;
+            if !turn {
+                queued.last_sent = Some(now);
+                continue;
+            }
+            // All else waits for what is lost again and again.
+            queued.copies_left = if queued.repeated { 2 } else { 1 };
+            queued.repeated = true;
+            if part && self.repeated.is_none_or(|newest| queued.seq.reaches(newest)) {
+                self.repeated = Some(queued.seq);
             }
         }
         self.riding |= any;
@@ -240,6 +286,22 @@ pub(crate) struct Acknowledged {
     pub(crate) done: bool,
 }
 
+/// Whether it is one of the many that tell what is here already: whoever waits for them waits for
+/// nothing else, and they may be megabytes.
+fn is_part(message: &Message) -> bool {
+    matches!(message, Message::Have(have) if !have.last)
+}
+
+/// The bytes of a message in a control packet on `sealed`, about.
+fn size(message: &Message) -> usize {
+    match message {
+        Message::Have(have) => 8 + have.bytes.len(),
+        Message::Resend(resend) => 16 + 8 * resend.missing.len(),
+        Message::Done(verdict) => 48 + verdict.reason.len(),
+        Message::Go(_) | Message::Ok(_) => 32,
+    }
+}
+
 /// Joins a range message to one that it continues; true if `into` now says both.
 fn merge(into: &mut Message, new: &Message) -> bool {
     match (into, new) {
@@ -269,7 +331,7 @@ fn merge(into: &mut Message, new: &Message) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::packet::Go;
+    use crate::wire::packet::{Go, Have};
 
     fn go(first: u64) -> Message {
         Message::Go(Go { first: BufferNumber(first), count: 1, packet_bytes: 1000, generation: 0 })
@@ -296,6 +358,41 @@ mod tests {
         assert_eq!(fifo.deadline(timeout), Some(ms(52)));
         assert!(!fifo.expire(ms(51), timeout));
         assert!(fifo.expire(ms(52), timeout) && fifo.has_copies_left());
+    }
+
+    /// A way back that takes longer for all of it than the timer: what is acknowledged moves on
+    /// with what was said first, and most of it is never repeated.
+    #[test]
+    fn what_is_much_is_not_all_said_again_at_once() {
+        let mut fifo = ControlFifo::new(Some(3));
+        let have = Message::Have(Have { bytes: vec![0; 512], last: false });
+        (0..40).for_each(|_| _ = fifo.push(have.clone()));
+        let timeout = Duration::from_millis(50);
+        let said = |fifo: &mut ControlFifo, at| {
+            let mut seqs = Vec::new();
+            while fifo.has_copies_left() {
+                fifo.transmit(ms(at), |seq, _| {
+                    seqs.push(seq.0);
+                    true
+                });
+            }
+            seqs
+        };
+        assert_eq!(said(&mut fifo, 0).len(), 40);
+        assert!(fifo.expire(ms(50), timeout));
+        assert_eq!(said(&mut fifo, 50), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(fifo.deadline(timeout), Some(ms(100)));
+        fifo.acknowledge(ms(60), ControlSeq(4), |_| {});
+        assert!(!fifo.expire(ms(100), timeout), "it moves on");
+        assert!(fifo.expire(ms(110), timeout), "of what was repeated some is missing");
+        assert_eq!(said(&mut fifo, 110), [5, 6, 5, 6]);
+        fifo.acknowledge(ms(120), ControlSeq(6), |_| {});
+        assert!(fifo.expire(ms(170), timeout), "all of it was heard");
+        assert_eq!(said(&mut fifo, 170), (7..=18).collect::<Vec<_>>());
+        let left = fifo.acknowledge(ms(180), ControlSeq(18), |_| {}).unwrap();
+        assert_eq!(left.rtt, None);
+        let left = fifo.acknowledge(ms(190), ControlSeq(20), |_| {}).unwrap();
+        assert_eq!(left.rtt, Some(Duration::from_millis(190)), "it was said once");
     }
 
     #[test]

@@ -394,6 +394,14 @@ fn an_old_cookie_draws_no_more_than_one_open() {
     }
 }
 
+/// What had to be said took a second and more on the way back, and all of it was said again, twice,
+/// whenever the control timer of 64 ms ran out: 12 s of its own queue.
+#[test]
+fn a_slow_way_back_is_not_filled_with_repetitions() {
+    let outcome = as_it_should_be(10_041_356);
+    assert!(outcome.duration <= Duration::from_secs(60), "{outcome}");
+}
+
 #[test]
 fn a_seed_is_a_world() {
     for seed in first()..first() + worlds().min(50) {
