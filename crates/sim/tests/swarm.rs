@@ -402,6 +402,15 @@ fn a_slow_way_back_is_not_filled_with_repetitions() {
     assert!(outcome.duration <= Duration::from_secs(60), "{outcome}");
 }
 
+/// All that a sender has in flight at first took a second and a half on a path of 280 kbit/s. It
+/// had waited for its disk before, so that nothing which came of it counted for the rate, the queue
+/// was taken for the round trip, and 17 s more were filled with copies.
+#[test]
+fn a_first_flight_that_takes_long_shows_a_slow_path() {
+    let outcome = as_it_should_be(10_073_000);
+    assert!(outcome.duration <= Duration::from_secs(150), "{outcome}");
+}
+
 #[test]
 fn a_seed_is_a_world() {
     for seed in first()..first() + worlds().min(50) {

@@ -85,6 +85,9 @@ const PROBE_TIME: Duration = Duration::from_millis(25);
 const FOREIGN: u64 = 1000;
 /// Packets that may always be in flight.
 const MIN_CAP_PACKETS: u64 = 4;
+/// Of what was sent by fits and starts so much came through, in millionths, or less: the path is
+/// full.
+const HELD_UP: u64 = MILLION / 16;
 /// Never slower than so many packets in a round trip as it is now: on a path for which that is too
 /// much, the round trip grows until it is not.
 const FLOOR_PACKETS: u64 = 2;
@@ -448,8 +451,12 @@ impl Adaptive {
         } else {
             taken
         };
-        // A sender without data fills no path: whatever it sees, it is not the bandwidth.
-        self.window.app_limited |= sample.app_limited;
+        // A sender without data fills no path: whatever it sees, it is not the bandwidth. But it
+        // had none for less than the time of sending, and what takes sixteen times that to arrive
+        // has met a full path all the same: enough to give up what was only a guess.
+        let guessed = self.bandwidth / 2 > self.growth.proven;
+        let held_up = guessed && accepted < u128::from(HELD_UP);
+        self.window.app_limited |= sample.app_limited && !held_up;
         self.window.if_full = self.window.if_full.max(if_full);
         self.growth.proven = self.growth.proven.max(taken);
         self.free = self.free.max(taken);
