@@ -255,7 +255,9 @@ impl Recovery for DataTimer {
             let loose = self.loose(packets, timing);
             let first = self.first;
             if let Some(due) = self.due.get_mut(&number) {
-                let doublings = if first { 0 } else { due.expired.min(MAX_DOUBLINGS) };
+                // What has begun is all there at the sender.
+                let begun = first || due.received > 0;
+                let doublings = if begun { 0 } else { due.expired.min(MAX_DOUBLINGS) };
                 due.set(now + loose.saturating_mul(1 << doublings));
             }
         }
@@ -303,12 +305,14 @@ impl Recovery for DataTimer {
             .filter(|(n, due)| **n == number || (due.received == 0 && due.waiting.is_none()))
             .map(|(n, _)| *n)
             .collect();
-        for number in tight {
-            let deadline = now + self.tight(self.due_up_to(number), timing);
-            if let Some(due) = self.due.get_mut(&number)
+        for lower in tight {
+            let deadline = now + self.tight(self.due_up_to(lower), timing);
+            if let Some(due) = self.due.get_mut(&lower)
                 && due.waiting.is_none()
             {
-                due.set(deadline);
+                // Buffers that begin one after the other do not put off what was asked for in vain.
+                let before = due.deadline.filter(|_| lower < number && due.expired > 0);
+                due.set(before.map_or(deadline, |before| before.min(deadline)));
             }
         }
         self.look_again();

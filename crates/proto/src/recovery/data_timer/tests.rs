@@ -96,6 +96,52 @@ fn the_first_packet_of_a_higher_buffer_hurries_the_lower_one() {
     assert_eq!(timer.expiries(), 1);
 }
 
+/// The timer of `buffer` runs out, what it asks for is acknowledged at once, and when it runs then.
+fn asked_in_vain(timer: &mut DataTimer, buffer: u64, seq: u32) -> (Instant, Instant) {
+    let buffer = BufferNumber(buffer);
+    let (mut at, mut asks) = (Instant::EPOCH, Vec::new());
+    while asks.is_empty() {
+        at = timer.due[&buffer].deadline.unwrap();
+        timer.poll(at, &All(50), &timing(), &mut asks);
+    }
+    asks.iter().for_each(|ask| timer.on_asked(at, *ask, ControlSeq(seq)));
+    timer.on_acknowledged(at, ControlSeq(seq), &timing());
+    (at, timer.due[&buffer].deadline.unwrap())
+}
+
+#[test]
+fn a_buffer_that_has_begun_is_not_waited_for_ever_longer() {
+    for (begun, longer) in [(false, true), (true, false)] {
+        let mut timer = DataTimer::new();
+        timer.on_granted(ms(0), BufferNumber(1), ControlSeq(1));
+        timer.on_acknowledged(ms(0), ControlSeq(1), &timing());
+        if begun {
+            timer.on_arrival(ms(1), &arrival(1, 0), &timing());
+        }
+        let waits = [2, 3, 4].map(|seq| {
+            let (at, next) = asked_in_vain(&mut timer, 1, seq);
+            next.since(at)
+        });
+        assert_eq!(waits[2] > waits[0] * 3, longer, "{waits:?}");
+    }
+}
+
+#[test]
+fn what_begins_above_does_not_put_off_what_was_asked_for_in_vain() {
+    let mut timer = DataTimer::new();
+    for n in 1..=40 {
+        timer.on_granted(ms(0), BufferNumber(n), ControlSeq(n as u32));
+    }
+    timer.on_acknowledged(ms(0), ControlSeq(40), &timing());
+    let (at, _) = asked_in_vain(&mut timer, 1, 41);
+    let mut deadlines = (2..=40).map(|n| {
+        timer.on_arrival(at + Duration::from_millis(20 * n), &arrival(n, 0), &timing());
+        timer.due[&BufferNumber(1)].deadline.unwrap()
+    });
+    let first = deadlines.next().unwrap();
+    assert!(deadlines.all(|deadline| deadline <= first));
+}
+
 /// Three buffers of 50 packets are granted, and the first begins.
 fn begun() -> DataTimer {
     let mut timer = DataTimer::new();
