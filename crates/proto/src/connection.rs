@@ -212,7 +212,7 @@ impl Connection {
         let Some(number) = self.link.quoted(quote) else { return };
         self.refusals.on_refused(now, number);
         if let Some(outcome) = self.outcome_of_quit() {
-            self.close(now, outcome);
+            self.leave(now, outcome);
         }
     }
 
@@ -340,7 +340,7 @@ impl Connection {
             (Incoming::QuitAck, _) => {
                 if let Closing::Quitting { outcome, .. } = &self.closing {
                     let outcome = outcome.clone();
-                    self.close(now, outcome);
+                    self.leave(now, outcome);
                 }
                 Taken::Authentic
             }
@@ -453,7 +453,7 @@ impl Connection {
         if let Closing::Leaving { until, reason } = &self.closing
             && *until <= now
         {
-            self.close(now, reason.clone());
+            self.leave(now, reason.clone());
         }
     }
 

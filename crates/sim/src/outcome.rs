@@ -21,6 +21,8 @@ use crate::transcript::TranscriptHash;
 
 /// The shortest standstill that an end takes for one (`docs/protocol.md §7.6`).
 const STANDSTILL: Duration = Duration::from_secs(10);
+/// And what it says of it to the other end.
+const STANDSTILL_TOLD: &str = "nothing new was stored for ";
 /// A path that loses all that an end says within a death timer once in so many times does so in
 /// some of very many worlds.
 const UNHEARD: f64 = 1e-5;
@@ -110,7 +112,11 @@ impl Outcome {
         };
         let settled = receiver.done && over;
         let mut reasons = sender.closed.iter().chain(&sender.closed_before);
-        let stalled = |reason: &Reason| matches!(reason, Reason::Stalled(_));
+        // The other end may have given up so, and have had everything when it was gone.
+        let stalled = |reason: &Reason| match reason {
+            Reason::PeerQuit(words) => words.starts_with(STANDSTILL_TOLD),
+            reason => matches!(reason, Reason::Stalled(_)),
+        };
         let died = reasons.any(|reason| {
             matches!(reason, Reason::DeathTimer | Reason::Unreachable) || stalled(reason)
         }) || receiver.closed.as_ref().is_some_and(stalled);

@@ -427,6 +427,22 @@ fn what_begins_above_a_lost_buffer_does_not_put_it_off() {
     assert!(outcome.duration <= Duration::from_secs(180), "{outcome}");
 }
 
+/// Nothing had passed for 75 s, and 11 ms after the first question and its answer that did the
+/// sender gave up, with the OK for all of it on its way.
+#[test]
+fn the_first_answer_after_a_pause_is_waited_for() {
+    let outcome = as_it_should_be(10_173_128);
+    assert!(outcome.is_success(), "{outcome}");
+}
+
+/// A first word overtook the RESPONSE that showed that its sender was another one: the receiver
+/// gave up, and had everything a moment later.
+#[test]
+fn who_has_everything_has_not_failed() {
+    let outcome = as_it_should_be(22_047_084);
+    assert_eq!(outcome.receiver().closed, Some(Reason::Finished), "{outcome}");
+}
+
 #[test]
 fn a_seed_is_a_world() {
     for seed in first()..first() + worlds().min(50) {

@@ -52,6 +52,13 @@ impl Connection {
         self.begin_quitting(now, reason.to_owned(), outcome);
     }
 
+    /// QUIT was said and heard, or need not be. Whoever gave up, an end that has everything by now
+    /// has finished all the same, unless its own client stopped it (`docs/protocol.md §7.3`).
+    pub(super) fn leave(&mut self, now: Instant, reason: Reason) {
+        let finished = reason != Reason::Quit && self.is_settled();
+        self.close(now, if finished { Reason::Finished } else { reason });
+    }
+
     /// How it will end, if this end has given up.
     pub(super) fn outcome_of_quit(&self) -> Option<Reason> {
         match &self.closing {
@@ -105,7 +112,7 @@ impl Connection {
         let enough = if to_the_letter { *until <= now } else { *left == 0 };
         if enough {
             let outcome = outcome.clone();
-            self.close(now, outcome);
+            self.leave(now, outcome);
             return;
         }
         if to_the_letter {
