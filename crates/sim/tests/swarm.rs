@@ -443,6 +443,16 @@ fn who_has_everything_has_not_failed() {
     assert_eq!(outcome.receiver().closed, Some(Reason::Finished), "{outcome}");
 }
 
+/// `rfc998`, round trips of 1.9 s that had jittered by half a second and more while it started:
+/// each probe found a hundredth more, and in one world no train of six ended where a buffer does.
+#[test]
+fn a_long_path_that_was_taken_for_a_slow_one_is_looked_at_again() {
+    for seed in [10_125_543, 10_196_930] {
+        let outcome = as_it_should_be(seed);
+        assert!(outcome.duration <= Duration::from_secs(400), "{seed}\n{outcome}");
+    }
+}
+
 #[test]
 fn a_seed_is_a_world() {
     for seed in first()..first() + worlds().min(50) {

@@ -77,10 +77,16 @@ impl Train {
     }
 }
 
-/// The burst values of trains that make `rate`.
-pub(super) fn train_for(rate: Rate, packet_bytes: u32) -> Burst {
+/// The burst values of trains that make `rate`. Where only the end of a buffer, of `buffer_bytes`,
+/// is told of, no buffer is a number of whole trains: each would end at the same place of one, and
+/// if that is its beginning, none would ever show anything.
+pub(super) fn train_for(rate: Rate, packet_bytes: u32, buffer_bytes: u64) -> Burst {
     let packet = u64::from(packet_bytes.max(1));
-    let packets = (rate.bytes_in(TRAIN_TIME) / packet).clamp(MIN_PACKETS, MAX_PACKETS);
+    let mut packets = (rate.bytes_in(TRAIN_TIME) / packet).clamp(MIN_PACKETS, MAX_PACKETS);
+    let buffer = buffer_bytes.div_ceil(packet);
+    while buffer > 0 && buffer.is_multiple_of(packets) {
+        packets += 1;
+    }
     let interval = rate.time_for(packets * packet).max(Duration::from_nanos(1));
     Burst { packets: packets as u32, interval }
 }

@@ -45,7 +45,7 @@ impl Adaptive {
         let mut rate = bandwidth.scaled(self.gain(), UNITY).max(FLOOR).min(ceiling);
         let mut burst = if self.sends_trains() {
             rate = rate.min(Rate::from_bytes_per_second(self.growth.train.most(self.bandwidth)));
-            train_for(rate, self.packet_bytes)
+            train_for(rate, self.packet_bytes, self.grain_bytes)
         } else {
             burst_for(rate, self.packet_bytes)
         };

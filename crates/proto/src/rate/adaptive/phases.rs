@@ -4,14 +4,18 @@
 use std::time::Duration;
 
 use super::{
-    Adaptive, CRUISE_TIME, CRUISE_TURNS, FOREIGN, MAX_CORRECTION, MIN_RTT_TIME, PROBE_TIME, Phase,
-    UNITY, UP_GAINS, Window,
+    Adaptive, CRUISE_TIME, CRUISE_TURNS, FOREIGN, Growth, MAX_CORRECTION, MIN_RTT_TIME, PROBE_TIME,
+    Phase, UNITY, UP_GAINS, Window,
 };
 use crate::rate::Sample;
 use crate::rate::path::MILLION;
 use crate::rate::train::is_long;
 use crate::time::{Instant, nanos};
 use crate::units::Rate;
+
+/// So many probes in a row found more, where each may look for a few hundredths at most: the path
+/// is another one than it was taken for.
+const MANY_FINDS: u32 = 8;
 
 /// How bold probes up are.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +26,8 @@ pub(super) struct Probe {
     pub(super) caution: u64,
     /// There was a queue at some time since the newest probe began.
     pub(super) queued: bool,
+    /// Probes in a row that found more.
+    pub(super) finds: u32,
 }
 
 impl Adaptive {
@@ -157,15 +163,32 @@ impl Adaptive {
             if is_long(self.min_rtt()) {
                 // While probes find more no cruise comes that would forget what made them small.
                 self.probe.caution = (self.probe.caution * 2).min(UNITY);
+                self.probe.finds += 1;
+                if self.probe.finds >= MANY_FINDS {
+                    self.look_again(now);
+                    return;
+                }
             }
             self.enter(Phase::Up((step + bolder).min(UP_GAINS.len() - 1)), now);
             return;
         }
+        self.probe.finds = 0;
         // What the probe found shows a turn after it; until then there is nothing to judge.
         let rested = self.rested || self.bold;
         if rested && passed >= turn + turn / 4 || passed >= turn * 3 {
             self.enter(Phase::Cruise, now);
         }
+    }
+
+    /// A long path carries far more than was believed: trains show how much, as at first.
+    fn look_again(&mut self, now: Instant) {
+        self.probe.finds = 0;
+        let (proven, learns_nothing) = (self.growth.proven, self.growth.learns_nothing);
+        let full_bandwidth = self.bandwidth;
+        self.growth = Growth { full_bandwidth, proven, learns_nothing, ..Growth::default() };
+        // Loss is compared with what is lost from here on.
+        self.hearing.deaf = self.hearing.deaf.max(1);
+        self.enter(Phase::Startup, now);
     }
 
     /// What is in flight when the path is full and its queue empty: packets on their way, and

@@ -7,7 +7,23 @@ use std::time::Duration;
 use super::sim::{Cubic, Flow, PACKET, Path, World};
 use super::{M, adaptive_from, ms};
 use crate::rate::adaptive::Adaptive;
+use crate::rate::train::train_for;
 use crate::units::Rate;
+
+/// Only the end of a buffer is told of, and each is to be at another place of its train.
+#[test]
+fn no_buffer_is_a_number_of_whole_trains() {
+    for packets in 1..300 {
+        for rate in [1000, 7378, 80_000, 3_000_000] {
+            let rate = Rate::from_bytes_per_second(rate);
+            let burst = train_for(rate, 475, packets * 475 - 200);
+            assert_ne!(packets % u64::from(burst.packets), 0, "{packets} {rate}");
+            assert!(
+                burst.interval.abs_diff(rate.time_for(u64::from(burst.packets) * 475)).is_zero()
+            );
+        }
+    }
+}
 
 /// What is looked at, in round trips.
 const LOOK: u32 = 12;
