@@ -453,6 +453,15 @@ fn a_long_path_that_was_taken_for_a_slow_one_is_looked_at_again() {
     }
 }
 
+/// `rfc998`: what the connection before had said was held on the path for 39 s, and taken for what
+/// the new one says: GOs and OKs that came later in its place were not, and a buffer that was never
+/// granted was asked for for ever.
+#[test]
+fn what_the_connection_before_said_is_noticed() {
+    let outcome = as_it_should_be(50_011_666);
+    assert!(outcome.duration <= Duration::from_secs(600), "{outcome}");
+}
+
 #[test]
 fn a_seed_is_a_world() {
     for seed in first()..first() + worlds().min(50) {

@@ -14,9 +14,23 @@ pub(crate) struct Inbox {
     /// Distances from the start of numbering are not kept: these are raw numbers, compared by
     /// membership only.
     beyond: BTreeSet<u32>,
+    /// The last OK said, of those that have come.
+    newest_ok: Option<ControlSeq>,
 }
 
 impl Inbox {
+    /// The message `seq` is an OK.
+    pub(crate) fn note_ok(&mut self, seq: ControlSeq) {
+        if self.newest_ok.is_none_or(|newest| seq.reaches(newest)) {
+            self.newest_ok = Some(seq);
+        }
+    }
+
+    /// Whether `seq` was said after every OK that has come.
+    pub(crate) fn is_after_oks(&self, seq: ControlSeq) -> bool {
+        self.newest_ok.is_none_or(|newest| !newest.reaches(seq))
+    }
+
     /// High consecutive sequence number received (RFC 998 §5.2.1).
     pub(crate) fn high(&self) -> ControlSeq {
         self.high
@@ -55,8 +69,19 @@ mod tests {
     }
 
     #[test]
+    fn what_was_said_after_an_ok_is_known() {
+        let mut inbox = Inbox::default();
+        assert!(inbox.is_after_oks(ControlSeq(1)));
+        for seq in [5, 3] {
+            inbox.note_ok(ControlSeq(seq));
+        }
+        assert!(!inbox.is_after_oks(ControlSeq(4)) && inbox.is_after_oks(ControlSeq(6)));
+    }
+
+    #[test]
     fn numbers_wrap() {
-        let mut inbox = Inbox { high: ControlSeq(u32::MAX), beyond: BTreeSet::new() };
+        let high = ControlSeq(u32::MAX);
+        let mut inbox = Inbox { high, ..Inbox::default() };
         assert!(inbox.take(ControlSeq(0)) && inbox.take(ControlSeq(1)));
         assert_eq!(inbox.high(), ControlSeq(1));
     }

@@ -50,8 +50,11 @@ impl Sender {
             }
             let taken = match message {
                 Message::Go(go) => self.on_go(now, go),
-                Message::Ok(ok) => self.on_ok(now, ok),
-                Message::Resend(resend) => self.on_resend(now, &resend),
+                Message::Ok(ok) => {
+                    self.duties.inbox.note_ok(seq);
+                    self.on_ok(now, ok)
+                }
+                Message::Resend(resend) => self.on_resend(now, seq, &resend),
                 Message::Done(verdict) => self.on_done(now, verdict),
                 Message::Have(Have { bytes, last }) => {
                     self.events.push_back(Event::Had { place: seq.0, bytes, last });
@@ -159,8 +162,20 @@ impl Sender {
         Taken::Authentic
     }
 
-    fn on_resend(&mut self, now: Instant, resend: &Resend) -> Taken {
+    fn on_resend(&mut self, now: Instant, seq: ControlSeq, resend: &Resend) -> Taken {
         let asked = self.schedule.ask(resend.buffer, &resend.missing, self.signs_to_count());
+        // On `rfc998` nothing shows that a message is of this connection: one that was held on the
+        // path may be of another, which its program began before it was started again, and stand in
+        // the place of a true one.
+        if asked.is_none() && !self.negotiated.rules.reports {
+            let inbox = &self.duties.inbox;
+            if resend.buffer < self.schedule.next_supply() && inbox.is_after_oks(seq) {
+                return Taken::Violation("a RESEND for a buffer after its OK");
+            }
+            if self.schedule.may_be_granted(resend.buffer) && inbox.high().reaches(seq) {
+                return Taken::Violation("a RESEND for a buffer without GO");
+            }
+        }
         let Some(Asked { packets, due, heard }) = asked else { return Taken::Authentic };
         let number = resend.buffer.0;
         self.trace.note(now, || TraceEvent::Resend { number, packets });

@@ -133,6 +133,12 @@ impl Schedule {
         }
     }
 
+    /// Whether there may be a GO for this buffer that has not come.
+    pub(super) fn may_be_granted(&self, number: BufferNumber) -> bool {
+        let known = number < self.next_wanted || self.outgoing.contains_key(&number);
+        !known && self.last.is_none_or(|last| number <= last)
+    }
+
     /// RESEND: what of it had been sent is due again. `None` for a buffer that is accepted already,
     /// or whose GO is still on the way: nothing was sent that could be missing.
     /// `signs`, of progress, are counted where nobody reports it.
