@@ -26,6 +26,9 @@ const STANDSTILL_TOLD: &str = "nothing new was stored for ";
 /// A path that loses all that an end says within a death timer once in so many times does so in
 /// some of very many worlds.
 const UNHEARD: f64 = 1e-5;
+/// A peer that was silent for so long is believed to have forgotten the connection if that is said
+/// (`docs/protocol.md §4.7`).
+const FORGOTTEN: Duration = Duration::from_millis(2500);
 /// A silent peer is asked so often (`docs/protocol.md §7.4`).
 const ASKED: Duration = Duration::from_millis(1500);
 /// Control messages are repeated at least so often, or every four round trips (`docs/protocol.md
@@ -117,6 +120,11 @@ impl Outcome {
             Reason::PeerQuit(words) => words.starts_with(STANDSTILL_TOLD),
             reason => matches!(reason, Reason::Stalled(_)),
         };
+        // Who flips bits of UNKNOWNs makes some that nobody can tell from true ones, and of a peer
+        // that cannot be heard meanwhile they are believed.
+        let forgot = |reason: &Reason| *reason == Reason::Forgotten;
+        let unheard = self.setup.attacker.is_some() && self.setup.longest_outage() >= FORGOTTEN;
+        let misled = unheard && reasons.clone().any(forgot);
         let died = reasons.any(|reason| {
             matches!(reason, Reason::DeathTimer | Reason::Unreachable) || stalled(reason)
         }) || receiver.closed.as_ref().is_some_and(stalled);
@@ -132,7 +140,8 @@ impl Outcome {
         let words = (patience.as_nanos() / between.as_nanos()) as u32;
         let deadly = silence.max(outage * 10 / 9) >= patience
             || self.setup.chance_of_loss(self.setup.sender(), words) >= UNHEARD;
-        settled && !sender.done && ((killed && sender.starts > 1) || (died && deadly))
+        let gone = (killed && sender.starts > 1) || (died && deadly) || misled;
+        settled && !sender.done && gone
     }
 
     /// What went wrong: something forbidden, or an end that does not know of its success although

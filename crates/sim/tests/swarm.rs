@@ -462,6 +462,13 @@ fn what_the_connection_before_said_is_noticed() {
     assert!(outcome.duration <= Duration::from_secs(600), "{outcome}");
 }
 
+/// An attacker who flips bits in UNKNOWNs makes some that are as good as true, and the way back was
+/// dead for longer than it takes to believe them.
+#[test]
+fn who_hears_nothing_but_forgeries_may_believe_them() {
+    as_it_should_be(10_167_095);
+}
+
 #[test]
 fn a_seed_is_a_world() {
     for seed in first()..first() + worlds().min(50) {
