@@ -180,6 +180,8 @@ struct Growth {
     proven: u64,
     /// The share lost one round ago, from which startup learns the loss at rest.
     earlier_share: Option<u64>,
+    /// The least share lost up to the end of any round.
+    least_share: Option<u64>,
 }
 
 /// What was seen in the cruise that is under way.
@@ -370,6 +372,11 @@ impl Adaptive {
     /// How long a buffer takes.
     fn grain_time(&self) -> Duration {
         Rate::from_bytes_per_second(self.bandwidth).time_for(self.grain_bytes)
+    }
+
+    /// How long what a sample is of was under way: where only OKs tell, a buffer longer.
+    fn flight_time(&self) -> Duration {
+        self.min_rtt() + self.grain_time()
     }
 
     /// It starts with trains (`rate/train.rs`).

@@ -219,7 +219,16 @@ fn unsteady() -> Vec<Scenario> {
         rows.push(row(UNSTEADY, name, want, setup));
     }
     let lossy = LinkOptions { loss: ppm(10_000), ..usual };
-    let mut old = both(&lossy, 60);
+    for seed in 1..=3 {
+        let name = "50 Mbit/s, 40 ms, 1 %: `rfc998`, buffers of 1 MiB";
+        rows.push(row(UNSTEADY, name, want, old_wire(&lossy, seed)));
+    }
+    rows
+}
+
+/// 60 s over `link`, by RFC 998's own words and buffers of 1 MiB.
+fn old_wire(link: &LinkOptions, seed: u64) -> Setup {
+    let mut old = both(link, 60);
     for host in [&mut old.active, &mut old.passive] {
         let role = host.config.role;
         host.config = Config::new(Wire::Rfc998, role);
@@ -227,9 +236,8 @@ fn unsteady() -> Vec<Scenario> {
         (host.config.datagram_bytes, host.config.overhead_bytes) = (1472, 28);
         host.config.policy = Policy::Fair { ceiling: None };
     }
-    old.at_least_one = true;
-    rows.push(row(UNSTEADY, "50 Mbit/s, 40 ms, 1 %: `rfc998`, buffers of 1 MiB", want, old));
-    rows
+    (old.seed, old.at_least_one) = (seed, true);
+    old
 }
 
 fn policed() -> Vec<Scenario> {

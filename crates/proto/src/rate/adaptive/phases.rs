@@ -111,7 +111,10 @@ impl Adaptive {
     /// How long a probe up lasts: as long as the flight that each sample is of, or it would show
     /// only in part. Reports that come late by the way back make that longer than the round trip.
     fn probe_time(&self) -> Duration {
-        (self.min_rtt() + self.trips.least_back()).max(self.hearing.gap * 2).max(self.some_bursts())
+        (self.min_rtt() + self.trips.least_back())
+            .max(self.hearing.gap * 2)
+            .max(self.some_bursts())
+            .max(self.flight_time())
     }
 
     fn cruise(&mut self, now: Instant, passed: Duration, turn: Duration) {
@@ -150,7 +153,7 @@ impl Adaptive {
 
     fn go_down(&mut self, now: Instant, passed: Duration, step: usize) {
         let excess = self.up_gain(step) - UNITY;
-        let turn = self.turn();
+        let turn = self.turn().max(self.flight_time());
         // A long path's queue may be no longer than one probe makes it; and what comes out of it
         // faster than before was found only because the rate had fallen.
         let clear = !is_long(self.min_rtt()) || !self.probe.queued;

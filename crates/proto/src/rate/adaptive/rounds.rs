@@ -118,6 +118,11 @@ impl Adaptive {
         let lost = sample.lost_packets.saturating_sub(lost);
         let total = lost + sample.delivered_packets.saturating_sub(delivered);
         let share = lost.saturating_mul(MILLION) / total.max(1);
+        // Where only OKs tell, and each buffer is asked for again and again, no time is known any
+        // more: neither what is accepted nor a queue shows that it is too much.
+        let least = self.growth.least_share.map_or(share, |least| least.min(share));
+        self.growth.least_share = Some(least);
+        let overrun = self.grain_bytes > 0 && round.lost_share(sample) > least + JUMP / 4;
         let grew = self.bandwidth >= self.growth.full_bandwidth + self.growth.full_bandwidth / 4;
         if grew {
             self.growth.full_bandwidth = self.bandwidth;
@@ -128,7 +133,9 @@ impl Adaptive {
             if let Some(earlier) = earlier {
                 self.rest.set(earlier);
             }
-        } else if !round.app_limited && (round.accepted < 900_000 || round.queue > FULL_QUEUE) {
+        } else if !round.app_limited
+            && (round.accepted < 900_000 || round.queue > FULL_QUEUE || overrun)
+        {
             self.growth.full_rounds += 1;
         }
         // A policer, or a queue that is nearly none: what is beyond it is lost at once.
@@ -137,6 +144,10 @@ impl Adaptive {
             !grew && self.growth.judged_from > 0 && round.lost_share(sample) > earlier + JUMP;
         self.growth.earlier_share = Some(share);
         if marked || jump || self.growth.full_rounds >= FULL_ROUNDS {
+            if overrun {
+                // What was too much is about to be found missing.
+                self.hearing.deaf = self.hearing.deaf.max(2);
+            }
             self.enter(Phase::Drain, now);
         }
     }
@@ -202,6 +213,7 @@ impl Adaptive {
         self.growth.full_bandwidth = self.bandwidth;
         self.growth.full_rounds = 0;
         self.growth.earlier_share = None;
+        self.growth.least_share = None;
         self.hearing.last_sample = None;
         // What the outage swallowed is about to be found missing; it says nothing of congestion.
         self.hearing.deaf = 3;
