@@ -1,8 +1,7 @@
 //! What a request has found on the server's disk: something to send, or a place to store it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
@@ -12,7 +11,6 @@ use netblt_proto::wire::packet::End;
 
 use super::leaving::KeptAt;
 use crate::denial::Denied;
-use crate::disk::beneath;
 use crate::disk::had::Had;
 use crate::disk::layout::Layout;
 use crate::disk::room::Room;
@@ -20,30 +18,8 @@ use crate::disk::source::SourceReader;
 use crate::disk::staging;
 use crate::disk::threads::{Fill, Reader, Writer};
 use crate::error::{Denial, Error};
-use crate::grant::Grant;
 use crate::options::{Expected, Only};
 use crate::progress::At;
-
-/// The directories beneath which clients are, each opened once.
-pub(super) struct Roots(HashMap<PathBuf, Arc<OwnedFd>>);
-
-impl Roots {
-    pub(super) fn new(path: PathBuf, root: OwnedFd) -> Self {
-        Self(HashMap::from([(path, Arc::new(root))]))
-    }
-
-    /// That of a grant.
-    pub(super) fn of(&mut self, grant: &Grant) -> Result<Arc<OwnedFd>, Denied> {
-        if let Some(root) = self.0.get(&grant.root) {
-            return Ok(Arc::clone(root));
-        }
-        let root = beneath::open_directory(&grant.root).map(Arc::new);
-        let root =
-            root.map_err(|_| Denied::new(Denial::Failed, "the server's root is not there"))?;
-        self.0.insert(grant.root.clone(), Arc::clone(&root));
-        Ok(root)
-    }
-}
 
 /// What is to be sent in answer, or stored.
 pub(super) enum Done {

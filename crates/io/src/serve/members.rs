@@ -1,6 +1,7 @@
 //! Whom a server lets in by static keys, and what each may: changed at any time, from any thread.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -16,6 +17,8 @@ pub struct Members(Arc<Mutex<Roll>>);
 struct Roll {
     authorized: Arc<Authorized>,
     grants: HashMap<PublicKey, Arc<Grant>>,
+    /// Where these are, each once.
+    roots: HashSet<PathBuf>,
     /// Those that let in nobody but who brings what was announced.
     lent: Vec<PublicKey>,
     /// It was changed since the server looked.
@@ -40,6 +43,7 @@ impl Members {
         let roll = Roll {
             authorized: Arc::new(nobody),
             grants: HashMap::new(),
+            roots: HashSet::new(),
             lent: Vec::new(),
             changed: false,
         };
@@ -52,6 +56,7 @@ impl Members {
     /// are left out and handed back.
     pub fn change(&self, clients: Vec<(PublicKey, Grant)>) -> Vec<PublicKey> {
         let mut roll = self.lock();
+        roll.roots = clients.iter().map(|(_, grant)| grant.root.clone()).collect();
         roll.grants = clients.into_iter().map(|(key, grant)| (key, Arc::new(grant))).collect();
         roll.renew()
     }
@@ -87,6 +92,11 @@ impl Members {
     /// What the owner of a key may at that time.
     pub(super) fn find(&self, key: &PublicKey, now: SystemTime) -> Option<Arc<Grant>> {
         self.lock().grants.get(key).filter(|grant| grant.holds(now)).map(Arc::clone)
+    }
+
+    /// Whether somebody's root is called so.
+    pub(super) fn is_root(&self, path: &Path) -> bool {
+        self.lock().roots.contains(path)
     }
 
     fn lock(&self) -> MutexGuard<'_, Roll> {

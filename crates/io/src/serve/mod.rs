@@ -19,6 +19,7 @@ mod pool;
 mod ranges;
 pub mod remote;
 pub(crate) mod request;
+mod roots;
 mod server;
 mod service;
 mod session;

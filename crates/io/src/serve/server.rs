@@ -16,11 +16,12 @@ use netblt_proto::wire::packet::Parameters;
 
 use super::anew::{self, HeldBack};
 use super::errand::Outward;
-use super::found::{Done, Outgoing, Prepared, Roots};
+use super::found::{Done, Outgoing, Prepared};
 use super::guest::{Came, Guest, Task, received, sent};
 use super::leaving::Undertaker;
 use super::pool::Pool;
 use super::request::{Line, Request, What};
+use super::roots::Roots;
 use super::service::{ServerObserver, Service};
 use super::sessions::{Sessions, most_requests, stock};
 use super::waiting::{self, Puts, Waiting};
@@ -300,7 +301,7 @@ impl Serving<'_> {
         let (answer, job) = channel();
         guest.job = Some(job);
         let cancel = guest.cancel.clone();
-        let root = match self.roots.of(&grant) {
+        let root = match self.roots.of(&grant.root, self.hall.service.members.as_ref()) {
             Ok(root) => root,
             Err(denied) => return self.deny(now, key, denied, end),
         };
