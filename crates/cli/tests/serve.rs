@@ -378,7 +378,7 @@ fn keys_let_people_in_and_say_what_they_may() {
     assert_eq!(env.names("root"), ["inbox", "mine"]);
     assert_eq!(env.names("root/inbox"), ["theirs"]);
     ask("theirs", &["ls", &url("")]).exits(11).says("nothing may be read");
-    ask("stranger", &["ls", &url("")]).exits(5);
+    ask("stranger", &["ls", &url("")]).exits(5).says("in the list of its keys");
 
     // Who is taken off the list is let in no more, and who is put on it is.
     let stranger = fs::read_to_string(env.path("stranger.pub")).expect("the public half");

@@ -31,9 +31,7 @@ fn on_silence(wire: Wire, reason: &Reason) -> &'static str {
             "; does the other side wait there for RFC 998, with --raw-ip on both sides or on none \
              and at these ports, and do firewalls let it through?"
         }
-        Reason::NoAnswer { hint: Some(_), .. } => {
-            "; is this the ticket that the other side shows now? Each run makes a new one"
-        }
+        Reason::NoAnswer { hint: Some(hint), .. } => on_hint(hint),
         Reason::NoAnswer { unreachable: true, .. } | Reason::Unreachable => {
             "; is the other side still waiting, and is this its present ticket?"
         }
@@ -42,6 +40,20 @@ fn on_silence(wire: Wire, reason: &Reason) -> &'static str {
              router in front of it must forward the port, and --advertise name its address"
         }
         _ => "",
+    }
+}
+
+/// By what the other side says, which proves nothing: ours has these words (the core's gate).
+/// Ticket and keys are not mistaken for each other.
+fn on_hint(hint: &str) -> &'static str {
+    if hint.contains("does not know your key") {
+        "; is your public line in the list of its keys, and was that read again?"
+    } else if hint.contains("by their keys, not by a ticket") {
+        "; ask without a ticket, with a key of your own (netblt keygen, -i)"
+    } else if hint.contains("by a ticket, not by keys") {
+        "; name its ticket with --ticket-file or in NETBLT_TICKET"
+    } else {
+        "; is this the ticket that the other side shows now? Each run makes a new one"
     }
 }
 
@@ -106,6 +118,16 @@ mod tests {
         let silence = Reason::NoAnswer { hint: None, unreachable: false };
         assert!(on_error(&connect(Wire::Sealed, silence.clone())).contains("--advertise"));
         assert!(on_error(&connect(Wire::Rfc998, silence)).contains("--raw-ip"));
+        let hinted = |hint: &str| Reason::NoAnswer { hint: Some(hint.into()), unreachable: false };
+        for (hint, advice) in [
+            ("the server does not know your key, or has another one", "list of its keys"),
+            ("this end knows its peers by their keys, not by a ticket", "netblt keygen"),
+            ("this end knows its peer by a ticket, not by keys", "--ticket-file"),
+            ("the ticket's secret is not the one expected here", "each run makes a new one"),
+        ] {
+            let told = on_error(&connect(Wire::Sealed, hinted(hint))).to_lowercase();
+            assert!(told.contains(advice), "{hint}: {told}");
+        }
         assert!(on_error(&Error::Exists("x".into())).contains("--overwrite always"));
         let source = || io::Error::from(ErrorKind::AddrInUse);
         let taken = Error::Socket { what: String::new(), source: source() };
