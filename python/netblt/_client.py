@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import io
 import logging
 import os
 import weakref
@@ -222,7 +221,8 @@ class Client:
 
     def put(self, path: _AnyPath, data: _Data, *, overwrite: bool = True) -> Summary:
         """A file of these bytes, of a ``pathlib.Path`` here, or of what ``read(n)`` gives until it
-        ends. It appears when it is whole and verified; directories above it are made."""
+        ends. It appears when it is whole and verified; directories above it are made. A server that
+        is busy is asked again, for a minute, to take bytes or a ``Path``."""
         again = _again(data)
         try:
             return _summary(_run(self._put(path, again(), overwrite), self._cancel))
@@ -357,7 +357,7 @@ class Client:
         self, paths: _Local | Iterable[_Local], path: _AnyPath = "", *, overwrite: bool = True
     ) -> Summary:
         """Files and directories here go into a directory that exists, or a single one to a name
-        that stands for nothing yet."""
+        that stands for nothing yet. A server that is busy is asked again, for a minute."""
         call = self._remote.put(_locals(paths), self._at(path), overwrite)
         return _summary(_run(call, self._cancel))
 
@@ -383,11 +383,15 @@ class Client:
     def _read(self, pieces: Sequence[Tuple[_AnyPath, int, int]]) -> Call:
         return self._remote.read([(self._at(path), at, count) for path, at, count in pieces])
 
-    def _put(self, path: _AnyPath, data: Path | Readable, overwrite: bool) -> Call:
+    def _put(self, path: _AnyPath, data: bytes | Path | Readable, overwrite: bool) -> Call:
         at = self._at(path)
         if isinstance(data, Path):
-            return self._remote.put([str(data)], at, overwrite)
+            if data.is_dir():
+                return self._remote.put([str(data)], at, overwrite)
+            return self._remote.put_path(str(data), at, overwrite)
         name = at.rpartition(b"/")[2].decode("utf-8", "replace") or "stream"
+        if isinstance(data, bytes):
+            return self._remote.put_bytes(data, name, at, overwrite)
         return self._remote.put_stream(data, name, at, overwrite)
 
     def _download(
@@ -525,7 +529,7 @@ def _again(data: _Data) -> Any:
     """Gives it from its beginning, as often as that can be had."""
     if isinstance(data, (bytes, bytearray, memoryview)):
         held = bytes(data)
-        return lambda: io.BytesIO(held)
+        return lambda: held
     if isinstance(data, Path) or not hasattr(data, "seekable") or not data.seekable():
         return lambda: data
     file: Any = data

@@ -4,12 +4,12 @@
 //! child of `fork` must not use its parent's, and is given another one by `netblt/_client.py`.
 
 use std::ffi::OsString;
-use std::io::Write as _;
+use std::io::{Cursor, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use netblt::keys::meet::{self, Met};
 use netblt::keys::{KnownServers, ask, file, fingerprint};
@@ -27,6 +27,11 @@ use crate::errors;
 use crate::events;
 use crate::files::{Stash, Stream};
 use crate::options::Options;
+
+/// For how long a server that is busy is asked to take files, and how long the pauses are.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// A server, how it is met, and the options of every connection.
 #[pyclass(frozen, module = "netblt._netblt")]
@@ -225,8 +230,31 @@ impl Remote {
     /// Files and directories here go there.
     fn put(&self, paths: Vec<PathBuf>, path: Vec<u8>, replace: bool) -> PyResult<Call> {
         self.replacing(replace, move |server, told| {
-            let moved = server.put(Selection::from(paths), &path, told);
-            moved.map(|summary| Answer::Moved(Box::new(summary)))
+            patiently(server, || server.put(Selection::from(paths.clone()), &path, told))
+        })
+    }
+
+    /// A file here goes to exactly that path.
+    fn put_path(&self, file: PathBuf, path: Vec<u8>, replace: bool) -> PyResult<Call> {
+        self.replacing(replace, move |server, told| {
+            patiently(server, || server.put_file(Source::path(&file), &path, told))
+        })
+    }
+
+    /// These bytes go there, as one file.
+    fn put_bytes(
+        &self,
+        data: &Bound<'_, PyBytes>,
+        name: String,
+        path: Vec<u8>,
+        replace: bool,
+    ) -> PyResult<Call> {
+        let data: Arc<[u8]> = data.as_bytes().into();
+        self.replacing(replace, move |server, told| {
+            patiently(server, || {
+                let source = Source::reader(name.clone(), Cursor::new(Arc::clone(&data)));
+                server.put_file(source, &path, told)
+            })
         })
     }
 
@@ -241,7 +269,7 @@ impl Remote {
         let stash = Stash::default();
         let source = Source::reader(name, Stream::new(file, stash.clone()));
         let call = self.replacing(replace, move |server, told| {
-            let moved = server.put_stream(source, &path, told);
+            let moved = server.put_file(source, &path, told);
             moved.map(|summary| Answer::Moved(Box::new(summary)))
         })?;
         Ok(Call { stash, ..call })
@@ -281,6 +309,28 @@ impl Remote {
         options.overwrite =
             if replace { netblt::Overwrite::Always } else { netblt::Overwrite::Never };
         Call::begin(Arc::clone(&self.0), options, Box::new(act))
+    }
+}
+
+/// A server that is busy is asked again, for a minute: nothing of what it refused has begun, and
+/// what is in its way may be other things that this program puts.
+fn patiently(server: &Server<'_>, mut put: impl FnMut() -> Result<Summary, Error>) -> Outcome {
+    let (begun, mut pause) = (Instant::now(), PAUSE);
+    loop {
+        match put() {
+            Err(Error::Denied { what: Denial::Busy, .. }) if begun.elapsed() < PATIENCE => {}
+            came => return came.map(|summary| Answer::Moved(Box::new(summary))),
+        }
+        // Many who were refused at the same time do not come back at the same time.
+        let chance = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let until = Instant::now() + pause / 2 + pause.mul_f64(chance.subsec_nanos() as f64 / 1e9);
+        while Instant::now() < until {
+            if server.cancel.is_cancelled() {
+                return Err(Error::Interrupted);
+            }
+            std::thread::sleep(PAUSE / 2);
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

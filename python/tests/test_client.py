@@ -6,6 +6,7 @@ import asyncio
 import io
 import os
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import netblt
@@ -118,6 +119,46 @@ def test_tasks_ask_too(server: Served) -> None:
     until(lambda: threads() == [], "all is over")
     for path in server.root.glob("late*"):
         assert path.stat().st_size == 5_000_000
+
+
+def test_however_much_is_put_at_once_all_of_it_comes(server: Served) -> None:
+    client, count = server.client(), 150
+    client.make_directory("t")
+    datas = [os.urandom(1000 + number) for number in range(count)]
+
+    async def one(number: int) -> None:
+        await client.put_async(f"t/{number}", datas[number])
+        assert (await client.get_async(f"t/{number}")).bytes() == datas[number]
+
+    async def many() -> None:
+        await asyncio.gather(*(one(number) for number in range(count)))
+
+    asyncio.run(many())
+
+    # Of a length that nobody knows beforehand, and from threads.
+    def stream(number: int) -> None:
+        client.put(f"t/{number}", io.BytesIO(datas[number] * 2))
+
+    with ThreadPoolExecutor(48) as pool:
+        for _ in pool.map(stream, range(96)):
+            pass
+    for number, data in enumerate(datas):
+        assert (server.root / f"t/{number}").read_bytes() == data * (1 + (number < 96))
+    client.close()
+
+
+def test_what_is_put_gets_that_name_and_no_other(server: Served, tmp_path: Path) -> None:
+    client = server.client()
+    client.make_directory("d")
+    (tmp_path / "own").write_bytes(b"x")
+    for path in ("d", "", "/"):
+        for data in (b"x", io.BytesIO(b"x"), tmp_path / "own"):
+            with pytest.raises(IsADirectoryError):
+                client.put(path, data)
+    assert os.listdir(server.root) == ["d"] and os.listdir(server.root / "d") == []
+    assert client.put("d/other", tmp_path / "own").verified
+    assert client.get("d/other").bytes() == b"x"
+    client.close()
 
 
 def test_trees_are_copied_by_address(server: Served, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ mod serving;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Cursor;
 use std::net::SocketAddr;
 use std::sync::Barrier;
 use std::thread;
@@ -34,7 +35,7 @@ fn whatever_is_asked_comes_from_one_address_and_is_told_one_by_one() {
     );
     let server = host.server();
     // Of unknown length, and there when it is whole.
-    let stream = Source::reader("s", std::io::Cursor::new(content.clone()));
+    let stream = Source::reader("s", Cursor::new(content.clone()));
     assert!(server.put_stream(stream, b"stream", &mut Deaf).unwrap().verified);
     assert_eq!(fs::read(host.root("stream")).unwrap(), content);
     assert_eq!(host.names(""), ["large", "stream", "tree"]);
@@ -192,4 +193,42 @@ fn a_key_that_is_taken_away_asks_nothing_more_in_a_session_that_stands() {
         }
         assert!(start.elapsed() < Duration::from_secs(30), "the session never ended");
     }
+}
+
+/// Sixty at once, which is more than a server has room for beside each other: some wait here, and
+/// none is told that anything is lacking.
+#[test]
+fn however_much_is_put_at_once_in_a_session_all_of_it_comes() {
+    let host = Host::start(|_| {}).in_session();
+    fs::create_dir(host.root("d")).unwrap();
+    thread::scope(|scope| {
+        let host = &host;
+        let putting = |number: usize| {
+            move || {
+                let data = Cursor::new(bytes(10_000 + number, number as u8));
+                let source = Source::reader("own", data);
+                let path = format!("d/{number}");
+                host.server().put_file(source, path.as_bytes(), &mut Deaf)
+            }
+        };
+        let puts: Vec<_> = (0..60).map(|number| scope.spawn(putting(number))).collect();
+        for put in puts {
+            assert!(put.join().unwrap().unwrap().verified);
+        }
+    });
+    for number in 0..60 {
+        let came = fs::read(host.root(&format!("d/{number}"))).unwrap();
+        assert_eq!(came, bytes(10_000 + number, number as u8));
+    }
+    // Exactly that name: in a directory of it nothing comes.
+    let here = host.directory.path().join("file");
+    fs::write(&here, "x").unwrap();
+    for path in ["d", "", "/"] {
+        for source in [Source::path(&here), Source::reader("own", Cursor::new("x"))] {
+            let put = host.server().put_file(source, path.as_bytes(), &mut Deaf);
+            assert_eq!(denial(put), Denial::IsADirectory, "{path}");
+        }
+    }
+    assert!(host.server().put_file(Source::path(&here), b"d/x", &mut Deaf).unwrap().verified);
+    assert_eq!((host.names("d").len(), host.names("")), (61, vec!["d".to_owned()]));
 }

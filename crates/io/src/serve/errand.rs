@@ -62,7 +62,7 @@ impl Outward {
         }
         let busy = |why: String| Denied::new(Denial::Busy, why);
         let wanted = (options.buffers.into(), image_bytes);
-        let (stock, shared, beyond) = stock((pool, sessions), session, wanted, guests)
+        let (stock, shared, beyond) = stock((pool, sessions), session, wanted, (guests, false))
             .map_err(|error| busy(error.to_string()))?;
         (*taken.0, *taken.1) = (*taken.0 + shared, *taken.1 + beyond);
         let buffers = (stock.len() as u64).saturating_sub(OWN);

@@ -57,20 +57,24 @@ impl Pool {
         (more as usize, more * one)
     }
 
-    /// The same for one of several requests that have one share together, of which so much is
-    /// taken: how much it has of the share, too. Nothing if that is too little for a transfer.
+    /// The same for one of so many requests that have one share together, of which so much is
+    /// taken: how much it has of the share, too. Of what is free they take parts that become
+    /// smaller with their number, or the first dozen would leave nothing for the others; who has
+    /// use of more grows. Nothing if there is too little for a transfer.
     pub(super) fn take_beside(
         &mut self,
         (count, bytes): (u64, usize),
         guests: usize,
-        taken: u64,
+        (requests, taken): (usize, u64),
     ) -> Result<(Vec<Buffer>, u64, u64), Error> {
         let one = bytes.max(1) as u64;
         let count = count.max(LEAST);
         // The least that a share of its own would have, if nobody else has any of it.
         let share = self.share.max(LEAST * one);
         let own = (share.saturating_sub(taken) / one).min(count);
-        let more = (count - own).min(self.free / 2 / one);
+        let requests = requests.max(1) as u64;
+        let fair = self.free / 2 / one / (requests * requests);
+        let more = (count - own).min(fair.max(LEAST.saturating_sub(own))).min(self.free / one);
         let count = u32::try_from(own + more).unwrap_or(u32::MAX);
         if own + more < LEAST {
             return Err(Error::Memory { count: LEAST as u32, bytes });
@@ -123,13 +127,35 @@ mod tests {
         let mut pool = Pool::new(all, guests);
         let (share, mut own, mut beyond) = (all / 2 / guests, 0, 0);
         let mut served = 0;
-        while let Ok((stock, of_share, more)) = pool.take_beside((1000, one), 0, own) {
+        let mut held = Vec::new();
+        while let Ok((stock, of_share, more)) = pool.take_beside((1000, one), 0, (served + 1, own))
+        {
             assert_eq!(stock.len() as u64 * one as u64, of_share + more);
+            held.push(stock.len());
             (own, beyond, served) = (own + of_share, beyond + more, served + 1);
         }
-        assert!(own == share && beyond <= all / 2 && served > 5, "{own} {beyond} {served}");
+        // The first ones are fast, and more are served than our clients ask at once.
+        let left = all / 2 - beyond;
+        assert!(own == share && left < 2 * one as u64 && served > 48, "{own} {left} {served}");
+        assert!(held[0] > 200 && held[1] > 20 && held[40] == 2, "{held:?}");
         pool.give(beyond);
-        assert_eq!(pool.take_beside((1, one), 0, share).expect("of what is free").1, 0);
+        assert_eq!(pool.take_beside((1, one), 0, (1, share)).expect("of what is free").1, 0);
+    }
+
+    /// The memory that a server has by itself, and clients that put as much at once as they do.
+    #[test]
+    fn a_session_that_puts_much_at_once_is_served_beside_others() {
+        let (one, sessions) = (1_056_768, 4);
+        let mut pool = Pool::new(1 << 30, 64);
+        for _ in 0..sessions {
+            let mut own = 0;
+            for requests in 1..=16 {
+                let taken = pool.take_beside((64, one), 0, (requests, own));
+                let (stock, of_share, _) = taken.expect("there is memory");
+                assert!(stock.len() as u64 >= LEAST);
+                own += of_share;
+            }
+        }
     }
 
     #[test]

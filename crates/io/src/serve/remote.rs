@@ -15,11 +15,11 @@ use netblt_proto::machine::Reason;
 
 use super::lines::{Lines, told};
 use super::request::{self, ASK, Copying, Entry, Join, Line, Piece, Put, PutRange, Request, What};
-use super::session::Session;
+use super::session::{Session, Turn};
 use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::destination::Destination;
-use crate::error::{Error, OptionsError, Unsendable, shown};
+use crate::error::{Denial, Error, OptionsError, Unsendable, shown};
 use crate::net::rendezvous::{Line as NetLine, Way};
 use crate::observer::Observer;
 use crate::options::{Expected, Options, Overwrite, Selection, Source};
@@ -268,6 +268,7 @@ impl Server<'_> {
         path: &[u8],
         observer: &mut dyn Observer,
     ) -> Result<Summary, Error> {
+        let _turn = self.turn()?;
         let tree = selection.items.iter().any(|(path, _)| path.is_dir());
         let sort = (selection.items.len() > 1, tree, false);
         let (number, name, _) = self.announce(sort, path, observer)?;
@@ -285,6 +286,7 @@ impl Server<'_> {
         path: &[u8],
         observer: &mut dyn Observer,
     ) -> Result<Summary, Error> {
+        let _turn = self.turn()?;
         let (number, name, _) = self.announce((false, false, false), path, observer)?;
         let stream = match (stream, name) {
             (Source::Stream(mut input), Some(name)) => {
@@ -295,6 +297,39 @@ impl Server<'_> {
             (stream, _) => stream,
         };
         self.send(stream, number, observer)
+    }
+
+    /// Puts one file, of this machine or what a stream gives, under exactly this path: a directory
+    /// there is [`Denial::IsADirectory`].
+    pub fn put_file(
+        &self,
+        mut source: Source,
+        path: &[u8],
+        observer: &mut dyn Observer,
+    ) -> Result<Summary, Error> {
+        let _turn = self.turn()?;
+        let (number, name, _) = self.announce((false, false, false), path, observer)?;
+        let Some(name) = name else {
+            // It would come under its own name in it.
+            let _ = self.take_back(number, observer);
+            let why = "a directory stands there".to_owned();
+            return Err(Error::Denied { what: Denial::IsADirectory, why });
+        };
+        match &mut source {
+            Source::Paths(paths) => {
+                let own = |path| (path, Some(name.clone()));
+                let items = std::mem::take(paths).into_iter().map(own).collect();
+                source = Source::Selection(Selection { items, ..Selection::default() });
+            }
+            Source::Selection(selection) => {
+                selection.items.iter_mut().for_each(|(_, own)| *own = Some(name.clone()));
+            }
+            Source::Stream(input) => {
+                let named = name.into_string().map_err(|_| OptionsError::NoFile(shown(path)))?;
+                input.name = named;
+            }
+        }
+        self.send(source, number, observer)
     }
 
     /// Puts a range of a file of this machine into the directory `path`, where the ranges of one
@@ -312,6 +347,7 @@ impl Server<'_> {
         if !range.is_good() {
             return Err(Unsendable::Range.into());
         }
+        let _turn = self.turn()?;
         let RangeLabels { file: of, range: label } = labels;
         let what = PutRange { file: of, label, range, verify: self.options.verify };
         let mut lines = self.call(What::PutRange(what), path, observer)?.into_iter();
@@ -371,6 +407,11 @@ impl Server<'_> {
             _ => None,
         });
         Ok((number, (!name.is_empty()).then(|| OsString::from_vec(name)), key))
+    }
+
+    /// In a session only so many are put at once.
+    fn turn(&self) -> Result<Option<Turn<'_>>, Error> {
+        self.session.map(|session| session.turn(self.cancel)).transpose()
     }
 
     fn send(

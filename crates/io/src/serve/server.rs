@@ -359,13 +359,12 @@ impl Serving<'_> {
         let count = count.min(guest.at_first.into());
         let totals = (outgoing.total, outgoing.files);
         let place = (&mut self.hall.pool, &mut self.hall.sessions);
-        let begun = stock(place, guest.session, (count, guest.image_bytes), guests).and_then(
-            |(stock, shared, beyond)| {
+        let begun = stock(place, guest.session, (count, guest.image_bytes), (guests, false))
+            .and_then(|(stock, shared, beyond)| {
                 (guest.shared, guest.beyond) = (guest.shared + shared, guest.beyond + beyond);
                 guest.fails = outgoing.fails;
                 task.answer_with(outgoing.reader, stock, totals, &std::mem::take(&mut guest.had))
-            },
-        );
+            });
         if let Err(error) = begun {
             let what = match &error {
                 Error::Memory { .. } | Error::Thread { .. } => Denial::Busy,

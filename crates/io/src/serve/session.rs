@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -43,6 +43,12 @@ const IDLE: Duration = Duration::from_secs(60);
 /// see the end of one after this end.
 const AT_ONCE: usize = 24;
 const IN_ALL: usize = 48;
+/// Files, or several together, that are put at once: the next wait before they announce anything,
+/// for a server has room for as many announcements of all clients as it has for clients, and
+/// somebody who asks shall not wait until they are through.
+const PUTS: usize = 16;
+/// How soon who waits for that hears that he is not to.
+const LOOKS: Duration = Duration::from_millis(50);
 /// Bytes that wait for a branch, where the socket's own room is less or is not known.
 const LEAST_ROOM: u32 = 4 << 20;
 /// How long one that is to be closed waits for branches that only have to part.
@@ -60,6 +66,21 @@ struct Shared {
     rendezvous: Rendezvous,
     options: Options,
     state: Mutex<State>,
+    /// Puts under way.
+    puts: Mutex<usize>,
+    /// One of them is over.
+    over: Condvar,
+}
+
+/// Somebody puts files. Dropped, he does no more.
+#[derive(Debug)]
+pub(super) struct Turn<'a>(&'a Shared);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.puts) -= 1;
+        self.0.over.notify_one();
+    }
 }
 
 #[derive(Debug)]
@@ -80,7 +101,23 @@ impl Session {
         // Of a port that is named there is one, and what is fetched in large needs it.
         let state = if options.port == 0 { State::Closed } else { State::Unknown };
         let state = Mutex::new(state);
-        Self(Arc::new(Shared { rendezvous, options, state }))
+        let (puts, over) = (Mutex::new(0), Condvar::new());
+        Self(Arc::new(Shared { rendezvous, options, state, puts, over }))
+    }
+
+    /// Waits until files may be put.
+    pub(super) fn turn(&self, cancel: &Cancel) -> Result<Turn<'_>, Error> {
+        let mut puts = lock(&self.0.puts);
+        while *puts >= PUTS {
+            if cancel.is_cancelled() {
+                return Err(Error::Interrupted);
+            }
+            let waited = self.0.over.wait_timeout(puts, LOOKS);
+            (puts, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        *puts += 1;
+        drop(puts);
+        Ok(Turn(&self.0))
     }
 
     /// What requests branch from now; `None` if each needs a connection of its own.

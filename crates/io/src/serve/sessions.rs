@@ -83,9 +83,9 @@ impl Sessions {
         self.0.entry(id).and_modify(|one| one.branches += 1);
     }
 
-    /// Bytes of buffers that its requests have of its share.
-    pub(super) fn taken(&self, id: u32) -> u64 {
-        self.0.get(&id).map_or(0, |one| one.taken)
+    /// How many requests it has, and bytes of buffers that they have of its share.
+    pub(super) fn taken(&self, id: u32) -> (usize, u64) {
+        self.0.get(&id).map_or((0, 0), |one| (one.branches, one.taken))
     }
 
     pub(super) fn take(&mut self, id: u32, bytes: u64) {
@@ -144,18 +144,20 @@ impl Sessions {
 }
 
 /// Buffers for a request, of a session if it is one's, and what they take of its share and beyond a
-/// share.
+/// share. One that is `coming` is not yet among those of its session.
 pub(super) fn stock(
     (pool, sessions): (&mut Pool, &mut Sessions),
     session: Option<u32>,
     wanted: (u64, usize),
-    guests: usize,
+    (guests, coming): (usize, bool),
 ) -> Result<(Vec<Buffer>, u64, u64), Error> {
     let Some(id) = session else {
         let (stock, beyond) = pool.take(wanted, guests)?;
         return Ok((stock, 0, beyond));
     };
-    let (stock, shared, beyond) = pool.take_beside(wanted, guests, sessions.taken(id))?;
+    let (requests, taken) = sessions.taken(id);
+    let beside = (requests + usize::from(coming), taken);
+    let (stock, shared, beyond) = pool.take_beside(wanted, guests, beside)?;
     sessions.take(id, shared);
     Ok((stock, shared, beyond))
 }
@@ -179,7 +181,8 @@ mod tests {
         assert_eq!(sessions.may_branch(7).expect_err("one too many").what, Denial::Busy);
         assert_eq!(sessions.may_branch(8).expect_err("it is none").what, Denial::Busy);
         sessions.take(7, 500);
-        assert_eq!((sessions.len(), sessions.count(None), sessions.taken(7)), (1, 1, 500));
+        assert_eq!((sessions.len(), sessions.count(None)), (1, 1));
+        assert_eq!(sessions.taken(7), (BRANCHES, 500));
         assert!(!sessions.is_idle(7) && !sessions.is_late(secs(1000), 7));
         sessions.end(7);
         assert_eq!(sessions.len(), 1, "what is asked goes on");

@@ -81,9 +81,9 @@ impl Hall<'_> {
             }
             Role::Receiver => {
                 let waiting = self.announced(&parameters.client, shown)?;
-                let count = at_first.min(pool::at_first(grant.max_rate, image_bytes));
+                let count = most_at_first(parameters, &grant, (at_first, image_bytes));
                 let place = (&mut self.pool, &mut self.sessions);
-                let stock = stock(place, stem, (count.into(), image_bytes), self.guests.len());
+                let stock = stock(place, stem, (count, image_bytes), (self.guests.len(), true));
                 let busy = |error: Error| Denied::new(Denial::Busy, error.to_string());
                 let (stock, own, more) = stock.map_err(busy)?;
                 (shared, beyond) = (own, more);
@@ -232,4 +232,16 @@ impl Hall<'_> {
         }
         None
     }
+}
+
+/// How many buffers a transfer has use of at first: no more than its rate, as long as its client has
+/// not heard of it, and no more than it can fill, by what its sender says of it. A single file fills
+/// as many as its bytes need, each of which has half of its room for data at least.
+fn most_at_first(parameters: &Parameters, grant: &Grant, (count, bytes): (u32, usize)) -> u64 {
+    let promise = Promise::parse(&parameters.client);
+    let filled = match (promise.data_bytes, promise.files) {
+        (Some(data), Some(0 | 1)) => data / (bytes as u64 / 2).max(1) + 2,
+        _ => u64::MAX,
+    };
+    u64::from(count.min(pool::at_first(grant.max_rate, bytes))).min(filled)
 }
