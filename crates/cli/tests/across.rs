@@ -88,6 +88,8 @@ fn files_and_trees_go_straight_from_one_server_to_another() {
 
     let copied = two.cp(&["--json"], "big", "in/").exits(0).last_event("summary");
     assert_eq!((&copied["verified"], &copied["bytes"]), (&true.into(), &big.len().into()));
+    // The two have agreed on a digest, and the caller has not heard of it.
+    assert_eq!(copied["digest"], serde_json::Value::Null);
     assert_eq!(fs::read(env.path("other/in/big")).expect("the file"), big);
     two.cp(&[], "big", "renamed").exits(0);
     assert_eq!(fs::read(env.path("other/renamed")).expect("the file"), big);

@@ -220,13 +220,19 @@ pub(crate) struct SummaryData {
     /// UDP payload of the largest datagrams with data, as the path had them in the end.
     datagram_bytes: u32,
     verified: bool,
-    /// Nobody agreed on one where nothing is verified.
+    /// Nobody agreed on one where nothing is verified, and between two others it is theirs.
     digest: Option<String>,
     limited_by: &'static str,
     /// How many connections it went over, and the packets of data on each, the main one first.
     lanes: usize,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     lane_packets: Vec<u64>,
+}
+
+/// What both ends agreed on. Whoever only introduced them has heard that they did, and not on what:
+/// none in its place would pass for one.
+pub(crate) fn digest(summary: &Summary) -> Option<String> {
+    (summary.verified && summary.digest != [0; 32]).then(|| hex(&summary.digest))
 }
 
 impl SummaryData {
@@ -257,7 +263,7 @@ impl SummaryData {
             min_rtt_ms: stats.min_rtt.map(milliseconds),
             datagram_bytes: stats.datagram_bytes,
             verified: summary.verified,
-            digest: summary.verified.then(|| hex(&summary.digest)),
+            digest: digest(summary),
             limited_by: summary.limited_by.name(),
             lanes: summary.lanes.len().max(1),
             lane_packets: summary.lanes.iter().map(packets).collect(),

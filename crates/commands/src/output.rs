@@ -464,11 +464,11 @@ fn summary_lines(
         let kept = units::show_bytes(summary.kept);
         lines.push(format!("  gone on     {kept} had arrived before and did not come again"));
     }
-    if summary.verified {
+    if let Some(all) = json::digest(summary) {
         lines.push(match only {
             Some(sum) if summary.files == 1 => format!("  BLAKE3      {}", json::hex(&sum)),
             _ => {
-                let all = json::hex(&summary.digest[..8]);
+                let all = &all[..16];
                 format!("  digest      {all}... of all; each file's own: --manifest FILE")
             }
         });

@@ -47,6 +47,7 @@ impl Served {
     pub(crate) fn shown(&self) -> String {
         let path = OsString::from_vec(self.path.clone());
         let host = self.host.as_ref().map_or("", |host| &host.name);
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         let port = self.host.as_ref().and_then(|host| host.port);
         let port = port.map_or_else(String::new, |port| format!(":{port}"));
         format!("netblt://{host}{port}/{}", path.to_string_lossy())
@@ -76,6 +77,10 @@ mod tests {
             ("netblt://[2001:db8::1]/x", (host("2001:db8::1", None), "x")),
         ] {
             assert_eq!(parse(text), (is.0, is.1.to_owned()), "{text}");
+        }
+        for text in ["netblt://[::1]:9982/x", "netblt://[::1]/", "netblt://host:1/y", "netblt:///z"]
+        {
+            assert_eq!(Served::parse(OsStr::new(text)).expect(text).shown(), text);
         }
         for text in ["netblt://host:0/x", "netblt://host/%zz", "netblt://-o/x", "scp://h/x"] {
             assert!(Served::parse(OsStr::new(text)).is_err(), "{text}");
