@@ -202,9 +202,8 @@ fn a_schedulers_file_that_is_not_there_is_named() {
     }
     let env = Env::new();
     let _server = planned(&env);
-    env.run(&[&SUBMIT[..], &["--", "-f", "none.json"]].concat())
-        .exits(1)
-        .says("none.json does not exist");
+    let told = submit(&env, &["--", "-f", "none.json"]).finish();
+    told.exits(1).says("none.json does not exist");
 }
 
 #[test]
