@@ -93,8 +93,6 @@ const HELD_UP: u64 = MILLION / 16;
 const FLOOR_PACKETS: u64 = 2;
 /// Never slower than this, in bytes per second: one small packet in the longest interval would be.
 const FLOOR: Rate = Rate::from_bytes_per_second(1000);
-/// Bursts that a phase lasts at least: what was not sent shows nothing.
-const PHASE_BURSTS: u32 = 4;
 
 /// Nothing faster is believed, in bytes per second: arithmetic stays far from its limits.
 const MOST: u64 = 10_000_000_000_000;
@@ -149,6 +147,8 @@ struct Round {
     accepted: u64,
     /// The largest queue, in millionths of the smallest round trip.
     queue: u64,
+    /// The same with what may only wander.
+    longer: u64,
     app_limited: bool,
 }
 
@@ -369,32 +369,9 @@ impl Adaptive {
         self.set_pacing();
     }
 
-    /// How long a buffer takes.
-    fn grain_time(&self) -> Duration {
-        Rate::from_bytes_per_second(self.bandwidth).time_for(self.grain_bytes)
-    }
-
-    /// How long what a sample is of was under way: where only OKs tell, a buffer longer.
-    fn flight_time(&self) -> Duration {
-        self.min_rtt() + self.grain_time()
-    }
-
     /// It starts with trains (`rate/train.rs`).
     fn sends_trains(&self) -> bool {
         self.phase == Phase::Startup && is_long(self.min_rtt())
-    }
-
-    /// The time in which the effect of a change of rate is seen.
-    fn turn(&self) -> Duration {
-        let round_trip = self.trips.now().clamp(self.min_rtt(), self.min_rtt() * 4);
-        (round_trip + self.trips.back())
-            .max(self.hearing.gap * 2)
-            .max(self.some_bursts())
-            .max(Duration::from_millis(1))
-    }
-
-    fn some_bursts(&self) -> Duration {
-        self.pacing.burst.interval.saturating_mul(PHASE_BURSTS)
     }
 
     fn min_rtt(&self) -> Duration {
@@ -403,6 +380,11 @@ impl Adaptive {
 
     fn queue(&self) -> u64 {
         self.trips.queue(self.pacing.burst.interval)
+    }
+
+    /// The same with what may only wander: a queue that lost packets was one.
+    fn longer(&self) -> u64 {
+        self.trips.longer(self.pacing.burst.interval)
     }
 
     // ---- 1. measurements
@@ -428,6 +410,7 @@ impl Adaptive {
                 self.hearing.made_up = Some(now);
             }
             let rtt = self.trips.sample(now, rtt, sample.way_micros, (interval, own));
+            self.look_for_wander(now, rtt, sample);
             if self.sends_trains() {
                 let late = rtt.saturating_sub(self.min_rtt());
                 self.growth.train.sample(sample.burst_bytes, self.packet_bytes, late);
@@ -442,6 +425,7 @@ impl Adaptive {
         self.probe.queued |= queue > 0;
         self.foreign &= queue > 0;
         self.round.queue = self.round.queue.max(queue);
+        self.round.longer = self.round.longer.max(self.longer());
         self.window.queue = self.window.queue.max(queue);
         self.round.app_limited |= sample.app_limited;
         let (Some(sent), Some(arrived)) = (sample.send_rate, sample.delivery_rate) else { return };

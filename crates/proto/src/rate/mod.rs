@@ -15,6 +15,7 @@ pub mod pacer;
 mod path;
 pub mod sampler;
 mod train;
+mod wander;
 mod ways;
 pub mod window;
 

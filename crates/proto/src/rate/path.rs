@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use crate::rate::Stretch;
 use crate::rate::train::is_long;
+use crate::rate::wander::Wander;
 use crate::time::{Instant, nanos};
+use crate::units::Rate;
 
 /// Loss, and every other fraction here, in parts of this.
 pub(super) const MILLION: u64 = 1_000_000;
@@ -41,6 +44,7 @@ pub(super) struct RoundTrips {
     back: [Duration; RECENT],
     /// What is measured are OKs of whole buffers, which come later by chance.
     by_buffers: bool,
+    wander: Wander,
 }
 
 impl RoundTrips {
@@ -96,6 +100,25 @@ impl RoundTrips {
         rtt
     }
 
+    /// The same with what lay between its packet and the one before, on a path that carries so
+    /// much: whether what wanders is a queue.
+    pub(super) fn compare(
+        &mut self,
+        now: Instant,
+        rtt: Duration,
+        stretch: &Stretch,
+        carries: Rate,
+    ) {
+        let min = self.min.unwrap_or(rtt);
+        self.wander.hear(now, stretch, carries, (min, rtt.saturating_sub(min)));
+    }
+
+    /// By how much round trips come to be longer than the smallest although there is no queue,
+    /// where that is much.
+    pub(super) fn wander(&self) -> Duration {
+        self.wander.most(self.min.unwrap_or_default())
+    }
+
     fn without_back(&mut self, whole: Duration, way: Option<i64>) -> Duration {
         let (Some(min), Some(way)) = (self.min, way) else { return whole };
         let shortest = self.shortest.map_or(way, |shortest| shortest.min(way));
@@ -134,7 +157,12 @@ impl RoundTrips {
     /// By how much of the smallest the round trip is longer than can be explained without a
     /// queue, in millionths.
     pub(super) fn queue(&self, burst: Duration) -> u64 {
-        self.beyond_min(self.now(), burst)
+        self.beyond_min(self.now(), self.allowance(burst))
+    }
+
+    /// The same with what was seen to wander.
+    pub(super) fn longer(&self, burst: Duration) -> u64 {
+        self.beyond_min(self.now(), self.late_by_chance() + slack(burst))
     }
 
     /// How much longer than the smallest a round trip may be although there is no queue.
@@ -145,7 +173,8 @@ impl RoundTrips {
     /// The same by the last two alone: sooner, but more easily deceived.
     pub(super) fn newest_queue(&self, burst: Duration) -> u64 {
         let last = self.recent[(self.next + RECENT - 1) % RECENT];
-        self.beyond_min(last.min(self.recent[(self.next + RECENT - 2) % RECENT]), burst)
+        let last = last.min(self.recent[(self.next + RECENT - 2) % RECENT]);
+        self.beyond_min(last, self.allowance(burst))
     }
 
     /// A packet of data takes `longer` than those of the handshake, which are short: by as much on
@@ -164,14 +193,19 @@ impl RoundTrips {
         self.recent[(self.next + RECENT - 1) % RECENT] <= min + min / 64 + slack(burst)
     }
 
-    fn beyond_min(&self, rtt: Duration, burst: Duration) -> u64 {
+    fn beyond_min(&self, rtt: Duration, allowance: Duration) -> u64 {
         let min = self.min.unwrap_or_default();
-        let over = rtt.saturating_sub(min + self.lateness() + slack(burst));
+        let over = rtt.saturating_sub(min + allowance);
         nanos(over).saturating_mul(1000) / (nanos(min) / 1000).max(1)
     }
 
-    /// Of a round trip, what is no queue: a sixteenth, but not for ever.
+    /// Of a round trip, what is no queue: what it was seen to wander, and a little in any case.
     fn lateness(&self) -> Duration {
+        self.late_by_chance().max(self.wander())
+    }
+
+    /// A sixteenth, but not for ever.
+    fn late_by_chance(&self) -> Duration {
         let min = self.min.unwrap_or_default();
         let most = if is_long(min) && !self.by_buffers { LONG_LATENESS } else { MOST_LATENESS };
         (min / 16).min(most)

@@ -9,6 +9,7 @@ mod policed;
 mod sim;
 mod start;
 mod starved;
+mod wander;
 
 use std::time::Duration;
 

@@ -123,10 +123,14 @@ impl Adaptive {
     /// Whether it may come to that: where only OKs tell of what became of the data, or a round
     /// trip takes a second, or this host itself stands still, a queue is not known well enough.
     pub(super) fn may_contend(&self, now: Instant) -> bool {
-        let awake = self.hearing.made_up.is_none_or(|at| now.since(at) >= AWAKE);
         let known = self.grain_bytes == 0 && !is_long(self.min_rtt());
         let long = self.min_rtt() >= LEAST_RTT && self.packets_in(self.min_rtt()) >= LEAST_PACKETS;
-        awake && known && !self.bold && long
+        self.is_awake(now) && known && !self.bold && long
+    }
+
+    /// This host did not stand still of late.
+    pub(super) fn is_awake(&self, now: Instant) -> bool {
+        self.hearing.made_up.is_none_or(|at| now.since(at) >= AWAKE)
     }
 
     /// A queue stays although it yielded.
@@ -178,7 +182,7 @@ impl Adaptive {
     /// A report came in a contest.
     pub(super) fn compete(&mut self, now: Instant, sample: &Sample, heard: Heard) {
         let Some(mut contest) = self.contest else { return };
-        let queue = self.queue();
+        let queue = if contest.brief { self.longer() } else { self.queue() };
         let rtt = self.round_trip();
         contest.span.shortest = contest.span.shortest.min(rtt);
         contest.span.longest = contest.span.longest.max(rtt);
@@ -227,7 +231,7 @@ impl Adaptive {
         let rtt = self.round_trip();
         let apart = now.since(contest.reduced) >= rtt * CUT_ROUNDS;
         if !contest.brief {
-            return apart && self.overflow.is_high(self.queue());
+            return apart && self.overflow.is_high(self.longer());
         }
         let queue = self.recent_queue();
         let patient =

@@ -64,7 +64,7 @@ impl Adaptive {
         let trip = if self.bold { self.trips.now().max(self.min_rtt()) } else { self.min_rtt() };
         let product = bandwidth.bytes_in(trip);
         let unreported = self.hearing.gap + self.hearing.gap / 2 + self.trips.back();
-        let unreported = bandwidth.bytes_in(unreported);
+        let unreported = bandwidth.bytes_in(unreported + self.trips.wander());
         let packet = u64::from(self.packet_bytes);
         let bursts = packet * (u64::from(burst.packets) * 2 + MIN_CAP_PACKETS);
         let probes = packet * 2 * u64::from(self.hearing.silences);

@@ -27,6 +27,8 @@ const TOLD_TURNS: u32 = 4;
 /// Whose rate is more than this part of what the path carried is alone: what its probe loses is its
 /// own doing.
 const ALONE: (u64, u64) = (15, 16);
+/// Who has less than one part in so many of it is not.
+const FEW: u64 = 3;
 /// What the path carried is forgotten by this part of the difference in each contest: it may carry
 /// less by now.
 const FORGOTTEN: u64 = 64;
@@ -109,6 +111,11 @@ impl Overflow {
         rate > self.whole / ALONE.1 * ALONE.0
     }
 
+    /// At this rate, in bytes per second, several others are likely to be there.
+    fn is_few(&self, rate: u64) -> bool {
+        rate < self.whole / FEW
+    }
+
     /// A contest with such a rate is over.
     pub(super) fn end(&mut self, rate: u64) {
         self.whole -= self.whole.saturating_sub(rate) / FORGOTTEN;
@@ -153,7 +160,7 @@ impl Adaptive {
             Some(contest) => contest.packets(),
             None => self.packets_in(self.round_trip()),
         };
-        self.overflow.top = self.overflow.top.max(self.queue());
+        self.overflow.top = self.overflow.top.max(self.longer());
         self.overflow.measure(now, self.round_trip().saturating_sub(self.min_rtt()));
         let rest = self.rest.share() as f64 / MILLION as f64;
         self.overflow.hear(sample, rest, packets)
@@ -170,25 +177,37 @@ impl Adaptive {
         (bytes / u64::from(self.packet_bytes)).max(2) as f64
     }
 
+    /// Compares round trips. A host that stands still makes them long itself; and who has so little
+    /// of what the path was seen to carry sees a queue come and go that is of others.
+    pub(super) fn look_for_wander(&mut self, now: Instant, rtt: Duration, sample: &Sample) {
+        if !self.is_awake(now) || self.overflow.is_few(self.bandwidth) {
+            return;
+        }
+        if let Some(stretch) = &sample.stretch {
+            let carries = Rate::from_bytes_per_second(self.bandwidth);
+            self.trips.compare(now, rtt, stretch, carries);
+        }
+    }
+
     /// The longest queue of this round trip and the one before: what is lost is found missing a
     /// little later.
     pub(super) fn recent_queue(&self) -> u64 {
-        self.round.queue.max(self.overflow.before).max(self.queue())
+        self.round.longer.max(self.overflow.before).max(self.longer())
     }
 
     /// A round trip is over in which this share was lost. What loss at rest is, is learned in a
     /// contest too: from what is lost without a queue, or with a queue that is not full; and in a
     /// short queue it is no more than all that is lost.
     pub(super) fn judge_overflow(&mut self, share: u64, round: &Round) {
-        let before = std::mem::replace(&mut self.overflow.before, round.queue);
+        let before = std::mem::replace(&mut self.overflow.before, round.longer);
         let excess = share.saturating_sub(self.rest.share());
         self.overflow.share = (self.overflow.share * 15 + share) / 16;
         self.overflow.excess = (self.overflow.excess * 7 + excess) / 8;
         let Some(contest) = &self.contest else { return };
         let own = if contest.is_brief() {
-            round.queue == 0 && before == 0
+            round.longer == 0 && before == 0
         } else {
-            !self.overflow.is_high(round.queue)
+            !self.overflow.is_high(round.longer)
         };
         if own {
             self.rest.learn(share);

@@ -17,6 +17,9 @@ use crate::units::Rate;
 /// is another one than it was taken for.
 const MANY_FINDS: u32 = 8;
 
+/// Bursts that a phase lasts at least: what was not sent shows nothing.
+const PHASE_BURSTS: u32 = 4;
+
 /// How bold probes up are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe {
@@ -108,10 +111,34 @@ impl Adaptive {
         }
     }
 
+    /// How long a buffer takes.
+    pub(super) fn grain_time(&self) -> Duration {
+        Rate::from_bytes_per_second(self.bandwidth).time_for(self.grain_bytes)
+    }
+
+    /// How long what a sample is of was under way: where only OKs tell, a buffer longer.
+    pub(super) fn flight_time(&self) -> Duration {
+        self.min_rtt() + self.grain_time()
+    }
+
+    /// The time in which the effect of a change of rate is seen.
+    pub(super) fn turn(&self) -> Duration {
+        let round_trip = self.trips.now().clamp(self.min_rtt(), self.min_rtt() * 4);
+        (round_trip + self.trips.back())
+            .max(self.hearing.gap * 2)
+            .max(self.some_bursts())
+            .max(Duration::from_millis(1))
+    }
+
+    pub(super) fn some_bursts(&self) -> Duration {
+        self.pacing.burst.interval.saturating_mul(PHASE_BURSTS)
+    }
+
     /// How long a probe up lasts: as long as the flight that each sample is of, or it would show
     /// only in part. Reports that come late by the way back make that longer than the round trip.
     fn probe_time(&self) -> Duration {
-        (self.min_rtt() + self.trips.least_back())
+        let trip = self.min_rtt() + self.trips.wander();
+        (trip + self.trips.least_back())
             .max(self.hearing.gap * 2)
             .max(self.some_bursts())
             .max(self.flight_time())
@@ -201,7 +228,8 @@ impl Adaptive {
         let unresolved = (self.min_rtt() / 4 + self.hearing.gap * 3 / 2)
             * (self.rest.share() as u32 / 1000)
             / 1000;
-        bandwidth.bytes_in(self.min_rtt() + self.trips.back() + unresolved + self.hearing.gap / 4)
+        let trip = self.min_rtt() + self.trips.wander() / 2 + self.trips.back();
+        bandwidth.bytes_in(trip + unresolved + self.hearing.gap / 4)
             + u64::from(self.packet_bytes) * (u64::from(self.pacing.burst.packets) + 1)
             + self.grain_bytes
     }

@@ -48,6 +48,8 @@ pub(super) struct Path {
     pub(super) loss: u64,
     /// Extra delay of one packet in fifty, at most this: reordering.
     pub(super) jitter: Duration,
+    /// Extra delay of all packets, which wanders from nothing to this.
+    pub(super) wander: Duration,
     /// Queue above which packets are marked.
     pub(super) mark_bytes: u64,
     /// From these times on the bottleneck has these rates; zero is an outage, reports included.
@@ -74,6 +76,7 @@ impl Path {
             queue_bytes: queue_bytes.max(10 * PACKET),
             loss,
             jitter: Duration::ZERO,
+            wander: Duration::ZERO,
             mark_bytes: u64::MAX,
             steps: Vec::new(),
             policer: false,
@@ -150,7 +153,7 @@ impl Bottleneck {
             self.line_until = self.line_until.max(now) + line.time_for(PACKET);
             left = left.max(self.line_until);
         }
-        let mut at = left + self.path.rtt / 2;
+        let mut at = left + self.path.rtt / 2 + wandering(left, self.path.wander);
         if !self.path.jitter.is_zero() && self.dice.below(50) == 0 {
             at += Duration::from_nanos(self.dice.below(nanos(self.path.jitter)));
         }
@@ -161,6 +164,21 @@ impl Bottleneck {
         at = stolen(at, self.path.steal, 0);
         Fate::Arrives { at, marked }
     }
+}
+
+/// Straight lines between random points, one every twice the limit: nothing overtakes.
+fn wandering(at: Instant, limit: Duration) -> Duration {
+    let limit = nanos(limit);
+    let step = (limit * 2).max(1);
+    let point = |n: u64| {
+        let mut dice = Dice((n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        (0..4).for_each(|_| _ = dice.roll());
+        dice.below(limit + 1)
+    };
+    let (index, into) = (at.as_nanos() / step, at.as_nanos() % step);
+    let (from, to) = (u128::from(point(index)), u128::from(point(index + 1)));
+    let sum = from * u128::from(step - into) + to * u128::from(into);
+    Duration::from_nanos((sum / u128::from(step)) as u64)
 }
 
 /// When a host that stands still for `steal` in every twenty times as long gets to what was due

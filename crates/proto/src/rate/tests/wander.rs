@@ -1,0 +1,36 @@
+//! Paths on which the round trip wanders although nothing waits.
+
+use super::sim::{Cubic, Path, World};
+use super::{M, adaptive, ms, share, shares};
+
+#[test]
+fn a_way_that_wanders_is_filled() {
+    for (mbit, rtt, wander) in [(50, 40, 40), (50, 40, 80), (40, 6, 15)] {
+        for seed in 1..=3 {
+            let mut path = Path::new(mbit * M, ms(rtt), 0, 400);
+            path.wander = ms(wander);
+            let mut world = World::new(path.clone(), vec![adaptive(&path)]).by_chance(seed);
+            world.run(ms(10_000));
+            let got = share(&mut world, ms(30_000), path.rate);
+            println!("{mbit} Mbit/s, {rtt} ms and {wander} ms, {seed}: {got}");
+            assert!(got >= 850, "{got}");
+        }
+    }
+}
+
+/// What a TCP's queue does is not taken for the way: beside one, where nothing wanders and where
+/// something does, both have something.
+#[test]
+fn a_tcp_beside_is_no_way_that_wanders() {
+    for wander in [0, 20, 40] {
+        let mut path = Path::new(50 * M, ms(40), 0, 200);
+        path.wander = ms(wander);
+        let mut world = World::new(path.clone(), vec![adaptive(&path)]);
+        world.cubic = Some(Cubic::new(ms(2000)));
+        world.run(ms(10_000));
+        let (got, tally) = shares(&mut world, ms(60_000), path.rate);
+        println!("{wander} ms beside a cubic: {got:?}, {tally:?}");
+        assert!(got.iter().all(|share| *share >= 120), "{got:?}");
+        assert!(got.iter().sum::<u64>() >= 900, "{got:?}");
+    }
+}
