@@ -234,9 +234,9 @@ impl Hall<'_> {
     }
 }
 
-/// How many buffers a transfer has use of at first: no more than its rate, as long as its client has
-/// not heard of it, and no more than it can fill, by what its sender says of it. A single file fills
-/// as many as its bytes need, each of which has half of its room for data at least.
+/// How many buffers a transfer has use of at first: no more than its rate, as long as its client
+/// has not heard of it, and no more than it can fill, by what its sender says of it. A single file
+/// fills as many as its bytes need, each of which has half of its room for data at least.
 fn most_at_first(parameters: &Parameters, grant: &Grant, (count, bytes): (u32, usize)) -> u64 {
     let promise = Promise::parse(&parameters.client);
     let filled = match (promise.data_bytes, promise.files) {
