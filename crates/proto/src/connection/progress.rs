@@ -18,8 +18,6 @@ const FEW: (u64, Duration) = (8, Duration::from_secs(60));
 const ROUND_TRIPS: u32 = 16;
 /// And so many burst intervals: a rate may be one packet a minute.
 const INTERVALS: u32 = 32;
-/// What is tried after a pause may be answered for so many round trips, and so long at least.
-const ANSWERED: (u32, Duration) = (4, Duration::from_secs(1));
 
 /// Watches one thing that must move on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,38 +28,15 @@ struct Watch {
     heard_for: Duration,
     /// Packets of the peer's since.
     heard: u64,
-    /// Tries so far, when they last were found to be more, and when that was after a pause.
-    tries: u64,
-    tried: Instant,
-    resumed: Option<Instant>,
 }
 
 impl Watch {
-    /// Since `underway` at `now`.
-    fn from(now: Instant, underway: Underway) -> Self {
-        let (since, tries) = (Some((now, underway)), underway.tries);
-        Self { since, tries, tried: now, ..Self::default() }
-    }
-
-    /// Whether the newest try, which came after a pause, may still be `answered`: the first for a
-    /// while on a path that may live again.
-    fn is_resumed(&mut self, now: Instant, tries: u64, answered: Duration) -> bool {
-        if self.tries != tries {
-            if now.since(self.tried) > answered {
-                self.resumed = Some(now);
-            }
-            (self.tries, self.tried) = (tries, now);
-        }
-        self.resumed.is_some_and(|at| now.since(at) < answered)
-    }
-
-    /// A packet came, the one before `gap` ago. What stands still, if it has for `patience` and
-    /// what was tried after a pause was not `answered` in time.
+    /// A packet came, the one before `gap` ago. What stands still, if it has for `patience`.
     fn on_heard(
         &mut self,
         now: Instant,
         gap: Duration,
-        (patience, answered): (Duration, Duration),
+        patience: Duration,
         underway: Option<Underway>,
     ) -> Option<(Duration, u64, u64)> {
         let Some(underway) = underway else {
@@ -70,17 +45,15 @@ impl Watch {
         };
         let moves = self.since.is_none_or(|(_, before)| before.signs != underway.signs);
         if moves {
-            *self = Self::from(now, underway);
+            *self = Self { since: Some((now, underway)), ..Self::default() };
             return None;
         }
-        let resumed = self.is_resumed(now, underway.tries, answered);
         self.heard += 1;
         self.heard_for += gap;
         let (since, before) = self.since?;
         let tried = underway.tries - before.tries.min(underway.tries);
         let patience = if tried < FEW.0 { patience.max(FEW.1) } else { patience };
-        let over = self.heard_for >= patience && !resumed;
-        over.then_some((now.since(since), self.heard, tried))
+        (self.heard_for >= patience).then_some((now.since(since), self.heard, tried))
     }
 }
 
@@ -92,8 +65,10 @@ pub(super) struct Progress([Watch; 2]);
 impl Progress {
     /// Something new came: whatever is under way moves.
     pub(super) fn on_moved(&mut self, now: Instant, underway: [Option<Underway>; 2]) {
-        self.0 = underway
-            .map(|underway| underway.map_or_else(Watch::default, |some| Watch::from(now, some)));
+        self.0 = underway.map(|underway| Watch {
+            since: underway.map(|underway| (now, underway)),
+            ..Watch::default()
+        });
     }
 }
 
@@ -128,7 +103,6 @@ impl Connection {
         let asks = self.rules.asks;
         let silence = if asks { SILENT_AFTER } else { (self.death_timer / 4).min(KEEPALIVE) };
         let gap = now.since(before).min(silence.max(SILENT_AFTER));
-        let patience = (patience, ANSWERED.1.max(round_trip.saturating_mul(ANSWERED.0)));
         let watches = self.progress.0.iter_mut().zip(underway).zip(standstill);
         let stalled = watches.filter_map(|((watch, underway), what)| {
             let (lasted, heard, tried) = watch.on_heard(now, gap, patience, underway)?;
@@ -149,7 +123,7 @@ impl Connection {
 mod tests {
     use super::*;
 
-    const PATIENCE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(1));
+    const PATIENCE: Duration = Duration::from_secs(10);
 
     fn secs(n: u64) -> Instant {
         Instant::from_nanos(n * 1_000_000_000)
@@ -181,27 +155,8 @@ mod tests {
         for n in [60, 120, 180] {
             assert_eq!(watch.on_heard(secs(n), gap, PATIENCE, tried(n)), None);
         }
-        let stalled = watch.on_heard(secs(240), gap, PATIENCE, tried(180));
-        assert_eq!(stalled, Some((Duration::from_secs(240), 4, 172)));
-    }
-
-    /// Two packets every 18 s, and something is heard at once and until the next: a question that
-    /// is repeated, and acknowledgements.
-    #[test]
-    fn what_is_tried_after_a_pause_may_be_answered() {
-        let mut watch = Watch::default();
-        let tried = |tries| Some(Underway { signs: 1, tries });
-        let ms = |n: u64| Instant::from_nanos(n * 1_000_000);
-        let mut hear = |at: u64, tries| {
-            watch.on_heard(ms(at), Duration::from_secs(3), PATIENCE, tried(tries)).is_some()
-        };
-        hear(0, 0);
-        for n in 1..4 {
-            assert!(!hear(n * 18_000, 2 * (n - 1)));
-        }
-        assert!(!hear(72_000, 6), "few");
-        assert!(!hear(72_010, 8) && !hear(72_900, 8), "the answer may be on its way");
-        assert!(hear(90_000, 8), "it was not");
+        let stalled = watch.on_heard(secs(240), gap, PATIENCE, tried(240));
+        assert_eq!(stalled, Some((Duration::from_secs(240), 4, 232)));
     }
 
     #[test]
