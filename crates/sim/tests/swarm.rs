@@ -422,7 +422,6 @@ fn a_buffer_that_has_begun_is_not_waited_for_ever_longer() {
 /// above them put their timers off, and their packets stayed in flight, so that one came every
 /// 0.6 s.
 #[test]
-#[ignore = "it succeeds, but takes longer than this again"]
 fn what_begins_above_a_lost_buffer_does_not_put_it_off() {
     let outcome = as_it_should_be(10_188_530);
     assert!(outcome.duration <= Duration::from_secs(180), "{outcome}");
@@ -447,7 +446,6 @@ fn who_has_everything_has_not_failed() {
 /// `rfc998`, round trips of 1.9 s that had jittered by half a second and more while it started:
 /// each probe found a hundredth more, and in one world no train of six ended where a buffer does.
 #[test]
-#[ignore = "it succeeds, but takes longer than this again"]
 fn a_long_path_that_was_taken_for_a_slow_one_is_looked_at_again() {
     for seed in [10_125_543, 10_196_930] {
         let outcome = as_it_should_be(seed);

@@ -116,8 +116,12 @@ impl Adaptive {
         Rate::from_bytes_per_second(self.bandwidth).time_for(self.grain_bytes)
     }
 
-    /// How long what a sample is of was under way: where only OKs tell, a buffer longer.
+    /// How long what a sample is of was under way: where only OKs tell, a buffer longer. Not on a
+    /// long path, where a probe looks for little, and twice the time would be twice the queue.
     pub(super) fn flight_time(&self) -> Duration {
+        if is_long(self.min_rtt()) {
+            return self.min_rtt();
+        }
         self.min_rtt() + self.grain_time()
     }
 

@@ -118,11 +118,9 @@ impl Adaptive {
         let lost = sample.lost_packets.saturating_sub(lost);
         let total = lost + sample.delivered_packets.saturating_sub(delivered);
         let share = lost.saturating_mul(MILLION) / total.max(1);
-        // Where only OKs tell, and each buffer is asked for again and again, no time is known any
-        // more: neither what is accepted nor a queue shows that it is too much.
         let least = self.growth.least_share.map_or(share, |least| least.min(share));
         self.growth.least_share = Some(least);
-        let overrun = self.grain_bytes > 0 && round.lost_share(sample) > least + JUMP / 4;
+        let overrun = self.overruns(round, sample, least);
         let grew = self.bandwidth >= self.growth.full_bandwidth + self.growth.full_bandwidth / 4;
         if grew {
             self.growth.full_bandwidth = self.bandwidth;
@@ -150,6 +148,17 @@ impl Adaptive {
             }
             self.enter(Phase::Drain, now);
         }
+    }
+
+    /// Where only OKs tell, and each buffer is asked for again and again, no time is known any more:
+    /// neither what is accepted nor a queue shows that it is too much, but that far more is lost than
+    /// the `least` so far. Twice a path's rate loses half; a path that takes nearly nothing was dead,
+    /// or is too narrow for the packets, however slowly they come.
+    fn overruns(&self, round: &Round, sample: &Sample, least: u64) -> bool {
+        let came = sample.delivered_packets.saturating_sub(round.delivered);
+        let lost = sample.lost_packets.saturating_sub(round.lost);
+        let more = round.lost_share(sample) > least + JUMP / 4;
+        self.grain_bytes > 0 && more && lost < came.saturating_mul(3)
     }
 
     pub(super) fn yield_to_marks(&mut self, now: Instant) {
