@@ -29,6 +29,8 @@ const TOLD_TURNS: u32 = 4;
 const ALONE: (u64, u64) = (15, 16);
 /// Who has less than one part in so many of it is not.
 const FEW: u64 = 3;
+/// Beside others a path carries this part of what it carried when it was free, at least.
+const WHOLE: (u64, u64) = (2, 3);
 /// What the path carried is forgotten by this part of the difference in each contest: it may carry
 /// less by now.
 const FORGOTTEN: u64 = 64;
@@ -184,7 +186,11 @@ impl Adaptive {
             return;
         }
         if let Some(stretch) = &sample.stretch {
-            let carries = Rate::from_bytes_per_second(self.bandwidth);
+            // Of a queue that is others' the path carries off more than this one's part. What it
+            // was seen to carry in all may be a little too much, which would hide what wanders.
+            let shared = self.contest.is_some() || self.foreign;
+            let all = if shared { self.free / WHOLE.1 * WHOLE.0 } else { 0 };
+            let carries = Rate::from_bytes_per_second(all.max(self.bandwidth));
             self.trips.compare(now, rtt, stretch, carries);
         }
     }
