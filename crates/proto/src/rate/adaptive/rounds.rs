@@ -150,10 +150,10 @@ impl Adaptive {
         }
     }
 
-    /// Where only OKs tell, and each buffer is asked for again and again, no time is known any more:
-    /// neither what is accepted nor a queue shows that it is too much, but that far more is lost than
-    /// the `least` so far. Twice a path's rate loses half; a path that takes nearly nothing was dead,
-    /// or is too narrow for the packets, however slowly they come.
+    /// Where only OKs tell, and each buffer is asked for again and again, no time is known any
+    /// more: neither what is accepted nor a queue shows that it is too much, but that far more is
+    /// lost than the `least` so far. Twice a path's rate loses half; a path that takes nearly
+    /// nothing was dead, or is too narrow for the packets, however slowly they come.
     fn overruns(&self, round: &Round, sample: &Sample, least: u64) -> bool {
         let came = sample.delivered_packets.saturating_sub(round.delivered);
         let lost = sample.lost_packets.saturating_sub(round.lost);
