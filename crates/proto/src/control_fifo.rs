@@ -21,6 +21,9 @@ pub(crate) const MAX_UNACKNOWLEDGED: usize = MAX_OUTSTANDING as usize;
 /// Bytes of the oldest messages that an expiry repeats at least, two packets' worth: a way back may
 /// take longer for all of them than the control timer.
 const LEAST_REPEATED: usize = 2 * 1472;
+/// The timer of these grows no longer by what answers to them show: a path that heals is noticed
+/// this soon (`docs/protocol.md §6.2`).
+const MOST_SHOWN: Duration = Duration::from_secs(2);
 
 /// One message on its way.
 #[derive(Clone, Debug)]
@@ -35,6 +38,8 @@ pub(crate) struct Queued {
     repeated: bool,
     /// The next time it leaves it is sent again, though by no timer.
     again: bool,
+    /// When the control timer ran out for it last, and when it had left before that.
+    expired: Option<(Instant, Instant)>,
 }
 
 /// The FIFO of unacknowledged control messages.
@@ -55,6 +60,9 @@ pub(crate) struct ControlFifo {
     repeated: Option<ControlSeq>,
     /// `sealed`: when an acknowledgement moved last.
     moved: Option<Instant>,
+    /// `sealed`: what is here already takes so long to be acknowledged at least, as answers showed
+    /// that came too soon to be answers to what was repeated.
+    shown: Duration,
 }
 
 impl ControlFifo {
@@ -69,6 +77,7 @@ impl ControlFifo {
             repeats: LEAST_REPEATED,
             repeated: None,
             moved: None,
+            shown: Duration::ZERO,
         }
     }
 
@@ -136,16 +145,19 @@ impl ControlFifo {
             last_sent: None,
             repeated: false,
             again: false,
+            expired: None,
         });
         seq
     }
 
-    /// The peer has everything up to `seq`. Returns the messages that leave, or `None` if that
-    /// is nothing new or more than was ever sent; each of them is shown to `each`.
+    /// The peer has everything up to `seq`; no round trip was shorter than `fastest`. Returns the
+    /// messages that leave, or `None` if that is nothing new or more than was ever sent; each of
+    /// them is shown to `each`.
     pub(crate) fn acknowledge(
         &mut self,
         now: Instant,
         seq: ControlSeq,
+        fastest: Option<Duration>,
         mut each: impl FnMut(&Message),
     ) -> Option<Acknowledged> {
         if !seq.reaches(self.acknowledged.next()) || seq.reaches(self.next) {
@@ -156,6 +168,7 @@ impl ControlFifo {
             self.repeats = self.repeats.saturating_mul(2);
         }
         self.moved = Some(now).filter(|_| self.copies.is_some());
+        self.learn(now, fastest);
         let mut left = Acknowledged::default();
         let mut waited = false;
         while let Some(front) = self.queue.front() {
@@ -170,6 +183,26 @@ impl ControlFifo {
             left.done |= matches!(queued.message, Message::Done(_));
         }
         Some(left)
+    }
+
+    /// The oldest message is acknowledged, which no other held back. If that is sooner after it was
+    /// repeated than any answer to the repetition could be, what answers is an older copy.
+    fn learn(&mut self, now: Instant, fastest: Option<Duration>) {
+        let Some(oldest) = self.queue.front().filter(|oldest| is_part(&oldest.message)) else {
+            return;
+        };
+        match (oldest.expired, fastest) {
+            (None, _) => self.shown = Duration::ZERO,
+            (Some((over, before)), Some(fastest)) if now.since(over) < fastest.max(self.shown) => {
+                self.shown = self.shown.max(now.since(before)).min(MOST_SHOWN);
+            }
+            _ => {}
+        }
+    }
+
+    /// The timer of a message.
+    fn timer_of(&self, queued: &Queued, timeout: Duration) -> Duration {
+        if is_part(&queued.message) { timeout.max(self.shown) } else { timeout }
     }
 
     /// Whether a message waits that never left.
@@ -187,9 +220,8 @@ impl ControlFifo {
         self.queue
             .iter()
             .filter(|o| o.copies_left == 0)
-            .filter_map(|o| o.last_sent.map(|at| self.since(o, at)))
+            .filter_map(|o| Some(self.since(o, o.last_sent?) + self.timer_of(o, timeout)))
             .min()
-            .map(|at| at + timeout)
     }
 
     /// Since when the timer of a message runs that left at `at`: what is before it is heard of, so
@@ -203,9 +235,13 @@ impl ControlFifo {
     /// again, a slow way back would carry nothing else.
     pub(crate) fn expire(&mut self, now: Instant, timeout: Duration) -> bool {
         let moved = self.moved.unwrap_or(Instant::EPOCH);
+        let longer = timeout.max(self.shown);
         let over = |queued: &Queued| {
             let last = queued.last_sent.filter(|_| queued.copies_left == 0);
-            let moved = if is_part(&queued.message) { moved } else { Instant::EPOCH };
+            let (moved, timeout) = match is_part(&queued.message) {
+                true => (moved, longer),
+                false => (Instant::EPOCH, timeout),
+            };
             last.is_some_and(|at| at.max(moved) + timeout <= now)
         };
         let oldest = self.queue.front().filter(|oldest| is_part(&oldest.message));
@@ -228,6 +264,7 @@ impl ControlFifo {
             // All else waits for what is lost again and again.
             queued.copies_left = if queued.repeated { 2 } else { 1 };
             queued.repeated = true;
+            queued.expired = queued.last_sent.map(|before| (now, before));
             if part && self.repeated.is_none_or(|newest| queued.seq.reaches(newest)) {
                 self.repeated = Some(queued.seq);
             }
@@ -382,17 +419,48 @@ mod tests {
         assert!(fifo.expire(ms(50), timeout));
         assert_eq!(said(&mut fifo, 50), [1, 2, 3, 4, 5, 6]);
         assert_eq!(fifo.deadline(timeout), Some(ms(100)));
-        fifo.acknowledge(ms(60), ControlSeq(4), |_| {});
+        fifo.acknowledge(ms(60), ControlSeq(4), None, |_| {});
         assert!(!fifo.expire(ms(100), timeout), "it moves on");
         assert!(fifo.expire(ms(110), timeout), "of what was repeated some is missing");
         assert_eq!(said(&mut fifo, 110), [5, 6, 5, 6]);
-        fifo.acknowledge(ms(120), ControlSeq(6), |_| {});
+        fifo.acknowledge(ms(120), ControlSeq(6), None, |_| {});
         assert!(fifo.expire(ms(170), timeout), "all of it was heard");
         assert_eq!(said(&mut fifo, 170), (7..=18).collect::<Vec<_>>());
-        let left = fifo.acknowledge(ms(180), ControlSeq(18), |_| {}).unwrap();
+        let left = fifo.acknowledge(ms(180), ControlSeq(18), None, |_| {}).unwrap();
         assert_eq!(left.rtt, None);
-        let left = fifo.acknowledge(ms(190), ControlSeq(20), |_| {}).unwrap();
+        let left = fifo.acknowledge(ms(190), ControlSeq(20), None, |_| {}).unwrap();
         assert_eq!(left.rtt, Some(Duration::from_millis(190)), "it was said once");
+    }
+
+    /// A way back with a queue that grows: each repetition is answered by what was said before it,
+    /// until that would be too late.
+    #[test]
+    fn what_is_acknowledged_too_soon_after_it_was_repeated_takes_longer() {
+        let (timeout, fastest) = (Duration::from_millis(50), Some(Duration::from_millis(10)));
+        let have = Message::Have(Have { bytes: vec![0; 512], last: false });
+        let mut fifo = ControlFifo::new(Some(3));
+        (0..9).for_each(|_| _ = fifo.push(have.clone()));
+        fifo.transmit(ms(0), |_, _| true);
+        let mut again = |at, seq| {
+            assert!(fifo.expire(ms(at), timeout), "{at}");
+            while fifo.has_copies_left() {
+                fifo.transmit(ms(at), |_, _| true);
+            }
+            let left = |fifo: &mut ControlFifo, after| {
+                fifo.acknowledge(ms(at + after), ControlSeq(seq), fastest, |_| {}).unwrap();
+                fifo.deadline(timeout)
+            };
+            (left(&mut fifo.clone(), 10), left(&mut fifo, 9))
+        };
+        assert_eq!(again(50, 1), (Some(ms(110)), Some(ms(59 + 59))), "an answer, and none");
+        assert_eq!(again(118, 2), (Some(ms(128 + 78)), Some(ms(127 + 77))), "it grows");
+        fifo.push(go(1));
+        fifo.transmit(ms(130), |_, _| true);
+        (0..3).for_each(|_| _ = fifo.transmit(ms(130), |_, _| true));
+        assert_eq!(fifo.deadline(timeout), Some(ms(180)), "but not for others");
+        fifo.acknowledge(ms(140), ControlSeq(8), fastest, |_| {}).unwrap();
+        fifo.acknowledge(ms(150), ControlSeq(9), fastest, |_| {}).unwrap();
+        assert_eq!(fifo.shown, Duration::ZERO, "what was said once tells how long it takes");
     }
 
     #[test]
@@ -427,7 +495,7 @@ mod tests {
             fifo.expire(ms(60), timeout);
             fifo.push(go(9));
             fifo.transmit(ms(60), |_, _| true);
-            let left = fifo.acknowledge(ms(70), ControlSeq(2), |_| {}).unwrap();
+            let left = fifo.acknowledge(ms(70), ControlSeq(2), None, |_| {}).unwrap();
             assert_eq!(left.rtt, rtt, "{copies:?}");
         }
     }
@@ -437,9 +505,9 @@ mod tests {
         let mut fifo = ControlFifo::new(Some(3));
         fifo.push(go(1));
         fifo.transmit(ms(0), |_, _| true);
-        assert!(fifo.acknowledge(ms(1), ControlSeq(2), |_| {}).is_none());
-        assert!(fifo.acknowledge(ms(1), ControlSeq(0), |_| {}).is_none());
-        let left = fifo.acknowledge(ms(7), ControlSeq(1), |_| {}).unwrap();
+        assert!(fifo.acknowledge(ms(1), ControlSeq(2), None, |_| {}).is_none());
+        assert!(fifo.acknowledge(ms(1), ControlSeq(0), None, |_| {}).is_none());
+        let left = fifo.acknowledge(ms(7), ControlSeq(1), None, |_| {}).unwrap();
         assert_eq!(left.rtt, Some(Duration::from_millis(7)));
         assert!(fifo.is_empty());
     }

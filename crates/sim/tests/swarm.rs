@@ -462,6 +462,15 @@ fn what_the_connection_before_said_is_noticed() {
     assert!(outcome.duration <= Duration::from_secs(600), "{outcome}");
 }
 
+/// 44 kbit/s back, a queue of 17 s, and a round trip that had been short: whatever was acknowledged
+/// made the control timer as short again, and all was said again, twice, before an answer could come.
+#[test]
+fn what_answers_an_earlier_copy_does_not_shorten_the_timer() {
+    let outcome = as_it_should_be(50_036_669);
+    assert_eq!(outcome.receiver().openings, 1, "{outcome}");
+    assert!(outcome.duration <= Duration::from_secs(80), "{outcome}");
+}
+
 /// An attacker who flips bits in UNKNOWNs makes some that are as good as true, and the way back was
 /// dead for longer than it takes to believe them.
 #[test]

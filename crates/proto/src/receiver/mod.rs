@@ -384,7 +384,8 @@ impl Receiver {
     fn on_ack(&mut self, now: Instant, ack: ControlSeq) {
         let trace = self.trace.is_on();
         let mut accepted = Vec::new();
-        let left = self.fifo.acknowledge(now, ack, |message| match message {
+        let fastest = self.rtt.smallest();
+        let left = self.fifo.acknowledge(now, ack, fastest, |message| match message {
             Message::Ok(ok) if trace => accepted.push((ok.first, ok.count)),
             _ => {}
         });
