@@ -482,6 +482,7 @@ impl Connection {
             self.sent = now;
             let len = out.len() - start;
             self.on_went(len, len.div_ceil(segment.max(1)));
+            self.doubt.iter_mut().for_each(Doubt::on_others);
             self.tick_wanting(now);
         }
         segment.map(|segment| (home, segment))

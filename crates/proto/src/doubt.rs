@@ -23,6 +23,8 @@ pub(crate) struct Doubt {
     since: u64,
     /// Tosses called right since then.
     right: u32,
+    /// What had gone when something else than KEEPALIVEs left last.
+    others: u64,
     /// Bytes of headers beneath each packet.
     overhead: u64,
     /// It will soon be known.
@@ -34,7 +36,7 @@ pub(crate) struct Doubt {
 impl Doubt {
     pub(crate) fn new(overhead: u32, soon: bool) -> Self {
         let overhead = u64::from(overhead);
-        Self { came: 0, went: 0, since: 0, right: 0, overhead, soon, tossed: false }
+        Self { came: 0, went: 0, since: 0, right: 0, others: 0, overhead, soon, tossed: false }
     }
 
     /// Tosses decide what goes there.
@@ -68,10 +70,15 @@ impl Doubt {
 
     /// Bytes of IP packets that may leave now.
     pub(crate) fn room(&self) -> u64 {
+        self.most().saturating_sub(self.went)
+    }
+
+    /// Bytes of IP packets that may go there in all.
+    fn most(&self) -> u64 {
         let doubled = self.since << (self.right / TOSSES).min(PROOF / TOSSES);
         let most = (self.came - self.since).saturating_add(doubled);
         let (times, of) = if self.tossed { TOSSED } else { (GENEROSITY, 1) };
-        (most.saturating_mul(times) / of).saturating_sub(self.went)
+        most.saturating_mul(times) / of
     }
 
     /// Bytes of the largest datagram that should leave. What comes may be long in coming, and then
@@ -80,6 +87,19 @@ impl Doubt {
         let room = self.room();
         let most = if self.soon { room } else { (room / 2).max(room.min(SHORT)) };
         usize::try_from(most.saturating_sub(self.overhead)).unwrap_or(usize::MAX)
+    }
+
+    /// What left was more than a KEEPALIVE.
+    pub(crate) fn on_others(&mut self) {
+        self.others = self.went;
+    }
+
+    /// Whether a KEEPALIVE of so many bytes may leave although something else waits for room. Of
+    /// what there is since something else left they have half at most: or who makes little room
+    /// would only ever hear that this end lives.
+    pub(crate) fn keeps_alive(&self, bytes: usize) -> bool {
+        let kept = self.went - self.others + bytes as u64 + self.overhead;
+        kept <= self.most().saturating_sub(self.others) / 2
     }
 
     /// Whether a packet of so many bytes may leave.
@@ -101,6 +121,28 @@ mod tests {
         assert_eq!((doubt.room(), doubt.allows(172), doubt.allows(173)), (200, true, false));
         doubt.on_went(144, 2);
         assert_eq!(doubt.room(), 0);
+    }
+
+    #[test]
+    fn keepalives_have_half_of_the_room_where_others_wait_for_it() {
+        let mut doubt = Doubt::new(28, true);
+        let said = |doubt: &mut Doubt| {
+            let mut said = 0;
+            while doubt.keeps_alive(12) {
+                doubt.on_went(12, 1);
+                said += 1;
+            }
+            said
+        };
+        doubt.on_came(92);
+        assert_eq!((said(&mut doubt), doubt.room()), (4, 200));
+        doubt.on_came(0);
+        assert_eq!((said(&mut doubt), doubt.room()), (1, 244), "half of what 28 bytes make");
+        doubt.on_went(216, 1);
+        doubt.on_others();
+        assert_eq!((said(&mut doubt), doubt.room()), (0, 0));
+        doubt.on_came(0);
+        assert_eq!((said(&mut doubt), doubt.room()), (1, 44));
     }
 
     #[test]

@@ -80,13 +80,17 @@ impl Connection {
 
     /// A KEEPALIVE leaves, unless that would take room from what matters more: messages that wait
     /// to be acknowledged are repeated, which is as good a sign, and two packets at once are more
-    /// than some hosts can take. None waits for room.
+    /// than some hosts can take; and what waits for room gets half of it. None waits for room.
     pub(crate) fn push_keepalive(&mut self, keepalive: Keepalive) {
-        let speaks = match &self.machine {
-            Machine::Receiver(receiver) => receiver.waits(),
-            Machine::Sender(_) => false,
+        let may = match (&mut self.doubt, &self.machine) {
+            (None, _) => true,
+            (Some(_), Machine::Receiver(receiver)) if receiver.waits() => false,
+            (Some(doubt), Machine::Sender(sender)) if sender.waits_for_room() => {
+                doubt.keeps_alive(HEADER_BYTES)
+            }
+            (Some(doubt), _) => doubt.allows(HEADER_BYTES),
         };
-        if self.doubt.is_none_or(|doubt| !speaks && doubt.allows(HEADER_BYTES)) {
+        if may {
             self.outbox.push(Single::Keepalive(keepalive));
         }
     }

@@ -78,6 +78,11 @@ impl Sender {
         self.schedule.toss.is_some()
     }
 
+    /// Whether data that are due wait for room, or an acknowledgement does.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.schedule.waits_for_room() || (self.duties.owed.is_some() && !self.may_acknowledge())
+    }
+
     /// What was called, since that was asked last.
     pub(crate) fn take_calls(&mut self) -> Calls {
         std::mem::take(&mut self.calls)
