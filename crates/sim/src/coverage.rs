@@ -30,6 +30,10 @@ marks! {
     Narrowed,
     /// One direction of the path took small packets only, too small for data or for control.
     Choked,
+    /// The path became another one, of another length.
+    AnotherWay,
+    /// A host stood still for seconds.
+    Slept,
     /// An end gave up because nothing moved on, though its peer was heard.
     Stalled,
     /// A packet came while its host stood still.

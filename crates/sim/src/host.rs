@@ -35,6 +35,9 @@ pub struct HostOptions {
     pub starts_at: Duration,
     /// When it stands still, if it does.
     pub stops: Option<Stops>,
+    /// When it stands still for long, and for how long: a lid that is closed, a machine that is
+    /// moved, a program that is stopped. Time goes on, and what arrives waits in its socket.
+    pub sleeps: Vec<(Duration, Duration)>,
 }
 
 /// A host that has to share its processor: in every `period` it stands still for `stopped` of it.
@@ -77,7 +80,20 @@ impl HostOptions {
     pub fn new(config: Config) -> Self {
         let stock = config.max_outstanding;
         let disk = DiskOptions::default();
-        Self { config, stock, most: 0, disk, starts_at: Duration::ZERO, stops: None }
+        let (starts_at, sleeps) = (Duration::ZERO, Vec::new());
+        Self { config, stock, most: 0, disk, starts_at, stops: None, sleeps }
+    }
+
+    /// When a host that has something to do at `at` does it.
+    fn runs_at(&self, at: Instant) -> Instant {
+        let mut at = self.stops.map_or(at, |stops| stops.runs_at(at));
+        for (from, lasts) in &self.sleeps {
+            let from = Instant::EPOCH + *from;
+            if from <= at && at < from + *lasts {
+                at = from + *lasts;
+            }
+        }
+        at
     }
 }
 
@@ -166,7 +182,7 @@ impl Host {
     /// When it does what is to be done at `at`.
     #[inline]
     pub(crate) fn runs_at(&self, at: Instant) -> Instant {
-        self.options.stops.map_or(at, |stops| stops.runs_at(at))
+        self.options.runs_at(at)
     }
 
     /// Whether its time has come.
@@ -545,5 +561,23 @@ fn client_of(role: Role, buffers: Vec<Buffer>) -> Client {
     match role {
         Role::Sender => Client::Source(Source::new(buffers)),
         Role::Receiver => Client::Sink(Sink::new(buffers)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_sleeps_does_what_is_to_be_done_when_he_wakes_up() {
+        let ms = Duration::from_millis;
+        let config = Config::new(Wire::Sealed, Role::Receiver);
+        let stops = Stops { period: ms(100), stopped: ms(50), scattered: None, until: ms(10_000) };
+        let sleeps = vec![(ms(1000), ms(3010))];
+        let host = HostOptions { stops: Some(stops), sleeps, ..HostOptions::new(config) };
+        for (at, runs_at) in [(930, 950), (999, 999), (1001, 4010), (4009, 4050), (4020, 4050)] {
+            let at = Instant::EPOCH + ms(at);
+            assert_eq!(host.runs_at(at), Instant::EPOCH + ms(runs_at), "{at:?}");
+        }
     }
 }

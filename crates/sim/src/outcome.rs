@@ -190,6 +190,12 @@ impl Outcome {
         let narrow = self.paths.0.iter().any(|counters| counters.lost_mtu.packets > 0);
         self.coverage.see(Mark::Narrowed, u64::from(self.setup.narrows && narrow));
         self.coverage.see(Mark::Choked, u64::from(self.setup.chokes && narrow));
+        self.coverage.see(Mark::AnotherWay, u64::from(self.setup.another_way));
+        for side in Side::BOTH {
+            let sleeps = self.setup.host(side).sleeps.iter();
+            let slept = sleeps.filter(|(from, _)| *from < self.duration).count();
+            self.coverage.see(Mark::Slept, slept as u64);
+        }
         for counters in &self.paths.0 {
             let seen = [
                 (Mark::Loss, counters.lost_random),
@@ -336,6 +342,8 @@ fn describe_host(host: &HostOptions) -> String {
         Duration::ZERO => String::new(),
         at => format!(", starts at {at:?}"),
     };
+    let sleeps = host.sleeps.iter().map(|(at, lasts)| format!(", sleeps at {at:?} for {lasts:?}"));
+    let starts = sleeps.fold(starts, |told, sleep| told + &sleep);
     format!(
         "{role}{policy}{repair}, buffers of {} + {} bytes, {} of {} outstanding, datagrams of {}, \
          death timer {:?}{starts}{}",

@@ -38,6 +38,8 @@ pub struct Setup {
     pub narrows: bool,
     /// One direction takes small packets only, smaller than any search for a size would find.
     pub chokes: bool,
+    /// The path becomes another one in the midst of it: longer or shorter, and perhaps slower.
+    pub another_way: bool,
     /// Hosts say "unreachable" for a program that is not running.
     pub icmp: bool,
     /// Programs that end without success are started again.
@@ -91,6 +93,7 @@ impl Setup {
             back: LinkOptions::default(),
             narrows: false,
             chokes: false,
+            another_way: false,
             icmp: false,
             persistent: false,
             kills: Vec::new(),
@@ -113,10 +116,13 @@ impl Setup {
         }
     }
 
-    /// The longest time for which a direction of the path may be dead.
+    /// The longest time for which a direction of the path may be dead, or an end that stands still.
     pub fn longest_outage(&self) -> Duration {
         let mut longest = Duration::ZERO;
+        let asleep = self.active.sleeps.iter().chain(&self.passive.sleeps);
+        let asleep: Vec<_> = asleep.map(|(from, lasts)| (*from, *from + *lasts)).collect();
         for link in [&self.there, &self.back] {
+            let mut dead = asleep.clone();
             let mut changes: Vec<_> = link.schedule.iter().collect();
             changes.sort_by_key(|change| change.at);
             // What it takes in the end is what it is to carry.
@@ -131,16 +137,21 @@ impl Setup {
                 } else if changes.get(at + 1).is_none_or(|next| next.at > change.at)
                     && let Some(since) = dead_since.take()
                 {
-                    longest = longest.max(change.at.saturating_sub(since));
+                    dead.push((since, change.at));
                 }
             }
+            longest = longest.max(longest_of(dead));
         }
         longest
     }
 
     /// A round trip when nothing queues.
     pub fn longest_round_trip(&self) -> Duration {
-        self.there.delay + self.there.jitter + self.back.delay + self.back.jitter
+        let one_way = |link: &LinkOptions| {
+            let delays = link.schedule.iter().filter_map(|change| change.delay);
+            delays.fold(link.delay, Duration::max) + link.jitter
+        };
+        one_way(&self.there) + one_way(&self.back)
     }
 
     /// How likely `packets` in a row to `side` are all lost or spoilt, at the path's worst.
@@ -171,6 +182,17 @@ impl Setup {
         let receives = (caller.wire, caller.role) == (Wire::Rfc998, Role::Receiver);
         receives && !caller.client.starts_with("netblt")
     }
+}
+
+/// The longest of these times, those that overlap or follow one another taken for one.
+fn longest_of(mut times: Vec<(Duration, Duration)>) -> Duration {
+    times.sort_unstable();
+    let (mut longest, mut now) = (Duration::ZERO, (Duration::ZERO, Duration::ZERO));
+    for (from, to) in times {
+        now = if from <= now.1 { (now.0, now.1.max(to)) } else { (from, to) };
+        longest = longest.max(now.1 - now.0);
+    }
+    longest
 }
 
 #[cfg(test)]
@@ -214,6 +236,10 @@ mod tests {
         // Narrow for good is what the path is; before it was, it was too narrow.
         setup.there.schedule = vec![at(1, None, Some(592)), at(9, None, Some(1280))];
         assert_eq!(setup.longest_outage(), Duration::from_secs(8));
+        // Who stands still does not hear it heal.
+        let secs = Duration::from_secs;
+        setup.active.sleeps = vec![(secs(8), secs(3)), (secs(30), secs(4))];
+        assert_eq!(setup.longest_outage(), secs(10));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! Every property is drawn from a stream of its own name, so that a new one leaves the old ones of
 //! a seed as they are.
 
+mod changes;
 mod dice;
 mod draw;
 mod faults;

@@ -8,6 +8,7 @@ use netblt_proto::config::{Policy, Wire};
 use netblt_proto::rate::counted_bytes;
 use netblt_proto::units::Rate;
 
+use super::changes;
 use super::dice::Dice;
 use super::sketch::Sketch;
 use crate::attacker::{AttackerOptions, Trick};
@@ -42,24 +43,14 @@ pub(super) fn add(seed: u64, sketch: &Sketch, ours: bool, setup: &mut Setup) {
         setup.crowd = if dice.percent(5) { dice.range(1, 20) as u8 } else { 0 };
         rough |= setup.attacker.is_some() || setup.crowd > 0;
     }
-    let mut dice = Dice::new(seed, "moves");
-    if sketch.wire == Wire::Sealed && dice.percent(20) {
-        // Often while it opens, or close to its end.
-        rough = true;
-        setup.moves = (0..dice.range(1, 4))
-            .map(|_| {
-                let early = dice.percent(30);
-                let within = if early { sketch.rtt * 5 } else { base.max(heals_at) };
-                let side = if dice.percent(80) { Side::Active } else { Side::Passive };
-                (side, dice.within(within))
-            })
-            .collect();
-    }
+    rough |= sketch.wire == Wire::Sealed && add_moves(seed, sketch, base.max(heals_at), setup);
     let mut dice = Dice::new(seed, "quit");
     if dice.percent(6) {
         setup.quit = Some((dice.pick(&Side::BOTH), dice.within(base * 2)));
     }
     add_stops(seed, heals_at, setup);
+    rough |= changes::add_sleeps(seed, heals_at, setup);
+    rough |= ours && changes::add_another_way(seed, sketch, heals_at, setup);
     let mut choked = Dice::new(seed, "choke");
     let chokes = ours && choked.percent(10);
     rough |= chokes;
@@ -91,6 +82,23 @@ pub(super) fn add(seed: u64, sketch: &Sketch, ours: bool, setup: &mut Setup) {
     if mortal {
         setup.deadline += death_timer * 3 + base * 4;
     }
+}
+
+/// Ends that get another address, often while it opens, or close to its end. Whether any do.
+fn add_moves(seed: u64, sketch: &Sketch, within: Duration, setup: &mut Setup) -> bool {
+    let mut dice = Dice::new(seed, "moves");
+    if !dice.percent(20) {
+        return false;
+    }
+    setup.moves = (0..dice.range(1, 4))
+        .map(|_| {
+            let early = dice.percent(30);
+            let within = if early { sketch.rtt * 5 } else { within };
+            let side = if dice.percent(80) { Side::Active } else { Side::Passive };
+            (side, dice.within(within))
+        })
+        .collect();
+    true
 }
 
 /// How long the transfer takes at the burst values that were agreed on, where these count packets:
