@@ -110,7 +110,7 @@ impl Outcome {
         // Or it has everything, and what it says of that is held back until it gives up.
         let over = match &receiver.closed {
             Some(Reason::Finished | Reason::PeerQuit(_) | Reason::Stalled(_)) => true,
-            Some(Reason::PeerAborted(_)) => killed && sender.starts > 1,
+            Some(Reason::PeerAborted(_)) => sender.starts > 1,
             _ => false,
         };
         let settled = receiver.done && over;
