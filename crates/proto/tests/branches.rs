@@ -79,6 +79,8 @@ struct Lab {
     answering: Vec<Answering>,
     flying: BTreeMap<(Instant, u64), (bool, Vec<u8>)>,
     path: Path,
+    /// Nothing passes from the first of these until the second.
+    dead: (Instant, Instant),
     random: u64,
     sent: u64,
     entropy: u8,
@@ -105,6 +107,7 @@ impl Lab {
             answering: Vec::new(),
             flying: BTreeMap::new(),
             path,
+            dead: (now, now),
             random: 0x9e37_79b9_7f4a_7c15 ^ (seed + 1).wrapping_mul(0xd134_2543_de82_ef95),
             sent: 0,
             entropy: 9,
@@ -146,7 +149,8 @@ impl Lab {
         if to_server {
             self.seen.push(bytes.clone());
         }
-        if self.draw(1000) < self.path.lost {
+        let dead = self.dead.0 <= self.now && self.now < self.dead.1;
+        if self.draw(1000) < self.path.lost || dead {
             return;
         }
         let late = if self.draw(1000) < self.path.late { self.draw(200) } else { 0 };
@@ -394,9 +398,11 @@ fn nothing_that_was_recorded_draws_anything() {
     }
 }
 
+/// `NETBLT_BRANCH_SEEDS` for more than a hundred, the others with outages of up to 20 s.
 #[test]
 fn every_request_is_answered_once_whatever_the_path_does() {
-    for seed in 0..100 {
+    let seeds = std::env::var("NETBLT_BRANCH_SEEDS").ok().and_then(|n| n.parse().ok());
+    for seed in 0..seeds.unwrap_or(100) {
         let path = Path { lost: seed % 7 * 40, late: seed % 5 * 60, twice: seed % 3 * 100 };
         let mut lab = Lab::new(path, seed).open();
         for round in 0..3 {
@@ -404,12 +410,30 @@ fn every_request_is_answered_once_whatever_the_path_does() {
                 let wanted = lab.draw(30_000) as usize;
                 lab.ask(if round == 1 { wanted % 100 } else { wanted });
             }
+            if seed >= 100 {
+                let from = lab.now + Duration::from_millis(lab.draw(300));
+                let longest = [300, 3000, 20_000][lab.draw(3) as usize];
+                lab.dead = (from, from + Duration::from_millis(lab.draw(longest)));
+            }
             let until = lab.now + Duration::from_millis(lab.draw(500));
             lab.run_until(|lab| lab.now >= until);
         }
         lab.finish();
         // Of each request at most one end was made, beside the stem's.
         assert!(lab.answering.len() <= lab.asking.len() + 1, "seed {seed}");
+    }
+}
+
+/// The branch lives for a minute, and BRANCH is said as long.
+#[test]
+fn a_request_outlives_an_outage_as_any_connection_does() {
+    for (seed, outage) in [(1, 20), (2, 35), (3, 50)] {
+        let path = Path { lost: 200, ..Path::default() };
+        let mut lab = Lab::new(path, seed).open();
+        lab.dead = (lab.now, lab.now + Duration::from_secs(outage));
+        (0..4).for_each(|_| lab.ask(10_000));
+        lab.finish();
+        assert_eq!(lab.answering.len(), 5, "one end for each");
     }
 }
 

@@ -19,9 +19,12 @@ pub(crate) const MAX_WAITING: usize = 64;
 /// A number so far below the highest that was taken may have been taken, too.
 const NUMBERS: u64 = 1024;
 const WORDS: usize = (NUMBERS / 64) as usize;
-/// How often BRANCH is said, and how long it is waited for an answer at first.
-const TRIES: u8 = 10;
+/// How long an answer to BRANCH is waited for at first, and at most before it is said again: after
+/// an outage that the branch outlives it is to be heard of soon.
 const SHORTEST_WAIT: Duration = Duration::from_millis(250);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// It is said for as long as the branch lives that nothing is heard of, and no longer than this.
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// The branches of a connection.
 #[derive(Debug)]
@@ -48,7 +51,7 @@ struct Waiting {
     branch: Branch,
     next: Instant,
     wait: Duration,
-    left: u8,
+    until: Instant,
 }
 
 /// Which numbers were taken.
@@ -177,7 +180,8 @@ impl Connection {
         }
         let branch = Branch { number: *number, connection: id, offer };
         *number += 1;
-        waiting.push(Waiting { branch: branch.clone(), next: now, wait, left: TRIES });
+        let until = now + branch.offer.parameters.death_timer.min(LONGEST);
+        waiting.push(Waiting { branch: branch.clone(), next: now, wait, until });
         self.tick_branches(now);
         Some(branch)
     }
@@ -211,11 +215,10 @@ impl Connection {
         };
         for of in waiting.iter_mut().filter(|of| of.next <= now) {
             self.outbox.push(Single::Branch(Box::new(of.branch.clone())));
-            of.left -= 1;
             of.next = now + of.wait;
-            of.wait = of.wait * 3 / 2;
+            of.wait = (of.wait * 3 / 2).min(LONGEST_WAIT.max(of.wait));
         }
-        waiting.retain(|of| of.left > 0);
+        waiting.retain(|of| of.next < of.until);
     }
 
     /// A BRANCH: taken if there may be one, it is new, and nothing in it is looser than it may be.
