@@ -462,15 +462,17 @@ fn what_the_connection_before_said_is_noticed() {
     assert!(outcome.duration <= Duration::from_secs(600), "{outcome}");
 }
 
-/// `rfc998`: the way there was held for 19 s, and its sender had given up and been started again when
-/// the OPEN and the OK of a receiver that had everything came: to the new one the OK is impossible.
+/// `rfc998`: the way there was held for 19 s, and its sender had given up and been started again
+/// when the OPEN and the OK of a receiver that had everything came: to the new one the OK is
+/// impossible.
 #[test]
 fn who_gave_up_and_began_anew_need_not_believe_what_was_accepted() {
     as_it_should_be(80_001_701);
 }
 
 /// 44 kbit/s back, a queue of 17 s, and a round trip that had been short: whatever was acknowledged
-/// made the control timer as short again, and all was said again, twice, before an answer could come.
+/// made the control timer as short again, and all was said again, twice, before an answer could
+/// come.
 #[test]
 fn what_answers_an_earlier_copy_does_not_shorten_the_timer() {
     let outcome = as_it_should_be(50_036_669);
