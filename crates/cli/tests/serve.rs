@@ -342,6 +342,35 @@ fn a_server_that_is_stopped_serves_to_the_end() {
     assert!(fs::read(env.path("root/there")).expect("the file") == content);
 }
 
+/// Bytes that a process has read so far, whatever they were.
+fn has_read(pid: u32) -> usize {
+    let io = fs::read_to_string(format!("/proc/{pid}/io")).expect("its account");
+    let read = io.lines().find_map(|line| line.strip_prefix("rchar: "));
+    read.expect("a number").parse().expect("a number")
+}
+
+/// Who asks for much, takes little and goes has cost the reading of little.
+#[test]
+fn what_nobody_has_taken_is_not_read_far_ahead() {
+    let env = Env::new();
+    let server = server(&env, &[]);
+    env.make_file("root/large", 60 * MIB);
+    let before = has_read(server.id());
+    let args = ["cp", "--rate", "500kbit", "--json", "netblt:///large", "here"];
+    let mut client = env.start(&[&args[..], &TICKET].concat());
+    client.event("progress", |_| true);
+    // Until it reads no more; what wakes it counts, too, by some bytes each time.
+    let (mut read, mut last) = (0, 0);
+    while read < 8 * MIB || read - last > MIB / 4 {
+        last = read;
+        thread::sleep(Duration::from_secs(1));
+        read = has_read(server.id()) - before;
+    }
+    assert!(read < 24 * MIB, "{} of 60 MiB", read / MIB);
+    drop(client);
+    server.signal(Signal::KILL);
+}
+
 /// Makes a key; the line that others need of it.
 fn keygen(env: &Env, name: &str) -> String {
     env.run(&["keygen", name, "--comment", name]).exits(0);

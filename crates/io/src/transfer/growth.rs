@@ -13,6 +13,13 @@ pub(crate) const SPARE_BYTES: usize = 16 << 20;
 /// Made in one turn of the loop at most: each is a call of the system.
 const AT_ONCE: usize = 16;
 
+/// Bytes that are read for a stranger before anything has arrived: what 1 Gbit/s hold in 130 ms.
+/// Who asks and leaves costs no more than reading and hashing that.
+const UNPROVED_BYTES: usize = 16 << 20;
+/// How many buffers may be in use, beyond those, for each one that has arrived: a sender doubles
+/// what it has in the air with each round trip at most.
+const FOR_EACH: u64 = 2;
+
 /// The number of buffers of a transfer.
 #[derive(Debug, Default)]
 pub(crate) struct Growth {
@@ -27,6 +34,10 @@ pub(crate) struct Growth {
     open: Option<(Need, usize)>,
     /// Bytes that arrived over other lanes than the main connection.
     beside: u64,
+    /// Buffers that there are, but not in use before the peer has shown that it takes what comes.
+    held_back: Vec<Buffer>,
+    /// How many of those that there were at first are in use.
+    in_use: u64,
 }
 
 impl Growth {
@@ -42,6 +53,27 @@ impl Growth {
         self.made = stock.len();
         self.most = self.most.max(self.made);
         self.bytes = stock.first().map_or(0, Buffer::capacity);
+    }
+
+    /// There is this, for a peer that may only have asked: what it leaves in `stock` is in use from
+    /// the beginning, and the rest as fast as what comes arrives.
+    pub(crate) fn begin_unproved(&mut self, stock: &mut Vec<Buffer>) {
+        self.begin(stock);
+        let first = (UNPROVED_BYTES / self.bytes.max(1)).max(2).min(stock.len());
+        (self.held_back, self.in_use) = (stock.split_off(first), first as u64);
+    }
+
+    /// Of what is held back, that whose turn it is.
+    fn due(&mut self, end: &Endpoint) -> Vec<Buffer> {
+        if self.held_back.is_empty() {
+            return Vec::new();
+        }
+        let first = (UNPROVED_BYTES / self.bytes.max(1)).max(2) as u64;
+        let arrived = end.moved().0 / self.bytes.max(1) as u64;
+        let due = first.saturating_add(arrived.saturating_mul(FOR_EACH));
+        let more = due.saturating_sub(self.in_use).min(self.held_back.len() as u64);
+        self.in_use += more;
+        self.held_back.split_off(self.held_back.len() - more as usize)
     }
 
     /// A connection is open, with buffers of so many bytes of data, so many outstanding.
@@ -89,9 +121,14 @@ impl Growth {
         (wanted.unwrap_or(0) as usize).min(*agreed)
     }
 
-    /// Makes what the path has use of, some at a time. Where there is no memory it leaves it at
-    /// those that there are.
+    /// Makes what the path has use of, some at a time, and brings what was held back. Where there
+    /// is no memory it leaves it at those that there are.
     pub(crate) fn make(&mut self, now: Instant, end: &Endpoint) -> Vec<Buffer> {
+        let due = self.due(end);
+        if due.is_empty() { self.made_anew(now, end) } else { due }
+    }
+
+    fn made_anew(&mut self, now: Instant, end: &Endpoint) -> Vec<Buffer> {
         let wanted = self.wanted(now, end).min(self.most);
         let count = wanted.saturating_sub(self.made).min(AT_ONCE);
         if count == 0 || self.bytes == 0 {
@@ -117,11 +154,27 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn what_is_not_known_to_be_of_use_is_not_made() {
+    fn nothing_has_arrived() -> Endpoint {
         let config = Config::new(Wire::Sealed, Role::Sender);
         let peer = SocketAddr::from(([192, 0, 2, 1], 9));
-        let end = Endpoint::active(config, peer, Instant::EPOCH, [7; 32]);
+        Endpoint::active(config, peer, Instant::EPOCH, [7; 32])
+    }
+
+    #[test]
+    fn who_has_taken_nothing_has_a_part_of_what_there_is() {
+        let end = nothing_has_arrived();
+        for (count, bytes, first) in [(64, 1 << 20, 16), (9, 1 << 20, 9), (4, 32 << 20, 2)] {
+            let mut stock: Vec<Buffer> = (0..count).map(|_| Buffer::new(bytes)).collect();
+            let mut growth = Growth::default();
+            growth.begin_unproved(&mut stock);
+            assert_eq!((stock.len(), growth.made()), (first, count));
+            assert!(growth.make(Instant::EPOCH, &end).is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_to_be_of_use_is_not_made() {
+        let end = nothing_has_arrived();
         let stock = [Buffer::new(1000), Buffer::new(1000)];
         let mut growth = Growth::new(&stock);
         growth.allow_in_all(100);

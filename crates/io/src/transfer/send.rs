@@ -351,11 +351,11 @@ impl<'a, R: Reader> Sending<'a, R> {
     pub(crate) fn answer_with(
         &mut self,
         reader: R,
-        stock: Vec<Buffer>,
+        mut stock: Vec<Buffer>,
         (total, files): (Option<u64>, Option<u64>),
         had: &[u8],
     ) -> Result<(), Error> {
-        self.growth.begin(&stock);
+        self.growth.begin_unproved(&mut stock);
         (self.awaits, self.reader, self.stock) = (false, Some(reader), stock);
         (self.total, self.files) = (total, files);
         self.begin_for(had)
