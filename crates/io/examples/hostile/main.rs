@@ -28,9 +28,7 @@ use netblt::serve::remote::{Fetch, Server};
 use netblt::{Cancel, Destination, Identity, Observer, Options, Rendezvous};
 use netblt_proto::config::Role;
 use netblt_proto::units::{BufferNumber, PacketNumber};
-use netblt_proto::wire::packet::{
-    Accepted, Burst, Go, Have, IndexRange, Message, Report, Resend,
-};
+use netblt_proto::wire::packet::{Accepted, Burst, Go, Have, IndexRange, Message, Report, Resend};
 use netblt_proto::wire::sealed::{ControlWriter, Kind};
 
 use rogue::{Failed, Rogue, Target, plain};
