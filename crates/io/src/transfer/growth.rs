@@ -13,9 +13,12 @@ pub(crate) const SPARE_BYTES: usize = 16 << 20;
 /// Made in one turn of the loop at most: each is a call of the system.
 const AT_ONCE: usize = 16;
 
-/// Bytes that are read for a stranger before anything has arrived: what 1 Gbit/s hold in 130 ms.
-/// Who asks and leaves costs no more than reading and hashing that.
-const UNPROVED_BYTES: usize = 16 << 20;
+/// Bytes that are read for a stranger before anything has arrived: more than a sender that knows
+/// nothing of a path has in the air in its first round trip. Who asks and leaves costs no more than
+/// reading and hashing that.
+const ASKED_BYTES: usize = 4 << 20;
+/// And once something has arrived: what 1 Gbit/s hold in 130 ms.
+const ARRIVING_BYTES: usize = 16 << 20;
 /// How many buffers may be in use, beyond those, for each one that has arrived: a sender doubles
 /// what it has in the air with each round trip at most.
 const FOR_EACH: u64 = 2;
@@ -59,8 +62,13 @@ impl Growth {
     /// the beginning, and the rest as fast as what comes arrives.
     pub(crate) fn begin_unproved(&mut self, stock: &mut Vec<Buffer>) {
         self.begin(stock);
-        let first = (UNPROVED_BYTES / self.bytes.max(1)).max(2).min(stock.len());
+        let first = self.first(ASKED_BYTES).min(stock.len());
         (self.held_back, self.in_use) = (stock.split_off(first), first as u64);
+    }
+
+    /// How many buffers so many bytes are, those that any transfer needs at least.
+    fn first(&self, bytes: usize) -> usize {
+        (bytes / self.bytes.max(1)).max(2)
     }
 
     /// Of what is held back, that whose turn it is.
@@ -68,8 +76,9 @@ impl Growth {
         if self.held_back.is_empty() {
             return Vec::new();
         }
-        let first = (UNPROVED_BYTES / self.bytes.max(1)).max(2) as u64;
-        let arrived = end.moved().0 / self.bytes.max(1) as u64;
+        let (arrived, _) = end.moved();
+        let first = self.first(if arrived == 0 { ASKED_BYTES } else { ARRIVING_BYTES }) as u64;
+        let arrived = arrived / self.bytes.max(1) as u64;
         let due = first.saturating_add(arrived.saturating_mul(FOR_EACH));
         let more = due.saturating_sub(self.in_use).min(self.held_back.len() as u64);
         self.in_use += more;
@@ -163,7 +172,7 @@ mod tests {
     #[test]
     fn who_has_taken_nothing_has_a_part_of_what_there_is() {
         let end = nothing_has_arrived();
-        for (count, bytes, first) in [(64, 1 << 20, 16), (9, 1 << 20, 9), (4, 32 << 20, 2)] {
+        for (count, bytes, first) in [(64, 1 << 20, 4), (3, 1 << 20, 3), (4, 32 << 20, 2)] {
             let mut stock: Vec<Buffer> = (0..count).map(|_| Buffer::new(bytes)).collect();
             let mut growth = Growth::default();
             growth.begin_unproved(&mut stock);
