@@ -126,8 +126,11 @@ fn every_file_is_part_of_something() {
         let is_root = ["src", "tests", "benches", "examples", "fuzz_targets", "bin"]
             .iter()
             .any(|name| parent.ends_with(name) && (*name != "src" || is_crate_root(&stem)))
-            // A test of several files, and what cargo runs before it builds a package.
-            || stem == "main" && parent.parent().is_some_and(|above| above.ends_with("tests"))
+            // One of several files, and what cargo runs before it builds a package.
+            || stem == "main"
+                && parent
+                    .parent()
+                    .is_some_and(|above| above.ends_with("tests") || above.ends_with("examples"))
             || stem == "build" && parent.parent().is_some_and(|above| above.ends_with("crates"));
         let module = match &*stem {
             "mod" => parent.file_name().map(|name| name.to_string_lossy().into_owned()),
