@@ -21,6 +21,7 @@ mod overflow;
 mod phases;
 mod policed;
 mod rounds;
+mod stand;
 mod trains;
 
 use std::time::Duration;
@@ -28,6 +29,7 @@ use std::time::Duration;
 use contest::Contest;
 use leap::Leap;
 use memory::Memory;
+use stand::Stand;
 use trains::Trains;
 
 use crate::rate::path::{MILLION, RestLoss, RoundTrips};
@@ -249,6 +251,9 @@ pub struct Adaptive {
     foreign: bool,
     /// It takes its part of a queue that is someone else's.
     contest: Option<Contest>,
+    /// It holds on beside somebody who does not yield; what tells of such.
+    stand: Option<Stand>,
+    signs: stand::Signs,
     overflow: overflow::Overflow,
     /// What the path carried, or was believed to, when it was free, in bytes per second; without a
     /// queue it falls by a 256th each round trip.
@@ -291,6 +296,8 @@ impl Adaptive {
             rested: false,
             foreign: false,
             contest: None,
+            stand: None,
+            signs: Default::default(),
             overflow: Default::default(),
             free: 0,
             bold: false,
@@ -451,7 +458,9 @@ impl Adaptive {
         self.window.if_full = self.window.if_full.max(if_full);
         self.growth.proven = self.growth.proven.max(taken);
         self.free = self.free.max(taken);
-        if !self.is_retreating() && self.contest.is_none() {
+        if let Some(stand) = &mut self.stand {
+            stand.take(taken, sample.app_limited);
+        } else if !self.is_retreating() && self.contest.is_none() {
             self.bandwidth = self.bandwidth.max(taken);
         }
     }
@@ -467,6 +476,12 @@ impl RateControl for Adaptive {
             }
         }
         self.measure(now, sample);
+        self.look_for_signs(now, sample);
+        if self.stand.is_some() {
+            self.hold(now, sample);
+            self.set_pacing();
+            return;
+        }
         self.judge_queue(now);
         if sample.round > self.round.number {
             self.end_round(now, sample);
@@ -547,6 +562,7 @@ impl RateControl for Adaptive {
             Phase::Leap => "leap",
             Phase::Startup => "startup",
             Phase::Drain => "drain",
+            Phase::Cruise if self.stand.is_some() => "stand",
             Phase::Cruise if self.contest.is_some() => "contest",
             Phase::Cruise => "cruise",
             Phase::Up(_) => "up",

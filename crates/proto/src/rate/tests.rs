@@ -7,6 +7,7 @@ mod brief;
 mod memory;
 mod policed;
 mod sim;
+mod stand;
 mod start;
 mod starved;
 mod wander;

@@ -37,6 +37,10 @@ impl Adaptive {
             self.pacing = pacing;
             return;
         }
+        if let Some(pacing) = self.stand_pacing(ceiling) {
+            self.pacing = pacing;
+            return;
+        }
         if let Some(pacing) = self.contest_pacing(ceiling) {
             self.pacing = pacing;
             return;

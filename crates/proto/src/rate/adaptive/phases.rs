@@ -37,6 +37,7 @@ impl Adaptive {
     pub(super) fn enter(&mut self, phase: Phase, now: Instant) {
         if !matches!(phase, Phase::Cruise | Phase::MinRtt) {
             self.contest = None;
+            self.stand = None;
         }
         match phase {
             Phase::Up(_) => {
