@@ -100,8 +100,10 @@ const BACK_TRIPS: u32 = 12;
 const APART: RangeInclusive<Duration> = Duration::from_millis(9800)..=Duration::from_millis(11_500);
 /// A queue of less than this part of the smallest round trip is not missed.
 const LEAST_USUAL: u64 = 12;
-/// Of the usual queue, in parts: less is none, more is there again.
+/// Of the usual queue, in parts: less is none, more is there again. By a part of the smallest round
+/// trip hosts are late, anyway.
 const NONE: u64 = 8;
+const LEAST_NONE: u64 = 32;
 const AGAIN: u64 = 4;
 /// Reports of which what is usual is the mean, and in which the longest of late is forgotten.
 const USUAL: u64 = 256;
@@ -145,7 +147,7 @@ impl Away {
         (yielded, resting): (bool, bool),
     ) -> Option<Seen> {
         let (length, excess) = (nanos(min), nanos(excess));
-        let none = excess < (self.usual / NONE).max(length / 64);
+        let none = excess < (self.usual / NONE).max(length / LEAST_NONE);
         if resting {
             (self.since, self.until) = (None, None);
         } else if none {

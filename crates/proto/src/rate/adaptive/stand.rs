@@ -129,13 +129,14 @@ impl Adaptive {
         }
         let Some(rtt) = sample.rtt else { return };
         let min = self.min_rtt();
-        let excess = rtt.saturating_sub(min);
         self.signs.count(sample);
         self.signs.watch(now, self.bandwidth);
-        let rhythm = self.signs.rhythm.hear(now, min, excess);
+        let rhythm = self.signs.rhythm.hear(now, min, rtt.saturating_sub(min));
         // What it yields while it holds on is its cycle's, and little.
         let yielded = now.since(self.signs.yielded) <= rtt * YIELDED_TRIPS && self.stand.is_none();
         let own = (yielded, self.phase == Phase::MinRtt);
+        // Without what a host that is late adds to some.
+        let excess = self.round_trip().saturating_sub(min);
         let seen = self.signs.away.hear(now, (min, excess), own);
         if let Some(stand) = &mut self.stand {
             // Its own cycle may look like somebody now and then, but not every ten seconds.
