@@ -29,7 +29,6 @@ use std::time::Duration;
 use contest::Contest;
 use leap::Leap;
 use memory::Memory;
-use stand::Stand;
 use trains::Trains;
 
 use crate::rate::path::{MILLION, RestLoss, RoundTrips};
@@ -252,7 +251,7 @@ pub struct Adaptive {
     /// It takes its part of a queue that is someone else's.
     contest: Option<Contest>,
     /// It holds on beside somebody who does not yield; what tells of such.
-    stand: Option<Stand>,
+    stand: Option<stand::Stand>,
     signs: stand::Signs,
     overflow: overflow::Overflow,
     /// What the path carried, or was believed to, when it was free, in bytes per second; without a
@@ -477,9 +476,7 @@ impl RateControl for Adaptive {
         }
         self.measure(now, sample);
         self.look_for_signs(now, sample);
-        if self.stand.is_some() {
-            self.hold(now, sample);
-            self.set_pacing();
+        if self.holds(now, sample) {
             return;
         }
         self.judge_queue(now);

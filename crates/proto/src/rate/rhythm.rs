@@ -1,7 +1,7 @@
 //! Who does not yield, told from those who do: a BBR looks for more once in eight round trips, as
 //! even as a clock, and every ten seconds it takes itself out of the queue for a fifth of one
-//! (draft-cardwell-iccrg-bbr-congestion-control-00 §4.3.4.3 and §4.3.5; docs/decisions/adaptive-rate.md,
-//! *Beside who does not yield*).
+//! (draft-cardwell-iccrg-bbr-congestion-control-00 §4.3.4.3 and §4.3.5;
+//! docs/decisions/adaptive-rate.md, *Beside who does not yield*).
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! What [`Adaptive`] does beside who does not yield. A BBR holds the best rate of ten round trips,
-//! whatever is lost: to yield to its losses, as to a TCP's, is to leave it everything. So beside one
-//! this law holds as it does (docs/decisions/adaptive-rate.md, *Beside who does not yield*), for as
-//! long as it is seen to be there.
+//! whatever is lost: to yield to its losses, as to a TCP's, is to leave it everything. So beside
+//! one this law holds as it does, for as long as it is seen to be there
+//! (docs/decisions/adaptive-rate.md, *Beside who does not yield*).
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::rate::{Pacing, Sample, burst_for};
 use crate::time::Instant;
 use crate::units::Rate;
 
-/// So much more than at rest is lost beside such a one, in millionths: in a short queue, by a rhythm and
-/// where somebody was seen twice; in a long one, where he was seen once and twice.
+/// So much more than at rest is lost beside such a one, in millionths: in a short queue, by a
+/// rhythm and where somebody was seen twice; in a long one, where he was seen once and twice.
 const LOST_SHORT: [u64; 2] = [14_000, 10_000];
 const LOST_LONG: [u64; 2] = [3000, 375];
 /// The round trips of which that is the mean.
@@ -173,8 +173,17 @@ impl Adaptive {
         self.stand = Some(Stand { best, round, step: FIRST, since: now, until, seen: false });
     }
 
-    /// A report came while it holds on.
-    pub(super) fn hold(&mut self, now: Instant, sample: &Sample) {
+    /// A report came. Whether it holds on, and there is no more to be judged by it.
+    pub(super) fn holds(&mut self, now: Instant, sample: &Sample) -> bool {
+        if self.stand.is_none() {
+            return false;
+        }
+        self.hold(now, sample);
+        self.set_pacing();
+        true
+    }
+
+    fn hold(&mut self, now: Instant, sample: &Sample) {
         if self.hear_losses(now, sample).missing {
             self.hearing.overflowed = Some(now);
         }
