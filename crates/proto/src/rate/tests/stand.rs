@@ -86,8 +86,7 @@ fn alone_it_takes_nobody_for_one() {
     for (loss, wander, clump) in [(10_000, 0, 0), (0, 40, 0), (50_000, 10, 5), (0, 0, 10)] {
         let mut path = Path::new(50 * M, ms(40), loss, 100);
         (path.wander, path.clump, path.jitter) = (ms(wander), ms(clump), ms(5));
-        path.steps =
-            (1..10).map(|n| (ms(8000 * n), path.rate.scaled(1 + n as u64 % 2, 2))).collect();
+        path.steps = (1..10).map(|n| (ms(8000 * n), path.rate.scaled(1 + n % 2, 2))).collect();
         let mut world = World::new(path.clone(), vec![adaptive_from(&path, ms(0))]);
         let seen = looks(&mut world, 320);
         println!("loss {loss}, wander {wander}, clump {clump}: {seen} of 320");
