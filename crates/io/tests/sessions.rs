@@ -21,13 +21,13 @@ fn resident() -> u64 {
 #[test]
 fn many_one_after_the_other_leave_nothing_behind() {
     let sessions = std::env::var("NETBLT_SESSIONS").ok().and_then(|n| n.parse().ok());
-    let sessions: usize = sessions.unwrap_or(200);
+    let sessions = sessions.unwrap_or(200_usize).max(8);
     let host = Host::start(|_| {});
     let here = tempfile::tempdir().unwrap();
     let content = bytes(1 << 20, 2);
     fs::write(here.path().join("f"), &content).unwrap();
     fs::write(host.root("file"), &content).unwrap();
-    let (mut before, mut files) = (0, 0);
+    let (mut held, mut files) = (Vec::new(), 0);
     for number in 0..sessions {
         if number % 2 == 0 {
             let name = format!("{number}");
@@ -39,14 +39,16 @@ fn many_one_after_the_other_leave_nothing_behind() {
             let into = Destination::writer(std::io::sink());
             assert!(host.server().get(&fetch, into, &mut Deaf).unwrap().verified);
         }
+        if number % (sessions / 4) == sessions / 4 - 1 {
+            held.push(resident());
+        }
         if number == sessions / 4 {
-            before = resident();
             files = fs::read_dir("/proc/self/fd").unwrap().count();
         }
     }
-    // Half of what one session takes, for all that came after the first quarter.
-    let grown = resident().saturating_sub(before);
-    assert!(grown < 8 << 20, "{grown} bytes more after {sessions} sessions");
+    // What stays behind grows in every quarter; the allocator may once hold more, on a busy machine.
+    let grown = held.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).min().unwrap();
+    assert!(grown < 2 << 20, "{grown} bytes more in each quarter of {sessions} sessions: {held:?}");
     // Threads that are just leaving may hold a few.
     let open = fs::read_dir("/proc/self/fd").unwrap().count();
     assert!(open < files + 40, "{files} open files became {open}");
