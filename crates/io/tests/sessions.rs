@@ -46,9 +46,10 @@ fn many_one_after_the_other_leave_nothing_behind() {
             files = fs::read_dir("/proc/self/fd").unwrap().count();
         }
     }
-    // What stays behind grows in every quarter; the allocator may once hold more, on a busy machine.
+    // What stays behind grows in every quarter. The allocator may hold more once, on a busy
+    // machine.
     let grown = held.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).min().unwrap();
-    assert!(grown < 2 << 20, "{grown} bytes more in each quarter of {sessions} sessions: {held:?}");
+    assert!(grown < 2 << 20, "{grown} bytes more in a quarter of {sessions} sessions: {held:?}");
     // Threads that are just leaving may hold a few.
     let open = fs::read_dir("/proc/self/fd").unwrap().count();
     assert!(open < files + 40, "{files} open files became {open}");
