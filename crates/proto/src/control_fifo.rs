@@ -63,6 +63,8 @@ pub(crate) struct ControlFifo {
     /// `sealed`: what is here already takes so long to be acknowledged at least, as answers showed
     /// that came too soon to be answers to what was repeated.
     shown: Duration,
+    /// How long the newest of what was acknowledged last had waited for that, since it first left.
+    took: Duration,
 }
 
 impl ControlFifo {
@@ -78,6 +80,7 @@ impl ControlFifo {
             repeated: None,
             moved: None,
             shown: Duration::ZERO,
+            took: Duration::ZERO,
         }
     }
 
@@ -93,6 +96,12 @@ impl ControlFifo {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// How long what was acknowledged last had waited for that: a round trip at most, or, of what
+    /// was repeated, some.
+    pub(crate) fn took(&self) -> Duration {
+        self.took
     }
 
     /// All that waits has left, at `at`; if not only then, or if it leaves again, its round trip is
@@ -178,7 +187,9 @@ impl ControlFifo {
             let Some(queued) = self.queue.pop_front() else { break };
             // Those behind one that was repeated have waited for it (Karn's rule for all of them).
             waited = queued.repeated || (waited && self.copies.is_some());
-            left.rtt = queued.first_sent.filter(|_| !waited).map(|sent| now.since(sent));
+            let took = queued.first_sent.map(|sent| now.since(sent));
+            self.took = took.unwrap_or(self.took);
+            left.rtt = took.filter(|_| !waited);
             each(&queued.message);
             left.done |= matches!(queued.message, Message::Done(_));
         }

@@ -66,6 +66,16 @@ pub(crate) struct Underway {
     pub(crate) tries: u64,
 }
 
+/// How soon anything can move.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    pub(crate) round_trip: Duration,
+    /// What the last acknowledgement took, round trips that are not measured included.
+    pub(crate) answer: Duration,
+    /// Between two bursts.
+    pub(crate) interval: Duration,
+}
+
 /// What became of a DATA packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {

@@ -31,6 +31,8 @@ const UNHEARD: f64 = 1e-5;
 const FORGOTTEN: Duration = Duration::from_millis(2500);
 /// A silent peer is asked so often (`docs/protocol.md §7.4`).
 const ASKED: Duration = Duration::from_millis(1500);
+/// Who has nothing to say says so this often, or four times in the peer's death timer.
+const KEEPALIVE: Duration = Duration::from_secs(15);
 /// Control messages are repeated at least so often, or every four round trips (`docs/protocol.md
 /// §6.2`).
 const REPEATED: Duration = Duration::from_secs(2);
@@ -99,7 +101,8 @@ impl Outcome {
     /// has the last word never knows whether it was heard; no protocol can help that.
     ///
     /// A path is dead to a sender from the last word before an outage, before which there was
-    /// nothing to say, to the first repetition after it, which takes a round trip to come. And
+    /// nothing to say (on `rfc998`, where nobody asks, for up to a KEEPALIVE interval), to the first
+    /// repetition after it, which takes a round trip to come. And
     /// losses that are likely enough to swallow every word of a death timer are as bad: on
     /// `rfc998`, where nobody asks, a long round trip leaves it few.
     pub fn is_orphaned(&self) -> bool {
@@ -133,7 +136,7 @@ impl Outcome {
         let repeated = REPEATED.max(rtt * 4);
         let between = match self.setup.active.config.wire {
             Wire::Sealed => ASKED,
-            Wire::Rfc998 => repeated,
+            Wire::Rfc998 => repeated.max((patience / 4).min(KEEPALIVE)),
         };
         let outage = self.setup.longest_outage();
         let silence = if outage.is_zero() { outage } else { outage + between + repeated + rtt };

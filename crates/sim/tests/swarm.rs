@@ -487,6 +487,21 @@ fn who_hears_nothing_but_forgeries_may_believe_them() {
     as_it_should_be(10_167_095);
 }
 
+/// 33 s of queue on the way there, once the path had become another one: all that a receiver said
+/// was repeated before an answer could come, so that no round trip was ever measured.
+#[test]
+fn what_answers_take_is_waited_for_though_nothing_measures_it() {
+    let outcome = as_it_should_be(100_015_619);
+    assert_eq!(outcome.receiver().openings, 1, "{outcome}");
+}
+
+/// `rfc998`: a receiver that had nothing to say slept for 39 s, of a death timer of 44, and had
+/// everything when it woke.
+#[test]
+fn who_sleeps_from_one_keepalive_to_the_next_may_be_given_up() {
+    as_it_should_be(100_076_532);
+}
+
 #[test]
 fn a_seed_is_a_world() {
     for seed in first()..first() + worlds().min(50) {

@@ -16,6 +16,8 @@ const SHORTEST: Duration = Duration::from_secs(10);
 const FEW: (u64, Duration) = (8, Duration::from_secs(60));
 /// And so many round trips.
 const ROUND_TRIPS: u32 = 16;
+/// And so many times what the last acknowledgement took.
+const ANSWERS: u32 = 2;
 /// And so many burst intervals: a rate may be one packet a minute.
 const INTERVALS: u32 = 32;
 
@@ -84,21 +86,19 @@ impl Connection {
             self.progress = Progress::default();
             return;
         }
-        let (underway, standstill, round_trip, interval) = match &self.machine {
+        let (underway, standstill, pace) = match &self.machine {
             Machine::Sender(sender) => {
-                let (rtt, interval) = sender.pace_of_progress();
-                ([sender.underway(), None], [Standstill::Sent; 2], rtt, interval)
+                ([sender.underway(), None], [Standstill::Sent; 2], sender.pace_of_progress())
             }
             Machine::Receiver(receiver) => {
-                let (rtt, interval) = receiver.pace_of_progress();
                 let standstill = [Standstill::Missing, Standstill::Said];
-                (receiver.underway(), standstill, rtt, interval)
+                (receiver.underway(), standstill, receiver.pace_of_progress())
             }
         };
         let patience = self.death_timer.max(SHORTEST);
+        let trips = pace.round_trip.saturating_mul(ROUND_TRIPS).max(pace.answer * ANSWERS);
         // A receiver that lets nothing come makes the interval endless.
-        let bursts = interval.saturating_mul(INTERVALS);
-        let patience = patience.max(round_trip.saturating_mul(ROUND_TRIPS)).max(bursts);
+        let patience = patience.max(trips).max(pace.interval.saturating_mul(INTERVALS));
         // Where nobody asks, a living peer may be silent from one KEEPALIVE to the next.
         let asks = self.rules.asks;
         let silence = if asks { SILENT_AFTER } else { (self.death_timer / 4).min(KEEPALIVE) };

@@ -1,10 +1,9 @@
 //! What shows a receiver that the sender gets anywhere, and hears it (`docs/protocol.md §7.6`).
 
-use std::time::Duration;
 
 use super::Receiver;
 use super::assembly::Assembly;
-use crate::negotiated::Underway;
+use crate::negotiated::{Pace, Underway};
 
 /// The least that a control packet may have to be worth sending: room for every kind of message on
 /// `rfc998`, a RESEND cut to its first packets.
@@ -35,14 +34,18 @@ impl Receiver {
         [begun.then_some(missing), (!self.fifo.is_empty()).then_some(said)]
     }
 
-    /// The round trip, and the time between two bursts.
-    pub(crate) fn pace_of_progress(&self) -> (Duration, Duration) {
-        (self.rtt.assumed(), self.sender_burst.interval)
+    /// How soon anything can move. What is repeated measures no round trip (Karn's rule), so half a
+    /// minute of queue on the way here may never be measured: what an acknowledgement took tells.
+    pub(crate) fn pace_of_progress(&self) -> Pace {
+        let (round_trip, interval) = (self.rtt.assumed(), self.sender_burst.interval);
+        Pace { round_trip, answer: self.fifo.took(), interval }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::negotiated::Taken;
     use crate::receiver::bench::{bench, now};

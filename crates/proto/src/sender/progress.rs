@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::rounds::Heard;
 use super::{Phase, Sender};
-use crate::negotiated::Underway;
+use crate::negotiated::{Pace, Underway};
 use crate::time::Instant;
 
 /// So many times were the same data sent again in vain before they count as not arriving.
@@ -88,9 +88,10 @@ impl Sender {
         some.then_some(Underway { signs: self.signs.count, tries })
     }
 
-    /// The round trip, and the time between two bursts.
-    pub(crate) fn pace_of_progress(&self) -> (Duration, Duration) {
-        (self.rtt.assumed(), self.pacing().burst.interval)
+    /// How soon anything can move.
+    pub(crate) fn pace_of_progress(&self) -> Pace {
+        let (round_trip, interval) = (self.rtt.assumed(), self.pacing().burst.interval);
+        Pace { round_trip, answer: Duration::ZERO, interval }
     }
 }
 
