@@ -1,6 +1,5 @@
 //! What shows a receiver that the sender gets anywhere, and hears it (`docs/protocol.md §7.6`).
 
-
 use super::Receiver;
 use super::assembly::Assembly;
 use crate::negotiated::{Pace, Underway};
@@ -46,7 +45,6 @@ impl Receiver {
 mod tests {
     use std::time::Duration;
 
-    use super::*;
     use crate::negotiated::Taken;
     use crate::receiver::bench::{bench, now};
     use crate::units::{ControlSeq, PacketNumber};
