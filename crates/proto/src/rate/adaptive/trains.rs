@@ -218,10 +218,11 @@ impl Adaptive {
         };
         let mean = Rate::over(bytes, interval);
         let probes = u64::from(self.packet_bytes) * 2 * u64::from(self.hearing.silences);
-        // Of the first ones no more than they are until the first is told of: they may be too much.
+        // First trains of which one is not told of a round trip and a half later are too much.
         let first = self.trains.packets == FIRST_PACKETS && self.trains.confirmations == 0;
-        let spare = if first { 0 } else { mean.bytes_in(round) / 2 + bytes };
-        let cap = mean.bytes_in(round) + spare + self.trains.confirm_bytes * 2 + probes;
+        let spare = if first { 0 } else { mean.bytes_in(round) / 2 };
+        let confirm = self.trains.confirm_bytes * 2;
+        let cap = mean.bytes_in(round) + spare + bytes + confirm + probes;
         Some(Pacing { burst, cap_bytes: Some(cap), catch_up: Duration::ZERO })
     }
 
