@@ -23,6 +23,7 @@ mod policed;
 mod rounds;
 mod stand;
 mod trains;
+mod turns;
 
 use std::time::Duration;
 
@@ -253,6 +254,8 @@ pub struct Adaptive {
     /// It holds on beside somebody who does not yield; what tells of such.
     stand: Option<stand::Stand>,
     signs: stand::Signs,
+    /// The path carries much and little in turn.
+    turns: turns::Turns,
     overflow: overflow::Overflow,
     /// What the path carried, or was believed to, when it was free, in bytes per second; without a
     /// queue it falls by a 256th each round trip.
@@ -297,6 +300,7 @@ impl Adaptive {
             contest: None,
             stand: None,
             signs: Default::default(),
+            turns: Default::default(),
             overflow: Default::default(),
             free: 0,
             bold: false,
@@ -361,18 +365,6 @@ impl Adaptive {
     /// The fastest that it may be.
     fn most(&self) -> Rate {
         [self.ceiling, self.limit].into_iter().flatten().min().unwrap_or(UNLIMITED)
-    }
-
-    /// What held it below what it believes has changed. What was believed may be long ago, so it
-    /// begins with twice what it sent, and looks for more at once.
-    fn go_on_from(&mut self, now: Instant, before: Rate) {
-        if before < self.most() && before.bytes_per_second() < self.bandwidth {
-            self.bandwidth = self.bandwidth.min(before.bytes_per_second().saturating_mul(2));
-            if !self.is_starting() && self.phase != Phase::Startup {
-                self.enter(Phase::Up(0), now);
-            }
-        }
-        self.set_pacing();
     }
 
     /// It starts with trains (`rate/train.rs`).
@@ -485,6 +477,7 @@ impl RateControl for Adaptive {
         }
         self.advance(now, sample);
         self.compare_losses(now, sample);
+        self.watch_turns(now, sample);
         self.set_pacing();
     }
 
@@ -586,11 +579,12 @@ impl RateControl for Adaptive {
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        self.trains.next_timeout(self.phase)
+        self.trains.next_timeout(self.phase).or(self.trial_ends())
     }
 
     fn on_timeout(&mut self, now: Instant) {
         self.advance_confirm(now);
+        self.end_trial(now);
         self.set_pacing();
     }
 

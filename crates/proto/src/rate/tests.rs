@@ -10,6 +10,7 @@ mod sim;
 mod stand;
 mod start;
 mod starved;
+mod turns;
 mod wander;
 
 use std::time::Duration;

@@ -21,7 +21,7 @@ impl Adaptive {
             Phase::Startup if self.hearing.last_sample.is_none() => UNITY,
             Phase::Startup => STARTUP_GAIN,
             Phase::Drain => DRAIN_GAIN,
-            Phase::Cruise => self.cruise_gain(),
+            Phase::Cruise => self.trial_gain().unwrap_or(self.cruise_gain()),
             Phase::Up(step) => self.up_gain(step),
             Phase::Down(_) if self.rested || self.bold => UNITY,
             Phase::Down(_) => DOWN_GAIN,

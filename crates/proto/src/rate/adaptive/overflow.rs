@@ -190,7 +190,8 @@ impl Adaptive {
             // was seen to carry in all may be a little too much, which would hide what wanders.
             let shared = self.contest.is_some() || self.foreign;
             let all = if shared { self.free / WHOLE.1 * WHOLE.0 } else { 0 };
-            let carries = Rate::from_bytes_per_second(all.max(self.bandwidth));
+            let most = all.max(self.bandwidth).max(self.turns.most());
+            let carries = Rate::from_bytes_per_second(most);
             self.trips.compare(now, rtt, stretch, carries);
         }
     }

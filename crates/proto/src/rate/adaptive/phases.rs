@@ -112,6 +112,18 @@ impl Adaptive {
         }
     }
 
+    /// What held it below what it believes has changed. What was believed may be long ago, so it
+    /// begins with twice what it sent, and looks for more at once.
+    pub(super) fn go_on_from(&mut self, now: Instant, before: Rate) {
+        if before < self.most() && before.bytes_per_second() < self.bandwidth {
+            self.bandwidth = self.bandwidth.min(before.bytes_per_second().saturating_mul(2));
+            if !self.is_starting() && self.phase != Phase::Startup {
+                self.enter(Phase::Up(0), now);
+            }
+        }
+        self.set_pacing();
+    }
+
     /// How long a buffer takes.
     pub(super) fn grain_time(&self) -> Duration {
         Rate::from_bytes_per_second(self.bandwidth).time_for(self.grain_bytes)
@@ -158,6 +170,7 @@ impl Adaptive {
         let shows = passed >= self.trips.now() || !self.may_contend(now);
         let stays = !self.bold
             && !self.foreign
+            && !self.turns.is_known()
             && self.cruise.forgone > FOREIGN
             && shows
             && self.queue() > MILLION / 4;

@@ -16,6 +16,8 @@ use crate::units::Rate;
 /// rhythm and where somebody was seen twice; in a long one, where he was seen once and twice.
 const LOST_SHORT: [u64; 2] = [14_000, 10_000];
 const LOST_LONG: [u64; 2] = [3000, 375];
+/// Beside a BBR a tenth is lost, an eighth at most: where it is this much, the path carries less.
+const LOST_MOST: u64 = 200_000;
 /// The round trips of which that is the mean.
 const LOST_ROUNDS: u64 = 64;
 /// A queue is short if the round trip is longer by less than this part of the smallest as a rule.
@@ -122,7 +124,8 @@ impl Stand {
 impl Adaptive {
     /// A report came: whether it shows somebody who does not yield.
     pub(super) fn look_for_signs(&mut self, now: Instant, sample: &Sample) {
-        if self.is_starting() || self.phase == Phase::Startup || !self.may_contend(now) {
+        let known = !self.is_starting() && self.phase != Phase::Startup && !self.turns.is_known();
+        if !known || !self.may_contend(now) {
             self.signs.rhythm = Rhythm::default();
             self.signs.away.forget();
             return;
@@ -159,7 +162,8 @@ impl Adaptive {
             _ if short && rhythm => LOST_SHORT[0],
             _ => return,
         };
-        if self.signs.lost > self.rest.share() + least {
+        let lost = self.signs.lost.saturating_sub(self.rest.share());
+        if lost > least && lost < LOST_MOST {
             self.stand_by(now, sample.round);
         }
     }
@@ -193,10 +197,11 @@ impl Adaptive {
         stand.advance(now, sample, (min, rested));
         self.bandwidth = stand.rate();
         self.round.number = sample.round;
-        if now < stand.until {
+        let floods = self.signs.lost >= self.rest.share() + LOST_MOST;
+        if now < stand.until && !floods {
             return;
         }
-        if !stand.seen {
+        if !stand.seen || floods {
             self.signs.deceived = Some(now + DECEIVED_FOR);
         }
         self.stand = None;
