@@ -124,9 +124,9 @@ struct Book {
     to: u64,
 }
 
-/// OPENs of one opening: ten, as many that a COOKIE hurried, and one for what ICMP says
-/// (`docs/protocol.md §4.1`).
-const MAX_OPENS: u32 = 21;
+/// OPENs of one opening: 24, all but the first twice, as many that a COOKIE hurried, and one for
+/// what ICMP says (`docs/protocol.md §4.1`).
+const MAX_OPENS: u32 = 72;
 
 /// What the oracle remembers of one end.
 #[derive(Clone, Debug, Default)]

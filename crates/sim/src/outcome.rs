@@ -101,8 +101,8 @@ impl Outcome {
     /// has the last word never knows whether it was heard; no protocol can help that.
     ///
     /// A path is dead to a sender from the last word before an outage, before which there was
-    /// nothing to say (on `rfc998`, where nobody asks, for up to a KEEPALIVE interval), to the first
-    /// repetition after it, which takes a round trip to come. And
+    /// nothing to say (on `rfc998`, where nobody asks, for up to a KEEPALIVE interval), to the
+    /// first repetition after it, which takes a round trip to come. And
     /// losses that are likely enough to swallow every word of a death timer are as bad: on
     /// `rfc998`, where nobody asks, a long round trip leaves it few.
     pub fn is_orphaned(&self) -> bool {

@@ -17,10 +17,11 @@ use crate::wire::packet::Parameters;
 use crate::wire::rfc998::{self, Packet998, Ports};
 use crate::wire::sealed::{self, HEADER_BYTES, Kind};
 
-/// Schedule of OPEN on each wire: first wait, longest wait, how many (§2.1, §4.1).
+/// Schedule of OPEN on each wire: first wait, longest wait, how many (§2.1, §4.1). Where half is
+/// lost either way one in four is answered: of ten all would be in vain once in eighteen times.
 const SCHEDULE_998: (Duration, Duration, u8) = (Duration::from_secs(1), Duration::from_secs(60), 8);
 const SCHEDULE_SEALED: (Duration, Duration, u8) =
-    (Duration::from_millis(500), Duration::from_secs(3), 10);
+    (Duration::from_millis(500), Duration::from_secs(1), 24);
 
 /// So many OPENs are whole; then they leave most of their padding out, since the path may take no
 /// more (`docs/protocol.md §4.1`). Had one more been whole, a narrow path would open 750 ms later.
@@ -88,8 +89,9 @@ pub(crate) struct Active {
     /// How long somebody who proves himself is waited for at most.
     patience: Duration,
     hurry: Hurry,
-    /// OPENs that left.
+    /// OPENs that left, and whether the newest leaves once more.
     tries: u8,
+    twice: bool,
     /// Somebody said that OPEN is too large for the path.
     narrow: bool,
     entropy: Entropy,
@@ -134,6 +136,7 @@ impl Active {
             patience: config.death_timer,
             hurry: Hurry::Ready,
             tries: 0,
+            twice: false,
             narrow: false,
             entropy,
         }
@@ -424,30 +427,40 @@ impl Active {
         {
             return Some(len);
         }
+        if std::mem::take(&mut self.twice) {
+            return Some(self.put_open(out));
+        }
         if self.next > now || self.left == 0 {
             return None;
         }
         self.left -= 1;
-        self.hurry = if self.hurry == Hurry::Due { Hurry::Spent } else { Hurry::Ready };
+        let hurried = self.hurry == Hurry::Due;
+        self.hurry = if hurried { Hurry::Spent } else { Hurry::Ready };
         self.next = now + self.wait;
         self.wait = (self.wait * 3 / 2).min(self.longest_wait);
         self.sent = Some((now, self.sent.is_none()));
         self.first.get_or_insert(now);
         if let Handshake::Sealed(candidates) = &mut self.handshake {
             candidates.repeat();
+            self.twice = self.tries > 0 && !hurried;
         }
-        let narrow = self.narrow || self.tries >= WHOLE_OPENS;
         self.tries = self.tries.saturating_add(1);
+        Some(self.put_open(out))
+    }
+
+    /// Appends the OPEN, in the form that its turn has.
+    fn put_open(&self, out: &mut Vec<u8>) -> usize {
         let sealed = matches!(self.handshake, Handshake::Sealed(_));
+        let narrow = self.narrow || self.tries > WHOLE_OPENS;
         let short = (sealed && narrow).then(|| sealed::shorten_open(&self.open)).flatten();
         let open = short.as_deref().unwrap_or(&self.open);
         out.extend_from_slice(open);
-        Some(open.len())
+        open.len()
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let due = matches!(&self.handshake, Handshake::Sealed(candidates) if candidates.is_due());
-        if self.refused.is_some() || self.fault.is_some() || due {
+        if self.refused.is_some() || self.fault.is_some() || due || self.twice {
             return Some(Instant::EPOCH);
         }
         earliest([Some(self.next).filter(|_| self.left > 0), self.deadline()])

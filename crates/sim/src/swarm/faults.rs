@@ -69,7 +69,7 @@ pub(super) fn add(seed: u64, sketch: &Sketch, ours: bool, setup: &mut Setup) {
         true => choke(&mut choked, sketch, heals_at, setup),
         false => heals_at,
     };
-    // A given network never heals: ten OPENs in a row may go unheard, and so may last words, for
+    // A given network never heals: all OPENs may go unheard, and so may last words, for
     // which the other end waits until its death timer runs out.
     let mortal = rough || !ours;
     setup.persistent = mortal;
