@@ -145,6 +145,8 @@ struct Round {
     delivered: u64,
     lost: u64,
     marked: u64,
+    /// Packets told of in it, when it is over.
+    told: u64,
     /// The least share of what was sent that came through, in millionths.
     accepted: u64,
     /// The largest queue, in millionths of the smallest round trip.
@@ -173,6 +175,8 @@ struct Growth {
     /// Rounds without growth, and the bandwidth they are compared with.
     full_rounds: u32,
     full_bandwidth: u64,
+    /// Packets told of since the last of those, or since it grew.
+    told: u64,
     /// The round from which it is judged, and the packets lost and delivered before.
     judged_from: u64,
     before: (u64, u64),

@@ -280,7 +280,7 @@ impl Background {
             Phase::Yield if self.window <= self.floor() => {
                 self.rest.set((self.rest.share() + share) / 2);
             }
-            _ if !excess => self.rest.learn(share),
+            _ if !excess => self.rest.learn(share, all),
             _ => {}
         }
         self.round = Round {

@@ -250,6 +250,9 @@ pub(super) struct RestLoss {
     suspect: Option<u64>,
 }
 
+/// Fewer packets of a round trip tell less of what is lost at rest.
+const FEW_PACKETS: u64 = 64;
+
 impl RestLoss {
     /// The share of packets lost at rest, in millionths.
     pub(super) fn share(&self) -> u64 {
@@ -270,13 +273,16 @@ impl RestLoss {
         share > self.share + (MILLION / 100).max(4 * deviation)
     }
 
-    /// A share lost while nothing pointed to congestion.
-    pub(super) fn learn(&mut self, share: u64) {
+    /// A share of so many packets lost while nothing pointed to congestion. Where many are lost at
+    /// rest, of few all may be, or none.
+    pub(super) fn learn(&mut self, share: u64, packets: u64) {
         let share = share.min(MAX_REST_LOSS);
+        let few = self.share > MILLION / 10 && packets < FEW_PACKETS;
+        let part = if few { 8 * FEW_PACKETS / packets.max(1) } else { 8 };
         self.share = if share > self.share {
-            self.share + (share - self.share) / 8
+            self.share + (share - self.share) / part
         } else {
-            self.share - (self.share - share) / 8
+            self.share - (self.share - share) / part
         };
     }
 

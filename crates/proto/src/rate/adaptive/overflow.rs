@@ -217,9 +217,9 @@ impl Adaptive {
             !self.overflow.is_high(round.longer)
         };
         if own {
-            self.rest.learn(share);
+            self.rest.learn(share, round.told);
         } else if contest.is_brief() && self.overflow.share < self.rest.share() {
-            self.rest.learn(self.overflow.share);
+            self.rest.learn(self.overflow.share, u64::MAX);
         }
     }
 

@@ -17,6 +17,11 @@ use crate::units::Rate;
 /// is another one than it was taken for.
 const MANY_FINDS: u32 = 8;
 
+/// More than this is much to be lost at random, in millionths; a rate of less than one part in so
+/// many of what the path was seen to carry is so by chance.
+const MUCH_LOST: u64 = MILLION / 10;
+const FELL: u64 = 4;
+
 /// Bursts that a phase lasts at least: what was not sent shows nothing.
 const PHASE_BURSTS: u32 = 4;
 
@@ -191,9 +196,20 @@ impl Adaptive {
             if self.policed.on_cruised() {
                 self.probe.caution = (self.probe.caution * 2).min(UNITY);
             }
+            if self.fell_by_chance() {
+                self.look_again(now);
+                return;
+            }
             let full = is_long(self.min_rtt()) && self.queue() > 0;
             self.enter(if full { Phase::Cruise } else { Phase::Up(0) }, now);
         }
+    }
+
+    /// Where much is lost at random, chance lowers a rate, and of few packets a probe shows little.
+    fn fell_by_chance(&self) -> bool {
+        let known = self.grain_bytes == 0 && !is_long(self.min_rtt()) && !self.bold;
+        let fell = self.bandwidth < self.free / FELL && self.queue() == 0;
+        known && fell && self.rest.share() > MUCH_LOST
     }
 
     fn go_down(&mut self, now: Instant, passed: Duration, step: usize) {

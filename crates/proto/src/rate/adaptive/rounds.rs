@@ -12,6 +12,10 @@ use std::time::Duration;
 /// So much more loss, in millionths, while no more came through, ends startup at once.
 const JUMP: u64 = MILLION / 5;
 
+/// Fewer packets tell nothing of the path by how many came of them: so many, and so many more by
+/// the share that is lost.
+const FEW: (u64, u64) = (16, 128);
+
 /// A queue that lost packets so long ago may have gone since.
 pub(super) const OVERFLOW_TIME: Duration = Duration::from_secs(10);
 
@@ -65,6 +69,7 @@ impl Adaptive {
             self.growth.before = (sample.lost_packets, sample.delivered_packets);
             return;
         }
+        let round = Round { told: lost + delivered, ..round };
         let share = lost.saturating_mul(MILLION) / (lost + delivered).max(1);
         let excess = self.rest.is_excess(share, lost + delivered);
         if self.is_starting() {
@@ -122,9 +127,11 @@ impl Adaptive {
         self.growth.least_share = Some(least);
         let overrun = self.overruns(round, sample, least);
         let grew = self.bandwidth >= self.growth.full_bandwidth + self.growth.full_bandwidth / 4;
+        self.growth.told += sample.delivered_packets.saturating_sub(round.delivered)
+            + sample.lost_packets.saturating_sub(round.lost);
         if grew {
             self.growth.full_bandwidth = self.bandwidth;
-            self.growth.full_rounds = 0;
+            (self.growth.full_rounds, self.growth.told) = (0, 0);
             let earlier = self.growth.earlier_share.filter(|_| round.queue == 0);
             let earlier = earlier.filter(|_| !self.growth.learns_nothing);
             // What was lost a round ago was not lost to a rate that has grown since.
@@ -132,9 +139,9 @@ impl Adaptive {
                 self.rest.set(earlier);
             }
         } else if !round.app_limited
-            && (round.accepted < 900_000 || round.queue > FULL_QUEUE || overrun)
+            && (self.is_held_up(round, share) || round.queue > FULL_QUEUE || overrun)
         {
-            self.growth.full_rounds += 1;
+            (self.growth.full_rounds, self.growth.told) = (self.growth.full_rounds + 1, 0);
         }
         // A policer, or a queue that is nearly none: what is beyond it is lost at once.
         let earlier = self.growth.earlier_share.unwrap_or(share).min(share);
@@ -148,6 +155,14 @@ impl Adaptive {
             }
             self.enter(Phase::Drain, now);
         }
+    }
+
+    /// Less came through than was sent. Of few packets, none of which waited, that is chance, the
+    /// more so where more are lost: then rounds are taken together.
+    fn is_held_up(&self, round: &Round, share: u64) -> bool {
+        let few = FEW.0 + share * FEW.1 / MILLION;
+        let chance = self.grain_bytes == 0 && round.queue == 0 && self.growth.told < few;
+        round.accepted < 900_000 && !chance
     }
 
     /// Where only OKs tell, and each buffer is asked for again and again, no time is known any
@@ -185,7 +200,7 @@ impl Adaptive {
         if !excess {
             let grows = share > self.rest.share() && self.policed.patience() > 1;
             if round.queue == 0 && !matches!(self.phase, Phase::Up(_)) && !grows {
-                self.rest.learn(share);
+                self.rest.learn(share, round.told);
             }
             return;
         }
