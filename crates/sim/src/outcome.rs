@@ -15,7 +15,7 @@ use crate::check::Finding;
 use crate::coverage::{Coverage, Mark};
 use crate::disk::DiskOptions;
 use crate::host::{EndReport, HostOptions};
-use crate::setup::{Kill, Setup};
+use crate::setup::{Kill, REPEATED, Setup};
 use crate::side::{Pair, Side};
 use crate::transcript::TranscriptHash;
 
@@ -33,9 +33,6 @@ const FORGOTTEN: Duration = Duration::from_millis(2500);
 const ASKED: Duration = Duration::from_millis(1500);
 /// Who has nothing to say says so this often, or four times in the peer's death timer.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// Control messages are repeated at least so often, or every four round trips (`docs/protocol.md
-/// §6.2`).
-const REPEATED: Duration = Duration::from_secs(2);
 /// Who waits for what does not come says something about so often.
 const SAID: Duration = Duration::from_millis(125);
 /// Changes of a link that are told one by one: a mobile network has thousands.

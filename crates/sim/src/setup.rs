@@ -10,6 +10,10 @@ use crate::attacker::AttackerOptions;
 use crate::host::HostOptions;
 use crate::side::Side;
 
+/// Control messages are repeated at least so often, or every four round trips (`docs/protocol.md
+/// §6.2`).
+pub(crate) const REPEATED: Duration = Duration::from_secs(2);
+
 /// All there is to know about a world before it begins.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -117,7 +121,10 @@ impl Setup {
     }
 
     /// The longest time for which a direction of the path may be dead, or an end that stands still.
+    /// What is alive in between for less than it takes until all is said again counts as dead.
     pub fn longest_outage(&self) -> Duration {
+        let rtt = self.longest_round_trip();
+        let pause = REPEATED.max(rtt * 4) + rtt;
         let mut longest = Duration::ZERO;
         let asleep = self.active.sleeps.iter().chain(&self.passive.sleeps);
         let asleep: Vec<_> = asleep.map(|(from, lasts)| (*from, *from + *lasts)).collect();
@@ -140,7 +147,7 @@ impl Setup {
                     dead.push((since, change.at));
                 }
             }
-            longest = longest.max(longest_of(dead));
+            longest = longest.max(longest_of(dead, pause));
         }
         longest
     }
@@ -184,13 +191,14 @@ impl Setup {
     }
 }
 
-/// The longest of these times, those that overlap or follow one another taken for one.
-fn longest_of(mut times: Vec<(Duration, Duration)>) -> Duration {
+/// The longest of these times, those no more than `pause` apart taken for one.
+fn longest_of(mut times: Vec<(Duration, Duration)>, pause: Duration) -> Duration {
     times.sort_unstable();
-    let (mut longest, mut now) = (Duration::ZERO, (Duration::ZERO, Duration::ZERO));
+    let (mut longest, mut now) = (Duration::ZERO, None);
     for (from, to) in times {
-        now = if from <= now.1 { (now.0, now.1.max(to)) } else { (from, to) };
-        longest = longest.max(now.1 - now.0);
+        let (since, until) = now.filter(|(_, until)| from <= *until + pause).unwrap_or((from, to));
+        now = Some((since, to.max(until)));
+        longest = longest.max(to.max(until) - since);
     }
     longest
 }
@@ -240,6 +248,9 @@ mod tests {
         let secs = Duration::from_secs;
         setup.active.sleeps = vec![(secs(8), secs(3)), (secs(30), secs(4))];
         assert_eq!(setup.longest_outage(), secs(10));
+        // A second is too short for anything to be said, and answered.
+        setup.active.sleeps = vec![(secs(30), secs(4)), (secs(35), secs(4)), (secs(50), secs(4))];
+        assert_eq!(setup.longest_outage(), secs(9));
     }
 
     #[test]

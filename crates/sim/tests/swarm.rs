@@ -504,6 +504,15 @@ fn who_sleeps_from_one_keepalive_to_the_next_may_be_given_up() {
     as_it_should_be(100_076_532);
 }
 
+/// A way that was dead for half a minute and, less than a second later, again: nothing that was
+/// said in between had been heard, and answered.
+#[test]
+fn a_second_alive_between_two_outages_is_none() {
+    for seed in [100_213_914, 100_241_265] {
+        as_it_should_be(seed);
+    }
+}
+
 #[test]
 fn a_seed_is_a_world() {
     for seed in first()..first() + worlds().min(50) {

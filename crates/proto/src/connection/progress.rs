@@ -96,8 +96,9 @@ impl Connection {
             }
         };
         let patience = self.death_timer.max(SHORTEST);
-        let trips = pace.round_trip.saturating_mul(ROUND_TRIPS).max(pace.answer * ANSWERS);
+        let trips = pace.round_trip.saturating_mul(ROUND_TRIPS);
         // A receiver that lets nothing come makes the interval endless.
+        let trips = trips.max(pace.answer.saturating_mul(ANSWERS));
         let patience = patience.max(trips).max(pace.interval.saturating_mul(INTERVALS));
         // Where nobody asks, a living peer may be silent from one KEEPALIVE to the next.
         let asks = self.rules.asks;

@@ -127,8 +127,7 @@ impl Adaptive {
         self.growth.least_share = Some(least);
         let overrun = self.overruns(round, sample, least);
         let grew = self.bandwidth >= self.growth.full_bandwidth + self.growth.full_bandwidth / 4;
-        self.growth.told += sample.delivered_packets.saturating_sub(round.delivered)
-            + sample.lost_packets.saturating_sub(round.lost);
+        self.growth.told += round.told;
         if grew {
             self.growth.full_bandwidth = self.bandwidth;
             (self.growth.full_rounds, self.growth.told) = (0, 0);
