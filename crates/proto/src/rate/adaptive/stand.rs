@@ -16,10 +16,12 @@ use crate::units::Rate;
 /// rhythm and where somebody was seen twice; in a long one, where he was seen once and twice.
 const LOST_SHORT: [u64; 2] = [14_000, 10_000];
 const LOST_LONG: [u64; 2] = [3000, 375];
-/// Beside a BBR a tenth is lost, an eighth at most: where it is this much, the path carries less.
-const LOST_MOST: u64 = 200_000;
 /// The round trips of which that is the mean.
 const LOST_ROUNDS: u64 = 64;
+/// Beside a BBR a tenth is lost, an eighth at most: where it is this much in the mean of so many
+/// round trips, the path carries less.
+const FLOODS: u64 = 200_000;
+const FLOOD_ROUNDS: u64 = 16;
 /// A queue is short if the round trip is longer by less than this part of the smallest as a rule.
 const SHORT: (u32, u32) = (3, 8);
 /// A rate that fell to less than this part at once yielded; for so many round trips that shows.
@@ -45,8 +47,9 @@ const PRODUCTS: u64 = 2;
 pub(super) struct Signs {
     rhythm: Rhythm,
     away: Away,
-    /// Lost of late, in millionths.
+    /// Lost of late, in millionths, and in the last few round trips.
     lost: u64,
+    lost_now: u64,
     /// The round that is under way, and packets delivered and lost before it.
     round: (u64, u64, u64),
     /// The bandwidth at the last report, and when it last fell at once.
@@ -67,6 +70,7 @@ impl Signs {
         let total = lost + sample.delivered_packets.saturating_sub(delivered);
         let share = lost.saturating_mul(MILLION) / total.max(1);
         self.lost = (self.lost * (LOST_ROUNDS - 1) + share) / LOST_ROUNDS;
+        self.lost_now = (self.lost_now * (FLOOD_ROUNDS - 1) + share) / FLOOD_ROUNDS;
         self.round = (sample.round, sample.delivered_packets, sample.lost_packets);
     }
 
@@ -162,10 +166,13 @@ impl Adaptive {
             _ if short && rhythm => LOST_SHORT[0],
             _ => return,
         };
-        let lost = self.signs.lost.saturating_sub(self.rest.share());
-        if lost > least && lost < LOST_MOST {
+        if self.signs.lost > self.rest.share() + least && !self.floods() {
             self.stand_by(now, sample.round);
         }
+    }
+
+    fn floods(&self) -> bool {
+        self.signs.lost_now >= self.rest.share() + FLOODS
     }
 
     fn stand_by(&mut self, now: Instant, round: u64) {
@@ -193,11 +200,11 @@ impl Adaptive {
         }
         let min = self.min_rtt();
         let rested = sample.in_flight_bytes <= self.resting_bytes();
+        let floods = self.floods();
         let Some(stand) = &mut self.stand else { return };
         stand.advance(now, sample, (min, rested));
         self.bandwidth = stand.rate();
         self.round.number = sample.round;
-        let floods = self.signs.lost >= self.rest.share() + LOST_MOST;
         if now < stand.until && !floods {
             return;
         }
