@@ -201,7 +201,10 @@ impl Adaptive {
                 return;
             }
             let full = is_long(self.min_rtt()) && self.queue() > 0;
-            self.enter(if full { Phase::Cruise } else { Phase::Up(0) }, now);
+            self.enter(
+                if full || self.turns.is_tried() { Phase::Cruise } else { Phase::Up(0) },
+                now,
+            );
         }
     }
 

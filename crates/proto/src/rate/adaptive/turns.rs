@@ -18,9 +18,10 @@ const PAST: usize = 6;
 const FELL: (u64, u64) = (7, 10);
 const BACK: (u64, u64) = (8, 10);
 /// Each falls to this part at most, from the same height as the one before but for this part of
-/// it, for so many round trips: a round trip that wanders looks like many falls, and no two alike.
+/// it, and less where the round trip wanders, for so many round trips: that looks like many falls,
+/// and no two alike.
 const DEEP: (u64, u64) = (6, 10);
-const ALIKE: u64 = 8;
+const ALIKE: (u64, u64) = (3, 8);
 const LASTED: u32 = 4;
 /// So many falls from which it came back, each of which ended so soon, make a path that turns.
 const TURNS: u32 = 2;
@@ -66,13 +67,14 @@ pub(super) struct Turns {
 
 impl Turns {
     /// Takes in the bandwidth.
-    fn watch(&mut self, now: Instant, bandwidth: u64, trip: Duration) {
+    fn watch(&mut self, now: Instant, bandwidth: u64, (trip, wanders): (Duration, bool)) {
         if self.fallen && now.since(self.fell) > SOON {
             (self.fallen, self.count, self.trial) = (false, 0, None);
             self.past = [bandwidth; PAST];
         }
         if self.fallen && bandwidth >= self.high / BACK.1 * BACK.0 {
-            let alike = self.high.abs_diff(self.last_high) <= self.high / ALIKE;
+            let part = if wanders { ALIKE.1 } else { ALIKE.0 };
+            let alike = self.high.abs_diff(self.last_high) <= self.high / part;
             let deep = self.low <= self.high / DEEP.1 * DEEP.0;
             let lasted = now.since(self.fell) >= trip * LASTED;
             self.count = match (deep && lasted, alike) {
@@ -112,6 +114,11 @@ impl Turns {
         if self.is_known() { self.high } else { 0 }
     }
 
+    /// What was before the fall is tried: a probe up would only be in its way.
+    pub(super) fn is_tried(&self) -> bool {
+        self.fallen && self.is_known()
+    }
+
     /// It fell and came back so often that it does again.
     pub(super) fn is_known(&self) -> bool {
         self.count >= TURNS
@@ -127,7 +134,8 @@ impl Adaptive {
             self.turns.pass(self.bandwidth);
             return;
         }
-        self.turns.watch(now, self.bandwidth, self.min_rtt());
+        let wanders = !self.trips.wander().is_zero();
+        self.turns.watch(now, self.bandwidth, (self.min_rtt(), wanders));
         if !self.turns.is_known() {
             return;
         }
