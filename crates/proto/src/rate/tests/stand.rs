@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::sim::{Cubic, Flow, PACKET, Path, World};
 use super::{M, adaptive_from, ms, shares};
 use crate::gallery::bbr::Bbr;
+use crate::units::Rate;
 
 fn bbr(path: &Path, start: Duration) -> Flow {
     Flow::new(Box::new(Bbr::new(PACKET as u32, Some(path.rtt))), start)
@@ -62,6 +63,22 @@ fn it_ends_when_nobody_is_there_any_more() {
 }
 
 /// A CUBIC, and others like itself, yield.
+/// It stands beside a BBR; then the path carries a tenth of what it did for half of each second,
+/// and to hold on would lose a third.
+#[test]
+fn it_gives_up_where_much_is_lost() {
+    let mut path = Path::new(50 * M, ms(40), 0, 25);
+    let mbit = |n: u64| if n.is_multiple_of(2) { 5 } else { 50 };
+    let step = |n| (ms(60_000 + 500 * n), Rate::from_bits_per_second(mbit(n) * M));
+    path.steps = (0..60).map(step).collect();
+    let flows = vec![adaptive_from(&path, ms(0)), bbr(&path, ms(0))];
+    let mut world = World::new(path, flows);
+    world.run(ms(55_000));
+    let (before, after) = (looks(&mut world, 20), looks(&mut world, 40));
+    println!("{before} of 20, then {after} of 40");
+    assert!(before >= 15 && after <= 5, "{before} {after}");
+}
+
 #[test]
 fn nobody_who_yields_is_taken_for_one_who_does_not() {
     for queue in [25, 100, 400] {
