@@ -146,7 +146,7 @@ impl Endpoint {
     pub fn supply(&mut self, now: Instant, number: BufferNumber, buffer: Buffer, last: bool) {
         match self.connection.as_mut().filter(|_| !self.closed) {
             Some(connection) => connection.supply(now, number, buffer, last),
-            None => self.events.push_back(Event::Released(number, buffer)),
+            None => self.hand_back(Event::Released(number, buffer)),
         }
         self.take_trace();
     }
@@ -179,7 +179,7 @@ impl Endpoint {
     /// will come, is handed back as [`Event::Returned`].
     pub fn offer(&mut self, now: Instant, buffer: Buffer) {
         match &mut self.connection {
-            _ if self.closed => self.events.push_back(Event::Returned(buffer)),
+            _ if self.closed => self.hand_back(Event::Returned(buffer)),
             Some(connection) => connection.offer(now, buffer),
             None => self.offered.push(buffer),
         }
@@ -468,6 +468,12 @@ impl Endpoint {
             self.trace.push(now, TraceEvent::Closed { how: reason.name() });
             self.events.push_back(Event::Closed(reason));
         }
+    }
+
+    /// What comes too late goes back before the end is told, after which a client hears nothing.
+    fn hand_back(&mut self, event: Event) {
+        let end = self.events.iter().rposition(|event| matches!(event, Event::Closed(_)));
+        self.events.insert(end.unwrap_or(self.events.len()), event);
     }
 
     // ---- outputs

@@ -129,6 +129,17 @@ fn a_flood_of_strangers_neither_piles_up_nor_silences_the_connection() {
     assert!(sent(&mut passive, ms(4000)).iter().any(|(_, d)| d[TYPE] == RESPONSE));
 }
 
+/// The client has not heard of the end yet when it offers a buffer: that is not the last of it.
+#[test]
+fn what_is_offered_after_the_end_comes_back_before_it_is_told() {
+    let (_, mut passive) = ends();
+    passive.quit(ms(1), "enough");
+    passive.offer(ms(1), Buffer::new(4096));
+    assert!(matches!(passive.poll_event(), Some(Event::Returned(_))));
+    assert!(matches!(passive.poll_event(), Some(Event::Closed(_))));
+    assert!(passive.poll_event().is_none(), "no event follows the end");
+}
+
 #[test]
 fn a_client_that_gave_up_is_not_opened_again() {
     let (_active, mut passive) = connected();

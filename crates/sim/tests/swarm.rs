@@ -513,6 +513,12 @@ fn a_second_alive_between_two_outages_is_none() {
     }
 }
 
+/// A client hears of a new connection that is over already, and offers it buffers.
+#[test]
+fn a_connection_that_is_over_when_it_is_told_keeps_no_buffer() {
+    as_it_should_be(100_388_494);
+}
+
 #[test]
 fn a_seed_is_a_world() {
     for seed in first()..first() + worlds().min(50) {
