@@ -68,9 +68,11 @@ pub(super) struct Turns {
 impl Turns {
     /// Takes in the bandwidth.
     fn watch(&mut self, now: Instant, bandwidth: u64, (trip, wanders): (Duration, bool)) {
-        if self.fallen && now.since(self.fell) > SOON {
-            (self.fallen, self.count, self.trial) = (false, 0, None);
-            self.past = [bandwidth; PAST];
+        if now.since(self.fell) > SOON {
+            self.count = 0;
+            if std::mem::take(&mut self.fallen) {
+                self.pass(bandwidth);
+            }
         }
         if self.fallen && bandwidth >= self.high / BACK.1 * BACK.0 {
             let part = if wanders { ALIKE.1 } else { ALIKE.0 };
@@ -92,9 +94,6 @@ impl Turns {
         }
         let before = self.past.into_iter().fold(0, u64::max);
         if !self.fallen && bandwidth <= before / FELL.1 * FELL.0 {
-            if now.since(self.fell) > SOON {
-                self.count = 0;
-            }
             (self.high, self.fell, self.fallen) = (before, now, true);
             (self.last_low, self.low, self.next) = (self.low, bandwidth, now + trip);
         }

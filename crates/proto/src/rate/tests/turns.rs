@@ -1,7 +1,8 @@
 //! A path that carries much and little in turn.
 
-use super::sim::{Path, World};
+use super::sim::{Cubic, Flow, PACKET, Path, World};
 use super::{M, adaptive, ms, shares};
+use crate::gallery::bbr::Bbr;
 use crate::units::Rate;
 
 /// From `high` to `low` Mbit/s and back, each for so many milliseconds.
@@ -53,4 +54,26 @@ fn a_rate_that_is_gone_for_good_is_not_tried_for_long() {
     println!("{got:?} {tally:?}");
     assert!(got[0] >= 970 && tally.dropped == 0, "{got:?} {tally:?}");
     assert!(tally.mean_wait() <= ms(4), "{tally:?}");
+}
+
+/// What it knows of the path is forgotten: a contest begins as ever, and a BBR is known.
+#[test]
+fn a_path_that_turned_and_stays_is_as_any_other() {
+    for queue in [25, 50, 100, 400] {
+        for bbr in [false, true] {
+            let mut path = turning(1000, (50, 20), 40, queue);
+            path.steps.truncate(16);
+            let mut flows = vec![adaptive(&path)];
+            if bbr {
+                let law = Bbr::new(PACKET as u32, Some(path.rtt));
+                flows.push(Flow::new(Box::new(law), ms(25_000)));
+            }
+            let mut world = World::new(path.clone(), flows);
+            world.cubic = (!bbr).then(|| Cubic::new(ms(25_000)));
+            world.run(ms(40_000));
+            let (got, _) = shares(&mut world, ms(60_000), path.rate);
+            println!("{queue} %, a BBR {bbr}: {got:?}");
+            assert!(got.iter().all(|share| *share >= 350), "{queue} % {bbr}: {got:?}");
+        }
+    }
 }
