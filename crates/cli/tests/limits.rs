@@ -73,12 +73,12 @@ fn the_path_the_round_trips_and_the_receivers_buffers() {
 
 #[test]
 fn a_path_gets_the_buffers_that_it_has_use_of_as_far_as_memory_goes() {
-    let far = ["--rate", "60Mbit", "--delay", "60ms"];
+    let far = ["--rate", "30Mbit", "--delay", "60ms"];
     let small = ["--buffer-size", "4KiB"];
     let held = [&small[..], &["--memory", "256KiB"]].concat();
     assert_eq!(over(&far, 4_000_000, &held), "receiver_buffers");
     // Its 64 would do no better.
-    assert_eq!(over(&far, 16_000_000, &small), "path");
+    assert_eq!(over(&far, 10_000_000, &small), "path");
     let env = Env::new();
     env.make_file("data", 10);
     for (args, says) in [
