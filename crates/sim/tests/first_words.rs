@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use netblt_path::{LinkOptions, QueueLimit};
+use netblt_path::rng::Probability;
+use netblt_path::{Change, Displacement, LinkOptions, QueueLimit};
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::units::Rate;
@@ -11,7 +12,7 @@ use netblt_sim::check::kind;
 use netblt_sim::coverage::Mark;
 use netblt_sim::host::HostOptions;
 use netblt_sim::outcome::Outcome;
-use netblt_sim::setup::Setup;
+use netblt_sim::setup::{Kill, Setup};
 use netblt_sim::side::Side;
 
 use netblt_sim::world::{Sight, Tamper, World};
@@ -152,6 +153,30 @@ fn sixty_four_kib_take_hardly_longer_than_a_packet() {
         assert!(left < known + 0.4, "{opens:?}: {left} after {known}");
         assert_eq!(outcome.sent().data_packets_resent, 0, "{outcome}");
     }
+}
+
+/// A sender is killed when it has confirmed its opening, and started again; the OPEN of the one that
+/// runs overtakes what the dead one sent, so both are greeted before either is confirmed. What one
+/// of them was granted is not the other's too.
+#[test]
+fn buffers_are_granted_to_one_opening_at_a_time() {
+    let mut setup = Setup { bytes: 2_000_000, ..world(Role::Sender, true, 0) };
+    setup.there.reorder = Probability::from_percent(100);
+    setup.there.reorder_by = Displacement::Time(RTT * 3 / 5);
+    let at = RTT * 13 / 8;
+    let reorder = Some(Probability::from_percent(0));
+    setup.there.schedule = vec![Change { at, reorder, ..Change::default() }];
+    setup.kills = vec![Kill { side: Side::Active, at, down: RTT / 8 }];
+    let outcome = World::new(setup).run();
+    assert!(outcome.is_success(), "{outcome}");
+    assert_eq!(outcome.sender().starts, 2, "{outcome}");
+    let count = |mark| outcome.coverage.count(mark);
+    let counts = [Mark::Superseded, Mark::Greeted].map(count);
+    assert_eq!(counts, [1, 1], "{outcome}");
+    assert_eq!(outcome.sent().data_packets_resent, 0, "{outcome}");
+    // The first one's three seconds of silence, and a transfer.
+    let known = outcome.sender().done_at.expect("a time").as_secs_f64();
+    assert!(known < 5.0, "{outcome}");
 }
 
 /// The table of docs/decisions/fast-start.md: until the sender knows, and packets sent again.

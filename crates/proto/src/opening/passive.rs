@@ -274,7 +274,10 @@ impl Passive {
             Ok(parameters) => {
                 let table_bytes = offer.table_bytes.min(config.table_bytes);
                 let settled = Offer { parameters, ciphers: cipher.bit(), table_bytes };
-                let words = words(&settled.parameters, table_bytes);
+                // What they grant is the one connection's that this end will have: who is answered
+                // besides hears of it once it is that.
+                let greeted = self.slots.iter().any(|slot| slot.first_words.is_some());
+                let words = (!greeted).then(|| words(&settled.parameters, table_bytes)).flatten();
                 let from = (caller.key, frame);
                 self.make_slot(came, from, responder, (settled, words), proposal).map(Ok)
             }
@@ -408,6 +411,8 @@ impl Passive {
             return Answer::Nothing;
         }
         let slot = self.slots.remove(at);
+        // What others were granted this one has now.
+        self.slots.retain(|slot| slot.first_words.is_none());
         if self.served.len() >= MAX_SERVED {
             self.served.pop_front();
         }
