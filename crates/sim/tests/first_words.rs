@@ -155,9 +155,8 @@ fn sixty_four_kib_take_hardly_longer_than_a_packet() {
     }
 }
 
-/// A sender is killed when it has confirmed its opening, and started again; the OPEN of the one that
-/// runs overtakes what the dead one sent, so both are greeted before either is confirmed. What one
-/// of them was granted is not the other's too.
+/// A sender is killed when it has confirmed its opening, and started again; the OPEN of the one
+/// that runs overtakes what the dead one sent. What one of them was granted is not the other's too.
 #[test]
 fn buffers_are_granted_to_one_opening_at_a_time() {
     let mut setup = Setup { bytes: 2_000_000, ..world(Role::Sender, true, 0) };

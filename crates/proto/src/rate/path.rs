@@ -113,6 +113,11 @@ impl RoundTrips {
         self.wander.hear(now, stretch, carries, (min, rtt.saturating_sub(min)));
     }
 
+    /// The same where its round trip tells nothing of what wanders.
+    pub(super) fn overlook(&mut self, stretch: &Stretch) {
+        self.wander.overlook(stretch);
+    }
+
     /// By how much round trips come to be longer than the smallest although there is no queue,
     /// where that is much.
     pub(super) fn wander(&self) -> Duration {

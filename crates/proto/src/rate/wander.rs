@@ -66,6 +66,11 @@ impl Wander {
         self.left = nanos(late);
     }
 
+    /// The same of a packet whose round trip tells nothing: a queue may have run off all the time.
+    pub(super) fn overlook(&mut self, stretch: &Stretch) {
+        self.left = self.left.saturating_sub(nanos(stretch.sending));
+    }
+
     fn forget(&mut self, now: Instant, min: Duration) {
         let at_work = if self.left > self.twice / 2 { AT_WORK } else { 1 };
         let lasts = nanos(LASTS.max(min * LASTS_TRIPS)).saturating_mul(at_work);
@@ -143,6 +148,22 @@ mod tests {
         };
         assert_eq!(most(0), ms(0));
         assert!(most(90) > ms(60), "{:?}", most(90));
+    }
+
+    #[test]
+    fn what_was_not_looked_at_may_have_run_off() {
+        let most = |millis| {
+            let mut line = Line::new(100);
+            for _ in 0..3 {
+                line.hear((0..=4).map(|n| n * 10));
+                let sending = ms(millis);
+                line.wander.overlook(&Stretch { sent_bytes: 1000, sending, ..Stretch::default() });
+                line.hear([0]);
+            }
+            line.wander.most(MIN)
+        };
+        assert_eq!(most(40), ms(0));
+        assert!(most(5) > ms(50), "{:?}", most(5));
     }
 
     #[test]

@@ -44,6 +44,10 @@ const CUTS: (f64, f64) = (0.3, 0.4);
 /// Where more than this is lost, in millionths, there are many, and no loss is left unanswered.
 const HEAVY: u64 = 60_000;
 
+/// Where this much more than at rest is lost of late, no contest does that: the path carries less
+/// than it did, or what is taken for its queue is another one.
+const FLOODS: u64 = 250_000;
+
 /// What shows whether a queue loses packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Overflow {
@@ -182,18 +186,17 @@ impl Adaptive {
     /// Compares round trips. A host that stands still makes them long itself; and who has so little
     /// of what the path was seen to carry sees a queue come and go that is of others.
     pub(super) fn look_for_wander(&mut self, now: Instant, rtt: Duration, sample: &Sample) {
+        let Some(stretch) = &sample.stretch else { return };
         if !self.is_awake(now) || self.overflow.is_few(self.bandwidth) {
+            self.trips.overlook(stretch);
             return;
         }
-        if let Some(stretch) = &sample.stretch {
-            // Of a queue that is others' the path carries off more than this one's part. What it
-            // was seen to carry in all may be a little too much, which would hide what wanders.
-            let shared = self.contest.is_some() || self.foreign;
-            let all = if shared { self.free / WHOLE.1 * WHOLE.0 } else { 0 };
-            let most = all.max(self.bandwidth).max(self.turns.most());
-            let carries = Rate::from_bytes_per_second(most);
-            self.trips.compare(now, rtt, stretch, carries);
-        }
+        // Of a queue that is others' the path carries off more than this one's part. What it was
+        // seen to carry in all may be a little too much, which would hide what wanders.
+        let shared = self.contest.is_some() || self.foreign;
+        let all = if shared { self.free / WHOLE.1 * WHOLE.0 } else { 0 };
+        let most = all.max(self.bandwidth).max(self.turns.most());
+        self.trips.compare(now, rtt, stretch, Rate::from_bytes_per_second(most));
     }
 
     /// The longest queue of this round trip and the one before: what is lost is found missing a
@@ -204,19 +207,25 @@ impl Adaptive {
 
     /// A round trip is over in which this share was lost. What loss at rest is, is learned in a
     /// contest too: from what is lost without a queue, or with a queue that is not full; and in a
-    /// short queue it is no more than all that is lost.
-    pub(super) fn judge_overflow(&mut self, share: u64, round: &Round) {
+    /// short queue it is no more than all that is lost. A long contest that loses far too much is
+    /// over.
+    pub(super) fn judge_overflow(&mut self, now: Instant, share: u64, round: &Round) {
         let before = std::mem::replace(&mut self.overflow.before, round.longer);
         let excess = share.saturating_sub(self.rest.share());
         self.overflow.share = (self.overflow.share * 15 + share) / 16;
         self.overflow.excess = (self.overflow.excess * 7 + excess) / 8;
         let Some(contest) = &self.contest else { return };
+        if !contest.is_brief() && self.overflow.excess > FLOODS {
+            self.bandwidth = self.bandwidth / 1000 * ((MILLION - excess.min(MILLION)) / 1000);
+            self.enter(Phase::Drain, now);
+            return;
+        }
         let own = if contest.is_brief() {
             round.longer == 0 && before == 0
         } else {
             !self.overflow.is_high(round.longer)
         };
-        if own {
+        if own && excess <= FLOODS {
             self.rest.learn(share, round.told);
         } else if contest.is_brief() && self.overflow.share < self.rest.share() {
             self.rest.learn(self.overflow.share, u64::MAX);

@@ -84,7 +84,7 @@ impl Adaptive {
             self.judge_startup(now, &round, sample, marked > 0);
             return;
         }
-        self.judge_overflow(share, &round);
+        self.judge_overflow(now, share, &round);
         if self.contest.is_some() {
             return;
         }
