@@ -519,6 +519,21 @@ fn a_connection_that_is_over_when_it_is_told_keeps_no_buffer() {
     as_it_should_be(100_388_494);
 }
 
+/// On `rfc998` the path stood still for four seconds, and every buffer after that was lost whole
+/// and asked for, one after the other: none of them told that the sender is silent no longer.
+#[test]
+fn timers_that_a_silence_made_long_get_short_again() {
+    let outcome = as_it_should_be(100_352_154);
+    assert!(outcome.duration <= Duration::from_secs(80), "{outcome}");
+}
+
+/// On `rfc998` what an outage swallowed stayed in flight, and the cap held back the one packet that
+/// was asked for every second: each of these questions was taken for a report.
+#[test]
+fn what_is_asked_for_again_and_again_leaves_whatever_the_cap() {
+    as_it_should_be(100_413_308);
+}
+
 #[test]
 fn a_seed_is_a_world() {
     for seed in first()..first() + worlds().min(50) {

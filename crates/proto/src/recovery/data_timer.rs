@@ -280,6 +280,7 @@ impl Recovery for DataTimer {
         }
         let here = (now, arrival.index.0);
         let newest = self.newest.replace(now).unwrap_or(now);
+        self.silences.forget(now);
         if let (Some((_, place)), false) = (due.last, due.asked) {
             // Since anything came: what is sent again for others comes in between.
             self.silences.on_arrival((newest, place), here, timing.burst);

@@ -8,6 +8,8 @@ use crate::units::Burst;
 
 /// The longest silence is remembered for one to two of these.
 const MEMORY: Duration = Duration::from_secs(5);
+/// And no longer than this where nothing newer is known.
+const FORGOTTEN: Duration = Duration::from_secs(20);
 
 /// The longest silence beyond the burst intervals lately.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,6 +20,14 @@ pub(super) struct Silences {
 }
 
 impl Silences {
+    /// Something came. Where for long nothing does that tells of silences, as where all of it was
+    /// asked for, what they were is forgotten, or timers made long by one would stay so.
+    pub(super) fn forget(&mut self, now: Instant) {
+        if now.since(self.since) > FORGOTTEN {
+            *self = Self { since: now, ..Self::default() };
+        }
+    }
+
     /// Of one buffer's first pass the packet at one place came, then that at another.
     pub(super) fn on_arrival(
         &mut self,
@@ -64,5 +74,10 @@ mod tests {
         assert_eq!(silences.longest(), Duration::from_millis(30));
         silences.on_arrival((ms(11_990), 1), (ms(12_000), 2), burst);
         assert_eq!(silences.longest(), Duration::ZERO);
+        silences.on_arrival((ms(12_000), 2), (ms(12_050), 3), burst);
+        silences.forget(ms(31_900));
+        assert_eq!(silences.longest(), Duration::from_millis(40));
+        silences.forget(ms(32_100));
+        assert_eq!(silences.longest(), Duration::ZERO, "though nothing tells of any");
     }
 }

@@ -36,8 +36,12 @@ impl Sender {
                 continue;
             }
             if self.ledger.is_some() {
-                // Whatever it is: it was said because data, or acknowledgements in them, arrived.
-                self.hearing.reported = now;
+                // It was said because data, or acknowledgements in them, arrived; or it is asked
+                // again and again for what the cap holds back, which tells of nothing.
+                let asks = matches!(message, Message::Resend(_));
+                if !asks || self.sampler.last_sent() > Some(self.hearing.reported) {
+                    self.hearing.reported = now;
+                }
                 // The first GO answers the RESPONSE.
                 let longest = Some(now.since(self.negotiated.opened)).filter(|rtt| is_long(*rtt));
                 if let (0, Some(longest)) = (self.stats.data_packets_sent, longest)

@@ -299,7 +299,7 @@ impl Sender {
 
     fn handle_sample(&mut self, now: Instant, sample: Option<Sample>) {
         if let Some(sample) = sample {
-            self.hearing.reported = now;
+            self.hearing.on_reported(now, &sample);
             if let Some(rtt) = sample.rtt {
                 self.rtt.sample(rtt);
             }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Phase, Sender};
+use crate::rate::Sample;
 use crate::time::Instant;
 
 /// The breaker opens after this, or eight round trips (`docs/protocol.md §7.5`).
@@ -25,6 +26,8 @@ pub(super) struct Hearing {
     pub(super) silence_told: Option<Instant>,
     /// When the newest report came, or what is in flight began to be.
     pub(super) reported: Instant,
+    /// Packets that it told of: delivered, and lost.
+    told: (u64, u64),
     pub(super) probe_due: Instant,
     /// Probes since data left otherwise.
     probes: u32,
@@ -34,13 +37,28 @@ pub(super) struct Hearing {
 
 impl Hearing {
     pub(super) fn new(now: Instant) -> Self {
-        let (silence_told, probes) = (None, 0);
-        Self { heard: now, silence_told, reported: now, probe_due: now, probes, let_go: now }
+        Self {
+            heard: now,
+            silence_told: None,
+            reported: now,
+            told: (0, 0),
+            probe_due: now,
+            probes: 0,
+            let_go: now,
+        }
     }
 
     pub(super) fn on_heard(&mut self, now: Instant) {
         self.heard = now;
         self.silence_told = None;
+    }
+
+    /// A report came; one that tells of no packet is none.
+    pub(super) fn on_reported(&mut self, now: Instant, sample: &Sample) {
+        let told = (sample.delivered_packets, sample.lost_packets);
+        if std::mem::replace(&mut self.told, told) != told {
+            self.reported = now;
+        }
     }
 
     /// Whether an open breaker lets a packet through now; the next one is due later then, and ever
