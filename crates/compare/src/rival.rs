@@ -324,7 +324,10 @@ fn ssh_words(copier: Copier, room: &Room) -> Words {
             all
         }
         Copier::Qcp => {
-            let mut all = words("qcp", &["-q", "-S", "-F", "-S"], &[&config, &from]);
+            // It looks up names itself, and has ssh do so again.
+            let own = config.display().to_string();
+            let texts = ["-q", "--ssh-config", &own, "-S", "-F", "-S"];
+            let mut all = words("qcp", &texts, &[&config, &from]);
             all.push(to.into());
             all
         }
