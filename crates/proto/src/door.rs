@@ -12,7 +12,8 @@ use crate::config::{Authorized, Config, Identity};
 use crate::endpoint::{EXPLANATIONS, Endpoint};
 use crate::entropy::Entropy;
 use crate::machine::{Datagram, Route, Transmit};
-use crate::opening::passive::{Answer, Passive};
+use crate::opening::answer::Answer;
+use crate::opening::passive::Passive;
 use crate::time::Instant;
 use crate::wire::packet::Parameters;
 

@@ -527,11 +527,19 @@ fn timers_that_a_silence_made_long_get_short_again() {
     assert!(outcome.duration <= Duration::from_secs(80), "{outcome}");
 }
 
-/// On `rfc998` what an outage swallowed stayed in flight, and the cap held back the one packet that
-/// was asked for every second: each of these questions was taken for a report.
+/// On `rfc998` what an outage swallowed stayed in flight, and the cap held back the one packet
+/// that was asked for every second: each of these questions was taken for a report.
 #[test]
 fn what_is_asked_for_again_and_again_leaves_whatever_the_cap() {
     as_it_should_be(100_413_308);
+}
+
+/// A receiver gave up when it had answered an OPEN with its first words, by which the connection
+/// was open to the sender.
+#[test]
+fn who_was_greeted_hears_that_the_other_gave_up() {
+    let outcome = as_it_should_be(100_476_904);
+    assert!(outcome.duration <= Duration::from_secs(5), "{outcome}");
 }
 
 #[test]

@@ -7,13 +7,17 @@ use crate::time::Instant;
 use crate::trace::TraceEvent;
 
 impl Endpoint {
-    /// The client gives up before anything is open here. Whoever has answered may have it open, and
-    /// would wait for the rest of a death timer.
+    /// The client gives up before anything is open here. Whoever has answered, or was greeted, may
+    /// have it open, and would wait for the rest of a death timer.
     pub(super) fn quit_opening(&mut self, now: Instant, reason: &str) {
-        if let Opener::Active(active) = &mut self.opener {
-            let to = Route { peer: active.peer(), local: None };
-            let told = active.quits(reason);
-            told.into_iter().for_each(|packet| self.outbox.push_back((to, packet)));
+        match &mut self.opener {
+            Opener::Active(active) => {
+                let to = Route { peer: active.peer(), local: None };
+                let told = active.quits(reason);
+                self.outbox.extend(told.into_iter().map(|packet| (to, packet)));
+            }
+            Opener::Passive(passive) => self.outbox.extend(passive.quits(reason)),
+            Opener::Door => {}
         }
         self.close(now, Reason::Quit);
     }

@@ -2,11 +2,13 @@
 //! (RFC 998 §5.1; `docs/protocol.md §4`). The drawn machine is in `docs/protocol.md §10.3`.
 
 pub(crate) mod active;
+pub(crate) mod answer;
 mod bucket;
 mod candidates;
 mod gate;
 pub(crate) mod passive;
 mod proof;
+mod slot;
 mod standing;
 
 use std::time::Duration;

@@ -5,10 +5,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::answer::Answer;
 use super::bucket::Shared;
 use super::gate::{Caller, Gate};
+use super::slot::Slot;
 use super::standing::Standing998;
-use super::{FirstWords, Opened, Place, proof, settle};
+use super::{FirstWords, Opened, proof, settle};
 use crate::config::{Authorized, Config, Identity, PublicKey, Wire};
 use crate::control_fifo::ControlFifo;
 use crate::crypto::cipher::Cipher;
@@ -32,8 +34,6 @@ const MANY: Room = Room { slots: 256, cookie_from: 0, at_once: 512 };
 const MAX_SERVED: usize = 1024;
 /// An unconfirmed opening is forgotten after this.
 const SLOT_LIFE: Duration = Duration::from_secs(60);
-/// Addresses remembered of one opening.
-const MAX_ROUTES: usize = 4;
 /// UNKNOWNs at most: one in this time.
 const UNKNOWN_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -57,48 +57,6 @@ pub(crate) struct Standing {
     pub(crate) half_open: bool,
 }
 
-/// What to do about a datagram.
-pub(crate) enum Answer<'a> {
-    /// It was nothing.
-    Nothing,
-    /// Send this back, no longer than what came.
-    Reply(Vec<u8>),
-    /// Send both back, a RESPONSE and the first words; together they are no longer than what came.
-    Greeting(Vec<u8>, Vec<u8>),
-    /// The peer of the half-open connection that stands was started again: send this (`rfc998`).
-    Again(Vec<u8>),
-    /// The peer of the connection that stands has shown that it hears: send this (`rfc998`).
-    Heard(Vec<u8>),
-    /// A connection is open; the datagram, if handed back, is its first.
-    Opened(Box<Opened>, Option<&'a mut [u8]>),
-}
-
-/// A handshake answered and not confirmed yet. It belongs to one OPEN, whatever addresses copies of
-/// it come from: all of them get the same RESPONSE, and only the true peer can use it.
-#[derive(Debug)]
-struct Slot {
-    /// The static key of whoever opens it, if it comes by one.
-    key: Option<PublicKey>,
-    open_mac: [u8; 16],
-    /// Bytes of the shortest copy of it.
-    open_bytes: usize,
-    own_id: u32,
-    response: Vec<u8>,
-    /// What follows it, under transport keys: what is here already, and the first GO.
-    first_words: Option<Vec<u8>>,
-    link: Link,
-    root: Root,
-    parameters: Parameters,
-    table_bytes: u32,
-    created: Instant,
-    /// Where RESPONSE went: the first address first, then the newest ones.
-    routes: Vec<Route>,
-    /// RESPONSE was sent once only: the time since is a round trip.
-    once: bool,
-    /// The OPEN brought a cookie: the first address is the peer's.
-    proven: bool,
-}
-
 /// A passive end.
 #[derive(Debug)]
 pub(crate) struct Passive {
@@ -114,21 +72,6 @@ pub(crate) struct Passive {
     /// What opened the connection that stands.
     standing: Option<Standing998>,
     room: Room,
-}
-
-impl std::fmt::Debug for Answer<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Nothing => f.write_str("Nothing"),
-            Self::Again(packet) => write!(f, "Again({} bytes)", packet.len()),
-            Self::Heard(packet) => write!(f, "Heard({} bytes)", packet.len()),
-            Self::Reply(packet) => write!(f, "Reply({} bytes)", packet.len()),
-            Self::Greeting(response, words) => {
-                write!(f, "Greeting({} and {} bytes)", response.len(), words.len())
-            }
-            Self::Opened(..) => f.write_str("Opened"),
-        }
-    }
 }
 
 impl Passive {
@@ -160,6 +103,11 @@ impl Passive {
     /// Others are let in from now on: openings of those who are not end.
     pub(crate) fn on_authorized(&mut self, authorized: &Authorized) {
         self.slots.retain(|slot| slot.key.is_none_or(|key| authorized.knows(&key)));
+    }
+
+    /// What tells those who were greeted, to whom it is open already, that the client gives up.
+    pub(crate) fn quits(&mut self, reason: &str) -> Vec<(Route, Vec<u8>)> {
+        self.slots.iter_mut().filter_map(|slot| slot.quit(reason)).collect()
     }
 
     /// A datagram that the connection that stands, if there is one, did not want.
@@ -506,47 +454,6 @@ impl Passive {
                 Answer::Opened(Box::new(opened), None)
             }
         }
-    }
-}
-
-impl Slot {
-    /// A copy of its OPEN came from there.
-    fn note(&mut self, route: Route) {
-        if self.routes.contains(&route) {
-            return;
-        }
-        if self.routes.len() >= MAX_ROUTES {
-            self.routes.remove(1);
-        }
-        self.routes.push(route);
-    }
-
-    /// What a copy of its OPEN draws that came in so many bytes.
-    fn greeting(&self, came: usize) -> Answer<'static> {
-        let words = self.first_words.as_ref();
-        match words.filter(|words| self.response.len() + words.len() <= came) {
-            Some(words) => Answer::Greeting(self.response.clone(), words.clone()),
-            None => Answer::Reply(self.response.clone()),
-        }
-    }
-
-    /// What is known of where the peer is, now that a packet from `route` confirms it.
-    /// It has read RESPONSE; so if that went nowhere else, or a cookie before it, it was the proof
-    /// of its address. Else somebody copied packets, and those who sent them are asked.
-    fn place(&self, route: Route) -> Place {
-        let alone = self.routes.len() == 1 || self.proven;
-        if alone && self.routes.first() == Some(&route) {
-            return Place::Known;
-        }
-        let went = self.response.len() + self.first_words.as_ref().map_or(0, Vec::len);
-        let spare = self.open_bytes.saturating_sub(went);
-        let others = self.routes.iter().filter(|other| **other != route).rev();
-        // The address that the packet came from first: the others may be forgotten.
-        let known = self.routes.contains(&route);
-        let came = if known { spare } else { 0 };
-        let others = others.map(|other| (*other, spare as u64));
-        let first = std::iter::once((route, came as u64));
-        Place::OneOf(first.chain(others.take(MAX_ROUTES - 1)).collect())
     }
 }
 
