@@ -138,8 +138,12 @@ impl Outcome {
         let outage = self.setup.longest_outage();
         let silence = if outage.is_zero() { outage } else { outage + between + repeated + rtt };
         let words = (patience.as_nanos() / between.as_nanos()) as u32;
-        let deadly = silence.max(outage * 10 / 9) >= patience
-            || self.setup.chance_of_loss(self.setup.sender(), words) >= UNHEARD;
+        let lost = |to| self.setup.chance_of_loss(to, words) >= UNHEARD;
+        // Who has another address hears nothing before the other end has heard it.
+        let side = self.setup.sender();
+        let moves = self.setup.moves.iter().any(|(moved, _)| *moved == side);
+        let deadly =
+            silence.max(outage * 10 / 9) >= patience || lost(side) || moves && lost(side.other());
         let gone = (killed && sender.starts > 1) || (died && deadly) || misled;
         settled && !sender.done && gone
     }

@@ -542,6 +542,13 @@ fn who_was_greeted_hears_that_the_other_gave_up() {
     assert!(outcome.duration <= Duration::from_secs(5), "{outcome}");
 }
 
+/// A sender got a third address, and the path lost the five packets that told so, in one run, until
+/// its death timer was over; the receiver had everything.
+#[test]
+fn who_moved_and_is_not_heard_hears_nothing() {
+    as_it_should_be(100_549_926);
+}
+
 #[test]
 fn a_seed_is_a_world() {
     for seed in first()..first() + worlds().min(50) {
