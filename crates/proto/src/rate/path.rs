@@ -113,9 +113,10 @@ impl RoundTrips {
         self.wander.hear(now, stretch, carries, (min, rtt.saturating_sub(min)));
     }
 
-    /// The same where its round trip tells nothing of what wanders.
-    pub(super) fn overlook(&mut self, stretch: &Stretch) {
-        self.wander.overlook(stretch);
+    /// The same where it tells nothing of what wanders, but that there is no queue.
+    pub(super) fn overlook(&mut self, rtt: Duration) {
+        let min = self.min.unwrap_or(rtt);
+        self.wander.overlook((min, rtt.saturating_sub(min)));
     }
 
     /// By how much round trips come to be longer than the smallest although there is no queue,

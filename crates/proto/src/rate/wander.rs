@@ -66,9 +66,12 @@ impl Wander {
         self.left = nanos(late);
     }
 
-    /// The same of a packet whose round trip tells nothing: a queue may have run off all the time.
-    pub(super) fn overlook(&mut self, stretch: &Stretch) {
-        self.left = self.left.saturating_sub(nanos(stretch.sending));
+    /// The same where it tells nothing but that a long queue is gone, however it went. Of a short
+    /// one that comes and goes others make what they like.
+    pub(super) fn overlook(&mut self, (min, late): (Duration, Duration)) {
+        if late <= min / 16 && self.left > nanos(min / MATTERS) {
+            self.left = 0;
+        }
     }
 
     fn forget(&mut self, now: Instant, min: Duration) {
@@ -151,19 +154,19 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_looked_at_may_have_run_off() {
-        let most = |millis| {
+    fn what_was_gone_when_nobody_looked_was_a_queue() {
+        let most = |longest: u64, unseen| {
             let mut line = Line::new(100);
             for _ in 0..3 {
-                line.hear((0..=4).map(|n| n * 10));
-                let sending = ms(millis);
-                line.wander.overlook(&Stretch { sent_bytes: 1000, sending, ..Stretch::default() });
+                line.hear((0..=longest).map(|n| n * 10));
+                line.wander.overlook((MIN, ms(unseen)));
                 line.hear([0]);
             }
             line.wander.most(MIN)
         };
-        assert_eq!(most(40), ms(0));
-        assert!(most(5) > ms(50), "{:?}", most(5));
+        assert_eq!(most(8, 0), ms(0));
+        assert!(most(8, 40) > ms(100), "{:?}", most(8, 40));
+        assert!(most(2, 0) > ms(20), "{:?}", most(2, 0));
     }
 
     #[test]

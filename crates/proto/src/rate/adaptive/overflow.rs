@@ -188,7 +188,7 @@ impl Adaptive {
     pub(super) fn look_for_wander(&mut self, now: Instant, rtt: Duration, sample: &Sample) {
         let Some(stretch) = &sample.stretch else { return };
         if !self.is_awake(now) || self.overflow.is_few(self.bandwidth) {
-            self.trips.overlook(stretch);
+            self.trips.overlook(rtt);
             return;
         }
         // Of a queue that is others' the path carries off more than this one's part. What it was
