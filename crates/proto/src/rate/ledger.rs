@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::rate::sampler::When;
 use crate::time::Instant;
 use crate::units::{BufferNumber, PacketNumber};
 use crate::wire::packet::Report;
@@ -52,6 +53,8 @@ pub(crate) struct Ledger {
     /// a buffer be set against what arrived of another.
     arrived: u64,
     lost: u64,
+    /// The same of the newest of those buffers.
+    newest_ok: (u64, u64),
     /// The highest packet known to have arrived or to be missing, and whether it is known when.
     highest: Option<(u64, bool)>,
     /// The newest copy for which an OK came too soon, and when its round trip is over.
@@ -66,9 +69,11 @@ pub(crate) struct Ledger {
 pub(crate) struct Told {
     /// As if the newest packet had arrived and been told of at once, by our own clock.
     pub(crate) report: Report,
-    /// Whether that holds. Of a packet sent three times, or whose second copy can hardly have come,
-    /// nobody knows which copy arrived (Karn's rule).
-    pub(crate) timed: bool,
+    /// Whether that holds: of a packet sent three times, or whose second copy can hardly have come,
+    /// nobody knows which copy arrived (Karn's rule). And how many had come by then: the report
+    /// tells of whole buffers, and those of others left before it, too. They are taken to have
+    /// lost as many as the buffer of the newest OK.
+    pub(crate) when: When,
     /// Packets of buffers with an OK that arrived, and that were lost. The report is earlier: it
     /// counts as missing whatever was asked for again, which is not in flight in any case.
     pub(crate) arrived: u64,
@@ -121,7 +126,8 @@ impl Ledger {
             entry.newest = entry.newest_of_first;
         }
         self.lost += entry.lost;
-        self.arrived += entry.sent.saturating_sub(entry.lost);
+        self.newest_ok = (entry.sent.saturating_sub(entry.lost), entry.lost);
+        self.arrived += self.newest_ok.0;
         let arrived = entry.sent.saturating_sub(entry.named);
         self.credit(&mut entry, arrived);
         self.reach(entry.newest, timed);
@@ -207,7 +213,16 @@ impl Ledger {
             missing: self.missing,
             ..Report::default()
         };
-        Some(Told { report, timed, arrived: self.arrived, lost: self.lost })
+        let when = if timed { When::Presumed(self.by_then(highest)) } else { When::Unknown };
+        Some(Told { report, when, arrived: self.arrived, lost: self.lost })
+    }
+
+    /// Packets up to the `highest` that are taken to have arrived when it did.
+    fn by_then(&self, highest: u64) -> u64 {
+        let known = (highest + 1).saturating_sub(self.missing);
+        let untold = known.saturating_sub(self.packets);
+        let (arrived, lost) = self.newest_ok;
+        known - untold.saturating_mul(lost) / (arrived + lost).max(1)
     }
 
     /// Since when an answer about the lowest buffer may be on its way: all that was asked for of
@@ -247,11 +262,27 @@ mod tests {
         assert_eq!((ledger.report(ms(20)), ledger.waits_since()), (None, Some(ms(3))));
         ledger.on_ok(ms(21), BufferNumber(1), RTT);
         let told = ledger.report(ms(21)).unwrap();
-        assert_eq!((counts(told), told.timed), ((4, 3, 0), true));
+        assert_eq!((counts(told), told.when != When::Unknown), ((4, 3, 0), true));
         assert_eq!((told.report.bytes, told.report.at_micros), (4000, 21_000));
         assert_eq!((ledger.report(ms(22)), ledger.waits_since()), (None, Some(ms(7))));
         ledger.on_ok(ms(23), BufferNumber(1), RTT);
         assert_eq!(ledger.report(ms(23)), None, "said before");
+    }
+
+    /// Or a rate would be that of whole buffers, whose ends are told of now sooner and now later.
+    #[test]
+    fn what_left_before_the_copies_has_come_before_them() {
+        let mut ledger = ledger();
+        ledger.on_ok(ms(20), BufferNumber(1), RTT);
+        assert_eq!(ledger.report(ms(20)).unwrap().when, When::Presumed(4));
+        ledger.on_resend(BufferNumber(2), 2);
+        assert_eq!(ledger.report(ms(21)).unwrap().when, When::Unknown);
+        (12..14).for_each(|n| _ = ledger.on_sent(ms(22), BufferNumber(2), 1000, n == 13));
+        ledger.on_ok(ms(38), BufferNumber(2), RTT);
+        let told = ledger.report(ms(38)).unwrap();
+        assert_eq!(counts(told), (8, 13, 2), "of the third nothing is known");
+        // Four came and two were lost of the second, so one of the third's four.
+        assert_eq!(told.when, When::Presumed(11));
     }
 
     #[test]
@@ -265,7 +296,7 @@ mod tests {
         assert_eq!(ledger.on_sent(ms(31), BufferNumber(1), 1000, true), PacketNumber(12));
         ledger.on_ok(ms(47), BufferNumber(1), RTT);
         let told = ledger.report(ms(47)).unwrap();
-        assert_eq!((counts(told), told.timed, told.lost), ((8, 12, 1), true, 1));
+        assert_eq!((counts(told), told.when != When::Unknown, told.lost), ((8, 12, 1), true, 1));
         ledger.on_ok(ms(48), BufferNumber(3), RTT);
         assert_eq!(counts(ledger.report(ms(48)).unwrap()), (12, 12, 1));
     }
@@ -282,7 +313,11 @@ mod tests {
             ledger.on_ok(ms(40), BufferNumber(1), RTT);
             let told = ledger.report(ms(40)).unwrap();
             assert_eq!((told.report.highest.0, told.lost), (highest, lost), "{sent:?}");
-            assert_eq!((told.report.missing, told.timed), (4, lost > 0), "{sent:?}");
+            assert_eq!(
+                (told.report.missing, told.when != When::Unknown),
+                (4, lost > 0),
+                "{sent:?}"
+            );
             let lands = sent.filter(|_| lost == 0).map(|at| ms(at + 16));
             assert_eq!(ledger.lands_at(), lands, "{sent:?}");
             let Some(lands) = lands else { continue };
@@ -290,7 +325,11 @@ mod tests {
             assert_eq!(ledger.report(lands), None, "still on their way");
             ledger.land(lands);
             let told = ledger.report(lands).unwrap();
-            assert_eq!((told.report.highest.0, told.timed), (15, false), "in flight no longer");
+            assert_eq!(
+                (told.report.highest.0, told.when != When::Unknown),
+                (15, false),
+                "in flight no longer"
+            );
         }
     }
 
@@ -308,7 +347,10 @@ mod tests {
             ledger.on_ok(ms(60), BufferNumber(buffer), RTT);
         }
         let told = ledger.report(ms(60)).unwrap();
-        assert_eq!((counts(told), told.timed, told.lost), ((12, 35, 24), false, 24));
+        assert_eq!(
+            (counts(told), told.when != When::Unknown, told.lost),
+            ((12, 35, 24), false, 24)
+        );
     }
 
     #[test]
@@ -325,7 +367,7 @@ mod tests {
         let mut ledger = ledger();
         ledger.on_resend(BufferNumber(1), 3);
         let told = ledger.report(ms(20)).unwrap();
-        assert_eq!((counts(told), told.timed, told.lost), ((1, 3, 3), false, 0));
+        assert_eq!((counts(told), told.when != When::Unknown, told.lost), ((1, 3, 3), false, 0));
     }
 
     #[test]
@@ -348,6 +390,10 @@ mod tests {
         assert_eq!(ledger.report(ms(55)), None, "nothing of it left");
         ledger.on_resend(BufferNumber(4), 0);
         let told = ledger.report(ms(60)).unwrap();
-        assert_eq!((counts(told), told.timed), ((15, 26, 12), false), "nothing is in flight");
+        assert_eq!(
+            (counts(told), told.when != When::Unknown),
+            ((15, 26, 12), false),
+            "nothing is in flight"
+        );
     }
 }

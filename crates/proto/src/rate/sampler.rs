@@ -68,6 +68,17 @@ impl Record {
     }
 }
 
+/// What is known of the arrival of the newest packet that is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    /// Nothing: no rates and no round trip are made of it.
+    Unknown,
+    /// The report says when it came and how much had come by then.
+    Reported,
+    /// It was told of at once, and so many of the packets up to it are taken to have come by then.
+    Presumed(u64),
+}
+
 /// Turns bursts and reports into samples.
 #[derive(Debug, Default)]
 pub struct Sampler {
@@ -192,7 +203,7 @@ impl Sampler {
 
     /// Takes in a report; a sample if it is newer than all before and can be true.
     pub fn on_report(&mut self, now: Instant, report: &Report) -> Option<Sample> {
-        let mut sample = self.on_told(now, report, true)?;
+        let mut sample = self.on_told(now, report, When::Reported)?;
         sample.way_micros = sample.rtt.and_then(|_| self.way());
         Some(sample)
     }
@@ -206,8 +217,8 @@ impl Sampler {
         Some(i64::from(way.wrapping_sub(first) as i32))
     }
 
-    /// The same, perhaps without a word on when the highest arrived.
-    pub(crate) fn on_told(&mut self, now: Instant, report: &Report, timed: bool) -> Option<Sample> {
+    /// The same, of which it may be told apart `when` the highest arrived.
+    pub(crate) fn on_told(&mut self, now: Instant, report: &Report, when: When) -> Option<Sample> {
         let report = self.believable(report)?;
         let highest = report.highest.0;
         let advanced = self.newest.is_none_or(|newest| highest > newest.highest.0);
@@ -220,8 +231,16 @@ impl Sampler {
         let bytes = report.bytes.saturating_add(report.packets.saturating_mul(self.overhead));
         self.delivered_bytes = bytes.min(self.reached_bytes).max(self.delivered_bytes);
         if let Some(record) = &record {
-            if timed {
-                self.time(now, &report, index, record, &mut sample);
+            let arrived_bytes = match when {
+                When::Unknown => None,
+                When::Reported => Some(self.delivered_bytes),
+                When::Presumed(packets) => {
+                    let part = u128::from(self.reached_bytes) * u128::from(packets);
+                    Some((part / u128::from(highest + 1)) as u64).map(|b| b.min(self.reached_bytes))
+                }
+            };
+            if let Some(arrived_bytes) = arrived_bytes {
+                self.time(now, (&report, arrived_bytes), index, record, &mut sample);
             }
             self.advance(highest, record, &mut sample);
         }
@@ -266,7 +285,7 @@ impl Sampler {
     fn time(
         &mut self,
         now: Instant,
-        report: &Report,
+        (report, arrived_bytes): (&Report, u64),
         index: usize,
         record: &Record,
         sample: &mut Sample,
@@ -277,7 +296,7 @@ impl Sampler {
             left_at: record.at,
             sent_bytes: record.bytes_before(number),
             arrived_micros: report.at_micros.wrapping_sub(report.highest_age_micros),
-            delivered_bytes: self.delivered_bytes,
+            delivered_bytes: arrived_bytes,
         };
         let age = Duration::from_micros(u64::from(report.highest_age_micros));
         // An age beyond the whole time since sending is made up; no round trip is zero.

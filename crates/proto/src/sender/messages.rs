@@ -84,7 +84,7 @@ impl Sender {
     /// What OKs and RESENDs told, if anything.
     fn hear_ledger(&mut self, now: Instant) {
         if let Some(told) = self.ledger.as_mut().and_then(|ledger| ledger.report(now)) {
-            let sample = self.sampler.on_told(now, &told.report, told.timed);
+            let sample = self.sampler.on_told(now, &told.report, told.when);
             let (delivered_packets, lost_packets) = (told.arrived, told.lost);
             let sample = sample.map(|s| Sample { delivered_packets, lost_packets, ..s });
             self.handle_sample(now, sample);
