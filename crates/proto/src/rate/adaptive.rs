@@ -14,6 +14,7 @@
 //! nothing: see `rate/path.rs`.
 
 mod contest;
+mod hearing;
 mod leap;
 mod memory;
 mod output;
@@ -28,6 +29,7 @@ mod turns;
 use std::time::Duration;
 
 use contest::Contest;
+use hearing::Hearing;
 use leap::Leap;
 use memory::Memory;
 use trains::Trains;
@@ -201,21 +203,6 @@ struct Cruise {
     /// The queue was empty at some time.
     emptied: bool,
     dice: u64,
-}
-
-/// When samples came, and which of them count.
-#[derive(Clone, Copy, Debug, Default)]
-struct Hearing {
-    last_sample: Option<Instant>,
-    /// When packets last waited behind what this host had made up for.
-    made_up: Option<Instant>,
-    /// Longest recent time between samples.
-    gap: Duration,
-    silences: u32,
-    /// Rounds until loss and marks are judged again.
-    deaf: u32,
-    /// When a queue last lost what loss at rest does not explain.
-    overflowed: Option<Instant>,
 }
 
 /// Adaptive rate control.
@@ -399,11 +386,7 @@ impl Adaptive {
     }
 
     fn measure(&mut self, now: Instant, sample: &Sample) {
-        if let Some(last) = self.hearing.last_sample {
-            let gap = now.since(last).min(self.min_rtt() / 2 + Duration::from_millis(10));
-            self.hearing.gap = gap.max(self.hearing.gap - self.hearing.gap / 16);
-        }
-        self.hearing.last_sample = Some(now);
+        self.hearing.on_sample(now, self.min_rtt(), sample.app_limited);
         if let Some(rtt) = sample.rtt {
             let interval = self.pacing.burst.interval;
             let own = self.own_queue(sample);
