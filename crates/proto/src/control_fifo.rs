@@ -24,6 +24,12 @@ const LEAST_REPEATED: usize = 2 * 1472;
 /// The timer of these grows no longer by what answers to them show: a path that heals is noticed
 /// this soon (`docs/protocol.md §6.2`).
 const MOST_SHOWN: Duration = Duration::from_secs(2);
+/// So many bytes of the oldest messages, repeated in vain and for so long, are in control packets
+/// that leave anyway: what is acknowledged ends before the oldest that was lost.
+const RIDE_ALONG: usize = 96;
+const RIDE_ALONG_AFTER: Duration = Duration::from_secs(1);
+/// So far apart at least, and no closer than a round trip: each is answered.
+const RIDE_ALONG_APART: Duration = Duration::from_millis(250);
 
 /// One message on its way.
 #[derive(Clone, Debug)]
@@ -36,10 +42,21 @@ pub(crate) struct Queued {
     last_sent: Option<Instant>,
     /// The control timer sent it again: its round trip is ambiguous.
     repeated: bool,
+    /// And more than once.
+    in_vain: bool,
     /// The next time it leaves it is sent again, though by no timer.
     again: bool,
     /// When the control timer ran out for it last, and when it had left before that.
     expired: Option<(Instant, Instant)>,
+}
+
+impl Queued {
+    /// Whether it was repeated in vain for long, and not a moment ago.
+    fn rides_along(&self, now: Instant, apart: Duration) -> bool {
+        let long = self.first_sent.is_some_and(|at| now.since(at) >= RIDE_ALONG_AFTER);
+        let apart = self.last_sent.is_some_and(|at| now.since(at) >= apart);
+        long && apart && self.in_vain && !is_part(&self.message)
+    }
 }
 
 /// The FIFO of unacknowledged control messages.
@@ -65,6 +82,8 @@ pub(crate) struct ControlFifo {
     shown: Duration,
     /// How long the newest of what was acknowledged last had waited for that, since it first left.
     took: Duration,
+    /// The smallest round trip, when something was acknowledged last.
+    fastest: Duration,
 }
 
 impl ControlFifo {
@@ -81,6 +100,7 @@ impl ControlFifo {
             moved: None,
             shown: Duration::ZERO,
             took: Duration::ZERO,
+            fastest: Duration::ZERO,
         }
     }
 
@@ -153,6 +173,7 @@ impl ControlFifo {
             first_sent: None,
             last_sent: None,
             repeated: false,
+            in_vain: false,
             again: false,
             expired: None,
         });
@@ -177,6 +198,7 @@ impl ControlFifo {
             self.repeats = self.repeats.saturating_mul(2);
         }
         self.moved = Some(now).filter(|_| self.copies.is_some());
+        self.fastest = fastest.unwrap_or_default();
         self.learn(now, fastest);
         let mut left = Acknowledged::default();
         let mut waited = false;
@@ -274,7 +296,7 @@ impl ControlFifo {
             }
             // All else waits for what is lost again and again.
             queued.copies_left = if queued.repeated { 2 } else { 1 };
-            queued.repeated = true;
+            (queued.repeated, queued.in_vain) = (true, queued.repeated);
             queued.expired = queued.last_sent.map(|before| (now, before));
             if part && self.repeated.is_none_or(|newest| queued.seq.reaches(newest)) {
                 self.repeated = Some(queued.seq);
@@ -299,22 +321,30 @@ impl ControlFifo {
     ) -> bool {
         let all = self.copies.is_none();
         let from = self.resume.take();
+        let idle = !all && !self.riding;
         self.riding = true;
-        let mut riding = false;
+        let (mut riding, mut room) = (false, RIDE_ALONG);
+        let apart = RIDE_ALONG_APART.max(self.fastest + self.fastest / 4);
         for queued in &mut self.queue {
+            let bytes = size(&queued.message);
+            let along = idle && bytes <= room && queued.rides_along(now, apart);
+            room = room.saturating_sub(bytes);
             let rides = if all {
                 from.is_none_or(|from| queued.seq.reaches(from))
             } else {
-                queued.copies_left > 0
+                queued.copies_left > 0 || along
             };
             if !rides {
                 continue;
             }
             if !take(queued.seq, &queued.message) {
+                if along {
+                    break;
+                }
                 self.resume = Some(queued.seq).filter(|_| all);
                 return true;
             }
-            queued.copies_left = if all { 0 } else { queued.copies_left - 1 };
+            queued.copies_left = if all { 0 } else { queued.copies_left.saturating_sub(1) };
             queued.repeated |= queued.again;
             queued.first_sent.get_or_insert(now);
             queued.last_sent = Some(now);
@@ -406,6 +436,45 @@ mod tests {
         assert_eq!(fifo.deadline(timeout), Some(ms(52)));
         assert!(!fifo.expire(ms(51), timeout));
         assert!(fifo.expire(ms(52), timeout) && fifo.has_copies_left());
+    }
+
+    /// Nothing of what was said since is acknowledged while one message is missing, however well
+    /// the rest gets through.
+    #[test]
+    fn what_was_repeated_in_vain_rides_in_whatever_leaves() {
+        let mut fifo = ControlFifo::new(Some(3));
+        let timeout = Duration::from_millis(50);
+        (1..10).for_each(|first| _ = fifo.push(go(first * 10)));
+        let said = |fifo: &mut ControlFifo, at| {
+            let mut seqs = Vec::new();
+            let left = fifo.transmit(ms(at), |seq, _| {
+                seqs.push(seq.0);
+                seqs.len() <= 9
+            });
+            assert!(!left);
+            seqs
+        };
+        (0..3).for_each(|n| _ = said(&mut fifo, n));
+        assert_eq!(said(&mut fifo, 10), []);
+        assert!(fifo.expire(ms(60), timeout));
+        assert_eq!(said(&mut fifo, 60).len(), 9);
+        assert_eq!(said(&mut fifo, 70), [], "one repetition may be late");
+        assert!(fifo.expire(ms(120), timeout));
+        (0..2).for_each(|n| assert_eq!(said(&mut fifo, 120 + n).len(), 9));
+        assert_eq!(said(&mut fifo, 999), []);
+        assert_eq!(said(&mut fifo, 1000), [1, 2, 3], "the oldest, in a report");
+        assert_eq!(said(&mut fifo, 1249), [], "each of which is answered");
+        assert!(!fifo.has_copies_left(), "and nothing leaves for their sake");
+        let mut asked = 0;
+        let full = fifo.transmit(ms(1250), |_, _| {
+            asked += 1;
+            false
+        });
+        assert_eq!((full, asked), (false, 1), "a packet without room is none the worse for it");
+        assert_eq!(said(&mut fifo, 1251), [1, 2, 3]);
+        fifo.acknowledge(ms(1400), ControlSeq(1), Some(Duration::from_secs(1)), |_| ());
+        assert_eq!(said(&mut fifo, 2500), [4], "which did not ride before");
+        assert_eq!(said(&mut fifo, 2501), [2, 3], "a round trip and a quarter");
     }
 
     /// A way back that takes longer for all of it than the timer: what is acknowledged moves on

@@ -549,6 +549,28 @@ fn who_moved_and_is_not_heard_hears_nothing() {
     as_it_should_be(100_549_926);
 }
 
+/// A receiver that slept for 37 s in its first second took the round trip for 3.8 s, and reported
+/// every half second of a path of 61 ms, on which no more than four packets were in flight.
+#[test]
+fn who_reports_seldom_is_sent_more_between_two_reports() {
+    let outcome = as_it_should_be(100_577_804);
+    assert!(outcome.duration <= Duration::from_secs(70), "{outcome}");
+}
+
+/// Of a round trip of 1.9 s with a quarter lost on the way back one message was lost ten times,
+/// once in eight seconds, while all that was said after it arrived.
+#[test]
+fn one_message_that_is_lost_again_and_again_is_no_standstill() {
+    let outcome = as_it_should_be(100_600_957);
+    assert!(outcome.duration <= Duration::from_secs(60), "{outcome}");
+}
+
+/// The same said with each report, and each answered, behind a queue of 20 s.
+#[test]
+fn what_is_said_again_in_reports_does_not_fill_the_way_of_answers() {
+    as_it_should_be(100_640_110);
+}
+
 #[test]
 fn a_seed_is_a_world() {
     for seed in first()..first() + worlds().min(50) {
