@@ -17,6 +17,9 @@ use crate::time::Instant;
 use crate::units::{BufferNumber, PacketNumber};
 use crate::wire::packet::Report;
 
+/// Buffers of no more packets are told of so often that nothing need be made of what is between.
+const FEW_PACKETS: u64 = 64;
+
 /// One buffer between its first packet and its OK.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
@@ -70,9 +73,9 @@ pub(crate) struct Told {
     /// As if the newest packet had arrived and been told of at once, by our own clock.
     pub(crate) report: Report,
     /// Whether that holds: of a packet sent three times, or whose second copy can hardly have come,
-    /// nobody knows which copy arrived (Karn's rule). And how many had come by then: the report
-    /// tells of whole buffers, and those of others left before it, too. They are taken to have
-    /// lost as many as the buffer of the newest OK.
+    /// nobody knows which copy arrived (Karn's rule). And where buffers are large, how many had
+    /// come by then: the report tells of whole buffers, and packets of others left before it, too.
+    /// They are taken to have lost as many as the buffer of the newest OK.
     pub(crate) when: When,
     /// Packets of buffers with an OK that arrived, and that were lost. The report is earlier: it
     /// counts as missing whatever was asked for again, which is not in flight in any case.
@@ -213,7 +216,11 @@ impl Ledger {
             missing: self.missing,
             ..Report::default()
         };
-        let when = if timed { When::Presumed(self.by_then(highest)) } else { When::Unknown };
+        let when = match self.newest_ok {
+            _ if !timed => When::Unknown,
+            (arrived, lost) if arrived + lost <= FEW_PACKETS => When::Reported,
+            _ => When::Presumed(self.by_then(highest)),
+        };
         Some(Told { report, when, arrived: self.arrived, lost: self.lost })
     }
 
@@ -272,17 +279,27 @@ mod tests {
     /// Or a rate would be that of whole buffers, whose ends are told of now sooner and now later.
     #[test]
     fn what_left_before_the_copies_has_come_before_them() {
-        let mut ledger = ledger();
-        ledger.on_ok(ms(20), BufferNumber(1), RTT);
-        assert_eq!(ledger.report(ms(20)).unwrap().when, When::Presumed(4));
-        ledger.on_resend(BufferNumber(2), 2);
-        assert_eq!(ledger.report(ms(21)).unwrap().when, When::Unknown);
-        (12..14).for_each(|n| _ = ledger.on_sent(ms(22), BufferNumber(2), 1000, n == 13));
-        ledger.on_ok(ms(38), BufferNumber(2), RTT);
-        let told = ledger.report(ms(38)).unwrap();
-        assert_eq!(counts(told), (8, 13, 2), "of the third nothing is known");
-        // Four came and two were lost of the second, so one of the third's four.
-        assert_eq!(told.when, When::Presumed(11));
+        let of_three = |each: u64| {
+            let mut ledger = Ledger::default();
+            for n in 0..each * 3 {
+                let (buffer, ends) = (BufferNumber(1 + n / each), n % each == each - 1);
+                ledger.on_sent(ms(n), buffer, 1000, ends);
+            }
+            ledger.on_ok(ms(320), BufferNumber(1), RTT);
+            let first = ledger.report(ms(320)).unwrap().when;
+            ledger.on_resend(BufferNumber(2), each / 4);
+            assert_eq!(ledger.report(ms(321)).unwrap().when, When::Unknown);
+            for n in 0..each / 4 {
+                ledger.on_sent(ms(322), BufferNumber(2), 1000, n + 1 == each / 4);
+            }
+            ledger.on_ok(ms(338), BufferNumber(2), RTT);
+            let told = ledger.report(ms(338)).unwrap();
+            assert_eq!(told.report.packets, each * 2, "of the third nothing is known");
+            (first, told.when)
+        };
+        // 100 came and 25 were lost of the second, so 20 of the third's 100.
+        assert_eq!(of_three(100), (When::Presumed(100), When::Presumed(280)));
+        assert_eq!(of_three(16), (When::Reported, When::Reported), "told of often enough");
     }
 
     #[test]
