@@ -386,7 +386,9 @@ impl Adaptive {
     }
 
     fn measure(&mut self, now: Instant, sample: &Sample) {
-        self.hearing.on_sample(now, self.min_rtt(), sample.app_limited);
+        // Where only OKs tell, they come as buffers do; what a slow way back adds is known.
+        let told = !sample.app_limited && self.grain_bytes == 0 && self.trips.back().is_zero();
+        self.hearing.on_sample(now, self.min_rtt(), told);
         if let Some(rtt) = sample.rtt {
             let interval = self.pacing.burst.interval;
             let own = self.own_queue(sample);

@@ -20,7 +20,7 @@ pub(super) struct Hearing {
     pub(super) made_up: Option<Instant>,
     /// Longest recent time between samples.
     pub(super) gap: Duration,
-    /// The newest times between samples, none where there was nothing to send.
+    /// The newest times between samples, none where no report was to come sooner.
     gaps: [Duration; STEADY_GAPS],
     pub(super) silences: u32,
     /// Rounds until loss and marks are judged again.
@@ -30,12 +30,12 @@ pub(super) struct Hearing {
 }
 
 impl Hearing {
-    /// A sample came; the sender had too little to send before it if `app_limited`.
-    pub(super) fn on_sample(&mut self, now: Instant, min_rtt: Duration, app_limited: bool) {
+    /// A sample came; before it reports were to come all the time if `told`.
+    pub(super) fn on_sample(&mut self, now: Instant, min_rtt: Duration, told: bool) {
         if let Some(last) = self.last_sample {
             let newest = now.since(last);
             self.gaps.rotate_right(1);
-            self.gaps[0] = if app_limited { Duration::ZERO } else { newest };
+            self.gaps[0] = if told { newest } else { Duration::ZERO };
             let most = (min_rtt / 2 + USUAL).max(self.steady_gap(min_rtt));
             self.gap = newest.min(most).max(self.gap - self.gap / 16);
         }
@@ -57,9 +57,9 @@ mod tests {
 
     fn gap_after(times_ms: &[(u64, bool)]) -> Duration {
         let mut hearing = Hearing::default();
-        for (at, app_limited) in times_ms {
+        for (at, told) in times_ms {
             let at = Instant::from_nanos(1_000_000 * at);
-            hearing.on_sample(at, Duration::from_millis(40), *app_limited);
+            hearing.on_sample(at, Duration::from_millis(40), *told);
         }
         hearing.gap
     }
@@ -67,18 +67,18 @@ mod tests {
     #[test]
     fn a_pause_is_no_gap_and_four_alike_are() {
         let usual = Duration::from_millis(30);
-        assert_eq!(gap_after(&[(1, false), (501, false)]), usual);
-        let steady = [1, 501, 1001, 1501, 2001].map(|at| (at, false));
+        assert_eq!(gap_after(&[(1, true), (501, true)]), usual);
+        let steady = [1, 501, 1001, 1501, 2001].map(|at| (at, true));
         assert_eq!(gap_after(&steady[..4]), usual);
         assert_eq!(gap_after(&steady), Duration::from_millis(500));
-        let idle = steady.map(|(at, _)| (at, true));
+        let idle = steady.map(|(at, _)| (at, false));
         assert_eq!(gap_after(&idle), usual, "nothing was sent that could have been told of");
     }
 
     #[test]
     fn it_is_forgotten_when_reports_come_sooner() {
-        let mut times: Vec<_> = (0..5).map(|n| (1 + n * 500, false)).collect();
-        times.extend((0..100).map(|n| (2006 + n * 5, false)));
+        let mut times: Vec<_> = (0..5).map(|n| (1 + n * 500, true)).collect();
+        times.extend((0..100).map(|n| (2006 + n * 5, true)));
         assert_eq!(gap_after(&times), Duration::from_millis(5));
     }
 }
