@@ -17,7 +17,8 @@ use crate::time::Instant;
 use crate::units::{BufferNumber, PacketNumber};
 use crate::wire::packet::Report;
 
-/// Buffers of no more packets are told of so often that nothing need be made of what is between.
+/// Where buffers have no more packets than this they are told of so often that nothing need be made
+/// of what is between.
 const FEW_PACKETS: u64 = 64;
 
 /// One buffer between its first packet and its OK.
@@ -58,6 +59,8 @@ pub(crate) struct Ledger {
     lost: u64,
     /// The same of the newest of those buffers.
     newest_ok: (u64, u64),
+    /// Buffers have more than [`FEW_PACKETS`]. Once is enough: the last may be short.
+    large: bool,
     /// The highest packet known to have arrived or to be missing, and whether it is known when.
     highest: Option<(u64, bool)>,
     /// The newest copy for which an OK came too soon, and when its round trip is over.
@@ -132,6 +135,7 @@ impl Ledger {
         self.newest_ok = (entry.sent.saturating_sub(entry.lost), entry.lost);
         self.arrived += self.newest_ok.0;
         let arrived = entry.sent.saturating_sub(entry.named);
+        self.large |= arrived > FEW_PACKETS;
         self.credit(&mut entry, arrived);
         self.reach(entry.newest, timed);
         let overtaken: Vec<BufferNumber> = self
@@ -216,10 +220,10 @@ impl Ledger {
             missing: self.missing,
             ..Report::default()
         };
-        let when = match self.newest_ok {
-            _ if !timed => When::Unknown,
-            (arrived, lost) if arrived + lost <= FEW_PACKETS => When::Reported,
-            _ => When::Presumed(self.by_then(highest)),
+        let when = match timed {
+            false => When::Unknown,
+            true if !self.large => When::Reported,
+            true => When::Presumed(self.by_then(highest)),
         };
         Some(Told { report, when, arrived: self.arrived, lost: self.lost })
     }
@@ -261,6 +265,10 @@ mod tests {
         (told.report.packets, told.report.highest.0, told.report.missing)
     }
 
+    fn timed(told: Told) -> bool {
+        told.when != When::Unknown
+    }
+
     const RTT: Option<Duration> = Some(Duration::from_millis(16));
 
     #[test]
@@ -269,7 +277,7 @@ mod tests {
         assert_eq!((ledger.report(ms(20)), ledger.waits_since()), (None, Some(ms(3))));
         ledger.on_ok(ms(21), BufferNumber(1), RTT);
         let told = ledger.report(ms(21)).unwrap();
-        assert_eq!((counts(told), told.when != When::Unknown), ((4, 3, 0), true));
+        assert_eq!((counts(told), timed(told)), ((4, 3, 0), true));
         assert_eq!((told.report.bytes, told.report.at_micros), (4000, 21_000));
         assert_eq!((ledger.report(ms(22)), ledger.waits_since()), (None, Some(ms(7))));
         ledger.on_ok(ms(23), BufferNumber(1), RTT);
@@ -299,7 +307,21 @@ mod tests {
         };
         // 100 came and 25 were lost of the second, so 20 of the third's 100.
         assert_eq!(of_three(100), (When::Presumed(100), When::Presumed(280)));
-        assert_eq!(of_three(16), (When::Reported, When::Reported), "told of often enough");
+        // Copies make no buffer larger than it is.
+        assert_eq!(of_three(60), (When::Reported, When::Reported), "told of often enough");
+    }
+
+    /// Or the rate up to its end would be another kind of rate than the one before.
+    #[test]
+    fn a_short_buffer_behind_large_ones_is_counted_as_they_are() {
+        let mut ledger = Ledger::default();
+        (0..100).for_each(|n| _ = ledger.on_sent(ms(n), BufferNumber(1), 1000, n == 99));
+        (100..103).for_each(|n| _ = ledger.on_sent(ms(n), BufferNumber(2), 1000, n == 102));
+        for (buffer, by_then) in [(1, 100), (2, 103)] {
+            ledger.on_ok(ms(200 + buffer), BufferNumber(buffer), RTT);
+            let told = ledger.report(ms(200 + buffer)).unwrap();
+            assert_eq!(told.when, When::Presumed(by_then));
+        }
     }
 
     #[test]
@@ -313,7 +335,7 @@ mod tests {
         assert_eq!(ledger.on_sent(ms(31), BufferNumber(1), 1000, true), PacketNumber(12));
         ledger.on_ok(ms(47), BufferNumber(1), RTT);
         let told = ledger.report(ms(47)).unwrap();
-        assert_eq!((counts(told), told.when != When::Unknown, told.lost), ((8, 12, 1), true, 1));
+        assert_eq!((counts(told), timed(told), told.lost), ((8, 12, 1), true, 1));
         ledger.on_ok(ms(48), BufferNumber(3), RTT);
         assert_eq!(counts(ledger.report(ms(48)).unwrap()), (12, 12, 1));
     }
@@ -330,11 +352,7 @@ mod tests {
             ledger.on_ok(ms(40), BufferNumber(1), RTT);
             let told = ledger.report(ms(40)).unwrap();
             assert_eq!((told.report.highest.0, told.lost), (highest, lost), "{sent:?}");
-            assert_eq!(
-                (told.report.missing, told.when != When::Unknown),
-                (4, lost > 0),
-                "{sent:?}"
-            );
+            assert_eq!((told.report.missing, timed(told)), (4, lost > 0), "{sent:?}");
             let lands = sent.filter(|_| lost == 0).map(|at| ms(at + 16));
             assert_eq!(ledger.lands_at(), lands, "{sent:?}");
             let Some(lands) = lands else { continue };
@@ -342,11 +360,7 @@ mod tests {
             assert_eq!(ledger.report(lands), None, "still on their way");
             ledger.land(lands);
             let told = ledger.report(lands).unwrap();
-            assert_eq!(
-                (told.report.highest.0, told.when != When::Unknown),
-                (15, false),
-                "in flight no longer"
-            );
+            assert_eq!((told.report.highest.0, timed(told)), (15, false), "in flight no longer");
         }
     }
 
@@ -364,10 +378,7 @@ mod tests {
             ledger.on_ok(ms(60), BufferNumber(buffer), RTT);
         }
         let told = ledger.report(ms(60)).unwrap();
-        assert_eq!(
-            (counts(told), told.when != When::Unknown, told.lost),
-            ((12, 35, 24), false, 24)
-        );
+        assert_eq!((counts(told), timed(told), told.lost), ((12, 35, 24), false, 24));
     }
 
     #[test]
@@ -384,7 +395,7 @@ mod tests {
         let mut ledger = ledger();
         ledger.on_resend(BufferNumber(1), 3);
         let told = ledger.report(ms(20)).unwrap();
-        assert_eq!((counts(told), told.when != When::Unknown, told.lost), ((1, 3, 3), false, 0));
+        assert_eq!((counts(told), timed(told), told.lost), ((1, 3, 3), false, 0));
     }
 
     #[test]
@@ -407,10 +418,6 @@ mod tests {
         assert_eq!(ledger.report(ms(55)), None, "nothing of it left");
         ledger.on_resend(BufferNumber(4), 0);
         let told = ledger.report(ms(60)).unwrap();
-        assert_eq!(
-            (counts(told), told.when != When::Unknown),
-            ((15, 26, 12), false),
-            "nothing is in flight"
-        );
+        assert_eq!((counts(told), timed(told)), ((15, 26, 12), false), "nothing is in flight");
     }
 }

@@ -235,8 +235,9 @@ impl Sampler {
                 When::Unknown => None,
                 When::Reported => Some(self.delivered_bytes),
                 When::Presumed(packets) => {
-                    let part = u128::from(self.reached_bytes) * u128::from(packets);
-                    Some((part / u128::from(highest + 1)) as u64).map(|b| b.min(self.reached_bytes))
+                    let part =
+                        u128::from(self.reached_bytes) * u128::from(packets.min(highest + 1));
+                    Some((part / u128::from(highest + 1)) as u64)
                 }
             };
             if let Some(arrived_bytes) = arrived_bytes {
@@ -455,6 +456,21 @@ mod tests {
         assert_eq!(rate_after(50), 1_000_000);
         assert_eq!(rate_after(100), 500_000, "a bottleneck stretched it");
         assert_eq!(rate_after(1), 1_000_000, "packets bunched on their way prove nothing");
+    }
+
+    #[test]
+    fn what_is_taken_to_have_come_makes_rates_and_nothing_else() {
+        let rate_of = |when| {
+            let mut sampler = sampler(100);
+            sampler.on_told(ms(100), &report(1000, 1, 0), When::Presumed(1)).unwrap();
+            let sample = sampler.on_told(ms(101), &report(1050, 21, 50), when).unwrap();
+            assert_eq!((sample.delivered_packets, sample.delivered_bytes), (21, 21 * BYTES));
+            sample.delivery_rate.map(|rate| rate.bytes_per_second())
+        };
+        assert_eq!(rate_of(When::Unknown), None);
+        assert_eq!(rate_of(When::Reported), Some(400_000));
+        assert_eq!(rate_of(When::Presumed(41)), Some(800_000));
+        assert_eq!(rate_of(When::Presumed(u64::MAX)), Some(1_000_000), "no more than was sent");
     }
 
     #[test]
