@@ -85,6 +85,8 @@ fn a_list_may_come_from_standard_input_and_must_make_sense() {
     let near = text(&setting.env.path("near/t"));
     with_input(&["--files-from", "-", &near, "host:"], "a/y\n").exits(0);
     assert_eq!(names(&setting.tree("far")), ["a", "a/y"]);
+    with_input(&["-0", "--files-from", "-", &near, "host:"], "f\0").exits(0);
+    assert_eq!(names(&setting.tree("far")), ["a", "a/y", "f"]);
     let missing = with_input(&["--files-from", "-", &near, "host:"], "none\nf\n").exits(23);
     missing.says("skipped").says("none: No such file").says("(1 left out)");
     with_input(&["--files-from", "-", &near, "host:"], "a/../../f\n").exits(11).says("leads out");
@@ -197,8 +199,14 @@ fn permissions_change_as_rsync_changes_them() {
         assert_eq!(modes(&setting.env.path("far/up")), wanted, "up, {change}");
         assert_eq!(modes(&setting.env.path("near/down")), wanted, "down, {change}");
     }
+}
+
+#[test]
+fn permissions_change_as_asked() {
     let setting = Setting::new();
     setting.put("near/a", b"a");
+    setting.cp(&["--chmod", "F600,u+x", "a", "host:"]).exits(0);
+    assert_eq!(modes(&setting.env.path("far"))["a"], 0o700);
     setting.cp(&["--chmod", "u+s", "a", "host:"]).exits(1).says("never transferred");
 }
 
