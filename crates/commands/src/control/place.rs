@@ -9,12 +9,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, process};
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+
 use super::{Reply, Request};
 
 /// Longest line that is read, in bytes.
 pub(super) const MAX_LINE: u64 = 16 << 10;
 /// How long either end waits for the other: both are on this machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+/// How often a socket is tried in a directory that others remove.
+const TRIES: u32 = 10;
 /// What a socket's name ends with.
 const SUFFIX: &str = "sock";
 
@@ -42,10 +47,21 @@ fn directory() -> io::Result<PathBuf> {
 
 /// This process's socket, and where it is.
 pub(super) fn listen() -> io::Result<(UnixListener, PathBuf)> {
-    let path = directory()?.join(format!("{}.{SUFFIX}", process::id()));
-    // Of a process that had this number before.
-    let _ = fs::remove_file(&path);
-    UnixListener::bind(&path).map(|listener| (listener, path))
+    let bind = || {
+        let path = directory()?.join(format!("{}.{SUFFIX}", process::id()));
+        // Of a process that had this number before.
+        let _ = fs::remove_file(&path);
+        UnixListener::bind(&path).map(|listener| (listener, path))
+    };
+    let mut bound = bind();
+    for _ in 0..TRIES {
+        match &bound {
+            // Whoever was the last in the directory has removed it meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => bound = bind(),
+            _ => break,
+        }
+    }
+    bound
 }
 
 /// Removes a socket, and the directory with the last one.
@@ -65,8 +81,12 @@ pub(crate) fn processes() -> io::Result<Vec<u32>> {
         let number = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
         if let Some(pid) = number.filter(|_| path.extension().is_some_and(|end| end == SUFFIX)) {
             match UnixStream::connect(&path) {
-                // Whoever made it is gone.
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => remove(&path),
+                // Whoever made it is gone, or has not begun to listen yet.
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                    if !lives(pid) {
+                        remove(&path);
+                    }
+                }
                 Err(_) => {}
                 Ok(_) => found.push(pid),
             }
@@ -75,6 +95,12 @@ pub(crate) fn processes() -> io::Result<Vec<u32>> {
     let _ = fs::remove_dir(&directory);
     found.sort_unstable();
     Ok(found)
+}
+
+/// Whether there is such a process, whosever it is.
+fn lives(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 /// Asks the process `pid`.
