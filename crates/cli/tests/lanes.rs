@@ -6,7 +6,8 @@ mod testenv;
 use std::fs;
 
 use serde_json::Value;
-use testenv::{Env, Running};
+use testenv::far::Setting;
+use testenv::{Env, Running, noise};
 
 /// In about a second, so that lanes begin.
 const SIZE: usize = 6_000_000;
@@ -56,6 +57,26 @@ fn a_transfer_goes_over_as_many_as_both_say() {
             assert_eq!(all.map(|(sent, came)| sent + came), Some(counts.iter().sum()), "{end}");
         }
     }
+}
+
+#[test]
+fn a_copy_goes_over_as_many_as_it_is_told_and_through_ssh_over_one() {
+    let setting = Setting::new();
+    // Buffers are larger here, and each goes over one.
+    let content = noise(16_000_000);
+    setting.put("near/there", &content);
+    let copied = |way: &str, args: [&str; 2]| {
+        let own = ["--fallback", way, "--lanes", "3", "--rate", "80Mbit", "--json"];
+        let text = setting.cp(&[&own[..], &args].concat()).exits(0).text();
+        testenv::last_event(&text, "summary")["lanes"].as_u64()
+    };
+    assert_eq!(copied("never", ["there", "host:"]), Some(3));
+    assert_eq!(copied("never", ["host:there", "back"]), Some(3));
+    assert!(fs::read(setting.env.path("near/back")).expect("it arrived") == content);
+    assert_eq!(copied("always", ["host:there", "back"]), Some(1));
+    assert!(fs::read(setting.env.path("near/back")).expect("it arrived") == content);
+    let served = ["--lanes", "2", "there", "netblt://127.0.0.1/"];
+    setting.cp(&served).exits(1).says("a server knows nothing of --lanes");
 }
 
 /// Which processors this machine has nobody knows here; that it arrives is what matters.

@@ -150,7 +150,7 @@ pub(crate) struct Network {
 const LEAST_BUFFERS: u32 = 3;
 
 /// `--lanes`: `auto`, or how many.
-fn lanes(text: &str) -> Result<Lanes, String> {
+pub(crate) fn lanes(text: &str) -> Result<Lanes, String> {
     match (text, text.parse()) {
         ("auto", _) => Ok(Lanes::Auto),
         (_, Ok(count @ 1..=MAX_LANES)) => Ok(Lanes::Most(count)),

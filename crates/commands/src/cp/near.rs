@@ -27,7 +27,7 @@ use crate::cp::probe::{Prober, Side};
 use crate::cp::ssh::SshOptions;
 use crate::cp::standing::{self, Existing, Told};
 use crate::cp::tunnel::{self, Tunnel};
-use crate::cp::words::{Job, Order, Plan, Start, Udp, Way, Word, repair_percent};
+use crate::cp::words::{Job, Order, Plan, Start, Udp, Way, Word, lane_count, repair_percent};
 use crate::exit::{Code, Failure};
 use crate::output::{self, Report};
 use crate::{args, choice, control};
@@ -473,6 +473,7 @@ pub(crate) fn start(wish: &Wish, job: Job, secret: &Secret, udp: Option<Udp>) ->
         no_memory: wish.no_memory,
         policy: wish.policy,
         repair: wish.repair.and_then(repair_percent),
+        lanes: wish.lanes.map(lane_count),
         verify: wish.verify,
         extras: (extras.owner, extras.xattrs, extras.acls),
         keep_partial: wish.keep_partial.as_secs(),

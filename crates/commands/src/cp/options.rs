@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use netblt::Repair;
+use netblt::{Lanes, Repair};
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 use netblt_proto::units::Rate;
 
@@ -82,6 +82,13 @@ pub(crate) struct Wish {
     /// UDP ports to use, on both machines, such as 4000 or 4000-4010 [default: any]
     #[arg(long, value_name = "PORT[-PORT]", value_parser = ports)]
     pub(crate) udp_port: Option<(u16, u16)>,
+    /// Connections to go over, 1 to 32, or "auto" [default: 1]
+    ///
+    /// See `netblt send --help`; of both machines the one with fewer processors says what "auto"
+    /// is. All but the first come from other UDP ports than --udp-port has, to one of those; what
+    /// does not pass is done without, and so are they where data go through ssh.
+    #[arg(long, value_name = "N", value_parser = args::lanes)]
+    pub(crate) lanes: Option<Lanes>,
     /// Whether data go through ssh
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Fallback::Auto)]
     pub(crate) fallback: Fallback,

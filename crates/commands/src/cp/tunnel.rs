@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use netblt::{Family, Options, Pace, Policy, Rate};
+use netblt::{Family, Lanes, Options, Pace, Policy, Rate};
 use socket2::SockRef;
 
 use crate::cp::channel::{FrameWriter, HEAD, MAX_DATAGRAM, datagram_head};
@@ -36,6 +36,7 @@ pub(crate) fn settle(options: &mut Options) {
     options.family = Family::V4;
     (options.buffer_bytes, options.buffers) = (BUFFER_BYTES, BUFFERS);
     options.buffer_memory = 0;
+    options.lanes = Lanes::default();
     let most = Rate::from_bytes_per_second(BYTES_A_SECOND);
     let rate = options.policy.ceiling().map_or(most, |ceiling| ceiling.min(most));
     if let Some(pace) = Pace::rate(rate) {

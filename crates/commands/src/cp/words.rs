@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use netblt::{Extras, LimitedBy, Options, Progress, Repair, Share, Summary};
+use netblt::{Extras, Lanes, LimitedBy, Options, Progress, Repair, Share, Summary};
 use netblt_proto::machine::printable;
 use netblt_proto::units::Rate;
 use serde::{Deserialize, Serialize};
@@ -74,6 +74,9 @@ pub(crate) struct Start {
     /// The sending end's repair packets, in percent; 0 for never. It decides if nothing is said.
     #[serde(default)]
     pub(crate) repair: Option<u8>,
+    /// Over how many connections, 0 for *auto*; one if nothing is said.
+    #[serde(default)]
+    pub(crate) lanes: Option<u8>,
     /// The receiving end reads files again.
     pub(crate) verify: bool,
     /// Seconds that parts of files are kept.
@@ -108,6 +111,11 @@ impl Start {
             None => Repair::Auto,
             Some(percent) => Share::percent(percent).map_or(Repair::Never, Repair::Share),
         };
+        options.lanes = match self.lanes {
+            None => Lanes::default(),
+            Some(0) => Lanes::Auto,
+            Some(count) => Lanes::Most(count),
+        };
         let (owner, xattrs, acls) = self.extras;
         options.extras = Extras { owner, xattrs, acls };
         options.partial_expiry = Duration::from_secs(self.keep_partial);
@@ -122,6 +130,15 @@ pub(crate) fn repair_percent(repair: Repair) -> Option<u8> {
         Repair::Auto => None,
         Repair::Never => Some(0),
         Repair::Share(share) => Some(share.as_percent()),
+    }
+}
+
+/// What [`Start::lanes`] says.
+pub(crate) fn lane_count(lanes: Lanes) -> u8 {
+    match lanes {
+        Lanes::Most(count) => count.max(1),
+        // There is no other choice.
+        _ => 0,
     }
 }
 

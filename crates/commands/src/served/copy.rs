@@ -172,6 +172,7 @@ fn check(wish: &Wish, is_down: bool) -> Result<(), Failure> {
         (wish.choice.files_from.is_some(), "--files-from"),
         (choice, "to choose among files that are fetched (--exclude, -L, --chmod)"),
         (wish.fallback != Fallback::Auto, "--fallback"),
+        (wish.lanes.is_some(), "--lanes"),
         (is_down && wish.policy != Sharing::Fair, "--policy: what it sends, it sends fairly"),
     ];
     match refused.iter().find(|(given, _)| *given) {
