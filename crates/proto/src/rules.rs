@@ -8,6 +8,9 @@ use std::time::Duration;
 use crate::limits::DEATH_TIMER;
 use crate::wire::{Wire, data_overhead};
 
+/// A dally that is longer than two control timer values is no longer than this.
+pub(crate) const LONG_DALLY: Duration = Duration::from_secs(3);
+
 /// What holds on one wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
@@ -28,7 +31,9 @@ pub(crate) struct Rules {
     pub(crate) beats: bool,
     /// How often the news that nothing is left to send is repeated (`docs/protocol.md §6.4`).
     pub(crate) dry_repeats: Option<u8>,
-    /// Bounds of the dally (`docs/protocol.md §7.3`).
+    /// How many of the receiver's control timer values a dally lasts if that is no more than 3 s,
+    /// else two, and its bounds (`docs/protocol.md §7.3`).
+    pub(crate) dally_timers: u32,
     pub(crate) dally: (Duration, Duration),
     /// A silent peer is asked, and the client told of it (`docs/protocol.md §7.4`).
     pub(crate) asks: bool,
@@ -54,7 +59,8 @@ impl Rules {
             copies: Some(3),
             beats: true,
             dry_repeats: Some(2),
-            dally: (Duration::from_millis(100), Duration::from_secs(3)),
+            dally_timers: 2,
+            dally: (Duration::from_millis(100), LONG_DALLY),
             asks: true,
             moves: true,
             sizes: true,
@@ -71,6 +77,8 @@ impl Rules {
                 copies: None,
                 beats: false,
                 dry_repeats: None,
+                // The receiver says it again four times by then, each half as long after again.
+                dally_timers: 9,
                 dally: (sealed.dally.0, *DEATH_TIMER.end()),
                 asks: false,
                 moves: false,

@@ -571,6 +571,14 @@ fn what_is_said_again_in_reports_does_not_fill_the_way_of_answers() {
     as_it_should_be(100_640_110);
 }
 
+/// On `rfc998` the answer to the last OK was corrupted, and the OK came again after the other end
+/// had dallied: nobody answered any more, until a death timer of five minutes.
+#[test]
+fn who_says_the_last_ok_again_is_answered() {
+    let outcome = as_it_should_be(100_822_478);
+    assert!(outcome.duration <= Duration::from_secs(3), "{outcome}");
+}
+
 #[test]
 fn a_seed_is_a_world() {
     for seed in first()..first() + worlds().min(50) {

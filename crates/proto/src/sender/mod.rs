@@ -52,6 +52,7 @@ use crate::rate::sampler::Sampler;
 use crate::rate::window::Gate;
 use crate::rate::{Law, Pacing, RateControl, Sample, is_long, keeps_to_the_letter};
 use crate::rtt::RoundTrip;
+use crate::rules::LONG_DALLY;
 use crate::stats::{FirstPass, Stats};
 use crate::time::{Instant, earliest};
 use crate::trace::{Recorder, Stage, Timer, TraceEvent};
@@ -276,10 +277,12 @@ impl Sender {
         }
     }
 
-    /// Twice the control timer the receiver told last (`docs/protocol.md §7.3`).
+    /// By the control timer that the receiver told last (`docs/protocol.md §7.3`).
     fn dally(&self) -> Duration {
-        let (least, most) = self.negotiated.rules.dally;
-        (self.control_timer * 2).clamp(least, most)
+        let rules = &self.negotiated.rules;
+        let (least, most) = rules.dally;
+        let long = (self.control_timer * rules.dally_timers).min(LONG_DALLY);
+        long.max(self.control_timer * 2).clamp(least, most)
     }
 
     /// A REPORT: what the path did to what was sent.
