@@ -73,8 +73,10 @@ pub(super) struct Reports {
     found: VecDeque<Ask>,
     since: Instant,
     told: VecDeque<Told>,
-    /// The clock, and when it is due; it stands while nothing is missing.
+    /// The clock, with so many round trips more, and when it is due; it stands while nothing is
+    /// missing.
     every: Duration,
+    trips: u32,
     due: Option<Instant>,
     /// After how many round trips more a loss is told again each time that it was.
     growth: u32,
@@ -93,6 +95,7 @@ impl Reports {
             since: Instant::EPOCH,
             told: VecDeque::new(),
             every,
+            trips: 0,
             due: None,
             growth: 0,
             patient: false,
@@ -106,9 +109,18 @@ impl Reports {
         Self { patient: true, ..self }
     }
 
+    /// And looked at `trips` round trips later.
+    pub(super) fn and_trips(self, trips: u32) -> Self {
+        Self { trips, ..self }
+    }
+
     /// And each time `trips` round trips later than the time before.
     pub(super) fn growing(self, trips: u32) -> Self {
         Self { growth: trips, ..self }
+    }
+
+    fn clock(&self) -> Duration {
+        self.every + self.rtt.unwrap_or(ASSUMED_RTT) * self.trips
     }
 
     /// Asks for the holes of `told`; what finds no room comes back.
@@ -150,7 +162,7 @@ impl Reports {
             }
             self.expiries += u64::from(asks.len() > before);
         }
-        self.due = (!self.told.is_empty()).then(|| now + self.every);
+        self.due = (!self.told.is_empty()).then(|| now + self.clock());
     }
 }
 
@@ -194,7 +206,7 @@ impl Recovery for Reports {
         if self.due.is_some_and(|at| at <= now) {
             self.tabulate(now, holes, asks);
         } else if self.due.is_none() && !self.told.is_empty() {
-            self.due = Some(now + self.every);
+            self.due = Some(now + self.clock());
         }
     }
 

@@ -194,12 +194,15 @@ fn udt_has_a_clock_of_10_ms_and_an_eighth_for_a_loss() {
     assert_eq!(udt.pacing().cap_bytes, Some(16 * 1500));
     udt.on_sample(ms(100), &sample(16, 1, 120_000_000));
     assert_eq!(udt.pacing().cap_bytes, Some(32 * 1500), "slow start");
-    // The first NAK ends it at the rate of arrival, 10,000 a second, an eighth longer.
+    // The first NAK ends it at the rate of arrival, 10,000 a second, and the next is one of another
+    // congestion: an eighth longer.
     udt.on_resend(ms(110), 3);
+    assert_eq!(udt.pacing().burst.interval, Duration::from_nanos(100_000));
+    udt.on_resend(ms(111), 3);
     assert_eq!(udt.pacing().burst.interval, Duration::from_nanos(112_500));
     udt.on_timeout(ms(120));
     assert_eq!(udt.pacing().burst.interval, Duration::from_nanos(112_500), "a NAK in this SYN");
-    // 13.3 Mbit/s are spare: 0.1 packet more in 10 ms.
+    // 13.3 Mbit/s are spare, a ninth of 120 is as much: 0.1 packet more in 10 ms.
     udt.on_timeout(ms(130));
     let rate = |udt: &Udt| 1e9 / udt.pacing().burst.interval.as_nanos() as f64;
     near(rate(&udt), 1e6 / 112.5 + 10.0, 1e-4, "a SYN");
@@ -220,7 +223,17 @@ fn udt_has_a_clock_of_10_ms_and_an_eighth_for_a_loss() {
     udt.on_timeout(ms(110));
     let before = rate(&udt);
     udt.on_timeout(ms(120));
-    near(rate(&udt), before + 1000.0, 1e-3, "ten packets a SYN");
+    near(rate(&udt), before + 100.0, 1e-3, "a ninth is spare: a packet a SYN");
+    // Above what it was before a loss all that is spare counts.
+    udt.on_sample(ms(300), &sample(17, 4, 12_000_000));
+    udt.on_resend(ms(301), 1);
+    udt.on_timeout(ms(310));
+    let (before, lost) = (rate(&udt), 1.0 / 1.125);
+    let syns = (before * (1.0 / lost - 1.0) / 100.0).ceil() as u64;
+    (0..=syns).for_each(|syn| udt.on_timeout(ms(320 + 10 * syn)));
+    let again = rate(&udt);
+    udt.on_timeout(ms(2000));
+    near(rate(&udt), again + 1000.0, 1e-3, "ten packets a SYN");
 }
 
 #[test]
@@ -391,7 +404,7 @@ fn udt_tells_it_later_each_time() {
     arrive(&mut udt, ms(0), (1, 0));
     arrive(&mut udt, ms(1), (1, 2));
     let told = (1..900).filter(|at| !asked(&mut udt, ms(*at), &missing).is_empty());
-    assert_eq!(told.collect::<Vec<_>>(), [1, 71, 211, 421, 701]);
+    assert_eq!(told.collect::<Vec<_>>(), [1, 291, 581, 871]);
 }
 
 #[test]

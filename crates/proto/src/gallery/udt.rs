@@ -24,6 +24,9 @@ const FIRST_WINDOW: f64 = 16.0;
 const BETA: f64 = 0.000_001_5;
 /// STP = STP * 1.125 after a loss (draft).
 const DECREASE: f64 = 1.125;
+/// Below the rate of before the last loss no more of the link counts as spare: about what that loss
+/// took (paper, *B = min(L/9, L - C)*).
+const SPARE_AGAIN: f64 = 9.0;
 /// At most so many more within one congestion (draft, DecCount).
 const MAX_DECREASES: u32 = 5;
 /// Of a new average, what was.
@@ -51,8 +54,9 @@ pub(super) struct Udt {
     slow_start: bool,
     /// Packets that may be in flight.
     window: f64,
-    /// Microseconds a packet; 0 in slow start.
+    /// Microseconds a packet, 0 in slow start; and what it was before a congestion began.
     delay_us: f64,
+    delay_before_us: f64,
     rtt: Duration,
     /// Packets a second: those that arrive, and the most that ever did.
     arriving: f64,
@@ -78,6 +82,7 @@ impl Udt {
             slow_start: true,
             window: FIRST_WINDOW,
             delay_us: 0.0,
+            delay_before_us: 0.0,
             rtt: rtt.unwrap_or(SYN * 10),
             arriving: 0.0,
             capacity: link / f64::from(packet.max(1)),
@@ -96,13 +101,16 @@ impl Udt {
         (self.rtt + SYN).as_nanos() as f64 / 1e9
     }
 
-    /// The first NAK ends slow start, at the rate at which packets arrive (draft).
-    fn end_slow_start(&mut self) {
+    /// The first NAK ends slow start, at the rate at which packets arrive, and changes no more; if
+    /// that is not known yet, at the window's, and it counts as any other (libudt).
+    fn end_slow_start(&mut self) -> bool {
         self.slow_start = false;
-        self.delay_us = match self.arriving > 0.0 {
+        let known = self.arriving > 0.0;
+        self.delay_us = match known {
             true => 1e6 / self.arriving,
             false => self.rtt_and_syn() * 1e6 / self.window,
         };
+        known
     }
 
     fn decrease(&mut self) {
@@ -164,8 +172,8 @@ impl RateControl for Udt {
 
     fn on_resend(&mut self, _now: Instant, _packets: u64) {
         self.nak_in_syn = true;
-        if self.slow_start {
-            self.end_slow_start();
+        if self.slow_start && self.end_slow_start() {
+            return;
         }
         // A NAK that begins another congestion makes the delay longer; within one, again after so
         // many as there were in the mean (draft).
@@ -173,6 +181,7 @@ impl RateControl for Udt {
             self.average_naks =
                 self.average_naks * AVERAGE + f64::from(self.naks.max(1)) * (1.0 - AVERAGE);
             (self.naks, self.decreases, self.decreased) = (1, 0, Some(self.round));
+            self.delay_before_us = self.delay_us;
             self.decrease();
             return;
         }
@@ -193,12 +202,18 @@ impl RateControl for Udt {
         if std::mem::take(&mut self.nak_in_syn) || self.slow_start {
             return;
         }
-        let inc = increase(self.capacity, 1e6 / self.delay_us, f64::from(self.packet));
+        let rate = 1e6 / self.delay_us;
+        let capacity = match self.delay_us > self.delay_before_us {
+            true => self.capacity.min(rate + self.capacity / SPARE_AGAIN),
+            false => self.capacity,
+        };
+        let inc = increase(capacity, rate, f64::from(self.packet));
         self.delay_us = self.delay_us * SYN_US / (self.delay_us * inc + SYN_US);
     }
 }
 
-/// A loss is told at once, and again after k round trips, each time one more (draft).
+/// A loss is told at once, and again after k round trips, each time one more, by a NAK timer of
+/// 4 * RTT + RTTVar + SYN (draft; its variance is left out).
 pub(super) fn recovery() -> Reports {
-    Reports::every(SYN).growing(1)
+    Reports::every(SYN).and_trips(4).growing(1)
 }
