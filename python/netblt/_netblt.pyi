@@ -94,6 +94,9 @@ class Summary:
     @property
     def limited_by(self) -> str:
         """What limited it."""
+    @property
+    def lanes(self) -> int:
+        """Over how many connections it went."""
 
 _bytes = bytes
 _list = list

@@ -39,6 +39,10 @@ class Options:
     #: What a sender spends so that losses cost no round trip: ``"auto"`` repairs the end of a
     #: transfer where that saves time, a number is that many percent more of everything.
     repair: int | Literal["auto", "never"] = "auto"
+    #: Connections to go over, 1 to 32, each the work of a processor of its own at either end; the
+    #: smaller of both counts. ``"auto"``: one, and more while a processor is what limits and others
+    #: are idle. Servers of files take one.
+    lanes: int | Literal["auto"] = 1
     #: A sender remembers the rate of a path for a day, in ``~/.cache/netblt/paths``.
     memory: bool = False
     #: Replace files that exist.

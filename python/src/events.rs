@@ -57,6 +57,8 @@ pub(crate) struct Summary {
     digest: Py<PyBytes>,
     /// What limited it.
     limited_by: &'static str,
+    /// Over how many connections it went.
+    lanes: usize,
 }
 
 impl Summary {
@@ -72,6 +74,7 @@ impl Summary {
             verified: summary.verified,
             digest: PyBytes::new(py, &summary.digest).unbind(),
             limited_by: summary.limited_by.name(),
+            lanes: summary.lanes.len().max(1),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use netblt::{Extras, Family, Overwrite, Pace, Policy, Rate, Repair, Resume, Share};
+use netblt::{Extras, Family, Lanes, Overwrite, Pace, Policy, Rate, Repair, Resume, Share};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -23,6 +23,7 @@ pub(crate) struct Options {
     policy: String,
     rate: Option<u64>,
     repair: Spent,
+    lanes: Spread,
     memory: bool,
     overwrite: bool,
     atomic: bool,
@@ -52,6 +53,13 @@ enum Spent {
     Word(String),
 }
 
+/// Over how many connections: a word, or a number.
+#[derive(FromPyObject)]
+enum Spread {
+    Count(i64),
+    Word(String),
+}
+
 impl Options {
     /// The same for the library; `ValueError` for what is none.
     pub(crate) fn told(self, control: Option<&Control>) -> PyResult<netblt::Options> {
@@ -59,6 +67,7 @@ impl Options {
         told.control = control.map(|control| control.0.clone());
         told.policy = policy(&self.policy, self.rate)?;
         told.repair = repair(&self.repair)?;
+        told.lanes = lanes(&self.lanes)?;
         told.resume = resume(&self.resume)?;
         told.family = family(self.ip_version)?;
         told.death_timer = seconds("death_timer", self.death_timer)?;
@@ -117,6 +126,19 @@ fn repair(spent: &Spent) -> PyResult<Repair> {
         ))),
         Spent::Percent(percent) => share(*percent).map(Repair::Share).ok_or_else(|| {
             PyValueError::new_err(format!("repair: {percent} is not 1 to {} percent", Share::MAX))
+        }),
+    }
+}
+
+fn lanes(spread: &Spread) -> PyResult<Lanes> {
+    let count = |count: i64| u8::try_from(count).ok().filter(|n| (1..=Lanes::MAX).contains(n));
+    match spread {
+        Spread::Word(word) if word == "auto" => Ok(Lanes::Auto),
+        Spread::Word(word) => {
+            Err(PyValueError::new_err(format!("lanes: {word:?} is not auto or a number")))
+        }
+        Spread::Count(lanes) => count(*lanes).map(Lanes::Most).ok_or_else(|| {
+            PyValueError::new_err(format!("lanes: {lanes} is not 1 to {}", Lanes::MAX))
         }),
     }
 }

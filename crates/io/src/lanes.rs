@@ -1,5 +1,7 @@
 //! Over how many connections a transfer goes.
 
+use netblt_proto::limits::MAX_LANES;
+
 /// Over how many connections a transfer goes (`docs/protocol.md §4.11`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -9,6 +11,11 @@ pub enum Lanes {
     Auto,
     /// So many, 32 at most, from when it is seen that the transfer is no short one.
     Most(u8),
+}
+
+impl Lanes {
+    /// The most that a transfer goes over at a time.
+    pub const MAX: u8 = MAX_LANES;
 }
 
 impl Default for Lanes {
