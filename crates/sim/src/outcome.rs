@@ -141,9 +141,11 @@ impl Outcome {
         let lost = |to| self.setup.chance_of_loss(to, words) >= UNHEARD;
         // Who has another address hears nothing before the other end has heard it.
         let side = self.setup.sender();
-        let moves = self.setup.moves.iter().any(|(moved, _)| *moved == side);
-        let deadly =
-            silence.max(outage * 10 / 9) >= patience || lost(side) || moves && lost(side.other());
+        let unfound = self.setup.longest_unfound(side, ASKED);
+        let moves = !unfound.is_zero();
+        let deadly = silence.max(outage * 10 / 9) >= patience
+            || lost(side)
+            || moves && (lost(side.other()) || unfound >= patience);
         let gone = (killed && sender.starts > 1) || (died && deadly) || misled;
         settled && !sender.done && gone
     }

@@ -152,6 +152,14 @@ impl Setup {
         longest
     }
 
+    /// The longest time for which `side` may hear nothing since it has another address: until it
+    /// asks, which may take `asked`, and is answered there. If it moves again before, anew.
+    pub fn longest_unfound(&self, side: Side, asked: Duration) -> Duration {
+        let found = asked + self.longest_round_trip();
+        let moves = self.moves.iter().filter(|(moved, _)| *moved == side);
+        longest_of(moves.map(|(_, at)| (*at, *at + found)).collect(), Duration::ZERO)
+    }
+
     /// A round trip when nothing queues.
     pub fn longest_round_trip(&self) -> Duration {
         let one_way = |link: &LinkOptions| {
@@ -251,6 +259,19 @@ mod tests {
         // A second is too short for anything to be said, and answered.
         setup.active.sleeps = vec![(secs(30), secs(4)), (secs(35), secs(4)), (secs(50), secs(4))];
         assert_eq!(setup.longest_outage(), secs(9));
+    }
+
+    #[test]
+    fn who_moves_again_before_it_is_found_is_unfound_for_both() {
+        let (ms, side) = (Duration::from_millis, Side::Active);
+        let mut setup = setup();
+        (setup.there.delay, setup.back.delay) = (ms(400), ms(600));
+        let unfound = |setup: &Setup| setup.longest_unfound(side, ms(1500));
+        assert_eq!(unfound(&setup), Duration::ZERO);
+        setup.moves = vec![(side, ms(1000)), (side.other(), ms(3000)), (side, ms(3600))];
+        assert_eq!(unfound(&setup), ms(2500));
+        setup.moves.push((side, ms(3400)));
+        assert_eq!(unfound(&setup), ms(5100));
     }
 
     #[test]

@@ -549,6 +549,13 @@ fn who_moved_and_is_not_heard_hears_nothing() {
     as_it_should_be(100_549_926);
 }
 
+/// A sender moved twice, 2.25 s apart, on a round trip of up to 2.4 s with a death timer of 5.6 s:
+/// what answered it at the first of the two addresses came when it was at the other.
+#[test]
+fn who_moves_again_before_it_is_found_hears_nothing_for_longer() {
+    as_it_should_be(100_982_110);
+}
+
 /// A receiver that slept for 37 s in its first second took the round trip for 3.8 s, and reported
 /// every half second of a path of 61 ms, on which no more than four packets were in flight.
 #[test]
