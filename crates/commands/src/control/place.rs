@@ -53,15 +53,14 @@ pub(super) fn listen() -> io::Result<(UnixListener, PathBuf)> {
         let _ = fs::remove_file(&path);
         UnixListener::bind(&path).map(|listener| (listener, path))
     };
-    let mut bound = bind();
-    for _ in 0..TRIES {
-        match &bound {
+    for _ in 1..TRIES {
+        match bind() {
             // Whoever was the last in the directory has removed it meanwhile.
-            Err(error) if error.kind() == ErrorKind::NotFound => bound = bind(),
-            _ => break,
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            bound => return bound,
         }
     }
-    bound
+    bind()
 }
 
 /// Removes a socket, and the directory with the last one.
