@@ -183,8 +183,7 @@ fn a_signal_ends_everything() {
 /// window's affair.
 #[test]
 fn the_gallerys_cubic_is_as_fast_as_the_kernels() {
-    if std::env::var_os("NETBLT_ACCURACY").is_none_or(|value| value != "1") {
-        testenv::skip("depends on this machine's speed; NETBLT_ACCURACY=1 runs it");
+    if !testenv::accuracy_wanted() {
         return;
     }
     if !testenv::able(&["ip", "iperf3"], &["/dev/net/tun"]) {

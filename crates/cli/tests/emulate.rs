@@ -14,19 +14,11 @@ use netblt_path::rng::Probability;
 use netblt_path::{LinkOptions, Path};
 use netblt_proto::time::Instant;
 use serde_json::Value;
-use testenv::{Env, Finished, Running, skip, wait_until};
+use testenv::{Env, Finished, Running, accuracy_wanted, wait_until};
 
 /// Whether `tun` can run here with these programs; says why if not.
 fn able(programs: &[&str]) -> bool {
     testenv::able(&[&["ip"], programs].concat(), &["/dev/net/tun"])
-}
-
-fn accuracy_wanted() -> bool {
-    let wanted = std::env::var_os("NETBLT_ACCURACY").is_some_and(|value| value == "1");
-    if !wanted {
-        skip("depends on this machine's speed; NETBLT_ACCURACY=1 runs it");
-    }
-    wanted
 }
 
 fn start(env: &Env, args: &[&str], script: &str) -> Running {

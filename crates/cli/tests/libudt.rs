@@ -62,8 +62,7 @@ fn carried(env: &Env, peer: &str) -> [f64; 2] {
 
 #[test]
 fn the_gallerys_udt_is_as_fast_as_libudt() {
-    if std::env::var_os("NETBLT_ACCURACY").is_none_or(|value| value != "1") {
-        testenv::skip("depends on this machine's speed; NETBLT_ACCURACY=1 runs it");
+    if !testenv::accuracy_wanted() {
         return;
     }
     if !testenv::able(&["ip", "g++"], &["/dev/net/tun", HEADERS]) {

@@ -98,6 +98,15 @@ pub(crate) fn able(programs: &[&str], files: &[&str]) -> bool {
     why.is_empty()
 }
 
+/// Whether what depends on how fast this machine is is to be tried; skips and says why if not.
+pub(crate) fn accuracy_wanted() -> bool {
+    let wanted = std::env::var_os("NETBLT_ACCURACY").is_some_and(|value| value == "1");
+    if !wanted {
+        skip("depends on this machine's speed; NETBLT_ACCURACY=1 runs it");
+    }
+    wanted
+}
+
 /// How a program ended.
 #[derive(Debug)]
 pub(crate) struct Finished {
