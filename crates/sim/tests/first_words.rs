@@ -179,7 +179,8 @@ fn buffers_are_granted_to_one_opening_at_a_time() {
 }
 
 /// 64 KiB until the sender knows, ms, and packets sent again, medians of nine: the table of
-/// docs/decisions/fast-start.md, from which nothing strays by a twentieth unless it is told there.
+/// docs/decisions/fast-start.md, from which nothing strays, for better or worse, by a twentieth of the
+/// time or by more than three packets unless it is told there.
 #[test]
 fn sixty_four_kib_over_other_paths() {
     const QUEUES: [u64; 3] = [64_000, 32_000, 16_000];
@@ -191,9 +192,9 @@ fn sixty_four_kib_over_other_paths() {
         (2000, 100, [(487, 0), (646, 24), (602, 37)]),
         (256, 300, [(3260, 2), (3219, 27), (3359, 40)]),
     ];
-    for (kbit, millis, wanted) in table {
+    for (kbit, millis, told) in table {
         let rtt = Duration::from_millis(millis);
-        for (queue, (most_known, most_again)) in QUEUES.into_iter().zip(wanted) {
+        for (queue, (told_known, told_again)) in QUEUES.into_iter().zip(told) {
             let mut seen: Vec<_> = (1..=9)
                 .map(|seed| {
                     let mut setup = Setup { seed, bytes: 65_536, ..world(Role::Sender, true, 0) };
@@ -216,9 +217,9 @@ fn sixty_four_kib_over_other_paths() {
             let what =
                 format!("{kbit} kbit/s, {rtt:?}, queue of {queue}: {known} ms, {again} again");
             println!("{what}");
-            let fewest = most_known * 100 <= known * 105 && most_again <= again + 3;
-            let most = known * 100 <= most_known * 105 && again <= most_again + 3;
-            assert!(most && fewest, "{what}; {most_known} ms and {most_again} are told");
+            let strays = known.abs_diff(told_known) * 20 > told_known;
+            let strays = strays || again.abs_diff(told_again) > 3;
+            assert!(!strays, "{what}; {told_known} ms and {told_again} are told");
         }
     }
 }
