@@ -4,8 +4,8 @@
 //! waker after each answer. The stock of buffers is fixed, so no channel can ever be full when
 //! there is something to put into it: the number of buffers bounds what waits.
 //!
-//! [`SourceThread`] reads ahead in order as far as its empty buffers go, wanted or not, so that a
-//! buffer is mostly there when the peer asks for it. [`SinkThread`] stores what is handed to it and
+//! [`SourceThread`] reads ahead in order, a few buffers more than are wanted, so that a buffer is
+//! mostly there when the peer asks for it. [`SinkThread`] stores what is handed to it and
 //! gives the memory back. An error ends the thread; it comes out of `poll`, once.
 
 mod reading;

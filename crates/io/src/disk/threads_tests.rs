@@ -80,6 +80,78 @@ fn buffers_come_in_order_when_they_are_wanted() {
     }
 }
 
+/// How many buffers the thread has read by now, if it has `least` at all.
+fn read(woken: &Receiver<()>, least: usize) -> usize {
+    for _ in 0..least {
+        woken.recv_timeout(Duration::from_secs(20)).expect("so many");
+    }
+    let more = || woken.recv_timeout(Duration::from_millis(20)).ok();
+    least + std::iter::from_fn(more).count()
+}
+
+#[test]
+fn a_few_are_read_ahead_and_into_memory_that_was_used_last() {
+    let (wake, woken) = channel();
+    let reader = Counter { epoch: 0, fails: 0, last: 200, done: false };
+    let stock = (2..66).map(Buffer::new).collect();
+    let waker = move || {
+        let _ = wake.send(());
+    };
+    let thread = SourceThread::spawn(reader, Layout::plain(2), (stock, 64), waker);
+    let mut thread = thread.expect("a thread");
+    assert_eq!(read(&woken, 4), 4, "nothing is wanted");
+    let mut used = std::collections::BTreeSet::new();
+    for number in 1..=200 {
+        thread.want(BufferNumber(number));
+        let supply = wait(&woken, || thread.poll());
+        used.insert(supply.buffer.capacity());
+        thread.release(supply.buffer);
+    }
+    assert!(used.len() <= 6, "{used:?}");
+}
+
+/// Reads as often as it may.
+struct Gated(Counter, Receiver<()>);
+
+impl Reader for Gated {
+    fn fill(&mut self, number: BufferNumber, buffer: &mut Buffer) -> Result<Fill, Error> {
+        let pass = self.1.recv_timeout(Duration::from_secs(20));
+        pass.map_err(|_| Error::Content("nobody lets it pass"))?;
+        self.0.fill(number, buffer)
+    }
+    fn end(&self) -> Option<End> {
+        self.0.end()
+    }
+    fn restart(&mut self, layout: Layout, had: &Arc<Had>) -> Result<(), Error> {
+        self.0.restart(layout, had)
+    }
+}
+
+#[test]
+fn who_was_waited_for_reads_further_ahead() {
+    let at = |ms| netblt_proto::time::Instant::EPOCH + Duration::from_millis(ms);
+    for (waited, further) in [(9, 4), (10, 8)] {
+        let ((wake, woken), (allow, pass)) = (channel(), channel());
+        let counter = Counter { epoch: 0, fails: 0, last: 200, done: false };
+        let waker = move || {
+            let _ = wake.send(());
+        };
+        let stock = (stock(64), 64);
+        let thread = SourceThread::spawn(Gated(counter, pass), Layout::plain(2), stock, waker);
+        let mut thread = thread.expect("a thread");
+        assert_eq!(thread.watch(at(0)), None, "nothing is wanted");
+        thread.want(BufferNumber(1));
+        assert_eq!(thread.watch(at(0)), Some(true));
+        assert_eq!(thread.watch(at(5)), None, "still");
+        allow.send(()).expect("it waits");
+        let supply = wait(&woken, || thread.poll());
+        assert_eq!(thread.watch(at(waited)), Some(false));
+        (0..100).for_each(|_| allow.send(()).expect("it waits"));
+        assert_eq!(read(&woken, further), further);
+        thread.release(supply.buffer);
+    }
+}
+
 #[test]
 fn restarts_amid_the_work_lose_no_buffer_and_mix_nothing() {
     let (mut thread, woken) = source(0, 200, 4);

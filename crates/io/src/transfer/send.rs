@@ -248,8 +248,6 @@ pub(crate) struct Sending<'a, R> {
     accepted: u64,
     end: Option<End>,
     verdict: Option<Verdict>,
-    /// The receiver wants what is not read yet.
-    starved: bool,
     disk_event: Option<DiskEvent>,
     /// The size of buffers, until reading begins.
     layout: Option<Layout>,
@@ -317,7 +315,6 @@ impl<'a, R: Reader> Sending<'a, R> {
             accepted: 0,
             end: None,
             verdict: None,
-            starved: false,
             disk_event: None,
             layout: None,
             wanted: None,
@@ -470,10 +467,9 @@ impl<'a, R: Reader> Sending<'a, R> {
     }
 
     /// Notes when the disk begins or ceases to be what is waited for.
-    fn watch_disk(&mut self) {
-        let Some(disk) = &self.disk else { return };
-        let waiting = disk.starves();
-        if std::mem::replace(&mut self.starved, waiting) != waiting {
+    fn watch_disk(&mut self, now: Instant) {
+        let Some(disk) = &mut self.disk else { return };
+        if let Some(waiting) = disk.watch(now) {
             let event = DiskEvent { side: DiskSide::Read, waiting, buffers: disk.ahead() };
             self.disk_event = Some(event);
         }
@@ -528,7 +524,7 @@ impl<R: Reader> Application for Sending<'_, R> {
         if !self.session.has_failed() {
             self.turn_lanes(now, end)?;
             self.supply(now, end)?;
-            self.watch_disk();
+            self.watch_disk(now);
         }
         if now >= self.next_view && self.session.opened.is_some() {
             self.next_view = now + VIEW;

@@ -1,4 +1,8 @@
-//! The thread that reads ahead, in order, as far as its empty buffers go.
+//! The thread that reads ahead, in order: what is wanted, and a few buffers more.
+//!
+//! Memory that was used last is used first, and no more is read ahead than has shown to be of use:
+//! what was read long before it is sent is no longer in the processor's caches (`docs/decisions/
+//! data-path.md`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,6 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use netblt_proto::buffer::Buffer;
+use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
 
@@ -16,6 +21,11 @@ use crate::disk::layout::Layout;
 use crate::error::Error;
 use crate::processor::{Heard, Teller};
 use crate::progress::At;
+
+/// Buffers that are read beyond what is wanted, at first.
+const AHEAD: u64 = 4;
+/// What was wanted for so long before it was there was not read far enough ahead.
+const LONG: Duration = Duration::from_millis(10);
 
 /// A buffer to be supplied to the sending machine.
 #[derive(Debug)]
@@ -45,8 +55,12 @@ pub(crate) struct SourceThread {
     had: Arc<Had>,
     /// Read, in order, and not wanted yet.
     ahead: VecDeque<Supply>,
-    /// Memory without work, since the source has ended.
+    /// Memory without work: the source has ended, or enough is read ahead.
     idle: Vec<Buffer>,
+    /// Buffers that are read beyond what is wanted.
+    further: u64,
+    /// Since when something is wanted that is not read yet.
+    starved: Option<Instant>,
     wanted: u64,
     /// The last one that was handed out.
     supplied: u64,
@@ -99,23 +113,24 @@ impl SourceThread {
             epoch,
             layout,
             had: Arc::default(),
-            ahead: VecDeque::with_capacity(stock.len()),
-            idle: Vec::new(),
+            ahead: VecDeque::with_capacity(room),
+            idle: stock,
+            further: AHEAD,
+            starved: None,
             wanted: 0,
             supplied: 0,
             next: 1,
             ended: false,
             processor,
         };
-        for buffer in stock {
-            this.release(buffer);
-        }
+        this.read_on();
         Ok(this)
     }
 
     /// The peer wants buffer `number`, and with it all before. Numbers past the end are ignored.
     pub(crate) fn want(&mut self, number: BufferNumber) {
         self.wanted = self.wanted.max(number.0);
+        self.read_on();
     }
 
     /// The next buffer that is wanted and there. An error comes once, as soon as it is known, and
@@ -153,9 +168,20 @@ impl SourceThread {
         }
     }
 
-    /// Whether a buffer is wanted that is not read yet.
-    pub(crate) fn starves(&self) -> bool {
-        self.supplied < self.wanted && self.ahead.is_empty() && !self.ended
+    /// Whether a buffer is wanted that is not read yet, if that is new. Where it was so for long,
+    /// twice as much is read ahead from now on.
+    pub(crate) fn watch(&mut self, now: Instant) -> Option<bool> {
+        let starves = self.supplied < self.wanted && self.ahead.is_empty() && !self.ended;
+        let since = self.starved;
+        if since.is_some() == starves {
+            return None;
+        }
+        self.starved = starves.then_some(now);
+        if since.is_some_and(|since| now.since(since) >= LONG) {
+            self.further = self.further.saturating_mul(2);
+            self.read_on();
+        }
+        Some(starves)
     }
 
     /// For how long the thread wanted a processor.
@@ -170,16 +196,23 @@ impl SourceThread {
 
     /// An empty buffer comes back.
     pub(crate) fn release(&mut self, buffer: Buffer) {
-        if self.ended {
-            self.idle.push(buffer);
-            return;
-        }
+        self.idle.push(buffer);
+        self.read_on();
+    }
+
+    /// Has as much read as is to be.
+    fn read_on(&mut self) {
         let epoch = self.epoch.load(Ordering::Relaxed);
-        let number = BufferNumber(self.next);
-        self.next += 1;
-        // It fails only when the thread is gone, and that was said in its last answer.
-        let (layout, had) = (self.layout, Arc::clone(&self.had));
-        let _ = self.commands.try_send(ReadCommand { epoch, layout, had, number, buffer });
+        while !self.ended
+            && self.next <= self.wanted.saturating_add(self.further)
+            && let Some(buffer) = self.idle.pop()
+        {
+            let number = BufferNumber(self.next);
+            self.next += 1;
+            // It fails only when the thread is gone, and that was said in its last answer.
+            let (layout, had) = (self.layout, Arc::clone(&self.had));
+            let _ = self.commands.try_send(ReadCommand { epoch, layout, had, number, buffer });
+        }
     }
 
     /// Nothing is read until [`Self::restart`]; what was is void.
@@ -198,9 +231,7 @@ impl SourceThread {
         self.processor.restart();
         (self.layout, self.had) = (layout, had);
         (self.next, self.ended) = (1, false);
-        for buffer in std::mem::take(&mut self.idle) {
-            self.release(buffer);
-        }
+        self.read_on();
     }
 }
 
