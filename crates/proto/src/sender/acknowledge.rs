@@ -22,7 +22,7 @@ const ACK_DELAY: Duration = Duration::from_millis(2);
 /// How often a verdict is acknowledged, at least and at most (`docs/protocol.md §7.3`).
 const LEAVE_TIMES: (u8, u8) = (3, 16);
 /// So much closer than other repetitions: the program ends when they have left.
-const LEAVE_PART: u32 = 2;
+const LEAVE_PART: u32 = 4;
 /// And so often that all of it is lost no more often than this, in millionths.
 const ALL_LOST_PPM: u64 = 10;
 
