@@ -140,6 +140,12 @@ impl RoundTrips {
         if whole > there + BACK_MATTERS.max(min / 16) { there } else { whole }
     }
 
+    /// How much longer than the shortest the newest way there was, if ways are told.
+    pub(super) fn newest_way(&self) -> Option<Duration> {
+        let newest = self.ways[(self.next + RECENT - 1) % RECENT]?;
+        Some(Duration::from_micros(newest.abs_diff(self.shortest?)))
+    }
+
     /// How much later than a round trip without a queue on the way back reports come.
     pub(super) fn back(&self) -> Duration {
         self.back.into_iter().max().unwrap_or_default()

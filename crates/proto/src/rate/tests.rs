@@ -442,8 +442,8 @@ fn the_first_round_trip_carries_32_packets_whatever_follows() {
         }
         println!("{rtt:?}: {sent:?}");
         assert!((31..=36).contains(&sent[0]), "{sent:?}");
-        // Trains are followed by no more than sixteen times their rate, doubling by twice.
-        assert!(sent[1] <= 32 * 16, "{sent:?}");
+        // Two trains that came at once are followed by longer ones and a guess, doubling by twice.
+        assert!(sent[1] <= 32 * 30, "{sent:?}");
         assert!(sent[5] >= 32 * 14, "{sent:?}");
     }
 }

@@ -7,7 +7,12 @@
 //!    takes its part.
 //! 3. A leap (`leap.rs`) goes to what came through.
 //!
+//! Where two of the first trains come at once, one of the second kind tries what they leave open
+//! (`trains/guess.rs`).
+//!
 //! Whatever does not fit ends in startup, which doubles.
+
+mod guess;
 
 use std::time::Duration;
 
@@ -84,12 +89,16 @@ pub(super) struct Trains {
     first_bytes: u64,
     /// Nearly all of it came at once: what is late of it was held up by a host.
     at_once: bool,
+    /// What had been told of when a first train was seen to have come at once.
+    told: Option<u64>,
     /// Trains of which the end was lost.
     cut: u32,
     /// What a train showed: that is being confirmed.
     shown: u64,
     /// It was seen, and is not only what to try next.
     measured: bool,
+    /// It is what first trains that came at once leave open.
+    guessed: bool,
     /// When the next step of that is due, and where in what was sent it began.
     step_at: Instant,
     confirm_from: u64,
@@ -107,9 +116,11 @@ impl Default for Trains {
             marks: 0,
             first_bytes: 0,
             at_once: false,
+            told: None,
             cut: 0,
             shown: 0,
             measured: false,
+            guessed: false,
             step_at: Instant::EPOCH,
             confirm_from: 0,
             confirm_bytes: 0,
@@ -194,6 +205,9 @@ impl Adaptive {
 
     fn confirm_time(&self) -> Duration {
         let (least, most) = CONFIRM_TIME;
+        if self.is_first_guess() {
+            return self.guess_time().min(most);
+        }
         let shown = Rate::from_bytes_per_second(self.trains.shown);
         let packets = shown.time_for(FIRST_PACKETS * u64::from(self.packet_bytes));
         (self.min_rtt() / CONFIRM_PART).clamp(least, most).max(packets)
@@ -252,22 +266,7 @@ impl Adaptive {
             self.trains.first_bytes = sample.burst_bytes;
             return;
         };
-        let before = self.trains;
-        let pause = self.min_rtt() / 10;
-        if self.phase == Phase::Listen
-            && stretch.from_bytes >= self.trains.confirm_from
-            && stretch.sending <= pause.max(self.confirm_time())
-        {
-            self.trains.confirmed.extend(&stretch);
-            self.hear_confirmation(now, sample);
-            return;
-        }
-        let reached = stretch.from_bytes + stretch.sent_bytes;
-        if self.phase == Phase::Listen
-            && reached >= self.trains.confirm_from + self.trains.confirm_bytes / 2
-        {
-            // The report of its beginning was lost, or not enough of it could be sent.
-            self.confirm(now, sample);
+        if self.phase == Phase::Listen && self.is_of_confirmation(now, sample, &stretch) {
             return;
         }
         if self.is_cut(&stretch) {
@@ -276,21 +275,59 @@ impl Adaptive {
             self.double(now, sample);
             return;
         }
+        self.hear_train(now, sample, &stretch);
+    }
+
+    /// Whether a report is of what confirms, and then deals with it; or of what left since.
+    fn is_of_confirmation(&mut self, now: Instant, sample: &Sample, stretch: &Stretch) -> bool {
+        let pause = self.min_rtt() / 10;
+        if stretch.from_bytes >= self.trains.confirm_from
+            && stretch.sending <= pause.max(self.confirm_time())
+        {
+            self.trains.confirmed.extend(stretch);
+            self.hear_confirmation(now, sample);
+            return true;
+        }
+        let reached = stretch.from_bytes + stretch.sent_bytes;
+        if reached >= self.trains.confirm_from + self.trains.confirm_bytes / 2 {
+            // The report of its beginning was lost, or not enough of it could be sent.
+            if !self.drops_guess(now) {
+                self.confirm(now, sample);
+            }
+            return true;
+        }
+        self.trains.guessed && reached > self.trains.confirm_from
+    }
+
+    /// Until a guess is reported, longer trains that left before it are.
+    fn hear_train(&mut self, now: Instant, sample: &Sample, stretch: &Stretch) {
+        let before = self.trains;
+        let reached = stretch.from_bytes + stretch.sent_bytes;
         let rtt = self.min_rtt();
         // A receiver may take what is no longer for no pause, and tell of both sides as of one.
         let short = stretch.waited <= rtt / HUSH_PART;
-        let stretch = if short { stretch.without_wait() } else { stretch };
+        let stretch = if short { stretch.without_wait() } else { *stretch };
         let more = self.trains.hear(&stretch, sample.burst_bytes, rtt / PAUSE_PART);
-        if self.phase != Phase::Trains {
+        let waits = self.phase == Phase::Listen && self.trains.guessed;
+        if self.phase != Phase::Trains && !waits {
             return;
         }
         let heard = self.trains.heard;
         let enough = heard.arrived_bytes >= LEAST_PACKETS * u64::from(self.packet_bytes);
         if more && !self.trains.at_once && enough && heard.arriving >= RESOLVED {
+            if self.came_sooner_before() {
+                return;
+            }
             self.trains.shown =
                 Rate::over(heard.arrived_bytes, heard.arriving).bytes_per_second().max(1);
             self.trains.measured = true;
-            self.on_shown(now, sample);
+            if !waits || self.trains.shown <= self.most_unconfirmed() {
+                self.trains.guessed = false;
+                self.on_shown(now, sample);
+            }
+            return;
+        }
+        if waits {
             return;
         }
         // All of it came at once, or nearly: its last report says so, its only one, or its first.
@@ -302,6 +339,9 @@ impl Adaptive {
         if whole * 4 >= self.train_bytes() * 3 {
             self.trains.at_once = is_newest;
             self.trains.packets = (self.trains.packets * LONGER).min(MOST_PACKETS);
+        }
+        if is_newest && self.is_second_at_once(whole, reached) {
+            self.guess(now, sample);
         }
     }
 
@@ -364,17 +404,20 @@ impl Adaptive {
         }
         let packet = u64::from(self.packet_bytes);
         self.trips.lengthen(Rate::from_bytes_per_second(believed).time_for(packet));
-        let known = self.mean_of_trains().max(self.bandwidth);
         if believed <= self.mean_of_trains() {
             // The trains themselves were too much.
             self.retreat(now, believed);
             return;
         }
-        if believed <= known.saturating_mul(UNCONFIRMED) {
+        if believed <= self.most_unconfirmed() {
             self.leap_to(now, sample, believed);
             return;
         }
         self.confirm(now, sample);
+    }
+
+    fn most_unconfirmed(&self) -> u64 {
+        self.mean_of_trains().max(self.bandwidth).saturating_mul(UNCONFIRMED)
     }
 
     /// Sends a train at what was shown, after a pause.
@@ -407,7 +450,10 @@ impl Adaptive {
                 self.enter(Phase::Listen, now);
             }
             // Its beginning, or its end, was not heard of.
-            Phase::Listen => self.enter(Phase::Trains, now),
+            Phase::Listen => {
+                self.drops_guess(now);
+                self.enter(Phase::Trains, now);
+            }
             _ => {}
         }
     }
@@ -418,19 +464,23 @@ impl Adaptive {
             return;
         }
         let shown = Rate::over(heard.arrived_bytes, heard.arriving).bytes_per_second();
+        let lost = heard.arrived_bytes * 10 < heard.sent_bytes * 9;
+        let held_up = heard.arriving > heard.sending + (heard.sending / HELD_UP_PART).max(GRAIN);
+        if self.trains.guessed && self.hear_guess(now, sample, (shown, held_up)) {
+            return;
+        }
         if heard.arrived_bytes * 100 < heard.sent_bytes * CONFIRM_ARRIVES {
             self.retreat(now, shown);
             return;
         }
-        let held_up = heard.arriving > heard.sending + heard.sending / HELD_UP_PART;
-        if !held_up && self.trains.confirmations < CONFIRMATIONS {
+        if !held_up && !self.trains.guessed && self.trains.confirmations < CONFIRMATIONS {
             self.trains.shown = shown * 2 / CONFIRM_GAIN * 100;
             self.trains.measured = false;
             self.confirm(now, sample);
             return;
         }
         // What a queue that others fill makes of it is no measure.
-        if heard.arrived_bytes * 10 < heard.sent_bytes * 9 && shown < self.trains.shown / 10 * 9 {
+        if lost && shown < self.trains.shown / 10 * 9 {
             self.double(now, sample);
             return;
         }
@@ -445,9 +495,10 @@ impl Adaptive {
         self.leap_to(now, sample, believed);
     }
 
-    /// The fastest that a leap may be.
+    /// What was sent in a round trip so far, which a leap may be so many times of.
     pub(super) fn most_of_trains(&self) -> u64 {
-        self.mean_of_trains().max(self.bandwidth)
+        let confirmed = Rate::over(self.trains.confirm_bytes, self.min_rtt());
+        self.mean_of_trains().max(self.bandwidth).max(confirmed.bytes_per_second())
     }
 }
 

@@ -240,7 +240,7 @@ fn check(case: &Case, start: &Start, doubling: &Start) {
         assert!(full <= if case.megabits < 1000 { 475 } else { 800 }, "{line}");
         assert!(full <= doubling.full.unwrap_or(u32::MAX) + 75, "{line}");
         if (case.megabits, case.rtt, case.steal, case.loss) == (1000, 100, false, 0) {
-            assert!(full <= 400, "{line}");
+            assert!(full <= 325, "{line}");
         }
     }
 }
