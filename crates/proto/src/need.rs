@@ -19,14 +19,17 @@ pub struct Need {
     buffer_bytes: u32,
     /// What is measured since when, and how much had moved until then.
     since: Option<(Instant, u64)>,
-    /// The most that moved in a round trip.
+    /// What moved in the round trip measured last.
+    last: u64,
+    /// The most that moved in a round trip, in the mean of two in turn: of what is told a moment
+    /// late, one has too much and one too little.
     product: u64,
 }
 
 impl Need {
     /// Of buffers of so many bytes, on a path of which nothing is known.
     pub fn new(buffer_bytes: u32) -> Self {
-        Self { buffer_bytes, since: None, product: 0 }
+        Self { buffer_bytes, since: None, last: 0, product: 0 }
     }
 
     /// How many buffers the path has use of, as far as is known: so many bytes have `moved` by now,
@@ -52,7 +55,9 @@ impl Need {
         self.since = Some((now, moved));
         let moved = u128::from(moved.saturating_sub(before));
         let product = moved * rtt.as_nanos() / spell.as_nanos();
-        self.product = self.product.max(u64::try_from(product).unwrap_or(u64::MAX));
+        let product = u64::try_from(product).unwrap_or(u64::MAX);
+        self.product = self.product.max(product.midpoint(self.last));
+        self.last = product;
     }
 }
 
@@ -70,9 +75,20 @@ mod tests {
         let mut need = Need::new(1 << 20);
         assert_eq!(need.buffers(at(0), (0, rtt)), 0, "nothing is known");
         assert_eq!(need.buffers(at(99_999), (50 << 20, rtt)), 0, "no round trip yet");
-        assert_eq!(need.buffers(at(100_000), (50 << 20, rtt)), 132);
-        assert_eq!(need.buffers(at(300_000), (250 << 20, rtt)), 232, "twice as long: half of it");
-        assert_eq!(need.buffers(at(900_000), (251 << 20, rtt)), 232, "it never becomes less");
+        assert_eq!(need.buffers(at(100_000), (50 << 20, rtt)), 82, "half: nothing was before it");
+        assert_eq!(need.buffers(at(200_000), (100 << 20, rtt)), 132);
+        assert_eq!(need.buffers(at(400_000), (300 << 20, rtt)), 182, "twice as long: half of it");
+        assert_eq!(need.buffers(at(1_000_000), (301 << 20, rtt)), 182, "it never becomes less");
+    }
+
+    #[test]
+    fn what_is_told_a_moment_late_counts_where_it_belongs() {
+        let rtt = Some(Duration::from_millis(100));
+        let mut need = Need::new(1 << 20);
+        need.buffers(at(0), (0, rtt));
+        need.buffers(at(100_000), (50 << 20, rtt));
+        assert_eq!(need.buffers(at(200_000), (80 << 20, rtt)), 112, "20 MiB are told later");
+        assert_eq!(need.buffers(at(300_000), (150 << 20, rtt)), 132);
     }
 
     #[test]
