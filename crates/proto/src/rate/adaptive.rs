@@ -282,7 +282,7 @@ impl Adaptive {
             leap: Leap::default(),
             memory: Memory::default(),
             cruise: Cruise { forgone: 0, least: 0, emptied: false, dice: 0x9e37_79b9_7f4a_7c15 },
-            probe: phases::Probe { before: 0, caution: UNITY, queued: false, finds: 0 },
+            probe: phases::Probe { before: 0, rate: 0, caution: UNITY, queued: false, finds: 0 },
             policed: Default::default(),
             hearing: Hearing::default(),
             calm: false,

@@ -117,6 +117,13 @@ impl Overflow {
         rate > self.whole / ALONE.1 * ALONE.0
     }
 
+    /// The queue that a round trip at this rate, in bytes per second, makes where nobody else is,
+    /// in millionths of the round trip.
+    fn queue_of(&self, rate: u64) -> u64 {
+        let over = u128::from(rate.saturating_sub(self.whole)) * u128::from(MILLION);
+        u64::try_from(over / u128::from(self.whole.max(1))).unwrap_or(u64::MAX)
+    }
+
     /// At this rate, in bytes per second, several others are likely to be there.
     fn is_few(&self, rate: u64) -> bool {
         rate < self.whole / FEW
@@ -247,7 +254,10 @@ impl Adaptive {
             Phase::Cruise => {
                 now.since(self.since) >= self.turn() * TOLD_TURNS && self.hearing.deaf == 0
             }
-            Phase::Up(_) | Phase::Down(_) => !self.overflow.is_all(self.probe.before),
+            Phase::Up(_) | Phase::Down(_) => {
+                let own = self.overflow.queue_of(self.probe.rate);
+                !self.overflow.is_all(self.probe.before) && own < queue
+            }
             _ => false,
         };
         let short = self.overflow.longest() <= self.min_rtt() / SHORT;

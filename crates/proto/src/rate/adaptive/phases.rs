@@ -30,6 +30,8 @@ const PHASE_BURSTS: u32 = 4;
 pub(super) struct Probe {
     /// Bandwidth when the probe up, or the reduction for suspected loss, began.
     pub(super) before: u64,
+    /// At how many bytes per second the newest one sends at least.
+    pub(super) rate: u64,
     /// How much of [`UP_GAINS`]' excess is used, in thousandths: less where queues are short.
     pub(super) caution: u64,
     /// There was a queue at some time since the newest probe began.
@@ -45,8 +47,9 @@ impl Adaptive {
             self.stand = None;
         }
         match phase {
-            Phase::Up(_) => {
+            Phase::Up(step) => {
                 self.probe.before = self.bandwidth;
+                self.probe.rate = self.bandwidth / UNITY * self.up_gain(step);
                 self.probe.queued = false;
             }
             Phase::Cruise => {

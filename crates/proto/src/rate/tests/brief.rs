@@ -1,7 +1,7 @@
 //! Queues that are too short to stay, shared with a CUBIC and with others of the same kind.
 
-use super::sim::{Cubic, Path, World};
-use super::{M, adaptive_from, ms, shares};
+use super::sim::{Cubic, Flow, PACKET, Path, World};
+use super::{Adaptive, Instant, M, Rate, RateControl, adaptive_from, ms, share, shares};
 
 /// Jain's index, in thousandths.
 fn evenness(got: &[u64]) -> u64 {
@@ -63,5 +63,27 @@ fn a_long_queue_is_not_taken_for_a_short_one() {
         println!("{got:?}, {tally:?}");
         assert!(tally.dropped * 100 <= tally.sent * 4, "{tally:?}");
         assert!(evenness(&got) >= 800, "{got:?}");
+    }
+}
+
+/// Where a path carries more than was leapt to, successive probes find it, and the last of them is
+/// bold: that it overflows the queue is its own doing, and nobody is to be given way to.
+#[test]
+fn a_bold_probe_that_overflows_a_short_queue_meets_nobody() {
+    for (seed, believed) in [(1, 72), (2, 38), (3, 45), (4, 87), (5, 4)] {
+        let path = Path::new(100 * M, ms(100), 1000, 32);
+        let mut law = Adaptive::new(PACKET as u32, Some(path.rtt), None);
+        let rate = path.rate.bytes_per_second() / 100 * believed;
+        law.take_over(Instant::EPOCH, Rate::from_bytes_per_second(rate), path.rtt);
+        let flow = Flow::new(Box::new(law), ms(0));
+        let mut world = World::new(path.clone(), vec![flow]).by_chance(seed);
+        for second in 0..15 {
+            let tally = world.run(ms(1000));
+            let phase = world.flows[0].policy.belief().phase;
+            println!("{believed} % at {second} s: {phase} {tally:?}");
+            assert_ne!(phase, "contest", "{believed} % at {second} s");
+        }
+        let got = share(&mut world, ms(10_000), path.rate);
+        assert!(got >= 970, "{believed} %: {got}");
     }
 }
