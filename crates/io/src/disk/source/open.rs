@@ -4,6 +4,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use netblt_proto::content::{Attributes, Piece};
@@ -13,6 +14,10 @@ use crate::error::{Error, file_error};
 
 /// Permissions under which a stream arrives.
 const STREAM_MODE: u32 = 0o644;
+
+/// After so many bytes it is the turn of whoever waits for the processor: the thread that sends
+/// has next to nothing to do, and much depends on when it does it (`docs/decisions/data-path.md`).
+const PART: usize = 128 << 10;
 
 /// What was read of an entry.
 pub(super) struct Content {
@@ -118,11 +123,14 @@ pub(super) fn read_pieces(
 
 /// Fills `space` from `offset` on; false if the file ends before.
 fn read_whole(file: &File, space: &mut [u8], offset: u64) -> io::Result<bool> {
-    match file.read_exact_at(space, offset) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
-        Err(error) => Err(error),
+    for (part, at) in space.chunks_mut(PART).zip((offset..).step_by(PART)) {
+        match file.read_exact_at(part, at) {
+            Ok(()) => thread::yield_now(),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(false),
+            Err(error) => return Err(error),
+        }
     }
+    Ok(true)
 }
 
 pub(super) fn changed(path: &Path, length: u64) -> Error {

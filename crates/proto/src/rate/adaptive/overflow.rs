@@ -256,7 +256,7 @@ impl Adaptive {
             }
             Phase::Up(_) | Phase::Down(_) => {
                 let own = self.overflow.queue_of(self.probe.rate);
-                !self.overflow.is_all(self.probe.before) && own < queue
+                !self.overflow.is_all(self.probe.before) && own * 10 < queue * HIGH
             }
             _ => false,
         };

@@ -141,9 +141,10 @@ impl Trains {
         if self.measured { self.shown } else { 0 }
     }
 
-    /// Adds what a report told; whether it was of a train that had been told of before.
-    fn hear(&mut self, stretch: &Stretch, burst_bytes: u64, longest: Duration) -> bool {
-        if stretch.sending > longest.max(stretch.arriving / 2) {
+    /// Adds what a report told, with which a train begins or goes on; whether it was of one that
+    /// had been told of before.
+    fn hear(&mut self, stretch: &Stretch, burst_bytes: u64, begins: bool) -> bool {
+        if begins {
             self.heard = Stretch {
                 from_bytes: stretch.from_bytes + stretch.sent_bytes,
                 ..Stretch::default()
@@ -306,8 +307,13 @@ impl Adaptive {
         let rtt = self.min_rtt();
         // A receiver may take what is no longer for no pause, and tell of both sides as of one.
         let short = stretch.waited <= rtt / HUSH_PART;
+        // But what it told of the beginning alone was told because of the pause: that a host held
+        // it up, which what came before had passed, is no sign of the path.
+        let whole = stretch.sent_bytes * 4 >= self.train_bytes() * 3;
+        let begins = stretch.waited >= RESOLVED && !whole;
         let stretch = if short { stretch.without_wait() } else { *stretch };
-        let more = self.trains.hear(&stretch, sample.burst_bytes, rtt / PAUSE_PART);
+        let begins = begins || stretch.sending > (rtt / PAUSE_PART).max(stretch.arriving / 2);
+        let more = self.trains.hear(&stretch, sample.burst_bytes, begins);
         let waits = self.phase == Phase::Listen && self.trains.guessed;
         if self.phase != Phase::Trains && !waits {
             return;

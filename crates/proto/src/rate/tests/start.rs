@@ -8,6 +8,8 @@ use super::sim::{Cubic, Flow, PACKET, Path, World};
 use super::{M, adaptive_from, ms};
 use crate::rate::adaptive::Adaptive;
 use crate::rate::train::train_for;
+use crate::rate::{RateControl, Sample, Stretch};
+use crate::time::Instant;
 use crate::units::Rate;
 
 /// Only the end of a buffer is told of, and each is to be at another place of its train.
@@ -269,4 +271,38 @@ fn every_combination() {
     }
     println!("too hasty: {} of 810, with doubling {}", hasty[0], hasty[1]);
     assert!(hasty[0] * 2 <= hasty[1], "{hasty:?}");
+}
+
+/// What opens a connection came, nothing left for 2 ms, and a first train's first packets were held
+/// up for 3.6 ms more by a busy host, the rest of it right behind them: of that no rate is made.
+#[test]
+fn what_held_up_a_train_before_it_began_is_no_rate() {
+    let us = Duration::from_micros;
+    let mut law = Adaptive::new(PACKET as u32, Some(ms(100)), None);
+    let mut at = Instant::EPOCH + ms(100);
+    let mut sample = Sample { round: 1, burst_bytes: 64, rtt: Some(ms(101)), ..Sample::default() };
+    law.on_sample(at, &sample);
+    // A few small packets that left in 60 us.
+    let little = Some(Rate::from_bytes_per_second(3_900_000));
+    (sample.send_rate, sample.delivery_rate) = (little, little);
+    let hello = Stretch { sent_bytes: 214, arrived_bytes: 214, ..Stretch::default() };
+    let some = |from, sent, wait, arriving| Stretch {
+        from_bytes: from,
+        sent_bytes: sent,
+        arrived_bytes: sent,
+        waited: us(wait),
+        sending: us(wait),
+        arriving: us(arriving),
+    };
+    let beginning = some(214, 2520, 1924, 5585);
+    let rest = some(2734, 17_640, 0, 411);
+    for (stretch, burst) in [(hello, 150), (beginning, 2520), (rest, 20_160)] {
+        at += us(2000);
+        sample.stretch = Some(stretch);
+        sample.burst_bytes = burst;
+        sample.sent_bytes = 60_000;
+        sample.delivered_packets += 4;
+        law.on_sample(at, &sample);
+        assert_eq!(law.belief().phase, "trains", "{stretch:?}");
+    }
 }
