@@ -307,8 +307,8 @@ impl Adaptive {
         let rtt = self.min_rtt();
         // A receiver may take what is no longer for no pause, and tell of both sides as of one.
         let short = stretch.waited <= rtt / HUSH_PART;
-        // But what it told of the beginning alone was told because of the pause: that a host held
-        // it up, which what came before had passed, is no sign of the path.
+        // But where it told of the beginning alone, it did so because of the pause, which a host
+        // may have made longer: there the train begins.
         let whole = stretch.sent_bytes * 4 >= self.train_bytes() * 3;
         let begins = stretch.waited >= RESOLVED && !whole;
         let stretch = if short { stretch.without_wait() } else { *stretch };
