@@ -255,8 +255,8 @@ impl Adaptive {
                 now.since(self.since) >= self.turn() * TOLD_TURNS && self.hearing.deaf == 0
             }
             Phase::Up(_) | Phase::Down(_) => {
-                let own = self.overflow.queue_of(self.probe.rate).saturating_mul(10);
-                !self.overflow.is_all(self.probe.before) && own < queue * HIGH
+                let own = self.overflow.queue_of(self.probe.rate);
+                !self.overflow.is_all(self.probe.before) && own < queue
             }
             _ => false,
         };

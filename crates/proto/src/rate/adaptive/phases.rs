@@ -30,7 +30,7 @@ const PHASE_BURSTS: u32 = 4;
 pub(super) struct Probe {
     /// Bandwidth when the probe up, or the reduction for suspected loss, began.
     pub(super) before: u64,
-    /// The most bytes per second that the newest one sends at.
+    /// At how many bytes per second the newest one began.
     pub(super) rate: u64,
     /// How much of [`UP_GAINS`]' excess is used, in thousandths: less where queues are short.
     pub(super) caution: u64,
@@ -68,9 +68,6 @@ impl Adaptive {
 
     pub(super) fn advance(&mut self, now: Instant, sample: &Sample) {
         let heard = self.hear_losses(now, sample);
-        if let Phase::Up(step) = self.phase {
-            self.probe.rate = self.probe.rate.max(self.bandwidth / UNITY * self.up_gain(step));
-        }
         if self.meets_others(now, heard) {
             self.contend_briefly(now, sample);
             return;
