@@ -20,7 +20,7 @@ pub struct Need {
     /// What is measured since when, and how much had moved until then.
     since: Option<(Instant, u64)>,
     /// What moved in the round trip measured last.
-    last: u64,
+    last: Option<u64>,
     /// The most that moved in a round trip, in the mean of two in turn: of what is told a moment
     /// late, one has too much and one too little.
     product: u64,
@@ -29,7 +29,7 @@ pub struct Need {
 impl Need {
     /// Of buffers of so many bytes, on a path of which nothing is known.
     pub fn new(buffer_bytes: u32) -> Self {
-        Self { buffer_bytes, since: None, last: 0, product: 0 }
+        Self { buffer_bytes, since: None, last: None, product: 0 }
     }
 
     /// How many buffers the path has use of, as far as is known: so many bytes have `moved` by now,
@@ -56,8 +56,8 @@ impl Need {
         let moved = u128::from(moved.saturating_sub(before));
         let product = moved * rtt.as_nanos() / spell.as_nanos();
         let product = u64::try_from(product).unwrap_or(u64::MAX);
-        self.product = self.product.max(product.midpoint(self.last));
-        self.last = product;
+        let last = self.last.replace(product).unwrap_or(product);
+        self.product = self.product.max(product.midpoint(last));
     }
 }
 
@@ -75,10 +75,10 @@ mod tests {
         let mut need = Need::new(1 << 20);
         assert_eq!(need.buffers(at(0), (0, rtt)), 0, "nothing is known");
         assert_eq!(need.buffers(at(99_999), (50 << 20, rtt)), 0, "no round trip yet");
-        assert_eq!(need.buffers(at(100_000), (50 << 20, rtt)), 82, "half: nothing was before it");
-        assert_eq!(need.buffers(at(200_000), (100 << 20, rtt)), 132);
-        assert_eq!(need.buffers(at(400_000), (300 << 20, rtt)), 182, "twice as long: half of it");
-        assert_eq!(need.buffers(at(1_000_000), (301 << 20, rtt)), 182, "it never becomes less");
+        assert_eq!(need.buffers(at(100_000), (50 << 20, rtt)), 132);
+        assert_eq!(need.buffers(at(300_000), (250 << 20, rtt)), 182, "100 MiB, and 50 before");
+        assert_eq!(need.buffers(at(500_000), (450 << 20, rtt)), 232, "twice as long: half of it");
+        assert_eq!(need.buffers(at(1_100_000), (451 << 20, rtt)), 232, "it never becomes less");
     }
 
     #[test]
@@ -87,8 +87,8 @@ mod tests {
         let mut need = Need::new(1 << 20);
         need.buffers(at(0), (0, rtt));
         need.buffers(at(100_000), (50 << 20, rtt));
-        assert_eq!(need.buffers(at(200_000), (80 << 20, rtt)), 112, "20 MiB are told later");
-        assert_eq!(need.buffers(at(300_000), (150 << 20, rtt)), 132);
+        assert_eq!(need.buffers(at(200_000), (80 << 20, rtt)), 132, "20 MiB are told later");
+        assert_eq!(need.buffers(at(300_000), (150 << 20, rtt)), 132, "70 MiB, and 30 before");
     }
 
     #[test]
