@@ -49,7 +49,8 @@ impl Adaptive {
         match phase {
             Phase::Up(step) => {
                 self.probe.before = self.bandwidth;
-                self.probe.rate = self.bandwidth / UNITY * self.up_gain(step);
+                let rate = self.bandwidth / UNITY * self.up_gain(step);
+                self.probe.rate = rate.min(self.most().bytes_per_second());
                 self.probe.queued = false;
             }
             Phase::Cruise => {

@@ -310,9 +310,9 @@ impl Adaptive {
         // But where it told of the beginning alone, it did so because of the pause, which a host
         // may have made longer: there the train begins.
         let whole = stretch.sent_bytes * 4 >= self.train_bytes() * 3;
-        let begins = stretch.waited >= RESOLVED && !whole;
+        let paused = stretch.waited >= RESOLVED && !whole;
         let stretch = if short { stretch.without_wait() } else { *stretch };
-        let begins = begins || stretch.sending > (rtt / PAUSE_PART).max(stretch.arriving / 2);
+        let begins = paused || stretch.sending > (rtt / PAUSE_PART).max(stretch.arriving / 2);
         let more = self.trains.hear(&stretch, sample.burst_bytes, begins);
         let waits = self.phase == Phase::Listen && self.trains.guessed;
         if self.phase != Phase::Trains && !waits {
