@@ -100,3 +100,30 @@ fn a_first_train_that_a_host_held_up_is_not_gone_by() {
         }
     }
 }
+
+/// A slow path, too, is told of in parts: its first train takes longer than from one report to the
+/// next. Taken for a host's hold-up, that cost 2 Mbit/s with 600 ms an eighth of the time.
+#[test]
+fn a_slow_path_is_found_as_soon_when_data_come_a_moment_after_the_opening() {
+    for (mbit, rtt, bytes) in [(1, 200, 500_000), (2, 600, 2_000_000), (5, 300, 2_000_000)] {
+        for (mbit, rtt, bytes) in [(mbit, rtt, bytes), (mbit * 5, rtt / 2, bytes * 4)] {
+            let mut fastest = Duration::MAX;
+            for micros in [0, 800, 1200, 2000, 2900] {
+                let outcome = world(mbit, bytes, |setup| {
+                    setup.active.disk.latency = Duration::from_micros(micros);
+                    for way in [&mut setup.there, &mut setup.back] {
+                        way.delay = Duration::from_millis(rtt / 2);
+                        way.queue = QueueLimit::Bytes(mbit * rtt * 125);
+                    }
+                });
+                let time = outcome.transfer_time();
+                fastest = fastest.min(time);
+                println!("{mbit} Mbit/s, {rtt} ms, {micros} us: {time:?}");
+                assert!(
+                    time <= fastest * 21 / 20,
+                    "{mbit} Mbit/s, {rtt} ms, {micros} us: {time:?}"
+                );
+            }
+        }
+    }
+}

@@ -59,6 +59,9 @@ const HUSH_PART: u32 = 32;
 /// What left within this part of a round trip, or in half of the time in which it arrived, was one
 /// train.
 const PAUSE_PART: u32 = 100;
+/// A receiver reports each eighth of a round trip anyhow; what it tells in less time than this part
+/// of one was told for a pause.
+const SOON_PART: u32 = 16;
 /// What arrives in at most this part more of the time in which it left was not held up: the path
 /// may carry more, and twice as much is tried.
 const HELD_UP_PART: u32 = 32;
@@ -307,10 +310,11 @@ impl Adaptive {
         let rtt = self.min_rtt();
         // A receiver may take what is no longer for no pause, and tell of both sides as of one.
         let short = stretch.waited <= rtt / HUSH_PART;
-        // But where it told of the beginning alone, it did so because of the pause, which a host
-        // may have made longer: there the train begins.
+        // But where it told of the beginning alone, and soon, it did so because of the pause, which
+        // a host may have made longer: there the train begins.
         let whole = stretch.sent_bytes * 4 >= self.train_bytes() * 3;
-        let paused = stretch.waited >= RESOLVED && !whole;
+        let soon = stretch.arriving < rtt / SOON_PART;
+        let paused = stretch.waited >= RESOLVED && soon && !whole;
         let stretch = if short { stretch.without_wait() } else { *stretch };
         let begins = paused || stretch.sending > (rtt / PAUSE_PART).max(stretch.arriving / 2);
         let more = self.trains.hear(&stretch, sample.burst_bytes, begins);

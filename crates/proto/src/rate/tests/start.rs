@@ -274,35 +274,37 @@ fn every_combination() {
 }
 
 /// What opens a connection came, nothing left for 2 ms, and a first train's first packets were held
-/// up for 3.6 ms more by a busy host, the rest of it right behind them: of that no rate is made.
+/// up for 3.6 ms more by a busy host, the rest of it right behind them: of that no rate is made. Of
+/// what came in the whole time from one report to the next one is, at once.
 #[test]
 fn what_held_up_a_train_before_it_began_is_no_rate() {
-    let us = Duration::from_micros;
-    let mut law = Adaptive::new(PACKET as u32, Some(ms(100)), None);
-    let mut at = Instant::EPOCH + ms(100);
-    let mut sample = Sample { round: 1, burst_bytes: 64, rtt: Some(ms(101)), ..Sample::default() };
-    law.on_sample(at, &sample);
-    // A few small packets that left in 60 us.
-    let little = Some(Rate::from_bytes_per_second(3_900_000));
-    (sample.send_rate, sample.delivery_rate) = (little, little);
-    let hello = Stretch { sent_bytes: 214, arrived_bytes: 214, ..Stretch::default() };
-    let some = |from, sent, wait, arriving| Stretch {
-        from_bytes: from,
-        sent_bytes: sent,
-        arrived_bytes: sent,
-        waited: us(wait),
-        sending: us(wait),
-        arriving: us(arriving),
-    };
-    let beginning = some(214, 2520, 1924, 5585);
-    let rest = some(2734, 17_640, 0, 411);
-    for (stretch, burst) in [(hello, 150), (beginning, 2520), (rest, 20_160)] {
-        at += us(2000);
-        sample.stretch = Some(stretch);
-        sample.burst_bytes = burst;
-        sample.sent_bytes = 60_000;
-        sample.delivered_packets += 4;
+    let held_up = [(2520, 1924, 5585, "trains"), (17_640, 0, 411, "trains")];
+    let slow = [(12_600, 1924, 11_900, "leap"), (7560, 0, 6000, "leap")];
+    for parts in [held_up, slow] {
+        let mut law = Adaptive::new(PACKET as u32, Some(ms(100)), None);
+        let mut at = Instant::EPOCH + ms(100);
+        let mut sample = Sample { round: 1, rtt: Some(ms(101)), ..Sample::default() };
         law.on_sample(at, &sample);
-        assert_eq!(law.belief().phase, "trains", "{stretch:?}");
+        // A few small packets that left in 60 us.
+        let little = Some(Rate::from_bytes_per_second(3_900_000));
+        (sample.send_rate, sample.delivery_rate) = (little, little);
+        (sample.sent_bytes, sample.burst_bytes) = (60_000, 0);
+        let mut from = 0;
+        for (bytes, waited, arriving, phase) in [(214, 0, 30, "trains")].into_iter().chain(parts) {
+            at += ms(2);
+            sample.burst_bytes += bytes;
+            sample.stretch = Some(Stretch {
+                from_bytes: from,
+                sent_bytes: bytes,
+                arrived_bytes: bytes,
+                waited: Duration::from_micros(waited),
+                sending: Duration::from_micros(waited),
+                arriving: Duration::from_micros(arriving),
+            });
+            from += bytes;
+            sample.delivered_packets += 4;
+            law.on_sample(at, &sample);
+            assert_eq!(law.belief().phase, phase, "{:?}", sample.stretch);
+        }
     }
 }
