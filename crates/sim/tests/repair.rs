@@ -131,6 +131,29 @@ fn lose(kinds: &'static [u8]) -> (Rc<Cell<u32>>, impl FnMut(&Sight<'_>) -> Tampe
     (lost, tamper)
 }
 
+/// Repair packets of the last round trip leave behind their buffers and not at the end, where coding
+/// and decoding them would have all the time to itself.
+#[test]
+fn repair_packets_of_the_last_round_trip_follow_their_buffers() {
+    for seed in 1..=10 {
+        let counts = Rc::new(Cell::new((0, 0)));
+        let (seen, mut over) = (counts.clone(), false);
+        let tamper = move |sight: &Sight<'_>| {
+            over |= (sight.clear.kind, sight.clear.buffer) == (kind::LDATA, Some(20));
+            if sight.clear.kind == kind::REPAIR {
+                let (before, after) = seen.get();
+                seen.set(if over { (before, after + 1) } else { (before + 1, after) });
+            }
+            Tamper::Pass
+        };
+        let setup = lossy(world(seed, 20 << 20, 100, Repair::Auto), 1);
+        let outcome = World::new(setup).tamper(tamper).run();
+        assert!(outcome.is_success(), "{outcome}");
+        let (before, after) = counts.get();
+        assert!(before > after * 3, "seed {seed}: {before}, {after}");
+    }
+}
+
 /// From one packet on, and whichever of a buffer's are lost, the one that says where it ends
 /// among them: nothing is sent again, and it takes no round trip more.
 #[test]

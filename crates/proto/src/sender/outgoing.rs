@@ -191,6 +191,11 @@ impl Outgoing {
         self.full.as_ref().map_or(0, |full| full.packets)
     }
 
+    /// How many packets of its first pass are left.
+    pub(super) fn packets_left(&self) -> u32 {
+        self.full.as_ref().map_or(0, |full| full.packets.saturating_sub(full.fresh))
+    }
+
     /// The data bytes of the packet that [`Outgoing::next`] would take.
     pub(super) fn next_bytes(&self) -> Option<usize> {
         let full = self.full.as_ref()?;

@@ -26,6 +26,12 @@ const MOST_LOSS: f64 = 0.25;
 /// Within this many round trips of its leaving nobody can have said that a packet is missing: one
 /// for the answer, and half a one for the reordering window and the beat of control packets.
 const UNHEARD: (u32, u32) = (3, 2);
+/// Nanoseconds that coding takes for a byte of a buffer: for each packet made, but no more than
+/// transforms, on no fast machine (`docs/decisions/repair.md`).
+const PRODUCT_NS: f64 = 0.25;
+const TRANSFORM_NS: f64 = 1.5;
+/// Of the time in which a buffer leaves coding it may take one part of so many.
+const CODING_PART: f64 = 4.0;
 /// A round trip that is shorter is not worth it.
 const LEAST_RTT: Duration = Duration::from_millis(5);
 /// A queue of more than this part of the round trip is not made longer.
@@ -211,10 +217,40 @@ impl Sender {
             return;
         }
         self.repairing.stir();
-        let passed = self.schedule.note_left(now, number, piece);
-        if let (true, Repair::Share(share)) = (passed, self.negotiated.repair) {
-            let packets = share.of(self.schedule.packets_of(number));
+        if !self.schedule.note_left(now, number, piece) {
+            return;
+        }
+        let packets = match self.negotiated.repair {
+            Repair::Share(share) => share.of(self.schedule.packets_of(number)),
+            _ => self.repairs_ahead(now, number),
+        };
+        if packets > 0 {
             self.make_repairs(now, number, packets);
+        }
+    }
+
+    /// How many repair packets leave behind the first pass of `number`, because all the rest will
+    /// have left before anybody can ask for what is missing of it. At the end they would be about
+    /// as many, but coding and decoding them would have all the time to itself. Of a path that has
+    /// lost nothing yet the end knows better whether any are needed.
+    fn repairs_ahead(&mut self, now: Instant, number: BufferNumber) -> u32 {
+        let left = self.schedule.left().filter(|(buffers, _)| *buffers > 0);
+        let (Some((buffers, rest)), Some(rtt)) = (left, self.rtt.smoothed()) else { return 0 };
+        let packets = self.schedule.packets_of(number);
+        let loss = self.repairing.loss();
+        let all = (buffers + 1).saturating_mul(enough(f64::from(packets) * loss));
+        let lossy = self.repairing.lost > 0 && self.may_repair();
+        let soon = lossy && self.time_for(rest) <= rtt * UNHEARD.0 / UNHEARD.1;
+        let soon = soon && self.codes_in_passing(packets, f64::from(packets) * loss);
+        if !soon || !self.is_worth(loss, rest + u64::from(packets), all) {
+            return 0;
+        }
+        let most = self.most_coded();
+        let outgoing = self.schedule.outgoing.get_mut(&number);
+        let fits = outgoing.filter(|outgoing| outgoing.geometry.packet_bytes <= most);
+        match fits.map_or(0, |outgoing| outgoing.unheard.packets(now, Some(rtt), packets)) {
+            0 => 0,
+            fresh => enough(f64::from(fresh) * loss),
         }
     }
 
@@ -230,20 +266,19 @@ impl Sender {
         if self.stands_still() {
             return;
         }
-        let stirred = std::mem::take(&mut self.repairing.stirred);
-        let auto = self.negotiated.repair == Repair::Auto && self.phase == Phase::Sending;
-        if !stirred || !auto || !self.schedule.is_sent() || self.schedule.due().is_some() {
+        let stirred = std::mem::take(&mut self.repairing.stirred) && self.may_repair();
+        if !stirred || !self.schedule.is_sent() || self.schedule.due().is_some() {
             return;
         }
         let loss = self.repairing.loss();
         let rtt = self.rtt.smoothed();
-        let most = self.datagram_bytes().saturating_sub(self.negotiated.rules.data_overhead);
+        let most = self.most_coded();
         let mut unheard = 0;
         let mut wanted = Vec::new();
         for (number, outgoing) in self.schedule.tail() {
             let packets = outgoing.unheard.packets(now, rtt, outgoing.packets());
             if packets > 0 && outgoing.geometry.packet_bytes <= most {
-                unheard += packets;
+                unheard += u64::from(packets);
                 wanted.push((number, enough(f64::from(packets) * loss)));
             }
         }
@@ -255,18 +290,40 @@ impl Sender {
         }
     }
 
+    fn may_repair(&self) -> bool {
+        let auto = self.negotiated.repair == Repair::Auto && self.phase == Phase::Sending;
+        auto && !self.stands_still()
+    }
+
+    /// Bytes of a packet's data beyond which repair packets would be too long.
+    fn most_coded(&self) -> u32 {
+        self.datagram_bytes().saturating_sub(self.negotiated.rules.data_overhead)
+    }
+
+    /// What so many packets take.
+    fn time_for(&self, packets: u64) -> Duration {
+        let packet = u64::from(self.datagram_bytes()) + self.sampler.overhead();
+        self.pacing_rate().time_for(packet * packets)
+    }
+
+    /// Whether coding a buffer of so many `packets` and decoding it, with a `mean` of them lost, is
+    /// no hindrance to what leaves and comes meanwhile.
+    fn codes_in_passing(&self, packets: u32, mean: f64) -> bool {
+        let bytes = f64::from(packets) * f64::from(self.datagram_bytes());
+        let coding = bytes * (mean * PRODUCT_NS).min(TRANSFORM_NS);
+        coding * CODING_PART <= nanos(self.time_for(packets.into())) as f64
+    }
+
     /// Whether `repairs` packets take less time than they save in the mean, where so many packets
     /// are `unheard` of: a round trip, if any of these is lost.
-    fn is_worth(&self, loss: f64, unheard: u32, repairs: u32) -> bool {
+    fn is_worth(&self, loss: f64, unheard: u64, repairs: u32) -> bool {
         let rtt = self.rtt.assumed();
         let queued = self.rate.belief().queue > rtt / QUEUE_PART;
         if rtt < LEAST_RTT || queued || !(LEAST_LOSS..=MOST_LOSS).contains(&loss) {
             return false;
         }
-        let packet = u64::from(self.datagram_bytes()) + self.sampler.overhead();
-        let cost = self.pacing_rate().time_for(packet * u64::from(repairs));
-        let any_lost = (f64::from(unheard) * loss).min(1.0);
-        cost.as_secs_f64() <= rtt.as_secs_f64() * any_lost
+        let any_lost = (unheard as f64 * loss).min(1.0);
+        self.time_for(repairs.into()).as_secs_f64() <= rtt.as_secs_f64() * any_lost
     }
 }
 

@@ -434,6 +434,15 @@ impl Schedule {
         self.is_supplied() && self.outgoing.values().all(Outgoing::is_sent)
     }
 
+    /// Of how many buffers the first pass is not over, and how many packets that are, once no more
+    /// will be supplied.
+    pub(super) fn left(&self) -> Option<(u32, u64)> {
+        let left = self.outgoing.range(self.fresh..).map(|(_, outgoing)| outgoing.packets_left());
+        let add =
+            |(buffers, packets), left| (buffers + u32::from(left > 0), packets + u64::from(left));
+        self.is_supplied().then(|| left.fold((0, 0), add))
+    }
+
     /// The granted buffers.
     pub(super) fn buffers(&self) -> impl Iterator<Item = &Outgoing> {
         self.outgoing.values()
