@@ -131,8 +131,8 @@ fn lose(kinds: &'static [u8]) -> (Rc<Cell<u32>>, impl FnMut(&Sight<'_>) -> Tampe
     (lost, tamper)
 }
 
-/// Repair packets of the last round trip leave behind their buffers and not at the end, where coding
-/// and decoding them would have all the time to itself.
+/// Repair packets of the last round trip leave behind their buffers and not at the end, where
+/// coding and decoding them would have all the time to itself.
 #[test]
 fn repair_packets_of_the_last_round_trip_follow_their_buffers() {
     for seed in 1..=10 {
