@@ -1,0 +1,262 @@
+//! What limited a transfer: both ends say the same, whatever it was. Each cause is forced here; a
+//! processor by a container's quota, which needs root and control groups, else it is skipped.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use crate::testenv::{Env, Running, last_event, skip};
+
+const HERE: [&str; 4] = ["--bind", "127.0.0.1", "--json", "--resume=never"];
+
+/// A sender of these that listens, and its ticket.
+fn sender(env: &Env, args: &[&str]) -> (Running, String) {
+    let mut sender = env.start(&[&["send"][..], args, &HERE].concat());
+    let ticket = ticket(&mut sender);
+    (sender, ticket)
+}
+
+fn ticket(sender: &mut Running) -> String {
+    sender.event("listening", |_| true)["ticket"].as_str().expect("text").to_owned()
+}
+
+/// What both ends say, which must be the same.
+fn both(sender: Running, receiver: Running) -> String {
+    let received = receiver.finish().exits(0).last_event("summary");
+    let sent = sender.finish().exits(0).last_event("summary");
+    assert_eq!(sent["limited_by"], received["limited_by"], "{sent}\n{received}");
+    sent["limited_by"].as_str().expect("text").to_owned()
+}
+
+/// An emulated network in front of a port.
+fn relay(env: &Env, to: u16, options: &[&str]) -> (Running, String) {
+    let to = format!("127.0.0.1:{to}");
+    let own = ["emulate", "relay", "--listen", "127.0.0.1:0", "--json", "--to", &to];
+    let mut relay = env.start(&[&own[..], options].concat());
+    let listen = relay.event("emulating", |_| true)["listen"].as_str().expect("text").to_owned();
+    (relay, listen)
+}
+
+fn free_port() -> u16 {
+    let socket = std::net::UdpSocket::bind(("127.0.0.1", 0)).expect("bound");
+    socket.local_addr().expect("known").port()
+}
+
+/// What limits a file of so many bytes through such a network.
+fn over(options: &[&str], bytes: usize, receiving: &[&str]) -> String {
+    let env = Env::new();
+    env.make_file("data", bytes);
+    env.make_directory("to");
+    let port = free_port();
+    let (relay, listen) = relay(&env, port, options);
+    let port = port.to_string();
+    let (sender, ticket) = sender(&env, &["data", "--port", &port, "--advertise", &listen]);
+    let receiver = env.start(&[&["receive", &ticket, "to"][..], receiving, &HERE].concat());
+    let limit = both(sender, receiver);
+    drop(relay);
+    limit
+}
+
+#[test]
+fn the_path_the_round_trips_and_the_receivers_buffers() {
+    let path = ["--rate", "8Mbit", "--delay", "10ms"];
+    assert_eq!(over(&path, 3_000_000, &[]), "path");
+    let far = ["--delay", "60ms"];
+    assert_eq!(over(&far, 1000, &[]), "round_trips");
+    let few = ["--buffers", "1", "--buffer-size", "64KiB"];
+    assert_eq!(over(&far, 2_000_000, &few), "receiver_buffers");
+}
+
+#[test]
+fn a_path_gets_the_buffers_that_it_has_use_of_as_far_as_memory_goes() {
+    let far = ["--rate", "30Mbit", "--delay", "60ms"];
+    let small = ["--buffer-size", "4KiB"];
+    let held = [&small[..], &["--memory", "256KiB"]].concat();
+    assert_eq!(over(&far, 4_000_000, &held), "receiver_buffers");
+    // Its 64 would do no better. Where others have the processors for a while, these are the limit.
+    let mut limits = (0..3).map(|_| over(&far, 10_000_000, &small));
+    assert!(limits.any(|limit| limit == "path"), "not once in three times");
+    let env = Env::new();
+    env.make_file("data", 10);
+    for (args, says) in [
+        (["--memory", "1MiB", "--buffer-size", "1MiB"], "does not hold 3 buffers of 1MiB"),
+        (["--memory", "1MiB", "--buffers", "3"], "--buffers"),
+        (["--memory", "1MiB", "--wire", "rfc998"], "--memory is for --wire sealed"),
+    ] {
+        env.run(&[&["send", "data"][..], &args].concat()).exits(1).says(says);
+    }
+}
+
+#[test]
+fn the_rate_that_was_asked_for() {
+    let env = Env::new();
+    env.make_file("data", 3_000_000);
+    env.make_directory("to");
+    let (sender, ticket) = sender(&env, &["data", "--rate", "12Mbit", "--memory", "1GiB"]);
+    let receiver = env.start(&[&["receive", &ticket, "to"][..], &HERE].concat());
+    assert_eq!(both(sender, receiver), "rate_cap");
+}
+
+/// A control group of processes that may have one processor for so many thousandths of the time.
+struct Quota(PathBuf);
+
+impl Quota {
+    /// None, with a counted message, where that cannot be made.
+    fn new(name: &str, thousandths: u32) -> Option<Self> {
+        let limit = thousandths * 100;
+        let places = [
+            // Control groups, version 1 and 2; every tenth of a second anew, as is usual.
+            ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", limit.to_string()),
+            ("/sys/fs/cgroup", "cpu.max", format!("{limit} 100000")),
+        ];
+        for (root, file, text) in places {
+            let group = Self(format!("{root}/netblt-{}-{name}", std::process::id()).into());
+            let made = fs::create_dir(&group.0).is_ok();
+            if made && fs::write(group.0.join(file), text).is_ok() {
+                return Some(group);
+            }
+        }
+        skip("no control group with a processor's quota can be made");
+        None
+    }
+
+    /// The same, from its first moment on held to the quota.
+    fn holding(&self, command: &Command) -> Command {
+        let mut held = Command::new("sh");
+        held.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.0.join("cgroup.procs"));
+        held.arg(command.get_program()).args(command.get_args());
+        held.current_dir(command.get_current_dir().expect("the test's")).env_clear();
+        let set = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        held.envs(set).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        held
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn either_processor() {
+    for (name, expected) in [("sends", "sender_cpu"), ("receives", "receiver_cpu")] {
+        let Some(quota) = Quota::new(name, 20) else { return };
+        let env = Env::new();
+        env.make_file("data", 10_000_000);
+        env.make_directory("to");
+        let start = |held: bool, args: &[&str]| {
+            let command = env.command(&[args, &HERE].concat());
+            Running::new(if held { quota.holding(&command) } else { command })
+        };
+        let mut sender = start(name == "sends", &["send", "data"]);
+        let ticket = ticket(&mut sender);
+        let receiver = start(name == "receives", &["receive", &ticket, "to"]);
+        assert_eq!(both(sender, receiver), expected);
+    }
+}
+
+/// What sender and receiver say on `rfc998`, where neither tells the other anything.
+fn in_the_clear(path: &[&str], sending: &[&str], receiving: &[&str]) -> [String; 2] {
+    let env = Env::new();
+    env.make_file("data", 2_000_000);
+    let waits = ["receive", "out", "--wire", "rfc998", "--listen", "127.0.0.1:0", "--json"];
+    let mut receiver = env.start(&[&waits[..], receiving].concat());
+    let told = receiver.event("listening", |_| true);
+    let port = told["address"].as_str().and_then(|at| at.rsplit(':').next()).expect("a port");
+    let (_relay, to) = relay(&env, port.parse().expect("a port"), path);
+    let calls = ["send", "data", "--wire", "rfc998", "--to", &to, "--json"];
+    let sent = env.run(&[&calls[..], sending].concat()).exits(0);
+    [sent, receiver.finish().exits(0)].map(|end| {
+        let limit = end.last_event("summary")["limited_by"].take();
+        limit.as_str().expect("text").to_owned()
+    })
+}
+
+/// Whatever becomes of its packets: a sender at a fixed rate does not ask what the path carries.
+#[test]
+fn of_a_fixed_rate_nobody_says_that_the_path_carried_no_more() {
+    let path = ["--rate", "8Mbit", "--delay", "10ms"];
+    let fixed = |rate| ["--policy", "fixed", "--rate", rate];
+    assert_eq!(in_the_clear(&path, &fixed("6Mbit"), &[]), ["rate_cap"; 2]);
+    assert_eq!(in_the_clear(&path, &fixed("12Mbit"), &[]), ["rate_cap"; 2]);
+    // So it is with one that would find the path's if the other end let it.
+    let burst = ["--burst-size", "5", "--burst-interval", "10ms"];
+    assert_eq!(in_the_clear(&path, &[], &burst), ["rate_cap"; 2]);
+    assert_eq!(in_the_clear(&path, &[], &[]), ["path"; 2]);
+    // Without permission none of it counts.
+    let few = ["--buffers", "1", "--buffer-size", "16KiB"];
+    let far = ["--delay", "50ms"];
+    assert_eq!(in_the_clear(&far, &fixed("50Mbit"), &few), ["receiver_buffers"; 2]);
+}
+
+#[test]
+fn a_slow_source() {
+    let env = Env::new();
+    env.make_directory("to");
+    let mut command = env.command(&[&["send", "-"][..], &HERE].concat());
+    command.stdin(Stdio::piped());
+    let mut child = Command::new("sh")
+        .args([
+            "-c",
+            "for n in 1 2 3 4 5 6 7 8 9 10; do head -c 300000 /dev/zero; sleep 0.15; done",
+        ])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("started");
+    command.stdin(child.stdout.take().expect("a pipe"));
+    let mut sender = Running::new(command);
+    let ticket = ticket(&mut sender);
+    let small = ["--buffer-size", "64KiB"];
+    let receiver = env.start(&[&["receive", &ticket, "to"][..], &small, &HERE].concat());
+    assert_eq!(both(sender, receiver), "sender_disk");
+    child.wait().expect("ended");
+}
+
+#[test]
+fn a_slow_destination() {
+    let env = Env::new();
+    env.make_file("data", 3_000_000);
+    let (sender, ticket) = sender(&env, &["data"]);
+    let args = ["receive", "-", "--buffers", "4", "--buffer-size", "64KiB", "--json"];
+    let mut command = env.command(&args);
+    command.env("NETBLT_TICKET", &ticket);
+    let mut child = command.spawn().expect("started");
+    let mut slow = child.stdout.take().expect("a pipe");
+    let reader = thread::spawn(move || {
+        use std::io::Read as _;
+        let mut space = vec![0; 100_000];
+        let mut all = 0;
+        while let Ok(n @ 1..) = slow.read(&mut space) {
+            all += n;
+            thread::sleep(Duration::from_millis(40));
+        }
+        all
+    });
+    let sent = sender.finish().exits(0).last_event("summary");
+    let ended = child.wait_with_output().expect("ended");
+    assert_eq!(reader.join().expect("ran"), 3_000_000);
+    let received = last_event(&String::from_utf8_lossy(&ended.stderr), "summary");
+    assert_eq!(sent["limited_by"], "receiver_disk");
+    assert_eq!(received["limited_by"], "receiver_disk");
+}
+
+#[test]
+fn people_read_the_same_sentence_on_both_sides() {
+    let env = Env::new();
+    // So slow that a busy machine keeps up with it.
+    env.make_file("data", 400_000);
+    env.make_directory("to");
+    let args = ["send", "data", "--bind", "127.0.0.1", "--rate", "2Mbit"];
+    let mut sender = env.start(&args);
+    let ticket = sender.line();
+    let received = env.run(&["receive", &ticket, "to"]).exits(0).stderr;
+    let sent = sender.finish().exits(0).stderr;
+    let sentence = |text: &str| {
+        text.lines().find(|line| line.starts_with("  limit  ")).expect(text).to_owned()
+    };
+    assert_eq!(sentence(&sent), sentence(&received));
+    assert!(sentence(&sent).contains("--rate"), "{sent}");
+}

@@ -1,0 +1,121 @@
+//! Whether there is room is known before anything comes, and who refuses does not end who offers.
+
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::testenv::far::Setting;
+use crate::testenv::{self, Env, Running, able, skip};
+
+const MIB: usize = 1 << 20;
+
+/// A file system of this size in memory, until it is dropped.
+struct Small(PathBuf);
+
+impl Small {
+    fn mounted(at: &Path, size: &str) -> Option<Self> {
+        let options = format!("size={size}");
+        let mut command = Command::new("mount");
+        let status = command.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(at).status();
+        let mounted = status.is_ok_and(|status| status.success());
+        if !mounted {
+            skip("a file system cannot be mounted");
+        }
+        mounted.then(|| Self(at.to_path_buf()))
+    }
+
+    fn grow(&self, size: &str) {
+        let options = format!("remount,size={size}");
+        let status = Command::new("mount").args(["-o", &options]).arg(&self.0).status();
+        assert!(status.expect("it runs").success());
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+fn sender(env: &Env, what: &str) -> (Running, String) {
+    // Slow enough that how far it is is told.
+    let own = ["send", what, "--json", "--bind", "127.0.0.1", "--rate", "40MB"];
+    let mut sender = env.start(&own);
+    let ticket = sender.event("listening", |_| true)["ticket"].as_str().expect("text").to_owned();
+    (sender, ticket)
+}
+
+#[test]
+fn what_has_no_room_is_refused_before_it_comes_and_the_ticket_stays_good() {
+    if !able(&["mount", "umount"], &[]) {
+        return;
+    }
+    let env = Env::new();
+    let to = env.make_directory("to");
+    let Some(small) = Small::mounted(&to, "8m") else { return };
+    let data = env.make_file("big", 20 * MIB);
+    let (mut sending, ticket) = sender(&env, "big");
+    for _ in 0..2 {
+        let refused = env.run(&["receive", &ticket, "to"]).exits(11);
+        refused.says("to: there is no room: 20.00 MiB are to come, and 8.00 MiB are free");
+        assert!(env.names("to").is_empty(), "{:?}", env.names("to"));
+        let why = sending.event("refused", |_| true)["why"].clone();
+        assert_eq!(why, "there is no room: 20.00 MiB are to come, and 8.00 MiB are free");
+    }
+    small.grow("32m");
+    env.run(&["receive", &ticket, "to"]).exits(0);
+    sending.finish().exits(0);
+    assert!(fs::read(env.path("to/big")).expect("there") == data);
+    // What stands there may be the same, or be replaced: file by file there is room.
+    let (sending, ticket) = sender(&env, "big");
+    env.run(&["receive", &ticket, "to"]).exits(0);
+    sending.finish().exits(0);
+}
+
+#[test]
+fn holes_need_no_room_and_what_is_replaced_makes_some() {
+    if !able(&["mount", "umount"], &[]) {
+        return;
+    }
+    let env = Env::new();
+    let to = env.make_directory("to");
+    let Some(_small) = Small::mounted(&to, "44m") else { return };
+    let holed = fs::File::create(env.path("holed")).expect("made");
+    holed.set_len(300 << 20).expect("set");
+    holed.write_all_at(&[7; 5000], 123 << 20).expect("written");
+    drop(holed);
+    let (sending, ticket) = sender(&env, "holed");
+    env.run(&["receive", &ticket, "to"]).exits(0);
+    sending.finish().exits(0);
+    assert_eq!(env.path("to/holed").metadata().expect("there").len(), 300 << 20);
+    env.make_directory("tree");
+    for n in 0..24 {
+        env.make_file(&format!("tree/{n}"), MIB - n);
+    }
+    let (sending, ticket) = sender(&env, "tree");
+    let mut receiver = env.start(&["receive", &ticket, "to", "--json"]);
+    let progress = receiver.event("progress", |data| !data["files"].is_null());
+    assert_eq!(progress["files"], 24, "the receiver knows how many there are: {progress}");
+    receiver.finish().exits(0);
+    sending.finish().exits(0);
+    let (sending, ticket) = sender(&env, "tree");
+    env.run(&["receive", &ticket, "to", "--overwrite", "always"]).exits(0);
+    sending.finish().exits(0);
+}
+
+#[test]
+fn cp_looks_for_room_too() {
+    if !able(&["mount", "umount"], &[]) {
+        return;
+    }
+    let setting = Setting::new();
+    let small = setting.env.make_directory("far/small");
+    let Some(_small) = Small::mounted(&small, "8m") else { return };
+    setting.put("near/big", &testenv::noise(20 * MIB));
+    // What stands there beside it is in no way room for it.
+    setting.put("far/small/other", &testenv::noise(7 * MIB));
+    let refused = setting.cp(&["big", "host:small"]).exits(11);
+    refused.says("host: ").says("there is no room: 20.00 MiB are to come");
+    assert_eq!(setting.env.names("far/small"), ["other"]);
+}

@@ -1,0 +1,450 @@
+//! `netblt serve` and its clients, as programs: what they do, say and exit with, and what becomes
+//! of those that are killed.
+
+use std::fs::{self, Permissions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use crate::testenv::{self, Env, Finished, Running, installed, skip, tree};
+use rustix::process::Signal;
+use serde_json::Value;
+
+const MIB: usize = 1 << 20;
+const SERVE: [&str; 8] =
+    ["serve", "--root", "root", "--json", "--bind", "127.0.0.1", "--port", "0"];
+const TICKET: [&str; 2] = ["--ticket-file", "ticket"];
+
+/// A server of `root`, whose ticket is in `ticket`, and that listens.
+fn server(env: &Env, options: &[&str]) -> Running {
+    fs::create_dir_all(env.path("root")).expect("a directory");
+    let mut server = env.start(&[&SERVE[..], &TICKET, options].concat());
+    server.event("listening", |_| true);
+    server
+}
+
+/// Runs a client's command.
+fn ask(env: &Env, args: &[&str]) -> Finished {
+    env.run(&[args, &TICKET[..]].concat())
+}
+
+/// Stops a server that has nothing to do; what it has told.
+fn stopped(server: Running) -> Finished {
+    server.signal(Signal::TERM);
+    server.finish().exits(0)
+}
+
+fn requests(server: &Finished) -> Vec<Value> {
+    let text = server.text();
+    let events = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+    let events: Vec<Value> = events.collect();
+    let requests = events.into_iter().filter(|event| event["event"] == "request");
+    requests.map(|event| event["data"].clone()).collect()
+}
+
+#[test]
+fn what_people_do_with_a_server() {
+    let env = Env::new();
+    let server = server(&env, &["--audit", "audit", "--max-files", "1000", "--max-size", "1GB"]);
+    let mode = fs::metadata(env.path("ticket")).expect("the ticket").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let big = env.make_file("big", 3 * MIB);
+    env.make_directory("dir");
+    env.make_directory("dir/sub");
+    env.make_file("dir/sub/a", 1000);
+    env.make_file("dir/.hidden", 10);
+
+    let made = ask(&env, &["mkdir", "-p", "-v", "netblt:///x/y"]).exits(0).text();
+    assert_eq!(made, "made x/y (2 in all)\n");
+    ask(&env, &["mkdir", "netblt:///x"]).exits(11).says("it exists");
+    ask(&env, &["cp", "big", "netblt:///x/"]).exits(0);
+    ask(&env, &["cp", "-r", "-p", "dir", "netblt:///x/copy"]).exits(0);
+    ask(&env, &["cp", "dir", "netblt:///x/copy"]).exits(23).says("-r");
+    assert_eq!(tree(&env.path("root/x/copy")), tree(&env.path("dir")));
+    assert_eq!(fs::read(env.path("root/x/big")).expect("the file"), big);
+
+    let listed = ask(&env, &["ls", "netblt:///x"]).exits(0);
+    assert_eq!(listed.text().lines().collect::<Vec<_>>(), ["big", "copy/", "y/"]);
+    let listed = ask(&env, &["ls", "netblt:///x/copy"]).exits(0);
+    assert_eq!(listed.text().lines().collect::<Vec<_>>(), ["sub/"]);
+    let listed = ask(&env, &["ls", "-a", "netblt:///x/copy"]).exits(0);
+    assert_eq!(listed.text().lines().collect::<Vec<_>>(), [".hidden", "sub/"]);
+    fs::set_permissions(env.path("root/x/big"), Permissions::from_mode(0o640)).expect("set");
+    let long = ask(&env, &["ls", "-l", "netblt:///x/big"]).exits(0).text();
+    let words: Vec<&str> = long.split_whitespace().collect();
+    assert_eq!((words[0], words[1], words[4]), ("-rw-r-----", "3145728", "big"));
+    let stat = ask(&env, &["stat", "--json", "netblt:///x/big"]).exits(0).last_event("entry");
+    assert_eq!((&stat["kind"], &stat["bytes"]), (&"file".into(), &(3 * MIB).into()));
+    assert_eq!(stat["mode"], "0640");
+    assert!(ask(&env, &["stat", "netblt:///"]).exits(0).text().starts_with("drwx"));
+
+    env.make_directory("back");
+    ask(&env, &["cp", "-r", "-p", "netblt:///x/copy", "netblt:///x/big", "back"]).exits(0);
+    assert_eq!(tree(&env.path("back/copy")), tree(&env.path("dir")));
+    assert_eq!(fs::read(env.path("back/big")).expect("the file"), big);
+    ask(&env, &["cp", "netblt:///x/copy", "back"]).exits(11).says("it is a directory");
+    ask(&env, &["cp", "netblt:///none", "back"]).exits(11).says("no such file");
+    let got = ask(&env, &["cp", "--json", "netblt:///x/big", "back/renamed"]).exits(0);
+    assert_eq!(got.last_event("summary")["bytes"], 3 * MIB);
+
+    ask(&env, &["rm", "netblt:///x/copy"]).exits(11).says("it is a directory");
+    ask(&env, &["rm", "-d", "netblt:///x/y"]).exits(0);
+    let removed = ask(&env, &["rm", "-r", "-v", "netblt:///x"]).exits(0).text();
+    assert_eq!(removed, "removed x (6 in all)\n");
+    ask(&env, &["rm", "netblt:///x"]).exits(11).says("no such file");
+    ask(&env, &["rm", "-f", "netblt:///x"]).exits(0);
+    assert_eq!(env.names("root"), [""; 0]);
+
+    let told = requests(&stopped(server));
+    let audit = fs::read_to_string(env.path("audit")).expect("the audit log");
+    let audit: Vec<Value> =
+        audit.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(audit, told);
+    let put = audit.iter().find(|line| line["request"] == "receive").expect("a line");
+    assert_eq!((&put["path"], &put["bytes"]), (&"x".into(), &(3 * MIB).into()));
+    assert_eq!(put["verdict"], "done");
+    let denied = audit.iter().find(|line| line["reason"] == "is-a-directory").expect("a line");
+    assert_eq!(denied["verdict"], "denied");
+}
+
+#[test]
+fn what_is_on_a_server_is_moved_and_copied_there() {
+    let env = Env::new();
+    let server = server(&env, &[]);
+    env.make_directory("root/d");
+    let big = env.make_file("root/big", 3 * MIB);
+    env.make_file("root/d/a", 1000);
+    let old = fs::read(env.path("root/d/a")).expect("the file");
+    fs::set_permissions(env.path("root/d/a"), Permissions::from_mode(0o741)).expect("set");
+
+    let said = ask(&env, &["mv", "-v", "netblt:///big", "netblt:///d"]).exits(0).text();
+    assert_eq!(said, "moved big to d/big\n");
+    ask(&env, &["mv", "-n", "netblt:///d/big", "netblt:///d/a"]).exits(11).says("exists");
+    let said = ask(&env, &["cp", "-v", "netblt:///d/big", "netblt:///copy"]).exits(0).text();
+    assert_eq!(said, "copied d/big to copy\n");
+    ask(&env, &["cp", "netblt:///d", "netblt:///e"]).exits(11).says("it is a directory");
+    let said = ask(&env, &["cp", "-r", "-p", "--json", "netblt:///d", "netblt:///e"]).exits(0);
+    assert_eq!(said.last_event("copied")["count"], 3);
+    assert_eq!(tree(&env.path("root/e")), tree(&env.path("root/d")));
+    ask(&env, &["cp", "-r", "netblt:///d", "netblt:///e"]).exits(0);
+    assert_eq!(env.names("root/e"), ["a", "big", "d"]);
+    ask(&env, &["mv", "netblt:///copy", "netblt:///d/a"]).exits(0);
+    assert_eq!(fs::read(env.path("root/d/a")).expect("the file"), big);
+    let two = ["mv", "netblt:///d/a", "netblt:///d/big"];
+    ask(&env, &[&two[..], &["netblt:///none"]].concat()).exits(11).says("no directory");
+    ask(&env, &["mv", "netblt:///none", "netblt:///d/big", "netblt:///e/d/"])
+        .exits(11)
+        .says("no such file");
+    assert_eq!(env.names("root/d"), ["a"]);
+    assert_eq!(fs::read(env.path("root/e/d/big")).expect("the file"), big);
+    assert_eq!(fs::read(env.path("root/e/d/a")).expect("the file"), old);
+    assert_eq!(env.names("root"), ["d", "e"]);
+    let told = requests(&stopped(server));
+    let moved = told.iter().find(|line| line["request"] == "rename").expect("a line");
+    assert_eq!((&moved["path"], &moved["verdict"]), (&"big".into(), &"done".into()));
+}
+
+#[test]
+fn mistakes_are_told() {
+    let env = Env::new();
+    let server = server(&env, &["--read-only", "--max-sessions", "3", "--memory", "64MiB"]);
+    env.make_file("f", 10);
+    ask(&env, &["cp", "f", "netblt:///f"]).exits(11).says("nothing may be changed");
+    ask(&env, &["rm", "netblt:///f"]).exits(11).says("nothing may be changed");
+    env.run(&["ls", "netblt:///"]).exits(1).says("NETBLT_TICKET");
+    ask(&env, &["ls", "scp://host/"]).exits(1).says("netblt://HOST/PATH");
+    ask(&env, &["ls", "netblt:///../x"]).exits(1).says("'..'");
+    ask(&env, &["cp", "-n", "f", "netblt:///f"]).exits(1).says("--dry-run");
+    ask(&env, &["cp", "netblt:///f", "netblt:///g"]).exits(11).says("nothing may be changed");
+    ask(&env, &["mv", "netblt:///f", "netblt:///g"]).exits(11).says("nothing may be changed");
+    ask(&env, &["mv", "netblt:///f", "netblt://other/g"]).exits(1).says("another server");
+    ask(&env, &["cp", "--atomic", "netblt:///f", "netblt:///g"]).exits(1).says("--atomic");
+    ask(&env, &["cp", "netblt:///f", "host:g"]).exits(1).says("this machine");
+    let json = ask(&env, &["ls", "--json", "netblt:///none"]).exits(11).last_event("error");
+    assert_eq!(json["code"], 11);
+    // Another server's ticket opens nothing.
+    let ticket = fs::read_to_string(env.path("ticket")).expect("the ticket");
+    let ticket: netblt::Ticket = ticket.parse().expect("a ticket");
+    let other = netblt::Ticket { secret: netblt_proto::config::Secret([7; 32]), ..ticket };
+    let asked = env.command(&["ls", "netblt:///", "--death-timer", "2s"]);
+    let mut asked = asked;
+    asked.env("NETBLT_TICKET", other.to_string());
+    Running::new(asked).finish().exits(5);
+    // A ticket that others can read is none.
+    fs::set_permissions(env.path("ticket"), Permissions::from_mode(0o644)).expect("set");
+    ask(&env, &["ls", "-4", "netblt:///"]).exits(1).says("chmod 600");
+    fs::set_permissions(env.path("ticket"), Permissions::from_mode(0o600)).expect("set");
+    ask(&env, &["ls", "-4", "netblt:///"]).exits(0);
+    stopped(server);
+    ask(&env, &["ls", "--death-timer", "2s", "netblt:///"]).exits(35);
+    let little = env.run(&[&SERVE[..], &["--memory", "1KiB"]].concat()).exits(1);
+    let why = little.last_event("error")["message"].to_string();
+    assert!(why.contains("too few"), "{why}");
+    env.run(&["serve", "--root", "nowhere", "--quiet"]).exits(11).says("nowhere");
+}
+
+#[test]
+fn who_may_only_write_sees_nothing() {
+    let env = Env::new();
+    // A port that is free now, most likely still is in a moment.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = free.local_addr().expect("an address").port().to_string();
+    drop(free);
+    let metrics = ["--metrics", &port, "--max-rate", "800Mbit"];
+    let options = ["--write-only", "-4", "--death-timer", "30s"];
+    let server = server(&env, &[&options[..], &metrics].concat());
+    env.make_file("f", 10);
+    ask(&env, &["cp", "f", "netblt:///f"]).exits(0);
+    ask(&env, &["ls", "netblt:///"]).exits(11).says("nothing may be read");
+    let asked = format!("127.0.0.1:{port}");
+    let mut metrics = std::net::TcpStream::connect(asked).expect("connected");
+    metrics.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("asked");
+    let mut counts = String::new();
+    metrics.read_to_string(&mut counts).expect("answered");
+    let line = "netblt_requests_total{request=\"receive\",verdict=\"done\"} 1";
+    assert!(counts.contains(line), "{counts}");
+    ask(&env, &["cp", "netblt:///f", "g"]).exits(11).says("nothing may be read");
+    stopped(server);
+}
+
+#[test]
+fn hosts_and_ports_in_addresses_count() {
+    let env = Env::new();
+    fs::create_dir_all(env.path("root")).expect("a directory");
+    let advertise = ["--advertise", "192.0.2.1:9"];
+    let mut server = env.start(&[&SERVE[..], &TICKET, &advertise].concat());
+    let told = server.event("listening", |_| true);
+    assert_eq!(told["addresses"][0], "192.0.2.1:9");
+    // The port is the system's own choice, and not in the ticket.
+    let inode = |line: &str| line.split_whitespace().nth(9).map(str::to_owned);
+    let descriptors = format!("/proc/{}/fd", server.id());
+    let open: Vec<String> = fs::read_dir(descriptors)
+        .expect("listed")
+        .filter_map(|fd| fs::read_link(fd.ok()?.path()).ok())
+        .map(|to| to.to_string_lossy().into_owned())
+        .collect();
+    let sockets = fs::read_to_string("/proc/net/udp").unwrap_or_default();
+    let own = sockets
+        .lines()
+        .find(|line| inode(line).is_some_and(|inode| open.contains(&format!("socket:[{inode}]"))));
+    let port = own.and_then(|line| line.split_whitespace().nth(1)?.split(':').nth(1));
+    match port.and_then(|port| u16::from_str_radix(port, 16).ok()) {
+        Some(port) => {
+            ask(&env, &["ls", &format!("netblt://127.0.0.1:{port}/")]).exits(0);
+            ask(&env, &["mkdir", &format!("netblt://localhost:{port}/x%20y")]).exits(0);
+            assert_eq!(env.names("root"), ["x y"]);
+        }
+        None => skip("the system does not tell which sockets are whose"),
+    }
+    stopped(server);
+}
+
+/// Starts a copy that takes its time, and waits until something of it is there.
+fn begin(env: &Env, from: &str, to: &str) -> Running {
+    let args = ["cp", "--json", "--progress=100ms", "--rate", "25MB", from, to];
+    let mut client = env.start(&[&args[..], &TICKET].concat());
+    client.event("progress", |data| data["bytes"].as_u64() > Some(20_000_000));
+    client
+}
+
+#[test]
+fn a_copy_goes_on_when_the_server_was_killed() {
+    for up in [true, false] {
+        let env = Env::new();
+        let first = server(&env, &[]);
+        let content = match up {
+            true => env.make_file("here", 64 * MIB),
+            false => env.make_file("root/there", 64 * MIB),
+        };
+        let (from, to) = if up { ("here", "netblt:///there") } else { ("netblt:///there", "here") };
+        let client = begin(&env, from, to);
+        first.signal(Signal::KILL);
+        first.finish();
+        // It hears that nobody is there, or is stopped by whoever waits for it.
+        client.signal(Signal::TERM);
+        assert!(client.finish().code != Some(0), "it was to be broken off");
+        let again = server(&env, &[]);
+        let summary = ask(&env, &["cp", "--json", from, to]).exits(0).last_event("summary");
+        assert!(summary["kept_bytes"].as_u64() > Some(8 << 20), "{summary}");
+        let copy = fs::read(env.path(if up { "root/there" } else { "here" })).expect("the file");
+        assert!(copy == content);
+        assert_eq!(env.names("root"), ["there"]);
+        stopped(again);
+    }
+}
+
+#[test]
+fn a_copy_goes_on_when_the_client_was_ended_and_began_again_at_once() {
+    // One says good-bye, of the other the server does not know that it is gone.
+    for signal in [Signal::INT, Signal::KILL] {
+        let env = Env::new();
+        let server = server(&env, &[]);
+        let content = env.make_file("here", 64 * MIB);
+        let client = begin(&env, "here", "netblt:///there");
+        client.signal(signal);
+        client.finish();
+        let again = ask(&env, &["cp", "--json", "here", "netblt:///there"]).exits(0);
+        let summary = again.last_event("summary");
+        assert!(summary["kept_bytes"].as_u64() > Some(8 << 20), "{signal:?}: {summary}");
+        assert!(fs::read(env.path("root/there")).expect("the file") == content);
+        assert_eq!(env.names("root"), ["there"]);
+        let told = requests(&stopped(server));
+        assert!(told.iter().any(|line| line["verdict"] == "failed"), "{told:?}");
+    }
+}
+
+#[test]
+fn a_copy_beside_one_that_lives_ends_before_it() {
+    let env = Env::new();
+    let server = server(&env, &[]);
+    let (long, short) = (env.make_file("long", 64 * MIB), env.make_file("short", 1000));
+    let client = begin(&env, "long", "netblt:///");
+    ask(&env, &["cp", "short", "netblt:///"]).exits(0);
+    assert_eq!(fs::read(env.path("root/short")).expect("the short one"), short);
+    assert!(!env.path("root/long").exists(), "the long one was waited for");
+    client.finish().exits(0);
+    assert!(fs::read(env.path("root/long")).expect("the long one") == long);
+    assert_eq!(env.names("root"), ["long", "short"]);
+    stopped(server);
+}
+
+#[test]
+fn a_copy_waits_for_a_server_that_is_busy() {
+    let env = Env::new();
+    let server = server(&env, &["--max-sessions", "1"]);
+    env.make_file("here", 64 * MIB);
+    let client = begin(&env, "here", "netblt:///there");
+    ask(&env, &["ls", "netblt:///"]).exits(5);
+    let content = env.make_file("short", 1000);
+    let waited = ask(&env, &["cp", "short", "netblt:///short"]).exits(0);
+    waited.says("as many are served as may be at once").says("trying again");
+    client.finish().exits(0);
+    assert_eq!(fs::read(env.path("root/short")).expect("the file"), content);
+    stopped(server);
+}
+
+#[test]
+fn a_server_that_is_stopped_serves_to_the_end() {
+    let env = Env::new();
+    let server = server(&env, &[]);
+    let content = env.make_file("here", 32 * MIB);
+    let client = begin(&env, "here", "netblt:///there");
+    server.signal(Signal::TERM);
+    thread::sleep(Duration::from_millis(300));
+    ask(&env, &["ls", "netblt:///"]).exits(5).says("try again later");
+    client.finish().exits(0);
+    server.finish().exits(0);
+    assert!(fs::read(env.path("root/there")).expect("the file") == content);
+}
+
+/// Bytes that a process has read so far, whatever they were.
+fn has_read(pid: u32) -> usize {
+    let io = fs::read_to_string(format!("/proc/{pid}/io")).expect("its account");
+    let read = io.lines().find_map(|line| line.strip_prefix("rchar: "));
+    read.expect("a number").parse().expect("a number")
+}
+
+/// Who asks for much, takes little and goes has cost the reading of little.
+#[test]
+fn what_nobody_has_taken_is_not_read_far_ahead() {
+    let env = Env::new();
+    let server = server(&env, &[]);
+    env.make_file("root/large", 60 * MIB);
+    let before = has_read(server.id());
+    let args = ["cp", "--rate", "500kbit", "--json", "netblt:///large", "here"];
+    let mut client = env.start(&[&args[..], &TICKET].concat());
+    client.event("progress", |_| true);
+    // Until it reads no more; what wakes it counts, too, by some bytes each time.
+    let (mut read, mut last) = (0, 0);
+    for _ in 0..60 {
+        last = read;
+        thread::sleep(Duration::from_secs(1));
+        read = has_read(server.id()) - before;
+        if read >= 8 * MIB && read - last <= MIB / 4 {
+            break;
+        }
+    }
+    assert!(read >= 8 * MIB && read - last <= MIB / 4, "{} of 60 MiB, and no end", read / MIB);
+    assert!(read < 24 * MIB, "{} of 60 MiB", read / MIB);
+    drop(client);
+    server.signal(Signal::KILL);
+}
+
+/// Makes a key; the line that others need of it.
+fn keygen(env: &Env, name: &str) -> String {
+    env.run(&["keygen", name, "--comment", name]).exits(0);
+    fs::read_to_string(env.path(&format!("{name}.pub"))).expect("the public half")
+}
+
+#[test]
+fn keys_let_people_in_and_say_what_they_may() {
+    let env = Env::new();
+    keygen(&env, "server");
+    let (mine, theirs) = (keygen(&env, "mine"), keygen(&env, "theirs"));
+    keygen(&env, "stranger");
+    env.make_directory("root");
+    env.make_directory("root/inbox");
+    let lines = format!("{mine}root=inbox,write-only {theirs}");
+    fs::write(env.path("keys"), lines).expect("written");
+    let keys = ["--authorized-keys", "keys", "--key", "server"];
+    let mut server = env.start(&[&SERVE[..], &keys].concat());
+    let told = server.event("listening", |_| true);
+    let address = told["addresses"][0].as_str().expect("an address").to_owned();
+    let url = |path: &str| format!("netblt://{address}/{path}");
+    let ask = |key: &str, args: &[&str]| {
+        let known = ["-i", key, "--known-servers", "known", "--death-timer", "3s"];
+        env.run(&[args, &known].concat())
+    };
+    env.make_file("f", 100_000);
+
+    // The first time its key is shown, and from then on known.
+    ask("mine", &["ls", &url("")]).exits(0).says("BLAKE3:");
+    let again = ask("mine", &["ls", &url("")]).exits(0);
+    assert!(!again.stderr.contains("BLAKE3:"), "{}", again.stderr);
+    ask("mine", &["cp", "f", &url("mine")]).exits(0);
+    ask("theirs", &["cp", "f", &url("theirs")]).exits(0);
+    assert_eq!(env.names("root"), ["inbox", "mine"]);
+    assert_eq!(env.names("root/inbox"), ["theirs"]);
+    ask("theirs", &["ls", &url("")]).exits(11).says("nothing may be read");
+    ask("stranger", &["ls", &url("")]).exits(5).says("in the list of its keys");
+
+    // Who is taken off the list is let in no more, and who is put on it is.
+    let stranger = fs::read_to_string(env.path("stranger.pub")).expect("the public half");
+    fs::write(env.path("keys"), format!("{theirs}{stranger}")).expect("written");
+    server.signal(Signal::HUP);
+    testenv::wait_until("the list is read again", || {
+        ask("stranger", &["ls", &url("")]).code == Some(0)
+    });
+    ask("mine", &["ls", &url("")]).exits(5);
+    ask("theirs", &["ls", &url("")]).exits(0);
+
+    // A server that has another key than the one that is known is not spoken to.
+    let pinned = fs::read_to_string(env.path("known")).expect("the known servers");
+    let (_, public) = pinned.trim().split_once(' ').expect("a line");
+    fs::write(env.path("known"), pinned.replace(public, mine.trim())).expect("written");
+    ask("stranger", &["ls", &url("")]).exits(5).says("HAS CHANGED").says("BLAKE3:");
+    let told = requests(&stopped(server));
+    assert!(told.iter().any(|line| line["name"] == "mine" && line["request"] == "put"));
+}
+
+#[test]
+fn the_unit_is_one_that_systemd_takes() {
+    if !installed("systemd-analyze") {
+        return skip("systemd-analyze is not installed");
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let unit = fs::read_to_string(root.join("packaging/netblt-serve.service")).expect("the unit");
+    let env = Env::new();
+    // Where it is not installed, any program stands for it.
+    let unit = unit.replace("/usr/bin/netblt ", "/bin/true ");
+    fs::write(env.path("netblt-serve.service"), unit).expect("written");
+    let path = env.path("netblt-serve.service");
+    let checked = Command::new("systemd-analyze").arg("verify").arg("--man=no").arg(&path).output();
+    let checked = checked.expect("it runs");
+    let words = String::from_utf8_lossy(&checked.stderr);
+    let about: Vec<&str> = words.lines().filter(|line| line.contains("netblt-serve")).collect();
+    assert!(about.is_empty(), "{about:?}");
+}
