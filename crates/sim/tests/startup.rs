@@ -87,7 +87,7 @@ fn data_that_come_a_moment_after_the_opening_are_a_train_of_their_own() {
 fn a_first_train_that_a_host_held_up_is_not_gone_by() {
     let at_once = half_a_second(1000, |_| {});
     let change = |at, outage| Change { at, outage: Some(outage), ..Change::default() };
-    for millis in [1, 2, 3, 5] {
+    for millis in [1, 2, 3, 5, 20] {
         for after in [60, 100, 140, 180, 220, 260] {
             let from = RTT + Duration::from_micros(after);
             let until = from + Duration::from_millis(millis);
@@ -97,6 +97,27 @@ fn a_first_train_that_a_host_held_up_is_not_gone_by() {
             });
             println!("{millis} ms from {after} us on: {time:?}, at once {at_once:?}");
             assert!(time <= at_once * 5 / 4, "{millis} ms, {after} us: {time:?}, {at_once:?}");
+        }
+    }
+}
+
+/// A host that stands still twice holds up the first train and what leaves a round trip later. That
+/// looked like a path which does not carry trains: a rate of a tenth to a hundredth was gone by for
+/// two seconds, whatever the train on its way then showed.
+#[test]
+fn trains_are_not_given_up_for_a_host_that_stands_still_twice() {
+    let at_once = half_a_second(1000, |_| {});
+    let ms = Duration::from_millis;
+    let change = |at, outage| Change { at, outage: Some(outage), ..Change::default() };
+    for first in [1, 2] {
+        for (second, at) in [(5, 101), (10, 101), (20, 101), (40, 101), (5, 104), (40, 128)] {
+            let holds = [(RTT + Duration::from_micros(100), ms(first)), (RTT + ms(at), ms(second))];
+            let hold = |(at, lasts)| [change(at, Outage::Hold), change(at + lasts, Outage::None)];
+            let time = half_a_second(1000, |setup| {
+                setup.there.schedule = holds.into_iter().flat_map(hold).collect();
+            });
+            println!("{first} ms, {second} ms {at} ms later: {time:?}, at once {at_once:?}");
+            assert!(time <= at_once * 4 / 3, "{first} ms, {second} ms: {time:?}, {at_once:?}");
         }
     }
 }

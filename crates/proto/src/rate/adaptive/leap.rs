@@ -86,7 +86,7 @@ impl Adaptive {
             // What was lost before it shows only now, and what went faster.
             self.leap.note(sample);
             if !self.leap.remembered && self.shows_twice_as_much(sample) {
-                self.try_longer_trains(now);
+                self.try_longer_trains(now, sample);
             }
             return;
         }

@@ -73,6 +73,9 @@ impl Adaptive {
             self.contend_briefly(now, sample);
             return;
         }
+        if self.gave_up_for_a_hold_up(sample) {
+            self.try_longer_trains(now, sample);
+        }
         self.rested = sample.in_flight_bytes <= self.resting_bytes();
         let passed = now.since(self.since);
         let turn = self.turn();

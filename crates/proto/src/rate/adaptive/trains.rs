@@ -96,6 +96,10 @@ pub(super) struct Trains {
     told: Option<u64>,
     /// Trains of which the end was lost.
     cut: u32,
+    /// Bytes sent when a train showed that trains are too much, and when they began again for all
+    /// that: what left before is no train.
+    given_up: u64,
+    again_from: u64,
     /// What a train showed: that is being confirmed.
     shown: u64,
     /// It was seen, and is not only what to try next.
@@ -121,6 +125,8 @@ impl Default for Trains {
             at_once: false,
             told: None,
             cut: 0,
+            given_up: 0,
+            again_from: 0,
             shown: 0,
             measured: false,
             guessed: false,
@@ -273,6 +279,9 @@ impl Adaptive {
         if self.phase == Phase::Listen && self.is_of_confirmation(now, sample, &stretch) {
             return;
         }
+        if stretch.from_bytes < self.trains.again_from {
+            return;
+        }
         if self.is_cut(&stretch) {
             self.growth.learns_nothing = true;
             self.bandwidth = self.bandwidth.min(self.mean_of_trains());
@@ -367,9 +376,21 @@ impl Adaptive {
         self.trains.confirmations == 0 && whole && at_once && twice
     }
 
+    /// Whether trains were given up for one that a host, not the path, had held up: what was on its
+    /// way by then arrived much faster.
+    pub(super) fn gave_up_for_a_hold_up(&self, sample: &Sample) -> bool {
+        let Some(stretch) = &sample.stretch else { return false };
+        let settles = matches!(self.phase, Phase::Drain | Phase::Cruise);
+        let reached = stretch.from_bytes + stretch.sent_bytes;
+        settles && reached <= self.trains.given_up && self.shows_twice_as_much(sample)
+    }
+
     /// Trains again, and no more of the first ones.
-    pub(super) fn try_longer_trains(&mut self, now: Instant) {
+    pub(super) fn try_longer_trains(&mut self, now: Instant, sample: &Sample) {
         self.trains.packets = self.trains.packets.max(FIRST_PACKETS * LONGER);
+        self.trains.again_from = sample.sent_bytes;
+        (self.trains.heard, self.trains.marks) = (Stretch::default(), 0);
+        self.leap.failed = false;
         self.enter(Phase::Trains, now);
     }
 
@@ -416,6 +437,7 @@ impl Adaptive {
         self.trips.lengthen(Rate::from_bytes_per_second(believed).time_for(packet));
         if believed <= self.mean_of_trains() {
             // The trains themselves were too much.
+            self.trains.given_up = sample.sent_bytes;
             self.retreat(now, believed);
             return;
         }
