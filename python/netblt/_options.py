@@ -40,9 +40,9 @@ class Options:
     #: transfer where that saves time, a number is that many percent more of everything.
     repair: int | Literal["auto", "never"] = "auto"
     #: Connections to go over, 1 to 32, each the work of a processor of its own at either end; the
-    #: smaller of both counts. ``"auto"``: one, and more while a processor is what limits and others
-    #: are idle. Servers of files take one.
-    lanes: int | Literal["auto"] = 1
+    #: smaller of both counts. ``"auto"``: one, and more while a processor is what limits, others are
+    #: idle, and the last ones brought something. Servers of files take one.
+    lanes: int | Literal["auto"] = "auto"
     #: A sender remembers the rate of a path for a day, in ``~/.cache/netblt/paths``.
     memory: bool = False
     #: Replace files that exist.

@@ -117,12 +117,12 @@ pub(crate) struct Network {
     /// what it holds in a round trip, as far as this goes on both sides.
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     memory: Option<u64>,
-    /// Connections to go over, 1 to 32, or "auto" [default: 1]; the smaller of both sides counts
+    /// Connections to go over, 1 to 32, or "auto" [default: auto]; the smaller of both sides counts
     ///
     /// Each is the work of a processor of its own at either side, for more than one carries, which
     /// is 5 to 15 Gbit/s. They share one rate, and are one flow to everybody else. "auto" begins
-    /// with one, and takes more while a processor is what limits and others here are idle; where
-    /// there are fewer than four it is 1.
+    /// with one, and takes more while a processor is what limits, others are idle, and those that
+    /// were taken last brought something; where there are fewer than four processors it is 1.
     #[arg(long, value_name = "N", value_parser = lanes)]
     lanes: Option<Lanes>,
     /// Packets in a burst; a receiver's is the most that it lets the sender send

@@ -3,11 +3,13 @@
 use netblt_proto::limits::MAX_LANES;
 
 /// Over how many connections a transfer goes (`docs/protocol.md §4.11`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lanes {
-    /// One, and more while a processor of this machine is what limits and others are idle: at most
-    /// half as many as there are processors, and one where there are fewer than four.
+    /// One, and more while a processor of either end is what limits, others are idle there, and the
+    /// last ones brought something: at most half as many as there are processors, and one where
+    /// there are fewer than four.
+    #[default]
     Auto,
     /// So many, 32 at most, from when it is seen that the transfer is no short one.
     Most(u8),
@@ -16,11 +18,4 @@ pub enum Lanes {
 impl Lanes {
     /// The most that a transfer goes over at a time.
     pub const MAX: u8 = MAX_LANES;
-}
-
-impl Default for Lanes {
-    /// One.
-    fn default() -> Self {
-        Self::Most(1)
-    }
 }

@@ -82,7 +82,7 @@ pub(crate) struct Wish {
     /// UDP ports to use, on both machines, such as 4000 or 4000-4010 [default: any]
     #[arg(long, value_name = "PORT[-PORT]", value_parser = ports)]
     pub(crate) udp_port: Option<(u16, u16)>,
-    /// Connections to go over, 1 to 32, or "auto" [default: 1]
+    /// Connections to go over, 1 to 32, or "auto" [default: auto]
     ///
     /// See `netblt send --help`; of both machines the one with fewer processors says what "auto"
     /// is. All but the first come from other UDP ports than --udp-port has, to one of those; what

@@ -36,7 +36,7 @@ pub(crate) fn settle(options: &mut Options) {
     options.family = Family::V4;
     (options.buffer_bytes, options.buffers) = (BUFFER_BYTES, BUFFERS);
     options.buffer_memory = 0;
-    options.lanes = Lanes::default();
+    options.lanes = Lanes::Most(1);
     let most = Rate::from_bytes_per_second(BYTES_A_SECOND);
     let rate = options.policy.ceiling().map_or(most, |ceiling| ceiling.min(most));
     if let Some(pace) = Pace::rate(rate) {

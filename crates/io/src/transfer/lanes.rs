@@ -25,7 +25,7 @@ use netblt_proto::time::Instant;
 use board::Board;
 pub(crate) use thread::Said;
 use thread::{LaneThread, Last, ToLane};
-use watch::Watch;
+use watch::{Advice, Trials, Watch};
 
 use crate::error::Error;
 use crate::fields::Fields;
@@ -48,12 +48,14 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// What their threads are called.
 const LANE: &str = "netblt-lane";
 
-/// How many lanes `options` ask for; one where there can be no more.
-pub(crate) fn asked(options: &Options) -> u8 {
+/// How many lanes `options` ask for, of an end that `listens` or calls; one where there can be no
+/// more.
+pub(crate) fn asked(options: &Options, listens: Option<bool>) -> u8 {
     let follows = matches!(options.policy, Policy::Recreated(_));
-    let can = options.wire == Wire::Sealed && options.client.is_none() && !follows;
+    // What branches from a connection shares its socket.
+    let can = options.wire == Wire::Sealed && options.client.is_none() && listens.is_some();
     match options.lanes {
-        _ if !can => 1,
+        _ if !can || follows => 1,
         Choice::Auto => watch::most(),
         Choice::Most(lanes) => lanes.clamp(1, MAX_LANES),
     }
@@ -78,7 +80,8 @@ pub(crate) struct Making {
     /// They begin when a processor is what limits.
     auto: bool,
     active: bool,
-    sockets: LaneSockets,
+    /// Where there are none for them, there are no lanes, but what was said of them holds.
+    sockets: Option<LaneSockets>,
     clock: Clock,
     waker: Waker,
 }
@@ -87,12 +90,10 @@ impl Making {
     /// For a transfer with these options, over this host's socket, whose end `listens` or calls;
     /// `None` if it is to have one lane.
     pub(crate) fn of(options: &Options, listens: Option<bool>, host: &Host) -> Option<Arc<Self>> {
-        // What branches from a connection shares its socket.
-        let listens = listens?;
-        let own = asked(options);
-        let sockets = LaneSockets::beside(&host.socket).ok().filter(|_| own > 1)?;
+        let own = Some(asked(options, listens)).filter(|own| *own > 1)?;
+        let sockets = LaneSockets::beside(&host.socket).ok();
         let (clock, waker) = (host.clock, host.poller.waker());
-        let (auto, active) = (options.lanes == Choice::Auto, !listens);
+        let (auto, active) = (options.lanes == Choice::Auto, listens == Some(false));
         Some(Arc::new(Self { own, auto, active, sockets, clock, waker }))
     }
 }
@@ -106,6 +107,9 @@ pub(crate) struct Lanes {
     /// Of these, what there is to be now.
     wanted: usize,
     watch: Option<Watch>,
+    trials: Trials,
+    /// Bytes that came over lanes.
+    beside: u64,
     sends: bool,
     lanes: Vec<OneLane>,
     /// Made at each look.
@@ -144,10 +148,12 @@ impl Lanes {
         }
         let (outbox, inbox) = channel();
         let most = usize::from(agreed) - 1;
-        let watch = making.auto.then(|| Watch::start(making.clock.now()));
+        let watch = making.auto.then(|| Watch::start(making.clock.now(), end.moved().0));
         Ok(Self {
             wanted: if making.auto { 0 } else { most },
             watch,
+            trials: Trials::default(),
+            beside: 0,
             making,
             most,
             sends,
@@ -191,14 +197,30 @@ impl Lanes {
 
     /// Whether more would help, here or at the other end; each looks to its own.
     fn look(&mut self, now: Instant, main: &mut Endpoint) {
-        let Some(seen) = self.watch.as_mut().and_then(|watch| watch.look(now)) else { return };
+        let (moved, rtt) = main.moved();
+        let moved = moved + self.beside;
+        let watch = self.watch.as_mut();
+        let Some(seen) = watch.and_then(|watch| watch.look(now, moved)) else { return };
         let (lanes, most) = (self.live() + 1, self.most + 1);
         let asked = main.take_lanes_wanted();
         let more = if asked { seen.room(lanes, most) } else { seen.more(lanes, most) };
-        match self.making.active {
-            true => self.wanted = self.wanted.max(lanes - 1 + more),
-            false if more > 0 => main.ask_for_lanes(),
-            false => {}
+        if !self.making.active {
+            if more > 0 {
+                main.ask_for_lanes();
+            }
+            return;
+        }
+        // Where one was lost there is to be another, which is no question.
+        let more = (lanes - 1 + more).saturating_sub(self.wanted);
+        let beside = (more, self.wanted + 1);
+        match self.trials.advise(beside, seen.moved, rtt.unwrap_or_default()) {
+            Advice::Stay => {}
+            Advice::Open(more) => self.wanted += more,
+            Advice::Back(to) => {
+                self.wanted = to.saturating_sub(1);
+                let live = self.lanes.iter_mut().filter(|lane| lane.live);
+                live.skip(self.wanted).for_each(OneLane::retire);
+            }
         }
     }
 
@@ -207,7 +229,8 @@ impl Lanes {
             return;
         }
         let lane = entropy().ok().and_then(|entropy| main.call_lane(now, entropy));
-        let socket = lane.as_ref().and_then(|_| self.making.sockets.call().ok());
+        let sockets = self.making.sockets.as_ref().filter(|_| lane.is_some());
+        let socket = sockets.and_then(|sockets| sockets.call().ok());
         match lane.zip(socket) {
             Some((lane, socket)) => self.start(now, lane, socket),
             None => self.next_call = now + AGAIN,
@@ -216,8 +239,9 @@ impl Lanes {
 
     /// The other end has opened one.
     fn admit(&mut self, now: Instant, mut lane: Lane) {
-        let socket = self.making.sockets.answer(lane.peer.peer, lane.peer.local);
-        match socket.ok().filter(|_| self.live() < self.most) {
+        let sockets = self.making.sockets.as_ref().filter(|_| self.live() < self.most);
+        let socket = sockets.map(|sockets| sockets.answer(lane.peer.peer, lane.peer.local));
+        match socket.and_then(Result::ok) {
             Some(socket) => self.start(now, lane, socket),
             None => lane.end.forget(now, "there are enough lanes"),
         }
@@ -268,6 +292,7 @@ impl Lanes {
         let (at, said) = self.inbox.try_recv().ok()?;
         match (&said, self.lanes.get_mut(at)) {
             (Said::Open, Some(lane)) => lane.open = true,
+            (Said::Full(buffer), _) => self.beside += buffer.filled().len() as u64,
             (Said::Over(last), Some(lane)) => {
                 self.left.extend(lane.end(last).into_iter().map(|buffer| (at, buffer)));
                 self.next_call = now + AGAIN;
@@ -358,6 +383,12 @@ impl Lanes {
 }
 
 impl OneLane {
+    /// It is to end; what it held goes over the others.
+    fn retire(&mut self) {
+        (self.commands, self.open) = (None, false);
+        self.waker.wake();
+    }
+
     /// It is over: the buffers that were on their way to it.
     fn end(&mut self, last: &Last) -> Vec<Buffer> {
         (self.live, self.open, self.commands) = (false, false, None);
@@ -417,8 +448,8 @@ fn add(all: &mut Stats, one: &Stats) {
 
 /// The same configuration, with the client string by which a receiver tells that it takes lanes,
 /// if it does.
-pub(crate) fn receiver_tells(options: &Options, config: Config) -> Config {
-    match asked(options) {
+pub(crate) fn receiver_tells(options: &Options, listens: Option<bool>, config: Config) -> Config {
+    match asked(options, listens) {
         1 => config,
         lanes => Config { client: format!("{RECEIVER} {FIELD}={lanes}"), ..config },
     }
@@ -448,11 +479,12 @@ mod tests {
     #[test]
     fn one_lane_where_there_can_be_no_more() {
         let mut options = Options { lanes: Choice::Most(200), ..Options::default() };
-        assert_eq!(asked(&options), MAX_LANES);
+        assert_eq!(asked(&options, Some(true)), MAX_LANES);
+        assert_eq!(asked(&options, None), 1, "a branch");
         options.client = Some("somebody".to_owned());
-        assert_eq!(asked(&options), 1);
+        assert_eq!(asked(&options, Some(true)), 1);
         let plain = Options { lanes: Choice::Most(4), ..Options::new(Wire::Rfc998) };
-        assert_eq!(asked(&plain), 1);
+        assert_eq!(asked(&plain, Some(true)), 1);
     }
 
     #[test]

@@ -36,7 +36,7 @@ use crate::progress::Summary;
 use crate::ticket::Rendezvous;
 use crate::transfer::background::Transfer;
 use crate::transfer::growth::Growth;
-use crate::transfer::lanes::{self as all_lanes, Making};
+use crate::transfer::lanes::{self as all_lanes, Making, receiver_tells};
 use crate::transfer::limit::{Facts, View, decide, unheard};
 use crate::transfer::list::{Lines, Offered, REQUEST};
 use crate::transfer::promise::Promise;
@@ -104,7 +104,7 @@ pub(crate) fn receive_as(
     cancel: &Cancel,
     ask: Ask,
 ) -> Result<Summary, Error> {
-    let config = all_lanes::receiver_tells(options, config(options, Role::Receiver, None));
+    let config = receiver_tells(options, way.meets(), config(options, Role::Receiver, None));
     let warn = |warning| observer.warn(&warning);
     let place = match &destination {
         Destination::Directory(path) => {

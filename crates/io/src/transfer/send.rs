@@ -81,7 +81,7 @@ pub(crate) fn send_list(
 ) -> Result<Summary, Error> {
     list.warnings().iter().for_each(|warning| observer.warn(warning));
     let transfer_bytes = list.total_bytes();
-    let config = promising(config(options, Role::Sender, transfer_bytes), options, list);
+    let config = promising((way, options), list);
     let mut own_reader = Some(listing_reader(list, &config, options)?);
     let stock = buffers(options.buffers, capacity(&config), 0)?;
     let (mut host, mut peer) = rendezvous::meet(way, options, &config, observer, cancel)?;
@@ -182,11 +182,13 @@ fn remembers(options: &Options) -> bool {
 
 /// Tells the receiver what is known of the files, if nothing else is to be told; and the machine
 /// what is known of paths.
-fn promising(mut config: Config, options: &Options, list: &FileList) -> Config {
+fn promising((way, options): (Way<'_>, &Options), list: &FileList) -> Config {
+    let mut config = config(options, Role::Sender, list.total_bytes());
     if let (None, Wire::Sealed) = (&options.client, options.wire) {
         let files = list.total_bytes().and_then(|_| list.files_in_all());
         let put = options.asked.put;
-        let lanes = Some(all_lanes::asked(options)).filter(|lanes| *lanes > 1).map(u64::from);
+        let lanes = Some(all_lanes::asked(options, way.meets())).filter(|lanes| *lanes > 1);
+        let lanes = lanes.map(u64::from);
         let promise = Promise { data_bytes: list.data_bytes(), files, put, lanes };
         config.client = promise.told().unwrap_or(config.client);
     }

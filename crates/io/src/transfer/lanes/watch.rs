@@ -14,6 +14,18 @@ use crate::processor::Processor;
 const WINDOW: Duration = Duration::from_millis(500);
 /// A loop that runs for this share of the time can do no more.
 const BUSY: f64 = 0.85;
+/// What new lanes could bring is as much again for each processor more. Where they brought this
+/// share of it, there may be more; where they brought less than the second, they are closed: what
+/// limits is something else, which keeps processors busy as well (memory, one queue of a card), or
+/// what seemed idle is not this machine's to have.
+const BROUGHT: f64 = 0.25;
+const WORTH: f64 = 0.05;
+/// So many looks after they were to be opened that is judged, and so many round trips later: it
+/// takes one to open them, and some until the rate is what it can be.
+const LOOKS: u32 = 4;
+const ROUND_TRIPS: u32 = 16;
+/// And so many later it is tried again, the next time after twice as many.
+const REST: u32 = 20;
 /// Where there are fewer processors, the loop and what reads or stores have all of them.
 const FEW: usize = 4;
 
@@ -24,6 +36,8 @@ pub(super) struct Seen {
     pub(super) ran: f64,
     /// How many processors nobody used.
     pub(super) idle: f64,
+    /// Bytes that arrived, over all lanes, in a second.
+    pub(super) moved: f64,
 }
 
 impl Seen {
@@ -35,6 +49,88 @@ impl Seen {
     /// How many more there can be: as many again, each with a processor that is idle.
     pub(super) fn room(self, lanes: usize, most: usize) -> usize {
         lanes.min(self.idle.max(0.0) as usize).min(most.saturating_sub(lanes))
+    }
+}
+
+/// How many lanes there are to be, by what the last ones brought.
+#[derive(Debug)]
+pub(super) struct Trials {
+    under: Option<Trial>,
+    /// What moved by the last look.
+    before: f64,
+    /// Looks until there may be another trial, and from that one to the next.
+    rest: u32,
+    next: u32,
+}
+
+/// Lanes of which it is not known yet whether they are of use.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    lanes: usize,
+    more: usize,
+    /// What moved before.
+    moved: f64,
+    /// Since then, and after how many it is judged.
+    looks: u32,
+    enough: u32,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Advice {
+    Stay,
+    /// So many more.
+    Open(usize),
+    /// No more than these.
+    Back(usize),
+}
+
+impl Default for Trials {
+    fn default() -> Self {
+        Self { under: None, before: 0.0, rest: 0, next: REST }
+    }
+}
+
+impl Trials {
+    /// Of a look, where there is room for `more` beside `lanes`, over which `moved` bytes come in
+    /// a second, on a path of this round trip.
+    pub(super) fn advise(
+        &mut self,
+        (more, lanes): (usize, usize),
+        moved: f64,
+        rtt: Duration,
+    ) -> Advice {
+        let recent = moved.max(std::mem::replace(&mut self.before, moved));
+        if let Some(trial) = &mut self.under {
+            trial.looks += 1;
+            let trial = *trial;
+            if trial.looks >= 2 && recent >= trial.hoped(BROUGHT) {
+                self.under = None;
+            } else if trial.looks >= trial.enough {
+                self.under = None;
+                (self.rest, self.next) = (self.next, self.next.saturating_mul(2));
+                if recent < trial.hoped(WORTH) {
+                    return Advice::Back(trial.lanes);
+                }
+            } else {
+                return Advice::Stay;
+            }
+        }
+        self.rest = self.rest.saturating_sub(1);
+        if more == 0 || self.rest > 0 {
+            return Advice::Stay;
+        }
+        let later = rtt.saturating_mul(ROUND_TRIPS).div_duration_f64(WINDOW).ceil() as u32;
+        let enough = LOOKS.saturating_add(later);
+        self.under = Some(Trial { lanes, more, moved: recent, looks: 0, enough });
+        Advice::Open(more)
+    }
+}
+
+impl Trial {
+    /// What is to move if they brought this share of what they could.
+    fn hoped(&self, share: f64) -> f64 {
+        self.moved * (1.0 + share * self.more as f64 / self.lanes.max(1) as f64)
     }
 }
 
@@ -56,26 +152,29 @@ pub(super) struct Watch {
     since: Instant,
     processor: Processor,
     times: Option<Times>,
+    /// Bytes that had arrived.
+    moved: u64,
 }
 
 impl Watch {
-    /// Begins.
-    pub(super) fn start(now: Instant) -> Self {
-        Self { since: now, processor: Processor::start(), times: Times::read() }
+    /// Begins, when so many bytes have arrived.
+    pub(super) fn start(now: Instant, moved: u64) -> Self {
+        Self { since: now, processor: Processor::start(), times: Times::read(), moved }
     }
 
     /// What there is to see, if it is time to look. Where the system does not tell, nothing.
-    pub(super) fn look(&mut self, now: Instant) -> Option<Seen> {
+    pub(super) fn look(&mut self, now: Instant, moved: u64) -> Option<Seen> {
         let elapsed = now.since(self.since);
         if elapsed < WINDOW {
             return None;
         }
-        let before = std::mem::replace(self, Self::start(now));
+        let before = std::mem::replace(self, Self::start(now, moved));
         let ran = before.processor.ran().as_secs_f64() / elapsed.as_secs_f64();
         let idle = self.times?.idle_since(before.times?);
         // Of a machine's processors this process may have the use of a few.
         let own = available_parallelism().map_or(1, usize::from) as f64;
-        Some(Seen { ran, idle: idle.min(own - ran) })
+        let moved = moved.saturating_sub(before.moved) as f64 / elapsed.as_secs_f64();
+        Some(Seen { ran, idle: idle.min(own - ran), moved })
     }
 }
 
@@ -115,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_lane_more_only_where_a_loop_is_busy_and_processors_are_idle() {
-        let busy = |idle| Seen { ran: 0.97, idle };
+        let busy = |idle| Seen { ran: 0.97, idle, moved: 0.0 };
         for (seen, lanes, most, more) in [
             (busy(30.0), 1, 16, 1),
             (busy(30.0), 4, 16, 4),
@@ -124,10 +223,52 @@ mod tests {
             (busy(30.0), 16, 16, 0),
             (busy(0.9), 1, 16, 0),
             (busy(-1.0), 1, 16, 0),
-            (Seen { ran: 0.6, idle: 30.0 }, 1, 16, 0),
+            (Seen { ran: 0.6, idle: 30.0, moved: 1e9 }, 1, 16, 0),
         ] {
             assert_eq!(seen.more(lanes, most), more, "{seen:?}, {lanes} of {most}");
         }
+    }
+
+    const SHORT: Duration = Duration::ZERO;
+
+    /// What is advised at each look, where lanes move this by their number.
+    fn advised(looks: usize, rtt: Duration, speed: impl Fn(usize) -> f64) -> Vec<(usize, usize)> {
+        let (mut trials, mut lanes, mut changes) = (Trials::default(), 1, Vec::new());
+        for look in 0..looks {
+            let more = Seen { ran: 0.97, idle: 30.0, moved: 0.0 }.more(lanes, 8);
+            match trials.advise((more, lanes), speed(lanes), rtt) {
+                Advice::Stay => continue,
+                Advice::Open(more) => lanes += more,
+                Advice::Back(to) => lanes = to,
+            }
+            changes.push((look, lanes));
+        }
+        changes
+    }
+
+    #[test]
+    fn lanes_that_bring_something_are_followed_by_more() {
+        assert_eq!(advised(40, SHORT, |lanes| lanes as f64), [(0, 2), (2, 4), (4, 8)]);
+        // Four processors' worth of whatever else it is.
+        let bounded = advised(40, SHORT, |lanes| lanes.min(4) as f64);
+        assert_eq!(bounded[..4], [(0, 2), (2, 4), (4, 8), (8, 4)], "{bounded:?}");
+    }
+
+    #[test]
+    fn lanes_that_bring_nothing_are_closed_and_tried_again_ever_more_rarely() {
+        for speed in [|_| 1.0, |lanes| 1.0 / lanes as f64] {
+            let there_and_back = [(0, 2), (4, 1), (24, 2), (28, 1), (68, 2), (72, 1)];
+            assert_eq!(advised(100, SHORT, speed), there_and_back);
+        }
+        // On a path of 600 ms they are given ten seconds more.
+        let long = advised(30, Duration::from_millis(600), |_| 1.0);
+        assert_eq!(long, [(0, 2), (24, 1)]);
+    }
+
+    #[test]
+    fn lanes_that_bring_a_little_stay_and_are_the_last() {
+        // The path takes no more.
+        assert_eq!(advised(20, SHORT, |lanes| (lanes as f64).min(1.1)), [(0, 2)]);
     }
 
     #[test]
@@ -151,14 +292,15 @@ mod tests {
     fn a_thread_that_works_is_seen_to() {
         let start = std::time::Instant::now();
         let at = || Instant::EPOCH + start.elapsed();
-        let mut watch = Watch::start(at());
-        assert_eq!(watch.look(at()), None, "it is too soon");
+        let mut watch = Watch::start(at(), 1_000);
+        assert_eq!(watch.look(at(), 2_000), None, "it is too soon");
         while start.elapsed() < WINDOW {
             std::hint::spin_loop();
         }
         // Others may have had the processor meanwhile.
-        if let Some(seen) = watch.look(at()) {
+        if let Some(seen) = watch.look(at(), 501_000) {
             assert!(seen.ran > 0.0 && seen.ran < 1.1, "{seen:?}");
+            assert!(seen.moved > 0.0 && seen.moved <= 1e6, "{seen:?}");
         }
     }
 }
