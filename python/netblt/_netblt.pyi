@@ -96,7 +96,7 @@ class Summary:
         """What limited it."""
     @property
     def lanes(self) -> int:
-        """Over how many connections it went."""
+        """Over how many connections it went, those that were lost or closed again as well."""
 
 _bytes = bytes
 _list = list

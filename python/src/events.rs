@@ -57,7 +57,7 @@ pub(crate) struct Summary {
     digest: Py<PyBytes>,
     /// What limited it.
     limited_by: &'static str,
-    /// Over how many connections it went.
+    /// Over how many connections it went, those that were lost or closed again as well.
     lanes: usize,
 }
 

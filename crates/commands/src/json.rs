@@ -223,7 +223,8 @@ pub(crate) struct SummaryData {
     /// Nobody agreed on one where nothing is verified, and between two others it is theirs.
     digest: Option<String>,
     limited_by: &'static str,
-    /// How many connections it went over, and the packets of data on each, the main one first.
+    /// How many connections it went over, those that were lost or closed again as well, and the
+    /// packets of data on each, the main one first.
     lanes: usize,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     lane_packets: Vec<u64>,

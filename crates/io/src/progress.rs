@@ -117,6 +117,6 @@ pub struct Summary {
     /// The machine's counts, of all lanes together.
     pub stats: Stats,
     /// Those of each lane, the main connection's first, if there was more than one
-    /// ([`Options::lanes`](crate::Options::lanes)).
+    /// ([`Options::lanes`](crate::Options::lanes)); those that were lost or closed, too.
     pub lanes: Vec<Stats>,
 }

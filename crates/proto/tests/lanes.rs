@@ -153,8 +153,12 @@ fn nobody_opens_lanes_where_none_are_taken_or_of_another_connection() {
 #[test]
 fn a_connection_has_so_many_lanes_in_its_life() {
     let (mut active, _) = opened();
-    let numbers: Vec<u8> =
-        std::iter::from_fn(|| active.call_lane(ms(500), [1; 32])).map(|lane| lane.number).collect();
+    let mut numbers = Vec::new();
+    loop {
+        assert_eq!(usize::from(active.lanes_left()), 63 - numbers.len());
+        let Some(lane) = active.call_lane(ms(500), [1; 32]) else { break };
+        numbers.push(lane.number);
+    }
     assert_eq!(numbers, (1..=63).collect::<Vec<u8>>());
     let mut closed = Endpoint::active(config(Role::Sender), address(2, 4000), ms(0), [1; 32]);
     assert!(closed.call_lane(ms(0), [1; 32]).is_none(), "it is not open");

@@ -74,7 +74,7 @@ pub(crate) struct Start {
     /// The sending end's repair packets, in percent; 0 for never. It decides if nothing is said.
     #[serde(default)]
     pub(crate) repair: Option<u8>,
-    /// Over how many connections, 0 for *auto*, as if nothing is said.
+    /// Over how many connections, 0 for *auto*; that decides the far end if nothing is said.
     #[serde(default)]
     pub(crate) lanes: Option<u8>,
     /// The receiving end reads files again.

@@ -6,6 +6,7 @@
 
 mod board;
 mod thread;
+mod trials;
 mod watch;
 
 use std::collections::VecDeque;
@@ -25,7 +26,8 @@ use netblt_proto::time::Instant;
 use board::Board;
 pub(crate) use thread::Said;
 use thread::{LaneThread, Last, ToLane};
-use watch::{Advice, Trials, Watch};
+use trials::{Advice, Sight, Trials};
+use watch::Watch;
 
 use crate::error::Error;
 use crate::fields::Fields;
@@ -108,8 +110,6 @@ pub(crate) struct Lanes {
     wanted: usize,
     watch: Option<Watch>,
     trials: Trials,
-    /// Bytes that came over lanes.
-    beside: u64,
     sends: bool,
     lanes: Vec<OneLane>,
     /// Made at each look.
@@ -143,17 +143,18 @@ impl Lanes {
         sends: bool,
         end: &mut Endpoint,
     ) -> Result<Self, Error> {
-        if !making.active {
+        // The other end believes in them, but there will be none.
+        let most = making.sockets.as_ref().map_or(0, |_| usize::from(agreed).saturating_sub(1));
+        if !making.active && most > 0 {
             end.admit_lanes(entropy()?);
         }
         let (outbox, inbox) = channel();
-        let most = usize::from(agreed) - 1;
-        let watch = making.auto.then(|| Watch::start(making.clock.now(), end.moved().0));
+        let watches = making.auto && most > 0;
+        let watch = watches.then(|| Watch::start(making.clock.now(), end.moved().0));
         Ok(Self {
             wanted: if making.auto { 0 } else { most },
             watch,
             trials: Trials::default(),
-            beside: 0,
             making,
             most,
             sends,
@@ -198,7 +199,7 @@ impl Lanes {
     /// Whether more would help, here or at the other end; each looks to its own.
     fn look(&mut self, now: Instant, main: &mut Endpoint) {
         let (moved, rtt) = main.moved();
-        let moved = moved + self.beside;
+        let moved = moved + self.came();
         let watch = self.watch.as_mut();
         let Some(seen) = watch.and_then(|watch| watch.look(now, moved)) else { return };
         let (lanes, most) = (self.live() + 1, self.most + 1);
@@ -210,10 +211,22 @@ impl Lanes {
             }
             return;
         }
-        // Where one was lost there is to be another, which is no question.
+        if !main.lanes_may_begin(now) {
+            return;
+        }
+        // Where one was lost there is to be another, which is no question; and for as many as there
+        // are to be then, numbers are left.
         let more = (lanes - 1 + more).saturating_sub(self.wanted);
-        let beside = (more, self.wanted + 1);
-        match self.trials.advise(beside, seen.moved, rtt.unwrap_or_default()) {
+        let left = usize::from(main.lanes_left());
+        let more = more.min(left.saturating_sub(self.wanted) / 2);
+        let advice = self.trials.advise(Sight {
+            lanes: self.wanted + 1,
+            more,
+            open: self.takers().count() >= self.wanted,
+            moved: seen.moved,
+            rtt: rtt.unwrap_or_default(),
+        });
+        match advice {
             Advice::Stay => {}
             Advice::Open(more) => self.wanted += more,
             Advice::Back(to) => {
@@ -222,6 +235,14 @@ impl Lanes {
                 live.skip(self.wanted).for_each(OneLane::retire);
             }
         }
+        #[cfg(test)]
+        tests::ADVISED.with_borrow_mut(|all| all.push((advice, lanes - 1)));
+    }
+
+    /// What came over them; of what they sent the main connection's sender knows.
+    fn came(&self) -> u64 {
+        let of_each = self.lanes.iter().map(|lane| lane.board.came());
+        if self.sends { 0 } else { of_each.sum() }
     }
 
     fn call(&mut self, now: Instant, main: &mut Endpoint) {
@@ -291,8 +312,7 @@ impl Lanes {
         }
         let (at, said) = self.inbox.try_recv().ok()?;
         match (&said, self.lanes.get_mut(at)) {
-            (Said::Open, Some(lane)) => lane.open = true,
-            (Said::Full(buffer), _) => self.beside += buffer.filled().len() as u64,
+            (Said::Open, Some(lane)) => lane.open = lane.commands.is_some(),
             (Said::Over(last), Some(lane)) => {
                 self.left.extend(lane.end(last).into_iter().map(|buffer| (at, buffer)));
                 self.next_call = now + AGAIN;
@@ -456,54 +476,4 @@ pub(crate) fn receiver_tells(options: &Options, listens: Option<bool>, config: C
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn as_many_as_both_take() {
-        assert_eq!(told_by_receiver("netblt receive lanes=4"), Some(4));
-        assert_eq!(told_by_receiver("netblt 0.1.0"), None);
-        for (own, told, agreed_on) in [
-            (4, Some(8), Some(4)),
-            (8, Some(2), Some(2)),
-            (8, Some(u64::MAX), Some(8)),
-            (1, Some(8), None),
-            (8, Some(1), None),
-            (8, Some(0), None),
-            (8, None, None),
-        ] {
-            assert_eq!(agreed(own, told), agreed_on);
-        }
-    }
-
-    #[test]
-    fn one_lane_where_there_can_be_no_more() {
-        let mut options = Options { lanes: Choice::Most(200), ..Options::default() };
-        assert_eq!(asked(&options, Some(true)), MAX_LANES);
-        assert_eq!(asked(&options, None), 1, "a branch");
-        options.client = Some("somebody".to_owned());
-        assert_eq!(asked(&options, Some(true)), 1);
-        let plain = Options { lanes: Choice::Most(4), ..Options::new(Wire::Rfc998) };
-        assert_eq!(asked(&plain, Some(true)), 1);
-    }
-
-    #[test]
-    fn what_lanes_count_is_told_of_the_whole() {
-        let one = Stats {
-            data_packets_sent: 5,
-            repair_packets_sent: 4,
-            repair_packets_received: 3,
-            packets_repaired: 2,
-            data_timeouts: 1,
-            control_timeouts: 7,
-            ..Stats::default()
-        };
-        let mut all = one.clone();
-        assert_eq!(sum(&mut all, vec![one.clone(), one]).len(), 3);
-        let packets = [all.data_packets_sent, all.repair_packets_sent];
-        assert_eq!(packets, [15, 12]);
-        assert_eq!((all.repair_packets_received, all.packets_repaired), (9, 6));
-        assert_eq!((all.data_timeouts, all.control_timeouts), (3, 21));
-        assert!(sum(&mut all, Vec::new()).is_empty(), "one lane is the whole");
-    }
-}
+mod tests;

@@ -80,6 +80,11 @@ impl Endpoint {
         Some(Lane { number, peer: route, end })
     }
 
+    /// How many lanes can still be begun in the life of this connection: a number is used once.
+    pub fn lanes_left(&self) -> u8 {
+        MAX_LANE_NUMBER.saturating_sub(self.lanes.begun.count_ones() as u8)
+    }
+
     /// Passive end, once its connection is open: from now on the peer may open lanes, which come
     /// out of [`Endpoint::poll_lane`]. `entropy` as above.
     pub fn admit_lanes(&mut self, entropy: [u8; 32]) {
@@ -153,7 +158,8 @@ impl Endpoint {
         const ROUND_TRIPS: u32 = 8;
         const LEAST: Duration = Duration::from_millis(200);
         let stats = self.stats(now);
-        let settled = stats.min_rtt.unwrap_or(Duration::from_millis(100)) * ROUND_TRIPS;
+        let settled =
+            stats.min_rtt.unwrap_or(Duration::from_millis(100)).saturating_mul(ROUND_TRIPS);
         stats.opened_at.is_some_and(|at| now.since(at) >= settled.max(LEAST))
     }
 

@@ -14,12 +14,17 @@ const NONE: u64 = u64::MAX;
 #[derive(Debug, Default)]
 pub(super) struct Board {
     tally: Tally,
+    came: Came,
     share: Share,
 }
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Tally([AtomicU64; 8]);
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Came(AtomicU64);
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -63,6 +68,16 @@ impl Board {
             delivery_rate: Rate::from_bytes_per_second(delivery),
             send_rate: Rate::from_bytes_per_second(send),
         }
+    }
+
+    /// The lane's thread: how many bytes a receiver has of it.
+    pub(super) fn tell_came(&self, bytes: u64) {
+        self.came.0.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The main thread: the same.
+    pub(super) fn came(&self) -> u64 {
+        self.came.0.load(Ordering::Relaxed)
     }
 
     /// The main thread: what the lane may send.
@@ -117,6 +132,8 @@ mod tests {
             board.allow(share);
             assert_eq!(board.share(), Some(share));
         }
+        board.tell_came(11);
+        assert_eq!(board.came(), 11);
         board.be_silent(true);
         assert!(board.is_silent());
     }

@@ -159,7 +159,9 @@ impl Application for LaneThread {
             end.forget(now, LOST);
             return ControlFlow::Continue(());
         }
-        if let Some(tally) = end.tally(now) {
+        if !self.sends {
+            self.board.tell_came(end.moved().0);
+        } else if let Some(tally) = end.tally(now) {
             self.board.tell(&tally);
             self.board.share().into_iter().for_each(|share| end.be_led(share));
         }

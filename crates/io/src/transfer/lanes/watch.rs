@@ -1,5 +1,5 @@
-//! Whether a processor is what limits a transfer while others are idle: then one lane more helps,
-//! and only then (`--lanes auto`).
+//! Whether a processor is what limits a transfer while others are idle: without that, one lane more
+//! cannot help (`--lanes auto`). Whether it does, trials tell.
 
 use std::fs;
 use std::thread::available_parallelism;
@@ -11,21 +11,9 @@ use netblt_proto::time::Instant;
 use crate::processor::Processor;
 
 /// Between two looks.
-const WINDOW: Duration = Duration::from_millis(500);
+pub(super) const WINDOW: Duration = Duration::from_millis(500);
 /// A loop that runs for this share of the time can do no more.
 const BUSY: f64 = 0.85;
-/// What new lanes could bring is as much again for each processor more. Where they brought this
-/// share of it, there may be more; where they brought less than the second, they are closed: what
-/// limits is something else, which keeps processors busy as well (memory, one queue of a card), or
-/// what seemed idle is not this machine's to have.
-const BROUGHT: f64 = 0.25;
-const WORTH: f64 = 0.05;
-/// So many looks after they were to be opened that is judged, and so many round trips later: it
-/// takes one to open them, and some until the rate is what it can be.
-const LOOKS: u32 = 4;
-const ROUND_TRIPS: u32 = 16;
-/// And so many later it is tried again, the next time after twice as many.
-const REST: u32 = 20;
 /// Where there are fewer processors, the loop and what reads or stores have all of them.
 const FEW: usize = 4;
 
@@ -52,90 +40,12 @@ impl Seen {
     }
 }
 
-/// How many lanes there are to be, by what the last ones brought.
-#[derive(Debug)]
-pub(super) struct Trials {
-    under: Option<Trial>,
-    /// What moved by the last look.
-    before: f64,
-    /// Looks until there may be another trial, and from that one to the next.
-    rest: u32,
-    next: u32,
-}
-
-/// Lanes of which it is not known yet whether they are of use.
-#[derive(Clone, Copy, Debug)]
-struct Trial {
-    lanes: usize,
-    more: usize,
-    /// What moved before.
-    moved: f64,
-    /// Since then, and after how many it is judged.
-    looks: u32,
-    enough: u32,
-}
-
-/// What is to be done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Advice {
-    Stay,
-    /// So many more.
-    Open(usize),
-    /// No more than these.
-    Back(usize),
-}
-
-impl Default for Trials {
-    fn default() -> Self {
-        Self { under: None, before: 0.0, rest: 0, next: REST }
-    }
-}
-
-impl Trials {
-    /// Of a look, where there is room for `more` beside `lanes`, over which `moved` bytes come in
-    /// a second, on a path of this round trip.
-    pub(super) fn advise(
-        &mut self,
-        (more, lanes): (usize, usize),
-        moved: f64,
-        rtt: Duration,
-    ) -> Advice {
-        let recent = moved.max(std::mem::replace(&mut self.before, moved));
-        if let Some(trial) = &mut self.under {
-            trial.looks += 1;
-            let trial = *trial;
-            if trial.looks >= 2 && recent >= trial.hoped(BROUGHT) {
-                self.under = None;
-            } else if trial.looks >= trial.enough {
-                self.under = None;
-                (self.rest, self.next) = (self.next, self.next.saturating_mul(2));
-                if recent < trial.hoped(WORTH) {
-                    return Advice::Back(trial.lanes);
-                }
-            } else {
-                return Advice::Stay;
-            }
-        }
-        self.rest = self.rest.saturating_sub(1);
-        if more == 0 || self.rest > 0 {
-            return Advice::Stay;
-        }
-        let later = rtt.saturating_mul(ROUND_TRIPS).div_duration_f64(WINDOW).ceil() as u32;
-        let enough = LOOKS.saturating_add(later);
-        self.under = Some(Trial { lanes, more, moved: recent, looks: 0, enough });
-        Advice::Open(more)
-    }
-}
-
-impl Trial {
-    /// What is to move if they brought this share of what they could.
-    fn hoped(&self, share: f64) -> f64 {
-        self.moved * (1.0 + share * self.more as f64 / self.lanes.max(1) as f64)
-    }
-}
-
 /// How many lanes this machine has processors for.
 pub(super) fn most() -> u8 {
+    #[cfg(test)]
+    if let Some((most, _)) = PLAYED.get() {
+        return most;
+    }
     most_of(available_parallelism().map_or(1, usize::from))
 }
 
@@ -144,6 +54,14 @@ fn most_of(processors: usize) -> u8 {
         ..FEW => 1,
         more => u8::try_from(more / 2).unwrap_or(u8::MAX).min(MAX_LANES),
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// What tests have a thread see in place of its machine: the most lanes, and at each look the
+    /// share of the time for which its loop ran, processors being idle.
+    pub(super) static PLAYED: std::cell::Cell<Option<(u8, f64)>> =
+        const { std::cell::Cell::new(None) };
 }
 
 /// Looks from time to time, on the thread of the main loop.
@@ -169,11 +87,15 @@ impl Watch {
             return None;
         }
         let before = std::mem::replace(self, Self::start(now, moved));
+        let moved = moved.saturating_sub(before.moved) as f64 / elapsed.as_secs_f64();
+        #[cfg(test)]
+        if let Some((most, ran)) = PLAYED.get() {
+            return Some(Seen { ran, idle: most.into(), moved });
+        }
         let ran = before.processor.ran().as_secs_f64() / elapsed.as_secs_f64();
         let idle = self.times?.idle_since(before.times?);
         // Of a machine's processors this process may have the use of a few.
         let own = available_parallelism().map_or(1, usize::from) as f64;
-        let moved = moved.saturating_sub(before.moved) as f64 / elapsed.as_secs_f64();
         Some(Seen { ran, idle: idle.min(own - ran), moved })
     }
 }
@@ -227,48 +149,6 @@ mod tests {
         ] {
             assert_eq!(seen.more(lanes, most), more, "{seen:?}, {lanes} of {most}");
         }
-    }
-
-    const SHORT: Duration = Duration::ZERO;
-
-    /// What is advised at each look, where lanes move this by their number.
-    fn advised(looks: usize, rtt: Duration, speed: impl Fn(usize) -> f64) -> Vec<(usize, usize)> {
-        let (mut trials, mut lanes, mut changes) = (Trials::default(), 1, Vec::new());
-        for look in 0..looks {
-            let more = Seen { ran: 0.97, idle: 30.0, moved: 0.0 }.more(lanes, 8);
-            match trials.advise((more, lanes), speed(lanes), rtt) {
-                Advice::Stay => continue,
-                Advice::Open(more) => lanes += more,
-                Advice::Back(to) => lanes = to,
-            }
-            changes.push((look, lanes));
-        }
-        changes
-    }
-
-    #[test]
-    fn lanes_that_bring_something_are_followed_by_more() {
-        assert_eq!(advised(40, SHORT, |lanes| lanes as f64), [(0, 2), (2, 4), (4, 8)]);
-        // Four processors' worth of whatever else it is.
-        let bounded = advised(40, SHORT, |lanes| lanes.min(4) as f64);
-        assert_eq!(bounded[..4], [(0, 2), (2, 4), (4, 8), (8, 4)], "{bounded:?}");
-    }
-
-    #[test]
-    fn lanes_that_bring_nothing_are_closed_and_tried_again_ever_more_rarely() {
-        for speed in [|_| 1.0, |lanes| 1.0 / lanes as f64] {
-            let there_and_back = [(0, 2), (4, 1), (24, 2), (28, 1), (68, 2), (72, 1)];
-            assert_eq!(advised(100, SHORT, speed), there_and_back);
-        }
-        // On a path of 600 ms they are given ten seconds more.
-        let long = advised(30, Duration::from_millis(600), |_| 1.0);
-        assert_eq!(long, [(0, 2), (24, 1)]);
-    }
-
-    #[test]
-    fn lanes_that_bring_a_little_stay_and_are_the_last() {
-        // The path takes no more.
-        assert_eq!(advised(20, SHORT, |lanes| (lanes as f64).min(1.1)), [(0, 2)]);
     }
 
     #[test]
