@@ -179,7 +179,7 @@ fn beside(task: &mut Task<'_>, attempt: u64) -> Result<Outcome, Error> {
     let over = Cancel::default();
     std::thread::scope(|scope| {
         let end = over.clone();
-        scope.spawn(move || {
+        let look = move || {
             let mut rate = crate::pool::Watch::new(run);
             let mut told = 0;
             loop {
@@ -209,7 +209,9 @@ fn beside(task: &mut Task<'_>, attempt: u64) -> Result<Outcome, Error> {
                     return;
                 }
             }
-        });
+        };
+        let thread = std::thread::Builder::new().spawn_scoped(scope, look);
+        thread.map_err(at(&run.place, "no thread can be started to look after a chunk"))?;
         let outcome = task.work();
         over.cancel();
         outcome

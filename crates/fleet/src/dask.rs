@@ -53,7 +53,10 @@ pub fn run_all(
     // Ctrl-C reaches it by us, once, and not those whom it starts.
     command.process_group(0);
     let mut child = command.spawn().map_err(at(Path::new("python3"), "cannot be started"))?;
-    let lines = talk(&mut child, &chunks);
+    let lines = talk(&mut child, &chunks).inspect_err(|_| {
+        terminate(&child);
+        let _ = child.wait();
+    })?;
     let (mut stopping, mut why) = (false, None);
     loop {
         if cancel.is_cancelled() && !std::mem::replace(&mut stopping, true) {
@@ -79,14 +82,17 @@ pub fn run_all(
 }
 
 /// Tells it the chunks, and hears its lines until there are no more.
-fn talk(child: &mut Child, chunks: &[u64]) -> Receiver<String> {
+fn talk(child: &mut Child, chunks: &[u64]) -> Result<Receiver<String>, Error> {
     let list: String = chunks.iter().map(|chunk| format!("{chunk}\n")).collect();
     let (line, lines) = channel();
     let (input, output) = (child.stdin.take(), child.stdout.take());
     // It may end before it has read all of it; how it ended tells why.
-    thread::spawn(move || input.map(|mut input| input.write_all(list.as_bytes())));
-    thread::spawn(move || output.map(|output| hear(output, |text| line.send(text).is_ok())));
-    lines
+    let say = move || input.map(|mut input| input.write_all(list.as_bytes()));
+    let listen = move || output.map(|output| hear(output, |text| line.send(text).is_ok()));
+    let failed = || at(Path::new("python3"), "no thread can be started to talk to it");
+    thread::Builder::new().spawn(say).map_err(failed())?;
+    thread::Builder::new().spawn(listen).map_err(failed())?;
+    Ok(lines)
 }
 
 fn hear(output: impl Read, mut pass: impl FnMut(String) -> bool) {

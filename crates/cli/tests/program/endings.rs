@@ -151,12 +151,30 @@ fn a_test_without_memory_is_an_end_that_both_hear() {
     env.run(&call).exits(12).says("the server has no memory for a test");
     server.finish();
 
-    let mut server = env.start(&serve);
+    let large = ["--buffer-size", "64MiB"];
+    let mut server = env.start(&[&serve[..], &large].concat());
     let addresses = server.event("listening", |_| true);
     let address = addresses["addresses"][0].as_str().expect("text").to_owned();
-    let call = ["bench", "-c", &address, "-t", "1"];
-    run_limited(&env, "-v 30000", &call).exits(5).says("there is no memory for 1 buffers");
+    let call = [&["bench", "-c", &address, "-t", "1"], &large[..]].concat();
+    run_limited(&env, "-v 70000", &call).exits(5).says("there is no memory for 1 buffers");
     server.finish();
+}
+
+#[test]
+fn a_test_whose_threads_cannot_all_be_started_says_so() {
+    let env = Env::new();
+    let mut server = env.start(&["bench", "-s", "--json", "--bind", "127.0.0.1", "--port", "0"]);
+    let addresses = server.event("listening", |_| true);
+    let address = addresses["addresses"][0].as_str().expect("text").to_owned();
+    // The one that waits for signals and two connections, and room for what is small.
+    let call = ["bench", "-c", &address, "-t", "30", "-P", "4"];
+    let mut call = limited(&env, "-v 4000000", &call);
+    call.env("RUST_MIN_STACK", (1 << 30).to_string());
+    let begin = Instant::now();
+    Running::new(call).finish().exits(5).says("cannot start a thread for a connection");
+    assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
+    server.signal(Signal::INT);
+    server.finish().exits(0);
 }
 
 #[test]

@@ -19,6 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use netblt_proto::buffer::Buffer;
 use netblt_proto::machine::{Datagram, Ecn, Reception, Transmit};
 use quinn_udp::{EcnCodepoint, UdpSockRef, UdpSocketState, is_msg_size_err};
 use rustix::io::Errno;
@@ -94,7 +95,7 @@ pub struct Socket {
     only: Option<u16>,
     /// Whether datagrams tell to which address of ours they came.
     tells_local: bool,
-    space: Box<[u8]>,
+    space: Buffer,
     wall: WallClock,
     icmp_errors: Vec<IcmpError>,
     /// What the interface would not send.
@@ -177,7 +178,7 @@ impl Socket {
             raw_ip: bind.raw_ip,
             only: if bind.raw_ip { Some(port) } else { bind.only },
             tells_local: bind.answering && address.is_unspecified(),
-            space: vec![0; SLOT_BYTES * SLOTS].into_boxed_slice(),
+            space: Buffer::try_new(SLOT_BYTES * SLOTS).map_err(|_| ErrorKind::OutOfMemory)?,
             wall: WallClock::default(),
             icmp_errors: Vec::with_capacity(MAX_ICMP_ERRORS),
             oversize: None,
@@ -202,7 +203,7 @@ impl Socket {
             raw_ip: false,
             only: None,
             tells_local: self.tells_local,
-            space: Box::default(),
+            space: Buffer::new(0),
             wall: WallClock::default(),
             icmp_errors: Vec::new(),
             oversize: None,
@@ -405,7 +406,7 @@ impl Socket {
             self.taken.for_each(|datagram| each(now, datagram));
             return Ok(received);
         }
-        let bursts = match batch::read(&self.io, &self.state, &mut self.space) {
+        let bursts = match batch::read(&self.io, &self.state, self.space.space()) {
             Ok(bursts) => bursts,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Received::default()),
             Err(error) => return self.failed_recv(error),
@@ -413,7 +414,8 @@ impl Socket {
         let wall = self.wall.read();
         let now = clock();
         let mut received = Received { datagrams: 0, full: bursts.iter().all(Option::is_some) };
-        for (slot, burst) in self.space.chunks_mut(SLOT_BYTES).zip(bursts.iter().flatten()) {
+        for (slot, burst) in self.space.space().chunks_mut(SLOT_BYTES).zip(bursts.iter().flatten())
+        {
             let from = canonical(burst.from);
             let reception = Reception { ecn: burst.ecn, age: burst.age(wall) };
             let bytes = slot.get_mut(..burst.len).unwrap_or_default();

@@ -160,14 +160,24 @@ fn test(
     let (intervals, results) = thread::scope(|scope| {
         let spawn = |at: usize| {
             let (board, rendezvous) = (&board, &rendezvous);
-            scope.spawn(move || {
+            let connect = move || {
                 let mut writer = Writer { board, at };
                 let result = bench::run(role, load, rendezvous, options, &mut writer, cancel);
                 board.update(at, |stream| stream.ended = true);
                 result
+            };
+            let thread = thread::Builder::new().name("connection".to_owned());
+            thread.spawn_scoped(scope, connect).map_err(|source| {
+                // Of a test, all connections take part; those that have begun end.
+                cancel.cancel();
+                Error::Thread { purpose: "for a connection", source }
             })
         };
-        let threads: Vec<_> = (0..args.test.parallel.into()).map(spawn).collect();
+        let threads: Result<Vec<_>, _> = (0..args.test.parallel.into()).map(spawn).collect();
+        let threads = match threads {
+            Ok(threads) => threads,
+            Err(error) => return (Vec::new(), Err(error)),
+        };
         let intervals = watch(args, &board);
         let results = threads.into_iter().map(|thread| match thread.join() {
             Ok(result) => result,
