@@ -254,7 +254,9 @@ impl Endpoint {
                 true => connection.handle_unknown(now, route, bytes),
                 false => connection.handle_datagram(now, route, bytes, reception),
             };
-            if handled == Handled::Authentic || self.knock(now, (route, reception), bytes) {
+            if handled == Handled::Authentic
+                || self.knock(now, Datagram { from, local, reception, bytes })
+            {
                 return Handled::Authentic;
             }
         }
@@ -445,6 +447,7 @@ impl Endpoint {
     pub fn handle_timeout(&mut self, now: Instant) {
         if let Some(connection) = &mut self.connection {
             connection.handle_timeout(now);
+            self.lanes.handle_timeout(now);
         } else if let Opener::Active(active) = &mut self.opener
             && let Some(reason) = active.handle_timeout(now)
         {
@@ -465,6 +468,7 @@ impl Endpoint {
 
     fn close(&mut self, now: Instant, reason: Reason) {
         if !std::mem::replace(&mut self.closed, true) {
+            self.lanes.end();
             self.events.extend(self.offered.drain(..).map(Event::Returned));
             self.trace.push(now, TraceEvent::Closed { how: reason.name() });
             self.events.push_back(Event::Closed(reason));
@@ -481,6 +485,9 @@ impl Endpoint {
 
     /// Appends the next datagrams to send to `batch`, if any are due.
     pub fn poll_transmit(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<Transmit> {
+        if let Some(asked) = self.lanes.poll_transmit(now, batch) {
+            return Some(asked);
+        }
         let start = batch.len();
         let next = self.next_batch(now, batch);
         self.take_trace();
@@ -547,7 +554,9 @@ impl Endpoint {
             return Some(now);
         }
         match (&self.connection, &self.opener) {
-            (Some(connection), _) => connection.next_timeout(now),
+            (Some(connection), _) => {
+                earliest([connection.next_timeout(now), self.lanes.next_timeout(now)])
+            }
             _ if self.closed => None,
             (None, Opener::Active(active)) => earliest([active.next_timeout()]),
             (None, Opener::Passive(_) | Opener::Door) => None,

@@ -78,6 +78,13 @@ fn called(active: &mut Endpoint, seed: u8) -> (Lane, Vec<u8>) {
     (lane, first)
 }
 
+/// The lane that has knocked, once its address has answered.
+fn proven(now: Instant, (lane, at): (&mut Lane, SocketAddr), passive: &mut Endpoint) -> Lane {
+    assert!(passive.poll_lane().is_none(), "nobody has answered");
+    talk(now, [(&mut lane.end, at), (&mut *passive, address(2, 4000))]);
+    passive.poll_lane().expect("it has answered")
+}
+
 #[test]
 fn a_lane_opens_with_one_packet_and_talks_when_its_address_has_answered() {
     let (mut active, mut passive) = opened();
@@ -85,7 +92,7 @@ fn a_lane_opens_with_one_packet_and_talks_when_its_address_has_answered() {
     let (mut lane, first) = called(&mut active, 4);
     assert_eq!((lane.number, lane.peer.peer), (1, address(2, 4000)));
     hear(&mut passive, ms(510), address(1, 5001), &first);
-    let mut other = passive.poll_lane().expect("it knocked");
+    let mut other = proven(ms(515), (&mut lane, address(1, 5001)), &mut passive);
     assert_eq!((other.number, other.peer.peer), (1, address(1, 5001)));
     assert!(passive.poll_lane().is_none());
     talk(ms(520), [(&mut lane.end, address(1, 5001)), (&mut other.end, address(2, 4000))]);
@@ -100,28 +107,79 @@ fn a_lane_opens_with_one_packet_and_talks_when_its_address_has_answered() {
 fn a_copied_packet_draws_challenges_alone_and_a_number_opens_once() {
     let (mut active, mut passive) = opened();
     passive.admit_lanes([3; 32]);
-    let (_, first) = called(&mut active, 4);
+    let (mut lane, first) = called(&mut active, 4);
     // Somebody who saw it was sooner, from elsewhere.
     hear(&mut passive, ms(510), address(66, 6), &first);
-    let mut lane = passive.poll_lane().expect("it is authentic");
-    let drawn = said(&mut lane.end, ms(510));
+    let mut drawn = said(&mut passive, ms(510));
+    drawn.retain(|(to, _)| *to != address(1, 5000));
     let bytes: usize = drawn.iter().map(|(_, packet)| packet.len()).sum();
-    assert!(drawn.iter().all(|(_, packet)| packet.get(KIND) == Some(&CHALLENGE)), "{drawn:?}");
+    let asks = |(to, packet): &(SocketAddr, Vec<u8>)| {
+        packet.get(KIND) == Some(&CHALLENGE) && *to == address(66, 6)
+    };
+    assert!(!drawn.is_empty() && drawn.iter().all(asks), "{drawn:?}");
     assert!(bytes <= 2 * first.len(), "{bytes}");
-    assert_eq!(lane.end.peer(), None, "nobody has answered");
     for port in [6, 5001] {
         hear(&mut passive, ms(520), address(66, port), &first);
-        assert!(passive.poll_lane().is_none(), "the number was used");
+        assert!(passive.poll_lane().is_none(), "the number was used, and nobody has answered");
     }
-    // The true caller is found all the same.
-    talk(ms(530), [(&mut active, address(1, 5000)), (&mut passive, address(2, 4000))]);
+    // The true caller, who says more, is found all the same.
+    let mut now = ms(520);
+    let found = (0..40).find_map(|_| {
+        now += Duration::from_millis(250);
+        lane.end.handle_timeout(now);
+        passive.handle_timeout(now);
+        talk(now, [(&mut lane.end, address(1, 5001)), (&mut passive, address(2, 4000))]);
+        passive.poll_lane()
+    });
+    assert_eq!(found.expect("it has answered").peer.peer, address(1, 5001));
+}
+
+#[test]
+fn an_address_that_does_not_answer_is_forgotten_and_its_number_used() {
+    let (mut active, mut passive) = opened();
+    passive.admit_lanes([3; 32]);
+    let (mut lane, first) = called(&mut active, 4);
+    hear(&mut passive, ms(510), address(66, 6), &first);
+    let mut asked = 0;
+    for at in (510..30_000).step_by(10) {
+        passive.handle_timeout(ms(at));
+        let all = said(&mut passive, ms(at));
+        asked += all.iter().filter(|(to, _)| *to == address(66, 6)).count();
+    }
+    assert!((1..=10).contains(&asked), "{asked}");
+    talk(ms(30_000), [(&mut lane.end, address(1, 5001)), (&mut passive, address(2, 4000))]);
+    hear(&mut passive, ms(30_000), address(1, 5001), &first);
+    assert!(said(&mut passive, ms(30_000)).iter().all(|(to, _)| *to == address(1, 5000)));
+    assert!(passive.poll_lane().is_none());
+}
+
+#[test]
+fn all_lanes_may_knock_at_once() {
+    let (mut active, mut passive) = opened();
+    passive.admit_lanes([3; 32]);
+    let mut lanes: Vec<Lane> = Vec::new();
+    for at in 0..31 {
+        let (lane, first) = called(&mut active, at);
+        hear(&mut passive, ms(510), address(1, 5001 + u16::from(at)), &first);
+        lanes.push(lane);
+    }
+    for (to, asked) in said(&mut passive, ms(520)) {
+        let at = to.port().checked_sub(5001).filter(|_| to.ip() == address(1, 0).ip());
+        let Some(lane) = at.and_then(|at| lanes.get_mut(usize::from(at))) else { continue };
+        hear(&mut lane.end, ms(520), address(2, 4000), &asked);
+        for (_, packet) in said(&mut lane.end, ms(520)) {
+            hear(&mut passive, ms(530), to, &packet);
+        }
+    }
+    let opened: Vec<u8> = std::iter::from_fn(|| passive.poll_lane()).map(|l| l.number).collect();
+    assert_eq!(opened, (1..=31).collect::<Vec<u8>>());
 }
 
 #[test]
 fn what_does_not_authenticate_uses_no_number_up() {
     let (mut active, mut passive) = opened();
     passive.admit_lanes([3; 32]);
-    let (_, first) = called(&mut active, 4);
+    let (mut lane, first) = called(&mut active, 4);
     for at in 0..first.len() {
         let mut forged = first.clone();
         forged[at] ^= 1;
@@ -129,7 +187,7 @@ fn what_does_not_authenticate_uses_no_number_up() {
         assert!(passive.poll_lane().is_none(), "byte {at}");
     }
     hear(&mut passive, ms(520), address(1, 5001), &first);
-    assert!(passive.poll_lane().is_some());
+    proven(ms(525), (&mut lane, address(1, 5001)), &mut passive);
 }
 
 #[test]
@@ -170,7 +228,7 @@ fn a_lane_that_is_forgotten_says_quit_once_and_gives_its_buffers_back() {
     passive.admit_lanes([3; 32]);
     let (mut lane, first) = called(&mut active, 4);
     hear(&mut passive, ms(510), address(1, 5001), &first);
-    let mut other = passive.poll_lane().expect("it knocked");
+    let mut other = proven(ms(515), (&mut lane, address(1, 5001)), &mut passive);
     talk(ms(520), [(&mut lane.end, address(1, 5001)), (&mut other.end, address(2, 4000))]);
     let image = 1 << 20 | 8192;
     other.end.offer(ms(530), netblt_proto::buffer::Buffer::new(image));

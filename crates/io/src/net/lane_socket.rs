@@ -40,11 +40,10 @@ impl LaneSockets {
         // Both must say so, and only as long as it takes: nobody else is to share the port.
         socket.set_reuse_port(true)?;
         self.main.set_reuse_port(true)?;
-        let bound = socket.bind(&SockAddr::from(SocketAddr::new(own, self.local.port())));
-        let closed = self.main.set_reuse_port(false);
-        bound.and(closed)?;
         let peer = SocketAddr::new(self.mapped(peer.ip()), peer.port());
-        socket.connect(&SockAddr::from(peer))?;
+        let bound = socket.bind(&SockAddr::from(SocketAddr::new(own, self.local.port())));
+        let bound = bound.and_then(|()| socket.connect(&SockAddr::from(peer)));
+        bound.and(self.main.set_reuse_port(false))?;
         Socket::of_lane(socket)
     }
 

@@ -13,12 +13,12 @@ use crate::config::{Config, Pace, Policy, Told};
 use crate::crypto::lane::LaneKeys;
 use crate::crypto::stem::Root;
 use crate::entropy::Entropy;
-use crate::limits::MAX_LANE_NUMBER;
+use crate::limits::{MAX_LANE_NUMBER, MAX_LANES};
 use crate::link::Link;
-use crate::machine::{Reception, Route};
+use crate::machine::{Datagram, Reception, Route, Transmit};
 use crate::opening::{Opened, Place};
 pub use crate::rate::lanes::{LaneShare, LaneTally};
-use crate::time::Instant;
+use crate::time::{Instant, earliest};
 use crate::units::Rate;
 use crate::wire::packet::{Keepalive, Parameters};
 use crate::wire::sealed;
@@ -26,15 +26,18 @@ use crate::wire::sealed;
 /// What a lane may send before its share is known: a packet now and then.
 const FIRST_SHARE: LaneShare =
     LaneShare { rate: Rate::from_bytes_per_second(10_000), cap_bytes: Some(10_000) };
-/// Lanes that were called and not taken by the client; beyond that they are dropped.
-const MAX_WAITING: usize = 4;
+/// Lanes whose addresses are asked, and those that the client has not taken; what is beyond is
+/// dropped, and comes again.
+const MAX_WAITING: usize = MAX_LANES as usize;
+/// How long an address is asked: as long as anything waits for an answer that the peer gives.
+const PROVING: Duration = Duration::from_secs(10);
 
 /// A lane that has begun.
 #[derive(Debug)]
 pub struct Lane {
     /// Its number; no other of this connection has it.
     pub number: u8,
-    /// Where its peer is, or seems to be.
+    /// Where its peer is: at a passive end, where it has answered.
     pub peer: Route,
     /// This end of it.
     pub end: Endpoint,
@@ -52,6 +55,9 @@ pub(super) struct Lanes {
     entropy: Option<Entropy>,
     /// A bit for each number that was used.
     begun: u64,
+    /// Those that the peer has opened from an address that has not answered yet, and until when
+    /// that is asked.
+    proving: Vec<(Instant, Lane)>,
     waiting: VecDeque<Lane>,
 }
 
@@ -60,6 +66,42 @@ impl Lanes {
     pub(super) fn begin(&mut self, settled: (&Parameters, u32), root: Option<Root>) {
         let (parameters, table_bytes) = settled;
         *self = Self { settled: Some((parameters.clone(), table_bytes)), root, ..Self::default() };
+    }
+
+    /// The connection is over: nobody opens a lane of it any more.
+    pub(super) fn end(&mut self) {
+        self.ids.clear();
+        self.proving.clear();
+    }
+
+    /// What the addresses of lanes are asked.
+    pub(super) fn poll_transmit(&mut self, now: Instant, batch: &mut Vec<u8>) -> Option<Transmit> {
+        self.proving.iter_mut().find_map(|(_, lane)| lane.end.poll_transmit(now, batch))
+    }
+
+    pub(super) fn next_timeout(&self, now: Instant) -> Option<Instant> {
+        let due = |(until, lane): &(Instant, Lane)| {
+            Some(lane.end.next_timeout(now).map_or(*until, |at| at.min(*until)))
+        };
+        earliest(self.proving.iter().map(due))
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.proving.iter_mut().for_each(|(_, lane)| lane.end.handle_timeout(now));
+        self.proving.retain(|(until, lane)| now < *until && !lane.end.closed);
+    }
+
+    /// A datagram for a lane whose address is asked: that may be the answer.
+    fn hear(&mut self, now: Instant, number: u8, datagram: Datagram<'_>) -> bool {
+        let at = self.proving.iter().position(|(_, lane)| lane.number == number);
+        let Some((_, lane)) = at.and_then(|at| self.proving.get_mut(at)) else { return false };
+        lane.end.handle_datagram(now, datagram);
+        let home = lane.end.connection.as_ref().and_then(|connection| connection.home());
+        if let (Some(at), Some(peer)) = (at, home) {
+            let (_, lane) = self.proving.remove(at);
+            self.waiting.push_back(Lane { peer, ..lane });
+        }
+        true
     }
 }
 
@@ -94,8 +136,15 @@ impl Endpoint {
         self.lanes.entropy = Some(Entropy::new(entropy));
     }
 
-    /// The next lane that the peer has opened. Its packets must not come to this end any more: they
-    /// are for a socket of its own.
+    /// Connection ids under which lanes may begin here; where one socket serves many connections,
+    /// what bears them is this one's. Whoever goes by them need not look at once: a caller says
+    /// its first packet again. None before [`Endpoint::admit_lanes`].
+    pub fn lane_ids(&self) -> &[u32] {
+        &self.lanes.ids
+    }
+
+    /// The next lane that the peer has opened, from an address that has answered. Its packets must
+    /// not come to this end any more: they are for a socket of its own.
     pub fn poll_lane(&mut self) -> Option<Lane> {
         self.lanes.waiting.pop_front()
     }
@@ -163,22 +212,23 @@ impl Endpoint {
         stats.opened_at.is_some_and(|at| now.since(at) >= settled.max(LEAST))
     }
 
-    /// A datagram that is not this connection's: perhaps it is the first of a lane.
-    pub(super) fn knock(
-        &mut self,
-        now: Instant,
-        (route, reception): (Route, Reception),
-        bytes: &mut [u8],
-    ) -> bool {
+    /// A datagram that is not this connection's: perhaps it is a lane's, whose address has not
+    /// answered yet.
+    pub(super) fn knock(&mut self, now: Instant, datagram: Datagram<'_>) -> bool {
         if self.lanes.ids.is_empty() {
             return false;
         }
-        let id = sealed::destination(bytes);
+        let id = sealed::destination(datagram.bytes);
         let at = self.lanes.ids.iter().position(|known| Some(*known) == id);
         let Some(number) = at.and_then(|at| u8::try_from(at + 1).ok()) else { return false };
-        if self.lanes.begun >> number & 1 == 1 || self.lanes.waiting.len() >= MAX_WAITING {
+        if self.lanes.begun >> number & 1 == 1 {
+            return self.lanes.hear(now, number, datagram);
+        }
+        if self.lanes.proving.len() + self.lanes.waiting.len() >= MAX_WAITING {
             return false;
         }
+        let Datagram { from, local, reception, bytes } = datagram;
+        let route = Route { peer: from, local };
         let Some(root) = &self.lanes.root else { return false };
         let keys = LaneKeys::of(root, number, false);
         let link = self.connection.as_ref().and_then(|connection| connection.lane(&keys));
@@ -190,7 +240,7 @@ impl Endpoint {
         };
         opened.place = Place::OneOf(vec![(route, bytes.len() as u64)]);
         let end = self.lane(now, (route, reception), opened, Some(bytes));
-        self.lanes.waiting.push_back(Lane { number, peer: route, end });
+        self.lanes.proving.push((now + PROVING, Lane { number, peer: route, end }));
         true
     }
 
