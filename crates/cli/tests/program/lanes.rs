@@ -5,6 +5,7 @@ use std::fs;
 
 use crate::testenv::far::Setting;
 use crate::testenv::{self, Env, Running, noise};
+use rustix::process::Signal;
 use serde_json::Value;
 
 /// In about a second, so that lanes begin.
@@ -73,8 +74,32 @@ fn a_copy_goes_over_as_many_as_it_is_told_and_through_ssh_over_one() {
     assert!(fs::read(setting.env.path("near/back")).expect("it arrived") == content);
     assert_eq!(copied("always", ["host:there", "back"]), Some(1));
     assert!(fs::read(setting.env.path("near/back")).expect("it arrived") == content);
-    let served = ["--lanes", "2", "there", "netblt://127.0.0.1/"];
-    setting.cp(&served).exits(1).says("a server knows nothing of --lanes");
+    let served = ["--lanes", "2", "netblt://127.0.0.1/a", "netblt://127.0.0.1:1/b"];
+    setting.cp(&served).exits(1).says("between two servers there is not --lanes");
+    setting.cp(&[&served[..3], &["netblt://127.0.0.1/b"]].concat()).exits(1).says("--lanes");
+}
+
+#[test]
+fn what_is_large_goes_to_a_server_and_back_over_as_many_as_both_say() {
+    const TICKET: [&str; 2] = ["--ticket-file", "ticket"];
+    let env = Env::new();
+    env.make_directory("root");
+    let content = env.make_file("large", 70_000_000);
+    let own = ["serve", "--root", "root", "--port", "0", "--lanes", "3", "--max-rate", "400Mbit"];
+    let mut server = env.start(&[&own[..], &TICKET, &HERE].concat());
+    server.event("listening", |_| true);
+    for way in [["large", "netblt:///there"], ["netblt:///there", "back"]] {
+        let call = [&["cp", "--json", "--lanes", "8"], &TICKET[..], &way].concat();
+        let end = testenv::last_event(&env.run(&call).exits(0).text(), "summary");
+        assert_eq!(end["lanes"], 3, "{end}");
+        let packets = end["lane_packets"].as_array().expect("of each");
+        assert!(packets.iter().all(|count| count.as_u64() > Some(20)), "{end}");
+    }
+    for name in ["root/there", "back"] {
+        assert!(fs::read(env.path(name)).expect("it arrived") == content, "{name}");
+    }
+    server.signal(Signal::TERM);
+    server.finish().exits(0);
 }
 
 /// Which processors this machine has nobody knows here; that it arrives is what matters.

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use netblt::keys::{authorized, file};
 use netblt::serve::{Account, Grant, Members, PORT, ServerObserver, Service, Verdict, serve};
 use netblt::ticket::{self, Ticket};
-use netblt::{Cancel, Error, Options, PublicKey};
+use netblt::{Cancel, Error, Lanes, Options, PublicKey};
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 use netblt_proto::machine::printable;
 use netblt_proto::units::Rate;
@@ -68,6 +68,13 @@ pub(crate) struct Args {
     /// a share of it once a first buffer has arrived.
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
     max_rate: Option<Rate>,
+    /// Connections of one transfer, 1 to 32, or "auto" [default: auto]; the smaller of both sides
+    /// counts
+    ///
+    /// See `netblt send --help`. Each more than the first is a thread of its own, for those who
+    /// fetch or put much at once; there may be so many of each session.
+    #[arg(long, value_name = "N", value_parser = args::lanes)]
+    lanes: Option<Lanes>,
     /// Take no more files and directories than this with one transfer; 256 bytes of memory for each
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_FILES,
           value_parser = clap::value_parser!(u64).range(1..=MAX_FILES))]
@@ -200,6 +207,7 @@ impl Args {
         options.advertise.clone_from(&self.advertise);
         options.family = args::family(self.ipv4, self.ipv6);
         options.death_timer = self.death_timer;
+        options.lanes = self.lanes.unwrap_or_default();
         options.max_files = self.max_files;
         options.max_bytes = self.max_size;
         Ok(options)

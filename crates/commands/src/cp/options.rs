@@ -85,8 +85,9 @@ pub(crate) struct Wish {
     /// Connections to go over, 1 to 32, or "auto" [default: auto]
     ///
     /// See `netblt send --help`; of both machines the one with fewer processors says what "auto"
-    /// is. All but the first come from other UDP ports than --udp-port has, to one of those; what
-    /// does not pass is done without, and so are they where data go through ssh.
+    /// is, and of a server what that takes. All but the first come from other UDP ports than
+    /// --udp-port has, to one of those; what does not pass is done without, and so are they where
+    /// data go through ssh.
     #[arg(long, value_name = "N", value_parser = args::lanes)]
     pub(crate) lanes: Option<Lanes>,
     /// Whether data go through ssh

@@ -139,6 +139,7 @@ pub(crate) fn check_there(wish: &Wish) -> Result<(), Failure> {
         (wish.verify, "--verify"),
         (wish.manifest.is_some(), "--manifest"),
         (wish.ceiling().is_some(), "a rate: nothing is sent"),
+        (wish.lanes.is_some(), "--lanes"),
     ];
     match refused.iter().find(|(given, _)| *given) {
         Some((_, what)) => Err(Failure::usage(format!(
@@ -153,6 +154,7 @@ fn check_across(wish: &Wish, options: &Options) -> Result<(), Failure> {
     let refused = [
         (wish.manifest.is_some(), "--manifest"),
         (options.trace.is_some(), "--trace and --report"),
+        (wish.lanes.is_some(), "--lanes: netblt serve of each has that option"),
         (wish.ceiling().is_some(), "a rate: max-rate= in the lines of your key there is one"),
     ];
     match refused.iter().find(|(given, _)| *given) {
@@ -172,7 +174,6 @@ fn check(wish: &Wish, is_down: bool) -> Result<(), Failure> {
         (wish.choice.files_from.is_some(), "--files-from"),
         (choice, "to choose among files that are fetched (--exclude, -L, --chmod)"),
         (wish.fallback != Fallback::Auto, "--fallback"),
-        (wish.lanes.is_some(), "--lanes"),
         (is_down && wish.policy != Sharing::Fair, "--policy: what it sends, it sends fairly"),
     ];
     match refused.iter().find(|(given, _)| *given) {
@@ -196,6 +197,7 @@ fn fill(options: &mut Options, wish: &Wish) {
     (options.preserve, options.keep_times) = (wish.preserve, wish.preserve);
     options.manifest.clone_from(&wish.manifest);
     options.max_files = wish.max_files;
+    options.lanes = wish.lanes.unwrap_or_default();
 }
 
 type Line<'a> = (&'a Meeting, &'a Options, &'a Cancel);

@@ -58,6 +58,8 @@ struct Member {
     end: Endpoint,
     /// Connection ids that lead here.
     ids: Vec<u32>,
+    /// Those under which its lanes begin.
+    lanes: Vec<u32>,
     opened: bool,
     /// Whose branch it is, and how many it has itself.
     stem: Option<ConnectionKey>,
@@ -217,10 +219,10 @@ impl Listener {
     fn admit(&mut self, now: Instant, address: SocketAddr, end: Endpoint) -> ConnectionKey {
         let key = ConnectionKey(self.next_key);
         self.next_key += 1;
-        let (ids, opened) = (Vec::new(), false);
+        let (ids, lanes, opened) = (Vec::new(), Vec::new(), false);
         let queued = Queued::default();
         let (stem, branches, due) = (None, 0, None);
-        let member = Member { address, end, ids, opened, stem, branches, due, queued };
+        let member = Member { address, end, ids, lanes, opened, stem, branches, due, queued };
         self.members.insert(key, member);
         if self.door.is_none() {
             self.by_address.insert(address, key);
@@ -244,6 +246,13 @@ impl Listener {
             }
             member.ids.extend(member.end.connection_ids());
             self.by_id.extend(member.ids.iter().map(|id| (*id, key)));
+        }
+        if member.end.lane_ids() != member.lanes {
+            let before = std::mem::replace(&mut member.lanes, member.end.lane_ids().to_vec());
+            before.iter().for_each(|id| free(&mut self.by_id, *id, key));
+            // One that leads to somebody already is no lane's.
+            let lanes = self.members.get(&key).into_iter().flat_map(|member| &member.lanes);
+            lanes.for_each(|id| _ = self.by_id.entry(*id).or_insert(key));
         }
     }
 
@@ -305,9 +314,17 @@ impl Listener {
         for id in member.ids {
             self.by_id.remove(&id);
         }
+        member.lanes.iter().for_each(|id| free(&mut self.by_id, *id, key));
         if let Some(due) = member.due {
             self.deadlines.remove(&(due, key));
         }
+    }
+}
+
+/// The id leads to this connection no more, if it did.
+fn free(by_id: &mut HashMap<u32, ConnectionKey>, id: u32, key: ConnectionKey) {
+    if by_id.get(&id) == Some(&key) {
+        by_id.remove(&id);
     }
 }
 

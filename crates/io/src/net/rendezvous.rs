@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -57,6 +57,8 @@ pub(crate) struct Line {
     jobs: Sender<Job>,
     waker: Waker,
     state: Arc<AtomicU8>,
+    /// The other end takes lanes of connections that are their own.
+    lanes: Arc<AtomicBool>,
 }
 
 /// It is not open yet; it is; a branch was heard of; nothing more branches; and nothing ever does.
@@ -68,7 +70,7 @@ const REFUSED: u8 = 4;
 
 impl Line {
     pub(crate) fn new(jobs: Sender<Job>, waker: Waker) -> Self {
-        Self { jobs, waker, state: Arc::default() }
+        Self { jobs, waker, state: Arc::default(), lanes: Arc::default() }
     }
 
     /// Nothing more branches; where the other end knows no branches, nothing ever does.
@@ -76,9 +78,15 @@ impl Line {
         self.state.fetch_max(if refused { REFUSED } else { OVER }, Ordering::SeqCst);
     }
 
-    /// The connection is open.
-    pub(crate) fn open(&self) {
+    /// The connection is open, to an end that takes lanes or not.
+    pub(crate) fn open(&self, lanes: bool) {
+        self.lanes.store(lanes, Ordering::SeqCst);
         self.state.fetch_max(OPEN, Ordering::SeqCst);
+    }
+
+    /// Whether the other end takes lanes.
+    pub(crate) fn takes_lanes(&self) -> bool {
+        self.lanes.load(Ordering::SeqCst)
     }
 
     /// Something was heard of a branch.

@@ -10,6 +10,7 @@ use super::remote::{Fetch, Server, odd};
 use super::request::{Errand, Line, What};
 use crate::destination::Destination;
 use crate::error::{Error, Warning};
+use crate::lanes::Lanes;
 use crate::net::rendezvous::Way;
 use crate::observer::Observer;
 use crate::progress::{LimitedBy, Progress, Summary};
@@ -73,7 +74,7 @@ impl Server<'_> {
         (options.buffer_bytes, options.buffers) = (BUFFER_BYTES, BUFFERS);
         options.buffer_memory = 0;
         (options.trace, options.manifest, options.max_bytes) = (None, None, None);
-        options.on_file = None;
+        (options.on_file, options.lanes) = (None, Lanes::Most(1));
         let (lines, found) = Lines::new(0);
         let mut watch = Watching { observer, found, moved: [0; 6], over: false };
         let place = (Way::Meet(self.rendezvous), &options);

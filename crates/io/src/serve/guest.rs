@@ -62,6 +62,8 @@ pub(super) struct Guest {
     pub(super) job: Option<Receiver<Result<Done, Denied>>>,
     /// A key is to be lent for what it announces.
     pub(super) lends: bool,
+    /// Over how many lanes it takes what it asks for.
+    pub(super) lanes: u64,
     /// What a transfer to another server comes to, if that fails.
     pub(super) fails: Option<Receiver<Denied>>,
     /// What the client has, until then.

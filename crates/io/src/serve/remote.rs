@@ -19,14 +19,17 @@ use super::session::{Session, Turn};
 use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::destination::Destination;
+use crate::disk::file_list::FileList;
 use crate::error::{Denial, Error, OptionsError, Unsendable, shown};
+use crate::lanes::Lanes;
 use crate::net::rendezvous::{Line as NetLine, Way};
 use crate::observer::Observer;
 use crate::options::{Expected, Options, Overwrite, Selection, Source};
 use crate::progress::Summary;
 use crate::ticket::Rendezvous;
+use crate::transfer::lanes;
 use crate::transfer::receive::{Ask, receive_as};
-use crate::transfer::send::send_as;
+use crate::transfer::send::send_list;
 
 /// Memory for a call whose answer is short.
 const CALL_BUFFER_BYTES: u32 = 1 << 16;
@@ -231,22 +234,24 @@ impl Server<'_> {
         destination: Destination,
         observer: &mut dyn Observer,
     ) -> Result<Summary, Error> {
-        let what = What::Get { trees: fetch.trees, name: fetch.name.as_bytes().to_vec() };
+        // What is large gains nothing by a round trip, and something by a thread that reads for
+        // nobody else, and by memory, a share of the rate, and lanes that are its own.
+        let small = fetch.bytes.is_none_or(|bytes| bytes <= LARGE);
+        let line = self.known_line().filter(|_| small);
+        let way = line.as_ref().map_or(Way::Meet(self.rendezvous), Way::Branch);
+        let (lanes, choice) = self.lanes_of(way);
+        let (trees, name) = (fetch.trees, fetch.name.as_bytes().to_vec());
+        let what = What::Get { trees, name, lanes };
         // Once what is fetched comes to a place on the disk, it is gone on with there.
         let again = match &destination {
             Destination::Directory(path) => Some(path.clone()),
             Destination::File(_) | Destination::Stream(_) => None,
         };
         let mut options = self.asking(what, &fetch.path)?;
-        options.asked.total = fetch.bytes;
+        (options.asked.total, options.lanes) = (fetch.bytes, choice);
         let names = BTreeSet::from([fetch.name.clone()]);
         let only = options.expected.take().and_then(|expected| expected.only);
         options.expected = Some(Expected { names, directories: fetch.trees, only });
-        // What is large gains nothing by a round trip, and something by a thread that reads for
-        // nobody else, and by memory and a share of the rate that are its own.
-        let small = fetch.bytes.is_none_or(|bytes| bytes <= LARGE);
-        let line = self.known_line().filter(|_| small);
-        let way = line.as_ref().map_or(Way::Meet(self.rendezvous), Way::Branch);
         let got = receive_as(destination, (way, &options), observer, self.cancel, Ask::Files);
         match (got.map_err(told), again, line) {
             (Err(error), Some(path), Some(_)) if is_lost(&error) => {
@@ -422,9 +427,35 @@ impl Server<'_> {
     ) -> Result<Summary, Error> {
         let mut options = self.options.clone();
         (options.asked.put, options.client) = (Some(number), None);
+        let list = FileList::new(source, !options.atomic, self.cancel)?;
         let line = self.known_line();
-        let way = line.as_ref().map_or(Way::Meet(self.rendezvous), Way::Branch);
-        send_as(source, (way, &options), observer, self.cancel).map_err(told)
+        let meets = Way::Meet(self.rendezvous);
+        let way = line.as_ref().map_or(meets, Way::Branch);
+        let is_large = !list.is_stream() && list.total_bytes().is_some_and(|bytes| bytes > LARGE);
+        let lanes = lanes::asked(&options, meets.meets()) > 1;
+        let takes = line.as_ref().is_some_and(NetLine::takes_lanes);
+        let beside = self.session.filter(|_| is_large && lanes && takes).and_then(Session::beside);
+        list.warnings().iter().for_each(|warning| observer.warn(warning));
+        if beside.is_some() {
+            // Lanes are of a connection that is its own. Where there is none to be had, it goes
+            // without them: the server still awaits it.
+            match send_list(&list, meets, &options, observer, self.cancel).map_err(told) {
+                Err(Error::Denied { what: Denial::Busy, .. }) => {}
+                sent => return sent,
+            }
+        }
+        drop(beside);
+        send_list(&list, way, &options, observer, self.cancel).map_err(told)
+    }
+
+    /// How many lanes a receiver takes of what it asks for so, and what it goes by: both ends must
+    /// believe the same, whatever becomes of the way.
+    fn lanes_of(&self, way: Way<'_>) -> (u64, Lanes) {
+        let options = Options { client: None, ..self.options.clone() };
+        match lanes::asked(&options, way.meets()) {
+            1 => (0, Lanes::Most(1)),
+            lanes => (lanes.into(), options.lanes),
+        }
     }
 
     /// The session's connection, if it stands: whether the server knows sessions is known then.
@@ -475,7 +506,7 @@ impl Server<'_> {
             options.buffer_memory = 0;
         }
         (options.trace, options.manifest, options.max_bytes) = (None, None, None);
-        options.on_file = None;
+        (options.on_file, options.lanes) = (None, Lanes::Most(1));
         let mut quiet = Quiet(observer);
         for last in [false, true] {
             let session = self.session.map(|session| session.line(&mut quiet, self.cancel));

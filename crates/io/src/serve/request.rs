@@ -39,8 +39,9 @@ pub(crate) struct Request {
 /// The kinds of requests, with what each needs beside a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// The file; with `trees` a directory and all in it. It comes under this name.
-    Get { trees: bool, name: Vec<u8> },
+    /// The file; with `trees` a directory and all in it. It comes under this name, over so many
+    /// lanes at most.
+    Get { trees: bool, name: Vec<u8>, lanes: u64 },
     /// Where files may go that are sent with another connection.
     Put(Put),
     /// What stands there.
@@ -227,6 +228,14 @@ impl Request {
         }
     }
 
+    /// Over how many lanes files may come that are asked for (`docs/protocol.md §4.11`).
+    pub(crate) fn lanes(&self) -> u64 {
+        match self.what {
+            What::Get { lanes, .. } => lanes,
+            _ => 0,
+        }
+    }
+
     /// Whether another server is to bring what is announced.
     pub(crate) fn is_brought(&self) -> bool {
         matches!(self.what, What::Put(Put { brought: true, .. }))
@@ -266,7 +275,7 @@ impl Request {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let none: &[u8] = &[];
         let (kind, flags, number, name) = match &self.what {
-            What::Get { trees, name } => (1u8, u16::from(*trees) * TREES, 0, &name[..]),
+            What::Get { trees, name, lanes } => (1u8, u16::from(*trees) * TREES, *lanes, &name[..]),
             What::Put(put) => (
                 2,
                 put.flags(),
@@ -338,7 +347,10 @@ impl Request {
         let (name, text) = part(text)?;
         let flags = u16::from_be_bytes(*flags);
         let what = match kind {
-            1 => What::Get { trees: flags & TREES != 0, name: one_part(name)? },
+            1 => {
+                let (trees, lanes) = (flags & TREES != 0, u64::from_be_bytes(*number));
+                What::Get { trees, name: one_part(name)?, lanes }
+            }
             2 => What::Put(Put::of(flags, u64::from_be_bytes(*number), name)),
             3 => What::Stat,
             4 => What::List { after: name.to_vec(), most: u64::from_be_bytes(*number) },

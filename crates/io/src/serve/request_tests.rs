@@ -22,7 +22,8 @@ fn requests() -> Vec<Request> {
     let put = Put { replace: true, atomic: true, times: true, ..Put::default() };
     let labelled = Put { verify: true, brought: true, label: Some([0; 32]), ..put };
     let whats = [
-        What::Get { trees: true, name: b"n\xff".to_vec() },
+        What::Get { trees: true, name: b"n\xff".to_vec(), lanes: 0 },
+        What::Get { trees: false, name: b"n".to_vec(), lanes: 16 },
         What::Put(put),
         What::Put(labelled),
         What::Stat,
@@ -73,7 +74,7 @@ fn what_is_no_request_is_none_wherever_it_is_cut() {
         }
     }
     for name in [&b""[..], b"..", b"a/b"] {
-        let what = What::Get { trees: false, name: name.to_vec() };
+        let what = What::Get { trees: false, name: name.to_vec(), lanes: 0 };
         assert_eq!(Request::parse(&Request { what, path: vec![] }.encode()), None);
     }
     let refused = |what| Request::parse(&Request { what, path: vec![] }.encode()).is_none();

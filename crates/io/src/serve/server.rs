@@ -43,6 +43,7 @@ use crate::net::listener::{ConnectionKey, Listener, MAX_BRANCHES};
 use crate::net::socket::{Bind, Socket};
 use crate::net::wait::Poller;
 use crate::options::Options;
+use crate::transfer::lanes::{self, Making};
 
 /// How long a guest has to say what it wants.
 const ASKING: Duration = Duration::from_secs(10);
@@ -109,15 +110,14 @@ pub(super) fn serve_as(
     let shared = identity.is_none().then(|| secret.clone());
     let config = Config { identity, ..for_peer(&config, &options, shared, v6) };
     let config = Config { either_version: v6, socket_bytes: socket.room(), ..config };
+    let config = lanes::tells(lanes::SERVER, (&options, Some(true)), config);
     let ticket = addresses::ticket(socket.local(), &options, secret)?;
     match &service.members {
         Some(_) => observer.listening_at(&ticket.addresses),
         None => observer.listening(&ticket).map_err(Error::Unseen)?,
     }
-    let poller = Poller::new()
-        .map_err(|source| Error::Socket { what: "cannot make a waker".to_owned(), source })?;
-    let waker = poller.waker();
-    let mut host = Host { socket, poller, clock: Clock::start(), trace: None };
+    let mut host = host(socket)?;
+    let lanes = Making::of(&options, Some(true), &host);
     let room = most_ends(service.max_sessions);
     let mut listener = Listener::new(config.clone(), entropy()?).with_room(room);
     let (roots, layout) = (Roots::new(grant.root.clone(), root), Layout::of(&config)?);
@@ -127,12 +127,13 @@ pub(super) fn serve_as(
         config,
         grant,
         cancel,
-        waker,
+        waker: host.poller.waker(),
         marks: Arc::default(),
         guests: HashMap::new(),
         sessions: Sessions::default(),
         puts: Puts::default(),
         pool,
+        lanes,
     };
     let mut app = Serving {
         hall,
@@ -148,6 +149,12 @@ pub(super) fn serve_as(
         told: None,
     };
     driver::run(&mut listener, &mut app, &mut host)?
+}
+
+fn host(socket: Socket) -> Result<Host, Error> {
+    let poller = Poller::new()
+        .map_err(|source| Error::Socket { what: "cannot make a waker".to_owned(), source })?;
+    Ok(Host { socket, poller, clock: Clock::start(), trace: None })
 }
 
 /// Connections at once: sessions, what is asked in them, and those who are told to come later.
@@ -264,7 +271,7 @@ impl Serving<'_> {
         if let Some(why) = request.forbidden(grant.read, grant.write) {
             return self.deny(now, key, Denied::new(Denial::Forbidden, why), end);
         }
-        guest.lends = request.is_brought();
+        (guest.lends, guest.lanes) = (request.is_brought(), request.lanes());
         self.hall.puts.take_back(request.takes_back(), who);
         if request.is_put() && anew::is_doubtful(&self.hall.guests, (&grant, &request.spot()), now)
         {
@@ -363,7 +370,8 @@ impl Serving<'_> {
             .and_then(|(stock, shared, beyond)| {
                 (guest.shared, guest.beyond) = (guest.shared + shared, guest.beyond + beyond);
                 guest.fails = outgoing.fails;
-                task.answer_with(outgoing.reader, stock, totals, &std::mem::take(&mut guest.had))
+                let had = std::mem::take(&mut guest.had);
+                task.answer_with(outgoing.reader, stock, totals, (&had, guest.lanes), end)
             });
         if let Err(error) = begun {
             let what = match &error {

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -36,6 +37,7 @@ use crate::net::wait::Poller;
 use crate::observer::Observer;
 use crate::options::Options;
 use crate::ticket::Rendezvous;
+use crate::transfer::lanes;
 
 /// A session in which nothing is asked for so long is closed, and opened again when something is.
 const IDLE: Duration = Duration::from_secs(60);
@@ -47,6 +49,8 @@ const IN_ALL: usize = 48;
 /// for a server has room for as many announcements of all clients as it has for clients, and
 /// somebody who asks shall not wait until they are through.
 const PUTS: usize = 16;
+/// Of these, by connections of their own: each has a processor or more.
+const BESIDE: usize = 2;
 /// How soon who waits for that hears that he is not to.
 const LOOKS: Duration = Duration::from_millis(50);
 /// Bytes that wait for a branch, where the socket's own room is less or is not known.
@@ -68,6 +72,8 @@ struct Shared {
     state: Mutex<State>,
     /// Puts under way.
     puts: Mutex<usize>,
+    /// Of these, by connections of their own.
+    beside: AtomicUsize,
     /// One of them is over.
     over: Condvar,
 }
@@ -80,6 +86,16 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         *lock(&self.0.puts) -= 1;
         self.0.over.notify_one();
+    }
+}
+
+/// Somebody puts files by a connection of his own. Dropped, he does no more.
+#[derive(Debug)]
+pub(super) struct Beside<'a>(&'a AtomicUsize);
+
+impl Drop for Beside<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -101,8 +117,8 @@ impl Session {
         // Of a port that is named there is one, and what is fetched in large needs it.
         let state = if options.port == 0 { State::Closed } else { State::Unknown };
         let state = Mutex::new(state);
-        let (puts, over) = (Mutex::new(0), Condvar::new());
-        Self(Arc::new(Shared { rendezvous, options, state, puts, over }))
+        let (puts, beside, over) = (Mutex::new(0), AtomicUsize::new(0), Condvar::new());
+        Self(Arc::new(Shared { rendezvous, options, state, puts, beside, over }))
     }
 
     /// Waits until files may be put.
@@ -118,6 +134,14 @@ impl Session {
         *puts += 1;
         drop(puts);
         Ok(Turn(&self.0))
+    }
+
+    /// Somebody may put files by a connection of his own, which takes the place of a session.
+    pub(super) fn beside(&self) -> Option<Beside<'_>> {
+        let beside = &self.0.beside;
+        let add = |now: usize| Some(now + 1).filter(|count| *count <= BESIDE);
+        let added = beside.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add);
+        added.is_ok().then_some(Beside(beside))
     }
 
     /// What requests branch from now; `None` if each needs a connection of its own.
@@ -427,9 +451,9 @@ impl Application for Reading {
 
     fn take(&mut self, _: Instant, (): (), event: Event, _: &mut Endpoint) -> ControlFlow<Reason> {
         match event {
-            Event::Opened { .. } => {
+            Event::Opened { parameters, .. } => {
                 self.opened = true;
-                self.line.open();
+                self.line.open(lanes::told(&parameters.client) > Some(1));
             }
             Event::Closed(reason) => {
                 let unknown = matches!(&reason, Reason::PeerQuit(words) if refuses(words));

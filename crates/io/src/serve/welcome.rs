@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, PublicKey, Role};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
@@ -13,6 +15,7 @@ use netblt_proto::wire::packet::Parameters;
 use super::account::{Seen, Watch};
 use super::found::Prepared;
 use super::guest::{Guest, Share, Task};
+use super::leaving::KeptAt;
 use super::pool::{self, Pool};
 use super::request::{ASK, SESSION};
 use super::service::Service;
@@ -20,11 +23,13 @@ use super::sessions::{Sessions, most_requests, stock};
 use super::waiting::{Puts, Waiting};
 use crate::cancel::Cancel;
 use crate::denial::Denied;
+use crate::disk::threads::Writer;
 use crate::error::{Denial, Error};
 use crate::grant::Grant;
 use crate::net::listener::ConnectionKey;
 use crate::net::wait::{Marks, Waker};
 use crate::options::{Control, Options};
+use crate::transfer::lanes::Making;
 use crate::transfer::promise::Promise;
 use crate::transfer::receive::Receiving;
 use crate::transfer::send::Sending;
@@ -45,6 +50,8 @@ pub(super) struct Hall<'a> {
     pub(super) sessions: Sessions,
     pub(super) puts: Puts,
     pub(super) pool: Pool,
+    /// What lanes are made with, where a transfer may have some.
+    pub(super) lanes: Option<Arc<Making>>,
 }
 
 impl Hall<'_> {
@@ -66,15 +73,15 @@ impl Hall<'_> {
         let session = Session::new(Watch(Arc::clone(&seen)), &cancel, &self.config);
         let session = session.steered_by(Some(&control));
         let waker = self.waker.marking(&self.marks, key.number());
+        let lanes = self.lanes_for(stem, &waker);
         let at_first = parameters.max_outstanding.min(self.options.buffers);
         let image_bytes = image_bytes as usize;
-        let odd = |why: &str| Denied::new(Denial::NotUnderstood, why);
         let (mut shared, mut beyond, mut held, mut kept_at) = (0, 0, None, None);
         let mut asked = ("none", Vec::new());
         let may_branch = stem.is_none() && self.config.branches;
         let task = match role {
             Role::Sender if parameters.client == ASK && lender.is_none() => {
-                Task::Sending(Box::new(Sending::on_request(session, waker)))
+                Task::Sending(Box::new(Sending::on_request(session, waker, lanes)))
             }
             Role::Sender if parameters.client == SESSION && lender.is_none() && may_branch => {
                 Task::Session
@@ -87,17 +94,15 @@ impl Hall<'_> {
                 let busy = |error: Error| Denied::new(Denial::Busy, error.to_string());
                 let (stock, own, more) = stock.map_err(busy)?;
                 (shared, beyond) = (own, more);
-                let Prepared { writer, room, held: handle, kept_at: at, .. } = *waiting.prepared;
-                let kept = writer.kept_bytes();
-                let mut task = Receiving::new(session, writer, stock, waker);
-                task.room = Some((room, kept));
-                task.max_bytes = self.options.max_bytes;
                 asked = ("receive", waiting.place.1);
+                let with = (waker, lanes, self.options.max_bytes);
+                let (task, handle, at) = receiving(*waiting.prepared, session, stock, with);
                 (held, kept_at) = (Some(handle), Some(at));
                 Task::Receiving(Box::new(task))
             }
             Role::Sender => {
-                return Err(odd("this is a server of files: netblt cp, ls, stat, mv, rm, mkdir"));
+                let why = "this is a server of files: netblt cp, ls, stat, mv, rm, mkdir";
+                return Err(Denied::new(Denial::NotUnderstood, why));
             }
         };
         Ok(Guest {
@@ -113,6 +118,7 @@ impl Hall<'_> {
             asked,
             job: None,
             lends: false,
+            lanes: 0,
             fails: None,
             had: Vec::new(),
             heard: 0,
@@ -126,6 +132,13 @@ impl Hall<'_> {
             datagrams: (end.datagrams_received(), now),
             denied: None,
         })
+    }
+
+    /// What lanes are made with of a connection that has this stem, if it may have some:
+    /// what branches from a session has none.
+    fn lanes_for(&self, stem: Option<u32>, waker: &Waker) -> Option<Arc<Making>> {
+        let lanes = self.lanes.as_ref().filter(|_| stem.is_none());
+        lanes.map(|lanes| lanes.waking(waker.clone()))
     }
 
     /// Where files may go that come under the number that a client string tells.
@@ -232,6 +245,22 @@ impl Hall<'_> {
         }
         None
     }
+}
+
+/// The client of a machine that receives what was prepared for, what keeps its paths good, and
+/// where it is kept.
+fn receiving(
+    prepared: Prepared,
+    session: Session<'static>,
+    stock: Vec<Buffer>,
+    (waker, lanes, max_bytes): (Waker, Option<Arc<Making>>, Option<u64>),
+) -> (Receiving<'static, Box<dyn Writer>>, Arc<OwnedFd>, KeptAt) {
+    let Prepared { writer, room, held, kept_at, .. } = prepared;
+    let kept = writer.kept_bytes();
+    let mut task = Receiving::new(session, writer, stock, waker);
+    task.over_lanes(lanes);
+    (task.room, task.max_bytes) = (Some((room, kept)), max_bytes);
+    (task, held, kept_at)
 }
 
 /// How many buffers a transfer has use of at first: no more than its rate, as long as its client

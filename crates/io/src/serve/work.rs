@@ -48,7 +48,7 @@ pub(super) fn perform(
         return Err(Denied::new(Denial::Forbidden, "it belongs to a transfer"));
     }
     match &request.what {
-        What::Get { trees, name } => get(look(root, path, (*trees, name), cancel)?, layout),
+        What::Get { trees, name, .. } => get(look(root, path, (*trees, name), cancel)?, layout),
         What::Put(_) if request.takes_back().is_some() => answer([Line::Done(1)], layout),
         What::Put(wish) => put(root, path, *wish, (options, layout, leaving)),
         What::PutRange(wish) => ranges::put(root, path, *wish, (options, layout, leaving)),

@@ -11,6 +11,7 @@ mod watch;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -41,8 +42,9 @@ use crate::options::Options;
 
 /// The field of a client message that tells how many.
 pub(crate) const FIELD: &str = "lanes";
-/// How a receiver that takes lanes is called (`docs/protocol.md §8.6`).
+/// How a receiver that takes lanes is called, and a server (`docs/protocol.md §8.6`).
 pub(crate) const RECEIVER: &str = "netblt receive";
+pub(crate) const SERVER: &str = "netblt serve";
 /// How often the law hears of all lanes, and they of it.
 const TOLD: Duration = Duration::from_micros(100);
 /// From the loss of a lane to the next one that is opened.
@@ -54,8 +56,9 @@ const LANE: &str = "netblt-lane";
 /// more.
 pub(crate) fn asked(options: &Options, listens: Option<bool>) -> u8 {
     let follows = matches!(options.policy, Policy::Recreated(_));
+    let is_files = options.client.is_none() || !options.asked.request.is_empty();
     // What branches from a connection shares its socket.
-    let can = options.wire == Wire::Sealed && options.client.is_none() && listens.is_some();
+    let can = options.wire == Wire::Sealed && is_files && listens.is_some();
     match options.lanes {
         _ if !can || follows => 1,
         Choice::Auto => watch::most(),
@@ -63,9 +66,9 @@ pub(crate) fn asked(options: &Options, listens: Option<bool>) -> u8 {
     }
 }
 
-/// How many a receiver's client string tells of.
-pub(crate) fn told_by_receiver(client: &str) -> Option<u64> {
-    Fields::of(RECEIVER, client)?.only(FIELD)
+/// How many a receiver's or a server's client string tells of.
+pub(crate) fn told(client: &str) -> Option<u64> {
+    [RECEIVER, SERVER].iter().find_map(|name| Fields::of(name, client))?.only(FIELD)
 }
 
 /// How many both ends take, if that is more than one.
@@ -75,7 +78,7 @@ pub(crate) fn agreed(own: u8, told: Option<u64>) -> Option<u8> {
 }
 
 /// What lanes are made with.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Making {
     /// How many this end takes, the main connection among them.
     pub(crate) own: u8,
@@ -83,9 +86,25 @@ pub(crate) struct Making {
     auto: bool,
     active: bool,
     /// Where there are none for them, there are no lanes, but what was said of them holds.
-    sockets: Option<LaneSockets>,
+    sockets: Option<Arc<LaneSockets>>,
     clock: Clock,
     waker: Waker,
+    /// How many more there may be, of all connections that share it.
+    left: Arc<AtomicUsize>,
+}
+
+/// Lanes of all connections of one program at once, in which it has a socket, two descriptors more
+/// and a thread for each.
+const MOST_IN_ALL: usize = 256;
+
+/// One of those that there may be; when it goes there may be another.
+#[derive(Debug)]
+struct Leave(Arc<AtomicUsize>);
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Making {
@@ -93,10 +112,23 @@ impl Making {
     /// `None` if it is to have one lane.
     pub(crate) fn of(options: &Options, listens: Option<bool>, host: &Host) -> Option<Arc<Self>> {
         let own = Some(asked(options, listens)).filter(|own| *own > 1)?;
-        let sockets = LaneSockets::beside(&host.socket).ok();
+        let sockets = LaneSockets::beside(&host.socket).ok().map(Arc::new);
         let (clock, waker) = (host.clock, host.poller.waker());
         let (auto, active) = (options.lanes == Choice::Auto, listens == Some(false));
-        Some(Arc::new(Self { own, auto, active, sockets, clock, waker }))
+        let left = Arc::new(AtomicUsize::new(MOST_IN_ALL));
+        Some(Arc::new(Self { own, auto, active, sockets, clock, waker, left }))
+    }
+
+    /// One more, if there may be.
+    fn leave(&self) -> Option<Leave> {
+        let take = |left: usize| left.checked_sub(1);
+        let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        taken.is_ok().then(|| Leave(Arc::clone(&self.left)))
+    }
+
+    /// The same for one of several connections, whose turn it is when this wakes.
+    pub(crate) fn waking(&self, waker: Waker) -> Arc<Self> {
+        Arc::new(Self { waker, ..self.clone() })
     }
 }
 
@@ -130,6 +162,8 @@ struct OneLane {
     waker: Waker,
     board: Arc<Board>,
     thread: Option<JoinHandle<()>>,
+    /// Until it is over.
+    leave: Option<Leave>,
     open: bool,
     live: bool,
     stats: Stats,
@@ -179,7 +213,9 @@ impl Lanes {
         }
         self.next_look = now + TOLD;
         self.look(now, main);
-        if self.making.active && self.live() < self.wanted && now >= self.next_call {
+        // A server that is asked for files knows of lanes when it has found them.
+        let goes = self.sends || main.moved().0 > 0;
+        if self.making.active && goes && self.live() < self.wanted && now >= self.next_call {
             self.call(now, main);
         }
         if self.sends && !self.lanes.is_empty() {
@@ -252,8 +288,8 @@ impl Lanes {
         let lane = entropy().ok().and_then(|entropy| main.call_lane(now, entropy));
         let sockets = self.making.sockets.as_ref().filter(|_| lane.is_some());
         let socket = sockets.and_then(|sockets| sockets.call().ok());
-        match lane.zip(socket) {
-            Some((lane, socket)) => self.start(now, lane, socket),
+        match lane.zip(socket).zip(self.making.leave()) {
+            Some(((lane, socket), leave)) => self.start(now, lane, (socket, leave)),
             None => self.next_call = now + AGAIN,
         }
     }
@@ -262,13 +298,13 @@ impl Lanes {
     fn admit(&mut self, now: Instant, mut lane: Lane) {
         let sockets = self.making.sockets.as_ref().filter(|_| self.live() < self.most);
         let socket = sockets.map(|sockets| sockets.answer(lane.peer.peer, lane.peer.local));
-        match socket.and_then(Result::ok) {
-            Some(socket) => self.start(now, lane, socket),
+        match socket.and_then(Result::ok).zip(self.making.leave()) {
+            Some(with) => self.start(now, lane, with),
             None => lane.end.forget(now, "there are enough lanes"),
         }
     }
 
-    fn start(&mut self, now: Instant, lane: Lane, socket: Socket) {
+    fn start(&mut self, now: Instant, lane: Lane, (socket, leave): (Socket, Leave)) {
         let Ok(poller) = Poller::new() else { return };
         let (waker, board) = (poller.waker(), Arc::new(Board::default()));
         let host = Host { socket, poller, clock: self.making.clock, trace: None };
@@ -298,6 +334,7 @@ impl Lanes {
             waker,
             board,
             thread: Some(thread),
+            leave: Some(leave),
             open: false,
             live: true,
             stats: Stats::default(),
@@ -411,7 +448,7 @@ impl OneLane {
 
     /// It is over: the buffers that were on their way to it.
     fn end(&mut self, last: &Last) -> Vec<Buffer> {
-        (self.live, self.open, self.commands) = (false, false, None);
+        (self.live, self.open, self.commands, self.leave) = (false, false, None, None);
         self.stats = last.stats.clone();
         let left = last.inbox.try_iter();
         left.filter_map(|told| match told {
@@ -466,12 +503,18 @@ fn add(all: &mut Stats, one: &Stats) {
     sums.into_iter().for_each(|(sum, more)| *sum += more);
 }
 
-/// The same configuration, with the client string by which a receiver tells that it takes lanes,
-/// if it does.
-pub(crate) fn receiver_tells(options: &Options, listens: Option<bool>, config: Config) -> Config {
+/// The same configuration, with the client string by which a receiver or server, as it is called,
+/// tells that it takes lanes, if it does and is to tell nothing else.
+pub(crate) fn tells(
+    name: &str,
+    (options, listens): (&Options, Option<bool>),
+    config: Config,
+) -> Config {
     match asked(options, listens) {
-        1 => config,
-        lanes => Config { client: format!("{RECEIVER} {FIELD}={lanes}"), ..config },
+        lanes if lanes > 1 && options.client.is_none() => {
+            Config { client: format!("{name} {FIELD}={lanes}"), ..config }
+        }
+        _ => config,
     }
 }
 

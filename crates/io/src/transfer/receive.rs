@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use netblt_proto::buffer::Buffer;
-use netblt_proto::config::{Role, Wire};
+use netblt_proto::config::{Config, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Event, Reason};
 use netblt_proto::stats::Stats;
@@ -36,7 +36,7 @@ use crate::progress::Summary;
 use crate::ticket::Rendezvous;
 use crate::transfer::background::Transfer;
 use crate::transfer::growth::Growth;
-use crate::transfer::lanes::{self as all_lanes, Making, receiver_tells};
+use crate::transfer::lanes::{self as all_lanes, Making, RECEIVER};
 use crate::transfer::limit::{Facts, View, decide, unheard};
 use crate::transfer::list::{Lines, Offered, REQUEST};
 use crate::transfer::promise::Promise;
@@ -104,7 +104,7 @@ pub(crate) fn receive_as(
     cancel: &Cancel,
     ask: Ask,
 ) -> Result<Summary, Error> {
-    let config = receiver_tells(options, way.meets(), config(options, Role::Receiver, None));
+    let config = proposal(way, options);
     let warn = |warning| observer.warn(&warning);
     let place = match &destination {
         Destination::Directory(path) => {
@@ -176,6 +176,12 @@ pub(crate) fn receive_as(
         digest: received.outcome.digest,
         lanes,
     }))
+}
+
+/// What a receiver proposes.
+fn proposal(way: Way<'_>, options: &Options) -> Config {
+    let config = config(options, Role::Receiver, None);
+    all_lanes::tells(RECEIVER, (options, way.meets()), config)
 }
 
 /// The writer for a destination, of which nothing is written yet.
@@ -521,12 +527,13 @@ impl<W: Writer> Application for Receiving<'_, W> {
                     Ask::List => Promise::default(),
                 };
                 self.files = promise.files;
+                let lanes = promise.lanes.or_else(|| all_lanes::told(&parameters.client));
                 let opened = self
                     .session
                     .open(now, (end, peer), &parameters, image_bytes)
                     .and_then(|layout| self.agree(layout, promise))
                     .and_then(|layout| self.open(now, layout))
-                    .and_then(|()| self.open_lanes(promise.lanes, end));
+                    .and_then(|()| self.open_lanes(lanes, end));
                 if let Err(error) = opened {
                     return self.session.fail(now, end, error);
                 }

@@ -40,7 +40,7 @@ use crate::progress::{At, Summary};
 use crate::ticket::Rendezvous;
 use crate::transfer::background::Transfer;
 use crate::transfer::growth::Growth;
-use crate::transfer::lanes::{self as all_lanes, Making};
+use crate::transfer::lanes::{self as all_lanes, Making, told};
 use crate::transfer::limit::{Facts, View, decide};
 use crate::transfer::list::REQUEST;
 use crate::transfer::preview::answer;
@@ -68,10 +68,11 @@ pub(crate) fn send_as(
 ) -> Result<Summary, Error> {
     let lenient = !options.atomic && options.wire == Wire::Sealed;
     let list = FileList::new(source, lenient, cancel)?;
+    list.warnings().iter().for_each(|warning| observer.warn(warning));
     send_list(&list, way, options, observer, cancel)
 }
 
-/// Sends what was found.
+/// Sends what was found; of what was not its warnings are told elsewhere.
 pub(crate) fn send_list(
     list: &FileList,
     way: Way<'_>,
@@ -79,7 +80,6 @@ pub(crate) fn send_list(
     observer: &mut dyn Observer,
     cancel: &Cancel,
 ) -> Result<Summary, Error> {
-    list.warnings().iter().for_each(|warning| observer.warn(warning));
     let transfer_bytes = list.total_bytes();
     let config = promising((way, options), list);
     let mut own_reader = Some(listing_reader(list, &config, options)?);
@@ -101,7 +101,7 @@ pub(crate) fn send_list(
         let mut app = Sending::new(session, reader, stock, transfer_bytes, host.poller.waker());
         app.growth.allow_in_all(config.max_outstanding);
         (app.resumes, app.policy) = (options.resume != Resume::Never, config.policy);
-        app.over_lanes(Making::of(options, way.meets(), &host));
+        app.lanes = lanes::SendLanes::may(Making::of(options, way.meets(), &host));
         (app.offers, app.files) = (Some(list), list.files_in_all());
         let sent = driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error));
         // Who only asked what there is, or refused it, has taken nothing: whoever comes next is
@@ -337,8 +337,13 @@ impl<'a, R: Reader> Sending<'a, R> {
     }
 
     /// One that learns from the receiver what it is to send.
-    pub(crate) fn on_request(session: Session<'a>, waker: Waker) -> Self {
-        Self { awaits: true, ..Self::make(session, None, Vec::new(), None, waker) }
+    pub(crate) fn on_request(
+        session: Session<'a>,
+        waker: Waker,
+        lanes: Option<Arc<Making>>,
+    ) -> Self {
+        let new = Self::make(session, None, Vec::new(), None, waker);
+        Self { awaits: true, lanes: lanes::SendLanes::may(lanes), ..new }
     }
 
     /// What the receiver wants, with what it has, once.
@@ -346,14 +351,16 @@ impl<'a, R: Reader> Sending<'a, R> {
         self.request.take()
     }
 
-    /// This is what it wants, for a receiver that has `had` of it.
+    /// This is what it wants, for a receiver that has `had` of it and takes so many lanes.
     pub(crate) fn answer_with(
         &mut self,
         reader: R,
         mut stock: Vec<Buffer>,
         (total, files): (Option<u64>, Option<u64>),
-        had: &[u8],
+        (had, lanes): (&[u8], u64),
+        end: &mut Endpoint,
     ) -> Result<(), Error> {
+        self.with_lanes_late(lanes, end)?;
         self.growth.begin_unproved(&mut stock);
         (self.awaits, self.reader, self.stock) = (false, Some(reader), stock);
         (self.total, self.files) = (total, files);
@@ -399,7 +406,6 @@ impl<'a, R: Reader> Sending<'a, R> {
 
     fn begin(&mut self) -> Result<(), Error> {
         let Some(layout) = self.layout.take() else { return Ok(()) };
-
         let had = std::mem::take(&mut self.had);
         if self.answered {
             return self.answer(layout);
@@ -547,7 +553,7 @@ impl<R: Reader> Application for Sending<'_, R> {
                 let opened = self
                     .session
                     .open(now, (end, peer), &parameters, image_bytes)
-                    .and_then(|layout| self.with_lanes(layout, &parameters.client, end))
+                    .and_then(|layout| self.with_lanes(layout, told(&parameters.client), end))
                     .and_then(|layout| self.open(layout));
                 if let Err(error) = opened {
                     return self.session.fail(now, end, error);

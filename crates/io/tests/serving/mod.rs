@@ -66,11 +66,18 @@ pub(crate) fn options() -> Options {
 
 impl Host {
     pub(crate) fn start(change: impl FnOnce(&mut Service)) -> Self {
-        Self::start_at(0, change)
+        Self::start_with(options(), change)
     }
 
     /// At a port.
     pub(crate) fn start_at(port: u16, change: impl FnOnce(&mut Service)) -> Self {
+        let mut options = options();
+        options.port = port;
+        Self::start_with(options, change)
+    }
+
+    /// With options of the server's own.
+    pub(crate) fn start_with(own: Options, change: impl FnOnce(&mut Service)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("root")).unwrap();
         fs::write(directory.path().join("secret"), "outside").unwrap();
@@ -83,9 +90,7 @@ impl Host {
             let cancel = cancel.clone();
             move || {
                 let mut heard = Heard { tickets, accounts: sender };
-                let mut options = options();
-                options.port = port;
-                serve(&service, &options, &mut heard, &cancel)
+                serve(&service, &own, &mut heard, &cancel)
             }
         });
         let rendezvous = Rendezvous::Connect(ticket.recv().unwrap());

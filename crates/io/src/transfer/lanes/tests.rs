@@ -15,8 +15,9 @@ use crate::{Cancel, Destination, Observer, Progress, Rendezvous, Source, Ticket,
 
 #[test]
 fn as_many_as_both_take() {
-    assert_eq!(told_by_receiver("netblt receive lanes=4"), Some(4));
-    assert_eq!(told_by_receiver("netblt 0.1.0"), None);
+    assert_eq!(told("netblt receive lanes=4"), Some(4));
+    assert_eq!(told("netblt serve lanes=7"), Some(7));
+    assert_eq!(told("netblt 0.1.0"), None);
     for (own, told, agreed_on) in [
         (4, Some(8), Some(4)),
         (8, Some(2), Some(2)),
@@ -37,6 +38,8 @@ fn one_lane_where_there_can_be_no_more() {
     assert_eq!(asked(&options, None), 1, "a branch");
     options.client = Some("somebody".to_owned());
     assert_eq!(asked(&options, Some(true)), 1);
+    options.asked.request = vec![1];
+    assert_eq!(asked(&options, Some(false)), MAX_LANES, "files of a server");
     let plain = Options { lanes: Choice::Most(4), ..Options::new(Wire::Rfc998) };
     assert_eq!(asked(&plain, Some(true)), 1);
 }
@@ -198,13 +201,26 @@ fn a_receiver_closes_the_lanes_that_bring_nothing_and_all_arrives() {
 fn without_sockets_there_are_no_lanes() {
     let config = Config::new(Wire::Sealed, Role::Receiver);
     let mut end = Endpoint::active(config, ([127, 0, 0, 1], 9).into(), Instant::EPOCH, [7; 32]);
-    let poller = Poller::new().expect("one");
-    let making = |auto, active| {
-        let (clock, waker) = (Clock::start(), poller.waker());
-        Arc::new(Making { own: 4, auto, active, sockets: None, clock, waker })
-    };
     for (auto, active) in [(true, true), (true, false), (false, true), (false, false)] {
-        let lanes = Lanes::begin(making(auto, active), 4, true, &mut end).expect("no error");
+        let lanes = Lanes::begin(making(auto, active, 1), 4, true, &mut end).expect("no error");
         assert_eq!((lanes.most, lanes.wanted, lanes.watch.is_none()), (0, 0, true));
     }
+}
+
+/// Without sockets, and with so many lanes for all who share it.
+fn making(auto: bool, active: bool, left: usize) -> Arc<Making> {
+    let waker = Poller::new().expect("one").waker();
+    let (clock, left) = (Clock::start(), Arc::new(AtomicUsize::new(left)));
+    Arc::new(Making { own: 4, auto, active, sockets: None, clock, waker, left })
+}
+
+#[test]
+fn connections_that_share_a_bound_have_so_many_in_all() {
+    let one = making(true, false, 2);
+    let other = one.waking(one.waker.clone());
+    let taken = [one.leave(), other.leave()];
+    assert!(taken.iter().all(Option::is_some));
+    assert!(one.leave().is_none() && other.leave().is_none());
+    drop(taken);
+    assert!(other.leave().is_some() && one.leave().is_some());
 }

@@ -41,7 +41,7 @@ pub(super) enum ReceiveLanes {
 
 impl<W: Writer> Receiving<'_, W> {
     /// It may go over several lanes.
-    pub(super) fn over_lanes(&mut self, making: Option<Arc<Making>>) {
+    pub(crate) fn over_lanes(&mut self, making: Option<Arc<Making>>) {
         self.lanes = making.map_or(ReceiveLanes::None, ReceiveLanes::May);
     }
 

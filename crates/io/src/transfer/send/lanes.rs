@@ -16,7 +16,7 @@ use super::{Flow, Sending};
 use crate::disk::layout::Layout;
 use crate::disk::threads::Reader;
 use crate::error::Error;
-use crate::transfer::lanes::{Lanes, Making, Said, agreed, told_by_receiver};
+use crate::transfer::lanes::{Lanes, Making, Said, agreed};
 
 /// Who was granted a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,14 +53,17 @@ pub(super) enum SendLanes {
     Some(Box<Dealing>),
 }
 
-impl<R: Reader> Sending<'_, R> {
-    /// It may go over several lanes.
-    pub(super) fn over_lanes(&mut self, making: Option<Arc<Making>>) {
-        self.lanes = making.map_or(SendLanes::None, SendLanes::May);
+impl SendLanes {
+    /// There may be more, if there is what they are made with.
+    pub(super) fn may(making: Option<Arc<Making>>) -> Self {
+        making.map_or(Self::None, Self::May)
     }
+}
 
-    /// A connection is open, to a receiver that calls itself so. Whether images have a place.
-    fn open_lanes(&mut self, client: &str, end: &mut Endpoint) -> Result<bool, Error> {
+impl<R: Reader> Sending<'_, R> {
+    /// A connection is open, to a receiver that takes so many lanes, if it told. Whether images
+    /// have a place.
+    fn open_lanes(&mut self, told: Option<u64>, end: &mut Endpoint) -> Result<bool, Error> {
         let making = match std::mem::take(&mut self.lanes) {
             SendLanes::None => return Ok(false),
             SendLanes::May(making) => making,
@@ -76,7 +79,7 @@ impl<R: Reader> Sending<'_, R> {
                 before.lanes.making()
             }
         };
-        let Some(count) = agreed(making.own, told_by_receiver(client)) else {
+        let Some(count) = agreed(making.own, told) else {
             self.lanes = SendLanes::May(making);
             return Ok(false);
         };
@@ -138,17 +141,30 @@ impl<R: Reader> Sending<'_, R> {
         self.release(place.map_or(number, |place| place.number), buffer);
     }
 
-    /// What is left for images of buffers that are so large, to a receiver that calls itself so.
+    /// What is left for images of buffers that are so large, to a receiver that takes so many
+    /// lanes, if it told.
     pub(super) fn with_lanes(
         &mut self,
         layout: Layout,
-        client: &str,
+        told: Option<u64>,
         end: &mut Endpoint,
     ) -> Result<Layout, Error> {
-        match self.open_lanes(client, end)? {
+        match self.open_lanes(told, end)? {
             true => layout.less(PLACE_BYTES),
             false => Ok(layout),
         }
+    }
+
+    /// A receiver has told it with its request, when it had granted buffers.
+    pub(super) fn with_lanes_late(&mut self, told: u64, end: &mut Endpoint) -> Result<(), Error> {
+        let Some(layout) = self.layout else { return Ok(()) };
+        self.layout = Some(self.with_lanes(layout, Some(told), end)?);
+        if let (SendLanes::Some(dealing), Some(BufferNumber(newest))) =
+            (&mut self.lanes, self.wanted)
+        {
+            dealing.wants.extend((1..=newest).map(|number| Who::Main(BufferNumber(number))));
+        }
+        Ok(())
     }
 
     /// Every image that is there goes to who waits for one.

@@ -1,0 +1,127 @@
+//! What comes from a server of files and goes to it over several lanes (`docs/protocol.md §4.11`).
+//! Each transfer is held to a rate at which it takes a second, so that lanes begin.
+
+#![expect(clippy::unwrap_used, reason = "what a test cannot do without fails the test")]
+
+mod serving;
+
+use std::fs;
+use std::thread;
+
+use netblt::serve::remote::{Fetch, into_directory};
+use netblt::{Lanes, Options, Policy, Rate, Summary};
+
+use serving::{Deaf, Host, bytes};
+
+/// What goes over in about a second, and what is large beside it.
+const BYTES: usize = 6_000_000;
+const LARGE: usize = 70_000_000;
+
+fn options(lanes: u8, bytes: usize) -> Options {
+    let mut options = serving::options();
+    options.lanes = Lanes::Most(lanes);
+    options.policy = Policy::Fair { ceiling: Some(Rate::from_bytes_per_second(bytes as u64)) };
+    if bytes < LARGE {
+        options.buffer_bytes = 1 << 16;
+        options.buffers = 16;
+    }
+    options
+}
+
+/// A server, and one who asks it, that take so many lanes.
+fn host(server: u8, client: u8, bytes: usize) -> Host {
+    let mut host = Host::start_with(options(server, bytes), |_| {});
+    host.options = options(client, bytes);
+    host
+}
+
+/// How many lanes there were; each has carried something.
+fn lanes(summary: &Summary) -> usize {
+    let counts = summary.lanes.iter();
+    let counts: Vec<u64> =
+        counts.map(|lane| lane.data_packets_sent + lane.data_packets_received).collect();
+    assert!(counts.iter().all(|packets| *packets > 20), "{counts:?}");
+    assert!(summary.verified);
+    counts.len()
+}
+
+fn fetch(host: &Host, name: &str, bytes: usize, to: &std::path::Path) -> Summary {
+    let path = name.as_bytes().to_vec();
+    let fetch = Fetch { path, name: name.into(), trees: true, bytes: Some(bytes as u64) };
+    host.server().get(&fetch, into_directory(to), &mut Deaf).unwrap()
+}
+
+#[test]
+fn what_comes_and_goes_takes_as_many_as_the_end_that_takes_fewer() {
+    let here = tempfile::tempdir().unwrap();
+    fs::create_dir(here.path().join("tree")).unwrap();
+    fs::write(here.path().join("tree/large"), bytes(BYTES, 1)).unwrap();
+    fs::write(here.path().join("tree/small"), bytes(99, 2)).unwrap();
+    for (server, client, count) in [(3, 3, 3), (2, 4, 2), (1, 3, 0), (3, 1, 0)] {
+        let host = host(server, client, BYTES);
+        let put = host.put(&[&here.path().join("tree")], "tree").unwrap();
+        assert_eq!(lanes(&put), count, "put, {server} and {client}");
+        let back = tempfile::tempdir().unwrap();
+        let got = fetch(&host, "tree", BYTES, back.path());
+        assert_eq!(lanes(&got), count, "get, {server} and {client}");
+        for place in [host.root("tree"), back.path().join("tree")] {
+            assert!(fs::read(place.join("large")).unwrap() == bytes(BYTES, 1));
+            assert!(fs::read(place.join("small")).unwrap() == bytes(99, 2));
+        }
+        // What is only told takes one.
+        assert_eq!(host.names("tree"), ["large", "small"]);
+    }
+}
+
+#[test]
+fn several_at_once_have_lanes_of_their_own() {
+    let here = tempfile::tempdir().unwrap();
+    let host = host(3, 3, BYTES);
+    let names = ["a", "b", "c", "d"];
+    for (at, name) in names.iter().enumerate() {
+        fs::write(here.path().join(name), bytes(BYTES, at as u8)).unwrap();
+    }
+    for back in [false, true] {
+        let to = tempfile::tempdir().unwrap();
+        thread::scope(|scope| {
+            for name in names {
+                let (host, here, to) = (&host, here.path(), to.path());
+                scope.spawn(move || {
+                    let moved = match back {
+                        false => host.put(&[&here.join(name)], name).unwrap(),
+                        true => fetch(host, name, BYTES, to),
+                    };
+                    assert_eq!(lanes(&moved), 3, "{name}");
+                });
+            }
+        });
+        for (at, name) in names.iter().enumerate() {
+            let place = if back { to.path().join(name) } else { host.root(name) };
+            assert!(fs::read(place).unwrap() == bytes(BYTES, at as u8), "{name}");
+        }
+    }
+}
+
+#[test]
+fn in_a_session_what_is_large_has_lanes_where_there_is_room_for_its_connection() {
+    let here = tempfile::tempdir().unwrap();
+    let large = here.path().join("large");
+    fs::write(&large, bytes(LARGE, 5)).unwrap();
+    for (sessions, count) in [(4, 3), (1, 0)] {
+        let mut own = options(3, LARGE);
+        own.port = 0;
+        let mut host = Host::start_with(own, |service| service.max_sessions = sessions);
+        host.options = options(3, LARGE);
+        let host = host.in_session();
+        // It stands when something was asked.
+        assert_eq!(host.names(""), Vec::<String>::new());
+        let put = host.put(&[&large], "large").unwrap();
+        assert_eq!(lanes(&put), count, "put, {sessions}");
+        assert!(fs::read(host.root("large")).unwrap() == bytes(LARGE, 5));
+        if count > 0 {
+            let back = tempfile::tempdir().unwrap();
+            assert_eq!(lanes(&fetch(&host, "large", LARGE, back.path())), count, "get");
+            assert!(fs::read(back.path().join("large")).unwrap() == bytes(LARGE, 5));
+        }
+    }
+}
