@@ -242,6 +242,19 @@ fn a_lane_that_is_forgotten_says_quit_once_and_gives_its_buffers_back() {
 }
 
 #[test]
+fn a_lane_that_is_refused_is_told_so_at_once() {
+    let (mut active, mut passive) = opened();
+    passive.admit_lanes([3; 32]);
+    let (mut lane, first) = called(&mut active, 4);
+    hear(&mut passive, ms(510), address(1, 5001), &first);
+    let refused = proven(ms(515), (&mut lane, address(1, 5001)), &mut passive);
+    passive.refuse_lane(ms(515), refused, "there are enough lanes");
+    assert!(!lane.end.is_closing());
+    talk(ms(520), [(&mut lane.end, address(1, 5001)), (&mut passive, address(2, 4000))]);
+    assert!(lane.end.is_closing() && !active.is_closing() && !passive.is_closing());
+}
+
+#[test]
 fn who_would_have_another_lane_says_so_once() {
     let (mut active, mut passive) = opened();
     assert!(!active.take_lanes_wanted());

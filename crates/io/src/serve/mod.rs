@@ -27,6 +27,7 @@ mod sessions;
 mod shares;
 mod status;
 mod waiting;
+mod ways;
 mod welcome;
 mod work;
 

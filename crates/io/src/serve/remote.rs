@@ -3,9 +3,8 @@
 //! Paths are relative to what the server serves, with `/` between their parts; slashes at their
 //! ends do not count.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
 
@@ -19,23 +18,18 @@ use super::session::{Session, Turn};
 use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::destination::Destination;
-use crate::disk::file_list::FileList;
 use crate::error::{Denial, Error, OptionsError, Unsendable, shown};
 use crate::lanes::Lanes;
-use crate::net::rendezvous::{Line as NetLine, Way};
+use crate::net::rendezvous::Way;
 use crate::observer::Observer;
-use crate::options::{Expected, Options, Overwrite, Selection, Source};
+use crate::options::{Options, Overwrite, Selection, Source};
 use crate::progress::Summary;
 use crate::ticket::Rendezvous;
-use crate::transfer::lanes;
 use crate::transfer::receive::{Ask, receive_as};
-use crate::transfer::send::send_list;
 
 /// Memory for a call whose answer is short.
 const CALL_BUFFER_BYTES: u32 = 1 << 16;
 const CALL_BUFFERS: u32 = 8;
-/// A file of more bytes comes by a connection of its own.
-const LARGE: u64 = 64 << 20;
 /// What stands before the pieces of a request: a path and numbers, generously.
 const MAX_HEAD: usize = 5000;
 
@@ -227,42 +221,6 @@ impl Server<'_> {
         Ok(all)
     }
 
-    /// Fetches a file or a tree into a directory here, or a file to a stream.
-    pub fn get(
-        &self,
-        fetch: &Fetch,
-        destination: Destination,
-        observer: &mut dyn Observer,
-    ) -> Result<Summary, Error> {
-        // What is large gains nothing by a round trip, and something by a thread that reads for
-        // nobody else, and by memory, a share of the rate, and lanes that are its own.
-        let small = fetch.bytes.is_none_or(|bytes| bytes <= LARGE);
-        let line = self.known_line().filter(|_| small);
-        let way = line.as_ref().map_or(Way::Meet(self.rendezvous), Way::Branch);
-        let (lanes, choice) = self.lanes_of(way);
-        let (trees, name) = (fetch.trees, fetch.name.as_bytes().to_vec());
-        let what = What::Get { trees, name, lanes };
-        // Once what is fetched comes to a place on the disk, it is gone on with there.
-        let again = match &destination {
-            Destination::Directory(path) => Some(path.clone()),
-            Destination::File(_) | Destination::Stream(_) => None,
-        };
-        let mut options = self.asking(what, &fetch.path)?;
-        (options.asked.total, options.lanes) = (fetch.bytes, choice);
-        let names = BTreeSet::from([fetch.name.clone()]);
-        let only = options.expected.take().and_then(|expected| expected.only);
-        options.expected = Some(Expected { names, directories: fetch.trees, only });
-        let got = receive_as(destination, (way, &options), observer, self.cancel, Ask::Files);
-        match (got.map_err(told), again, line) {
-            (Err(error), Some(path), Some(_)) if is_lost(&error) => {
-                let place = (Way::Meet(self.rendezvous), &options);
-                let destination = Destination::Directory(path);
-                receive_as(destination, place, observer, self.cancel, Ask::Files).map_err(told)
-            }
-            (got, ..) => got,
-        }
-    }
-
     /// Puts files and trees of this machine under a path, as scp understands it: into a directory
     /// that exists, or as a single thing of that name. How they are stored,
     /// [`Options::overwrite`], [`Options::atomic`], [`Options::preserve`],
@@ -419,51 +377,6 @@ impl Server<'_> {
         self.session.map(|session| session.turn(self.cancel)).transpose()
     }
 
-    fn send(
-        &self,
-        source: Source,
-        number: u64,
-        observer: &mut dyn Observer,
-    ) -> Result<Summary, Error> {
-        let mut options = self.options.clone();
-        (options.asked.put, options.client) = (Some(number), None);
-        let list = FileList::new(source, !options.atomic, self.cancel)?;
-        let line = self.known_line();
-        let meets = Way::Meet(self.rendezvous);
-        let way = line.as_ref().map_or(meets, Way::Branch);
-        let is_large = !list.is_stream() && list.total_bytes().is_some_and(|bytes| bytes > LARGE);
-        let lanes = lanes::asked(&options, meets.meets()) > 1;
-        let takes = line.as_ref().is_some_and(NetLine::takes_lanes);
-        let beside = self.session.filter(|_| is_large && lanes && takes).and_then(Session::beside);
-        list.warnings().iter().for_each(|warning| observer.warn(warning));
-        if beside.is_some() {
-            // Lanes are of a connection that is its own. Where there is none to be had, it goes
-            // without them: the server still awaits it.
-            match send_list(&list, meets, &options, observer, self.cancel).map_err(told) {
-                Err(Error::Denied { what: Denial::Busy, .. }) => {}
-                sent => return sent,
-            }
-        }
-        drop(beside);
-        send_list(&list, way, &options, observer, self.cancel).map_err(told)
-    }
-
-    /// How many lanes a receiver takes of what it asks for so, and what it goes by: both ends must
-    /// believe the same, whatever becomes of the way.
-    fn lanes_of(&self, way: Way<'_>) -> (u64, Lanes) {
-        let options = Options { client: None, ..self.options.clone() };
-        match lanes::asked(&options, way.meets()) {
-            1 => (0, Lanes::Most(1)),
-            lanes => (lanes.into(), options.lanes),
-        }
-    }
-
-    /// The session's connection, if it stands: whether the server knows sessions is known then.
-    fn known_line(&self) -> Option<NetLine> {
-        // A trace is told of a connection from its beginning.
-        self.session.filter(|_| self.options.trace.is_none()).and_then(Session::known_line)
-    }
-
     fn count(&self, what: What, path: &[u8], observer: &mut dyn Observer) -> Result<u64, Error> {
         match self.call(what, path, observer)?.into_iter().next() {
             Some(Line::Done(count)) => Ok(count),
@@ -532,7 +445,7 @@ impl Server<'_> {
 
 /// Whether a session was lost, and perhaps nothing else: its server was started again, or ended it
 /// just when something was asked.
-fn is_lost(error: &Error) -> bool {
+pub(super) fn is_lost(error: &Error) -> bool {
     matches!(error, Error::Ended(Reason::Forgotten | Reason::Quit | Reason::Unreachable))
 }
 

@@ -10,9 +10,9 @@ mod trials;
 mod watch;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, LazyLock};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use netblt_proto::endpoint::lanes::{Lane, LaneTally};
 use netblt_proto::limits::MAX_LANES;
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
+use rustix::process::{Resource, getrlimit};
 
 use board::Board;
 pub(crate) use thread::Said;
@@ -47,8 +48,10 @@ pub(crate) const RECEIVER: &str = "netblt receive";
 pub(crate) const SERVER: &str = "netblt serve";
 /// How often the law hears of all lanes, and they of it.
 const TOLD: Duration = Duration::from_micros(100);
-/// From the loss of a lane to the next one that is opened.
+/// From the loss of a lane to the next one that is opened: after lanes that carried nothing twice
+/// as long each time, and then one is tried alone, for the other end may have no place for it.
 const AGAIN: Duration = Duration::from_secs(1);
+const SELDOM: Duration = Duration::from_secs(60);
 /// What their threads are called.
 const LANE: &str = "netblt-lane";
 
@@ -89,13 +92,21 @@ pub(crate) struct Making {
     sockets: Option<Arc<LaneSockets>>,
     clock: Clock,
     waker: Waker,
-    /// How many more there may be, of all connections that share it.
+    /// How many more there may be of all connections.
     left: Arc<AtomicUsize>,
 }
 
-/// Lanes of all connections of one program at once, in which it has a socket, two descriptors more
-/// and a thread for each.
-const MOST_IN_ALL: usize = 256;
+/// Lanes of all connections of a program at once: each is a thread, a socket, and what wakes it.
+const MOST_IN_ALL: u64 = 256;
+const FILES_OF_EACH: u64 = 3;
+
+/// How many more lanes there may be in this program: all together they leave half of the files that
+/// it may have open to others.
+static LEFT: LazyLock<Arc<AtomicUsize>> = LazyLock::new(|| {
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let most = MOST_IN_ALL.min(files / 2 / FILES_OF_EACH);
+    Arc::new(AtomicUsize::new(usize::try_from(most).unwrap_or(usize::MAX)))
+});
 
 /// One of those that there may be; when it goes there may be another.
 #[derive(Debug)]
@@ -115,7 +126,7 @@ impl Making {
         let sockets = LaneSockets::beside(&host.socket).ok().map(Arc::new);
         let (clock, waker) = (host.clock, host.poller.waker());
         let (auto, active) = (options.lanes == Choice::Auto, listens == Some(false));
-        let left = Arc::new(AtomicUsize::new(MOST_IN_ALL));
+        let left = Arc::clone(&LEFT);
         Some(Arc::new(Self { own, auto, active, sockets, clock, waker, left }))
     }
 
@@ -150,6 +161,9 @@ pub(crate) struct Lanes {
     inbox: Receiver<(usize, Said)>,
     next_look: Instant,
     next_call: Instant,
+    again: Duration,
+    /// Some were called since one was over.
+    called: bool,
     steering: Option<Steering>,
     /// What was on its way to a lane that had ended.
     left: VecDeque<(usize, Buffer)>,
@@ -198,6 +212,8 @@ impl Lanes {
             inbox,
             next_look: Instant::EPOCH,
             next_call: Instant::EPOCH,
+            again: AGAIN,
+            called: false,
             steering: None,
             left: VecDeque::new(),
         })
@@ -206,7 +222,7 @@ impl Lanes {
     /// A turn of the main loop: lanes are opened, and shares dealt out.
     pub(crate) fn turn(&mut self, now: Instant, main: &mut Endpoint) {
         while let Some(lane) = main.poll_lane() {
-            self.admit(now, lane);
+            self.admit(now, lane, main);
         }
         if now < self.next_look {
             return;
@@ -285,30 +301,51 @@ impl Lanes {
         if !main.lanes_may_begin(now) {
             return;
         }
-        let lane = entropy().ok().and_then(|entropy| main.call_lane(now, entropy));
+        let leave = self.making.leave();
+        let entropy = entropy().ok().filter(|_| leave.is_some());
+        let lane = entropy.and_then(|entropy| main.call_lane(now, entropy));
         let sockets = self.making.sockets.as_ref().filter(|_| lane.is_some());
         let socket = sockets.and_then(|sockets| sockets.call().ok());
-        match lane.zip(socket).zip(self.making.leave()) {
-            Some(((lane, socket), leave)) => self.start(now, lane, (socket, leave)),
-            None => self.next_call = now + AGAIN,
+        let begun = lane.zip(socket).zip(leave).map(|((lane, socket), leave)| {
+            // Where there can be no thread there is no lane; nobody has heard of it.
+            self.start(lane, (socket, leave)).is_none()
+        });
+        self.called = true;
+        if begun != Some(true) || self.again > AGAIN {
+            self.next_call = now + self.again;
         }
+    }
+
+    /// A lane is over that has carried something or not: when there is to be another.
+    fn wait(&mut self, now: Instant, carried: bool) {
+        if carried {
+            self.again = AGAIN;
+        } else if std::mem::take(&mut self.called) {
+            self.again = (self.again * 2).min(SELDOM);
+        }
+        self.next_call = self.next_call.max(now + self.again);
     }
 
     /// The other end has opened one.
-    fn admit(&mut self, now: Instant, mut lane: Lane) {
-        let sockets = self.making.sockets.as_ref().filter(|_| self.live() < self.most);
+    fn admit(&mut self, now: Instant, lane: Lane, main: &mut Endpoint) {
+        let leave = if self.live() < self.most { self.making.leave() } else { None };
+        let sockets = self.making.sockets.as_ref().filter(|_| leave.is_some());
         let socket = sockets.map(|sockets| sockets.answer(lane.peer.peer, lane.peer.local));
-        match socket.and_then(Result::ok).zip(self.making.leave()) {
-            Some(with) => self.start(now, lane, with),
-            None => lane.end.forget(now, "there are enough lanes"),
+        let left = match socket.and_then(Result::ok).zip(leave) {
+            Some(with) => self.start(lane, with),
+            None => Some(lane),
+        };
+        if let Some(lane) = left {
+            main.refuse_lane(now, lane, "there are enough lanes");
         }
     }
 
-    fn start(&mut self, now: Instant, lane: Lane, (socket, leave): (Socket, Leave)) {
-        let Ok(poller) = Poller::new() else { return };
+    /// A thread for it; without one, it comes back.
+    fn start(&mut self, lane: Lane, (socket, leave): (Socket, Leave)) -> Option<Lane> {
+        let Ok(poller) = Poller::new() else { return Some(lane) };
         let (waker, board) = (poller.waker(), Arc::new(Board::default()));
         let host = Host { socket, poller, clock: self.making.clock, trace: None };
-        let (commands, inbox) = channel();
+        let ((commands, inbox), (hand, handed)) = (channel(), channel());
         let app = LaneThread {
             at: self.lanes.len(),
             sends: self.sends,
@@ -320,12 +357,11 @@ impl Lanes {
             silent: None,
             over: false,
         };
-        let thread = Builder::new().name(LANE.to_owned()).spawn(move || app.run(lane.end, host));
-        // Where there can be no thread there is no lane.
-        let Ok(thread) = thread else {
-            self.next_call = now + AGAIN;
-            return;
-        };
+        let run = move || _ = handed.recv().map(|lane: Lane| app.run(lane.end, host));
+        let Ok(thread) = Builder::new().name(LANE.to_owned()).spawn(run) else { return Some(lane) };
+        if let Err(unsent) = hand.send(lane) {
+            return Some(unsent.0);
+        }
         if let Some(steering) = self.steering {
             let _ = commands.send(ToLane::Steer(steering));
         }
@@ -339,6 +375,7 @@ impl Lanes {
             live: true,
             stats: Stats::default(),
         });
+        None
     }
 
     /// What a lane has said, and which.
@@ -352,7 +389,8 @@ impl Lanes {
             (Said::Open, Some(lane)) => lane.open = lane.commands.is_some(),
             (Said::Over(last), Some(lane)) => {
                 self.left.extend(lane.end(last).into_iter().map(|buffer| (at, buffer)));
-                self.next_call = now + AGAIN;
+                let (sent, came) = (lane.stats.data_packets_sent, lane.stats.data_packets_received);
+                self.wait(now, sent + came > 0);
             }
             _ => {}
         }

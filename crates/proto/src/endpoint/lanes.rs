@@ -95,13 +95,15 @@ impl Lanes {
     fn hear(&mut self, now: Instant, number: u8, datagram: Datagram<'_>) -> bool {
         let at = self.proving.iter().position(|(_, lane)| lane.number == number);
         let Some((_, lane)) = at.and_then(|at| self.proving.get_mut(at)) else { return false };
+        let before = lane.end.counts.received;
         lane.end.handle_datagram(now, datagram);
+        let authentic = lane.end.counts.received > before;
         let home = lane.end.connection.as_ref().and_then(|connection| connection.home());
         if let (Some(at), Some(peer)) = (at, home) {
             let (_, lane) = self.proving.remove(at);
             self.waiting.push_back(Lane { peer, ..lane });
         }
-        true
+        authentic
     }
 }
 
@@ -147,6 +149,19 @@ impl Endpoint {
     /// not come to this end any more: they are for a socket of its own.
     pub fn poll_lane(&mut self) -> Option<Lane> {
         self.lanes.waiting.pop_front()
+    }
+
+    /// Passive end: a lane that came out of [`Endpoint::poll_lane`] is not to be. Its caller is
+    /// told at once, for until he knows he gives it its share.
+    pub fn refuse_lane(&mut self, now: Instant, mut lane: Lane, reason: &str) {
+        lane.end.forget(now, reason);
+        let mut batch = Vec::new();
+        while let Some(transmit) = lane.end.poll_transmit(now, &mut batch) {
+            let to = Route { peer: transmit.to, local: transmit.local };
+            let packets = batch.chunks(transmit.segment.max(1));
+            packets.for_each(|packet| self.reply(to, packet.to_vec()));
+            batch.clear();
+        }
     }
 
     /// Passive end: another lane would help here. The peer is told once; its client may ask for it.
