@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::testenv::far::{program_directory, script};
 use crate::testenv::nets::{join, run};
@@ -107,13 +108,16 @@ fn nothing_runs_on_when_any_of_the_three_is_killed() {
 /// A caller and two hosts, each with a link of its own to a router.
 struct Net([String; 4]);
 
+/// Tests that have one at the same time have each their own.
+static NETS: AtomicU32 = AtomicU32::new(0);
+
 impl Net {
     /// None, with a counted message, where that cannot be made.
     fn new(programs: &[&str], files: &[&str]) -> Option<Self> {
         if !able(programs, files) {
             return None;
         }
-        let id = std::process::id();
+        let id = format!("{}-{}", std::process::id(), NETS.fetch_add(1, Ordering::Relaxed));
         let net = Self(["r", "caller", "one", "other"].map(|end| format!("netblt-3-{id}-{end}")));
         let [router, hosts @ ..] = &net.0;
         let ip = |words: String| run("ip", &words);
