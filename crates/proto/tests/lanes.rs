@@ -71,6 +71,13 @@ fn opened() -> (Endpoint, Endpoint) {
     (active, passive)
 }
 
+/// The same, where the passive end takes lanes.
+fn admitting() -> (Endpoint, Endpoint) {
+    let (active, mut passive) = opened();
+    passive.admit_lanes([3; 32]);
+    (active, passive)
+}
+
 /// A lane that the active end calls, and its first packet.
 fn called(active: &mut Endpoint, seed: u8) -> (Lane, Vec<u8>) {
     let mut lane = active.call_lane(ms(500), [seed; 32]).expect("it is open");
@@ -87,8 +94,7 @@ fn proven(now: Instant, (lane, at): (&mut Lane, SocketAddr), passive: &mut Endpo
 
 #[test]
 fn a_lane_opens_with_one_packet_and_talks_when_its_address_has_answered() {
-    let (mut active, mut passive) = opened();
-    passive.admit_lanes([3; 32]);
+    let (mut active, mut passive) = admitting();
     let (mut lane, first) = called(&mut active, 4);
     assert_eq!((lane.number, lane.peer.peer), (1, address(2, 4000)));
     hear(&mut passive, ms(510), address(1, 5001), &first);
@@ -105,8 +111,7 @@ fn a_lane_opens_with_one_packet_and_talks_when_its_address_has_answered() {
 
 #[test]
 fn a_copied_packet_draws_challenges_alone_and_a_number_opens_once() {
-    let (mut active, mut passive) = opened();
-    passive.admit_lanes([3; 32]);
+    let (mut active, mut passive) = admitting();
     let (mut lane, first) = called(&mut active, 4);
     // Somebody who saw it was sooner, from elsewhere.
     hear(&mut passive, ms(510), address(66, 6), &first);
@@ -136,8 +141,7 @@ fn a_copied_packet_draws_challenges_alone_and_a_number_opens_once() {
 
 #[test]
 fn an_address_that_does_not_answer_is_forgotten_and_its_number_used() {
-    let (mut active, mut passive) = opened();
-    passive.admit_lanes([3; 32]);
+    let (mut active, mut passive) = admitting();
     let (mut lane, first) = called(&mut active, 4);
     hear(&mut passive, ms(510), address(66, 6), &first);
     let mut asked = 0;
@@ -155,8 +159,7 @@ fn an_address_that_does_not_answer_is_forgotten_and_its_number_used() {
 
 #[test]
 fn all_lanes_may_knock_at_once() {
-    let (mut active, mut passive) = opened();
-    passive.admit_lanes([3; 32]);
+    let (mut active, mut passive) = admitting();
     let mut lanes: Vec<Lane> = Vec::new();
     for at in 0..31 {
         let (lane, first) = called(&mut active, at);
@@ -177,8 +180,7 @@ fn all_lanes_may_knock_at_once() {
 
 #[test]
 fn what_does_not_authenticate_uses_no_number_up() {
-    let (mut active, mut passive) = opened();
-    passive.admit_lanes([3; 32]);
+    let (mut active, mut passive) = admitting();
     let (mut lane, first) = called(&mut active, 4);
     for at in 0..first.len() {
         let mut forged = first.clone();
@@ -224,8 +226,7 @@ fn a_connection_has_so_many_lanes_in_its_life() {
 
 #[test]
 fn a_lane_that_is_forgotten_says_quit_once_and_gives_its_buffers_back() {
-    let (mut active, mut passive) = opened();
-    passive.admit_lanes([3; 32]);
+    let (mut active, mut passive) = admitting();
     let (mut lane, first) = called(&mut active, 4);
     hear(&mut passive, ms(510), address(1, 5001), &first);
     let mut other = proven(ms(515), (&mut lane, address(1, 5001)), &mut passive);
@@ -243,8 +244,7 @@ fn a_lane_that_is_forgotten_says_quit_once_and_gives_its_buffers_back() {
 
 #[test]
 fn a_lane_that_is_refused_is_told_so_at_once() {
-    let (mut active, mut passive) = opened();
-    passive.admit_lanes([3; 32]);
+    let (mut active, mut passive) = admitting();
     let (mut lane, first) = called(&mut active, 4);
     hear(&mut passive, ms(510), address(1, 5001), &first);
     let refused = proven(ms(515), (&mut lane, address(1, 5001)), &mut passive);

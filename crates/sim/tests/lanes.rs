@@ -46,8 +46,7 @@ fn lanes_carry_what_their_processors_can() {
     let mut table = String::from("lanes   Mbit/s   of one   dropped\n");
     let mut one = 0;
     for lanes in [1, 2, 4, 8] {
-        // So much that the start, in which there is one, is a small part of it.
-        let outcome = run(Lanes { bytes: 400_000_000, ..slow_hosts(lanes) });
+        let outcome = run(slow_hosts(lanes));
         let rate = outcome.goodput.bits_per_second();
         one = if lanes == 1 { rate } else { one };
         let (mbps, times) = (outcome.goodput.mbps(), rate as f64 / one as f64);

@@ -29,7 +29,7 @@ const FIRST_SHARE: LaneShare =
 /// Lanes whose addresses are asked, and those that the client has not taken; what is beyond is
 /// dropped, and comes again.
 const MAX_WAITING: usize = MAX_LANES as usize;
-/// How long an address is asked: as long as anything waits for an answer that the peer gives.
+/// How long an address is asked.
 const PROVING: Duration = Duration::from_secs(10);
 
 /// A lane that has begun.
@@ -93,13 +93,14 @@ impl Lanes {
 
     /// A datagram for a lane whose address is asked: that may be the answer.
     fn hear(&mut self, now: Instant, number: u8, datagram: Datagram<'_>) -> bool {
-        let at = self.proving.iter().position(|(_, lane)| lane.number == number);
-        let Some((_, lane)) = at.and_then(|at| self.proving.get_mut(at)) else { return false };
+        let mut all = self.proving.iter_mut().enumerate();
+        let lane = all.find(|(_, (_, lane))| lane.number == number);
+        let Some((at, (_, lane))) = lane else { return false };
         let before = lane.end.counts.received;
         lane.end.handle_datagram(now, datagram);
         let authentic = lane.end.counts.received > before;
         let home = lane.end.connection.as_ref().and_then(|connection| connection.home());
-        if let (Some(at), Some(peer)) = (at, home) {
+        if let Some(peer) = home {
             let (_, lane) = self.proving.remove(at);
             self.waiting.push_back(Lane { peer, ..lane });
         }
@@ -220,7 +221,7 @@ impl Endpoint {
     /// and the first round trips find the path.
     pub fn lanes_may_begin(&self, now: Instant) -> bool {
         const ROUND_TRIPS: u32 = 8;
-        const LEAST: Duration = Duration::from_millis(200);
+        const LEAST: Duration = Duration::from_millis(100);
         let stats = self.stats(now);
         let settled =
             stats.min_rtt.unwrap_or(Duration::from_millis(100)).saturating_mul(ROUND_TRIPS);

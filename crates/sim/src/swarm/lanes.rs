@@ -13,7 +13,7 @@ use crate::lanes::Lanes;
 
 /// So many seeds in a hundred are a world of lanes, too.
 const SHARE: u32 = 5;
-/// Lanes come after 200 ms and 8 round trips: a path is drawn on which there is time for them.
+/// Lanes come after 100 ms and 8 round trips: a path is drawn on which there is time for them.
 const LEAST: Duration = Duration::from_millis(500);
 /// No transfer is longer.
 const MAX_BYTES: u64 = 2 << 20;
