@@ -71,8 +71,9 @@ pub(crate) struct Args {
     /// Connections of one transfer, 1 to 32, or "auto" [default: auto]; the smaller of both sides
     /// counts
     ///
-    /// See `netblt send --help`. Each more than the first is a thread of its own, for those who
-    /// fetch or put much at once; there may be so many of each session.
+    /// See `netblt send --help`. They are for those who fetch or put much at once. Each more than
+    /// the first is a thread of its own and three open files; there are 256 of these at most, and
+    /// fewer where few files may be open.
     #[arg(long, value_name = "N", value_parser = args::lanes)]
     lanes: Option<Lanes>,
     /// Take no more files and directories than this with one transfer; 256 bytes of memory for each
