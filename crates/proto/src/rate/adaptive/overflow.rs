@@ -213,9 +213,8 @@ impl Adaptive {
     }
 
     /// A round trip is over in which this share was lost. What loss at rest is, is learned in a
-    /// contest too: from what is lost without a queue, or with a queue that is not full; and in a
-    /// short queue it is no more than all that is lost. A long contest that loses far too much is
-    /// over.
+    /// contest too: from what is lost without a queue, or with a queue that is not full; and it is
+    /// no more than all that is lost. A long contest that loses far too much is over.
     pub(super) fn judge_overflow(&mut self, now: Instant, share: u64, round: &Round) {
         let before = std::mem::replace(&mut self.overflow.before, round.longer);
         let excess = share.saturating_sub(self.rest.share());
@@ -234,7 +233,7 @@ impl Adaptive {
         };
         if own && excess <= FLOODS {
             self.rest.learn(share, round.told);
-        } else if contest.is_brief() && self.overflow.share < self.rest.share() {
+        } else if self.overflow.share < self.rest.share() {
             self.rest.learn(self.overflow.share, u64::MAX);
         }
     }

@@ -3,7 +3,8 @@
 //! faster path (docs/decisions/adaptive-rate.md, *Policers*).
 //!
 //! * Loss at rest is the same at any rate. What is lost at the lower rate after a probe up is
-//!   compared with it: if that is far less, the rate made the loss.
+//!   compared with it: if that is far less, the rate made the loss. Where something waits that was
+//!   no policer's but a queue's, which lost packets as this sender began beside others.
 //! * A find that is lost again before the cruise after it is over was the bucket's. After two of
 //!   them probes are rare.
 
@@ -152,9 +153,7 @@ impl Adaptive {
 
     fn judge_stretch(&mut self, came: u64, lost: u64) {
         let rest = self.rest.share();
-        // A queue that runs off explains it as well.
-        let queued = self.probe.queued || self.contest.is_some() || !self.sees_queues();
-        if rest < LEAST_SHARE || queued {
+        if rest < LEAST_SHARE || self.contest.is_some() || !self.sees_queues() {
             (self.policed.packets, self.policed.lost, self.policed.stretches) = (0, 0, 0);
             return;
         }
@@ -177,8 +176,12 @@ impl Adaptive {
         if share * 2 < rest + policed_share {
             let arrives = self.bandwidth as u128 * u128::from(MILLION - rest);
             self.rest.set(share);
-            let passes = arrives / u128::from(MILLION - self.rest.share());
-            self.on_policed(passes as u64);
+            let passes = (arrives / u128::from(MILLION - self.rest.share())) as u64;
+            if self.probe.queued {
+                self.bandwidth = passes;
+            } else {
+                self.on_policed(passes);
+            }
         }
     }
 }
