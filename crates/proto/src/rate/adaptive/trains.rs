@@ -90,6 +90,8 @@ pub(super) struct Trains {
     /// Reports of it, and bytes of it that its first one told of.
     marks: u32,
     first_bytes: u64,
+    /// What its first one told of did not wait for those before it.
+    begins_at_once: bool,
     /// Nearly all of it came at once: what is late of it was held up by a host.
     at_once: bool,
     /// What had been told of when a first train was seen to have come at once.
@@ -122,6 +124,7 @@ impl Default for Trains {
             heard: Stretch::default(),
             marks: 0,
             first_bytes: 0,
+            begins_at_once: false,
             at_once: false,
             told: None,
             cut: 0,
@@ -193,11 +196,15 @@ impl Adaptive {
     }
 
     fn train_interval(&self) -> Duration {
-        if self.trains.packets == FIRST_PACKETS {
+        self.interval_of(self.trains.packets)
+    }
+
+    fn interval_of(&self, packets: u64) -> Duration {
+        if packets == FIRST_PACKETS {
             let usual = self.min_rtt() / FIRST_TRAINS;
             return (self.min_rtt() / self.trains.first).max(LEAST_INTERVAL).min(usual);
         }
-        let parts = if self.trains.packets <= FIRST_PACKETS * LONGER { TO_A_ROUND } else { 2 };
+        let parts = if packets <= FIRST_PACKETS * LONGER { TO_A_ROUND } else { 2 };
         (self.min_rtt() / parts).max(LEAST_INTERVAL)
     }
 
@@ -205,8 +212,14 @@ impl Adaptive {
         self.trains.packets * u64::from(self.packet_bytes)
     }
 
+    /// The mean rate of trains of so many packets.
+    fn mean_of(&self, packets: u64) -> u64 {
+        let bytes = packets * u64::from(self.packet_bytes);
+        Rate::over(bytes, self.interval_of(packets)).bytes_per_second()
+    }
+
     fn mean_of_trains(&self) -> u64 {
-        Rate::over(self.train_bytes(), self.train_interval()).bytes_per_second()
+        self.mean_of(self.trains.packets)
     }
 
     fn confirm_rate(&self) -> Rate {
@@ -327,6 +340,10 @@ impl Adaptive {
         let stretch = if short { stretch.without_wait() } else { *stretch };
         let begins = paused || stretch.sending > (rtt / PAUSE_PART).max(stretch.arriving / 2);
         let more = self.trains.hear(&stretch, sample.burst_bytes, begins);
+        if begins {
+            let way = self.trips.newest_way();
+            self.trains.begins_at_once = way.is_some_and(|longer| longer < RESOLVED);
+        }
         let waits = self.phase == Phase::Listen && self.trains.guessed;
         if self.phase != Phase::Trains && !waits {
             return;
@@ -334,11 +351,11 @@ impl Adaptive {
         let heard = self.trains.heard;
         let enough = heard.arrived_bytes >= LEAST_PACKETS * u64::from(self.packet_bytes);
         if more && !self.trains.at_once && enough && heard.arriving >= RESOLVED {
-            if self.came_sooner_before() {
+            let shown = Rate::over(heard.arrived_bytes, heard.arriving).bytes_per_second().max(1);
+            if self.came_sooner_before() || self.came_in_clumps(shown) {
                 return;
             }
-            self.trains.shown =
-                Rate::over(heard.arrived_bytes, heard.arriving).bytes_per_second().max(1);
+            self.trains.shown = shown;
             self.trains.measured = true;
             if !waits || self.trains.shown <= self.most_unconfirmed() {
                 self.trains.guessed = false;
@@ -346,22 +363,35 @@ impl Adaptive {
             }
             return;
         }
+        // All of it came at once, or nearly: its last report says so, its only one, or its first.
+        let only = if before.marks == 1 { before.first_bytes } else { 0 };
+        let newest = self.trains.first_bytes + if more { heard.sent_bytes } else { 0 };
+        let (whole, is_newest) = (newest.max(only), newest >= only);
+        self.trains.at_once |= newest * 4 >= self.train_bytes() * 3;
         if waits {
             return;
         }
-        // All of it came at once, or nearly: its last report says so, its only one, or its first.
-        let only = if before.marks == 1 { before.first_bytes } else { 0 };
-        let (whole, is_newest) = match more {
-            true => (heard.sent_bytes + self.trains.first_bytes, true),
-            false => (only.max(self.trains.first_bytes), self.trains.first_bytes >= only),
-        };
         if whole * 4 >= self.train_bytes() * 3 {
-            self.trains.at_once = is_newest;
             self.trains.packets = (self.trains.packets * LONGER).min(MOST_PACKETS);
         }
         if is_newest && self.is_second_at_once(whole, reached) {
             self.guess(now, sample);
         }
+    }
+
+    /// Whether a quarter of a first train came at once, and the rest later, at `shown` bytes a
+    /// second: what clumps packets, or held them up, is no rate. If longer trains are no more than
+    /// that, they follow, and tell better.
+    fn came_in_clumps(&mut self, shown: u64) -> bool {
+        let clumped = self.trains.packets == FIRST_PACKETS
+            && self.trains.begins_at_once
+            && self.trains.first_bytes * 4 >= self.train_bytes()
+            && shown >= self.mean_of(FIRST_PACKETS * LONGER);
+        if clumped {
+            self.trains.packets *= LONGER;
+            self.trains.at_once = true;
+        }
+        clumped
     }
 
     /// Whether a train arrived in less than half of the time that the one took which was gone by

@@ -273,6 +273,28 @@ fn every_combination() {
     assert!(hasty[0] * 2 <= hasty[1], "{hasty:?}");
 }
 
+/// Radios and shared wires deliver by the millisecond: a train that falls between two such ticks
+/// shows a twelfth of the path, and is not gone by.
+#[test]
+fn what_comes_in_clumps_is_no_rate() {
+    for (mbit, queue, clump, least) in [(1000, 32, 1, 800), (1000, 10, 2, 740), (200, 50, 3, 600)] {
+        let mut all = 0;
+        for seed in 1..=12 {
+            let rtt = ms(100) + Duration::from_micros(seed * 137);
+            let mut path = Path::new(mbit * M, rtt, 0, queue);
+            path.clump = ms(clump);
+            let flow = adaptive_from(&path, ms(0));
+            let mut world = World::new(path.clone(), vec![flow]).by_chance(seed);
+            let tally = world.run(ms(4800));
+            let used = world.used(&tally, ms(4800));
+            println!("{mbit} Mbit/s, {clump} ms, {seed}: {used}, {tally:?}");
+            assert!(used >= least, "{mbit} {clump} {seed}: {used}");
+            all += used;
+        }
+        assert!(all >= 12 * 850, "{mbit} {clump}: {all}");
+    }
+}
+
 /// What opens a connection came, nothing left for 2 ms, and a first train's first packets were held
 /// up for 3.6 ms more by a busy host, the rest of it right behind them: of that no rate is made. Of
 /// what came in the whole time from one report to the next one is, at once.

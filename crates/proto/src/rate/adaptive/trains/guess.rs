@@ -38,12 +38,13 @@ impl Adaptive {
         begun >= *self.trains.told.get_or_insert(reached)
     }
 
-    /// Whether what is told of is a first train, or as much of a longer one, and another first
-    /// train came at once: a host held this one up, or others did. Longer trains tell more.
+    /// Whether what is told of is a first train, or as much of a longer one, and longer ones left
+    /// because another first train came sooner: a host held this one up, or others did. They tell
+    /// more.
     pub(super) fn came_sooner_before(&self) -> bool {
         let first = FIRST_PACKETS * u64::from(self.packet_bytes);
         let told = self.trains.heard.sent_bytes + self.trains.first_bytes;
-        self.trains.told.is_some() && told <= first * 3 / 2
+        self.trains.packets > FIRST_PACKETS && told <= first * 3 / 2
     }
 
     /// Tries the rate that would have brought a first train within half of a clock's grain.
