@@ -14,6 +14,7 @@
 //! nothing: see `rate/path.rs`.
 
 mod contest;
+mod doubt;
 mod hearing;
 mod leap;
 mod memory;
@@ -233,6 +234,7 @@ pub struct Adaptive {
     cruise: Cruise,
     probe: phases::Probe,
     policed: policed::Policed,
+    doubt: doubt::Doubt,
     hearing: Hearing,
     /// The newest flight came through as fast as it was sent, and met no queue.
     calm: bool,
@@ -284,6 +286,7 @@ impl Adaptive {
             cruise: Cruise { forgone: 0, least: 0, emptied: false, dice: 0x9e37_79b9_7f4a_7c15 },
             probe: phases::Probe { before: 0, rate: 0, caution: UNITY, queued: false, finds: 0 },
             policed: Default::default(),
+            doubt: Default::default(),
             hearing: Hearing::default(),
             calm: false,
             rested: false,
@@ -440,7 +443,7 @@ impl Adaptive {
         self.free = self.free.max(taken);
         if let Some(stand) = &mut self.stand {
             stand.take(taken, sample.app_limited);
-        } else if !self.is_retreating() && self.contest.is_none() {
+        } else if !self.is_retreating() && !self.doubt.is_on() && self.contest.is_none() {
             self.bandwidth = self.bandwidth.max(taken);
         }
     }

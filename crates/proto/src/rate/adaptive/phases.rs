@@ -42,6 +42,9 @@ pub(super) struct Probe {
 
 impl Adaptive {
     pub(super) fn enter(&mut self, phase: Phase, now: Instant) {
+        if phase != Phase::Cruise {
+            self.doubt.stop();
+        }
         if !matches!(phase, Phase::Cruise | Phase::MinRtt) {
             self.contest = None;
             self.stand = None;
@@ -202,6 +205,10 @@ impl Adaptive {
             }
             if self.policed.on_cruised() {
                 self.probe.caution = (self.probe.caution * 2).min(UNITY);
+            }
+            if self.doubts(now) {
+                self.enter(Phase::Cruise, now);
+                return;
             }
             if self.fell_by_chance() {
                 self.look_again(now);

@@ -66,6 +66,11 @@ impl Policed {
         if self.taken_back >= TAKEN_BACK { RARER } else { 1 }
     }
 
+    /// The path is one: probes are rare, and loss at rest is not learned upwards by creeping.
+    pub(super) fn is_seen(&mut self) {
+        self.taken_back = TAKEN_BACK;
+    }
+
     /// A probe up is over.
     pub(super) fn on_probed(&mut self, probe: &Probe, bandwidth: u64) {
         if bandwidth > probe.before + probe.before / FIND && self.found_from == 0 {
@@ -174,9 +179,8 @@ impl Adaptive {
         let share = policed.lost * MILLION / policed.packets.max(1);
         (policed.packets, policed.lost, policed.stretches) = (0, 0, 0);
         if share * 2 < rest + policed_share {
-            let arrives = self.bandwidth as u128 * u128::from(MILLION - rest);
             self.rest.set(share);
-            let passes = (arrives / u128::from(MILLION - self.rest.share())) as u64;
+            let passes = self.rest.scale_up(part(self.bandwidth, MILLION - rest));
             if self.probe.queued {
                 self.bandwidth = passes;
             } else {
@@ -184,4 +188,9 @@ impl Adaptive {
             }
         }
     }
+}
+
+/// So many millionths of `whole`.
+pub(super) fn part(whole: u64, millionths: u64) -> u64 {
+    (u128::from(whole) * u128::from(millionths) / u128::from(MILLION)) as u64
 }

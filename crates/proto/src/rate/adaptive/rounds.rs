@@ -187,6 +187,10 @@ impl Adaptive {
     }
 
     pub(super) fn judge_loss(&mut self, now: Instant, share: u64, excess: bool, round: &Round) {
+        if self.doubt.is_on() {
+            self.judge_doubt(share, round.told);
+            return;
+        }
         if self.rest.suspected().is_some() {
             if self.rest.judge(share) {
                 self.bandwidth = self.bandwidth.max(self.probe.before);

@@ -49,3 +49,29 @@ fn a_path_that_is_no_longer_policed_is_filled() {
     let got = share(&mut world, ms(10_000), faster);
     assert!(got >= 800, "{got}");
 }
+
+/// Where a round trip is short a queue may be no longer than hosts are late, so what it loses looks
+/// like loss at rest, and a sender that makes up for that loses the more. It tries whether what it
+/// believes in is so.
+#[test]
+fn what_a_short_queue_of_a_short_path_loses_is_not_made_up_for() {
+    for (kbit, micros, loss, queue) in [
+        (100_000, 2100, 0, 10),
+        (100_000, 1760, 50_000, 10),
+        (250_000, 2180, 0, 50),
+        (75_000, 4850, 0, 25),
+        (20_000, 2260, 50_000, 25),
+        (6250, 2180, 10_000, 400),
+        (5000, 2120, 0, 100),
+    ] {
+        for seed in 1..=3 {
+            let path = Path::new(kbit * 1000, Duration::from_micros(micros), loss, queue);
+            let mut world = World::new(path.clone(), vec![adaptive(&path)]).by_chance(seed);
+            world.run(ms(8000));
+            let (got, tally) = shares(&mut world, ms(12_000), path.rate);
+            println!("{kbit} kbit/s, {micros} us, {loss}, {queue}: {got:?}, {tally:?}");
+            assert!(tally.dropped * 20 <= tally.sent * 3, "{tally:?}");
+            assert!(got[0] >= 900, "{got:?}");
+        }
+    }
+}
