@@ -298,7 +298,7 @@ const MAX_BURST: u64 = 44;
 /// Most packets in a burst above [`FAST`], where each send must carry all it can.
 const MAX_FAST_BURST: u64 = 64;
 /// The rate from which bursts may be as large as a send can be.
-const FAST: Rate = Rate::from_bits_per_second(5_000_000_000);
+pub(crate) const FAST: Rate = Rate::from_bits_per_second(5_000_000_000);
 /// Longest time between bursts, however low the rate: the sender must not look dead.
 const MAX_INTERVAL: Duration = Duration::from_secs(10);
 

@@ -260,9 +260,12 @@ fn slack(burst: Duration) -> Duration {
 pub(super) struct RestLoss {
     share: u64,
     suspect: Option<u64>,
+    /// Packets told of since the rate was reduced, and lost, in millionths.
+    packets: u64,
+    lost: u64,
 }
 
-/// Fewer packets of a round trip tell less of what is lost at rest.
+/// Fewer packets tell less of what is lost at rest.
 const FEW_PACKETS: u64 = 64;
 
 impl RestLoss {
@@ -307,6 +310,7 @@ impl RestLoss {
     /// Excess loss without a queue: remembered until the rate has been reduced.
     pub(super) fn suspect(&mut self, share: u64) {
         self.suspect = Some(share);
+        (self.packets, self.lost) = (0, 0);
     }
 
     /// What was lost before the rate was reduced, if that is being tried.
@@ -314,16 +318,23 @@ impl RestLoss {
         self.suspect
     }
 
-    /// The share lost after the rate was reduced: `true` if the reduction was for nothing.
-    pub(super) fn judge(&mut self, share: u64) -> bool {
-        let Some(before) = self.suspect.take() else { return false };
+    /// The share of so many packets lost after the rate was reduced. Once there are enough of them,
+    /// whether the reduction was for nothing.
+    pub(super) fn judge(&mut self, share: u64, packets: u64) -> Option<bool> {
+        self.packets += packets;
+        self.lost += packets * share;
+        if self.packets < FEW_PACKETS {
+            return None;
+        }
+        let before = self.suspect.take()?;
+        let share = self.lost / self.packets;
         let (after, before_excess) =
             (share.saturating_sub(self.share), before.saturating_sub(self.share));
         let unchanged = after.saturating_mul(3) >= before_excess.saturating_mul(2);
         if unchanged {
             self.set((before + share) / 2);
         }
-        unchanged
+        Some(unchanged)
     }
 }
 
@@ -481,10 +492,11 @@ mod tests {
     fn loss_that_stays_when_the_rate_falls_is_the_paths_own() {
         let mut rest = RestLoss::default();
         rest.suspect(50_000);
-        assert!(rest.judge(48_000));
+        assert_eq!(rest.judge(48_000, 63), None, "of few packets that is chance");
+        assert_eq!(rest.judge(48_000, 1), Some(true));
         assert_eq!((rest.share(), rest.suspected()), (49_000, None));
         rest.suspect(300_000);
-        assert!(!rest.judge(60_000));
+        assert_eq!(rest.judge(60_000, 1000), Some(false));
         assert_eq!(rest.share(), 49_000);
     }
 }

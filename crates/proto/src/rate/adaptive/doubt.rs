@@ -1,7 +1,7 @@
 //! How [`Adaptive`] tries whether what it takes for loss at rest is that. Where a round trip is
 //! short a queue may be no longer than hosts are late, so what it loses looks like loss at rest, is
 //! made up for, and the more is lost (docs/decisions/adaptive-rate.md, *A short queue of a short
-//! path*). So where much is believed in, and is lost of late, no more is sent than comes for a
+//! path*). So where much is believed in, and is lost of late, half of what comes is sent for a
 //! moment: loss at rest stays as it is, and what the rate made is gone.
 
 use std::time::Duration;
@@ -14,14 +14,15 @@ use crate::units::Rate;
 
 /// On longer round trips queues are seen, or what is lost at the lower rate after a probe tells
 /// (`policed.rs`).
-const LONGEST_RTT: Duration = Duration::from_millis(30);
+pub(super) const LONGEST_RTT: Duration = Duration::from_millis(30);
 /// More loss at rest than this, in millionths, is doubted.
 const MUCH: u64 = MILLION / 8;
-/// What is sent meanwhile, in hundredths of what comes.
-const SENT: u64 = 95;
+/// What is sent meanwhile, in hundredths of what comes: so little that nothing is lost even where
+/// one or two others make up for the same.
+const SENT: u64 = 50;
 /// So many packets are told of before it counts, and so many then.
 const PACKETS: u64 = 128;
-/// Not where that takes longer; and after twice as long it was for nothing.
+/// Not where these take longer to come; and after twice as long it was for nothing.
 const LONGEST: Duration = Duration::from_secs(2);
 /// Once in so long, and twice as rarely after each time for nothing, so many times; but at once
 /// when half as much again is believed in.

@@ -2,17 +2,22 @@
 
 use std::time::Duration;
 
+use super::doubt::LONGEST_RTT;
 use super::leap::LEAP_CAP_GAIN;
 use super::{
     Adaptive, CALM_CAP_GAIN, CAP_GAIN, DOWN_GAIN, DRAIN_GAIN, FLOOR, FLOOR_PACKETS,
     MIN_CAP_PACKETS, MIN_RTT_CAP_GAIN, MOST, Phase, STARTUP_CAP_GAIN, STARTUP_GAIN, UNITY,
 };
 use crate::rate::train::train_for;
-use crate::rate::{Pacing, burst_for, millis};
-use crate::units::Rate;
+use crate::rate::{FAST, Pacing, burst_for, millis};
+use crate::units::{Burst, Rate};
 
 /// Half of the round trip is made up for, and no more than half of this.
 const MOST_CATCH_UP: Duration = Duration::from_millis(100);
+
+/// Where more than this is lost, in millionths, bursts are so many times shorter.
+const LOST: u64 = 10_000;
+const SHORTER: u32 = 4;
 
 impl Adaptive {
     pub(super) fn gain(&self) -> u64 {
@@ -51,7 +56,7 @@ impl Adaptive {
             rate = rate.min(Rate::from_bytes_per_second(self.growth.train.most(self.bandwidth)));
             train_for(rate, self.packet_bytes, self.grain_bytes)
         } else {
-            burst_for(rate, self.packet_bytes)
+            self.burst(rate)
         };
         if let Some(agreed) = self.agreed {
             let least = if self.sends_trains() { burst.packets } else { 1 };
@@ -77,6 +82,18 @@ impl Adaptive {
         // A host that stood still may make up for it as far as a queue has room.
         let catch_up = self.most_catch_up() * self.probe.caution as u32 / 1000;
         self.pacing = Pacing { burst, cap_bytes: Some(cap.saturating_add(rest)), catch_up };
+    }
+
+    /// About a millisecond's worth, which may be more than a queue of a short path has room for.
+    fn burst(&self, rate: Rate) -> Burst {
+        let whole = burst_for(rate, self.packet_bytes);
+        let lost = self.overflow.share() > LOST && self.min_rtt() <= LONGEST_RTT;
+        if !lost || whole.packets == 1 || rate > FAST {
+            return whole;
+        }
+        let packets = (whole.packets / SHORTER).max(1);
+        let interval = rate.time_for(u64::from(packets) * u64::from(self.packet_bytes));
+        Burst { packets, interval }
     }
 
     /// The most that is made up for at once.

@@ -192,10 +192,10 @@ impl Adaptive {
             return;
         }
         if self.rest.suspected().is_some() {
-            if self.rest.judge(share) {
-                self.bandwidth = self.bandwidth.max(self.probe.before);
-            } else {
-                self.take_back(self.probe.before, self.bandwidth / 95 * 100);
+            match self.rest.judge(share, round.told) {
+                Some(true) => self.bandwidth = self.bandwidth.max(self.probe.before),
+                Some(false) => self.take_back(self.probe.before, self.bandwidth / 95 * 100),
+                None => {}
             }
             return;
         }

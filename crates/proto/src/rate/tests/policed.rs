@@ -75,3 +75,44 @@ fn what_a_short_queue_of_a_short_path_loses_is_not_made_up_for() {
         }
     }
 }
+
+/// A burst of a millisecond is more than such a queue has room for.
+#[test]
+fn bursts_are_shorter_where_a_short_path_loses() {
+    for (mbit, micros, loss, queue, least) in [
+        (200, 1180, 0, 10, 850),
+        (200, 1000, 1000, 25, 900),
+        (500, 1500, 1000, 10, 700),
+        (1000, 2000, 0, 6, 750),
+    ] {
+        for seed in 1..=3 {
+            let path = Path::new(mbit * M, Duration::from_micros(micros), loss, queue);
+            let mut world = World::new(path.clone(), vec![adaptive(&path)]).by_chance(seed);
+            world.run(ms(8000));
+            let (got, tally) = shares(&mut world, ms(12_000), path.rate);
+            println!("{mbit} Mbit/s, {micros} us, {loss}, {queue}: {got:?}, {tally:?}");
+            assert!(got[0] >= least, "{got:?}");
+            assert!(tally.dropped * 100 <= tally.sent * 13, "{tally:?}");
+        }
+    }
+}
+
+/// What one of them tries shows nothing while the other goes on, unless it tries far less.
+#[test]
+fn two_on_a_short_path_do_not_flood_its_short_queue() {
+    for (mbit, micros, queue) in
+        [(100, 1240, 50), (100, 2000, 50), (200, 5450, 25), (500, 2000, 50), (1000, 1000, 50)]
+    {
+        for seed in 1..=4 {
+            let path = Path::new(mbit * M, Duration::from_micros(micros), 0, queue);
+            let flows = vec![adaptive_from(&path, ms(0)), adaptive_from(&path, ms(700))];
+            let mut world = World::new(path.clone(), flows).by_chance(seed);
+            world.run(ms(8000));
+            let (got, tally) = shares(&mut world, ms(12_000), path.rate);
+            println!("{mbit} Mbit/s, {micros} us, {queue}: {got:?}, {tally:?}");
+            assert!(got.iter().sum::<u64>() >= 970, "{got:?}");
+            assert!(got.iter().all(|got| *got >= 200), "{got:?}");
+            assert!(tally.dropped * 100 <= tally.sent * 12, "{tally:?}");
+        }
+    }
+}
