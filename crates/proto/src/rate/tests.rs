@@ -6,6 +6,7 @@ mod bold;
 mod brief;
 mod memory;
 mod policed;
+mod short;
 mod sim;
 mod stand;
 mod start;
