@@ -259,10 +259,27 @@ fn slack(burst: Duration) -> Duration {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RestLoss {
     share: u64,
-    suspect: Option<u64>,
-    /// Packets told of since the rate was reduced, and lost, in millionths.
+    suspicion: Option<Suspicion>,
+}
+
+/// Excess loss without a queue, for which the rate was reduced.
+#[derive(Clone, Copy, Debug)]
+struct Suspicion {
+    /// What was lost before that, in millionths, and the bandwidth then, in bytes per second.
+    share: u64,
+    bandwidth: u64,
+    /// Packets told of since then, and those lost, in millionths.
     packets: u64,
     lost: u64,
+}
+
+/// What became of a suspicion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Judgement {
+    /// As much is lost as before: the reduction was for nothing.
+    pub(super) unchanged: bool,
+    /// The bandwidth before the reduction, in bytes per second.
+    pub(super) bandwidth: u64,
 }
 
 /// Fewer packets tell less of what is lost at rest.
@@ -304,37 +321,38 @@ impl RestLoss {
     /// A share lost while the rate, and what arrived, still grew: the rate did not cause it.
     pub(super) fn set(&mut self, share: u64) {
         self.share = share.min(MAX_REST_LOSS);
-        self.suspect = None;
+        self.suspicion = None;
     }
 
-    /// Excess loss without a queue: remembered until the rate has been reduced.
-    pub(super) fn suspect(&mut self, share: u64) {
-        self.suspect = Some(share);
-        (self.packets, self.lost) = (0, 0);
+    /// Excess loss without a queue, at such a bandwidth: remembered until the rate is reduced.
+    pub(super) fn suspect(&mut self, share: u64, bandwidth: u64) {
+        self.suspicion = Some(Suspicion { share, bandwidth, packets: 0, lost: 0 });
     }
 
-    /// What was lost before the rate was reduced, if that is being tried.
-    pub(super) fn suspected(&self) -> Option<u64> {
-        self.suspect
+    /// Whether a reduced rate is being tried.
+    pub(super) fn is_suspected(&self) -> bool {
+        self.suspicion.is_some()
     }
 
-    /// The share of so many packets lost after the rate was reduced. Once there are enough of them,
-    /// whether the reduction was for nothing.
-    pub(super) fn judge(&mut self, share: u64, packets: u64) -> Option<bool> {
-        self.packets += packets;
-        self.lost += packets * share;
-        if self.packets < FEW_PACKETS {
+    /// The share of so many packets lost after the rate was reduced. Of few that is chance: `None`
+    /// until there are enough of them.
+    pub(super) fn judge(&mut self, share: u64, packets: u64) -> Option<Judgement> {
+        let suspicion = self.suspicion.as_mut()?;
+        suspicion.packets += packets;
+        suspicion.lost += packets * share;
+        if suspicion.packets < FEW_PACKETS {
             return None;
         }
-        let before = self.suspect.take()?;
-        let share = self.lost / self.packets;
+        let Suspicion { share: before, bandwidth, packets, lost } = *suspicion;
+        self.suspicion = None;
+        let share = lost / packets;
         let (after, before_excess) =
             (share.saturating_sub(self.share), before.saturating_sub(self.share));
         let unchanged = after.saturating_mul(3) >= before_excess.saturating_mul(2);
         if unchanged {
             self.set((before + share) / 2);
         }
-        Some(unchanged)
+        Some(Judgement { unchanged, bandwidth })
     }
 }
 
@@ -491,12 +509,12 @@ mod tests {
     #[test]
     fn loss_that_stays_when_the_rate_falls_is_the_paths_own() {
         let mut rest = RestLoss::default();
-        rest.suspect(50_000);
+        rest.suspect(50_000, 7);
         assert_eq!(rest.judge(48_000, 63), None, "of few packets that is chance");
-        assert_eq!(rest.judge(48_000, 1), Some(true));
-        assert_eq!((rest.share(), rest.suspected()), (49_000, None));
-        rest.suspect(300_000);
-        assert_eq!(rest.judge(60_000, 1000), Some(false));
-        assert_eq!(rest.share(), 49_000);
+        assert_eq!(rest.judge(48_000, 1), Some(Judgement { unchanged: true, bandwidth: 7 }));
+        assert_eq!((rest.share(), rest.is_suspected()), (49_000, false));
+        rest.suspect(300_000, 8);
+        assert_eq!(rest.judge(60_000, 1000), Some(Judgement { unchanged: false, bandwidth: 8 }));
+        assert_eq!((rest.share(), rest.is_suspected()), (49_000, false));
     }
 }

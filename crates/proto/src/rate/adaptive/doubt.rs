@@ -66,12 +66,18 @@ impl Doubt {
 impl Adaptive {
     /// A cruise is over. Whether another one is to try loss at rest, or goes on with it.
     pub(super) fn doubts(&mut self, now: Instant) -> bool {
-        let Doubt { tries, before, begun, .. } = self.doubt;
-        if tries && begun.is_some_and(|begun| now.since(begun) > LONGEST * 2) {
-            self.bandwidth = self.bandwidth.max(before);
-            self.doubt.stop();
+        if self.doubt.begun.is_some_and(|begun| now.since(begun) > LONGEST * 2) {
+            self.give_doubt_up();
         }
         self.doubt.is_on() || self.begin_doubt(now)
+    }
+
+    /// Nothing is known of what is being tried, if anything is: all goes on as before.
+    pub(super) fn give_doubt_up(&mut self) {
+        if self.doubt.is_on() {
+            self.bandwidth = self.bandwidth.max(self.doubt.before);
+            self.doubt.stop();
+        }
     }
 
     fn begin_doubt(&mut self, now: Instant) -> bool {
@@ -80,7 +86,7 @@ impl Adaptive {
         // What is lost no more is learned without this.
         let lost = self.overflow.share() * 4 >= rest * 3;
         let short = self.min_rtt() <= LONGEST_RTT && self.grain_bytes == 0;
-        let busy = self.bold || self.rest.suspected().is_some();
+        let busy = self.bold || self.rest.is_suspected();
         let left = Rate::from_bytes_per_second(part(before, MILLION - rest));
         let takes = left.time_for(u64::from(self.packet_bytes) * PACKETS * 2);
         if rest <= MUCH || !lost || !short || busy || takes > LONGEST {
@@ -122,7 +128,7 @@ impl Adaptive {
         self.bandwidth = self.rest.scale_up(part(before, MILLION - rest));
         if self.queue() == 0 {
             // What is lost without a queue is not learned from again.
-            self.policed.is_seen();
+            self.policed.on_seen();
         }
     }
 }

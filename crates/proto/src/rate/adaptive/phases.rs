@@ -28,7 +28,7 @@ const PHASE_BURSTS: u32 = 4;
 /// How bold probes up are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe {
-    /// Bandwidth when the probe up, or the reduction for suspected loss, began.
+    /// Bandwidth when the probe up began.
     pub(super) before: u64,
     /// At how many bytes per second the newest one began.
     pub(super) rate: u64,
@@ -191,6 +191,7 @@ impl Adaptive {
             && self.queue() > MILLION / 4;
         self.foreign |= stays;
         if stays || self.trips.is_stale(now) {
+            self.give_doubt_up();
             if stays && self.may_contend(now) {
                 self.contend(now);
             } else {

@@ -67,7 +67,7 @@ impl Policed {
     }
 
     /// The path is one: probes are rare, and loss at rest is not learned upwards by creeping.
-    pub(super) fn is_seen(&mut self) {
+    pub(super) fn on_seen(&mut self) {
         self.taken_back = TAKEN_BACK;
     }
 

@@ -191,10 +191,12 @@ impl Adaptive {
             self.judge_doubt(share, round.told);
             return;
         }
-        if self.rest.suspected().is_some() {
+        if self.rest.is_suspected() {
             match self.rest.judge(share, round.told) {
-                Some(true) => self.bandwidth = self.bandwidth.max(self.probe.before),
-                Some(false) => self.take_back(self.probe.before, self.bandwidth / 95 * 100),
+                Some(judged) if judged.unchanged => {
+                    self.bandwidth = self.bandwidth.max(judged.bandwidth);
+                }
+                Some(judged) => self.take_back(judged.bandwidth, self.bandwidth / 95 * 100),
                 None => {}
             }
             return;
@@ -211,8 +213,7 @@ impl Adaptive {
             self.note_harm();
             self.probe.caution = (self.probe.caution / 2).max(UNITY / 4);
         } else if round.queue == 0 {
-            self.probe.before = self.bandwidth;
-            self.rest.suspect(share);
+            self.rest.suspect(share, self.bandwidth);
             let left = MILLION - share.saturating_sub(self.rest.share());
             let reduced = u128::from(self.bandwidth) * u128::from(left) / u128::from(MILLION);
             self.bandwidth = (reduced as u64) * 95 / 100;
