@@ -205,14 +205,11 @@ impl Link {
         sealed.opening.open_into(number, clear, body, slot).is_ok()
     }
 
-    /// The clear header under which such a packet comes, on `sealed`.
-    pub(crate) fn data_header(
-        &self,
-        header: &DataHeader,
-    ) -> Option<[u8; sealed::DATA_HEADER_BYTES]> {
+    /// Whether a packet comes, on `sealed`, under exactly the clear header of such a one.
+    pub(crate) fn is_under(&self, raw: &[u8], header: &DataHeader) -> bool {
         match self {
-            Self::Rfc998(_) => None,
-            Self::Sealed(sealed) => Some(sealed::encode_data_header(sealed.own_id, header)),
+            Self::Rfc998(_) => false,
+            Self::Sealed(sealed) => sealed::is_data_header(raw, sealed.own_id, header),
         }
     }
 

@@ -30,4 +30,11 @@ impl Connection {
         self.progress.on_moved(now, underway);
         true
     }
+
+    /// Whether this packet is the predicted one.
+    #[cfg(test)]
+    pub(crate) fn is_predicted(&self, now: Instant, raw: &[u8]) -> bool {
+        let Machine::Receiver(receiver) = &self.machine else { return false };
+        receiver.is_predicted(now, raw, &self.link)
+    }
 }

@@ -91,9 +91,8 @@ impl World {
     /// Both receivers hear the same, one of them without what it expected.
     fn hear(&mut self, from: SocketAddr, packet: &[u8]) {
         let [predicts, usual] = &mut self.receivers;
-        if let Some(Machine::Receiver(receiver)) = predicts.connection.as_ref().map(|c| &c.machine)
-        {
-            self.predicted += u64::from(receiver.is_predicted(self.now, packet));
+        if let Some(connection) = &predicts.connection {
+            self.predicted += u64::from(connection.is_predicted(self.now, packet));
         }
         if let Some(Machine::Receiver(receiver)) = usual.connection.as_mut().map(|c| &mut c.machine)
         {

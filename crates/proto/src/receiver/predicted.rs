@@ -17,13 +17,11 @@ use crate::machine::Reception;
 use crate::time::Instant;
 use crate::units::{PacketIndex, PacketNumber};
 use crate::wire::packet::DataHeader;
-use crate::wire::sealed::DATA_HEADER_BYTES;
 
 /// What the next packet looks like, if there is one at this moment and nothing else happens.
 #[derive(Clone, Copy)]
 pub(super) struct Next {
     now: Instant,
-    clear: [u8; DATA_HEADER_BYTES],
     header: DataHeader,
     /// Bytes of the whole datagram.
     len: usize,
@@ -66,8 +64,7 @@ impl Receiver {
             return None;
         }
         let header = DataHeader { number, index, last_of_buffer: false, ..*header };
-        let clear = link.data_header(&header)?;
-        Some(Next { now, clear, header, len: len + link.data_overhead() })
+        Some(Next { now, header, len: len + link.data_overhead() })
     }
 
     /// The packet that was predicted, which is then taken, and the next one predicted; its number.
@@ -79,10 +76,7 @@ impl Receiver {
         reception: Reception,
         link: &mut Link,
     ) -> Option<PacketNumber> {
-        let next = self.prediction.0.as_mut()?;
-        if next.now != now || next.len != raw.len() || !raw.starts_with(&next.clear) {
-            return None;
-        }
+        let next = self.prediction.0.as_ref().filter(|next| next.is(now, raw, link))?;
         let DataHeader { number, buffer, index, generation, .. } = next.header;
         let assembly = self.assemblies.get_mut(&buffer)?;
         let len = raw.len() - link.data_overhead();
@@ -99,26 +93,29 @@ impl Receiver {
         self.furthest = (buffer, index.0 + 1);
         self.first_pass.moved(len);
         self.recovery.on_expected(now, buffer);
-        self.advance(link);
+        self.advance();
         Some(number)
     }
 
     /// The prediction of the one after.
-    fn advance(&mut self, link: &Link) {
-        let next = self.prediction.0.take().and_then(|next| {
-            let number = PacketNumber(next.header.number.0.checked_add(1)?);
-            let index = PacketIndex(next.header.index.0 + 1);
-            let header = DataHeader { number, index, ..next.header };
-            Some(Next { clear: link.data_header(&header)?, header, ..next })
-        });
-        self.prediction.0 = next;
+    fn advance(&mut self) {
+        let Some(Next { header, .. }) = &mut self.prediction.0 else { return };
+        match header.number.0.checked_add(1) {
+            Some(number) => header.number = PacketNumber(number),
+            None => return self.forget_prediction(),
+        }
+        header.index.0 += 1;
     }
 
     /// Whether this packet is the predicted one.
     #[cfg(test)]
-    pub(crate) fn is_predicted(&self, now: Instant, raw: &[u8]) -> bool {
-        self.prediction.0.is_some_and(|next| {
-            next.now == now && next.len == raw.len() && raw.starts_with(&next.clear)
-        })
+    pub(crate) fn is_predicted(&self, now: Instant, raw: &[u8], link: &Link) -> bool {
+        self.prediction.0.as_ref().is_some_and(|next| next.is(now, raw, link))
+    }
+}
+
+impl Next {
+    fn is(&self, now: Instant, raw: &[u8], link: &Link) -> bool {
+        self.now == now && self.len == raw.len() && link.is_under(raw, &self.header)
     }
 }
