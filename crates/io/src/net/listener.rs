@@ -250,11 +250,9 @@ impl Listener {
             member.ids.extend(member.end.connection_ids());
             self.by_id.extend(member.ids.iter().map(|id| (*id, key)));
         }
-        // Mostly there are none, of which slices would be compared all the same: glibc then reads
-        // none of the bytes at addresses that lead nowhere, which takes a processor with AVX-512 a
-        // third of the time it takes to open a packet.
-        let none = member.lanes.is_empty() && member.end.lane_ids().is_empty();
-        if !none && member.end.lane_ids() != member.lanes {
+        // One by one: there are mostly none, and slices of none are compared by a glibc that reads
+        // nothing where nothing is. That takes a third of opening a packet (AVX-512).
+        if !member.end.lane_ids().iter().eq(&member.lanes) {
             let before = std::mem::replace(&mut member.lanes, member.end.lane_ids().to_vec());
             before.iter().for_each(|id| free(&mut self.by_id, *id, key));
             // One that leads to somebody already is no lane's.
