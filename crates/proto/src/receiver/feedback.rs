@@ -41,6 +41,15 @@ struct Counts {
     marked: u64,
 }
 
+/// A moment at which a report was made.
+#[derive(Clone, Copy, Debug)]
+struct Past {
+    at: Instant,
+    highest: PacketNumber,
+    /// How many packets below the highest have not come since.
+    absent: u64,
+}
+
 /// Counts arrivals and decides when to tell.
 #[derive(Debug, Default)]
 pub(crate) struct Feedback {
@@ -48,8 +57,8 @@ pub(crate) struct Feedback {
     /// When a report was due while packets waited to be handed over; told before what is now.
     passed: VecDeque<Counts>,
     missing: u64,
-    /// Packets not here at past moments, to leave out those that were only late.
-    absent: VecDeque<(Instant, u64)>,
+    /// The reports of late, to leave out what was only late when they were made.
+    past: VecDeque<Past>,
     unreported: bool,
     unreported_bytes: u64,
     repeats: u8,
@@ -101,6 +110,8 @@ impl Feedback {
         self.counts.marked += u64::from(ecn == Some(Ecn::Ce));
         if self.counts.highest.is_none_or(|(highest, _)| number > highest) {
             self.counts.highest = Some((number, now));
+        } else {
+            self.on_late(number);
         }
         if !self.unreported {
             self.first = now;
@@ -190,23 +201,23 @@ impl Feedback {
         })
     }
 
-    /// What was absent a while ago and has not come since is missing.
+    /// A packet came behind one with a higher number.
+    fn on_late(&mut self, number: PacketNumber) {
+        for past in self.past.iter_mut().rev().take_while(|past| number < past.highest) {
+            past.absent = past.absent.saturating_sub(1);
+        }
+    }
+
+    /// What was absent a while ago and has not come since is missing. Where packets overtake each
+    /// other all the time some are absent at every moment, others each time.
     fn count_missing(&mut self, now: Instant, highest: PacketNumber, rtt: Duration) {
-        let absent = (highest.0 + 1).saturating_sub(self.counts.packets);
-        // Late arrivals lower what was absent before: no value above the newest counts.
-        while self.absent.pop_back_if(|(_, earlier)| *earlier > absent).is_some() {}
-        if self.absent.back().is_none_or(|(_, earlier)| *earlier < absent) {
-            self.absent.push_back((now, absent));
+        if self.past.back().is_none_or(|past| past.highest < highest) {
+            let absent = (highest.0 + 1).saturating_sub(self.counts.packets);
+            self.past.push_back(Past { at: now, highest, absent });
         }
-        let allowed = rtt * LATE_ROUND_TRIPS.0 / LATE_ROUND_TRIPS.1;
-        let settled = now.before(allowed);
-        while self.absent.len() > 1 && self.absent[1].0 <= settled {
-            self.absent.pop_front();
-        }
-        if let Some((at, count)) = self.absent.front()
-            && *at <= settled
-        {
-            self.missing = self.missing.max(*count);
+        let settled = now.before(rtt * LATE_ROUND_TRIPS.0 / LATE_ROUND_TRIPS.1);
+        while let Some(past) = self.past.pop_front_if(|past| past.at <= settled) {
+            self.missing = self.missing.max(past.absent);
         }
     }
 }
@@ -251,6 +262,34 @@ mod tests {
         feedback.on_packet(ms(20), PacketNumber(6), (100, 100), None);
         let report = feedback.report(ms(20), ms(0), rtt).unwrap();
         assert_eq!((report.missing, report.packets, report.highest), (1, 6, PacketNumber(6)));
+    }
+
+    /// Each seventh packet comes 4 ms behind its place, and each hundredth never: some are absent at
+    /// every moment, and only those that never come are missing.
+    #[test]
+    fn what_is_overtaken_all_the_time_is_not_missing() {
+        let rtt = Duration::from_millis(40);
+        let mut feedback = Feedback::default();
+        let us = |n: u64| Instant::from_nanos(1_000_000_000 + n * 1000);
+        let mut coming: Vec<(u64, u64)> = (0..20_000)
+            .filter(|number| number % 100 != 50)
+            .map(|number| (number * 50 + if number % 7 == 3 { 4000 } else { 0 }, number))
+            .collect();
+        coming.sort_unstable();
+        let mut due = 0;
+        for (at, number) in coming {
+            feedback.on_packet(us(at), PacketNumber(number), (1000, 1000), None);
+            if at < due {
+                continue;
+            }
+            due = at + 5000;
+            let report = feedback.report(us(at), ms(1000), rtt).unwrap();
+            let lost = |numbers: u64| (numbers + 49) / 100;
+            // What was sent a quarter of a round trip ago, or two reports before that.
+            let told = lost((at / 50).saturating_sub(400))..=lost(at / 50);
+            assert!(told.contains(&report.missing), "{} of {told:?} at {at}", report.missing);
+        }
+        assert!(feedback.missing() >= 190, "{}", feedback.missing());
     }
 
     #[test]

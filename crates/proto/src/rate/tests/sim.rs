@@ -213,7 +213,8 @@ struct Receiver {
     coming: BinaryHeap<Reverse<(Instant, u64, bool)>>,
     report: Report,
     arrived: Instant,
-    absent: VecDeque<(Instant, u64)>,
+    /// When reports were made, the highest number by then, and how many below it have not come.
+    past: VecDeque<(Instant, u64, u64)>,
     last: Option<Instant>,
     repeats: u32,
     /// The newest arrival, whether a pause was before it, and whether it was told of.
@@ -275,6 +276,9 @@ impl Receiver {
             if number >= self.report.highest.0 {
                 self.report.highest = PacketNumber(number);
                 self.arrived = at;
+            } else {
+                let later = |(_, highest, _): &&mut (Instant, u64, u64)| number < *highest;
+                self.past.iter_mut().rev().take_while(later).for_each(|past| past.2 -= 1);
             }
         }
         let whole = self.last.map_or(Instant::EPOCH, |last| last + beat);
@@ -292,17 +296,11 @@ impl Receiver {
         self.unreported = false;
         self.begun = false;
         self.reports += 1;
-        let absent = self.report.highest.0 + 1 - self.report.packets;
-        while self.absent.pop_back_if(|(_, earlier)| *earlier > absent).is_some() {}
-        self.absent.push_back((now, absent));
+        let highest = self.report.highest.0;
+        self.past.push_back((now, highest, highest + 1 - self.report.packets));
         let settled = now.before(rtt / 4);
-        while self.absent.len() > 1 && self.absent[1].0 <= settled {
-            self.absent.pop_front();
-        }
-        if let Some((at, count)) = self.absent.front()
-            && *at <= settled
-        {
-            self.report.missing = self.report.missing.max(*count);
+        while let Some((_, _, absent)) = self.past.pop_front_if(|past| past.0 <= settled) {
+            self.report.missing = self.report.missing.max(absent);
         }
         self.last = Some(now);
         self.report.at_micros = (now.as_nanos() / 1000) as u32;
