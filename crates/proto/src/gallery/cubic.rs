@@ -23,4 +23,8 @@ impl Growth for Cubic {
     fn reduce(&mut self, window: f64) -> f64 {
         self.reduce(window)
     }
+
+    fn resize(&mut self, times: f64) {
+        self.resize(times);
+    }
 }

@@ -63,7 +63,7 @@ fn recreate(recreation: &Recreation, negotiated: &Negotiated, overhead: u32) -> 
     let packet = negotiated.burst_bytes + overhead;
     let rate = recreation.rate;
     let control: Box<dyn RateControl> = match recreation.protocol {
-        Protocol::Sabul => Box::new(sabul::Sabul::new()),
+        Protocol::Sabul => Box::new(sabul::Sabul::new(packet)),
         Protocol::Tsunami => Box::new(tsunami::Tsunami::new(rate, packet)),
         Protocol::Fobs => Box::new(fobs::Fobs::new(rate, packet)),
         Protocol::Rbudp => Box::new(rbudp::Rbudp::new(rate, packet)),

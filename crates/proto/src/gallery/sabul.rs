@@ -36,6 +36,7 @@ const TOLD: u64 = 2;
 /// The rate law.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sabul {
+    packet: u32,
     delay_us: f64,
     history: f64,
     /// Since the last SYN: packets sent, resends too, and losses told.
@@ -46,8 +47,15 @@ pub(super) struct Sabul {
 }
 
 impl Sabul {
-    pub(super) fn new() -> Self {
-        Self { delay_us: FIRST_DELAY_US, history: 0.0, sent: 0, lost: 0, syn: None }
+    pub(super) fn new(packet: u32) -> Self {
+        Self {
+            packet: packet.max(1),
+            delay_us: FIRST_DELAY_US,
+            history: 0.0,
+            sent: 0,
+            lost: 0,
+            syn: None,
+        }
     }
 
     /// The SYN: "uses both the number of lost packets and the number of packets--including
@@ -84,7 +92,14 @@ impl RateControl for Sabul {
 
     fn on_offer(&mut self, _now: Instant, _offer: Burst) {}
 
-    fn on_packet_bytes(&mut self, _bytes: u32) {}
+    /// SABUL's never change: the delay stays as many bytes a second.
+    fn on_packet_bytes(&mut self, bytes: u32) {
+        let before = std::mem::replace(&mut self.packet, bytes.max(1));
+        if self.syn.is_some() {
+            let delay = self.delay_us * f64::from(self.packet) / f64::from(before);
+            self.delay_us = delay.clamp(DELAY_BOUNDS_US.0, DELAY_BOUNDS_US.1);
+        }
+    }
 
     /// "SABUL is the only one of the three to implement the IPD(inter-packet delay) between
     /// individual packets" (review §3.2).

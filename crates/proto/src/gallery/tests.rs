@@ -238,7 +238,7 @@ fn udt_has_a_clock_of_10_ms_and_an_eighth_for_a_loss() {
 
 #[test]
 fn sabul_moves_its_delay_every_200_ms_by_history_against_a_thousandth() {
-    let mut sabul = Sabul::new();
+    let mut sabul = Sabul::new(1472);
     let delay = |sabul: &Sabul| sabul.pacing().burst.interval.as_nanos() as f64 / 1000.0;
     assert_eq!((delay(&sabul), sabul.pacing().burst.packets), (10.0, 1));
     sabul.on_data_sent(ms(5), 1000);
@@ -264,6 +264,54 @@ fn sabul_moves_its_delay_every_200_ms_by_history_against_a_thousandth() {
     sabul.on_timeout(ms(9005));
     near(delay(&sabul), (before * 0.99).max(sabul::DELAY_BOUNDS_US.0), 1e-3, "below");
     assert_eq!(sabul::FIRST_DELAY_US, sabul::DELAY_BOUNDS_US.0);
+}
+
+/// Larger packets are as many bytes a second, and in flight, once some were told of.
+#[test]
+fn what_is_counted_in_packets_stays_as_many_bytes() {
+    let rtt = Some(Duration::from_millis(40));
+    let tcp =
+        |protocol| -> Box<dyn RateControl> { Box::new(Window::new(protocol, 1472, None, rtt)) };
+    let laws: [Box<dyn RateControl>; 5] = [
+        tcp(Protocol::Cubic),
+        tcp(Protocol::Reno),
+        tcp(Protocol::Scalable),
+        Box::new(Sabul::new(1472)),
+        Box::new(Udt::new(1472, rtt, None)),
+    ];
+    for mut law in laws {
+        for n in 1..=20 {
+            law.on_data_sent(ms(10 * n), 10);
+            law.on_sample(
+                ms(10 * n + 5),
+                &Sample {
+                    rtt,
+                    round: n / 4,
+                    delivered_packets: n * 10,
+                    sent_bytes: n * 14_720 + 300_000,
+                    in_flight_bytes: 300_000,
+                    delivery_rate: Some(Rate::from_bytes_per_second(10_000_000)),
+                    ..Sample::default()
+                },
+            );
+        }
+        // It ends UDT's slow start.
+        law.on_resend(ms(206), 1);
+        let speed = |law: &dyn RateControl, packet: u32| {
+            let pacing = law.pacing();
+            let bytes = u64::from(pacing.burst.packets) * u64::from(packet);
+            let rate = Rate::over(bytes, pacing.burst.interval).bytes_per_second();
+            (rate as f64, pacing.cap_bytes.unwrap_or(1) as f64)
+        };
+        let before = speed(&*law, 1472);
+        for packet in [8972, 1472] {
+            law.on_packet_bytes(packet);
+            let after = speed(&*law, packet);
+            let line = format!("{before:?}, {after:?}: {law:?}");
+            near(after.0, before.0, 0.01, &line);
+            near(after.1, before.1, 0.01, &line);
+        }
+    }
 }
 
 #[test]

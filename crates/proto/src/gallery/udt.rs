@@ -148,8 +148,17 @@ impl RateControl for Udt {
 
     fn on_offer(&mut self, _now: Instant, _offer: Burst) {}
 
+    /// UDT's never change: what is counted in packets stays as many bytes.
     fn on_packet_bytes(&mut self, bytes: u32) {
-        self.packet = bytes.max(1);
+        let before = std::mem::replace(&mut self.packet, bytes.max(1));
+        if self.delivered > 0 {
+            let times = f64::from(self.packet) / f64::from(before);
+            self.delay_us *= times;
+            self.delay_before_us *= times;
+            self.window /= times;
+            self.arriving /= times;
+            self.capacity /= times;
+        }
     }
 
     fn pacing(&self) -> Pacing {

@@ -36,6 +36,8 @@ pub(super) trait Growth: Debug + Send {
     fn grow(&mut self, now: Instant, window: f64, acked: f64, rtt: Duration) -> f64;
     /// The window after a loss.
     fn reduce(&mut self, window: f64) -> f64;
+    /// Packets are so many times as large as they were.
+    fn resize(&mut self, _times: f64) {}
 }
 
 /// A window under one of the laws.
@@ -132,6 +134,7 @@ impl RateControl for Window {
         let flight = std::mem::replace(&mut self.in_flight, sample.in_flight_bytes)
             .max(sample.in_flight_bytes + acked * u64::from(self.packet));
         let known = sample.sent_bytes.saturating_sub(sample.in_flight_bytes);
+        self.recover = self.recover.min(sample.sent_bytes);
         // A mark is as good as a loss (RFC 3168 §6.1.2).
         if sample.lost_packets > self.lost || sample.marked_packets > self.marked {
             (self.lost, self.marked) = (sample.lost_packets, sample.marked_packets);
@@ -154,9 +157,16 @@ impl RateControl for Window {
 
     fn on_offer(&mut self, _now: Instant, _offer: Burst) {}
 
+    /// As Linux does, which finds larger packets by RFC 4821 and keeps the window's bytes.
     fn on_packet_bytes(&mut self, bytes: u32) {
-        self.packet = bytes.max(1);
+        let before = f64::from(std::mem::replace(&mut self.packet, bytes.max(1)));
         let packet = f64::from(self.packet);
+        if self.delivered > 0 && packet != before {
+            self.packets = (self.packets * before / packet).max(1.0);
+            self.threshold *= before / packet;
+            self.law.resize(packet / before);
+            self.recover = u64::MAX;
+        }
         self.most = self.most_bytes.map_or(f64::INFINITY, |most| (most as f64 / packet).max(1.0));
         self.packets = self.packets.min(self.most);
     }

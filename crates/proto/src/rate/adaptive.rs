@@ -520,7 +520,9 @@ impl RateControl for Adaptive {
     }
 
     fn on_packet_bytes(&mut self, bytes: u32) {
-        self.packet_bytes = bytes.max(1);
+        let before = std::mem::replace(&mut self.packet_bytes, bytes.max(1));
+        self.resize_contest(before);
+        self.resize_trains(before);
         self.set_pacing();
     }
 

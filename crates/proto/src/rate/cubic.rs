@@ -34,6 +34,12 @@ impl Cubic {
         self.w_max
     }
 
+    /// Packets are so many times as large as they were: of all that was, as many fewer are as much.
+    pub(crate) fn resize(&mut self, times: f64) {
+        (self.w_max, self.prior) = (self.w_max / times, self.prior / times);
+        self.epoch = None;
+    }
+
     /// How long it takes by its curve to make up for the last loss: K of that window.
     pub(crate) fn cubic_time(&self) -> Duration {
         let seconds = cube_root(self.prior * (1.0 - BETA) / C);

@@ -8,6 +8,7 @@ mod memory;
 mod policed;
 mod short;
 mod sim;
+mod sizes;
 mod stand;
 mod start;
 mod starved;

@@ -57,7 +57,7 @@ pub(super) struct Contest {
     aim: u64,
     /// The queue is short: it comes and goes.
     brief: bool,
-    /// When the window was reduced, and what had been sent by then.
+    /// When the window was reduced, and what had been sent by then, or by the last change of size.
     reduced: Instant,
     recover: u64,
     looked: Instant,
@@ -97,6 +97,14 @@ impl Contest {
     /// Whether the queue is short, and the contest goes on without it.
     pub(super) fn is_brief(&self) -> bool {
         self.brief
+    }
+
+    /// Packets are so many times as large as they were. Those on their way count for nothing.
+    fn resize(&mut self, times: f64) {
+        self.packets = (self.packets / times).max(2.0);
+        self.span.packets /= times;
+        self.curve.resize(times);
+        self.recover = u64::MAX;
     }
 
     /// The window is back where it was before the last loss, or nearly.
@@ -179,6 +187,13 @@ impl Adaptive {
         self.hearing.overflowed = Some(now);
     }
 
+    /// The window is as many bytes as before.
+    pub(super) fn resize_contest(&mut self, before: u32) {
+        if let Some(contest) = &mut self.contest {
+            contest.resize(f64::from(self.packet_bytes) / f64::from(before));
+        }
+    }
+
     /// A report came in a contest.
     pub(super) fn compete(&mut self, now: Instant, sample: &Sample, heard: Heard) {
         let Some(mut contest) = self.contest else { return };
@@ -202,6 +217,7 @@ impl Adaptive {
         // A window that is not used, for want of data or because of a ceiling, does not grow.
         let used = !sample.app_limited && self.bandwidth < self.most().bytes_per_second();
         let known = sample.sent_bytes.saturating_sub(sample.in_flight_bytes);
+        contest.recover = contest.recover.min(sample.sent_bytes);
         let passed = known > contest.recover;
         if missed && passed && self.is_to_answer(now, &contest) {
             if contest.brief && self.overflow.is_all(self.bandwidth) {

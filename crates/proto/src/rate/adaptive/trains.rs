@@ -270,6 +270,14 @@ impl Adaptive {
         }
     }
 
+    /// Trains after the first ones are as long as before.
+    pub(super) fn resize_trains(&mut self, before: u32) {
+        if self.trains.packets > FIRST_PACKETS {
+            let packets = self.trains.packets * u64::from(before) / u64::from(self.packet_bytes);
+            self.trains.packets = packets.clamp(FIRST_PACKETS, MOST_PACKETS);
+        }
+    }
+
     /// A report came.
     pub(super) fn hear_trains(&mut self, now: Instant, sample: &Sample) {
         let marks = std::mem::take(&mut self.leap.marked);
