@@ -264,8 +264,8 @@ mod tests {
         assert_eq!((report.missing, report.packets, report.highest), (1, 6, PacketNumber(6)));
     }
 
-    /// Each seventh packet comes 4 ms behind its place, and each hundredth never: some are absent at
-    /// every moment, and only those that never come are missing.
+    /// Each seventh packet comes 4 ms behind its place, and each hundredth never: some are absent
+    /// at every moment, and only those that never come are missing.
     #[test]
     fn what_is_overtaken_all_the_time_is_not_missing() {
         let rtt = Duration::from_millis(40);
