@@ -21,6 +21,7 @@ fn larger_packets_are_no_higher_rate_whatever_it_does() {
         (20, 90, 200, 0, true),
         (200, 25, 400, 60, false),
         (100, 300, 100, 0, false),
+        (20, 12, 100, 0, false),
     ] {
         for seed in 1..=4 {
             let mut path = Path::new(mbit * M, ms(millis), 0, queue);
@@ -53,7 +54,9 @@ fn larger_packets_are_no_higher_rate_whatever_it_does() {
     }
     println!("{seen:?}");
     assert!(
-        ["contest", "cruise", "trains", "up"].iter().all(|phase| seen.contains_key(phase)),
+        ["contest", "cruise", "leap", "startup", "trains", "up"]
+            .iter()
+            .all(|phase| seen.contains_key(phase)),
         "{seen:?}"
     );
 }
