@@ -242,6 +242,8 @@ pub struct Adaptive {
     rested: bool,
     /// The queue is someone else's: it does not go away when this sender yields.
     foreign: bool,
+    /// The bandwidth before it yielded to the queue that there is, which lost nothing since.
+    yielded: Option<u64>,
     /// It takes its part of a queue that is someone else's.
     contest: Option<Contest>,
     /// It holds on beside somebody who does not yield; what tells of such.
@@ -291,6 +293,7 @@ impl Adaptive {
             calm: false,
             rested: false,
             foreign: false,
+            yielded: None,
             contest: None,
             stand: None,
             signs: Default::default(),
@@ -408,6 +411,7 @@ impl Adaptive {
         }
         let queue = self.queue();
         if queue == 0 {
+            self.yielded = None;
             let decay = if sample.round > self.round.number { self.free / 256 } else { 0 };
             self.free = (self.free - decay).max(self.bandwidth);
         }

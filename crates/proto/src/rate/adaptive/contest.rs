@@ -145,6 +145,10 @@ impl Adaptive {
     pub(super) fn contend(&mut self, now: Instant) {
         self.overflow.begin();
         let aim = self.half();
+        // That the queue stays shows that to yield was in vain.
+        if let Some(before) = self.yielded.take() {
+            self.bandwidth = self.bandwidth.max(before.min(aim));
+        }
         self.contest = Some(self.new_contest(now, aim, false));
     }
 

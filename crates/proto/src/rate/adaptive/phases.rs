@@ -72,6 +72,7 @@ impl Adaptive {
 
     pub(super) fn advance(&mut self, now: Instant, sample: &Sample) {
         let heard = self.hear_losses(now, sample);
+        self.yielded = self.yielded.filter(|_| !heard.missing);
         if self.meets_others(now, heard) {
             self.contend_briefly(now, sample);
             return;

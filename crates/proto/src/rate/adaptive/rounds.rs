@@ -45,6 +45,7 @@ impl Adaptive {
             || matches!(self.phase, Phase::Startup | Phase::Drain | Phase::MinRtt);
         let shown = window.if_full > 0 && !window.app_limited;
         if !resting && !self.bold && window.queue > self.full_queue() && shown {
+            self.yielded.get_or_insert(self.bandwidth);
             let least = (self.bandwidth / 2).max(self.cruise.least);
             self.bandwidth = self.bandwidth.min(window.if_full.max(least));
         }

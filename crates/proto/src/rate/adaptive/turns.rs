@@ -23,6 +23,8 @@ const BACK: (u64, u64) = (8, 10);
 const DEEP: (u64, u64) = (6, 10);
 const ALIKE: (u64, u64) = (3, 8);
 const LASTED: u32 = 4;
+/// A fall to less than the last one's low by so many times is not to the same other rate.
+const LOWER: u64 = 2;
 /// So many falls from which it came back, each of which ended so soon, make a path that turns.
 const TURNS: u32 = 2;
 const SOON: Duration = Duration::from_secs(3);
@@ -99,6 +101,9 @@ impl Turns {
         }
         if self.fallen {
             self.low = self.low.min(bandwidth);
+            if self.low < self.last_low / LOWER {
+                self.count = 0;
+            }
         }
     }
 

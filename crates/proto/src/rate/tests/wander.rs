@@ -18,6 +18,26 @@ fn a_way_that_wanders_is_filled() {
     }
 }
 
+/// More than twice the round trip, too: each rise of it is yielded to in each of its round trips,
+/// which take the rate to an eighth, so that what was yielded in vain must come back at once.
+#[test]
+fn a_way_that_wanders_far_is_not_given_up() {
+    let (mut sum, mut few) = (0, 0);
+    for mbit in [100, 200, 300] {
+        for seed in 1..=8 {
+            let mut path = Path::new(mbit * M, ms(25), 0, 300);
+            path.wander = ms(60);
+            let mut world = World::new(path.clone(), vec![adaptive(&path)]).by_chance(seed);
+            world.run(ms(10_000));
+            let got = share(&mut world, ms(20_000), path.rate);
+            println!("{mbit} Mbit/s, {seed}: {got}");
+            sum += got;
+            few += u32::from(got < 500);
+        }
+    }
+    assert!(sum / 24 >= 750 && few == 0, "{} in the mean, {few} with less than half", sum / 24);
+}
+
 /// Nor is what only comes late taken for lost, although some is late at every moment: none is lost
 /// here, and while the round trip is long the loss of one packet would be a queue's.
 #[test]
