@@ -12,10 +12,10 @@ use crate::config::{Authorized, Config, Identity};
 use crate::endpoint::{EXPLANATIONS, Endpoint};
 use crate::entropy::Entropy;
 use crate::machine::{Datagram, Route, Transmit};
+use crate::opening::FirstWords;
 use crate::opening::answer::Answer;
 use crate::opening::passive::Passive;
 use crate::time::Instant;
-use crate::wire::packet::Parameters;
 
 /// Answers waiting to leave: in a flood the oldest go, a true peer asks again.
 const MAX_ANSWERS: usize = 64;
@@ -48,8 +48,9 @@ impl Door {
         let Datagram { from, local, reception, bytes } = datagram;
         let route = Route { peer: from, local };
         // Whose end it will be, and what that end has, is known when it is there.
-        let none = |_: &Parameters, _| None;
-        match self.passive.handle_datagram(now, route, bytes, (&self.config, &none), None) {
+        let none: FirstWords<'_> = &|_, _| None;
+        let at = (now, reception.stood_still());
+        match self.passive.handle_datagram(at, route, bytes, (&self.config, none), None) {
             Answer::Nothing | Answer::Heard(_) | Answer::Again(_) => None,
             Answer::Reply(packet) | Answer::Greeting(packet, _) => {
                 self.answer(route, packet);

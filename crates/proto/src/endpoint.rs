@@ -245,7 +245,7 @@ impl Endpoint {
 
     fn dispatch(&mut self, now: Instant, datagram: Datagram<'_>) -> Handled {
         let Datagram { from, local, reception, bytes } = datagram;
-        let route = Route { peer: from, local };
+        let (route, at) = (Route { peer: from, local }, (now, reception.stood_still()));
         let len = bytes.len();
         if let Some(connection) = self.connection.as_mut().filter(|c| c.may_hear(route)) {
             connection.on_came(len);
@@ -277,7 +277,7 @@ impl Endpoint {
                     None => return Handled::Dropped,
                 }
             }
-            Opener::Active(active) => match active.handle_datagram(now, route, bytes, &words) {
+            Opener::Active(active) => match active.handle_datagram(at, route, bytes, &words) {
                 Hear::Nothing => match active.take_abort() {
                     Some(abort) => self.reply(route, abort),
                     None => return Handled::Dropped,
@@ -293,7 +293,7 @@ impl Endpoint {
                     own_id: connection.own_id(),
                     half_open: connection.is_half_open(),
                 });
-                match passive.handle_datagram(now, route, bytes, (config, &words), standing) {
+                match passive.handle_datagram(at, route, bytes, (config, &words), standing) {
                     Answer::Nothing => return Handled::Dropped,
                     Answer::Reply(packet) => self.reply_within_room(route, packet),
                     Answer::Again(packet) => {

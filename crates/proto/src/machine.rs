@@ -36,6 +36,17 @@ pub struct Reception {
     pub age: Duration,
 }
 
+/// What has been here for less than that waited as things do on a busy host.
+const STANDSTILL: Duration = Duration::from_millis(100);
+
+impl Reception {
+    /// How long this host stood still while it was here: of a round trip that it ends, that is no
+    /// part.
+    pub(crate) fn stood_still(&self) -> Duration {
+        if self.age < STANDSTILL { Duration::ZERO } else { self.age }
+    }
+}
+
 impl From<Option<Ecn>> for Reception {
     /// With this mark, and only now.
     fn from(ecn: Option<Ecn>) -> Self {

@@ -146,6 +146,12 @@ impl RoundTrip {
     }
 }
 
+/// A `measured` time without what this host stood still of it. That is told by a clock that may be
+/// set, and may have run while all others stood: what is more than there was says nothing.
+pub(crate) fn without(measured: Duration, still: Duration) -> Duration {
+    if still < measured { measured - still } else { measured }
+}
+
 fn grown(mut timeout: Duration, expiries: u32) -> Duration {
     for _ in 0..expiries {
         timeout = (timeout + timeout / 2).min(MAX_RTT * 4);
@@ -156,6 +162,14 @@ fn grown(mut timeout: Duration, expiries: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_standstill_is_no_part_of_a_round_trip_and_never_all_of_it() {
+        let ms = Duration::from_millis;
+        for (measured, still, left) in [(40, 0, 40), (30_040, 30_000, 40), (40, 30_000, 40)] {
+            assert_eq!(without(ms(measured), ms(still)), ms(left));
+        }
+    }
 
     #[test]
     fn expiries_lengthen_the_timer_up_to_its_limit() {

@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
+use netblt_path::rng::Probability;
 use netblt_path::{LinkOptions, QueueLimit};
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::units::Rate;
 use netblt_sim::host::{HostOptions, Stops};
 use netblt_sim::outcome::Outcome;
+use netblt_sim::swarm;
 use netblt_sim::world::{Setup, World};
 
 const OVERHEAD_BYTES: u32 = 28;
@@ -127,4 +129,43 @@ fn a_receiver_that_reads_a_train_at_once_finds_the_rate_as_soon() {
         println!("seed {seed}: {awake:?}, {seldom:?}");
         assert!(seldom <= awake * 11 / 10, "{awake:?} {seldom:?}");
     }
+}
+
+/// How long after its receiver woke up, who fell asleep `at` that time for half a minute, a
+/// transfer was over: the mean of some, and the longest.
+fn after_a_sleep(opens: bool, at: Duration) -> (Duration, Duration) {
+    const SEEDS: u32 = 10;
+    let lasts = Duration::from_secs(30);
+    let took = |seed: u32| {
+        let [sender, mut receiver] = [Role::Sender, Role::Receiver].map(host);
+        receiver.sleeps = vec![(at, lasts)];
+        let outcome = world(seed.into(), 20_000_000, |setup| {
+            let ends = if opens { (receiver, sender) } else { (sender, receiver) };
+            (setup.active, setup.passive) = ends;
+            setup.there.loss = Probability::from_percent(2);
+            setup.back.loss = Probability::from_percent(2);
+        });
+        outcome.duration.saturating_sub(at + lasts)
+    };
+    let took: Vec<Duration> = (1..=SEEDS).map(took).collect();
+    (took.iter().sum::<Duration>() / SEEDS, took.iter().copied().max().unwrap_or_default())
+}
+
+/// Or all timers are made of that, and whatever is lost then waits for them, up to 31 s more.
+#[test]
+fn how_long_a_host_slept_is_no_round_trip() {
+    for (opens, at) in [(true, 5), (true, 50), (true, 1000), (false, 50), (false, 1000)] {
+        let (mean, longest) = after_a_sleep(opens, Duration::from_millis(at));
+        println!("opens {opens}, at {at} ms: {mean:?}, {longest:?}");
+        assert!(mean <= Duration::from_secs(4), "{mean:?}, {longest:?}");
+    }
+}
+
+/// A receiver that slept for 39 s before it read RESPONSE waited for a minute before it asked a
+/// sender again that tossed a coin for each packet, and had one for each question.
+#[test]
+fn who_slept_while_it_opened_asks_as_soon_as_others() {
+    let outcome = swarm::replay(315_000_876, None);
+    assert_eq!(outcome.problem(), None, "{outcome}");
+    assert!(outcome.duration <= Duration::from_secs(60), "{outcome}");
 }

@@ -11,6 +11,7 @@ use crate::entropy::Entropy;
 use crate::link::Link;
 use crate::machine::{Reason, Route};
 use crate::refusals::Refusals;
+use crate::rtt::without;
 use crate::time::{Instant, earliest};
 use crate::units::PacketNumber;
 use crate::wire::packet::Parameters;
@@ -73,7 +74,7 @@ pub(crate) struct Active {
     next: Instant,
     /// When the newest OPEN left, and whether it was the only one.
     sent: Option<(Instant, bool)>,
-    /// When the first left.
+    /// When the first left, and as much later as this host stood still since.
     first: Option<Instant>,
     /// When something came that proved itself.
     heard: Instant,
@@ -185,22 +186,22 @@ impl Active {
         short
     }
 
-    /// A datagram.
+    /// A datagram; this host stood still for so long while it was here.
     pub(crate) fn handle_datagram<'a>(
         &mut self,
-        now: Instant,
+        (now, still): (Instant, Duration),
         route: Route,
         bytes: &'a mut [u8],
         words: FirstWords<'_>,
     ) -> Hear<'a> {
         let called = route.peer == self.peer;
         if let Handshake::Rfc998 { .. } = &self.handshake {
-            let opened = called.then(|| self.handle_rfc998(now, bytes)).flatten();
+            let opened = called.then(|| self.handle_rfc998((now, still), bytes)).flatten();
             return opened.map_or(Hear::Nothing, |opened| Hear::Opened(opened, None));
         }
         // What proves itself may come from elsewhere: a passive end may have moved too.
         let told = match sealed::kind_of(bytes) {
-            Some(Kind::Response) => self.handle_response(now, bytes, words),
+            Some(Kind::Response) => self.handle_response((now, still), bytes, words),
             Some(Kind::Cookie) => self.handle_cookie(now, bytes),
             Some(Kind::Refused) => self.handle_refused(now, bytes, called),
             Some(kind) if !kind.is_handshake() => return self.handle_first(route, bytes),
@@ -237,7 +238,11 @@ impl Active {
         Hear::Opened(Box::new(opened), Some(bytes))
     }
 
-    fn handle_rfc998(&mut self, now: Instant, bytes: &[u8]) -> Option<Box<Opened>> {
+    fn handle_rfc998(
+        &mut self,
+        (now, still): (Instant, Duration),
+        bytes: &[u8],
+    ) -> Option<Box<Opened>> {
         let Handshake::Rfc998 { ports } = &self.handshake else { return None };
         let ports = *ports;
         let (from, packet) = rfc998::parse(bytes, false, Default::default()).ok()?;
@@ -262,7 +267,7 @@ impl Active {
                     response.packet_bytes,
                 );
                 let entropy = Entropy::new(self.entropy.draw());
-                let (rtt, longest_rtt) = (self.round_trip(now), self.longest_round_trip(now));
+                let (rtt, longest_rtt) = self.round_trips(now, still);
                 let opened = Opened::new(link, response, 0, entropy);
                 let proof = super::proof::of(&opened.parameters.client);
                 let echo = proof.map(|proof| (proof, self.open_with(ports, proof)));
@@ -300,8 +305,13 @@ impl Active {
     }
 
     /// A RESPONSE; whether it is the passive end's.
-    fn handle_response(&mut self, now: Instant, bytes: &[u8], words: FirstWords<'_>) -> bool {
-        let times = (self.round_trip(now), self.longest_round_trip(now));
+    fn handle_response(
+        &mut self,
+        (now, still): (Instant, Duration),
+        bytes: &[u8],
+        words: FirstWords<'_>,
+    ) -> bool {
+        let times = self.round_trips(now, still);
         let Handshake::Sealed(candidates) = &mut self.handshake else { return false };
         match candidates.judge(now, &self.proposal, bytes, times, words) {
             Judged::Nothing => return false,
@@ -359,14 +369,15 @@ impl Active {
         proven
     }
 
-    /// Karn's rule: only an OPEN sent once tells the round trip.
-    fn round_trip(&self, now: Instant) -> Option<Duration> {
-        self.sent.filter(|(_, once)| *once).map(|(at, _)| now.since(at))
-    }
-
-    /// However often it was sent: no answer is older than the first OPEN.
-    fn longest_round_trip(&self, now: Instant) -> Option<Duration> {
-        self.first.map(|at| now.since(at))
+    /// The round trip that an answer tells, now that this host has stood `still` since it came:
+    /// only an OPEN sent once tells it (Karn's rule), and only if no other was due since, or it is
+    /// known what this host did instead. And, however often it was sent, the longest that it may
+    /// be: no answer is older than the first OPEN.
+    fn round_trips(&self, now: Instant, still: Duration) -> (Option<Duration>, Option<Duration>) {
+        let known = now <= self.next || !still.is_zero();
+        let once = self.sent.filter(|(_, once)| *once && known);
+        let since = |at| without(now.since(at), still);
+        (once.map(|(at, _)| since(at)), self.first.map(since))
     }
 
     /// A QUIT for each passive end that may hold what this one opens for a connection: the one that
@@ -436,10 +447,10 @@ impl Active {
         self.left -= 1;
         let hurried = self.hurry == Hurry::Due;
         self.hurry = if hurried { Hurry::Spent } else { Hurry::Ready };
+        self.first = Some(self.first.map_or(now, |first| first + now.since(self.next)));
         self.next = now + self.wait;
         self.wait = (self.wait * 3 / 2).min(self.longest_wait);
         self.sent = Some((now, self.sent.is_none()));
-        self.first.get_or_insert(now);
         if let Handshake::Sealed(candidates) = &mut self.handshake {
             candidates.repeat();
             self.twice = self.tries > 0 && !hurried;

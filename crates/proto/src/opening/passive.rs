@@ -20,6 +20,7 @@ use crate::crypto::stem::Root;
 use crate::entropy::Entropy;
 use crate::link::Link;
 use crate::machine::Route;
+use crate::rtt::without;
 use crate::time::Instant;
 use crate::units::ControlSeq;
 use crate::wire::packet::Parameters;
@@ -110,10 +111,11 @@ impl Passive {
         self.slots.iter_mut().filter_map(|slot| slot.quit(reason)).collect()
     }
 
-    /// A datagram that the connection that stands, if there is one, did not want.
+    /// A datagram that the connection that stands, if there is one, did not want; this host stood
+    /// still for so long while it was here.
     pub(crate) fn handle_datagram<'a>(
         &mut self,
-        now: Instant,
+        (now, still): (Instant, Duration),
         route: Route,
         bytes: &'a mut [u8],
         (config, words): (&Config, FirstWords<'_>),
@@ -132,7 +134,9 @@ impl Passive {
                 return response.unwrap_or(Answer::Nothing);
             }
             Some([sealed::VERSION, kind]) if *kind == Kind::Who as u8 => introduce(config, bytes),
-            Some([sealed::VERSION, _]) => return self.handle_other(now, route, bytes, standing),
+            Some([sealed::VERSION, _]) => {
+                return self.handle_other((now, still), route, bytes, standing);
+            }
             Some([_, 0]) => refuse_version(bytes),
             _ => None,
         };
@@ -317,7 +321,7 @@ impl Passive {
     /// A packet under transport keys, but not under those of the connection that stands.
     fn handle_other<'a>(
         &mut self,
-        now: Instant,
+        (now, still): (Instant, Duration),
         route: Route,
         bytes: &'a mut [u8],
         standing: Option<Standing>,
@@ -327,7 +331,7 @@ impl Passive {
             return Answer::Nothing;
         }
         match self.slots.iter().position(|slot| slot.own_id == header.connection) {
-            Some(at) => self.confirm(now, route, bytes, at, standing),
+            Some(at) => self.confirm((now, still), route, bytes, at, standing),
             None => self.disown(now, bytes),
         }
     }
@@ -347,7 +351,7 @@ impl Passive {
     /// peer is alive.
     fn confirm<'a>(
         &mut self,
-        now: Instant,
+        (now, still): (Instant, Duration),
         route: Route,
         bytes: &'a mut [u8],
         at: usize,
@@ -366,8 +370,8 @@ impl Passive {
         }
         self.served.push_back((now, slot.open_mac));
         let place = slot.place(route);
-        let rtt = slot.once.then(|| now.since(slot.created));
-        let longest_rtt = Some(now.since(slot.created));
+        let lasted = without(now.since(slot.created), still);
+        let (rtt, longest_rtt) = (slot.once.then_some(lasted), Some(lasted));
         let entropy = Entropy::new(self.entropy.draw());
         let peer_key = slot.key;
         let greeted = slot.first_words.map(|_| (slot.created, slot.once));

@@ -40,7 +40,7 @@ use crate::link::Link;
 use crate::machine::{Event, Reception};
 use crate::negotiated::{Negotiated, Taken};
 use crate::recovery::{self, Ask, Holes, Recovery, RecoveryLaw, Timing};
-use crate::rtt::RoundTrip;
+use crate::rtt::{RoundTrip, without};
 use crate::stats::{FirstPass, Stats};
 use crate::time::{Instant, earliest};
 use crate::trace::{Recorder, Stage, Timer, TraceEvent};
@@ -74,6 +74,8 @@ pub(crate) struct Receiver {
     law: Option<u8>,
     feedback: Feedback,
     sizing: Sizing,
+    /// How long this host stood still while what it takes in was here.
+    still: Duration,
     /// Control packets keep so far apart, for they queue on the way back.
     narrow: Duration,
     sender_burst: Burst,
@@ -140,6 +142,7 @@ impl Receiver {
             recovery,
             law: None,
             feedback: Feedback::default(),
+            still: Duration::ZERO,
             narrow: Duration::ZERO,
             sizing: Sizing::new(negotiated.geometry.packet_bytes, negotiated.rules.data_overhead),
             sender_burst: negotiated.burst,
@@ -376,6 +379,7 @@ impl Receiver {
         reception: Reception,
     ) {
         self.forget_prediction();
+        self.still = reception.stood_still();
         if self.negotiated.rules.reports {
             self.count(now, number, bytes, reception);
         }
@@ -400,7 +404,7 @@ impl Receiver {
         // Only an acknowledgement that moves: data alone say nothing of the way back.
         self.rtt.recovered();
         if let Some(sample) = left.rtt {
-            self.rtt.sample(sample);
+            self.rtt.sample(without(sample, self.still));
         }
         let timing = self.timing();
         self.recovery.on_acknowledged(now, ack, &timing);
