@@ -16,13 +16,16 @@ const PROOF: u32 = 24;
 /// The books of an address at which somebody may be who hears nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doubt {
-    /// Bytes of IP packets from there and to there.
-    came: u64,
+    /// Bytes of IP packets to there, and from there until a toss was called wrong last.
     went: u64,
-    /// What came after the last toss that was called wrong: nothing else is doubled.
+    before: u64,
+    /// Those that came since, once, and as often as they count now.
     since: u64,
-    /// Tosses called right since then.
+    row: u64,
+    /// Tosses called right since.
     right: u32,
+    /// Bytes that went, and had room only while a row of right ones lasted that is over.
+    beyond: u64,
     /// What had gone when something else than KEEPALIVEs left last.
     others: u64,
     /// Bytes of headers beneath each packet.
@@ -36,7 +39,9 @@ pub(crate) struct Doubt {
 impl Doubt {
     pub(crate) fn new(overhead: u32, soon: bool) -> Self {
         let overhead = u64::from(overhead);
-        Self { came: 0, went: 0, since: 0, right: 0, others: 0, overhead, soon, tossed: false }
+        let (went, before, since, row, right, beyond, others) = (0, 0, 0, 0, 0, 0, 0);
+        let tossed = false;
+        Self { went, before, since, row, right, beyond, others, overhead, soon, tossed }
     }
 
     /// Tosses decide what goes there.
@@ -47,8 +52,8 @@ impl Doubt {
     /// A packet of so many bytes came.
     pub(crate) fn on_came(&mut self, bytes: usize) {
         let bytes = bytes as u64 + self.overhead;
-        self.came = self.came.saturating_add(bytes);
         self.since = self.since.saturating_add(bytes);
+        self.row = self.row.saturating_add(bytes);
     }
 
     /// Packets left, of so many bytes together.
@@ -57,15 +62,21 @@ impl Doubt {
         self.went = self.went.saturating_add(bytes as u64).saturating_add(headers);
     }
 
-    /// So many tosses were called right. Whether that is proof enough.
+    /// So many tosses were called right. Whether that is proof enough. What came until now is
+    /// doubled, and not what comes later: who was lucky once could have that as often as he likes.
     pub(crate) fn on_right(&mut self, tosses: u32) -> bool {
-        self.right = self.right.saturating_add(tosses);
+        let before = self.right / TOSSES;
+        self.right = self.right.saturating_add(tosses).min(PROOF);
+        self.row = self.row.saturating_mul(1 << (self.right / TOSSES - before));
         self.right >= PROOF
     }
 
-    /// A toss was called wrong: whoever it is, he begins anew.
+    /// A toss was called wrong: whoever it is, he begins anew, and what came until now counts once.
+    /// What went beyond that is no debt: he may hear, and have named some of what he lacks.
     pub(crate) fn on_wrong(&mut self) {
-        (self.since, self.right) = (0, 0);
+        self.before = self.before.saturating_add(self.since);
+        (self.since, self.row, self.right) = (0, 0, 0);
+        self.beyond = self.beyond.max(self.went.saturating_sub(self.times(self.before)));
     }
 
     /// Bytes of IP packets that may leave now.
@@ -75,10 +86,13 @@ impl Doubt {
 
     /// Bytes of IP packets that may go there in all.
     fn most(&self) -> u64 {
-        let doubled = self.since << (self.right / TOSSES).min(PROOF / TOSSES);
-        let most = (self.came - self.since).saturating_add(doubled);
+        self.times(self.before.saturating_add(self.row)).saturating_add(self.beyond)
+    }
+
+    /// The room that so many bytes make.
+    fn times(&self, bytes: u64) -> u64 {
         let (times, of) = if self.tossed { TOSSED } else { (GENEROSITY, 1) };
-        most.saturating_mul(times) / of
+        bytes.saturating_mul(times) / of
     }
 
     /// Bytes of the largest datagram that should leave. What comes may be long in coming, and then
@@ -160,8 +174,40 @@ mod tests {
         assert!((2099.0..2100.0).contains(&mean), "{mean}");
     }
 
+    /// Nor may who was lucky say the more for it: what he says from then on counts once.
     #[test]
-    fn three_tosses_double_it_and_a_wrong_one_takes_that_back() {
+    fn who_speaks_more_when_he_was_lucky_draws_three_times_what_came_and_no_more() {
+        for lucky in 0..(PROOF / TOSSES) as i32 {
+            for more in [700, 700_000] {
+                let (mut came, mut drawn) = (0.0, 0.0);
+                for doublings in 0..(PROOF / TOSSES) as i32 {
+                    let chance = 7.0 / 8.0 / 8.0_f64.powi(doublings);
+                    let mut doubt = Doubt::new(0, false);
+                    doubt.toss();
+                    let mut said = 700;
+                    doubt.on_came(700);
+                    for doubled in 0..=doublings {
+                        if doubled == lucky {
+                            doubt.on_came(more);
+                            said += more;
+                        }
+                        if doubled < doublings {
+                            doubt.on_right(TOSSES);
+                        }
+                    }
+                    doubt.on_went(doubt.room() as usize, 0);
+                    doubt.on_wrong();
+                    assert_eq!(doubt.room(), 0);
+                    came += chance * said as f64;
+                    drawn += chance * doubt.went as f64;
+                }
+                assert!(drawn <= came * 3.0, "{more} after {lucky}: {drawn} for {came}");
+            }
+        }
+    }
+
+    #[test]
+    fn three_tosses_double_it_and_a_wrong_one_begins_anew() {
         let mut doubt = Doubt::new(0, true);
         doubt.on_came(100);
         let rooms = [300, 300, 300, 600, 600, 600, 1200].map(|room| {
@@ -169,13 +215,13 @@ mod tests {
             assert!(!doubt.on_right(1));
             room
         });
-        doubt.on_went(rooms[6] as usize, 1);
+        doubt.on_went(rooms[6] as usize - 100, 1);
         doubt.on_wrong();
-        assert_eq!(doubt.room(), 0);
-        doubt.on_came(300);
-        assert_eq!(doubt.room(), 0, "what went remains gone");
+        assert_eq!(doubt.room(), 0, "what was not used of what was doubled is gone");
         doubt.on_came(100);
-        assert_eq!(doubt.room(), 300);
+        assert_eq!(doubt.room(), 300, "and nobody pays for what was");
+        doubt.on_wrong();
+        assert_eq!(doubt.room(), 300, "what came makes room for as much whatever is called");
         assert!(!doubt.on_right(PROOF - 1) && doubt.on_right(1));
     }
 }

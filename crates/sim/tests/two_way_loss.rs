@@ -7,6 +7,7 @@ use netblt_path::rng::Probability;
 use netblt_path::{LinkOptions, QueueLimit};
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
+use netblt_proto::recovery::RecoveryLaw;
 use netblt_proto::units::Rate;
 use netblt_sim::host::HostOptions;
 use netblt_sim::outcome::Outcome;
@@ -28,7 +29,10 @@ fn send(bytes: u64, (there, back): (u32, u32), buffer_bytes: u32, seed: u64) -> 
         config.buffer_bytes = buffer_bytes;
         HostOptions::new(config)
     };
-    let mut setup = Setup::new(seed, bytes, host(Role::Sender), host(Role::Receiver));
+    run(Setup::new(seed, bytes, host(Role::Sender), host(Role::Receiver)), (there, back))
+}
+
+fn run(mut setup: Setup, (there, back): (u32, u32)) -> Outcome {
     let rate = Some(Rate::from_bits_per_second(100_000_000));
     let queue = QueueLimit::bdp(rate, RTT);
     let link = LinkOptions { rate, delay: RTT / 2, queue, ..LinkOptions::default() };
@@ -62,5 +66,24 @@ fn what_is_lost_on_the_way_back_costs_little_more() {
                 assert!(two * 100 >= one * 70, "{percent} %: {one} and {two}\n{both}");
             }
         }
+    }
+}
+
+/// A stranger that opens a sender of `rfc998`, and asks for a hole as soon as something overtook
+/// it, names some of what it lacks and not all, as if it had the rest. What had gone to it until
+/// then was a debt for whose sake nothing more went there: ten of these gave up.
+#[test]
+fn who_names_some_of_what_he_lacks_gets_it() {
+    let stranger = |role| {
+        let mut config = Config::new(Wire::Rfc998, role);
+        config.client.clear();
+        config.recovery = RecoveryLaw::EarlyGaps;
+        config.datagram_bytes = 1472;
+        config.buffer_bytes = 1 << 20;
+        HostOptions::new(config)
+    };
+    for seed in 1..=100 {
+        let setup = Setup::new(seed, 5_000_000, stranger(Role::Receiver), stranger(Role::Sender));
+        run(setup, (5, 5));
     }
 }
