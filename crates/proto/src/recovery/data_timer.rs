@@ -24,6 +24,11 @@ const SLACK: Duration = Duration::from_millis(5);
 const FEW: usize = 2;
 /// A host that slept looks at what came meanwhile before it takes it for lost.
 const GRACE: Duration = Duration::from_millis(1);
+/// What the sender went past is only late for so long, beyond what a timer allows for. One that was
+/// set when it was far slower would wait longer.
+const LATE: Duration = Duration::from_millis(200);
+/// So many places of a buffer tell its pace before its end does.
+const TELLING: u32 = 32;
 /// The most that a measured pace, and silences, add to a timer each: a path that was dead for a
 /// while within a buffer looks like a slow sender, and so long a silence is worth a question.
 const LONGEST: Duration = Duration::from_secs(8);
@@ -71,6 +76,14 @@ impl Due {
             _ => self.missing,
         }
     }
+
+    /// Time per packet of its first pass, if that spans so many places. Places and not arrivals:
+    /// what was lost took its time too.
+    fn pace(&self, least: u32) -> Option<Duration> {
+        let ((first, from), (last, to)) = self.first.zip(self.last).filter(|_| !self.asked)?;
+        let packets = to.checked_sub(from).filter(|packets| *packets >= least)?;
+        Some(last.since(first) / packets)
+    }
 }
 
 /// Loose and tight data timers.
@@ -83,6 +96,8 @@ pub struct DataTimer {
     soonest: Option<Instant>,
     /// Smoothed time per packet and its deviation, once a buffer was measured.
     pace: Option<(Duration, Duration)>,
+    /// The same of the newest buffer, as soon as that tells: it shows a sender that became faster.
+    latest: Option<Duration>,
     silences: Silences,
     /// The buffer that was completed last, and when.
     completed: Option<(BufferNumber, Instant)>,
@@ -114,8 +129,9 @@ impl DataTimer {
     /// A tight timer for `packets` that follow the one that just arrived: as long as they were
     /// measured to take, at least the burst intervals that must lie between them, four
     /// deviations, and as long as the sender has lately been silent beyond its burst intervals.
-    /// Until a buffer was measured, half again as long as the burst values promise: the first
-    /// timers must not fire because a host is slow to start.
+    /// One that became faster is not waited for as before. Until a buffer was measured, half again
+    /// as long as the burst values promise: the first timers must not fire because a host is slow
+    /// to start.
     fn tight(&self, packets: u32, timing: &Timing) -> Duration {
         let interval = timing.burst.interval;
         let bursts = packets.div_ceil(timing.burst.packets.max(1));
@@ -135,6 +151,7 @@ impl DataTimer {
         // While others arrive nobody waits for this one, and it may only be late.
         let spare = if self.due.len() > FEW { interval } else { Duration::ZERO };
         let variance = (deviation * 4).max(silence).min(longest) + SLACK;
+        let mean = self.latest.filter(|_| !self.first).map_or(mean, |latest| latest.min(mean));
         least.max(mean.saturating_mul(packets).min(longest)).saturating_add(spare + variance)
     }
 
@@ -196,17 +213,34 @@ impl DataTimer {
         }
     }
 
+    /// The sender went past the end of every buffer below `number`, and sends what was asked for
+    /// again before anything new.
+    fn hasten(&mut self, now: Instant, number: BufferNumber, timing: &Timing) {
+        if self.first {
+            return;
+        }
+        let past = self
+            .due
+            .range(..number)
+            .filter(|(_, due)| due.received > 0 && due.waiting.is_none() && due.expected > TELLING);
+        let late = |due: &Due| now + LATE + self.tight(due.ahead(), timing);
+        let late: Vec<_> = past.map(|(number, due)| (*number, late(due))).collect();
+        for (number, late) in late {
+            if let Some(due) = self.due.get_mut(&number)
+                && due.deadline.is_some_and(|at| at > late)
+            {
+                due.set(late);
+            }
+        }
+    }
+
     /// Deadlines changed.
     fn look_again(&mut self) {
         self.soonest = self.due.values().filter_map(|due| due.deadline).min();
     }
 
     fn measure(&mut self, buffer: BufferNumber) {
-        let Some(due) = self.due.get(&buffer).filter(|due| !due.asked) else { return };
-        let (Some((first, from)), Some((last, to))) = (due.first, due.last) else { return };
-        // Places and not arrivals: what was lost took its time too.
-        let Some(packets) = to.checked_sub(from).filter(|packets| *packets > 0) else { return };
-        let sample = last.since(first) / packets;
+        let Some(sample) = self.due.get(&buffer).and_then(|due| due.pace(1)) else { return };
         self.pace = Some(match self.pace {
             None => (sample, sample / 2),
             Some((mean, deviation)) => {
@@ -290,10 +324,16 @@ impl Recovery for DataTimer {
         if due.last.is_none_or(|(_, furthest)| furthest < here.1) {
             due.last = Some(here);
         }
+        self.latest = due.pace(TELLING).or(self.latest);
         self.furthest = self.furthest.max(number);
         let begins = due.received == 1;
         if lives {
             self.follow(now, number, timing);
+        }
+        if arrival.last_of_buffer {
+            self.hasten(now, number.next(), timing);
+        }
+        if lives || arrival.last_of_buffer {
             self.look_again();
         }
         if !begins {
@@ -316,6 +356,7 @@ impl Recovery for DataTimer {
                 due.set(before.map_or(deadline, |before| before.min(deadline)));
             }
         }
+        self.hasten(now, number, timing);
         self.look_again();
     }
 

@@ -276,3 +276,73 @@ fn packets_that_were_lost_took_their_time() {
     let (whole, holes) = (second_buffer(6, &[]), second_buffer(6, &[2, 5, 7]));
     assert_eq!(whole.next_look(), holes.next_look());
 }
+
+/// When something is asked for first, from `from` on.
+fn first_question(timer: &mut DataTimer, from: u64, timing: &Timing) -> u64 {
+    let mut asks = Vec::new();
+    let at = (from..from + 20_000).find(|at| {
+        timer.poll(ms(*at), &All(50), timing, &mut asks);
+        !asks.is_empty()
+    });
+    at.unwrap()
+}
+
+/// Or one that began with a buffer in ten seconds would be asked for what was lost seconds late
+/// long after it has become a hundred times faster.
+#[test]
+fn a_sender_that_became_faster_is_not_waited_for_as_before() {
+    let mut timer = DataTimer::new();
+    for buffer in 1..=3 {
+        timer.on_granted(ms(0), BufferNumber(buffer), ControlSeq(buffer as u32));
+    }
+    timer.on_acknowledged(ms(0), ControlSeq(3), &timing());
+    for (buffer, each, packets) in [(1, 100, 50), (2, 1, 50), (3, 1, 40)] {
+        for index in 0..packets {
+            let at = 10_000 * buffer + each * u64::from(index);
+            timer.on_arrival(ms(at), &arrival(buffer, index), &timing());
+        }
+        if packets == 50 {
+            timer.on_complete(BufferNumber(buffer));
+        }
+    }
+    // As long as the burst values promise, and 250 ms of deviation; 4.6 s by the mean.
+    let at = first_question(&mut timer, 30_040, &timing());
+    assert!((30_300..30_700).contains(&at), "{at}");
+}
+
+/// The burst values promise a buffer in four seconds; it comes in 50 ms but for one packet.
+#[test]
+fn what_a_sender_went_past_is_soon_asked_for() {
+    let slow =
+        Timing { burst: Burst { packets: 5, interval: Duration::from_millis(400) }, ..timing() };
+    for by_the_next in [false, true] {
+        for (mut timer, asked) in [(DataTimer::new(), 355), (DataTimer::first(), 6105)] {
+            timer.on_granted(ms(0), BufferNumber(1), ControlSeq(1));
+            timer.on_granted(ms(0), BufferNumber(2), ControlSeq(2));
+            timer.on_acknowledged(ms(0), ControlSeq(2), &slow);
+            for index in (0..50).filter(|index| *index != 7) {
+                let last_of_buffer = index == 49 && !by_the_next;
+                let piece = Arrival { last_of_buffer, ..arrival(1, index) };
+                timer.on_arrival(ms(100 + u64::from(index)), &piece, &slow);
+            }
+            if by_the_next {
+                timer.on_arrival(ms(150), &arrival(2, 0), &slow);
+            }
+            let at = first_question(&mut timer, 150, &slow);
+            assert!(at.abs_diff(asked) <= 2, "{by_the_next}: {at}");
+            if !by_the_next || timer.first {
+                continue;
+            }
+            // The question is heard, and what is sent again is lost.
+            let ask = Ask { buffer: BufferNumber(1), range: IndexRange { start: 0, end: 50 } };
+            timer.on_asked(ms(at), ask, ControlSeq(3));
+            timer.on_acknowledged(ms(at), ControlSeq(3), &slow);
+            timer.on_granted(ms(at), BufferNumber(3), ControlSeq(4));
+            timer.on_acknowledged(ms(at), ControlSeq(4), &slow);
+            timer.on_arrival(ms(at + 10), &arrival(3, 0), &timing());
+            // Ten bursts at their intervals, and the slack; 6.4 s as it was set.
+            let again = first_question(&mut timer, at + 1, &timing());
+            assert!(again.abs_diff(at + 10 + 400 + 205) <= 4, "{}", again - at);
+        }
+    }
+}
