@@ -19,7 +19,15 @@ use crate::wire::packet::Report;
 
 /// Where buffers have no more packets than this they are told of so often that nothing need be made
 /// of what is between.
-const FEW_PACKETS: u64 = 64;
+pub(super) const FEW_PACKETS: u64 = 64;
+
+/// The smallest round trip may have been measured so much too long, by a host that read late.
+const MEASURED: Duration = Duration::from_millis(2);
+/// So many OKs in a row that come as soon after the copies, but for [`LIKE`] and a 256th, are no
+/// chance; fewer of so little that hardly any chance would have been as soon.
+const USUAL: u32 = 8;
+const USUAL_OF_MANY: u32 = 3;
+const LIKE: Duration = Duration::from_micros(500);
 
 /// One buffer between its first packet and its OK.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,6 +73,9 @@ pub(crate) struct Ledger {
     highest: Option<(u64, bool)>,
     /// The newest copy for which an OK came too soon, and when its round trip is over.
     landing: Option<(u64, Instant)>,
+    /// How soon after the copies the last OK came that seemed to come too soon, and how many in a
+    /// row came as soon.
+    soon: (Duration, u32),
     /// Packets reported as arrived so far.
     told: u64,
     news: bool,
@@ -119,9 +130,14 @@ impl Ledger {
         self.news = true;
         let least = min_rtt.unwrap_or_default();
         let passed = entry.again.map_or(Duration::ZERO, |at| now.since(at));
+        let copied = !passed.is_zero();
+        let soon = passed < least - least / 8;
+        let usual = copied && soon && self.is_usual(passed, least);
+        let early = !copied || soon && !usual;
         // After one RESEND it is as certain as need be that the copies completed it.
-        let timed = entry.asked == 0 || entry.asked == 1 && passed >= least && !passed.is_zero();
-        if passed < least - least / 8 || passed.is_zero() {
+        let completed = copied && (usual || passed + MEASURED >= least);
+        let timed = entry.asked == 0 || entry.asked == 1 && completed;
+        if early {
             entry.lost = 0;
             // The copies are still on their way.
             if let Some(at) = entry.again {
@@ -147,6 +163,16 @@ impl Ledger {
         for number in overtaken {
             self.presume(number, 1);
         }
+    }
+
+    /// Whether OKs come as soon as this after the copies, one like the other: then it is how long
+    /// the path takes, and the smallest round trip was not measured right. What was only late comes
+    /// at any time.
+    fn is_usual(&mut self, passed: Duration, least: Duration) -> bool {
+        let (last, times) = self.soon;
+        let like = passed.abs_diff(last) <= passed / 256 + LIKE;
+        self.soon = (passed, if like { times + 1 } else { 1 });
+        self.soon.1 >= if passed < least / 32 { USUAL_OF_MANY } else { USUAL }
     }
 
     /// When copies for which an OK came too soon are there at the latest.
@@ -362,6 +388,27 @@ mod tests {
             let told = ledger.report(lands).unwrap();
             assert_eq!((told.report.highest.0, timed(told)), (15, false), "in flight no longer");
         }
+    }
+
+    /// 400 ms were measured where a round trip takes 40: nothing else would ever show it.
+    #[test]
+    fn oks_that_come_as_soon_each_time_tell_how_long_the_path_takes() {
+        let timed_ones = |waits: [u64; 10]| {
+            let mut ledger = Ledger::default();
+            let told = (1u64..).zip(waits).map(|(n, wait)| {
+                let at = 1000 * n;
+                ledger.on_sent(ms(at), BufferNumber(n), 1000, true);
+                ledger.on_resend(BufferNumber(n), 1);
+                ledger.on_sent(ms(at + 500), BufferNumber(n), 1000, true);
+                let now = ms(at + 500 + wait);
+                ledger.on_ok(now, BufferNumber(n), Some(Duration::from_millis(400)));
+                ledger.report(now).is_some_and(timed)
+            });
+            told.collect::<Vec<_>>()
+        };
+        let as_soon = timed_ones([40; 10]);
+        assert_eq!(as_soon, [[false; 7].as_slice(), &[true; 3]].concat());
+        assert!(!timed_ones([40, 12, 31, 9, 25, 38, 3, 30, 17, 6]).contains(&true), "only late");
     }
 
     #[test]
