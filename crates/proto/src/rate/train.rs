@@ -17,6 +17,8 @@ const LONG: Duration = Duration::from_secs(1);
 const TRAIN_TIME: Duration = Duration::from_millis(75);
 /// Packets in a train at least: fewer than ten, with which any path must live (RFC 6928).
 const MIN_PACKETS: u64 = 6;
+/// So many, up to the one that is told of, show something.
+const TELLING: u64 = MIN_PACKETS / 2;
 /// The most packets in a train.
 const MAX_PACKETS: u64 = 4096;
 /// No wait is known better than this: slots, frames and hosts.
@@ -35,6 +37,8 @@ pub(super) struct Train {
     /// Of those of the last one, what is believed at best, and what is believed.
     best: Option<u64>,
     believed: Option<u64>,
+    /// Round trips in a row with one of them each.
+    alone: u32,
 }
 
 /// Whether a path with this round trip is one for trains.
@@ -45,7 +49,7 @@ pub(crate) fn is_long(min_rtt: Duration) -> bool {
 impl Train {
     /// The newest packet reported ended a train of `bytes` and was `late` by so much.
     pub(super) fn sample(&mut self, bytes: u64, packet_bytes: u32, late: Duration) {
-        if bytes >= MIN_PACKETS / 2 * u64::from(packet_bytes) {
+        if bytes >= TELLING * u64::from(packet_bytes) {
             let rate = Rate::over(bytes, late + GRAIN).bytes_per_second();
             let [best, second, third] = self.shown;
             self.shown = [best.max(rate), second.max(best.min(rate)), third.max(second.min(rate))];
@@ -62,13 +66,15 @@ impl Train {
         let [best, second, third] = shown.map(|shown| shown / 100 * BELIEVED);
         if best > 0 {
             self.best = Some(best);
+            self.alone = if count == 1 { self.alone.saturating_add(1) } else { 0 };
             self.believed = Some(match count {
                 1 => best,
                 2..MANY => second,
                 _ => third,
             });
         }
-        self.best
+        // A single one may be late for another reason, as an OK that was lost and said again.
+        self.best.filter(|_| self.alone != 1)
     }
 
     /// The fastest that may be tried: nothing faster than `known` before a train has shown more.
@@ -78,12 +84,14 @@ impl Train {
 }
 
 /// The burst values of trains that make `rate`. Where only the end of a buffer, of `buffer_bytes`,
-/// is told of, no buffer is a number of whole trains: each would end at the same place of one, and
-/// if that is its beginning, none would ever show anything.
+/// is told of, that is deep enough in a train to show something, if a packet or an eighth more does
+/// it; and no buffer is a number of whole trains: each would end at the same place of one.
 pub(super) fn train_for(rate: Rate, packet_bytes: u32, buffer_bytes: u64) -> Burst {
     let packet = u64::from(packet_bytes.max(1));
-    let mut packets = (rate.bytes_in(TRAIN_TIME) / packet).clamp(MIN_PACKETS, MAX_PACKETS);
+    let fewest = (rate.bytes_in(TRAIN_TIME) / packet).clamp(MIN_PACKETS, MAX_PACKETS);
     let buffer = buffer_bytes.div_ceil(packet);
+    let shows = |packets: &u64| buffer % packets >= TELLING;
+    let mut packets = (fewest..=fewest + (fewest / 8).max(1)).find(shows).unwrap_or(fewest);
     while buffer > 0 && buffer.is_multiple_of(packets) {
         packets += 1;
     }

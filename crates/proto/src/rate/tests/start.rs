@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::sim::{Cubic, Flow, PACKET, Path, World};
 use super::{M, adaptive_from, ms};
 use crate::rate::adaptive::Adaptive;
-use crate::rate::train::train_for;
+use crate::rate::train::{Train, train_for};
 use crate::rate::{RateControl, Sample, Stretch};
 use crate::time::Instant;
 use crate::units::Rate;
@@ -25,6 +25,30 @@ fn no_buffer_is_a_number_of_whole_trains() {
             );
         }
     }
+}
+
+/// With six packets to a train the first of 55 end with the first, the second, and show nothing.
+#[test]
+fn the_first_buffers_end_where_their_trains_show_something() {
+    let burst =
+        |rate, packets: u64| train_for(Rate::from_bytes_per_second(rate), 475, packets * 475);
+    assert_eq!(burst(7378, 55).packets, 7);
+    assert_eq!(burst(7378, 10).packets, 6, "the fourth of six");
+    assert_eq!(burst(7378, 7).packets, 6, "with neither");
+    assert_eq!(burst(7378, 0).packets, 6, "no buffers");
+}
+
+/// Startup was over with the first OK, which was lost and said again two seconds later.
+#[test]
+fn a_single_train_that_comes_late_does_not_end_startup() {
+    let mut train = Train::default();
+    let mut round = |lates: &[u64]| {
+        lates.iter().for_each(|late| train.sample(6000, 1000, Duration::from_millis(*late)));
+        train.end_round().is_some_and(|best| best < 5000)
+    };
+    assert_eq!([round(&[2000]), round(&[]), round(&[0])], [false; 3]);
+    assert_eq!([round(&[0, 1]), round(&[2000]), round(&[2000])], [false, false, true]);
+    assert!(round(&[2000, 1900]), "two say the same");
 }
 
 /// What is looked at, in round trips.
