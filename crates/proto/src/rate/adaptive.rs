@@ -178,6 +178,10 @@ struct Growth {
     /// Rounds without growth, and the bandwidth they are compared with.
     full_rounds: u32,
     full_bandwidth: u64,
+    /// Far more was missing than before in this round: no faster before what left since is told of.
+    holds: Option<u64>,
+    /// It was lost, and what left since was not: more carefully from there on.
+    careful: bool,
     /// Packets told of since the last of those, or since it grew.
     told: u64,
     /// The round from which it is judged, and the packets lost and delivered before.
@@ -312,10 +316,7 @@ impl Adaptive {
         if self.grain_bytes > 0 || self.agreed.is_some() || !self.is_for_trains() {
             self.phase = Phase::Startup;
         }
-        let initial = INITIAL_PACKETS * u64::from(self.packet_bytes);
-        let initial = Rate::over(initial, self.min_rtt());
-        let buffer = Rate::over(self.grain_bytes, FIRST_BUFFER);
-        self.bandwidth = initial.max(buffer).max(FLOOR).bytes_per_second();
+        self.bandwidth = self.initial();
         self.set_pacing();
     }
 
@@ -402,7 +403,9 @@ impl Adaptive {
             if some && own > self.min_rtt() / 8 {
                 self.hearing.made_up = Some(now);
             }
+            let long = is_long(self.min_rtt());
             let rtt = self.trips.sample(now, rtt, sample.way_micros, (interval, own));
+            self.begin_faster(now, long);
             self.look_for_wander(now, rtt, sample);
             if self.sends_trains() {
                 let late = rtt.saturating_sub(self.min_rtt());
@@ -447,7 +450,7 @@ impl Adaptive {
         self.free = self.free.max(taken);
         if let Some(stand) = &mut self.stand {
             stand.take(taken, sample.app_limited);
-        } else if !self.is_retreating() && !self.doubt.is_on() && self.contest.is_none() {
+        } else if self.may_grow() {
             self.bandwidth = self.bandwidth.max(taken);
         }
     }
@@ -475,6 +478,10 @@ impl RateControl for Adaptive {
         self.compare_losses(now, sample);
         self.watch_turns(now, sample);
         self.set_pacing();
+    }
+
+    fn on_resend(&mut self, _: Instant, packets: u64) {
+        self.hold_for(packets);
     }
 
     fn on_silence(&mut self, _now: Instant) {

@@ -5,12 +5,18 @@ use std::time::Duration;
 use super::doubt::LONGEST_RTT;
 use super::leap::LEAP_CAP_GAIN;
 use super::{
-    Adaptive, CALM_CAP_GAIN, CAP_GAIN, DOWN_GAIN, DRAIN_GAIN, FLOOR, FLOOR_PACKETS,
-    MIN_CAP_PACKETS, MIN_RTT_CAP_GAIN, MOST, Phase, STARTUP_CAP_GAIN, STARTUP_GAIN, UNITY,
+    Adaptive, CALM_CAP_GAIN, CAP_GAIN, DOWN_GAIN, DRAIN_GAIN, FIRST_BUFFER, FLOOR, FLOOR_PACKETS,
+    INITIAL_PACKETS, MIN_CAP_PACKETS, MIN_RTT_CAP_GAIN, MOST, Phase, STARTUP_CAP_GAIN,
+    STARTUP_GAIN, UNITY,
 };
-use crate::rate::train::train_for;
+use crate::rate::train::{is_long, train_for};
 use crate::rate::{FAST, Pacing, burst_for, millis};
+use crate::time::Instant;
 use crate::units::{Burst, Rate};
+
+/// In place of [`STARTUP_GAIN`] where large buffers showed, late as they are told of, that it was
+/// too much.
+const CAREFUL_GAIN: u64 = 1500;
 
 /// Half of the round trip is made up for, and no more than half of this.
 const MOST_CATCH_UP: Duration = Duration::from_millis(100);
@@ -24,6 +30,8 @@ impl Adaptive {
         match self.phase {
             Phase::Trains | Phase::Hush | Phase::Confirm | Phase::Listen | Phase::Leap => UNITY,
             Phase::Startup if self.hearing.last_sample.is_none() => UNITY,
+            Phase::Startup if self.is_holding() => UNITY,
+            Phase::Startup if self.growth.careful => CAREFUL_GAIN,
             Phase::Startup => STARTUP_GAIN,
             Phase::Drain => DRAIN_GAIN,
             Phase::Cruise => self.trial_gain().unwrap_or(self.cruise_gain()),
@@ -31,6 +39,26 @@ impl Adaptive {
             Phase::Down(_) if self.rested || self.bold => UNITY,
             Phase::Down(_) => DOWN_GAIN,
             Phase::MinRtt => UNITY,
+        }
+    }
+
+    /// The bandwidth to begin with: that of a first round trip's packets, and that of a buffer in
+    /// the time that the first may take.
+    pub(super) fn initial(&self) -> u64 {
+        let packets = INITIAL_PACKETS * u64::from(self.packet_bytes);
+        let buffer = Rate::over(self.grain_bytes, FIRST_BUFFER);
+        Rate::over(packets, self.min_rtt()).max(buffer).max(FLOOR).bytes_per_second()
+    }
+
+    /// A round trip was measured. If it is less `long` than the handshake left it, and only OKs
+    /// tell, all that was learned of it so far was learned too slowly.
+    pub(super) fn begin_faster(&mut self, now: Instant, long: bool) {
+        if !long || is_long(self.min_rtt()) || self.grain_bytes == 0 {
+            return;
+        }
+        self.bandwidth = self.bandwidth.max(self.initial());
+        if self.phase != Phase::Startup {
+            self.look_again(now);
         }
     }
 

@@ -264,7 +264,7 @@ impl Adaptive {
     }
 
     /// A long path carries far more than was believed: trains show how much, as at first.
-    fn look_again(&mut self, now: Instant) {
+    pub(super) fn look_again(&mut self, now: Instant) {
         self.probe.finds = 0;
         let (proven, learns_nothing) = (self.growth.proven, self.growth.learns_nothing);
         let full_bandwidth = self.bandwidth;

@@ -4,6 +4,7 @@ use super::{
     Adaptive, FLOOR, FULL_QUEUE, FULL_QUEUE_TIME, FULL_ROUNDS, Phase, Round, UNITY, Window,
 };
 use crate::rate::Sample;
+use crate::rate::ledger::FEW_PACKETS;
 use crate::rate::path::MILLION;
 use crate::rate::train::is_long;
 use crate::time::{Instant, nanos};
@@ -129,6 +130,12 @@ impl Adaptive {
         let overrun = self.overruns(round, sample, least);
         let grew = self.bandwidth >= self.growth.full_bandwidth + self.growth.full_bandwidth / 4;
         self.growth.told += round.told;
+        if overrun && self.is_seldom_told() {
+            self.growth.holds.get_or_insert(sample.round);
+        } else if round.told > 0 && self.growth.holds.is_some_and(|from| sample.round > from + 1) {
+            self.growth.holds = None;
+            self.growth.careful |= self.growth.full_rounds > 0;
+        }
         if grew {
             self.growth.full_bandwidth = self.bandwidth;
             (self.growth.full_rounds, self.growth.told) = (0, 0);
@@ -174,6 +181,37 @@ impl Adaptive {
         let lost = sample.lost_packets.saturating_sub(round.lost);
         let more = round.lost_share(sample) > least + JUMP / 4;
         self.grain_bytes > 0 && more && lost < came.saturating_mul(3)
+    }
+
+    /// Only OKs tell, and of buffers so large that they come long after what shows first.
+    fn is_seldom_told(&self) -> bool {
+        self.grain_bytes > FEW_PACKETS * u64::from(self.packet_bytes)
+    }
+
+    /// Startup waits for what became of much that is missing.
+    pub(super) fn is_holding(&self) -> bool {
+        self.phase == Phase::Startup && self.growth.holds.is_some()
+    }
+
+    /// Whether what came through faster than was believed is believed.
+    pub(super) fn may_grow(&self) -> bool {
+        let yields = self.is_retreating() || self.doubt.is_on() || self.contest.is_some();
+        !yields && !self.is_holding()
+    }
+
+    /// So many packets of a buffer are asked for again: far more than the least share lost so far,
+    /// and startup, told seldom, goes no faster before it is told what became of them.
+    pub(super) fn hold_for(&mut self, packets: u64) {
+        let least = self.growth.least_share.filter(|_| self.phase == Phase::Startup);
+        let bytes = u128::from(packets) * u128::from(self.packet_bytes);
+        let much = |least| {
+            let usual = u128::from(least + JUMP / 4) * u128::from(self.grain_bytes);
+            bytes * u128::from(MILLION) > usual
+        };
+        if self.is_seldom_told() && packets >= FEW.0 && least.is_some_and(much) {
+            self.growth.holds.get_or_insert(self.round.number);
+            self.set_pacing();
+        }
     }
 
     pub(super) fn yield_to_marks(&mut self, now: Instant) {
@@ -243,6 +281,7 @@ impl Adaptive {
         self.growth.full_rounds = 0;
         self.growth.earlier_share = None;
         self.growth.least_share = None;
+        (self.growth.holds, self.growth.careful) = (None, false);
         self.hearing.last_sample = None;
         // What the outage swallowed is about to be found missing; it says nothing of congestion.
         self.hearing.deaf = 3;
