@@ -171,7 +171,7 @@ impl Ledger {
     fn is_usual(&mut self, passed: Duration, least: Duration) -> bool {
         let (last, times) = self.soon;
         let like = passed.abs_diff(last) <= passed / 256 + LIKE;
-        self.soon = (passed, if like { times + 1 } else { 1 });
+        self.soon = (passed, if like { times.saturating_add(1) } else { 1 });
         self.soon.1 >= if passed < least / 32 { USUAL_OF_MANY } else { USUAL }
     }
 
