@@ -90,8 +90,9 @@ fn who_names_some_of_what_he_lacks_gets_it() {
     }
 }
 
-/// Bytes in seconds over 50 Mbit/s and 40 ms, from end to end of `rfc998`, with so many percent of
-/// loss either way, buffers of so many bytes, and the first packet of `kind` from `from` lost.
+/// How many seconds 20 MB take over 50 Mbit/s and 40 ms between two strangers on `rfc998`, with so
+/// many percent of loss either way, buffers of so many bytes, and the first packet `lost` of a kind
+/// from a side.
 fn strangers(
     seed: u64,
     active: Role,

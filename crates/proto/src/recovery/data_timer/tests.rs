@@ -38,6 +38,14 @@ fn arrival(buffer: u64, index: u32) -> Arrival {
     }
 }
 
+/// So many buffers are granted, and the sender knows it.
+fn grant(timer: &mut DataTimer, buffers: u32, timing: &Timing) {
+    for n in 1..=buffers {
+        timer.on_granted(ms(0), BufferNumber(u64::from(n)), ControlSeq(n));
+    }
+    timer.on_acknowledged(ms(0), ControlSeq(buffers), timing);
+}
+
 #[test]
 fn the_loose_timer_allows_for_lower_buffers() {
     let mut timer = DataTimer::new();
@@ -53,10 +61,7 @@ fn the_loose_timer_allows_for_lower_buffers() {
 #[test]
 fn what_comes_after_timers_ran_out_in_vain_hurries_the_next_buffer() {
     let mut timer = DataTimer::new();
-    for n in 1..=3 {
-        timer.on_granted(ms(0), BufferNumber(n), ControlSeq(n as u32));
-    }
-    timer.on_acknowledged(ms(0), ControlSeq(3), &timing());
+    grant(&mut timer, 3, &timing());
     let mut asks = Vec::new();
     let mut seq = 3;
     // The path is dead for a while.
@@ -129,10 +134,7 @@ fn a_buffer_that_has_begun_is_not_waited_for_ever_longer() {
 #[test]
 fn what_begins_above_does_not_put_off_what_was_asked_for_in_vain() {
     let mut timer = DataTimer::new();
-    for n in 1..=40 {
-        timer.on_granted(ms(0), BufferNumber(n), ControlSeq(n as u32));
-    }
-    timer.on_acknowledged(ms(0), ControlSeq(40), &timing());
+    grant(&mut timer, 40, &timing());
     let (at, _) = asked_in_vain(&mut timer, 1, 41);
     let mut deadlines = (2..=40).map(|n| {
         timer.on_arrival(at + Duration::from_millis(20 * n), &arrival(n, 0), &timing());
@@ -145,10 +147,7 @@ fn what_begins_above_does_not_put_off_what_was_asked_for_in_vain() {
 /// Three buffers of 50 packets are granted, and the first begins.
 fn begun() -> DataTimer {
     let mut timer = DataTimer::new();
-    for buffer in 1..=3 {
-        timer.on_granted(ms(0), BufferNumber(buffer), ControlSeq(buffer as u32));
-    }
-    timer.on_acknowledged(ms(0), ControlSeq(3), &timing());
+    grant(&mut timer, 3, &timing());
     timer.on_arrival(ms(10), &arrival(1, 0), &timing());
     timer
 }
@@ -292,10 +291,7 @@ fn first_question(timer: &mut DataTimer, from: u64, timing: &Timing) -> u64 {
 #[test]
 fn a_sender_that_became_faster_is_not_waited_for_as_before() {
     let mut timer = DataTimer::new();
-    for buffer in 1..=3 {
-        timer.on_granted(ms(0), BufferNumber(buffer), ControlSeq(buffer as u32));
-    }
-    timer.on_acknowledged(ms(0), ControlSeq(3), &timing());
+    grant(&mut timer, 3, &timing());
     for (buffer, each, packets) in [(1, 100, 50), (2, 1, 50), (3, 1, 40)] {
         for index in 0..packets {
             let at = 10_000 * buffer + each * u64::from(index);
@@ -317,9 +313,7 @@ fn what_a_sender_went_past_is_soon_asked_for() {
         Timing { burst: Burst { packets: 5, interval: Duration::from_millis(400) }, ..timing() };
     for by_the_next in [false, true] {
         for (mut timer, asked) in [(DataTimer::new(), 355), (DataTimer::first(), 6105)] {
-            timer.on_granted(ms(0), BufferNumber(1), ControlSeq(1));
-            timer.on_granted(ms(0), BufferNumber(2), ControlSeq(2));
-            timer.on_acknowledged(ms(0), ControlSeq(2), &slow);
+            grant(&mut timer, 2, &slow);
             for index in (0..50).filter(|index| *index != 7) {
                 let last_of_buffer = index == 49 && !by_the_next;
                 let piece = Arrival { last_of_buffer, ..arrival(1, index) };
