@@ -85,6 +85,8 @@ struct Counts {
     received: u64,
     received_bytes: u64,
     dropped: u64,
+    /// What [`crate::machine::Reception::overrun`] told first, and last.
+    overrun: Option<(u32, u32)>,
     opened_at: Option<Instant>,
 }
 

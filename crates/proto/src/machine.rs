@@ -34,6 +34,9 @@ pub struct Reception {
     /// How long it has been here, if the host tells: it may have waited for the driver among
     /// others that are handed over at one time. Zero where that is not known.
     pub age: Duration,
+    /// How many datagrams this host's socket has had no room for since it was opened, if the host
+    /// tells; several that it put together count as one.
+    pub overrun: u32,
 }
 
 /// What has been here for less than that waited as things do on a busy host.

@@ -38,6 +38,9 @@ pub struct Stats {
     pub bytes_received: u64,
     /// Datagrams dropped because they were forged, replayed, malformed or strange.
     pub datagrams_dropped: u64,
+    /// Datagrams that this host's socket had no room for, as far as it tells; several that it put
+    /// together count as one, and those of others on the same socket count as well.
+    pub overrun: u32,
     /// Control packets sent or received.
     pub control_packets: u64,
     /// Times a data timer expired at the receiver.
@@ -62,9 +65,11 @@ pub struct Stats {
     pub pacing_rate: Rate,
     /// The burst values that were agreed on, if they are a limit.
     pub agreed: Option<Burst>,
-    /// Receiver: what its socket holds, in bytes, if it grants fewer buffers than were agreed on
-    /// because it is no more (`docs/protocol.md §6.2`).
-    pub held_to_socket: Option<u32>,
+    /// Receiver: what its socket holds, in bytes, if the host told.
+    pub socket_bytes: Option<u32>,
+    /// Receiver: it grants fewer buffers than were agreed on, because its socket holds no more
+    /// (`docs/protocol.md §6.2`).
+    pub held_to_socket: bool,
     /// When the connection opened.
     pub opened_at: Option<Instant>,
     /// When the first DATA packet was sent or arrived.

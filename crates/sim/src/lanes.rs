@@ -395,7 +395,7 @@ impl World {
         let Some(unit) = self.units.get_mut(at) else { return Ok(()) };
         for Arrived { at, from, ecn, mut bytes } in unit.batch() {
             busy += cost;
-            let reception = Reception { ecn, age: now.since(at) };
+            let reception = Reception { ecn, age: now.since(at), overrun: 0 };
             let datagram = Datagram { from, local: None, reception, bytes: &mut bytes };
             unit.end.handle_datagram(now, datagram);
         }

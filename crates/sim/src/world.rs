@@ -523,7 +523,7 @@ impl World {
                         let spoiled = delivery.corrupted;
                         let origin = if spoiled { Origin::Spoiled } else { Origin::True };
                         let age = self.now.since(delivery.at);
-                        let reception = Reception { ecn: delivery.ecn, age };
+                        let reception = Reception { ecn: delivery.ecn, age, overrun: 0 };
                         self.receive(to, packet.from, reception, packet.bytes, origin);
                     }
                     PacketKind::Unreachable => self.unreachable(to, &packet.bytes),

@@ -30,6 +30,8 @@ pub(super) struct Burst {
     pub(super) ecn: Option<Ecn>,
     /// The address of ours that it came to.
     pub(super) to: Option<IpAddr>,
+    /// What the socket had had no room for when it came.
+    pub(super) overrun: u32,
     /// When it came, by the wall clock.
     stamp: Option<Duration>,
 }
@@ -59,6 +61,14 @@ impl WallClock {
     }
 }
 
+/// Has the kernel tell what a socket had no room for, where it does (Linux 2.6.33).
+pub(super) fn tell_overruns(io: &socket2::Socket) {
+    #[cfg(target_os = "linux")]
+    let _ = nix::sys::socket::setsockopt(io, nix::sys::socket::sockopt::RxqOvfl, &1);
+    #[cfg(not(target_os = "linux"))]
+    let _ = io;
+}
+
 /// Fills the slots of `space`, the first ones, and says with what.
 #[cfg(target_os = "linux")]
 pub(super) fn read(
@@ -76,7 +86,7 @@ pub(super) fn read(
     use nix::sys::time::TimeSpec;
 
     // The kernel writes into these what it used of them, so they serve once.
-    let control = nix::cmsg_space!(TimeSpec, i32, in6_pktinfo, i32, i32);
+    let control = nix::cmsg_space!(TimeSpec, i32, in6_pktinfo, i32, i32, u32);
     let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(SLOTS, Some(control));
     let mut slots = space.chunks_mut(SLOT_BYTES);
     let mut slots: [[IoSliceMut<'_>; 1]; SLOTS] =
@@ -91,10 +101,12 @@ pub(super) fn read(
         });
         let from = from.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
         let len = message.bytes;
-        let mut burst = Burst { from, len, segment: len, ecn: None, to: None, stamp: None };
+        let mut burst =
+            Burst { from, len, segment: len, ecn: None, to: None, overrun: 0, stamp: None };
         for told in message.cmsgs().into_iter().flatten() {
             match told {
                 ControlMessageOwned::ScmTimestampns(at) => burst.stamp = Some(at.into()),
+                ControlMessageOwned::RxqOvfl(overrun) => burst.overrun = overrun,
                 ControlMessageOwned::UdpGroSegments(bytes) => {
                     burst.segment = usize::try_from(bytes).unwrap_or(len);
                 }
@@ -146,7 +158,7 @@ pub(super) fn read(
             Some(EcnCodepoint::Ect1) | None => None,
         };
         let (from, len, segment) = (meta.addr, meta.len, meta.stride);
-        *slot = Some(Burst { from, len, segment, ecn, to: meta.dst_ip, stamp: None });
+        *slot = Some(Burst { from, len, segment, ecn, to: meta.dst_ip, overrun: 0, stamp: None });
     }
     Ok(bursts)
 }
@@ -172,7 +184,7 @@ mod tests {
         let from = SocketAddr::from(([127, 0, 0, 1], 1));
         let at = Duration::from_secs(1_000_000);
         let stamp = Some(at);
-        let burst = Burst { from, len: 1, segment: 1, ecn: None, to: None, stamp };
+        let burst = Burst { from, len: 1, segment: 1, ecn: None, to: None, overrun: 0, stamp };
         let waits = [0, 300, 1_000_000, 1_000_001]
             .map(|us| burst.age(Some(at + Duration::from_micros(us))).as_micros());
         assert_eq!(waits, [0, 300, 1_000_000, 0]);

@@ -160,6 +160,7 @@ impl Socket {
 
     fn around(io: socket2::Socket, address: IpAddr, bind: &Bind) -> io::Result<Self> {
         enlarge(&io);
+        batch::tell_overruns(&io);
         let state = UdpSocketState::new(UdpSockRef::from(&io))?;
         // Without them a dead peer is found by the death timer alone.
         if !icmp::enable(&io, address.is_ipv6() && bind.raw_ip) {
@@ -417,7 +418,8 @@ impl Socket {
         for (slot, burst) in self.space.space().chunks_mut(SLOT_BYTES).zip(bursts.iter().flatten())
         {
             let from = canonical(burst.from);
-            let reception = Reception { ecn: burst.ecn, age: burst.age(wall) };
+            let reception =
+                Reception { ecn: burst.ecn, age: burst.age(wall), overrun: burst.overrun };
             let bytes = slot.get_mut(..burst.len).unwrap_or_default();
             for bytes in bytes.chunks_mut(burst.segment.max(1)) {
                 received.datagrams += 1;

@@ -165,6 +165,25 @@ fn nothing_comes_in_with_an_earlier_time_than_its_own() {
     assert_eq!(got, [(1, vec![1]), (2, vec![2])]);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_socket_tells_how_many_it_had_no_room_for() {
+    let (mut a, mut b) = (socket("127.0.0.1"), socket("127.0.0.1"));
+    b.io.set_recv_buffer_size(4096).unwrap();
+    let (to, bytes) = (b.local(), [7; 1000]);
+    for _ in 0..50 {
+        assert_eq!(a.send(&transmit(to, 1000, 1000), &bytes).unwrap(), Sent::All);
+    }
+    let mut came = 0;
+    while b.recv(|| (), |(), _| came += 1).unwrap().datagrams > 0 {}
+    assert!(came < 50, "{came} had room");
+    assert_eq!(a.send(&transmit(to, 1000, 1000), &bytes).unwrap(), Sent::All);
+    let mut told = None;
+    Poller::new().unwrap().wait(b.as_fd(), false, Duration::from_secs(10)).unwrap();
+    b.recv(|| (), |(), datagram| told = Some(datagram.reception.overrun)).unwrap();
+    assert_eq!(told, Some(50 - came));
+}
+
 #[test]
 fn a_datagram_too_large_for_the_interface_is_lost_and_told_and_others_are_sent() {
     let (mut a, mut b) = (socket("127.0.0.1"), socket("127.0.0.1"));

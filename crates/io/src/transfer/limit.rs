@@ -26,11 +26,14 @@ const FEW_ROUND_TRIPS: u32 = 6;
 const NAME: &str = "netblt receive";
 const CPU: &str = "cpu";
 const DISK: &str = "disk";
+const OVERRUN: &str = "overrun";
 const PACED: &str = "paced";
 const SOCKET: &str = "socket";
 const STORING: &str = "storing";
 /// A socket that holds less holds up a receiver that is quick enough.
 const SMALL_SOCKET_KIB: u64 = 2048;
+/// What a socket has no room for is the limit if one in so many packets was lost.
+const OVERRUN_SHARE: u64 = 100;
 
 /// Where a sender's time goes, as its NULL-ACKs tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,8 +127,11 @@ pub(crate) struct Facts {
     pub(crate) storing: u64,
     /// Packets came, or were lost, about as fast as the burst values let them that were agreed on.
     pub(crate) paced: bool,
-    /// How much its socket holds, in KiB, if it granted less than was agreed on for that; else 0.
+    /// How much its socket holds, in KiB, if it granted less than was agreed on for that, or had no
+    /// room for what came; else 0.
     pub(crate) socket: u64,
+    /// The socket had no room for what came, and much was lost.
+    pub(crate) overrun: bool,
 }
 
 impl Facts {
@@ -140,12 +146,16 @@ impl Facts {
         let elapsed = now.since(stats.opened_at.unwrap_or(now)).as_secs_f64().max(1e-9);
         let percent = |share: f64| (share.clamp(0.0, 1.0) * 100.0).round() as u64;
         let data_time = steady_time(stats).unwrap_or_default();
+        let (came, lost) = (stats.data_packets_received, stats.data_packets_lost);
+        let overrun = stats.overrun > 0 && lost * OVERRUN_SHARE >= came + lost;
+        let socket = stats.socket_bytes.filter(|_| overrun || stats.held_to_socket);
         Self {
             cpu: percent(cpu_share),
             disk: percent(stalled.as_secs_f64() / elapsed),
             storing: percent(storing.as_secs_f64() / elapsed),
             paced: is_at_agreed_pace(stats, data_time),
-            socket: stats.held_to_socket.map_or(0, |bytes| u64::from(bytes / 1024)),
+            socket: socket.map_or(0, |bytes| u64::from(bytes / 1024)),
+            overrun,
         }
     }
 
@@ -154,17 +164,17 @@ impl Facts {
         let fields = Fields::of(NAME, text)?;
         let (cpu, disk, paced) = (fields.only(CPU)?, fields.only(DISK)?, fields.only(PACED)?);
         let other = |name| fields.only(name).unwrap_or(0);
-        let (storing, socket) = (other(STORING), other(SOCKET));
-        Some(Self { cpu, disk, storing, paced: paced > 0, socket })
+        let (storing, socket, overrun) = (other(STORING), other(SOCKET), other(OVERRUN) > 0);
+        Some(Self { cpu, disk, storing, paced: paced > 0, socket, overrun })
     }
 }
 
 impl fmt::Display for Facts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cpu, disk, storing, paced, socket } = *self;
-        let paced = u8::from(paced);
+        let Self { cpu, disk, storing, paced, socket, overrun } = *self;
+        let (paced, overrun) = (u8::from(paced), u8::from(overrun));
         write!(f, "{NAME} {CPU}={cpu} {DISK}={disk} {PACED}={paced} {SOCKET}={socket}")?;
-        write!(f, " {STORING}={storing}")
+        write!(f, " {STORING}={storing} {OVERRUN}={overrun}")
     }
 }
 
@@ -177,21 +187,23 @@ pub(crate) fn decide(view: Option<View>, facts: Option<Facts>) -> LimitedBy {
     let waiting = facts.disk as f64 > SHARE * 100.0;
     let processor = facts.storing * 2 > facts.disk.max(50);
     let disk = if processor { LimitedBy::ReceiverCpu } else { LimitedBy::ReceiverDisk };
+    let small = (1..SMALL_SOCKET_KIB).contains(&facts.socket);
     match view.unwrap_or(View::Path) {
         View::RoundTrips => LimitedBy::RoundTrips,
         View::Source => LimitedBy::SenderDisk,
-        View::Cpu => LimitedBy::SenderCpu,
         View::RateCap => LimitedBy::RateCap,
         View::Storing => disk,
+        // What it loses is made anew, which keeps both ends busy.
+        _ if facts.overrun && small && !waiting => LimitedBy::ReceiverSocket,
+        View::Cpu => LimitedBy::SenderCpu,
         // What a receiver drops, or does not grant, since it is busy looks like a narrow path.
         _ if waiting => disk,
         _ if busy => LimitedBy::ReceiverCpu,
-        View::Permission => match facts.socket {
-            0 => LimitedBy::ReceiverBuffers,
-            1..SMALL_SOCKET_KIB => LimitedBy::ReceiverSocket,
-            // It holds what comes in milliseconds, and they were too few for it to look.
-            _ => LimitedBy::ReceiverCpu,
-        },
+        View::Permission if facts.socket == 0 => LimitedBy::ReceiverBuffers,
+        View::Permission if small => LimitedBy::ReceiverSocket,
+        // It holds what comes in milliseconds, and they were too few for it to look.
+        View::Permission => LimitedBy::ReceiverCpu,
+        View::Path if facts.overrun => LimitedBy::ReceiverCpu,
         View::Path if facts.paced => LimitedBy::RateCap,
         View::Path => LimitedBy::Path,
     }
@@ -304,7 +316,8 @@ mod tests {
     #[test]
     fn a_receiver_tells_of_its_disk_its_processor_and_its_pace() {
         let facts = Facts::new(&stats(), at(11), 0.336, (SECOND * 8, SECOND));
-        assert_eq!(facts, Facts { cpu: 34, disk: 80, storing: 10, paced: false, socket: 0 });
+        let told = Facts { cpu: 34, disk: 80, storing: 10, ..Facts::default() };
+        assert_eq!(facts, told);
         let interval = Duration::from_millis(10);
         let paced = |packets, data_packets_lost| {
             let agreed = Some(Burst { packets, interval });
@@ -327,10 +340,19 @@ mod tests {
         let more = "netblt receive new=5 cpu=1 disk=2 paced=1";
         let facts = Facts { cpu: 1, disk: 2, paced: true, ..Facts::default() };
         assert_eq!(Facts::parse(more), Some(facts), "who says nothing of its socket");
-        let stats = Stats { held_to_socket: Some(212_992), ..stats() };
-        let facts = Facts::new(&stats, at(11), 0.0, (Duration::ZERO, Duration::ZERO));
-        assert_eq!(facts.socket, 208);
-        assert_eq!(Facts::parse(&facts.to_string()), Some(facts));
+        for (held_to_socket, overrun, data_packets_lost, told) in [
+            (false, 0, 5000, (0, false)),
+            (true, 0, 5000, (208, false)),
+            (true, 1, 10, (208, false)),
+            (false, 1, 100, (208, true)),
+        ] {
+            let socket_bytes = Some(212_992);
+            let stats = Stats { socket_bytes, held_to_socket, overrun, ..stats() };
+            let stats = Stats { data_packets_received: 9_900, data_packets_lost, ..stats };
+            let facts = Facts::new(&stats, at(11), 0.0, (Duration::ZERO, Duration::ZERO));
+            assert_eq!((facts.socket, facts.overrun), told);
+            assert_eq!(Facts::parse(&facts.to_string()), Some(facts));
+        }
     }
 
     #[test]
@@ -340,6 +362,7 @@ mod tests {
         let cpu = Facts { cpu: 97, ..idle };
         let paced = Facts { paced: true, ..idle };
         let [small, large] = [208, 4096].map(|socket| Facts { socket, ..idle });
+        let [overrun, passed_by] = [small, large].map(|facts| Facts { overrun: true, ..facts });
         for (view, facts, expected) in [
             (View::Path, idle, LimitedBy::Path),
             (View::Path, disk, LimitedBy::ReceiverDisk),
@@ -353,6 +376,13 @@ mod tests {
             (View::Permission, small, LimitedBy::ReceiverSocket),
             (View::Permission, large, LimitedBy::ReceiverCpu),
             (View::Path, small, LimitedBy::Path),
+            (View::Path, overrun, LimitedBy::ReceiverSocket),
+            (View::Cpu, small, LimitedBy::SenderCpu),
+            (View::Cpu, overrun, LimitedBy::ReceiverSocket),
+            (View::Cpu, passed_by, LimitedBy::SenderCpu),
+            (View::Path, passed_by, LimitedBy::ReceiverCpu),
+            (View::Path, Facts { disk: 80, ..overrun }, LimitedBy::ReceiverDisk),
+            (View::RateCap, overrun, LimitedBy::RateCap),
             (View::Permission, disk, LimitedBy::ReceiverDisk),
             (View::Permission, cpu, LimitedBy::ReceiverCpu),
             (View::Storing, idle, LimitedBy::ReceiverDisk),

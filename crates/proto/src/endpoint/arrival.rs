@@ -2,7 +2,7 @@
 
 use super::{Endpoint, Opener};
 use crate::connection::Handled;
-use crate::machine::{Datagram, Ecn, Reason, Route};
+use crate::machine::{Datagram, Ecn, Reason, Reception, Route};
 use crate::time::Instant;
 use crate::trace::TraceEvent;
 
@@ -28,7 +28,8 @@ impl Endpoint {
             return;
         }
         let (len, kind) = (datagram.bytes.len(), datagram.bytes.get(3).copied().unwrap_or(255));
-        let ecn = datagram.reception.ecn;
+        let Reception { ecn, overrun, .. } = datagram.reception;
+        self.counts.overrun.get_or_insert((overrun, overrun)).1 = overrun;
         if self.take_predicted(now, &datagram) {
             self.counts.received += 1;
             self.counts.received_bytes += len as u64;

@@ -243,3 +243,17 @@ proptest! {
         run(fates);
     }
 }
+
+#[test]
+fn what_the_socket_had_no_room_for_counts_from_the_first_datagram_on() {
+    let mut end =
+        Endpoint::passive(Config::new(Wire::Rfc998, Role::Receiver), Instant::EPOCH, [7; 32]);
+    assert_eq!(end.stats(Instant::EPOCH).overrun, 0);
+    for (overrun, counted) in [(u32::MAX - 1, 0), (u32::MAX, 1), (u32::MAX, 1), (3, 5)] {
+        let reception = Reception { overrun, ..Reception::default() };
+        let datagram =
+            Datagram { from: address(1), local: None, reception, bytes: &mut [0; 40][..] };
+        end.handle_datagram(Instant::EPOCH, datagram);
+        assert_eq!(end.stats(Instant::EPOCH).overrun, counted);
+    }
+}

@@ -69,6 +69,7 @@ impl Endpoint {
         stats.datagrams_received = self.counts.received;
         stats.bytes_received = self.counts.received_bytes;
         stats.datagrams_dropped = self.counts.dropped;
+        stats.overrun = self.counts.overrun.map_or(0, |(first, last)| last.wrapping_sub(first));
         stats.opened_at = self.counts.opened_at;
         stats
     }

@@ -33,12 +33,6 @@ impl Receiver {
     pub(crate) fn moved(&self) -> (u64, Option<Duration>) {
         (self.stats.image_bytes, self.rtt.smallest())
     }
-
-    /// What its socket holds, if it grants fewer buffers than were agreed on for that.
-    pub(super) fn held_to_socket(&self) -> Option<u32> {
-        let fewer = self.most_outstanding() < self.negotiated.max_outstanding;
-        self.negotiated.socket_bytes.filter(|_| fewer)
-    }
 }
 
 fn most_outstanding(

@@ -559,7 +559,8 @@ impl Receiver {
         stats.outstanding = self.assemblies.len() as u32;
         stats.data_packets_lost = self.lost();
         stats.agreed = self.negotiated.burst_limit();
-        stats.held_to_socket = self.held_to_socket();
+        stats.socket_bytes = self.negotiated.socket_bytes;
+        stats.held_to_socket = self.most_outstanding() < self.negotiated.max_outstanding;
         stats.datagram_bytes = self.geometry().packet_bytes + self.negotiated.rules.data_overhead;
     }
 
