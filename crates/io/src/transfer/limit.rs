@@ -185,7 +185,8 @@ pub(crate) fn decide(view: Option<View>, facts: Option<Facts>) -> LimitedBy {
     // What waits for the disk's thread waits for the processor as far as that thread does.
     let busy = (facts.cpu + facts.disk.min(facts.storing)) as f64 > BUSY * 100.0;
     let waiting = facts.disk as f64 > SHARE * 100.0;
-    let processor = facts.storing * 2 > facts.disk.max(50);
+    // A faster disk helps if what stores waits for it for more than a third of that time.
+    let processor = facts.storing * 3 > facts.disk.max(50) * 2;
     let disk = if processor { LimitedBy::ReceiverCpu } else { LimitedBy::ReceiverDisk };
     let small = (1..SMALL_SOCKET_KIB).contains(&facts.socket);
     match view.unwrap_or(View::Path) {
@@ -389,6 +390,7 @@ mod tests {
             (View::Storing, Facts { storing: 60, ..disk }, LimitedBy::ReceiverCpu),
             (View::Path, Facts { storing: 60, ..disk }, LimitedBy::ReceiverCpu),
             (View::Path, Facts { storing: 30, ..disk }, LimitedBy::ReceiverDisk),
+            (View::Permission, Facts { disk: 91, storing: 46, ..idle }, LimitedBy::ReceiverDisk),
             (View::Path, Facts { cpu: 80, disk: 30, storing: 55, ..idle }, LimitedBy::ReceiverCpu),
             (View::Path, Facts { cpu: 80, disk: 30, storing: 5, ..idle }, LimitedBy::Path),
             (View::RoundTrips, disk, LimitedBy::RoundTrips),
