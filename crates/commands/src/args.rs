@@ -104,7 +104,7 @@ pub(crate) struct Network {
     /// once a buffer, so that small ones are faster.
     #[arg(long, value_name = "SIZE", value_parser = units::buffer_bytes)]
     buffer_size: Option<u32>,
-    /// Buffers to have, 1 to 4096: how much may be under way, and the memory it takes [default: 64,
+    /// Buffers to have, 1 to 4096: how much may be under way, and the memory it takes [default: 48,
     /// and more where the path holds more, up to --memory; rfc998: up to 512, of 32MiB]
     ///
     /// RFC 998's maximum number of outstanding buffers; the smaller of both sides counts.
@@ -113,7 +113,7 @@ pub(crate) struct Network {
     buffers: Option<u32>,
     /// Memory for buffers, at most [default: 512MiB]
     ///
-    /// 64 buffers are there at first. More are made where the path has use of them: up to twice
+    /// 48 buffers are there at first. More are made where the path has use of them: up to twice
     /// what it holds in a round trip, as far as this goes on both sides.
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     memory: Option<u64>,

@@ -14,7 +14,6 @@ use netblt_proto::config::{Ceiling, Policy, Repair, Steering, Wire};
 use netblt_proto::content::FileRange;
 use netblt_proto::limits::{
     DEFAULT_BUFFER_BYTES, DEFAULT_BUFFER_MEMORY, DEFAULT_DEATH_TIMER, DEFAULT_MAX_FILES,
-    DEFAULT_OUTSTANDING,
 };
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
@@ -410,6 +409,8 @@ pub(crate) struct Asked {
 
 /// How long parts of files are kept.
 const PARTIAL_EXPIRY: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Buffers of `sealed` that there are at first: with all else a short path takes 64 MiB.
+pub(crate) const FIRST_BUFFERS: u32 = 48;
 /// Bytes in a buffer of `rfc998`: 50 Mbit/s, 40 ms and 1 % of loss carried 17 Mbit/s in buffers of
 /// 1 MiB and 45 in these.
 const RFC998_BUFFER_BYTES: u32 = 1 << 16;
@@ -480,7 +481,7 @@ impl Options {
     /// How many buffers there are if nobody says, of this size.
     pub fn default_buffers(wire: Wire, buffer_bytes: u32) -> u32 {
         match wire {
-            Wire::Sealed => DEFAULT_OUTSTANDING,
+            Wire::Sealed => FIRST_BUFFERS,
             Wire::Rfc998 => (RFC998_MEMORY / buffer_bytes.max(1)).clamp(2, RFC998_BUFFERS),
         }
     }

@@ -128,7 +128,7 @@ struct Connection {
         i64::from(MIN_PACKET_BYTES)..=i64::from(MAX_SEALED_PACKET_BYTES)
     ))]
     packet_size: Option<u16>,
-    /// Outstanding buffers [default: 64, and more where the path holds more, up to --memory;
+    /// Outstanding buffers [default: 48, and more where the path holds more, up to --memory;
     /// rfc998: up to 512, of 32MiB]
     #[arg(long, value_name = "N", conflicts_with = "memory",
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_OUTSTANDING)))]

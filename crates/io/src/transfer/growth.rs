@@ -3,9 +3,10 @@
 
 use netblt_proto::buffer::Buffer;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::limits::DEFAULT_OUTSTANDING;
 use netblt_proto::need::Need;
 use netblt_proto::time::Instant;
+
+use crate::options::FIRST_BUFFERS;
 
 /// Memory that must be left for all else when the buffers are there.
 pub(crate) const SPARE_BYTES: usize = 16 << 20;
@@ -126,7 +127,7 @@ impl Growth {
         let Some((need, agreed)) = &mut self.open else { return 0 };
         let (moved, rtt) = end.moved();
         let wanted = Some(need.buffers(now, (moved + self.beside, rtt)));
-        let wanted = wanted.filter(|wanted| *wanted > DEFAULT_OUTSTANDING);
+        let wanted = wanted.filter(|wanted| *wanted > FIRST_BUFFERS);
         (wanted.unwrap_or(0) as usize).min(*agreed)
     }
 
