@@ -129,9 +129,9 @@ fn a_ticket_that_nobody_can_read_ends_the_listener() {
 fn too_little_memory_is_said_and_not_died_of() {
     let env = Env::new();
     env.make_file("data.bin", 10);
-    // Enough for the program, not for its 64 buffers of 1 MiB.
+    // Enough for the program, not for its 48 buffers of 1 MiB.
     let run = run_limited(&env, "-v 50000", &["send", "data.bin", "--bind", "127.0.0.1"]);
-    run.exits(5).says("there is no memory for 64 buffers").says("--buffers");
+    run.exits(5).says("there is no memory for 48 buffers").says("--buffers");
     let few = ["send", "data.bin", "--bind", "127.0.0.1", "--buffers", "4"];
     let mut running = Running::new(limited(&env, "-v 120000", &few));
     assert!(running.line().starts_with("netblt1:"));
