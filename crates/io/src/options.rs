@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use netblt_proto::config::{Ceiling, Policy, Repair, Steering, Wire};
+use netblt_proto::config::{Ceiling, Policy, Repair, Steering, Wire, first_buffers};
 use netblt_proto::content::FileRange;
 use netblt_proto::limits::{
     DEFAULT_BUFFER_BYTES, DEFAULT_BUFFER_MEMORY, DEFAULT_DEATH_TIMER, DEFAULT_MAX_FILES,
@@ -409,14 +409,9 @@ pub(crate) struct Asked {
 
 /// How long parts of files are kept.
 const PARTIAL_EXPIRY: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Buffers of `sealed` that there are at first: with all else a short path takes 64 MiB.
-pub(crate) const FIRST_BUFFERS: u32 = 48;
 /// Bytes in a buffer of `rfc998`: 50 Mbit/s, 40 ms and 1 % of loss carried 17 Mbit/s in buffers of
 /// 1 MiB and 45 in these.
 const RFC998_BUFFER_BYTES: u32 = 1 << 16;
-/// Most buffers of `rfc998` that are chosen here, and the memory that they may take.
-const RFC998_BUFFERS: u32 = 512;
-const RFC998_MEMORY: u32 = 32 << 20;
 
 impl Default for Options {
     /// What fits every path: the `sealed` wire, a fair rate, one minute for a silent peer.
@@ -480,10 +475,7 @@ impl Options {
 
     /// How many buffers there are if nobody says, of this size.
     pub fn default_buffers(wire: Wire, buffer_bytes: u32) -> u32 {
-        match wire {
-            Wire::Sealed => FIRST_BUFFERS,
-            Wire::Rfc998 => (RFC998_MEMORY / buffer_bytes.max(1)).clamp(2, RFC998_BUFFERS),
-        }
+        first_buffers(wire, buffer_bytes)
     }
 }
 

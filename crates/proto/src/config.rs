@@ -9,7 +9,8 @@ use crate::crypto::cipher::Cipher;
 pub use crate::crypto::secret::Secret;
 use crate::limits::{
     DEFAULT_BUFFER_BYTES, DEFAULT_DATAGRAM_BYTES, DEFAULT_DEATH_TIMER, DEFAULT_OUTSTANDING,
-    DEFAULT_TABLE_BYTES, IPV4_HEADER_BYTES, MAX_REMEMBERED, UDP_HEADER_BYTES,
+    DEFAULT_TABLE_BYTES, FIRST_BUFFERS, IPV4_HEADER_BYTES, MAX_REMEMBERED, RFC998_BUFFER_MEMORY,
+    RFC998_BUFFERS, UDP_HEADER_BYTES,
 };
 use crate::recovery::RecoveryLaw;
 pub use crate::repair::{Repair, Share};
@@ -43,6 +44,14 @@ impl Role {
             Mode::Write => Self::Receiver,
             Mode::Read => Self::Sender,
         }
+    }
+}
+
+/// How many buffers of so many bytes a program has at first, if nobody says.
+pub fn first_buffers(wire: Wire, buffer_bytes: u32) -> u32 {
+    match wire {
+        Wire::Sealed => FIRST_BUFFERS,
+        Wire::Rfc998 => (RFC998_BUFFER_MEMORY / buffer_bytes.max(1)).clamp(2, RFC998_BUFFERS),
     }
 }
 

@@ -46,6 +46,13 @@ pub const MAX_BURST_INTERVAL: Duration = Duration::from_secs(65);
 pub const MAX_OUTSTANDING: u32 = 4096;
 /// Buffers outstanding if nothing is said.
 pub const DEFAULT_OUTSTANDING: u32 = 64;
+/// Buffers of `sealed` that a program has at first if nothing is said: of 1 MiB they and all else
+/// that it needs are less than 64 MiB.
+pub const FIRST_BUFFERS: u32 = 48;
+/// Most buffers of `rfc998` that a program has if nothing is said, and the bytes that they take.
+pub const RFC998_BUFFERS: u32 = 512;
+/// See [`RFC998_BUFFERS`].
+pub const RFC998_BUFFER_MEMORY: u32 = 32 << 20;
 /// Bytes of buffers at most, of `sealed`, if nothing is said: twice what 20 Gbit/s hold in 100 ms.
 pub const DEFAULT_BUFFER_MEMORY: u64 = 512 << 20;
 /// Bytes in a buffer of `rfc998`: "buffers of any size" (RFC 998 §3), up to what a host can hold.

@@ -3,10 +3,9 @@
 
 use netblt_proto::buffer::Buffer;
 use netblt_proto::endpoint::Endpoint;
+use netblt_proto::limits::FIRST_BUFFERS;
 use netblt_proto::need::Need;
 use netblt_proto::time::Instant;
-
-use crate::options::FIRST_BUFFERS;
 
 /// Memory that must be left for all else when the buffers are there.
 pub(crate) const SPARE_BYTES: usize = 16 << 20;

@@ -11,10 +11,10 @@ pub mod tcp;
 
 use std::time::Duration;
 
-use netblt_proto::config::Wire;
+use netblt_proto::config::{Wire, first_buffers};
 use netblt_proto::limits::{
-    BUFFER_BYTES, DEFAULT_BUFFER_BYTES, DEFAULT_BUFFER_MEMORY, DEFAULT_OUTSTANDING,
-    DEFAULT_TABLE_BYTES, EXTENT_BYTES, MAX_OUTSTANDING, MIN_SEALED_PACKET_BYTES, TRAILER_BYTES,
+    BUFFER_BYTES, DEFAULT_BUFFER_BYTES, DEFAULT_BUFFER_MEMORY, DEFAULT_TABLE_BYTES, EXTENT_BYTES,
+    MAX_OUTSTANDING, MIN_SEALED_PACKET_BYTES, TRAILER_BYTES,
 };
 use netblt_proto::rate::{burst_for, burst_in_millis, counted_bytes};
 use netblt_proto::units::Rate;
@@ -190,7 +190,7 @@ impl Forecast {
         let held = |count| path.goodput_held_bps(buffers.bytes, count);
         let goodput_bps = if buffers.too_few { held(MAX_BUFFERS) } else { goodput };
         let process_bps = goodput * PROCESS_PACKETS * path.period;
-        let at_first = u64::from(DEFAULT_OUTSTANDING);
+        let at_first = u64::from(first_buffers(question.wire, buffers.bytes));
         let default_buffers = match question.wire {
             Wire::Sealed => at_first.max(DEFAULT_BUFFER_MEMORY / u64::from(buffers.bytes.max(1))),
             Wire::Rfc998 => at_first,

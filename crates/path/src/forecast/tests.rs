@@ -100,8 +100,12 @@ fn the_usual_buffers_hold_back_a_long_path() {
     assert_eq!(forecast.default_buffers, 512);
     assert!(forecast.default_goodput_bps < 512.0 * 1_048_576.0);
     assert!(forecast.default_goodput_bps < forecast.goodput_bps * 0.6);
-    let plain = self::forecast(|q| q.wire = Wire::Rfc998);
-    assert_eq!(plain.default_buffers, 64);
+    let usual = |wire, bytes| {
+        let forecast = self::forecast(|q| (q.wire, q.buffer_bytes) = (wire, Some(bytes)));
+        forecast.default_buffers
+    };
+    assert_eq!(usual(Wire::Sealed, 16 << 20), 48, "of memory for 32");
+    assert_eq!([1 << 20, 1 << 16].map(|bytes| usual(Wire::Rfc998, bytes)), [32, 512]);
 }
 
 #[test]
