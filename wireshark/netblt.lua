@@ -127,12 +127,75 @@ local e = {
 }
 netblt.experts = { e.short, e.checksum, e.unknown }
 
+---- Reading ------------------------------------------------------------------------------------
+
+-- A capture may have cut a packet anywhere, and a packet may be shorter than its type's layout. A
+-- range beyond the captured bytes ends the script with an error. Therefore only these functions
+-- call `range`, and only within the captured bytes.
+
+-- All `bytes` at `at`, or nothing.
+local function whole(tvb, at, bytes)
+    if bytes > 0 and at + bytes <= tvb:len() then
+        return tvb:range(at, bytes)
+    end
+end
+
+-- As many of the `bytes` at `at` as were captured, or nothing.
+local function part(tvb, at, bytes)
+    return whole(tvb, at, math.min(bytes, tvb:len() - at))
+end
+
+-- The number of `bytes` at `at`, or nothing.
+local function uint(tvb, at, bytes)
+    local range = whole(tvb, at, bytes)
+    return range and range:uint()
+end
+
+-- The same of 8 bytes, in decimal.
+local function decimal(tvb, at)
+    local range = whole(tvb, at, 8)
+    return range and tostring(range:uint64()) or ""
+end
+
+-- Whether `bytes` of the packet were captured; says so in the tree if not.
+local function has(tvb, tree, bytes)
+    local enough = tvb:len() >= bytes
+    if not enough then
+        tree:add_proto_expert_info(e.short)
+    end
+    return enough
+end
+
+-- Adds a field of fixed size. One that was not captured is said to be missing.
+local function add(tree, field, tvb, at, bytes)
+    local range = whole(tvb, at, bytes)
+    if range then
+        return tree:add(field, range)
+    end
+    tree:add_proto_expert_info(e.short)
+    return tree
+end
+
+-- Adds as much of a field of any size as was captured.
+local function add_part(tree, field, tvb, at, bytes)
+    local range = part(tvb, at, bytes)
+    if range then
+        tree:add(field, range)
+    end
+end
+
+-- Whether all that was captured of `bytes` at `at` is zero.
+local function all_zero(tvb, at, bytes)
+    local range = part(tvb, at, bytes)
+    return not range or not range:raw():find("[^\0]")
+end
+
 ---- The rfc998 wire ---------------------------------------------------------------------------
 
--- The ones-complement sum of 16-bit words; an odd byte is padded with zero. What contains its own
--- checksum sums to 0xffff.
+-- The ones-complement sum of the 16-bit words that `range` has, if any; an odd byte is padded with
+-- zero. What contains its own checksum sums to 0xffff.
 local function sum(range)
-    local bytes = range:raw()
+    local bytes = range and range:raw() or ""
     local total = 0
     for at = 1, #bytes - 1, 2 do
         local high, low = bytes:byte(at, at + 1)
@@ -153,15 +216,15 @@ end
 
 -- What the checksum in the header covers: all, but of DATA only the header.
 local function covered(tvb, kind, length)
-    return tvb:range(0, is_data(kind) and DATA_HEADER_998 or length)
+    return whole(tvb, 0, is_data(kind) and DATA_HEADER_998 or length)
 end
 
 -- Whether what is there of the packet, which may be more than was captured of it, is one.
 local function is_998(tvb)
-    if tvb:len() < HEADER_998 or tvb:range(2, 1):uint() ~= VERSION_998 then
+    if tvb:len() < HEADER_998 or uint(tvb, 2, 1) ~= VERSION_998 then
         return false
     end
-    local kind, length = tvb:range(3, 1):uint(), tvb:range(4, 2):uint()
+    local kind, length = uint(tvb, 3, 1), uint(tvb, 4, 2)
     local least = is_data(kind) and DATA_HEADER_998 or HEADER_998
     if kind > DONE or length < least or length > tvb:reported_len() then
         return false
@@ -172,13 +235,13 @@ end
 
 -- A string ends at its first zero byte; what follows is padding. A capture may have cut it.
 local function add_string(tree, field, tvb, at, stop)
-    if at >= stop then
+    local range = part(tvb, at, stop - at)
+    if not range then
         return ""
     end
-    local range = tvb:range(at, stop - at)
     local zero = range:raw():find("\0", 1, true)
-    local bytes = zero and zero - 1 or stop - at
-    local text = bytes > 0 and range:range(0, bytes):string(ENC_UTF_8) or ""
+    local characters = part(range, 0, zero and zero - 1 or range:len())
+    local text = characters and characters:string(ENC_UTF_8) or ""
     tree:add(field, range, text)
     return text
 end
@@ -188,21 +251,20 @@ local function opening_998(tvb, tree, stop)
         tree:add_proto_expert_info(e.short)
         return ""
     end
-    tree:add(f.uid, tvb:range(12, 4))
-    tree:add(f.buffer_size, tvb:range(16, 4))
-    tree:add(f.transfer_size, tvb:range(20, 4))
-    tree:add(f.packet_size, tvb:range(24, 2))
-    tree:add(f.burst_size, tvb:range(26, 2))
-    tree:add(f.burst_interval, tvb:range(28, 2))
-    tree:add(f.death_timer, tvb:range(30, 2))
-    local flags = tree:add(f.flags, tvb:range(32, 2))
-    flags:add(f.flag_write, tvb:range(32, 2))
-    flags:add(f.flag_check, tvb:range(32, 2))
-    tree:add(f.max_outstanding, tvb:range(34, 2))
+    add(tree, f.uid, tvb, 12, 4)
+    add(tree, f.buffer_size, tvb, 16, 4)
+    add(tree, f.transfer_size, tvb, 20, 4)
+    add(tree, f.packet_size, tvb, 24, 2)
+    add(tree, f.burst_size, tvb, 26, 2)
+    add(tree, f.burst_interval, tvb, 28, 2)
+    add(tree, f.death_timer, tvb, 30, 2)
+    local flags = add(tree, f.flags, tvb, 32, 2)
+    add(flags, f.flag_write, tvb, 32, 2)
+    add(flags, f.flag_check, tvb, 32, 2)
+    add(tree, f.max_outstanding, tvb, 34, 2)
     add_string(tree, f.client, tvb, 36, stop)
     return string.format(" %d-byte buffers, %d-byte packets, %d packets every %d ms",
-        tvb:range(16, 4):uint(), tvb:range(24, 2):uint(), tvb:range(26, 2):uint(),
-        tvb:range(28, 2):uint())
+        uint(tvb, 16, 4), uint(tvb, 24, 2), uint(tvb, 26, 2), uint(tvb, 28, 2))
 end
 
 local function data_998(tvb, tree, length, stop)
@@ -210,17 +272,17 @@ local function data_998(tvb, tree, length, stop)
         tree:add_proto_expert_info(e.short)
         return ""
     end
-    tree:add(f.buffer, tvb:range(12, 4))
-    tree:add(f.ack, tvb:range(16, 2))
-    tree:add(f.index, tvb:range(18, 2))
-    local said = tvb:range(20, 2):uint()
-    local item = tree:add(f.data_checksum, tvb:range(20, 2))
-    local flags = tree:add(f.flags, tvb:range(22, 2))
-    flags:add(f.flag_last, tvb:range(22, 2))
+    add(tree, f.buffer, tvb, 12, 4)
+    add(tree, f.ack, tvb, 16, 2)
+    add(tree, f.index, tvb, 18, 2)
+    local said = uint(tvb, 20, 2)
+    local item = add(tree, f.data_checksum, tvb, 20, 2)
+    local flags = add(tree, f.flags, tvb, 22, 2)
+    add(flags, f.flag_last, tvb, 22, 2)
     local bytes = length - DATA_HEADER_998
     tree:add(f.data_bytes, bytes):set_generated()
-    if stop > DATA_HEADER_998 then
-        local data = tvb:range(DATA_HEADER_998, stop - DATA_HEADER_998)
+    local data = part(tvb, DATA_HEADER_998, stop - DATA_HEADER_998)
+    if data then
         tree:add(f.data, data)
         -- Without flag C, which only OPEN and RESPONSE tell, it is zero.
         if said ~= 0 and stop == length then
@@ -231,9 +293,9 @@ local function data_998(tvb, tree, length, stop)
             end
         end
     end
-    local last = tvb:range(23, 1):uint() % 2 == 1 and ", last buffer" or ""
-    return string.format(" buffer %d packet %d ack %d, %d bytes%s", tvb:range(12, 4):uint(),
-        tvb:range(18, 2):uint(), tvb:range(16, 2):uint(), bytes, last)
+    local last = uint(tvb, 23, 1) % 2 == 1 and ", last buffer" or ""
+    return string.format(" buffer %d packet %d ack %d, %d bytes%s", uint(tvb, 12, 4),
+        uint(tvb, 18, 2), uint(tvb, 16, 2), bytes, last)
 end
 
 local function null_ack_998(tvb, tree, stop)
@@ -241,23 +303,23 @@ local function null_ack_998(tvb, tree, stop)
         tree:add_proto_expert_info(e.short)
         return ""
     end
-    tree:add(f.ack, tvb:range(12, 2))
-    tree:add(f.burst_size, tvb:range(14, 2))
-    tree:add(f.burst_interval, tvb:range(16, 2))
-    return string.format(" ack %d, %d packets every %d ms", tvb:range(12, 2):uint(),
-        tvb:range(14, 2):uint(), tvb:range(16, 2):uint())
+    add(tree, f.ack, tvb, 12, 2)
+    add(tree, f.burst_size, tvb, 14, 2)
+    add(tree, f.burst_interval, tvb, 16, 2)
+    return string.format(" ack %d, %d packets every %d ms", uint(tvb, 12, 2),
+        uint(tvb, 14, 2), uint(tvb, 16, 2))
 end
 
 -- Bytes of the control message at `at`; nothing if it goes beyond `stop` or is of no known type.
 local function message_bytes(tvb, at, stop)
-    local kind = at + 8 <= stop and tvb:range(at, 1):uint()
+    local kind = at + 8 <= stop and uint(tvb, at, 1)
     local bytes
     if kind == GO then
         bytes = 8
     elseif kind == OK then
         bytes = 16
     elseif kind == RESEND and at + 12 <= stop then
-        local count = tvb:range(at + 8, 2):uint()
+        local count = uint(tvb, at + 8, 2)
         bytes = 12 + 2 * (count + count % 2)
     end
     if bytes and at + bytes <= stop then
@@ -266,25 +328,25 @@ local function message_bytes(tvb, at, stop)
 end
 
 local function message_998(tvb, tree, at, bytes)
-    local kind, number = tvb:range(at, 1):uint(), tvb:range(at + 4, 4):uint()
-    local branch = tree:add(netblt, tvb:range(at, bytes))
-    branch:add(f.message, tvb:range(at, 1))
-    branch:add(f.sequence, tvb:range(at + 2, 2))
-    branch:add(f.buffer, tvb:range(at + 4, 4))
+    local kind, number = uint(tvb, at, 1), uint(tvb, at + 4, 4)
+    local branch = tree:add(netblt, whole(tvb, at, bytes))
+    add(branch, f.message, tvb, at, 1)
+    add(branch, f.sequence, tvb, at + 2, 2)
+    add(branch, f.buffer, tvb, at + 4, 4)
     local words = string.format("%s(%d)", MESSAGES[kind], number)
     if kind == OK then
-        branch:add(f.burst_size, tvb:range(at + 8, 2))
-        branch:add(f.burst_interval, tvb:range(at + 10, 2))
-        branch:add(f.control_timer, tvb:range(at + 12, 2))
+        add(branch, f.burst_size, tvb, at + 8, 2)
+        add(branch, f.burst_interval, tvb, at + 10, 2)
+        add(branch, f.control_timer, tvb, at + 12, 2)
     elseif kind == RESEND then
-        local count = tvb:range(at + 8, 2):uint()
-        branch:add(f.missing, tvb:range(at + 8, 2))
+        local count = uint(tvb, at + 8, 2)
+        add(branch, f.missing, tvb, at + 8, 2)
         for i = 0, count - 1 do
-            branch:add(f.missing_index, tvb:range(at + 12 + 2 * i, 2))
+            add(branch, f.missing_index, tvb, at + 12 + 2 * i, 2)
         end
         words = string.format("RESEND(%d: %d packets)", number, count)
     end
-    branch:set_text(string.format("%s, sequence number %d", words, tvb:range(at + 2, 2):uint()))
+    branch:set_text(string.format("%s, sequence number %d", words, uint(tvb, at + 2, 2)))
     return words
 end
 
@@ -303,12 +365,12 @@ local function control_998(tvb, tree, stop)
 end
 
 local function dissect_998(tvb, pinfo, tree)
-    local kind, length = tvb:range(3, 1):uint(), tvb:range(4, 2):uint()
+    local kind, length = uint(tvb, 3, 1), uint(tvb, 4, 2)
     -- IP may pad, and a capture may cut.
     local stop = math.min(length, tvb:len())
-    local root = tree:add(netblt, tvb:range(0, math.max(stop, HEADER_998)))
+    local root = tree:add(netblt, part(tvb, 0, math.max(stop, HEADER_998)))
     root:add(f.wire, "rfc998"):set_generated()
-    local item = root:add(f.checksum, tvb:range(0, 2))
+    local item = add(root, f.checksum, tvb, 0, 2)
     if length < HEADER_998 then
         root:add_proto_expert_info(e.short)
     elseif tvb:len() >= (is_data(kind) and DATA_HEADER_998 or length) then
@@ -318,12 +380,12 @@ local function dissect_998(tvb, pinfo, tree)
             item:add_proto_expert_info(e.checksum)
         end
     end
-    root:add(f.version, tvb:range(2, 1))
-    root:add(f.kind, tvb:range(3, 1))
-    root:add(f.length, tvb:range(4, 2))
-    root:add(f.local_port, tvb:range(6, 2))
-    root:add(f.foreign_port, tvb:range(8, 2))
-    root:add(f.reserved, tvb:range(10, 2))
+    add(root, f.version, tvb, 2, 1)
+    add(root, f.kind, tvb, 3, 1)
+    add(root, f.length, tvb, 4, 2)
+    add(root, f.local_port, tvb, 6, 2)
+    add(root, f.foreign_port, tvb, 8, 2)
+    add(root, f.reserved, tvb, 10, 2)
     local words = ""
     if kind == OPEN or kind == RESPONSE then
         words = opening_998(tvb, root, stop)
@@ -342,10 +404,6 @@ local function dissect_998(tvb, pinfo, tree)
 end
 
 ---- The sealed wire ---------------------------------------------------------------------------
-
-local function all_zero(tvb, at, bytes)
-    return not tvb:range(at, bytes):raw():find("[^\0]")
-end
 
 -- How long a packet of each type may be: its encrypted body and the tag lie behind the header.
 -- Handshake packets say their length themselves.
@@ -370,16 +428,16 @@ body(DONE, 0, 0)
 -- Whether the packet can be one: no checksum helps here, but many bytes have to be zero.
 local function is_sealed(tvb)
     local length = tvb:reported_len()
-    if tvb:len() < SEALED_HEADER or tvb:range(2, 1):uint() ~= VERSION_SEALED then
+    if tvb:len() < SEALED_HEADER or uint(tvb, 2, 1) ~= VERSION_SEALED then
         return false
     end
-    local first, kind = tvb:range(0, 1):uint(), tvb:range(3, 1):uint()
+    local first, kind = uint(tvb, 0, 1), uint(tvb, 3, 1)
     -- Whose rules data follow, or how an OPEN is proved.
     if first > 0 and not (is_data(kind) and RULES[first]) and not (kind == OPEN and MEANS[first]) then
         return false
     end
     local of_buffer = is_data(kind) or kind == REPAIR
-    if not of_buffer and tvb:range(1, 1):uint() ~= 0 then
+    if not of_buffer and uint(tvb, 1, 1) ~= 0 then
         return false
     end
     if kind == OPEN then
@@ -391,13 +449,13 @@ local function is_sealed(tvb)
     elseif kind == KEY then
         return length == KEY_BYTES
     elseif kind == RESPONSE then
-        return tvb:len() >= 18 and length == 18 + tvb:range(16, 2):uint()
+        return tvb:len() >= 18 and length == 18 + uint(tvb, 16, 2)
             and not all_zero(tvb, 8, 4)
     elseif kind == COOKIE then
         return length == SEALED_HEADER + 32 + MAC and all_zero(tvb, 8, 4)
     elseif kind == REFUSED then
-        return tvb:len() >= 18 and length == 18 + tvb:range(16, 2):uint() + MAC
-            and all_zero(tvb, 8, 3) and tvb:range(11, 1):uint() <= 1
+        return tvb:len() >= 18 and length == 18 + uint(tvb, 16, 2) + MAC
+            and all_zero(tvb, 8, 3) and uint(tvb, 11, 1) <= 1
     elseif kind == UNKNOWN then
         return length == UNKNOWN_BYTES and all_zero(tvb, 4, 4) and not all_zero(tvb, 8, 4)
     end
@@ -409,13 +467,6 @@ local function is_sealed(tvb)
     return not of_buffer or (tvb:len() >= SEALED_DATA_HEADER and all_zero(tvb, 16, 2))
 end
 
-local function add_rest(tree, field, tvb, at, bytes)
-    local there = math.min(bytes, tvb:len() - at)
-    if there > 0 then
-        tree:add(field, tvb:range(at, there))
-    end
-end
-
 local function add_encrypted(tvb, tree, at)
     local bytes = tvb:reported_len() - at - TAG
     if bytes < 0 then
@@ -423,46 +474,45 @@ local function add_encrypted(tvb, tree, at)
         return 0
     end
     tree:add(f.encrypted_bytes, bytes):set_generated()
-    add_rest(tree, f.encrypted, tvb, at, bytes)
-    add_rest(tree, f.tag, tvb, at + bytes, TAG)
+    add_part(tree, f.encrypted, tvb, at, bytes)
+    add_part(tree, f.tag, tvb, at + bytes, TAG)
     return bytes
 end
 
 -- A length of two bytes at `at`, and so many bytes behind it; with `id_field` an id of 8 bytes
 -- between. Where they end, or nothing if they go beyond the packet.
 local function add_counted(tvb, tree, at, length_field, field, id_field)
-    if tvb:len() < at + 2 then
-        tree:add_proto_expert_info(e.short)
+    local bytes = uint(tvb, at, 2)
+    add(tree, length_field, tvb, at, 2)
+    if not bytes then
         return
     end
-    local bytes = tvb:range(at, 2):uint()
-    tree:add(length_field, tvb:range(at, 2))
     if id_field then
-        add_rest(tree, id_field, tvb, at + 2, 8)
+        add_part(tree, id_field, tvb, at + 2, 8)
         at = at + 8
     end
     if at + 2 + bytes > tvb:reported_len() then
         tree:add_proto_expert_info(e.short)
         return
     end
-    add_rest(tree, field, tvb, at + 2, bytes)
+    add_part(tree, field, tvb, at + 2, bytes)
     return at + 2 + bytes
 end
 
 local function handshake(tvb, tree, kind)
-    tree:add(f.connection, tvb:range(4, 4))
-    tree:add(f.chosen, tvb:range(8, 4))
-    tree:add(f.uid, tvb:range(12, 4))
-    local uid = tvb:range(12, 4):uint()
+    add(tree, f.connection, tvb, 4, 4)
+    add(tree, f.chosen, tvb, 8, 4)
+    add(tree, f.uid, tvb, 12, 4)
+    local uid = uint(tvb, 12, 4)
     local words = string.format(" uid 0x%08x", uid)
     if kind == OPEN then
-        add_rest(tree, f.cookie, tvb, 16, 32)
-        local by_key = tvb:range(0, 1):uint() == 1
+        add_part(tree, f.cookie, tvb, 16, 32)
+        local by_key = uint(tvb, 0, 1) == 1
         local stop = add_counted(tvb, tree, 48, f.noise_length, f.noise, by_key and f.key_id)
         local mac = tvb:reported_len() - MAC
         if stop and stop <= mac then
-            add_rest(tree, f.padding, tvb, stop, mac - stop)
-            add_rest(tree, f.mac, tvb, mac, MAC)
+            add_part(tree, f.padding, tvb, stop, mac - stop)
+            add_part(tree, f.mac, tvb, mac, MAC)
         end
         local bare = tvb:len() >= 48 and all_zero(tvb, 16, 32)
         words = words .. (by_key and ", by a static key" or "")
@@ -470,16 +520,17 @@ local function handshake(tvb, tree, kind)
     elseif kind == RESPONSE then
         add_counted(tvb, tree, 16, f.noise_length, f.noise)
     elseif kind == COOKIE then
-        add_rest(tree, f.cookie, tvb, 16, 32)
-        add_rest(tree, f.mac, tvb, 48, MAC)
+        add_part(tree, f.cookie, tvb, 16, 32)
+        add_part(tree, f.mac, tvb, 48, MAC)
     elseif kind == REFUSED then
         local stop = add_counted(tvb, tree, 16, f.reason_length, f.reason)
         if stop and stop + MAC <= tvb:len() then
             local hint = all_zero(tvb, stop, MAC)
-            tree:add(f.mac, tvb:range(stop, MAC))
+            add(tree, f.mac, tvb, stop, MAC)
             tree:add(f.hint, hint):set_generated()
-            local reason = stop > 18 and tvb:range(18, stop - 18):string(ENC_UTF_8) or ""
-            local now = tvb:range(11, 1):uint() == 1 and " for now" or ""
+            local reason = whole(tvb, 18, stop - 18)
+            reason = reason and reason:string(ENC_UTF_8) or ""
+            local now = uint(tvb, 11, 1) == 1 and " for now" or ""
             words = words .. (hint and " (hint): " or now .. ": ") .. reason
         end
     end
@@ -487,43 +538,46 @@ local function handshake(tvb, tree, kind)
 end
 
 local function dissect_sealed(tvb, pinfo, tree)
-    local kind = tvb:range(3, 1):uint()
-    local root = tree:add(netblt, tvb:range())
+    local kind = uint(tvb, 3, 1)
+    local root = tree:add(netblt, part(tvb, 0, tvb:len()))
     root:add(f.wire, "sealed"):set_generated()
     if is_data(kind) then
-        root:add(f.rules, tvb:range(0, 1))
-        root:add(f.generation, tvb:range(1, 1))
+        add(root, f.rules, tvb, 0, 1)
+        add(root, f.generation, tvb, 1, 1)
     elseif kind == REPAIR then
-        root:add(f.reserved, tvb:range(0, 1))
-        root:add(f.generation, tvb:range(1, 1))
+        add(root, f.reserved, tvb, 0, 1)
+        add(root, f.generation, tvb, 1, 1)
     elseif kind == OPEN then
-        root:add(f.means, tvb:range(0, 1))
-        root:add(f.reserved, tvb:range(1, 1))
+        add(root, f.means, tvb, 0, 1)
+        add(root, f.reserved, tvb, 1, 1)
     else
-        root:add(f.reserved, tvb:range(0, 2))
+        add(root, f.reserved, tvb, 0, 2)
     end
-    root:add(f.version, tvb:range(2, 1))
-    root:add(f.kind, tvb:range(3, 1))
+    add(root, f.version, tvb, 2, 1)
+    add(root, f.kind, tvb, 3, 1)
     if kind == OPEN or kind == RESPONSE or kind == COOKIE or kind == REFUSED then
         return root, handshake(tvb, root, kind)
     end
     if kind == WHO or kind == KEY then
-        root:add(f.nonce, tvb:range(4, 12))
+        add(root, f.nonce, tvb, 4, 12)
         if kind == KEY then
-            add_rest(root, f.public_key, tvb, 16, 32)
+            add_part(root, f.public_key, tvb, 16, 32)
         end
         return root, ""
     end
     if kind == UNKNOWN then
-        root:add(f.connection, tvb:range(8, 4))
-        root:add(f.number, tvb:range(12, 8))
-        return root, string.format(" connection 0x%08x", tvb:range(8, 4):uint())
+        if not has(tvb, root, UNKNOWN_BYTES) then
+            return root, ""
+        end
+        add(root, f.connection, tvb, 8, 4)
+        add(root, f.number, tvb, 12, 8)
+        return root, string.format(" connection 0x%08x", uint(tvb, 8, 4))
     end
-    root:add(f.connection, tvb:range(4, 4))
-    local number = tvb:range(8, 8)
+    add(root, f.connection, tvb, 4, 4)
+    local number = whole(tvb, 8, 8)
     root:add(f.number, number)
     root:add(f.epoch, number:uint64():rshift(22)):set_generated()
-    local words = " number " .. tostring(number:uint64())
+    local words = " number " .. decimal(tvb, 8)
     if kind > BRANCH then
         root:add_proto_expert_info(e.unknown)
     end
@@ -531,23 +585,22 @@ local function dissect_sealed(tvb, pinfo, tree)
         return root, words .. string.format(", %d bytes encrypted",
             add_encrypted(tvb, root, SEALED_HEADER))
     end
-    if tvb:len() < SEALED_DATA_HEADER then
-        root:add_proto_expert_info(e.short)
+    if not has(tvb, root, SEALED_DATA_HEADER) then
         return root, words
     end
-    root:add(f.buffer, tvb:range(16, 8))
+    add(root, f.buffer, tvb, 16, 8)
     if kind == REPAIR then
-        root:add(f.repair, tvb:range(24, 4))
-        root:add(f.image_bytes, tvb:range(28, 4))
+        add(root, f.repair, tvb, 24, 4)
+        add(root, f.image_bytes, tvb, 28, 4)
         return root, string.format("%s buffer %s repair %d of %d bytes, %d bytes encrypted", words,
-            tostring(tvb:range(16, 8):uint64()), tvb:range(24, 4):uint(), tvb:range(28, 4):uint(),
+            decimal(tvb, 16), uint(tvb, 24, 4), uint(tvb, 28, 4),
             add_encrypted(tvb, root, SEALED_DATA_HEADER))
     end
-    root:add(f.index, tvb:range(24, 4))
-    root:add(f.ack, tvb:range(28, 4))
+    add(root, f.index, tvb, 24, 4)
+    add(root, f.ack, tvb, 28, 4)
     local bytes = add_encrypted(tvb, root, SEALED_DATA_HEADER)
     return root, string.format("%s buffer %s packet %d ack %d, %d bytes encrypted", words,
-        tostring(tvb:range(16, 8):uint64()), tvb:range(24, 4):uint(), tvb:range(28, 4):uint(),
+        decimal(tvb, 16), uint(tvb, 24, 4), uint(tvb, 28, 4),
         bytes)
 end
 
@@ -556,15 +609,15 @@ end
 -- How many bytes were NETBLT's; 0 leaves them to others.
 function netblt.dissector(tvb, pinfo, tree)
     local dissect
-    if tvb:len() >= HEADER_998 and tvb:range(2, 1):uint() == VERSION_998 then
+    if tvb:len() >= HEADER_998 and uint(tvb, 2, 1) == VERSION_998 then
         dissect = dissect_998
-    elseif tvb:len() >= SEALED_HEADER and tvb:range(2, 1):uint() == VERSION_SEALED then
+    elseif tvb:len() >= SEALED_HEADER and uint(tvb, 2, 1) == VERSION_SEALED then
         dissect = dissect_sealed
     else
         return 0
     end
     local root, words = dissect(tvb, pinfo, tree)
-    local kind = tvb:range(3, 1):uint()
+    local kind = uint(tvb, 3, 1)
     local title = (TYPES[kind] or string.format("type %d", kind)) .. words:gsub("%s+$", "")
     pinfo.cols.protocol = "NETBLT"
     pinfo.cols.info = title

@@ -18,6 +18,8 @@ use netblt_proto::wire::sealed::{self, Header, Kind};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::testenv::skip;
+
 const PORTS: Ports = Ports { local: 4000, foreign: 5000 };
 /// IP protocols.
 const NETBLT: u8 = 30;
@@ -29,7 +31,7 @@ const RAW_IP: u32 = 101;
 fn has_tshark() -> bool {
     let found = Command::new("tshark").arg("--version").output().is_ok_and(|o| o.status.success());
     if !found {
-        eprintln!("skipped: 1 test of the Wireshark dissector, because there is no tshark");
+        skip("no `tshark`");
     }
     found
 }
@@ -492,7 +494,54 @@ fn what_is_not_netblt_is_left_to_others_and_what_is_broken_is_said_so() {
     expect(&told[3], &[("type", "2"), ("checksum.good", "0")]);
 }
 
-/// Nothing that is on a wire makes the script fail: `tshark` would say "Lua Error".
+/// A range beyond the captured bytes is an error in Lua: only the functions of one section, which
+/// compare with the captured length, call `range`. This one needs no `tshark`.
+#[test]
+fn ranges_are_taken_in_one_section_alone() {
+    let text = std::fs::read_to_string(script()).expect("the script");
+    let (before, rest) = text.split_once("---- Reading ---").expect("the section");
+    let (_, after) = rest.split_once("\n---- ").expect("a next section");
+    for part in [before, after] {
+        assert_eq!(part.lines().find(|line| line.contains(":range(")), None);
+    }
+}
+
+/// Every packet, as every way to recognise it sees it.
+fn in_every_way(capture: &mut Capture, packet: &[u8], kept: usize) {
+    capture.ip(NETBLT, packet, 20 + kept);
+    capture.udp_cut((4000, 5000), packet, 28 + kept);
+    // By its content alone.
+    capture.udp_cut((4001, 5001), packet, 28 + kept);
+}
+
+fn all_packets() -> Vec<Vec<u8>> {
+    let mut packets = rfc998_packets();
+    packets.extend(sealed_packets());
+    let clear = sealed::key_open_clear(0xa1b2_c3d4, 0x0102_0304);
+    let open = sealed::build_open(&clear, Some(KeyId([0xab; 8])), &[0xcc; 100], |_| [0xdd; 16]);
+    packets.push(sealed::shorten_open(&open).expect("it is not long"));
+    packets.push(open);
+    packets
+}
+
+/// `tshark` would say "Lua Error".
+#[test]
+fn no_length_breaks_it() {
+    if !has_tshark() {
+        return;
+    }
+    let mut capture = Capture::new();
+    for packet in all_packets() {
+        for length in 0..packet.len().min(100) {
+            in_every_way(&mut capture, &packet, length);
+            in_every_way(&mut capture, &packet[..length], length);
+        }
+    }
+    let trees = capture.dissected(&["-d", "udp.port==4000,netblt"]);
+    assert!(trees.iter().filter(|tree| !tree.is_null()).count() > 1000);
+}
+
+/// Nothing that is on a wire makes the script fail.
 #[test]
 fn no_bytes_break_it() {
     if !has_tshark() {
@@ -506,18 +555,15 @@ fn no_bytes_break_it() {
         state ^= state << 17;
         state as usize % below
     };
-    let mut packets = rfc998_packets();
-    packets.extend(sealed_packets());
-    for packet in packets.iter().cycle().take(1500) {
+    for packet in all_packets().iter().cycle().take(1500) {
         let mut packet = packet.clone();
         for _ in 0..random(4) {
             let at = random(packet.len());
             packet[at] = random(256) as u8;
         }
         packet.truncate(random(packet.len() + 40));
-        let kept = 20 + random(packet.len() + 40);
-        capture.ip(NETBLT, &packet, kept);
-        capture.udp_cut((4000, 5000), &packet, kept + 8);
+        let kept = random(packet.len() + 40);
+        in_every_way(&mut capture, &packet, kept);
     }
     let trees = capture.dissected(&["-d", "udp.port==4000,netblt"]);
     assert!(trees.iter().filter(|tree| !tree.is_null()).count() > 1000);
