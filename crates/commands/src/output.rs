@@ -4,12 +4,14 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use netblt::{Error, Observer, OnFile, Options, Progress, Rendezvous, Summary, Ticket, Warning};
 use netblt_proto::config::Role;
 use netblt_proto::machine::printable;
+use rustix::fs::FileType;
 use zeroize::Zeroizing;
 
 use crate::advice;
@@ -292,8 +294,7 @@ impl Report {
         };
         if self.data_on_stdout {
             self.note("On the other machine, run:");
-            self.bar.line(&command);
-            return Ok(());
+            return writeln!(io::stderr(), "{command}");
         }
         let to_terminal = io::stdout().is_terminal();
         if to_terminal {
@@ -316,6 +317,10 @@ impl Report {
 
 impl Observer for Report {
     fn listening(&mut self, ticket: &Ticket) -> io::Result<()> {
+        match self.stream() {
+            Stream::Stdout => check_read(io::stdout(), "standard output")?,
+            Stream::Stderr => check_read(io::stderr(), "standard error")?,
+        }
         let ticket = Zeroizing::new(ticket.to_string());
         if self.show.json {
             return json::emit(self.stream(), "listening", json::ListeningData { ticket: &ticket });
@@ -403,6 +408,20 @@ pub(crate) fn list_one(name: &str, directory: bool, bytes: u64) -> Result<(), Fa
     written.map_err(|error| {
         Failure::new(Code::File, format!("standard output: cannot write: {error}"))
     })
+}
+
+/// An error if nothing can read what is written there: it is the null device. That is also what
+/// Rust opens in place of a stream that was closed when the program began.
+pub(crate) fn check_read(stream: impl AsFd, name: &str) -> io::Result<()> {
+    let there = rustix::fs::fstat(stream)?;
+    let null = rustix::fs::stat("/dev/null")?;
+    if FileType::from_raw_mode(there.st_mode) == FileType::CharacterDevice
+        && there.st_rdev == null.st_rdev
+    {
+        let why = format!("{name} is closed, or leads to /dev/null");
+        return Err(io::Error::other(why));
+    }
+    Ok(())
 }
 
 /// Tells why a transfer may wait, when it is known where to.

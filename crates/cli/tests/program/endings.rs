@@ -125,6 +125,55 @@ fn a_ticket_that_nobody_can_read_ends_the_listener() {
     }
 }
 
+/// As a shell's `>&-` does it.
+fn without(stream: &str, env: &Env, args: &[&str]) -> Finished {
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &format!("exec \"$0\" \"$@\" {stream}")])
+        .arg(env!("CARGO_BIN_EXE_netblt"))
+        .args(args)
+        .current_dir(env.path(""))
+        .env_clear()
+        .env("TMPDIR", env.make_directory("tmp"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    Running::new(command).finish()
+}
+
+#[test]
+fn no_listener_waits_with_a_ticket_that_goes_nowhere() {
+    let env = Env::new();
+    env.make_file("data.bin", 10);
+    for args in [
+        &["send", "data.bin"][..],
+        &["send", "data.bin", "--json"],
+        &["receive", "."],
+        &["serve", "--root", "."],
+        &["serve", "--root", ".", "--json"],
+        &["bench", "-s", "--private"],
+        &["bench", "-s", "--private", "--json"],
+    ] {
+        let args = [args, &HERE[..], &["--port", "0"]].concat();
+        for stream in [">&-", ">/dev/null"] {
+            let ended = without(stream, &env, &args).exits(11);
+            // JSON says it there, too.
+            if !args.contains(&"--json") {
+                ended.says("standard output is closed, or leads to /dev/null");
+            }
+        }
+    }
+    // Here the ticket goes to standard error; a full device takes nothing either.
+    let args = ["receive", "-", "--bind", "127.0.0.1"];
+    for stream in ["2>&-", "2>/dev/null", "2>/dev/full"] {
+        without(stream, &env, &args).exits(11);
+    }
+    // What is read elsewhere is enough.
+    let args = ["keygen", "key", "--comment", "c"];
+    without(">&-", &env, &args).exits(0);
+    assert!(env.path("key.pub").exists());
+}
+
 #[test]
 fn too_little_memory_is_said_and_not_died_of() {
     let env = Env::new();

@@ -247,8 +247,9 @@ impl Teller<'_> {
 impl ServerObserver for Teller<'_> {
     fn listening(&mut self, ticket: &Ticket) -> io::Result<()> {
         let secret = ticket.to_string();
-        if let Some(path) = &self.args.ticket_file {
-            self.keep(path, &secret)?;
+        match &self.args.ticket_file {
+            Some(path) => self.keep(path, &secret)?,
+            None => output::check_read(io::stdout(), "standard output")?,
         }
         let addresses: Vec<&str> = ticket.addresses.iter().map(String::as_str).collect();
         match (self.args.json, &self.args.ticket_file) {

@@ -13,6 +13,7 @@ use super::{Args, columns, document};
 use crate::advice;
 use crate::args::WireName;
 use crate::exit::Failure;
+use crate::output;
 
 pub(super) fn run(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
     let mut options = args.options()?;
@@ -52,6 +53,9 @@ impl Teller<'_> {
 
 impl ServerObserver for Teller<'_> {
     fn listening(&mut self, ticket: &Ticket) -> io::Result<()> {
+        if self.args.private {
+            output::check_read(io::stdout(), "standard output")?;
+        }
         let secret = ticket.to_string();
         if self.args.json {
             let data = json!({ "ticket": secret, "addresses": ticket.addresses });
