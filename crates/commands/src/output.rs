@@ -160,6 +160,11 @@ impl Report {
         !self.show.quiet && !self.show.json
     }
 
+    /// Whether the connection was open.
+    pub(crate) fn was_open(&self) -> bool {
+        self.opened
+    }
+
     /// A transfer's error, with what is known about when it came.
     pub(crate) fn failure(&self, error: &Error) -> Failure {
         Failure::transfer(error, self.opened && self.role == Role::Sender)

@@ -8,10 +8,10 @@ use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netblt::Cancel;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
@@ -21,6 +21,11 @@ use crate::exit::{Code, Failure};
 
 /// How long cleaning up may take after the second signal.
 const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// A signal asked this program to stop. The handler itself sets it, before any thread acts on it.
+static ASKED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+/// How long a signal that went to another program as well may take to arrive here.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// A directory of ours that must not survive even the last signal.
 static DOOMED: Mutex<Option<PathBuf>> = Mutex::new(None);
@@ -50,33 +55,54 @@ fn listen(cancel: &Cancel, announce: bool, hang_up: bool) -> Result<(), Failure>
     if hang_up {
         wanted.push(SIGHUP);
     }
+    for signal in &wanted {
+        signal_hook::flag::register(*signal, Arc::clone(&ASKED)).map_err(failed)?;
+    }
     let mut signals = Signals::new(wanted).map_err(failed)?;
     let cancel = cancel.clone();
     let listen = move || {
-        for _ in signals.forever() {
-            if cancel.is_hurried() {
-                stop_at_once();
-            }
-            if cancel.is_cancelled() {
-                cancel.hurry();
-                let wait = || {
-                    thread::sleep(PATIENCE);
-                    stop_at_once()
-                };
-                if thread::Builder::new().spawn(wait).is_err() {
-                    stop_at_once();
+        // Counted here: ssh's end cancels as well, and is no signal to this program.
+        for (count, _) in (1..).zip(signals.forever()) {
+            match count {
+                1 => {
+                    // Said first: what is cancelled may be over before the next line.
+                    if announce {
+                        let _ =
+                            writeln!(std::io::stderr(), "\nStopping; once more to stop at once.");
+                    }
+                    cancel.cancel();
                 }
-                continue;
+                2 => {
+                    cancel.hurry();
+                    let wait = || {
+                        thread::sleep(PATIENCE);
+                        stop_at_once()
+                    };
+                    if thread::Builder::new().spawn(wait).is_err() {
+                        stop_at_once();
+                    }
+                }
+                _ => stop_at_once(),
             }
-            // Said first: what is cancelled may be over before the next line.
-            if announce {
-                let _ = writeln!(std::io::stderr(), "\nStopping; once more to stop at once.");
-            }
-            cancel.cancel();
         }
     };
     thread::Builder::new().name("signals".to_owned()).spawn(listen).map_err(failed)?;
     Ok(())
+}
+
+/// Whether a signal has asked this program to stop.
+pub(crate) fn asked() -> bool {
+    ASKED.load(Ordering::SeqCst)
+}
+
+/// The same, for a caller that sees another program end: a terminal sends its signals to all
+/// programs of a job at once, and the other one may be first.
+pub(crate) fn asked_as_well() -> bool {
+    let until = Instant::now() + GRACE;
+    while !asked() && Instant::now() < until {
+        thread::sleep(Duration::from_millis(10));
+    }
+    asked()
 }
 
 /// A file that becomes larger than `ulimit -f` is an error like others, and not the end of the

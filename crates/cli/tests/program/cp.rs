@@ -218,7 +218,7 @@ fn a_far_end_that_is_not_there_is_explained() {
     assert!(said.contains("netblt was not found on host (netblt on "), "{said}");
     assert_eq!(missing.status.code(), Some(5));
     for (script_text, code, says) in [
-        ("exit 255", 35, "ssh could not connect to host"),
+        ("exit 255", 35, "ssh to host failed before netblt answered there"),
         ("echo 'This account is closed.'; exit 1", 5, "which said: This account is closed."),
         ("cat >/dev/null", 5, "does not answer"),
     ] {

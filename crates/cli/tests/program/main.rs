@@ -48,6 +48,8 @@ mod rfc998;
 mod room;
 mod scp;
 mod serve;
+mod ssh;
+mod terminal;
 mod third;
 mod transfer;
 mod trees;

@@ -3,95 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
-use crate::testenv::{Env, Finished, Running, installed, skip, tree, wait_until};
-
-/// An sshd of our own on loopback, for this user alone.
-struct Sshd {
-    child: Child,
-    config: PathBuf,
-}
-
-impl Drop for Sshd {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Sshd {
-    /// None, with a counted message, where there is no sshd or it cannot run.
-    fn start(env: &Env) -> Option<Self> {
-        if !["sshd", "ssh", "scp", "ssh-keygen"].iter().all(|program| installed(program)) {
-            skip("needs sshd, ssh and scp");
-            return None;
-        }
-        if rustix::process::geteuid().is_root() && !Path::new("/run/sshd").exists() {
-            skip("no /run/sshd");
-            return None;
-        }
-        for name in ["host_key", "key"] {
-            let made = Command::new("ssh-keygen")
-                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
-                .arg(env.path(name))
-                .status();
-            assert!(made.expect("it runs").success());
-        }
-        fs::copy(env.path("key.pub"), env.path("authorized")).expect("copied");
-        let port = free_port();
-        let at = |name: &str| env.path(name).display().to_string();
-        fs::write(
-            env.path("sshd_config"),
-            format!(
-                "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\n\
-                 StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\n\
-                 Subsystem sftp internal-sftp\n",
-                at("host_key"),
-                at("authorized")
-            ),
-        )
-        .expect("written");
-        fs::write(
-            env.path("ssh_config"),
-            format!(
-                "Host there\nHostName 127.0.0.1\nPort {port}\nIdentityFile {}\n\
-                 IdentitiesOnly yes\nStrictHostKeyChecking no\nUserKnownHostsFile {}\n\
-                 LogLevel ERROR\nBatchMode yes\n",
-                at("key"),
-                at("known")
-            ),
-        )
-        .expect("written");
-        let child = Command::new("/usr/sbin/sshd")
-            .arg("-D")
-            .arg("-f")
-            .arg(env.path("sshd_config"))
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("started");
-        let sshd = Self { child, config: env.path("ssh_config") };
-        wait_until("sshd answers", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
-        Some(sshd)
-    }
-
-    fn cp(&self, env: &Env, args: &[&str]) -> Finished {
-        let config = self.config.to_str().expect("text");
-        let program = env!("CARGO_BIN_EXE_netblt");
-        let own = ["cp", "-F", config, "--remote-netblt", program];
-        let all: Vec<&str> = own.iter().chain(args).copied().collect();
-        let mut command = env.command(&all);
-        command.current_dir(env.path("near"));
-        Running::new(command).finish()
-    }
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
-    listener.local_addr().expect("known").port()
-}
+use crate::testenv::sshd::Sshd;
+use crate::testenv::{Env, installed, skip, tree};
 
 type Listing = BTreeMap<String, (u32, Option<i64>, Option<Vec<u8>>)>;
 
@@ -108,7 +25,10 @@ fn listing(root: &Path, times: bool) -> Listing {
 #[test]
 fn it_does_what_scp_does() {
     let env = Env::new();
-    let Some(sshd) = Sshd::start(&env) else { return };
+    if !installed("scp") {
+        return skip("needs scp");
+    }
+    let Some(sshd) = Sshd::start(&env, "") else { return };
     // What to copy, seen from `near` to `far` or back; in `far` there are a directory `d` and a
     // file `old`.
     let cases: &[&[&str]] = &[

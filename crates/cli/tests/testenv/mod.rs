@@ -4,13 +4,14 @@
 
 pub(crate) mod far;
 pub(crate) mod nets;
+pub(crate) mod sshd;
 pub(crate) mod tried;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -222,6 +223,23 @@ impl Running {
             let _ = all.send(bytes);
         });
         Self { child, args, lines, stdout, stderr }
+    }
+
+    /// The same with a pipe as its standard input, which is given back.
+    pub(crate) fn with_input(mut command: Command) -> (Self, ChildStdin) {
+        command.stdin(Stdio::piped());
+        let mut running = Self::new(command);
+        let input = running.child.stdin.take().expect("a pipe");
+        (running, input)
+    }
+
+    /// Waits until it has ended, with its standard input open.
+    pub(crate) fn wait(&mut self) {
+        let deadline = Instant::now() + LIMIT;
+        while self.child.try_wait().expect("its state").is_none() {
+            assert!(Instant::now() < deadline, "the program does not end");
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// The next line of standard output.

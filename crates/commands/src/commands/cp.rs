@@ -13,7 +13,7 @@ use crate::commands::remote::{Common, CopyThere};
 use crate::commands::send::AGGRESSIVE;
 use crate::cp::gather::{Found, Landing};
 use crate::cp::install;
-use crate::cp::link::Link;
+use crate::cp::link::{Link, unless_stopped};
 use crate::cp::near::{Near, Part};
 use crate::cp::options::Wish;
 use crate::cp::place::{Host, Place};
@@ -339,7 +339,7 @@ fn copy(args: &Args, task: Task, report: &mut Report) -> Result<Option<Summary>,
     own.trace.clone_from(&wish.trace);
     let page = Page::wanted(args.page.report.as_deref().filter(|_| !wish.dry_run), &mut own)?;
     let (call, passed) = (None, Arc::default());
-    let mut near = Near { link, wish, ssh, listed, call, passed, trace: own.trace };
+    let mut near = Near { link, wish, ssh, listed, call, passed, trace: own.trace, kept: None };
     let copied = near.copy(part, report);
     page.into_iter().for_each(|page| page.write(report));
     let mut summary = near.finish(copied, report)?;
@@ -359,10 +359,18 @@ fn connect<'a>(
     let mut link = start()?;
     let Err(failure) = link.greet(report) else { return Ok(link) };
     let machine = link.without.take().filter(|_| args.ssh.install);
+    let ended = link.ended;
     link.finish(false, |text| report.warn(text));
-    let Some(machine) = machine else { return Err(failure) };
-    install::install(&args.ssh, host, family, &machine, args.ssh.yes, report)?;
+    let stopped = |failure| unless_stopped(failure, ended, None);
+    let Some(machine) = machine else { return Err(stopped(failure)) };
+    let installed = install::install(&args.ssh, host, family, &machine, args.ssh.yes, report);
+    installed.map_err(stopped)?;
     let mut link = start()?;
-    link.greet(report)?;
-    Ok(link)
+    match link.greet(report) {
+        Ok(()) => Ok(link),
+        Err(failure) => {
+            link.finish(false, |text| report.warn(text));
+            Err(stopped(failure))
+        }
+    }
 }

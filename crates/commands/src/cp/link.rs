@@ -19,6 +19,7 @@ use crate::cp::tunnel::Tunnel;
 use crate::cp::words::{Done, MARK, Order, WORDS, Word};
 use crate::exit::{Code, Failure};
 use crate::output::Report;
+use crate::signals;
 
 /// What comes from the far end.
 pub(crate) enum Came {
@@ -49,6 +50,8 @@ pub(crate) struct Link<'a> {
 
 /// How often a wait looks whether it is to be given up.
 const STEP: Duration = Duration::from_millis(50);
+/// How long the first word is waited for before that is said.
+const SILENCE: Duration = Duration::from_secs(8);
 /// How long the other end's last word is waited for.
 const LAST_WORD: Duration = Duration::from_secs(3);
 
@@ -67,9 +70,14 @@ impl<'a> Link<'a> {
         let tunnel = Arc::new(OnceLock::new());
         let lost = Arc::new(AtomicBool::new(false));
         let (inner, stop, told) = (Arc::clone(&tunnel), cancel.clone(), Arc::clone(&lost));
+        let carried = Arc::clone(&tunnel);
         let lose = move || {
             told.store(true, Ordering::SeqCst);
             stop.cancel();
+            // Through ssh no answer can come any more.
+            if carried.get().is_some() {
+                stop.hurry();
+            }
         };
         thread::Builder::new()
             .name("netblt-ssh".to_owned())
@@ -95,11 +103,23 @@ impl<'a> Link<'a> {
         })
     }
 
-    /// Waits for the far end's first words; however long a password takes.
-    pub(crate) fn greet(&mut self, report: &Report) -> Result<(), Failure> {
-        let Word::Hello { words, wire, version } = self.hear()? else {
-            return Err(self.odd_word());
+    /// Waits for the far end's first words, however long a password takes, and says after a while
+    /// that it does.
+    pub(crate) fn greet(&mut self, report: &mut Report) -> Result<(), Failure> {
+        let word = match self.hear_within(SILENCE)? {
+            Some(word) => word,
+            None => {
+                report.warn(&format!(
+                    "netblt on {} has not answered for {} s. ssh is running: it waits for the \
+                     network, for a password or a confirmation, or that login starts another \
+                     program (command= in its authorized_keys, ForceCommand). Ctrl-C stops",
+                    self.host.name,
+                    SILENCE.as_secs()
+                ));
+                self.hear()?
+            }
         };
+        let Word::Hello { words, wire, version } = word else { return Err(self.odd_word()) };
         let version = printable(&version);
         if (words, wire) != (WORDS, sealed::VERSION) {
             let (host, own) = (&self.host.name, env!("CARGO_PKG_VERSION"));
@@ -116,12 +136,23 @@ impl<'a> Link<'a> {
     /// The next word, however long that takes.
     pub(crate) fn hear(&mut self) -> Result<Word, Failure> {
         loop {
+            if let Some(word) = self.hear_within(SILENCE)? {
+                return Ok(word);
+            }
+        }
+    }
+
+    /// The next word, if it comes in time.
+    fn hear_within(&mut self, patience: Duration) -> Result<Option<Word>, Failure> {
+        let until = Instant::now() + patience;
+        loop {
             if self.cancel.is_cancelled() && !self.is_lost() {
                 return Err(Failure::transfer(&Error::Interrupted, false));
             }
             match self.came.recv_timeout(STEP) {
-                Ok(Came::Word(word)) => return Ok(word),
+                Ok(Came::Word(word)) => return Ok(Some(word)),
                 Ok(Came::Noise(noise)) => {
+                    self.ended = true;
                     self.without = machine_without(&noise);
                     return Err(self.ssh.explain(&noise));
                 }
@@ -129,8 +160,10 @@ impl<'a> Link<'a> {
                     self.ended = true;
                     return Err(Failure::new(Code::Stream, why));
                 }
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
                 Err(RecvTimeoutError::Disconnected) => {
+                    self.ended = true;
                     return Err(Failure::new(Code::Stream, "ssh has ended"));
                 }
             }
@@ -185,6 +218,31 @@ impl<'a> Link<'a> {
         let host = &self.host.name;
         Failure::new(Code::Protocol, format!("{host} said something that makes no sense here"))
     }
+}
+
+/// Whether a failure may be only what this end heard of the other's, or of the end of ssh.
+pub(crate) fn is_echo(failure: &Failure) -> bool {
+    matches!(failure.code, Code::Stream | Code::Timeout | Code::Connect | Code::Start)
+}
+
+/// What a failure is once a signal has asked this program to stop. A terminal's Ctrl-C ends ssh,
+/// too, and what follows from that is no fault of anything. `kept`: where the parts are, if the
+/// far end could not say it.
+pub(crate) fn unless_stopped(failure: Failure, ssh_ended: bool, kept: Option<&str>) -> Failure {
+    let echo = is_echo(&failure);
+    let stopped = match echo && (ssh_ended || failure.code == Code::Stream) {
+        true => signals::asked_as_well(),
+        false => signals::asked(),
+    };
+    if !stopped || !(echo || failure.code == Code::Signal) {
+        return failure;
+    }
+    let said = match failure.code {
+        Code::Signal => failure.message,
+        _ => Error::Interrupted.to_string(),
+    };
+    let kept = kept.map_or_else(String::new, |kept| format!("; {kept}"));
+    Failure::new(Code::Signal, format!("{said}{kept}"))
 }
 
 /// Takes what ssh brings until that ends; then the transfer is to end too.

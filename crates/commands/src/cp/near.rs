@@ -18,8 +18,9 @@ use netblt::{
 use netblt_proto::config::{Role, Secret};
 use netblt_proto::machine::printable;
 
+use crate::args::ResumeName;
 use crate::cp::gather::{Found, Landing, names, was_asked_for};
-use crate::cp::link::{Came, Link};
+use crate::cp::link::{Came, Link, is_echo, unless_stopped};
 use crate::cp::listed::Listed;
 use crate::cp::options::{Fallback, Wish};
 use crate::cp::place::Host;
@@ -30,7 +31,7 @@ use crate::cp::tunnel::{self, Tunnel};
 use crate::cp::words::{Job, Order, Plan, Start, Udp, Way, Word, lane_count, repair_percent};
 use crate::exit::{Code, Failure};
 use crate::output::{self, Report};
-use crate::{args, choice, control};
+use crate::{args, choice, control, signals};
 
 /// How long UDP is tried.
 pub(crate) const TRY: Duration = Duration::from_millis(2500);
@@ -65,6 +66,8 @@ pub(crate) struct Near<'a> {
     pub(crate) passed: Arc<AtomicU64>,
     /// Where trace events go.
     pub(crate) trace: Option<PathBuf>,
+    /// Where the far end keeps what has arrived there.
+    pub(crate) kept: Option<String>,
 }
 
 impl Near<'_> {
@@ -402,6 +405,7 @@ impl Near<'_> {
         control::offer(report, options, role, what);
         report.hear_files(options);
         let mut watch = Watch { near: self, report };
+        let sends = matches!(agreed, Agreed::Send(_));
         let result = match agreed {
             Agreed::Send(selection) => {
                 let source = Source::Selection(selection);
@@ -412,6 +416,9 @@ impl Near<'_> {
                 netblt::receive(destination, rendezvous, options, &mut watch, cancel)
             }
         };
+        if sends && report.was_open() && self.wish.resume != ResumeName::Never {
+            self.kept = Some(kept_at(&self.link.host.name));
+        }
         let inside = options.bind.is_some();
         let limited = |mut summary: Summary| {
             // What ssh takes is the path, whatever bounds how much of it waits.
@@ -421,8 +428,14 @@ impl Near<'_> {
             summary
         };
         result.map(limited).map(Some).map_err(|error| match error {
-            Error::Interrupted if self.link.is_lost() => {
-                Failure::new(Code::Stream, "the ssh connection has ended")
+            Error::Interrupted | Error::Unconfirmed | Error::Unfinished
+                if self.link.is_lost() && !signals::asked_as_well() =>
+            {
+                let why = match error {
+                    Error::Interrupted => String::new(),
+                    error => format!(": {error}"),
+                };
+                Failure::new(Code::Stream, format!("the ssh connection has ended{why}"))
             }
             error => report.failure(&error),
         })
@@ -438,7 +451,11 @@ impl Near<'_> {
         let host = self.link.host.name.clone();
         let passed = self.passed.load(Ordering::Relaxed);
         let wanted = matches!(copied, Ok(Some(_)));
-        let done = self.link.finish(wanted, |text| report.warn(text)).unwrap_or_default();
+        let ended = self.link.ended || self.link.is_lost();
+        let done = self.link.finish(wanted, |text| report.warn(text));
+        // Else it has said itself where that is.
+        let kept = self.kept.filter(|_| done.is_none());
+        let done = done.unwrap_or_default();
         report.passed_over(passed + done.passed);
         let theirs = done.message.filter(|_| !done.echo);
         let theirs =
@@ -450,9 +467,19 @@ impl Near<'_> {
                 summary.skipped = summary.skipped.max(done.skipped);
                 Ok(Some(summary))
             }
-            (copied, _) => copied,
+            (copied, _) => {
+                copied.map_err(|failure| unless_stopped(failure, ended, kept.as_deref()))
+            }
         }
     }
+}
+
+/// Where a far end keeps the parts of what it receives.
+pub(crate) fn kept_at(host: &str) -> String {
+    format!(
+        "what has arrived is kept on {host}, in .netblt-partial of the destination: the same copy \
+         goes on from there"
+    )
 }
 
 /// What a far end is told of its part.
@@ -494,11 +521,6 @@ pub(crate) fn resolved(ssh: &SshOptions, host: &Host) -> Vec<IpAddr> {
     let _ = thread::Builder::new().name("netblt-resolve".to_owned()).spawn(look);
     let found: Vec<SocketAddr> = answers.recv_timeout(LOOK_UP).unwrap_or_default();
     found.iter().map(SocketAddr::ip).collect()
-}
-
-/// Whether a failure may be only what this end heard of the other's.
-pub(crate) fn is_echo(failure: &Failure) -> bool {
-    matches!(failure.code, Code::Stream | Code::Timeout | Code::Connect | Code::Start)
 }
 
 fn spelled(addresses: &[IpAddr], port: u16) -> Vec<SocketAddr> {

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -28,6 +29,8 @@ const MISSING: &str = "netblt missing: ";
 const SSH_FAILED: i32 = 255;
 /// How long ssh may take to end when its pipes are closed.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long what it said may take to pass once it has ended.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// What is passed on to ssh; scp's letters.
 #[derive(Args, Debug)]
@@ -69,7 +72,17 @@ pub(crate) struct SshOptions {
 pub(crate) struct Ssh {
     child: Child,
     host: String,
+    /// Passes on what ssh says.
+    words: Option<JoinHandle<()>>,
 }
+
+/// Settings of ssh's configuration under which it neither runs a command nor gives it this
+/// program's pipes, and what is needed in their place. OpenSSH names them since 8.7.
+const IN_THE_WAY: [(&str, &str, &str); 3] = [
+    ("stdinnull ", "no", "-oStdinNull=no"),
+    ("sessiontype ", "default", "-oSessionType=default"),
+    ("forkafterauthentication ", "no", "-oForkAfterAuthentication=no"),
+];
 
 impl SshOptions {
     /// Whether what is passed on can be.
@@ -91,14 +104,19 @@ impl SshOptions {
         (ipv4, ipv6): (bool, bool),
         quiet: bool,
     ) -> Result<(Ssh, ChildStdin, ChildStdout), Failure> {
-        let mut command = self.command(host, (ipv4, ipv6), quiet);
+        let mut command = self.command(host, (ipv4, ipv6), quiet, &self.overrides(host));
         command.arg("-T").arg("-x").arg("--").arg(&host.name).arg(self.remote_command());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Not this program's own: a master of ControlPersist keeps it open for longer.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| self.cannot(&error))?;
         let none = || self.cannot(&io::Error::other("it has no pipes"));
         let stdin = child.stdin.take().ok_or_else(none)?;
         let stdout = child.stdout.take().ok_or_else(none)?;
-        Ok((Ssh { child, host: host.name.clone() }, stdin, stdout))
+        let mut stderr = child.stderr.take().ok_or_else(none)?;
+        let pass = move || drop(io::copy(&mut stderr, &mut io::stderr()));
+        let words = thread::Builder::new().name("netblt-ssh-words".to_owned()).spawn(pass);
+        let words = Some(words.map_err(|error| self.cannot(&error))?);
+        Ok((Ssh { child, host: host.name.clone(), words }, stdin, stdout))
     }
 
     /// Runs a script of this program's there, with `input`, and waits until it ends.
@@ -109,7 +127,7 @@ impl SshOptions {
         script: &str,
         input: File,
     ) -> Result<Output, Failure> {
-        let mut command = self.command(host, family, false);
+        let mut command = self.command(host, family, false, &self.overrides(host));
         command.arg("-T").arg("-x").arg("--").arg(&host.name).arg(shell(script, ""));
         command.stdin(input).stderr(Stdio::inherit());
         command.output().map_err(|error| self.cannot(&error))
@@ -120,8 +138,16 @@ impl SshOptions {
         Failure::new(crate::exit::Code::Start, format!("cannot start {program}: {error}"))
     }
 
-    fn command(&self, host: &Host, (ipv4, ipv6): (bool, bool), quiet: bool) -> Command {
+    /// `overrides` come first: of two values ssh takes the first.
+    fn command(
+        &self,
+        host: &Host,
+        (ipv4, ipv6): (bool, bool),
+        quiet: bool,
+        overrides: &[&str],
+    ) -> Command {
         let mut command = Command::new(&self.program);
+        command.args(overrides);
         // What a far end of an older start left in the environment is none of ssh's business.
         command.env_remove(crate::args::TICKET_VARIABLE);
         command.args(ipv4.then_some("-4")).args(ipv6.then_some("-6")).args(quiet.then_some("-q"));
@@ -153,11 +179,28 @@ impl SshOptions {
     /// The host's name behind an alias of the user's configuration, which may be one that only its
     /// jump host knows.
     pub(crate) fn host_name(&self, host: &Host) -> Option<String> {
-        let mut command = self.command(host, (false, false), true);
+        let text = self.configuration(host)?;
+        text.lines().find_map(|line| line.strip_prefix("hostname ")).map(str::to_owned)
+    }
+
+    /// What ssh makes of all its configuration for this host, a setting a line.
+    fn configuration(&self, host: &Host) -> Option<String> {
+        let mut command = self.command(host, (false, false), true, &[]);
         command.arg("-G").arg("--").arg(&host.name);
         let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-        let text = String::from_utf8(output.stdout).ok()?;
-        text.lines().find_map(|line| line.strip_prefix("hostname ")).map(str::to_owned)
+        String::from_utf8(output.stdout).ok()
+    }
+
+    /// Arguments that undo settings in the way. Only those that are there: an older ssh knows none
+    /// of them, and refuses what it does not know.
+    fn overrides(&self, host: &Host) -> Vec<&'static str> {
+        let text = self.configuration(host).unwrap_or_default();
+        let is_set = |name: &str, wanted: &str| {
+            let value = text.lines().find_map(|line| line.strip_prefix(name));
+            value.is_some_and(|value| value != wanted)
+        };
+        let set = IN_THE_WAY.iter().filter(|(name, wanted, _)| is_set(name, wanted));
+        set.map(|(_, _, argument)| *argument).collect()
     }
 }
 
@@ -165,7 +208,7 @@ impl Ssh {
     /// Why the far end never came, from what did come instead.
     pub(crate) fn explain(&mut self, noise: &[u8]) -> Failure {
         use crate::exit::Code;
-        let host = &self.host;
+        let host = self.host.clone();
         let text = String::from_utf8_lossy(noise);
         if let Some(missing) = missing(&text) {
             return Failure::new(
@@ -177,8 +220,10 @@ impl Ssh {
             );
         }
         let status = wait(&mut self.child, PATIENCE);
+        self.hear_out();
         if status.and_then(|status| status.code()) == Some(SSH_FAILED) {
-            return Failure::new(Code::Connect, format!("ssh could not connect to {host}"));
+            let why = format!("ssh to {host} failed before netblt answered there");
+            return Failure::new(Code::Connect, why);
         }
         let said = text.trim().lines().last().unwrap_or("nothing").to_owned();
         Failure::new(
@@ -196,6 +241,18 @@ impl Ssh {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
+        self.hear_out();
+    }
+
+    /// Lets its last words pass, and does not wait for those of a master that stays.
+    fn hear_out(&mut self) {
+        let until = Instant::now() + LAST_WORDS;
+        while self.words.as_ref().is_some_and(|words| !words.is_finished())
+            && Instant::now() < until
+        {
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.words = None;
     }
 }
 
@@ -223,7 +280,7 @@ fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
         match child.try_wait() {
             Ok(Some(status)) => return Some(status),
             Ok(None) if Instant::now() < until => {
-                std::thread::sleep(Duration::from_millis(10));
+                thread::sleep(Duration::from_millis(10));
             }
             _ => return None,
         }

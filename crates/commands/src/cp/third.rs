@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use netblt::{Cancel, Error, Observer as _, Summary};
 use netblt_proto::config::Secret;
 
+use crate::args::ResumeName;
 use crate::cp::gather::was_asked_for;
-use crate::cp::link::{Came, Link};
-use crate::cp::near::{TRY, is_echo, resolved, start};
+use crate::cp::link::{Came, Link, is_echo, unless_stopped};
+use crate::cp::near::{TRY, kept_at, resolved, start};
 use crate::cp::options::{Fallback, Wish};
 use crate::cp::ssh::SshOptions;
 use crate::cp::standing::Existing;
@@ -69,15 +70,20 @@ pub(crate) fn check(wish: &Wish) -> Result<(), Failure> {
 impl<'a> Between<'a> {
     /// Copies, and watches until both have ended.
     pub(crate) fn copy(mut self, report: &mut Report) -> Result<Summary, Failure> {
+        let mut begun = false;
         let copied = self.introduce(report).and_then(|at| {
             report.way(Some(&at.to_string()));
+            begun = true;
             self.watch(report)
         });
         let wanted = copied.is_ok();
+        let ended = [&self.from, &self.to].iter().any(|link| link.ended || link.is_lost());
         let mut warn = |text: &str| report.warn(text);
         let (from, to) = (self.from.host.name.clone(), self.to.host.name.clone());
         let ends =
             [(to, self.to.finish(wanted, &mut warn)), (from, self.from.finish(wanted, &mut warn))];
+        let keeps = begun && ends[0].1.is_none() && self.wish.resume != ResumeName::Never;
+        let kept = keeps.then(|| kept_at(&ends[0].0));
         let mut skipped = 0;
         for (host, done) in ends {
             let done = done.unwrap_or_default();
@@ -87,10 +93,11 @@ impl<'a> Between<'a> {
                 return Err(Failure::new(Code::of(done.code), format!("{host}: {text}")));
             }
         }
-        copied.map(|mut summary| {
+        let copied = copied.map(|mut summary| {
             summary.skipped = summary.skipped.max(skipped);
             summary
-        })
+        });
+        copied.map_err(|failure| unless_stopped(failure, ended, kept.as_deref()))
     }
 
     /// Tells each its part and where the other is; where they meet.
