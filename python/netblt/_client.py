@@ -389,7 +389,7 @@ class Client:
             if data.is_dir():
                 return self._remote.put([str(data)], at, overwrite)
             return self._remote.put_path(str(data), at, overwrite)
-        name = at.rpartition(b"/")[2].decode("utf-8", "replace") or "stream"
+        name = os.fsdecode(at.rpartition(b"/")[2]) or "stream"
         if isinstance(data, bytes):
             return self._remote.put_bytes(data, name, at, overwrite)
         return self._remote.put_stream(data, name, at, overwrite)

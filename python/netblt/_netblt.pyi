@@ -49,7 +49,7 @@ class Progress:
         """Files in all, if known."""
     @property
     def name(self) -> str:
-        """The name of that file, fit for a terminal."""
+        """The name of that file; what is no text in it as os.fsdecode has it."""
     @property
     def elapsed(self) -> float:
         """Seconds since the connection opened."""

@@ -245,7 +245,7 @@ impl Remote {
     fn put_bytes(
         &self,
         data: &Bound<'_, PyBytes>,
-        name: String,
+        name: OsString,
         path: Vec<u8>,
         replace: bool,
     ) -> PyResult<Call> {
@@ -262,7 +262,7 @@ impl Remote {
     fn put_stream(
         &self,
         file: Py<PyAny>,
-        name: String,
+        name: OsString,
         path: Vec<u8>,
         replace: bool,
     ) -> PyResult<Call> {

@@ -1,5 +1,8 @@
 //! What a transfer tells, as Python's values.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+
 use netblt::Event;
 use pyo3::IntoPyObjectExt as _;
 use pyo3::prelude::*;
@@ -16,8 +19,8 @@ pub(crate) struct Progress {
     file: u64,
     /// Files in all, if known.
     files: Option<u64>,
-    /// The name of that file, fit for a terminal.
-    name: String,
+    /// The name of that file; what is no text in it as `os.fsdecode` has it.
+    name: OsString,
     /// Seconds since the connection opened.
     elapsed: f64,
     /// Whether it is paused at this end.
@@ -106,7 +109,7 @@ pub(crate) fn told(py: Python<'_>, event: Event) -> PyResult<(&'static str, Py<P
                 elapsed: progress.elapsed.as_secs_f64(),
                 paused: progress.paused,
                 rtt: progress.stats.rtt.map(|rtt| rtt.as_secs_f64()),
-                name: progress.name,
+                name: OsString::from_vec(progress.name),
             };
             ("progress", progress.into_py_any(py)?)
         }

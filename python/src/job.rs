@@ -4,6 +4,7 @@
 //! [`Job::fileno`] becomes readable ([`Job::poll`]); anybody may stop it at any time. No lock is
 //! kept while Python's is waited for.
 
+use std::ffi::OsString;
 use std::io::{Cursor, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
@@ -62,13 +63,13 @@ impl Job {
     #[staticmethod]
     fn send(
         what: Sent,
-        name: Option<String>,
+        name: Option<OsString>,
         ticket: Option<&str>,
         options: Options,
         control: Option<PyRef<'_, Control>>,
     ) -> PyResult<Self> {
         let stash = Stash::default();
-        let name = name.unwrap_or_else(|| "stream".to_owned());
+        let name = name.unwrap_or_else(|| "stream".into());
         let source = match what {
             Sent::Bytes(bytes) => Source::reader(name, Cursor::new(bytes)),
             Sent::Paths(paths) => Source::Selection(Selection {

@@ -1,5 +1,6 @@
 //! The options of a transfer, as the attributes of Python's `netblt.Options`.
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,9 +35,9 @@ pub(crate) struct Options {
     owner: bool,
     xattrs: bool,
     acls: bool,
-    pub(crate) exclude: Vec<String>,
+    pub(crate) exclude: Vec<OsString>,
     pub(crate) follow: bool,
-    rename: Option<String>,
+    rename: Option<OsString>,
     max_files: Option<u64>,
     max_bytes: Option<u64>,
     manifest: Option<PathBuf>,
@@ -83,7 +84,7 @@ impl Options {
         told.preserve = self.preserve;
         told.keep_times = self.keep_times;
         told.extras = Extras { owner: self.owner, xattrs: self.xattrs, acls: self.acls };
-        told.rename = self.rename.map(Into::into);
+        told.rename = self.rename;
         told.max_files = self.max_files.unwrap_or(told.max_files);
         told.max_bytes = self.max_bytes;
         told.manifest = self.manifest;

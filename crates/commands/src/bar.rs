@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use netblt::Progress;
+use netblt_proto::machine::printable_bytes;
 
 use crate::units;
 
@@ -177,7 +178,7 @@ impl Line {
             None => {}
         }
         if !progress.name.is_empty() {
-            parts.push((Part::Name, progress.name.clone()));
+            parts.push((Part::Name, printable_bytes(&progress.name)));
         }
         let bytes = units::show_bytes(progress.bytes);
         parts.push(match progress.total {
@@ -342,7 +343,7 @@ mod tests {
         progress.total = Some(3 << 30);
         progress.bytes = 1 << 30;
         (progress.file, progress.files) = (1234, Some(20_000));
-        progress.name = "photos/2026/summer/the one with the long name.jpg".to_owned();
+        progress.name = b"photos/2026/summer/the one with the long name.jpg".to_vec();
         progress.elapsed = Duration::from_secs(20);
         progress.stats.data_packets_sent = 100_000;
         progress.stats.data_packets_lost = 1_100;
@@ -386,7 +387,7 @@ mod tests {
         assert_eq!(shortened("0123456789abcdef", 11), "0123...cdef");
         assert_eq!(shortened("日本語日本語日本語", 11), "日本...本語");
         let mut progress = progress();
-        progress.name = "日".repeat(200);
+        progress.name = "日".repeat(200).into();
         for columns in 40..200 {
             let (drawn, text) = Line::new(&progress, 1e6, false).fitted(columns);
             assert!(wide(&text) + if drawn { 21 } else { 0 } < columns, "{columns}: {text}");

@@ -1,5 +1,6 @@
 //! Which files are sent, and with which permissions: options of `cp` and `send`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -19,7 +20,7 @@ pub(crate) struct Choice {
     /// A PATTERN without a slash is compared with names, one with a slash with the whole path from
     /// the copied directory's name on; a slash at its end means directories only.
     #[arg(long, value_name = "PATTERN")]
-    pub(crate) exclude: Vec<String>,
+    pub(crate) exclude: Vec<OsString>,
     /// Follow symbolic links in directories: what they lead to is sent in their place
     ///
     /// As `scp -r` does by itself, and `rsync -L`. A link to a directory that it is in, and one

@@ -10,6 +10,7 @@ use netblt::{Progress, Summary};
 use netblt_proto::machine::printable;
 use netblt_proto::stats::Stats;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::exit::Code;
 
@@ -30,6 +31,30 @@ struct Line<T> {
     data: T,
 }
 
+/// A name as it is, with control characters: a terminal never sees it. Where it is no text, `name`
+/// has U+FFFD in place of what is none, and `name_hex` has all of its bytes.
+#[derive(Serialize)]
+pub(crate) struct Name {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_hex: Option<String>,
+}
+
+impl Name {
+    pub(crate) fn new(name: &[u8]) -> Self {
+        let name_hex = str::from_utf8(name).is_err().then(|| hex(name));
+        Self { name: String::from_utf8_lossy(name).into_owned(), name_hex }
+    }
+}
+
+/// Puts a path into an object in the same way: `key`, and `key` with `_hex` where it is no text.
+pub(crate) fn put_path(data: &mut Value, key: &str, path: &[u8]) {
+    data[key] = json!(String::from_utf8_lossy(path));
+    if str::from_utf8(path).is_err() {
+        data[format!("{key}_hex")] = json!(hex(path));
+    }
+}
+
 #[derive(Serialize)]
 pub(crate) struct Empty {}
 
@@ -41,7 +66,8 @@ pub(crate) struct ListeningData<'a> {
 /// `file`: one that is through at this end, with its BLAKE3 as `b3sum` computes it.
 #[derive(Serialize)]
 pub(crate) struct FileData<'a> {
-    pub(crate) name: &'a str,
+    #[serde(flatten)]
+    pub(crate) name: Name,
     pub(crate) bytes: u64,
     pub(crate) blake3: &'a str,
 }
@@ -88,8 +114,9 @@ pub(crate) struct ErrorData<'a> {
 
 /// What a sender offers (`receive --list`).
 #[derive(Serialize)]
-pub(crate) struct OfferedData<'a> {
-    pub(crate) name: &'a str,
+pub(crate) struct OfferedData {
+    #[serde(flatten)]
+    pub(crate) name: Name,
     pub(crate) directory: bool,
     pub(crate) bytes: u64,
 }
@@ -113,8 +140,9 @@ impl OfferedSummaryData {
 
 /// What `clean` has found, or would remove.
 #[derive(Serialize)]
-pub(crate) struct LeftoverData<'a> {
-    pub(crate) name: &'a str,
+pub(crate) struct LeftoverData {
+    #[serde(flatten)]
+    pub(crate) name: Name,
     pub(crate) bytes: u64,
     pub(crate) age_seconds: u64,
 }
@@ -137,13 +165,14 @@ pub(crate) struct DemoData {
 }
 
 #[derive(Serialize)]
-pub(crate) struct ProgressData<'a> {
+pub(crate) struct ProgressData {
     bytes: u64,
     total: Option<u64>,
     /// Which file it is at, from 1, how many there are, if known, and its name.
     file: u64,
     files: Option<u64>,
-    name: &'a str,
+    #[serde(flatten)]
+    name: Name,
     seconds: f64,
     mbps: f64,
     /// Whether this end pauses (`netblt control`).
@@ -162,16 +191,16 @@ pub(crate) struct ProgressData<'a> {
     rtt_ms: Option<f64>,
 }
 
-impl<'a> ProgressData<'a> {
+impl ProgressData {
     /// `bits_per_second` is over the last few seconds.
-    pub(crate) fn new(progress: &'a Progress, bits_per_second: f64) -> Self {
+    pub(crate) fn new(progress: &Progress, bits_per_second: f64) -> Self {
         let stats = &progress.stats;
         Self {
             bytes: progress.bytes,
             total: progress.total,
             file: progress.file,
             files: progress.files,
-            name: &progress.name,
+            name: Name::new(&progress.name),
             seconds: rounded(progress.elapsed.as_secs_f64()),
             mbps: mbps(bits_per_second),
             paused: progress.paused,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use netblt::{Error, Observer, OnFile, Options, Progress, Rendezvous, Summary, Ticket, Warning};
 use netblt_proto::config::Role;
-use netblt_proto::machine::printable;
+use netblt_proto::machine::{printable, printable_bytes};
 use rustix::fs::FileType;
 use zeroize::Zeroizing;
 
@@ -19,7 +19,7 @@ use crate::args::{Show, TICKET_VARIABLE};
 use crate::bar::{Bar, Speed};
 use crate::control::Server;
 use crate::exit::{Code, Failure, plain};
-use crate::json::{self, Stream};
+use crate::json::{self, Name, Stream};
 use crate::units;
 
 /// JSON progress is for logs: once a second is enough.
@@ -122,7 +122,11 @@ impl Report {
         options.on_file = Some(OnFile::new(move |file| {
             if json {
                 let blake3 = json::hex(&file.blake3);
-                let data = json::FileData { name: &file.name, bytes: file.bytes, blake3: &blake3 };
+                let data = json::FileData {
+                    name: Name::new(&file.name),
+                    bytes: file.bytes,
+                    blake3: &blake3,
+                };
                 let _ = json::emit(stream, "file", data);
             }
             let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
@@ -233,12 +237,12 @@ impl Report {
 
     /// Something that the other side offers; data, for standard output.
     pub(crate) fn offered(&self, name: &[u8], directory: bool, bytes: u64) -> Result<(), Failure> {
-        let name = printable(&String::from_utf8_lossy(name));
         if self.show.json {
-            self.emit("offered", json::OfferedData { name: &name, directory, bytes });
+            let name = Name::new(name);
+            self.emit("offered", json::OfferedData { name, directory, bytes });
             return Ok(());
         }
-        list_one(&name, directory, bytes)
+        list_one(name, directory, bytes)
     }
 
     /// How much that is in all.
@@ -404,7 +408,8 @@ impl Observer for Report {
 }
 
 /// A file or directory of a list, on standard output.
-pub(crate) fn list_one(name: &str, directory: bool, bytes: u64) -> Result<(), Failure> {
+pub(crate) fn list_one(name: &[u8], directory: bool, bytes: u64) -> Result<(), Failure> {
+    let name = printable_bytes(name);
     let mut out = io::stdout().lock();
     let written = match directory {
         true => writeln!(out, "{name}/"),

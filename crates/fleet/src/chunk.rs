@@ -22,6 +22,7 @@ use netblt::{
     Cancel, Control, Denial, Error as Fault, Kind, Observer, Only, Options, Overwrite, Pass,
     Policy, Progress, Rendezvous, Selection, Summary, Warning,
 };
+use netblt_proto::machine::printable_bytes;
 
 use crate::brought;
 use crate::claim::Claim;
@@ -367,7 +368,7 @@ impl Task<'_> {
             let count = missing.len();
             let why = format!("{count} of the files that were planned are not there any more");
             let names = missing.into_iter().take(MAX_NAMES);
-            let names = names.map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+            let names = names.map(printable_bytes).collect();
             return Ok(Try::Never(self.failed(host, (24, why, true), names)));
         }
         if summary.skipped > 0 {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use netblt_proto::config::Wire;
-use netblt_proto::machine::{Reason, printable};
+use netblt_proto::machine::{Reason, printable, printable_bytes};
 
 /// Why a transfer failed.
 #[derive(Debug, thiserror::Error)]
@@ -511,7 +511,7 @@ pub enum AddressError {
 
 /// A name made fit for a terminal.
 pub(crate) fn shown(name: &[u8]) -> String {
-    printable(&String::from_utf8_lossy(name))
+    printable_bytes(name)
 }
 
 /// A path made fit for a terminal.

@@ -73,6 +73,7 @@ mod memory;
 pub mod net;
 mod observer;
 mod options;
+mod pattern;
 mod processor;
 mod progress;
 pub mod serve;
@@ -104,6 +105,7 @@ pub use self::options::{
     Control, Expected, Extras, Family, FileSum, Modes, OnFile, Only, Options, Overwrite, Pass,
     Resume, Rfc998, Selection, Source,
 };
+pub use self::pattern::Pattern;
 pub use self::progress::{LimitedBy, Progress, Summary};
 pub use self::ticket::{Rendezvous, Ticket};
 pub use self::transfer::{Event, Offered, Preview, Transfer, list, preview, receive, send};

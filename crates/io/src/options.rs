@@ -79,7 +79,7 @@ pub struct Selection {
     /// `*`, `?` and `[...]` as shells know them; a pattern with a slash that is not its last
     /// character is compared with the whole name that arrives, another one with its last part; one
     /// with a slash at its end is for directories only.
-    pub exclude: Vec<String>,
+    pub exclude: Vec<OsString>,
     /// Nothing but what this takes is looked at; a directory that it does not take is not entered.
     pub only: Option<Only>,
     /// Symbolic links in directories are followed: what they lead to goes in their place.
@@ -157,8 +157,8 @@ impl Only {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileSum {
-    /// Its name as it arrives, fit for a terminal.
-    pub name: String,
+    /// Its name as it arrives, which may be any bytes.
+    pub name: Vec<u8>,
     /// Its length.
     pub bytes: u64,
     /// BLAKE3 of its content, as `b3sum` computes it.
@@ -178,8 +178,8 @@ impl OnFile {
         Self(Arc::new(hears))
     }
 
-    pub(crate) fn tell(&self, name: String, bytes: u64, blake3: [u8; 32]) {
-        (self.0)(&FileSum { name, bytes, blake3 });
+    pub(crate) fn tell(&self, name: &[u8], bytes: u64, blake3: [u8; 32]) {
+        (self.0)(&FileSum { name: name.to_vec(), bytes, blake3 });
     }
 }
 
@@ -242,7 +242,7 @@ impl fmt::Debug for Pass {
 
 /// A stream to send.
 pub struct Input {
-    pub(crate) name: String,
+    pub(crate) name: OsString,
     /// What errors call it.
     pub(crate) label: &'static str,
     pub(crate) reader: Box<dyn Read + Send>,
@@ -256,12 +256,12 @@ impl Source {
 
     /// What `reader` gives until it ends, offered under this name. It is read once, so a receiver
     /// that is started again amid the transfer ends it.
-    pub fn reader(name: impl Into<String>, reader: impl Read + Send + 'static) -> Self {
+    pub fn reader(name: impl Into<OsString>, reader: impl Read + Send + 'static) -> Self {
         Self::Stream(Input { name: name.into(), label: "the stream", reader: Box::new(reader) })
     }
 
     /// Standard input, offered under this name.
-    pub fn stdin(name: impl Into<String>) -> Self {
+    pub fn stdin(name: impl Into<OsString>) -> Self {
         let reader = Box::new(io::stdin());
         Self::Stream(Input { name: name.into(), label: "standard input", reader })
     }

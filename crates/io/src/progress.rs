@@ -16,8 +16,8 @@ pub struct Progress {
     pub file: u64,
     /// Files in all, if known: the sender knows.
     pub files: Option<u64>,
-    /// The name of that file, fit for a terminal.
-    pub name: String,
+    /// The name of that file, which may be any bytes.
+    pub name: Vec<u8>,
     /// Since the connection opened.
     pub elapsed: Duration,
     /// It is paused at this end ([`Control::pause`](crate::Control::pause)).

@@ -278,6 +278,16 @@ pub fn printable(text: &str) -> String {
         .collect()
 }
 
+/// The same of bytes: those that are no text are shown by their numbers (`\xff`).
+pub fn printable_bytes(text: &[u8]) -> String {
+    let mut shown = String::new();
+    for chunk in text.utf8_chunks() {
+        shown.push_str(&printable(chunk.valid()));
+        shown.push_str(&chunk.invalid().escape_ascii().to_string());
+    }
+    shown
+}
+
 /// What takes no place of its own on a terminal, or turns the direction of writing: all that
 /// Unicode 15 calls a format character (Cf), a line or paragraph separator (Zl, Zp) or ignorable by
 /// default. Joiners and variation selectors among them: a name that shows what it is not costs more

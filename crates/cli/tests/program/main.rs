@@ -31,6 +31,7 @@ mod libudt;
 mod limits;
 mod memory;
 mod moving;
+mod names;
 mod offer;
 mod options;
 mod packages;

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use netblt::{Leftover, Leftovers};
-use netblt_proto::machine::printable;
+use netblt_proto::machine::{printable, printable_bytes};
 
 use crate::exit::{Code, Failure};
-use crate::json::{self, CleanData, LeftoverData, Stream};
+use crate::json::{self, CleanData, LeftoverData, Name, Stream};
 use crate::output;
 use crate::units;
 
@@ -52,8 +52,11 @@ fn clean_one(args: &Args, left: Leftovers) -> Result<(), Failure> {
         say(args, note, "note", json::WarningData { message: note })?;
     }
     for part in &left.parts {
-        let data =
-            LeftoverData { name: &part.name, bytes: part.bytes, age_seconds: part.age.as_secs() };
+        let data = LeftoverData {
+            name: Name::new(&part.name),
+            bytes: part.bytes,
+            age_seconds: part.age.as_secs(),
+        };
         say(args, &line(part), "part", data)?;
     }
     let place = printable(&left.place.display().to_string());
@@ -69,7 +72,7 @@ fn clean_one(args: &Args, left: Leftovers) -> Result<(), Failure> {
 
 fn line(part: &Leftover) -> String {
     let age = units::show_duration(Duration::from_secs(part.age.as_secs()));
-    format!("{}: {} of it, {age} old", part.name, units::show_bytes(part.bytes))
+    format!("{}: {} of it, {age} old", printable_bytes(&part.name), units::show_bytes(part.bytes))
 }
 
 fn say(

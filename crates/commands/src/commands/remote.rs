@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use netblt::serve::remote::Server;
 use netblt::serve::{Entry, Sort};
 use netblt::{Cancel, Denial, Error, Overwrite};
-use netblt_proto::machine::printable;
+use netblt_proto::machine::printable_bytes;
 use serde_json::json;
 
 use crate::cp::place::Host;
@@ -314,21 +314,18 @@ impl Common {
     }
 
     fn show(&self, entry: &Entry, long: bool) -> Result<(), Failure> {
-        let name = String::from_utf8_lossy(&entry.name);
         if self.json {
             let (sort, time) = (word(entry.sort), entry.modified);
             let mut data = json!({
-                "name": name, "kind": sort, "bytes": entry.length,
+                "kind": sort, "bytes": entry.length,
                 "modified_seconds": time.0, "modified_nanos": time.1,
                 "mode": format!("{:04o}", entry.mode),
             });
-            if str::from_utf8(&entry.name).is_err() {
-                data["name_hex"] = json!(json::hex(&entry.name));
-            }
+            json::put_path(&mut data, "name", &entry.name);
             return written(json::emit(Stream::Stdout, "entry", data));
         }
         let (name, slash) =
-            (printable(&name), if entry.sort == Sort::Directory { "/" } else { "" });
+            (printable_bytes(&entry.name), if entry.sort == Sort::Directory { "/" } else { "" });
         let slash = if name == "/" { "" } else { slash };
         if !long {
             return written(writeln!(io::stdout(), "{name}{slash}"));
@@ -354,19 +351,18 @@ impl Common {
         count: u64,
         verbose: bool,
     ) -> Result<(), Failure> {
-        let path = String::from_utf8_lossy(path);
-        let to = to.map(String::from_utf8_lossy);
         if self.json {
-            let mut data = json!({ "path": path, "count": count });
-            to.iter().for_each(|to| data["to"] = json!(to));
+            let mut data = json!({ "count": count });
+            json::put_path(&mut data, "path", path);
+            to.iter().for_each(|to| json::put_path(&mut data, "to", to));
             return written(json::emit(Stream::Stdout, what, data));
         }
         if !verbose {
             return Ok(());
         }
         let more = if count == 1 { String::new() } else { format!(" ({count} in all)") };
-        let to = to.map_or_else(String::new, |to| format!(" to {}", printable(&to)));
-        written(writeln!(io::stdout(), "{what} {}{to}{more}", printable(&path)))
+        let to = to.map_or_else(String::new, |to| format!(" to {}", printable_bytes(to)));
+        written(writeln!(io::stdout(), "{what} {}{to}{more}", printable_bytes(path)))
     }
 }
 

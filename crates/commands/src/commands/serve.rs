@@ -12,7 +12,7 @@ use netblt::serve::{Account, Grant, Members, PORT, ServerObserver, Service, Verd
 use netblt::ticket::{self, Ticket};
 use netblt::{Cancel, Error, Lanes, Options, PublicKey};
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
-use netblt_proto::machine::printable;
+use netblt_proto::machine::{printable, printable_bytes};
 use netblt_proto::units::Rate;
 use serde_json::{Value, json};
 
@@ -299,7 +299,6 @@ impl ServerObserver for Teller<'_> {
 }
 
 fn data(account: &Account) -> Value {
-    let path = String::from_utf8_lossy(&account.path);
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (verdict, why) = match &account.verdict {
         Verdict::Done => ("done", None),
@@ -307,23 +306,24 @@ fn data(account: &Account) -> Value {
         Verdict::Failed(why) => ("failed", Some(("failed", why))),
         _ => ("failed", None),
     };
-    json!({
+    let mut data = json!({
         "time": time.as_secs_f64(),
         "peer": account.peer.to_string(),
         "name": account.name,
         "request": account.request,
-        "path": path,
         "bytes": account.bytes,
         "seconds": json::rounded(account.elapsed.as_secs_f64()),
         "verdict": verdict,
         "reason": why.map(|(word, _)| word),
         "message": why.map(|(_, text)| text),
-    })
+    });
+    json::put_path(&mut data, "path", &account.path);
+    data
 }
 
 fn words(account: &Account) -> String {
     let Account { peer, request, bytes, elapsed, .. } = account;
-    let path = String::from_utf8_lossy(&account.path);
+    let path = printable_bytes(&account.path);
     let bytes = units::show_bytes(*bytes);
     let what = match &account.verdict {
         Verdict::Done => format!("{bytes} in {}", units::show_duration(*elapsed)),

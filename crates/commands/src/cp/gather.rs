@@ -5,18 +5,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use crate::cp::listed::Listed;
-use glob::{MatchOptions, Pattern};
+use netblt::Pattern;
+use netblt_proto::machine::printable_bytes;
 
-/// As shells match: a star leaves hidden files alone and does not reach over a slash.
-const AS_SHELLS: MatchOptions = MatchOptions {
-    case_sensitive: true,
-    require_literal_separator: true,
-    require_literal_leading_dot: true,
-};
+use crate::cp::listed::Listed;
 
 /// Where things are to go.
 #[derive(Debug, PartialEq, Eq)]
@@ -94,12 +89,13 @@ impl Found {
                 found.add(path, source, directories);
                 continue;
             }
-            let matches = path.to_str().and_then(|text| glob::glob_with(text, AS_SHELLS).ok());
-            let matches: Vec<_> = matches.into_iter().flatten().flatten().collect();
-            if matches.is_empty() {
-                found.skipped.push(format!("{}: nothing matches", path.display()));
+            let matches = matching(&path);
+            if !matches.as_ref().is_ok_and(|paths| !paths.is_empty()) {
+                let why = matches.as_ref().err().map_or("nothing matches", |why| why);
+                let shown = printable_bytes(path.as_os_str().as_bytes());
+                found.skipped.push(format!("{shown}: {why}"));
             }
-            for path in matches {
+            for path in matches.into_iter().flatten() {
                 let source = path.as_os_str().to_owned();
                 found.add(path, &source, directories);
             }
@@ -207,9 +203,9 @@ pub(crate) fn was_asked_for(name: &OsStr, sources: &[OsString]) -> bool {
         if last == name || (source.as_bytes() == b"~" || source.as_bytes() == b"~/") {
             return true;
         }
-        let (Some(pattern), Some(name)) = (last.to_str(), name.to_str()) else { return false };
         is_pattern(source)
-            && Pattern::new(pattern).is_ok_and(|pattern| pattern.matches_with(name, AS_SHELLS))
+            && Pattern::new(last.as_bytes())
+                .is_ok_and(|pattern| pattern.matches(name.as_bytes(), false))
     })
 }
 
@@ -220,6 +216,63 @@ fn means_contents(source: &OsStr) -> bool {
 
 fn is_pattern(source: &OsStr) -> bool {
     source.as_bytes().iter().any(|byte| b"*?[".contains(byte))
+}
+
+/// The paths that there are for a pattern, sorted, as shells expand it: a wildcard leaves hidden
+/// files alone. What cannot be read has nothing that matches.
+fn matching(pattern: &Path) -> Result<Vec<PathBuf>, &'static str> {
+    let mut found = vec![Vec::new()];
+    let mut parts = pattern.as_os_str().as_bytes().split(|byte| *byte == b'/').peekable();
+    while let Some(part) = parts.next() {
+        let wild = match part {
+            b"**" => Some(None),
+            part if is_pattern(OsStr::from_bytes(part)) => Some(Some(Pattern::new(part)?)),
+            _ => None,
+        };
+        let mut next: Vec<Vec<u8>> = Vec::new();
+        for at in found {
+            match &wild {
+                None => next.push([&at[..], part].concat()),
+                Some(None) => directories(at, &mut next),
+                Some(Some(pattern)) => {
+                    let matches = |name: &OsString| pattern.matches(name.as_bytes(), false);
+                    let names = children(&at).into_iter().filter(matches);
+                    next.extend(names.map(|name| [&at[..], name.as_bytes()].concat()));
+                }
+            }
+        }
+        let slash = |path: &mut Vec<u8>| path.push(b'/');
+        if parts.peek().is_some() && part != b"**" {
+            next.iter_mut().for_each(slash);
+        }
+        found = next;
+    }
+    let paths = found.into_iter().map(|path| PathBuf::from(OsString::from_vec(path)));
+    Ok(paths.filter(|path| fs::symlink_metadata(path).is_ok()).collect())
+}
+
+/// What is in a directory whose path ends with a slash, or in the present one, by name.
+fn children(directory: &[u8]) -> Vec<OsString> {
+    let path = if directory.is_empty() { b"." } else { directory };
+    let children = fs::read_dir(OsStr::from_bytes(path)).into_iter().flatten().flatten();
+    let mut names: Vec<OsString> = children.map(|child| child.file_name()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// A directory whose path ends with a slash, and all directories in it that are not hidden.
+fn directories(directory: Vec<u8>, found: &mut Vec<Vec<u8>>) {
+    let mut todo = vec![directory];
+    while let Some(directory) = todo.pop() {
+        let names = children(&directory).into_iter().rev();
+        let names = names.filter(|name| !name.as_bytes().starts_with(b"."));
+        let paths = names.map(|name| [&directory[..], name.as_bytes()].concat());
+        let is_directory = |path: &Vec<u8>| {
+            fs::symlink_metadata(OsStr::from_bytes(path)).is_ok_and(|metadata| metadata.is_dir())
+        };
+        todo.extend(paths.filter(is_directory).map(|path| [&path[..], b"/"].concat()));
+        found.push(directory);
+    }
 }
 
 /// `~` and `~/...` as shells have them; a path without a slash before it is the login's own.
@@ -304,6 +357,35 @@ mod tests {
         assert_eq!(renamed, Ok(vec![(at("d/.").into(), Some("new".into()))]));
         let two = Found::look(&[at("a.txt"), at("b.txt")], true, true).expect("found");
         assert!(two.items(Some("new".into())).expect_err("two").contains("not a directory"));
+    }
+
+    #[test]
+    fn names_that_are_no_text_are_matched() {
+        let tree = tree();
+        let odd = OsStr::from_bytes(b"z\xff");
+        for name in ["g", "g/.h", "g/sub"] {
+            fs::create_dir(tree.path().join(name)).expect("made");
+        }
+        for path in [Path::new("g/a1"), &Path::new("g").join(odd), Path::new("g/sub/a2")] {
+            fs::write(tree.path().join(path), "x").expect("written");
+        }
+        let at = |pattern: &[u8]| tree.path().join(OsStr::from_bytes(pattern));
+        for (pattern, paths) in [
+            (&b"g/a*"[..], &[&b"g/a1"[..]][..]),
+            (b"g/*", &[b"g/a1", b"g/sub", b"g/z\xff"]),
+            (b"g/z?", &[b"g/z\xff"]),
+            (b"?/z\xff", &[b"g/z\xff"]),
+            (b"g/**/a*", &[b"g/a1", b"g/sub/a2"]),
+            (b"g/*/.", &[b"g/sub/."]),
+            (b"g/*/", &[b"g/sub/"]),
+            (b"[g]//a*", &[b"g//a1"]),
+        ] {
+            let found = matching(&at(pattern)).expect("a pattern");
+            let expected: Vec<_> = paths.iter().map(|path| at(path)).collect();
+            assert_eq!(found, expected, "{}", pattern.escape_ascii());
+        }
+        assert!(matching(&at(b"g/[")).is_err());
+        assert!(was_asked_for(odd, &[OsStr::from_bytes(b"g/z*").to_owned()]));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use netblt::Only;
 use netblt_proto::limits::MAX_FILES;
+use netblt_proto::machine::printable_bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Code, Failure};
@@ -70,7 +71,7 @@ impl Listed {
         let parts = line.split(|byte| *byte == b'/');
         let parts: Vec<&[u8]> = parts.filter(|part| !part.is_empty() && part != b".").collect();
         if parts.iter().any(|part| part == b"..") {
-            let shown = String::from_utf8_lossy(line);
+            let shown = printable_bytes(line);
             return Err(format!("\"{shown}\" leads out of the source"));
         }
         let name = parts.join(&b'/');

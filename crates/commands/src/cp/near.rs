@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +17,7 @@ use netblt::{
     Selection, Source, Summary, Ticket, Warning,
 };
 use netblt_proto::config::{Role, Secret};
-use netblt_proto::machine::printable;
+use netblt_proto::machine::printable_bytes;
 
 use crate::args::ResumeName;
 use crate::cp::gather::{Found, Landing, names, was_asked_for};
@@ -201,7 +202,7 @@ impl Near<'_> {
                     let why = format!(
                         "{} wants to send \"{}\", which nobody asked for; nothing was written",
                         self.link.host.name,
-                        name.to_string_lossy()
+                        printable_bytes(name.as_bytes())
                     );
                     return Err(Failure::new(Code::Protocol, why));
                 }
@@ -539,7 +540,7 @@ fn listed(peers: &[SocketAddr]) -> String {
 }
 
 fn list_one(name: &[u8], directory: bool, length: u64) -> Result<(), Failure> {
-    output::list_one(&printable(&String::from_utf8_lossy(name)), directory, length)
+    output::list_one(name, directory, length)
 }
 
 fn socket_failure(what: &str, error: &std::io::Error) -> Failure {

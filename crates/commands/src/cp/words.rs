@@ -5,7 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use netblt::{Extras, Lanes, LimitedBy, Options, Progress, Repair, Share, Summary};
-use netblt_proto::machine::printable;
 use netblt_proto::units::Rate;
 use serde::{Deserialize, Serialize};
 
@@ -180,7 +179,7 @@ pub(crate) enum Job {
         /// The name that a single source gets.
         rename: Option<OsString>,
         directories: bool,
-        exclude: Vec<String>,
+        exclude: Vec<OsString>,
         /// Names follow, of which the one source is the directory.
         listed: bool,
         /// Links in directories are followed.
@@ -268,7 +267,7 @@ pub(crate) struct Moved {
     total: Option<u64>,
     file: u64,
     files: Option<u64>,
-    name: String,
+    name: Vec<u8>,
     elapsed: Duration,
 }
 
@@ -288,7 +287,7 @@ impl Moved {
         let mut progress = Progress::default();
         (progress.bytes, progress.total) = (self.bytes, self.total);
         (progress.file, progress.files) = (self.file, self.files);
-        (progress.name, progress.elapsed) = (printable(&self.name), self.elapsed);
+        (progress.name, progress.elapsed) = (self.name.clone(), self.elapsed);
         progress
     }
 }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use netblt::serve::Sort as There;
 use netblt::serve::remote::{Joined, RangeLabels, Server};
 use netblt::{Denial, Error as Fault, FileRange, OnFile, Options};
+use netblt_proto::machine::printable_bytes;
 
 use super::{Task, Try, Watcher};
 use crate::brought::{brought, values};
@@ -111,7 +112,7 @@ impl Task<'_> {
     fn changed(&self, host: &str, own: &Own) -> Try {
         let path = own.path(self.run);
         let why = format!("{} {NOT_THE_SAME}", path.display());
-        Try::Never(self.failed(host, (CHANGED, why, true), vec![shown(&own.name)]))
+        Try::Never(self.failed(host, (CHANGED, why, true), vec![printable_bytes(&own.name)]))
     }
 
     /// Bytes that were there before.
@@ -145,7 +146,7 @@ impl Task<'_> {
         let value = told.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(value) = value.filter(|_| summary.verified && summary.skipped == 0) else {
             let why = (23, "the range could not be sent or stored".to_owned(), false);
-            return Ok(Err(Try::Again(self.failed(host, why, vec![shown(&own.name)]))));
+            return Ok(Err(Try::Again(self.failed(host, why, vec![printable_bytes(&own.name)]))));
         };
         let record = Brought {
             chunk: self.chunk.number,
@@ -198,7 +199,7 @@ impl Task<'_> {
                             "{why}; all hosts of the pool must serve the same directory, and after \
                          \"netblt fleet clean\" the ranges of the file come anew"
                         );
-                        let names = vec![shown(&own.name)];
+                        let names = vec![printable_bytes(&own.name)];
                         return Ok(Some(Try::Never(self.failed(host, (23, why, true), names))));
                     }
                 }
@@ -211,8 +212,4 @@ impl Task<'_> {
         run::publish(&sums, &netblt::manifest_line(&name, &digest))?;
         Ok(None)
     }
-}
-
-fn shown(name: &[u8]) -> String {
-    String::from_utf8_lossy(name).into_owned()
 }

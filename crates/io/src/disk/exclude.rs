@@ -1,15 +1,10 @@
 //! Patterns for what is left out of a walk.
 
-use glob::{MatchOptions, Pattern};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 
-use crate::error::{Error, OptionsError};
-
-/// Everything counts as it stands, and no star reaches over a slash.
-const OPTIONS: MatchOptions = MatchOptions {
-    case_sensitive: true,
-    require_literal_separator: true,
-    require_literal_leading_dot: false,
-};
+use crate::error::{Error, OptionsError, shown};
+use crate::pattern::Pattern;
 
 /// What is left out.
 #[derive(Debug, Default)]
@@ -24,7 +19,7 @@ struct Rule {
 }
 
 impl Exclude {
-    pub(crate) fn new(patterns: &[String]) -> Result<Self, Error> {
+    pub(crate) fn new(patterns: &[OsString]) -> Result<Self, Error> {
         patterns.iter().map(|text| Rule::new(text)).collect::<Result<_, _>>().map(Self)
     }
 
@@ -33,29 +28,28 @@ impl Exclude {
         if self.0.is_empty() {
             return false;
         }
-        let whole = String::from_utf8_lossy(name);
-        let last = whole.rsplit('/').next().unwrap_or_default();
+        let last = name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         self.0.iter().any(|rule| {
-            let compared = if rule.whole { &whole } else { last };
-            (directory || !rule.directories_only) && rule.pattern.matches_with(compared, OPTIONS)
+            let compared = if rule.whole { name } else { last };
+            (directory || !rule.directories_only) && rule.pattern.matches(compared, true)
         })
     }
 }
 
 impl Rule {
-    fn new(text: &str) -> Result<Self, Error> {
-        let (body, directories_only) = match text.strip_suffix('/') {
+    fn new(text: &OsStr) -> Result<Self, Error> {
+        let text = text.as_bytes();
+        let (body, directories_only) = match text.strip_suffix(b"/") {
             Some(body) => (body, true),
             None => (text, false),
         };
-        let whole = body.contains('/');
-        let wrong =
-            |why: &str| OptionsError::Pattern { text: text.to_owned(), why: why.to_owned() };
-        let body = body.strip_prefix('/').unwrap_or(body);
+        let whole = body.contains(&b'/');
+        let wrong = |why: &str| OptionsError::Pattern { text: shown(text), why: why.to_owned() };
+        let body = body.strip_prefix(b"/").unwrap_or(body);
         if body.is_empty() {
             return Err(wrong("it names nothing").into());
         }
-        let pattern = Pattern::new(body).map_err(|error| wrong(error.msg))?;
+        let pattern = Pattern::new(body).map_err(wrong)?;
         Ok(Self { pattern, whole, directories_only })
     }
 }
@@ -80,16 +74,18 @@ mod tests {
             ("?.txt", "x/ü.txt", false, true),
             ("[a-c]*", "b", false, true),
         ] {
-            let exclude = Exclude::new(&[pattern.to_owned()]).expect(pattern);
+            let exclude = Exclude::new(&[pattern.into()]).expect(pattern);
             assert_eq!(exclude.matches(name.as_bytes(), directory), matches, "{pattern} {name}");
         }
+        let odd = Exclude::new(&[OsStr::from_bytes(b"z\xff").to_owned()]).expect("bytes");
+        assert!(odd.matches(b"d/z\xff", false) && !odd.matches(b"d/z\xfe", false));
         assert!(!Exclude::default().matches(b"x", false));
     }
 
     #[test]
     fn a_pattern_that_is_none_is_named() {
         for bad in ["", "/", "a**b", "["] {
-            let error = Exclude::new(&[bad.to_owned()]).expect_err(bad).to_string();
+            let error = Exclude::new(&[bad.into()]).expect_err(bad).to_string();
             assert!(error.contains(&format!("\"{bad}\"")), "{error}");
         }
     }

@@ -14,7 +14,7 @@ use crate::disk::ranges;
 use crate::disk::staging::{self, KEPT, Staging};
 use crate::disk::store::Store;
 use crate::disk::vault::{bytes_of, journal, slots};
-use crate::error::{Error, file_error, shown};
+use crate::error::{Error, file_error};
 use crate::options::Overwrite;
 
 /// What is left in one directory.
@@ -38,8 +38,8 @@ pub struct Leftovers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leftover {
-    /// Under which name it was to be, fit for a terminal.
-    pub name: String,
+    /// Under which name it was to be, which may be any bytes.
+    pub name: Vec<u8>,
     /// Bytes of it that are there.
     pub bytes: u64,
     /// How long nothing was added.
@@ -79,7 +79,7 @@ impl Leftovers {
         let cannot = |e| file_error(&place, "cannot be looked into", e);
         let (bytes, modified) = ranges::room(&store.root, &name).map_err(cannot)?;
         let age = SystemTime::now().duration_since(modified).unwrap_or_default();
-        let parts = vec![Leftover { name: "a file in ranges".to_owned(), bytes, age }];
+        let parts = vec![Leftover { name: b"a file in ranges".to_vec(), bytes, age }];
         Ok(Self { place, parts, bytes, notes: Vec::new(), kept, store })
     }
 
@@ -104,7 +104,7 @@ impl Leftovers {
                 parts.extend(Keeper::list(&journal, &slots).into_iter().map(
                     |(name, bytes, at)| {
                         let age = Duration::from_secs(now.saturating_sub(at));
-                        Leftover { name: shown(&name), bytes, age }
+                        Leftover { name, bytes, age }
                     },
                 ));
                 store.adopt(kept);

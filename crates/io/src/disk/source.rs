@@ -257,7 +257,7 @@ impl SourceReader {
 
     /// A file was read, or need not be.
     fn list_file(&mut self, name: &[u8], bytes: u64, digest: [u8; 32]) -> Result<(), Error> {
-        self.on_file.iter().for_each(|on_file| on_file.tell(shown(name), bytes, digest));
+        self.on_file.iter().for_each(|on_file| on_file.tell(name, bytes, digest));
         self.manifest.as_mut().map_or(Ok(()), |manifest| manifest.add(name, &digest))
     }
 

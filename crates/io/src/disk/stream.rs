@@ -132,7 +132,7 @@ impl StreamWriter {
         {
             return Err("what was written is not what the sender read".to_owned());
         }
-        self.on_file.iter().for_each(|on_file| on_file.tell(shown(name), self.bytes, digest));
+        self.on_file.iter().for_each(|on_file| on_file.tell(name, self.bytes, digest));
         Ok(all)
     }
 }

@@ -253,8 +253,7 @@ impl Server<'_> {
         let (number, name, _) = self.announce((false, false, false), path, observer)?;
         let stream = match (stream, name) {
             (Source::Stream(mut input), Some(name)) => {
-                let named = name.into_string().map_err(|_| OptionsError::NoFile(shown(path)))?;
-                input.name = named;
+                input.name = name;
                 Source::Stream(input)
             }
             (stream, _) => stream,
@@ -288,8 +287,7 @@ impl Server<'_> {
                 selection.items.iter_mut().for_each(|(_, own)| *own = Some(name.clone()));
             }
             Source::Stream(input) => {
-                let named = name.into_string().map_err(|_| OptionsError::NoFile(shown(path)))?;
-                input.name = named;
+                input.name = name;
             }
         }
         self.send(source, number, observer)

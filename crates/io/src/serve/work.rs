@@ -115,7 +115,7 @@ fn streamed(
     bytes: u64,
     layout: Layout,
 ) -> Result<Outgoing, Denied> {
-    let input = Input { name: request::NAME.to_owned(), label: "the answer", reader };
+    let input = Input { name: request::NAME.into(), label: "the answer", reader };
     let list = FileList::stream(input).map_err(denied)?;
     let reader = SourceReader::sealed(list, layout).map_err(denied)?;
     let reader = Held::new(reader, None);

@@ -50,7 +50,7 @@ struct Text {
 pub(super) fn answer(list: &FileList) -> Result<FileList, Error> {
     let line = io::Cursor::new([TITLE, &[END]].concat());
     let reader = Box::new(Text { list: list.clone(), next: Cursor::default(), line });
-    FileList::stream(Input { name: NAME.to_owned(), label: "the list of files", reader })
+    FileList::stream(Input { name: NAME.into(), label: "the list of files", reader })
 }
 
 impl Read for Text {

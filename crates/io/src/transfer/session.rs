@@ -20,7 +20,7 @@ use netblt_proto::wire::packet::Parameters;
 use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::disk::layout::Layout;
-use crate::error::{Error, Warning, in_units, said, shown};
+use crate::error::{Error, Warning, in_units, said};
 use crate::kind::REFUSED_WORD;
 use crate::net::connections::Oversize;
 use crate::observer::Observer;
@@ -265,7 +265,7 @@ impl<'a> Session<'a> {
         let elapsed = now.since(opened);
         let HowFar { bytes, total, at, files } = *far;
         let At { file, name } = at;
-        let (file, name, paused) = (*file, shown(name), self.paused);
+        let (file, name, paused) = (*file, name.clone(), self.paused);
         let stats = end.stats(now);
         let progress = Progress { bytes, total, file, files, name, elapsed, paused, stats };
         self.observer.progress(&progress);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use netblt_fleet::finish;
 use netblt_fleet::state::{self, State, Survey};
-use netblt_proto::machine::printable;
+use netblt_proto::machine::{printable, printable_bytes};
 use serde_json::{Value, json};
 
 use super::{Place, failed, help, meet, say, timeline, trouble, watched};
@@ -165,11 +165,14 @@ fn compare(args: &VerifyArgs) -> Result<Code, Failure> {
     let (meet, json) = (meet(&run, &cancel)?, args.place.json);
     let mut told = Ok(());
     let mut tell = |name: &[u8], why: &'static str| {
-        let name = String::from_utf8_lossy(name);
         if told.is_ok() {
             told = match json {
-                true => emit("difference", json!({ "name": name, "message": why })),
-                false => line(&format!("{name}: {why}")),
+                true => {
+                    let mut data = json!({ "message": why });
+                    json::put_path(&mut data, "name", name);
+                    emit("difference", data)
+                }
+                false => line(&format!("{}: {why}", printable_bytes(name))),
             };
         }
     };

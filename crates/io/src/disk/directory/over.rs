@@ -183,9 +183,7 @@ impl DirectoryWriter {
 
     /// Tells that a file is through.
     fn tell(&self, name: NameId, (bytes, digest): (u64, [u8; 32])) {
-        self.on_file
-            .iter()
-            .for_each(|on_file| on_file.tell(shown(&self.names.path(name)), bytes, digest));
+        self.on_file.iter().for_each(|on_file| on_file.tell(&self.names.path(name), bytes, digest));
     }
 
     /// Lists what was stored.
