@@ -293,7 +293,7 @@ impl Task<'_> {
         options.overwrite = Overwrite::Always;
         (options.preserve, options.keep_times) = (true, true);
         options.label = Some(self.run.label(&self.chunk));
-        options.manifest = Some(run::beside(&self.run.sums(self.chunk.number)));
+        options.manifest = Some(run::beside(&self.run.sums(self.chunk.number))?);
         Ok(options)
     }
 

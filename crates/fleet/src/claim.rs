@@ -70,7 +70,7 @@ impl Claim {
                 tries: Vec::new(),
                 before: None,
             };
-            let new = run::beside(&claim.path);
+            let new = run::beside(&claim.path)?;
             run::write(&new, &claim.text())?;
             let linked = fs::hard_link(&new, &claim.path);
             let _ = fs::remove_file(&new);

@@ -1,4 +1,8 @@
-"""Written by netblt fleet submit: has Dask run the chunks of a run, a task each.
+"""Started by netblt fleet submit: has Dask run the chunks of a run, a task each.
+
+Python's isolated mode (-I) leaves out the current directory, PYTHONPATH and the user's own packages.
+The latter two are the user's choice: they come back, but for entries of PYTHONPATH that depend on
+the current directory.
 
 The numbers of the chunks come on standard input. What people should know goes to standard output,
 a line each: "note" and the words, or "why" and why nothing more can be done.
@@ -9,10 +13,16 @@ import heapq
 import os
 import random
 import signal
+import site
 import subprocess
 import sys
 import time
 import uuid
+
+
+sys.path[:0] = filter(os.path.isabs, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+if sys.prefix == sys.base_prefix and not os.environ.get("PYTHONNOUSERSITE"):
+    site.addsitedir(site.getusersitepackages())
 
 
 def tell(kind, text):
@@ -41,7 +51,9 @@ def netblt_run_chunk(command, log, places, stop):
     try:
         if stop.is_set():
             return None
-        with open(log, "ab") as file:
+        # A symbolic link is not followed.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(log, flags, 0o644), "ab") as file:
             child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
         while True:
             try:

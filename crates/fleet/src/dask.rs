@@ -1,6 +1,8 @@
 //! The engine of those who have Dask: a small program in Python, run by the user's own `python3`.
 //!
-//! The script is kept in the run's directory. It hands tasks that start `netblt fleet run-chunk` to
+//! The script is given to it on the command line, and Python's isolated mode leaves the current
+//! directory out of its path: nothing is imported or started that lies in the run's directory, or
+//! where the command is typed. It hands tasks that start `netblt fleet run-chunk` to
 //! a scheduler, or to a cluster of its own on this machine, and tells what comes of them; it stays
 //! until all are over, as the engine of one machine does.
 
@@ -17,12 +19,10 @@ use netblt::Cancel;
 
 use crate::error::{Error, at};
 use crate::local::terminate;
-use crate::run::{Run, publish};
+use crate::run::Run;
 use crate::state::undone;
 
 const SCRIPT: &str = include_str!("dask.py");
-/// Its name in the run's directory: none that Python could take for a module's.
-const NAME: &str = "dask-submit.py";
 /// Between two looks whether it is still wanted.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -44,10 +44,8 @@ pub fn run_all(
     if chunks.is_empty() {
         return Ok(());
     }
-    let script = run.place.join(NAME);
-    publish(&script, SCRIPT.as_bytes())?;
     let mut command = Command::new("python3");
-    command.arg(&script).arg(program).arg(&run.place).arg(&run.head.id);
+    command.args(["-I", "-c", SCRIPT]).arg(program).arg(&run.place).arg(&run.head.id);
     command.args([pairs.to_string(), requeues.to_string()]).args(options);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
     // Ctrl-C reaches it by us, once, and not those whom it starts.
@@ -77,7 +75,7 @@ pub fn run_all(
         _ if stopping => Err(Error::Interrupted),
         Some(why) => Err(Error::Wish(why)),
         None if status.success() => Ok(()),
-        None => Err(Error::Wish(format!("python3 with {}: {status}", script.display()))),
+        None => Err(Error::Wish(format!("python3, which hands the chunks to Dask: {status}"))),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::error::{Error, at};
 use crate::list::{Item, Items, Sort};
 use crate::names::arriving;
 use crate::pool::Pool;
-use crate::run::{Part, Run, publish};
+use crate::run::{Part, Run, beside, create, publish};
 use crate::state::{self, State, Survey};
 
 /// Why a server could not be asked.
@@ -194,8 +194,8 @@ pub struct Manifest {
 /// The run's directory cannot be used.
 pub fn manifest(run: &Run) -> Result<Manifest, Error> {
     let (sums, failed) = (run.place.join("manifest.b3"), run.place.join("failed.jsonl"));
-    let new = crate::run::beside(&sums);
-    let file = File::create(&new).map_err(at(&new, "cannot be written"))?;
+    let new = beside(&sums)?;
+    let file = create(&new).map_err(at(&new, "cannot be written"))?;
     let mut out = BufWriter::new(file);
     let (mut lines, mut copied) = (String::new(), Ok(()));
     let survey = state::survey(run, |chunk, state| match state {

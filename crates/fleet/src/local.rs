@@ -12,7 +12,7 @@ use netblt::Cancel;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::{Error, at};
-use crate::run::Run;
+use crate::run::{Run, append};
 use crate::state::undone;
 use crate::wait::jittered;
 
@@ -112,7 +112,7 @@ fn verdict(status: ExitStatus) -> Verdict {
 fn start(run: &Run, program: &Path, chunk: u64) -> Result<Child, Error> {
     let log = run.log(chunk);
     let open = || -> io::Result<(File, File)> {
-        let file = File::options().append(true).create(true).open(&log)?;
+        let file = append(&log)?;
         Ok((file.try_clone()?, file))
     };
     let (out, err) = open().map_err(at(&log, "cannot be opened"))?;

@@ -1,10 +1,10 @@
 //! One walk through the source, cut into chunks as it goes: what is in memory is one open directory
 //! for each level, and nothing of the files.
 
-use std::fs::{self, File, Metadata, ReadDir};
+use std::fs::{self, DirBuilder, File, Metadata, ReadDir};
 use std::io::{BufWriter, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use netblt::{Cancel, FileRange};
@@ -77,12 +77,9 @@ pub fn plan(
         return Err(Error::Wish(format!("{}: {why}", place.display())));
     }
     make(place)?;
-    let mut random = [0; 16];
-    let failed = |error: getrandom::Error| Error::Wish(format!("no random numbers: {error}"));
-    getrandom::fill(&mut random).map_err(failed)?;
     let head = Head {
         version: 0,
-        id: format!("{:032x}", u128::from_be_bytes(random)),
+        id: run::random()?,
         source: run::encoded(source.as_os_str().as_bytes()),
         target: run::encoded(target),
         chunks: 0,
@@ -101,7 +98,12 @@ pub fn plan(
 }
 
 fn make(place: &Path) -> Result<(), Error> {
-    fs::create_dir_all(place).map_err(at(place, "cannot be made"))?;
+    let made = |path: &Path, above: bool| {
+        DirBuilder::new().mode(run::DIRECTORY_MODE).recursive(above).create(path)
+    };
+    made(place, true).map_err(at(place, "cannot be made"))?;
+    let real = fs::canonicalize(place).map_err(at(place, "cannot be used"))?;
+    run::refuse_others(&real)?;
     let mut inside = fs::read_dir(place).map_err(at(place, "cannot be listed"))?;
     if inside.next().is_some() {
         let why = "is not empty; a plan needs a directory of its own";
@@ -109,7 +111,7 @@ fn make(place: &Path) -> Result<(), Error> {
     }
     for name in ALL {
         let path = place.join(name);
-        fs::create_dir(&path).map_err(at(&path, "cannot be made"))?;
+        made(&path, false).map_err(at(&path, "cannot be made"))?;
     }
     Ok(())
 }
@@ -212,7 +214,8 @@ struct Open {
 
 impl Open {
     fn new(path: PathBuf, title: &[u8]) -> Result<Self, Error> {
-        let file = File::create(&path).map_err(at(&path, "cannot be written"))?;
+        let path = run::beside(&path)?;
+        let file = run::create(&path).map_err(at(&path, "cannot be written"))?;
         let out = BufWriter::new(file);
         let mut open = Self { path, out, hasher: blake3::Hasher::new(), items: 0, bytes: 0 };
         open.put(&[title, &[0]].concat())?;
@@ -234,7 +237,7 @@ impl Open {
 impl Cutter {
     fn new(place: &Path, limits: Limits, head: Head) -> Result<Self, Error> {
         let path = place.join(INDEX);
-        let index = File::create(&path).map_err(at(&path, "cannot be written"))?;
+        let index = run::create(&path).map_err(at(&path, "cannot be written"))?;
         let limits = Limits { items: limits.items.max(1), ..limits };
         let index = BufWriter::new(index);
         Ok(Self { place: place.to_path_buf(), limits, head, index, open: None })
@@ -248,7 +251,7 @@ impl Cutter {
         self.head.bytes += item.bytes;
         if self.limits.is_alone(item.bytes) {
             // What is open stays so: it goes on with the files behind this one.
-            let path = self.place.join("chunks/alone.new");
+            let path = self.place.join("chunks/alone");
             let is_file = item.sort == Sort::File;
             let ranges = if is_file { self.limits.ranges(item.bytes) } else { Vec::new() };
             let count = ranges.len() as u64;
@@ -271,7 +274,7 @@ impl Cutter {
         }
         let mut open = match self.open.take() {
             Some(open) => open,
-            None => Open::new(self.place.join("chunks/open.new"), TITLE)?,
+            None => Open::new(self.place.join("chunks/open"), TITLE)?,
         };
         open.add(&item)?;
         self.open = Some(open);

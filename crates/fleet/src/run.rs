@@ -6,8 +6,8 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -134,6 +134,10 @@ impl Run {
     /// Opens a run that was planned to its end.
     pub fn open(place: &Path) -> Result<Self, Error> {
         let place = fs::canonicalize(place).map_err(at(place, "is no run's directory"))?;
+        refuse_others(&place)?;
+        for directory in ALL.map(|name| place.join(name)) {
+            refuse_others(&directory)?;
+        }
         let path = place.join(HEAD);
         let head = read::<Head>(&path)?;
         let head = head.ok_or_else(|| damaged(&path, "is not there: nothing was planned here"))?;
@@ -296,9 +300,14 @@ pub(crate) fn write<T: Serialize>(path: &Path, record: &T) -> Result<(), Error> 
     publish(path, &text)
 }
 
-pub(crate) fn publish(path: &Path, text: &[u8]) -> Result<(), Error> {
-    let new = beside(path);
-    let made = File::create(&new).and_then(|mut file| {
+/// Writes a file: on the disk, and under its name, as a whole or not at all. A symbolic link of that
+/// name is replaced, not followed.
+///
+/// # Errors
+/// It cannot be written there.
+pub fn publish(path: &Path, text: &[u8]) -> Result<(), Error> {
+    let new = beside(path)?;
+    let made = create(&new).and_then(|mut file| {
         file.write_all(text)?;
         file.sync_all()
     });
@@ -306,13 +315,69 @@ pub(crate) fn publish(path: &Path, text: &[u8]) -> Result<(), Error> {
     fs::rename(&new, path).map_err(at(path, "cannot be written"))
 }
 
-/// A name for what becomes this file, that no other process on any host uses.
-pub(crate) fn beside(path: &Path) -> PathBuf {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+/// A name for the file that becomes this one. It is random: nobody can put a link there before.
+pub(crate) fn beside(path: &Path) -> Result<PathBuf, Error> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.{}.{count}.new", node(), std::process::id()));
-    path.with_file_name(name)
+    name.push(format!(".{}.new", random()?));
+    Ok(path.with_file_name(name))
+}
+
+/// 16 random bytes, hexadecimal.
+pub(crate) fn random() -> Result<String, Error> {
+    let mut random = [0; 16];
+    let failed = |error: getrandom::Error| Error::Wish(format!("no random numbers: {error}"));
+    getrandom::fill(&mut random).map_err(failed)?;
+    Ok(format!("{:032x}", u128::from_be_bytes(random)))
+}
+
+/// A file that was not there: one that is, and a symbolic link (`O_EXCL`), is an error.
+pub(crate) fn create(path: &Path) -> std::io::Result<File> {
+    File::options().write(true).create_new(true).mode(FILE_MODE).open(path)
+}
+
+/// The end of a log, which is made if it is not there. A symbolic link is an error.
+pub(crate) fn append(path: &Path) -> std::io::Result<File> {
+    let no_links = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let mut options = File::options();
+    options.append(true).create(true).mode(FILE_MODE).custom_flags(no_links).open(path)
+}
+
+/// What others may do with a run: read it. The umask may take away from that, and adds nothing.
+const FILE_MODE: u32 = 0o644;
+pub(crate) const DIRECTORY_MODE: u32 = 0o755;
+/// Write permission of the group and of all others. Where there is an access list, the group's bit
+/// tells whether any of its entries permits writing.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// Refuses a directory in which another user could replace a file: from such a run this user would
+/// start programs, read lists and follow links of that other user's choice (SECURITY.md).
+pub(crate) fn refuse_others(directory: &Path) -> Result<(), Error> {
+    let about = match fs::symlink_metadata(directory) {
+        Ok(about) => about,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(at(directory, "cannot be used")(error)),
+    };
+    let me = rustix::process::geteuid().as_raw();
+    if !about.is_dir() {
+        return Err(damaged(directory, "is not a directory, as it was planned"));
+    }
+    if about.uid() != me && about.uid() != 0 {
+        let why = format!(
+            "belongs to user {}, not to this one ({me}): its owner could change what this run \
+             starts and sends; run this as its owner",
+            about.uid()
+        );
+        return Err(damaged(directory, why));
+    }
+    if about.mode() & OTHERS_WRITE != 0 {
+        let why = format!(
+            "can be written by others (mode {:04o}): they could change what this run starts and \
+             sends; take that permission away (chmod go-w) if they are not to have changed it",
+            about.mode() & 0o7777
+        );
+        return Err(damaged(directory, why));
+    }
+    Ok(())
 }
 
 /// This machine's name.
@@ -350,5 +415,47 @@ mod tests {
             assert_eq!(Chunk::parse(chunk.line().trim_end()), Some(chunk));
         }
         assert_eq!(Chunk::parse("7 xx 3 4"), None);
+    }
+
+    #[test]
+    fn a_file_of_a_run_is_written_over_no_link_and_under_no_name_that_can_be_guessed() {
+        let place = tempfile::tempdir().expect("a directory");
+        let [victim, record, log] = ["victim", "record", "log"].map(|name| place.path().join(name));
+        fs::write(&victim, "theirs").expect("written");
+        for link in [&record, &log] {
+            std::os::unix::fs::symlink(&victim, link).expect("a link");
+        }
+        publish(&record, b"ours").expect("published");
+        assert_eq!(fs::read(&record).expect("read"), b"ours");
+        assert!(append(&log).is_err() && create(&log).is_err());
+        assert_eq!(fs::read(&victim).expect("read"), b"theirs");
+        let names = [(); 2].map(|()| beside(&record).expect("a name"));
+        assert_ne!(names[0], names[1]);
+        assert!(names[0].as_os_str().len() >= record.as_os_str().len() + 32, "{names:?}");
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let place = tempfile::tempdir().expect("a directory");
+        let answer = |mode| {
+            let set = fs::set_permissions(place.path(), fs::Permissions::from_mode(mode));
+            set.map(|()| refuse_others(place.path())).expect("set")
+        };
+        for mode in [0o700, 0o755, 0o750, 0o2755] {
+            answer(mode).expect("only its owner can write there");
+        }
+        for mode in [0o775, 0o777, 0o1777, 0o702] {
+            let refused = answer(mode).expect_err("others can").to_string();
+            assert!(refused.contains(&format!("{mode:04o}")), "{refused}");
+        }
+        refuse_others(&place.path().join("none")).expect("nothing is there");
+        if rustix::process::geteuid().is_root() {
+            answer(0o700).expect("mine");
+            std::os::unix::fs::chown(place.path(), Some(4321), None).expect("given away");
+            let refused = refuse_others(place.path()).expect_err("another's").to_string();
+            assert!(refused.contains("belongs to user 4321"), "{refused}");
+        }
     }
 }

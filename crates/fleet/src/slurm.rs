@@ -4,10 +4,10 @@
 //! pass SIGTERM on to it, and ask for the task to be queued again when that is wanted; which exit
 //! codes make Slurm requeue a job by itself is its administrator's to say, so nothing relies on it.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::ARRAY;
@@ -41,10 +41,11 @@ pub fn submit(
     run: &Run,
     program: &Path,
     (pairs, requeues): (u64, u32),
-    options: &[std::ffi::OsString],
+    options: &[OsString],
 ) -> Result<Vec<String>, Error> {
     let mut jobs: Vec<String> = Vec::new();
     let mut before: Option<(u64, String)> = None;
+    let output = output(&run.place)?;
     for array in arrays(&undone(run)?, pairs) {
         let path = run.place.join(format!("slurm-{}.sh", array.first));
         publish(&path, &script(run, program, (array.first, requeues)))?;
@@ -53,7 +54,7 @@ pub fn submit(
         command.arg(format!("--array={}%{}", array.tasks, array.at_once));
         command.arg(format!("--signal=B:TERM@{NOTICE}")).arg("--requeue");
         command.arg("--job-name=netblt").arg("--open-mode=append");
-        command.arg(output(run));
+        command.arg(&output);
         // All arrays together are to be no more than `pairs` at once.
         let last = before.take_if(|(lane, _)| *lane == array.lane);
         command.args(last.map(|(_, job)| format!("--dependency=afterany:{job}")));
@@ -126,11 +127,22 @@ fn ranges(tasks: &[u64]) -> String {
     text
 }
 
-fn output(run: &Run) -> std::ffi::OsString {
-    let path: PathBuf = run.place.join("log").join("slurm-%A_%a.log");
-    let mut option = std::ffi::OsString::from("--output=");
-    option.push(path);
-    option
+/// Where what tasks say goes. Slurm replaces `%` and a letter in it, and takes `%%` for `%`; a
+/// backslash anywhere would end that, so that all tasks wrote to one file.
+fn output(place: &Path) -> Result<OsString, Error> {
+    let mut option = b"--output=".to_vec();
+    for byte in place.as_os_str().as_bytes() {
+        match byte {
+            b'%' => option.extend_from_slice(b"%%"),
+            b'\\' => {
+                let why = "Slurm cannot write logs beneath a name with a backslash; move it";
+                return Err(Error::Wish(format!("{}: {why}", place.display())));
+            }
+            byte => option.push(*byte),
+        }
+    }
+    option.extend_from_slice(b"/log/slurm-%A_%a.log");
+    Ok(OsString::from_vec(option))
 }
 
 fn script(run: &Run, program: &Path, (first, requeues): (u64, u32)) -> Vec<u8> {
@@ -225,6 +237,16 @@ mod tests {
             let sums = (tasks.sum::<u64>(), places.iter().map(|(_, at_once)| at_once).sum());
             assert_eq!(sums, (count, pairs), "{arrays:?}");
         }
+    }
+
+    #[test]
+    fn slurm_takes_no_part_of_the_runs_path_for_a_pattern() {
+        for (place, path) in [("/a b/run", "/a b/run"), ("/a%j/50%", "/a%%j/50%%")] {
+            let option = output(Path::new(place)).expect("an option");
+            assert_eq!(option, OsString::from(format!("--output={path}/log/slurm-%A_%a.log")));
+        }
+        let refused = output(Path::new("/a\\b")).expect_err("a backslash").to_string();
+        assert!(refused.contains("/a\\b") && refused.contains("backslash"), "{refused}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -142,6 +143,52 @@ fn a_tree_goes_over_in_chunks() {
     let differs = fleet(&env, &["verify", "run"]).exits(23).text();
     assert!(differs.contains("deep/er/set/a/f1: has another length there"), "{differs}");
     assert!(differs.contains("deep/er/set/a/f2: is not there"), "{differs}");
+}
+
+/// What others write into a run would be sent, or started, as this user.
+#[test]
+fn a_run_that_others_can_write_is_refused() {
+    let env = Env::new();
+    env.make_directory("src");
+    env.make_file("src/f", 10);
+    let (_server, port) = server(&env, 0);
+    let set = |name: &str, mode| {
+        let set = fs::set_permissions(env.path(name), fs::Permissions::from_mode(mode));
+        set.expect("set");
+    };
+    env.make_directory("run");
+    set("run", 0o777);
+    plan(&env, &[port], &[]).exits(11).says("can be written by others (mode 0777)");
+    fs::remove_dir(env.path("run")).expect("nothing is in it");
+
+    // Under any umask the run that is made is its owner's alone to write.
+    let url = format!("netblt://127.0.0.1:{port}/set");
+    let program = env!("CARGO_BIN_EXE_netblt");
+    let words = ["fleet", "plan", "src", &url, "-o", "run", "--ticket-file", "ticket"];
+    let wide = format!("umask 0; exec '{program}' \"$@\"");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &wide, "sh"]).args(words).current_dir(env.path(""));
+    shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::new(shell).finish().exits(0);
+    for name in ["run", "run/chunks", "run/claims", "run/index", "run/run.json"] {
+        let mode = fs::metadata(env.path(name)).expect("it is there").mode();
+        assert_eq!(mode & 0o022, 0, "{name}: {mode:o}");
+    }
+
+    for name in ["run", "run/claims", "run/chunks"] {
+        set(name, 0o775);
+        for words in [
+            &["submit", "run", "--engine", "local"][..],
+            &["submit", "run", "--engine", "slurm"],
+            &["submit", "run", "--engine", "dask"],
+            &["run-chunk", "run", "0"],
+            &["status", "run"],
+        ] {
+            fleet(&env, words).exits(11).says("can be written by others (mode 0775)");
+        }
+        set(name, 0o755);
+    }
+    fleet(&env, &["run-chunk", "run", "0"]).exits(0);
 }
 
 #[test]

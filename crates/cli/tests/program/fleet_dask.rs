@@ -227,3 +227,28 @@ fn what_dask_needs_is_named() {
     fs::set_permissions(none.join("python3"), fs::Permissions::from_mode(0o755)).expect("set");
     with(&none).exits(1).says("has no dask.distributed");
 }
+
+/// Others may have written into the current directory, and before it was refused into a run's.
+#[test]
+fn no_module_of_the_run_or_of_the_current_directory_is_imported() {
+    if !python(&["-c", ""]) {
+        return skip("no `python3`");
+    }
+    let env = Env::new();
+    let _server = planned(&env);
+    for directory in ["run", "."] {
+        for module in ["argparse", "heapq", "sitecustomize", "usercustomize", "dask"] {
+            let module = env.path(&format!("{directory}/{module}.py"));
+            fs::write(module, "open('imported', 'w')\n").expect("written");
+        }
+    }
+    for paths in ["", ":run", ".", "run:"] {
+        let mut command = env.command(&[&SUBMIT[..], &["--", "-f", "none.json"]].concat());
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        if !paths.is_empty() {
+            command.env("PYTHONPATH", paths);
+        }
+        Running::new(command).finish().exits(1);
+        assert!(!env.path("imported").exists(), "PYTHONPATH {paths:?}");
+    }
+}

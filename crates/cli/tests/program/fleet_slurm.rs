@@ -120,6 +120,13 @@ fn fleet(env: &Env, args: &[&str]) -> Running {
     Running::new(command)
 }
 
+/// The run's directory. Slurm would take `%j` and `% ` in names of logs for the job's number.
+const RUN: &str = "run%j 5% 100%";
+
+fn in_run(name: &str) -> String {
+    format!("{RUN}/{name}")
+}
+
 #[test]
 fn slurm_runs_a_fleet_and_a_task_that_is_killed_again() {
     if !able(&["munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "sinfo"], &[]) {
@@ -137,16 +144,16 @@ fn slurm_runs_a_fleet_and_a_task_that_is_killed_again() {
     let mut server = env.start(&[&serve[..], &["--ticket-file", "ticket"]].concat());
     let listening = server.event("listening", |_| true);
     let url = format!("netblt://{}/set", listening["addresses"][0].as_str().expect("an address"));
-    let plan = ["plan", "src", &url, "-o", "run", "--chunk-bytes", "4MB"];
+    let plan = ["plan", "src", &url, "-o", RUN, "--chunk-bytes", "4MB"];
     fleet(&env, &[&plan[..], &["--ticket-file", "ticket"]].concat()).finish().exits(0);
-    let submit = ["submit", "run", "--engine", "slurm", "--pairs", "2", "--wan", "8Mbit"];
+    let submit = ["submit", RUN, "--engine", "slurm", "--pairs", "2", "--wan", "8Mbit"];
     let submit = [&submit[..], &["--", "--partition=dtn"]].concat();
     fleet(&env, &submit).finish().exits(0).says("submitted as");
     // A task dies, and has to come again by what its own script does.
     let mut killed = None;
     wait_for("a task at work", || {
-        let name = env.names("run/running").into_iter().find(|name| name.ends_with(".json"));
-        let text = name.and_then(|name| fs::read(env.path("run/running").join(name)).ok());
+        let name = env.names(&in_run("running")).into_iter().find(|name| name.ends_with(".json"));
+        let text = name.and_then(|name| fs::read(env.path(&in_run("running")).join(name)).ok());
         let running: Option<serde_json::Value> =
             text.and_then(|text| serde_json::from_slice(&text).ok());
         let running = running.filter(|running| running["bytes"].as_u64() > Some(0));
@@ -166,11 +173,16 @@ fn slurm_runs_a_fleet_and_a_task_that_is_killed_again() {
         }
         jobs.trim().is_empty()
     });
-    fleet(&env, &["status", "run"]).finish().exits(0);
+    fleet(&env, &["status", RUN]).finish().exits(0);
+    let logs = env.names(&in_run("log"));
+    assert!(
+        logs.iter().any(|log| log.starts_with("slurm-") && log.ends_with("_0.log")),
+        "{logs:?}"
+    );
     assert_eq!(tree(&env.path("root/set")), tree(&env.path("src")));
     assert_eq!(env.names("root"), ["set"], "what is left");
-    let again = env.names("run/claims").iter().filter(|name| name.ends_with(".2")).count();
-    assert_eq!(again, 1, "{:?}", env.names("run/claims"));
+    let again = env.names(&in_run("claims")).iter().filter(|name| name.ends_with(".2")).count();
+    assert_eq!(again, 1, "{:?}", env.names(&in_run("claims")));
     // All is done: there is nothing to submit.
     fleet(&env, &submit).finish().exits(0).says("every chunk is done");
 }

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
-use std::{fs, io};
 
 use netblt_fleet::Run;
 use netblt_fleet::pool::Ceiling;
 use netblt_fleet::record::Verdict;
+use netblt_fleet::run::publish;
 use netblt_fleet::timeline::{Fate, Span, timeline};
 
 use super::failed;
+use crate::commands::report::page;
 use crate::commands::report::plot::{Bar, Kind, Panel, Picture, Series};
-use crate::commands::report::{self, page};
 use crate::exit::Failure;
 use crate::units;
 
@@ -30,11 +30,8 @@ pub(super) fn write(run: &Run, told: &str, out: &Path) -> Result<(), Failure> {
     let limit = Ceiling::read(run).map_err(failed)?.and_then(|rate| rate.wan_bits_per_second);
     let picture = picture(run, &spans, limit, told);
     let text = page(&picture, &words(&spans));
-    // Whoever looks at it meanwhile sees all of the old one or of the new.
-    let mut new = out.as_os_str().to_owned();
-    new.push(".new");
-    let cannot = |error: io::Error| report::failed(out, "write", &error);
-    fs::write(&new, text).and_then(|()| fs::rename(&new, out)).map_err(cannot)
+    // A reader finds all of the old page or of the new one.
+    publish(out, text.as_bytes()).map_err(failed)
 }
 
 fn picture(run: &Run, spans: &[Span], limit: Option<u64>, told: &str) -> Picture {
