@@ -12,7 +12,7 @@ pub(crate) fn on_error(error: &Error) -> &'static str {
         Error::Exists(_) => " (use --overwrite always to replace it)",
         Error::DatagramSize { .. } => "; use a smaller --mtu or --packet-size",
         Error::Socket { source, .. } if source.kind() == ErrorKind::AddrInUse => {
-            "; choose another --port"
+            "; choose another one (--port, of cp --udp-port)"
         }
         Error::OutOfReach { .. } => "; check --bind, -4 and -6",
         Error::Memory { .. } => "; use fewer or smaller ones (--memory, --buffers, --buffer-size)",
@@ -131,7 +131,7 @@ mod tests {
         assert!(on_error(&Error::Exists("x".into())).contains("--overwrite always"));
         let source = || io::Error::from(ErrorKind::AddrInUse);
         let taken = Error::Socket { what: String::new(), source: source() };
-        assert!(on_error(&taken).contains("choose another --port"));
+        assert!(on_error(&taken).contains("choose another one (--port"));
         assert!(on_error(&Error::DatagramSize { bytes: 9000, limit: None }).contains("--mtu"));
         let warning = Warning::PacketSize { bytes: 1500, limit: 1400 };
         assert_eq!(on_warning(&warning), ": if nothing moves, use --mtu 1400");

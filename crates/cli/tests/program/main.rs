@@ -47,6 +47,7 @@ mod report;
 mod resume;
 mod rfc998;
 mod room;
+mod routes;
 mod scp;
 mod serve;
 mod ssh;

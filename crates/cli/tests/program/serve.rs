@@ -448,3 +448,20 @@ fn the_unit_is_one_that_systemd_takes() {
     let about: Vec<&str> = words.lines().filter(|line| line.contains("netblt-serve")).collect();
     assert!(about.is_empty(), "{about:?}");
 }
+
+#[test]
+fn one_manifest_has_the_files_of_all_sources() {
+    let env = Env::new();
+    let server = server(&env, &[]);
+    env.make_file("root/a", 10);
+    env.make_file("root/b", 20);
+    env.make_directory("back");
+    let get = ["cp", "netblt:///a", "netblt:///b", "back", "--manifest", "sums"];
+    ask(&env, &get).exits(0);
+    let sums = fs::read_to_string(env.path("sums")).expect("the manifest");
+    let names: Vec<&str> = sums.lines().filter_map(|line| line.split("  ").nth(1)).collect();
+    assert_eq!(names, ["a", "b"]);
+    let both = ["cp", "netblt:///a", "netblt:///b", "back", "--trace", "t"];
+    ask(&env, &both).exits(1).says("--trace");
+    stopped(server);
+}

@@ -17,8 +17,10 @@ use crate::cp::link::{Link, unless_stopped};
 use crate::cp::near::{Near, Part};
 use crate::cp::options::Wish;
 use crate::cp::place::{Host, Place};
+use crate::cp::probe::free_port;
+use crate::cp::routes::{self, Given, Route};
 use crate::cp::ssh::SshOptions;
-use crate::cp::third::{self, Between};
+use crate::cp::third::Between;
 use crate::exit::{self, Code, Failure};
 use crate::output::Report;
 use crate::served::address::Served;
@@ -63,6 +65,14 @@ pub(crate) struct Args {
     show: Show,
     #[command(flatten)]
     page: PageArgs,
+}
+
+impl Args {
+    pub(super) fn given(&self) -> Given<'_> {
+        let Self { wish, ssh, proof, show, stats, page, .. } = self;
+        let report = page.report.is_some();
+        Given { wish, ssh, proof, show: *show, stats: *stats, report }
+    }
 }
 
 fn help() -> String {
@@ -112,13 +122,16 @@ pub(crate) fn run(args: &Args) -> Code {
 /// What a server copies by itself.
 fn copy_there(args: &Args) -> Code {
     let wish = &args.wish;
-    if let Err(failure) = copy::check_there(wish) {
-        return Report::new(Role::Sender, args.show, false).finish(Err(failure));
-    }
     let (ipv4, ipv6) = wish.family();
+    let port = routes::check(Route::Within, args.given())
+        .and_then(|()| free_port(wish.ports(), (ipv4, ipv6)));
+    let port = match port {
+        Ok(port) => port,
+        Err(failure) => return Report::new(Role::Sender, args.show, false).finish(Err(failure)),
+    };
     let identity = args.ssh.identity.first().map(PathBuf::from);
     let (proof, death_timer) = (args.proof.clone(), wish.death_timer);
-    let line = Line { proof, identity, death_timer, ipv4, ipv6 };
+    let line = Line { proof, identity, death_timer, ipv4, ipv6, port };
     let common = Common { line, json: args.show.json };
     let (trees, preserve, verbose) = (wish.recursive, wish.preserve, args.verbose);
     CopyThere { common, trees, preserve, verbose }.run(&args.sources, &args.target)
@@ -167,6 +180,13 @@ fn copy_served(args: &Args, way: Result<Way, Failure>) -> Code {
     };
     let mut report = Report::new(role, args.show, false).terse(args.verbose, args.stats);
     let copied = way.and_then(|way| {
+        let route = match way {
+            Way::Up { .. } => Route::ServerUp,
+            Way::Down { .. } => Route::ServerDown,
+            Way::Across { .. } => Route::Servers,
+        };
+        routes::check(route, args.given())?;
+        check_repair(args.wish.repair, args.wish.policy == Sharing::Background)?;
         let mut options = Options::default();
         options.trace.clone_from(&args.wish.trace);
         let page = Page::wanted(args.page.report.as_deref(), &mut options)?;
@@ -206,16 +226,13 @@ impl Across {
         }
         let across = from.map(|from| Self { from, to, sources, target });
         Some(
-            third::check(&args.wish)
+            routes::check(Route::Hosts, args.given())
                 .and_then(|()| args.ssh.check())
                 .and_then(|()| across.ok_or_else(|| Failure::usage("there is nothing to copy"))),
         )
     }
 
     fn copy(self, args: &Args, report: &mut Report) -> Result<Summary, Failure> {
-        if args.page.report.is_some() {
-            return Err(Failure::usage("between two other machines there is no --report"));
-        }
         let cancel = Cancel::default();
         secrecy::keep();
         signals::watch(&cancel, report.is_talkative())?;
@@ -300,6 +317,12 @@ impl Task {
 fn copy(args: &Args, task: Task, report: &mut Report) -> Result<Option<Summary>, Failure> {
     let cannot = |text: String| Failure::new(Code::File, text);
     let wish = &args.wish;
+    let route = match task.direction {
+        Direction::Up { .. } => Route::SshUp,
+        Direction::Down { .. } => Route::SshDown,
+    };
+    routes::check(route, args.given())?;
+    check_repair(wish.repair, wish.policy == Sharing::Background)?;
     let mut listed = wish.choice.listed(wish.recursive)?;
     let (Direction::Up { sources, .. } | Direction::Down { sources, .. }) = &task.direction;
     if listed.is_some() && sources.len() != 1 {
@@ -328,7 +351,6 @@ fn copy(args: &Args, task: Task, report: &mut Report) -> Result<Option<Summary>,
     let cancel = Cancel::default();
     secrecy::keep();
     signals::watch(&cancel, report.is_talkative())?;
-    check_repair(wish.repair, wish.policy == Sharing::Background)?;
     if wish.policy == Sharing::Aggressive {
         report.warn(AGGRESSIVE);
     }

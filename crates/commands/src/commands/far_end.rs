@@ -25,7 +25,7 @@ use netblt_proto::machine::Reason;
 use crate::cp::channel::{Frame, FrameReader, FrameWriter};
 use crate::cp::gather::{Found, Landing, names};
 use crate::cp::listed::Listed;
-use crate::cp::probe::{Prober, Side};
+use crate::cp::probe::{Prober, Side, no_socket};
 use crate::cp::standing::{self, Existing, Told};
 use crate::cp::tunnel::{self, Tunnel};
 use crate::cp::words::{
@@ -133,10 +133,12 @@ impl Far {
         let (mut part, plan, skipped) = self.understand(&start, &mut options)?;
         let family = (start.ipv4, start.ipv6);
         let side = if start.third == Some(Third::Near) { Side::Near } else { Side::Far };
-        let prober = start
-            .udp
-            .as_ref()
-            .and_then(|udp| Prober::bind(udp.ports, family, (&start.secret, side)).ok());
+        let bind = |udp: &Udp| Prober::bind(udp.ports, family, (&start.secret, side));
+        let prober = start.udp.as_ref().and_then(|udp| {
+            let failed = |error| no_socket(udp.ports, &error).message;
+            let warn = |error| drop(self.out.word(&Word::Warning(failed(error))));
+            bind(udp).map_err(warn).ok()
+        });
         let port = prober.as_ref().and_then(|prober| prober.port().ok()).unwrap_or(0);
         let addresses = addresses(&start);
         self.say(&Word::Ready { addresses, port, plan })?;

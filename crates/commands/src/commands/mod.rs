@@ -74,3 +74,16 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::FarEnd(args) => far_end::run(&args).into(),
     }
 }
+
+/// What a command line of `cp` says beside its operands.
+#[cfg(test)]
+pub(crate) fn copy_options<T>(
+    words: &[&str],
+    look: impl FnOnce(crate::cp::routes::Given<'_>) -> T,
+) -> T {
+    use clap::Parser as _;
+    match crate::Cli::try_parse_from(words).expect("a command line").command {
+        Command::Cp(args) => look(args.given()),
+        other => panic!("{other:?} is not cp"),
+    }
+}

@@ -6,7 +6,8 @@
 //! word of a shell. Where UDP passes is found by trying ([`probe`]); where it does not, datagrams
 //! go through ssh ([`tunnel`]). Which side sends is the user's choice ([`place`], [`gather`]), and
 //! which files ([`listed`], [`standing`]). Where neither side is here, there are two far ends, and
-//! this one introduces them ([`third`]).
+//! this one introduces them ([`third`]). Which options mean something on which way
+//! is one table ([`routes`]).
 
 pub(crate) mod channel;
 pub(crate) mod gather;
@@ -17,6 +18,7 @@ pub(crate) mod near;
 pub(crate) mod options;
 pub(crate) mod place;
 pub(crate) mod probe;
+pub(crate) mod routes;
 pub(crate) mod ssh;
 pub(crate) mod standing;
 pub(crate) mod third;

@@ -25,7 +25,7 @@ use crate::cp::link::{Came, Link, is_echo, unless_stopped};
 use crate::cp::listed::Listed;
 use crate::cp::options::{Fallback, Wish};
 use crate::cp::place::Host;
-use crate::cp::probe::{Prober, Side};
+use crate::cp::probe::{Prober, Side, no_socket};
 use crate::cp::ssh::SshOptions;
 use crate::cp::standing::{self, Existing, Told};
 use crate::cp::tunnel::{self, Tunnel};
@@ -88,7 +88,8 @@ impl Near<'_> {
             _ if wish.dry_run => None,
             _ => {
                 let who = (&secret.0, Side::Near);
-                Some(Prober::bind(wish.ports(), wish.family(), who).map_err(cannot)?)
+                let bound = Prober::bind(wish.ports(), wish.family(), who);
+                Some(bound.map_err(|error| no_socket(wish.ports(), &error))?)
             }
         };
         let port = prober.as_ref().map(Prober::port).transpose().map_err(cannot)?;
@@ -138,7 +139,7 @@ impl Near<'_> {
                 directory: found.sources.iter().any(|source| source.directory),
                 names: found.items(None).map(|items| names(&items)).unwrap_or_default(),
                 preserve: wish.preserve,
-                max_files: wish.max_files,
+                max_files: wish.max_files(),
             },
             Part::Receive { sources, landing } => Job::Send {
                 sources: sources.clone(),
@@ -221,7 +222,7 @@ impl Near<'_> {
                 options.overwrite = wish.existing().overwrite();
                 options.preserve = wish.preserve;
                 options.keep_times = wish.preserve;
-                options.max_files = wish.max_files;
+                options.max_files = wish.max_files();
                 Ok(Agreed::Receive(landing.directory))
             }
             _ => Err(self.link.odd_word()),
@@ -504,7 +505,7 @@ pub(crate) fn start(wish: &Wish, job: Job, secret: &Secret, udp: Option<Udp>) ->
         lanes: wish.lanes.map(lane_count),
         verify: wish.verify,
         extras: (extras.owner, extras.xattrs, extras.acls),
-        keep_partial: wish.keep_partial.as_secs(),
+        keep_partial: wish.keep_partial().as_secs(),
         rate: wish.ceiling().map(|rate| rate.bits_per_second()),
         death_timer: wish.death_timer.as_secs(),
     }

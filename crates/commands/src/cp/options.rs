@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use netblt::{Lanes, Repair};
+use netblt::{Lanes, Options, Repair};
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 use netblt_proto::units::Rate;
 
@@ -34,10 +34,9 @@ pub(crate) struct Wish {
     /// What to do with what is left of a transfer that was broken off
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = ResumeName::Auto)]
     pub(crate) resume: ResumeName,
-    /// How long parts of files are kept for a transfer that goes on from them
-    #[arg(long, value_name = "TIME", default_value = args::KEEP_PARTIAL,
-          value_parser = units::duration)]
-    pub(crate) keep_partial: Duration,
+    /// How long parts of files are kept for a transfer that goes on from them [default: 7d]
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub(crate) keep_partial: Option<Duration>,
     /// Read every file again from the disk before it gets its name
     ///
     /// What is not what came is named, left out and not kept (exit code 23; with --atomic nothing
@@ -97,9 +96,9 @@ pub(crate) struct Wish {
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = units::death_timer)]
     pub(crate) death_timer: Duration,
     /// Take no more files and directories than this (to 16777216); 256 bytes of memory for each
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_FILES,
-          value_parser = clap::value_parser!(u64).range(1..=MAX_FILES))]
-    pub(crate) max_files: u64,
+    /// [default: 2097152]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_FILES))]
+    pub(crate) max_files: Option<u64>,
     /// Write names and BLAKE3 digests of what was copied to FILE, as b3sum does
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Option<PathBuf>,
@@ -130,6 +129,16 @@ impl Wish {
     pub(crate) fn ceiling(&self) -> Option<Rate> {
         let limit = |kbit| Rate::from_bytes_per_second(u64::from(kbit) * 1000 / 8);
         self.rate.or(self.bwlimit).or_else(|| self.limit.map(limit))
+    }
+
+    /// How long parts of files are kept.
+    pub(crate) fn keep_partial(&self) -> Duration {
+        self.keep_partial.unwrap_or_else(|| Options::default().partial_expiry)
+    }
+
+    /// The most files and directories that are taken.
+    pub(crate) fn max_files(&self) -> u64 {
+        self.max_files.unwrap_or(DEFAULT_MAX_FILES)
     }
 
     /// What becomes of files that stand at the destination.

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::exit::{Code, Failure};
+
 /// Bytes of the padded OPEN (`docs/protocol.md §4.1`).
 const LEN: usize = 1228;
 const SIGN: [u8; 8] = *b"nbprobe1";
@@ -149,6 +151,29 @@ impl Prober {
             _ => address,
         }
     }
+}
+
+/// A port of these, both ends included, that no other socket has at this moment; 0 lets the system
+/// choose.
+pub(crate) fn free_port((first, last): (u16, u16), family: (bool, bool)) -> Result<u16, Failure> {
+    let mut failed = io::Error::from(io::ErrorKind::AddrInUse);
+    for port in first..=last {
+        match socket(port, family) {
+            Ok(_) => return Ok(port),
+            Err(error) => failed = error,
+        }
+    }
+    Err(no_socket((first, last), &failed))
+}
+
+/// Why there is no socket at any of these ports.
+pub(crate) fn no_socket((first, last): (u16, u16), error: &io::Error) -> Failure {
+    let at = match (first, last) {
+        (0, _) => String::new(),
+        (first, last) if first == last => format!(" at --udp-port {first}"),
+        (first, last) => format!(" at any of --udp-port {first}-{last}"),
+    };
+    Failure::new(Code::Socket, format!("cannot open a UDP socket{at}: {error}"))
 }
 
 /// To be compared in constant time, as hashes are.

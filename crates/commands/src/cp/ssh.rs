@@ -3,7 +3,7 @@
 //! The command is a constant but for `--remote-netblt`, which is quoted; everything else is told
 //! over the pipes.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
@@ -54,9 +54,9 @@ pub(crate) struct SshOptions {
     /// Ask nothing, not for passwords either
     #[arg(short = 'B')]
     batch: bool,
-    /// The program to use as ssh
-    #[arg(short = 'S', value_name = "PROGRAM", default_value = "ssh")]
-    program: OsString,
+    /// The program to use as ssh [default: ssh]
+    #[arg(short = 'S', value_name = "PROGRAM")]
+    program: Option<OsString>,
     /// Where netblt is on the other machine [default: looked for in PATH and the usual places]
     #[arg(long, value_name = "PATH")]
     remote_netblt: Option<String>,
@@ -85,6 +85,25 @@ const IN_THE_WAY: [(&str, &str, &str); 3] = [
 ];
 
 impl SshOptions {
+    /// What was given of that and says something to ssh alone, as users write it.
+    pub(crate) fn given(&self) -> impl Iterator<Item = &'static str> {
+        let flags = [
+            ("-P", self.port.is_some()),
+            ("-i", self.identity.len() > 1),
+            ("-F", self.config.is_some()),
+            ("-J", self.jump.is_some()),
+            ("-o", !self.option.is_empty()),
+            ("-S", self.program.is_some()),
+            ("--remote-netblt", self.remote_netblt.is_some()),
+            ("--install", self.install),
+        ];
+        flags.into_iter().filter(|(_, given)| *given).map(|(option, _)| option)
+    }
+
+    fn program(&self) -> &OsStr {
+        self.program.as_deref().unwrap_or(OsStr::new("ssh"))
+    }
+
     /// Whether what is passed on can be.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let quotable = |path: &String| !path.contains(['\'', '!', '\n', '\\']) && !path.is_empty();
@@ -134,7 +153,7 @@ impl SshOptions {
     }
 
     fn cannot(&self, error: &io::Error) -> Failure {
-        let program = self.program.to_string_lossy();
+        let program = self.program().to_string_lossy();
         Failure::new(crate::exit::Code::Start, format!("cannot start {program}: {error}"))
     }
 
@@ -146,7 +165,7 @@ impl SshOptions {
         quiet: bool,
         overrides: &[&str],
     ) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(self.program());
         command.args(overrides);
         // What a far end of an older start left in the environment is none of ssh's business.
         command.env_remove(crate::args::TICKET_VARIABLE);

@@ -17,9 +17,8 @@ use crate::args::ResumeName;
 use crate::cp::gather::was_asked_for;
 use crate::cp::link::{Came, Link, is_echo, unless_stopped};
 use crate::cp::near::{TRY, kept_at, resolved, start};
-use crate::cp::options::{Fallback, Wish};
+use crate::cp::options::Wish;
 use crate::cp::ssh::SshOptions;
-use crate::cp::standing::Existing;
 use crate::cp::words::{Done, Job, Order, Plan, Start, Third, Udp, Way, Word};
 use crate::exit::{Code, Failure};
 use crate::output::Report;
@@ -47,24 +46,6 @@ pub(crate) struct Between<'a> {
 enum End {
     From,
     To,
-}
-
-/// What cannot be asked for where neither end is here.
-pub(crate) fn check(wish: &Wish) -> Result<(), Failure> {
-    let refused = [
-        (wish.dry_run, "--dry-run"),
-        (wish.existing() != Existing::Replace, "--update and --ignore-existing"),
-        (wish.choice.files_from.is_some(), "--files-from"),
-        (wish.manifest.is_some(), "--manifest"),
-        (wish.trace.is_some(), "--trace"),
-        (wish.fallback == Fallback::Always, "--fallback always: the data do not come here"),
-    ];
-    match refused.iter().find(|(given, _)| *given) {
-        Some((_, what)) => {
-            Err(Failure::usage(format!("between two other machines there is no {what}")))
-        }
-        None => Ok(()),
-    }
 }
 
 impl<'a> Between<'a> {
@@ -113,7 +94,7 @@ impl<'a> Between<'a> {
             directory: wish.recursive,
             names: Vec::new(),
             preserve: wish.preserve,
-            max_files: wish.max_files,
+            max_files: wish.max_files(),
         };
         let nowhere = Udp { ports: wish.ports(), addresses: Vec::new(), port: 0 };
         self.to.say(&Order::Start(self.start(job, &secret, nowhere, Third::Far)))?;

@@ -15,7 +15,7 @@ use crate::cp::standing::{Existing, Piece};
 /// What this program's far end says first, after whatever else login shells print.
 pub(crate) const MARK: &[u8] = b"\nnetblt far end\n";
 /// Raised when the words change; ends that differ here do not understand each other.
-pub(crate) const WORDS: u32 = 5;
+pub(crate) const WORDS: u32 = 6;
 /// 49 days, in seconds: the protocol has no more (`docs/protocol.md §9`).
 const MAX_DEATH_TIMER: u64 = 49 * 86_400;
 
@@ -269,6 +269,9 @@ pub(crate) struct Moved {
     files: Option<u64>,
     name: Vec<u8>,
     elapsed: Duration,
+    /// DATA packets that came, and that were lost.
+    packets: [u64; 2],
+    rtt: Option<Duration>,
 }
 
 impl Moved {
@@ -280,6 +283,8 @@ impl Moved {
             files: progress.files,
             name: progress.name.clone(),
             elapsed: progress.elapsed,
+            packets: [progress.stats.data_packets_received, progress.stats.data_packets_lost],
+            rtt: progress.stats.rtt,
         }
     }
 
@@ -288,6 +293,9 @@ impl Moved {
         (progress.bytes, progress.total) = (self.bytes, self.total);
         (progress.file, progress.files) = (self.file, self.files);
         (progress.name, progress.elapsed) = (self.name.clone(), self.elapsed);
+        let stats = &mut progress.stats;
+        [stats.data_packets_received, stats.data_packets_lost] = self.packets;
+        stats.rtt = self.rtt;
         progress
     }
 }
@@ -305,15 +313,21 @@ pub(crate) struct Came {
     verified: bool,
     digest: [u8; 32],
     limited_by: String,
-    packets: [u64; 3],
+    /// DATA packets that came, came twice, were repaired, and were lost; packets for repair.
+    packets: [u64; 5],
     rtt: Option<Duration>,
 }
 
 impl Came {
     pub(crate) fn of(summary: &Summary) -> Self {
         let stats = &summary.stats;
-        let packets =
-            [stats.data_packets_received, stats.data_packets_duplicate, stats.packets_repaired];
+        let packets = [
+            stats.data_packets_received,
+            stats.data_packets_duplicate,
+            stats.packets_repaired,
+            stats.data_packets_lost,
+            stats.repair_packets_received,
+        ];
         Self {
             bytes: summary.bytes,
             kept: summary.kept,
@@ -339,10 +353,32 @@ impl Came {
         (summary.real_bps, summary.steady_bps) = (self.real_bps, self.steady_bps);
         (summary.verified, summary.digest) = (self.verified, self.digest);
         summary.limited_by = limit.copied().unwrap_or_default();
-        let [received, duplicate, repaired] = self.packets;
+        let [received, duplicate, repaired, lost, repairs] = self.packets;
         let stats = &mut summary.stats;
+        (stats.data_packets_lost, stats.repair_packets_received) = (lost, repairs);
         (stats.data_packets_received, stats.data_packets_duplicate) = (received, duplicate);
         (stats.packets_repaired, stats.rtt) = (repaired, self.rtt);
         summary
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_only_watches_hears_of_losses_and_the_round_trip() {
+        let mut progress = Progress::default();
+        progress.stats.data_packets_received = 900;
+        progress.stats.data_packets_lost = 100;
+        progress.stats.rtt = Some(Duration::from_millis(80));
+        let told = Moved::of(&progress).progress().stats;
+        assert_eq!((told.data_packets_received, told.data_packets_lost), (900, 100));
+        assert_eq!(told.rtt, progress.stats.rtt);
+        let mut summary = Summary::default();
+        summary.stats = progress.stats;
+        summary.stats.repair_packets_received = 7;
+        let told = Came::of(&summary).summary().stats;
+        assert_eq!((told.data_packets_lost, told.repair_packets_received), (100, 7));
     }
 }

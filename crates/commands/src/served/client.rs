@@ -60,11 +60,15 @@ pub(crate) struct Line {
     /// Use IPv6 only
     #[arg(short = '6', long = "ipv6")]
     pub(crate) ipv6: bool,
+    /// The UDP port to call from; 0 lets the system choose.
+    #[arg(skip)]
+    pub(crate) port: u16,
 }
 
 impl Line {
     pub(crate) fn options(&self) -> Options {
         let mut options = Options::default();
+        options.port = self.port;
         options.death_timer = self.death_timer;
         options.family = args::family(self.ipv4, self.ipv6);
         options

@@ -1,19 +1,21 @@
 //! `netblt cp` to and from a server of files.
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use netblt::serve::remote::{Fetch, into_directory};
 use netblt::serve::{Side, Sort};
-use netblt::{Cancel, Error, Extras, Options, Overwrite, Selection, Summary};
+use netblt::{Cancel, Error, Options, Overwrite, Selection, Summary};
 
 use crate::args::Sharing;
 use crate::choice;
+use crate::commands::send::AGGRESSIVE;
 use crate::cp::gather::{Found, Landing};
-use crate::cp::options::{Fallback, Wish};
-use crate::cp::standing::Existing;
+use crate::cp::options::Wish;
+use crate::cp::probe::free_port;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Report};
 use crate::served::address::Served;
@@ -42,8 +44,10 @@ pub(crate) fn copy(
     identity: Option<&Path>,
     (mut options, report): (Options, &mut Report),
 ) -> Result<Summary, Failure> {
-    check(wish, !matches!(way, Way::Up { .. }))?;
-    fill(&mut options, wish);
+    fill(&mut options, wish)?;
+    if wish.policy == Sharing::Aggressive {
+        report.warn(AGGRESSIVE);
+    }
     report.hear_files(&mut options);
     let cancel = Cancel::default();
     secrecy::keep();
@@ -59,9 +63,16 @@ pub(crate) fn copy(
         Way::Down { sources, target } => {
             let landing = Landing::of(&target, sources.len() > 1, wish.recursive);
             let landing = landing.map_err(|text| Failure::new(Code::File, text))?;
+            if sources.len() > 1 && options.trace.is_some() {
+                return Err(Failure::usage(
+                    "--trace and --report are of one transfer, and each source from a server is a \
+                     transfer of its own: name one, or a directory (-r)",
+                ));
+            }
             signals::watch(&cancel, report.is_talkative())?;
             let mut all: Option<Summary> = None;
             let mut met: Option<(&Served, Meeting)> = None;
+            let mut sums = Sums::default();
             for source in &sources {
                 if met.as_ref().is_none_or(|(of, _)| of.host != source.host) {
                     met = Some((source, proof.meet(source, identity, &options, &cancel)?));
@@ -74,6 +85,9 @@ pub(crate) fn copy(
                 let summary = patiently(&cancel, report, |report| {
                     down(source, &landing, wish.recursive, one, report)
                 })?;
+                if sources.len() > 1 {
+                    sums.add(options.manifest.as_deref())?;
+                }
                 all = Some(match all {
                     Some(all) => together(all, &summary),
                     None => summary,
@@ -82,7 +96,6 @@ pub(crate) fn copy(
             all.ok_or_else(|| Failure::usage("there is nothing to copy"))
         }
         Way::Across { sources, target } => {
-            check_across(wish, &options)?;
             signals::watch(&cancel, report.is_talkative())?;
             let there = proof.meet(&target, identity, &options, &cancel)?;
             let mut all: Option<Summary> = None;
@@ -131,73 +144,24 @@ fn patiently(
     }
 }
 
-/// What a server cannot be asked for when it copies by itself.
-pub(crate) fn check_there(wish: &Wish) -> Result<(), Failure> {
-    check(wish, true)?;
-    let refused = [
-        (wish.atomic, "--atomic"),
-        (wish.verify, "--verify"),
-        (wish.manifest.is_some(), "--manifest"),
-        (wish.ceiling().is_some(), "a rate: nothing is sent"),
-        (wish.lanes.is_some(), "--lanes"),
-    ];
-    match refused.iter().find(|(given, _)| *given) {
-        Some((_, what)) => Err(Failure::usage(format!(
-            "a server that copies its own files knows nothing of {what}"
-        ))),
-        None => Ok(()),
-    }
-}
-
-/// What two servers cannot be asked for of whom one sends to the other.
-fn check_across(wish: &Wish, options: &Options) -> Result<(), Failure> {
-    let refused = [
-        (wish.manifest.is_some(), "--manifest"),
-        (options.trace.is_some(), "--trace and --report"),
-        (wish.lanes.is_some(), "--lanes: netblt serve of each has that option"),
-        (wish.ceiling().is_some(), "a rate: max-rate= in the lines of your key there is one"),
-    ];
-    match refused.iter().find(|(given, _)| *given) {
-        Some((_, what)) => Err(Failure::usage(format!("between two servers there is not {what}"))),
-        None => Ok(()),
-    }
-}
-
-/// What a server cannot be asked for.
-fn check(wish: &Wish, is_down: bool) -> Result<(), Failure> {
-    let extras = Extras::from(wish.extra) != Extras::default();
-    let choice = is_down && !wish.choice.is_empty();
-    let refused = [
-        (wish.dry_run, "--dry-run"),
-        (wish.existing() != Existing::Replace, "--update and --ignore-existing"),
-        (extras, "--owner, --xattrs and --acls"),
-        (wish.choice.files_from.is_some(), "--files-from"),
-        (choice, "to choose among files that are fetched (--exclude, -L, --chmod)"),
-        (wish.fallback != Fallback::Auto, "--fallback"),
-        (is_down && wish.policy != Sharing::Fair, "--policy: what it sends, it sends fairly"),
-    ];
-    match refused.iter().find(|(given, _)| *given) {
-        Some((_, what)) => Err(Failure::usage(format!("a server knows nothing of {what}"))),
-        None => Ok(()),
-    }
-}
-
-fn fill(options: &mut Options, wish: &Wish) {
+fn fill(options: &mut Options, wish: &Wish) -> Result<(), Failure> {
     let (ipv4, ipv6) = wish.family();
     options.family = args::family(ipv4, ipv6);
-    options.port = wish.ports().0;
+    options.port = free_port(wish.ports(), (ipv4, ipv6))?;
+    options.repair = wish.repair.unwrap_or_default();
     options.policy = wish.policy.policy(wish.ceiling());
     options.memory = !wish.no_memory;
     options.death_timer = wish.death_timer;
     options.overwrite = Overwrite::Always;
     options.atomic = wish.atomic;
     options.resume = wish.resume.into();
-    options.partial_expiry = wish.keep_partial;
+    options.partial_expiry = wish.keep_partial();
     options.verify = wish.verify;
     (options.preserve, options.keep_times) = (wish.preserve, wish.preserve);
     options.manifest.clone_from(&wish.manifest);
-    options.max_files = wish.max_files;
+    options.max_files = wish.max_files();
     options.lanes = wish.lanes.unwrap_or_default();
+    Ok(())
 }
 
 type Line<'a> = (&'a Meeting, &'a Options, &'a Cancel);
@@ -273,6 +237,21 @@ fn across(
 fn named(source: &Served, failure: Failure) -> Failure {
     let message = format!("{}: {}", source.shown(), failure.message);
     Failure { busy: failure.busy, ..Failure::new(failure.code, message) }
+}
+
+/// The manifests of several transfers, of which each writes its own to the same file.
+#[derive(Default)]
+struct Sums(Vec<u8>);
+
+impl Sums {
+    /// Another transfer has written its manifest: puts what the earlier ones had before it.
+    fn add(&mut self, manifest: Option<&Path>) -> Result<(), Failure> {
+        let Some(path) = manifest else { return Ok(()) };
+        let said =
+            |error| Failure::new(Code::File, format!("--manifest {}: {error}", path.display()));
+        self.0.extend(fs::read(path).map_err(said)?);
+        fs::write(path, &self.0).map_err(said)
+    }
 }
 
 /// What two transfers come to, one after the other.

@@ -1,0 +1,280 @@
+//! Which options of `netblt cp` mean something on which route. What means nothing there is refused:
+//! no option is ignored in silence.
+
+use netblt::Extras;
+
+use crate::args::{ResumeName, Sharing, Show};
+use crate::cp::options::{Fallback, Wish};
+use crate::cp::ssh::SshOptions;
+use crate::exit::Failure;
+use crate::served::client::Proof;
+
+/// Between which ends a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// From here to another machine, by ssh.
+    SshUp,
+    SshDown,
+    /// From one other machine to another, by ssh to each.
+    Hosts,
+    /// From here to a server of files.
+    ServerUp,
+    ServerDown,
+    /// From one server straight to another.
+    Servers,
+    /// From one place of a server to another.
+    Within,
+}
+
+use Route::{Hosts, ServerDown, ServerUp, Servers, SshDown, SshUp, Within};
+
+impl Route {
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 7] =
+        [SshUp, SshDown, Hosts, ServerUp, ServerDown, Servers, Within];
+
+    /// As a message has it.
+    fn shown(self) -> &'static str {
+        match self {
+            SshUp => "to another machine",
+            SshDown => "from another machine",
+            Hosts => "between two other machines",
+            ServerUp => "to a server",
+            ServerDown => "from a server",
+            Servers => "between two servers",
+            Within => "within one server",
+        }
+    }
+}
+
+/// All that a command line of `cp` says beside its operands.
+#[derive(Clone, Copy)]
+pub(crate) struct Given<'a> {
+    pub(crate) wish: &'a Wish,
+    pub(crate) ssh: &'a SshOptions,
+    pub(crate) proof: &'a Proof,
+    pub(crate) show: Show,
+    pub(crate) stats: bool,
+    pub(crate) report: bool,
+}
+
+/// An option as users write it, the routes that know nothing of it, and why.
+type Row = (&'static str, &'static [(&'static [Route], &'static str)]);
+
+const BY_SSH: &[Route] = &[SshUp, SshDown, Hosts];
+const BY_SERVER: &[Route] = &[ServerUp, ServerDown, Servers, Within];
+const CHOSEN_THERE: &[Route] = &[ServerDown, Servers, Within];
+const SENT_THERE: &[Route] = &[ServerDown, Servers];
+const STORED_THERE: &[Route] = &[ServerUp, Servers];
+
+const NOT_SENT: &str = "the server copies its own files, and nothing is sent";
+const NO_SSH: &str = "a server is called without ssh";
+const NO_SERVER: &str = "it is for addresses with netblt://";
+const NOTHING_HERE: &str = "nothing of it passes here";
+const NO_CHOICE: &str = "a server chooses nothing among its files";
+const NO_COMPARISON: &str = "a server does not compare what it has";
+const NOT_KEPT: &str = "a server keeps permissions and times (-p), and nothing more";
+const OWN_WAY: &str = "the server that sends decides on that";
+const OWN_STORE: &str = "the server that stores it decides on that";
+const OWN_RATE: &str = "max-rate= in the line of your key there bounds it";
+const BY_ITSELF: &str = "each of the two knows its own files only";
+
+const TABLE: &[Row] = &[
+    // Which files.
+    ("--dry-run", &[(&[Hosts], BY_ITSELF), (BY_SERVER, "`netblt ls` shows what is there")]),
+    ("--update", &[(&[Hosts], BY_ITSELF), (BY_SERVER, NO_COMPARISON)]),
+    ("--ignore-existing", &[(&[Hosts], BY_ITSELF), (BY_SERVER, NO_COMPARISON)]),
+    ("--files-from", &[(&[Hosts], "the list is here"), (BY_SERVER, NO_CHOICE)]),
+    ("--exclude", &[(CHOSEN_THERE, NO_CHOICE)]),
+    ("--copy-links", &[(CHOSEN_THERE, "a server follows no link")]),
+    ("--chmod", &[(CHOSEN_THERE, NO_CHOICE)]),
+    // How they are stored.
+    ("--owner", &[(BY_SERVER, NOT_KEPT)]),
+    ("--xattrs", &[(BY_SERVER, NOT_KEPT)]),
+    ("--acls", &[(BY_SERVER, NOT_KEPT)]),
+    ("--atomic", &[(&[Within], NOT_SENT)]),
+    ("--verify", &[(&[Within], NOT_SENT)]),
+    ("--resume", &[(&[Servers], OWN_STORE), (&[Within], NOT_SENT)]),
+    ("--resume verify", &[(&[ServerUp], OWN_STORE)]),
+    ("--keep-partial", &[(STORED_THERE, OWN_STORE), (&[Within], NOT_SENT)]),
+    ("--max-files", &[(STORED_THERE, OWN_STORE), (&[Within], OWN_STORE)]),
+    ("--manifest", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
+    // How they are sent.
+    ("--no-memory", &[(SENT_THERE, OWN_WAY), (&[Within], NOT_SENT)]),
+    ("--repair", &[(SENT_THERE, OWN_WAY), (&[Within], NOT_SENT)]),
+    ("--policy", &[(SENT_THERE, OWN_WAY), (&[Within], NOT_SENT)]),
+    ("--rate", &[(&[Servers], OWN_RATE), (&[Within], NOT_SENT)]),
+    ("-l", &[(&[Servers], OWN_RATE), (&[Within], NOT_SENT)]),
+    ("--bwlimit", &[(&[Servers], OWN_RATE), (&[Within], NOT_SENT)]),
+    ("--lanes", &[(&[Servers], "--lanes of netblt serve does"), (&[Within], NOT_SENT)]),
+    ("--fallback", &[(BY_SERVER, NO_SSH)]),
+    ("--fallback always", &[(&[Hosts], "the data do not come here")]),
+    ("--trace", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
+    ("--report", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
+    // What is told.
+    ("--stats", &[(&[Within], NOT_SENT)]),
+    ("--progress", &[(&[Within], NOT_SENT)]),
+    // How the other end is called.
+    ("-P", &[(BY_SERVER, "a server's port stands in its address, netblt://HOST:PORT")]),
+    ("-i", &[(BY_SERVER, "one key is yours there, and more than one is given")]),
+    ("-F", &[(BY_SERVER, NO_SSH)]),
+    ("-J", &[(BY_SERVER, NO_SSH)]),
+    ("-o", &[(BY_SERVER, NO_SSH)]),
+    ("-S", &[(BY_SERVER, NO_SSH)]),
+    ("--remote-netblt", &[(BY_SERVER, NO_SSH)]),
+    ("--install", &[(BY_SERVER, NO_SSH)]),
+    ("--ticket-file", &[(BY_SSH, NO_SERVER)]),
+    ("--known-servers", &[(BY_SSH, NO_SERVER)]),
+];
+
+/// The first option that means nothing on this route is an error.
+pub(crate) fn check(route: Route, given: Given<'_>) -> Result<(), Failure> {
+    let given: Vec<&str> = given.options();
+    for (option, refused) in TABLE.iter().filter(|(option, _)| given.contains(option)) {
+        if let Some((_, why)) = refused.iter().find(|(routes, _)| routes.contains(&route)) {
+            let route = route.shown();
+            return Err(Failure::usage(format!(
+                "{option} means nothing for a copy {route}: {why}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+impl Given<'_> {
+    /// Those of the table that say something else than what is done anyway.
+    fn options(self) -> Vec<&'static str> {
+        let Self { wish, ssh, proof, show, stats, report } = self;
+        let extras = Extras::from(wish.extra);
+        let choice = &wish.choice;
+        let flags = [
+            ("--dry-run", wish.dry_run),
+            ("--update", wish.update),
+            ("--ignore-existing", wish.ignore_existing),
+            ("--files-from", choice.files_from.is_some()),
+            ("--exclude", !choice.exclude.is_empty()),
+            ("--copy-links", choice.copy_links),
+            ("--chmod", choice.chmod.is_some()),
+            ("--owner", extras.owner),
+            ("--xattrs", extras.xattrs),
+            ("--acls", extras.acls),
+            ("--atomic", wish.atomic),
+            ("--verify", wish.verify),
+            ("--resume", wish.resume != ResumeName::Auto),
+            ("--resume verify", wish.resume == ResumeName::Verify),
+            ("--keep-partial", wish.keep_partial.is_some()),
+            ("--max-files", wish.max_files.is_some()),
+            ("--manifest", wish.manifest.is_some()),
+            ("--no-memory", wish.no_memory),
+            ("--repair", wish.repair.is_some()),
+            ("--policy", wish.policy != Sharing::Fair),
+            ("--rate", wish.rate.is_some()),
+            ("-l", wish.limit.is_some()),
+            ("--bwlimit", wish.bwlimit.is_some()),
+            ("--lanes", wish.lanes.is_some()),
+            ("--fallback", wish.fallback != Fallback::Auto),
+            ("--fallback always", wish.fallback == Fallback::Always),
+            ("--trace", wish.trace.is_some()),
+            ("--report", report),
+            ("--stats", stats),
+            ("--progress", show.progress.is_some()),
+            ("--ticket-file", proof.ticket_file.is_some()),
+            ("--known-servers", proof.known_servers.is_some()),
+        ];
+        let flags = flags.into_iter().filter(|(_, given)| *given).map(|(option, _)| option);
+        flags.chain(ssh.given()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+    use crate::Cli;
+    use crate::commands::copy_options as parsed;
+
+    /// Options that mean something on every route, or nothing that could be missed: `-B` asks
+    /// nothing, and a server asks nothing either.
+    const EVERYWHERE: &[&str] = &[
+        "-r",
+        "-p",
+        "-4",
+        "-6",
+        "-v",
+        "-q",
+        "-B",
+        "--json",
+        "--udp-port",
+        "--death-timer",
+        "--help",
+    ];
+    /// What depends on an option of the table.
+    const WITH_ANOTHER: &[&str] = &["-0", "--yes"];
+
+    /// A command line that gives the option, with what else it needs.
+    fn line(option: &str) -> Vec<&str> {
+        let value = match option {
+            "--resume" => "never",
+            "--files-from" | "--exclude" | "-F" | "-S" | "--remote-netblt" | "--manifest"
+            | "--trace" | "--report" | "--ticket-file" | "--known-servers" => "x",
+            "--chmod" => "u+w",
+            "--keep-partial" => "1d",
+            "--max-files" | "--lanes" | "-P" | "-l" => "2",
+            "--repair" => "5%",
+            "--policy" => "background",
+            "--rate" | "--bwlimit" => "1Mbit",
+            "--fallback" => "never",
+            "-J" => "host",
+            "-o" => "A=b",
+            "-i" => return vec!["-i", "a", "-i", "b"],
+            "--progress" => return vec!["--progress=1s"],
+            option => return option.split(' ').collect(),
+        };
+        vec![option, value]
+    }
+
+    fn refusal(option: &str, route: Route) -> Option<String> {
+        let words = [&["netblt", "cp"][..], &line(option), &["a", "b"]].concat();
+        parsed(&words, |given| check(route, given).err().map(|failure| failure.message))
+    }
+
+    #[test]
+    fn every_option_means_something_on_a_route_or_is_refused_there() {
+        for (option, refused) in TABLE {
+            for route in Route::ALL {
+                let why = refused.iter().find(|(routes, _)| routes.contains(&route));
+                match (why, refusal(option, route)) {
+                    (Some((_, why)), Some(said)) => {
+                        // A longer row may say it first.
+                        let short = option.split(' ').next().unwrap_or_default();
+                        assert!(said.starts_with(short) && said.contains(route.shown()), "{said}");
+                        assert!(option.contains(' ') || said.contains(why), "{said}");
+                    }
+                    (None, None) => {}
+                    // Of two rows of one option the other one.
+                    (None, Some(_)) if option.contains(' ') => {}
+                    (why, said) => panic!("{option} {route:?}: {why:?}, {said:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_option_is_missing_in_the_table() {
+        let command = Cli::command();
+        let cp = command.find_subcommand("cp").expect("the command");
+        let mut missing = Vec::new();
+        for argument in cp.get_arguments().filter(|argument| !argument.is_positional()) {
+            let short = argument.get_short().map(|letter| format!("-{letter}"));
+            let long = argument.get_long().map(|name| format!("--{name}"));
+            let named = |name: &&str| [&short, &long].into_iter().flatten().any(|own| own == name);
+            let mut known = TABLE.iter().map(|(option, _)| *option);
+            let others = [EVERYWHERE, WITH_ANOTHER].concat();
+            if !known.any(|option| named(&option)) && !others.iter().any(named) {
+                missing.push(long.or(short));
+            }
+        }
+        assert!(missing.is_empty(), "on which routes do these mean something? {missing:?}");
+    }
+}
