@@ -75,6 +75,10 @@ pub struct Selection {
     /// Paths, each with the name under which it arrives if that is not its own: one part, without
     /// slashes.
     pub items: Vec<(PathBuf, Option<OsString>)>,
+    /// Directories that are not sent themselves, each with names of what is in it and is sent: it
+    /// arrives under these names, and is dealt with as what is found further in. Links are links,
+    /// what cannot be sent is left out, and all of nothing is nothing.
+    pub contents: Vec<(PathBuf, Vec<OsString>)>,
     /// What is found in directories and matches one of these is left out, and all that is in it.
     /// `*`, `?` and `[...]` as shells know them; a pattern with a slash that is not its last
     /// character is compared with the whole name that arrives, another one with its last part; one

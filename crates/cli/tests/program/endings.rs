@@ -233,9 +233,36 @@ fn a_limit_for_files_is_an_error_with_its_name() {
     env.make_directory("to");
     let (sender, ticket) = listen(&env, &["send", "data.bin"]);
     let receiver = run_limited(&env, "-f 1000", &["receive", &ticket, "to"]);
-    receiver.exits(11).says("ulimit -f");
-    sender.finish().exits(12);
+    receiver.exits(23).says("data.bin: is larger than the limit for files (ulimit -f)");
+    sender.finish().exits(23);
     assert_eq!(env.names("to"), Vec::<String>::new());
+}
+
+/// Whether it comes as one extent or as many, and whatever else there is.
+#[test]
+fn one_file_over_a_limit_is_left_out_and_the_others_arrive() {
+    let env = Env::new();
+    env.make_directory("t");
+    env.make_directory("to");
+    let small = env.make_file("t/a", 5000);
+    env.make_file("t/large", 3_000_000);
+    env.make_file("t/larger", 20_000_000);
+    env.make_file("t/z", 5000);
+    let (sender, ticket) = listen(&env, &["send", "t"]);
+    let receiver = run_limited(&env, "-f 1000", &["receive", &ticket, "to"]).exits(23);
+    assert!(receiver.stderr.contains("t/large:"), "{}", receiver.stderr);
+    let receiver = receiver.says("t/larger: is larger than the limit for files (ulimit -f)");
+    assert!(!receiver.stderr.contains("nothing was kept"), "{}", receiver.stderr);
+    sender.finish().exits(23);
+    assert_eq!(env.names("to/t"), ["a", "z"]);
+    assert_eq!(fs::read(env.path("to/t/a")).expect("there"), small);
+    assert_eq!(env.names("to"), ["t"]);
+    fs::remove_dir_all(env.path("to/t")).expect("removed");
+    let (sender, ticket) = listen(&env, &["send", "--atomic", "t"]);
+    let all = ["receive", "--atomic", &ticket, "to"];
+    run_limited(&env, "-f 1000", &all).exits(11).says("ulimit -f");
+    sender.finish().exits(12);
+    assert!(!env.path("to/t").exists());
 }
 
 #[test]

@@ -33,6 +33,7 @@ mod memory;
 mod moving;
 mod names;
 mod offer;
+mod operands;
 mod options;
 mod packages;
 mod packet_size;

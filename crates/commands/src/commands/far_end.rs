@@ -205,8 +205,10 @@ impl Far {
                 let (only, exclude) = (listed.as_ref().map(Listed::only), exclude.clone());
                 let modes = chmod.as_deref().map(choice::modes).transpose()?;
                 let (follow, pass) = (*follow, None);
+                let (items, contents) = (items.named, items.contents);
+                let range = None;
                 let selection =
-                    Selection { items, exclude, only, follow, pass, modes, range: None };
+                    Selection { items, contents, exclude, only, follow, pass, modes, range };
                 Ok((Part::Send(selection), plan, found.skipped.len() as u64))
             }
         }

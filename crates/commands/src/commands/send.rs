@@ -263,7 +263,8 @@ fn selection(args: &Args) -> Result<Selection, Failure> {
     if let Some(text) = found.skipped.first() {
         return Err(cannot(format!("--files-from: {text}")));
     }
-    selection.items = found.items(None).map_err(cannot)?;
+    let items = found.items(None).map_err(cannot)?;
+    (selection.items, selection.contents) = (items.named, items.contents);
     selection.only = Some(listed.only());
     Ok(selection)
 }

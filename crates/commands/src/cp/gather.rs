@@ -39,10 +39,18 @@ pub(crate) struct Item {
     pub(crate) directory: bool,
     /// What is in it is meant, and not it.
     contents: bool,
+    /// Of what is in it, these alone.
+    listed: Option<Vec<OsString>>,
 }
 
-/// Paths to send, each with its new name if it has one.
-pub(crate) type Items = Vec<(PathBuf, Option<OsString>)>;
+/// What to send.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Items {
+    /// Paths, each with its new name if it has one.
+    pub(crate) named: Vec<(PathBuf, Option<OsString>)>,
+    /// Directories of which only what is in them is meant, and what that is.
+    pub(crate) contents: Vec<(PathBuf, Vec<OsString>)>,
+}
 
 impl Landing {
     /// Understands a destination operand. `several`: more than one source goes there; `directory`:
@@ -122,12 +130,13 @@ impl Found {
             found.skipped.extend(missing);
             is_there
         });
-        for part in listed.first_parts(&base).map_err(said)? {
-            let path = base.join(&part);
-            // What is not there was named above.
-            if path.symlink_metadata().is_ok() {
-                found.add(path, &part, true);
-            }
+        let parts = listed.first_parts(&base).map_err(said)?;
+        // What is not there was named above.
+        let parts = parts.into_iter().filter(|part| base.join(part).symlink_metadata().is_ok());
+        let listed: Vec<OsString> = parts.collect();
+        if !listed.is_empty() {
+            let listed = Some(listed);
+            found.sources.push(Item { path: base, directory: true, contents: true, listed });
         }
         Ok(found)
     }
@@ -141,6 +150,10 @@ impl Found {
                     path.display()
                 ));
             }
+            Ok(metadata) if !metadata.is_dir() && !metadata.is_file() => {
+                let why = "it is neither a file nor a directory";
+                self.skipped.push(format!("{}: {why}", path.display()));
+            }
             // It would end all; what cannot be read further in is left out by the library.
             Ok(metadata) if metadata.is_file() && fs::File::open(&path).is_err() => {
                 self.skipped.push(format!("{}: cannot be read", path.display()));
@@ -148,7 +161,7 @@ impl Found {
             Ok(metadata) => {
                 let directory = metadata.is_dir();
                 let contents = directory && means_contents(source);
-                self.sources.push(Item { path, directory, contents });
+                self.sources.push(Item { path, directory, contents, listed: None });
             }
         }
     }
@@ -158,24 +171,42 @@ impl Found {
     pub(crate) fn items(&self, name: Option<OsString>) -> Result<Items, String> {
         if let Some(name) = name {
             return match self.sources.as_slice() {
-                [source] => Ok(vec![(source.path.clone(), Some(name))]),
+                [source] if source.listed.is_none() => Ok(Items {
+                    named: vec![(source.path.clone(), Some(name))],
+                    contents: Vec::new(),
+                }),
                 _ => Err(format!("{} is not a directory", Path::new(&name).display())),
             };
         }
-        let mut items = Vec::new();
+        let mut items = Items::default();
         for source in &self.sources {
             if !source.contents {
-                items.push((source.path.clone(), None));
+                items.named.push((source.path.clone(), None));
                 continue;
             }
             let said = |error| format!("{}: {error}", source.path.display());
-            let children = fs::read_dir(&source.path).map_err(said)?;
-            let children = children.map(|child| child.map(|child| child.path()));
-            let mut children = children.collect::<Result<Vec<_>, _>>().map_err(said)?;
-            children.sort();
-            items.extend(children.into_iter().map(|path| (path, None)));
+            let children = match &source.listed {
+                Some(listed) => listed.clone(),
+                None => {
+                    let children = fs::read_dir(&source.path).map_err(said)?;
+                    let names = children.map(|child| child.map(|child| child.file_name()));
+                    names.collect::<Result<_, _>>().map_err(said)?
+                }
+            };
+            items.contents.push((source.path.clone(), children));
         }
         Ok(items)
+    }
+
+    /// The sources themselves, also where what is in them is meant.
+    pub(crate) fn whole(&self) -> Items {
+        let named = self.sources.iter().map(|source| (source.path.clone(), None));
+        Items { named: named.collect(), contents: Vec::new() }
+    }
+
+    /// Whether it is one directory of which what is in it is meant.
+    pub(crate) fn is_contents(&self) -> bool {
+        matches!(self.sources.as_slice(), [source] if source.contents)
     }
 }
 
@@ -188,7 +219,8 @@ pub(crate) fn names(items: &Items) -> Vec<OsString> {
             None => path.canonicalize().ok()?.file_name().map(OsStr::to_owned),
         },
     };
-    items.iter().filter_map(name).collect()
+    let contents = items.contents.iter().flat_map(|(_, names)| names.iter().cloned());
+    items.named.iter().filter_map(name).chain(contents).collect()
 }
 
 /// Whether what the far end is about to send under `name` is what one of these operands asks for.
@@ -353,7 +385,7 @@ mod tests {
         assert_eq!(named(&["d/."], true), (of(&["x"]), 0));
         assert_eq!(named(&["."], true).0.len(), 4);
         let found = Found::look(&[at("d/.")], true, true).expect("found");
-        let renamed = found.items(Some("new".into()));
+        let renamed = found.items(Some("new".into())).map(|items| items.named);
         assert_eq!(renamed, Ok(vec![(at("d/.").into(), Some("new".into()))]));
         let two = Found::look(&[at("a.txt"), at("b.txt")], true, true).expect("found");
         assert!(two.items(Some("new".into())).expect_err("two").contains("not a directory"));

@@ -184,7 +184,8 @@ impl Near<'_> {
                 let modes = wish.choice.chmod.as_deref().map(choice::modes).transpose()?;
                 let follow = wish.choice.copy_links;
                 Ok(Agreed::Send(Selection {
-                    items,
+                    items: items.named,
+                    contents: items.contents,
                     exclude,
                     only,
                     follow,

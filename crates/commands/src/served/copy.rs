@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use netblt::serve::remote::{Fetch, into_directory};
 use netblt::serve::{Side, Sort};
-use netblt::{Cancel, Error, Options, Overwrite, Selection, Summary};
+use netblt::{Cancel, Denial, Error, Options, Overwrite, Selection, Summary};
 
 use crate::args::Sharing;
 use crate::choice;
@@ -180,11 +180,29 @@ fn up(
         return Err(Failure::new(Code::Partial, "there is nothing to copy"));
     }
     let skipped = found.skipped.len() as u64;
-    let items = found.items(None).map_err(cannot)?;
+    let server = server(meeting, options, cancel, true);
+    // What is in a directory goes into one that exists; else the directory gets that name.
+    let into = |error| match error {
+        Error::Denied { what: Denial::NotFound, .. } => Ok(false),
+        // Where nothing may be looked at, a directory is put as one.
+        Error::Denied { what: Denial::Forbidden, .. } => Ok(true),
+        error => Err(report.failure(&meeting.explain(error, options, cancel))),
+    };
+    let items = match found.is_contents() {
+        true => {
+            let there = server.stat(&target.path, &mut Plain);
+            let there = there.map(|entry| entry.sort == Sort::Directory).or_else(into)?;
+            match there {
+                true => found.items(None).map_err(cannot)?,
+                false => found.whole(),
+            }
+        }
+        false => found.items(None).map_err(cannot)?,
+    };
     let modes = wish.choice.chmod.as_deref().map(choice::modes).transpose()?;
     let (exclude, follow) = (wish.choice.exclude.clone(), wish.choice.copy_links);
-    let selection = Selection { items, exclude, follow, modes, ..Selection::default() };
-    let server = server(meeting, options, cancel, true);
+    let (items, contents) = (items.named, items.contents);
+    let selection = Selection { items, contents, exclude, follow, modes, ..Selection::default() };
     let sent = server.put(selection, &target.path, report);
     let mut summary =
         sent.map_err(|error| report.failure(&meeting.explain(error, options, cancel)))?;

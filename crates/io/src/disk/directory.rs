@@ -20,6 +20,7 @@ use netblt_proto::content::{Attributes, Extent, Kind, More, check_name, parse_im
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
+use rustix::io::Errno;
 
 use crate::disk::attributes::FileTimes;
 use crate::disk::digest::Subtrees;
@@ -31,7 +32,7 @@ use crate::disk::layout::{Layout, broken};
 use crate::disk::manifest::Manifest;
 use crate::disk::names::{Budget, NameId, Names, Refused};
 use crate::disk::publish::settle;
-use crate::disk::store::Store;
+use crate::disk::store::{Store, without_promise};
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, said, shown};
 use crate::options::{Expected, Extras, OnFile, Overwrite};
@@ -326,13 +327,8 @@ impl DirectoryWriter {
         let added = subtrees.add_pieces(place, pieces, data, extent.digest.is_some());
         added.map_err(Error::Content)?;
         self.budget.take(PIECE_BYTES * subtrees.pieces() as u64).map_err(too_much)?;
-        let name = incoming.attributes.map(|(name, _)| self.names.path(name));
-        // Of a file that begins later, nobody knows yet that it is refused.
-        if refused {
-            self.store.discard(slot);
-        } else {
-            self.store.write_at(slot, extent.into(), data, name.as_deref())?;
-        }
+        let refused = self.write_part(extent, data)?;
+        let Some(incoming) = self.files.get_mut(&extent.file) else { return Ok(()) };
         if let Some(keeping) = &mut self.keeping
             && !refused
         {
@@ -362,6 +358,38 @@ impl DirectoryWriter {
         Ok(())
     }
 
+    /// Writes a part of a file; whether that is refused.
+    fn write_part(&mut self, extent: &Extent, data: &[u8]) -> Result<bool, Error> {
+        let Some(incoming) = self.files.get(&extent.file) else { return Ok(true) };
+        let slot = incoming.slot;
+        let name = incoming.attributes.map(|(name, _)| self.names.path(name));
+        // Of a file that begins later, it is not known yet that it is refused.
+        if incoming.refused.is_some() {
+            self.store.discard(slot);
+            return Ok(true);
+        }
+        match self.store.write_at(slot, extent.into(), data, name.as_deref()) {
+            Ok(()) => Ok(false),
+            Err(error) => self.refuse_too_large(extent.file, error).map(|()| true),
+        }
+    }
+
+    /// A file that is larger than what may be stored here is left out; other errors are all that
+    /// there is to say.
+    fn refuse_too_large(&mut self, number: u64, error: Error) -> Result<(), Error> {
+        let is_large = matches!(&error, Error::File { source, .. }
+            if Errno::from_io_error(source) == Some(Errno::FBIG));
+        if !is_large {
+            return Err(error);
+        }
+        let why = self.left_out.because(without_promise(error), self.atomic)?;
+        self.discard(number);
+        if let Some(incoming) = self.files.get_mut(&number) {
+            incoming.refused = Some(why);
+        }
+        Ok(())
+    }
+
     /// A file has come as a whole.
     fn take_whole(
         &mut self,
@@ -373,8 +401,10 @@ impl DirectoryWriter {
         let (slot, more) = (incoming.slot, incoming.more.take());
         self.budget.give_back(more.as_ref().map_or(0, |more| more.encoded_len() as u64));
         let form = self.form(extent, more.is_some());
-        if form == Form::Stored {
-            self.store.whole(slot, extent, data, attributes, more.as_deref())?;
+        if form == Form::Stored
+            && let Err(error) = self.store.whole(slot, extent, data, attributes, more.as_deref())
+        {
+            return self.refuse_too_large(extent.file, error);
         }
         self.completed(extent.file, data.len(), form);
         Ok(())

@@ -43,7 +43,7 @@ pub(crate) struct Inner {
     pub(crate) entries: Vec<Entry>,
     /// Where the walk stood after those.
     rest: Option<Walk>,
-    arguments: Vec<PathBuf>,
+    arguments: Vec<Argument>,
     stream: Stream,
     total_bytes: Option<u64>,
     data_bytes: Option<u64>,
@@ -106,6 +106,14 @@ impl Entry {
     }
 }
 
+/// A path that is given.
+#[derive(Clone, Debug)]
+struct Argument {
+    path: PathBuf,
+    /// It is a directory of which only what is in it is sent: names are relative to it.
+    contents: bool,
+}
+
 /// Where an entry is found.
 pub(crate) enum Place<'a> {
     /// An argument itself: links in it are the user's own.
@@ -154,7 +162,7 @@ impl FileList {
         let inner = Inner {
             entries: vec![entry],
             rest: None,
-            arguments: vec![PathBuf::from(label)],
+            arguments: vec![Argument { path: PathBuf::from(label), contents: false }],
             stream: Stream(Mutex::new(Some(reader))),
             total_bytes: None,
             data_bytes: None,
@@ -203,8 +211,8 @@ impl FileList {
                 None => all = true,
             }
         }
-        // Where some are to be passed over, it may be all.
-        if entries.is_empty() && selection.pass.is_none() {
+        // Where some are to be passed over, it may be all, and a directory may be empty.
+        if entries.is_empty() && selection.pass.is_none() && selection.contents.is_empty() {
             return Err(Unsendable::Nothing.into());
         }
         let mut counts = walk.take_counts();
@@ -343,7 +351,11 @@ impl Inner {
     }
 
     pub(crate) fn place<'a>(&'a self, entry: &'a Entry) -> Place<'a> {
-        let argument = self.arguments.get(entry.argument as usize).map_or(Path::new(""), |p| p);
+        let given = self.arguments.get(entry.argument as usize);
+        let argument = given.map_or(Path::new(""), |argument| &argument.path);
+        if given.is_some_and(|argument| argument.contents) {
+            return Place::Beneath { argument, name: &entry.name };
+        }
         match entry.name.iter().position(|byte| *byte == b'/') {
             Some(at) => {
                 Place::Beneath { argument, name: entry.name.get(at + 1..).unwrap_or_default() }

@@ -232,8 +232,9 @@ impl Server<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Summary, Error> {
         let _turn = self.turn()?;
-        let tree = selection.items.iter().any(|(path, _)| path.is_dir());
-        let sort = (selection.items.len() > 1, tree, false);
+        let into = !selection.contents.is_empty();
+        let tree = into || selection.items.iter().any(|(path, _)| path.is_dir());
+        let sort = (into || selection.items.len() > 1, tree, false);
         let (number, name, _) = self.announce(sort, path, observer)?;
         if let (Some(name), Some((_, own))) = (name, selection.items.first_mut()) {
             *own = Some(name);

@@ -2,7 +2,7 @@
 //! names, and whoever copies it goes on from where it is.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -15,13 +15,13 @@ use netblt_proto::content::{Kind, check_name};
 use netblt_proto::limits::MAX_FILES;
 use rustix::fs::{Mode, OFlags};
 
-use super::{Entry, base_name};
+use super::{Argument, Entry, base_name};
 use crate::cancel::Cancel;
 use crate::disk::beneath;
 use crate::disk::exclude::Exclude;
 use crate::disk::found::{Found, tells_lengths};
 use crate::disk::staging;
-use crate::error::{Error, Unsendable, Warning, file_error, shown};
+use crate::error::{Error, Unsendable, Warning, file_error, shown, shown_path};
 use crate::options::{Only, Pass, Selection};
 
 /// Most warnings that are worded; the rest is counted.
@@ -31,7 +31,7 @@ const MAX_WARNINGS: usize = 100;
 #[derive(Clone, Debug)]
 pub(super) struct Walk {
     cancel: Cancel,
-    items: Arc<[(PathBuf, Vec<u8>)]>,
+    items: Arc<[(PathBuf, Item)]>,
     exclude: Arc<Exclude>,
     only: Option<Only>,
     pass: Option<Pass>,
@@ -49,6 +49,15 @@ pub(super) struct Walk {
     links: HashMap<(u64, u64), u64>,
     entries: u64,
     counts: Counts,
+}
+
+/// How something is sent that was given.
+#[derive(Debug)]
+enum Item {
+    /// Under this name.
+    Named(Vec<u8>),
+    /// Not it, but what is in it under these names.
+    Contents(Vec<OsString>),
 }
 
 /// What a walk has come to.
@@ -73,6 +82,7 @@ struct Here {
     /// Of an empty file in it one look tells all.
     tells_lengths: bool,
     path: PathBuf,
+    /// Under which it goes; of one that is not sent itself nothing.
     name: Vec<u8>,
     children: Arc<[Child]>,
     next: usize,
@@ -82,7 +92,8 @@ struct Here {
 #[derive(Debug)]
 struct Child {
     name: Box<[u8]>,
-    kind: fs::FileType,
+    /// Nothing if that cannot be found out.
+    kind: Option<fs::FileType>,
 }
 
 /// A path that cannot be sent: what cannot be done, and why.
@@ -95,26 +106,32 @@ impl Walk {
         lenient: bool,
     ) -> Result<Self, Error> {
         let (mut items, mut names) = (Vec::new(), HashMap::new());
+        let mut add = |name: &[u8], path: &Path| {
+            if name.contains(&b'/') {
+                return Err(super::bad_name(name, "it has several parts"));
+            }
+            let Some(other) = names.insert(name.to_vec(), path.to_path_buf()) else {
+                return Ok(());
+            };
+            let (first, second, name) = (shown_path(&other), shown_path(path), shown(name));
+            Err(Unsendable::SameName { first, second, name }.into())
+        };
         for (path, name) in &selection.items {
             let name = match name {
                 Some(name) => name.as_bytes().to_vec(),
                 None => base_name(path)?,
             };
-            if name.contains(&b'/') {
-                return Err(super::bad_name(&name, "it has several parts"));
-            }
-            if let Some(other) = names.insert(name.clone(), path) {
-                let other: &PathBuf = other;
-                return Err(Unsendable::SameName {
-                    first: shown(other.as_os_str().as_bytes()),
-                    second: shown(path.as_os_str().as_bytes()),
-                    name: shown(&name),
-                }
-                .into());
-            }
-            // Who names a thing that is not there has mistyped it.
+            add(&name, path)?;
+            // What is named and is not there was mistyped.
             argument(path).map_err(|(what, source)| file_error(path, what, source))?;
-            items.push((path.clone(), name));
+            items.push((path.clone(), Item::Named(name)));
+        }
+        for (path, children) in &selection.contents {
+            let mut children = children.clone();
+            children.sort_unstable();
+            children.dedup();
+            children.iter().try_for_each(|name| add(name.as_bytes(), &path.join(name)))?;
+            items.push((path.clone(), Item::Contents(children)));
         }
         Ok(Self {
             cancel: cancel.clone(),
@@ -145,8 +162,12 @@ impl Walk {
     }
 
     /// The paths of the items.
-    pub(super) fn arguments(&self) -> Vec<PathBuf> {
-        self.items.iter().map(|(path, _)| path.clone()).collect()
+    pub(super) fn arguments(&self) -> Vec<Argument> {
+        let argument = |(path, item): &(PathBuf, Item)| {
+            let contents = matches!(item, Item::Contents(_));
+            Argument { path: path.clone(), contents }
+        };
+        self.items.iter().map(argument).collect()
     }
 
     /// What is sent next, if anything is.
@@ -170,9 +191,12 @@ impl Walk {
                 }
             } else if let Some((path, name)) = self.todo.pop() {
                 self.enter(path, name)?
-            } else if let Some((path, name)) = self.items.get(self.item).cloned() {
+            } else if let Some((path, item)) = Arc::clone(&self.items).get(self.item) {
                 self.item += 1;
-                self.argument(path, name)?
+                match item {
+                    Item::Named(name) => self.argument(path.clone(), name.clone())?,
+                    Item::Contents(children) => self.enter_contents(path, children)?,
+                }
             } else {
                 return Ok(None);
             };
@@ -191,8 +215,35 @@ impl Walk {
             }
             Ok(metadata) if self.is_passed_over(&name, &Found::from(&metadata)) => Ok(None),
             Ok(metadata) => self.content(name, &Found::from(&metadata)),
-            Err((what, source)) => Err(file_error(&path, what, source)),
+            // It was there a moment ago.
+            Err(unread) => self.unread(&path, name, unread),
         }
+    }
+
+    /// Enters a directory that is not sent itself.
+    fn enter_contents(
+        &mut self,
+        path: &Path,
+        children: &[OsString],
+    ) -> Result<Option<Entry>, Error> {
+        let handle = match beneath::open_directory(path) {
+            Ok(handle) => Arc::new(handle),
+            Err(error) => return self.unread(path, Vec::new(), ("cannot be listed", error)),
+        };
+        let child = |name: &OsString| {
+            let kind = fs::symlink_metadata(path.join(name)).ok().map(|found| found.file_type());
+            Child { name: name.as_bytes().into(), kind }
+        };
+        self.here = Some(Here {
+            tells_lengths: self.lenient && tells_lengths(&handle),
+            handle,
+            path: path.to_path_buf(),
+            name: Vec::new(),
+            children: children.iter().map(child).collect(),
+            next: 0,
+            directories: Vec::new(),
+        });
+        Ok(None)
     }
 
     fn enter(&mut self, path: PathBuf, name: Vec<u8>) -> Result<Option<Entry>, Error> {
@@ -235,7 +286,7 @@ impl Walk {
         let listing = fs::read_dir(path)?.take_while(|_| !self.cancel.is_cancelled());
         let child = |entry: io::Result<fs::DirEntry>| {
             let entry = entry?;
-            Ok(Child { name: entry.file_name().as_bytes().into(), kind: entry.file_type()? })
+            Ok(Child { name: entry.file_name().as_bytes().into(), kind: Some(entry.file_type()?) })
         };
         let mut children = listing.map(child).collect::<io::Result<Vec<_>>>()?;
         children.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -246,9 +297,14 @@ impl Walk {
         &mut self,
         here: &mut Here,
         leaf: &[u8],
-        kind: fs::FileType,
+        kind: Option<fs::FileType>,
     ) -> Result<Option<Entry>, Error> {
-        let name = [&here.name, &b"/"[..], leaf].concat();
+        let slash = if here.name.is_empty() { &b""[..] } else { b"/" };
+        let name = [&here.name, slash, leaf].concat();
+        let Some(kind) = kind else {
+            let path = here.path.join(OsStr::from_bytes(leaf));
+            return self.unread(&path, name, ("cannot be read", io::ErrorKind::NotFound.into()));
+        };
         if self.exclude.matches(&name, kind.is_dir()) || !self.is_meant(&name, kind.is_dir()) {
             return Ok(None);
         }
@@ -295,7 +351,11 @@ impl Walk {
         match found {
             Err(error) => return self.unread(&path, name, ("cannot be read", error)),
             Ok(metadata) if metadata.is_dir() => {
-                if leads_up(&path, &metadata, name.split(|byte| *byte == b'/').count()) {
+                // Of contents, what they are in has no name here.
+                let item = self.items.get(self.item.saturating_sub(1));
+                let unnamed = matches!(item, Some((_, Item::Contents(_))));
+                let parts = name.split(|byte| *byte == b'/').count() + usize::from(unnamed);
+                if leads_up(&path, &metadata, parts) {
                     let why = "it is a link to a directory that it is in";
                     return self.unsendable(&path, name, why);
                 } else if !self.exclude.matches(&name, true) && self.is_meant(&name, true) {
