@@ -302,7 +302,8 @@ impl Connection {
             (Incoming::NullAck(null_ack), Machine::Receiver(r)) => {
                 r.handle_null_ack(now, &null_ack)
             }
-            (Incoming::Control { end_received, messages, report }, Machine::Sender(s)) => {
+            (Incoming::Control { end_received, limit, messages, report }, Machine::Sender(s)) => {
+                s.on_rate_limit(now, limit);
                 if let Some(report) = report {
                     s.handle_report(now, &report);
                 }

@@ -8,7 +8,9 @@ use crate::control_fifo::ControlFifo;
 use crate::crypto::aead::{Cipher, OpeningKeys, SealingKeys};
 use crate::time::Instant;
 use crate::units::{ControlSeq, PacketNumber};
-use crate::wire::packet::{DataHeader, Keepalive, Message, NullAck, RepairHeader, Report};
+use crate::wire::packet::{
+    DataHeader, Keepalive, Message, NullAck, RateLimit, RepairHeader, Report,
+};
 use crate::wire::rfc998::{self, Packet998, Ports};
 use crate::wire::sealed::{self, Branch, Header, Kind, Token};
 use crate::wire::{Wire, data_overhead};
@@ -38,7 +40,13 @@ impl Received<'_> {
 #[derive(Debug)]
 pub(crate) enum Incoming {
     NullAck(NullAck),
-    Control { end_received: bool, messages: Vec<(ControlSeq, Message)>, report: Option<Report> },
+    Control {
+        end_received: bool,
+        /// How fast the sender may be, and the number of the packet that says it.
+        limit: (PacketNumber, RateLimit),
+        messages: Vec<(ControlSeq, Message)>,
+        report: Option<Report>,
+    },
     Keepalive(Keepalive),
     Quit(String),
     QuitAck,
@@ -276,7 +284,7 @@ impl Link {
         now: Instant,
         out: &mut Vec<u8>,
         limit: usize,
-        end_received: bool,
+        (end_received, rate_limit): (bool, RateLimit),
         report: Option<&Report>,
         fifo: &mut ControlFifo,
     ) -> bool {
@@ -294,6 +302,7 @@ impl Link {
                 let mut more = false;
                 sealed.put(out, Kind::Control, |body| {
                     let mut writer = sealed::ControlWriter::new(body, end_received, limit);
+                    writer.set_rate_limit(rate_limit);
                     if let Some(report) = report {
                         writer.push_report(report);
                     }
@@ -407,7 +416,8 @@ impl Plain {
                         go.packet_bytes = self.packet_bytes;
                     }
                 }
-                Incoming::Control { end_received: false, messages, report: None }
+                let limit = (PacketNumber(0), RateLimit::Unsaid);
+                Incoming::Control { end_received: false, limit, messages, report: None }
             }
             Packet998::Keepalive => Incoming::Keepalive(Keepalive::default()),
             Packet998::Quit(reason) => Incoming::Quit(reason),
@@ -507,6 +517,7 @@ fn incoming(kind: Kind, number: PacketNumber, body: &[u8]) -> Option<Incoming> {
             let control = sealed::parse_control(body).ok()?;
             Incoming::Control {
                 end_received: control.end_received,
+                limit: (number, control.rate_limit),
                 messages: control.messages,
                 report: control.report,
             }

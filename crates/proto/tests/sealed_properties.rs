@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use netblt_proto::units::{BufferNumber, ControlSeq, PacketNumber};
+use netblt_proto::units::{BufferNumber, ControlSeq, PacketNumber, Rate};
 use netblt_proto::wire::packet::*;
 use netblt_proto::wire::sealed::*;
 use proptest::collection::vec;
@@ -65,9 +65,18 @@ fn report() -> impl Strategy<Value = Report> {
     )
 }
 
+/// Every rate that a CONTROL packet can say exactly, and the words that are no rate.
+fn rate_limit() -> impl Strategy<Value = RateLimit> {
+    let rate = (1..=u16::MAX, 0..=48u32)
+        .prop_map(|(mantissa, exponent)| u64::from(mantissa) << exponent)
+        .prop_map(|bytes| RateLimit::At(Rate::from_bytes_per_second(bytes)));
+    prop_oneof![Just(RateLimit::Unsaid), Just(RateLimit::Agreed), rate]
+}
+
 fn encoded(control: &ControlBody) -> Vec<u8> {
     let mut body = Vec::new();
     let mut writer = ControlWriter::new(&mut body, control.end_received, usize::MAX);
+    writer.set_rate_limit(control.rate_limit);
     assert!(control.report.iter().all(|report| writer.push_report(report)));
     assert!(control.messages.iter().all(|(seq, message)| writer.push_message(*seq, message)));
     body
@@ -93,10 +102,11 @@ proptest! {
     #[test]
     fn control_bodies_are_read_as_they_were_written(
         end_received in any::<bool>(),
+        rate_limit in rate_limit(),
         messages in vec((any::<u32>().prop_map(ControlSeq), message()), 0..10),
         report in proptest::option::of(report()),
     ) {
-        let control = ControlBody { end_received, messages, report };
+        let control = ControlBody { end_received, rate_limit, messages, report };
         prop_assert_eq!(parse_control(&encoded(&control)), Ok(control));
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use netblt_proto::content::{Attributes, Extent, Kind as Content, More, encode_table, parse_image};
 use netblt_proto::crypto::bond::KeyId;
-use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
+use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber, Rate};
 use netblt_proto::wire::packet::*;
 use netblt_proto::wire::sealed::*;
 
@@ -247,7 +247,8 @@ fn control_with_one_of_each() {
     assert!(messages.iter().all(|(seq, message)| writer.push_message(*seq, message)));
     assert!(!writer.push_message(ControlSeq(13), &messages[0].1));
     assert_eq!(body, bytes);
-    let control = ControlBody { end_received: true, messages, report: Some(report) };
+    let rate_limit = RateLimit::Unsaid;
+    let control = ControlBody { end_received: true, rate_limit, messages, report: Some(report) };
     assert_eq!(parse_control(&bytes), Ok(control));
     for len in 0..bytes.len() {
         let between_items = [4, 60, 84, 116, 148].contains(&len);
@@ -257,7 +258,7 @@ fn control_with_one_of_each() {
 
 #[test]
 fn control_without_items_and_ok_without_an_offer() {
-    assert_eq!(parse_control(&hex("00 ff*3")), Ok(ControlBody::default()));
+    assert_eq!(parse_control(&hex("00 00*3")), Ok(ControlBody::default()));
     let bytes = hex("00 00 00 00             ;   0 flags, reserved
                      01 00 00 20             ;   4 OK, flags, 32 bytes
                      00 00 00 01             ;   8 sequence number
@@ -277,6 +278,32 @@ fn control_without_items_and_ok_without_an_offer() {
     assert!(ControlWriter::new(&mut body, false, 36).push_message(ControlSeq(1), &message));
     assert_eq!(body, bytes);
     assert_eq!(parse_control(&bytes).unwrap().messages, [(ControlSeq(1), message)]);
+}
+
+#[test]
+fn control_says_how_fast_a_sender_may_be() {
+    let rate = |bytes| RateLimit::At(Rate::from_bytes_per_second(bytes));
+    for (bytes, limit) in [
+        ("00 00 00 00", RateLimit::Unsaid),
+        ("00 ff ff ff", RateLimit::Agreed),
+        ("00 00 00 01", rate(1)),
+        ("00 01 f4 24 ; 1 Mbit/s", rate(125_000)),
+        ("00 10 ff ff", rate(0xffff_0000)),
+        ("00 30 ff ff", rate(0xffff << 48)),
+    ] {
+        let mut body = Vec::new();
+        ControlWriter::new(&mut body, false, 4).set_rate_limit(limit);
+        assert_eq!(body, hex(bytes), "{limit:?}");
+        let said = ControlBody { rate_limit: limit, ..ControlBody::default() };
+        assert_eq!(parse_control(&body), Ok(said));
+    }
+    // Rounded down; nothing a second cannot be said.
+    let mut body = Vec::new();
+    ControlWriter::new(&mut body, false, 4).set_rate_limit(rate(125_001));
+    assert_eq!(parse_control(&body).unwrap().rate_limit, rate(125_000));
+    for bad in ["00 01 00 00", "00 31 00 01", "00 ff ff fe"] {
+        assert!(parse_control(&hex(bad)).is_err(), "{bad}");
+    }
 }
 
 #[test]

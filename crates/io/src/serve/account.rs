@@ -46,6 +46,8 @@ pub struct Account {
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) bytes: AtomicU64,
+    /// Bytes of IP packets that a transfer to another server has sent.
+    pub(super) sent: AtomicU64,
     pub(super) silent: AtomicBool,
 }
 

@@ -8,11 +8,13 @@ use std::sync::mpsc::Receiver;
 use netblt_proto::config::PublicKey;
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::time::Instant;
+use netblt_proto::units::Rate;
 
 use super::account::{Account, Seen, Verdict};
 use super::found::{Done, Held};
 use super::leaving::KeptAt;
 use super::pool::Pool;
+use super::rate_limiter;
 use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::disk::threads::Writer;
@@ -21,6 +23,9 @@ use crate::grant::Grant;
 use crate::options::Control;
 use crate::transfer::receive::{Received, Receiving};
 use crate::transfer::send::{Sending, Sent};
+
+/// A share that moved by less than this part of itself is not told.
+const SLIGHT: u64 = 128;
 
 /// The client of the machine at this end.
 pub(super) enum Task {
@@ -33,25 +38,23 @@ pub(super) enum Task {
 /// What a task came to: bytes, or why not.
 pub(super) type Came = Result<u64, Error>;
 
-/// What one guest may have, and what it had by the last division.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Share {
-    /// Bytes a second; `None` as long as nothing was divided.
-    pub(super) most: Option<f64>,
-    /// File bytes by then.
-    pub(super) bytes: u64,
-}
-
 /// One connection.
 pub(super) struct Guest {
+    /// The number of its connection.
+    pub(super) number: u64,
     pub(super) peer: SocketAddr,
     /// The key that it has shown, if it came by one.
     pub(super) who: Option<PublicKey>,
     /// What it may.
     pub(super) grant: Arc<Grant>,
-    /// Its rate is told to it here, and what it had of it.
+    /// Its rate is told to it here, if there is one to keep, and what it was told last.
     pub(super) control: Control,
-    pub(super) share: Share,
+    pub(super) is_limited: bool,
+    pub(super) share: Option<Rate>,
+    /// Bytes that it will have moved in the end, as far as that is known.
+    pub(super) total: Option<u64>,
+    /// Its answer has begun.
+    pub(super) moves: bool,
     pub(super) task: Task,
     pub(super) cancel: Cancel,
     pub(super) seen: Arc<Seen>,
@@ -131,6 +134,36 @@ impl Guest {
             growth.allow(more);
             self.beyond += bytes;
         }
+    }
+
+    /// What there is to see of it for the rate limiter.
+    pub(super) fn look(&self, end: &Endpoint) -> rate_limiter::Seen {
+        let (sent, came) = end.carried_bytes();
+        let (moved, ahead, moves) = match &self.task {
+            Task::Sending(task) => (sent + task.moved_beside(), 0, self.moves),
+            Task::Receiving(task) => {
+                let (arrived, _) = end.moved();
+                let beside = task.moved_beside();
+                let ahead = task.ahead(self.image_bytes as u64, arrived + beside);
+                (came + beside, ahead, ahead > 0 || task.wants_grant())
+            }
+            Task::Session => (0, 0, false),
+        };
+        let moved = moved + self.seen.sent.load(Ordering::Relaxed);
+        rate_limiter::Seen { moved, ahead, total: self.total, moves }
+    }
+
+    /// Has the sender here, or the one at the other end, keep to a share from now on. Whether that
+    /// is another one than before.
+    pub(super) fn keep_to(&mut self, share: Option<Rate>) -> bool {
+        let of = |rate: Option<Rate>| rate.map_or(u64::MAX, Rate::bytes_per_second);
+        let (old, new) = (of(self.share), of(share));
+        if old.abs_diff(new) <= old / SLIGHT {
+            return false;
+        }
+        self.share = share;
+        self.control.set_rate(share);
+        true
     }
 
     /// What there is to tell when it is over.

@@ -90,13 +90,12 @@ impl Pool {
     }
 }
 
-/// How many buffers a client gets that is to keep to this rate: it hears of the rate with the
-/// first one that is full, and what it may send until then is a second's worth.
-pub(super) fn at_first(rate: Option<Rate>, image_bytes: usize) -> u32 {
-    const LEAST: u64 = 2;
-    let Some(rate) = rate else { return u32::MAX };
-    let buffers = rate.bytes_in(Duration::from_secs(1)) / image_bytes.max(1) as u64;
-    u32::try_from(buffers.max(LEAST)).unwrap_or(u32::MAX)
+/// The largest buffers where all together keep to this rate, a power of two: what is granted is
+/// whole buffers, and a client that keeps to nothing sends at once what it was granted.
+pub(super) fn buffer_at(rate: Rate) -> u32 {
+    const WITHIN: Duration = Duration::from_millis(100);
+    let most = rate.bytes_in(WITHIN).clamp(1 << 16, 1 << 26);
+    1 << most.ilog2()
 }
 
 #[cfg(test)]
@@ -168,6 +167,12 @@ mod tests {
         assert_eq!((most, pool.free >> 16), (254, 255), "half of what was left");
         pool.give(bytes + (3 << 16));
         assert_eq!(pool.free, 32 << 20);
+    }
+
+    #[test]
+    fn buffers_take_a_tenth_of_a_second_at_most_where_there_is_a_rate() {
+        let at = |megabits: u64| buffer_at(Rate::from_bits_per_second(megabits * 1_000_000));
+        assert_eq!([at(0), at(1), at(20), at(100)], [1 << 16, 1 << 16, 1 << 17, 1 << 20]);
     }
 
     #[test]

@@ -19,14 +19,15 @@ use super::errand::Outward;
 use super::found::{Done, Outgoing, Prepared};
 use super::guest::{Came, Guest, Task, received, sent};
 use super::leaving::Undertaker;
-use super::pool::Pool;
+use super::pool::{Pool, buffer_at};
+use super::rate_limiter::{Client, Place, RateLimiter};
 use super::request::{Line, Request, What};
 use super::roots::Roots;
 use super::service::{ServerObserver, Service};
 use super::sessions::{Sessions, most_requests, stock};
 use super::waiting::{self, Puts, Waiting};
-use super::welcome::Hall;
-use super::{shares, work};
+use super::welcome::{Hall, carried};
+use super::work;
 use crate::cancel::Cancel;
 use crate::config::{config, for_peer};
 use crate::denial::Denied;
@@ -88,6 +89,8 @@ pub(super) fn serve_as(
     let table = Config::new(Wire::Sealed, Role::Sender).table_bytes;
     let most = pool.buffer_bytes(table).ok_or(OptionsError::Memory(service.memory))?;
     options.buffer_bytes = options.buffer_bytes.min(most);
+    let slow = service.max_rate.map_or(u32::MAX, buffer_at);
+    options.buffer_bytes = options.buffer_bytes.min(slow);
     if let (Some(rate), Policy::Fair { ceiling }) = (service.max_rate, &mut options.policy) {
         *ceiling = Some(ceiling.map_or(rate, |ceiling| ceiling.min(rate)));
     }
@@ -139,7 +142,8 @@ pub(super) fn serve_as(
         hall,
         layout,
         roots,
-        rated: Instant::EPOCH,
+        limiter: RateLimiter::new(service.max_rate),
+        is_uneven: false,
         observer,
         marked: Vec::new(),
         undertaker: Undertaker::new()?,
@@ -168,8 +172,9 @@ struct Serving<'a> {
     layout: Layout,
     /// The directories that were opened, by their paths.
     roots: Roots,
-    /// When the rate was last divided.
-    rated: Instant,
+    limiter: RateLimiter,
+    /// Somebody has come, begun or gone since rates were divided.
+    is_uneven: bool,
     observer: &'a mut dyn ServerObserver,
     marked: Vec<u64>,
     undertaker: Undertaker,
@@ -202,8 +207,7 @@ impl Serving<'_> {
                 }
                 guest.session.into_iter().for_each(|id| self.hall.sessions.branch(id));
                 self.hall.guests.insert(key, guest);
-                // Before its first burst.
-                self.divide(now);
+                self.limit(now, key);
                 self.pass(now, key, Event::Opened { peer, parameters, image_bytes }, end);
             }
             Err(denied) => {
@@ -215,11 +219,53 @@ impl Serving<'_> {
         }
     }
 
-    /// Divides rates anew: the server's among all, and a grant's own among its guests.
+    /// Has somebody who has come keep to a share, if there is a rate to keep.
+    fn limit(&mut self, now: Instant, key: ConnectionKey) {
+        let Some(guest) = self.hall.guests.get_mut(&key) else { return };
+        let most = guest.grant.max_rate;
+        if guest.is_session() || !self.limiter.limits(most) {
+            return;
+        }
+        guest.is_limited = true;
+        if let Task::Receiving(task) = &mut guest.task {
+            task.grant_by_turns();
+        }
+        let at = || Client::at(guest.peer.ip());
+        let client = guest.who.map_or_else(at, |key| Client::Key(key.0));
+        // Numbers of connections never come to this bit.
+        let session = guest.session.map_or(guest.number, |stem| 1 << 63 | u64::from(stem));
+        self.limiter.open(now, guest.number, Place { client, session, most });
+        self.is_uneven = true;
+    }
+
+    /// Divides rates anew.
     fn divide(&mut self, now: Instant) {
-        let spell = now.since(std::mem::replace(&mut self.rated, now));
-        let moving = self.hall.guests.values_mut().filter(|guest| !guest.is_session());
-        shares::allot(self.hall.service.max_rate, spell, now, moving);
+        self.is_uneven = false;
+        self.limiter.divide(now);
+        for guest in self.hall.guests.values_mut().filter(|guest| guest.is_limited) {
+            if guest.keep_to(self.limiter.share(guest.number)) {
+                self.marked.push(guest.number);
+            }
+        }
+    }
+
+    /// What a guest has moved, and what may be granted to it.
+    fn meter(&mut self, now: Instant, key: ConnectionKey, end: &mut Endpoint) {
+        let Some(guest) = self.hall.guests.get_mut(&key).filter(|guest| guest.is_limited) else {
+            return;
+        };
+        let number = guest.number;
+        self.is_uneven |= self.limiter.see(now, number, guest.look(end));
+        let Task::Receiving(task) = &mut guest.task else { return };
+        let bytes = guest.image_bytes as u64;
+        while task.wants_grant() {
+            if !self.limiter.grant(now, number, bytes) {
+                return;
+            }
+            task.grant_one(now, end);
+            self.is_uneven = true;
+        }
+        self.limiter.is_content(number);
     }
 
     /// Something for a guest's transfer.
@@ -297,7 +343,7 @@ impl Serving<'_> {
                 match Outward::new(of, taken, place, options, waker) {
                     Ok(outward) => {
                         // From now on those files, not what is told of them.
-                        guest.seen = outward.seen();
+                        (guest.seen, guest.moves) = (outward.seen(), true);
                         Some(outward)
                     }
                     Err(denied) => return self.deny(now, key, denied, end),
@@ -365,6 +411,8 @@ impl Serving<'_> {
         let count = outgoing.bytes / self.layout.data_bytes().max(1) as u64 + 2;
         let count = count.min(guest.at_first.into());
         let totals = (outgoing.total, outgoing.files);
+        let bytes = outgoing.total.or(Some(outgoing.bytes).filter(|bytes| *bytes < u64::MAX));
+        (guest.total, guest.moves) = (bytes.map(|bytes| carried(bytes, outgoing.files)), true);
         let place = (&mut self.hall.pool, &mut self.hall.sessions);
         let begun = stock(place, guest.session, (count, guest.image_bytes), (guests, false))
             .and_then(|(stock, shared, beyond)| {
@@ -442,6 +490,8 @@ impl Serving<'_> {
     }
 
     fn bury(&mut self, now: Instant, guest: Guest, came: Came) {
+        self.limiter.close(now, guest.number);
+        self.is_uneven |= guest.is_limited;
         self.hall.pool.give(guest.beyond);
         guest.cancel.cancel();
         guest
@@ -474,17 +524,17 @@ impl Application for Serving<'_> {
         if over || (self.hall.cancel.is_cancelled() && self.hall.guests.is_empty() && !awaited) {
             return ControlFlow::Break(Ok(()));
         }
-        if self.next_round > now {
+        let is_round = self.next_round <= now;
+        if (is_round && self.limiter.measure(now)) || self.is_uneven {
+            self.divide(now);
+        }
+        if !is_round {
             return ControlFlow::Continue(Feed::Ready);
         }
         self.next_round = now + ROUND;
-        if now.since(self.rated) >= shares::SPELL {
-            self.divide(now);
-            let bytes =
-                self.hall.guests.values().map(|guest| guest.seen.bytes.load(Ordering::Relaxed));
-            let bytes = bytes.sum();
-            self.hall.service.meter.is_serving(self.hall.sessions_now() as u64, bytes);
-        }
+        let bytes = self.hall.guests.values().map(|guest| guest.seen.bytes.load(Ordering::Relaxed));
+        let bytes = bytes.sum();
+        self.hall.service.meter.is_serving(self.hall.sessions_now() as u64, bytes);
         self.forget(|waiting| now.since(waiting.since) >= WAITING);
         ControlFlow::Continue(Feed::All)
     }
@@ -531,8 +581,9 @@ impl Application for Serving<'_> {
             Task::Receiving(task) => task.feed(now, (), end).break_value().map(received),
             Task::Session => None,
         };
-        if let Some(came) = over {
-            self.leave(now, key, came);
+        match over {
+            Some(came) => self.leave(now, key, came),
+            None => self.meter(now, key, end),
         }
         ControlFlow::Continue(())
     }

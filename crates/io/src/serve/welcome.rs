@@ -14,9 +14,9 @@ use netblt_proto::wire::packet::Parameters;
 
 use super::account::{Seen, Watch};
 use super::found::Prepared;
-use super::guest::{Guest, Share, Task};
+use super::guest::{Guest, Task};
 use super::leaving::KeptAt;
-use super::pool::{self, Pool};
+use super::pool::Pool;
 use super::request::{ASK, SESSION};
 use super::service::Service;
 use super::sessions::{Sessions, most_requests, stock};
@@ -88,7 +88,7 @@ impl Hall<'_> {
             }
             Role::Receiver => {
                 let waiting = self.announced(&parameters.client, shown)?;
-                let count = most_at_first(parameters, &grant, (at_first, image_bytes));
+                let count = most_at_first(parameters, (at_first, image_bytes));
                 let place = (&mut self.pool, &mut self.sessions);
                 let stock = stock(place, stem, (count, image_bytes), (self.guests.len(), true));
                 let busy = |error: Error| Denied::new(Denial::Busy, error.to_string());
@@ -106,11 +106,15 @@ impl Hall<'_> {
             }
         };
         Ok(Guest {
+            number: key.number(),
             peer,
             who,
             grant,
             control,
-            share: Share::default(),
+            is_limited: false,
+            share: None,
+            total: promised(parameters).filter(|_| role == Role::Receiver),
+            moves: false,
             task,
             cancel,
             seen,
@@ -263,14 +267,28 @@ fn receiving(
     (task, held, kept_at)
 }
 
-/// How many buffers a transfer has use of at first: no more than its rate, as long as its client
-/// has not heard of it, and no more than it can fill, by what its sender says of it. A single file
-/// fills as many as its bytes need, each of which has half of its room for data at least.
-fn most_at_first(parameters: &Parameters, grant: &Grant, (count, bytes): (u32, usize)) -> u64 {
+/// Bytes of packets that are to come, by what their sender says.
+fn promised(parameters: &Parameters) -> Option<u64> {
+    let promise = Promise::parse(&parameters.client);
+    let data = promise.data_bytes.or(parameters.transfer_bytes)?;
+    Some(carried(data, promise.files))
+}
+
+/// About as many bytes of packets as so many bytes of so many files take.
+pub(super) fn carried(bytes: u64, files: Option<u64>) -> u64 {
+    const OF_EACH: u64 = 300;
+    let files = files.unwrap_or(1).saturating_mul(OF_EACH);
+    bytes.saturating_add(bytes / 16).saturating_add(files)
+}
+
+/// How many buffers a transfer has use of at first: no more than it can fill, by what its sender
+/// says of it. A single file fills as many as its bytes need, each of which has half of its room
+/// for data at least.
+fn most_at_first(parameters: &Parameters, (count, bytes): (u32, usize)) -> u64 {
     let promise = Promise::parse(&parameters.client);
     let filled = match (promise.data_bytes, promise.files) {
         (Some(data), Some(0 | 1)) => data / (bytes as u64 / 2).max(1) + 2,
         _ => u64::MAX,
     };
-    u64::from(count.min(pool::at_first(grant.max_rate, bytes))).min(filled)
+    u64::from(count).min(filled)
 }

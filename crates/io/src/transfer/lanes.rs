@@ -291,6 +291,14 @@ impl Lanes {
         tests::ADVISED.with_borrow_mut(|all| all.push((advice, lanes - 1)));
     }
 
+    /// What was sent over them, or came.
+    pub(crate) fn moved(&self) -> u64 {
+        match self.sends {
+            true => self.lanes.iter().map(|lane| lane.board.tally(true).sent_bytes).sum(),
+            false => self.came(),
+        }
+    }
+
     /// What came over them; of what they sent the main connection's sender knows.
     fn came(&self) -> u64 {
         let of_each = self.lanes.iter().map(|lane| lane.board.came());

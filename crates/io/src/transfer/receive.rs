@@ -283,6 +283,19 @@ pub(crate) struct Receiving<'a, W> {
     waiting: bool,
     disk_event: Option<DiskEvent>,
     lanes: lanes::ReceiveLanes,
+    /// Buffers are granted one by one, as its user says.
+    turns: Option<Turns>,
+}
+
+/// What is known of grants that are made one by one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turns {
+    /// How many buffers may be offered to the machine now, and how many were.
+    may: usize,
+    offered: u64,
+    /// How many came back, and bytes in them.
+    back: u64,
+    bytes: u64,
 }
 
 /// How long a disk that gives files their names is waited for when the user wants to stop.
@@ -322,7 +335,52 @@ impl<'a, W: Writer> Receiving<'a, W> {
             waiting: false,
             disk_event: None,
             lanes: lanes::ReceiveLanes::None,
+            turns: None,
         }
+    }
+
+    /// From now on no buffer is granted but by [`Self::grant_one`].
+    pub(crate) fn grant_by_turns(&mut self) {
+        self.turns = Some(Turns::default());
+    }
+
+    /// Whether it could grant a buffer.
+    pub(crate) fn wants_grant(&self) -> bool {
+        let goes_on = self.told && !self.finishing && self.outcome.is_none();
+        goes_on && self.closed.is_none() && !self.session.has_failed() && !self.idle.is_empty()
+    }
+
+    /// Grants one buffer.
+    pub(crate) fn grant_one(&mut self, now: Instant, end: &mut Endpoint) {
+        if let Some(turns) = &mut self.turns {
+            turns.may += 1;
+        }
+        self.offer_idle(now, end);
+    }
+
+    /// Bytes that the other end may send by what was granted, where buffers hold so many and so
+    /// many have arrived.
+    pub(crate) fn ahead(&self, buffer_bytes: u64, arrived: u64) -> u64 {
+        let Some(turns) = &self.turns else { return 0 };
+        let unused = (turns.back * buffer_bytes).saturating_sub(turns.bytes);
+        (turns.offered * buffer_bytes).saturating_sub(unused + arrived)
+    }
+
+    /// A buffer came back that was offered to the machine, with so many bytes.
+    fn count_back(&mut self, bytes: usize) {
+        if let Some(turns) = &mut self.turns {
+            turns.back += 1;
+            turns.bytes += bytes as u64;
+        }
+    }
+
+    /// Whether one more buffer may be offered to the machine, which it then is.
+    fn may_offer(&mut self) -> bool {
+        let Some(turns) = &mut self.turns else { return true };
+        let may = turns.may > 0;
+        turns.may = turns.may.saturating_sub(1);
+        turns.offered += u64::from(may);
+        may
     }
 
     /// Whether what the sender says it will send is what the user takes.
@@ -546,6 +604,7 @@ impl<W: Writer> Application for Receiving<'_, W> {
             Event::Filled(number, buffer) => return self.filled(now, end, (number, buffer)),
             Event::Returned(buffer) => {
                 self.count_main();
+                self.count_back(0);
                 self.idle.push(buffer);
             }
             Event::Complete(end) => self.complete(end),

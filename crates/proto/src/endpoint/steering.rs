@@ -52,8 +52,7 @@ impl Endpoint {
             }
             Machine::Receiver(receiver) => {
                 let told = self.steering.ceiling != Ceiling::AsTold;
-                let most = (told.then_some(ceiling), self.config.overhead_bytes);
-                receiver.steer(now, most, self.steering.paused);
+                receiver.steer(now, told.then_some(ceiling), self.steering.paused);
             }
         }
     }

@@ -49,6 +49,13 @@ impl Endpoint {
         self.counts.received
     }
 
+    /// Bytes of IP packets that left, and that arrived and were authentic.
+    pub fn carried_bytes(&self) -> (u64, u64) {
+        let (overhead, counts) = (u64::from(self.config.overhead_bytes), &self.counts);
+        let of = |packets: u64, bytes: u64| bytes + packets * overhead;
+        (of(counts.sent, counts.sent_bytes), of(counts.received, counts.received_bytes))
+    }
+
     /// Counts and measurements so far.
     pub fn stats(&self, now: Instant) -> Stats {
         let mut stats = match self.connection.as_ref().map(|c| &c.machine) {

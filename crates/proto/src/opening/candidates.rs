@@ -18,7 +18,7 @@ use crate::entropy::Entropy;
 use crate::link::Link;
 use crate::time::Instant;
 use crate::units::PacketNumber;
-use crate::wire::packet::{Keepalive, Parameters};
+use crate::wire::packet::{Keepalive, Parameters, RateLimit};
 use crate::wire::sealed::{self, HEADER_BYTES, KEEPALIVE_BYTES, OPEN_BYTES, Offer};
 
 use super::bucket::Bucket;
@@ -239,7 +239,14 @@ impl Candidates {
         if std::mem::take(&mut candidate.words_due)
             && let Some(mut words) = candidate.words.clone()
         {
-            candidate.link.put_control(now, out, OPEN_BYTES, false, None, &mut words);
+            candidate.link.put_control(
+                now,
+                out,
+                OPEN_BYTES,
+                (false, RateLimit::Unsaid),
+                None,
+                &mut words,
+            );
             let before = candidate.greeted.map(|(at, _)| (at, false));
             candidate.greeted = Some(before.unwrap_or((now, true)));
             return Some(out.len() - start);

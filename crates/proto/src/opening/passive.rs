@@ -23,7 +23,7 @@ use crate::machine::Route;
 use crate::rtt::without;
 use crate::time::Instant;
 use crate::units::ControlSeq;
-use crate::wire::packet::Parameters;
+use crate::wire::packet::{Parameters, RateLimit};
 use crate::wire::rfc998::{self, Packet998};
 use crate::wire::sealed::{self, Kind, OPEN_BYTES, Offer, OpenFrame};
 
@@ -264,7 +264,7 @@ impl Passive {
         let room = OPEN_BYTES.saturating_sub(response.len());
         let first_words = words.filter(|words| words.fits_sealed(room)).map(|mut words| {
             let mut packet = Vec::new();
-            link.put_control(now, &mut packet, room, false, None, &mut words);
+            link.put_control(now, &mut packet, room, (false, RateLimit::Unsaid), None, &mut words);
             packet
         });
         if self.slots.len() >= self.room.slots {

@@ -489,7 +489,8 @@ impl Receiver {
         let end_received = self.end.is_some();
         let limit = self.control_limit().min(self.allowed_bytes());
         self.spoke = limit < self.control_limit();
-        let more = link.put_control(now, out, limit, end_received, report.as_ref(), &mut self.fifo);
+        let said = (end_received, self.rate_limit());
+        let more = link.put_control(now, out, limit, said, report.as_ref(), &mut self.fifo);
         self.urgent = more;
         self.last_control = Some(now);
         self.stats.control_packets += 1;

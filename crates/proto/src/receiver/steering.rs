@@ -2,16 +2,15 @@
 //! (`docs/protocol.md §6.9`).
 
 use super::Receiver;
-use crate::rate::burst_for;
 use crate::time::Instant;
 use crate::units::Rate;
-use crate::wire::packet::Burst;
+use crate::wire::packet::{Burst, RateLimit};
 
 /// What was changed, at either end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Steered {
-    /// What the sender is to keep to, if its rate was ever spoken of; `None`: what was agreed on.
-    most: Option<Option<Burst>>,
+    /// What the sender is to keep to.
+    limit: RateLimit,
     /// The client pauses: nothing is granted.
     holds: bool,
     /// The sender said that its client does.
@@ -19,20 +18,25 @@ pub(super) struct Steered {
 }
 
 impl Receiver {
-    /// The sender is to keep below `most` if anything is said of that, in packets with so many
-    /// bytes of `overhead`; and nothing is granted while `paused`.
-    pub(crate) fn steer(
-        &mut self,
-        now: Instant,
-        (most, overhead): (Option<Option<Rate>>, u32),
-        paused: bool,
-    ) {
+    /// The sender is to keep below `most` if anything is said of that, and nothing is granted while
+    /// `paused`.
+    pub(crate) fn steer(&mut self, now: Instant, most: Option<Option<Rate>>, paused: bool) {
         self.forget_prediction();
-        let packet = self.negotiated.burst_bytes + overhead;
-        let most = most.map(|most| most.map(|most| burst_for(most, packet)));
-        self.steered.most = most.or(self.steered.most.map(|_| None));
+        let limit = match (most, self.steered.limit) {
+            (Some(Some(rate)), _) => RateLimit::At(rate),
+            (None, RateLimit::Unsaid) => RateLimit::Unsaid,
+            (Some(None) | None, _) => RateLimit::Agreed,
+        };
+        let changes = std::mem::replace(&mut self.steered.limit, limit) != limit;
+        // A new limit waits for no other reason to speak.
+        self.urgent |= changes && self.negotiated.rules.reports;
         self.steered.holds = paused;
         self.grant(now);
+    }
+
+    /// How fast the sender may be, as each control packet says.
+    pub(super) fn rate_limit(&self) -> RateLimit {
+        self.steered.limit
     }
 
     /// Whether nothing is to be granted.
@@ -41,17 +45,9 @@ impl Receiver {
     }
 
     /// What an OK offers: RFC 998's always makes an offer, and to others none at all means nothing
-    /// a second. Elsewhere there is none before the client has anything to say.
+    /// a second. It can only restrain, and what is no millisecond cannot be said. Elsewhere each
+    /// control packet says how fast the sender may be.
     pub(super) fn offer_to_make(&self) -> Option<Burst> {
-        let agreed = self.negotiated.burst;
-        let wanted = self.steered.most.map(|most| match most {
-            Some(most) => agreed.slower(most),
-            None => agreed,
-        });
-        match self.negotiated.rules.offers {
-            // Each can only restrain, and what is no millisecond cannot be said.
-            true => Some(agreed),
-            false => wanted,
-        }
+        self.negotiated.rules.offers.then_some(self.negotiated.burst)
     }
 }

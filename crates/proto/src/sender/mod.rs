@@ -57,7 +57,7 @@ use crate::stats::{FirstPass, Stats};
 use crate::time::{Instant, earliest};
 use crate::trace::{Recorder, Stage, Timer, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber, Rate};
-use crate::wire::packet::{Burst, End, Report};
+use crate::wire::packet::{Burst, End, RateLimit, Report};
 
 /// The sending machine.
 #[derive(Debug)]
@@ -68,6 +68,8 @@ pub(crate) struct Sender {
     announced: Announced,
     /// The strictest of what was agreed on and of the receiver's offers.
     offers: Burst,
+    /// How fast the receiver lets this end be, and the number of the packet that said it.
+    limit: (PacketNumber, RateLimit),
     ending: Ending,
     /// Whether burst values are kept to the letter.
     to_the_letter: bool,
@@ -122,6 +124,7 @@ impl Sender {
             schedule: Schedule::new(ways),
             duties: Duties::default(),
             offers: negotiated.burst,
+            limit: (PacketNumber(0), RateLimit::Unsaid),
             announced: Announced::new(now, announced, told_by_ok),
             ending: Ending::default(),
             to_the_letter,

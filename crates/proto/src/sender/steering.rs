@@ -3,10 +3,10 @@
 
 use super::{Phase, Sender};
 use crate::negotiated::Negotiated;
-use crate::rate::Law;
+use crate::rate::{Law, burst_for};
 use crate::time::Instant;
-use crate::units::Rate;
-use crate::wire::packet::Burst;
+use crate::units::{PacketNumber, Rate};
+use crate::wire::packet::{Burst, RateLimit};
 
 /// How often the receiver is told of a pause, and of its end, without being asked.
 const TELLINGS: u8 = 3;
@@ -96,9 +96,35 @@ impl Sender {
         self.pause.due().filter(|_| self.phase == Phase::Sending)
     }
 
+    /// A control packet says how fast this end may be (`sealed`). The newest packet counts.
+    pub(crate) fn on_rate_limit(
+        &mut self,
+        now: Instant,
+        (number, limit): (PacketNumber, RateLimit),
+    ) {
+        if limit == RateLimit::Unsaid || number < self.limit.0 {
+            return;
+        }
+        let before = std::mem::replace(&mut self.limit, (number, limit));
+        if before.1 == limit {
+            return;
+        }
+        let burst = match limit {
+            RateLimit::At(rate) => burst_for(rate, self.negotiated.burst_bytes + self.overhead()),
+            RateLimit::Agreed | RateLimit::Unsaid => self.negotiated.burst,
+        };
+        self.offers = self.negotiated.burst.slower(burst);
+        self.rate.on_offer(now, self.offers);
+        self.note_rate(now);
+    }
+
     /// The receiver offered burst values in an OK: of nothing, that is no offer. On `rfc998` each
     /// can only restrain; else the newest counts, as far as it is slower than what was agreed on.
     pub(super) fn on_offer(&mut self, now: Instant, offer: Burst) {
+        // Each control packet of such a receiver says more.
+        if self.limit.1 != RateLimit::Unsaid {
+            return;
+        }
         let offer = Burst { packets: offer.packets.max(1), ..offer };
         self.offers = match self.negotiated.rules.offers {
             true => self.offers.stricter(offer),

@@ -80,7 +80,7 @@ fn describe_other(packet: &Incoming) -> String {
             }
             text
         }
-        Incoming::Control { end_received, messages, report } => {
+        Incoming::Control { end_received, messages, report, .. } => {
             let mut text = "CONTROL".to_owned();
             if *end_received {
                 text.push_str(" end-received");

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 pub use crate::units::Burst;
-use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
+use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber, Rate};
 
 /// Which end of the connection sends data, from the active end's view (RFC 998 §8, flag M).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,6 +170,19 @@ pub struct Accepted {
     pub offer: Option<Burst>,
     /// Current control timer value, from which the sender derives its dally.
     pub control_timer: Duration,
+}
+
+/// How fast a data receiver lets its sender be (`sealed`), as each of its CONTROL packets says
+/// (`docs/protocol.md §6.9`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RateLimit {
+    /// Nothing is said of it.
+    #[default]
+    Unsaid,
+    /// As fast as was agreed on.
+    Agreed,
+    /// At most this fast, and not faster than was agreed on.
+    At(Rate),
 }
 
 /// RESEND: the packets of `buffer` that are missing.

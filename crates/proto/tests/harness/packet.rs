@@ -155,6 +155,7 @@ fn control(body: &[u8]) {
     let Ok(parsed) = sealed::parse_control(body) else { return };
     let mut out = Vec::new();
     let mut writer = sealed::ControlWriter::new(&mut out, parsed.end_received, body.len());
+    writer.set_rate_limit(parsed.rate_limit);
     if let Some(report) = &parsed.report {
         assert!(writer.push_report(report));
     }

@@ -90,11 +90,13 @@ impl<W: Writer> Receiving<'_, W> {
             match said {
                 Said::Full(buffer) => {
                     gathering.count_out(at);
+                    self.count_back(buffer.filled().len());
                     self.growth.moved_beside(buffer.filled().len());
                     self.gather(now, end, buffer)?;
                 }
                 Said::Empty(buffer) => {
                     gathering.count_out(at);
+                    self.count_back(0);
                     self.spread(now, end, buffer);
                 }
                 Said::Over(_) => {}
@@ -107,6 +109,9 @@ impl<W: Writer> Receiving<'_, W> {
 
     /// An empty buffer goes to where the fewest are.
     pub(super) fn spread(&mut self, now: Instant, end: &mut Endpoint, buffer: Buffer) {
+        if !self.may_offer() {
+            return self.idle.push(buffer);
+        }
         let ReceiveLanes::Some(gathering) = &mut self.lanes else {
             return end.offer(now, buffer);
         };
@@ -149,6 +154,7 @@ impl<W: Writer> Receiving<'_, W> {
         (number, buffer): (BufferNumber, Buffer),
     ) -> Flow {
         self.count_main();
+        self.count_back(buffer.filled().len());
         match &self.lanes {
             ReceiveLanes::Some(_) => self.gather(now, end, buffer),
             ReceiveLanes::None | ReceiveLanes::May(_) => {
@@ -203,6 +209,14 @@ impl<W: Writer> Receiving<'_, W> {
         if let (Some(end), Some(disk)) = (gathering.complete.take(), &mut self.disk) {
             disk.finish(Some(End { buffers: count, ..end }));
             self.finishing = true;
+        }
+    }
+
+    /// Bytes that came over other lanes than the main connection.
+    pub(crate) fn moved_beside(&self) -> u64 {
+        match &self.lanes {
+            ReceiveLanes::Some(gathering) => gathering.lanes.moved(),
+            ReceiveLanes::None | ReceiveLanes::May(_) => 0,
         }
     }
 

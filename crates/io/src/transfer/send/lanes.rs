@@ -130,6 +130,14 @@ impl<R: Reader> Sending<'_, R> {
         true
     }
 
+    /// Bytes that were sent over other lanes than the main connection.
+    pub(crate) fn moved_beside(&self) -> u64 {
+        match &self.lanes {
+            SendLanes::Some(dealing) => dealing.lanes.moved(),
+            SendLanes::None | SendLanes::May(_) => 0,
+        }
+    }
+
     /// Whether images go to who is granted a buffer first.
     pub(super) fn deals(&self) -> bool {
         matches!(self.lanes, SendLanes::Some(_))

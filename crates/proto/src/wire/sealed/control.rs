@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::{ParseError, Reader, cut};
 use crate::limits::{MAX_HAVE, MAX_OUTSTANDING, MAX_RANGES, MAX_REASON, MAX_SEALED_PACKET_BYTES};
 use crate::time::micros_u32;
-use crate::units::{BufferNumber, ControlSeq, PacketNumber};
+use crate::units::{BufferNumber, ControlSeq, PacketNumber, Rate};
 use crate::wire::packet::{
-    Accepted, Burst, Go, Have, IndexRange, Message, Report, Resend, Verdict,
+    Accepted, Burst, Go, Have, IndexRange, Message, RateLimit, Report, Resend, Verdict,
 };
 
 /// Bytes of an item before its own fields; a report has its clock in the last four.
@@ -29,6 +29,8 @@ const HAVE: u8 = 5;
 
 /// The body's flag: END was received.
 const END_RECEIVED: u8 = 1;
+/// The rate limit that is what was agreed on.
+const AGREED: [u8; 3] = [0xff; 3];
 /// DONE's item flag.
 const VERIFIED: u8 = 1;
 /// HAVE's item flag.
@@ -39,6 +41,8 @@ const LAST: u8 = 1;
 pub struct ControlBody {
     /// The receiver has the sender's END (`docs/protocol.md §7.1`).
     pub end_received: bool,
+    /// How fast the sender may be (`docs/protocol.md §6.9`).
+    pub rate_limit: RateLimit,
     /// Messages of the FIFO that ride in this packet, in the order they were written.
     pub messages: Vec<(ControlSeq, Message)>,
     /// Feedback, if some was due.
@@ -53,6 +57,8 @@ pub struct ControlBody {
 #[derive(Debug)]
 pub struct ControlWriter<'a> {
     out: &'a mut Vec<u8>,
+    /// Where the body begins.
+    start: usize,
     /// How long `out` may become.
     end: usize,
 }
@@ -61,9 +67,17 @@ impl<'a> ControlWriter<'a> {
     /// Begins a body of at most `limit` bytes behind what is in `out`. The 4 bytes that are no
     /// item are written whatever the limit.
     pub fn new(out: &'a mut Vec<u8>, end_received: bool, limit: usize) -> Self {
-        let end = out.len().saturating_add(limit);
+        let (start, end) = (out.len(), out.len().saturating_add(limit));
         out.extend_from_slice(&[if end_received { END_RECEIVED } else { 0 }, 0, 0, 0]);
-        Self { out, end }
+        Self { out, start, end }
+    }
+
+    /// Says how fast the sender may be. A rate is rounded down to 16 significant bits, and up to
+    /// one byte a second.
+    pub fn set_rate_limit(&mut self, limit: RateLimit) {
+        if let Some(field) = self.out.get_mut(self.start + 1..self.start + 4) {
+            field.copy_from_slice(&rate_limit_bytes(limit));
+        }
     }
 
     /// Appends `message`; false if it does not fit.
@@ -169,12 +183,40 @@ impl<'a> ControlWriter<'a> {
     }
 }
 
+/// Exponent (1) and mantissa (2) of a rate in bytes a second.
+fn rate_limit_bytes(limit: RateLimit) -> [u8; 3] {
+    match limit {
+        RateLimit::Unsaid => [0; 3],
+        RateLimit::Agreed => AGREED,
+        RateLimit::At(rate) => {
+            let rate = rate.bytes_per_second().max(1);
+            let exponent = (u64::BITS - rate.leading_zeros()).saturating_sub(u16::BITS);
+            let [high, low] = ((rate >> exponent) as u16).to_be_bytes();
+            [exponent as u8, high, low]
+        }
+    }
+}
+
+fn parse_rate_limit(bytes: [u8; 3]) -> Result<RateLimit, ParseError> {
+    let [exponent, high, low] = bytes;
+    let mantissa = u64::from(u16::from_be_bytes([high, low]));
+    match bytes {
+        [0, 0, 0] => Ok(RateLimit::Unsaid),
+        AGREED => Ok(RateLimit::Agreed),
+        _ if mantissa == 0 || u32::from(exponent) > u64::BITS - u16::BITS => {
+            Err(ParseError::Field("rate limit"))
+        }
+        _ => Ok(RateLimit::At(Rate::from_bytes_per_second(mantissa << exponent))),
+    }
+}
+
 /// The body of a CONTROL packet (`docs/protocol.md §3.3`). Takes memory in proportion to it.
 pub fn parse_control(body: &[u8]) -> Result<ControlBody, ParseError> {
     let mut reader = Reader::new(body);
-    let [flags, ..] = reader.array::<4>()?;
+    let [flags, limit @ ..] = reader.array::<4>()?;
     let end_received = flags & END_RECEIVED != 0;
-    let mut control = ControlBody { end_received, ..ControlBody::default() };
+    let rate_limit = parse_rate_limit(limit)?;
+    let mut control = ControlBody { end_received, rate_limit, ..ControlBody::default() };
     while !reader.is_empty() {
         let [kind, flags] = reader.array()?;
         let len = usize::from(reader.u16()?);
