@@ -39,7 +39,10 @@ const TABLE: &[(Code, &str)] = &[
     (Code::File, "a file could not be read, written or created, or exists"),
     (Code::Stream, "the other side stopped, or its program vanished"),
     (Code::Signal, "stopped by Ctrl-C or a signal"),
-    (Code::Partial, "not everything is verified, or something was left out and named"),
+    (
+        Code::Partial,
+        "not everything is verified, or something, perhaps all, was left out and named",
+    ),
     (Code::Vanished, "a file to send vanished during the transfer"),
     (
         Code::Timeout,

@@ -95,8 +95,14 @@ fn files_and_trees_go_straight_from_one_server_to_another() {
     assert_eq!(copied["files"], 2);
     assert_eq!(tree(&env.path("one/dir")), tree(&env.path("other/in/dir")));
 
-    two.cp(&[], "dir", "in").exits(11).says("/dir: ").says("is a directory");
-    two.cp(&[], "none", "in").exits(11).says("no such file");
+    two.cp(&[], "dir", "in").exits(23).says("/dir: ").says("-r copies directories");
+    two.cp(&[], "none", "in").exits(23).says("no such file");
+    // What matches, and what is in a directory.
+    two.cp(&[], "dir/*", "in").exits(23).says("-r copies directories");
+    assert_eq!(env.names("other/in"), ["big", "dir", "g"]);
+    env.make_directory("other/apart");
+    two.cp(&["-r"], "dir/.", "apart").exits(0);
+    assert_eq!(tree(&env.path("one/dir")), tree(&env.path("other/apart")));
     two.cp(&[], "big", "no/such").exits(11).says("/no/such: ");
     two.cp(&["--rate", "1Mbit"], "big", "in").exits(1).says("max-rate=");
     let told = two.stop();

@@ -85,8 +85,8 @@ fn what_people_do_with_a_server() {
     ask(&env, &["cp", "-r", "-p", "netblt:///x/copy", "netblt:///x/big", "back"]).exits(0);
     assert_eq!(tree(&env.path("back/copy")), tree(&env.path("dir")));
     assert_eq!(fs::read(env.path("back/big")).expect("the file"), big);
-    ask(&env, &["cp", "netblt:///x/copy", "back"]).exits(11).says("it is a directory");
-    ask(&env, &["cp", "netblt:///none", "back"]).exits(11).says("no such file");
+    ask(&env, &["cp", "netblt:///x/copy", "back"]).exits(23).says("-r copies directories");
+    ask(&env, &["cp", "netblt:///none", "back"]).exits(23).says("no such file");
     let got = ask(&env, &["cp", "--json", "netblt:///x/big", "back/renamed"]).exits(0);
     assert_eq!(got.last_event("summary")["bytes"], 3 * MIB);
 
@@ -125,7 +125,7 @@ fn what_is_on_a_server_is_moved_and_copied_there() {
     ask(&env, &["mv", "-n", "netblt:///d/big", "netblt:///d/a"]).exits(11).says("exists");
     let said = ask(&env, &["cp", "-v", "netblt:///d/big", "netblt:///copy"]).exits(0).text();
     assert_eq!(said, "copied d/big to copy\n");
-    ask(&env, &["cp", "netblt:///d", "netblt:///e"]).exits(11).says("it is a directory");
+    ask(&env, &["cp", "netblt:///d", "netblt:///e"]).exits(23).says("-r copies directories");
     let said = ask(&env, &["cp", "-r", "-p", "--json", "netblt:///d", "netblt:///e"]).exits(0);
     assert_eq!(said.last_event("copied")["count"], 3);
     assert_eq!(tree(&env.path("root/e")), tree(&env.path("root/d")));
@@ -152,6 +152,7 @@ fn mistakes_are_told() {
     let env = Env::new();
     let server = server(&env, &["--read-only", "--max-sessions", "3", "--memory", "64MiB"]);
     env.make_file("f", 10);
+    env.make_file("root/f", 10);
     ask(&env, &["cp", "f", "netblt:///f"]).exits(11).says("nothing may be changed");
     ask(&env, &["rm", "netblt:///f"]).exits(11).says("nothing may be changed");
     env.run(&["ls", "netblt:///"]).exits(1).says("NETBLT_TICKET");
@@ -463,5 +464,69 @@ fn one_manifest_has_the_files_of_all_sources() {
     assert_eq!(names, ["a", "b"]);
     let both = ["cp", "netblt:///a", "netblt:///b", "back", "--trace", "t"];
     ask(&env, &both).exits(1).says("--trace");
+    stopped(server);
+}
+
+#[test]
+fn patterns_are_expanded_by_what_the_server_lists() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    let env = Env::new();
+    let server = server(&env, &[]);
+    let odd = OsStr::from_bytes(b"z\xff.gz");
+    env.make_directory("root/logs/old");
+    for name in ["logs/a.gz", "logs/b.gz", "logs/c", "logs/.d.gz", "logs/old/e.gz", "*", "x"] {
+        env.make_file(&format!("root/{name}"), 10);
+    }
+    fs::write(env.path("root/logs").join(odd), "odd").expect("written");
+    let cp = |args: &[&str]| {
+        let _ = fs::remove_dir_all(env.path("back"));
+        env.make_directory("back");
+        ask(&env, &[&["cp"][..], args, &["back"]].concat())
+    };
+    let back = || {
+        let names = fs::read_dir(env.path("back")).expect("listed");
+        let names = names.map(|entry| entry.expect("an entry").file_name());
+        let mut names: Vec<_> = names.map(|name| name.as_bytes().to_vec()).collect();
+        names.sort();
+        names
+    };
+    cp(&["netblt:///logs/*.gz"]).exits(0);
+    assert_eq!(back(), [&b"a.gz"[..], b"b.gz", b"z\xff.gz"]);
+    cp(&["netblt:///l*/[ab].gz"]).exits(0);
+    assert_eq!(back(), [b"a.gz", b"b.gz"]);
+    cp(&["netblt:///logs/**/*.gz"]).exits(0);
+    assert_eq!(back(), [&b"a.gz"[..], b"b.gz", b"e.gz", b"z\xff.gz"]);
+    cp(&["netblt:///logs/.*.gz"]).exits(0);
+    assert_eq!(back(), [b".d.gz"]);
+    // What is left out is named, and the rest comes.
+    cp(&["netblt:///logs/*", "netblt:///none*"])
+        .exits(23)
+        .says("skipped netblt:///logs/old: not a regular file (-r copies directories)")
+        .says("skipped netblt:///none*: nothing matches");
+    assert_eq!(back(), [&b"a.gz"[..], b"b.gz", b"c", b"z\xff.gz"]);
+    cp(&["netblt:///none*"]).exits(23).says("there is nothing to copy");
+    // What is there under that very name is no pattern, nor is a byte.
+    for name in ["netblt:///*", "netblt:///%2A"] {
+        cp(&[name]).exits(0);
+        assert_eq!(back(), [b"*"]);
+    }
+    let several = ask(&env, &["cp", "netblt:///logs/*.gz", "one"]).exits(11);
+    several.says("no such directory");
+    // What is in a directory, and nothing at all in an empty one.
+    cp(&["-r", "netblt:///logs/."]).exits(0);
+    assert_eq!(back(), [&b".d.gz"[..], b"a.gz", b"b.gz", b"c", b"old", b"z\xff.gz"]);
+    env.make_directory("root/empty");
+    cp(&["-r", "netblt:///empty/."]).exits(0);
+    assert!(back().is_empty());
+    cp(&["-r", "netblt:///empty"]).exits(0);
+    assert_eq!(back(), [b"empty"]);
+    // On the server itself.
+    env.make_directory("root/in");
+    ask(&env, &["cp", "netblt:///logs/?.gz", "netblt:///in"]).exits(0);
+    assert_eq!(env.names("root/in"), ["a.gz", "b.gz"]);
+    ask(&env, &["cp", "-r", "netblt:///logs/old/.", "netblt:///in"]).exits(0);
+    assert_eq!(env.names("root/in"), ["a.gz", "b.gz", "e.gz"]);
+    ask(&env, &["cp", "netblt:///none*", "netblt:///in"]).exits(23).says("nothing matches");
     stopped(server);
 }

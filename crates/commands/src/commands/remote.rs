@@ -17,6 +17,7 @@ use crate::json::{self, Stream};
 use crate::output;
 use crate::served::address::Served;
 use crate::served::client::{Line, Meeting, Plain, server};
+use crate::served::sources::{expand, means_contents, wanted};
 use crate::{secrecy, signals, units};
 
 /// List what is on a server
@@ -203,11 +204,29 @@ impl CopyThere {
             let mut options = server.options.clone();
             (options.overwrite, options.preserve) = (Overwrite::Always, self.preserve);
             let server = Server { options: &options, ..*server };
-            let to = landing.of(&server, served)?;
-            let count = server.copy(&served.path, &to, self.trees, &mut Plain)?;
-            let paths = (&served.path[..], Some(&to[..]));
-            Ok(self.common.tell_of("copied", paths, count, self.verbose)?)
+            let apart = self.trees && means_contents(&served.path) && landing.is_one(&server)?;
+            let sources = expand(&server, served, apart)?;
+            if sources.is_empty() && served.pattern.is_some() {
+                return Err(Failure::new(Code::Partial, "nothing matches").into());
+            }
+            landing.several |= sources.len() > 1;
+            sources.iter().try_for_each(|source| self.one(&server, source, &mut landing))
         })
+    }
+
+    fn one(
+        &self,
+        server: &Server<'_>,
+        source: &Served,
+        landing: &mut Landing<'_>,
+    ) -> Result<(), Wrong> {
+        if let Err(why) = wanted(server, &source.path, self.trees)? {
+            return Err(Failure::new(Code::Partial, format!("skipped: {why}")).into());
+        }
+        let to = landing.of(server, source)?;
+        let count = server.copy(&source.path, &to, self.trees, &mut Plain)?;
+        let paths = (&source.path[..], Some(&to[..]));
+        Ok(self.common.tell_of("copied", paths, count, self.verbose)?)
     }
 }
 
@@ -224,12 +243,9 @@ impl<'a> Landing<'a> {
         Self { target, several, directory: None }
     }
 
-    /// Into a directory that exists, or as the single thing of a name.
-    fn of(&mut self, server: &Server<'_>, served: &Served) -> Result<Vec<u8>, Wrong> {
+    /// Whether it is a directory.
+    fn is_one(&mut self, server: &Server<'_>) -> Result<bool, Wrong> {
         let target = Served::parse(self.target)?;
-        if target.host != served.host {
-            return Err(Failure::usage("the other one is on another server").into());
-        }
         let directory = match self.directory {
             Some(known) => known,
             None => match server.stat(&target.path, &mut Plain) {
@@ -241,7 +257,16 @@ impl<'a> Landing<'a> {
             },
         };
         self.directory = Some(directory);
-        if directory {
+        Ok(directory)
+    }
+
+    /// Into a directory that exists, or as the single thing of a name.
+    fn of(&mut self, server: &Server<'_>, served: &Served) -> Result<Vec<u8>, Wrong> {
+        let target = Served::parse(self.target)?;
+        if target.host != served.host {
+            return Err(Failure::usage("the other one is on another server").into());
+        }
+        if self.is_one(server)? {
             return Ok([&target.path, &b"/"[..], served.name().as_bytes()].concat());
         }
         if self.several {

@@ -13,6 +13,9 @@ pub(crate) struct Served {
     pub(crate) host: Option<Host>,
     /// Relative to what is served. A slash at its end is kept.
     pub(crate) path: Vec<u8>,
+    /// The same as a pattern, if there is a wildcard in it. One that is written with a percent sign
+    /// is a character.
+    pub(crate) pattern: Option<Vec<u8>>,
 }
 
 impl Served {
@@ -28,13 +31,18 @@ impl Served {
         let rest = rest.ok_or_else(|| wrong("is no netblt://HOST/PATH"))?;
         let slash = rest.iter().position(|byte| *byte == b'/');
         let (authority, path) = rest.split_at(slash.unwrap_or(rest.len()));
-        let path = decoded(path.strip_prefix(b"/").unwrap_or_default())
-            .ok_or_else(|| wrong("a % in it is not followed by two hexadecimal digits"))?;
+        let written = path.strip_prefix(b"/").unwrap_or_default();
+        let not_hex = || wrong("a % in it is not followed by two hexadecimal digits");
+        let path = decoded(written).ok_or_else(not_hex)?;
+        let pattern = match written.iter().any(|byte| WILD.contains(byte)) {
+            true => Some(decoded(&escaped(written)).ok_or_else(not_hex)?),
+            false => None,
+        };
         let host = match authority {
             b"" => None,
             authority => Some(Host::of_authority(authority, text)?),
         };
-        Ok(Self { host, path })
+        Ok(Self { host, path, pattern })
     }
 
     /// Its last part, under which it arrives; that of the root is the host's name.
@@ -54,6 +62,25 @@ impl Served {
     }
 }
 
+/// What a pattern begins a wildcard with.
+const WILD: &[u8] = b"*?[";
+
+/// Wildcards that are written with a percent sign, in brackets.
+fn escaped(written: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(written.len());
+    let mut rest = written;
+    while let Some((first, after)) = rest.split_first() {
+        let code = rest.get(..3).filter(|_| *first == b'%');
+        match code.and_then(decoded).as_deref() {
+            Some([byte]) if WILD.contains(byte) => out.extend([b'[', *byte, b']']),
+            _ => out.push(*first),
+        }
+        let is_wild = code.and_then(decoded).is_some_and(|code| WILD.contains(&code[0]));
+        rest = if is_wild { rest.get(3..).unwrap_or_default() } else { after };
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,6 +89,19 @@ mod tests {
         let served = Served::parse(OsStr::new(text)).expect(text);
         let host = served.host.map(|host| (host.name, host.port));
         (host, String::from_utf8_lossy(&served.path).into_owned())
+    }
+
+    #[test]
+    fn a_wildcard_is_one_unless_it_is_written_as_a_byte() {
+        for (text, pattern) in [
+            ("netblt://host/a/*.gz", Some("a/*.gz")),
+            ("netblt://host/a%2A%20%5bb?", Some("a[*] [[]b?")),
+            ("netblt://host/a%2A", None),
+            ("netblt://host/a%20b", None),
+        ] {
+            let served = Served::parse(OsStr::new(text)).expect(text);
+            assert_eq!(served.pattern.as_deref(), pattern.map(str::as_bytes), "{text}");
+        }
     }
 
     #[test]

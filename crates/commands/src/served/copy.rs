@@ -1,6 +1,6 @@
 //! `netblt cp` to and from a server of files.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -15,11 +15,13 @@ use crate::choice;
 use crate::commands::send::AGGRESSIVE;
 use crate::cp::gather::{Found, Landing};
 use crate::cp::options::Wish;
+use crate::cp::place::Host;
 use crate::cp::probe::free_port;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Report};
 use crate::served::address::Served;
 use crate::served::client::{Meeting, Plain, Proof, server};
+use crate::served::sources::{expand, means_contents, nothing, wanted};
 use crate::{args, secrecy, signals};
 
 /// How long a server that is busy is asked again, how soon at first, and how often later.
@@ -61,67 +63,100 @@ pub(crate) fn copy(
             })
         }
         Way::Down { sources, target } => {
-            let landing = Landing::of(&target, sources.len() > 1, wish.recursive);
-            let landing = landing.map_err(|text| Failure::new(Code::File, text))?;
-            if sources.len() > 1 && options.trace.is_some() {
-                return Err(Failure::usage(
-                    "--trace and --report are of one transfer, and each source from a server is a \
-                     transfer of its own: name one, or a directory (-r)",
-                ));
-            }
             signals::watch(&cancel, report.is_talkative())?;
-            let mut all: Option<Summary> = None;
-            let mut met: Option<(&Served, Meeting)> = None;
-            let mut sums = Sums::default();
-            for source in &sources {
-                if met.as_ref().is_none_or(|(of, _)| of.host != source.host) {
-                    met = Some((source, proof.meet(source, identity, &options, &cancel)?));
-                }
-                let Some((_, meeting)) = &met else { continue };
-                if all.is_none() {
-                    output::announce(report, &meeting.rendezvous);
-                }
-                let one = (meeting, &options, &cancel);
-                let summary = patiently(&cancel, report, |report| {
-                    down(source, &landing, wish.recursive, one, report)
-                })?;
-                if sources.len() > 1 {
-                    sums.add(options.manifest.as_deref())?;
-                }
-                all = Some(match all {
-                    Some(all) => together(all, &summary),
-                    None => summary,
-                });
-            }
-            all.ok_or_else(|| Failure::usage("there is nothing to copy"))
+            let mut met = Met { proof, identity, known: Vec::new() };
+            Down { wish, options: &options, cancel: &cancel }
+                .copy(&sources, &target, &mut met, report)
         }
         Way::Across { sources, target } => {
             signals::watch(&cancel, report.is_talkative())?;
-            let there = proof.meet(&target, identity, &options, &cancel)?;
-            let mut all: Option<Summary> = None;
+            let mut met = Met { proof, identity, known: Vec::new() };
+            met.of(&target, &options, &cancel)?;
             for source in &sources {
-                let meeting = proof.meet(source, identity, &options, &cancel)?;
-                let (from, to) = ((&meeting, source), (&there, &target));
-                let how = (sources.len() > 1, wish.recursive);
-                let summary = patiently(&cancel, report, |report| {
-                    across(from, to, how, (&options, &cancel), report)
-                })?;
-                all = Some(match all {
-                    Some(all) => together(all, &summary),
-                    None => summary,
-                });
+                met.of(source, &options, &cancel)?;
             }
-            all.ok_or_else(|| Failure::usage("there is nothing to copy"))
+            Across { met, target, trees: wish.recursive, options: &options, cancel: &cancel }
+                .copy(&sources, report)
         }
     }
 }
 
+/// Servers that were met, each once.
+struct Met<'a> {
+    proof: &'a Proof,
+    identity: Option<&'a Path>,
+    known: Vec<(Option<Host>, Meeting)>,
+}
+
+impl Met<'_> {
+    /// How to meet the server of an address; it is met if it was not.
+    fn of(
+        &mut self,
+        served: &Served,
+        options: &Options,
+        cancel: &Cancel,
+    ) -> Result<&Meeting, Failure> {
+        let known = self.known.iter().position(|(host, _)| *host == served.host);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let meeting = self.proof.meet(served, self.identity, options, cancel)?;
+                self.known.push((served.host.clone(), meeting));
+                self.known.len() - 1
+            }
+        };
+        Ok(&self.known[at].1)
+    }
+
+    /// The same of one that was met.
+    fn known(&self, served: &Served) -> Result<&Meeting, Failure> {
+        let known = self.known.iter().find(|(host, _)| *host == served.host);
+        known.map(|(_, meeting)| meeting).ok_or_else(nothing)
+    }
+}
+
+/// What several transfers come to, and what was left out before any of them.
+#[derive(Default)]
+struct All {
+    summary: Option<Summary>,
+    skipped: u64,
+}
+
+impl All {
+    fn skip(&mut self, source: &Served, why: &str, report: &mut Report) {
+        report.warn(&format!("skipped {}: {why}", source.shown()));
+        self.skipped += 1;
+    }
+
+    fn add(&mut self, next: Summary) {
+        self.summary = Some(match self.summary.take() {
+            Some(all) => together(all, &next),
+            None => next,
+        });
+    }
+
+    /// Nothing at all is a failure, unless all that was named is an empty directory.
+    fn end(self) -> Result<Summary, Failure> {
+        let mut summary = match (self.summary, self.skipped) {
+            (Some(summary), _) => summary,
+            (None, 0) => {
+                let mut none = Summary::default();
+                none.verified = true;
+                none
+            }
+            (None, _) => return Err(nothing()),
+        };
+        summary.skipped += self.skipped;
+        Ok(summary)
+    }
+}
+
 /// A server that is busy is asked again, for a minute: nothing of what it refused has begun.
-fn patiently(
+fn patiently<T>(
     cancel: &Cancel,
     report: &mut Report,
-    mut copy: impl FnMut(&mut Report) -> Result<Summary, Failure>,
-) -> Result<Summary, Failure> {
+    mut copy: impl FnMut(&mut Report) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let (begun, mut pause, mut told) = (Instant::now(), PAUSE, None);
     loop {
         let failure = match copy(report) {
@@ -210,46 +245,169 @@ fn up(
     Ok(summary)
 }
 
-fn down(
-    source: &Served,
-    landing: &Landing,
-    trees: bool,
-    (meeting, options, cancel): Line<'_>,
-    report: &mut Report,
-) -> Result<Summary, Failure> {
-    let server = server(meeting, options, cancel, true);
-    let stood = server.stat(&source.path, &mut Plain);
-    let entry = stood
-        .map_err(|error| named(source, report.failure(&meeting.explain(error, options, cancel))))?;
-    let bytes = (entry.sort == Sort::File).then_some(entry.length);
-    let name = landing.name.clone().unwrap_or_else(|| source.name());
-    let fetch = Fetch { path: source.path.clone(), name, trees, bytes };
-    let got = server.get(&fetch, into_directory(&landing.directory), report);
-    got.map_err(|error| named(source, report.failure(&error)))
+/// From a server to here.
+struct Down<'a> {
+    wish: &'a Wish,
+    options: &'a Options,
+    cancel: &'a Cancel,
+}
+
+impl Down<'_> {
+    fn copy(
+        &self,
+        sources: &[Served],
+        target: &OsStr,
+        met: &mut Met<'_>,
+        report: &mut Report,
+    ) -> Result<Summary, Failure> {
+        let trees = self.wish.recursive;
+        let cannot = |text| Failure::new(Code::File, text);
+        // Before anything is asked, as far as it is known.
+        Landing::of(target, sources.len() > 1, trees).map_err(cannot)?;
+        let (mut all, mut found) = (All::default(), Vec::new());
+        for source in sources {
+            let meeting = met.of(source, self.options, self.cancel)?;
+            if found.is_empty() {
+                output::announce(report, &meeting.rendezvous);
+            }
+            let server = server(meeting, self.options, self.cancel, true);
+            let apart = trees && Path::new(target).is_dir();
+            let some = patiently(self.cancel, report, |report| {
+                let explain = |error| meeting.explain(error, self.options, self.cancel);
+                let failed = |error| named(source, report.failure(&explain(error)));
+                expand(&server, source, apart).map_err(failed)
+            })?;
+            if some.is_empty() && source.pattern.is_some() {
+                all.skip(source, "nothing matches", report);
+            }
+            found.extend(some);
+        }
+        let landing = Landing::of(target, found.len() > 1, trees).map_err(cannot)?;
+        if found.len() > 1 && self.options.trace.is_some() {
+            return Err(Failure::usage(
+                "--trace and --report are of one transfer, and each source from a server is a \
+                 transfer of its own: name one, or a directory (-r)",
+            ));
+        }
+        let mut sums = Sums::default();
+        for source in &found {
+            let meeting = met.known(source)?;
+            let one = patiently(self.cancel, report, |report| {
+                self.one(source, &landing, meeting, report)
+            })?;
+            match one {
+                Ok(summary) => all.add(summary),
+                Err(why) => all.skip(source, why, report),
+            }
+            if found.len() > 1 {
+                sums.add(self.options.manifest.as_deref())?;
+            }
+        }
+        all.end()
+    }
+
+    /// One source, or why it is left out.
+    fn one(
+        &self,
+        source: &Served,
+        landing: &Landing,
+        meeting: &Meeting,
+        report: &mut Report,
+    ) -> Result<Result<Summary, &'static str>, Failure> {
+        let (options, cancel, trees) = (self.options, self.cancel, self.wish.recursive);
+        let server = server(meeting, options, cancel, true);
+        let failed = |error: Error, report: &Report| {
+            named(source, report.failure(&meeting.explain(error, options, cancel)))
+        };
+        let entry = match wanted(&server, &source.path, trees) {
+            Ok(Ok(entry)) => entry,
+            Ok(Err(why)) => return Ok(Err(why)),
+            Err(error) => return Err(failed(error, report)),
+        };
+        let bytes = (entry.sort == Sort::File).then_some(entry.length);
+        let name = landing.name.clone().unwrap_or_else(|| source.name());
+        let fetch = Fetch { path: source.path.clone(), name, trees, bytes };
+        let got = server.get(&fetch, into_directory(&landing.directory), report);
+        got.map(Ok).map_err(|error| named(source, report.failure(&error)))
+    }
 }
 
 /// From one server straight to another.
-fn across(
-    (meeting, source): (&Meeting, &Served),
-    (there, target): (&Meeting, &Served),
-    (several, trees): (bool, bool),
-    (options, cancel): (&Options, &Cancel),
-    report: &mut Report,
-) -> Result<Summary, Failure> {
-    let from = server(meeting, options, cancel, false);
-    let failed = |error: Error, (at, served): (&Meeting, &Served), report: &Report| {
-        named(served, report.failure(&at.explain(error, options, cancel)))
-    };
-    let stood = from.stat(&source.path, &mut Plain);
-    let entry = stood.map_err(|error| failed(error, (meeting, source), report))?;
-    let trees = trees && entry.sort == Sort::Directory;
-    let bytes = (entry.sort == Sort::File).then_some(entry.length);
-    let fetch = Fetch { path: source.path.clone(), name: source.name(), trees, bytes };
-    let to = server(there, options, cancel, false);
-    from.send_to(&fetch, &to, (&target.path, several), report).map_err(|side| match side {
-        Side::From(error) => failed(error, (meeting, source), report),
-        Side::To(error) => failed(error, (there, target), report),
-    })
+struct Across<'a> {
+    met: Met<'a>,
+    target: Served,
+    trees: bool,
+    options: &'a Options,
+    cancel: &'a Cancel,
+}
+
+impl Across<'_> {
+    fn copy(&self, sources: &[Served], report: &mut Report) -> Result<Summary, Failure> {
+        let (mut all, mut found) = (All::default(), Vec::new());
+        for source in sources {
+            let meeting = self.met.known(source)?;
+            let apart = self.trees && means_contents(&source.path) && self.lands_in_one(report)?;
+            let from = server(meeting, self.options, self.cancel, false);
+            let some = patiently(self.cancel, report, |report| {
+                expand(&from, source, apart)
+                    .map_err(|error| self.failed(error, (meeting, source), report))
+            })?;
+            if some.is_empty() && source.pattern.is_some() {
+                all.skip(source, "nothing matches", report);
+            }
+            let several = apart || some.len() > 1 || sources.len() > 1;
+            found.extend(some.into_iter().map(|one| (one, several)));
+        }
+        for (source, several) in &found {
+            let one = patiently(self.cancel, report, |report| self.one(source, *several, report))?;
+            match one {
+                Ok(summary) => all.add(summary),
+                Err(why) => all.skip(source, why, report),
+            }
+        }
+        all.end()
+    }
+
+    /// Whether the target is a directory; what may not be looked at is taken for one.
+    fn lands_in_one(&self, report: &Report) -> Result<bool, Failure> {
+        let there = self.met.known(&self.target)?;
+        let to = server(there, self.options, self.cancel, false);
+        match to.stat(&self.target.path, &mut Plain) {
+            Ok(entry) => Ok(entry.sort == Sort::Directory),
+            Err(Error::Denied { what: Denial::NotFound, .. }) => Ok(false),
+            Err(Error::Denied { what: Denial::Forbidden, .. }) => Ok(true),
+            Err(error) => Err(self.failed(error, (there, &self.target), report)),
+        }
+    }
+
+    /// One source, or why it is left out.
+    fn one(
+        &self,
+        source: &Served,
+        several: bool,
+        report: &mut Report,
+    ) -> Result<Result<Summary, &'static str>, Failure> {
+        let (meeting, there) = (self.met.known(source)?, self.met.known(&self.target)?);
+        let from = server(meeting, self.options, self.cancel, false);
+        let entry = match wanted(&from, &source.path, self.trees) {
+            Ok(Ok(entry)) => entry,
+            Ok(Err(why)) => return Ok(Err(why)),
+            Err(error) => return Err(self.failed(error, (meeting, source), report)),
+        };
+        let trees = self.trees && entry.sort == Sort::Directory;
+        let bytes = (entry.sort == Sort::File).then_some(entry.length);
+        let fetch = Fetch { path: source.path.clone(), name: source.name(), trees, bytes };
+        let to = server(there, self.options, self.cancel, false);
+        let sent = from.send_to(&fetch, &to, (&self.target.path, several), report);
+        sent.map(Ok).map_err(|side| match side {
+            Side::From(error) => self.failed(error, (meeting, source), report),
+            Side::To(error) => self.failed(error, (there, &self.target), report),
+        })
+    }
+
+    fn failed(&self, error: Error, (at, served): (&Meeting, &Served), report: &Report) -> Failure {
+        named(served, report.failure(&at.explain(error, self.options, self.cancel)))
+    }
 }
 
 fn named(source: &Served, failure: Failure) -> Failure {

@@ -4,3 +4,4 @@
 pub(crate) mod address;
 pub(crate) mod client;
 pub(crate) mod copy;
+pub(crate) mod sources;
