@@ -320,6 +320,30 @@ fn a_far_end_cannot_send_what_nobody_asked_for() {
     }
 }
 
+#[test]
+fn a_far_end_cannot_have_many_addresses_asked() {
+    let setting = Setting::new();
+    setting.put("near/a", b"a");
+    let many = (0..50_000).map(|n| format!("\"10.9.{}.{}\"", n / 250, n % 250 + 1));
+    let odd = ["224.0.0.1", "255.255.255.255", "0.0.0.0", "ff02::1"].map(|ip| format!("\"{ip}\""));
+    let told: Vec<String> = odd.into_iter().chain(many).collect();
+    let ready = format!(
+        "{{\"Ready\":{{\"addresses\":[{}],\"port\":9,\"plan\":{{\"Receive\":{{\"rename\":null}}}}}}}}",
+        told.join(",")
+    );
+    let ssh = puppet(&setting.env, &[&hello(), &ready]);
+    let args = ["cp", "-v", "--fallback", "never", "-S", ssh.to_str().expect("text"), "a", "host:"];
+    let mut command = setting.env.command(&args);
+    command.current_dir(setting.env.path("near"));
+    let ended = Running::new(command).finish().exits(35);
+    let line = ended.stderr.lines().find(|line| line.starts_with("Trying UDP to ")).expect("said");
+    let asked = line.matches(":9").count();
+    assert!((1..=16).contains(&asked), "{line}");
+    for odd in ["224.", "255.", " 0.", "ff02"] {
+        assert!(!line.contains(odd), "{line}");
+    }
+}
+
 /// What this program's own far end says first.
 fn hello() -> String {
     let env = Env::new();

@@ -25,7 +25,7 @@ use netblt_proto::machine::Reason;
 use crate::cp::channel::{Frame, FrameReader, FrameWriter};
 use crate::cp::gather::{Found, Landing, names};
 use crate::cp::listed::Listed;
-use crate::cp::probe::{Prober, Side, no_socket};
+use crate::cp::probe::{Prober, Side, no_socket, plausible};
 use crate::cp::standing::{self, Existing, Told};
 use crate::cp::tunnel::{self, Tunnel};
 use crate::cp::words::{
@@ -279,8 +279,11 @@ impl Far {
     ) -> Result<Way, Failed> {
         let (mut udp, mut told) = (udp.clone(), false);
         loop {
-            let theirs = client.into_iter().chain(udp.addresses.iter().copied());
-            let peers: Vec<_> = theirs.map(|ip| SocketAddr::new(ip, udp.port)).collect();
+            // Of a third machine the caller has looked at them.
+            let loopback = client.is_none_or(|client| client.is_loopback());
+            let theirs = plausible(client, udp.addresses.iter().copied(), loopback, |_| true);
+            let peers = theirs.into_iter().map(|ip| SocketAddr::new(ip, udp.port));
+            let peers: Vec<_> = peers.collect();
             let turn = |heard: Option<SocketAddr>| {
                 if let Some(address) = heard.filter(|_| !std::mem::replace(&mut told, true)) {
                     let _ = self.out.word(&Word::Heard(address));

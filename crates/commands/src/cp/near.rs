@@ -25,7 +25,7 @@ use crate::cp::link::{Came, Link, is_echo, unless_stopped};
 use crate::cp::listed::Listed;
 use crate::cp::options::{Fallback, Wish};
 use crate::cp::place::Host;
-use crate::cp::probe::{Prober, Side, no_socket};
+use crate::cp::probe::{Prober, Side, no_socket, plausible};
 use crate::cp::ssh::SshOptions;
 use crate::cp::standing::{self, Existing, Told};
 use crate::cp::tunnel::{self, Tunnel};
@@ -109,7 +109,8 @@ impl Near<'_> {
         let way = match prober {
             Some(prober) if far_port != 0 => {
                 let named = resolved(self.ssh, &self.link.host);
-                addresses.extend(named.iter().filter(|ip| self.wish.fits(ip)));
+                let loopback = named.iter().any(IpAddr::is_loopback);
+                addresses = plausible(named, addresses, loopback, |ip| self.wish.fits(ip));
                 self.find_way(&prober, &addresses, far_port, report)
             }
             _ => None,
@@ -160,10 +161,7 @@ impl Near<'_> {
     fn wait_ready(&mut self, report: &mut Report) -> Result<(Vec<IpAddr>, u16, Plan), Failure> {
         loop {
             match self.link.hear()? {
-                Word::Ready { mut addresses, port, plan } => {
-                    addresses.retain(|ip| self.wish.fits(ip));
-                    return Ok((addresses, port, plan));
-                }
+                Word::Ready { addresses, port, plan } => return Ok((addresses, port, plan)),
                 Word::Warning(text) => report.warn(&self.link.said(&text)),
                 Word::Done(done) => return Err(self.link.failed_there(done)),
                 _ => return Err(self.link.odd_word()),
@@ -512,9 +510,9 @@ pub(crate) fn start(wish: &Wish, job: Job, secret: &Secret, udp: Option<Udp>) ->
     }
 }
 
-/// The addresses that a host's name stands for here.
+/// The addresses that a host's name stands for here; loopback only if ssh goes there straight.
 pub(crate) fn resolved(ssh: &SshOptions, host: &Host) -> Vec<IpAddr> {
-    let name = ssh.host_name(host).unwrap_or_else(|| host.name.clone());
+    let (name, straight) = ssh.host_name(host);
     let (found, answers) = channel();
     let look = move || {
         let addresses = (name.as_str(), 0).to_socket_addrs();
@@ -523,7 +521,8 @@ pub(crate) fn resolved(ssh: &SshOptions, host: &Host) -> Vec<IpAddr> {
     // A resolver that hangs is not worth waiting for: the far end told its own addresses.
     let _ = thread::Builder::new().name("netblt-resolve".to_owned()).spawn(look);
     let found: Vec<SocketAddr> = answers.recv_timeout(LOOK_UP).unwrap_or_default();
-    found.iter().map(SocketAddr::ip).collect()
+    let found = found.iter().map(SocketAddr::ip);
+    found.filter(|ip| straight || !ip.is_loopback()).collect()
 }
 
 fn spelled(addresses: &[IpAddr], port: u16) -> Vec<SocketAddr> {

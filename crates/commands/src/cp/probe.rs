@@ -36,6 +36,40 @@ pub(crate) enum Side {
     Far = 2,
 }
 
+/// Addresses that are asked, at most: what another end says of itself is not believed.
+const MOST: usize = 16;
+
+/// Which addresses of another end are asked: those known here first, then those it tells, each
+/// once, 16 at most, and only such as one machine can have. Loopback is asked where `loopback`.
+pub(crate) fn plausible(
+    known: impl IntoIterator<Item = IpAddr>,
+    told: impl IntoIterator<Item = IpAddr>,
+    loopback: bool,
+    fits: impl Fn(&IpAddr) -> bool,
+) -> Vec<IpAddr> {
+    let mut all = Vec::with_capacity(MOST);
+    for ip in known.into_iter().chain(told).map(|ip| ip.to_canonical()) {
+        let wanted = is_unicast(&ip) && (loopback || !ip.is_loopback()) && fits(&ip);
+        if wanted && !all.contains(&ip) {
+            all.push(ip);
+        }
+        if all.len() == MOST {
+            break;
+        }
+    }
+    all
+}
+
+/// Of one machine, and reachable without a zone.
+fn is_unicast(ip: &IpAddr) -> bool {
+    let odd = match ip {
+        // "This network", multicast, reserved, broadcast.
+        IpAddr::V4(ip) => matches!(ip.octets()[0], 0 | 224..),
+        IpAddr::V6(ip) => ip.is_multicast() || ip.is_unicast_link_local(),
+    };
+    !odd && !ip.is_unspecified()
+}
+
 /// A socket that asks and answers.
 pub(crate) struct Prober {
     socket: UdpSocket,
@@ -265,6 +299,36 @@ mod tests {
         near.socket.set_read_timeout(Some(SOON)).expect("set");
         assert!(near.socket.recv_from(&mut answer).is_ok());
         far.join().expect("it ran");
+    }
+
+    #[test]
+    fn few_addresses_are_asked_and_only_such_as_a_machine_can_have() {
+        let ip = |text: &str| text.parse::<IpAddr>().expect(text);
+        let odd = [
+            "224.0.0.1",
+            "239.1.2.3",
+            "255.255.255.255",
+            "240.0.0.1",
+            "0.0.0.0",
+            "0.1.2.3",
+            "::",
+            "ff02::1",
+            "fe80::1",
+            "::ffff:224.0.0.1",
+            "::ffff:255.255.255.255",
+        ];
+        let own = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"];
+        let told = || odd.iter().chain(&own).map(|text| ip(text));
+        let all = |_: &IpAddr| true;
+        assert_eq!(plausible([], told(), false, all), Vec::<IpAddr>::new());
+        let loops: Vec<IpAddr> = own[..3].iter().map(|text| ip(text)).collect();
+        assert_eq!(plausible([], told(), true, all), loops);
+        let many = (0..50_000u32).map(|n| IpAddr::from((0x0a00_0000 + n).to_be_bytes()));
+        let known = ip("192.0.2.1");
+        let asked = plausible([known, known], many, false, all);
+        assert_eq!((asked.len(), asked[0], asked[1]), (16, known, ip("10.0.0.0")));
+        let v6 = plausible([known], [ip("2001:db8::1")], false, IpAddr::is_ipv6);
+        assert_eq!(v6, [ip("2001:db8::1")]);
     }
 
     #[test]

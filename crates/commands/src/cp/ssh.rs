@@ -195,11 +195,14 @@ impl SshOptions {
         shell(SCRIPT, &path)
     }
 
-    /// The host's name behind an alias of the user's configuration, which may be one that only its
-    /// jump host knows.
-    pub(crate) fn host_name(&self, host: &Host) -> Option<String> {
-        let text = self.configuration(host)?;
-        text.lines().find_map(|line| line.strip_prefix("hostname ")).map(str::to_owned)
+    /// The host's name behind an alias of the user's configuration, and whether ssh goes there
+    /// straight: else it may be a name that only another host knows.
+    pub(crate) fn host_name(&self, host: &Host) -> (String, bool) {
+        let text = self.configuration(host).unwrap_or_default();
+        let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+        let leads = |name: &str| value(name).is_some_and(|value| value != "none");
+        let name = value("hostname ").unwrap_or(&host.name).to_owned();
+        (name, !leads("proxyjump ") && !leads("proxycommand "))
     }
 
     /// What ssh makes of all its configuration for this host, a setting a line.

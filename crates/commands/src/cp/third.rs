@@ -18,6 +18,7 @@ use crate::cp::gather::was_asked_for;
 use crate::cp::link::{Came, Link, is_echo, unless_stopped};
 use crate::cp::near::{TRY, kept_at, resolved, start};
 use crate::cp::options::Wish;
+use crate::cp::probe::plausible;
 use crate::cp::ssh::SshOptions;
 use crate::cp::words::{Done, Job, Order, Plan, Start, Third, Udp, Way, Word};
 use crate::exit::{Code, Failure};
@@ -98,10 +99,13 @@ impl<'a> Between<'a> {
         };
         let nowhere = Udp { ports: wish.ports(), addresses: Vec::new(), port: 0 };
         self.to.say(&Order::Start(self.start(job, &secret, nowhere, Third::Far)))?;
-        let (mut to, to_port, plan) = ready(&mut self.to, report)?;
+        let (to, to_port, plan) = ready(&mut self.to, report)?;
         let Plan::Receive { rename } = plan else { return Err(self.to.odd_word()) };
-        to.extend(resolved(self.ssh, &self.to.host));
-        to.retain(|ip| wish.fits(ip));
+        let named = [&self.from.host, &self.to.host].map(|host| resolved(self.ssh, host));
+        // Each has a loopback of its own, unless both are this machine.
+        let loopback = named.iter().all(|named| named.iter().any(IpAddr::is_loopback));
+        let [from_named, to_named] = named;
+        let to = plausible(to_named, to, loopback, |ip| wish.fits(ip));
         let job = Job::Send {
             sources: self.sources.clone(),
             rename: rename.clone(),
@@ -113,7 +117,7 @@ impl<'a> Between<'a> {
         };
         let there = Udp { ports: wish.ports(), addresses: to, port: to_port };
         self.from.say(&Order::Start(self.start(job, &secret, there, Third::Near)))?;
-        let (mut from, from_port, plan) = ready(&mut self.from, report)?;
+        let (from, from_port, plan) = ready(&mut self.from, report)?;
         let Plan::Send { names } = plan else { return Err(self.from.odd_word()) };
         let asked = |name: &&OsString| match &rename {
             Some(renamed) => *name == renamed,
@@ -128,8 +132,7 @@ impl<'a> Between<'a> {
             let host = if to_port == 0 { &self.to.host } else { &self.from.host };
             return Err(Failure::new(Code::Connect, format!("{} cannot use UDP", host.name)));
         }
-        from.extend(resolved(self.ssh, &self.from.host));
-        from.retain(|ip| wish.fits(ip));
+        let from = plausible(from_named, from, loopback, |ip| wish.fits(ip));
         let udp = Udp { ports: wish.ports(), addresses: from, port: from_port };
         let directories = wish.recursive;
         self.to.say(&Order::Other { udp, names, directories })?;
