@@ -107,12 +107,13 @@ pub(crate) fn policy(name: &str, rate: Option<u64>) -> PyResult<Policy> {
         ("fair", ceiling) => Ok(Policy::Fair { ceiling }),
         ("background", ceiling) => Ok(Policy::Background { ceiling }),
         ("aggressive", ceiling) => Ok(Policy::Aggressive { ceiling }),
+        ("cubic", ceiling) => Ok(Policy::Cubic { ceiling }),
         ("fixed", rate) => {
             let pace = rate.and_then(Pace::rate).map(Policy::Fixed);
             pace.ok_or_else(|| PyValueError::new_err("policy \"fixed\" needs a rate"))
         }
         _ => Err(PyValueError::new_err(format!(
-            "policy: {name:?} is not fair, background, aggressive or fixed"
+            "policy: {name:?} is not fair, background, aggressive, cubic or fixed"
         ))),
     }
 }

@@ -385,6 +385,8 @@ pub(crate) enum Sharing {
     Background,
     /// Take more than its share: others on the path are left a small part, and their queue is full
     Aggressive,
+    /// CUBIC (RFC 9438): answer every loss as congestion, as TCP does
+    Cubic,
 }
 
 impl Sharing {
@@ -393,6 +395,7 @@ impl Sharing {
             Self::Fair => Policy::Fair { ceiling },
             Self::Background => Policy::Background { ceiling },
             Self::Aggressive => Policy::Aggressive { ceiling },
+            Self::Cubic => Policy::Cubic { ceiling },
         }
     }
 }

@@ -106,6 +106,12 @@ pub enum Policy {
         /// Never faster than this.
         ceiling: Option<Rate>,
     },
+    /// CUBIC (RFC 9438), which answers every loss as congestion (`sealed`; on `rfc998` it counts as
+    /// [`Policy::Fair`]).
+    Cubic {
+        /// Never faster than this.
+        ceiling: Option<Rate>,
+    },
     /// Another protocol's rules (`sealed`; on `rfc998` its rate law alone would be nothing, and it
     /// counts as [`Policy::Fair`]).
     Recreated(Recreation),
@@ -117,7 +123,8 @@ impl Policy {
         match self {
             Self::Fair { ceiling }
             | Self::Background { ceiling }
-            | Self::Aggressive { ceiling } => ceiling,
+            | Self::Aggressive { ceiling }
+            | Self::Cubic { ceiling } => ceiling,
             Self::Fixed(_) | Self::Recreated(_) => None,
         }
     }
@@ -129,6 +136,7 @@ impl Policy {
             Self::Fair { .. } => Self::Fair { ceiling },
             Self::Background { .. } => Self::Background { ceiling },
             Self::Aggressive { .. } => Self::Aggressive { ceiling },
+            Self::Cubic { .. } => Self::Cubic { ceiling },
             other => other,
         }
     }
@@ -139,6 +147,7 @@ impl Policy {
             Self::Fair { .. } => "fair",
             Self::Background { .. } => "background",
             Self::Aggressive { .. } => "aggressive",
+            Self::Cubic { .. } => "cubic",
             Self::Fixed(_) => "fixed",
             Self::Recreated(of) => of.protocol.name(),
         }
@@ -390,9 +399,13 @@ impl Config {
             (Wire::Rfc998, _) => Repair::Never,
             // Nor is one that yields to everybody to send more than it must.
             (_, Policy::Recreated(_) | Policy::Background { .. }) => Repair::Never,
-            (Wire::Sealed, Policy::Fixed(_) | Policy::Fair { .. } | Policy::Aggressive { .. }) => {
-                self.repair
-            }
+            (
+                Wire::Sealed,
+                Policy::Fixed(_)
+                | Policy::Fair { .. }
+                | Policy::Aggressive { .. }
+                | Policy::Cubic { .. },
+            ) => self.repair,
         }
     }
 

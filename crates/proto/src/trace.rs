@@ -10,6 +10,7 @@ mod record;
 use std::time::Duration;
 
 use crate::config::Role;
+use crate::rate::controller::WindowChange;
 use crate::units::Burst;
 use crate::units::Rate;
 use crate::wire::Wire;
@@ -106,6 +107,8 @@ pub enum TraceEvent {
     },
     /// Sender: where it stands; at most once a report (`rfc998`: once a control packet).
     Rate(RateLine),
+    /// Sender: its congestion window changed, under a policy that has one.
+    Window(WindowChange),
     /// Receiver: where it stands, with each control packet.
     Receiver(ReceiverLine),
     /// Nothing was heard for three seconds although it was asked for (`sealed`).

@@ -230,7 +230,7 @@ fn ssh_is_told_what_is_for_it_and_udp_goes_by_the_ports_given() {
     let (_, port) = way["data"]["address"].as_str().expect("by UDP").rsplit_once(':').expect("it");
     assert!((first..=first + 30).contains(&port.parse().expect("a port")), "{text}");
     // No more than the rate that is shared with others: what is said is what it goes by.
-    for policy in ["background", "aggressive"] {
+    for policy in ["background", "aggressive", "cubic"] {
         let trace = setting.env.path("near/trace");
         let _ = fs::remove_file(&trace);
         setting.cp(&["--policy", policy, "--no-memory", "--trace", "trace", "a", "host:"]).exits(0);

@@ -98,6 +98,8 @@ pub(crate) enum PolicyName {
     Background,
     /// Take more than its share: others on the path are left a small part, and their queue is full
     Aggressive,
+    /// CUBIC (RFC 9438): answer every loss as congestion, as TCP does
+    Cubic,
     /// Send at the rate or the burst values given, whatever happens, and yield to nobody: for a
     /// path that is yours alone
     Fixed,
@@ -110,6 +112,7 @@ impl PolicyName {
             Self::Fair => Some(Policy::Fair { ceiling }),
             Self::Background => Some(Policy::Background { ceiling }),
             Self::Aggressive => Some(Policy::Aggressive { ceiling }),
+            Self::Cubic => Some(Policy::Cubic { ceiling }),
             Self::Fixed => None,
         }
     }
@@ -275,23 +278,21 @@ const PACELESS: &str = "--policy fixed needs --rate <RATE>, or --burst-size and 
 /// What `--policy fixed` was told, in words.
 fn fixed_speed(args: &Args) -> Result<Option<String>, Failure> {
     match (args.policy, args.rate, args.network.burst()) {
-        (PolicyName::Background | PolicyName::Aggressive, ..)
+        (PolicyName::Background | PolicyName::Aggressive | PolicyName::Cubic, ..)
             if args.network.wire == WireName::Rfc998 =>
         {
-            Err(Failure::usage("--policy background and aggressive are for --wire sealed"))
+            Err(Failure::usage("--policy background, aggressive and cubic are for --wire sealed"))
         }
-        (PolicyName::Fair | PolicyName::Background | PolicyName::Aggressive, _, None) => Ok(None),
-        (PolicyName::Fair | PolicyName::Background | PolicyName::Aggressive, _, Some(_)) => {
-            Err(Failure::usage(
-                "--burst-size and --burst-interval fix the rate: they need --policy fixed",
-            ))
-        }
-        (PolicyName::Fixed, Some(rate), None) => Ok(Some(format!("at {rate}"))),
-        (PolicyName::Fixed, None, Some(burst)) => {
+        (policy, _, None) if policy != PolicyName::Fixed => Ok(None),
+        (policy, _, Some(_)) if policy != PolicyName::Fixed => Err(Failure::usage(
+            "--burst-size and --burst-interval fix the rate: they need --policy fixed",
+        )),
+        (_, Some(rate), None) => Ok(Some(format!("at {rate}"))),
+        (_, None, Some(burst)) => {
             Ok(Some(format!("{} packets every {:?}", burst.packets, burst.interval)))
         }
-        (PolicyName::Fixed, None, None) => Err(Failure::usage(PACELESS)),
-        (PolicyName::Fixed, Some(_), Some(_)) => Err(Failure::usage(
+        (_, None, None) => Err(Failure::usage(PACELESS)),
+        (_, Some(_), Some(_)) => Err(Failure::usage(
             "--rate and --burst-size with --burst-interval say the same thing twice; choose one",
         )),
     }

@@ -40,6 +40,11 @@ impl Cubic {
         self.epoch = None;
     }
 
+    /// The curve begins again at the present window, on its way to the one of the last loss.
+    pub(crate) fn restart(&mut self) {
+        self.epoch = None;
+    }
+
     /// How long it takes by its curve to make up for the last loss: K of that window.
     pub(crate) fn cubic_time(&self) -> Duration {
         let seconds = cube_root(self.prior * (1.0 - BETA) / C);

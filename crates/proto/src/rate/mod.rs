@@ -5,6 +5,7 @@
 
 pub mod adaptive;
 pub mod background;
+pub mod controller;
 mod cubic;
 pub mod fixed;
 pub mod lanes;
@@ -32,6 +33,7 @@ use std::time::Duration;
 
 use adaptive::Adaptive;
 use background::Background;
+use controller::{Controller, WindowChange};
 use fixed::Fixed;
 
 use crate::config::{Config, Pace, Policy, Told, Wire};
@@ -212,6 +214,10 @@ pub trait RateControl: Debug + Send {
     }
     /// That time has come.
     fn on_timeout(&mut self, _now: Instant) {}
+    /// The oldest change of its window that was not traced yet.
+    fn take_change(&mut self) -> Option<WindowChange> {
+        None
+    }
 }
 
 /// A rate law at work, and what it needs of the machine.
@@ -237,9 +243,14 @@ pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> L
             let law = Background::new(packet, negotiated.rtt, ceiling).within(negotiated.burst);
             return Law { control: Box::new(law), learns: true, ways: Ways::OURS };
         }
+        Policy::Cubic { ceiling } if negotiated.rules.reports => {
+            let law = Controller::new(packet, negotiated.rtt, ceiling).within(negotiated.burst);
+            return Law { control: Box::new(law), learns: true, ways: Ways::OURS };
+        }
         Policy::Fair { ceiling }
         | Policy::Background { ceiling }
-        | Policy::Aggressive { ceiling } => ceiling,
+        | Policy::Aggressive { ceiling }
+        | Policy::Cubic { ceiling } => ceiling,
         // Its law is built elsewhere; here it is one that finds the rate, below that ceiling.
         Policy::Recreated(recreation) => recreation.rate,
     };

@@ -4,6 +4,7 @@ mod background;
 mod bbr;
 mod bold;
 mod brief;
+mod controller;
 mod memory;
 mod policed;
 mod short;

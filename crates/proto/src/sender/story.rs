@@ -32,6 +32,9 @@ impl Sender {
             let line = self.rate_line();
             self.trace.note(now, || TraceEvent::Rate(line));
         }
+        while let Some(change) = self.rate.take_change() {
+            self.trace.note(now, || TraceEvent::Window(change));
+        }
     }
 
     fn rate_line(&self) -> RateLine {

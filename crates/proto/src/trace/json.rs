@@ -69,6 +69,11 @@ impl TraceEvent {
                 line.word("cause", cause.name()).number("waited_ns", nanos(time))
             }
             Self::Rate(rate) => rate_fields(line, &rate),
+            Self::Window(change) => line
+                .word("mode", change.mode)
+                .word("cause", change.cause.name())
+                .number("from", change.from_bytes)
+                .number("to", change.to_bytes),
             Self::Receiver(receiver) => receiver_fields(line, &receiver),
             Self::Lost { events } => line.number("events", events),
             Self::Silent | Self::Answering => line,
@@ -90,6 +95,7 @@ impl TraceEvent {
             Self::Waited { .. } => "waited",
             Self::PacketSize { .. } => "packet_size",
             Self::Rate(_) => "rate",
+            Self::Window(_) => "window",
             Self::Receiver(_) => "receiver",
             Self::Silent => "silent",
             Self::Answering => "answering",

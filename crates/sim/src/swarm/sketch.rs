@@ -108,7 +108,11 @@ pub(super) fn policy(seed: u64, wire: Wire, path: Rate, datagram: u32) -> (Polic
     let ceiling = dice.percent(30).then(|| path.scaled(dice.range(20, 150), 100));
     let fixed = dice.percent(35);
     let pace = Pace::bursts(burst).filter(|_| fixed);
-    (pace.map_or(Policy::Fair { ceiling }, Policy::Fixed), burst)
+    let fair = match wire == Wire::Sealed && Dice::new(seed, "controller").percent(15) {
+        true => Policy::Cubic { ceiling },
+        false => Policy::Fair { ceiling },
+    };
+    (pace.map_or(fair, Policy::Fixed), burst)
 }
 
 /// A buffer and its answers take up to three round trips: with few and small ones, a long path

@@ -1,0 +1,234 @@
+//! What a controller holds for true of its path, and the window that follows from it.
+//!
+//! It is the only owner of these numbers. The window has one setter, which takes a [`Cause`].
+
+use std::time::Duration;
+
+use super::cause::{Cause, Changes, WindowChange};
+use crate::rate::{Cubic, Sample};
+use crate::time::Instant;
+use crate::units::Rate;
+
+/// First window, in packets (RFC 9002 §7.2, RFC 6928).
+pub(super) const INITIAL_WINDOW: f64 = 10.0;
+/// Least window, in packets. A window of less than a packet is a rate of less than one packet a
+/// round trip: with a least window of one packet, more senders than the path and its queue hold
+/// packets lose nearly half of all that they send (R. Morris, "TCP Behavior with Many Flows", 1997).
+pub(super) const LEAST_WINDOW: f64 = 0.25;
+/// Below this window, in packets, growth in congestion avoidance is bounded.
+const SMALL_WINDOW: f64 = 4.0;
+/// The most that a small window grows in a round trip, as a share of itself. RFC 9438 adds half a
+/// packet a round trip, which for a window of one packet is half of it: many such senders lose a
+/// third of what they send.
+const SMALL_GROWTH: f64 = 1.0 / 8.0;
+/// Round trip assumed before one was measured (RFC 6298 §2.1, RFC 9002 §6.2.2 assume more; the
+/// handshake nearly always measured it).
+const ASSUMED_RTT: Duration = Duration::from_millis(333);
+/// Most packets in a window: 10 Tbit/s over 10 s in packets of 1,250 bytes. Arithmetic stays exact.
+const MAX_WINDOW: f64 = 1e10;
+
+/// The state of the path.
+#[derive(Debug)]
+pub(super) struct PathModel {
+    packet_bytes: u32,
+    /// Smoothed round trip (RFC 9002 §5.3).
+    smoothed_rtt: Option<Duration>,
+    min_rtt: Option<Duration>,
+    /// Congestion window, in packets.
+    window: f64,
+    /// Slow start threshold, in packets.
+    threshold: f64,
+    curve: Cubic,
+    round: u64,
+    delivered_packets: u64,
+    /// Bytes in flight after the newest report.
+    in_flight_bytes: u64,
+    delivery_rate: Option<Rate>,
+    changes: Changes,
+}
+
+impl PathModel {
+    /// A path of which no more is known than a round trip, perhaps.
+    pub(super) fn new(packet_bytes: u32, rtt: Option<Duration>) -> Self {
+        Self {
+            packet_bytes: packet_bytes.max(1),
+            smoothed_rtt: rtt,
+            min_rtt: rtt,
+            window: INITIAL_WINDOW,
+            threshold: f64::INFINITY,
+            curve: Cubic::default(),
+            round: 0,
+            delivered_packets: 0,
+            in_flight_bytes: 0,
+            delivery_rate: None,
+            changes: Changes::default(),
+        }
+    }
+
+    /// Takes in a report. Answers how many packets it acknowledges, and whether the window was used
+    /// while they were in flight: a window that was not used must not grow (RFC 7661, RFC 9002
+    /// §7.8). In slow start half of it is use, for it was half as large when these packets left.
+    pub(super) fn on_sample(&mut self, sample: &Sample) -> (u64, bool) {
+        if let Some(rtt) = sample.rtt {
+            self.smoothed_rtt = Some(self.smoothed_rtt.map_or(rtt, |old| (old * 7 + rtt) / 8));
+            self.min_rtt = Some(self.min_rtt.map_or(rtt, |least| least.min(rtt)));
+        }
+        self.round = sample.round;
+        self.delivery_rate = sample.delivery_rate.or(self.delivery_rate);
+        let acked = sample.delivered_packets.saturating_sub(self.delivered_packets);
+        self.delivered_packets = sample.delivered_packets;
+        let before = std::mem::replace(&mut self.in_flight_bytes, sample.in_flight_bytes);
+        let newly = acked.saturating_mul(u64::from(self.packet_bytes));
+        let flight = before.max(sample.in_flight_bytes.saturating_add(newly));
+        let used = match self.window < self.threshold {
+            true => flight.saturating_mul(2) >= self.window_bytes(),
+            false => flight.saturating_mul(8) >= self.window_bytes().saturating_mul(7),
+        };
+        (acked, used && !sample.app_limited)
+    }
+
+    /// Smoothed round trip, above zero.
+    pub(super) fn rtt(&self) -> Duration {
+        self.smoothed_rtt.unwrap_or(ASSUMED_RTT).max(Duration::from_micros(1))
+    }
+
+    /// The smallest round trip, if one was measured.
+    pub(super) fn min_rtt(&self) -> Option<Duration> {
+        self.min_rtt
+    }
+
+    /// Rate at which packets arrived over the last round trip.
+    pub(super) fn delivery_rate(&self) -> Option<Rate> {
+        self.delivery_rate
+    }
+
+    /// Packets known to have arrived.
+    pub(super) fn delivered_packets(&self) -> u64 {
+        self.delivered_packets
+    }
+
+    /// How much longer round trips are than the smallest one: the queue, if the path is the same.
+    pub(super) fn queue(&self) -> Duration {
+        let least = self.min_rtt.unwrap_or(Duration::ZERO);
+        self.smoothed_rtt.map_or(Duration::ZERO, |rtt| rtt.saturating_sub(least))
+    }
+
+    /// Slow start has come to its threshold.
+    pub(super) fn is_past_threshold(&self) -> bool {
+        self.window >= self.threshold
+    }
+
+    /// Congestion window, in packets.
+    pub(super) fn window(&self) -> f64 {
+        self.window
+    }
+
+    /// Congestion window, in bytes of IP packets; at least a packet may always be in flight.
+    pub(super) fn window_bytes(&self) -> u64 {
+        ((self.window * f64::from(self.packet_bytes)) as u64).max(u64::from(self.packet_bytes))
+    }
+
+    /// The rate of one window a round trip.
+    pub(super) fn window_rate(&self) -> Rate {
+        let bytes = self.window * f64::from(self.packet_bytes);
+        // In thousandths of a byte, or a window of a quarter packet would be cut to whole bytes.
+        let rtt = self.rtt().as_nanos() as f64 / 1e9;
+        Rate::from_bytes_per_second((bytes / rtt) as u64)
+    }
+
+    /// Bytes of an IP packet.
+    pub(super) fn packet_bytes(&self) -> u32 {
+        self.packet_bytes
+    }
+
+    /// Growth of slow start: `share` of what was acknowledged.
+    pub(super) fn grow_in_slow_start(&mut self, mode: &'static str, acked: u64, share: f64) {
+        let window = (self.window + acked as f64 * share).min(self.threshold);
+        self.set_window(mode, Cause::SlowStart, window);
+    }
+
+    /// Growth of congestion avoidance (RFC 9438 §4.2 to §4.5).
+    pub(super) fn grow_in_avoidance(&mut self, now: Instant, mode: &'static str, acked: u64) {
+        let (rtt, before) = (self.rtt(), self.window);
+        let acked = acked as f64;
+        let window = self.curve.grow(now, before.max(1.0), acked, rtt);
+        let most = match before < SMALL_WINDOW {
+            true => before * (1.0 + SMALL_GROWTH * (acked / before).min(1.0)),
+            false => f64::INFINITY,
+        };
+        if window > most {
+            self.curve.restart();
+        }
+        self.set_window(mode, Cause::Avoidance, window.min(most).max(before));
+    }
+
+    /// Nothing grows while the window is not used, and the time that passes is no time of growth
+    /// (RFC 9438 §5.8).
+    pub(super) fn on_unused(&mut self) {
+        self.curve.restart();
+    }
+
+    /// A congestion event leaves `beta` of the window (RFC 9438 §4.6).
+    pub(super) fn reduce(&mut self, mode: &'static str, cause: Cause, beta: f64) {
+        let window = self.curve.reduce_to(self.window, beta).max(LEAST_WINDOW);
+        self.threshold = window.max(2.0);
+        self.set_window(mode, cause, window);
+    }
+
+    /// Slow start ends at the present window.
+    pub(super) fn end_slow_start(&mut self, mode: &'static str) {
+        self.threshold = self.window;
+        self.note(mode, Cause::Delay, self.window);
+    }
+
+    /// Begins again in slow start from `window`, up to `threshold`.
+    pub(super) fn begin_again(
+        &mut self,
+        mode: &'static str,
+        cause: Cause,
+        window: f64,
+        threshold: f64,
+    ) {
+        self.threshold = threshold.max(2.0);
+        self.curve.restart();
+        self.set_window(mode, cause, window.min(self.window));
+    }
+
+    /// Goes on from another policy, which sent `rate` over a path of `rtt`.
+    pub(super) fn take_over(&mut self, mode: &'static str, rate: Rate, rtt: Duration) {
+        (self.smoothed_rtt, self.min_rtt) = (Some(rtt), Some(rtt));
+        let window = rate.bytes_in(rtt) as f64 / f64::from(self.packet_bytes);
+        self.threshold = window.max(2.0);
+        self.set_window(mode, Cause::Policy, window.max(2.0));
+    }
+
+    /// Packets have another size from now on; the window keeps its bytes.
+    pub(super) fn set_packet_bytes(&mut self, mode: &'static str, packet_bytes: u32) {
+        let before = f64::from(std::mem::replace(&mut self.packet_bytes, packet_bytes.max(1)));
+        let times = f64::from(self.packet_bytes) / before;
+        // Before anything was sent the window is ten packets of whatever size.
+        if self.delivered_packets == 0 || times == 1.0 {
+            return;
+        }
+        self.threshold /= times;
+        self.curve.resize(times);
+        self.set_window(mode, Cause::PacketSize, self.window / times);
+    }
+
+    /// The oldest change of the window that was not taken yet.
+    pub(super) fn take_change(&mut self) -> Option<WindowChange> {
+        self.changes.take()
+    }
+
+    /// The one place where the window changes.
+    fn set_window(&mut self, mode: &'static str, cause: Cause, window: f64) {
+        let before = std::mem::replace(&mut self.window, window.clamp(LEAST_WINDOW, MAX_WINDOW));
+        self.note(mode, cause, before);
+    }
+
+    fn note(&mut self, mode: &'static str, cause: Cause, before: f64) {
+        let bytes = |window: f64| (window * f64::from(self.packet_bytes)) as u64;
+        let (from_bytes, to_bytes) = (bytes(before), bytes(self.window));
+        self.changes.add(self.round, WindowChange { from_bytes, to_bytes, cause, mode });
+    }
+}

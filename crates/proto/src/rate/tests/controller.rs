@@ -1,0 +1,161 @@
+//! The congestion controller on paths of many kinds, alone and in company.
+
+use std::time::Duration;
+
+use super::{Cubic, Flow, M, PACKET, Path, World, ms, part, shares};
+use crate::rate::controller::{Cause, Controller, WindowChange};
+use crate::units::Rate;
+
+fn controller(path: &Path, start: Duration) -> Flow {
+    Flow::new(Box::new(Controller::new(PACKET as u32, Some(path.rtt), None)), start)
+}
+
+/// Jain's index of fairness: 1 where all have the same, 1/n where one has all.
+fn jain(shares: &[u64]) -> f64 {
+    let sum: u64 = shares.iter().sum();
+    let squares: u64 = shares.iter().map(|share| share * share).sum();
+    (sum * sum) as f64 / (shares.len() as u64 * squares.max(1)) as f64
+}
+
+fn changes(world: &mut World) -> Vec<WindowChange> {
+    std::iter::from_fn(|| world.flows[0].policy.take_change()).collect()
+}
+
+#[test]
+fn alone_it_fills_the_path_and_loses_little() {
+    for (mbit, rtt, queue, least) in
+        [(50, 40, 25, 940), (50, 40, 100, 980), (20, 80, 10, 860), (100, 100, 100, 980)]
+    {
+        let path = Path::new(mbit * M, ms(rtt), 0, queue);
+        let mut world = World::new(path.clone(), vec![controller(&path, ms(0))]);
+        world.run(ms(15_000));
+        let (got, tally) = shares(&mut world, ms(20_000), path.rate);
+        println!("{mbit} Mbit/s {rtt} ms queue {queue} %: {got:?}, {tally:?}");
+        assert!(got[0] >= least, "{got:?}");
+        assert!(tally.dropped * 500 <= tally.sent, "{tally:?}");
+    }
+}
+
+/// The older law loses half of all packets in the second of these worlds.
+#[test]
+fn many_of_them_lose_no_more_than_as_many_cubics_and_share_alike() {
+    // Per ten thousand: real CUBICs lose 50 in the third one.
+    for (count, queue, most, least_jain) in
+        [(2, 25, 20, 0.95), (8, 10, 100, 0.95), (8, 25, 80, 0.95), (32, 25, 600, 0.95)]
+    {
+        let path = Path::new(50 * M, ms(40), 0, queue);
+        let flows = (0..count).map(|n| controller(&path, ms(n * 500))).collect();
+        let mut world = World::new(path.clone(), flows);
+        world.run(ms(count * 500 + 10_000));
+        let (got, tally) = shares(&mut world, ms(20_000), path.rate);
+        let (lost, jain) = (tally.dropped * 10_000 / tally.sent, jain(&got));
+        println!("{count} in a queue of {queue} %: lost {lost} of 10,000, Jain {jain:.3}");
+        assert!(lost <= most && jain >= least_jain, "{lost} {jain} {got:?}");
+        assert!(got.iter().sum::<u64>() >= 920, "{got:?}");
+    }
+}
+
+/// TCP keeps a packet a round trip in flight for each sender and loses 35 % here.
+#[test]
+fn more_senders_than_packets_on_the_path_still_lose_less_than_a_fifth() {
+    let path = Path::new(10 * M, ms(40), 0, 25);
+    let flows = (0..64).map(|n| controller(&path, ms(n * 100))).collect();
+    let mut world = World::new(path.clone(), flows);
+    world.run(ms(15_000));
+    let (got, tally) = shares(&mut world, ms(20_000), path.rate);
+    println!("lost {} of {}, {got:?}", tally.dropped, tally.sent);
+    assert!(tally.dropped * 5 <= tally.sent, "{tally:?}");
+    assert!(got.iter().sum::<u64>() >= 800, "{got:?}");
+}
+
+#[test]
+fn beside_a_cubic_both_have_a_third() {
+    for start in [0, 10_000] {
+        let path = Path::new(50 * M, ms(40), 0, 100);
+        let mut world = World::new(path.clone(), vec![controller(&path, ms(start))]);
+        world.cubic = Some(Cubic::new(ms(10_000 - start)));
+        world.run(ms(20_000));
+        let (got, _) = shares(&mut world, ms(40_000), path.rate);
+        println!("from {start} ms: {got:?}");
+        assert!(got.iter().all(|share| *share >= 330), "{got:?}");
+    }
+}
+
+/// A single CUBIC has 7 % of this path, and a sender that excuses loss 95 %.
+#[test]
+fn random_loss_is_answered_as_congestion() {
+    let path = Path::new(50 * M, ms(40), 10_000, 100);
+    let mut world = World::new(path.clone(), vec![controller(&path, ms(0))]);
+    world.run(ms(5000));
+    let (got, tally) = shares(&mut world, ms(30_000), path.rate);
+    println!("{got:?} {tally:?}");
+    assert!((40..200).contains(&got[0]), "{got:?}");
+    assert_eq!(tally.dropped, 0, "{tally:?}");
+}
+
+#[test]
+fn marks_are_answered_once_a_round_trip_and_keep_the_queue_short() {
+    let mut path = Path::new(50 * M, ms(40), 0, 400);
+    path.mark_bytes = path.queue_bytes / 20;
+    let mut world = World::new(path.clone(), vec![controller(&path, ms(0))]);
+    world.run(ms(8000));
+    let _ = changes(&mut world);
+    let (got, tally) = shares(&mut world, ms(20_000), path.rate);
+    println!("{got:?} wait {} {tally:?}", part(tally.mean_wait(), path.rtt));
+    assert!(got[0] >= 900 && tally.dropped == 0, "{got:?} {tally:?}");
+    assert!(tally.mean_wait() < path.rtt / 4, "{tally:?}");
+    assert!(tally.marked * 50 <= tally.sent, "{tally:?}");
+}
+
+#[test]
+fn after_an_outage_slow_start_begins_again() {
+    let mut path = Path::new(50 * M, ms(40), 0, 100);
+    path.steps = vec![(ms(5000), Rate::ZERO), (ms(15_000), path.rate)];
+    let mut world = World::new(path.clone(), vec![controller(&path, ms(0))]);
+    world.run(ms(5000));
+    let outage = world.run(ms(10_000));
+    // What was in flight, and the breaker's probes.
+    assert!(outage.sent < 400, "{outage:?}");
+    world.run(ms(2500));
+    let (got, _) = shares(&mut world, ms(2000), path.rate);
+    println!("{got:?}");
+    assert!(got[0] >= 850, "{got:?}");
+}
+
+#[test]
+fn every_change_of_the_window_has_a_cause_and_follows_the_last() {
+    let mut path = Path::new(20 * M, ms(40), 500, 50);
+    path.steps = vec![(ms(4000), Rate::ZERO), (ms(6000), path.rate)];
+    let mut world = World::new(path.clone(), vec![controller(&path, ms(0))]);
+    let mut all: Vec<WindowChange> = Vec::new();
+    for _ in 0..1000 {
+        world.run(ms(10));
+        all.extend(changes(&mut world));
+    }
+    let count = |cause: Cause| all.iter().filter(|change| change.cause == cause).count();
+    for cause in [Cause::SlowStart, Cause::Avoidance, Cause::Loss, Cause::Silence] {
+        assert!(count(cause) > 0, "{cause:?} of {}", all.len());
+    }
+    for pair in all.windows(2) {
+        assert_eq!(pair[0].to_bytes, pair[1].from_bytes, "{pair:?}");
+    }
+    for change in &all {
+        let grew = change.to_bytes > change.from_bytes;
+        let grows = matches!(change.cause, Cause::SlowStart | Cause::Avoidance);
+        assert!(grew == grows || change.to_bytes == change.from_bytes, "{change:?}");
+    }
+}
+
+#[test]
+fn a_ceiling_holds_and_a_window_that_is_not_used_does_not_grow() {
+    let path = Path::new(50 * M, ms(40), 0, 100);
+    let ceiling = Rate::from_bits_per_second(10 * M);
+    let law = Controller::new(PACKET as u32, Some(path.rtt), Some(ceiling));
+    let mut world = World::new(path.clone(), vec![Flow::new(Box::new(law), ms(0))]);
+    world.run(ms(2000));
+    let (got, tally) = shares(&mut world, ms(10_000), ceiling);
+    assert!((950..=1010).contains(&got[0]) && tally.dropped == 0, "{got:?} {tally:?}");
+    let cap = world.flows[0].policy.pacing().cap_bytes.expect("a window");
+    // Twice the product of what is sent, and an eighth.
+    assert!(cap <= ceiling.bytes_in(path.rtt) * 3, "{cap}");
+}
