@@ -122,9 +122,10 @@ fn item(sort: Sort, about: &Metadata, name: Vec<u8>) -> Item {
     Item { sort, bytes, modified: (about.mtime(), nanos), name }
 }
 
-/// Whether a directory is what a transfer keeps for itself.
+/// Whether a name is netblt's own, which no receiver takes.
 fn is_ours(leaf: &[u8]) -> bool {
-    [&b".netblt-partial"[..], b".netblt-unfinished-"].iter().any(|ours| leaf.starts_with(ours))
+    const OWN: &[u8] = b".netblt-";
+    leaf.get(..OWN.len()).is_some_and(|start| start.eq_ignore_ascii_case(OWN))
 }
 
 fn walk(
@@ -171,14 +172,14 @@ fn walk(
         let kind = about.file_type();
         if name.len() > MAX_NAME {
             leave_out(&path, "its name is too long");
+        } else if is_ours(leaf.as_bytes()) {
+            leave_out(&path, "its name is netblt's own, as those of unfinished transfers are");
         } else if kind.is_file() {
             cutter.add(item(Sort::File, &about, name))?;
         } else if kind.is_symlink() {
             cutter.add(item(Sort::Link, &about, name))?;
         } else if !kind.is_dir() {
             leave_out(&path, "is neither a file, nor a directory, nor a link");
-        } else if is_ours(leaf.as_bytes()) {
-            leave_out(&path, "belongs to an unfinished transfer");
         } else if stack.len() >= MAX_DEPTH {
             leave_out(&path, "is too many directories deep");
         } else {

@@ -240,7 +240,8 @@ fn a_journal_that_is_edited_or_torn_costs_nothing_but_time() {
         let mut journal_now = whole.clone();
         match round {
             0 => journal_now.truncate(whole.len() / 2),
-            1 => journal_now[whole.len() - 20] ^= 1,
+            // In the hash of a piece: before the name and the hash of the record.
+            1 => journal_now[whole.len() - 40] ^= 1,
             2 => journal_now = noise(5000),
             3 => journal_now.clear(),
             // Data that are shorter than the journal says, and a part that is a link elsewhere.

@@ -36,6 +36,11 @@ pub(crate) fn run(args: &Args) -> Code {
 
 fn clean(args: &Args, directory: &Path) -> Result<(), Failure> {
     let failed = |error| Failure::transfer(&error, false);
+    if !args.dry_run {
+        for note in Leftovers::settle(directory).map_err(failed)? {
+            say_note(args, &note)?;
+        }
+    }
     let left = Leftovers::find(directory).map_err(failed)?;
     let labelled = Leftovers::find_labelled(directory).map_err(failed)?;
     let all: Vec<Leftovers> = left.into_iter().chain(labelled).collect();
@@ -48,8 +53,9 @@ fn clean(args: &Args, directory: &Path) -> Result<(), Failure> {
 }
 
 fn clean_one(args: &Args, left: Leftovers) -> Result<(), Failure> {
-    for note in &left.notes {
-        say(args, note, "note", json::WarningData { message: note })?;
+    // Without this option they were said above, with what became of them.
+    for note in left.notes.iter().filter(|_| args.dry_run) {
+        say_note(args, note)?;
     }
     for part in &left.parts {
         let data = LeftoverData {
@@ -68,6 +74,10 @@ fn clean_one(args: &Args, left: Leftovers) -> Result<(), Failure> {
     let done = if args.dry_run { "not removed" } else { "removed" };
     let words = format!("{place}: {} on the disk, {done}", units::show_bytes(disk_bytes));
     say(args, &words, "summary", data)
+}
+
+fn say_note(args: &Args, note: &str) -> Result<(), Failure> {
+    say(args, note, "note", json::WarningData { message: note })
 }
 
 fn line(part: &Leftover) -> String {

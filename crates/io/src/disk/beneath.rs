@@ -56,6 +56,20 @@ pub(crate) fn file(root: BorrowedFd<'_>, name: &[u8]) -> io::Result<File> {
     open(root, name, OFlags::RDONLY | OFlags::NONBLOCK).map(File::from)
 }
 
+/// Makes a file that is not there; what had its name was left by a dead process, or brought by an
+/// archive and may be another name of a file that matters.
+pub(crate) fn create_new(
+    directory: &OwnedFd,
+    name: impl rustix::path::Arg + Copy,
+) -> io::Result<File> {
+    match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?.into())
+}
+
 /// The symbolic link `name` beneath `root`: its status and its target.
 pub(crate) fn link(root: BorrowedFd<'_>, name: &[u8]) -> io::Result<(Stat, Vec<u8>)> {
     let (parent, leaf) = split(name);

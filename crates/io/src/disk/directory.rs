@@ -262,7 +262,8 @@ impl DirectoryWriter {
         }
         // All or nothing: what a killed process had begun to name was completed, and may be this
         // very file.
-        let known = [Kind::Kept, Kind::SymbolicLink, Kind::HardLink].contains(&extent.kind);
+        let known = [Kind::Kept, Kind::SymbolicLink, Kind::HardLink].contains(&extent.kind)
+            && matches!(error, Error::Exists(_));
         let atomic = self.atomic && !(known && self.keeping.is_some());
         let why = self.left_out.because(error, atomic)?;
         if let Some(incoming) = self.files.get_mut(&extent.file) {

@@ -1,9 +1,10 @@
 //! What is about to get its final name, written down before the first rename.
 //!
-//! Whoever finds the journal of a dead process knows that everything in that staging directory was
-//! whole, verified and flushed, and what it was to be called: it goes on where that process
-//! stopped. Lines of text, names as the tree that they are held in; the last line is the hash of
-//! the others, so a journal that is not all there is none.
+//! A journal of a dead process says that everything in its staging directory was whole, verified
+//! and flushed, and what it was to be called: the next process goes on where that one stopped.
+//! Lines of text, names as the tree that they are held in. The last line is a hash of the others
+//! under the user's key for that directory (`seal`): a journal that is not all there, was written
+//! by another program or belongs to another directory is not believed (`docs/protocol.md §8.7`).
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write};
@@ -15,11 +16,14 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::disk::attributes::FileTimes;
+use crate::disk::beneath::create_new;
 use crate::disk::flush;
 use crate::disk::names::{Budget, NameId, Names, Use};
+use crate::disk::seal::Seal;
+use crate::disk::staging::has_ours;
 use crate::options::Overwrite;
 
-const TITLE: &str = "netblt publication 2";
+const TITLE: &str = "netblt publication 3";
 /// Longest line: a part, each byte of it escaped, and a few numbers before it.
 const MAX_LINE: u64 = 2 * MAX_PART as u64 + 128;
 
@@ -40,6 +44,14 @@ pub(crate) enum Placed {
     Directory(FileTimes),
 }
 
+/// What was found under the name of a journal.
+pub(crate) enum Found {
+    Nothing,
+    /// Not one that this user's own program wrote for this directory, or not all of it.
+    Foreign,
+    Own(Journal),
+}
+
 /// What a journal tells.
 pub(crate) struct Journal {
     pub(crate) overwrite: Overwrite,
@@ -49,15 +61,14 @@ pub(crate) struct Journal {
 
 /// Writes the journal, and waits until it is on the disk.
 pub(crate) fn write(
-    (staging, journal): (&OwnedFd, &str),
+    (staging, journal, seal): (&OwnedFd, &str, Seal),
     overwrite: Overwrite,
     names: &Names,
     items: &[Item],
 ) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
     let unfinished = format!("{journal}.new");
-    let file = rustix::fs::openat(staging, &unfinished, flags, Mode::RUSR | Mode::WUSR)?;
-    let mut out = Hashing { out: BufWriter::new(File::from(file)), hasher: blake3::Hasher::new() };
+    let file = create_new(staging, &unfinished)?;
+    let mut out = Hashing { out: BufWriter::new(file), hasher: seal.hasher() };
     let word = match overwrite {
         Overwrite::Never => "never",
         Overwrite::Always => "always",
@@ -90,15 +101,21 @@ pub(crate) fn write(
     flush::directory(staging)
 }
 
-/// The journal of a staging directory, if there is a whole one.
-pub(crate) fn read(staging: &OwnedFd, journal: &str) -> io::Result<Option<Journal>> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+/// The journal of a staging directory. Without the user's key none is believed.
+pub(crate) fn read(staging: &OwnedFd, journal: &str, seal: Option<Seal>) -> io::Result<Found> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = match rustix::fs::openat(staging, journal, flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::NOENT) => return Ok(Found::Nothing),
+        Err(Errno::LOOP) => return Ok(Found::Foreign),
         file => File::from(file?),
     };
+    let Some(seal) = seal else { return Ok(Found::Foreign) };
+    Ok(read_lines(file, seal)?.map_or(Found::Foreign, Found::Own))
+}
+
+fn read_lines(file: File, seal: Seal) -> io::Result<Option<Journal>> {
     let mut lines = BufReader::new(file);
-    let (mut hasher, mut line) = (blake3::Hasher::new(), Vec::new());
+    let (mut hasher, mut line) = (seal.hasher(), Vec::new());
     let mut journal: Option<Journal> = None;
     let mut budget = Budget::new(MAX_FILES);
     loop {
@@ -113,7 +130,7 @@ pub(crate) fn read(staging: &OwnedFd, journal: &str) -> io::Result<Option<Journa
                 }
                 None => return Ok(None),
             },
-            Some(_) if text == hasher.finalize().to_hex().as_bytes() => return Ok(journal),
+            Some(_) if is_hash(text, &hasher) => return Ok(journal),
             Some(journal) => {
                 if entry(text, journal, &mut budget).is_none() {
                     return Ok(None);
@@ -122,6 +139,11 @@ pub(crate) fn read(staging: &OwnedFd, journal: &str) -> io::Result<Option<Journa
         }
         hasher.update(&line);
     }
+}
+
+/// Compared in a time that tells nothing.
+fn is_hash(text: &[u8], hasher: &blake3::Hasher) -> bool {
+    blake3::Hash::from_hex(text).is_ok_and(|hash| hash == hasher.finalize())
 }
 
 fn overwrite(title: &[u8]) -> Option<Overwrite> {
@@ -158,7 +180,7 @@ fn entry(line: &[u8], journal: &mut Journal, budget: &mut Budget) -> Option<()> 
     // One part only, and none that leads anywhere.
     let part = unescaped(rest)?;
     check_name(&part).ok()?;
-    if part.contains(&b'/') {
+    if part.contains(&b'/') || has_ours(&part) {
         return None;
     }
     let name = journal.names.push(parent, &part, what, budget).ok()?;
@@ -222,7 +244,12 @@ mod tests {
     fn what_is_written_is_read_and_every_cut_is_noticed() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let handle = beneath::open_directory(directory.path()).expect("opened");
-        assert!(read(&handle, JOURNAL).expect("readable").is_none());
+        let seal = Seal::of_test();
+        let read = || match read(&handle, JOURNAL, Some(seal)).expect("readable") {
+            Found::Own(journal) => Some(journal),
+            Found::Nothing | Found::Foreign => None,
+        };
+        assert!(read().is_none());
         let (mut names, mut budget) = (Names::default(), Budget::new(10));
         let mut add = |name: &[u8], directory| names.add(name, directory, &mut budget);
         let file = add(b"a/b c/\xff\n\\n", false).expect("new");
@@ -232,15 +259,25 @@ mod tests {
             Item { name: listed, placed: Placed::Directory(times) },
             Item { name: file, placed: Placed::File { number: 3, inode: 9 } },
         ];
-        write((&handle, JOURNAL), Overwrite::Always, &names, &items).expect("written");
-        let journal = read(&handle, JOURNAL).expect("readable").expect("whole");
+        write((&handle, JOURNAL, seal), Overwrite::Always, &names, &items).expect("written");
+        let journal = read().expect("whole");
         assert_eq!((journal.overwrite, &journal.items[..]), (Overwrite::Always, &items[..]));
         assert_eq!(journal.names.path(file), b"a/b c/\xff\n\\n");
         let path = directory.path().join(JOURNAL);
         let whole = fs::read(&path).expect("there");
         for cut in 0..whole.len() {
             fs::write(&path, &whole[..cut]).expect("written");
-            assert!(read(&handle, JOURNAL).expect("readable").is_none(), "{cut}");
+            assert!(read().is_none(), "{cut}");
         }
+        for at in 0..whole.len() {
+            let mut edited = whole.clone();
+            edited[at] ^= 1;
+            fs::write(&path, &edited).expect("written");
+            assert!(read().is_none(), "{at}");
+        }
+        fs::write(&path, &whole).expect("written");
+        assert!(read().is_some());
+        let foreign = super::read(&handle, JOURNAL, None).expect("readable");
+        assert!(matches!(foreign, Found::Foreign));
     }
 }

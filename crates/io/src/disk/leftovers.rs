@@ -11,7 +11,7 @@ use crate::disk::beneath;
 use crate::disk::keep::Keeper;
 use crate::disk::publish;
 use crate::disk::ranges;
-use crate::disk::staging::{self, KEPT, Staging};
+use crate::disk::staging::{self, KEPT, Open, Staging};
 use crate::disk::store::Store;
 use crate::disk::vault::{bytes_of, journal, slots};
 use crate::error::{Error, file_error};
@@ -27,7 +27,7 @@ pub struct Leftovers {
     pub parts: Vec<Leftover>,
     /// Bytes on the disk in all.
     pub bytes: u64,
-    /// What transfers of all or nothing had left, and what became of it.
+    /// What transfers of all or nothing have left, and what will become of it.
     pub notes: Vec<String>,
     /// Under which name.
     kept: String,
@@ -47,12 +47,18 @@ pub struct Leftover {
 }
 
 impl Leftovers {
-    /// Looks into a directory; `None` if nothing is left there. Completes or removes at once what
-    /// killed transfers of all or nothing had left. What a transfer is using, or another user's, is
-    /// an error.
+    /// Completes or removes what killed transfers of all or nothing had left in a directory, as the
+    /// next transfer into it does; what became of it, in words.
+    pub fn settle(directory: &Path) -> Result<Vec<String>, Error> {
+        let mut store = Store::new(directory, Overwrite::Never)?;
+        Ok(publish::settle(&mut store))
+    }
+
+    /// Looks into a directory; `None` if nothing is left there. Nothing changes. What a transfer is
+    /// using, or another user's, is an error.
     pub fn find(directory: &Path) -> Result<Option<Self>, Error> {
         let mut store = Store::new(directory, Overwrite::Never)?;
-        let notes = publish::settle(&mut store);
+        let notes = publish::look(&mut store);
         Self::look(directory, store, KEPT.to_owned(), notes)
     }
 
@@ -91,7 +97,7 @@ impl Leftovers {
     ) -> Result<Option<Self>, Error> {
         let place = directory.join(&name);
         let cannot = |e| file_error(&place, "cannot be looked into", e);
-        let kept = Staging::keep(&store.root, &name, false).map_err(cannot)?;
+        let kept = Staging::keep(&store.root, &name, Open::Looked).map_err(cannot)?;
         let (mut parts, mut bytes) = (Vec::new(), 0);
         match kept {
             Some(kept) => {
@@ -124,6 +130,12 @@ impl Leftovers {
         if staging::is_ranges(self.kept.as_bytes()) {
             let gone = ranges::remove(&self.store.root, self.kept.as_bytes());
             return gone.map_err(|e| file_error(&self.place, "cannot be removed", e));
+        }
+        if self.store.publishes() {
+            let text = "it holds files that were being given their names; look there, and remove \
+                        that directory if nothing of it is wanted";
+            let source = io::Error::other(text);
+            return Err(file_error(&self.place, "is not removed", source));
         }
         self.store.clear_kept();
         match beneath::status(&self.store.root, self.kept.as_bytes()) {

@@ -11,6 +11,8 @@ mod extras;
 mod faults;
 pub(crate) mod file_list;
 mod flush;
+#[cfg(test)]
+mod forged_tests;
 mod found;
 pub(crate) mod gate;
 pub(crate) mod had;
@@ -29,6 +31,7 @@ mod publish;
 pub(crate) mod ranges;
 pub(crate) mod renaming;
 pub(crate) mod room;
+mod seal;
 pub(crate) mod source;
 pub(crate) mod staging;
 #[cfg(test)]

@@ -18,10 +18,11 @@ use crate::disk::attributes::FileTimes;
 use crate::disk::beneath::errno;
 use crate::disk::faults::{self, Call};
 use crate::disk::gate::Gate;
-use crate::disk::journal::{Item, Journal, Placed};
+use crate::disk::journal::{Found, Item, Journal, Placed};
 use crate::disk::names::{NameId, Names};
 use crate::disk::renaming::{Entry, id, move_new};
-use crate::disk::staging::{self, KEPT, Left, REPLACED, Staging};
+use crate::disk::seal::Key;
+use crate::disk::staging::{self, KEPT, Left, Open, REPLACED, Staging};
 use crate::disk::store::{FLUSHING, NOT_A_DIRECTORY, Store, os, without_promise};
 use crate::disk::{beneath, flush, journal};
 use crate::error::{Error, shown};
@@ -41,7 +42,8 @@ pub(crate) fn publish(
     if items.len() > 1 || work.store.overwrite == Overwrite::Always {
         // A single file that is new has its name or not, whoever is killed.
         let written = work.note_what_stands(&mut items).and_then(|()| {
-            let place = (&work.staging, work.store.publication());
+            let seal = work.store.seal_of_publication()?;
+            let place = (&work.staging, work.store.publication(), seal);
             journal::write(place, work.store.overwrite, names, &items)
         });
         written.map_err(|e| {
@@ -67,49 +69,111 @@ pub(crate) fn publish(
 }
 
 /// Completes or removes what killed processes left in the destination; what to tell the user.
+///
+/// A journal is believed if this user's own program wrote it there (`seal`), and what it says is
+/// done if this run may: where that one could replace files and this one may not, nothing is. All
+/// else is left as it is, and named.
 pub(crate) fn settle(store: &mut Store) -> Vec<String> {
-    let kept = settle_kept(store);
+    settle_all(store, Open::There)
+}
+
+/// Tells what is left so; nothing changes.
+pub(crate) fn look(store: &mut Store) -> Vec<String> {
+    settle_all(store, Open::Looked)
+}
+
+fn settle_all(store: &mut Store, open_as: Open) -> Vec<String> {
+    let kept = settle_kept(store, open_as);
     let found = staging::find(&store.root);
-    kept.into_iter().chain(found.iter().filter_map(|name| settle_one(store, name))).collect()
+    let settle = |name: &Vec<u8>| settle_one(store, name, open_as);
+    kept.into_iter().chain(found.iter().filter_map(settle)).collect()
 }
 
 /// Completes what a killed process was publishing where parts are kept. What the journal there says
 /// stays, so that the same transfer, if it comes again, finds that it is through.
-fn settle_kept(store: &mut Store) -> Option<String> {
+fn settle_kept(store: &mut Store, open_as: Open) -> Option<String> {
     // Nobody's lock is taken without need.
     if !staging::may_publish(&store.root) {
         return None;
     }
-    let Ok(Some(kept)) = Staging::keep(&store.root, KEPT, false) else { return None };
-    match journal::read(&kept.handle, kept.publication()) {
-        Ok(Some(journal)) => {
-            let note = complete(store, (kept, KEPT.as_bytes()), &journal);
-            store.leave();
-            Some(note)
-        }
-        // It was there before the first name was given, or it is none.
-        Ok(None) => {
-            kept.end_publication();
+    let Ok(Some(kept)) = Staging::keep(&store.root, KEPT, open_as) else { return None };
+    match find_journal(store, &kept) {
+        Ok(Found::Nothing) => {
+            // It was there before the first name was given.
+            if open_as != Open::Looked {
+                kept.end_publication();
+            }
             None
         }
+        Ok(found) => Some(settle_journal(store, (kept, KEPT.as_bytes()), found, open_as)),
         Err(_) => None,
     }
 }
 
-fn settle_one(store: &mut Store, name: &[u8]) -> Option<String> {
+fn settle_one(store: &mut Store, name: &[u8], open_as: Open) -> Option<String> {
     let place = store.path.join(shown(name));
     let place = place.display();
     // What cannot be examined is none of ours, or will be found again.
-    let Ok(Left::Orphan(left)) = staging::adopt(&store.root, name) else { return None };
+    let Ok(Left::Orphan(left)) = staging::adopt(&store.root, name, open_as) else { return None };
     if left.is_stranded() {
         left.leave();
         return Some(format!("{place} holds files that could not be put back; look there"));
     }
-    let Ok(Some(journal)) = journal::read(&left.handle, left.publication()) else {
-        left.remove(&store.root);
-        return Some(format!("removed {place}, left by a receiver that was killed"));
+    match find_journal(store, &left) {
+        Ok(Found::Nothing) if open_as == Open::Looked => {
+            Some(format!("{place} was left by a receiver that was killed"))
+        }
+        Ok(Found::Nothing) => {
+            left.remove(&store.root);
+            Some(format!("removed {place}, left by a receiver that was killed"))
+        }
+        Ok(found) => Some(settle_journal(store, (left, name), found, open_as)),
+        Err(_) => None,
+    }
+}
+
+fn find_journal(store: &Store, left: &Staging) -> io::Result<Found> {
+    let seal = Key::there().map(|key| key.of_publication(&store.root, &left.handle)).transpose()?;
+    journal::read(&left.handle, left.publication(), seal)
+}
+
+/// Does what a journal says, if it may be done; what to tell the user.
+fn settle_journal(
+    store: &mut Store,
+    (left, name): (Staging, &[u8]),
+    found: Found,
+    open_as: Open,
+) -> String {
+    let place = store.path.join(shown(name));
+    let place = place.display();
+    let journal = match found {
+        Found::Own(journal) => journal,
+        Found::Nothing | Found::Foreign => {
+            left.leave();
+            return format!(
+                "{place} holds a list of files that are to get names, which netblt has not written \
+                 there for this user: nothing of it is used. Look there, or remove that directory"
+            );
+        }
     };
-    Some(complete(store, (left, name), &journal))
+    let replaces = journal.overwrite == Overwrite::Always;
+    if replaces && store.overwrite != Overwrite::Always {
+        left.leave();
+        return format!(
+            "{place} holds verified files of a transfer that was killed while they replaced \
+             others. The next transfer into {} that may replace files completes it",
+            store.path.display()
+        );
+    }
+    if open_as == Open::Looked {
+        left.leave();
+        return format!(
+            "{place} holds verified files of a transfer that was killed while they were being given \
+             their names. The next transfer into {} completes it",
+            store.path.display()
+        );
+    }
+    complete(store, (left, name), &journal)
 }
 
 /// Gives what a dead process left the rest of its names; what to tell the user.
@@ -123,6 +187,7 @@ fn complete(store: &mut Store, (left, name): (Staging, &[u8]), journal: &Journal
         Ok(files) => {
             store.end_publication();
             store.clear();
+            store.leave();
             format!(
                 "completed an earlier transfer into {}, which was killed while its {files} files, \
                  all verified, were being given their names",

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::disk::beneath;
-use crate::disk::staging::{self, ranges_name};
+use crate::disk::staging::{self, Open, ranges_name};
 
 /// The file.
 pub(crate) const WHOLE: &str = "whole";
@@ -120,7 +120,7 @@ pub(crate) fn remove(parent: &OwnedFd, leaf: &[u8]) -> io::Result<()> {
     for name in &entries {
         if let Some(label) = staging::label_of(name) {
             let kept =
-                staging::Staging::keep(&directory, &staging::kept_name(Some(&label)), false)?;
+                staging::Staging::keep(&directory, &staging::kept_name(Some(&label)), Open::There)?;
             kept.ok_or(Errno::BUSY)?.remove(&directory);
         }
     }
@@ -167,7 +167,8 @@ mod tests {
         let label = Some([1; 32]);
         let directory = OwnedFd::from(File::open(&own).expect("opened"));
         let inner = staging::kept_name(label.as_ref());
-        let held = staging::Staging::keep(&directory, &inner, true).expect("made").expect("free");
+        let held =
+            staging::Staging::keep(&directory, &inner, Open::Made).expect("made").expect("free");
         assert!(remove(&parent, &names(&parent)[0]).is_err() && own.join(WHOLE).exists());
         held.leave();
         remove(&parent, &names(&parent)[0]).expect("removed");

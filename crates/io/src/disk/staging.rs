@@ -3,8 +3,10 @@
 //!
 //! Only this user can enter it, and its owner, a process, holds a lock on the file `owner` in it as
 //! long as it lives. A directory whose owner is dead is what a killed process left: the next one
-//! that receives into the same place completes it, if its files were just being given their names,
-//! and else removes it. Nothing of another user, another host or a living process is touched.
+//! that receives into the same place completes it, if its files were just being given their names
+//! (`publish` says when), and else removes it. Nothing of another user, another host or a living
+//! process is touched. A directory that an archive has brought may hold other names of files that
+//! matter: nothing that was there before is written into, unless `keep` has proven it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -16,6 +18,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use crate::disk::beneath::create_new;
+
+/// With what all names of netblt's own begin, and how FAT shortens them.
+const OWN: &[u8] = b".netblt-";
+const OWN_SHORT: &[u8] = b"netblt~";
+/// Why a sender's file does not get such a name.
+pub(crate) const OWN_NAME: &str = "names that begin with .netblt- are netblt's own";
 const PREFIX: &[u8] = b".netblt-unfinished-";
 const SUFFIX: &[u8] = b".part";
 const RANDOM_BYTES: usize = 8;
@@ -64,6 +73,17 @@ pub(crate) struct Staging {
     pub(crate) kept: bool,
 }
 
+/// How the directory in which parts are kept is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Open {
+    /// Made if it is not there.
+    Made,
+    /// Only if it is there.
+    There,
+    /// Only if it is there, and nothing in it changes.
+    Looked,
+}
+
 /// What was found of a killed process.
 pub(crate) enum Left {
     /// Still in use, or none of ours.
@@ -72,9 +92,20 @@ pub(crate) enum Left {
     Orphan(Staging),
 }
 
-/// Whether a directory of this name is one of netblt's, of whichever kind.
-pub(crate) fn is_ours(name: &[u8]) -> bool {
-    name == KEPT.as_bytes() || is_name(name) || label_of(name).is_some() || is_ranges(name)
+/// Whether one part of a name is netblt's own: whether it begins as all of them do, or as what FAT
+/// makes of them for programs that know eight letters and three. Case makes no difference, nor do
+/// characters beyond ASCII, of which some file systems pass over a few: it may be one name there.
+pub(crate) fn is_ours(part: &[u8]) -> bool {
+    let begins = |own: &[u8]| {
+        let mut seen = part.iter().filter(|byte| byte.is_ascii()).map(u8::to_ascii_lowercase);
+        own.iter().all(|byte| seen.next() == Some(*byte))
+    };
+    begins(OWN) || begins(OWN_SHORT)
+}
+
+/// Whether a name has such a part.
+pub(crate) fn has_ours(name: &[u8]) -> bool {
+    name.split(|byte| *byte == b'/').any(is_ours)
 }
 
 /// The name of the directory in which the ranges of the file of this label come together.
@@ -157,9 +188,10 @@ impl Staging {
         Ok(Self { name, handle, owner, permitted, kept: false })
     }
 
-    /// The one in which parts of files are kept: as it is, or made if `make` says so. `None` if
+    /// The one in which parts of files are kept: as it is, or made if `open` says so. `None` if
     /// there is none, or it is another process's or another user's.
-    pub(crate) fn keep(root: &OwnedFd, name: &str, make: bool) -> io::Result<Option<Self>> {
+    pub(crate) fn keep(root: &OwnedFd, name: &str, open_as: Open) -> io::Result<Option<Self>> {
+        let make = open_as == Open::Made;
         for _ in 0..TRIES {
             if make {
                 match rustix::fs::mkdirat(root, name, Mode::RWXU) {
@@ -174,25 +206,25 @@ impl Staging {
                 Err(error) => return Err(error.into()),
             };
             let stat = rustix::fs::fstat(&handle)?;
-            if !is_private(&handle, &stat)? {
+            if !is_private(&handle, &stat, open_as)? {
                 return Ok(None);
             }
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            let owner = match rustix::fs::openat(&handle, README, flags, Mode::RUSR | Mode::WUSR) {
-                Ok(owner) => owner,
-                // Its last user has removed it.
-                Err(Errno::NOENT) => continue,
-                Err(error) => return Err(error.into()),
-            };
+            let Some(owner) = open_readme(&handle, open_as)? else { continue };
             if rustix::fs::flock(&owner, FlockOperation::NonBlockingLockExclusive).is_err() {
                 return Ok(None);
             }
             let there = rustix::fs::statat(root, name, AtFlags::SYMLINK_NOFOLLOW);
             if there.is_ok_and(|there| there.st_ino == stat.st_ino) && exists(&handle, README) {
+                if open_as == Open::Looked {
+                    let (name, owner) = (name.to_owned(), File::from(owner));
+                    return Ok(Some(Self { name, handle, owner, permitted: 0, kept: true }));
+                }
                 let permitted = permitted(&handle)?;
                 let mut owner = File::from(owner);
-                owner.set_len(0)?;
-                owner.write_all(TEXT.as_bytes())?;
+                let about = rustix::fs::fstat(&owner)?;
+                if about.st_size == 0 && about.st_nlink == 1 {
+                    owner.write_all(TEXT.as_bytes())?;
+                }
                 let name = name.to_owned();
                 return Ok(Some(Self { name, handle, owner, permitted, kept: true }));
             }
@@ -223,13 +255,12 @@ impl Staging {
     /// Leaves it as it is, for the user: what it holds may exist nowhere else. Answers its name,
     /// another one if it was the one in which parts are kept, for that is cleared now and then.
     pub(crate) fn strand(mut self, root: &OwnedFd) -> String {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
-        let make = |name| rustix::fs::openat(&self.handle, name, flags, Mode::RUSR | Mode::WUSR);
-        let _ = make(STRANDED);
+        let _ = create_new(&self.handle, STRANDED);
         if self.kept
             && let Ok(name) = random_name()
         {
-            let _ = make(OWNER).map(|file| File::from(file).write_all(owner_text().as_bytes()));
+            let owner = create_new(&self.handle, OWNER);
+            let _ = owner.and_then(|mut file| file.write_all(owner_text().as_bytes()));
             if rustix::fs::renameat(root, &self.name, root, &name).is_ok() {
                 self.name = name;
             }
@@ -305,18 +336,20 @@ pub(crate) fn find(root: &OwnedFd) -> Vec<Vec<u8>> {
     names.filter(|name| is_name(name)).collect()
 }
 
-/// Takes over what a dead process left under this name.
-pub(crate) fn adopt(root: &OwnedFd, name: &[u8]) -> io::Result<Left> {
+/// Takes over what a dead process left under this name; if it is only looked at, nothing changes.
+pub(crate) fn adopt(root: &OwnedFd, name: &[u8], open_as: Open) -> io::Result<Left> {
     let handle = open(root, name)?;
     let stat = rustix::fs::fstat(&handle)?;
-    if !is_private(&handle, &stat)? {
+    if !is_private(&handle, &stat, open_as)? {
         return Ok(Left::Alone);
     }
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let owner = match rustix::fs::openat(&handle, OWNER, flags, Mode::empty()) {
         Ok(owner) => owner,
         Err(Errno::NOENT) => {
-            remove_if_old(root, name, stat.st_mtime);
+            if open_as != Open::Looked {
+                remove_if_old(root, name, stat.st_mtime);
+            }
             return Ok(Left::Alone);
         }
         Err(error) => return Err(error.into()),
@@ -335,7 +368,7 @@ pub(crate) fn adopt(root: &OwnedFd, name: &[u8]) -> io::Result<Left> {
         return Ok(Left::Alone);
     }
     let name = String::from_utf8_lossy(name).into_owned();
-    let permitted = permitted(&handle)?;
+    let permitted = if open_as == Open::Looked { 0 } else { permitted(&handle)? };
     Ok(Left::Orphan(Staging { name, handle, owner, permitted, kept: false }))
 }
 
@@ -364,13 +397,30 @@ fn permitted(handle: &OwnedFd) -> Result<u32, Errno> {
 
 /// Whether nobody but this user may enter a directory, or the file system knows no permissions, so
 /// that whoever enters this one changes what is beside it, too.
-fn is_private(handle: &OwnedFd, stat: &Stat) -> Result<bool, Errno> {
+fn is_private(handle: &OwnedFd, stat: &Stat, open_as: Open) -> Result<bool, Errno> {
     if stat.st_uid != rustix::process::geteuid().as_raw() {
         return Ok(false);
     }
     let others = 0o077;
     Ok(stat.st_mode & others == 0
+        || open_as == Open::Looked
         || mode_of_new(handle, "mode", Mode::RUSR | Mode::WUSR)? & others != 0)
+}
+
+/// The file with the lock where parts are kept; `None` if the last user of the directory has
+/// removed it just now.
+fn open_readme(handle: &OwnedFd, open_as: Open) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let flags = if open_as == Open::Looked { flags } else { flags | OFlags::CREATE };
+    match rustix::fs::openat(handle, README, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(readme) => Ok(Some(readme)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(Errno::ROFS | Errno::ACCESS) if open_as == Open::Looked => {
+            let flags = flags.difference(OFlags::RDWR) | OFlags::RDONLY;
+            Ok(Some(rustix::fs::openat(handle, README, flags, Mode::empty())?))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// What becomes of the permissions of a file that is made in a directory.
@@ -425,16 +475,35 @@ mod tests {
     }
 
     #[test]
+    fn names_of_its_own_are_known_as_any_file_system_reads_them() {
+        let own = [
+            KEPT,
+            ".NETBLT-Partial",
+            ".netblt-unfinished-0123456789abcdef.part",
+            ".netblt-",
+            ".netblt-mine",
+            ".net\u{200c}blt-partial",
+            ".netblt\u{feff}-unfinished-",
+            "NETBLT~1",
+            "netblt~2.par",
+        ];
+        own.iter().for_each(|name| assert!(is_ours(name.as_bytes()), "{name}"));
+        let others = ["netblt-partial", ".netblt", ".netbl", "x.netblt-partial", "netblt", "", "."];
+        others.iter().for_each(|name| assert!(!is_ours(name.as_bytes()), "{name}"));
+        assert!(has_ours(b"a/.netblt-Partial/b") && !has_ours(b"a/b"));
+    }
+
+    #[test]
     fn what_is_kept_is_one_transfers_at_a_time() {
         let place = tempfile::tempdir().expect("a directory");
         let root = OwnedFd::from(File::open(place.path()).expect("opened"));
         let [one, other] =
             [[1; LABEL_BYTES], [2; LABEL_BYTES]].map(|label| kept_name(Some(&label)));
         assert!(!is_taken(&root, &one));
-        let held = Staging::keep(&root, &one, true).expect("made").expect("free");
+        let held = Staging::keep(&root, &one, Open::Made).expect("made").expect("free");
         assert!(is_taken(&root, &one) && !is_taken(&root, &other));
-        assert!(Staging::keep(&root, &one, true).expect("there").is_none());
-        let free = Staging::keep(&root, &other, true).expect("made").expect("free");
+        assert!(Staging::keep(&root, &one, Open::Made).expect("there").is_none());
+        let free = Staging::keep(&root, &other, Open::Made).expect("made").expect("free");
         held.leave();
         assert!(!is_taken(&root, &one) && is_taken(&root, &other));
         free.remove(&root);

@@ -152,7 +152,7 @@ fn the_next_run_completes_what_was_being_given_its_names() {
         assert_eq!(there.get("file-1").map(String::as_str), Some("new"), "{there:?}");
         drop(receiver);
         forget(to.path());
-        let mut next = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
+        let mut next = DirectoryWriter::new(to.path(), overwrite, layout()).expect("opened");
         let notes = next.take_notes();
         assert!(notes.iter().any(|note| note.contains("completed")), "{notes:?}");
         assert_eq!(files(to.path()), old_and("new", 5), "{overwrite:?} {exchange}");

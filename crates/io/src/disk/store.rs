@@ -26,7 +26,8 @@ use crate::disk::faults::{self, Call};
 use crate::disk::gate::Gate;
 use crate::disk::holes::Span;
 use crate::disk::names::NameId;
-use crate::disk::staging::{JOURNAL, KEPT, Staging};
+use crate::disk::seal::{Key, Seal};
+use crate::disk::staging::{JOURNAL, KEPT, OWN_NAME, Open, Staging, has_ours};
 use crate::disk::wardrobe::Wardrobe;
 use crate::disk::{beneath, flush, holes};
 use crate::error::{Error, file_error, shown};
@@ -60,6 +61,8 @@ pub(crate) struct Store {
     pub(crate) keeping: bool,
     /// Where that is.
     pub(crate) kept_name: String,
+    /// The key under which journals are written, once it was needed.
+    key: Option<Key>,
     /// What is whole has its name already, whatever becomes of the rest.
     pub(crate) piecemeal: bool,
     /// What comes is this of a file that others fill, too.
@@ -101,6 +104,7 @@ impl Store {
             staging: None,
             keeping: false,
             kept_name: KEPT.to_owned(),
+            key: None,
             piecemeal: false,
             range: None,
             open: Vec::new(),
@@ -112,6 +116,26 @@ impl Store {
     /// Takes over what a dead process left under this name, and gives it as if it were its own.
     pub(crate) fn adopt(&mut self, left: Staging) {
         self.staging = Some(left);
+    }
+
+    /// The key of the journal of names that are being given, to be written.
+    pub(crate) fn seal_of_publication(&mut self) -> io::Result<Seal> {
+        let (root, staging) = (self.root.try_clone()?, self.staging_handle()?);
+        self.key()?.of_publication(&root, &staging)
+    }
+
+    /// The key of the journal of what is kept, to be written.
+    pub(crate) fn seal_of_kept(&mut self) -> io::Result<Seal> {
+        let (root, staging) = (self.root.try_clone()?, self.staging_handle()?);
+        self.key()?.of_kept(&root, &staging)
+    }
+
+    fn key(&mut self) -> io::Result<&Key> {
+        let key = match self.key.take() {
+            Some(key) => key,
+            None => Key::made()?,
+        };
+        Ok(self.key.insert(key))
     }
 
     /// Whether something of this name, one part, is in the destination.
@@ -134,6 +158,11 @@ impl Store {
         self.staging.as_ref().map_or(JOURNAL, Staging::publication)
     }
 
+    /// Whether names are being given to what is kept, by this process or one that is dead.
+    pub(crate) fn publishes(&self) -> bool {
+        self.staging.as_ref().is_some_and(Staging::publishes)
+    }
+
     /// Where temporaries are kept: no names are being given any more.
     pub(crate) fn end_publication(&self) {
         self.staging.iter().for_each(Staging::end_publication);
@@ -148,7 +177,11 @@ impl Store {
 
     /// Whether `name` may come into being: nothing stands in its way that must not be replaced.
     pub(crate) fn probe(&mut self, name: &[u8], directory: bool) -> Result<(), Error> {
-        self.longest.check(name).map_err(|why| Error::Name { name: shown(name), why })?;
+        let refused = |why| Error::Name { name: shown(name), why };
+        self.longest.check(name).map_err(refused)?;
+        if has_ours(name) {
+            return Err(refused(OWN_NAME));
+        }
         let (parent, leaf) = beneath::split(name);
         let Some(parent) = self.parent(parent)? else { return Ok(()) };
         let stands =
@@ -401,7 +434,7 @@ impl Store {
     fn staging(&mut self) -> io::Result<&Staging> {
         let staging = match self.staging.take() {
             Some(staging) => staging,
-            None if self.keeping => match Staging::keep(&self.root, &self.kept_name, true)? {
+            None if self.keeping => match Staging::keep(&self.root, &self.kept_name, Open::Made)? {
                 // What another transfer has left there meanwhile was not read, and its numbers are
                 // not free.
                 Some(staging) if staging.is_bare() => staging,

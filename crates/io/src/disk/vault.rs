@@ -5,16 +5,19 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use crate::disk::beneath::create_new;
 use crate::disk::gate::Gate;
 use crate::disk::had::{Node, value_of};
 use crate::disk::keep::record::Stamp;
 use crate::disk::keep::{Disk, Form, Ready};
 use crate::disk::names::Names;
 use crate::disk::placing::{Made, Placer};
+use crate::disk::seal::Seal;
 use crate::disk::store::Store;
 use crate::disk::{beneath, flush};
 use crate::error::Error;
@@ -43,6 +46,10 @@ impl Disk for Vault<'_> {
         }
     }
 
+    fn seal(&mut self) -> io::Result<Seal> {
+        self.store.seal_of_kept()
+    }
+
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let staging = self.store.staging_handle()?;
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -54,10 +61,7 @@ impl Disk for Vault<'_> {
 
     fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
         let staging = self.store.staging_handle()?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-        let flags = flags | OFlags::NOFOLLOW;
-        let file = rustix::fs::openat(&staging, UNFINISHED, flags, Mode::RUSR | Mode::WUSR)?;
-        let mut file = File::from(file);
+        let mut file = create_new(&staging, UNFINISHED)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         flush::close(file.into())?;
@@ -114,17 +118,25 @@ impl Disk for Vault<'_> {
     }
 
     fn proves(&mut self, slot: u64, node: &Node) -> bool {
-        let file = self.store.open_slot(slot);
+        let file = self.store.open_slot(slot).ok().filter(|file| self.is_alone(file));
         let there = node.of_range(self.store.range);
-        file.is_ok_and(|file| value_of(&file, &there).is_ok_and(|value| value == node.value))
+        file.is_some_and(|file| value_of(&file, &there).is_ok_and(|value| value == node.value))
     }
 
     fn digest(&mut self, slot: Option<u64>, name: &[u8]) -> Option<[u8; 32]> {
         let file = match slot {
-            Some(slot) => self.store.open_slot(slot),
-            None => beneath::file(self.store.root.as_fd(), name),
+            Some(slot) => self.store.open_slot(slot).ok().filter(|file| self.is_alone(file)),
+            None => beneath::file(self.store.root.as_fd(), name).ok(),
         };
-        self.store.digest(&file.ok()?)
+        self.store.digest(&file?)
+    }
+}
+
+impl Vault<'_> {
+    /// Whether a temporary has no other name: it is about to be written to, and an archive may have
+    /// brought it as another name of a file that matters. A range has names by design.
+    fn is_alone(&self, file: &File) -> bool {
+        self.store.range.is_some() || file.metadata().is_ok_and(|about| about.nlink() == 1)
     }
 }
 
@@ -155,8 +167,10 @@ fn stamp(stat: Stat) -> Option<Stamp> {
     let length = u64::try_from(stat.st_size).ok()?;
     let nanos = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
     #[allow(clippy::unnecessary_cast, reason = "their widths differ between systems")]
-    let (inode, seconds) = (stat.st_ino as u64, stat.st_mtime as i64);
-    Some(Stamp { inode, length, modified: (seconds, nanos) })
+    let (inode, modified, changed) =
+        (stat.st_ino as u64, stat.st_mtime as i64, stat.st_ctime as i64);
+    let changed = (changed, u32::try_from(stat.st_ctime_nsec).unwrap_or(0));
+    Some(Stamp { inode, length, modified: (modified, nanos), changed })
 }
 
 /// The bytes that a file of a directory takes on the disk; nothing if it is none.

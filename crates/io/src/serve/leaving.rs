@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::cancel::Cancel;
     use crate::disk::layout::Layout;
-    use crate::disk::staging::{self, KEPT, Staging};
+    use crate::disk::staging::{self, KEPT, Open, Staging};
     use crate::options::Options;
     use crate::serve::found::Done;
     use crate::serve::request::{Put, Request, What};
@@ -167,7 +167,7 @@ mod tests {
     fn left() -> (tempfile::TempDir, Arc<OwnedFd>, Undertaker, Sender<()>) {
         let directory = tempfile::tempdir().unwrap();
         let root = Arc::new(OwnedFd::from(std::fs::File::open(directory.path()).unwrap()));
-        let staging = Staging::keep(&root, KEPT, true).unwrap().expect("it is made");
+        let staging = Staging::keep(&root, KEPT, Open::Made).unwrap().expect("it is made");
         let (say, go) = channel();
         let undertaker = Undertaker::new().unwrap();
         let kept_at = KeptAt::new(&root, None).unwrap();

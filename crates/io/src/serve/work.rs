@@ -26,7 +26,7 @@ use crate::disk::file_list::FileList;
 use crate::disk::layout::Layout;
 use crate::disk::room::Room;
 use crate::disk::source::SourceReader;
-use crate::disk::staging::{self, Staging};
+use crate::disk::staging::{self, Open, Staging};
 use crate::error::Denial;
 use crate::options::{Input, Options, Overwrite, Resume, Selection};
 use crate::transfer::receive::writer;
@@ -43,8 +43,7 @@ pub(super) fn perform(
     outward: Option<Outward>,
 ) -> Result<Done, Denied> {
     let path = &request.path[..];
-    let is_ours = |path: &[u8]| path.split(|byte| *byte == b'/').any(staging::is_ours);
-    if request.paths().any(is_ours) && !is_left(request) {
+    if request.paths().any(staging::has_ours) && !is_left(request) {
         return Err(Denied::new(Denial::Forbidden, "it belongs to a transfer"));
     }
     match &request.what {
@@ -88,7 +87,7 @@ pub(super) fn perform(
 /// Whether what is to go is what a transfer has left under a label.
 fn is_left(request: &Request) -> bool {
     let (parent, leaf) = beneath::split(&request.path);
-    let own = parent.split(|byte| *byte == b'/').any(staging::is_ours);
+    let own = staging::has_ours(parent);
     matches!(request.what, What::Remove { tree: true, .. })
         && (staging::label_of(leaf).is_some() || staging::is_ranges(leaf))
         && !own
@@ -285,7 +284,7 @@ fn remove(
     let parent = beneath::directory(root.as_fd(), parent)?;
     let stat = beneath::status(&parent, leaf)?.ok_or_else(|| io::Error::from(Errno::NOENT))?;
     if let Some(label) = staging::label_of(leaf) {
-        let kept = Staging::keep(&parent, &staging::kept_name(Some(&label)), false)?;
+        let kept = Staging::keep(&parent, &staging::kept_name(Some(&label)), Open::There)?;
         let used = || Denied::new(Denial::Busy, "a transfer is using it, or it is another user's");
         kept.ok_or_else(used)?.remove(&parent);
         return Ok(1);

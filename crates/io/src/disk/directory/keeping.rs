@@ -14,11 +14,11 @@ use super::{DirectoryWriter, OPEN_BYTES, PIECE_BYTES, too_much};
 use crate::disk::digest::Subtrees;
 use crate::disk::gate::Gate;
 use crate::disk::had::Node;
-use crate::disk::keep::record::Part;
+use crate::disk::keep::record::{Part, Stamp};
 use crate::disk::keep::{Form, Found, Keeper, Ready};
 use crate::disk::layout::broken;
 use crate::disk::placing::Placer;
-use crate::disk::staging::{self, KEPT, Staging};
+use crate::disk::staging::{self, KEPT, Open, Staging};
 use crate::disk::vault::Vault;
 use crate::error::{Error, shown};
 use crate::options::Resume;
@@ -137,7 +137,7 @@ impl DirectoryWriter {
         self.store.keeping = true;
         let name = self.store.kept_name.clone();
         let cannot = |e| self.store.error(name.as_bytes(), "cannot be looked into", e);
-        match Staging::keep(&self.store.root, &name, false).map_err(cannot)? {
+        match Staging::keep(&self.store.root, &name, Open::There).map_err(cannot)? {
             // What could not be completed just now, which was said, is left alone.
             Some(kept) if kept.publishes() => self.store.keeping = false,
             Some(kept) => self.store.adopt(kept),
@@ -165,6 +165,13 @@ impl DirectoryWriter {
         let opened = Keeper::open(&mut vault, now(), keeping.expiry.as_secs(), verify);
         keeping.keeper =
             opened.map_err(|e| self.store.error(KEPT.as_bytes(), "cannot be gone on from", e))?;
+        if keeping.keeper.is_doubted() {
+            self.notes.push(format!(
+                "{} has a list that netblt has not written there for this user, or not all of it: \
+                 what it tells of was read again",
+                self.store.path.join(&self.store.kept_name).display()
+            ));
+        }
         self.set_up_keeper();
         Ok(())
     }
@@ -424,7 +431,7 @@ impl DirectoryWriter {
             {
                 let (slot, name) = (file.slot, self.names.path(id));
                 let nodes = subtrees.nodes().collect();
-                parts.push(Part { slot, name, times, at, nodes });
+                parts.push(Part { slot, name, times, at, stamp: Stamp::default(), nodes });
             }
         }
         let ready = keeping.keeper.ready().filter(|_| journals && !self.atomic);

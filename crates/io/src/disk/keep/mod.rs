@@ -4,6 +4,10 @@
 //! The order is all: data are on the disk before the journal speaks of them, the journal is on the
 //! disk before a file gets its name, and only what the journal speaks of is believed. So whatever
 //! is lost with the power, or with a process, is sent again, and nothing else.
+//!
+//! A journal is believed as far as this user's own program wrote it in this directory, and of a file
+//! as long as that is as the journal left it: the same inode, length and times. All else is read
+//! again, and counts if its hashes are the same (`docs/protocol.md §8.7`).
 
 pub(crate) mod record;
 #[cfg(test)]
@@ -18,15 +22,20 @@ use crate::disk::attributes::FileTimes;
 use crate::disk::had::{Had, Identity, Node, Part as HadPart, identity};
 use crate::disk::keep::record::{Chain, Part, Record, Stamp, TITLE, Whole};
 use crate::disk::names::NameId;
+use crate::disk::seal::Seal;
 
 /// A journal is written anew, without what is void, when so many bytes of parts were added.
 const COMPACT_AFTER: u64 = 16 << 20;
+/// A file gets its name within so many seconds after it was whole; that is a change, too.
+const NAMED_WITHIN: i64 = 60;
 
 /// The few things that are asked of a disk: by those who keep what was received, and by nobody
 /// else. The real one and a simulated one that loses what was not synced.
 pub(crate) trait Disk {
     /// The journal as it is, if there is one.
     fn journal(&mut self) -> io::Result<Vec<u8>>;
+    /// The key under which it is written here.
+    fn seal(&mut self) -> io::Result<Seal>;
     /// Adds to the journal, and waits until that is on the disk.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
     /// Puts another journal in its place, at once or not at all, and waits likewise.
@@ -44,7 +53,7 @@ pub(crate) trait Disk {
     fn slots(&mut self) -> Vec<u64>;
     /// Removes the file in a slot, if there is one.
     fn remove(&mut self, slot: u64);
-    /// Whether the bytes in a slot are those of the node.
+    /// Whether the bytes in a slot are those of the node, and nobody has them under another name.
     fn proves(&mut self, slot: u64, node: &Node) -> bool;
     /// The digest of a file: that in the slot, or that of the name.
     fn digest(&mut self, slot: Option<u64>, name: &[u8]) -> Option<[u8; 32]>;
@@ -94,7 +103,8 @@ pub(crate) enum Found {
 /// What is kept.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
-    chain: Chain,
+    /// Of a journal that is there.
+    chain: Option<Chain>,
     /// There was something when it began.
     foreign: bool,
     /// Bytes of records of parts since the journal was written anew.
@@ -119,6 +129,8 @@ pub(crate) struct Keeper {
     torn: bool,
     /// What was written may not be on the disk.
     lost: bool,
+    /// The journal, or its end, was not written here by this user's program.
+    doubted: bool,
     /// Files are read again before they are believed.
     reads_back: bool,
     /// Names are given to all files at once, and not from here.
@@ -145,56 +157,72 @@ impl Keeper {
         verify: bool,
     ) -> io::Result<Self> {
         let mut this = Self { titled: true, ..Self::default() };
-        let journal = disk.journal()?;
-        let mut fresh = TITLE.to_vec();
+        let (journal, seal) = (disk.journal()?, disk.seal()?);
+        let (mut chain, mut fresh) = (Chain::new(seal), TITLE.to_vec());
         let good = |at: u64| now.saturating_sub(at) < expiry && at <= now.saturating_add(expiry);
-        for record in records(&journal) {
+        // Slots of which the journal is believed, and whole files that were read again.
+        let (mut believed, mut read) = (HashSet::new(), HashSet::new());
+        for (record, own) in records(&journal, seal) {
+            this.doubted |= !own;
+            if !own && record.slot().is_some_and(|slot| believed.contains(&slot)) {
+                continue;
+            }
             match record {
                 Record::Part(part) if good(part.at) => {
                     this.next_slot = this.next_slot.max(part.slot.saturating_add(1));
+                    if own {
+                        believed.insert(part.slot);
+                    }
                     this.parts.insert(part.slot, part);
                 }
                 Record::Part(Part { slot, .. }) | Record::Gone(slot) => {
                     this.parts.remove(&slot);
                 }
-                Record::Whole(whole) => {
+                Record::Whole(mut whole) => {
                     this.parts.remove(&whole.slot);
                     this.next_slot = this.next_slot.max(whole.slot.saturating_add(1));
-                    let known = good(whole.at).then(|| know(disk, &whole, verify)).flatten();
                     let id = identity(&whole.name, whole.times);
+                    // One that is not believed has each file read once.
+                    let looks = good(whole.at) && (own || read.insert(id));
+                    let known = match looks {
+                        true => know(disk, &mut whole, own && !verify),
+                        false => None,
+                    };
                     match known {
                         Some(known) => {
                             this.wholes.insert(id, known);
-                            this.chain.write(&Record::Whole(whole), &mut fresh);
+                            chain.write(&Record::Whole(whole), &mut fresh);
                         }
                         None => _ = this.wholes.remove(&id),
                     }
                 }
-                Record::Made(name) => {
+                Record::Made(name) if own => {
                     this.made.insert(name_of(&name));
-                    this.chain.write(&Record::Made(name), &mut fresh);
+                    chain.write(&Record::Made(name), &mut fresh);
                 }
+                // Who made a directory is not to be read from it.
+                Record::Made(_) => {}
             }
         }
-        this.parts.retain(|slot, part| {
-            let length = disk.stored(*slot).map_or(0, |stamp| stamp.length);
-            part.nodes.retain(|node| {
-                node.offset + node.bytes <= length && (!verify || disk.proves(*slot, node))
-            });
-            !part.nodes.is_empty()
-        });
+        this.parts.retain(|slot, part| is_there(disk, part, believed.contains(slot) && !verify));
         let stored = this.wholes.values().filter(|known| !known.named).map(|known| known.slot);
         let used: HashSet<u64> = stored.chain(this.parts.keys().copied()).collect();
         let unused = disk.slots().into_iter().filter(|slot| !used.contains(slot));
         unused.collect::<Vec<_>>().into_iter().for_each(|slot| disk.remove(slot));
         for part in this.parts.values() {
-            this.chain.write(&Record::Part(part.clone()), &mut fresh);
+            chain.write(&Record::Part(part.clone()), &mut fresh);
         }
+        this.chain = Some(chain);
         this.foreign = fresh != TITLE || !this.parts.is_empty();
         if fresh != journal {
             disk.replace(&fresh)?;
         }
         Ok(this)
+    }
+
+    /// Whether a part of the journal was not believed.
+    pub(crate) fn is_doubted(&self) -> bool {
+        self.doubted
     }
 
     /// Whether nothing is kept, of this transfer or of others.
@@ -343,48 +371,7 @@ impl Keeper {
         let spoiled = if self.reads_back { self.take_spoiled(disk) } else { Vec::new() };
         let mut inodes = vec![None; self.ready.len()];
         if journals && !self.torn {
-            if !std::mem::replace(&mut self.titled, true) {
-                disk.replace(TITLE)?;
-            }
-            let (before, mut bytes) = (self.chain, Vec::new());
-            made.iter().for_each(|name| self.chain.write(&Record::Made(name.clone()), &mut bytes));
-            for (ready, inode) in self.ready.iter().zip(&mut inodes) {
-                match ready.form {
-                    Form::Stored => {}
-                    Form::Empty { dressed: true, .. } => {
-                        self.chain.write(&Record::Made(ready.name.clone()), &mut bytes);
-                        self.told += 1;
-                        continue;
-                    }
-                    Form::Link | Form::Empty { .. } => continue,
-                }
-                let stamp = disk.stored(ready.slot).ok_or(io::ErrorKind::NotFound)?;
-                let Ready { slot, times, digest, ref name, .. } = *ready;
-                *inode = Some(stamp.inode);
-                let whole = Whole { slot, name: name.clone(), times, at: now, digest, stamp };
-                self.chain.write(&Record::Whole(whole), &mut bytes);
-                self.noted.remove(&slot);
-                self.told += 1;
-            }
-            let written: HashSet<u64> = dirty.into_iter().collect();
-            let parts: Vec<Part> = parts.filter(|part| !part.nodes.is_empty()).collect();
-            let start = bytes.len();
-            for part in parts.iter().filter(|part| written.contains(&part.slot)) {
-                self.chain.write(&Record::Part(part.clone()), &mut bytes);
-                self.noted.insert(part.slot);
-            }
-            self.added += (bytes.len() - start) as u64;
-            if !bytes.is_empty()
-                && let Err(error) = disk.append(&bytes)
-            {
-                (self.chain, self.torn) = (before, true);
-                return Err(error);
-            }
-            if self.added > COMPACT_AFTER {
-                let current = parts.into_iter().filter(|part| self.noted.contains(&part.slot));
-                let current = current.map(Record::Part).collect();
-                self.rewrite(disk, current, |_| true)?;
-            }
+            self.write_down(disk, now, (&dirty, parts), made, &mut inodes)?;
         }
         if self.all_at_once {
             self.ready.clear();
@@ -395,6 +382,68 @@ impl Keeper {
         }
         let left_out = self.place_all(disk, inodes)?;
         Ok(Committed { placed: true, left_out, spoiled })
+    }
+
+    /// Brings the journal up to date; learns the inodes of files that are about to get their names.
+    fn write_down(
+        &mut self,
+        disk: &mut impl Disk,
+        now: u64,
+        (dirty, parts): (&[u64], impl Iterator<Item = Part>),
+        made: &[Vec<u8>],
+        inodes: &mut [Option<u64>],
+    ) -> io::Result<()> {
+        if !std::mem::replace(&mut self.titled, true) {
+            disk.replace(TITLE)?;
+        }
+        let mut chain = match self.chain {
+            Some(chain) => chain,
+            None => Chain::new(disk.seal()?),
+        };
+        let mut bytes = Vec::new();
+        made.iter().for_each(|name| chain.write(&Record::Made(name.clone()), &mut bytes));
+        for (ready, inode) in self.ready.iter().zip(inodes) {
+            match ready.form {
+                Form::Stored => {}
+                Form::Empty { dressed: true, .. } => {
+                    chain.write(&Record::Made(ready.name.clone()), &mut bytes);
+                    self.told += 1;
+                    continue;
+                }
+                Form::Link | Form::Empty { .. } => continue,
+            }
+            let stamp = disk.stored(ready.slot).ok_or(io::ErrorKind::NotFound)?;
+            let Ready { slot, times, digest, ref name, .. } = *ready;
+            *inode = Some(stamp.inode);
+            let whole = Whole { slot, name: name.clone(), times, at: now, digest, stamp };
+            chain.write(&Record::Whole(whole), &mut bytes);
+            self.noted.remove(&slot);
+            self.told += 1;
+        }
+        let written: HashSet<u64> = dirty.iter().copied().collect();
+        let mut parts: Vec<Part> = parts.filter(|part| !part.nodes.is_empty()).collect();
+        for part in &mut parts {
+            part.stamp = disk.stored(part.slot).ok_or(io::ErrorKind::NotFound)?;
+        }
+        let start = bytes.len();
+        for part in parts.iter().filter(|part| written.contains(&part.slot)) {
+            chain.write(&Record::Part(part.clone()), &mut bytes);
+            self.noted.insert(part.slot);
+        }
+        self.added += (bytes.len() - start) as u64;
+        if !bytes.is_empty()
+            && let Err(error) = disk.append(&bytes)
+        {
+            self.torn = true;
+            return Err(error);
+        }
+        self.chain = Some(chain);
+        if self.added > COMPACT_AFTER {
+            let current = parts.into_iter().filter(|part| self.noted.contains(&part.slot));
+            let current = current.map(Record::Part).collect();
+            self.rewrite(disk, current, |_| true)?;
+        }
+        Ok(())
     }
 
     /// Gives names to what waits for them; answers which files could not have theirs, and why.
@@ -458,9 +507,9 @@ impl Keeper {
         current: Vec<Record>,
         stays: impl Fn(&[u8]) -> bool,
     ) -> io::Result<bool> {
-        let journal = disk.journal()?;
-        let (mut chain, mut bytes, mut left) = (Chain::default(), TITLE.to_vec(), false);
-        for record in records(&journal) {
+        let (journal, seal) = (disk.journal()?, disk.seal()?);
+        let (mut chain, mut bytes, mut left) = (Chain::new(seal), TITLE.to_vec(), false);
+        for (record, _) in records(&journal, seal).take_while(|(_, own)| *own) {
             match &record {
                 Record::Whole(whole) if stays(&whole.name) => left = true,
                 Record::Made(name) if stays(name) => {}
@@ -474,14 +523,15 @@ impl Keeper {
             chain.write(&record, &mut bytes);
         }
         disk.replace(&bytes)?;
-        (self.chain, self.added) = (chain, 0);
+        (self.chain, self.added) = (Some(chain), 0);
         Ok(left)
     }
 
     /// What is kept in these slots, for people: names, bytes there are, and since when.
     pub(crate) fn list(journal: &[u8], slots: &BTreeSet<u64>) -> Vec<(Vec<u8>, u64, u64)> {
         let mut kept = BTreeMap::new();
-        for record in records(journal) {
+        // For a list it makes no difference which of them are believed.
+        for (record, _) in records(journal, Seal::default()) {
             match record {
                 Record::Part(Part { slot, name, at, nodes, .. }) => {
                     let bytes = nodes.iter().map(|node| node.bytes).sum();
@@ -510,23 +560,68 @@ pub(crate) struct Committed {
     pub(crate) spoiled: Vec<u64>,
 }
 
-fn know(disk: &mut impl Disk, whole: &Whole, verify: bool) -> Option<Known> {
-    let Whole { slot, digest, stamp, ref name, .. } = *whole;
-    let named = disk.named(name) == Some(stamp);
-    let stored = disk.stored(slot) == Some(stamp);
-    let there = named || stored;
-    let place = (!named).then_some(slot);
-    let good = there && (!verify || disk.digest(place, name) == Some(digest));
-    good.then_some(Known { slot, length: stamp.length, digest, named })
+/// What is known of a whole file, if it is there, under its name or in its slot: as the journal
+/// left it, if that is `believed`, or read again, and then with the stamp that it has now.
+fn know(disk: &mut impl Disk, whole: &mut Whole, believed: bool) -> Option<Known> {
+    let Whole { slot, digest, stamp, .. } = *whole;
+    let known = |named| Known { slot, length: stamp.length, digest, named };
+    let (named, stored) = (disk.named(&whole.name), disk.stored(slot));
+    if believed && named.is_some_and(|now| now.proves_named(&stamp, NAMED_WITHIN)) {
+        return Some(known(true));
+    }
+    if believed && stored.is_some_and(|now| now.proves(&stamp)) {
+        return Some(known(false));
+    }
+    for (now, is_named) in [(named, true), (stored, false)] {
+        let Some(now) = now.filter(|now| now.length == stamp.length) else { continue };
+        let place = (!is_named).then_some(slot);
+        let read = disk.digest(place, &whole.name) == Some(digest);
+        let after = if is_named { disk.named(&whole.name) } else { disk.stored(slot) };
+        if read && after == Some(now) {
+            whole.stamp = now;
+            return Some(known(is_named));
+        }
+    }
+    None
+}
+
+/// Whether parts of a file are there, and which: as the journal left them, if that is `believed`,
+/// or read again, and then with the stamp that the file has now.
+fn is_there(disk: &mut impl Disk, part: &mut Part, believed: bool) -> bool {
+    let slot = part.slot;
+    let Some(now) = disk.stored(slot) else { return false };
+    // No byte is read twice.
+    part.nodes.sort_unstable_by_key(|node| node.offset);
+    let mut end = 0;
+    part.nodes.retain(|node| {
+        let after = node.offset.checked_add(node.bytes).filter(|after| *after <= now.length);
+        let fits = node.offset >= end && after.is_some();
+        end = after.filter(|_| fits).unwrap_or(end);
+        fits
+    });
+    if !(believed && now.proves(&part.stamp)) {
+        part.nodes.retain(|node| disk.proves(slot, node));
+        if disk.stored(slot) != Some(now) {
+            return false;
+        }
+        part.stamp = now;
+    }
+    !part.nodes.is_empty()
 }
 
 fn name_of(name: &[u8]) -> Identity {
     identity(name, FileTimes { mode: 0, seconds: 0, nanos: 0 })
 }
 
-/// The records of a journal, up to the first that is none; never more than a transfer may have.
-fn records(journal: &[u8]) -> impl Iterator<Item = Record> {
+/// The records of a journal, each with whether it and all before it were written under the key, up
+/// to the first that is none; never more than a transfer may have.
+fn records(journal: &[u8], seal: Seal) -> impl Iterator<Item = (Record, bool)> {
     let mut rest = journal.strip_prefix(TITLE).unwrap_or_default();
-    let mut chain = Chain::default();
-    std::iter::from_fn(move || chain.read(&mut rest)).take(MAX_FILES as usize)
+    let (mut chain, mut all) = (Chain::new(seal), true);
+    let read = std::iter::from_fn(move || {
+        let (record, own) = chain.read(&mut rest)?;
+        all &= own;
+        Some((record, all))
+    });
+    read.take(MAX_FILES as usize)
 }

@@ -1,20 +1,23 @@
 //! The journal of what is kept of transfers that are not over: its format, and nothing else.
 //!
 //! It is read from a disk, so it may be torn, or made by an enemy: each record carries a hash of
-//! itself and of all before it, reading ends at the first that does not fit, and everything has a
-//! bound. Names are checked as those of a peer are; what a record says of a file is only believed
-//! of one that is where it says, and proven by hashes in the end.
+//! itself and of all before it, under the user's key for the directory that it is in (`seal`), and
+//! everything has a bound. From the first record on whose hash is another one, none is believed:
+//! what such a record says of a file counts if that file, read again, says the same. Names are
+//! checked as those of a peer are.
 
 use netblt_proto::content::check_name;
 use netblt_proto::limits::MAX_NAME;
 
 use crate::disk::attributes::FileTimes;
 use crate::disk::had::{MAX_NODES, NODE_BYTES, Node, encode_node, parse_node, take};
+use crate::disk::seal::Seal;
+use crate::disk::staging::has_ours;
 
 /// With what a journal begins, for people too.
-pub(crate) const TITLE: &[u8] = b"netblt partial 1\n";
+pub(crate) const TITLE: &[u8] = b"netblt partial 2\n";
 /// Longest record.
-const MAX_RECORD: usize = 64 + MAX_NAME + MAX_NODES * NODE_BYTES;
+const MAX_RECORD: usize = 128 + MAX_NAME + MAX_NODES * NODE_BYTES;
 const CHECK_BYTES: usize = 16;
 
 const PART: u8 = 1;
@@ -35,6 +38,18 @@ pub(crate) enum Record {
     Made(Vec<u8>),
 }
 
+impl Record {
+    /// The slot that it tells of.
+    pub(crate) fn slot(&self) -> Option<u64> {
+        match self {
+            Self::Part(part) => Some(part.slot),
+            Self::Whole(whole) => Some(whole.slot),
+            Self::Gone(slot) => Some(*slot),
+            Self::Made(_) => None,
+        }
+    }
+}
+
 /// Parts of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
@@ -43,6 +58,8 @@ pub(crate) struct Part {
     pub(crate) times: FileTimes,
     /// When that was, in seconds since 1970.
     pub(crate) at: u64,
+    /// What the file here was known by when that was on the disk.
+    pub(crate) stamp: Stamp,
     pub(crate) nodes: Vec<Node>,
 }
 
@@ -58,32 +75,50 @@ pub(crate) struct Whole {
     pub(crate) stamp: Stamp,
 }
 
-/// By what a file of this machine is known: whoever writes to it changes that.
+/// By what a file of this machine is known: a program that writes to it changes that, unless it
+/// sets the machine's clock back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) inode: u64,
     pub(crate) length: u64,
     /// When it was written: whole seconds, and nanoseconds.
     pub(crate) modified: (i64, u32),
+    /// When anything of it changed, which no program can set; zero where that says nothing.
+    pub(crate) changed: (i64, u32),
+}
+
+impl Stamp {
+    /// Whether a file of this stamp now has not been written to since it had the other one.
+    pub(crate) fn proves(&self, before: &Self) -> bool {
+        self == before && self.changed != (0, 0)
+    }
+
+    /// The same of a file that has been given a name since, within so many seconds.
+    pub(crate) fn proves_named(&self, before: &Self, seconds: i64) -> bool {
+        let soon = self.changed.0.saturating_sub(before.changed.0) <= seconds;
+        soon && Self { changed: before.changed, ..*self }.proves(before)
+    }
 }
 
 /// The chain of hashes of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Chain([u8; CHECK_BYTES]);
-
-impl Default for Chain {
-    fn default() -> Self {
-        Self([0; CHECK_BYTES])
-    }
+pub(crate) struct Chain {
+    seal: Seal,
+    check: [u8; CHECK_BYTES],
 }
 
 impl Chain {
+    /// The beginning of it.
+    pub(crate) fn new(seal: Seal) -> Self {
+        Self { seal, check: [0; CHECK_BYTES] }
+    }
+
     fn next(self, body: &[u8]) -> Self {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&self.0).update(body);
+        let mut hasher = self.seal.hasher();
+        hasher.update(&self.check).update(body);
         let mut check = [0; CHECK_BYTES];
         hasher.finalize_xof().fill(&mut check);
-        Self(check)
+        Self { check, ..self }
     }
 
     /// Appends a record to `out`; what follows belongs behind it.
@@ -96,11 +131,12 @@ impl Chain {
             field.copy_from_slice(&(len as u32).to_be_bytes());
         }
         *self = self.next(out.get(start..).unwrap_or_default());
-        out.extend_from_slice(&self.0);
+        out.extend_from_slice(&self.check);
     }
 
-    /// The next record of `rest`; `None` at the end, and where what follows is none.
-    pub(crate) fn read(&mut self, rest: &mut &[u8]) -> Option<Record> {
+    /// The next record of `rest`, and whether it is the next of this chain; `None` at the end, and
+    /// where what follows is no record.
+    pub(crate) fn read(&mut self, rest: &mut &[u8]) -> Option<(Record, bool)> {
         let mut after = *rest;
         let len = u32::from_be_bytes(take(&mut after)?) as usize;
         if len > MAX_RECORD {
@@ -109,20 +145,19 @@ impl Chain {
         let (body, behind) = after.split_at_checked(len)?;
         after = behind;
         let next = self.next(rest.get(..4 + len)?);
-        if take(&mut after)? != next.0 {
-            return None;
-        }
+        let own = take(&mut after)? == next.check;
         let record = parse(body)?;
         (*self, *rest) = (next, after);
-        Some(record)
+        Some((record, own))
     }
 }
 
 fn encode(record: &Record, out: &mut Vec<u8>) {
     match record {
-        Record::Part(Part { slot, name, times, at, nodes }) => {
+        Record::Part(Part { slot, name, times, at, stamp, nodes }) => {
             out.push(PART);
             head(*slot, *at, *times, out);
+            encode_stamp(*stamp, out);
             let nodes = nodes.get(..MAX_NODES).unwrap_or(nodes);
             out.extend_from_slice(&(nodes.len() as u16).to_be_bytes());
             nodes.iter().for_each(|node| encode_node(node, out));
@@ -132,10 +167,7 @@ fn encode(record: &Record, out: &mut Vec<u8>) {
             out.push(WHOLE);
             head(*slot, *at, *times, out);
             out.extend_from_slice(digest);
-            out.extend_from_slice(&stamp.inode.to_be_bytes());
-            out.extend_from_slice(&stamp.length.to_be_bytes());
-            out.extend_from_slice(&stamp.modified.0.to_be_bytes());
-            out.extend_from_slice(&stamp.modified.1.to_be_bytes());
+            encode_stamp(*stamp, out);
             out.extend_from_slice(name);
         }
         Record::Gone(slot) => {
@@ -147,6 +179,22 @@ fn encode(record: &Record, out: &mut Vec<u8>) {
             out.extend_from_slice(name);
         }
     }
+}
+
+fn encode_stamp(stamp: Stamp, out: &mut Vec<u8>) {
+    out.extend_from_slice(&stamp.inode.to_be_bytes());
+    out.extend_from_slice(&stamp.length.to_be_bytes());
+    for (seconds, nanos) in [stamp.modified, stamp.changed] {
+        out.extend_from_slice(&seconds.to_be_bytes());
+        out.extend_from_slice(&nanos.to_be_bytes());
+    }
+}
+
+fn parse_stamp(rest: &mut &[u8]) -> Option<Stamp> {
+    let inode = u64::from_be_bytes(take(rest)?);
+    let length = u64::from_be_bytes(take(rest)?);
+    let mut time = || Some((i64::from_be_bytes(take(rest)?), u32::from_be_bytes(take(rest)?)));
+    Some(Stamp { inode, length, modified: time()?, changed: time()? })
 }
 
 fn head(slot: u64, at: u64, times: FileTimes, out: &mut Vec<u8>) {
@@ -163,22 +211,19 @@ fn parse(body: &[u8]) -> Option<Record> {
     match kind {
         PART => {
             let (slot, at, times) = parse_head(&mut rest)?;
+            let stamp = parse_stamp(&mut rest)?;
             let count = usize::from(u16::from_be_bytes(take(&mut rest)?));
             if count > MAX_NODES {
                 return None;
             }
             let nodes: Option<Vec<_>> = (0..count).map(|_| parse_node(&mut rest)).collect();
             let (name, nodes) = (parse_name(rest)?, nodes?);
-            Some(Record::Part(Part { slot, name, times, at, nodes }))
+            Some(Record::Part(Part { slot, name, times, at, stamp, nodes }))
         }
         WHOLE => {
             let (slot, at, times) = parse_head(&mut rest)?;
             let digest = take(&mut rest)?;
-            let inode = u64::from_be_bytes(take(&mut rest)?);
-            let length = u64::from_be_bytes(take(&mut rest)?);
-            let seconds = i64::from_be_bytes(take(&mut rest)?);
-            let modified = (seconds, u32::from_be_bytes(take(&mut rest)?));
-            let stamp = Stamp { inode, length, modified };
+            let stamp = parse_stamp(&mut rest)?;
             Some(Record::Whole(Whole { slot, name: parse_name(rest)?, times, at, digest, stamp }))
         }
         GONE => {
@@ -200,7 +245,7 @@ fn parse_head(rest: &mut &[u8]) -> Option<(u64, u64, FileTimes)> {
 }
 
 fn parse_name(name: &[u8]) -> Option<Vec<u8>> {
-    check_name(name).ok().map(|()| name.to_vec())
+    check_name(name).ok().filter(|()| !has_ours(name)).map(|()| name.to_vec())
 }
 
 #[cfg(test)]
@@ -211,24 +256,30 @@ pub(crate) mod tests {
     pub(crate) fn records() -> Vec<Record> {
         let times = FileTimes { mode: 0o640, seconds: -7, nanos: 5 };
         let nodes = vec![Node { offset: 4096, bytes: 1024, value: [3; 32] }];
-        let stamp = Stamp { inode: 9, length: 7, modified: (-1, 2) };
+        let stamp = Stamp { inode: 9, length: 7, modified: (-1, 2), changed: (3, 4) };
         let (name, digest) = (b"a/b \xff".to_vec(), [4; 32]);
         vec![
-            Record::Part(Part { slot: 1, name: name.clone(), times, at: 77, nodes }),
+            Record::Part(Part { slot: 1, name: name.clone(), times, at: 77, stamp, nodes }),
             Record::Whole(Whole { slot: 2, name: name.clone(), times, at: 78, digest, stamp }),
             Record::Gone(1),
             Record::Made(name),
         ]
     }
 
+    fn begin() -> Chain {
+        Chain::new(Seal::of_test())
+    }
+
+    /// What is believed.
     fn read_all(mut bytes: &[u8]) -> Vec<Record> {
-        let mut chain = Chain::default();
-        std::iter::from_fn(|| chain.read(&mut bytes)).collect()
+        let mut chain = begin();
+        let read = std::iter::from_fn(|| chain.read(&mut bytes));
+        read.take_while(|(_, own)| *own).map(|(record, _)| record).collect()
     }
 
     #[test]
     fn what_is_written_is_read_up_to_the_first_thing_that_is_none() {
-        let (mut chain, mut bytes, mut ends) = (Chain::default(), Vec::new(), vec![0]);
+        let (mut chain, mut bytes, mut ends) = (begin(), Vec::new(), vec![0]);
         for record in records() {
             chain.write(&record, &mut bytes);
             ends.push(bytes.len());
@@ -249,9 +300,11 @@ pub(crate) mod tests {
 
     #[test]
     fn no_record_leads_out_or_is_without_bound() {
-        let (mut chain, mut bytes) = (Chain::default(), Vec::new());
-        chain.write(&Record::Made(b"../up".to_vec()), &mut bytes);
-        assert_eq!(read_all(&bytes), []);
+        for name in [&b"../up"[..], b"a/.netblt-partial/0"] {
+            let (mut chain, mut bytes) = (begin(), Vec::new());
+            chain.write(&Record::Made(name.to_vec()), &mut bytes);
+            assert_eq!(chain.read(&mut &bytes[..]), None);
+        }
         assert_eq!(read_all(&[0xff; 100]), []);
     }
 

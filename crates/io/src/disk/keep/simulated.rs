@@ -121,6 +121,10 @@ impl Disk for Fake {
         Ok(self.read(&At::Journal).map(<[u8]>::to_vec).unwrap_or_default())
     }
 
+    fn seal(&mut self) -> io::Result<Seal> {
+        Ok(Seal::of_test())
+    }
+
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let journal = self.open(At::Journal);
         let end = journal.seen.len();
@@ -183,12 +187,15 @@ impl Disk for Fake {
         }
     }
 
-    fn proves(&mut self, _: u64, _: &Node) -> bool {
-        true
+    fn proves(&mut self, slot: u64, node: &Node) -> bool {
+        let (from, to) = (node.offset as usize, (node.offset + node.bytes) as usize);
+        let bytes = self.read(&At::Slot(slot)).and_then(|seen| seen.get(from..to));
+        bytes.is_some_and(|bytes| value(bytes, node.offset) == node.value)
     }
 
-    fn digest(&mut self, _: Option<u64>, _: &[u8]) -> Option<[u8; 32]> {
-        None
+    fn digest(&mut self, slot: Option<u64>, name: &[u8]) -> Option<[u8; 32]> {
+        let at = slot.map_or_else(|| At::Name(name.to_vec()), At::Slot);
+        self.read(&at).map(|seen| *blake3::hash(seen).as_bytes())
     }
 }
 
@@ -262,8 +269,9 @@ impl Fake {
 
     fn stamp(&self, at: &At) -> Option<Stamp> {
         let inode = *self.names.get(at)?;
-        let length = self.inodes.get(&inode)?.seen.len() as u64;
-        Some(Stamp { inode, length, modified: (0, 0) })
+        let file = self.inodes.get(&inode)?;
+        let length = file.seen.len() as u64;
+        Some(Stamp { inode, length, modified: (0, 0), changed: (1, file.writes) })
     }
 }
 
@@ -458,6 +466,7 @@ fn commit(fake: &mut Fake, keeper: &mut Keeper, source: &Source, open: &Open) ->
         name: name.clone(),
         times: times(source[name].0),
         at: 1000,
+        stamp: Stamp::default(),
         nodes: subtrees.nodes().collect(),
     });
     keeper.commit(fake, (1000, true), parts, &[], || true).map(|_| ())

@@ -43,13 +43,13 @@ impl Store {
     }
 
     /// What a file is known by in the journal; of a range the times and the length of the whole
-    /// say nothing, but it must be that one.
+    /// say nothing, since others write to it, but it must be that one: a range is read again.
     pub(crate) fn stamp_of(&self, stamp: Stamp) -> Option<Stamp> {
         let Some(range) = self.range else { return Some(stamp) };
         let inode = self.shared().ok()?.st_ino;
         #[allow(clippy::unnecessary_cast, reason = "its width differs between systems")]
         let is_it = inode as u64 == stamp.inode && stamp.length == range.total;
-        is_it.then_some(Stamp { length: range.length, modified: (0, 0), ..stamp })
+        is_it.then_some(Stamp { inode: stamp.inode, length: range.length, ..Stamp::default() })
     }
 
     fn shared(&self) -> io::Result<Stat> {

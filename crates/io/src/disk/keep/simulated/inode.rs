@@ -20,6 +20,9 @@ pub(super) struct Inode {
     pub(super) seen: Vec<u8>,
     pub(super) safe: Vec<u8>,
     pub(super) unsynced: Vec<(usize, Vec<u8>)>,
+    /// How often it was written to, as its time of change tells, and for sure.
+    pub(super) writes: u32,
+    pub(super) safe_writes: u32,
     /// Of an empty file that was made under its own name: whether it has its attributes, as it is
     /// seen and for sure.
     pub(super) dressed: Option<(bool, bool)>,
@@ -28,17 +31,21 @@ pub(super) struct Inode {
 impl Inode {
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
         put(&mut self.seen, at, bytes);
+        self.writes += 1;
         self.unsynced.push((at, bytes.to_vec()));
     }
 
     pub(super) fn sync(&mut self) {
-        self.safe = self.seen.clone();
+        (self.safe, self.safe_writes) = (self.seen.clone(), self.writes);
         self.unsynced.clear();
     }
 
     /// Some of the writes were on their way, each of them perhaps torn.
     pub(super) fn lose(&mut self, dice: &mut Dice) {
         let mut content = self.safe.clone();
+        // That it was written to may be known of more writes than came to the disk, or of fewer.
+        self.writes = [self.safe_writes, self.writes][dice.below(2) as usize];
+        self.safe_writes = self.writes;
         let mut writes = std::mem::take(&mut self.unsynced);
         for i in (1..writes.len()).rev() {
             writes.swap(i, dice.below(i as u64 + 1) as usize);
