@@ -99,6 +99,7 @@ pub use self::disk::manifest::line as manifest_line;
 pub use self::error::{Denial, Error, OptionsError, Unsendable, Warning};
 pub use self::kind::Kind;
 pub use self::lanes::Lanes;
+pub use self::net::carried::Carried;
 pub use self::net::raw_ip::PORT as RAW_IP_PORT;
 pub use self::observer::Observer;
 pub use self::options::{

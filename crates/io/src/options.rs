@@ -19,6 +19,7 @@ use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 
 use crate::lanes::Lanes;
+use crate::net::carried::Carried;
 
 /// Which IP versions to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -311,6 +312,11 @@ pub struct Options {
     pub advertise: Vec<String>,
     /// Which IP versions to use.
     pub family: Family,
+    /// Datagrams do not go over UDP but through this, to whoever has its other end (`sealed`,
+    /// [`Rendezvous::Await`](crate::Rendezvous::Await) and, at [`Carried::peer`],
+    /// [`Rendezvous::Connect`](crate::Rendezvous::Connect)). It takes one connection, not several
+    /// [`Options::lanes`].
+    pub carried: Option<Carried>,
     /// Size of the IP packets to send, in bytes. On `sealed` the most that may be where the path
     /// takes more; `None` for 16 KiB. On `rfc998` the size; `None` for 1,260.
     pub mtu: Option<u16>,
@@ -436,6 +442,7 @@ impl Options {
             bind: None,
             port: 0,
             advertise: Vec::new(),
+            carried: None,
             family: Family::Any,
             mtu: None,
             packet_bytes: None,

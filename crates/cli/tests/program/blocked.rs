@@ -135,3 +135,29 @@ fn it_finishes_whatever_a_firewall_does_to_udp() {
         }
     }
 }
+
+/// Drops all UDP within a namespace, on loopback, too.
+fn drop_within(name: &str) -> bool {
+    let nft = |words: &str| run("ip", &format!("netns exec {name} nft {words}"));
+    nft("add table inet own")
+        && nft("add chain inet own i { type filter hook input priority 0 ; }")
+        && nft("add rule inet own i meta l4proto udp drop")
+}
+
+#[test]
+fn the_way_through_ssh_needs_no_udp_on_either_machine() {
+    let Some(net) = Net::new() else { return };
+    assert!(drop_within(&net.names[0]) && drop_within(&net.names[2]));
+    let setting = setting(&net);
+    let data = noise(3_000_000);
+    setting.put("near/up", &data);
+    setting.put("far/down", &data);
+    for args in [["up", "host:"], ["host:down", "."]] {
+        let text = cp(&net, &setting, &args).exits(0).text();
+        assert!(text.contains("{\"way\":\"ssh\"") && text.contains("UDP does not pass"), "{text}");
+        assert_eq!(last_event(&text, "summary")["verified"], true);
+    }
+    for place in ["far/up", "near/down"] {
+        assert!(fs::read(setting.env.path(place)).expect("read") == data, "{place}");
+    }
+}

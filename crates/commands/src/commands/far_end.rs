@@ -27,7 +27,7 @@ use crate::cp::gather::{Found, Landing, names};
 use crate::cp::listed::Listed;
 use crate::cp::probe::{Prober, Side, no_socket, plausible};
 use crate::cp::standing::{self, Existing, Told};
-use crate::cp::tunnel::{self, Tunnel};
+use crate::cp::tunnel::Tunnel;
 use crate::cp::words::{
     Came, Done, Job, MARK, Moved, Order, Plan, Start, Third, Udp, WORDS, Way, Word,
 };
@@ -155,10 +155,9 @@ impl Far {
             }
             _ => self.wait_way(None, &mut options)?,
         };
-        let rendezvous = self.rendezvous(&way, port, Secret(start.secret), &mut options);
+        let rendezvous = self.rendezvous(&way, port, Secret(start.secret), &mut options)?;
         let watched = start.third.is_some() && matches!(part, Part::Receive(_));
-        let inside = way == Way::Inside;
-        let summary = self.transfer(part, &rendezvous, &options, (inside, watched))?;
+        let summary = self.transfer(part, &rendezvous, &options, watched)?;
         if watched {
             self.say(&Word::Summary(Came::of(&summary)))?;
         }
@@ -324,21 +323,25 @@ impl Far {
         port: u16,
         secret: Secret,
         options: &mut Options,
-    ) -> Rendezvous {
-        match way {
-            Way::Listen => {
-                options.port = port;
-                Rendezvous::Await(secret)
-            }
+    ) -> Result<Rendezvous, Failed> {
+        options.port = port;
+        Ok(match way {
+            Way::Listen => Rendezvous::Await(secret),
             Way::Call(address) => {
-                options.port = port;
                 Rendezvous::Connect(Ticket { addresses: vec![address.to_string()], secret })
             }
             Way::Inside => {
-                tunnel::settle(options);
+                let opened = Tunnel::open(options).and_then(|tunnel| {
+                    tunnel.carry(self.out.clone())?;
+                    let _ = self.tunnel.set(tunnel);
+                    Ok(())
+                });
+                opened.map_err(|error| {
+                    Failure::new(Code::Socket, format!("cannot go through ssh: {error}"))
+                })?;
                 Rendezvous::Await(secret)
             }
-        }
+        })
     }
 
     fn transfer(
@@ -346,10 +349,9 @@ impl Far {
         part: Part,
         rendezvous: &Rendezvous,
         options: &Options,
-        (inside, watched): (bool, bool),
+        watched: bool,
     ) -> Result<Summary, Failed> {
-        let tunnel = inside.then(|| Arc::clone(&self.tunnel));
-        let mut watch = Watch { out: self.out.clone(), tunnel, watched };
+        let mut watch = Watch { out: self.out.clone(), watched };
         let sending = matches!(part, Part::Send(..));
         let result = match part {
             Part::Send(selection) => {
@@ -451,20 +453,12 @@ fn listen(
 /// Tells the near end what it has to know of the transfer here.
 struct Watch {
     out: FrameWriter,
-    /// Where the tunnel is to be, if data go through ssh.
-    tunnel: Option<Arc<OnceLock<Tunnel>>>,
     /// The near end only watches: it is told how far this is.
     watched: bool,
 }
 
 impl Observer for Watch {
-    fn listening_at(&mut self, address: SocketAddr) {
-        if let Some(place) = &self.tunnel {
-            // Without a tunnel nothing comes, and the near end's patience ends it.
-            let Ok(tunnel) = Tunnel::open(Some(address)) else { return };
-            let _ = tunnel.carry(self.out.clone());
-            let _ = place.set(tunnel);
-        }
+    fn listening_at(&mut self, _: SocketAddr) {
         let _ = self.out.word(&Word::Listening);
     }
 

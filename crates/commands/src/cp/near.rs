@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use netblt::net::addresses::own_addresses;
 use netblt::{
-    Destination, Error, Expected, Extras, LimitedBy, Observer, Options, Pass, Progress, Rendezvous,
-    Selection, Source, Summary, Ticket, Warning,
+    Carried, Destination, Error, Expected, Extras, LimitedBy, Observer, Options, Pass, Progress,
+    Rendezvous, Selection, Source, Summary, Ticket, Warning,
 };
 use netblt_proto::config::{Role, Secret};
 use netblt_proto::machine::printable_bytes;
@@ -28,7 +28,7 @@ use crate::cp::place::Host;
 use crate::cp::probe::{Prober, Side, no_socket, plausible};
 use crate::cp::ssh::SshOptions;
 use crate::cp::standing::{self, Existing, Told};
-use crate::cp::tunnel::{self, Tunnel};
+use crate::cp::tunnel::Tunnel;
 use crate::cp::words::{Job, Order, Plan, Start, Udp, Way, Word, lane_count, repair_percent};
 use crate::exit::{Code, Failure};
 use crate::output::{self, Report};
@@ -366,14 +366,12 @@ impl Near<'_> {
             return Ok((connect(address, secret), Some(address)));
         }
         let cannot = |error| socket_failure("cannot go through ssh", &error);
-        let tunnel = Tunnel::open(None).map_err(cannot)?;
-        let address = tunnel.address().map_err(cannot)?;
+        let tunnel = Tunnel::open(options).map_err(cannot)?;
         tunnel.carry(self.link.out.clone()).map_err(cannot)?;
         let _ = self.link.tunnel.set(tunnel);
-        tunnel::settle(options);
         self.link.say(&Order::Go(Way::Inside))?;
         self.wait_listening(report)?;
-        Ok((connect(address, secret), None))
+        Ok((connect(Carried::peer(), secret), None))
     }
 
     fn wait_listening(&mut self, report: &mut Report) -> Result<(), Failure> {
@@ -420,7 +418,7 @@ impl Near<'_> {
         if sends && report.was_open() && self.wish.resume != ResumeName::Never {
             self.kept = Some(kept_at(&self.link.host.name));
         }
-        let inside = options.bind.is_some();
+        let inside = options.carried.is_some();
         let limited = |mut summary: Summary| {
             // What ssh takes is the path, whatever bounds how much of it waits.
             if inside && summary.limited_by == LimitedBy::ReceiverBuffers {

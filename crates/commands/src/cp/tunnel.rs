@@ -1,18 +1,19 @@
-//! Datagrams through ssh, where UDP does not pass: a socket on loopback to which the transfer
-//! speaks as if it were its peer.
+//! The way through ssh, where UDP does not pass: a pair of sockets, of which the transfer has one
+//! end as if it were its UDP socket, and this the other. Nothing of it goes over a network.
 //!
 //! The transfer is as encrypted and verified as anywhere, but it finds no rate: TCP does that, and
 //! what waits for it looks like a path's queue to whoever measures. So the sender sends whatever it
 //! has permission for, which is no more than waits here without being lost.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
-use netblt::{Family, Lanes, Options, Pace, Policy, Rate};
+use netblt::{Carried, Family, Lanes, Options, Pace, Policy, Rate};
 use socket2::SockRef;
 
 use crate::cp::channel::{FrameWriter, HEAD, MAX_DATAGRAM, datagram_head};
@@ -30,10 +31,14 @@ const BYTES_A_SECOND: u64 = 250_000_000;
 /// Bytes of frames that go to ssh at once.
 const BATCH_BYTES: usize = 256 << 10;
 
+/// How long the transfer may take to read what came before that is lost.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Options of a transfer through ssh.
-pub(crate) fn settle(options: &mut Options) {
-    options.bind = Some(Ipv4Addr::LOCALHOST.into());
-    options.family = Family::V4;
+fn settle(options: &mut Options, carried: Carried) {
+    // The addresses of both ends are stand-ins, and of that version.
+    (options.bind, options.family, options.port) = (None, Family::V4, 0);
+    options.carried = Some(carried);
     (options.buffer_bytes, options.buffers) = (BUFFER_BYTES, BUFFERS);
     options.buffer_memory = 0;
     options.lanes = Lanes::Most(1);
@@ -46,35 +51,23 @@ pub(crate) fn settle(options: &mut Options) {
 
 /// One end of the tunnel.
 #[derive(Clone)]
-pub(crate) struct Tunnel(Arc<Inner>);
-
-struct Inner {
-    socket: UdpSocket,
-    /// Where the transfer's own socket is, once it is known.
-    own: Mutex<Option<SocketAddr>>,
-}
+pub(crate) struct Tunnel(Arc<UnixDatagram>);
 
 impl Tunnel {
-    /// Opens the socket. `own` is where the transfer listens; none if it is to call here.
-    pub(crate) fn open(own: Option<SocketAddr>) -> io::Result<Self> {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    /// Makes the pair, and gives the transfer its end with the options for it.
+    pub(crate) fn open(options: &mut Options) -> io::Result<Self> {
+        let (carried, socket) = Carried::pair()?;
         // As much as there is.
-        let _ = SockRef::from(&socket).set_recv_buffer_size(SOCKET_BYTES);
-        Ok(Self(Arc::new(Inner { socket, own: Mutex::new(own) })))
-    }
-
-    /// Where the transfer finds its peer.
-    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        self.0.socket.local_addr()
+        let _ = SockRef::from(&socket).set_send_buffer_size(SOCKET_BYTES);
+        socket.set_write_timeout(Some(PATIENCE))?;
+        settle(options, carried);
+        Ok(Self(Arc::new(socket)))
     }
 
     /// A datagram came through ssh.
     pub(crate) fn deliver(&self, datagram: &[u8]) {
-        let own = *self.0.own.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = own {
-            // What finds no room is lost, as datagrams are.
-            let _ = self.0.socket.send_to(datagram, own);
-        }
+        // What is not read in time, or by nothing any more, is lost, as datagrams are.
+        let _ = self.0.send(datagram);
     }
 
     /// From now on what the transfer sends goes to ssh, for as long as that takes it.
@@ -93,10 +86,9 @@ impl Tunnel {
     fn fill(&self, queue: &Sender<Vec<u8>>, waits: &AtomicUsize) -> io::Result<()> {
         let mut datagram = vec![0; MAX_DATAGRAM];
         loop {
-            let (len, from) = self.0.socket.recv_from(&mut datagram)?;
+            let len = self.0.recv(&mut datagram)?;
             // What finds no room is lost, as datagrams are.
-            let room = waits.load(Ordering::Relaxed) + len <= QUEUE_BYTES;
-            if !room || !self.is_own(from) {
+            if waits.load(Ordering::Relaxed) + len > QUEUE_BYTES {
                 continue;
             }
             let bytes = datagram.get(..len).unwrap_or_default();
@@ -104,13 +96,6 @@ impl Tunnel {
             waits.fetch_add(framed.len(), Ordering::Relaxed);
             queue.send(framed).map_err(io::Error::other)?;
         }
-    }
-
-    /// Whoever speaks first is the transfer; others on this machine are not heard, and what they
-    /// say would be worth nothing without its secret.
-    fn is_own(&self, from: SocketAddr) -> bool {
-        let mut own = self.0.own.lock().unwrap_or_else(PoisonError::into_inner);
-        *own.get_or_insert(from) == from
     }
 }
 
@@ -140,6 +125,7 @@ mod tests {
     #[test]
     fn what_there_is_permission_for_finds_room_and_a_wish_for_less_is_heeded() {
         let mut options = Options::default();
+        let settle = |options: &mut Options| drop(Tunnel::open(options).expect("a pair"));
         settle(&mut options);
         let most = options.buffers as usize * options.buffer_bytes as usize;
         assert!(most * 2 <= QUEUE_BYTES, "{most}");

@@ -2,6 +2,7 @@
 
 pub mod addresses;
 mod batch;
+pub(crate) mod carried;
 pub mod connections;
 pub mod dialer;
 pub mod driver;

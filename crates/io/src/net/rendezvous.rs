@@ -242,6 +242,11 @@ pub(crate) fn meet(
     Ok((Host { socket, poller, clock, trace }, peer))
 }
 
+/// A UDP socket, or the end of a pair that is given.
+fn open(bind: &Bind, options: &Options) -> Result<Socket, Error> {
+    options.carried.as_ref().map_or_else(|| Socket::bind(bind), Socket::of_pair)
+}
+
 /// Waits for whoever has the ticket that is made here, or this secret.
 fn listen(
     known: Option<&Secret>,
@@ -249,13 +254,14 @@ fn listen(
     clock: Clock,
     observer: &mut dyn Observer,
 ) -> Result<(Socket, Dialer), Error> {
-    let socket = Socket::bind(&Bind {
+    let bind = Bind {
         address: options.bind,
         port: options.port,
         family: options.family,
         answering: true,
         ..Bind::default()
-    })?;
+    };
+    let socket = open(&bind, options)?;
     let secret = match known {
         Some(secret) => secret.clone(),
         None => Secret(entropy()?),
@@ -286,7 +292,7 @@ fn connect(
     let warn = |warning: &Warning| observer.warn(warning);
     let addresses = addresses::resolve(addresses, options.family, cancel, warn)?;
     let (address, port, family) = (options.bind, options.port, family(&addresses));
-    let socket = Socket::bind(&Bind { address, port, family, ..Bind::default() })?;
+    let socket = open(&Bind { address, port, family, ..Bind::default() }, options)?;
     let candidates = addresses::candidates(
         socket.local(),
         &addresses,

@@ -13,7 +13,7 @@
 //! The socket is never connected: a peer that was started again comes from another port and must be
 //! heard. ICMP errors are asked for (`IP_RECVERR`) and read from the error queue instead.
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -27,6 +27,7 @@ use socket2::{Domain, Protocol, SockAddr, Type};
 
 use crate::error::Error;
 use crate::net::batch::{self, SLOT_BYTES, SLOTS, WallClock};
+use crate::net::carried::Carried;
 use crate::net::connections::{Oversize, canonical};
 use crate::net::icmp::{self, IcmpError};
 use crate::net::inbox::{Batch, Inbox};
@@ -86,7 +87,8 @@ pub struct Received {
 #[derive(Debug)]
 pub struct Socket {
     io: socket2::Socket,
-    state: UdpSocketState,
+    /// None where there is no UDP: something else carries what it sends ([`Carried`]).
+    state: Option<UdpSocketState>,
     local: SocketAddr,
     /// Whether IPv4 addresses must be mapped into IPv6.
     v6: bool,
@@ -153,6 +155,17 @@ impl Socket {
         self.io.try_clone()
     }
 
+    /// The one of a pair that a transfer has.
+    pub(crate) fn of_pair(carried: &Carried) -> Result<Self, Error> {
+        let made = (|| {
+            let io = carried.socket()?;
+            enlarge(&io);
+            Self::made(io, None, Carried::local(), &Bind::default())
+        })();
+        let what = || "cannot use a pair of sockets".to_owned();
+        made.map_err(|source| Error::Socket { what: what(), source })
+    }
+
     fn open(address: IpAddr, bind: &Bind) -> io::Result<Self> {
         let io = if bind.raw_ip { raw_ip::open(address, bind.port)? } else { udp(address, bind)? };
         Self::around(io, address, bind)
@@ -171,14 +184,23 @@ impl Socket {
         // Of a raw socket the system tells the protocol's number for a port.
         let port = if bind.raw_ip { bind.port } else { bound.port() };
         let local = SocketAddr::new(bound.ip(), port);
+        Self::made(io, Some(state), local, bind)
+    }
+
+    fn made(
+        io: socket2::Socket,
+        state: Option<UdpSocketState>,
+        local: SocketAddr,
+        bind: &Bind,
+    ) -> io::Result<Self> {
         Ok(Self {
-            state,
             v6: local.is_ipv6(),
             // Segments are UDP's.
-            segment: !bind.raw_ip,
+            segment: !bind.raw_ip && state.is_some(),
             raw_ip: bind.raw_ip,
-            only: if bind.raw_ip { Some(port) } else { bind.only },
-            tells_local: bind.answering && address.is_unspecified(),
+            only: if bind.raw_ip { Some(local.port()) } else { bind.only },
+            tells_local: bind.answering && local.ip().is_unspecified(),
+            state,
             space: Buffer::try_new(SLOT_BYTES * SLOTS).map_err(|_| ErrorKind::OutOfMemory)?,
             wall: WallClock::default(),
             icmp_errors: Vec::with_capacity(MAX_ICMP_ERRORS),
@@ -197,7 +219,7 @@ impl Socket {
     pub(crate) fn share(&self, inbox: Arc<Inbox<IcmpError>>) -> io::Result<Self> {
         let io = self.io.try_clone()?;
         Ok(Self {
-            state: UdpSocketState::new(UdpSockRef::from(&io))?,
+            state: Some(UdpSocketState::new(UdpSockRef::from(&io))?),
             local: self.local,
             v6: self.v6,
             segment: self.segment,
@@ -230,6 +252,8 @@ impl Socket {
     /// Bytes of packets that it holds until they are read, about. The kernel says twice that, half
     /// of it for its own needs (socket(7)).
     pub fn room(&self) -> Option<u32> {
+        // What finds no room in a pair waits where it is sent.
+        self.state.as_ref()?;
         let bytes = self.io.recv_buffer_size().ok()?;
         let share = if cfg!(target_os = "linux") { 2 } else { 1 };
         u32::try_from(bytes / share).ok()
@@ -262,7 +286,7 @@ impl Socket {
         let mut local = transmit.local;
         let (mut at, mut retries, mut by_hand) = (0, 0, false);
         while at < bytes.len() {
-            let whole = self.segment && !by_hand && self.state.max_gso_segments() > 1;
+            let whole = self.segment && !by_hand && self.max_segments() > 1;
             let end = if whole { bytes.len() } else { bytes.len().min(at + segment) };
             let Some(contents) = bytes.get(at..end) else { break };
             if self.oversize.is_some_and(|known| known.bytes as usize <= segment.min(end - at)) {
@@ -315,9 +339,16 @@ impl Socket {
     /// Lets quinn-udp find out anew what the system can do.
     fn renew(&mut self) {
         self.impaired = None;
-        if let Ok(state) = UdpSocketState::new(UdpSockRef::from(&self.io)) {
-            self.state = state;
+        if self.state.is_some()
+            && let Ok(state) = UdpSocketState::new(UdpSockRef::from(&self.io))
+        {
+            self.state = Some(state);
         }
+    }
+
+    /// Datagrams that the system takes as one.
+    fn max_segments(&self) -> usize {
+        self.state.as_ref().map_or(1, |state| state.max_gso_segments().into())
     }
 
     fn send_once(
@@ -327,6 +358,7 @@ impl Socket {
         segment: usize,
         contents: &[u8],
     ) -> io::Result<()> {
+        let Some(state) = &self.state else { return self.io.send(contents).map(drop) };
         let out = quinn_udp::Transmit {
             destination: self.outward(transmit.to),
             ecn: transmit.ecn.map(|ecn| match ecn {
@@ -337,7 +369,7 @@ impl Socket {
             segment_size: Some(segment),
             src_ip: local,
         };
-        self.state.try_send(UdpSockRef::from(&self.io), &out)
+        state.try_send(UdpSockRef::from(&self.io), &out)
     }
 
     /// What an error of a send means. Reading the error queue clears what it holds for the next
@@ -362,10 +394,10 @@ impl Socket {
             Some(Errno::NOBUFS | Errno::NOMEM) => Judged::Lost,
             // The network is down for now, or a local filter drops what we send.
             Some(Errno::NETDOWN | Errno::PERM | Errno::ACCESS) => Judged::Lost,
+            // What carried it is gone: the peer falls silent.
+            Some(_) if self.state.is_none() => Judged::Lost,
             // No segmentation: quinn-udp has noticed, and the rest goes out in pieces.
-            Some(Errno::IO | Errno::INVAL) if whole && self.state.max_gso_segments() == 1 => {
-                Judged::Retry
-            }
+            Some(Errno::IO | Errno::INVAL) if whole && self.max_segments() == 1 => Judged::Retry,
             Some(Errno::INVAL | Errno::ADDRNOTAVAIL) if pinned => Judged::RetryFromAnywhere,
             Some(Errno::IO | Errno::INVAL) if whole && retries < MAX_RETRIES => Judged::Retry,
             Some(Errno::INVAL | Errno::ADDRNOTAVAIL) => Judged::NoRoute,
@@ -407,7 +439,8 @@ impl Socket {
             self.taken.for_each(|datagram| each(now, datagram));
             return Ok(received);
         }
-        let bursts = match batch::read(&self.io, &self.state, self.space.space()) {
+        let Some(state) = &self.state else { return self.recv_carried(clock(), each) };
+        let bursts = match batch::read(&self.io, state, self.space.space()) {
             Ok(bursts) => bursts,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Received::default()),
             Err(error) => return self.failed_recv(error),
@@ -436,6 +469,28 @@ impl Socket {
         Ok(received)
     }
 
+    /// The same of a pair, datagram by datagram.
+    fn recv_carried<T: Copy>(
+        &mut self,
+        now: T,
+        mut each: impl FnMut(T, Datagram<'_>),
+    ) -> Result<Received, Error> {
+        let mut received = Received::default();
+        for slot in self.space.space().chunks_mut(SLOT_BYTES) {
+            let len = match (&self.io).read(slot) {
+                Ok(len) => len,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(received),
+                Err(error) => return self.failed_recv(error),
+            };
+            received.datagrams += 1;
+            let bytes = slot.get_mut(..len).unwrap_or_default();
+            let reception = Reception::default();
+            each(now, Datagram { from: Carried::peer(), local: None, reception, bytes });
+        }
+        received.full = true;
+        Ok(received)
+    }
+
     fn failed_recv(&mut self, error: io::Error) -> Result<Received, Error> {
         self.read_errors();
         match Errno::from_io_error(&error) {
@@ -451,7 +506,9 @@ impl Socket {
     /// error.
     pub fn read_errors(&mut self) -> &[IcmpError] {
         let known = self.icmp_errors.len();
-        for _ in 0..MAX_ICMP_ERRORS {
+        // A pair has no such queue: what is read there is a datagram.
+        let most = if self.state.is_some() { MAX_ICMP_ERRORS } else { 0 };
+        for _ in 0..most {
             match icmp::read(&self.io, canonical) {
                 Some(Some(IcmpError::Oversize(limit))) => self.limit = Some(limit),
                 Some(Some(error)) if self.icmp_errors.len() < MAX_ICMP_ERRORS => {

@@ -203,18 +203,18 @@ fn a_datagram_too_large_for_the_interface_is_lost_and_told_and_others_are_sent()
 #[test]
 fn segmentation_comes_back() {
     let (mut a, mut b) = (socket("127.0.0.1"), socket("127.0.0.1"));
-    let segments = a.state.max_gso_segments();
+    let segments = a.max_segments();
     if segments == 1 {
         return;
     }
     let bytes = vec![7; 30_000];
     let burst = transmit(b.local(), 100, bytes.len());
     assert_eq!(a.send(&burst, &bytes).unwrap(), Sent::All);
-    assert!(a.impaired.is_some() && a.state.max_gso_segments() == 1);
+    assert!(a.impaired.is_some() && a.max_segments() == 1);
     a.impaired = Instant::now().checked_sub(RENEWAL);
     let burst = transmit(b.local(), 1000, bytes.len());
     assert_eq!(a.send(&burst, &bytes).unwrap(), Sent::All);
-    assert!(a.impaired.is_none() && a.state.max_gso_segments() == segments);
+    assert!(a.impaired.is_none() && a.max_segments() == segments);
     let mut got = Vec::new();
     while got.iter().map(|(_, _, bytes): &(_, _, Vec<u8>)| bytes.len()).sum::<usize>() < 60_000 {
         got.extend(receive(&mut b));
@@ -232,4 +232,38 @@ fn an_address_that_is_not_ours_is_a_clear_error() {
     let again = Bind { address: Some(taken.local().ip()), port, ..Bind::default() };
     let error = Socket::bind(&again).unwrap_err();
     assert!(error.to_string().contains("another program has it"), "{error}");
+}
+
+#[test]
+fn a_pair_carries_datagrams_and_never_more_than_is_read() {
+    let (carried, other) = Carried::pair().expect("a pair");
+    other.set_read_timeout(Some(Duration::from_secs(5))).expect("set");
+    let mut socket = Socket::of_pair(&carried).expect("a socket");
+    assert_eq!((socket.room(), socket.reaches(Carried::peer().ip())), (None, true));
+    let transmit = transmit(Carried::peer(), 1000, 2500);
+    let bytes: Vec<u8> = (0..2500u32).map(|n| n as u8).collect();
+    assert_eq!(socket.send(&transmit, &bytes).expect("sent"), Sent::All);
+    let mut space = [0; 2000];
+    for piece in bytes.chunks(1000) {
+        let len = other.recv(&mut space).expect("a datagram");
+        assert_eq!(&space[..len], piece, "each is one, and in order");
+    }
+    // What is not read is not lost, but waits.
+    let sent = std::iter::repeat_with(|| socket.send(&transmit, &bytes).expect("tried"));
+    let whole = sent.take(1_000_000).take_while(|sent| *sent == Sent::All).count();
+    assert!(whole < 1_000_000, "it is never full");
+    for piece in [b"one".as_slice(), b"two"] {
+        other.send(piece).expect("sent");
+    }
+    let mut got = Vec::new();
+    let received = socket.recv(
+        || (),
+        |(), datagram| {
+            got.push((datagram.from, datagram.bytes.to_vec()));
+        },
+    );
+    assert_eq!(received.expect("received").datagrams, 2);
+    let from = Carried::peer();
+    assert_eq!(got, [(from, b"one".to_vec()), (from, b"two".to_vec())]);
+    assert!(socket.read_errors().is_empty());
 }
