@@ -15,7 +15,7 @@ Each has a twin for asyncio, ``send_async`` and ``receive_async``. What goes wro
 from netblt._client import Client, GetResult, ListResult, ObjectMeta
 from netblt._control import Cancel
 from netblt._copy import copy, copy_async
-from netblt._netblt import Control, Progress, Summary
+from netblt._netblt import Control, Progress, Summary, __version__
 from netblt._options import Options
 from netblt._transfer import receive, receive_async, send, send_async
 from netblt.errors import NetbltError
@@ -31,6 +31,7 @@ __all__ = [
     "Options",
     "Progress",
     "Summary",
+    "__version__",
     "copy",
     "copy_async",
     "receive",

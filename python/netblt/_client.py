@@ -26,6 +26,8 @@ from netblt.errors import FileError, NotFoundError
 
 _log = logging.getLogger("netblt")
 
+_EPOCH = datetime.fromtimestamp(0, timezone.utc)
+
 _AnyPath = Union[str, bytes, "os.PathLike[str]"]
 _Local = Union[str, "os.PathLike[str]"]
 _Data = Union[bytes, bytearray, memoryview, Path, Readable]
@@ -37,7 +39,9 @@ _ALL = (1 << 64) - 1
 class ObjectMeta(TypedDict):
     """What is known of a file: as in obstore."""
 
+    #: Bytes that are not UTF-8 are escaped, as by ``os.fsdecode``.
     path: str
+    #: The nearest that a ``datetime`` has, if it is before year 1 or after 9999.
     last_modified: datetime
     #: Bytes.
     size: int
@@ -72,6 +76,7 @@ class GetResult:
 class Entry:
     """Something in a directory, whatever it is."""
 
+    #: Bytes that are not UTF-8 are escaped, as by ``os.fsdecode``.
     name: str
     #: ``"file"``, ``"directory"``, ``"link"`` or ``"other"``.
     kind: str
@@ -116,7 +121,7 @@ class Client:
         self._files = (_text(key), _text(ticket_file), _text(known_servers))
         self._options = options or Options()
         self._cancel = cancel
-        self._prefix = _plain(unquote_to_bytes(parts.path))
+        self._prefix = _plain(unquote_to_bytes(os.fsencode(parts.path)))
         if ticket is None and key is None:
             if ticket_file is not None:
                 ticket = Path(ticket_file).expanduser().read_text()
@@ -140,7 +145,9 @@ class Client:
         return remote
 
     def close(self) -> None:
-        """Ends the session with the server, which is told. The next request begins another."""
+        """Ends the session with the server, which is told. The next request begins another.
+
+        Requests under way go on and are not waited for; the session ends with the last of them."""
         pid, remote = self._own
         if pid == os.getpid():
             remote.close()
@@ -463,10 +470,18 @@ def _plain(path: bytes) -> bytes:
 
 def _meta(path: str, entry: Any) -> ObjectMeta:
     _, _, size, seconds, nanos, _ = entry
-    when = datetime.fromtimestamp(0, timezone.utc)
-    when += timedelta(seconds=seconds, microseconds=nanos // 1000)
+    when = _when(seconds, nanos)
     tag = f"{seconds:x}-{nanos:x}-{size:x}"
     return {"path": path, "last_modified": when, "size": size, "e_tag": tag, "version": None}
+
+
+def _when(seconds: int, nanos: int) -> datetime:
+    """A time since 1970, or the nearest that a ``datetime`` has."""
+    try:
+        return _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
+    except OverflowError:
+        nearest = datetime.min if seconds < 0 else datetime.max
+        return nearest.replace(tzinfo=timezone.utc)
 
 
 def _entry(entry: Any) -> Entry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Dict
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -56,4 +57,4 @@ def _root(url: str, more: Dict[str, Any]) -> Client:
 
 
 def _path(url: str) -> bytes:
-    return unquote_to_bytes(urlsplit(url).path)
+    return unquote_to_bytes(os.fsencode(urlsplit(url).path))

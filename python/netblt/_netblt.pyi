@@ -5,6 +5,9 @@ from typing import Any, Literal, final
 from netblt._options import Options
 from netblt._transfer import Readable, Writable
 
+#: That of the package, and of the program in it.
+__version__: str
+
 @final
 class Control:
     """Changes transfers from any thread while they run: all that it was given to.

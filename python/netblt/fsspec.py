@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from datetime import datetime, timezone
 from typing import Any, Dict, List, Tuple
 from urllib.parse import quote, urlsplit
 
 from fsspec.asyn import AsyncFileSystem, sync  # type: ignore[import-untyped]
 from fsspec.spec import AbstractBufferedFile  # type: ignore[import-untyped]
 
-from netblt._client import Client, Entry
+from netblt._client import Client, Entry, _when
 from netblt.errors import NotFoundError
 
 _Info = Dict[str, Any]
@@ -216,7 +215,7 @@ class NetbltFileSystem(AsyncFileSystem):  # type: ignore[misc]
 
     def modified(self, path: str) -> Any:
         """When it was changed last."""
-        return datetime.fromtimestamp(self.info(path)["mtime"], timezone.utc)
+        return _when(*divmod(int(self.info(path)["mtime"] * 10**9), 10**9))
 
     def _open(self, path: str, mode: str = "rb", **more: Any) -> Any:
         more.pop("autocommit", None)

@@ -8,6 +8,7 @@ use std::io::{Cursor, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -44,6 +45,24 @@ struct Meeting {
     options: netblt::Options,
     /// Once the server was met.
     met: Mutex<Option<(Rendezvous, Session)>>,
+    /// Requests under way.
+    asking: AtomicUsize,
+}
+
+/// A request under way; dropped when it is over.
+struct Asking(Arc<Meeting>);
+
+impl Asking {
+    fn new(meeting: Arc<Meeting>) -> Self {
+        meeting.asking.fetch_add(1, Ordering::SeqCst);
+        Self(meeting)
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.asking.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 #[derive(Clone)]
@@ -72,6 +91,10 @@ impl Observer for Told {
 }
 
 impl Meeting {
+    fn new(address: Option<String>, proof: Proof, options: netblt::Options) -> Self {
+        Self { address, proof, options, met: Mutex::new(None), asking: AtomicUsize::new(0) }
+    }
+
     /// How to call the server; of one that is met for the first time, its key is asked for.
     fn meet(&self, cancel: &Cancel, told: &Told) -> Result<(Rendezvous, Session), Error> {
         if let Some(met) = &*lock(&self.met) {
@@ -159,7 +182,7 @@ impl Remote {
             }
         };
         let options = options.told(None)?;
-        Ok(Self(Arc::new(Meeting { address, proof, options, met: Mutex::new(None) })))
+        Ok(Self(Arc::new(Meeting::new(address, proof, options))))
     }
 
     /// The same server, asked in a session of its own: for a child of `fork`, which takes no lock
@@ -167,13 +190,21 @@ impl Remote {
     fn anew(&self) -> Self {
         let Meeting { address, proof, options, .. } = &*self.0;
         let (address, proof, options) = (address.clone(), proof.clone(), options.clone());
-        Self(Arc::new(Meeting { address, proof, options, met: Mutex::new(None) }))
+        Self(Arc::new(Meeting::new(address, proof, options)))
     }
 
-    /// Closes the session, if there is one; the next request opens another.
+    /// Closes the session, if there is one; the next request opens another. Requests under way end
+    /// it with the last of them. They are not waited for: one of them may wait for the caller, who
+    /// may be in a file's `read()`.
     fn close(&self, py: Python<'_>) {
-        let session = lock(&self.0.met).as_ref().map(|(_, session)| session.clone());
-        py.detach(|| session.into_iter().for_each(|session| session.close()));
+        let meeting = &*self.0;
+        let session = lock(&meeting.met).as_mut().map(|(met, session)| {
+            std::mem::replace(session, Session::new(met.clone(), &meeting.options))
+        });
+        py.detach(|| {
+            let idle = meeting.asking.load(Ordering::SeqCst) == 0;
+            session.filter(|_| idle).into_iter().for_each(|session| session.close());
+        });
     }
 
     fn stat(&self, path: Vec<u8>) -> PyResult<Call> {
@@ -388,13 +419,16 @@ impl Call {
         let (cancel, told) = (Cancel::default(), Told::default());
         let run = {
             let (outcome, cancel, mut told) = (Arc::clone(&outcome), cancel.clone(), told.clone());
+            let asking = Asking::new(meeting);
             move || {
+                let meeting = &*asking.0;
                 let came = meeting.meet(&cancel, &told).and_then(|(rendezvous, session)| {
                     let (rendezvous, options) = (&rendezvous, &options);
                     let session = Some(&session);
                     let server = Server { rendezvous, options, cancel: &cancel, session };
                     act(&server, &mut told).map_err(|error| meeting.explain(error, &cancel))
                 });
+                drop(asking);
                 *lock(&outcome.0) = Some(came);
                 outcome.1.notify_all();
                 // Whoever watches it is told by this, and else by its end.

@@ -32,7 +32,8 @@ pub(crate) fn raised(py: Python<'_>, error: &Error, sending: bool) -> PyErr {
     let vanished = sending && class == "NotFoundError";
     let code = if vanished { VANISHED } else { error.kind().number() };
     let filename = match error {
-        Error::File { path, .. } | Error::Exists(path) => path.to_str(),
+        // As `os.fsdecode` has it, where it is not text.
+        Error::File { path, .. } | Error::Exists(path) => Some(path.as_os_str()),
         _ => None,
     };
     let make = || {

@@ -156,9 +156,11 @@ impl Job {
     }
 
     /// Closes that descriptor, and cancels what is not over.
-    fn close(&self) {
-        lock(&self.ring).take();
-        lock(&self.transfer).take();
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| {
+            lock(&self.ring).take();
+            lock(&self.transfer).take();
+        });
     }
 
     /// Waits until it is over, with Python's lock released: how it went, or why it went wrong. What

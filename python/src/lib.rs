@@ -13,6 +13,8 @@ mod options;
 
 #[pyo3::pymodule]
 mod _netblt {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use crate::client::{Call, Remote};
     #[pymodule_export]
@@ -21,4 +23,9 @@ mod _netblt {
     use crate::events::{Progress, Summary};
     #[pymodule_export]
     use crate::job::Job;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
 }

@@ -68,21 +68,25 @@ def ends() -> Iterator[Ends]:
         yield ends
 
 
+def program() -> str:
+    """The program beside this Python, as it was installed."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    found = shutil.which("netblt", path=path)
+    assert found is not None, "the program netblt is not installed"
+    return found
+
+
 class Served:
     """A server of files, by the program that comes with the package."""
 
     def __init__(self, place: Path, *options: str) -> None:
         (place / "root").mkdir()
         self.root = place / "root"
-        # The one beside this Python, as it was installed.
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        program = shutil.which("netblt", path=path)
-        assert program is not None, "the program netblt is not installed"
         here = ["--json", "--bind", "127.0.0.1", "--port", "0"]
         self.proof: dict[str, Any] = {"ticket_file": str(place / "ticket")}
         own = ["serve", "--root", str(self.root), "--ticket-file", self.proof["ticket_file"]]
         self._process = subprocess.Popen(
-            [program, *own, *here, *options], stdout=subprocess.PIPE, text=True
+            [program(), *own, *here, *options], stdout=subprocess.PIPE, text=True
         )
         assert self._process.stdout is not None
         told = json.loads(self._process.stdout.readline())

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import io
 import os
 import pickle
+import shutil
+import subprocess
+import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import netblt
 import pytest
-from conftest import Served, threads, until
+from conftest import LIMIT, Served, program, threads, until
 from netblt import errors
 
 
@@ -206,6 +211,88 @@ def test_what_a_client_asks_it_asks_in_one_session(server: Served) -> None:
     # Announcements, what is put, lists, a read and a stat.
     peers = [line["peer"] for line in server.requests(44)]
     assert len(peers) == 44 and len(set(peers)) == 2
+
+
+@pytest.mark.parametrize("times", (1, 3))
+def test_a_client_may_be_closed_by_what_it_reads(server: Served, times: int) -> None:
+    client = server.client()
+    pieces = [b"x" * 1000] * times
+
+    class Closing:
+        def read(self, count: int) -> bytes:
+            client.close()
+            return pieces.pop() if pieces else b""
+
+    # One that hangs is not waited for.
+    put = threading.Thread(target=lambda: client.put("f", Closing()), daemon=True)
+    put.start()
+    put.join(LIMIT)
+    assert not put.is_alive(), "it waits for itself"
+    assert client.get("f").bytes() == b"x" * 1000 * times
+    client.close()
+    until(lambda: threads() == [], "all is over")
+
+
+def test_files_of_any_year_are_listed(tmp_path: Path) -> None:
+    # Of file systems only some keep such years: this one does, where it is.
+    memory = Path("/dev/shm")
+    place = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else tmp_path))
+    server = Served(place)
+    try:
+        seconds = {"f": 300_000_000_000, "g": -70_000_000_000, "h": 1_000_000_000}
+        for name, at in seconds.items():
+            (server.root / name).write_bytes(b"x")
+            os.utime(server.root / name, (at, at))
+        with server.client() as client:
+            found = {one["path"]: one["last_modified"].year for one in client.list()}
+            kept = {name: int((server.root / name).stat().st_mtime) for name in seconds}
+            assert found["h"] == 2001
+            assert found["f"] == (9999 if kept["f"] == seconds["f"] else found["f"])
+            assert found["g"] == (1 if kept["g"] == seconds["g"] else found["g"])
+            assert client.entries()[0].modified_ns == kept["f"] * 10**9
+            assert client.head("f")["last_modified"].year == found["f"]
+    finally:
+        server.stop()
+        shutil.rmtree(place)
+
+
+def test_times_beyond_a_datetime_are_its_nearest() -> None:
+    for seconds, year in ((1 << 62, 9999), (253_402_300_800, 9999), (-(1 << 62), 1), (0, 1970)):
+        entry = (b"f", "file", 1, seconds, 999_999_999, 0o644)
+        assert netblt._client._meta("f", entry)["last_modified"].year == year
+
+
+def test_names_are_bytes(server: Served, tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    (server.root / "d").mkdir()
+    client = server.client()
+    client.put(f"d/{name}", b"x")
+    assert os.listdir(os.fsencode(server.root / "d")) == [b"caf\xe9"]
+    assert [one["path"] for one in client.list()] == [f"d/{name}"]
+    assert client.list_with_delimiter("d")["objects"][0]["path"] == f"d/{name}"
+    assert client.entries("d")[0].name == name
+    assert client.head(f"d/{name}")["path"] == f"d/{name}"
+    assert client.get(b"d/caf\xe9").bytes() == b"x"
+    client.put(f"d/{name}2", io.BytesIO(b"y"))
+    client.upload(tmp_path / name if (tmp_path / name).write_bytes(b"z") else [])
+    assert client.get(name).bytes() == b"z"
+    client.download(f"d/{name}", tmp_path, name=f"{name}3")
+    assert (tmp_path / f"{name}3").read_bytes() == b"x"
+    for path in (f"d/{name}", "d/caf%E9"):
+        (into := tmp_path / f"into{path.count('%')}").mkdir()
+        netblt.copy(f"{server.url}/{path}", str(into), **server.proof)
+        assert os.listdir(os.fsencode(into)) == [b"caf\xe9"]
+        assert server.client(f"/{path}").get("").bytes() == b"x"
+    with pytest.raises(FileNotFoundError) as raised:
+        client.upload(tmp_path / f"{name}-none")
+    assert str(raised.value.filename).endswith("-none")
+    client.close()
+
+
+def test_the_version_is_that_of_package_and_program() -> None:
+    assert netblt.__version__ == importlib.metadata.version("netblt")
+    told = subprocess.run([program(), "--version"], capture_output=True, text=True, check=True)
+    assert told.stdout.split()[:2] == ["netblt", netblt.__version__]
 
 
 def test_the_readme_is_right(server: Served) -> None:
