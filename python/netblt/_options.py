@@ -67,6 +67,8 @@ class Options:
     exclude: Sequence[str] = ()
     #: A sender follows symbolic links in directories.
     follow: bool = False
+    #: A sender sends a file that changes while it is read as it was read, with a warning.
+    allow_changes: bool = False
     #: The name that the one file gets at the receiver.
     rename: str | None = None
     #: Most files and directories to receive.

@@ -75,6 +75,7 @@ impl Job {
             Sent::Paths(paths) => Source::Selection(Selection {
                 exclude: options.exclude.clone(),
                 follow: options.follow,
+                allow_changes: options.allow_changes,
                 ..Selection::from(paths)
             }),
             Sent::File(file) => Source::reader(name, Stream::new(file, stash.clone())),

@@ -37,6 +37,7 @@ pub(crate) struct Options {
     acls: bool,
     pub(crate) exclude: Vec<OsString>,
     pub(crate) follow: bool,
+    pub(crate) allow_changes: bool,
     rename: Option<OsString>,
     max_files: Option<u64>,
     max_bytes: Option<u64>,

@@ -27,6 +27,12 @@ pub(crate) struct Choice {
     /// that leads nowhere, are left out and named (exit code 23).
     #[arg(short = 'L', long)]
     pub(crate) copy_links: bool,
+    /// Send a file that changes while it is read as it was read, with a warning
+    ///
+    /// As many bytes as it had when it was found, such as of a log that grows. Otherwise such a
+    /// file is left out and named (exit code 23).
+    #[arg(long)]
+    pub(crate) allow_changes: bool,
     /// Only what FILE lists, a name a line, relative to the one source; - is standard input
     ///
     /// As rsync reads it: the directories that lead to a name come with it, and what is in a listed
@@ -49,8 +55,8 @@ pub(crate) struct Choice {
 impl Choice {
     /// Whether nothing of it was given.
     pub(crate) fn is_empty(&self) -> bool {
-        let links = !self.copy_links;
-        links && self.exclude.is_empty() && self.files_from.is_none() && self.chmod.is_none()
+        let plain = !self.copy_links && !self.allow_changes;
+        plain && self.exclude.is_empty() && self.files_from.is_none() && self.chmod.is_none()
     }
 
     /// What `--files-from` lists.

@@ -18,7 +18,7 @@ use crate::error::{Error, at};
 use crate::list::{Item, Items, Sort};
 use crate::names::arriving;
 use crate::pool::Pool;
-use crate::run::{Part, Run, beside, create, publish};
+use crate::run::{self, Part, Run, beside, create, publish};
 use crate::state::{self, State, Survey};
 
 /// Why a server could not be asked.
@@ -223,7 +223,7 @@ pub fn manifest(run: &Run) -> Result<Manifest, Error> {
         }
     })?;
     copied?;
-    let synced = out.flush().and_then(|()| out.get_ref().sync_all());
+    let synced = out.flush().and_then(|()| run::sync(out.get_ref()));
     synced.map_err(at(&new, "cannot be written"))?;
     fs::rename(&new, &sums).map_err(at(&sums, "cannot be written"))?;
     publish(&failed, lines.as_bytes())?;

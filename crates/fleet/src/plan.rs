@@ -283,7 +283,7 @@ impl Cutter {
     }
 
     fn close(&mut self, mut open: Open, part: Option<Part>) -> Result<(), Error> {
-        let synced = open.out.flush().and_then(|()| open.out.get_ref().sync_all());
+        let synced = open.out.flush().and_then(|()| run::sync(open.out.get_ref()));
         synced.map_err(at(&open.path, "cannot be written"))?;
         let (number, id) = (self.head.chunks, *open.hasher.finalize().as_bytes());
         let path = run::list_path(&self.place, number);
@@ -298,7 +298,7 @@ impl Cutter {
         if let Some(open) = self.open.take() {
             self.close(open, None)?;
         }
-        let synced = self.index.flush().and_then(|()| self.index.get_ref().sync_all());
+        let synced = self.index.flush().and_then(|()| run::sync(self.index.get_ref()));
         synced.map_err(at(&self.place.join(INDEX), "cannot be written"))?;
         Ok(self.head)
     }

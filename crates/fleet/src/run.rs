@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Write as _};
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -288,7 +288,7 @@ fn decoded(text: &str) -> Vec<u8> {
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
     match fs::read(path) {
         Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|e| damaged(path, e)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(at(path, "cannot be read")(error)),
     }
 }
@@ -309,10 +309,20 @@ pub fn publish(path: &Path, text: &[u8]) -> Result<(), Error> {
     let new = beside(path)?;
     let made = create(&new).and_then(|mut file| {
         file.write_all(text)?;
-        file.sync_all()
+        sync(&file)
     });
     made.map_err(at(&new, "cannot be written"))?;
     fs::rename(&new, path).map_err(at(path, "cannot be written"))
+}
+
+/// Waits until a file is on the disk, where its file system can be waited for.
+pub(crate) fn sync(file: &File) -> io::Result<()> {
+    match file.sync_all() {
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {
+            Ok(())
+        }
+        done => done,
+    }
 }
 
 /// A name for the file that becomes this one. It is random: nobody can put a link there before.
@@ -331,12 +341,12 @@ pub(crate) fn random() -> Result<String, Error> {
 }
 
 /// A file that was not there: one that is, and a symbolic link (`O_EXCL`), is an error.
-pub(crate) fn create(path: &Path) -> std::io::Result<File> {
+pub(crate) fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).mode(FILE_MODE).open(path)
 }
 
 /// The end of a log, which is made if it is not there. A symbolic link is an error.
-pub(crate) fn append(path: &Path) -> std::io::Result<File> {
+pub(crate) fn append(path: &Path) -> io::Result<File> {
     let no_links = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = File::options();
     options.append(true).create(true).mode(FILE_MODE).custom_flags(no_links).open(path)
@@ -354,7 +364,7 @@ const OTHERS_WRITE: u32 = 0o022;
 pub(crate) fn refuse_others(directory: &Path) -> Result<(), Error> {
     let about = match fs::symlink_metadata(directory) {
         Ok(about) => about,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(at(directory, "cannot be used")(error)),
     };
     let me = rustix::process::geteuid().as_raw();

@@ -395,6 +395,20 @@ pub enum Warning {
     /// What the receiver says that it has left out: how many, and the names of the first.
     #[error("the other side says: {0}")]
     TheyLeftOut(String),
+    /// A file changed while it was being sent, and was sent as it was read.
+    #[error("{path} changed while it was being sent, and was sent as it was read: {how}")]
+    Changing {
+        /// Which file.
+        path: String,
+        /// In what it changed.
+        how: String,
+    },
+    /// The receiver has left out more files than it can name: which have arrived is not known.
+    #[error(
+        "the receiver left out more files than it can name, so none is told as one that arrived; \
+         everything else is verified"
+    )]
+    Untellable,
     /// So many more are not sent, for the like reasons.
     #[error("skipped {0} more")]
     SkippedMore(u64),

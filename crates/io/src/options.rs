@@ -89,6 +89,9 @@ pub struct Selection {
     pub only: Option<Only>,
     /// Symbolic links in directories are followed: what they lead to goes in their place.
     pub follow: bool,
+    /// A file that changes while it is sent is sent as it was read, as long as that is as many
+    /// bytes as it had when it was found, and is told as a warning; otherwise it is left out.
+    pub allow_changes: bool,
     /// Files for which this holds are passed over, and nothing is said of them.
     pub pass: Option<Pass>,
     /// What the receiver is told of permissions, made of what they are.
@@ -170,10 +173,12 @@ pub struct FileSum {
     pub blake3: [u8; 32],
 }
 
-/// Hears of each file once: when a sender has read all of it, when it has its name at a receiver,
-/// or when all of it was written to a stream and is what was sent. Other names of the same file
-/// (hard links) are not told; after a restart all come again. Called from the disk's thread, which
-/// waits.
+/// Is told of each file once: at a receiver when it has its name, or when all of it was written to
+/// a stream and is what was sent; at a sender when the receiver has it under its name, which is
+/// known when the receiver has verified everything. What the receiver left out is not told, and
+/// nothing is if it left out more than it can name ([`Warning::Untellable`](crate::Warning)). Other
+/// names of the same file (hard links) are not told; at a receiver all come again after a restart.
+/// Called from the disk's thread of a receiver, which waits.
 #[derive(Clone)]
 pub struct OnFile(Arc<Hears>);
 
@@ -382,8 +387,8 @@ pub struct Options {
     /// replaced, and counts as room ([`crate::Destination::Directory`]).
     pub coming: Option<BTreeSet<OsString>>,
     /// The name that a file gets, of which there may then be one only
-    /// ([`crate::Destination::Directory`]). A transfer that was broken off is not gone on with
-    /// under another name than the sender's.
+    /// ([`crate::Destination::Directory`]). A transfer that was broken off is gone on with
+    /// whatever name was asked for then.
     pub rename: Option<OsString>,
     /// Most files and directories to receive, those that names imply among them.
     pub max_files: u64,

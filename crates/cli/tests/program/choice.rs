@@ -152,6 +152,16 @@ fn what_stands_there_is_left_alone_when_that_is_asked_for() {
         fs::remove_file(setting.env.path(&format!("{to}/t/new"))).expect("removed");
         cp(&["-u"]).exits(0).says("2 files (1 there already)");
         assert_eq!(content("new") + &content("older") + &content("newer"), "fromfromthere");
+        // A time that differs a little counts as the same where that is said.
+        let there = fs::metadata(setting.env.path(&format!("{to}/t/new"))).expect("there");
+        let there = there.modified().expect("known");
+        let own = setting.env.path(&format!("{from}/t/new"));
+        set_time(&own, there + Duration::from_millis(1500));
+        let window = ["-n", "-u", "--modify-window"];
+        assert_eq!(cp(&[&window[..], &["2"]].concat()).exits(0).text(), "t/\n");
+        assert_eq!(cp(&[&window[..], &["1500ms"]].concat()).exits(0).text(), "t/\n");
+        assert_eq!(cp(&[&window[..], &["1s"]].concat()).exits(0).text(), "t/\nt/new\t4\n");
+        set_time(&own, there - Duration::from_secs(60));
         // Everything is there: nothing is sent, and that is no failure.
         assert_eq!(passed(cp(&["--update", "--json"]).exits(0)), 3);
         let all = cp(&["--ignore-existing"]).exits(0);
@@ -234,4 +244,30 @@ fn send_chooses_too() {
     assert_eq!(got, ["deep", "deep/c"]);
     env.run(&["send", "-", "--exclude", "x"]).exits(1).says("not for - (standard input)");
     env.run(&["send", "t", "t", "--files-from", "-"]).exits(1).says("takes one PATH");
+}
+
+#[test]
+fn a_file_that_grows_is_sent_as_it_was_found_where_that_is_wished() {
+    for allowed in [false, true] {
+        let env = Env::new();
+        let log = env.make_file("log", 5000);
+        env.make_directory("to");
+        let own: &[&str] = if allowed { &["--allow-changes"] } else { &[] };
+        let here = ["send", "log", "--bind", "127.0.0.1"];
+        let mut sender = env.start(&[&here[..], own].concat());
+        let ticket = sender.line();
+        let mut grown = log.clone();
+        grown.extend_from_slice(b"more");
+        fs::write(env.path("log"), grown).expect("written");
+        let code = if allowed { 0 } else { 23 };
+        env.run(&["receive", &ticket, "to"]).exits(code);
+        let sender = sender.finish().exits(code);
+        let sender = sender.says("it had 5000 bytes when it was found, and has 5004 now");
+        if allowed {
+            sender.says("was sent as it was read");
+            assert!(fs::read(env.path("to/log")).expect("there") == log);
+        } else {
+            assert_eq!(env.names("to"), [""; 0]);
+        }
+    }
 }

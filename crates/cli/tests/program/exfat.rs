@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::testenv::far::Setting;
 use crate::testenv::{self, Env, noise, skip, tree, wait_until};
 
 const MIB: usize = 1 << 20;
@@ -131,4 +132,20 @@ fn what_broke_off_is_gone_on_with_and_nothing_is_left_of_it() {
     sender.finish().exits(0);
     assert!(again["kept_bytes"].as_u64() > Some(0), "{again}");
     assert_eq!(tree(&env.path("to")), BTreeMap::from([("data".to_owned(), Some(data))]));
+}
+
+/// Its times are not as exact as those that were sent.
+#[test]
+fn an_update_leaves_alone_what_it_has_brought() {
+    let setting = Setting::new();
+    let Some(_stick) = Stick::mounted(&setting.env, "far/stick") else { return };
+    for name in ["a", "b/c"] {
+        setting.put(&format!("near/t/{name}"), name.as_bytes());
+    }
+    let update = ["-r", "-p", "-u", "--json", "t", "host:stick"];
+    let first = setting.cp(&update).exits(0).last_event("summary");
+    assert_eq!((&first["files"], &first["passed"]), (&2.into(), &0.into()), "{first}");
+    let again = setting.cp(&update).exits(0).last_event("summary");
+    assert_eq!((&again["files"], &again["passed"]), (&0.into(), &2.into()), "{again}");
+    assert_eq!(setting.env.names("far/stick"), ["t"]);
 }

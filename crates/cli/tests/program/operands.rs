@@ -81,6 +81,9 @@ fn what_has_nothing_to_send_is_left_out_and_named() {
     assert!(made.expect("mkfifo runs").success());
     setting.cp(&["p", "f", "host:"]).exits(23).says("p: it is neither a file nor a directory");
     assert_eq!(fs::read(setting.env.path("far/f")).expect("there"), b"f");
+    if Path::new("/proc/cpuinfo").exists() {
+        setting.cp(&["/proc/cpuinfo", "f", "host:"]).exits(23).says("send it as a stream");
+    }
     let got = setting.cp(&["host:dir/*", "."]).exits(23);
     assert!(got.stderr.contains("socket") && got.stderr.contains("pipe"), "{}", got.stderr);
     assert_eq!(fs::read(setting.env.path("near/file")).expect("there"), b"f");

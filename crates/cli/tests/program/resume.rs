@@ -374,3 +374,90 @@ impl Drop for Unmount<'_> {
         let _ = std::process::Command::new("umount").arg("-l").arg(self.0).status();
     }
 }
+
+#[test]
+fn a_time_alone_that_changes_between_costs_nothing() {
+    let env = Env::new();
+    let data = env.make_file("data.bin", 32 * MIB);
+    env.make_directory("to");
+    break_off(&env, Signal::INT).exits(20);
+    let file = fs::File::options().write(true).open(env.path("data.bin")).expect("opened");
+    file.set_modified(SystemTime::UNIX_EPOCH).expect("set");
+    let (sent, received) = through(&env, "data.bin", &[]);
+    assert!(!received.text().contains("has changed"), "{}", received.text());
+    assert!(sent["kept_bytes"].as_u64() >= Some(8 << 20), "{sent}");
+    assert!(fs::read(env.path("to/data.bin")).expect("the file") == data);
+    let there = fs::metadata(env.path("to/data.bin")).and_then(|m| m.modified());
+    assert_eq!(there.expect("known"), SystemTime::UNIX_EPOCH);
+    assert_eq!(env.names("to"), ["data.bin"]);
+}
+
+/// Under the name that was asked for, or another one.
+#[test]
+fn a_file_that_gets_another_name_is_gone_on_with() {
+    for (first, second) in [(Some("one"), Some("one")), (Some("one"), None), (None, Some("two"))] {
+        let env = Env::new();
+        let data = env.make_file("data.bin", 32 * MIB);
+        env.make_directory("to");
+        let name = |name: Option<&'static str>| name.map_or(vec![], |name| vec!["--as", name]);
+        let (sender, mut receiver) = start(&env, "data.bin", &["--rate", "8MB"], &name(first));
+        receiver.event("progress", |data| data["bytes"].as_u64() > Some(16 << 20));
+        receiver.signal(Signal::INT);
+        receiver.finish();
+        sender.signal(Signal::TERM);
+        sender.finish();
+        let (sent, received) = through(&env, "data.bin", &name(second));
+        assert!(!received.text().contains("has changed"), "{}", received.text());
+        assert!(sent["kept_bytes"].as_u64() >= Some(8 << 20), "{first:?} {second:?}: {sent}");
+        let own = second.unwrap_or("data.bin");
+        assert!(fs::read(env.path("to").join(own)).expect("the file") == data);
+        assert_eq!(env.names("to"), [own]);
+    }
+}
+
+/// The names that a program tells as those of files that are through.
+fn files_told(finished: &Finished) -> Vec<String> {
+    let text = finished.text();
+    let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let files = events.filter(|event| event["event"] == "file");
+    let name = |event: Value| event["data"]["name"].as_str().expect("a name").to_owned();
+    let mut names: Vec<String> = files.map(name).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_sender_tells_of_files_that_have_arrived_and_of_no_others() {
+    let env = Env::new();
+    for at in 0..20 {
+        env.make_directory("t");
+        env.make_file(&format!("t/{at:02}"), 1000);
+    }
+    env.make_file("t/large", 32 * MIB);
+    env.make_directory("to");
+    let (mut sender, receiver) = start(&env, "t", &["--rate", "8MB"], &[]);
+    // All small ones were read long ago.
+    sender.event("progress", |data| data["bytes"].as_u64() > Some(8 << 20));
+    receiver.signal(Signal::KILL);
+    receiver.finish();
+    sender.signal(Signal::TERM);
+    assert_eq!(files_told(&sender.finish()), [""; 0]);
+    fs::remove_dir_all(env.path("to/t")).expect("some had arrived");
+    env.make_directory("to/t");
+    // What is in the way and is another one is left out; what is the same is there.
+    for name in ["03", "04", "05", "11"] {
+        fs::write(env.path("to/t").join(name), "other").expect("written");
+    }
+    fs::copy(env.path("t/07"), env.path("to/t/07")).expect("copied");
+    let (sender, receiver) = start(&env, "t", &[], &[]);
+    receiver.finish().exits(23);
+    let sender = sender.finish().exits(23);
+    let all: Vec<String> = (0..20)
+        .filter(|at| ![3, 4, 5, 11].contains(at))
+        .map(|at| format!("t/{at:02}"))
+        .chain(["t/large".to_owned()])
+        .collect();
+    assert_eq!(files_told(&sender), all);
+    let said = "4 left out: t/03: exists there already";
+    assert!(sender.text().contains(said), "{}", sender.text());
+}

@@ -183,7 +183,16 @@ impl Far {
                 let plan = Plan::Receive { rename: landing.name };
                 Ok((Part::Receive(landing.directory), plan, 0))
             }
-            Job::Send { sources, rename, directories, exclude, listed, follow, chmod } => {
+            Job::Send {
+                sources,
+                rename,
+                directories,
+                exclude,
+                listed,
+                follow,
+                allow_changes,
+                chmod,
+            } => {
                 let mut listed = listed.then(|| self.hear_list()).transpose()?;
                 let found = match (&mut listed, sources.first()) {
                     (Some(listed), Some(source)) => Found::listed(source, listed),
@@ -205,9 +214,18 @@ impl Far {
                 let modes = chmod.as_deref().map(choice::modes).transpose()?;
                 let (follow, pass) = (*follow, None);
                 let (items, contents) = (items.named, items.contents);
-                let range = None;
-                let selection =
-                    Selection { items, contents, exclude, only, follow, pass, modes, range };
+                let (range, allow_changes) = (None, *allow_changes);
+                let selection = Selection {
+                    items,
+                    contents,
+                    exclude,
+                    only,
+                    follow,
+                    allow_changes,
+                    pass,
+                    modes,
+                    range,
+                };
                 Ok((Part::Send(selection), plan, found.skipped.len() as u64))
             }
         }
@@ -240,7 +258,7 @@ impl Far {
                     all.extend(names);
                     whole = last;
                 }
-                let pieces = standing::pieces(&standing::look(directory, &all));
+                let pieces = standing::told(directory, &all, existing);
                 pieces.into_iter().try_for_each(|piece| self.say(&Word::Standing(piece)))
             }
             Part::Send(selection) => {

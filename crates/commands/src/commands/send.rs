@@ -234,7 +234,8 @@ fn source(args: &Args) -> Result<Source, Failure> {
     }
     if !args.choice.is_empty() {
         return Err(Failure::usage(
-            "--exclude, -L, --files-from and --chmod are for files, not for - (standard input)",
+            "--exclude, -L, --allow-changes, --files-from and --chmod are for files, not for - \
+             (standard input)",
         ));
     }
     if args.paths.len() > 1 {
@@ -255,7 +256,7 @@ fn selection(args: &Args) -> Result<Selection, Failure> {
     let choice = &args.choice;
     let mut selection = Selection::from(args.paths.clone());
     selection.exclude.clone_from(&choice.exclude);
-    selection.follow = choice.copy_links;
+    (selection.follow, selection.allow_changes) = (choice.copy_links, choice.allow_changes);
     selection.modes = choice.chmod.as_deref().map(choice::modes).transpose()?;
     let Some(mut listed) = choice.listed(true)? else { return Ok(selection) };
     let [source] = args.paths.as_slice() else {

@@ -149,6 +149,7 @@ impl Near<'_> {
                 exclude: wish.choice.exclude.clone(),
                 listed: self.listed.is_some(),
                 follow: wish.choice.copy_links,
+                allow_changes: wish.choice.allow_changes,
                 chmod: wish.choice.chmod.clone(),
             },
         };
@@ -187,6 +188,7 @@ impl Near<'_> {
                     exclude,
                     only,
                     follow,
+                    allow_changes: wish.choice.allow_changes,
                     pass,
                     modes,
                     range: None,
@@ -269,7 +271,7 @@ impl Near<'_> {
         if self.wish.existing() == Existing::Replace {
             return Ok(());
         }
-        let pieces = standing::pieces(&standing::look(directory, names));
+        let pieces = standing::told(directory, names, self.wish.existing());
         pieces.into_iter().try_for_each(|piece| self.link.say(&Order::Standing(piece)))
     }
 

@@ -64,6 +64,12 @@ pub(crate) struct Wish {
     /// Leave files alone that are newer at the destination, or of the same time and size
     #[arg(short, long)]
     pub(crate) update: bool,
+    /// With --update, times that differ by no more than this are the same (a number is seconds)
+    ///
+    /// What the destination's file system cannot tell apart is the same anyway: two seconds on
+    /// FAT, one through sshfs.
+    #[arg(long, value_name = "TIME", requires = "update", value_parser = window)]
+    pub(crate) modify_window: Option<Duration>,
     /// How it shares the path with other traffic
     #[arg(long, value_name = "POLICY", value_enum, default_value_t = Sharing::Fair)]
     pub(crate) policy: Sharing,
@@ -145,7 +151,7 @@ impl Wish {
     pub(crate) fn existing(&self) -> Existing {
         match (self.ignore_existing, self.update) {
             (true, _) => Existing::Keep,
-            (false, true) => Existing::KeepNewer,
+            (false, true) => Existing::KeepNewer(self.modify_window.unwrap_or_default()),
             (false, false) => Existing::Replace,
         }
     }
@@ -163,6 +169,14 @@ impl Wish {
     /// Whether an address is of a version that is to be used.
     pub(crate) fn fits(&self, ip: &IpAddr) -> bool {
         if ip.is_ipv4() { !self.ipv6 } else { !self.ipv4 }
+    }
+}
+
+/// As rsync reads it: bare numbers are seconds.
+fn window(value: &str) -> Result<Duration, String> {
+    match value.parse::<u32>() {
+        Ok(seconds) => Ok(Duration::from_secs(seconds.into())),
+        Err(_) => units::duration(value),
     }
 }
 

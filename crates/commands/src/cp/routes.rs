@@ -87,6 +87,7 @@ const TABLE: &[Row] = &[
     ("--files-from", &[(&[Hosts], "the list is here"), (BY_SERVER, NO_CHOICE)]),
     ("--exclude", &[(CHOSEN_THERE, NO_CHOICE)]),
     ("--copy-links", &[(CHOSEN_THERE, "a server follows no link")]),
+    ("--allow-changes", &[(CHOSEN_THERE, "a server leaves out what changes while it is read")]),
     ("--chmod", &[(CHOSEN_THERE, NO_CHOICE)]),
     // How they are stored.
     ("--owner", &[(BY_SERVER, NOT_KEPT)]),
@@ -154,6 +155,7 @@ impl Given<'_> {
             ("--files-from", choice.files_from.is_some()),
             ("--exclude", !choice.exclude.is_empty()),
             ("--copy-links", choice.copy_links),
+            ("--allow-changes", choice.allow_changes),
             ("--chmod", choice.chmod.is_some()),
             ("--owner", extras.owner),
             ("--xattrs", extras.xattrs),
@@ -210,7 +212,7 @@ mod tests {
         "--help",
     ];
     /// What depends on an option of the table.
-    const WITH_ANOTHER: &[&str] = &["-0", "--yes"];
+    const WITH_ANOTHER: &[&str] = &["-0", "--modify-window", "--yes"];
 
     /// A command line that gives the option, with what else it needs.
     fn line(option: &str) -> Vec<&str> {

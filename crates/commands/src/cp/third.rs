@@ -113,6 +113,7 @@ impl<'a> Between<'a> {
             exclude: wish.choice.exclude.clone(),
             listed: false,
             follow: wish.choice.copy_links,
+            allow_changes: wish.choice.allow_changes,
             chmod: wish.choice.chmod.clone(),
         };
         let there = Udp { ports: wish.ports(), addresses: to, port: to_port };

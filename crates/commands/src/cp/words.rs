@@ -184,6 +184,8 @@ pub(crate) enum Job {
         listed: bool,
         /// Links in directories are followed.
         follow: bool,
+        /// A file that changes while it is read is sent as it was read.
+        allow_changes: bool,
         /// Changes of permissions.
         chmod: Option<String>,
     },

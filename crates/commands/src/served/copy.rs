@@ -237,7 +237,16 @@ fn up(
     let modes = wish.choice.chmod.as_deref().map(choice::modes).transpose()?;
     let (exclude, follow) = (wish.choice.exclude.clone(), wish.choice.copy_links);
     let (items, contents) = (items.named, items.contents);
-    let selection = Selection { items, contents, exclude, follow, modes, ..Selection::default() };
+    let allow_changes = wish.choice.allow_changes;
+    let selection = Selection {
+        items,
+        contents,
+        exclude,
+        follow,
+        allow_changes,
+        modes,
+        ..Selection::default()
+    };
     let sent = server.put(selection, &target.path, report);
     let mut summary =
         sent.map_err(|error| report.failure(&meeting.explain(error, options, cancel)))?;

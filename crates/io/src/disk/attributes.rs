@@ -7,6 +7,8 @@ use netblt_proto::content::Attributes;
 use rustix::fs::{AtFlags, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
 
+use crate::disk::faults::Call;
+
 /// Permissions and times: attributes without the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileTimes {
@@ -33,31 +35,59 @@ pub(crate) struct Kept {
     pub(crate) times: bool,
 }
 
-/// Sets permissions (never more than read, write and execute) and the time of modification, where
-/// the file system knows such.
-pub(crate) fn apply(file: impl AsFd, times: FileTimes, kept: Kept) -> io::Result<()> {
+/// What a file could not be given here, and why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) mode: Option<Errno>,
+    pub(crate) times: Option<Errno>,
+}
+
+/// Sets permissions (never more than read, write and execute) and the time of modification; what
+/// the file system here does not know, or this user may not set, is answered. Each call is asked
+/// of `may` before.
+pub(crate) fn apply(
+    file: impl AsFd,
+    times: FileTimes,
+    kept: Kept,
+    may: impl Fn(Call) -> Result<(), Errno>,
+) -> io::Result<Refused> {
     let mode = Mode::from_raw_mode((times.mode & 0o777 & kept.permitted) as rustix::fs::RawMode);
     let time = Timespec { tv_sec: times.seconds, tv_nsec: times.nanos.min(999_999_999).into() };
     let times = Timestamps { last_access: time, last_modification: time };
-    let tolerate = |outcome| match outcome {
-        Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS | Errno::INVAL) => Ok(()),
-        other => other,
-    };
+    let mut refused = Refused::default();
     if !kept.has_mode {
-        tolerate(rustix::fs::fchmod(&file, mode))?;
+        let set = may(Call::Modes).and_then(|()| rustix::fs::fchmod(&file, mode));
+        refused.mode = tolerable(set)?;
     }
-    if !kept.times {
-        return Ok(());
+    if kept.times {
+        let set = may(Call::Times).and_then(|()| rustix::fs::futimens(&file, &times));
+        refused.times = tolerable(set)?;
     }
-    Ok(tolerate(rustix::fs::futimens(&file, &times))?)
+    Ok(refused)
 }
 
-/// Sets the time of modification of a symbolic link itself, where the file system knows such.
-pub(crate) fn apply_to_link(directory: &OwnedFd, name: &str, times: FileTimes, kept: Kept) {
-    if kept.times {
-        let time = Timespec { tv_sec: times.seconds, tv_nsec: times.nanos.min(999_999_999).into() };
-        let times = Timestamps { last_access: time, last_modification: time };
-        // Nobody misses it where it cannot be set.
-        let _ = rustix::fs::utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW);
+/// Why something is not set, if that is no reason to give up.
+pub(crate) fn tolerable(outcome: Result<(), Errno>) -> io::Result<Option<Errno>> {
+    match outcome {
+        Ok(()) => Ok(None),
+        Err(why @ (Errno::PERM | Errno::NOTSUP | Errno::NOSYS | Errno::INVAL)) => Ok(Some(why)),
+        Err(error) => Err(error.into()),
     }
+}
+
+/// Sets the time of modification of a symbolic link itself; why not, if the file system knows such
+/// times.
+pub(crate) fn apply_to_link(
+    directory: &OwnedFd,
+    name: &str,
+    times: FileTimes,
+    kept: Kept,
+) -> Option<Errno> {
+    if !kept.times {
+        return None;
+    }
+    let time = Timespec { tv_sec: times.seconds, tv_nsec: times.nanos.min(999_999_999).into() };
+    let times = Timestamps { last_access: time, last_modification: time };
+    let set = rustix::fs::utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW);
+    set.err().filter(|why| !matches!(*why, Errno::NOTSUP | Errno::NOSYS | Errno::INVAL))
 }

@@ -29,6 +29,7 @@ use crate::disk::gate::Gate;
 use crate::disk::holes;
 use crate::disk::keep::Form;
 use crate::disk::layout::{Layout, broken};
+use crate::disk::left_out::MAX_NUMBERS;
 use crate::disk::manifest::Manifest;
 use crate::disk::names::{Budget, NameId, Names, Refused};
 use crate::disk::publish::settle;
@@ -463,8 +464,12 @@ impl Writer for DirectoryWriter {
                 let unset = self.store.take_unset();
                 unset.into_iter().for_each(|text| self.left_out.add(text, false));
                 let LeftOut { count: skipped, unstored, ref first, .. } = self.left_out;
+                let numbers = &self.left_out.numbers;
+                let known = unstored > 0 && numbers.len() <= MAX_NUMBERS;
+                let absent = known.then(|| numbers.clone());
                 let (bytes, left_out) = (self.bytes, first.clone());
-                let (kept, notes) = self.take_anew();
+                let (kept, mut notes) = self.take_anew();
+                notes.extend(self.store.take_unsynced());
                 let reason = String::new();
                 Outcome {
                     verified: true,
@@ -474,6 +479,7 @@ impl Writer for DirectoryWriter {
                     reason,
                     skipped,
                     unstored,
+                    absent,
                     left_out,
                     kept,
                     notes,
@@ -543,6 +549,9 @@ struct LeftOut {
     unstored: u64,
     /// Those that stand here already, with the same content.
     there: u64,
+    /// The numbers of files with content that were left out here, one more than can be told at
+    /// most.
+    numbers: Vec<u64>,
     /// The first of them, with reasons.
     first: Vec<String>,
 }

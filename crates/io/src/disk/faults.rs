@@ -13,6 +13,8 @@ pub(crate) enum Call {
     Rename,
     Exchange,
     Link,
+    Modes,
+    Times,
 }
 
 /// What a test wants of the next such call for this destination.

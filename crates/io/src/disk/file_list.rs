@@ -19,6 +19,7 @@ use netblt_proto::content::{FileRange, Kind, check_name};
 
 use crate::cancel::Cancel;
 use crate::disk::attributes::FileTimes;
+use crate::disk::reading::{Reading, Readings};
 use crate::error::{Error, Unsendable, Warning, file_error, shown};
 use crate::options::{Input, Modes, Selection, Source};
 
@@ -53,6 +54,8 @@ pub(crate) struct Inner {
     /// What cannot be read is left out.
     pub(crate) lenient: bool,
     modes: Option<Modes>,
+    /// A file that changes while it is read is sent as it was read.
+    pub(crate) allows_changes: bool,
     /// Links were followed, so they are to be when it is read.
     pub(crate) follow: bool,
     /// The one file is not sent as a whole, but this of it, as if it were one.
@@ -71,6 +74,8 @@ pub(crate) struct Late {
     pub(crate) files: u64,
     /// What was to be sent beyond those and cannot be read.
     pub(crate) skipped: u64,
+    /// Files that were read to their ends, if that is to be told.
+    pub(crate) readings: Readings,
 }
 
 /// How far a reader of a list is.
@@ -171,6 +176,7 @@ impl FileList {
             skipped: 0,
             lenient: false,
             modes: None,
+            allows_changes: false,
             follow: false,
             range: None,
             late: Mutex::default(),
@@ -237,6 +243,7 @@ impl FileList {
             skipped: counts.skipped,
             lenient,
             modes: selection.modes.clone(),
+            allows_changes: selection.allow_changes,
             follow: selection.follow,
             range: selection.range,
             late: Mutex::default(),
@@ -300,6 +307,19 @@ impl FileList {
         if late.warnings.len() < MAX_NOTES {
             late.warnings.push(warning);
         }
+    }
+
+    /// The user is told of something that is sent all the same.
+    pub(crate) fn warn(&self, warning: Warning) {
+        let mut late = self.late();
+        if late.warnings.len() < MAX_NOTES {
+            late.warnings.push(warning);
+        }
+    }
+
+    /// A file was read to its end, which is told when the receiver has it.
+    pub(crate) fn was_read(&self, reading: &Reading) {
+        self.late().readings.add(reading);
     }
 
     /// What was found since the list was made.

@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -24,22 +25,53 @@ pub(crate) fn at_once(root: &OwnedFd, count: usize) -> bool {
     count > FLUSH_EACH && is_whole(root)
 }
 
-/// Waits until these files of `directory`, named by number, are on the disk. `go_on` is asked
-/// before each of them.
+/// Waits until a file is on the disk; false where its file system cannot be waited for.
+pub(crate) fn sync(file: impl AsFd) -> io::Result<bool> {
+    known(rustix::fs::fsync(file))
+}
+
+/// Some file systems (FUSE, networks) know no such call, and there is no other.
+fn known(synced: Result<(), Errno>) -> io::Result<bool> {
+    match synced {
+        Ok(()) => Ok(true),
+        Err(Errno::INVAL | Errno::NOTSUP | Errno::NOSYS) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Waits until these files of `directory`, named by number, are on the disk; false where its file
+/// system cannot be waited for. `may` is asked before each of them whether it goes on.
 pub(crate) fn files(
     directory: &OwnedFd,
     numbers: &[u64],
-    go_on: impl Fn() -> io::Result<bool> + Sync,
-) -> io::Result<()> {
+    may: impl Fn() -> Result<bool, Errno> + Sync,
+) -> io::Result<bool> {
+    let all = AtomicBool::new(true);
     let each = |numbers: &[u64]| -> io::Result<()> {
         for number in numbers {
-            if !go_on()? {
-                return Ok(());
+            match may() {
+                Ok(false) => return Ok(()),
+                Ok(true) => {
+                    let synced = file(directory, number.to_string().as_bytes())?;
+                    all.fetch_and(synced, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    let synced = known(Err(error))?;
+                    all.fetch_and(synced, Ordering::Relaxed);
+                }
             }
-            file(directory, number.to_string().as_bytes())?;
         }
         Ok(())
     };
+    each_in_threads(numbers, &each)?;
+    Ok(all.into_inner())
+}
+
+/// Does this for all numbers, in several threads if there are many.
+fn each_in_threads(
+    numbers: &[u64],
+    each: &(impl Fn(&[u64]) -> io::Result<()> + Sync),
+) -> io::Result<()> {
     if numbers.len() <= FLUSHERS {
         return each(numbers);
     }
@@ -61,7 +93,7 @@ pub(crate) fn files(
     })
 }
 
-fn file(directory: &OwnedFd, name: &[u8]) -> io::Result<()> {
+fn file(directory: &OwnedFd, name: &[u8]) -> io::Result<bool> {
     let name = OsStr::from_bytes(name);
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
@@ -75,16 +107,14 @@ fn file(directory: &OwnedFd, name: &[u8]) -> io::Result<()> {
         }
         file => file?,
     };
-    rustix::fs::fsync(&file)?;
-    close(file)
+    let synced = sync(&file)?;
+    close(file)?;
+    Ok(synced)
 }
 
 /// Flushes a directory; some file systems know no such thing and need none.
 pub(crate) fn directory(directory: &OwnedFd) -> io::Result<()> {
-    match rustix::fs::fsync(directory) {
-        Err(Errno::INVAL | Errno::NOTSUP) => Ok(()),
-        done => Ok(done?),
-    }
+    sync(directory).map(|_| ())
 }
 
 /// Asks the system to forget what it holds of a file that was flushed, so that it is read from the
@@ -99,7 +129,7 @@ pub(crate) fn drop_cache(file: impl AsFd) {
 /// Flushes the file system of `root`.
 pub(crate) fn all(root: &OwnedFd) -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    rustix::fs::syncfs(root)?;
+    known(rustix::fs::syncfs(root))?;
     #[cfg(not(target_os = "linux"))]
     {
         let _ = root;

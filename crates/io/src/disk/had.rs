@@ -84,6 +84,12 @@ pub(crate) fn identity(name: &[u8], times: FileTimes) -> Identity {
     short(&hasher)
 }
 
+/// What parts of a file are known by: its name alone. They are compared with the sender's file
+/// before anything is believed, so a time that has changed is no reason to send them again.
+pub(crate) fn part_identity(name: &[u8]) -> Identity {
+    short(blake3::Hasher::new_derive_key("netblt 9 file part").update(name))
+}
+
 /// What a small file is known by, content included.
 fn proof(identity: &Identity, digest: &[u8; 32]) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new_derive_key("netblt 9 file proof");

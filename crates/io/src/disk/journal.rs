@@ -96,7 +96,7 @@ pub(crate) fn write(
     let hash = out.hasher.finalize().to_hex();
     writeln!(out.out, "{hash}")?;
     let file = out.out.into_inner().map_err(io::IntoInnerError::into_error)?;
-    file.sync_all()?;
+    flush::sync(&file)?;
     rustix::fs::renameat(staging, &unfinished, staging, journal)?;
     flush::directory(staging)
 }

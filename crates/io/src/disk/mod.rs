@@ -1,6 +1,6 @@
 //! The disk's side of a transfer: what is read and packed, what is written and published.
 
-mod attributes;
+pub(crate) mod attributes;
 pub(crate) mod beneath;
 mod digest;
 pub(crate) mod directory;
@@ -10,7 +10,7 @@ mod exclude;
 mod extras;
 mod faults;
 pub(crate) mod file_list;
-mod flush;
+pub(crate) mod flush;
 #[cfg(test)]
 mod forged_tests;
 mod found;
@@ -20,6 +20,7 @@ pub(crate) mod holes;
 mod journal;
 mod keep;
 pub(crate) mod layout;
+pub(crate) mod left_out;
 pub(crate) mod leftovers;
 #[cfg(test)]
 mod links_tests;
@@ -29,6 +30,7 @@ mod placing;
 pub(crate) mod plain;
 mod publish;
 pub(crate) mod ranges;
+pub(crate) mod reading;
 pub(crate) mod renaming;
 pub(crate) mod room;
 mod seal;

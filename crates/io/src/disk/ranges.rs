@@ -11,8 +11,8 @@ use netblt_proto::content::FileRange;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::disk::beneath;
 use crate::disk::staging::{self, Open, ranges_name};
+use crate::disk::{beneath, flush};
 
 /// The file.
 pub(crate) const WHOLE: &str = "whole";
@@ -42,8 +42,8 @@ pub(crate) fn open(parent: &OwnedFd, label: &[u8; 32], total: u64) -> io::Result
     if length < total {
         has_links(&directory)?;
         rustix::fs::ftruncate(&file, total)?;
-        rustix::fs::fsync(&file)?;
-        rustix::fs::fsync(&directory)?;
+        flush::sync(&file)?;
+        flush::directory(&directory)?;
     }
     Ok(directory)
 }

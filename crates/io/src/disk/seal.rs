@@ -153,7 +153,7 @@ fn make(path: &Path, key: &Key) -> Result<(), Errno> {
     let mut file = File::from(file);
     let hex = blake3::Hash::from_bytes(*key.0).to_hex();
     let text = Zeroizing::new(format!("{TITLE}{hex}\n"));
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    let written = file.write_all(text.as_bytes()).and_then(|()| crate::disk::flush::sync(&file).map(|_| ()));
     let kept = written.map_err(beneath::errno).and_then(|()| {
         let from = std::ffi::OsStr::from_bytes(new.as_bytes());
         move_new(parent, (&directory, from), (&directory, leaf))

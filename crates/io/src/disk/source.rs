@@ -9,9 +9,10 @@ mod open;
 mod places;
 
 use std::collections::{HashMap, HashSet};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use netblt_proto::buffer::Buffer;
@@ -26,16 +27,17 @@ use crate::disk::attributes::FileTimes;
 use crate::disk::digest::Subtrees;
 use crate::disk::extras::Accounts;
 use crate::disk::file_list::{Cursor, Entry, FileList};
-use crate::disk::had::{Had, Node, Part, digest_of_link, identity, value_of};
+use crate::disk::had::{Had, Node, Part, digest_of_link, identity, part_identity, value_of};
 use crate::disk::holes::{self, MAX_PIECES_BYTES};
 use crate::disk::layout::{Layout, broken, entry_bytes};
 use crate::disk::manifest::Manifest;
+use crate::disk::reading::Reading;
 use crate::disk::threads::{Fill, Reader};
-use crate::error::{Error, Unsendable, file_error, shown};
-use crate::options::{Extras, OnFile};
+use crate::error::{Error, Unsendable, Warning, file_error, shown, shown_path};
+use crate::options::Extras;
 use crate::progress::At;
 
-use open::{Content, OpenFile, Stream, changed, read_pieces};
+use open::{Change, Content, OpenFile, Stream, changed, read_pieces};
 
 /// Makes buffer images of what a list names.
 #[derive(Debug)]
@@ -46,7 +48,8 @@ pub(crate) struct SourceReader {
     plain: bool,
     stream: Option<Stream>,
     manifest: Option<Manifest>,
-    on_file: Option<OnFile>,
+    /// What was read is told in the end.
+    tells: bool,
     /// What is told beyond modes and times, and the names of accounts for it.
     extras: Extras,
     accounts: Accounts,
@@ -127,7 +130,7 @@ impl SourceReader {
             plain,
             stream,
             manifest: None,
-            on_file: None,
+            tells: false,
             extras: Extras::default(),
             accounts: Accounts::default(),
             tree: None,
@@ -137,9 +140,9 @@ impl SourceReader {
         }
     }
 
-    /// Lists what is read here.
-    pub(crate) fn listing(mut self, manifest: Option<Manifest>, on_file: Option<OnFile>) -> Self {
-        (self.manifest, self.on_file) = (manifest, on_file);
+    /// Lists what is read here, and keeps it in the list of files to be told of.
+    pub(crate) fn listing(mut self, manifest: Option<Manifest>, tells: bool) -> Self {
+        (self.manifest, self.tells) = (manifest, tells);
         self
     }
 
@@ -228,9 +231,10 @@ impl SourceReader {
         self.progress.offset += length as u64;
         if last {
             let bytes = self.progress.offset;
+            let number = self.progress.entry as u64;
             let digest = self.close(entry)?;
             if entry.kind.has_content() {
-                self.list_file(&entry.name, bytes, digest)?;
+                self.list_file((number, &entry.name), bytes, digest)?;
             }
             extent.digest = Some(digest);
             if first.is_some() && entry.kind == Kind::File && self.has_small(&extent) {
@@ -256,8 +260,15 @@ impl SourceReader {
     }
 
     /// A file was read, or need not be.
-    fn list_file(&mut self, name: &[u8], bytes: u64, digest: [u8; 32]) -> Result<(), Error> {
-        self.on_file.iter().for_each(|on_file| on_file.tell(name, bytes, digest));
+    fn list_file(
+        &mut self,
+        (number, name): (u64, &[u8]),
+        bytes: u64,
+        digest: [u8; 32],
+    ) -> Result<(), Error> {
+        if self.tells {
+            self.list.was_read(&Reading { number, name: name.to_vec(), bytes, digest });
+        }
         self.manifest.as_mut().map_or(Ok(()), |manifest| manifest.add(name, &digest))
     }
 
@@ -305,7 +316,7 @@ impl SourceReader {
                 self.progress.kept_bytes += entry.length;
                 self.progress.transfer.add(file, Kind::File, entry.length, &digest, &entry.name);
                 self.progress.next();
-                self.list_file(&entry.name, entry.length, digest)?;
+                self.list_file((file, &entry.name), entry.length, digest)?;
                 extent.digest = Some(digest);
             }
             Part::Nodes(nodes) => {
@@ -327,20 +338,21 @@ impl SourceReader {
         let attributes = self.open(entry)?;
         let id = identity(&entry.name, FileTimes::from(&attributes));
         let had = Arc::clone(&self.had);
-        let Some(part) = had.part(&id) else { return Ok(Kept::Nothing) };
+        let part = had.part(&id).or_else(|| had.part(&part_identity(&entry.name)));
+        let Some(part) = part else { return Ok(Kept::Nothing) };
         let Some(open) = &self.progress.open else { return Ok(Kept::Nothing) };
-        let range = self.progress.range;
+        let (range, list_allows) = (self.progress.range, self.list.inner.allows_changes);
         let same = match part {
             Part::Whole(digest) if let Some(range) = range => {
                 value_of(&open.file, &Node::all_of(range, *digest)).is_ok_and(|v| v == *digest)
-                    && open.is_as_it_was()
+                    && matches!(open.change(), Ok(None))
             }
             Part::Whole(digest) => {
                 let mut hasher = blake3::Hasher::new();
-                hasher.update_reader(&open.file).is_ok()
+                hasher.update_reader((&open.file).take(entry.length)).is_ok()
                     && hasher.finalize().as_bytes() == digest
                     && hasher.count() == entry.length
-                    && open.is_as_it_was()
+                    && (list_allows || matches!(open.change(), Ok(None)))
             }
             Part::Nodes(nodes) => {
                 let mut subtrees = Subtrees::new(self.layout.buffer_bytes());
@@ -423,7 +435,10 @@ impl SourceReader {
                     space.copy_from_slice(&target);
                     Ok(Content { length, pieces: None, last: true })
                 }
-                false => Err(changed(&path(), entry.length)),
+                false => {
+                    let (was, now) = (length as u64, target.len() as u64);
+                    Err(changed(&path(), Change::Length { was, now }))
+                }
             };
         }
         if entry.kind == Kind::Stream {
@@ -440,12 +455,33 @@ impl SourceReader {
                 .then(|| holes::pieces(&open.file, offset, length))
                 .flatten();
             let read = read_pieces(&open.file, space, offset, pieces.as_deref());
-            let whole = read.map_err(|e| file_error(&path(), "cannot be read", e))?;
-            if !whole || (may_end && !open.is_as_it_was()) {
-                return Err(changed(&path(), entry.length));
+            let cannot = |e| file_error(&path(), "cannot be read", e);
+            let whole = read.map_err(cannot)?;
+            if !whole || may_end {
+                let was = self.progress.range.map_or(entry.length, |range| range.total);
+                let now = open.metadata.len();
+                let longer = (now != was).then_some(Change::Length { was, now });
+                let found = open.change().map_err(cannot)?.or(longer);
+                // It was cut off and has its length again.
+                let change = found.or((!whole).then_some(Change::Time));
+                self.judge(whole, change, &path())?;
             }
         }
         Ok(Content { length, pieces, last: may_end })
+    }
+}
+
+impl SourceReader {
+    /// What was read of a file that has changed is sent all the same, if that is allowed and it is
+    /// as much as was told.
+    fn judge(&self, whole: bool, change: Option<Change>, path: &Path) -> Result<(), Error> {
+        let Some(change) = change else { return Ok(()) };
+        if !whole || change == Change::Endless || !self.list.inner.allows_changes {
+            return Err(changed(path, change));
+        }
+        let path = shown_path(path);
+        self.list.warn(Warning::Changing { path, how: change.to_string() });
+        Ok(())
     }
 }
 

@@ -1,11 +1,11 @@
 //! File lists and what becomes of them when files change, links wait or streams end.
 
 use std::fs;
-use std::io::Cursor;
 use std::io::Read;
+use std::io::{Cursor, Write as _};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -87,7 +87,14 @@ proptest! {
 fn a_file_that_changes_is_named() {
     let from = temporary();
     let path = from.path().join("growing");
-    for change in 0..3 {
+    for (change, how) in [
+        "it had 3000 bytes when it was found, and has 2000 now",
+        "it had 3000 bytes when it was found, and has 4000 now",
+        "its time of modification has changed, and not its length",
+    ]
+    .into_iter()
+    .enumerate()
+    {
         fs::write(&path, vec![1; 3000]).expect("written");
         let list = list(std::slice::from_ref(&path)).expect("a list");
         let mut reader = SourceReader::sealed(list, layout()).expect("fits");
@@ -103,6 +110,7 @@ fn a_file_that_changes_is_named() {
         .expect("changed");
         let error = said(fill(&mut reader, 2).and_then(|_| fill(&mut reader, 3)));
         assert!(error.contains("growing: changed while it was being sent"), "{error}");
+        assert!(error.contains(how), "{error}");
     }
     // It can also change before it is opened.
     let list = list(std::slice::from_ref(&path)).expect("a list");
@@ -291,7 +299,7 @@ fn a_selection_renames_and_leaves_out() {
     }
     let (tree, file) = (from.path().join("t"), from.path().join("t/a.o"));
     let items = vec![(tree.clone(), Some("new".into())), (file.clone(), None)];
-    let exclude = vec!["*.o".to_owned(), ".git/".to_owned()];
+    let exclude = vec!["*.o".into(), ".git/".into()];
     let selection = Selection { items, exclude, ..Selection::default() };
     let (names, list) = selected(selection.clone(), false).expect("a list");
     // What is named itself is wanted, whatever the patterns say.
@@ -366,4 +374,68 @@ fn what_changes_or_vanishes_is_taken_back_and_the_rest_is_sent() {
         }
     }
     assert!(said(end).contains("changed while it was being sent"));
+}
+
+#[test]
+fn a_file_that_changes_is_sent_as_it_was_read_if_that_is_allowed() {
+    let from = temporary();
+    let path = from.path().join("log");
+    for grows in [true, false] {
+        fs::write(&path, vec![1; 3000]).expect("written");
+        let items = vec![(path.clone(), None)];
+        let selection = Selection { items, allow_changes: true, ..Selection::default() };
+        let list = FileList::new(Source::Selection(selection), true, &Cancel::default());
+        let list = list.expect("a list");
+        // Before it is opened, and when a part of it was read.
+        for early in [true, false] {
+            let mut second = u64::from(early) * 10;
+            let mut change = || {
+                second += 1;
+                let file = fs::File::options().append(true).open(&path).expect("opened");
+                let changed = match grows {
+                    true => (&file).write_all(&[9; 500]),
+                    false => file.set_modified(UNIX_EPOCH + Duration::from_secs(second)),
+                };
+                changed.expect("changed");
+            };
+            let mut reader = SourceReader::sealed(list.clone(), layout()).expect("fits");
+            reader.restart(layout(), &Arc::default()).expect("begun");
+            if early {
+                change();
+            }
+            fill(&mut reader, 1).expect("filled");
+            change();
+            let (last, _) = fill(&mut reader, 2).and_then(|_| fill(&mut reader, 3)).expect("sent");
+            assert!(last.last);
+            assert_eq!(reader.end().map(|end| end.bytes), Some(3000));
+            let late = list.take_late();
+            let said: Vec<_> = late.warnings.iter().map(ToString::to_string).collect();
+            assert!(said.len() == 1 && said[0].contains("sent as it was read"), "{said:?}");
+            assert_eq!((late.withdrawn, late.skipped), (0, 0));
+        }
+    }
+    // What was promised is not there any more.
+    fs::write(&path, vec![1; 3000]).expect("written");
+    let items = vec![(path.clone(), None)];
+    let selection = Selection { items, allow_changes: true, ..Selection::default() };
+    let list = FileList::new(Source::Selection(selection), true, &Cancel::default());
+    let list = list.expect("a list");
+    fs::write(&path, vec![1; 2000]).expect("cut");
+    let mut reader = SourceReader::sealed(list.clone(), layout()).expect("fits");
+    assert!(fill(&mut reader, 1).expect("withdrawn").0.last);
+    assert_eq!(list.take_late().withdrawn, 1);
+}
+
+/// Its length is 0 and it has content.
+#[test]
+fn a_file_that_the_system_makes_is_named_as_one() {
+    let path = Path::new("/proc/cpuinfo");
+    if !path.exists() {
+        return;
+    }
+    let list = list(&[path.to_path_buf()]).expect("a list");
+    let mut reader = SourceReader::sealed(list, layout()).expect("fits");
+    let error = said(fill(&mut reader, 1).map(|_| ()));
+    assert!(error.contains("/proc/cpuinfo: cannot be sent as a file"), "{error}");
+    assert!(error.contains("send it as a stream"), "{error}");
 }

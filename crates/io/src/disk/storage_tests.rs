@@ -389,3 +389,64 @@ fn a_name_that_is_not_taken_there_is_left_out_alone() {
         assert_eq!(names, ["file-0", "file-1", "file-3", "file-4"], "{fault:?}");
     }
 }
+
+/// By their names, and whether each gets its own at once.
+#[test]
+fn what_cannot_be_set_is_named_and_the_files_are_there() {
+    for atomic in [true, false] {
+        for (call, what) in [(Call::Times, "the time of modification"), (Call::Modes, "the perm")] {
+            for why in [Errno::PERM, Errno::NOTSUP, Errno::NOSYS, Errno::INVAL] {
+                let to = temporary();
+                plan(to.path(), call, 0, ALWAYS, Fault::Error(why));
+                let (images, end) = five("new");
+                let new = DirectoryWriter::new(to.path(), Overwrite::Never, layout());
+                let mut writer = new.expect("opened").atomic(atomic).preserving(true, true);
+                for (i, image) in images.into_iter().enumerate() {
+                    let number = BufferNumber(i as u64 + 1);
+                    writer.accept(number, image, &mut Vec::new()).expect("accepted");
+                }
+                let outcome = writer.finish(Some(&end), &Gate::default()).expect("stored");
+                assert!(outcome.verified && outcome.skipped == 1, "{outcome:?}");
+                let [named] = &outcome.left_out[..] else { panic!("{outcome:?}") };
+                assert!(named.starts_with(what) && named.contains("and 4 more"), "{named}");
+                drop(writer);
+                assert_eq!(files(to.path()), old_and("new", 5));
+                forget(to.path());
+            }
+        }
+    }
+}
+
+#[test]
+fn permissions_that_the_mask_decides_are_no_promise() {
+    let to = temporary();
+    plan(to.path(), Call::Modes, 0, ALWAYS, Fault::Error(Errno::PERM));
+    let (images, end) = five("new");
+    let mut writer = writer(to.path(), Overwrite::Never, images);
+    let outcome = writer.finish(Some(&end), &Gate::default()).expect("stored");
+    assert_eq!((outcome.skipped, outcome.left_out.len()), (0, 0));
+    forget(to.path());
+}
+
+#[test]
+fn a_file_system_that_cannot_be_waited_for_stores_files_and_a_warning_says_so() {
+    for why in [Errno::NOTSUP, Errno::INVAL, Errno::NOSYS] {
+        for atomic in [true, false] {
+            let to = temporary();
+            plan(to.path(), Call::Sync, 0, ALWAYS, Fault::Error(why));
+            let (images, end) = five("new");
+            let new = DirectoryWriter::new(to.path(), Overwrite::Never, layout());
+            let mut writer = new.expect("opened").atomic(atomic);
+            for (i, image) in images.into_iter().enumerate() {
+                let number = BufferNumber(i as u64 + 1);
+                writer.accept(number, image, &mut Vec::new()).expect("accepted");
+            }
+            let outcome = writer.finish(Some(&end), &Gate::default()).expect("stored");
+            assert!(outcome.verified && outcome.skipped == 0, "{outcome:?}");
+            assert!(outcome.notes.iter().any(|note| note.contains("fsync")), "{outcome:?}");
+            drop(writer);
+            assert_eq!(files(to.path()), old_and("new", 5));
+            forget(to.path());
+        }
+    }
+}

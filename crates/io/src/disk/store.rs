@@ -30,7 +30,7 @@ use crate::disk::seal::{Key, Seal};
 use crate::disk::staging::{JOURNAL, KEPT, OWN_NAME, Open, Staging, has_ours};
 use crate::disk::wardrobe::Wardrobe;
 use crate::disk::{beneath, flush, holes};
-use crate::error::{Error, file_error, shown};
+use crate::error::{Error, file_error, shown, shown_path};
 use crate::options::{Extras, Overwrite};
 
 /// Most temporaries that are open at once.
@@ -72,6 +72,8 @@ pub(crate) struct Store {
     /// The directory that was looked into last, if it exists: files come in directories.
     parent: Option<(Vec<u8>, Option<OwnedFd>)>,
     longest: Longest,
+    /// The file system cannot be waited for.
+    unsynced: bool,
 }
 
 /// What the destination's platform can open.
@@ -110,6 +112,7 @@ impl Store {
             open: Vec::new(),
             parent: None,
             longest,
+            unsynced: false,
         })
     }
 
@@ -273,8 +276,9 @@ impl Store {
         let made = staging.and_then(|staging| {
             let (staging, slot) = (staging?, number.to_string());
             rustix::fs::symlinkat(os(target), &staging, &slot)?;
-            apply_to_link(&staging, &slot, times, self.kept());
+            let unset = apply_to_link(&staging, &slot, times, self.kept());
             let wardrobe = &mut *self.wardrobe.borrow_mut();
+            unset.into_iter().for_each(|why| wardrobe.lacks_time(name, why));
             more.iter().for_each(|more| wardrobe.dress_link(&staging, &slot, more, name));
             Ok(())
         });
@@ -380,15 +384,28 @@ impl Store {
         let flushed = closed.and_then(|()| match &self.staging {
             Some(_) if flush::at_once(&self.root, numbers.len()) => {
                 faults::at(&self.path, Call::Sync)?;
-                flush::all(&self.root)
+                flush::all(&self.root).map(|()| true)
             }
             Some(staging) => flush::files(&staging.handle, numbers, || {
                 faults::at(&self.path, Call::Sync)?;
                 Ok(!gate.is_shut())
             }),
-            None => Ok(()),
+            None => Ok(true),
         });
-        flushed.map_err(|e| self.error(b"", FLUSHING, e))
+        let synced = flushed.map_err(|e| self.error(b"", FLUSHING, e))?;
+        self.unsynced |= !synced;
+        Ok(())
+    }
+
+    /// What to tell the user if the file system here cannot be waited for; once.
+    pub(crate) fn take_unsynced(&mut self) -> Option<String> {
+        std::mem::take(&mut self.unsynced).then(|| {
+            let place = shown_path(&self.path);
+            format!(
+                "the file system of {place} cannot say when files are on the disk (fsync): what \
+                 arrived may be lost if that machine loses power soon"
+            )
+        })
     }
 
     /// Removes the temporaries. What cannot be removed stays behind, under its telling name.
@@ -459,7 +476,11 @@ impl Store {
         }
         let wardrobe = &mut *self.wardrobe.borrow_mut();
         more.iter().for_each(|more| wardrobe.before_mode(file, more, name));
-        apply(file, times, kept)?;
+        let refused = apply(file, times, kept, |call| faults::at(&self.path, call))?;
+        // What permissions come to where the user's mask decides is no promise.
+        let mode = refused.mode.filter(|_| self.preserve);
+        mode.into_iter().for_each(|why| wardrobe.lacks_mode(name, why));
+        refused.times.into_iter().for_each(|why| wardrobe.lacks_time(name, why));
         more.iter().for_each(|more| wardrobe.after_mode(file, more, name));
         Ok(())
     }

@@ -25,6 +25,7 @@ use netblt_proto::wire::packet::{End, LEFT_OUT, Verdict};
 use crate::disk::gate::Gate;
 use crate::disk::had::Had;
 use crate::disk::layout::Layout;
+use crate::disk::left_out::Absent;
 use crate::error::Error;
 use crate::processor::{Heard, Teller};
 use crate::progress::At;
@@ -148,6 +149,8 @@ pub(crate) struct Outcome {
     pub skipped: u64,
     /// Those that are left out here: their number.
     pub unstored: u64,
+    /// Which of them have content, unless they are too many to be told.
+    pub absent: Option<Vec<u64>>,
     /// The first of those left out, with reasons.
     pub left_out: Vec<String>,
     /// File bytes that were there before and did not come again.
@@ -166,7 +169,9 @@ impl Outcome {
     pub(crate) fn verdict(&self) -> Verdict {
         let mut reason = match self.unstored {
             count if count > 0 && self.verified => {
-                format!("{count}{LEFT_OUT}{}", self.left_out.join("; "))
+                let absent = self.absent.clone().map(|numbers| Absent::new(numbers).text());
+                let absent = absent.unwrap_or_default();
+                format!("{count}{LEFT_OUT}{absent}{}", self.left_out.join("; "))
             }
             _ => self.reason.clone(),
         };

@@ -55,7 +55,7 @@ impl Disk for Vault<'_> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mut file = File::from(rustix::fs::openat(&staging, JOURNAL, flags, Mode::empty())?);
         file.write_all(bytes)?;
-        file.sync_data()?;
+        flush::sync(&file)?;
         flush::close(file.into())
     }
 
@@ -63,7 +63,7 @@ impl Disk for Vault<'_> {
         let staging = self.store.staging_handle()?;
         let mut file = create_new(&staging, UNFINISHED)?;
         file.write_all(bytes)?;
-        file.sync_all()?;
+        flush::sync(&file)?;
         flush::close(file.into())?;
         rustix::fs::renameat(&staging, UNFINISHED, &staging, JOURNAL)?;
         flush::directory(&staging)

@@ -2,13 +2,14 @@
 //! access lists, of which `extras.rs` decides what is taken.
 
 use std::collections::HashMap;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use netblt_proto::content::{More, Owner};
 use nix::unistd::{Group, User};
 use rustix::fs::{AtFlags, Gid, Uid};
 use rustix::io::Errno;
+
+use crate::error::said;
 
 /// The namespace that is a user's own.
 pub(crate) const USER: &[u8] = b"user.";
@@ -22,6 +23,8 @@ const NOBODY: u32 = u32::MAX;
 /// What could not be set: of each kind how often, of which file first, and why.
 #[derive(Debug, Default)]
 struct Unset {
+    modes: Option<(u64, Vec<u8>, String)>,
+    times: Option<(u64, Vec<u8>, String)>,
     owners: Option<(u64, Vec<u8>, String)>,
     xattrs: Option<(u64, Vec<u8>, String)>,
     acls: Option<(u64, Vec<u8>, String)>,
@@ -31,13 +34,15 @@ impl Unset {
     fn add(kind: &mut Option<(u64, Vec<u8>, String)>, name: &[u8], error: Errno) {
         match kind {
             Some((count, ..)) => *count += 1,
-            None => *kind = Some((1, name.to_vec(), io::Error::from(error).to_string())),
+            None => *kind = Some((1, name.to_vec(), said(&error.into()))),
         }
     }
 
     /// In words, a line a kind, names as `shown`.
     fn lines(&self, shown: impl Fn(&[u8]) -> String) -> Vec<String> {
         let kinds = [
+            ("the permissions", &self.modes),
+            ("the time of modification", &self.times),
             ("the owner", &self.owners),
             ("extended attributes", &self.xattrs),
             ("the access list", &self.acls),
@@ -65,6 +70,16 @@ impl Wardrobe {
     /// What could not be set so far, in words, names as `shown`; once.
     pub(crate) fn take_unset(&mut self, shown: impl Fn(&[u8]) -> String) -> Vec<String> {
         std::mem::take(&mut self.unset).lines(shown)
+    }
+
+    /// Permissions that are to be as they were sent could not be set.
+    pub(crate) fn lacks_mode(&mut self, name: &[u8], why: Errno) {
+        Unset::add(&mut self.unset.modes, name, why);
+    }
+
+    /// A time could not be set.
+    pub(crate) fn lacks_time(&mut self, name: &[u8], why: Errno) {
+        Unset::add(&mut self.unset.times, name, why);
     }
 
     /// What has to come before permissions: a file that may not be written gets no attributes, and

@@ -16,6 +16,7 @@ use netblt_proto::config::PublicKey;
 use netblt_proto::machine::printable;
 
 use super::line::{PublicLine, fingerprint, word};
+use crate::disk::flush;
 use crate::error::Error;
 
 /// Servers in a file at most.
@@ -117,7 +118,9 @@ impl KnownServers {
         let text = format!("{}{server} {public}\n", if whole { "\n" } else { "" });
         let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path);
         let mut file = opened.map_err(cannot)?;
-        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(cannot)?;
+        file.write_all(text.as_bytes())
+            .and_then(|()| flush::sync(&file).map(|_| ()))
+            .map_err(cannot)?;
         self.lines += 1;
         self.all.push(Known { server, key, line: self.lines });
         Ok(true)

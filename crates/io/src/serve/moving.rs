@@ -13,9 +13,10 @@ use rustix::io::Errno;
 use super::request::Copying;
 use crate::cancel::Cancel;
 use crate::denial::Denied;
+use crate::disk::attributes::tolerable;
 use crate::disk::renaming::{id, move_new};
 use crate::disk::staging::Staging;
-use crate::disk::{beneath, holes, staging};
+use crate::disk::{beneath, flush, holes, staging};
 use crate::error::Denial;
 
 /// A tree is removed or copied so far down.
@@ -126,7 +127,7 @@ pub(super) fn rename(root: &OwnedFd, from: &[u8], to: &[u8], replace: bool) -> R
 
 /// Waits for the disk; a file system that cannot is not to blame for more than that.
 pub(super) fn flush(directory: &OwnedFd) {
-    let _ = rustix::fs::fsync(directory);
+    let _ = flush::directory(directory);
 }
 
 /// Copies something to another name. How many files, directories and links that are.
@@ -213,7 +214,7 @@ impl Copier<'_> {
         let mut copy = File::from(copy.map_err(io::Error::from)?);
         self.content(&mut source, &mut copy, length)?;
         self.dress(&copy, &stat)?;
-        copy.sync_all()?;
+        flush::sync(&copy)?;
         self.name(to)
     }
 
@@ -271,7 +272,7 @@ impl Copier<'_> {
         }
         let made = File::from(made);
         self.dress(&made, &stat)?;
-        Ok(made.sync_all()?)
+        Ok(flush::directory(&made.into())?)
     }
 
     /// Permissions, and times if they are to be kept.
@@ -279,7 +280,12 @@ impl Copier<'_> {
         #[allow(clippy::unnecessary_cast, reason = "its width differs between systems")]
         let mode = stat.st_mode as u32 & 0o777;
         let mode = if self.how.keep { mode } else { mode & self.staging.permitted };
-        rustix::fs::fchmod(copy, Mode::from_raw_mode(mode as _)).map_err(io::Error::from)?;
+        let set = rustix::fs::fchmod(copy, Mode::from_raw_mode(mode as _));
+        // Without a wish to keep them they are what the file system has.
+        match self.how.keep {
+            true => set.map_err(io::Error::from)?,
+            false => _ = tolerable(set)?,
+        }
         if self.how.keep {
             #[allow(clippy::unnecessary_cast, reason = "their widths differ between systems")]
             let time = Timespec { tv_sec: stat.st_mtime as _, tv_nsec: stat.st_mtime_nsec as _ };

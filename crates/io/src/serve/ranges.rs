@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
@@ -15,11 +14,12 @@ use super::moving::{self, Place};
 use super::request::{Join, PutRange};
 use crate::denial::Denied;
 use crate::destination::Destination;
-use crate::disk::beneath;
+use crate::disk::attributes::tolerable;
 use crate::disk::layout::Layout;
 use crate::disk::ranges::{self, WHOLE};
 use crate::disk::room::Room;
 use crate::disk::staging;
+use crate::disk::{beneath, flush};
 use crate::error::Denial;
 use crate::options::{Options, Overwrite, Resume};
 use crate::transfer::receive::writer;
@@ -65,12 +65,13 @@ pub(super) fn join(root: &OwnedFd, path: &[u8], wish: &Join) -> Result<u64, Deni
     })?;
     let target = Place::target(root, &wish.to, wish.replace)?;
     let mode = Mode::from_raw_mode((wish.mode & 0o777) as _);
-    rustix::fs::fchmod(&file, mode).map_err(io::Error::from)?;
+    // As in a transfer of the whole file: where they cannot be set, the file is there.
+    tolerable(rustix::fs::fchmod(&file, mode))?;
     let (seconds, nanos) = wish.modified;
     let time = Timespec { tv_sec: seconds as _, tv_nsec: nanos.min(999_999_999) as _ };
     let times = Timestamps { last_access: time, last_modification: time };
-    rustix::fs::futimens(&file, &times).map_err(io::Error::from)?;
-    rustix::fs::fsync(&file).map_err(io::Error::from)?;
+    tolerable(rustix::fs::futimens(&file, &times))?;
+    flush::sync(&file)?;
     target.take((&directory, OsStr::new(WHOLE)), wish.replace)?;
     moving::flush(&target.parent);
     // The file is there; what only told that its ranges are may stay if it must.

@@ -15,14 +15,16 @@ use netblt_proto::machine::{Event, Reason, printable};
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
-use netblt_proto::wire::packet::{End, Verdict};
+use netblt_proto::wire::packet::{End, LEFT_OUT, Verdict};
 
 use crate::cancel::Cancel;
 use crate::config::{capacity, config};
 use crate::disk::file_list::FileList;
 use crate::disk::had::{Had, Hearing};
 use crate::disk::layout::Layout;
+use crate::disk::left_out::Absent;
 use crate::disk::manifest::Manifest;
+use crate::disk::reading::{Reading, Readings};
 use crate::disk::source::SourceReader;
 use crate::disk::threads::{Reader, SourceThread};
 use crate::error::{Error, Warning};
@@ -35,7 +37,7 @@ use crate::net::rendezvous::{self, Way};
 use crate::net::trace_file::{DiskEvent, DiskSide};
 use crate::net::wait::Waker;
 use crate::observer::Observer;
-use crate::options::{Options, Resume, Source};
+use crate::options::{OnFile, Options, Resume, Source};
 use crate::progress::{At, Summary};
 use crate::ticket::Rendezvous;
 use crate::transfer::background::Transfer;
@@ -130,8 +132,15 @@ pub(crate) fn send_list(
     }
     let sent = sent?;
     let unstored = sent.verdict.as_ref().and_then(Verdict::left_out);
-    if let Some((_, text)) = unstored {
-        app.session.observer.warn(&Warning::TheyLeftOut(printable(text)));
+    if let Some((count, text)) = unstored {
+        let names = Absent::names(text);
+        let text = format!("{count}{LEFT_OUT}{}", printable(names));
+        app.session.observer.warn(&Warning::TheyLeftOut(text));
+    }
+    if let Some(verdict) = &sent.verdict
+        && !tell_arrived(options.on_file.as_ref(), late.readings, verdict)
+    {
+        app.session.observer.warn(&Warning::Untellable);
     }
     let (unread, unstored) = (late.withdrawn, unstored.map_or(0, |(count, _)| count));
     let mut stats = peer.view().map(|end| end.stats(sent.at)).unwrap_or_default();
@@ -152,6 +161,19 @@ pub(crate) fn send_list(
         limited_by: decide(told, facts),
         lanes,
     }))
+}
+
+/// Tells of the files that the receiver has under their names; false if it has left out more than
+/// it can name, so that none can be told.
+fn tell_arrived(on_file: Option<&OnFile>, readings: Readings, verdict: &Verdict) -> bool {
+    let Some(on_file) = on_file.filter(|_| verdict.verified) else { return true };
+    let Some(absent) = Absent::of(verdict) else { return false };
+    let told = readings.each(|Reading { number, name, bytes, digest }| {
+        if !absent.has(number) {
+            on_file.tell(&name, bytes, digest);
+        }
+    });
+    told.is_ok()
 }
 
 impl Transfer {
@@ -212,8 +234,8 @@ fn listing_reader(
     options: &Options,
 ) -> Result<SourceReader, Error> {
     let manifest = options.manifest.as_deref().map(Manifest::create).transpose()?;
-    let on_file = options.on_file.clone().filter(|_| config.wire == Wire::Sealed);
-    let reader = reader(list, config)?.listing(manifest, on_file);
+    let tells = options.on_file.is_some() && config.wire == Wire::Sealed;
+    let reader = reader(list, config)?.listing(manifest, tells);
     Ok(reader.telling(options.extras))
 }
 

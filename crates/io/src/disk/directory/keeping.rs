@@ -10,6 +10,7 @@ use netblt_proto::content::{Extent, Kind, parse_image};
 use netblt_proto::limits::MAX_HAVE_IN_ALL;
 use rustix::io::Errno;
 
+use super::renamed::theirs;
 use super::{DirectoryWriter, OPEN_BYTES, PIECE_BYTES, too_much};
 use crate::disk::digest::Subtrees;
 use crate::disk::gate::Gate;
@@ -264,7 +265,7 @@ impl DirectoryWriter {
                 let (placer, keeper) = (&mut keeping.placer, &mut keeping.keeper);
                 let gate = Gate::default();
                 let mut vault = Vault { store, names, placer, failure: None, gate };
-                if keeper.supersede(&mut vault, &name) {
+                if keeper.supersede(&mut vault, theirs(self.renamed.as_ref(), &name)) {
                     keeping.anew.push(shown(&name));
                 }
             }
@@ -282,7 +283,10 @@ impl DirectoryWriter {
         let Some((id, times)) = file.attributes else { return Err(Error::Content(NOT_HERE)) };
         let name = self.names.path(id);
         let number = extent.file;
-        match (keeping.keeper.take_up(&name, times), extent.digest) {
+        let theirs = theirs(self.renamed.as_ref(), &name);
+        let whole = extent.digest.is_some();
+        let known = if whole { &name[..] } else { theirs };
+        match (keeping.keeper.take_up(known, times, whole), extent.digest) {
             (Some(Found::Named { length, digest }), Some(claimed)) if digest == claimed => {
                 file.complete = Some((length, digest));
                 // All or nothing: it is there since all were.
@@ -429,7 +433,8 @@ impl DirectoryWriter {
             if let (Some(subtrees), Some((id, times)), None) =
                 (&file.subtrees, file.attributes, &file.refused)
             {
-                let (slot, name) = (file.slot, self.names.path(id));
+                let name = self.names.path(id);
+                let (slot, name) = (file.slot, theirs(self.renamed.as_ref(), &name).to_vec());
                 let nodes = subtrees.nodes().collect();
                 parts.push(Part { slot, name, times, at, stamp: Stamp::default(), nodes });
             }
@@ -511,7 +516,9 @@ impl DirectoryWriter {
         let (store, names, placer) = (&mut self.store, all, &mut keeping.placer);
         let mut vault = Vault { store, names, placer, failure: None, gate: Gate::default() };
         // What cannot be tidied up now is found by the next transfer.
-        let left = keeping.keeper.conclude(&mut vault, |name| all.has(name));
+        let renamed = self.renamed.as_ref();
+        let is_theirs = |name: &[u8]| renamed.is_some_and(|renamed| renamed.theirs() == name);
+        let left = keeping.keeper.conclude(&mut vault, |name| all.has(name) || is_theirs(name));
         if matches!(left, Ok(false)) {
             self.store.clear_kept();
         }

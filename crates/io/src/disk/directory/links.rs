@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use super::DirectoryWriter;
 use crate::disk::attributes::{FileTimes, Kept};
 use crate::disk::beneath::{self, errno};
+use crate::disk::flush;
 use crate::disk::gate::Gate;
 use crate::disk::had::digest_of_link;
 use crate::disk::keep::{Disk as _, Form, Ready};
@@ -172,7 +173,7 @@ impl DirectoryWriter {
         io::copy(&mut from, &mut copy)?;
         let kept = Kept { has_mode, ..self.store.kept() };
         self.store.dress(copy.as_fd(), name, (times, kept), None)?;
-        copy.sync_all()?;
+        flush::sync(&copy)?;
         self.store.close_file(copy)
     }
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use netblt_proto::content::{Kind, TransferDigest};
 
 use super::{DirectoryWriter, FILE_BYTES, Incoming};
+use crate::disk::left_out::MAX_NUMBERS;
 use crate::disk::names::NameId;
 use crate::error::{Error, shown};
 
@@ -177,6 +178,9 @@ impl DirectoryWriter {
             return;
         }
         self.over.forget_name(number);
+        if kind.has_content() && self.left_out.numbers.len() <= MAX_NUMBERS {
+            self.left_out.numbers.push(number);
+        }
         let why = self.files.get_mut(&number).and_then(|file| file.refused.take());
         self.left_out.add(format!("{}: {}", shown(&name), why.unwrap_or_default()), true);
     }

@@ -23,7 +23,7 @@ use crate::disk::ranges::{self, WHOLE};
 use crate::disk::source::SourceReader;
 use crate::disk::staging::ranges_name;
 use crate::disk::threads::{Reader as _, Writer as _};
-use crate::options::{OnFile, Overwrite, Resume, Selection, Source};
+use crate::options::{Overwrite, Resume, Selection, Source};
 
 const LABEL: [u8; 32] = [5; 32];
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -101,11 +101,9 @@ fn images(
     let items = vec![(path.to_path_buf(), Some(name.into()))];
     let selection = Selection { items, range, ..Selection::default() };
     let list = FileList::new(Source::Selection(selection), false, &Cancel::default());
-    let told = Arc::new(std::sync::Mutex::new([0; 32]));
-    let hears = Arc::clone(&told);
-    let on_file = OnFile::new(move |sum| *hears.lock().expect("whole") = sum.blake3);
-    let reader = SourceReader::sealed(list.expect("a list"), layout()).expect("it fits");
-    let mut reader = reader.listing(None, Some(on_file));
+    let list = list.expect("a list");
+    let reader = SourceReader::sealed(list.clone(), layout()).expect("it fits");
+    let mut reader = reader.listing(None, true);
     let had = Arc::new(Had::parse(had).expect("what a receiver tells"));
     reader.restart(layout(), &had).expect("begun");
     let (mut images, mut kept) = (Vec::new(), 0);
@@ -116,7 +114,9 @@ fn images(
         kept += fill.kept;
         images.push(buffer);
         if let Some(end) = reader.end() {
-            let digest = *told.lock().expect("whole");
+            let mut digest = [0; 32];
+            let read = list.take_late().readings;
+            read.each(|reading| digest = reading.digest).expect("read");
             return (images, end, digest, kept);
         }
     }

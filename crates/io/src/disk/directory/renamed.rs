@@ -39,6 +39,19 @@ impl DirectoryWriter {
 
     /// The name of which the sender made the transfer's digest.
     pub(super) fn their_name<'a>(&'a self, name: &'a [u8]) -> &'a [u8] {
-        self.renamed.as_ref().map_or(name, |renamed| &renamed.theirs)
+        theirs(self.renamed.as_ref(), name)
     }
+}
+
+impl Renamed {
+    /// The sender's name, once it has come.
+    pub(super) fn theirs(&self) -> &[u8] {
+        &self.theirs
+    }
+}
+
+/// The sender's name of what is called this here: by that, parts are kept, so that a transfer goes
+/// on from them whatever the file is to be called.
+pub(super) fn theirs<'a>(renamed: Option<&'a Renamed>, name: &'a [u8]) -> &'a [u8] {
+    renamed.map_or(name, |renamed| &renamed.theirs)
 }

@@ -19,7 +19,7 @@ use std::io;
 use netblt_proto::limits::MAX_FILES;
 
 use crate::disk::attributes::FileTimes;
-use crate::disk::had::{Had, Identity, Node, Part as HadPart, identity};
+use crate::disk::had::{Had, Identity, Node, Part as HadPart, identity, part_identity};
 use crate::disk::keep::record::{Chain, Part, Record, Stamp, TITLE, Whole};
 use crate::disk::names::NameId;
 use crate::disk::seal::Seal;
@@ -252,19 +252,17 @@ impl Keeper {
             let large = |node: &&Node| node.bytes >= u64::from(extent_bytes);
             let nodes: Vec<Node> = part.nodes.iter().filter(large).copied().collect();
             if !nodes.is_empty() {
-                had.add(identity(&part.name, part.times), HadPart::Nodes(nodes));
+                had.add(part_identity(&part.name), HadPart::Nodes(nodes));
             }
         }
         had
     }
 
-    /// The sender goes on with what is had of this file. Parts are this transfer's from now on.
-    pub(crate) fn take_up(&mut self, name: &[u8], times: FileTimes) -> Option<Found> {
-        let slot = self.parts.iter().find(|(_, p)| p.name == name).map(|(slot, _)| *slot);
-        if let Some(slot) = slot
-            && let Some(part) = self.parts.get(&slot)
-            && identity(&part.name, part.times) == identity(name, times)
-        {
+    /// The sender goes on with what is had of this file: of parts, whatever time it has by now;
+    /// they are this transfer's from now on. Of a `whole` one, with this time.
+    pub(crate) fn take_up(&mut self, name: &[u8], times: FileTimes, whole: bool) -> Option<Found> {
+        if !whole {
+            let slot = self.parts.iter().find(|(_, p)| p.name == name).map(|(slot, _)| *slot)?;
             let nodes = self.parts.remove(&slot)?.nodes;
             self.noted.insert(slot);
             return Some(Found::Parts { slot, nodes });

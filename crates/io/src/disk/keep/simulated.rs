@@ -369,13 +369,12 @@ fn plan(fake: &mut Fake, keeper: &mut Keeper, source: &Source) -> Plan {
         };
         let had = keeper.had(EXTENT as u32);
         let id = identity(name, times(*seconds));
-        let may = had.has_small(&id, &digest)
-            || match had.part(&id) {
-                Some(HadPart::Whole(claimed)) => *claimed == digest,
-                Some(HadPart::Nodes(nodes)) => nodes.iter().all(same),
-                None => false,
-            };
-        let found = if may { keeper.take_up(name, times(*seconds)) } else { None };
+        let as_whole = had.has_small(&id, &digest)
+            || matches!(had.part(&id), Some(HadPart::Whole(claimed)) if *claimed == digest);
+        let in_parts = matches!(had.part(&part_identity(name)),
+            Some(HadPart::Nodes(nodes)) if nodes.iter().all(same));
+        let may = as_whole || in_parts;
+        let found = if may { keeper.take_up(name, times(*seconds), as_whole) } else { None };
         let number = number as u64;
         let mut subtrees = Subtrees::new(EXTENT as u32);
         let slot = match found {

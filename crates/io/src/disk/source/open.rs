@@ -54,16 +54,50 @@ impl OpenFile {
         self.metadata.blocks().saturating_mul(512) < self.metadata.len()
     }
 
-    /// Nothing was written to it since it was opened, as far as its length and time tell.
-    pub(super) fn is_as_it_was(&self) -> bool {
-        // Where a length means nothing (/proc), there may be bytes after the end.
-        let goes_on = self.file.read_at(&mut [0], self.metadata.len());
-        let same = |now: Metadata| {
-            now.len() == self.metadata.len()
-                && (now.mtime(), now.mtime_nsec())
-                    == (self.metadata.mtime(), self.metadata.mtime_nsec())
-        };
-        matches!(goes_on, Ok(0)) && self.file.metadata().is_ok_and(same)
+    /// What has become of it since it was opened, as far as its length and time tell.
+    pub(super) fn change(&self) -> io::Result<Option<Change>> {
+        let (now, was) = (self.file.metadata()?, &self.metadata);
+        if now.len() != was.len() {
+            return Ok(Some(Change::Length { was: was.len(), now: now.len() }));
+        }
+        if (now.mtime(), now.mtime_nsec()) != (was.mtime(), was.mtime_nsec()) {
+            return Ok(Some(Change::Time));
+        }
+        // Where a length means nothing (/proc), there are bytes after the end.
+        let goes_on = self.file.read_at(&mut [0], was.len())? > 0;
+        Ok(goes_on.then_some(Change::Endless))
+    }
+}
+
+/// In what a file is not what it was when it was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Length {
+        was: u64,
+        now: u64,
+    },
+    /// Its time of modification alone.
+    Time,
+    /// Its length says nothing of what can be read.
+    Endless,
+    /// It is no file any more.
+    Kind,
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Length { was, now } => {
+                write!(f, "it had {was} bytes when it was found, and has {now} now")
+            }
+            Self::Time => write!(f, "its time of modification has changed, and not its length"),
+            Self::Endless => write!(
+                f,
+                "the system makes its content when it is read, and its length says nothing of \
+                 that; send it as a stream, through a pipe"
+            ),
+            Self::Kind => write!(f, "something else has its name now"),
+        }
     }
 }
 
@@ -133,12 +167,12 @@ fn read_whole(file: &File, space: &mut [u8], offset: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-pub(super) fn changed(path: &Path, length: u64) -> Error {
-    let why = format!(
-        "it is no longer the file of {length} bytes that it was; \
-         send it again when nothing writes to it"
-    );
-    file_error(path, "changed while it was being sent", io::Error::other(why))
+pub(super) fn changed(path: &Path, change: Change) -> Error {
+    let (what, advice) = match change {
+        Change::Endless => ("cannot be sent as a file", ""),
+        _ => ("changed while it was being sent", "; send it again when nothing writes to it"),
+    };
+    file_error(path, what, io::Error::other(format!("{change}{advice}")))
 }
 
 pub(super) fn stream_attributes(entry: &Entry) -> Attributes {

@@ -11,7 +11,7 @@ use netblt_proto::limits::{MAX_TARGET, TRAILER_BYTES};
 use rustix::fs::{Mode, OFlags};
 
 use super::SourceReader;
-use super::open::{OpenFile, changed, stream_attributes};
+use super::open::{Change, OpenFile, changed, stream_attributes};
 use crate::disk::attributes::FileTimes;
 use crate::disk::file_list::{Entry, Place};
 use crate::disk::found::{Found, tells_lengths};
@@ -77,8 +77,13 @@ impl SourceReader {
                 let file = self.open_file(&place).map_err(cannot)?;
                 let metadata = file.metadata().map_err(cannot)?;
                 let length = list.inner.range.map_or(entry.length, |range| range.total);
-                if !metadata.is_file() || metadata.len() != length {
-                    return Err(changed(&place.path(), entry.length));
+                if !metadata.is_file() {
+                    return Err(changed(&place.path(), Change::Kind));
+                }
+                // What was added is not sent, where that is allowed.
+                let now = metadata.len();
+                if now < length || (now > length && !list.inner.allows_changes) {
+                    return Err(changed(&place.path(), Change::Length { was: length, now }));
                 }
                 let owner = (metadata.uid(), metadata.gid());
                 let more = self.more(entry, &place, owner, Some(file.as_fd()));
@@ -129,8 +134,9 @@ impl SourceReader {
         };
         let cannot = |e| file_error(&place.path(), "cannot be read", e);
         let (stat, target) = read.map_err(cannot)?;
-        if target.len() as u64 != entry.length {
-            return Err(changed(&place.path(), entry.length));
+        let (was, now) = (entry.length, target.len() as u64);
+        if was != now {
+            return Err(changed(&place.path(), Change::Length { was, now }));
         }
         if target.len() > self.layout.data_bytes().min(MAX_TARGET) {
             return Err(cannot(io::Error::other("its target is longer than can be told")));
