@@ -11,7 +11,7 @@ use std::io::Cursor;
 use std::net::SocketAddr;
 use std::sync::Barrier;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use netblt::serve::remote::Server;
 use netblt::serve::{Grant, Members, Piece, Session, Verdict};
@@ -192,6 +192,46 @@ fn a_key_that_is_taken_away_asks_nothing_more_in_a_session_that_stands() {
             break;
         }
         assert!(start.elapsed() < Duration::from_secs(30), "the session never ended");
+    }
+}
+
+/// The server ends a session that it refuses while the first request is under way. Each attempt
+/// says why and is over long before the death timer of a minute, whichever packet is first.
+#[test]
+fn a_refused_session_says_why_and_is_closed_at_once() {
+    let key = |number| StaticKey::from_bytes([number; 32]);
+    let directory = tempfile::tempdir().unwrap();
+    let mut grant = Grant::new(directory.path());
+    grant.expires = Some(SystemTime::UNIX_EPOCH);
+    let (members, _) = Members::new(key(9), vec![(key(1).public(), grant)]);
+    let expired = Host::start(|service| service.members = Some(members));
+    let full = Host::start(|service| service.max_sessions = 1).in_session();
+    full.stat("").unwrap();
+    let calls = [
+        (expired.calling(key(1), key(9).public()), &expired, Denial::Forbidden),
+        (full.rendezvous.clone(), &full, Denial::Busy),
+    ];
+    for (rendezvous, host, expected) in calls {
+        let mut client = host.client(rendezvous);
+        client.options.death_timer = Duration::from_secs(60);
+        for attempt in 0..30 {
+            let session = Session::new(client.rendezvous.clone(), &client.options);
+            let server = Server { session: Some(&session), ..client.server() };
+            let start = Instant::now();
+            let denied = match attempt % 2 {
+                0 => server.stat(b"", &mut Deaf).map(drop),
+                _ => server.make_directory(b"d", false, &mut Deaf).map(drop),
+            };
+            // A session that has been idle makes room after a while: then it is not refused.
+            let done = expected == Denial::Busy && denied.is_ok();
+            assert!(done || denial(denied) == expected, "attempt {attempt}");
+            session.close();
+            let took = start.elapsed();
+            assert!(took < Duration::from_secs(30), "attempt {attempt} took {took:?}");
+            if expected == Denial::Busy {
+                full.stat("").unwrap();
+            }
+        }
     }
 }
 

@@ -217,7 +217,7 @@ impl Connection {
     }
 
     /// Nothing is left but to be told that the other end knows: if it is gone, that is no loss.
-    fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         match &self.machine {
             Machine::Receiver(receiver) => receiver.is_settled(),
             Machine::Sender(sender) => sender.is_settled(),

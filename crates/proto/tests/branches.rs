@@ -246,6 +246,9 @@ impl Lab {
         let now = self.now;
         while let Some(event) = self.stem.poll_event() {
             if let Event::Closed(reason) = event {
+                for asking in &mut self.asking {
+                    asking.end.on_stem_closed(now, &reason);
+                }
                 self.stem_closed = Some(reason);
             }
         }
@@ -459,9 +462,41 @@ fn that_a_host_was_started_anew_the_stem_is_told() {
     let asked = lab.now;
     lab.run_until(|lab| lab.stem_closed.is_some());
     assert_eq!(lab.stem_closed, Some(Reason::Forgotten));
-    // Whether BRANCH was lost, or nobody knows its stem, a branch cannot tell.
-    assert_eq!(lab.asking[0].closed, None);
+    // An UNKNOWN shows a branch nothing; the end of its stem does.
+    lab.serve();
+    assert_eq!(lab.asking[0].closed, Some(Reason::Forgotten));
     assert!(lab.now.since(asked) < Duration::from_secs(6), "{:?}", lab.now.since(asked));
+}
+
+/// The QUIT of the stem is under way while a BRANCH is: the branch will never be heard of.
+#[test]
+fn a_branch_that_was_not_heard_of_ends_with_its_stem_and_says_nothing_more() {
+    let mut lab = Lab::new(Path::default(), 7).open();
+    lab.answering[0].end.quit(lab.now, "serve: forbidden: it has expired");
+    lab.ask(10);
+    let asked = lab.now;
+    lab.run_until(|lab| lab.stem_closed.is_some());
+    lab.serve();
+    let why = Reason::PeerQuit("serve: forbidden: it has expired".to_owned());
+    assert_eq!(lab.asking[0].closed, Some(why));
+    assert!(lab.now.since(asked) < Duration::from_secs(2), "{:?}", lab.now.since(asked));
+    let end = &mut lab.asking[0].end;
+    assert_eq!(end.next_timeout(lab.now), None);
+    assert!(end.poll_transmit(lab.now, &mut Vec::new()).is_none());
+}
+
+#[test]
+fn a_branch_whose_client_has_gone_quits_unless_it_has_everything() {
+    let mut lab = Lab::new(Path::default(), 8).open();
+    lab.ask(100_000);
+    lab.ask(10);
+    lab.run_until(|lab| lab.asking[1].took.is_some());
+    let asked = lab.now;
+    lab.asking.iter_mut().for_each(|asking| asking.end.part(asked, "its client has gone"));
+    lab.run_until(|lab| lab.asking.iter().all(|asking| asking.closed.is_some()));
+    let ends: Vec<_> = lab.asking.iter().map(|asking| asking.closed.clone()).collect();
+    assert_eq!(ends, [Some(Reason::Quit), Some(Reason::Finished)]);
+    assert!(lab.now.since(asked) < Duration::from_secs(3), "{:?}", lab.now.since(asked));
 }
 
 /// A BRANCH that wants more than its stem has, and one where there are to be none.

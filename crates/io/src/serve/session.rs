@@ -315,6 +315,10 @@ impl Reading {
                     if taken {
                         rest.for_each(|datagram| left.handle_datagram(now, datagram));
                     }
+                    if let Some(reason) = &self.over {
+                        left.on_stem_closed(now, reason);
+                    }
+                    left.part(now, "its client has gone");
                     all.leaving.push(*left);
                 }
             }
@@ -381,6 +385,13 @@ impl Reading {
         all.inboxes.is_empty() && all.leaving.is_empty() && self.made.is_empty()
     }
 
+    /// Whether there is nothing to go on for: no branch at all, or, when [`Session::close`] has
+    /// waited long enough, none that a client drives.
+    fn has_parted(&self, now: Instant) -> bool {
+        let late = |since: Instant| now.since(since) >= PATIENCE;
+        self.is_alone() || self.is_unwanted() && self.closing.is_some_and(late)
+    }
+
     /// Nobody drives a branch any more.
     fn is_unwanted(&self) -> bool {
         self.branches.all().inboxes.is_empty() && self.made.is_empty()
@@ -400,7 +411,7 @@ impl Application for Reading {
     type Key = ();
     type Outcome = Reason;
 
-    fn turn(&mut self, _: Instant) -> ControlFlow<Self::Outcome, Feed> {
+    fn turn(&mut self, now: Instant) -> ControlFlow<Self::Outcome, Feed> {
         for (to, answer) in std::mem::take(&mut self.made) {
             // Who wants it no more leaves it at once.
             if let Err(unwanted) = to.send(answer)
@@ -411,16 +422,22 @@ impl Application for Reading {
             }
         }
         match &self.over {
-            Some(reason) if self.is_alone() => ControlFlow::Break(reason.clone()),
+            Some(reason) if self.has_parted(now) => ControlFlow::Break(reason.clone()),
             _ => ControlFlow::Continue(Feed::All),
         }
     }
 
     fn feed(&mut self, now: Instant, (): (), end: &mut Endpoint) -> ControlFlow<Reason> {
         self.hear(now, end);
-        if self.over.is_some() {
-            // Whoever asks now opens another one.
-            self.fail_all(|| Error::Ended(Reason::Forgotten));
+        if let Some(reason) = &self.over {
+            // Of a stem whose branches were heard, or that idled, another one is opened. One that
+            // never served anything is refused, and says why.
+            let told = if self.stood || *reason == Reason::Quit {
+                Reason::Forgotten
+            } else {
+                reason.clone()
+            };
+            self.fail_all(|| Error::Ended(told.clone()));
             return ControlFlow::Continue(());
         }
         if !self.is_alone() || !self.wishes.is_empty() {
@@ -436,10 +453,8 @@ impl Application for Reading {
                 }
             }
         }
-        let late = |since: Instant| now.since(since) >= PATIENCE;
-        let parted = self.is_alone() || self.is_unwanted() && self.closing.is_some_and(late);
         let idle = self.closing.is_some() || now.since(self.busy) >= IDLE;
-        if idle && parted && self.wishes.is_empty() {
+        if idle && self.has_parted(now) && self.wishes.is_empty() {
             self.line.end(false);
             // It leaves in this turn, and if it is lost the server sees for itself.
             end.quit(now, "nothing more is asked");
@@ -449,7 +464,13 @@ impl Application for Reading {
         ControlFlow::Continue(())
     }
 
-    fn take(&mut self, _: Instant, (): (), event: Event, _: &mut Endpoint) -> ControlFlow<Reason> {
+    fn take(
+        &mut self,
+        now: Instant,
+        (): (),
+        event: Event,
+        _: &mut Endpoint,
+    ) -> ControlFlow<Reason> {
         match event {
             Event::Opened { parameters, .. } => {
                 self.opened = true;
@@ -461,7 +482,10 @@ impl Application for Reading {
                 self.line.end(unknown);
                 // Of one that has stood it does not matter why it is gone.
                 let told = if self.stood { &Reason::Forgotten } else { &reason };
-                self.branches.all().inboxes.values().for_each(|inbox| inbox.close(told));
+                let mut all = self.branches.all();
+                all.inboxes.values().for_each(|inbox| inbox.close(told));
+                all.leaving.iter_mut().for_each(|end| end.on_stem_closed(now, told));
+                drop(all);
                 if !self.opened {
                     return ControlFlow::Break(reason);
                 }

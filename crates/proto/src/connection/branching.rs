@@ -9,6 +9,7 @@ use crate::crypto::cipher::Cipher;
 use crate::crypto::noise::SplitKeys;
 use crate::crypto::stem::Root;
 use crate::link::Link;
+use crate::machine::Reason;
 use crate::negotiated::Taken;
 use crate::time::{Instant, earliest};
 use crate::wire::packet::Parameters;
@@ -204,6 +205,14 @@ impl Connection {
     pub(crate) fn on_branch_heard(&mut self, id: u32) {
         if let Some(Side::Active { waiting, .. }) = self.branches.as_mut().map(|of| &mut of.side) {
             waiting.retain(|of| of.branch.connection != id);
+        }
+    }
+
+    /// The stem of this branch has closed: nothing tells the peer of the branch any more.
+    pub(crate) fn on_stem_closed(&mut self, now: Instant, reason: &Reason) {
+        if self.half_open {
+            self.outbox.clear();
+            self.close(now, reason.clone());
         }
     }
 

@@ -71,6 +71,11 @@ impl Singles {
         }
     }
 
+    /// Nothing of it is to leave.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
     fn ready(&self, home: Option<Route>, doubt: Option<&Doubt>) -> Option<usize> {
         self.0.iter().position(|single| {
             let may = doubt.is_none_or(|doubt| doubt.allows(single.most_plain_bytes()));

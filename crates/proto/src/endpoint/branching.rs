@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::connection::{Branches, Connection};
 use crate::crypto::stem::Root;
 use crate::entropy::Entropy;
-use crate::machine::{Reception, Route};
+use crate::machine::{Reason, Reception, Route};
 use crate::opening::{Opened, propose};
 use crate::time::Instant;
 use crate::wire::packet::Parameters;
@@ -45,6 +45,25 @@ impl Endpoint {
     /// Active end: something was heard of the branch with this connection id.
     pub fn hear_of_branch(&mut self, id: u32) {
         self.connection.iter_mut().for_each(|connection| connection.on_branch_heard(id));
+    }
+
+    /// Active end of a branch: its stem has closed, for this `reason`, so BRANCH leaves no more. A
+    /// branch of which nothing was heard ends with its stem, and without a word: nothing but the
+    /// BRANCH would have made it known to the peer. One that was heard goes on.
+    pub fn on_stem_closed(&mut self, now: Instant, reason: &Reason) {
+        if let Some(connection) = &mut self.connection {
+            connection.on_stem_closed(now, reason);
+        }
+        self.collect(now);
+    }
+
+    /// The client has gone, and this end only has to part (`docs/protocol.md §7.3`). One that has
+    /// everything goes on until its peer knows; any other one quits for this `reason`, so that its
+    /// peer does not wait for the death timer.
+    pub fn part(&mut self, now: Instant, reason: &str) {
+        if self.connection.as_ref().is_none_or(|connection| !connection.is_settled()) {
+            self.quit(now, reason);
+        }
     }
 
     /// Passive end: the next connection that its peer has branched from this one, unless its id
