@@ -1,7 +1,7 @@
 -- NETBLT for Wireshark: both wires of docs/protocol.md.
 --
 --   rfc998  version 2, RFC 998 to the byte, over UDP or directly on IP protocol 30. All of it.
---   sealed  version 11. Its clear headers; what is encrypted is shown as such.
+--   sealed  version 12. Its clear headers; what is encrypted is shown as such.
 --
 -- Install: copy into the personal Lua plugins folder (Help > About Wireshark > Folders), or give
 -- `-X lua_script:wireshark/netblt.lua` to wireshark or tshark. Wireshark 3.6 or later.
@@ -12,7 +12,7 @@
 local netblt = Proto("netblt", "NETBLT (RFC 998)")
 
 local VERSION_998 = 2
-local VERSION_SEALED = 11
+local VERSION_SEALED = 12
 
 local OPEN, RESPONSE, KEEPALIVE, QUIT, QUIT_ACK, ABORT = 0, 1, 2, 3, 4, 5
 local DATA, LDATA, NULL_ACK, CONTROL, REFUSED, DONE, COOKIE = 6, 7, 8, 9, 10, 11, 12

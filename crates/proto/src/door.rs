@@ -62,6 +62,20 @@ impl Door {
         }
     }
 
+    /// The next connection that the peer of `stem` has branched from it. One whose id leads to an
+    /// opening that was answered here, or `is_taken`, is lost: it must not take the packets of
+    /// another peer. `entropy` must never be used twice outside tests.
+    pub fn take_branch(
+        &self,
+        now: Instant,
+        stem: &mut Endpoint,
+        entropy: impl FnOnce() -> Option<[u8; 32]>,
+        is_taken: impl Fn(u32) -> bool,
+    ) -> Option<Endpoint> {
+        let awaits = |id| self.passive.unconfirmed_ids().any(|awaited| awaited == id);
+        stem.take_branch(now, entropy, |id| awaits(id) || is_taken(id))
+    }
+
     /// In a flood what anybody can draw is dropped, all else takes the place of the oldest.
     fn answer(&mut self, to: Route, packet: Vec<u8>) {
         if self.answers.len() >= MAX_ANSWERS {
@@ -83,5 +97,87 @@ impl Door {
     /// Whether there is an answer to send.
     pub fn has_answers(&self) -> bool {
         !self.answers.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Role, Secret, Wire};
+    use crate::machine::Reception;
+
+    fn config(role: Role) -> Config {
+        let secret = Some(Secret([7; 32]));
+        Config { secret, branches: true, any_role: true, ..Config::new(Wire::Sealed, role) }
+    }
+
+    /// What an end says reaches the door, or the end at the host that it opened, and comes back.
+    fn exchange(door: &mut Door, caller: &mut Endpoint, host: &mut Option<Endpoint>) {
+        let (mut batch, now) = (Vec::new(), Instant::EPOCH);
+        let from = ([192, 0, 2, 1], 1).into();
+        let reception = Reception::default();
+        while caller.poll_transmit(now, &mut batch).is_some() {
+            let datagram = Datagram { from, local: None, reception, bytes: &mut batch };
+            match host {
+                Some(host) => host.handle_datagram(now, datagram),
+                None => *host = door.handle_datagram(now, datagram),
+            }
+            batch.clear();
+        }
+        loop {
+            let said = door.poll_transmit(&mut batch);
+            let said = said.or_else(|| host.as_mut()?.poll_transmit(now, &mut batch));
+            if said.is_none() {
+                return;
+            }
+            let datagram = Datagram { from, local: None, reception, bytes: &mut batch };
+            caller.handle_datagram(now, datagram);
+            batch.clear();
+        }
+    }
+
+    /// A client branches from its connection while another one opens: an observer of RESPONSE sees
+    /// the id that the other one's packets will bear.
+    #[test]
+    fn a_branch_takes_no_opening_that_was_answered_the_place() {
+        for awaited in [false, true] {
+            let (now, server) = (Instant::EPOCH, ([198, 51, 100, 1], 1).into());
+            let mut door = Door::new(config(Role::Receiver), [1; 32]);
+            let mut stem = Endpoint::active(config(Role::Receiver), server, now, [2; 32]);
+            let mut host = None;
+            (0..4).for_each(|_| exchange(&mut door, &mut stem, &mut host));
+            let mut branch = stem.branch(now, config(Role::Receiver), [3; 32]).expect("it is open");
+            let id = branch.connection_id().expect("it has one");
+            let mut other = Endpoint::active(config(Role::Receiver), server, now, [4; 32]);
+            let mut batch = Vec::new();
+            for _ in 0..2 {
+                // The second brings the cookie.
+                while other.poll_transmit(now, &mut batch).is_some() {
+                    let from = ([192, 0, 2, 9], 9).into();
+                    let reception = Reception::default();
+                    let datagram = Datagram { from, local: None, reception, bytes: &mut batch };
+                    assert!(door.handle_datagram(now, datagram).is_none());
+                    batch.clear();
+                }
+                while door.poll_transmit(&mut batch).is_some() {
+                    let reception = Reception::default();
+                    let bytes = &mut batch;
+                    other.handle_datagram(
+                        now,
+                        Datagram { from: server, local: None, reception, bytes },
+                    );
+                    batch.clear();
+                }
+            }
+            assert_eq!(door.passive.unconfirmed_ids().count(), 1);
+            if awaited {
+                door.passive.await_id(id);
+            }
+            exchange(&mut door, &mut stem, &mut host);
+            let mut host = host.expect("it was opened");
+            let taken = door.take_branch(now, &mut host, || Some([5; 32]), |_| false);
+            assert_eq!(taken.is_none(), awaited);
+            branch.quit(now, "that is all");
+        }
     }
 }

@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::addresses::Addresses;
 use crate::buffer::Buffer;
-use crate::config::{Config, PublicKey, Role, Steering};
+use crate::config::{Config, PublicKey, Role, Steering, Wire};
 use crate::connection::{Connection, Handled, Machine};
 use crate::doubt::Doubt;
 use crate::entropy::Entropy;
@@ -47,8 +47,9 @@ pub(crate) const EXPLANATIONS: [u8; 3] =
 enum Opener {
     Active(Box<Active>),
     Passive(Box<Passive>),
-    /// A [`crate::door::Door`] opened it: nothing more opens here.
-    Door,
+    /// Nothing more opens here: a [`crate::door::Door`] opened it, or it was the active end of
+    /// `sealed` and is open.
+    Done,
 }
 
 /// One end of a connection. See [`crate::machine`] for the driver's contract.
@@ -115,7 +116,7 @@ impl Endpoint {
         opened: Opened,
         first: Option<&mut [u8]>,
     ) -> Self {
-        let mut new = Self::new(config, Opener::Door);
+        let mut new = Self::new(config, Opener::Done);
         new.open(now, route, opened, first, reception);
         new.collect(now);
         new
@@ -271,7 +272,7 @@ impl Endpoint {
             Receiver::first_words(of, have?, grants)
         };
         match &mut self.opener {
-            Opener::Door => return Handled::Dropped,
+            Opener::Done => return Handled::Dropped,
             Opener::Active(active) if self.connection.is_some() => {
                 let known = self.connection.as_mut().filter(|c| c.may_hear(route));
                 match known.zip(active.response_again(bytes)) {
@@ -366,9 +367,10 @@ impl Endpoint {
         let mut connection =
             Connection::new(now, addresses, negotiated.rules, link, machine, deaths);
         connection.trace().switch(self.trace.is_on());
+        let active = matches!(self.opener, Opener::Active(_));
         self.let_branch(
             &mut connection,
-            opened.root.clone(),
+            (active, opened.root.as_ref()),
             (&parameters, table_bytes),
             (rtt, longest_rtt),
         );
@@ -386,7 +388,11 @@ impl Endpoint {
             connection.on_sent_before(at, number, bytes);
         }
         self.counts.opened_at = Some(now);
-        self.lanes.begin((&parameters, table_bytes), opened.root);
+        self.lanes.begin((&parameters, table_bytes), opened.root.map(|root| root.lanes()));
+        if active && self.config.wire == Wire::Sealed {
+            // What the handshake was made of would show the keys of all that follows.
+            self.opener = Opener::Done;
+        }
         self.peer_key = opened.peer_key;
         let image_bytes = negotiated.geometry.buffer_bytes;
         self.events.push_back(Event::Opened { peer: route.peer, parameters, image_bytes });
@@ -561,7 +567,7 @@ impl Endpoint {
             }
             _ if self.closed => None,
             (None, Opener::Active(active)) => earliest([active.next_timeout()]),
-            (None, Opener::Passive(_) | Opener::Door) => None,
+            (None, Opener::Passive(_) | Opener::Done) => None,
         }
     }
 

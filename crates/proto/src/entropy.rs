@@ -1,14 +1,17 @@
 //! Randomness as an input: everything random in a connection comes from 32 bytes handed in, so
 //! that a seed replays a handshake to the bit.
 
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
-/// A stream of random values from one seed.
+/// A stream of random values from one seed. Each draw replaces the seed, so that nobody who reads
+/// it later learns what was drawn before.
 #[derive(Clone)]
 pub(crate) struct Entropy {
     seed: Zeroizing<[u8; 32]>,
     drawn: u64,
 }
+
+const DRAW: &[u8] = b"draw";
 
 impl std::fmt::Debug for Entropy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -24,7 +27,15 @@ impl Entropy {
     /// 32 bytes never handed out before.
     pub(crate) fn draw(&mut self) -> [u8; 32] {
         self.drawn += 1;
-        *blake3::keyed_hash(&self.seed, &self.drawn.to_le_bytes()).as_bytes()
+        let mut hasher = blake3::Hasher::new_keyed(&self.seed);
+        hasher.update(DRAW);
+        let mut output = hasher.finalize_xof();
+        let mut drawn = [0; 32];
+        output.fill(&mut drawn);
+        output.fill(&mut *self.seed);
+        hasher.zeroize();
+        output.zeroize();
+        drawn
     }
 
     /// Any number.
@@ -42,5 +53,23 @@ impl Entropy {
                 number => return number,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_draw_follows_from_the_seed_that_is_left() {
+        let mut entropy = Entropy::new([7; 32]);
+        let mut seen = vec![[7; 32]];
+        for _ in 0..100 {
+            let drawn = entropy.draw();
+            assert!(!seen.contains(&drawn) && !seen.contains(&entropy.seed));
+            seen.extend([drawn, *entropy.seed]);
+        }
+        let (mut again, mut left) = (Entropy::new([7; 32]), Entropy::new(seen[2]));
+        assert_eq!((again.draw(), again.draw()), (seen[1], left.draw()), "replayed by its seed");
     }
 }

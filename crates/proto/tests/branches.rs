@@ -225,8 +225,9 @@ impl Lab {
         let mut new = Vec::new();
         for of in &mut self.answering {
             let (mut entropy, base) = (0, self.sent);
-            while let Some(end) = of.end.take_branch(
+            while let Some(end) = self.door.take_branch(
                 now,
+                &mut of.end,
                 || {
                     entropy += 1;
                     let mut draw = [entropy; 32];

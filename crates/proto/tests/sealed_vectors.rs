@@ -36,7 +36,7 @@ fn no_prefix_parses<'a, T>(bytes: &'a [u8], parse: impl Fn(&'a [u8]) -> Result<T
 
 #[test]
 fn header() {
-    let bytes = hex("00 00 0b 09             ;  0 reserved, reserved, version, CONTROL
+    let bytes = hex("00 00 0c 09             ;  0 reserved, reserved, version, CONTROL
                      de ad be ef             ;  4 connection id
                      00 00 01 02 03 04 05 06 ;  8 packet number");
     let header = Header {
@@ -56,7 +56,7 @@ fn header() {
 
 #[test]
 fn repair_header() {
-    let bytes = hex("00 2a 0b 10             ;  0 reserved, generation, version, REPAIR
+    let bytes = hex("00 2a 0c 10             ;  0 reserved, generation, version, REPAIR
                      00 00 00 01             ;  4 connection id
                      00 00 00 00 00 40 00 00 ;  8 packet number
                      00 00 00 01 00 00 00 02 ; 16 buffer number
@@ -79,7 +79,7 @@ fn repair_header() {
 
 #[test]
 fn data_header() {
-    let bytes = hex("02 2a 0b 07             ;  0 rules, generation, version, LDATA
+    let bytes = hex("02 2a 0c 07             ;  0 rules, generation, version, LDATA
                      00 00 00 01             ;  4 connection id
                      00 00 00 00 00 40 00 00 ;  8 packet number
                      00 00 00 01 00 00 00 02 ; 16 buffer number
@@ -379,7 +379,7 @@ fn parameters() {
 
 #[test]
 fn open() {
-    let bytes = hex("00 00 0b 00             ;    0 reserved, reserved, version, OPEN
+    let bytes = hex("00 00 0c 00             ;    0 reserved, reserved, version, OPEN
                      00 00 00 00             ;    4 zero
                      11 22 33 44             ;    8 connection id
                      55 66 77 88             ;   12 connection unique ID
@@ -417,7 +417,7 @@ fn open() {
 
 #[test]
 fn open_by_a_key() {
-    let bytes = hex("01 00 0b 00             ;    0 by a static key, reserved, version, OPEN
+    let bytes = hex("01 00 0c 00             ;    0 by a static key, reserved, version, OPEN
                      00 00 00 00             ;    4 zero
                      11 22 33 44             ;    8 connection id
                      55 66 77 88             ;   12 connection unique ID
@@ -442,7 +442,7 @@ fn open_by_a_key() {
 
 #[test]
 fn response() {
-    let bytes = hex("00 00 0b 01             ;  0 reserved, reserved, version, RESPONSE
+    let bytes = hex("00 00 0c 01             ;  0 reserved, reserved, version, RESPONSE
                      11 22 33 44             ;  4 the active end's id
                      99 aa bb cc             ;  8 the passive end's id
                      55 66 77 88             ; 12 connection unique ID
@@ -464,7 +464,7 @@ fn response() {
 
 #[test]
 fn cookie() {
-    let bytes = hex("00 00 0b 0c             ;  0 reserved, reserved, version, COOKIE
+    let bytes = hex("00 00 0c 0c             ;  0 reserved, reserved, version, COOKIE
                      11 22 33 44             ;  4 the active end's id
                      00 00 00 00             ;  8 zero
                      55 66 77 88             ; 12 connection unique ID
@@ -489,7 +489,7 @@ fn cookie() {
 
 #[test]
 fn refused() {
-    let bytes = hex("00 00 0b 0a             ;  0 reserved, reserved, version, REFUSED
+    let bytes = hex("00 00 0c 0a             ;  0 reserved, reserved, version, REFUSED
                      11 22 33 44             ;  4 the active end's id
                      00 00 00 00             ;  8 zero
                      55 66 77 88             ; 12 connection unique ID
@@ -519,11 +519,11 @@ fn refused() {
 
 #[test]
 fn unknown() {
-    let packet = hex("00 00 0b 09             ;  0 reserved, reserved, version, CONTROL
+    let packet = hex("00 00 0c 09             ;  0 reserved, reserved, version, CONTROL
                       11 22 33 44             ;  4 connection id
                       00 00 00 00 00 00 00 07 ;  8 packet number
                       aa*24                   ; 16 body and tag");
-    let unknown = hex("00 00 0b 0d             ;  0 reserved, reserved, version, UNKNOWN
+    let unknown = hex("00 00 0c 0d             ;  0 reserved, reserved, version, UNKNOWN
                        00 00 00 00             ;  4 zero
                        11 22 33 44             ;  8 the connection id that is not known
                        00 00 00 00 00 00 00 07 ; 12 the number of the packet that bore it");

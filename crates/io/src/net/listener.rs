@@ -202,16 +202,16 @@ impl Listener {
     /// What the peer of an end has branched from it gets ends, too.
     fn grow(&mut self, now: Instant, stem: ConnectionKey) {
         loop {
-            let Self { members, by_id, most, .. } = self;
+            let Self { door, members, by_id, most, .. } = self;
             let full = members.len() >= *most;
-            let Some(member) = members.get_mut(&stem) else { return };
+            // On `rfc998` nothing branches.
+            let (Some(door), Some(member)) = (door, members.get_mut(&stem)) else { return };
             if full || member.branches >= MAX_BRANCHES {
                 return;
             }
             let is_taken = |id| by_id.contains_key(&id);
-            let Some(end) = member.end.take_branch(now, || entropy().ok(), is_taken) else {
-                return;
-            };
+            let end = door.take_branch(now, &mut member.end, || entropy().ok(), is_taken);
+            let Some(end) = end else { return };
             member.branches += 1;
             let address = member.address;
             let key = self.admit(now, address, end);

@@ -1,14 +1,12 @@
 //! What a connection knows of those that branch from it (`docs/protocol.md §4.10`).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::single::Single;
 use super::{Closing, Connection};
 use crate::crypto::cipher::Cipher;
-use crate::crypto::noise::SplitKeys;
-use crate::crypto::stem::Root;
-use crate::link::Link;
+use crate::crypto::stem::{Chain, ChainKeys};
 use crate::machine::Reason;
 use crate::negotiated::Taken;
 use crate::time::{Instant, earliest};
@@ -17,9 +15,10 @@ use crate::wire::sealed::{Branch, Offer};
 
 /// BRANCHes that wait at either end at once; what is beyond comes again or is not made.
 pub(crate) const MAX_WAITING: usize = 64;
-/// A number so far below the highest that was taken may have been taken, too.
-const NUMBERS: u64 = 1024;
-const WORDS: usize = (NUMBERS / 64) as usize;
+/// A number is at most so far above the highest that was taken: each costs a step of the chain.
+const MAX_AHEAD: u64 = 2 * MAX_WAITING as u64;
+/// Numbers that were passed over and may still come; beyond, the oldest go.
+const MAX_PASSED: usize = 2 * MAX_WAITING;
 /// How long an answer to BRANCH is waited for at first, and at most before it is said again: after
 /// an outage that the branch outlives it is to be heard of soon.
 const SHORTEST_WAIT: Duration = Duration::from_millis(250);
@@ -30,7 +29,6 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// The branches of a connection.
 #[derive(Debug)]
 pub(crate) struct Branches {
-    root: Root,
     /// What the connection settled: no branch has anything looser.
     settled: Offer,
     /// Round trip of the opening, if it was measured, and the longest that it may have been.
@@ -40,78 +38,75 @@ pub(crate) struct Branches {
 
 #[derive(Debug)]
 enum Side {
-    /// The next number, and those of which nothing was heard.
-    Active { next: u64, waiting: Vec<Waiting> },
-    /// The numbers that were taken, and those that the client has not.
-    Passive { taken: Numbers, come: VecDeque<Branch> },
+    /// The keys of the next number, and the branches of which nothing was heard.
+    Active { chain: Chain, next: u64, waiting: Vec<Waiting> },
+    /// The keys of numbers that were not taken, and the branches that the client has not.
+    Passive { untaken: Untaken, come: VecDeque<(Branch, ChainKeys)> },
 }
 
 /// A BRANCH of which nothing was heard.
 #[derive(Debug)]
 struct Waiting {
     branch: Branch,
+    id: u32,
     next: Instant,
     wait: Duration,
     until: Instant,
 }
 
-/// Which numbers were taken.
-#[derive(Debug, Default)]
-struct Numbers {
+/// The keys of the numbers that were not taken: each is given out once, and forgotten.
+#[derive(Debug)]
+struct Untaken {
+    chain: Chain,
     highest: u64,
-    /// Bit `number % NUMBERS` tells of a number up to the highest.
-    seen: [u64; WORDS],
+    /// Those below the highest.
+    passed: BTreeMap<u64, ChainKeys>,
 }
 
-impl Numbers {
-    /// Whether a number is taken now, and was not before.
-    fn take(&mut self, number: u64) -> bool {
-        if number == 0 || self.highest.saturating_sub(number) >= NUMBERS {
-            return false;
-        }
-        if number > self.highest {
-            let new = (number - self.highest).min(NUMBERS);
-            for below in 0..new {
-                let (word, bit) = self.bit(number - below);
-                *word &= !bit;
-            }
-            self.highest = number;
-        }
-        let (word, bit) = self.bit(number);
-        let fresh = *word & bit == 0;
-        *word |= bit;
-        fresh
+/// A number that no active end has come to.
+#[derive(Debug, PartialEq, Eq)]
+struct TooFar;
+
+impl Untaken {
+    fn of(chain: Chain) -> Self {
+        Self { chain, highest: 0, passed: BTreeMap::new() }
     }
 
-    fn bit(&mut self, number: u64) -> (&mut u64, u64) {
-        let at = number % NUMBERS;
-        (&mut self.seen[(at / 64) as usize], 1 << (at % 64))
+    /// The keys of this number, if it was not taken and is not too old.
+    fn take(&mut self, number: u64) -> Result<Option<ChainKeys>, TooFar> {
+        if number.saturating_sub(self.highest) > MAX_AHEAD {
+            return Err(TooFar);
+        }
+        while self.highest < number {
+            self.highest += 1;
+            self.passed.insert(self.highest, self.chain.step());
+        }
+        let keys = self.passed.remove(&number);
+        while self.passed.len() > MAX_PASSED {
+            self.passed.pop_first();
+        }
+        Ok(keys)
     }
 }
 
 impl Branches {
     /// None yet, of a connection that settled this. Its active end makes them.
     pub(crate) fn of(
-        root: Root,
+        chain: Chain,
         active: bool,
         settled: Offer,
         rtts: (Option<Duration>, Option<Duration>),
     ) -> Self {
         let side = match active {
-            true => Side::Active { next: 1, waiting: Vec::new() },
-            false => Side::Passive { taken: Numbers::default(), come: VecDeque::new() },
+            true => Side::Active { chain, next: 1, waiting: Vec::new() },
+            false => Side::Passive { untaken: Untaken::of(chain), come: VecDeque::new() },
         };
-        Self { root, settled, rtts, side }
+        Self { settled, rtts, side }
     }
 
     /// What the connection settled.
     pub(crate) fn settled(&self) -> &Offer {
         &self.settled
-    }
-
-    /// The keys of a branch.
-    pub(crate) fn keys(&self, number: u64) -> SplitKeys {
-        self.root.branch(number)
     }
 
     /// Whether there is nothing in it that is looser than what was settled.
@@ -142,7 +137,7 @@ impl Branches {
     }
 
     /// The next one that was told of here (passive end).
-    pub(crate) fn take_come(&mut self) -> Option<Branch> {
+    pub(crate) fn take_come(&mut self) -> Option<(Branch, ChainKeys)> {
         match &mut self.side {
             Side::Active { .. } => None,
             Side::Passive { come, .. } => come.pop_front(),
@@ -168,23 +163,29 @@ impl Connection {
         self.branches.as_deref_mut().filter(|_| self.closing == Closing::No)
     }
 
-    /// The active end makes a branch with this id and as much of what is wanted as was settled: it
-    /// is told of next.
-    pub(crate) fn make_branch(&mut self, now: Instant, id: u32, wanted: Offer) -> Option<Branch> {
+    /// The active end makes a branch with as much of what is wanted as was settled: it is told of
+    /// next.
+    pub(crate) fn make_branch(
+        &mut self,
+        now: Instant,
+        wanted: Offer,
+    ) -> Option<(Branch, ChainKeys)> {
         let branches = self.branches.as_mut().filter(|_| self.closing == Closing::No)?;
         let offer = branches.within(wanted);
         let (wait, _) = branches.rtts;
         let wait = (wait.unwrap_or_default() * 3 / 2).max(SHORTEST_WAIT);
-        let Side::Active { next: number, waiting } = &mut branches.side else { return None };
+        let Side::Active { chain, next: number, waiting } = &mut branches.side else {
+            return None;
+        };
         if waiting.len() >= MAX_WAITING {
             return None;
         }
-        let branch = Branch { number: *number, connection: id, offer };
+        let (branch, keys) = (Branch { number: *number, offer }, chain.step());
         *number += 1;
         let until = now + branch.offer.parameters.death_timer.min(LONGEST);
-        waiting.push(Waiting { branch: branch.clone(), next: now, wait, until });
+        waiting.push(Waiting { branch: branch.clone(), id: keys.id, next: now, wait, until });
         self.tick_branches(now);
-        Some(branch)
+        Some((branch, keys))
     }
 
     /// The cipher of its packets, where they have one.
@@ -192,19 +193,10 @@ impl Connection {
         self.link.cipher()
     }
 
-    /// The link of a branch with this id, of these keys for what leaves and what comes.
-    pub(crate) fn link_of_branch(
-        &self,
-        id: u32,
-        (out, into): ([u8; 32], [u8; 32]),
-    ) -> Option<Link> {
-        Some(Link::sealed(id, id, self.cipher()?, out, into))
-    }
-
     /// Something was heard of the branch with this id.
     pub(crate) fn on_branch_heard(&mut self, id: u32) {
         if let Some(Side::Active { waiting, .. }) = self.branches.as_mut().map(|of| &mut of.side) {
-            waiting.retain(|of| of.branch.connection != id);
+            waiting.retain(|of| of.id != id);
         }
     }
 
@@ -240,11 +232,11 @@ impl Connection {
         }
         match &mut branches.side {
             Side::Active { .. } => return Taken::Violation("a packet of the active end's"),
-            Side::Passive { taken, come } => {
-                if come.len() < MAX_WAITING && taken.take(branch.number) {
-                    come.push_back(branch);
-                }
-            }
+            Side::Passive { come, .. } if come.len() >= MAX_WAITING => {}
+            Side::Passive { untaken, come } => match untaken.take(branch.number) {
+                Ok(keys) => come.extend(keys.map(|keys| (branch, keys))),
+                Err(TooFar) => return Taken::Violation("a branch whose number is too high"),
+            },
         }
         Taken::Authentic
     }
@@ -253,19 +245,43 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crypto::noise::SplitKeys;
+    use crate::crypto::stem::Root;
+
+    fn chain() -> Chain {
+        let keys = SplitKeys { initiator_to_responder: [1; 32], responder_to_initiator: [2; 32] };
+        Root::of(&keys).branches()
+    }
 
     #[test]
-    fn a_number_is_taken_once_and_none_far_below() {
-        let mut numbers = Numbers::default();
-        assert!(!numbers.take(0));
-        assert!(numbers.take(1) && numbers.take(3) && numbers.take(2));
-        assert!((1..=3).all(|number| !numbers.take(number)));
-        assert!(numbers.take(NUMBERS + 1));
-        assert!(!numbers.take(1), "it lies too far below");
-        assert!((4..=NUMBERS).all(|number| numbers.take(number)));
-        assert!((2..=NUMBERS + 1).all(|number| !numbers.take(number)));
-        assert!(numbers.take(u64::MAX));
-        assert!(!numbers.take(u64::MAX) && !numbers.take(u64::MAX - NUMBERS));
-        assert!(numbers.take(u64::MAX - NUMBERS + 1) && numbers.take(u64::MAX - 1));
+    fn a_number_is_taken_once_in_any_order_and_has_the_keys_of_its_step() {
+        let mut all = chain();
+        let ids: Vec<u32> = (0..200).map(|_| all.step().id).collect();
+        let mut untaken = Untaken::of(chain());
+        let mut take = |number: u64| untaken.take(number).map(|keys| keys.map(|keys| keys.id));
+        assert_eq!(take(0), Ok(None));
+        for number in [1, 3, 2, 60, 59, 4] {
+            assert_eq!(take(number), Ok(Some(ids[number as usize - 1])), "{number}");
+            assert_eq!(take(number), Ok(None), "{number} twice");
+        }
+        assert_eq!(take(60 + MAX_AHEAD), Ok(Some(ids[59 + MAX_AHEAD as usize])));
+        assert_eq!(take(6), Ok(None), "so old a number has no keys any more");
+        assert_eq!(take(100), Ok(Some(ids[99])));
+        for number in [61 + 2 * MAX_AHEAD, u64::MAX] {
+            assert_eq!(take(number), Err(TooFar), "{number}");
+        }
+    }
+
+    #[test]
+    fn no_keys_are_kept_of_what_was_taken_and_a_bounded_number_of_others() {
+        let mut untaken = Untaken::of(chain());
+        for number in 1..1000 {
+            assert!(untaken.take(number).is_ok_and(|keys| keys.is_some()));
+            assert!(untaken.passed.is_empty());
+        }
+        for round in 1..50 {
+            assert!(untaken.take(999 + round * MAX_AHEAD).is_ok());
+            assert!(untaken.passed.len() <= MAX_PASSED);
+        }
     }
 }

@@ -1,15 +1,17 @@
 //! What an open connection is to its lanes (`docs/protocol.md §4.11, §6.11`).
 
 use super::{Connection, Machine};
-use crate::crypto::lane::LaneKeys;
+use crate::crypto::stem::ChainKeys;
 use crate::link::Link;
 use crate::machine::Route;
 use crate::sender::Sender;
 
 impl Connection {
-    /// The link of a lane with these keys. To be made once with each.
-    pub(crate) fn lane(&self, keys: &LaneKeys) -> Option<Link> {
-        Some(Link::sealed(keys.id, keys.id, self.link.cipher()?, keys.out, keys.into))
+    /// The link of a branch or lane with these keys, at its active end or the other one. To be made
+    /// once with each.
+    pub(crate) fn link_of(&self, keys: &ChainKeys, active: bool) -> Option<Link> {
+        let (out, into) = keys.seen_from(active);
+        Some(Link::sealed(keys.id, keys.id, self.link.cipher()?, out, into))
     }
 
     /// Whether the peer has said since this was asked last that it would have another lane.

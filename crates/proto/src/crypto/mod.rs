@@ -2,7 +2,7 @@
 //!
 //! [`mac`] decides cheaply who may start a handshake, [`noise`] makes two fresh keys of the shared
 //! secret or of static [`keys`], and [`aead`] seals and opens every packet after that; [`stem`]
-//! makes keys of keys for branches. [`replay`] is the memory which numbers have come. Nothing here
+//! makes keys of keys for branches and lanes. [`replay`] is the memory which numbers have come. Nothing here
 //! draws entropy or reads a clock: both are handed in.
 
 pub mod aead;
@@ -10,7 +10,6 @@ pub mod bond;
 pub mod cipher;
 mod epoch;
 pub mod keys;
-pub mod lane;
 pub mod mac;
 pub mod noise;
 pub mod replay;
@@ -53,7 +52,8 @@ mod tests {
         assert!(needs_drop::<Secret>());
         assert!(needs_drop::<super::noise::SplitKeys>());
         assert!(needs_drop::<super::stem::Root>());
-        assert!(needs_drop::<super::lane::LaneKeys>());
+        assert!(needs_drop::<super::stem::Chain>());
+        assert!(needs_drop::<super::stem::ChainKeys>());
         assert!(needs_drop::<super::mac::MacKey>());
         assert!(needs_drop::<super::mac::CookieJar>());
         assert!(needs_drop::<super::keys::StaticKey>());

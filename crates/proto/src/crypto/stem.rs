@@ -1,18 +1,22 @@
-//! The keys of connections that branch from another one (`docs/protocol.md §4.10`).
+//! The keys of connections that need no handshake: branches and lanes of one that had it
+//! (`docs/protocol.md §4.10, §4.11`).
 //!
-//! Nothing of the stem's own keys follows from its root, so that a root that is kept opens no
-//! recording of the stem.
+//! Each is made by one step of a [`Chain`], and a step forgets the key it was made from. So memory
+//! that is read later shows no keys of a branch or lane that began before. Nothing of the stem's
+//! own keys follows from a chain.
 
 use std::fmt;
 
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::noise::SplitKeys;
 
-const STEM: &str = "netblt 11 stem";
-const BRANCH: &str = "netblt 11 branch";
+const STEM: &str = "netblt 12 stem";
+const BRANCHES: &[u8] = b"branches";
+const LANES: &[u8] = b"lanes";
+const STEP: &[u8] = b"step";
 
-/// What the keys of all branches of a connection are made of. Wiped when it goes.
+/// What the chains of a connection are made of. Kept until it is open; wiped when it goes.
 #[derive(Clone)]
 pub struct Root(Zeroizing<[u8; 32]>);
 
@@ -24,15 +28,18 @@ impl Root {
         Self(Zeroizing::new(*hasher.finalize().as_bytes()))
     }
 
-    /// Where the chains of a branch begin; each number once (`docs/protocol.md §4.10`).
-    pub fn branch(&self, number: u64) -> SplitKeys {
-        let mut hasher = blake3::Hasher::new_derive_key(BRANCH);
-        hasher.update(&*self.0).update(&number.to_be_bytes());
-        let mut keys = hasher.finalize_xof();
-        let [mut initiator_to_responder, mut responder_to_initiator] = [[0; 32]; 2];
-        keys.fill(&mut initiator_to_responder);
-        keys.fill(&mut responder_to_initiator);
-        SplitKeys { initiator_to_responder, responder_to_initiator }
+    /// The chain of its branches (`docs/protocol.md §4.10`).
+    pub fn branches(&self) -> Chain {
+        self.chain(BRANCHES)
+    }
+
+    /// The chain of its lanes (`docs/protocol.md §4.11`).
+    pub fn lanes(&self) -> Chain {
+        self.chain(LANES)
+    }
+
+    fn chain(&self, purpose: &[u8]) -> Chain {
+        Chain(Zeroizing::new(*blake3::keyed_hash(&self.0, purpose).as_bytes()))
     }
 }
 
@@ -42,31 +49,112 @@ impl fmt::Debug for Root {
     }
 }
 
+/// A chain, of which each step makes the keys of one connection and no key of any before it.
+pub struct Chain(Zeroizing<[u8; 32]>);
+
+impl Chain {
+    /// The keys of the next connection (`docs/protocol.md §4.10`).
+    pub fn step(&mut self) -> ChainKeys {
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        hasher.update(STEP);
+        let mut output = hasher.finalize_xof();
+        let mut keys =
+            ChainKeys { initiator_to_responder: [0; 32], responder_to_initiator: [0; 32], id: 0 };
+        output.fill(&mut keys.initiator_to_responder);
+        output.fill(&mut keys.responder_to_initiator);
+        output.fill(&mut *self.0);
+        let mut id = [0; 4];
+        output.fill(&mut id);
+        keys.id = u32::from_be_bytes(id).max(1);
+        hasher.zeroize();
+        output.zeroize();
+        keys
+    }
+}
+
+impl fmt::Debug for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Chain(..)")
+    }
+}
+
+/// Keys and id of a branch or lane. Wiped when they go.
+///
+/// A link is to be made of them once at either end: two would seal different packets under one
+/// number.
+pub struct ChainKeys {
+    /// Where the chain of keys begins of what the active end sends.
+    pub initiator_to_responder: [u8; 32],
+    /// Where that of the passive end's packets begins.
+    pub responder_to_initiator: [u8; 32],
+    /// Its connection id, in both directions; not 0. Neither end can choose it.
+    pub id: u32,
+}
+
+impl ChainKeys {
+    /// The key of what leaves, and that of what comes, at its active end or the other one.
+    pub fn seen_from(&self, active: bool) -> ([u8; 32], [u8; 32]) {
+        match active {
+            true => (self.initiator_to_responder, self.responder_to_initiator),
+            false => (self.responder_to_initiator, self.initiator_to_responder),
+        }
+    }
+}
+
+impl fmt::Debug for ChainKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ChainKeys({})", self.id)
+    }
+}
+
+impl Drop for ChainKeys {
+    fn drop(&mut self) {
+        self.initiator_to_responder.zeroize();
+        self.responder_to_initiator.zeroize();
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
-    fn keys(a: u8, b: u8) -> SplitKeys {
-        SplitKeys { initiator_to_responder: [a; 32], responder_to_initiator: [b; 32] }
+    fn root(a: u8, b: u8) -> Root {
+        Root::of(&SplitKeys { initiator_to_responder: [a; 32], responder_to_initiator: [b; 32] })
     }
 
     #[test]
-    fn every_branch_direction_and_stem_has_keys_of_its_own() {
-        let roots = [keys(1, 2), keys(2, 1), keys(1, 3)].map(|keys| Root::of(&keys));
-        let mut all = Vec::new();
-        for root in &roots {
-            for number in [1, 2, u64::MAX] {
-                let SplitKeys { initiator_to_responder, responder_to_initiator } =
-                    &root.branch(number);
-                all.extend([*initiator_to_responder, *responder_to_initiator]);
+    fn every_branch_lane_direction_and_stem_has_keys_of_its_own() {
+        let roots = [root(1, 2), root(2, 1), root(1, 3)];
+        let (mut keys, mut ids) = (BTreeSet::from([[1; 32], [2; 32], [3; 32]]), BTreeSet::new());
+        for mut chain in roots.iter().flat_map(|root| [root.branches(), root.lanes()]) {
+            for _ in 0..100 {
+                let made = chain.step();
+                assert!(keys.insert(made.initiator_to_responder));
+                assert!(keys.insert(made.responder_to_initiator));
+                assert!(keys.insert(*chain.0), "a step is no key of a connection");
+                assert!(made.id != 0 && ids.insert(made.id));
             }
         }
-        all.extend([[1; 32], [2; 32], [3; 32]]);
-        let count = all.len();
-        all.sort();
-        all.dedup();
-        assert_eq!(all.len(), count);
-        assert_eq!(roots[0].branch(7), Root::of(&keys(1, 2)).branch(7));
-        assert_eq!(format!("{:?}", roots[0]), "Root(..)");
+    }
+
+    #[test]
+    fn both_ends_take_the_same_steps_and_see_them_the_other_way_round() {
+        let (mut ours, mut theirs) = (root(1, 2).branches(), root(1, 2).branches());
+        for _ in 0..3 {
+            let (here, there) = (ours.step(), theirs.step());
+            let ((out, into), (their_out, their_into)) =
+                (here.seen_from(true), there.seen_from(false));
+            assert_eq!((here.id, out, into), (there.id, their_into, their_out));
+        }
+    }
+
+    #[test]
+    fn nothing_that_holds_a_key_shows_it() {
+        let mut chain = root(1, 2).branches();
+        let keys = chain.step();
+        assert_eq!(format!("{:?} {chain:?}", root(1, 2)), "Root(..) Chain(..)");
+        assert_eq!(format!("{keys:?}"), format!("ChainKeys({})", keys.id));
     }
 }

@@ -17,7 +17,7 @@ impl Endpoint {
                 self.outbox.extend(told.into_iter().map(|packet| (to, packet)));
             }
             Opener::Passive(passive) => self.outbox.extend(passive.quits(reason)),
-            Opener::Door => {}
+            Opener::Done => {}
         }
         self.close(now, Reason::Quit);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Endpoint, Opener};
+use super::Endpoint;
 use crate::config::Config;
 use crate::connection::{Branches, Connection};
 use crate::crypto::stem::Root;
@@ -21,7 +21,6 @@ impl Endpoint {
     /// `None` if nothing is open, or closing; if there are to be no branches
     /// ([`Config::branches`]); or if nothing was heard yet of 64 others.
     pub fn branch(&mut self, now: Instant, config: Config, entropy: [u8; 32]) -> Option<Self> {
-        let mut entropy = Entropy::new(entropy);
         let connection = self.connection.as_mut()?;
         let home = connection.addresses.home()?;
         let stem = connection.own_id();
@@ -30,15 +29,13 @@ impl Endpoint {
         let parameters = propose(&config, 0);
         let wanted =
             Offer { parameters, ciphers: settled.ciphers, table_bytes: config.table_bytes };
-        let branch = connection.make_branch(now, entropy.draw_u32(), wanted)?;
-        let keys = connection.branches()?.keys(branch.number);
+        let (branch, keys) = connection.make_branch(now, wanted)?;
         let Offer { parameters, table_bytes, .. } = branch.offer;
         // To this end the other one's words matter, as if they stood in a RESPONSE.
         let Parameters { death_timer, client, .. } = settled.parameters;
         let parameters = Parameters { death_timer, client, ..parameters };
-        let keys = (keys.initiator_to_responder, keys.responder_to_initiator);
-        let link = connection.link_of_branch(branch.connection, keys)?;
-        let opened = Opened::branch(link, (parameters, table_bytes), rtts, entropy);
+        let link = connection.link_of(&keys, true)?;
+        let opened = Opened::branch(link, (parameters, table_bytes), rtts, Entropy::new(entropy));
         Some(self.branched(config, now, (home, stem), opened))
     }
 
@@ -67,8 +64,8 @@ impl Endpoint {
     }
 
     /// Passive end: the next connection that its peer has branched from this one, unless its id
-    /// `is_taken`; such a one is lost. `entropy` must never be used twice outside tests.
-    pub fn take_branch(
+    /// `is_taken`; such a one is lost. A door hands it out.
+    pub(crate) fn take_branch(
         &mut self,
         now: Instant,
         entropy: impl FnOnce() -> Option<[u8; 32]>,
@@ -78,12 +75,11 @@ impl Endpoint {
         let home = connection.addresses.home()?;
         let stem = connection.own_id();
         let branches = connection.branches()?;
-        let branch = std::iter::from_fn(|| branches.take_come())
-            .find(|branch| !is_taken(branch.connection))?;
-        let (rtts, keys) = (branches.rtts, branches.keys(branch.number));
+        let rtts = branches.rtts;
+        let (branch, keys) =
+            std::iter::from_fn(|| branches.take_come()).find(|(_, keys)| !is_taken(keys.id))?;
         let Offer { parameters, table_bytes, .. } = branch.offer;
-        let keys = (keys.responder_to_initiator, keys.initiator_to_responder);
-        let link = connection.link_of_branch(branch.connection, keys)?;
+        let link = connection.link_of(&keys, false)?;
         let opened =
             Opened::branch(link, (parameters, table_bytes), rtts, Entropy::new(entropy()?));
         Some(self.branched(self.config.clone(), now, (home, stem), opened))
@@ -112,7 +108,7 @@ impl Endpoint {
     pub(super) fn let_branch(
         &self,
         connection: &mut Connection,
-        root: Option<Root>,
+        (active, root): (bool, Option<&Root>),
         (parameters, table_bytes): (&Parameters, u32),
         rtts: (Option<Duration>, Option<Duration>),
     ) {
@@ -120,7 +116,6 @@ impl Endpoint {
         let Some((root, cipher)) = root.zip(connection.cipher()) else { return };
         let parameters = parameters.clone();
         let settled = Offer { parameters, ciphers: cipher.bit(), table_bytes };
-        let active = matches!(self.opener, Opener::Active(_));
-        connection.let_branch(Branches::of(root, active, settled, rtts));
+        connection.let_branch(Branches::of(root.branches(), active, settled, rtts));
     }
 }

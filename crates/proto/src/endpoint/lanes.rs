@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use super::Endpoint;
 use crate::config::{Config, Pace, Policy, Told};
-use crate::crypto::lane::LaneKeys;
-use crate::crypto::stem::Root;
+use crate::crypto::stem::{Chain, ChainKeys};
 use crate::entropy::Entropy;
 use crate::limits::{MAX_LANE_NUMBER, MAX_LANES};
 use crate::link::Link;
@@ -48,8 +47,10 @@ pub struct Lane {
 pub(super) struct Lanes {
     /// What was settled for the main connection.
     settled: Option<(Parameters, u32)>,
-    /// What their keys are made of.
-    root: Option<Root>,
+    /// What the keys of those are made of that were not begun.
+    chain: Option<Chain>,
+    /// Passive end: the keys of the numbers from 1 that the peer has not opened.
+    keys: Vec<Option<ChainKeys>>,
     /// Connection ids of those that the peer may open, by number from 1; empty if it may not.
     ids: Vec<u32>,
     entropy: Option<Entropy>,
@@ -63,13 +64,14 @@ pub(super) struct Lanes {
 
 impl Lanes {
     /// A connection is open: there are no lanes of it yet.
-    pub(super) fn begin(&mut self, settled: (&Parameters, u32), root: Option<Root>) {
+    pub(super) fn begin(&mut self, settled: (&Parameters, u32), chain: Option<Chain>) {
         let (parameters, table_bytes) = settled;
-        *self = Self { settled: Some((parameters.clone(), table_bytes)), root, ..Self::default() };
+        *self = Self { settled: Some((parameters.clone(), table_bytes)), chain, ..Self::default() };
     }
 
     /// The connection is over: nobody opens a lane of it any more.
     pub(super) fn end(&mut self) {
+        (self.chain, self.keys) = (None, Vec::new());
         self.ids.clear();
         self.proving.clear();
     }
@@ -114,9 +116,11 @@ impl Endpoint {
     /// connection, or it had as many as it may.
     pub fn call_lane(&mut self, now: Instant, entropy: [u8; 32]) -> Option<Lane> {
         let number = (1..=MAX_LANE_NUMBER).find(|number| self.lanes.begun >> number & 1 == 0)?;
-        let peer = self.connection.as_ref()?.home()?;
-        let keys = LaneKeys::of(self.lanes.root.as_ref()?, number, true);
-        let link = self.connection.as_ref()?.lane(&keys)?;
+        let connection = self.connection.as_ref()?;
+        let (peer, _) = (connection.home()?, connection.cipher()?);
+        // Numbers are taken in their order, and so are the steps.
+        let keys = self.lanes.chain.as_mut()?.step();
+        let link = connection.link_of(&keys, true)?;
         self.lanes.begun |= 1 << number;
         let mut opened = self.open_lane(now, link, Entropy::new(entropy))?;
         opened.unconfirmed = true;
@@ -133,9 +137,10 @@ impl Endpoint {
     /// Passive end, once its connection is open: from now on the peer may open lanes, which come
     /// out of [`Endpoint::poll_lane`]. `entropy` as above.
     pub fn admit_lanes(&mut self, entropy: [u8; 32]) {
-        let Some(root) = &self.lanes.root else { return };
-        let id = |number| LaneKeys::of(root, number, false).id;
-        self.lanes.ids = (1..=MAX_LANE_NUMBER).map(id).collect();
+        let Some(mut chain) = self.lanes.chain.take() else { return };
+        let keys: Vec<_> = (1..=MAX_LANE_NUMBER).map(|_| chain.step()).collect();
+        self.lanes.ids = keys.iter().map(|keys| keys.id).collect();
+        self.lanes.keys = keys.into_iter().map(Some).collect();
         self.lanes.entropy = Some(Entropy::new(entropy));
     }
 
@@ -245,12 +250,13 @@ impl Endpoint {
         }
         let Datagram { from, local, reception, bytes } = datagram;
         let route = Route { peer: from, local };
-        let Some(root) = &self.lanes.root else { return false };
-        let keys = LaneKeys::of(root, number, false);
-        let link = self.connection.as_ref().and_then(|connection| connection.lane(&keys));
+        let at = usize::from(number - 1);
+        let Some(keys) = self.lanes.keys.get(at).and_then(Option::as_ref) else { return false };
+        let link = self.connection.as_ref().and_then(|connection| connection.link_of(keys, false));
         let Some(link) = link.filter(|link| link.authenticates(bytes)) else { return false };
         let Some(entropy) = self.lanes.entropy.as_mut().map(Entropy::draw) else { return false };
         self.lanes.begun |= 1 << number;
+        self.lanes.keys[at] = None;
         let Some(mut opened) = self.open_lane(now, link, Entropy::new(entropy)) else {
             return false;
         };

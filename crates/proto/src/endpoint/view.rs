@@ -13,7 +13,7 @@ impl Endpoint {
         match (&self.connection, &self.opener) {
             (Some(connection), _) => connection.addresses.home().map(|home| home.peer),
             (None, Opener::Active(active)) => Some(active.peer()),
-            (None, Opener::Passive(_) | Opener::Door) => None,
+            (None, Opener::Passive(_) | Opener::Done) => None,
         }
     }
 
@@ -33,7 +33,7 @@ impl Endpoint {
         let (active, passive) = match &self.opener {
             Opener::Active(active) => (active.own_id(), None),
             Opener::Passive(passive) => (None, Some(passive.unconfirmed_ids())),
-            Opener::Door => (None, None),
+            Opener::Done => (None, None),
         };
         let open = match &self.connection {
             Some(connection) => connection.own_id(),

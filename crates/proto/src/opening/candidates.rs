@@ -27,6 +27,11 @@ use super::{FirstWords, agrees};
 
 /// Answers kept at once; beyond, the oldest goes.
 const MAX_CANDIDATES: usize = 8;
+/// Answers taken in all. Each is taken once: its keys are the same every time, and a link that is
+/// made of them again would begin again with packet 0.
+const MAX_TAKEN: usize = 256;
+/// Where message 2 of the handshake has the key that makes all others: at its beginning.
+const EPHEMERAL_BYTES: usize = 32;
 /// RESPONSEs looked at at once, at most: anybody can send some that prove nothing.
 const MAX_AT_ONCE: u32 = 64;
 /// So many packets that confirm one of them have left, and copies of its RESPONSE draw no more:
@@ -59,6 +64,8 @@ pub(super) struct Candidates {
     table_bytes: u32,
     bucket: Bucket,
     all: Vec<Candidate>,
+    /// The ephemeral keys of those that were taken, the newest last.
+    taken: Vec<[u8; EPHEMERAL_BYTES]>,
 }
 
 /// An answer.
@@ -123,6 +130,7 @@ impl Candidates {
             table_bytes: config.table_bytes,
             bucket: Bucket::full(MAX_AT_ONCE),
             all: Vec::new(),
+            taken: Vec::new(),
         };
         (candidates, open)
     }
@@ -161,7 +169,9 @@ impl Candidates {
             known.due |= known.sent.len() < MAX_CONFIRMS;
             return Judged::True;
         }
-        if !self.bucket.take(now) {
+        let Some(ephemeral) = frame.noise.first_chunk().copied() else { return Judged::Nothing };
+        let spent = self.taken.contains(&ephemeral) || self.taken.len() >= MAX_TAKEN;
+        if spent || !self.bucket.take(now) {
             return Judged::Nothing;
         }
         let Ok((payload, keys)) = self.initiator.finish(frame.noise) else {
@@ -193,6 +203,7 @@ impl Candidates {
         if self.all.len() >= MAX_CANDIDATES {
             self.all.remove(0);
         }
+        self.taken.push(ephemeral);
         self.all.push(Candidate {
             noise: frame.noise.to_vec(),
             words: words(&offer.parameters, offer.table_bytes)

@@ -101,6 +101,12 @@ impl Passive {
         self.slots.iter().map(|slot| slot.own_id)
     }
 
+    /// The newest opening is as if it had this connection id.
+    #[cfg(test)]
+    pub(crate) fn await_id(&mut self, id: u32) {
+        self.slots.last_mut().expect("an opening").own_id = id;
+    }
+
     /// Others are let in from now on: openings of those who are not end.
     pub(crate) fn on_authorized(&mut self, authorized: &Authorized) {
         self.slots.retain(|slot| slot.key.is_none_or(|key| authorized.knows(&key)));

@@ -1,4 +1,4 @@
-//! The `sealed` wire (version 11) byte by byte, without its cryptography (`docs/protocol.md §3`).
+//! The `sealed` wire (version 12) byte by byte, without its cryptography (`docs/protocol.md §3`).
 //!
 //! What is read and written here is plaintext: [`crate::crypto`] seals bodies, opens them, and
 //! makes MACs and Noise messages. Clear headers are read before anything is proven, so they cost no
@@ -38,7 +38,7 @@ pub(crate) use reader::Reader;
 pub use crate::crypto::TAG_BYTES;
 
 /// The version byte of this wire (`docs/protocol.md §3.1`).
-pub const VERSION: u8 = 11;
+pub const VERSION: u8 = 12;
 
 /// Bytes of clear header before every body (`docs/protocol.md §3.1`).
 pub const HEADER_BYTES: usize = 16;

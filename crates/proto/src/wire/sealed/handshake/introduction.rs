@@ -73,7 +73,7 @@ mod tests {
         let key = PublicKey([9; 32]);
         let (who, told) = (build_who([5; 12]), build_key([5; 12], &key));
         assert!(told.len() < who.len());
-        assert_eq!((&who[..5], &told[..5]), (&[0, 0, 11, 17, 5][..], &[0, 0, 11, 18, 5][..]));
+        assert_eq!((&who[..5], &told[..5]), (&[0, 0, 12, 17, 5][..], &[0, 0, 12, 18, 5][..]));
         assert_eq!((&who[16..], &told[16..]), (&[0; 48][..], &[9; 32][..]));
         assert_eq!((parse_who(&who), parse_key(&told)), (Ok([5; 12]), Ok(([5; 12], key))));
         assert_eq!(parse_who(&told), Err(ParseError::Kind(18)));

@@ -115,8 +115,6 @@ pub fn parse_offer(uid: u32, payload: &[u8]) -> Result<Offer, ParseError> {
 pub struct Branch {
     /// Which of its stem.
     pub number: u64,
-    /// The connection id of its packets in both directions, not 0.
-    pub connection: u32,
     /// What it has; its cipher is its stem's.
     pub offer: Offer,
 }
@@ -124,7 +122,6 @@ pub struct Branch {
 /// Appends the body of a BRANCH (`docs/protocol.md §3.3`).
 pub fn encode_branch(branch: &Branch, out: &mut Vec<u8>) {
     out.extend_from_slice(&branch.number.to_be_bytes());
-    out.extend_from_slice(&branch.connection.to_be_bytes());
     encode_offer(&branch.offer, out);
 }
 
@@ -132,9 +129,8 @@ pub fn encode_branch(branch: &Branch, out: &mut Vec<u8>) {
 pub fn parse_branch(body: &[u8]) -> Result<Branch, ParseError> {
     let mut reader = Reader::new(body);
     let number = reader.u64()?;
-    let connection = within(reader.u32()?, [1, u32::MAX], "connection id")?;
     let offer = parse_offer(0, reader.remaining())?;
-    Ok(Branch { number, connection, offer })
+    Ok(Branch { number, offer })
 }
 
 fn within(value: u32, [min, max]: [u32; 2], name: &'static str) -> Result<u32, ParseError> {
