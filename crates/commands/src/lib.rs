@@ -16,6 +16,7 @@ mod cp;
 mod exit;
 mod json;
 mod output;
+mod permute;
 mod rfc998;
 mod secrecy;
 mod served;
@@ -54,7 +55,8 @@ pub(crate) struct Cli {
 pub fn main() -> ExitCode {
     allocator::give_back();
     signals::survive_large_files();
-    match Cli::try_parse() {
+    let words = permute::options_first(env::args_os().collect(), &Cli::command());
+    match Cli::try_parse_from(words) {
         Ok(cli) => commands::run(cli.command),
         Err(mut error) => {
             let args: Vec<_> = env::args_os().collect();

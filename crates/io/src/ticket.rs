@@ -11,6 +11,7 @@
 //! would otherwise look like an attack. `Debug` and all errors keep the secret to themselves;
 //! `Display` is the one way to show it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -82,7 +83,8 @@ impl Ticket {
 }
 
 /// `HOST`, `HOST:PORT`, an IPv6 address, or one in brackets with or without a port, as
-/// `host:port` or `[v6]:port`. Without a port in it, `port` is taken.
+/// `host:port` or `[v6]:port`. Without a port in it, `port` is taken. A zone follows `%`, or `%25`
+/// as in addresses of the web ([RFC 6874](https://www.rfc-editor.org/rfc/rfc6874)).
 pub fn address(text: &str, port: Option<u16>) -> Result<String, AddressError> {
     let no_port = || AddressError::Port(text.to_owned());
     let (host, own) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -99,7 +101,18 @@ pub fn address(text: &str, port: Option<u16>) -> Result<String, AddressError> {
         Some(own) => parse_port(own).ok_or_else(no_port)?,
         None => port.filter(|port| *port != 0).ok_or_else(no_port)?,
     };
-    join(host, port).ok_or_else(|| AddressError::Host(text.to_owned()))
+    join(&plain_zone(host), port).ok_or_else(|| AddressError::Host(text.to_owned()))
+}
+
+/// An IPv6 address with its zone behind a bare `%`, however it was written. Whatever else it is
+/// stays as it is.
+pub fn plain_zone(host: &str) -> Cow<'_, str> {
+    match host.split_once("%25") {
+        Some((address, zone)) if !zone.is_empty() && address.parse::<Ipv6Addr>().is_ok() => {
+            format!("{address}%{zone}").into()
+        }
+        _ => host.into(),
+    }
 }
 
 fn join(host: &str, port: u16) -> Option<String> {
@@ -325,6 +338,17 @@ mod tests {
         for text in bad {
             assert!(address(text, Some(9)).is_err(), "{text}");
         }
+        for (text, expected) in [
+            ("[fe80::1%25eth0]", "[fe80::1%eth0]:9"),
+            ("[fe80::1%25eth0]:7", "[fe80::1%eth0]:7"),
+            ("fe80::1%25eth0", "[fe80::1%eth0]:9"),
+            ("[fe80::1%eth0]:7", "[fe80::1%eth0]:7"),
+            // The 25th interface.
+            ("[fe80::1%25]", "[fe80::1%25]:9"),
+        ] {
+            assert_eq!(address(text, Some(9)).as_deref(), Ok(expected));
+        }
+        assert!(address("[fe80::1%25e th0]", Some(9)).is_err());
         assert!(address("host", None).is_err());
     }
 

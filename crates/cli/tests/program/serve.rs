@@ -530,3 +530,27 @@ fn patterns_are_expanded_by_what_the_server_lists() {
     ask(&env, &["cp", "netblt:///none*", "netblt:///in"]).exits(23).says("nothing matches");
     stopped(server);
 }
+
+#[test]
+fn a_link_local_address_has_its_zone_in_either_spelling() {
+    let text = fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+    let link = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    // Its address, index, prefix, scope (20: link) and flags (40: it failed), and its name.
+    let link = link.into_iter().find(|words| words.len() == 6 && words[3] == "20");
+    let Some(words) = link else { return skip("no link-local address") };
+    let groups: Vec<&str> = (0..8).map(|at| &words[0][at * 4..at * 4 + 4]).collect();
+    let (address, zone) = (groups.join(":"), words[5]);
+    let env = Env::new();
+    fs::create_dir_all(env.path("root")).expect("a directory");
+    env.make_file("root/f", 10);
+    let own = ["serve", "--root", "root", "--json", "-6", "--port", "0"];
+    let mut server = env.start(&[&own[..], &TICKET].concat());
+    let told = server.event("listening", |_| true);
+    let any = told["addresses"][0].as_str().expect("an address");
+    let port = any.rsplit_once(':').expect("a port").1;
+    for spelled in ["%", "%25"] {
+        let url = format!("netblt://[{address}{spelled}{zone}]:{port}/f");
+        ask(&env, &["stat", &url]).exits(0);
+    }
+    stopped(server);
+}

@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
+use netblt::ticket::plain_zone;
+
 use crate::exit::Failure;
 use crate::served::address::Served;
 
@@ -120,7 +122,7 @@ impl Host {
             None => (None, text),
         };
         let name = match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
-            Some(inner) => inner,
+            Some(inner) => &*plain_zone(inner),
             None => name,
         };
         // ssh puts both into commands that a shell runs, if its configuration says so.
@@ -177,6 +179,9 @@ mod tests {
             ("scp://host", of(None, "host", None, ".")),
             ("scp://me@host:2222/a%20b", of(Some("me"), "host", Some(2222), "a b")),
             ("scp://[::1]:22//etc", of(None, "::1", Some(22), "/etc")),
+            ("[fe80::1%25eth0]:x", of(None, "fe80::1%eth0", None, "x")),
+            ("me@[fe80::1%eth0]:x", of(Some("me"), "fe80::1%eth0", None, "x")),
+            ("scp://[fe80::1%25eth0]:22/x", of(None, "fe80::1%eth0", Some(22), "x")),
         ] {
             assert_eq!(remote(text), place);
         }
