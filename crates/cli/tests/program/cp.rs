@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use crate::testenv::far::{Setting, names, program_directory, script};
+use crate::testenv::far::{Setting, fake_ssh, names, program_directory, script};
 use crate::testenv::{self, Env, Running, able, noise, wait_until};
 
 fn is_alive(pid: i32) -> bool {
@@ -73,7 +73,8 @@ fn names_and_places_mean_what_they_mean_to_scp() {
     setting.put("far/two.txt", b"2");
     setting.cp(&["a", "host:"]).exits(0);
     setting.cp(&["--bwlimit", "100000", "-4", "a", "host:~/c"]).exits(0);
-    setting.cp(&["a", "b", "host:d/"]).exits(0);
+    // Options may stand anywhere, as with scp.
+    setting.cp(&["a", "--rate", "1Gbit", "b", "host:d/"]).exits(0);
     let far = setting.tree("far");
     for name in ["a", "c", "d/a"] {
         assert_eq!(far[name], Some(b"new".to_vec()), "{name}");
@@ -181,6 +182,36 @@ fn a_missing_program_is_installed_when_that_is_asked_for() {
     assert_eq!(names(&setting.tree("far")), installed, "and no other file");
     // From now on it is there.
     cp(&["a", "host:b"]).exits(0);
+}
+
+#[test]
+fn a_program_of_another_protocol_is_named_and_replaced_when_that_is_asked_for() {
+    let env = Env::new();
+    // It comes first in PATH there.
+    let other = hello().replace("\"words\":", "\"words\":77");
+    let puppet = puppet(&env, &[&other]);
+    let bin = env.make_directory("bin");
+    fs::copy(puppet, bin.join("netblt")).expect("copied");
+    let ssh = fake_ssh(&env, "", bin.to_str().expect("text"));
+    env.make_directory("near");
+    let setting = Setting { env, ssh };
+    setting.put("near/a", b"a");
+    let refused = setting.cp(&["a", "host:"]).exits(5);
+    let own = hello();
+    let number = |text: &str| {
+        let after = text.split("\"words\":").nth(1).expect("a number");
+        after.split(',').next().expect("a number").to_owned()
+    };
+    for text in [&other, &own] {
+        assert!(refused.stderr.contains(&format!("(cp protocol {}, wire", number(text))));
+    }
+    refused.says("--install");
+    assert_eq!(names(&setting.tree("far")), Vec::<&str>::new());
+    let installed = setting.cp(&["--install", "--yes", "-v", "a", "host:"]).exits(0);
+    installed.says("do not understand each other").says("Installed netblt ");
+    // From now on it comes before the other one.
+    setting.cp(&["a", "host:b"]).exits(0);
+    assert!(setting.tree("far").contains_key("b"));
 }
 
 #[test]
@@ -307,7 +338,7 @@ fn a_far_end_cannot_send_what_nobody_asked_for() {
     let escape = "{\"Done\":{\"code\":11,\"message\":\"\\u001b[2Jgone\",\"echo\":false,\
                   \"skipped\":0,\"passed\":0}}";
     for (words, code, says) in [
-        (&[&other[..]][..], 5, "do not understand each other; install the same"),
+        (&[&other[..]][..], 5, "do not understand each other: install the same"),
         (&[odd], 12, "brought an unknown word"),
         (&[&hello, "\"Listening\""], 2, "makes no sense"),
         (&[&hello, escape], 11, "host: \\u{1b}[2Jgone"),

@@ -12,7 +12,7 @@ use crate::commands::page::Page;
 use crate::commands::remote::{Common, CopyThere};
 use crate::commands::send::AGGRESSIVE;
 use crate::cp::gather::{Found, Landing};
-use crate::cp::install;
+use crate::cp::install::{self, Machine};
 use crate::cp::link::{Link, unless_stopped};
 use crate::cp::near::{Near, Part};
 use crate::cp::options::Wish;
@@ -380,12 +380,20 @@ fn connect<'a>(
     let start = || Link::start(&args.ssh, host, family, args.show.quiet, cancel);
     let mut link = start()?;
     let Err(failure) = link.greet(report) else { return Ok(link) };
-    let machine = link.without.take().filter(|_| args.ssh.install);
-    let ended = link.ended;
+    let (without, foreign, ended) = (link.without.take(), link.foreign, link.ended);
     link.finish(false, |text| report.warn(text));
     let stopped = |failure| unless_stopped(failure, ended, None);
-    let Some(machine) = machine else { return Err(stopped(failure)) };
-    let installed = install::install(&args.ssh, host, family, &machine, args.ssh.yes, report);
+    let install = |machine: Machine| {
+        install::install(&args.ssh, host, family, &machine, args.ssh.yes, report)
+    };
+    let installed = match without {
+        Some(machine) if args.ssh.install => install(machine),
+        None if foreign && args.ssh.install => {
+            report.detail(&failure.message);
+            args.ssh.machine(host, family).and_then(install)
+        }
+        _ => Err(failure),
+    };
     installed.map_err(stopped)?;
     let mut link = start()?;
     match link.greet(report) {

@@ -44,8 +44,12 @@ pub(crate) struct Link<'a> {
     pub(crate) ended: bool,
     /// The machine there, if it has no far end.
     pub(crate) without: Option<Machine>,
+    /// The far end there speaks another language.
+    pub(crate) foreign: bool,
     /// The reader has ended the transfer, since ssh has ended.
     lost: Arc<AtomicBool>,
+    /// ssh may end: this link is not needed any more.
+    over: Arc<AtomicBool>,
 }
 
 /// How often a wait looks whether it is to be given up.
@@ -71,7 +75,12 @@ impl<'a> Link<'a> {
         let lost = Arc::new(AtomicBool::new(false));
         let (inner, stop, told) = (Arc::clone(&tunnel), cancel.clone(), Arc::clone(&lost));
         let carried = Arc::clone(&tunnel);
+        let over = Arc::new(AtomicBool::new(false));
+        let expected = Arc::clone(&over);
         let lose = move || {
+            if expected.load(Ordering::SeqCst) {
+                return;
+            }
             told.store(true, Ordering::SeqCst);
             stop.cancel();
             // Through ssh no answer can come any more.
@@ -87,8 +96,8 @@ impl<'a> Link<'a> {
             })?;
         let out = FrameWriter::new(stdin);
         let host = host.clone();
-        let (done, ended, without) = (None, false, None);
-        Ok(Self { host, ssh, out, came, tunnel, cancel, done, ended, without, lost })
+        let (done, ended, without, foreign) = (None, false, None, false);
+        Ok(Self { host, ssh, out, came, tunnel, cancel, done, ended, without, foreign, lost, over })
     }
 
     /// Whether the transfer was cancelled because ssh has ended.
@@ -122,10 +131,13 @@ impl<'a> Link<'a> {
         let Word::Hello { words, wire, version } = word else { return Err(self.odd_word()) };
         let version = printable(&version);
         if (words, wire) != (WORDS, sealed::VERSION) {
-            let (host, own) = (&self.host.name, env!("CARGO_PKG_VERSION"));
+            self.foreign = true;
+            let (host, own, own_wire) =
+                (&self.host.name, env!("CARGO_PKG_VERSION"), sealed::VERSION);
             let why = format!(
-                "{host} has netblt {version} and this is netblt {own}, which do not understand \
-                 each other; install the same on both"
+                "{host} has netblt {version} (cp protocol {words}, wire {wire}) and this is \
+                 netblt {own} (cp protocol {WORDS}, wire {own_wire}), which do not understand each \
+                 other: install the same on both, or let --install put this one there"
             );
             return Err(Failure::new(Code::Start, why));
         }
@@ -184,6 +196,7 @@ impl<'a> Link<'a> {
     /// Waits for the far end's last word; `wanted`: it may still be at work. Then ssh ends.
     pub(crate) fn finish(mut self, wanted: bool, mut warn: impl FnMut(&str)) -> Option<Done> {
         if !wanted {
+            self.over.store(true, Ordering::SeqCst);
             // Whatever it still does is in vain.
             self.out.close();
         }

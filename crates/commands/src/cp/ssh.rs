@@ -16,9 +16,10 @@ use crate::cp::install::Machine;
 use crate::cp::place::Host;
 use crate::exit::Failure;
 
-/// Finds the program where it mostly is, though the shell is no login shell.
+/// Finds the program where it mostly is, though the shell is no login shell; first where `--install`
+/// puts it.
 const SCRIPT: &str = "\
-PATH=$PATH:$HOME/.local/bin:$HOME/.cargo/bin:/usr/local/bin:/opt/netblt/bin; export PATH; \
+PATH=$HOME/.local/bin:$PATH:$HOME/.cargo/bin:/usr/local/bin:/opt/netblt/bin; export PATH; \
 p=${1:-netblt}; case $p in \"~/\"*) p=$HOME/${p#??};; esac; \
 command -v \"$p\" >/dev/null 2>&1 || \
 { echo; echo \"netblt missing: $p on $(uname -sm)\"; exit 127; }; \
@@ -60,7 +61,8 @@ pub(crate) struct SshOptions {
     /// Where netblt is on the other machine [default: looked for in PATH and the usual places]
     #[arg(long, value_name = "PATH")]
     remote_netblt: Option<String>,
-    /// Where netblt is missing there, put this one into ~/.local/bin there, after asking
+    /// Where netblt is missing there, or one that does not understand this one, put this one into
+    /// ~/.local/bin there, after asking
     #[arg(long, conflicts_with = "remote_netblt")]
     pub(crate) install: bool,
     /// Do not ask before that
@@ -150,6 +152,16 @@ impl SshOptions {
         command.arg("-T").arg("-x").arg("--").arg(&host.name).arg(shell(script, ""));
         command.stdin(input).stderr(Stdio::inherit());
         command.output().map_err(|error| self.cannot(&error))
+    }
+
+    /// What kind of machine that is.
+    pub(crate) fn machine(&self, host: &Host, family: (bool, bool)) -> Result<Machine, Failure> {
+        let nothing = File::open("/dev/null").map_err(|error| self.cannot(&error))?;
+        let output = self.run(host, family, "uname -sm", nothing)?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        // A login may print something before.
+        let last = text.trim().lines().last().unwrap_or_default();
+        Ok(Machine(last.to_owned()))
     }
 
     fn cannot(&self, error: &io::Error) -> Failure {
