@@ -304,10 +304,11 @@ impl Connection {
             }
             (Incoming::Control { end_received, limit, messages, report }, Machine::Sender(s)) => {
                 s.on_rate_limit(now, limit);
-                if let Some(report) = report {
-                    s.handle_report(now, &report);
+                let reported = report.map(|report| s.handle_report(now, &report));
+                match reported {
+                    Some(Taken::Violation(what)) => Taken::Violation(what),
+                    _ => s.handle_control(now, end_received, messages),
                 }
-                s.handle_control(now, end_received, messages)
             }
             (Incoming::Done, Machine::Sender(sender)) => sender.handle_done_packet(),
             (Incoming::Keepalive(keepalive), machine) => {

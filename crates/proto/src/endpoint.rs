@@ -357,7 +357,10 @@ impl Endpoint {
         let lighter = self.config.either_version && route.peer.is_ipv4();
         let less = if lighter { IPV6_HEADER_BYTES - IPV4_HEADER_BYTES } else { 0 };
         let overhead = self.config.overhead_bytes.saturating_sub(less);
-        let machine = self.machine(now, negotiated, (overhead, route.peer.ip()));
+        let mut machine = self.machine(now, negotiated, (overhead, route.peer.ip()));
+        if let Machine::Sender(sender) = &mut machine {
+            sender.set_traps(entropy.draw());
+        }
         let deaths = (self.config.death_timer, parameters.death_timer);
         let seed = entropy.draw_u64();
         let addresses = match opened.place {

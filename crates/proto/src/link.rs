@@ -167,6 +167,14 @@ impl Link {
         data_overhead(wire) as usize
     }
 
+    /// A number that no packet gets (`sealed`), for whoever reports it never had it.
+    pub(crate) fn pass_over(&mut self) -> Option<PacketNumber> {
+        match self {
+            Self::Rfc998(_) => None,
+            Self::Sealed(sealed) => Some(sealed.sealing.next_number()),
+        }
+    }
+
     // ---- in
 
     /// Reads a datagram. Bytes of another connection are left alone; `None` is for them and for

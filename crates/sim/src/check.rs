@@ -7,7 +7,7 @@
 //! * Every delivered buffer holds the bytes that were sent, and none comes twice
 //!   ([`crate::host`] compares them).
 //! * No DATA and no REPAIR for a buffer that was not supplied, not wanted, or not granted.
-//! * Packet numbers grow by one with every packet of a connection's direction.
+//! * Packet numbers grow by one with every packet of a connection's direction, or by two.
 //! * A fixed sender keeps to its bursts ([`netblt_proto::rate::pacer::allowance_bytes`]).
 //! * An address at which no end is gets at most three times the bytes that came from it, unless
 //!   somebody there hands on what comes: who alone got a RESPONSE, and says what follows, hears.
@@ -295,7 +295,9 @@ impl Oracle {
         let first = if side == Side::Passive { number.min(1) } else { 0 };
         let next = books.numbers.entry(connection).or_insert(first);
         let expected = std::mem::replace(next, number + 1);
-        (number != expected).then(|| format!("packet number {number} instead of {expected}"))
+        // Now and then a sender passes over one (`docs/protocol.md §6.3`).
+        let follows = (expected..=expected + 1).contains(&number);
+        (!follows).then(|| format!("packet number {number} instead of {expected}"))
     }
 
     /// A connection is open at `side`.

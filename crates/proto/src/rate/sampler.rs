@@ -79,6 +79,28 @@ pub(crate) enum When {
     Presumed(u64),
 }
 
+/// Numbers that no packet had.
+#[derive(Debug, Default)]
+struct PassedOver {
+    /// Those that are higher than the highest reported, and how many are not.
+    above: VecDeque<u64>,
+    below: u64,
+}
+
+impl PassedOver {
+    /// How many there are up to `number`, which is no lower than the highest reported.
+    fn up_to(&self, number: u64) -> u64 {
+        self.below + self.above.partition_point(|over| *over <= number) as u64
+    }
+
+    /// `number` is the highest reported.
+    fn advance(&mut self, number: u64) {
+        while self.above.pop_front_if(|over| *over <= number).is_some() {
+            self.below += 1;
+        }
+    }
+}
+
 /// Turns bursts and reports into samples.
 #[derive(Debug, Default)]
 pub struct Sampler {
@@ -86,6 +108,9 @@ pub struct Sampler {
     records: VecDeque<Record>,
     /// The number after the highest sent.
     next_number: u64,
+    passed_over: PassedOver,
+    /// Packets sent up to and with the highest reported.
+    reached_packets: u64,
     sent_bytes: u64,
     sent_packets: u64,
     before_moment: u64,
@@ -152,6 +177,30 @@ impl Sampler {
         }
     }
 
+    /// A number was passed over: no packet has it.
+    pub(crate) fn on_passed_over(&mut self, number: PacketNumber) {
+        self.passed_over.above.push_back(number.0);
+        self.next_number = number.0.saturating_add(1);
+    }
+
+    /// What is wrong with a report that tells of packets which were not sent, if it does. A receiver
+    /// that counts what comes never makes one.
+    pub(crate) fn contradicts(&self, report: &Report) -> Option<&'static str> {
+        const NOT_SENT: &str = "a report of packets that were not sent";
+        let highest = report.highest.0;
+        if highest >= self.next_number || self.passed_over.above.contains(&highest) {
+            return Some(NOT_SENT);
+        }
+        // An older one is void, and what was known of its time is forgotten.
+        if self.newest.is_some_and(|newest| report.highest < newest.highest) {
+            return None;
+        }
+        let most = highest + 1 - self.passed_over.up_to(highest);
+        let bytes = report.bytes.saturating_add(report.packets.saturating_mul(self.overhead));
+        let more = report.packets > most || bytes > self.sent_bytes;
+        (more || report.marked > report.packets).then_some(NOT_SENT)
+    }
+
     /// The newest burst was due then, and up to its end so many bytes are ahead of the pace because
     /// this host stood still and makes up for it.
     pub fn on_late(&mut self, due_at: Instant, made_up_bytes: u64) {
@@ -177,7 +226,7 @@ impl Sampler {
     pub fn in_flight_bytes(&self) -> u64 {
         let beyond = self.sent_bytes - self.reached_bytes.min(self.sent_bytes);
         let Some(newest) = self.newest else { return beyond };
-        let absent = newest.highest.0.saturating_add(1) - newest.packets - newest.missing;
+        let absent = self.reached_packets - newest.packets - newest.missing;
         beyond + absent * (self.sent_bytes / self.sent_packets.max(1))
     }
 
@@ -245,6 +294,8 @@ impl Sampler {
             }
             self.advance(highest, record, &mut sample);
         }
+        self.reached_packets = highest + 1 - self.passed_over.up_to(highest);
+        self.passed_over.advance(highest);
         self.newest = Some(report);
         sample.sent_bytes = self.sent_bytes;
         sample.delivered_bytes = self.delivered_bytes;
@@ -265,7 +316,11 @@ impl Sampler {
             return None;
         }
         let mut report = *report;
-        report.packets = report.packets.min(highest + 1);
+        let over = self.passed_over.up_to(highest);
+        let sent = highest + 1 - over;
+        report.packets = report.packets.min(sent);
+        // What never left is missing there, and was not lost.
+        report.missing = report.missing.saturating_sub(over);
         if let Some(newest) = &self.newest {
             // Counts do not wrap, but the clock does, and an outage may be longer than half of it.
             let later = report.at_micros.wrapping_sub(newest.at_micros);
@@ -277,7 +332,7 @@ impl Sampler {
             report.missing = report.missing.max(newest.missing);
             report.marked = report.marked.max(newest.marked);
         }
-        report.missing = report.missing.min(highest + 1 - report.packets);
+        report.missing = report.missing.min(sent - report.packets);
         report.marked = report.marked.min(report.packets);
         Some(report)
     }

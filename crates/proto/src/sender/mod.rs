@@ -9,6 +9,8 @@ mod doubting;
 mod inbox;
 mod lanes;
 mod leaving;
+#[cfg(test)]
+mod lying_tests;
 mod messages;
 mod outgoing;
 mod progress;
@@ -22,6 +24,7 @@ mod steering;
 mod story;
 #[cfg(test)]
 mod tests;
+mod traps;
 mod waiting;
 mod way_back;
 
@@ -39,6 +42,7 @@ use silence::Hearing;
 use sizing::Sizing;
 use states::Phase;
 use steering::Pause;
+use traps::Traps;
 use waiting::{Blocked, add_wait};
 use way_back::WayBack;
 
@@ -78,6 +82,8 @@ pub(crate) struct Sender {
     uncharged: u64,
     rate: Box<dyn RateControl>,
     sampler: Sampler,
+    /// Where there are reports, and an entropy to draw from.
+    traps: Option<Traps>,
     way_back: WayBack,
     /// Where the size of packets follows the path.
     sizing: Option<Sizing>,
@@ -132,6 +138,7 @@ impl Sender {
             uncharged: 0,
             rate,
             sampler: Sampler::new(overhead),
+            traps: None,
             way_back: WayBack::default(),
             sizing,
             ledger: told_by_ok.then(Ledger::default),
@@ -153,6 +160,11 @@ impl Sender {
             stats: Stats { datagram_bytes: first, ..Stats::default() },
             trace: Recorder::default(),
         }
+    }
+
+    /// From now on it passes over numbers that follow from this seed, where there are reports.
+    pub(crate) fn set_traps(&mut self, seed: [u8; 32]) {
+        self.traps = self.negotiated.rules.reports.then(|| Traps::new(seed));
     }
 
     // ---- the client's verbs
@@ -289,7 +301,10 @@ impl Sender {
     }
 
     /// A REPORT: what the path did to what was sent.
-    pub(crate) fn handle_report(&mut self, now: Instant, report: &Report) {
+    pub(crate) fn handle_report(&mut self, now: Instant, report: &Report) -> Taken {
+        if let Some(what) = self.sampler.contradicts(report) {
+            return Taken::Violation(what);
+        }
         self.signs.on_largest(report.largest);
         self.on_largest(now, report);
         let sample = self.sampler.on_report(now, report);
@@ -301,6 +316,7 @@ impl Sender {
             self.way_back.sample(now, report.at_micros, rtt);
         }
         self.handle_sample(now, sample);
+        Taken::Authentic
     }
 
     fn handle_sample(&mut self, now: Instant, sample: Option<Sample>) {
@@ -371,8 +387,24 @@ impl Sender {
         }
         match self.allowed(now) {
             0 => None,
-            allowed => self.put_burst(now, allowed, link, out),
+            allowed => {
+                let allowed = allowed.min(self.pass_over(link));
+                self.put_burst(now, allowed, link, out)
+            }
         }
+    }
+
+    /// Passes over a number if it is time to; answers how many data packets may leave before the
+    /// next time.
+    fn pass_over(&mut self, link: &mut Link) -> u32 {
+        let Some(traps) = &mut self.traps else { return u32::MAX };
+        if traps.left() == 0
+            && let Some(number) = link.pass_over()
+        {
+            self.sampler.on_passed_over(number);
+            traps.set();
+        }
+        traps.left().max(1)
     }
 
     /// How many packets may leave now; notes what forbids it if none.
@@ -489,6 +521,7 @@ impl Sender {
             self.note_sent(now, first, count, (out.len() - start) as u64);
             self.note_lateness(now);
         }
+        self.traps.iter_mut().for_each(|traps| traps.on_sent(count));
         self.on_data_sent(now, first, segment.unwrap_or_default());
         self.rate.on_data_sent(now, count);
         segment

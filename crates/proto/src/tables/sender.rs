@@ -132,6 +132,7 @@ impl Bench {
                 let seq = ControlSeq(self.seq.max(1));
                 self.sender.handle_control(self.now, false, vec![(seq, Self::go(1, 0))])
             }
+            "REPORT" => self.sender.handle_report(self.now, &Report::default()),
             "END was heard" => self.sender.handle_control(self.now, true, Vec::new()),
             other => {
                 self.apply_other(other);
@@ -152,7 +153,6 @@ impl Bench {
             "end after 1 buffer" => {
                 self.sender.end(self.now, End { buffers: 1, bytes: 30, digest: [0; 32] });
             }
-            "REPORT" => self.sender.handle_report(self.now, &Report::default()),
             "dally over" => {
                 self.now += Duration::from_secs(4);
                 self.sender.handle_timeout(self.now);

@@ -315,8 +315,10 @@ impl Side {
         let connection = u32::from_be_bytes([clear[4], clear[5], clear[6], clear[7]]);
         let number = clear[8..].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
         let next = self.numbers.entry(connection).or_default();
-        assert_eq!(number, *next, "{:?}: packet numbers go up by one", self.role);
-        *next += 1;
+        // Now and then a sender passes over one.
+        let follows = (*next..=*next + 1).contains(&number);
+        assert!(follows, "{:?}: packet number {number} behind {next}", self.role);
+        *next = number + 1;
     }
 
     fn on_turn_over(&mut self, wire: Wire) {

@@ -1,0 +1,66 @@
+//! Packet numbers that a sender passes over, so that a receiver which reports packets that it never
+//! had says so (`docs/protocol.md §6.3`, RFC 9000 §21.4).
+
+use crate::entropy::Entropy;
+
+/// The mean number of data packets from one to the next; each distance up to twice of it is as
+/// likely.
+const MEAN_PACKETS: u32 = 256;
+
+/// When the next number is passed over.
+#[derive(Debug)]
+pub(super) struct Traps {
+    entropy: Entropy,
+    /// Data packets that leave before.
+    left: u32,
+}
+
+impl Traps {
+    /// Drawn from a seed that the peer cannot know.
+    pub(super) fn new(seed: [u8; 32]) -> Self {
+        let mut new = Self { entropy: Entropy::new(seed), left: 0 };
+        new.set();
+        new
+    }
+
+    /// Data packets that may leave before the next number is passed over.
+    pub(super) fn left(&self) -> u32 {
+        self.left
+    }
+
+    /// So many left.
+    pub(super) fn on_sent(&mut self, packets: u32) {
+        self.left = self.left.saturating_sub(packets);
+    }
+
+    /// A number was passed over; the next one is drawn.
+    pub(super) fn set(&mut self) {
+        let most = u64::from(2 * MEAN_PACKETS - 1);
+        self.left = 1 + (self.entropy.draw_u64() % most) as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_are_bounded_and_follow_from_the_seed_alone() {
+        let distances = |seed: u8| {
+            let mut traps = Traps::new([seed; 32]);
+            let next = |_| {
+                let left = traps.left();
+                traps.on_sent(left);
+                assert_eq!(traps.left(), 0);
+                traps.set();
+                left
+            };
+            (0..1000).map(next).collect::<Vec<_>>()
+        };
+        let (one, other) = (distances(1), distances(2));
+        assert!(one == distances(1) && one != other);
+        assert!(one.iter().all(|left| (1..2 * MEAN_PACKETS).contains(left)));
+        let mean = one.iter().sum::<u32>() / 1000;
+        assert!((230..280).contains(&mean), "{mean}");
+    }
+}
