@@ -59,8 +59,14 @@ impl Receiver {
             // The end of the buffer may not be known.
             let end = range.end.min(self.negotiated.geometry.max_packets());
             self.asked_packets += u64::from(end.saturating_sub(range.start));
-            let passed = self.passed_in(buffer).min(end);
-            self.passed_packets += u64::from(passed.saturating_sub(range.start));
+            let (passed, open) = (self.passed_in(buffer), range.end == u32::MAX);
+            match self.assemblies.get_mut(&buffer).filter(|_| open && passed == u32::MAX) {
+                Some(assembly) => assembly.on_open_ask(range.start),
+                None => {
+                    let passed = passed.min(end).saturating_sub(range.start);
+                    self.passed_packets += u64::from(passed);
+                }
+            }
             self.recovery.on_asked(now, Ask { buffer, range }, seq);
         }
         let packets = self.asked_packets - before;

@@ -35,6 +35,9 @@ pub(crate) struct Assembly {
     held: Option<Box<Held>>,
     /// Something of it came, if only in pieces that are void.
     came: bool,
+    /// How often all from some packet to the unknown end was asked for, though it had been sent, and
+    /// the sum of those packets' indexes.
+    open_asks: (u64, u64),
 }
 
 /// Repair packets of a buffer that is not whole, and too few to make it so.
@@ -85,6 +88,7 @@ impl Assembly {
             top: 0,
             held: None,
             came: false,
+            open_asks: (0, 0),
         }
     }
 
@@ -295,6 +299,19 @@ impl Assembly {
     /// A packet of it came that has no place in it: it is here already, or void.
     pub(super) fn on_void(&mut self) {
         self.came = true;
+    }
+
+    /// All from this packet on was asked for, and where it ends is not known.
+    pub(super) fn on_open_ask(&mut self, start: u32) {
+        self.open_asks.0 += 1;
+        self.open_asks.1 += u64::from(start);
+    }
+
+    /// How many packets such asks were for, now that the end is known.
+    pub(super) fn asked_to_its_end(&self) -> u64 {
+        let (asks, starts) = self.open_asks;
+        let packets = u64::from(self.total.unwrap_or(self.received));
+        (asks * packets).saturating_sub(starts)
     }
 
     /// Whether its sender has it, since something of it came, even if that is void by now.

@@ -166,7 +166,8 @@ impl Feedback {
         self.reports = self.reports.saturating_add(1);
     }
 
-    /// Packets found missing so far.
+    /// Numbers found missing so far.
+    #[cfg(test)]
     pub(crate) fn missing(&self) -> u64 {
         self.missing
     }

@@ -131,6 +131,7 @@ impl Receiver {
     pub(super) fn on_full(&mut self, now: Instant, number: BufferNumber) {
         let Some(assembly) = self.assemblies.remove(&number) else { return };
         self.recovery.on_complete(number);
+        self.passed_packets += assembly.asked_to_its_end();
         self.stats.buffers_done += 1;
         let offer = self.offer_to_make();
         self.fifo.push(Message::Ok(Accepted {

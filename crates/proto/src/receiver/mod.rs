@@ -91,6 +91,8 @@ pub(crate) struct Receiver {
     /// When the control timer was made longer last.
     backed_off: Option<Instant>,
     furthest: (BufferNumber, u32),
+    /// The sender has sent all of the buffers up to this one.
+    sent_through: BufferNumber,
     scratch: Vec<u8>,
     asks: Vec<Ask>,
     /// Packets asked for again so far, and of those the ones that were sent before, for something
@@ -154,6 +156,7 @@ impl Receiver {
             last_control: None,
             backed_off: None,
             furthest: (BufferNumber(0), 0),
+            sent_through: BufferNumber(0),
             scratch: vec![0; negotiated.geometry.packet_bytes as usize],
             asks: Vec::new(),
             asked_packets: 0,
@@ -353,6 +356,7 @@ impl Receiver {
         self.on_way_back(null_ack);
         let through = null_ack.sent_through.filter(|_| self.knows_renewals(null_ack.ack));
         if let Some(through) = through {
+            self.sent_through = through.max(self.sent_through);
             self.recovery.on_drained(now, null_ack.ack, through);
         }
         let Some(end) = null_ack.end else { return Taken::Authentic };
@@ -401,8 +405,9 @@ impl Receiver {
                 self.note_buffer(now, number, Stage::Accepted);
             }
         }
-        // Only an acknowledgement that moves: data alone say nothing of the way back.
-        self.rtt.recovered();
+        // A timer that ran out stays as long as it became until there is a measurement (RFC 6298
+        // §5.7). On a path that became longer every message is repeated before its answer is here,
+        // and none would ever be measured.
         if let Some(sample) = left.rtt {
             self.rtt.sample(without(sample, self.still));
         }
@@ -438,6 +443,7 @@ impl Receiver {
     fn timing(&self) -> Timing {
         Timing {
             rtt: self.rtt.bound(),
+            timeout: self.rtt.timeout(),
             burst: self.sender_burst,
             varies: self.sender_burst != self.negotiated.burst,
             packets_per_buffer: self.negotiated.geometry.max_packets(),
@@ -566,17 +572,18 @@ impl Receiver {
     }
 
     fn lost(&self) -> u64 {
-        if self.negotiated.rules.reports {
-            return self.feedback.missing();
-        }
-        // What came twice was late the first time.
-        self.passed_packets.saturating_sub(self.stats.data_packets_duplicate)
+        // What repair packets made again is a loss, too. What came twice was late the first time,
+        // unless it was asked for without anything that showed that it had been sent.
+        let lost = self.passed_packets + self.stats.packets_repaired;
+        let unproven = self.asked_packets.saturating_sub(self.passed_packets);
+        lost.saturating_sub(self.stats.data_packets_duplicate.saturating_sub(unproven))
     }
 
-    /// Up to which packet of `buffer` everything must have been sent: the sender keeps one order,
-    /// and something beyond is here (`docs/protocol.md §6.4`).
+    /// Up to which packet of `buffer` everything must have been sent: the sender said so, or it keeps
+    /// one order and something beyond is here (`docs/protocol.md §6.4`).
     fn passed_in(&self, buffer: BufferNumber) -> u32 {
         match self.furthest {
+            _ if buffer <= self.sent_through => u32::MAX,
             (furthest, top) if furthest == buffer => top,
             (furthest, _) if furthest > buffer => u32::MAX,
             _ => 0,

@@ -21,6 +21,9 @@ const SMALLEST_WINDOW: u32 = 16;
 const FLOOR: Duration = Duration::from_millis(1);
 /// A packet overtaken by no more than so many is only late.
 const FEW_PACKETS: u32 = 4;
+/// Packets of a first pass that are asked for without proof, and as many again for each time before
+/// in a row: if the path only stands still, or became longer, all of them come twice.
+const UNPROVEN_PACKETS: u32 = 64;
 /// The round trip assumed before one was measured.
 const ASSUMED_RTT: Duration = Duration::from_millis(200);
 
@@ -57,6 +60,7 @@ pub struct GapDetector {
     quiet_expiries: u32,
     expiries: u64,
     rtt: Option<Duration>,
+    timeout: Duration,
     interval: Duration,
     /// The sender's mean time between packets, by the burst values it announced.
     per_packet: Duration,
@@ -80,6 +84,8 @@ impl GapDetector {
     fn quiet_time(&self) -> Duration {
         let rtt = self.rtt.unwrap_or(ASSUMED_RTT);
         let base = rtt + rtt / 4 + self.interval * 2 + Duration::from_millis(10);
+        // Where the control timer ran out in vain a round trip takes longer than it did.
+        let base = base.max(self.timeout);
         base * (1 << self.quiet_expiries.min(5))
     }
 
@@ -167,17 +173,26 @@ impl GapDetector {
     }
 
     /// Nothing stirs although something is missing: ask for what may have been lost without a
-    /// trace. What the sender has not sent yet, it will not send twice for this.
-    fn ask_in_silence(&mut self, now: Instant) {
+    /// trace, of buffers of so many packets at `most`. What the sender has not sent yet, it will not send twice for this.
+    fn ask_in_silence(&mut self, now: Instant, most: u32) {
         while let Some(((buffer, start), end)) = self.answered.pop_first() {
             self.suspect(now, buffer, IndexRange { start, end });
         }
         // From here on the question stands for the first pass, so that no hole is asked for twice.
         // A buffer whose GO may not have arrived is the control timer's business.
         let ungranted = self.granted.front().map_or(BufferNumber(u64::MAX), |(_, buffer)| *buffer);
-        let Some(entry) = self.fresh.first_entry().filter(|e| *e.key() < ungranted) else { return };
-        let (buffer, reached) = entry.remove_entry();
-        self.suspect(now, buffer, IndexRange { start: reached, end: u32::MAX });
+        let times = self.quiet_expiries.min(16);
+        let Some(mut entry) = self.fresh.first_entry().filter(|e| *e.key() < ungranted) else {
+            return;
+        };
+        let (buffer, start) = (*entry.key(), *entry.get());
+        let end = start.saturating_add(UNPROVEN_PACKETS << times.saturating_sub(1));
+        let end = if end < most { end } else { u32::MAX };
+        match end {
+            u32::MAX => _ = entry.remove(),
+            end => *entry.get_mut() = end,
+        }
+        self.suspect(now, buffer, IndexRange { start, end });
     }
 }
 
@@ -195,6 +210,7 @@ impl Recovery for GapDetector {
     fn on_acknowledged(&mut self, now: Instant, ack: ControlSeq, timing: &Timing) {
         self.answer(ack);
         self.rtt = timing.rtt;
+        self.timeout = timing.timeout;
         self.interval = timing.burst.interval;
         self.per_packet = timing.burst.interval / timing.burst.packets.max(1);
         self.stirred = Some(now);
@@ -202,6 +218,7 @@ impl Recovery for GapDetector {
 
     fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &Timing) {
         self.rtt = timing.rtt;
+        self.timeout = timing.timeout;
         self.interval = timing.burst.interval;
         self.per_packet = timing.burst.interval / timing.burst.packets.max(1);
         self.stirred = Some(now);
@@ -256,14 +273,15 @@ impl Recovery for GapDetector {
         self.fresh.remove(&buffer);
     }
 
-    fn poll(&mut self, now: Instant, holes: &dyn Holes, _: &Timing, asks: &mut Vec<Ask>) {
+    fn poll(&mut self, now: Instant, holes: &dyn Holes, timing: &Timing, asks: &mut Vec<Ask>) {
+        self.timeout = timing.timeout;
         let quiet = self.stirred.is_some_and(|at| at + self.quiet_time() <= now);
         if quiet {
             self.quiet_expiries += 1;
             self.expiries += 1;
             self.stirred = Some(now);
             if self.waiting.is_empty() {
-                self.ask_in_silence(now.before(self.window()));
+                self.ask_in_silence(now.before(self.window()), timing.packets_per_buffer);
             }
         }
         let window = self.window();
@@ -321,6 +339,7 @@ mod tests {
     fn more_holes_than_one_poll_asks_for_are_asked_for_by_the_next() {
         let timing = Timing {
             rtt: Some(Duration::from_millis(40)),
+            timeout: Duration::ZERO,
             burst: Burst { packets: 8, interval: Duration::from_millis(1) },
             varies: false,
             packets_per_buffer: 10_001,

@@ -41,6 +41,8 @@ pub struct Arrival {
 pub struct Timing {
     /// Smoothed round trip time, if one was measured.
     pub rtt: Option<Duration>,
+    /// The control timer, longer after each time that it ran out in vain.
+    pub timeout: Duration,
     /// Burst values the sender announced last.
     pub burst: Burst,
     /// They are not the negotiated ones: the sender goes its own way.

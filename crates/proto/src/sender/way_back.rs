@@ -10,9 +10,25 @@ const RECENT: usize = 4;
 /// Less is no queue, nor is less than this part of the smallest round trip.
 const LEAST: Duration = Duration::from_millis(4);
 const LEAST_PART: u32 = 8;
+/// The path became longer, and no queue did, if reports take longer from one to the next and then as
+/// long to this part; and the way there became longer, too. A queue comes packet by packet.
+const STEP_PART: u32 = 8;
+/// A longer step is not told from what the receiver says at once (`docs/protocol.md §8.7`).
+const LONGEST_STEP: Duration = Duration::from_secs(1);
+/// A step is believed no more often than this.
+const STEPS_APART: Duration = Duration::from_secs(10);
 /// Said again after so many round trips, since nobody acknowledges it, and not sooner than this.
 const AGAIN_ROUND_TRIPS: u32 = 8;
 const AGAIN: Duration = Duration::from_millis(100);
+
+/// The path may have become longer.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    at: Instant,
+    by: Duration,
+    /// Reports since of which the round trip is longer by more than that.
+    both: usize,
+}
 
 /// What the times of reports tell of the way back.
 #[derive(Debug, Default)]
@@ -26,6 +42,11 @@ pub(super) struct WayBack {
     shortest: i32,
     recent: [Duration; RECENT],
     next: usize,
+    /// How much longer than the least the newest report took.
+    newest: Duration,
+    /// The path may have become longer; and when it last did.
+    step: Option<Step>,
+    stepped: Option<Instant>,
     /// What was said last, and when.
     told: Duration,
     at: Instant,
@@ -48,13 +69,47 @@ impl WayBack {
         let excess = Duration::from_micros(u64::from(took.abs_diff(self.shortest)));
         self.recent[self.next % RECENT] = excess.min(rtt - least);
         self.next += 1;
+        let before = std::mem::replace(&mut self.newest, excess);
+        if self.has_stepped(now, before, rtt - least) {
+            (self.least, self.shortest) = (Some(rtt), took);
+            (self.recent, self.newest) = ([Duration::ZERO; RECENT], Duration::ZERO);
+            (self.step, self.stepped) = (None, Some(now));
+        }
+    }
+
+    /// Whether the path has become longer. The newest report took longer than the least, the one
+    /// `before` did, and so did its packet's round trip (`longer`).
+    fn has_stepped(&mut self, now: Instant, before: Duration, longer: Duration) -> bool {
+        let often = self.stepped.is_some_and(|at| now.since(at) < STEPS_APART);
+        let excess = self.newest;
+        match &mut self.step {
+            None => {
+                let steep = before <= excess / STEP_PART && excess >= self.matters();
+                let may = steep && !often && excess <= LONGEST_STEP;
+                self.step = may.then_some(Step { at: now, by: excess, both: 0 });
+                false
+            }
+            Some(step) => {
+                let steady = excess.abs_diff(step.by) <= step.by / STEP_PART;
+                step.both += usize::from(longer >= step.by * 3 / 2);
+                let stepped = steady && step.both >= RECENT;
+                // Until then a packet that is reported may have been sent before.
+                let late = step.by * 2 + self.least.unwrap_or_default();
+                let over = !steady || now.since(step.at) > late;
+                self.step = self.step.take_if(|_| !over);
+                stepped
+            }
+        }
+    }
+
+    fn matters(&self) -> Duration {
+        LEAST.max(self.least.unwrap_or_default() / LEAST_PART)
     }
 
     /// How long packets queue there; zero if that is nothing to speak of.
     fn queue(&self) -> Duration {
         let queue = self.recent.into_iter().min().unwrap_or_default();
-        let matters = LEAST.max(self.least.unwrap_or_default() / LEAST_PART);
-        if queue < matters { Duration::ZERO } else { queue }
+        if queue < self.matters() || self.step.is_some() { Duration::ZERO } else { queue }
     }
 
     /// When the receiver is to be told.
@@ -105,13 +160,41 @@ mod tests {
         assert_eq!(told(&mut way, 500, &[(43, 23); 4]), 0, "too little to speak of");
     }
 
+    /// 10 ms became 500, half of it on the way back. Packets that were sent before are reported
+    /// first.
+    #[test]
+    fn a_path_that_became_longer_is_no_queue() {
+        let mut way = WayBack::default();
+        assert_eq!(told(&mut way, 0, &[(10, 5); 4]), 0);
+        assert_eq!(told(&mut way, 100, &[(255, 250), (256, 250), (257, 251), (500, 250)]), 0);
+        assert_eq!(told(&mut way, 200, &[(500, 250); 4]), 0);
+        let queue = [(600, 350), (660, 410), (690, 440), (700, 450), (700, 450)];
+        assert_eq!(told(&mut way, 1000, &queue), 160);
+        // What it was before counts again at once.
+        assert_eq!(told(&mut way, 20_000, &[(10, 5); 4]), 0);
+        let growing = [(30, 25), (80, 75), (100, 95), (120, 115), (120, 115)];
+        assert_eq!(told(&mut way, 20_100, &growing), 70);
+    }
+
+    /// All that a receiver says at once makes the way back alone longer, however steep it is.
+    #[test]
+    fn a_queue_that_comes_at_once_is_told_a_little_later() {
+        let mut way = WayBack::default();
+        assert_eq!(told(&mut way, 0, &[(40, 20); 4]), 0);
+        assert_eq!(told(&mut way, 100, &[(240, 220); 4]), 0, "it may be a step");
+        assert_eq!(told(&mut way, 600, &[(240, 220); 4]), 200, "it is none");
+        let mut way = WayBack::default();
+        assert_eq!(told(&mut way, 0, &[(40, 20); 4]), 0);
+        assert_eq!(told(&mut way, 100, &[(24_040, 24_020); 4]), 24_000);
+    }
+
     #[test]
     fn news_are_told_at_once_and_what_stays_now_and_then() {
         let mut way = WayBack::default();
         assert_eq!(way.due(), None);
         told(&mut way, 0, &[(40, 20); 4]);
         assert_eq!(way.due(), None);
-        told(&mut way, 100, &[(120, 100); 4]);
+        told(&mut way, 100, &[(48, 28), (120, 100), (120, 100), (120, 100), (120, 100)]);
         assert_eq!(way.due(), Some(ms(200 + 320)));
         way.sample(ms(300), 7_000_000 + 280_000, Duration::from_millis(40));
         assert_eq!(way.due(), Some(ms(200 + 20 + 40)), "it has gone");
