@@ -308,7 +308,8 @@ fn packets(lane: &Stats) -> u64 {
 
 /// Writes one line. A reader that went away must not end the transfer, so failures are ignored.
 pub(crate) fn emit<T: Serialize>(stream: Stream, event: &'static str, data: T) -> io::Result<()> {
-    let mut text = serde_json::to_string(&Line { event, data }).map_err(io::Error::other)?;
+    let text = serde_json::to_string(&Line { event, data }).map_err(io::Error::other)?;
+    let mut text = escaped(text);
     text.push('\n');
     match stream {
         Stream::Stdout => {
@@ -317,6 +318,23 @@ pub(crate) fn emit<T: Serialize>(stream: Stream, event: &'static str, data: T) -
         }
         Stream::Stderr => io::stderr().lock().write_all(text.as_bytes()),
     }
+}
+
+/// The same JSON without the control characters that it permits in strings, DEL and C1: a terminal
+/// would obey them.
+fn escaped(text: String) -> String {
+    let wild = |c: char| c.is_control();
+    if !text.contains(wild) {
+        return text;
+    }
+    let mut tame = String::with_capacity(text.len() + 5);
+    for c in text.chars() {
+        match wild(c) {
+            true => tame.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => tame.push(c),
+        }
+    }
+    tame
 }
 
 /// A mistake on the command line, for who wants to read JSON.

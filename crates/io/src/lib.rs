@@ -77,6 +77,8 @@ mod pattern;
 mod processor;
 mod progress;
 pub mod serve;
+#[cfg(test)]
+mod skipped;
 pub mod ticket;
 #[cfg(feature = "tokio")]
 pub mod tokio;

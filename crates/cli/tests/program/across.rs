@@ -2,7 +2,6 @@
 #![cfg(target_os = "linux")]
 
 use std::fs;
-use std::time::Duration;
 
 use crate::testenv::{Env, Finished, Running, tree};
 use rustix::process::Signal;
@@ -67,7 +66,7 @@ impl Two {
         let stop = |server: Running| {
             server.signal(Signal::TERM);
             // What is not to come any more is not awaited.
-            server.finish_within(Duration::from_secs(30)).exits(0).text()
+            server.finish().exits(0).text()
         };
         self.servers.into_iter().map(stop).collect()
     }
@@ -158,14 +157,14 @@ fn both_stop_when_the_caller_does_and_what_has_come_is_gone_on_with() {
         let mut caller = two.env.start(&two.args(&["--json", "--progress=100ms"], "big", "big"));
         caller.event("progress", |data| data["bytes"].as_u64() > Some(10_000_000));
         caller.signal(signal);
-        caller.finish_within(Duration::from_secs(10));
+        caller.finish();
         // Stopped servers serve to the end: they have none to serve any more, soon.
         let (env, servers, at) = (two.env, two.servers, two.at);
         for server in &servers {
             server.signal(Signal::TERM);
         }
         for (server, request) in servers.into_iter().zip(["send", "receive"]) {
-            let told = server.finish_within(Duration::from_secs(15)).exits(0).text();
+            let told = server.finish().exits(0).text();
             let line = told.lines().find(|line| line.contains(&format!("\"{request}\"")));
             let line = line.expect("it was asked for");
             assert!(line.contains(r#""verdict":"failed""#), "{line}");

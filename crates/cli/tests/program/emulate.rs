@@ -185,10 +185,13 @@ fn a_run_leaves_others_alone() {
         return;
     }
     let env = Env::new();
-    let mut first = start(&env, &[], "echo $NETBLT_NS_A; ip netns exec $NETBLT_NS_A sleep 1");
+    // The first goes on until the second is over.
+    let wait = "echo $NETBLT_NS_A; for n in $(seq 900); do [ -e over ] && exit; sleep 0.1; done";
+    let mut first = start(&env, &[], wait);
     let name = FilePath::new("/run/netns").join(first.line());
     between(&env, &[], "true").0.exits(0);
     assert!(name.exists());
+    std::fs::write(env.path("over"), "").expect("written");
     first.finish().exits(0);
 }
 

@@ -3,38 +3,51 @@
 
 use std::net::UdpSocket;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::testenv::{self, Env, Running};
+use crate::testenv::{self, Env, LIMIT, Running};
+use rustix::process::Signal;
 use serde_json::Value;
 
 /// Datagrams each way.
 const COUNT: u64 = 100;
 
-/// What the relay counted of [`COUNT`] datagrams of 1,000 bytes each way.
-fn counts(options: &[String]) -> Value {
+/// What the relay counted of datagrams of 1,000 bytes each way: [`COUNT`] at once, and again until
+/// `enough` was counted. `answers`: some of what goes up comes through.
+fn counts(options: &[String], answers: bool, enough: impl Fn(&Value) -> bool) -> Value {
     let env = Env::new();
     let there = UdpSocket::bind("127.0.0.1:0").expect("bound");
     let to = there.local_addr().expect("known").to_string();
-    let own = ["emulate", "relay", "--listen", "127.0.0.1:0", "--json", "--time", "700ms", "--to"];
+    let own = ["emulate", "relay", "--listen", "127.0.0.1:0", "--json", "--stats", "50ms", "--to"];
     let words: Vec<String> = own.iter().map(|word| (*word).to_owned()).chain([to]).collect();
     let mut relay = env.start(&[&words[..], options].concat());
     let listen = relay.event("emulating", |_| true)["listen"].clone();
     let here = UdpSocket::bind("127.0.0.1:0").expect("bound");
     here.connect(listen.as_str().expect("an address")).expect("connected");
-    here.send(&[0; 1000]).expect("sent");
-    there.set_read_timeout(Some(Duration::from_millis(300))).expect("set");
-    // Where nothing comes up there is nobody to answer, and only the way up is counted.
-    let client = there.recv_from(&mut [0; 2000]).ok().map(|(_, client)| client);
-    for _ in 1..COUNT {
+    there.set_read_timeout(Some(Duration::from_millis(100))).expect("set");
+    // Where nothing comes up there is no address to answer to, and only the way up is counted.
+    let mut client = None;
+    let deadline = Instant::now() + LIMIT;
+    while client.is_none() && answers {
+        assert!(Instant::now() < deadline, "nothing comes up");
         here.send(&[0; 1000]).expect("sent");
-        if let Some(client) = client {
-            there.send_to(&[0; 1000], client).expect("sent");
-        }
-        thread::sleep(Duration::from_micros(200));
+        client = there.recv_from(&mut [0; 2000]).ok().map(|(_, client)| client);
     }
-    let finished = relay.finish().exits(0);
-    finished.last_event("summary")
+    loop {
+        for _ in 0..COUNT {
+            here.send(&[0; 1000]).expect("sent");
+            if let Some(client) = client {
+                there.send_to(&[0; 1000], client).expect("sent");
+            }
+        }
+        let told = relay.event("sample", |_| true);
+        if enough(&told) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "not counted: {told}");
+    }
+    relay.signal(Signal::INT);
+    relay.finish().exits(0).last_event("summary")
 }
 
 /// Impairments, and where each is counted.
@@ -62,17 +75,20 @@ fn each_impairment_shows_in_its_direction() {
                     let words = options
                         .iter()
                         .flat_map(|(name, value)| [format!("{prefix}{name}"), (*value).to_owned()]);
-                    let summary = counts(&words.collect::<Vec<_>>());
+                    // What is too large upwards finds no address to answer to.
+                    let answered = prefix == "--down-" || *what != "lost_mtu";
+                    let [ups, downs] = [prefix != "--down-", prefix != "--up-" && answered];
+                    let enough = |told: &Value| {
+                        let counted = |way, is: bool| !is || count(told, way, what) > 0;
+                        let entered = |way| count(told, way, "entered_packets") >= COUNT;
+                        counted("up", ups)
+                            && counted("down", downs)
+                            && entered("up")
+                            && (!answered || entered("down"))
+                    };
+                    let summary = counts(&words.collect::<Vec<_>>(), answered, enough);
                     let (up, down) = (count(&summary, "up", what), count(&summary, "down", what));
-                    // What is too large upwards finds nobody to answer.
-                    let answered = count(&summary, "down", "entered_packets") > 0;
-                    assert_eq!(up > 0, prefix != "--down-", "{prefix}{what}: {summary}");
-                    assert_eq!(
-                        down > 0,
-                        prefix != "--up-" && answered,
-                        "{prefix}{what}: {summary}"
-                    );
-                    assert!(answered || (prefix != "--down-" && *what == "lost_mtu"), "{summary}");
+                    assert_eq!([up > 0, down > 0], [ups, downs], "{prefix}{what}: {summary}");
                 });
             }
         }
@@ -127,9 +143,9 @@ fn each_impairment_shows_between_two_hosts() {
     // Links that are so long that nothing has come by the end; and for who wants no words.
     let env = Env::new();
     for (link, words) in [
-        (&["--scenario", "geo-satellite"][..], true),
-        (&["--rtt", "600ms"], true),
-        (&["--rtt", "600ms", "--quiet"], false),
+        (&["--scenario", "geo-satellite", "--delay", "60s"][..], true),
+        (&["--rtt", "60s"], true),
+        (&["--rtt", "60s", "--quiet"], false),
     ] {
         let send = "ip netns exec $NETBLT_NS_A bash -c 'echo >/dev/udp/198.18.0.2/9'";
         let args = [&["emulate", "tun"], link, &["--", "sh", "-c", send]].concat();
@@ -137,7 +153,9 @@ fn each_impairment_shows_between_two_hosts() {
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         let run = Running::new(command).finish().exits(0);
         assert_eq!(run.stderr.contains(" still inside"), words, "{}", run.stderr);
-        assert_eq!(run.stderr.is_empty(), !words);
+        // On a busy machine it says that, too.
+        let said = run.stderr.lines().filter(|line| !line.contains("too busy")).count();
+        assert_eq!(said == 0, !words, "{}", run.stderr);
     }
 }
 

@@ -14,8 +14,8 @@ use netblt::{Cancel, Destination, Error, Observer, Options, Rendezvous, Ticket};
 use rustix::process::Signal;
 
 /// Far less than a death timer: it is heard that a server knows nothing of a session.
-const HEARD: Duration = Duration::from_secs(20);
-const DEATH_TIMER: Duration = Duration::from_secs(60);
+const HEARD: Duration = Duration::from_secs(80);
+const DEATH_TIMER: Duration = Duration::from_secs(300);
 const LARGE: usize = 32 << 20;
 
 struct Deaf;

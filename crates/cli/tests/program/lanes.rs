@@ -75,7 +75,7 @@ fn a_copy_goes_over_as_many_as_it_is_told_and_through_ssh_over_one() {
     assert_eq!(copied("always", ["host:there", "back"]), Some(1));
     assert!(fs::read(setting.env.path("near/back")).expect("it arrived") == content);
     let served = ["--lanes", "2", "netblt://127.0.0.1/a", "netblt://127.0.0.1:1/b"];
-    setting.cp(&served).exits(1).says("between two servers there is not --lanes");
+    setting.cp(&served).exits(1).says("--lanes means nothing for a copy between two servers");
     setting.cp(&[&served[..3], &["netblt://127.0.0.1/b"]].concat()).exits(1).says("--lanes");
 }
 

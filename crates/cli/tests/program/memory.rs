@@ -3,11 +3,16 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::testenv::{Env, Running};
+use crate::testenv::busy::Load;
+use crate::testenv::{Env, Running, skip};
 
 const HERE: [&str; 4] = ["--bind", "127.0.0.1", "--json", "--resume=never"];
 const NETWORK: [&str; 4] = ["--rate", "40Mbit", "--delay", "40ms"];
+/// So long that what a busy machine adds to its round trip is a small part.
+const LONG: [&str; 4] = ["--rate", "40Mbit", "--delay", "400ms"];
 
 fn free_port() -> u16 {
     let socket = std::net::UdpSocket::bind(("127.0.0.1", 0)).expect("bound");
@@ -15,11 +20,11 @@ fn free_port() -> u16 {
 }
 
 /// Sends `data` over the network; answers in which phases the sender was.
-fn transfer(env: &Env, more: &[&str]) -> String {
+fn transfer(env: &Env, network: &[&str], more: &[&str]) -> String {
     let port = free_port().to_string();
     let to = format!("127.0.0.1:{port}");
     let own = ["emulate", "relay", "--listen", "127.0.0.1:0", "--json", "--to", &to];
-    let mut relay = env.start(&[&own[..], &NETWORK].concat());
+    let mut relay = env.start(&[&own[..], network].concat());
     let listen = relay.event("emulating", |_| true)["listen"].as_str().expect("text").to_owned();
     let args = ["send", "data", "--port", &port, "--advertise", &listen, "--trace", "trace"];
     let mut command = env.command(&[&args[..], &HERE, more].concat());
@@ -36,10 +41,35 @@ fn transfer(env: &Env, more: &[&str]) -> String {
     trace
 }
 
+/// How often something is tried that a busy machine may keep from showing.
+const TRIES: usize = 4;
+
 /// Whether its start went by memory: a leap before any train.
 fn leaps_first(trace: &str) -> bool {
     let leap = trace.find("\"leap\"").unwrap_or(usize::MAX);
     leap < trace.find("\"trains\"").unwrap_or(usize::MAX)
+}
+
+/// Learns the path until something of it is written: on a busy machine a transfer may end before
+/// the path was used as fast as it is.
+fn learned(env: &Env, place: &Path) -> Option<String> {
+    for _ in 0..TRIES {
+        let load = Load::begin();
+        assert!(!leaps_first(&transfer(env, &NETWORK, &[])));
+        match fs::read_to_string(place) {
+            Ok(text) => return Some(text),
+            Err(_) => assert!(load.is_high(), "nothing is remembered"),
+        }
+    }
+    skip("this machine is too busy for a path to be learned");
+    None
+}
+
+/// What the network is, just now.
+fn remember(place: &Path) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    let micros = 2 * 400 * 1000 + 5000;
+    fs::write(place, format!("127.0.0.1 127.0.0.1 5000000 {micros} {now}\n")).expect("written");
 }
 
 #[test]
@@ -47,21 +77,38 @@ fn a_path_is_remembered_unless_not_wished() {
     let env = Env::new();
     env.make_file("data", 12_000_000);
     let place = env.path("cache/netblt/paths");
-    assert!(!leaps_first(&transfer(&env, &["--no-memory"])));
+    assert!(!leaps_first(&transfer(&env, &NETWORK, &["--no-memory"])));
     assert!(!place.exists(), "nothing is kept");
 
-    assert!(!leaps_first(&transfer(&env, &[])));
-    let text = fs::read_to_string(&place).expect("what is remembered");
+    let Some(text) = learned(&env, &place) else { return };
     let words: Vec<&str> = text.split_whitespace().collect();
     let ["127.0.0.1", "127.0.0.1", rate, rtt, _] = words[..] else { panic!("{text:?}") };
     let number = |text: &str| text.parse::<u64>().expect("a number");
-    assert!((1_000_000..10_000_000).contains(&number(rate)), "{text}");
+    assert!((1..10_000_000).contains(&number(rate)), "{text}");
     assert!((80_000..2_000_000).contains(&number(rtt)), "{text}");
     let mode = |path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
     assert_eq!((mode(&place), mode(&env.path("cache/netblt"))), (0o600, 0o700));
+}
 
-    assert!(leaps_first(&transfer(&env, &[])), "half of that is tried at once");
-    assert!(!leaps_first(&transfer(&env, &["--no-memory"])));
+#[test]
+fn half_of_what_is_remembered_is_tried_at_once() {
+    let env = Env::new();
+    env.make_file("data", 2_000_000);
+    env.make_directory("cache/netblt");
+    let place = env.path("cache/netblt/paths");
+    // Its round trip shows that the path is the one that is remembered.
+    let leaps = || {
+        let load = Load::begin();
+        remember(&place);
+        let leaps = leaps_first(&transfer(&env, &LONG, &[]));
+        assert!(leaps || load.is_high(), "what is remembered is not tried");
+        leaps
+    };
+    if !(0..TRIES).any(|_| leaps()) {
+        skip("this machine is too busy for a round trip to be measured");
+    }
+    remember(&place);
+    assert!(!leaps_first(&transfer(&env, &LONG, &["--no-memory"])));
     fs::write(&place, [0xff; 300]).expect("written");
-    assert!(!leaps_first(&transfer(&env, &[])), "what is no text is not believed");
+    assert!(!leaps_first(&transfer(&env, &LONG, &[])), "what is no text is not believed");
 }

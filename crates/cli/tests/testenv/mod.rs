@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod busy;
 pub(crate) mod far;
 pub(crate) mod nets;
 pub(crate) mod sshd;
@@ -12,7 +13,6 @@ use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -69,12 +69,14 @@ pub(crate) struct Env {
     directory: TempDir,
 }
 
-static SKIPPED: AtomicU32 = AtomicU32::new(0);
-
-/// Counts a test, or a part of one, that cannot run here.
+/// Notes that a test, or a part of one, cannot run here: in its output, and in the file that
+/// `NETBLT_SKIPPED` names, a line each, which `.ci/run` counts.
 pub(crate) fn skip(why: &str) {
-    let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
-    println!("skipped ({count} so far): {why}");
+    println!("skipped: {why}");
+    let Some(file) = std::env::var_os("NETBLT_SKIPPED") else { return };
+    let line = format!("{}: {why}\n", thread::current().name().unwrap_or("a test"));
+    let file = std::fs::File::options().append(true).create(true).open(file);
+    file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the skip is noted");
 }
 
 pub(crate) fn installed(program: &str) -> bool {
@@ -99,11 +101,11 @@ pub(crate) fn able(programs: &[&str], files: &[&str]) -> bool {
     why.is_empty()
 }
 
-/// Whether what depends on how fast this machine is is to be tried; skips and says why if not.
+/// Whether benchmarks are to run: what depends on this machine's speed, and is no test.
 pub(crate) fn accuracy_wanted() -> bool {
     let wanted = std::env::var_os("NETBLT_ACCURACY").is_some_and(|value| value == "1");
     if !wanted {
-        skip("depends on this machine's speed; NETBLT_ACCURACY=1 runs it");
+        println!("a benchmark, which NETBLT_ACCURACY=1 runs");
     }
     wanted
 }

@@ -407,7 +407,7 @@ fn a_full_disk_is_named_and_nothing_is_left() {
     // Not with a program: until it runs, it would hold the locks of the tests beside this one.
     let plain = MountFlags::empty();
     if mount("tmpfs", to.path(), "tmpfs", plain, c"size=64k").is_err() {
-        eprintln!("skipped: only root can mount a small disk");
+        crate::skipped::skip("only root can mount a small disk");
         return;
     }
     put(from.path().join("file"), bytes(200_000));
