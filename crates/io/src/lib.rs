@@ -65,6 +65,7 @@ mod disk;
 mod error;
 mod fields;
 mod grant;
+mod home;
 pub mod keys;
 mod kind;
 mod lanes;

@@ -29,6 +29,8 @@ impl From<&Attributes> for FileTimes {
 pub(crate) struct Kept {
     /// Permission bits that it may have.
     pub(crate) permitted: u32,
+    /// Bits that it has of the directory it was made in, and keeps: a directory its set-group-id.
+    pub(crate) inherited: u32,
     /// It has them already: it was made with them.
     pub(crate) has_mode: bool,
     /// The time of modification; otherwise it is that of its arrival.
@@ -51,11 +53,16 @@ pub(crate) fn apply(
     kept: Kept,
     may: impl Fn(Call) -> Result<(), Errno>,
 ) -> io::Result<Refused> {
-    let mode = Mode::from_raw_mode((times.mode & 0o777 & kept.permitted) as rustix::fs::RawMode);
+    let mode = times.mode & 0o777 & kept.permitted | kept.inherited;
+    let mode = Mode::from_raw_mode(mode as rustix::fs::RawMode);
     let time = Timespec { tv_sec: times.seconds, tv_nsec: times.nanos.min(999_999_999).into() };
     let times = Timestamps { last_access: time, last_modification: time };
     let mut refused = Refused::default();
-    if !kept.has_mode {
+    // Who is not of the group that a directory hands on would take that away from it.
+    let is_set =
+        |bits| rustix::fs::fstat(&file).is_ok_and(|stat| Mode::from_raw_mode(stat.st_mode) == bits);
+    let has_all = kept.has_mode || (kept.inherited != 0 && is_set(mode));
+    if !has_all {
         let set = may(Call::Modes).and_then(|()| rustix::fs::fchmod(&file, mode));
         refused.mode = tolerable(set)?;
     }

@@ -108,6 +108,11 @@ pub(crate) fn errno(error: io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
+/// Whether it is this one.
+pub(crate) fn errno_is(error: &io::Error, errno: Errno) -> bool {
+    Errno::from_io_error(error) == Some(errno)
+}
+
 /// A name as its parent, empty for the root, and its last part.
 pub(crate) fn split(name: &[u8]) -> (&[u8], &[u8]) {
     match name.iter().rposition(|byte| *byte == b'/') {

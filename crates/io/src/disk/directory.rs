@@ -33,7 +33,8 @@ use crate::disk::left_out::MAX_NUMBERS;
 use crate::disk::manifest::Manifest;
 use crate::disk::names::{Budget, NameId, Names, Refused};
 use crate::disk::publish::settle;
-use crate::disk::store::{Store, without_promise};
+use crate::disk::sites::{Beside, TOP, slot_of};
+use crate::disk::store::{Need, Store, without_promise};
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, said, shown};
 use crate::options::{Expected, Extras, OnFile, Overwrite};
@@ -66,8 +67,7 @@ pub(crate) struct DirectoryWriter {
     at: At,
     buffers: u64,
     bytes: u64,
-    /// What is kept, and where names were given; of all or nothing, if the next transfer is to go
-    /// on from it.
+    /// What is kept, and where names were given; none once it is over.
     keeping: Option<Box<Keeping>>,
 }
 
@@ -75,6 +75,7 @@ pub(crate) struct DirectoryWriter {
 /// tree of pieces, and each piece in it.
 const FILE_BYTES: u64 = 160;
 const LINK_BYTES: u64 = 32;
+const UNWRITABLE: &str = "cannot be written to";
 const TWICE: &str = "a file begins or ends twice";
 const OPEN_BYTES: u64 = 1024;
 const PIECE_BYTES: u64 = 64;
@@ -111,7 +112,7 @@ impl DirectoryWriter {
         overwrite: Overwrite,
         layout: Layout,
     ) -> Result<Self, Error> {
-        let mut store = Store::new(directory, overwrite)?;
+        let mut store = Store::open(directory, overwrite, Need::Somewhere)?;
         Ok(Self {
             notes: settle(&mut store),
             store,
@@ -131,7 +132,7 @@ impl DirectoryWriter {
             at: At::default(),
             buffers: 0,
             bytes: 0,
-            keeping: None,
+            keeping: Some(Box::new(Keeping::new())),
         })
     }
 
@@ -255,7 +256,8 @@ impl DirectoryWriter {
 
     /// Whether what begins may have its name, or is left out.
     fn look_there(&mut self, extent: &Extent, name: &[u8]) -> Result<(), Error> {
-        let Err(error) = self.store.probe(name, extent.kind == Kind::Directory) else {
+        let probed = self.store.probe(name, extent.kind == Kind::Directory);
+        let Err(error) = probed.and_then(|()| self.look_beside(extent)) else {
             return Ok(());
         };
         if matches!(error, Error::Exists(_)) && self.may_be_half_made(extent) {
@@ -265,12 +267,69 @@ impl DirectoryWriter {
         // very file.
         let known = [Kind::Kept, Kind::SymbolicLink, Kind::HardLink].contains(&extent.kind)
             && matches!(error, Error::Exists(_));
-        let atomic = self.atomic && !(known && self.keeping.is_some());
+        let atomic = self.atomic && !(known && self.store.keeping);
         let why = self.left_out.because(error, atomic)?;
         if let Some(incoming) = self.files.get_mut(&extent.file) {
             incoming.refused = Some(why);
         }
         Ok(())
+    }
+
+    /// Finds beside what the temporary of a file is to lie; an error where nothing can be written.
+    fn look_beside(&mut self, extent: &Extent) -> Result<(), Error> {
+        let known = self.files.get(&extent.file).and_then(|file| file.attributes);
+        let Some((name, _)) = known.filter(|_| extent.kind != Kind::Directory) else {
+            return Ok(());
+        };
+        let directory = self.names.parent(name);
+        let site = self.beside(directory)?.site.ok_or_else(|| {
+            let directory = self.names.path(directory);
+            self.store.error(&directory, UNWRITABLE, Errno::ACCESS.into())
+        })?;
+        if let Some(file) = self.files.get_mut(&extent.file) {
+            file.slot = slot_of(site, 0);
+        }
+        Ok(())
+    }
+
+    /// The site of a directory: the last one on the way to it that was there before the transfer.
+    fn beside(&mut self, directory: NameId) -> Result<Beside, Error> {
+        let (mut at, mut below) = (directory, Vec::new());
+        let mut beside = loop {
+            if at == NameId::ROOT {
+                break Beside { site: self.store.is_writable.then_some(TOP), exists: true };
+            }
+            if let Some(known) = self.store.sites.get_mut().beside(at) {
+                break known;
+            }
+            below.push(at);
+            at = self.names.parent(at);
+        };
+        while let Some(id) = below.pop() {
+            beside = match beside.exists {
+                true => self.look_at(id, beside)?,
+                false => beside,
+            };
+            self.store.sites.get_mut().set_beside(id, beside);
+        }
+        Ok(beside)
+    }
+
+    /// The site of a directory, if it was there before the transfer; else it is that `above`, for
+    /// what is made there has its group and its lists.
+    fn look_at(&mut self, id: NameId, above: Beside) -> Result<Beside, Error> {
+        let path = self.names.path(id);
+        let made = self.keeping.as_ref().is_some_and(|keeping| keeping.has_made(id, &path));
+        let found = if made { None } else { self.store.writable(&path) };
+        let site = match found {
+            None => return Ok(Beside { exists: false, ..above }),
+            Some(false) => None,
+            Some(true) => {
+                let number = self.store.sites.get_mut().number(&path);
+                Some(number.map_err(|e| self.store.error(&path, UNWRITABLE, e))?)
+            }
+        };
+        Ok(Beside { site, exists: true })
     }
 
     /// The sender takes a file back. What came of it, and what still comes, is not kept.
@@ -501,6 +560,7 @@ impl Writer for DirectoryWriter {
         self.withdrawn.clear();
         self.hard_links.clear();
         self.store.directories.clear();
+        self.store.sites.get_mut().forget_names();
         self.over = over::Over::default();
         self.left_out = LeftOut::default();
         self.at = At::default();
@@ -526,6 +586,7 @@ impl DirectoryWriter {
         for extent in &extents {
             self.admit(extent)?;
         }
+        self.store.tell_sites()?;
         for extent in &extents {
             let Some((own, rest)) = data.split_at_checked(extent.data_bytes() as usize) else {
                 return Err(Error::Content("a buffer has less data than its table says"));

@@ -6,26 +6,28 @@
 //! under the user's key for that directory (`seal`): a journal that is not all there, was written
 //! by another program or belongs to another directory is not believed (`docs/protocol.md §8.7`).
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write};
 use std::os::fd::OwnedFd;
 
 use netblt_proto::content::check_name;
-use netblt_proto::limits::{MAX_FILES, MAX_PART};
+use netblt_proto::limits::{MAX_FILES, MAX_NAME};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::disk::attributes::FileTimes;
 use crate::disk::beneath::create_new;
 use crate::disk::flush;
-use crate::disk::names::{Budget, NameId, Names, Use};
+use crate::disk::names::{Budget, NameId, Names, Use, escaped, unescaped};
 use crate::disk::seal::Seal;
+use crate::disk::sites::{self, Site};
 use crate::disk::staging::has_ours;
 use crate::options::Overwrite;
 
 const TITLE: &str = "netblt publication 3";
-/// Longest line: a part, each byte of it escaped, and a few numbers before it.
-const MAX_LINE: u64 = 2 * MAX_PART as u64 + 128;
+/// Longest line: a path, each byte of it escaped, and a few words before it.
+const MAX_LINE: u64 = 2 * MAX_NAME as u64 + 128;
 
 /// Something to be given its final name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,12 +59,14 @@ pub(crate) struct Journal {
     pub(crate) overwrite: Overwrite,
     pub(crate) names: Names,
     pub(crate) items: Vec<Item>,
+    /// Where temporaries lie that do not lie beside the journal.
+    pub(crate) sites: Vec<(usize, Site)>,
 }
 
 /// Writes the journal, and waits until it is on the disk.
 pub(crate) fn write(
     (staging, journal, seal): (&OwnedFd, &str, Seal),
-    overwrite: Overwrite,
+    (overwrite, sites): (Overwrite, &BTreeMap<usize, Site>),
     names: &Names,
     items: &[Item],
 ) -> io::Result<()> {
@@ -74,6 +78,11 @@ pub(crate) fn write(
         Overwrite::Always => "always",
     };
     writeln!(out, "{TITLE} {word}")?;
+    for (number, site) in sites {
+        write!(out, "s {number} {} ", site.leaf)?;
+        out.write_all(&escaped(&site.path))?;
+        out.write_all(b"\n")?;
+    }
     let mut by_name: Vec<Option<&Item>> = vec![None; names.len()];
     for item in items {
         if let Some(entry) = by_name.get_mut(names.index(item.name)) {
@@ -125,8 +134,8 @@ fn read_lines(file: File, seal: Seal) -> io::Result<Option<Journal>> {
         match &mut journal {
             None => match overwrite(text) {
                 Some(overwrite) => {
-                    let (names, items) = (Names::default(), Vec::new());
-                    journal = Some(Journal { overwrite, names, items });
+                    let (names, items, sites) = (Names::default(), Vec::new(), Vec::new());
+                    journal = Some(Journal { overwrite, names, items, sites });
                 }
                 None => return Ok(None),
             },
@@ -157,6 +166,10 @@ fn overwrite(title: &[u8]) -> Option<Overwrite> {
 fn entry(line: &[u8], journal: &mut Journal, budget: &mut Budget) -> Option<()> {
     let (kind, rest) = line.split_first()?;
     let mut rest = rest.strip_prefix(b" ")?;
+    if *kind == b's' {
+        journal.sites.push(sites::parse(rest)?);
+        return Some(());
+    }
     let mut next = || {
         let at = rest.iter().position(|byte| *byte == b' ')?;
         let word = std::str::from_utf8(rest.get(..at)?).ok()?;
@@ -186,34 +199,6 @@ fn entry(line: &[u8], journal: &mut Journal, budget: &mut Budget) -> Option<()> 
     let name = journal.names.push(parent, &part, what, budget).ok()?;
     journal.items.extend(placed.map(|placed| Item { name, placed }));
     Some(())
-}
-
-/// A part of a name on a line of its own.
-fn escaped(part: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(part.len());
-    for byte in part {
-        match byte {
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            byte => out.push(*byte),
-        }
-    }
-    out
-}
-
-fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
-    let (mut out, mut rest) = (Vec::with_capacity(text.len()), text.iter());
-    while let Some(byte) = rest.next() {
-        out.push(match byte {
-            b'\\' => match rest.next()? {
-                b'n' => b'\n',
-                b'\\' => b'\\',
-                _ => return None,
-            },
-            byte => *byte,
-        });
-    }
-    Some(out)
 }
 
 struct Hashing {
@@ -259,9 +244,13 @@ mod tests {
             Item { name: listed, placed: Placed::Directory(times) },
             Item { name: file, placed: Placed::File { number: 3, inode: 9 } },
         ];
-        write((&handle, JOURNAL, seal), Overwrite::Always, &names, &items).expect("written");
+        let leaf = ".netblt-unfinished-0123456789abcdef.part".to_owned();
+        let sites = BTreeMap::from([(3, Site { path: b"a/b c".to_vec(), leaf })]);
+        let how = (Overwrite::Always, &sites);
+        write((&handle, JOURNAL, seal), how, &names, &items).expect("written");
         let journal = read().expect("whole");
         assert_eq!((journal.overwrite, &journal.items[..]), (Overwrite::Always, &items[..]));
+        assert_eq!(journal.sites, sites.into_iter().collect::<Vec<_>>());
         assert_eq!(journal.names.path(file), b"a/b c/\xff\n\\n");
         let path = directory.path().join(JOURNAL);
         let whole = fs::read(&path).expect("there");

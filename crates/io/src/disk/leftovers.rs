@@ -12,7 +12,7 @@ use crate::disk::keep::Keeper;
 use crate::disk::publish;
 use crate::disk::ranges;
 use crate::disk::staging::{self, KEPT, Open, Staging};
-use crate::disk::store::Store;
+use crate::disk::store::{Need, Store};
 use crate::disk::vault::{bytes_of, journal, slots};
 use crate::error::{Error, file_error};
 use crate::options::Overwrite;
@@ -50,26 +50,26 @@ impl Leftovers {
     /// Completes or removes what killed transfers of all or nothing had left in a directory, as the
     /// next transfer into it does; what became of it, in words.
     pub fn settle(directory: &Path) -> Result<Vec<String>, Error> {
-        let mut store = Store::new(directory, Overwrite::Never)?;
+        let mut store = Store::open(directory, Overwrite::Never, Need::Nothing)?;
         Ok(publish::settle(&mut store))
     }
 
     /// Looks into a directory; `None` if nothing is left there. Nothing changes. What a transfer is
     /// using, or another user's, is an error.
     pub fn find(directory: &Path) -> Result<Option<Self>, Error> {
-        let mut store = Store::new(directory, Overwrite::Never)?;
+        let mut store = Store::open(directory, Overwrite::Never, Need::Nothing)?;
         let notes = publish::look(&mut store);
-        Self::look(directory, store, KEPT.to_owned(), notes)
+        Self::look(store, KEPT.to_owned(), notes)
     }
 
     /// The same of transfers that had labels ([`crate::Options::label`]).
     pub fn find_labelled(directory: &Path) -> Result<Vec<Self>, Error> {
-        let store = Store::new(directory, Overwrite::Never)?;
+        let store = Store::open(directory, Overwrite::Never, Need::Nothing)?;
         let mut found = Vec::new();
-        for label in staging::labels(&store.root) {
-            let store = Store::new(directory, Overwrite::Never)?;
+        for label in staging::labels(&store.lodge) {
+            let store = Store::open(directory, Overwrite::Never, Need::Nothing)?;
             let name = staging::kept_name(Some(&label));
-            found.extend(Self::look(directory, store, name, Vec::new())?);
+            found.extend(Self::look(store, name, Vec::new())?);
         }
         for name in ranges::names(&store.root) {
             found.push(Self::look_at_ranges(directory, name)?);
@@ -79,7 +79,7 @@ impl Leftovers {
 
     /// Ranges of a file that others were to join; nobody knows its name here.
     fn look_at_ranges(directory: &Path, name: Vec<u8>) -> Result<Self, Error> {
-        let store = Store::new(directory, Overwrite::Never)?;
+        let store = Store::open(directory, Overwrite::Never, Need::Nothing)?;
         let kept = String::from_utf8_lossy(&name).into_owned();
         let place = directory.join(&kept);
         let cannot = |e| file_error(&place, "cannot be looked into", e);
@@ -89,15 +89,10 @@ impl Leftovers {
         Ok(Self { place, parts, bytes, notes: Vec::new(), kept, store })
     }
 
-    fn look(
-        directory: &Path,
-        mut store: Store,
-        name: String,
-        notes: Vec<String>,
-    ) -> Result<Option<Self>, Error> {
-        let place = directory.join(&name);
+    fn look(mut store: Store, name: String, notes: Vec<String>) -> Result<Option<Self>, Error> {
+        let place = store.lodge_path.join(&name);
         let cannot = |e| file_error(&place, "cannot be looked into", e);
-        let kept = Staging::keep(&store.root, &name, Open::Looked).map_err(cannot)?;
+        let kept = Staging::keep(&store.lodge, &name, Open::Looked).map_err(cannot)?;
         let (mut parts, mut bytes) = (Vec::new(), 0);
         match kept {
             Some(kept) => {
@@ -115,7 +110,7 @@ impl Leftovers {
                 ));
                 store.adopt(kept);
             }
-            None if store.root_has(&name) => {
+            None if store.lodge_has(&name) => {
                 let text = "a transfer is using it, or it is another user's";
                 return Err(cannot(io::Error::other(text)));
             }
@@ -138,12 +133,12 @@ impl Leftovers {
             return Err(file_error(&self.place, "is not removed", source));
         }
         self.store.clear_kept();
-        match beneath::status(&self.store.root, self.kept.as_bytes()) {
+        match beneath::status(&self.store.lodge, self.kept.as_bytes()) {
             Ok(None) => Ok(()),
             Ok(Some(_)) => {
                 // It says itself why it cannot go.
-                let root = &self.store.root;
-                let gone = rustix::fs::unlinkat(root, &self.kept, AtFlags::REMOVEDIR);
+                let lodge = &self.store.lodge;
+                let gone = rustix::fs::unlinkat(lodge, &self.kept, AtFlags::REMOVEDIR);
                 gone.map_err(|e| file_error(&self.place, "cannot be removed", e.into()))
             }
             Err(error) => Err(file_error(&self.place, "cannot be removed", error)),

@@ -34,6 +34,9 @@ pub(crate) mod reading;
 pub(crate) mod renaming;
 pub(crate) mod room;
 mod seal;
+pub(crate) mod sites;
+#[cfg(test)]
+mod sites_tests;
 pub(crate) mod source;
 pub(crate) mod staging;
 #[cfg(test)]

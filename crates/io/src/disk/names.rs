@@ -265,6 +265,35 @@ impl Names {
     }
 }
 
+/// A name, or a part of one, on a line of its own.
+pub(crate) fn escaped(part: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(part.len());
+    for byte in part {
+        match byte {
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            byte => out.push(*byte),
+        }
+    }
+    out
+}
+
+/// What was written so.
+pub(crate) fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
+    let (mut out, mut rest) = (Vec::with_capacity(text.len()), text.iter());
+    while let Some(byte) = rest.next() {
+        out.push(match byte {
+            b'\\' => match rest.next()? {
+                b'n' => b'\n',
+                b'\\' => b'\\',
+                _ => return None,
+            },
+            byte => *byte,
+        });
+    }
+    Some(out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,6 +16,7 @@ use crate::disk::faults::{self, Call};
 use crate::disk::keep::Ready;
 use crate::disk::names::{NameId, Names};
 use crate::disk::renaming::{id, move_new};
+use crate::disk::sites::site_of;
 use crate::disk::store::{FLUSHING, NOT_A_DIRECTORY, Store, os, what_failed};
 use crate::disk::{beneath, flush};
 use crate::error::{Error, said};
@@ -39,8 +40,8 @@ pub(crate) struct Placer {
     touched: BTreeSet<NameId>,
     /// Inodes of the files placed, kept only if something may be replaced.
     ours: HashSet<(u64, u64)>,
-    /// The device on which they are.
-    device: Option<u64>,
+    /// The device on which those of one site are.
+    device: Option<(usize, u64)>,
     /// The directory that was used last.
     parent: Option<(NameId, Arc<OwnedFd>)>,
     /// Files were made under their own names since all was brought to the disk.
@@ -64,6 +65,11 @@ impl Placer {
     /// The sender describes a directory.
     pub(crate) fn list(&mut self, name: NameId, times: FileTimes) {
         self.listed.insert(name, times);
+    }
+
+    /// Whether a directory was made here.
+    pub(crate) fn has_made(&self, name: NameId) -> bool {
+        self.made.contains(&name)
     }
 
     /// What went wrong last, if there are words for it.
@@ -146,7 +152,7 @@ impl Placer {
         let leaf = os(names.leaf(ready.id));
         let mode = Mode::from_raw_mode((ready.times.mode & 0o777) as rustix::fs::RawMode);
         // The mask has taken its part of such permissions, as it is to.
-        let kept = Kept { has_mode: !store.preserve, ..store.kept() };
+        let kept = Kept { has_mode: !store.preserve, ..store.kept(ready.slot) };
         let dress =
             |file: &OwnedFd| store.dress(file.as_fd(), &ready.name, (ready.times, kept), None);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -178,11 +184,11 @@ impl Placer {
         (ready, inode): (&Ready, Option<u64>),
     ) -> io::Result<Option<Box<str>>> {
         let parent = self.enter(store, names, names.parent(ready.id))?;
-        let staging = store.staged().ok_or(io::ErrorKind::NotFound)?;
+        let staging = &*store.place_of(ready.slot)?;
         let (slot, leaf) = (ready.slot.to_string(), os(names.leaf(ready.id)));
         let replace = store.overwrite == Overwrite::Always;
         // Most names are new: nobody has to look first.
-        let known = self.own_id(staging, (slot.as_bytes(), inode), replace)?;
+        let known = self.own_id(staging, (ready.slot, inode), replace)?;
         match move_new(&store.path, (staging, os(slot.as_bytes())), (&parent, leaf)) {
             Err(Errno::EXIST) if replace => {}
             Err(Errno::EXIST) => return Ok(Some(STANDS.into())),
@@ -232,20 +238,20 @@ impl Placer {
     fn own_id(
         &mut self,
         staging: &OwnedFd,
-        (slot, inode): (&[u8], Option<u64>),
+        (slot, inode): (u64, Option<u64>),
         replace: bool,
     ) -> io::Result<Option<(u64, u64)>> {
         if !replace {
             return Ok(None);
         }
         let Some(inode) = inode else {
-            return Ok(beneath::status(staging, slot)?.as_ref().map(id));
+            return Ok(beneath::status(staging, slot.to_string().as_bytes())?.as_ref().map(id));
         };
         let device = match self.device {
-            Some(device) => device,
-            None => id(&rustix::fs::fstat(staging)?).0,
+            Some((site, device)) if site == site_of(slot) => device,
+            _ => id(&rustix::fs::fstat(staging)?).0,
         };
-        self.device = Some(device);
+        self.device = Some((site_of(slot), device));
         Ok(Some((device, inode)))
     }
 
@@ -334,7 +340,7 @@ impl Placer {
         self.made.extend(before.filter(|name| !none.contains(name)));
         let direct = std::mem::take(&mut self.direct);
         let changed = self.made.len() + self.touched.len();
-        let at_once = direct || flush::at_once(&store.root, changed);
+        let at_once = store.at_once(changed);
         let flushing = |name, error| store.error(&names.path(name), FLUSHING, error);
         for name in std::mem::take(&mut self.made).into_iter().rev() {
             let completed = self.enter(store, names, name).and_then(|handle| {
@@ -344,11 +350,11 @@ impl Placer {
             completed.map_err(|error| flushing(name, error))?;
             self.touched.remove(&name);
         }
+        if at_once || direct {
+            store.flush_all().map_err(|error| flushing(NameId::ROOT, error))?;
+        }
         if at_once {
-            return match flush::all(&store.root) {
-                Ok(()) => Ok(left_out),
-                Err(error) => Err(flushing(NameId::ROOT, error)),
-            };
+            return Ok(left_out);
         }
         for name in std::mem::take(&mut self.touched) {
             let flushed = self.enter(store, names, name).and_then(|h| flush::directory(&h));
@@ -364,12 +370,13 @@ impl Placer {
         name: NameId,
         handle: &OwnedFd,
     ) -> io::Result<()> {
+        let kept = store.kept_by(name, handle)?;
         if let Some(times) = self.listed.get(&name) {
             let (path, more) = (names.path(name), store.directories.get(&name));
-            let told = (*times, store.kept());
+            let told = (*times, kept);
             return store.dress(handle.as_fd(), &path, told, more.map(|more| &**more));
         }
-        let mode = USUAL & store.kept().permitted;
+        let mode = USUAL & kept.permitted | kept.inherited;
         match rustix::fs::fchmod(handle, Mode::from_raw_mode(mode as rustix::fs::RawMode)) {
             Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS | Errno::INVAL) | Ok(()) => Ok(()),
             Err(error) => Err(error.into()),

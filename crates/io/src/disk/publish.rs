@@ -22,6 +22,7 @@ use crate::disk::journal::{Found, Item, Journal, Placed};
 use crate::disk::names::{NameId, Names};
 use crate::disk::renaming::{Entry, id, move_new};
 use crate::disk::seal::Key;
+use crate::disk::sites;
 use crate::disk::staging::{self, KEPT, Left, Open, REPLACED, Staging};
 use crate::disk::store::{FLUSHING, NOT_A_DIRECTORY, Store, os, without_promise};
 use crate::disk::{beneath, flush, journal};
@@ -36,15 +37,16 @@ pub(crate) fn publish(
     mut items: Vec<Item>,
     gate: &Gate,
 ) -> Result<(), Error> {
-    let staging = store.staging_handle();
-    let staging = staging.map_err(|e| store.error(b"", RENAMING, e))?;
-    let mut work = Work::new(store, names, staging);
+    let home = store.staging_handle();
+    let home = home.map_err(|e| store.error(b"", RENAMING, e))?;
+    let mut work = Work::new(store, names);
     if items.len() > 1 || work.store.overwrite == Overwrite::Always {
         // A single file that is new has its name or not, whoever is killed.
         let written = work.note_what_stands(&mut items).and_then(|()| {
             let seal = work.store.seal_of_publication()?;
-            let place = (&work.staging, work.store.publication(), seal);
-            journal::write(place, work.store.overwrite, names, &items)
+            let place = (&*home, work.store.publication(), seal);
+            let sites = work.store.sites.get_mut().all();
+            journal::write(place, (work.store.overwrite, sites), names, &items)
         });
         written.map_err(|e| {
             work.store.end_publication();
@@ -60,7 +62,7 @@ pub(crate) fn publish(
         let error = work.take_back(error);
         // The files are back for sure before nobody knows any more where they were to go.
         if work.store.is_kept() {
-            let _ = flush::all(&work.store.root);
+            let _ = work.store.flush_all();
         }
         error
     });
@@ -84,7 +86,7 @@ pub(crate) fn look(store: &mut Store) -> Vec<String> {
 
 fn settle_all(store: &mut Store, open_as: Open) -> Vec<String> {
     let kept = settle_kept(store, open_as);
-    let found = staging::find(&store.root);
+    let found = staging::find(&store.lodge);
     let settle = |name: &Vec<u8>| settle_one(store, name, open_as);
     kept.into_iter().chain(found.iter().filter_map(settle)).collect()
 }
@@ -93,10 +95,10 @@ fn settle_all(store: &mut Store, open_as: Open) -> Vec<String> {
 /// stays, so that the same transfer, if it comes again, finds that it is through.
 fn settle_kept(store: &mut Store, open_as: Open) -> Option<String> {
     // Nobody's lock is taken without need.
-    if !staging::may_publish(&store.root) {
+    if !staging::may_publish(&store.lodge) {
         return None;
     }
-    let Ok(Some(kept)) = Staging::keep(&store.root, KEPT, open_as) else { return None };
+    let Ok(Some(kept)) = Staging::keep(&store.lodge, KEPT, open_as) else { return None };
     match find_journal(store, &kept) {
         Ok(Found::Nothing) => {
             // It was there before the first name was given.
@@ -111,10 +113,10 @@ fn settle_kept(store: &mut Store, open_as: Open) -> Option<String> {
 }
 
 fn settle_one(store: &mut Store, name: &[u8], open_as: Open) -> Option<String> {
-    let place = store.path.join(shown(name));
+    let place = store.lodge_path.join(shown(name));
     let place = place.display();
     // What cannot be examined is none of ours, or will be found again.
-    let Ok(Left::Orphan(left)) = staging::adopt(&store.root, name, open_as) else { return None };
+    let Ok(Left::Orphan(left)) = staging::adopt(&store.lodge, name, open_as) else { return None };
     if left.is_stranded() {
         left.leave();
         return Some(format!("{place} holds files that could not be put back; look there"));
@@ -124,7 +126,7 @@ fn settle_one(store: &mut Store, name: &[u8], open_as: Open) -> Option<String> {
             Some(format!("{place} was left by a receiver that was killed"))
         }
         Ok(Found::Nothing) => {
-            left.remove(&store.root);
+            sites::remove_home(left, &store.lodge, &store.root);
             Some(format!("removed {place}, left by a receiver that was killed"))
         }
         Ok(found) => Some(settle_journal(store, (left, name), found, open_as)),
@@ -144,7 +146,7 @@ fn settle_journal(
     found: Found,
     open_as: Open,
 ) -> String {
-    let place = store.path.join(shown(name));
+    let place = store.lodge_path.join(shown(name));
     let place = place.display();
     let journal = match found {
         Found::Own(journal) => journal,
@@ -178,9 +180,12 @@ fn settle_journal(
 
 /// Gives what a dead process left the rest of its names; what to tell the user.
 fn complete(store: &mut Store, (left, name): (Staging, &[u8]), journal: &Journal) -> String {
-    let place = store.path.join(shown(name));
+    let place = store.lodge_path.join(shown(name));
     let overwrite = std::mem::replace(&mut store.overwrite, journal.overwrite);
     store.adopt(left);
+    for (number, site) in &journal.sites {
+        store.sites.get_mut().put(*number, site.clone());
+    }
     let resumed = resume(store, &journal.names, &journal.items);
     store.overwrite = overwrite;
     match resumed {
@@ -208,9 +213,7 @@ fn complete(store: &mut Store, (left, name): (Staging, &[u8]), journal: &Journal
 
 /// Goes on where a dead process stopped; how many files got their names.
 fn resume(store: &mut Store, names: &Names, items: &[Item]) -> Result<u64, Error> {
-    let staging = store.staging_handle();
-    let staging = staging.map_err(|e| store.error(b"", RENAMING, e))?;
-    let mut work = Work::new(store, names, staging);
+    let mut work = Work::new(store, names);
     work.listed = listed(items);
     work.resumed = true;
     work.run(items)?;
@@ -228,8 +231,6 @@ fn listed(items: &[Item]) -> HashMap<NameId, FileTimes> {
 struct Work<'a> {
     store: &'a mut Store,
     names: &'a Names,
-    /// The directory of the temporaries.
-    staging: OwnedFd,
     /// Directories that the sender described.
     listed: HashMap<NameId, FileTimes>,
     /// Directories that are known to exist by now.
@@ -260,11 +261,10 @@ enum How {
 }
 
 impl<'a> Work<'a> {
-    fn new(store: &'a mut Store, names: &'a Names, staging: OwnedFd) -> Self {
+    fn new(store: &'a mut Store, names: &'a Names) -> Self {
         Self {
             store,
             names,
-            staging,
             listed: HashMap::new(),
             present: HashSet::new(),
             made: Vec::new(),
@@ -279,7 +279,6 @@ impl<'a> Work<'a> {
     /// What the journal must know: directories that exist keep their attributes, and temporaries
     /// are told from what they will be exchanged with.
     fn note_what_stands(&mut self, items: &mut Vec<Item>) -> io::Result<()> {
-        let replace = self.store.overwrite == Overwrite::Always;
         let mut stands = HashSet::new();
         for item in items.iter_mut() {
             match &mut item.placed {
@@ -289,11 +288,11 @@ impl<'a> Work<'a> {
                         stands.insert(item.name);
                     }
                 }
-                Placed::File { number, inode } if replace => {
-                    let stat = beneath::status(&self.staging, number.to_string().as_bytes())?;
+                Placed::File { number, inode } => {
+                    let place = self.store.place_of(*number)?;
+                    let stat = beneath::status(&*place, number.to_string().as_bytes())?;
                     *inode = stat.map_or(0, |stat| stat.st_ino);
                 }
-                Placed::File { .. } => {}
             }
         }
         items.retain(|item| !stands.contains(&item.name));
@@ -378,14 +377,18 @@ impl<'a> Work<'a> {
         let leaf = os(self.names.leaf(name));
         let temporary = number.to_string();
         let parent = self.enter(self.names.parent(name)).map_err(errno)?;
+        let place = match self.store.place_of(number) {
+            // Its files have their names, and another process has removed it; else nobody knows.
+            Err(error) if self.resumed && error.kind() == io::ErrorKind::NotFound => {
+                return self.is_done(inode, name, &parent);
+            }
+            place => place.map_err(errno)?,
+        };
         if replace || self.resumed {
-            let stat = beneath::status(&self.staging, temporary.as_bytes()).map_err(errno)?;
+            let stat = beneath::status(&*place, temporary.as_bytes()).map_err(errno)?;
             let exchanged = stat.is_some_and(|stat| inode != 0 && stat.st_ino != inode);
             if self.resumed && exchanged {
-                let there = beneath::status(&parent, self.names.leaf(name)).map_err(errno)?;
-                // Where neither is the one that was written down, nobody can tell them apart.
-                let told = there.is_some_and(|there| there.st_ino == inode);
-                return if told { Ok(How::Done) } else { Err(Errno::STALE) };
+                return self.is_done(inode, name, &parent);
             }
             if self.resumed && stat.is_none() {
                 return Ok(How::Done);
@@ -393,7 +396,7 @@ impl<'a> Work<'a> {
             self.ours.extend(stat.iter().map(id));
         }
         let to = &self.store.path;
-        match move_new(to, (&self.staging, os(temporary.as_bytes())), (&parent, leaf)) {
+        match move_new(to, (&place, os(temporary.as_bytes())), (&parent, leaf)) {
             Err(Errno::EXIST) if replace => {
                 match beneath::status(&parent, self.names.leaf(name)).map_err(errno)? {
                     Some(stat) if beneath::is_directory(&stat) => return Err(Errno::ISDIR),
@@ -403,12 +406,12 @@ impl<'a> Work<'a> {
                     Some(stat)
                         if !self.store.preserve
                             && beneath::is_file(&stat)
-                            && self.is_file(&temporary) =>
+                            && is_file(&place, &temporary) =>
                     {
                         let mode = Mode::from_raw_mode(stat.st_mode & 0o777);
                         // Where the file system knows no permissions, none are lost.
                         let _ = rustix::fs::chmodat(
-                            &self.staging,
+                            &*place,
                             os(temporary.as_bytes()),
                             mode,
                             AtFlags::empty(),
@@ -416,28 +419,30 @@ impl<'a> Work<'a> {
                     }
                     _ => {}
                 }
-                replace_old(to, &self.staging, number, (&parent, leaf))
+                replace_old(to, &place, number, (&parent, leaf))
             }
             done => done.map(|()| How::Moved),
         }
     }
 
-    /// Whether a temporary is no link: what one leads to is not touched.
-    fn is_file(&self, temporary: &str) -> bool {
-        let stat = beneath::status(&self.staging, temporary.as_bytes());
-        stat.is_ok_and(|stat| stat.as_ref().is_some_and(beneath::is_file))
+    /// Of a temporary that is not there any more: whether a process before this one has given it its
+    /// name. Where another file has that, nobody can tell the two apart.
+    fn is_done(&self, inode: u64, name: NameId, parent: &OwnedFd) -> Result<How, Errno> {
+        let there = beneath::status(parent, self.names.leaf(name)).map_err(errno)?;
+        let told = there.is_some_and(|there| there.st_ino == inode);
+        if told { Ok(How::Done) } else { Err(Errno::STALE) }
     }
 
     /// Gives directories their attributes, the deepest first, and flushes all that changed.
     fn complete_directories(&mut self) -> Result<(), Error> {
-        let at_once = flush::at_once(&self.store.root, self.made.len() + self.touched.len());
+        let at_once = self.store.at_once(self.made.len() + self.touched.len());
         for at in (0..self.made.len()).rev() {
             let Some(name) = self.made.get(at).copied() else { continue };
             let listed = self.listed.get(&name).copied();
             let path = self.names.path(name);
             let completed = self.enter(name).and_then(|handle| {
                 let more = self.store.directories.get(&name).map(|more| &**more);
-                let kept = self.store.kept();
+                let kept = self.store.kept_by(name, &handle)?;
                 let dress = |times| self.store.dress(handle.as_fd(), &path, (times, kept), more);
                 listed.map_or(Ok(()), dress)?;
                 if at_once { Ok(()) } else { flush::directory(&handle) }
@@ -446,7 +451,7 @@ impl<'a> Work<'a> {
             self.touched.remove(&name);
         }
         if at_once {
-            return flush::all(&self.store.root).map_err(|e| self.store.error(b"", FLUSHING, e));
+            return self.store.flush_all().map_err(|e| self.store.error(b"", FLUSHING, e));
         }
         for name in std::mem::take(&mut self.touched) {
             let flushed = self.enter(name).and_then(|handle| flush::directory(&handle));
@@ -464,13 +469,14 @@ impl<'a> Work<'a> {
             let (temporary, old) = (number.to_string(), old_name(number));
             let back = self.enter(self.names.parent(name)).map_err(errno).and_then(|parent| {
                 faults::at(&self.store.path, Call::Rename)?;
+                let place = &*self.store.place_of(number).map_err(errno)?;
                 match how {
-                    How::Moved => rustix::fs::renameat(&parent, leaf, &self.staging, &temporary),
+                    How::Moved => rustix::fs::renameat(&parent, leaf, place, &temporary),
                     How::Exchanged => {
-                        let from = (&self.staging, os(temporary.as_bytes()));
+                        let from = (place, os(temporary.as_bytes()));
                         exchange(&self.store.path, from, (&*parent, leaf))
                     }
-                    How::Kept => rustix::fs::renameat(&self.staging, &old, &parent, leaf),
+                    How::Kept => rustix::fs::renameat(place, &old, &parent, leaf),
                     How::Done => Ok(()),
                 }
             });
@@ -491,6 +497,12 @@ impl<'a> Work<'a> {
 const MAKING: &str = "the directory cannot be created, nothing was kept";
 const RENAMING: &str = "cannot be given its name, nothing was kept";
 const TWICE: &str = "is one name here for two of the sender's files, nothing was kept";
+
+/// Whether a temporary is no link: what one leads to is not touched.
+fn is_file(place: &OwnedFd, temporary: &str) -> bool {
+    let stat = beneath::status(place, temporary.as_bytes());
+    stat.is_ok_and(|stat| stat.as_ref().is_some_and(beneath::is_file))
+}
 
 /// What a replaced file is called among the temporaries.
 fn old_name(number: u64) -> String {

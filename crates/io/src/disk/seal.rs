@@ -110,7 +110,7 @@ impl Key {
 
 #[cfg(not(test))]
 fn place() -> Option<PathBuf> {
-    crate::keys::file::place("journal-key")
+    crate::home::config("journal-key")
 }
 
 /// Reads the key: of a file, and in a directory, that are this user's, the file nobody else's.
@@ -153,7 +153,8 @@ fn make(path: &Path, key: &Key) -> Result<(), Errno> {
     let mut file = File::from(file);
     let hex = blake3::Hash::from_bytes(*key.0).to_hex();
     let text = Zeroizing::new(format!("{TITLE}{hex}\n"));
-    let written = file.write_all(text.as_bytes()).and_then(|()| crate::disk::flush::sync(&file).map(|_| ()));
+    let written =
+        file.write_all(text.as_bytes()).and_then(|()| crate::disk::flush::sync(&file).map(|_| ()));
     let kept = written.map_err(beneath::errno).and_then(|()| {
         let from = std::ffi::OsStr::from_bytes(new.as_bytes());
         move_new(parent, (&directory, from), (&directory, leaf))

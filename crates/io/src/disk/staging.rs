@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, Stat};
@@ -64,7 +65,7 @@ const OWNER_BYTES: u64 = 400;
 #[derive(Debug)]
 pub(crate) struct Staging {
     name: String,
-    pub(crate) handle: OwnedFd,
+    pub(crate) handle: Arc<OwnedFd>,
     /// Locked, where the file system can.
     owner: File,
     /// Permission bits that the user's mask lets a new file have here.
@@ -185,7 +186,7 @@ impl Staging {
             return Err(Errno::NOENT);
         }
         owner.write_all(owner_text().as_bytes()).map_err(|_| Errno::IO)?;
-        Ok(Self { name, handle, owner, permitted, kept: false })
+        Ok(Self { name, handle: Arc::new(handle), owner, permitted, kept: false })
     }
 
     /// The one in which parts of files are kept: as it is, or made if `open` says so. `None` if
@@ -217,6 +218,7 @@ impl Staging {
             if there.is_ok_and(|there| there.st_ino == stat.st_ino) && exists(&handle, README) {
                 if open_as == Open::Looked {
                     let (name, owner) = (name.to_owned(), File::from(owner));
+                    let handle = Arc::new(handle);
                     return Ok(Some(Self { name, handle, owner, permitted: 0, kept: true }));
                 }
                 let permitted = permitted(&handle)?;
@@ -226,6 +228,7 @@ impl Staging {
                     owner.write_all(TEXT.as_bytes())?;
                 }
                 let name = name.to_owned();
+                let handle = Arc::new(handle);
                 return Ok(Some(Self { name, handle, owner, permitted, kept: true }));
             }
         }
@@ -243,7 +246,7 @@ impl Staging {
         }
         let name = if self.kept { README } else { OWNER };
         let Self { name: directory, handle, owner, .. } = self;
-        let _ = rustix::fs::unlinkat(&handle, name, AtFlags::empty());
+        let _ = rustix::fs::unlinkat(&*handle, name, AtFlags::empty());
         // NFS and FUSE keep a removed file under another name, in its place, until it is closed.
         drop(owner);
         let _ = rustix::fs::unlinkat(root, directory, AtFlags::REMOVEDIR);
@@ -313,7 +316,7 @@ pub(crate) fn may_publish(root: &OwnedFd) -> bool {
     exists(root, &format!("{KEPT}/{PUBLICATION}"))
 }
 
-fn random_name() -> Result<String, Errno> {
+pub(crate) fn random_name() -> Result<String, Errno> {
     let mut random = [0; RANDOM_BYTES];
     getrandom::fill(&mut random).map_err(|_| Errno::IO)?;
     let (prefix, suffix) = (String::from_utf8_lossy(PREFIX), String::from_utf8_lossy(SUFFIX));
@@ -369,6 +372,7 @@ pub(crate) fn adopt(root: &OwnedFd, name: &[u8], open_as: Open) -> io::Result<Le
     }
     let name = String::from_utf8_lossy(name).into_owned();
     let permitted = if open_as == Open::Looked { 0 } else { permitted(&handle)? };
+    let handle = Arc::new(handle);
     Ok(Left::Orphan(Staging { name, handle, owner, permitted, kept: false }))
 }
 
@@ -391,8 +395,18 @@ fn lock(owner: &OwnedFd) -> Result<(), Errno> {
 
 /// What the user's mask, or a default access list, leaves of all permissions: asked of the file
 /// system itself, since reading the mask would mean changing it.
-fn permitted(handle: &OwnedFd) -> Result<u32, Errno> {
+pub(crate) fn permitted(handle: &OwnedFd) -> Result<u32, Errno> {
     mode_of_new(handle, "mask", Mode::from_raw_mode(0o777))
+}
+
+/// Opens a directory of temporaries, one part of a name, that only this user can enter.
+pub(crate) fn open_private(parent: &OwnedFd, leaf: &str) -> io::Result<OwnedFd> {
+    let handle = open(parent, leaf.as_bytes())?;
+    let stat = rustix::fs::fstat(&handle)?;
+    if !is_private(&handle, &stat, Open::There)? {
+        return Err(Errno::ACCESS.into());
+    }
+    Ok(handle)
 }
 
 /// Whether nobody but this user may enter a directory, or the file system knows no permissions, so

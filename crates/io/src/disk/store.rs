@@ -8,15 +8,17 @@
 mod ranged;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustix::fs::{Access, AtFlags, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use netblt_proto::content::{Attributes, Extent, FileRange, More};
@@ -26,8 +28,10 @@ use crate::disk::faults::{self, Call};
 use crate::disk::gate::Gate;
 use crate::disk::holes::Span;
 use crate::disk::names::NameId;
+use crate::disk::renaming::id;
 use crate::disk::seal::{Key, Seal};
-use crate::disk::staging::{JOURNAL, KEPT, OWN_NAME, Open, Staging, has_ours};
+use crate::disk::sites::{self, Sites, TOP, site_of, slot_of};
+use crate::disk::staging::{self, JOURNAL, KEPT, OWN_NAME, Open, Staging, has_ours};
 use crate::disk::wardrobe::Wardrobe;
 use crate::disk::{beneath, flush, holes};
 use crate::error::{Error, file_error, shown, shown_path};
@@ -43,6 +47,10 @@ const PATH_MAX: usize = if cfg!(target_os = "linux") { 4096 } else { 1024 };
 pub(crate) struct Store {
     pub(crate) path: PathBuf,
     pub(crate) root: OwnedFd,
+    /// The directory in which the home of temporaries lies, and its path: the destination, or where
+    /// that cannot be written to, one of the user's own.
+    pub(crate) lodge: OwnedFd,
+    pub(crate) lodge_path: PathBuf,
     pub(crate) overwrite: Overwrite,
     /// Permissions are the sender's, whatever the user's mask.
     pub(crate) preserve: bool,
@@ -57,6 +65,8 @@ pub(crate) struct Store {
     /// One call brings everything to this disk.
     pub(crate) flushes_whole: bool,
     staging: Option<Staging>,
+    /// Where else temporaries lie.
+    pub(crate) sites: RefCell<Sites>,
     /// What comes is to be kept where the next transfer finds it, if that can be.
     pub(crate) keeping: bool,
     /// Where that is.
@@ -71,10 +81,28 @@ pub(crate) struct Store {
     open: Vec<(u64, File)>,
     /// The directory that was looked into last, if it exists: files come in directories.
     parent: Option<(Vec<u8>, Option<OwnedFd>)>,
+    /// Files can be made at its top.
+    pub(crate) is_writable: bool,
+    /// The device of the destination.
+    device: u64,
     longest: Longest,
     /// The file system cannot be waited for.
     unsynced: bool,
 }
+
+/// What must be possible in a destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// To make files at its top.
+    Top,
+    /// To make files in it or in some directory beneath it.
+    Somewhere,
+    /// Nothing: it is looked at.
+    Nothing,
+}
+
+/// Directories that are looked at, at most, for one that can be written to.
+const MAX_LOOKS: usize = 10_000;
 
 /// What the destination's platform can open.
 #[derive(Clone, Copy, Debug)]
@@ -84,17 +112,41 @@ struct Longest {
 }
 
 impl Store {
-    /// Opens a destination, which must exist. Nothing is written yet.
+    /// Opens a destination, which must exist, for files at its top. Nothing is written yet.
     pub(crate) fn new(path: &Path, overwrite: Overwrite) -> Result<Self, Error> {
-        let root = beneath::open_directory(path)
-            .map_err(|e| file_error(path, "cannot be used as the destination directory", e))?;
-        let access = Access::WRITE_OK | Access::EXEC_OK;
-        rustix::fs::accessat(&root, ".", access, AtFlags::EACCESS)
-            .map_err(|e| file_error(path, "cannot be written to", e.into()))?;
+        Self::open(path, overwrite, Need::Top)
+    }
+
+    /// Opens a destination, which must exist. Nothing is written in it yet.
+    pub(crate) fn open(path: &Path, overwrite: Overwrite, need: Need) -> Result<Self, Error> {
+        let unusable = |e| file_error(path, "cannot be used as the destination directory", e);
+        let root = beneath::open_directory(path).map_err(unusable)?;
+        let about = rustix::fs::fstat(&root).map_err(|e| unusable(e.into()))?;
+        let device = id(&about).0;
+        let writable = can_write(&root);
+        let is_writable = writable.is_ok();
+        let (lodge, lodge_path) = match writable {
+            Ok(()) => (root.try_clone().map_err(unusable)?, path.to_path_buf()),
+            Err(error) => {
+                let unwritable = |e: io::Error| file_error(path, "cannot be written to", e);
+                if need == Need::Top || (need == Need::Somewhere && !has_writable(&root)) {
+                    return Err(unwritable(error.into()));
+                }
+                match own_lodge(path, need == Need::Somewhere) {
+                    Ok(lodge) => lodge,
+                    Err(_) if need == Need::Nothing => {
+                        (root.try_clone().map_err(unusable)?, path.to_path_buf())
+                    }
+                    Err(error) => return Err(unwritable(error)),
+                }
+            }
+        };
         let (longest, flushes_whole) = (Longest::of(path, &root), flush::is_whole(&root));
         Ok(Self {
             path: path.to_path_buf(),
             root,
+            lodge,
+            lodge_path,
             overwrite,
             preserve: false,
             keep_times: true,
@@ -104,6 +156,7 @@ impl Store {
             directories: HashMap::new(),
             wardrobe: RefCell::default(),
             staging: None,
+            sites: RefCell::default(),
             keeping: false,
             kept_name: KEPT.to_owned(),
             key: None,
@@ -111,6 +164,8 @@ impl Store {
             range: None,
             open: Vec::new(),
             parent: None,
+            is_writable,
+            device,
             longest,
             unsynced: false,
         })
@@ -118,6 +173,7 @@ impl Store {
 
     /// Takes over what a dead process left under this name, and gives it as if it were its own.
     pub(crate) fn adopt(&mut self, left: Staging) {
+        *self.sites.get_mut() = Sites::load(&left.handle);
         self.staging = Some(left);
     }
 
@@ -141,9 +197,9 @@ impl Store {
         Ok(self.key.insert(key))
     }
 
-    /// Whether something of this name, one part, is in the destination.
-    pub(crate) fn root_has(&self, name: &str) -> bool {
-        beneath::status(&self.root, name.as_bytes()).is_ok_and(|stat| stat.is_some())
+    /// Whether something of this name, one part, is where temporaries have their home.
+    pub(crate) fn lodge_has(&self, name: &str) -> bool {
+        beneath::status(&self.lodge, name.as_bytes()).is_ok_and(|stat| stat.is_some())
     }
 
     /// Whether what comes is kept.
@@ -151,9 +207,53 @@ impl Store {
         self.staging.as_ref().is_some_and(|staging| staging.kept)
     }
 
-    /// The directory of the temporaries, if there is one.
-    pub(crate) fn staged(&self) -> Option<&OwnedFd> {
+    /// The home of the temporaries, if there is one.
+    pub(crate) fn staged(&self) -> Option<&Arc<OwnedFd>> {
         self.staging.as_ref().map(|staging| &staging.handle)
+    }
+
+    /// The directory in which a temporary lies; an error if there is none.
+    pub(crate) fn place_of(&self, slot: u64) -> io::Result<Arc<OwnedFd>> {
+        match site_of(slot) {
+            TOP => Ok(Arc::clone(self.staged().ok_or(io::ErrorKind::NotFound)?)),
+            site => self.sites.borrow_mut().open(&self.root, site, false),
+        }
+    }
+
+    /// The directory in which a temporary is to lie.
+    fn place_for(&mut self, slot: u64) -> io::Result<Arc<OwnedFd>> {
+        let home = Arc::clone(&self.staging()?.handle);
+        match site_of(slot) {
+            TOP => Ok(home),
+            site => self.sites.get_mut().open(&self.root, site, true),
+        }
+    }
+
+    /// Writes down in the home which sites there are, before anything is made in them.
+    pub(crate) fn tell_sites(&mut self) -> Result<(), Error> {
+        if !self.sites.get_mut().is_untold() {
+            return Ok(());
+        }
+        let home = self.staging_handle();
+        let told = home.and_then(|home| self.sites.get_mut().tell(&home, &self.lodge));
+        told.map_err(|e| self.error(b"", what_failed(&e), e))
+    }
+
+    /// Makes a temporary; again, if the directory it was to lie in was removed meanwhile.
+    fn make_at<T>(
+        &mut self,
+        slot: u64,
+        make: impl Fn(&OwnedFd, &str) -> Result<T, Errno>,
+    ) -> io::Result<T> {
+        let name = slot.to_string();
+        let place = self.place_for(slot)?;
+        match make(&place, &name) {
+            Err(Errno::NOENT) if site_of(slot) != TOP => {
+                self.sites.get_mut().is_gone();
+                Ok(make(&*self.place_for(slot)?, &name)?)
+            }
+            made => Ok(made?),
+        }
     }
 
     /// What the journal of names that are being given is called.
@@ -169,6 +269,9 @@ impl Store {
     /// Where temporaries are kept: no names are being given any more.
     pub(crate) fn end_publication(&self) {
         self.staging.iter().for_each(Staging::end_publication);
+        if self.is_kept() {
+            self.sites.borrow_mut().remove_replaced(&self.root);
+        }
     }
 
     /// Leaves the temporaries as they are.
@@ -176,6 +279,7 @@ impl Store {
         self.open.clear();
         self.parent = None;
         self.staging.take().into_iter().for_each(Staging::leave);
+        self.sites.take();
     }
 
     /// Whether `name` may come into being: nothing stands in its way that must not be replaced.
@@ -204,6 +308,12 @@ impl Store {
             }
             Some(_) => Ok(()),
         }
+    }
+
+    /// Whether files can be made in a directory; `None` if it is not there.
+    pub(crate) fn writable(&self, path: &[u8]) -> Option<bool> {
+        let directory = beneath::directory(self.root.as_fd(), path).ok()?;
+        Some(can_write(&directory).is_ok())
     }
 
     fn parent(&mut self, name: &[u8]) -> Result<Option<&OwnedFd>, Error> {
@@ -236,7 +346,7 @@ impl Store {
         };
         let written = created.and_then(|(file, has_mode)| {
             holes::write(&file, self.in_file(extent.into()), bytes)?;
-            let kept = Kept { has_mode, ..self.kept() };
+            let kept = Kept { has_mode, ..self.kept(number) };
             self.dress(file.as_fd(), &attributes.name, (times, kept), more)?;
             self.close_file(file)
         });
@@ -246,7 +356,7 @@ impl Store {
     /// Makes an empty file among the temporaries.
     pub(crate) fn empty(&mut self, number: u64, name: &[u8], times: FileTimes) -> io::Result<()> {
         let (file, has_mode) = self.create_with(number, times.mode)?;
-        let kept = Kept { has_mode, ..self.kept() };
+        let kept = Kept { has_mode, ..self.kept(number) };
         self.dress(file.as_fd(), name, (times, kept), None)?;
         self.close_file(file)
     }
@@ -272,41 +382,69 @@ impl Store {
         times: FileTimes,
         (name, more): (&[u8], Option<&More>),
     ) -> Result<(), Error> {
-        let staging = self.staging().map(|staging| staging.handle.try_clone());
-        let made = staging.and_then(|staging| {
-            let (staging, slot) = (staging?, number.to_string());
-            rustix::fs::symlinkat(os(target), &staging, &slot)?;
-            let unset = apply_to_link(&staging, &slot, times, self.kept());
+        let made =
+            self.make_at(number, |place, slot| rustix::fs::symlinkat(os(target), place, slot));
+        let made = made.and_then(|()| {
+            let (place, slot) = (self.place_of(number)?, number.to_string());
+            let unset = apply_to_link(&place, &slot, times, self.kept(number));
             let wardrobe = &mut *self.wardrobe.borrow_mut();
             unset.into_iter().for_each(|why| wardrobe.lacks_time(name, why));
-            more.iter().for_each(|more| wardrobe.dress_link(&staging, &slot, more, name));
+            more.iter().for_each(|more| wardrobe.dress_link(&*place, &slot, more, name));
             Ok(())
         });
         made.map_err(|e| self.error(name, "the symbolic link cannot be made", e))
     }
 
-    /// Gives a temporary a second number.
-    pub(crate) fn link_temporary(&self, from: u64, to: u64, name: &[u8]) -> Result<(), Error> {
-        let Some(staging) = &self.staging else { return Ok(()) };
-        let (from, to) = (from.to_string(), to.to_string());
-        let linked =
-            rustix::fs::linkat(&staging.handle, &from, &staging.handle, &to, AtFlags::empty());
-        linked.map_err(|e| {
-            self.error(name, "the hard link cannot be made, nothing was kept", e.into())
-        })
+    /// Gives a temporary a second number; where that is on another file system, it is a copy.
+    pub(crate) fn link_temporary(
+        &mut self,
+        from: u64,
+        to: u64,
+        (name, times): (&[u8], FileTimes),
+    ) -> Result<(), Error> {
+        let linked = self.place_of(from).and_then(|place| {
+            let slot = from.to_string();
+            self.make_at(to, |beside, to| {
+                rustix::fs::linkat(&*place, &slot, beside, to, AtFlags::empty())
+            })
+        });
+        let linked = match linked.map_err(beneath::errno) {
+            Err(Errno::XDEV) => {
+                self.open_slot(from).and_then(|from| self.copy_to(from, to, (name, times)))
+            }
+            linked => linked.map_err(io::Error::from),
+        };
+        linked.map_err(|e| self.error(name, "the hard link cannot be made, nothing was kept", e))
+    }
+
+    /// Copies a file into a temporary, all the way to the disk.
+    pub(crate) fn copy_to(
+        &mut self,
+        mut from: File,
+        slot: u64,
+        (name, times): (&[u8], FileTimes),
+    ) -> io::Result<()> {
+        let (mut copy, has_mode) = self.create_with(slot, times.mode)?;
+        io::copy(&mut from, &mut copy)?;
+        let kept = Kept { has_mode, ..self.kept(slot) };
+        self.dress(copy.as_fd(), name, (times, kept), None)?;
+        flush::sync(&copy)?;
+        self.close_file(copy)
     }
 
     /// Gives a file of the destination a number among the temporaries.
     pub(crate) fn link_named(&mut self, name: &[u8], to: u64) -> io::Result<()> {
         let (parent, leaf) = beneath::split(name);
         let parent = beneath::directory(self.root.as_fd(), parent)?;
-        let (staging, to) = (self.staging_handle()?, to.to_string());
         // Where a link was put in its place meanwhile, it is linked itself and not followed.
-        rustix::fs::linkat(&parent, os(leaf), &staging, &to, AtFlags::empty())?;
-        if beneath::status(&staging, to.as_bytes())?.as_ref().is_some_and(beneath::is_file) {
+        self.make_at(to, |place, to| {
+            rustix::fs::linkat(&parent, os(leaf), place, to, AtFlags::empty())
+        })?;
+        let (place, to) = (self.place_of(to)?, to.to_string());
+        if beneath::status(&*place, to.as_bytes())?.as_ref().is_some_and(beneath::is_file) {
             return Ok(());
         }
-        rustix::fs::unlinkat(&staging, &to, AtFlags::empty())?;
+        rustix::fs::unlinkat(&*place, &to, AtFlags::empty())?;
         Err(io::ErrorKind::InvalidData.into())
     }
 
@@ -334,9 +472,9 @@ impl Store {
     /// What came of a file is not wanted any more.
     pub(crate) fn discard(&mut self, number: u64) {
         self.open.retain(|(open, _)| *open != number);
-        if let Some(staging) = &self.staging {
+        if let Ok(place) = self.place_of(number) {
             // What is not there need not go, and all of it goes in the end.
-            let _ = rustix::fs::unlinkat(&staging.handle, number.to_string(), AtFlags::empty());
+            let _ = rustix::fs::unlinkat(&*place, number.to_string(), AtFlags::empty());
         }
     }
 
@@ -357,9 +495,9 @@ impl Store {
 
     /// A file among the temporaries, to be read.
     pub(crate) fn open_slot(&self, slot: u64) -> io::Result<File> {
-        let staged = self.staged().ok_or(io::ErrorKind::NotFound)?;
+        let place = self.place_of(slot)?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        Ok(rustix::fs::openat(staged, slot.to_string(), flags, Mode::empty())?.into())
+        Ok(rustix::fs::openat(&*place, slot.to_string(), flags, Mode::empty())?.into())
     }
 
     /// All parts of a file are stored.
@@ -370,7 +508,7 @@ impl Store {
         (name, more): (&[u8], Option<&More>),
     ) -> Result<(), Error> {
         let file = self.temporary(number).and_then(|file| file.try_clone());
-        let told = (times, self.kept());
+        let told = (times, self.kept(number));
         let applied = file.and_then(|file| self.dress(file.as_fd(), name, told, more));
         let closed = applied.and_then(|()| self.close_number(number));
         closed.map_err(|e| self.error(name, "cannot be completed, nothing was kept", e))
@@ -381,17 +519,7 @@ impl Store {
         let closed = std::mem::take(&mut self.open)
             .into_iter()
             .try_for_each(|(_, file)| self.close_file(file));
-        let flushed = closed.and_then(|()| match &self.staging {
-            Some(_) if flush::at_once(&self.root, numbers.len()) => {
-                faults::at(&self.path, Call::Sync)?;
-                flush::all(&self.root).map(|()| true)
-            }
-            Some(staging) => flush::files(&staging.handle, numbers, || {
-                faults::at(&self.path, Call::Sync)?;
-                Ok(!gate.is_shut())
-            }),
-            None => Ok(true),
-        });
+        let flushed = closed.and_then(|()| self.flush_places(numbers, gate));
         let synced = flushed.map_err(|e| self.error(b"", FLUSHING, e))?;
         self.unsynced |= !synced;
         Ok(())
@@ -408,13 +536,69 @@ impl Store {
         })
     }
 
+    /// Each file system is flushed in one call, or file by file; false if one of them cannot be.
+    fn flush_places(&self, numbers: &[u64], gate: &Gate) -> io::Result<bool> {
+        let mut places: BTreeMap<u64, BTreeMap<usize, Vec<u64>>> = BTreeMap::new();
+        for number in numbers {
+            let site = site_of(*number);
+            let device = match site {
+                TOP => self.device,
+                _ => {
+                    self.place_of(*number)?;
+                    self.sites.borrow().device(site).unwrap_or(self.device)
+                }
+            };
+            places.entry(device).or_default().entry(site).or_default().push(*number);
+        }
+        let (path, mut synced) = (&self.path, true);
+        for sites in places.into_values() {
+            let count = sites.values().map(Vec::len).sum();
+            for numbers in sites.into_values() {
+                let Some(first) = numbers.first() else { continue };
+                let place = self.place_of(*first)?;
+                if flush::at_once(&place, count) {
+                    faults::at(path, Call::Sync)?;
+                    flush::all(&place)?;
+                    break;
+                }
+                synced &= flush::files(&place, &numbers, || {
+                    faults::at(path, Call::Sync)?;
+                    Ok(!gate.is_shut())
+                })?;
+            }
+        }
+        Ok(synced)
+    }
+
+    /// Waits until the list of sites, and the names of these temporaries, are on the disk.
+    pub(crate) fn sync_names(&self, slots: &[u64]) -> io::Result<()> {
+        self.sites.borrow_mut().sync(&self.root, slots)
+    }
+
+    /// Whether so many files or directories are better flushed in one call for each file system.
+    pub(crate) fn at_once(&self, count: usize) -> bool {
+        flush::at_once(&self.root, count) && self.sites.borrow().all_whole()
+    }
+
+    /// Waits until all is on the disk of every file system that is flushed in one call.
+    pub(crate) fn flush_all(&self) -> io::Result<()> {
+        flush::all(&self.root)?;
+        let others = self.sites.borrow().others(self.device);
+        for site in others {
+            flush::all(&*self.place_of(slot_of(site, 0))?)?;
+        }
+        Ok(())
+    }
+
     /// Removes the temporaries. What cannot be removed stays behind, under its telling name.
     pub(crate) fn clear(&mut self) {
         self.open.clear();
         self.parent = None;
         if let Some(staging) = self.staging.take_if(|staging| !staging.kept) {
-            staging.remove(&self.root);
+            sites::remove_home(staging, &self.lodge, &self.root);
+            self.sites.take();
         }
+        self.sites.get_mut().remove_empty(&self.root);
     }
 
     /// Removes them even if they were to be kept: there is nothing in them.
@@ -422,7 +606,8 @@ impl Store {
         self.open.clear();
         self.parent = None;
         if let Some(staging) = self.staging.take() {
-            staging.remove(&self.root);
+            sites::remove_home(staging, &self.lodge, &self.root);
+            self.sites.take();
         }
     }
 
@@ -430,34 +615,59 @@ impl Store {
     /// that led to it says so.
     pub(crate) fn strand(&mut self, error: Error) -> Error {
         let Some(staging) = self.staging.take() else { return error };
-        let place = self.path.join(staging.strand(&self.root));
+        let place = self.lodge_path.join(staging.strand(&self.lodge));
         Error::Stranded { place, error: Box::new(without_promise(error)) }
     }
 
     /// A handle of the directory of the temporaries, which is made if there is none.
-    pub(crate) fn staging_handle(&mut self) -> io::Result<OwnedFd> {
-        self.staging()?.handle.try_clone()
+    pub(crate) fn staging_handle(&mut self) -> io::Result<Arc<OwnedFd>> {
+        Ok(Arc::clone(&self.staging()?.handle))
     }
 
-    /// What files and directories get here of the attributes that their sender tells.
-    pub(crate) fn kept(&self) -> Kept {
-        let permitted = match &self.staging {
-            Some(staging) if !self.preserve => staging.permitted,
-            _ => 0o777,
+    /// What a temporary gets here of the attributes that its sender tells.
+    pub(crate) fn kept(&self, slot: u64) -> Kept {
+        self.kept_in(site_of(slot))
+    }
+
+    fn kept_in(&self, site: usize) -> Kept {
+        let permitted = match (&self.staging, self.sites.borrow().permitted(site)) {
+            _ if self.preserve => 0o777,
+            (_, Some(permitted)) => permitted,
+            (Some(staging), None) => staging.permitted,
+            (None, None) => 0o777,
         };
-        Kept { permitted, has_mode: false, times: self.keep_times }
+        Kept { permitted, inherited: 0, has_mode: false, times: self.keep_times }
+    }
+
+    /// The same of a directory that was made here: what new files in it may have, and the group that
+    /// it hands on.
+    pub(crate) fn kept_by(&self, name: NameId, directory: &OwnedFd) -> io::Result<Kept> {
+        let beside = self.sites.borrow().beside(name).and_then(|beside| beside.site);
+        let known = beside.filter(|site| match site {
+            &TOP => self.staging.is_some(),
+            site => self.sites.borrow().permitted(*site).is_some(),
+        });
+        let kept = match known {
+            Some(site) => self.kept_in(site),
+            None if self.preserve => self.kept_in(TOP),
+            None => Kept { permitted: staging::permitted(directory)?, ..self.kept_in(TOP) },
+        };
+        let inherited = rustix::fs::fstat(directory)?.st_mode & Mode::SGID.bits();
+        Ok(Kept { inherited, ..kept })
     }
 
     fn staging(&mut self) -> io::Result<&Staging> {
         let staging = match self.staging.take() {
             Some(staging) => staging,
-            None if self.keeping => match Staging::keep(&self.root, &self.kept_name, Open::Made)? {
-                // What another transfer has left there meanwhile was not read, and its numbers are
-                // not free.
-                Some(staging) if staging.is_bare() => staging,
-                _ => Staging::create(&self.root)?,
-            },
-            None => Staging::create(&self.root)?,
+            None if self.keeping => {
+                match Staging::keep(&self.lodge, &self.kept_name, Open::Made)? {
+                    // What another transfer has left there meanwhile was not read, and its numbers are
+                    // not free.
+                    Some(staging) if staging.is_bare() => staging,
+                    _ => Staging::create(&self.lodge)?,
+                }
+            }
+            None => Staging::create(&self.lodge)?,
         };
         Ok(self.staging.insert(staging))
     }
@@ -509,21 +719,23 @@ impl Store {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         // The directory keeps others out; what the file itself permits is the user's umask.
         let mode = Mode::from_raw_mode(0o666);
-        let handle = &self.staging()?.handle;
-        Ok(rustix::fs::openat(handle, number.to_string(), flags, mode)?.into())
+        Ok(self.make_at(number, |place, slot| rustix::fs::openat(place, slot, flags, mode))?.into())
     }
 
     /// Makes a file that is whole at once; and whether it has the permissions that it is to have.
     pub(crate) fn create_with(&mut self, number: u64, mode: u32) -> io::Result<(File, bool)> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let preserve = self.preserve;
-        let handle = &self.staging()?.handle;
         let wanted = Mode::from_raw_mode((mode & 0o777) as rustix::fs::RawMode);
-        match rustix::fs::openat(handle, number.to_string(), flags, wanted) {
+        let made =
+            self.make_at(number, |place, slot| rustix::fs::openat(place, slot, flags, wanted));
+        match made {
             // The mask has taken its part, as it is to.
             Ok(file) => Ok((file.into(), !preserve)),
-            Err(Errno::EXIST) => Ok((self.create(number)?, false)),
-            Err(error) => Err(error.into()),
+            Err(error) if beneath::errno_is(&error, Errno::EXIST) => {
+                Ok((self.create(number)?, false))
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -625,6 +837,56 @@ fn without_words(what: &'static str) -> &'static str {
     }
 }
 
+/// Whether some directory beneath one can be written to; where there are very many, it may be.
+fn has_writable(root: &OwnedFd) -> bool {
+    let (mut todo, mut looks) = (VecDeque::from([Vec::new()]), 0);
+    while let Some(path) = todo.pop_front() {
+        let Ok(directory) = beneath::directory(root.as_fd(), &path) else { continue };
+        looks += 1;
+        if looks > MAX_LOOKS || can_write(&directory).is_ok() {
+            return true;
+        }
+        let Ok(listing) = Dir::read_from(&directory) else { continue };
+        for entry in listing.flatten().take(MAX_LOOKS) {
+            let name = entry.file_name().to_bytes();
+            let may_be = matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
+            if may_be && !matches!(name, b"." | b"..") {
+                let path = [&path[..], name].join(&b'/');
+                todo.push_back(path.strip_prefix(b"/").unwrap_or(&path).to_vec());
+            }
+        }
+    }
+    false
+}
+
+#[cfg(not(test))]
+use crate::home::state;
+#[cfg(test)]
+use elsewhere::state;
+#[cfg(test)]
+pub(crate) use elsewhere::with_state;
+
+/// A directory of the user's own, for the home of what goes beneath a destination that cannot be
+/// written to itself. Only a journal is in it, no file's content.
+fn own_lodge(path: &Path, make: bool) -> io::Result<(OwnedFd, PathBuf)> {
+    let none = || io::Error::other("the user has no directory for the list of what has arrived");
+    let hash = blake3::hash(path.canonicalize()?.as_os_str().as_bytes()).to_hex();
+    let place = state(hash.get(..32).unwrap_or_default()).ok_or_else(none)?;
+    if make {
+        DirBuilder::new().recursive(true).mode(0o700).create(&place)?;
+    }
+    let lodge = beneath::open_directory(&place)?;
+    if rustix::fs::fstat(&lodge)?.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(none());
+    }
+    Ok((lodge, place))
+}
+
+fn can_write(directory: &OwnedFd) -> Result<(), Errno> {
+    let access = Access::WRITE_OK | Access::EXEC_OK;
+    rustix::fs::accessat(directory, ".", access, AtFlags::EACCESS)
+}
+
 fn is_scarce(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
@@ -642,4 +904,25 @@ pub(crate) fn what_failed(error: &io::Error) -> &'static str {
 /// A name as one of this system's.
 pub(crate) fn os(name: &[u8]) -> &OsStr {
     OsStr::from_bytes(name)
+}
+
+/// In tests the user's own directory is one of the test.
+#[cfg(test)]
+mod elsewhere {
+    use super::*;
+
+    thread_local! {
+        static STATE: RefCell<Option<PathBuf>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn state(name: &str) -> Option<PathBuf> {
+        STATE.with(|state| Some(state.borrow().as_ref()?.join(name)))
+    }
+
+    pub(crate) fn with_state<T>(place: &Path, run: impl FnOnce() -> T) -> T {
+        STATE.with(|state| *state.borrow_mut() = Some(place.to_path_buf()));
+        let done = run();
+        STATE.with(|state| *state.borrow_mut() = None);
+        done
+    }
 }

@@ -18,6 +18,7 @@ use crate::disk::keep::{Disk, Form, Ready};
 use crate::disk::names::Names;
 use crate::disk::placing::{Made, Placer};
 use crate::disk::seal::Seal;
+use crate::disk::sites::{TOP, site_of, slot_of};
 use crate::disk::store::Store;
 use crate::disk::{beneath, flush};
 use crate::error::Error;
@@ -82,11 +83,13 @@ impl Disk for Vault<'_> {
             return Err(io::ErrorKind::Interrupted.into());
         }
         // That they are there at all must last, too.
-        flush::directory(&self.store.staging_handle()?)
+        flush::directory(&*self.store.staging_handle()?)?;
+        self.store.sync_names(slots)
     }
 
     fn stored(&mut self, slot: u64) -> Option<Stamp> {
-        let stat = beneath::status(self.store.staged()?, slot.to_string().as_bytes());
+        let place = self.store.place_of(slot).ok()?;
+        let stat = beneath::status(&*place, slot.to_string().as_bytes());
         self.store.stamp_of(stamp(stat.ok()??)?)
     }
 
@@ -110,7 +113,14 @@ impl Disk for Vault<'_> {
 
     fn slots(&mut self) -> Vec<u64> {
         let Some(staged) = self.store.staged() else { return Vec::new() };
-        slots(staged)
+        let mut all = slots(staged);
+        all.retain(|slot| site_of(*slot) == TOP);
+        let sites = self.store.sites.borrow().numbers();
+        for site in sites {
+            let Ok(place) = self.store.place_of(slot_of(site, 0)) else { continue };
+            all.extend(slots(&*place).into_iter().filter(|slot| site_of(*slot) == site));
+        }
+        all
     }
 
     fn remove(&mut self, slot: u64) {

@@ -5,7 +5,6 @@
 //! netblt-x25519-private <43 characters of base64url>
 //! ```
 
-use std::env;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -18,6 +17,7 @@ use zeroize::Zeroizing;
 use super::line::PublicLine;
 use crate::disk::flush;
 use crate::error::Error;
+use crate::home;
 use crate::ticket::{decode, encode};
 
 /// The word before a private key.
@@ -38,9 +38,7 @@ pub fn generate() -> Result<StaticKey, Error> {
 /// Where what a user keeps of keys is: `name` in `$XDG_CONFIG_HOME/netblt` or `~/.config/netblt`.
 /// `None` without a home.
 pub fn place(name: &str) -> Option<PathBuf> {
-    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let config = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
-    Some(config.join("netblt").join(name))
+    home::config(name)
 }
 
 /// Where the public half of the key in `path` is.

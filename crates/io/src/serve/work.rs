@@ -25,6 +25,7 @@ use crate::disk::beneath;
 use crate::disk::file_list::FileList;
 use crate::disk::layout::Layout;
 use crate::disk::room::Room;
+use crate::disk::sites;
 use crate::disk::source::SourceReader;
 use crate::disk::staging::{self, Open, Staging};
 use crate::error::Denial;
@@ -286,7 +287,7 @@ fn remove(
     if let Some(label) = staging::label_of(leaf) {
         let kept = Staging::keep(&parent, &staging::kept_name(Some(&label)), Open::There)?;
         let used = || Denied::new(Denial::Busy, "a transfer is using it, or it is another user's");
-        kept.ok_or_else(used)?.remove(&parent);
+        sites::remove_home(kept.ok_or_else(used)?, &parent, &parent);
         return Ok(1);
     }
     if staging::is_ranges(leaf) {

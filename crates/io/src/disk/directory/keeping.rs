@@ -18,7 +18,9 @@ use crate::disk::had::Node;
 use crate::disk::keep::record::{Part, Stamp};
 use crate::disk::keep::{Form, Found, Keeper, Ready};
 use crate::disk::layout::broken;
+use crate::disk::names::NameId;
 use crate::disk::placing::Placer;
+use crate::disk::sites::{TOP, site_of};
 use crate::disk::staging::{self, KEPT, Open, Staging};
 use crate::disk::vault::Vault;
 use crate::error::{Error, shown};
@@ -57,7 +59,7 @@ pub(super) struct Keeping {
 }
 
 impl Keeping {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             keeper: Keeper::default(),
             placer: Placer::default(),
@@ -72,6 +74,11 @@ impl Keeping {
             anew: Vec::new(),
             concluded: false,
         }
+    }
+
+    /// Whether a directory was made by this transfer, or one before it was about to make it.
+    pub(super) fn has_made(&self, id: NameId, path: &[u8]) -> bool {
+        self.placer.has_made(id) || self.keeper.made_before(path)
     }
 
     /// File bytes that are here of transfers before this one.
@@ -110,7 +117,7 @@ impl DirectoryWriter {
     pub(crate) fn atomic(mut self, atomic: bool) -> Self {
         self.atomic = atomic;
         self.store.piecemeal = !atomic;
-        self.keeping = (!atomic).then(|| Box::new(Keeping::new()));
+        self.keeping = Some(Box::new(Keeping::new()));
         self
     }
 
@@ -125,7 +132,6 @@ impl DirectoryWriter {
     /// leaves what the next one goes on from.
     pub(crate) fn resuming(mut self, resume: Resume, expiry: Duration) -> Result<Self, Error> {
         if self.atomic && resume != Resume::Never {
-            self.keeping = Some(Box::new(Keeping::new()));
             // What cannot have its name is not lost.
             self.store.piecemeal = true;
         }
@@ -138,14 +144,14 @@ impl DirectoryWriter {
         self.store.keeping = true;
         let name = self.store.kept_name.clone();
         let cannot = |e| self.store.error(name.as_bytes(), "cannot be looked into", e);
-        match Staging::keep(&self.store.root, &name, Open::There).map_err(cannot)? {
+        match Staging::keep(&self.store.lodge, &name, Open::There).map_err(cannot)? {
             // What could not be completed just now, which was said, is left alone.
             Some(kept) if kept.publishes() => self.store.keeping = false,
             Some(kept) => self.store.adopt(kept),
-            None if self.store.root_has(&name) => self.notes.push(format!(
+            None if self.store.lodge_has(&name) => self.notes.push(format!(
                 "{} is in use by another transfer, or not yours: this one does not go on from it, \
                  and cannot be gone on with",
-                self.store.path.join(&name).display()
+                self.store.lodge_path.join(&name).display()
             )),
             None => {}
         }
@@ -170,7 +176,7 @@ impl DirectoryWriter {
             self.notes.push(format!(
                 "{} has a list that netblt has not written there for this user, or not all of it: \
                  what it tells of was read again",
-                self.store.path.join(&self.store.kept_name).display()
+                self.store.lodge_path.join(&self.store.kept_name).display()
             ));
         }
         self.set_up_keeper();
@@ -259,7 +265,7 @@ impl DirectoryWriter {
             Kind::Kept => file.kept = true,
             Kind::Directory | Kind::Withdrawn => {}
             Kind::File | Kind::Stream | Kind::SymbolicLink | Kind::HardLink => {
-                file.slot = keeping.keeper.new_slot();
+                file.slot = keeping.keeper.new_slot(site_of(file.slot));
                 let name = self.names.path(id);
                 let (store, names) = (&mut self.store, &self.names);
                 let (placer, keeper) = (&mut keeping.placer, &mut keeping.keeper);
@@ -333,7 +339,10 @@ impl DirectoryWriter {
     /// all there is to do, and the disk can be waited for without it.
     pub(super) fn form(&self, extent: &Extent, more: bool) -> Form {
         let Some(keeping) = &self.keeping else { return Form::Stored };
-        let empty = extent.kind == Kind::File && extent.length == 0 && !more;
+        // Where it is made is brought to the disk with the destination.
+        let file = self.files.get(&extent.file);
+        let near = file.is_some_and(|file| site_of(file.slot) == TOP);
+        let empty = extent.kind == Kind::File && extent.length == 0 && !more && near;
         if !empty || self.atomic || self.store.reads_back || !self.store.flushes_whole {
             return Form::Stored;
         }

@@ -2,16 +2,13 @@
 //! (`docs/protocol.md §8.2`). Nothing is ever written through one.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::os::fd::AsFd as _;
 
 use netblt_proto::content::Extent;
 use rustix::io::Errno;
 
 use super::DirectoryWriter;
-use crate::disk::attributes::{FileTimes, Kept};
 use crate::disk::beneath::{self, errno};
-use crate::disk::flush;
 use crate::disk::gate::Gate;
 use crate::disk::had::digest_of_link;
 use crate::disk::keep::{Disk as _, Form, Ready};
@@ -78,7 +75,7 @@ impl DirectoryWriter {
         let mut there = Vec::new();
         for (number, to) in std::mem::take(&mut self.hard_links) {
             let Some(file) = self.files.get(&number) else { continue };
-            let Some((id, _)) = file.attributes else { continue };
+            let Some((id, times)) = file.attributes else { continue };
             let name = self.names.path(id);
             match self.files.get(&to) {
                 Some(first) => {
@@ -93,7 +90,7 @@ impl DirectoryWriter {
                         let linked = self.store.link_named(&place, file.slot);
                         linked.map_err(|e| self.store.error(&name, CANNOT_BE_LINKED, e))?;
                     } else {
-                        self.store.link_temporary(first.slot, file.slot, &name)?;
+                        self.store.link_temporary(first.slot, file.slot, (&name, times))?;
                     }
                     if let (Some(_), Some((_, digest))) = (&self.manifest, first.complete) {
                         self.over.list(number, id, digest);
@@ -140,8 +137,10 @@ impl DirectoryWriter {
         match self.store.link_named(&first, slot).map_err(errno) {
             Ok(()) => {}
             // A file system that knows no such links (FAT) has a file for every name.
-            Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS | Errno::MLINK) => {
-                let copied = self.copy_named(&first, slot, (&name, times));
+            // So does one that spans several.
+            Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS | Errno::MLINK | Errno::XDEV) => {
+                let from = beneath::file(self.store.root.as_fd(), &first);
+                let copied = from.and_then(|from| self.store.copy_to(from, slot, (&name, times)));
                 copied.map_err(|e| self.store.error(&name, CANNOT_BE_LINKED, e))?;
             }
             Err(_) => return not_here,
@@ -159,22 +158,6 @@ impl DirectoryWriter {
             let failure = keeping.placer.take_failure();
             failure.unwrap_or_else(|| self.store.error(&ready.name, CANNOT_BE_LINKED, error))
         })
-    }
-
-    /// Copies a file that has its name into a temporary, all the way to the disk.
-    fn copy_named(
-        &mut self,
-        first: &[u8],
-        slot: u64,
-        (name, times): (&[u8], FileTimes),
-    ) -> io::Result<()> {
-        let mut from = beneath::file(self.store.root.as_fd(), first)?;
-        let (mut copy, has_mode) = self.store.create_with(slot, times.mode)?;
-        io::copy(&mut from, &mut copy)?;
-        let kept = Kept { has_mode, ..self.store.kept() };
-        self.store.dress(copy.as_fd(), name, (times, kept), None)?;
-        flush::sync(&copy)?;
-        self.store.close_file(copy)
     }
 }
 

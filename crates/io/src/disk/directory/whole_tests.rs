@@ -92,6 +92,10 @@ fn listing(root: &Path) -> BTreeMap<String, Vec<u8>> {
         for entry in fs::read_dir(&directory).expect("listed") {
             let path = entry.expect("an entry").path();
             let name = path.strip_prefix(root).expect("beneath").display().to_string();
+            // What was replaced is there until the same transfer has found all done.
+            if name.contains("/.netblt-unfinished-") {
+                continue;
+            }
             let kind = fs::symlink_metadata(&path).expect("examined").file_type();
             if kind.is_dir() && name != KEPT {
                 todo.push(path.clone());

@@ -23,6 +23,7 @@ use crate::disk::had::{Had, Identity, Node, Part as HadPart, identity, part_iden
 use crate::disk::keep::record::{Chain, Part, Record, Stamp, TITLE, Whole};
 use crate::disk::names::NameId;
 use crate::disk::seal::Seal;
+use crate::disk::sites::{count_of, slot_of};
 
 /// A journal is written anew, without what is void, when so many bytes of parts were added.
 const COMPACT_AFTER: u64 = 16 << 20;
@@ -164,12 +165,15 @@ impl Keeper {
         let (mut believed, mut read) = (HashSet::new(), HashSet::new());
         for (record, own) in records(&journal, seal) {
             this.doubted |= !own;
+            if record.slot().is_some_and(|slot| count_of(slot).is_none()) {
+                continue;
+            }
             if !own && record.slot().is_some_and(|slot| believed.contains(&slot)) {
                 continue;
             }
             match record {
                 Record::Part(part) if good(part.at) => {
-                    this.next_slot = this.next_slot.max(part.slot.saturating_add(1));
+                    this.has_slot(count_of(part.slot).unwrap_or(0));
                     if own {
                         believed.insert(part.slot);
                     }
@@ -180,7 +184,7 @@ impl Keeper {
                 }
                 Record::Whole(mut whole) => {
                     this.parts.remove(&whole.slot);
-                    this.next_slot = this.next_slot.max(whole.slot.saturating_add(1));
+                    this.has_slot(count_of(whole.slot).unwrap_or(0));
                     let id = identity(&whole.name, whole.times);
                     // One that is not believed has each file read once.
                     let looks = good(whole.at) && (own || read.insert(id));
@@ -301,10 +305,15 @@ impl Keeper {
         self.all_at_once = true;
     }
 
-    /// A slot for a new file.
-    pub(crate) fn new_slot(&mut self) -> u64 {
+    /// A slot for a new file, in a site.
+    pub(crate) fn new_slot(&mut self, site: usize) -> u64 {
         self.next_slot += 1;
-        self.next_slot - 1
+        slot_of(site, self.next_slot - 1)
+    }
+
+    /// There is such a slot; a new one has another number.
+    fn has_slot(&mut self, count: u64) {
+        self.next_slot = self.next_slot.max(count.saturating_add(1));
     }
 
     /// Something was written to a slot.

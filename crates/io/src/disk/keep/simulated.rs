@@ -393,7 +393,7 @@ fn plan(fake: &mut Fake, keeper: &mut Keeper, source: &Source) -> Plan {
             }
             None => {
                 keeper.supersede(fake, name);
-                keeper.new_slot()
+                keeper.new_slot(0)
             }
         };
         let extents = content.len().div_ceil(EXTENT).max(1);

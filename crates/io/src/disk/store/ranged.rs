@@ -28,7 +28,7 @@ impl Store {
     pub(super) fn open_shared(&mut self, number: u64) -> io::Result<File> {
         let (slot, root) = (number.to_string(), self.root.try_clone()?);
         let shared = self.shared()?;
-        let staging = &self.staging()?.handle;
+        let staging = &*self.staging_handle()?;
         // It may be that of a file that was there before this one.
         let other = |stat: &Stat| (stat.st_dev, stat.st_ino) != (shared.st_dev, shared.st_ino);
         if beneath::status(staging, slot.as_bytes())?.as_ref().is_some_and(other) {
