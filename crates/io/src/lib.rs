@@ -70,6 +70,7 @@ pub mod keys;
 mod kind;
 mod lanes;
 mod memory;
+mod memory_budget;
 #[doc(hidden)]
 pub mod net;
 mod observer;

@@ -19,6 +19,7 @@ use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 
 use crate::lanes::Lanes;
+use crate::memory_budget::MemoryShare;
 use crate::net::carried::Carried;
 
 /// Which IP versions to use.
@@ -409,6 +410,8 @@ pub struct Options {
     pub buffer_memory: u64,
     /// What is asked of a server.
     pub(crate) asked: Asked,
+    /// What a server has for names.
+    pub(crate) memory_share: MemoryShare,
 }
 
 /// What is asked of a server (`docs/protocol.md §8.8`).
@@ -486,6 +489,7 @@ impl Options {
                 Wire::Rfc998 => 0,
             },
             asked: Asked::default(),
+            memory_share: MemoryShare::default(),
         }
     }
 

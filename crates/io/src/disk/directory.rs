@@ -37,6 +37,7 @@ use crate::disk::sites::{Beside, TOP, slot_of};
 use crate::disk::store::{Need, Store, without_promise};
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, said, shown};
+use crate::memory_budget::MemoryShare;
 use crate::options::{Expected, Extras, OnFile, Overwrite};
 use crate::progress::At;
 
@@ -139,6 +140,12 @@ impl DirectoryWriter {
     /// Takes at most so many files and directories.
     pub(crate) fn with_max_files(mut self, files: u64) -> Self {
         self.budget = Budget::new(files);
+        self
+    }
+
+    /// Takes memory for names from this.
+    pub(crate) fn within(mut self, memory: &MemoryShare) -> Self {
+        self.budget.take_from(memory.lease());
         self
     }
 

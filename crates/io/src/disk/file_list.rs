@@ -21,6 +21,7 @@ use crate::cancel::Cancel;
 use crate::disk::attributes::FileTimes;
 use crate::disk::reading::{Reading, Readings};
 use crate::error::{Error, Unsendable, Warning, file_error, shown};
+use crate::memory_budget::{MemoryLease, MemoryShare};
 use crate::options::{Input, Modes, Selection, Source};
 
 use walk::Walk;
@@ -28,6 +29,8 @@ use walk::Walk;
 /// So many entries are found before anybody is called: a tree of no more has a length that can be
 /// told at opening. Of a larger one the rest is found while it is sent, and never held.
 const AHEAD: usize = 1 << 16;
+/// And of a tree that a client names no more than take so many bytes of memory.
+const AHEAD_BYTES: u64 = 4 << 20;
 
 /// Most warnings that come while a list is sent and are about more than one file each.
 const MAX_NOTES: usize = 100;
@@ -61,6 +64,8 @@ pub(crate) struct Inner {
     /// The one file is not sent as a whole, but this of it, as if it were one.
     pub(crate) range: Option<FileRange>,
     late: Mutex<Late>,
+    /// Memory for the entries.
+    _memory: MemoryLease,
 }
 
 /// What was found since the list was made.
@@ -103,6 +108,11 @@ pub(crate) struct Entry {
 impl Entry {
     fn new(kind: Kind, length: u64) -> Self {
         Self { kind, argument: 0, name: Box::default(), length, empty: None }
+    }
+
+    /// Bytes of memory that it takes.
+    fn cost(&self) -> u64 {
+        size_of::<Self>() as u64 + self.name.len() as u64
     }
 
     /// Bytes that it brings: another name of a file brings none.
@@ -180,17 +190,21 @@ impl FileList {
             follow: false,
             range: None,
             late: Mutex::default(),
+            _memory: MemoryLease::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Walks a selection of one item, which is this handle's: nothing is found outside of it.
+    /// Walks a selection of one item, which is this handle's: nothing is found outside of it. What
+    /// is held of it is taken from this memory.
     pub(crate) fn beneath(
         selection: &Selection,
         root: Arc<OwnedFd>,
         cancel: &Cancel,
+        memory: &MemoryShare,
     ) -> Result<Self, Error> {
-        Self::take(Walk::new(cancel, selection, true)?.beneath(root), selection, true, AHEAD)
+        let walk = Walk::new(cancel, selection, true)?.beneath(root, memory.lease());
+        Self::take(walk, selection, true, (AHEAD, AHEAD_BYTES, memory.lease()))
     }
 
     /// Finds the first `ahead` entries.
@@ -200,6 +214,7 @@ impl FileList {
         cancel: &Cancel,
         ahead: usize,
     ) -> Result<Self, Error> {
+        let ahead = (ahead, u64::MAX, MemoryLease::default());
         Self::take(Walk::new(cancel, selection, lenient)?, selection, lenient, ahead)
     }
 
@@ -207,13 +222,20 @@ impl FileList {
         mut walk: Walk,
         selection: &Selection,
         lenient: bool,
-        ahead: usize,
+        (ahead, ahead_bytes, mut memory): (usize, u64, MemoryLease),
     ) -> Result<Self, Error> {
-        let (mut entries, mut all) = (Vec::new(), false);
-        while entries.len() < ahead && !all {
+        let (mut entries, mut all, mut bytes) = (Vec::new(), false, 0);
+        while entries.len() < ahead && bytes < ahead_bytes && !all {
             match walk.next()? {
-                // It may be long until its turn comes: then it is looked at again.
-                Some(entry) => entries.push(Entry { empty: None, ..entry }),
+                Some(entry) => {
+                    let cost = entry.cost();
+                    if !memory.take(cost) {
+                        return Err(walk::full());
+                    }
+                    bytes += cost;
+                    // It may be long until its turn comes: then it is looked at again.
+                    entries.push(Entry { empty: None, ..entry });
+                }
                 None => all = true,
             }
         }
@@ -247,6 +269,7 @@ impl FileList {
             follow: selection.follow,
             range: selection.range,
             late: Mutex::default(),
+            _memory: memory,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -415,4 +438,73 @@ fn base_name(path: &Path) -> Result<Vec<u8>, Error> {
 fn unreadable(path: &Path, what: &'static str, source: &io::Error) -> Warning {
     let path = shown(path.as_os_str().as_bytes());
     Warning::Unreadable { path, what, why: source.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::error::Denial;
+    use crate::memory_budget::MemoryBudget;
+
+    /// A list of what a client asks for, with so many bytes of memory for it, and what is taken.
+    fn listed(tree: &Path, memory: u64) -> (Result<FileList, Error>, MemoryBudget<u8>) {
+        let root = Arc::new(OwnedFd::from(fs::File::open(tree).unwrap()));
+        let items = vec![(tree.to_owned(), Some("tree".into()))];
+        let selection = Selection { items, ..Selection::default() };
+        let mut budget = MemoryBudget::new(2 * memory);
+        let list = FileList::beneath(&selection, root, &Cancel::default(), &budget.share(1));
+        (list, budget)
+    }
+
+    fn count(list: &FileList) -> Result<usize, Error> {
+        let mut cursor = list.begin();
+        let mut count = 0;
+        while cursor.next(list)?.is_some() {
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    #[test]
+    fn names_that_a_client_asks_for_take_no_more_memory_than_it_may_have() {
+        let tree = tempfile::tempdir().unwrap();
+        for number in 0..1000 {
+            fs::write(tree.path().join(format!("{}{number}", "n".repeat(200))), b"").unwrap();
+        }
+        let (list, budget) = listed(tree.path(), 10 << 20);
+        let list = list.unwrap();
+        assert_eq!(count(&list).unwrap(), 1001);
+        // The names of the directory, and what was found ahead.
+        assert!((200_000..700_000).contains(&budget.taken()), "{}", budget.taken());
+        drop(list);
+        assert_eq!(budget.taken(), 0);
+        for memory in [1000, 100_000, 300_000] {
+            let (list, budget) = listed(tree.path(), memory);
+            let denied = list.map(|_| ()).unwrap_err();
+            assert!(matches!(denied, Error::Denied { what: Denial::Busy, .. }), "{denied}");
+            assert_eq!(budget.taken(), 0);
+        }
+    }
+
+    /// A directory of more names than are held of one.
+    #[test]
+    fn a_directory_is_read_again_for_more_names_than_are_held_of_it() {
+        let tree = tempfile::tempdir().unwrap();
+        for number in 0..300 {
+            fs::write(tree.path().join(format!("{number:03}")), b"").unwrap();
+        }
+        let items = vec![(tree.path().to_owned(), Some("tree".into()))];
+        let selection = Selection { items, ..Selection::default() };
+        let mut walk = Walk::new(&Cancel::default(), &selection, true).unwrap();
+        walk.hold_children(7);
+        let mut names = Vec::new();
+        while let Some(entry) = walk.next().unwrap() {
+            names.push(entry.name);
+        }
+        let told: Vec<Box<[u8]>> =
+            (0..300).map(|n| format!("tree/{n:03}").into_bytes().into()).collect();
+        assert_eq!(names.split_first().unwrap().1, told);
+    }
 }

@@ -9,6 +9,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use netblt_proto::limits::MAX_FILES;
 
+use crate::memory_budget::MemoryLease;
+
 /// What a file or directory may cost on average (`docs/protocol.md §9`).
 const BYTES_EACH: u64 = 256;
 /// What a part costs beyond its bytes: its node, and its share of an index that was just enlarged.
@@ -29,13 +31,21 @@ pub(crate) struct Budget {
     most_files: u64,
     most_bytes: u64,
     bytes: u64,
+    /// Of a server's memory.
+    memory: MemoryLease,
 }
 
 impl Budget {
     /// For a transfer of so many files and directories.
     pub(crate) fn new(files: u64) -> Self {
         let most_files = files.min(MAX_FILES);
-        Self { most_files, most_bytes: most_files.saturating_mul(BYTES_EACH), bytes: 0 }
+        let most_bytes = most_files.saturating_mul(BYTES_EACH);
+        Self { most_files, most_bytes, bytes: 0, memory: MemoryLease::default() }
+    }
+
+    /// What is taken from now on is taken from this memory, too.
+    pub(crate) fn take_from(&mut self, memory: MemoryLease) {
+        self.memory = memory;
     }
 
     /// Takes bytes of memory, if there are so many left.
@@ -44,6 +54,9 @@ impl Budget {
         if sum > self.most_bytes.max(MIN_BYTES) {
             return Err(Refused::TooMuch { what: WHAT_BYTES, most: self.most_bytes });
         }
+        if !self.memory.take(bytes) {
+            return Err(Refused::TooMuch { what: WHAT_HERE, most: self.bytes });
+        }
         self.bytes = sum;
         Ok(())
     }
@@ -51,10 +64,12 @@ impl Budget {
     /// Gives them back.
     pub(crate) fn give_back(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
+        self.memory.give_back(bytes);
     }
 
     /// Forgets all that was taken.
     pub(crate) fn reset(&mut self) {
+        self.memory.give_back(self.bytes);
         self.bytes = 0;
     }
 
@@ -68,6 +83,7 @@ impl Budget {
 }
 
 const WHAT_BYTES: &str = "bytes of names, attributes and pieces that must be remembered";
+const WHAT_HERE: &str = "bytes of names, for which this server has memory now";
 /// So that one large file fits whatever the number of files.
 const MIN_BYTES: u64 = 16 << 20;
 

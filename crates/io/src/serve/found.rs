@@ -18,6 +18,7 @@ use crate::disk::source::SourceReader;
 use crate::disk::staging;
 use crate::disk::threads::{Fill, Reader, Writer};
 use crate::error::{Denial, Error};
+use crate::memory_budget::MemoryLease;
 use crate::options::{Expected, Only};
 use crate::progress::At;
 
@@ -56,11 +57,18 @@ pub(super) struct Prepared {
 pub(super) struct Held {
     reader: SourceReader,
     _handle: Option<Arc<OwnedFd>>,
+    /// What its text takes.
+    memory: MemoryLease,
 }
 
 impl Held {
     pub(super) fn new(reader: SourceReader, handle: Option<Arc<OwnedFd>>) -> Self {
-        Self { reader, _handle: handle }
+        Self { reader, _handle: handle, memory: MemoryLease::default() }
+    }
+
+    /// Memory that is taken until it goes.
+    pub(super) fn hold(&mut self, memory: MemoryLease) {
+        self.memory = memory;
     }
 }
 
@@ -86,6 +94,7 @@ impl Reader for Held {
 pub(super) fn denied(error: Error) -> Denied {
     match error {
         Error::File { source, .. } => source.into(),
+        Error::Denied { what, why } => Denied::new(what, why),
         Error::Exists(_) => Denied::new(Denial::Exists, "it exists"),
         error => Denied::new(Denial::Failed, error.to_string()),
     }

@@ -14,12 +14,14 @@ use super::account::{Account, Seen, Verdict};
 use super::found::{Done, Held};
 use super::leaving::KeptAt;
 use super::pool::Pool;
-use super::rate_limiter;
+use super::rate_limiter::{self, Client};
+use super::request::Request;
 use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::disk::threads::Writer;
 use crate::error::Error;
 use crate::grant::Grant;
+use crate::memory_budget::{MemoryLease, MemoryShare};
 use crate::options::Control;
 use crate::transfer::receive::{Received, Receiving};
 use crate::transfer::send::{Sending, Sent};
@@ -61,6 +63,8 @@ pub(super) struct Guest {
     pub(super) opened: Instant,
     /// What is asked, and of what ([`Request::spot`](super::request::Request::spot)).
     pub(super) asked: (&'static str, Vec<u8>),
+    /// The same, until it is done: nothing is looked for before a buffer was granted for the answer.
+    pub(super) pending: Option<Request>,
     /// The disk's answer to that, when it is there.
     pub(super) job: Option<Receiver<Result<Done, Denied>>>,
     /// A key is to be lent for what it announces.
@@ -71,8 +75,15 @@ pub(super) struct Guest {
     pub(super) fails: Option<Receiver<Denied>>,
     /// What the client has, until then.
     pub(super) had: Vec<u8>,
-    /// Bytes of what it said so far.
+    /// Bytes of what it said so far, and memory for that.
     pub(super) heard: u64,
+    pub(super) memory: MemoryLease,
+    /// What its client may take of the memory for names.
+    pub(super) memory_share: MemoryShare,
+    /// Packets of data that have moved, and when one did last.
+    pub(super) moved: (u64, Instant),
+    /// It has to make room for the request of another client.
+    pub(super) yields: bool,
     /// Bytes in a buffer, and how many it has at most before its path has use of more.
     pub(super) image_bytes: usize,
     pub(super) at_first: u32,
@@ -94,6 +105,27 @@ impl Guest {
     /// Whether it is a session's connection.
     pub(super) fn is_session(&self) -> bool {
         matches!(self.task, Task::Session)
+    }
+
+    /// Its client, beside others.
+    pub(super) fn client(&self) -> Client {
+        Client::of(self.who, self.peer)
+    }
+
+    /// What is asked, once there is a buffer for the answer.
+    pub(super) fn take_pending(&mut self) -> Option<Request> {
+        match &self.task {
+            Task::Sending(task) if task.has_grant() => self.pending.take(),
+            _ => None,
+        }
+    }
+
+    /// Takes note of what has moved.
+    pub(super) fn watch(&mut self, now: Instant, end: &Endpoint) {
+        let packets = end.data_packets();
+        if packets != self.moved.0 {
+            self.moved = (packets, now);
+        }
     }
 
     /// Whether its client has fallen silent.

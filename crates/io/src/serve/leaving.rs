@@ -148,6 +148,8 @@ mod tests {
     use crate::disk::staging::{self, KEPT, Open, Staging};
     use crate::options::Options;
     use crate::serve::found::Done;
+    use crate::serve::listings::Listings;
+    use crate::serve::rate_limiter::Client;
     use crate::serve::request::{Put, Request, What};
     use crate::serve::work;
 
@@ -179,8 +181,16 @@ mod tests {
         let what = What::Put(Put { label, ..Put::default() });
         let request = Request { what, path: b"f".to_vec() };
         let layout = Layout::of(&Config::new(Wire::Sealed, Role::Receiver)).unwrap();
-        let with = (&Options::default(), layout, leaving);
-        let done = work::perform(&request, root, with, &Cancel::default(), None);
+        let (options, cancel) = (Options::default(), Cancel::default());
+        let with = work::With {
+            options: &options,
+            layout,
+            leaving,
+            listings: &Listings::default(),
+            client: Client::Key([1; 32]),
+            cancel: &cancel,
+        };
+        let done = work::perform(&request, root, &with, None);
         done.unwrap_or_else(|denied| panic!("{denied:?}"))
     }
 

@@ -14,9 +14,10 @@
 //! No clock is read here, and nothing sent: times and counts come in, shares and grants go out.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use netblt_proto::config::PublicKey;
 use netblt_proto::time::Instant;
 use netblt_proto::units::Rate;
 
@@ -53,8 +54,13 @@ pub(super) enum Client {
 }
 
 impl Client {
+    /// Who has shown this key, if one, and is at this address.
+    pub(super) fn of(key: Option<PublicKey>, peer: SocketAddr) -> Self {
+        key.map_or_else(|| Self::at(peer.ip()), |key| Self::Key(key.0))
+    }
+
     /// Those at this address; an IPv6 network of 64 bits is one client's.
-    pub(super) fn at(address: IpAddr) -> Self {
+    fn at(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Self::At(address.into()),
             IpAddr::V6(address) => {

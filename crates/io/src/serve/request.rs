@@ -247,6 +247,18 @@ impl Request {
         puts && self.takes_back().is_none()
     }
 
+    /// Bytes of memory that it takes, and that doing it takes beside.
+    pub(crate) fn cost(&self) -> u64 {
+        const PIECE: u64 = 64;
+        match &self.what {
+            // They are copied once.
+            What::Read { pieces } => {
+                2 * pieces.iter().map(|piece| piece.path.len() as u64 + PIECE).sum::<u64>()
+            }
+            _ => 0,
+        }
+    }
+
     /// All paths in it.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &[u8]> {
         let (to, pieces) = match &self.what {

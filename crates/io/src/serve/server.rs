@@ -18,9 +18,11 @@ use super::anew::{self, HeldBack};
 use super::errand::Outward;
 use super::found::{Done, Outgoing, Prepared};
 use super::guest::{Came, Guest, Task, received, sent};
+use super::jobs::Jobs;
 use super::leaving::Undertaker;
+use super::listings::Listings;
 use super::pool::{Pool, buffer_at};
-use super::rate_limiter::{Client, Place, RateLimiter};
+use super::rate_limiter::{Place, RateLimiter};
 use super::request::{Line, Request, What};
 use super::roots::Roots;
 use super::service::{ServerObserver, Service};
@@ -35,6 +37,7 @@ use crate::disk::beneath;
 use crate::disk::layout::Layout;
 use crate::error::{Denial, Error, OptionsError, file_error};
 use crate::grant::Grant;
+use crate::memory_budget::MemoryBudget;
 use crate::net::addresses;
 use crate::net::connections::Oversize;
 use crate::net::driver::{self, Application, Feed};
@@ -57,6 +60,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// What a guest may say of what it has: a million small files. Each piece costs more than itself.
 const MOST_HEARD: u64 = 24 << 20;
 const PIECE: u64 = 64;
+/// Names and what clients say that they have take at most this part of the memory for buffers,
+/// beside it.
+const NAMES_PART: u64 = 2;
 /// Connections beyond the guests: those that are told to come later.
 const TURNED_AWAY: usize = 64;
 
@@ -136,12 +142,15 @@ pub(super) fn serve_as(
         sessions: Sessions::default(),
         puts: Puts::default(),
         pool,
+        budget: MemoryBudget::new(service.memory / NAMES_PART),
         lanes,
     };
     let mut app = Serving {
         hall,
         layout,
         roots,
+        jobs: Jobs::new(most_requests(service.max_sessions)),
+        listings: Listings::default(),
         limiter: RateLimiter::new(service.max_rate),
         is_uneven: false,
         observer,
@@ -172,6 +181,10 @@ struct Serving<'a> {
     layout: Layout,
     /// The directories that were opened, by their paths.
     roots: Roots,
+    /// The threads that look for what was asked.
+    jobs: Jobs,
+    /// What is remembered of directories that are listed.
+    listings: Listings,
     limiter: RateLimiter,
     /// Somebody has come, begun or gone since rates were divided.
     is_uneven: bool,
@@ -230,8 +243,7 @@ impl Serving<'_> {
         if let Task::Receiving(task) = &mut guest.task {
             task.grant_by_turns();
         }
-        let at = || Client::at(guest.peer.ip());
-        let client = guest.who.map_or_else(at, |key| Client::Key(key.0));
+        let client = guest.client();
         // Numbers of connections never come to this bit.
         let session = guest.session.map_or(guest.number, |stem| 1 << 63 | u64::from(stem));
         self.limiter.open(now, guest.number, Place { client, session, most });
@@ -282,6 +294,10 @@ impl Serving<'_> {
                 let why = "you have more than this server listens to";
                 return self.deny(now, key, Denied::new(Denial::Failed, why), end);
             }
+            if !guest.memory.take(more) {
+                let why = "there is no memory for what you have; try again later";
+                return self.deny(now, key, Denied::new(Denial::Busy, why), end);
+            }
         }
         let over = match &mut guest.task {
             Task::Sending(task) => {
@@ -300,8 +316,10 @@ impl Serving<'_> {
                 closed.then_some(Ok(0))
             }
         };
-        if let Some(came) = over {
-            self.leave(now, key, came);
+        match over {
+            Some(came) => self.leave(now, key, came),
+            // The grant that it waits for may have come.
+            None => self.proceed(now, key, end),
         }
     }
 
@@ -319,6 +337,19 @@ impl Serving<'_> {
         }
         (guest.lends, guest.lanes) = (request.is_brought(), request.lanes());
         self.hall.puts.take_back(request.takes_back(), who);
+        if !guest.memory.take(request.cost()) {
+            let why = "there is no memory for as many pieces; ask for fewer, or try again later";
+            return self.deny(now, key, Denied::new(Denial::Busy, why), end);
+        }
+        guest.pending = Some(request);
+        self.proceed(now, key, end);
+    }
+
+    /// Does what a guest has asked, once a buffer was granted for the answer.
+    fn proceed(&mut self, now: Instant, key: ConnectionKey, end: &mut Endpoint) {
+        let Some(guest) = self.hall.guests.get_mut(&key) else { return };
+        let grant = Arc::clone(&guest.grant);
+        let Some(request) = guest.take_pending() else { return };
         if request.is_put() && anew::is_doubtful(&self.hall.guests, (&grant, &request.spot()), now)
         {
             return self.held_back.add(now, key, request);
@@ -361,12 +392,29 @@ impl Serving<'_> {
         if request.is_put() {
             self.supersede(now, &request.spot(), &grant);
         }
-        let (options, layout) = (self.hall.options.clone(), self.layout);
+        let Some(job) = self.jobs.begin() else {
+            let why = "as much is looked for as may be at once; try again later";
+            return self.deny(now, key, Denied::new(Denial::Busy, why), end);
+        };
+        let Some(guest) = self.hall.guests.get(&key) else { return };
+        let (client, memory_share) = (guest.client(), guest.memory_share.clone());
+        let options = Options { memory_share, ..self.hall.options.clone() };
+        let (layout, listings) = (self.layout, self.listings.clone());
         let leaving = self.undertaker.leaving();
         let waker = self.hall.waker.marking(&self.hall.marks, key.number());
         let work = move || {
-            let with = (&options, layout, &leaving);
-            let _ = answer.send(work::perform(&request, &root, with, &cancel, outward));
+            let with = work::With {
+                options: &options,
+                layout,
+                leaving: &leaving,
+                listings: &listings,
+                client,
+                cancel: &cancel,
+            };
+            let done = work::perform(&request, &root, &with, outward);
+            // From now on it is no thread of a request's any more.
+            drop(job);
+            let _ = answer.send(done);
             waker.wake();
         };
         if std::thread::Builder::new().name("netblt-ask".to_owned()).spawn(work).is_err() {
@@ -475,6 +523,28 @@ impl Serving<'_> {
         }
     }
 
+    /// The same, for one that does not count any more.
+    fn turn_away(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        denied: Denied,
+        end: &mut Endpoint,
+    ) -> Flow {
+        if self.hall.guests.get(&key).is_some_and(|guest| guest.denied.is_none()) {
+            self.deny(now, key, denied, end);
+        }
+        let over = match self.hall.guests.get_mut(&key).map(|guest| &mut guest.task) {
+            Some(Task::Sending(task)) => task.feed(now, (), end).break_value().map(sent),
+            Some(Task::Receiving(task)) => task.feed(now, (), end).break_value().map(received),
+            Some(Task::Session) | None => None,
+        };
+        if let Some(came) = over {
+            self.leave(now, key, came);
+        }
+        ControlFlow::Continue(())
+    }
+
     /// A guest goes.
     fn leave(&mut self, now: Instant, key: ConnectionKey, came: Came) {
         if let Some(guest) = self.hall.guests.remove(&key) {
@@ -536,6 +606,7 @@ impl Application for Serving<'_> {
         let bytes = bytes.sum();
         self.hall.service.meter.is_serving(self.hall.sessions_now() as u64, bytes);
         self.forget(|waiting| now.since(waiting.since) >= WAITING);
+        self.listings.forget_old();
         ControlFlow::Continue(Feed::All)
     }
 
@@ -548,6 +619,13 @@ impl Application for Serving<'_> {
         if guest.hear(now, end) {
             self.stir();
         }
+        let Some(guest) = self.hall.guests.get_mut(&key) else { return ControlFlow::Continue(()) };
+        if guest.yields {
+            let why = "nothing moved, and others ask, too; try again later";
+            return self.turn_away(now, key, Denied::new(Denial::Busy, why), end);
+        }
+        guest.watch(now, end);
+        self.proceed(now, key, end);
         if let Some(request) = self.held_back.take(key, &self.hall.guests) {
             self.perform(now, key, request, end);
         }

@@ -1,10 +1,10 @@
 //! Who comes to a server, and whether he is served.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, PublicKey, Role};
@@ -17,6 +17,7 @@ use super::found::Prepared;
 use super::guest::{Guest, Task};
 use super::leaving::KeptAt;
 use super::pool::Pool;
+use super::rate_limiter::Client;
 use super::request::{ASK, SESSION};
 use super::service::Service;
 use super::sessions::{Sessions, most_requests, stock};
@@ -26,6 +27,7 @@ use crate::denial::Denied;
 use crate::disk::threads::Writer;
 use crate::error::{Denial, Error};
 use crate::grant::Grant;
+use crate::memory_budget::MemoryBudget;
 use crate::net::listener::ConnectionKey;
 use crate::net::wait::{Marks, Waker};
 use crate::options::{Control, Options};
@@ -34,6 +36,9 @@ use crate::transfer::promise::Promise;
 use crate::transfer::receive::Receiving;
 use crate::transfer::send::Sending;
 use crate::transfer::session::Session;
+
+/// A request of which nothing has moved for so long makes room for those of other clients.
+const STANDS: Duration = Duration::from_secs(1);
 
 /// Who is there, and what there is for them.
 pub(super) struct Hall<'a> {
@@ -50,6 +55,8 @@ pub(super) struct Hall<'a> {
     pub(super) sessions: Sessions,
     pub(super) puts: Puts,
     pub(super) pool: Pool,
+    /// Memory for names and what clients say that they have.
+    pub(super) budget: MemoryBudget<Client>,
     /// What lanes are made with, where a transfer may have some.
     pub(super) lanes: Option<Arc<Making>>,
 }
@@ -67,8 +74,9 @@ impl Hall<'_> {
         let role = Role::left_by(parameters.mode);
         let (shown, lender) = (who, who.and_then(|shown| self.puts.lender(shown)));
         let who = lender.or(shown);
-        let grant = self.admit(now, (who, role), stem)?;
+        let grant = self.admit(now, (who, peer, role), stem)?;
         let (seen, cancel): (Arc<Seen>, Cancel) = Default::default();
+        let memory_share = self.budget.share(Client::of(who, peer));
         let control = Control::new();
         let session = Session::new(Watch(Arc::clone(&seen)), &cancel, &self.config);
         let session = session.steered_by(Some(&control));
@@ -120,12 +128,17 @@ impl Hall<'_> {
             seen,
             opened: now,
             asked,
+            pending: None,
             job: None,
             lends: false,
             lanes: 0,
             fails: None,
             had: Vec::new(),
             heard: 0,
+            memory: memory_share.lease(),
+            memory_share,
+            moved: (0, now),
+            yields: false,
             image_bytes,
             at_first,
             session: stem,
@@ -161,7 +174,7 @@ impl Hall<'_> {
     fn admit(
         &mut self,
         now: Instant,
-        (who, role): (Option<PublicKey>, Role),
+        (who, peer, role): (Option<PublicKey>, SocketAddr, Role),
         stem: Option<u32>,
     ) -> Result<Arc<Grant>, Denied> {
         let busy = |why| Err(Denied::new(Denial::Busy, why));
@@ -180,7 +193,8 @@ impl Hall<'_> {
         }
         if let Some(stem) = stem {
             // Its session was admitted.
-            if self.guests.len() >= most_requests(self.service.max_sessions) {
+            let is_full = self.requests() >= most_requests(self.service.max_sessions);
+            if is_full && !self.make_place(now, Client::of(who, peer)) {
                 return busy("as much is asked as may be at once; try again later");
             }
             return self.sessions.may_branch(stem).map(|()| grant);
@@ -201,6 +215,33 @@ impl Hall<'_> {
     pub(super) fn sessions_now(&self) -> usize {
         let is_one = |guest: &&Guest| guest.session.is_none() && !guest.is_session();
         self.guests.values().filter(is_one).count() + self.sessions.len()
+    }
+
+    /// How many requests there are, those not counted that are to go.
+    fn requests(&self) -> usize {
+        self.guests.values().filter(|guest| !guest.yields).count()
+    }
+
+    /// Of the client that asks most at once, if that is more than this one does, the newest request
+    /// goes of which nothing has moved for a while. Whether there is one.
+    fn make_place(&mut self, now: Instant, client: Client) -> bool {
+        let mut counts: BTreeMap<Client, usize> = BTreeMap::new();
+        let asking = |guest: &&Guest| !guest.is_session() && !guest.yields;
+        for guest in self.guests.values().filter(asking) {
+            *counts.entry(guest.client()).or_default() += 1;
+        }
+        let own = counts.get(&client).copied().unwrap_or(0);
+        let stands = |guest: &Guest| {
+            let most = counts.get(&guest.client()).copied().unwrap_or(0);
+            let idle = now.since(guest.moved.1) >= STANDS;
+            (most > own + 1 && idle).then_some((most, guest.number))
+        };
+        let standing = self.guests.values_mut().filter(|guest| asking(&&**guest));
+        let newest = standing.filter_map(|guest| Some((stands(guest)?, guest)));
+        let Some((_, guest)) = newest.max_by_key(|(turn, _)| *turn) else { return false };
+        guest.yields = true;
+        self.waker.marking(&self.marks, guest.number).wake();
+        true
     }
 
     /// A session in which nothing is asked ends for somebody else's sake, if there is one.

@@ -14,9 +14,11 @@ use rustix::io::Errno;
 use super::errand::Outward;
 use super::found::{Done, Held, Outgoing, Prepared, denied, expected};
 use super::leaving::Leaving;
+use super::listings::Listings;
 use super::moving::{self, Bounds, MAX_DOWN};
 use super::pieces::Pieces;
 use super::ranges;
+use super::rate_limiter::Client;
 use super::request::{self, Entry, Line, Put, Request, What};
 use crate::cancel::Cancel;
 use crate::denial::Denied;
@@ -29,32 +31,52 @@ use crate::disk::sites;
 use crate::disk::source::SourceReader;
 use crate::disk::staging::{self, Open, Staging};
 use crate::error::Denial;
+use crate::memory_budget::MemoryLease;
 use crate::options::{Input, Options, Overwrite, Resume, Selection};
 use crate::transfer::receive::writer;
 
 /// Entries in one answer at most: whoever wants more asks again.
 const PAGE: u64 = 10_000;
+/// What a line of an answer takes of memory beyond the name in it.
+const LINE_BYTES: u64 = 100;
+/// Names of a directory that is removed that are held at once.
+const AT_ONCE: usize = 1024;
+
+/// What a request is done with.
+pub(super) struct With<'a> {
+    pub(super) options: &'a Options,
+    pub(super) layout: Layout,
+    pub(super) leaving: &'a Leaving,
+    pub(super) listings: &'a Listings,
+    pub(super) client: Client,
+    pub(super) cancel: &'a Cancel,
+}
 
 /// Does what is asked.
 pub(super) fn perform(
     request: &Request,
     root: &Arc<OwnedFd>,
-    (options, layout, leaving): (&Options, Layout, &Leaving),
-    cancel: &Cancel,
+    with: &With<'_>,
     outward: Option<Outward>,
 ) -> Result<Done, Denied> {
+    let With { options, layout, leaving, cancel, .. } = *with;
     let path = &request.path[..];
     if request.paths().any(staging::has_ours) && !is_left(request) {
         return Err(Denied::new(Denial::Forbidden, "it belongs to a transfer"));
     }
     match &request.what {
-        What::Get { trees, name, .. } => get(look(root, path, (*trees, name), cancel)?, layout),
+        What::Get { trees, name, .. } => get(look(root, path, (*trees, name), with)?, layout),
         What::Put(_) if request.takes_back().is_some() => answer([Line::Done(1)], layout),
         What::Put(wish) => put(root, path, *wish, (options, layout, leaving)),
         What::PutRange(wish) => ranges::put(root, path, *wish, (options, layout, leaving)),
         What::Join(wish) => answer([Line::Done(ranges::join(root, path, wish)?)], layout),
         What::Stat => answer([Line::Entry(stat(root, path)?)], layout),
-        What::List { after, most } => answer(list(root, path, after, *most)?, layout),
+        What::List { after, most } => {
+            let (lines, memory) = list(root, path, (after, *most), with)?;
+            let mut outgoing = outgoing(lines, layout)?;
+            outgoing.reader.hold(memory);
+            Ok(Done::Send(Box::new(outgoing)))
+        }
         What::MakeDir { parents } => answer([Line::Done(make(root, path, *parents)?)], layout),
         What::Remove { directory, tree } => {
             answer([Line::Done(remove(root, path, (*directory, *tree), cancel)?)], layout)
@@ -77,7 +99,7 @@ pub(super) fn perform(
         What::Send { trees, name, errand } => {
             let none = || Denied::new(Denial::Failed, "the server could not find out");
             let outward = outward.ok_or_else(none)?;
-            let found = look(root, path, (*trees, name), cancel)?;
+            let found = look(root, path, (*trees, name), with)?;
             let (told, fails) = outward.send(found, errand, cancel)?;
             let outgoing = streamed(Box::new(told), u64::MAX, layout)?;
             Ok(Done::Send(Box::new(Outgoing { fails: Some(fails), ..outgoing })))
@@ -127,7 +149,7 @@ fn look(
     root: &OwnedFd,
     path: &[u8],
     (trees, name): (bool, &[u8]),
-    cancel: &Cancel,
+    with: &With<'_>,
 ) -> Result<(FileList, Arc<OwnedFd>), Denied> {
     let handle = match path {
         b"" => root.try_clone()?,
@@ -143,7 +165,9 @@ fn look(
     let handle = Arc::new(handle);
     let item = (beneath::path_of(&handle), Some(OsString::from_vec(name.to_vec())));
     let selection = Selection { items: vec![item], ..Selection::default() };
-    let list = FileList::beneath(&selection, Arc::clone(&handle), cancel).map_err(denied)?;
+    let memory = &with.options.memory_share;
+    let list = FileList::beneath(&selection, Arc::clone(&handle), with.cancel, memory);
+    let list = list.map_err(denied)?;
     Ok((list, handle))
 }
 
@@ -216,38 +240,44 @@ fn stat(root: &OwnedFd, path: &[u8]) -> Result<Entry, Denied> {
     Ok(Entry::of(leaf, &stat))
 }
 
-/// A page of a directory, or one entry for what is none.
-fn list(root: &OwnedFd, path: &[u8], after: &[u8], most: u64) -> Result<Vec<Line>, Denied> {
+/// A page of a directory, or one entry for what is none, and the memory that it takes.
+fn list(
+    root: &OwnedFd,
+    path: &[u8],
+    (after, most): (&[u8], u64),
+    with: &With<'_>,
+) -> Result<(Vec<Line>, MemoryLease), Denied> {
+    let mut memory = with.options.memory_share.lease();
     let directory = match beneath::directory(root.as_fd(), path).map_err(beneath::errno) {
         Ok(directory) => directory,
         // A link is not followed; which of the two is said of it differs between systems.
-        Err(Errno::NOTDIR | Errno::LOOP) => return Ok(vec![Line::Entry(stat(root, path)?)]),
+        Err(Errno::NOTDIR | Errno::LOOP) => {
+            return Ok((vec![Line::Entry(stat(root, path)?)], memory));
+        }
         Err(error) => return Err(io::Error::from(error).into()),
     };
     let most = usize::try_from(if most == 0 { PAGE } else { most.min(PAGE) }).unwrap_or(1);
-    let mut names = BTreeSet::new();
-    for found in Dir::read_from(&directory).map_err(io::Error::from)? {
-        let found = found.map_err(io::Error::from)?;
-        let name = found.file_name().to_bytes();
-        if matches!(name, b"." | b"..") || staging::is_ours(name) || name <= after {
-            continue;
-        }
-        names.insert(name.to_vec());
-        // One beyond the page, to know whether there is more; never all of a large directory.
-        if names.len() > most + 1 {
-            names.pop_last();
-        }
-    }
-    let more = names.len() > most;
+    let client = (with.client, &with.options.memory_share);
+    let (names, more) = with.listings.page(client, &directory, (after, most), with.cancel)?;
     let mut lines = Vec::new();
-    for name in names.into_iter().take(most) {
+    for name in names {
+        if with.cancel.is_cancelled() {
+            return Err(Denied::new(Denial::Failed, "interrupted"));
+        }
+        // As it is held, and as it is sent.
+        if !memory.take(2 * (LINE_BYTES + name.len() as u64)) {
+            return Err(Denied::new(
+                Denial::Busy,
+                "there is no memory for a list; try again later",
+            ));
+        }
         // What has gone meanwhile is not there.
         if let Some(stat) = beneath::status(&directory, &name)? {
             lines.push(Line::Entry(Entry::of(&name, &stat)));
         }
     }
     lines.extend(more.then_some(Line::More));
-    Ok(lines)
+    Ok((lines, memory))
 }
 
 fn make(root: &OwnedFd, path: &[u8], parents: bool) -> Result<u64, Denied> {
@@ -313,25 +343,40 @@ fn clear(directory: &OwnedFd, down: u32, count: &mut u64, cancel: &Cancel) -> Re
     if down == 0 {
         return Err(Denied::new(Denial::Failed, "the directories in it are too many levels deep"));
     }
-    let names = Dir::read_from(directory).map_err(io::Error::from)?;
-    let names = names.flatten().map(|found| found.file_name().to_bytes().to_vec());
-    let names: Vec<Vec<u8>> = names.filter(|name| !matches!(&name[..], b"." | b"..")).collect();
-    for name in names {
-        if cancel.is_cancelled() {
-            return Err(Denied::new(Denial::Failed, "interrupted"));
+    loop {
+        // So many at a time are held of a directory that may have millions.
+        let names = Dir::read_from(directory).map_err(io::Error::from)?;
+        let names = names.flatten().map(|found| found.file_name().to_bytes().to_vec());
+        let names = names.filter(|name| !matches!(&name[..], b"." | b".."));
+        let names: Vec<Vec<u8>> = names.take(AT_ONCE).collect();
+        if names.is_empty() {
+            return Ok(());
         }
-        let leaf = OsStr::from_bytes(&name);
-        match rustix::fs::unlinkat(directory, leaf, AtFlags::empty()) {
-            Err(Errno::ISDIR | Errno::PERM) => {
-                let below = beneath::directory(directory.as_fd(), &name)?;
-                clear(&below, down - 1, count, cancel)?;
-                let gone = rustix::fs::unlinkat(directory, leaf, AtFlags::REMOVEDIR);
-                gone.map_err(io::Error::from)?;
-            }
-            Err(Errno::NOENT) | Ok(()) => {}
-            Err(error) => return Err(io::Error::from(error).into()),
-        }
-        *count += 1;
+        names.iter().try_for_each(|name| clear_one(directory, name, down, count, cancel))?;
     }
+}
+
+fn clear_one(
+    directory: &OwnedFd,
+    name: &[u8],
+    down: u32,
+    count: &mut u64,
+    cancel: &Cancel,
+) -> Result<(), Denied> {
+    if cancel.is_cancelled() {
+        return Err(Denied::new(Denial::Failed, "interrupted"));
+    }
+    let leaf = OsStr::from_bytes(name);
+    match rustix::fs::unlinkat(directory, leaf, AtFlags::empty()) {
+        Err(Errno::ISDIR | Errno::PERM) => {
+            let below = beneath::directory(directory.as_fd(), name)?;
+            clear(&below, down - 1, count, cancel)?;
+            let gone = rustix::fs::unlinkat(directory, leaf, AtFlags::REMOVEDIR);
+            gone.map_err(io::Error::from)?;
+        }
+        Err(Errno::NOENT) | Ok(()) => {}
+        Err(error) => return Err(io::Error::from(error).into()),
+    }
+    *count += 1;
     Ok(())
 }

@@ -199,7 +199,7 @@ pub(crate) fn writer(
         (Destination::Directory(path), Wire::Sealed) => {
             let mut writer = DirectoryWriter::new(&path, overwrite, layout)?;
             tell(writer.take_notes());
-            let writer = writer.with_max_files(options.max_files);
+            let writer = writer.with_max_files(options.max_files).within(&options.memory_share);
             let writer = writer.expecting(options.expected.clone()).atomic(options.atomic);
             let writer = writer.preserving(options.preserve, options.keep_times);
             let writer = writer.with_extras(options.extras).reading_back(options.verify);

@@ -368,6 +368,11 @@ impl<'a, R: Reader> Sending<'a, R> {
         Self { awaits: true, lanes: lanes::SendLanes::may(lanes), ..new }
     }
 
+    /// Whether the receiver has granted a buffer.
+    pub(crate) fn has_grant(&self) -> bool {
+        self.wanted.is_some()
+    }
+
     /// What the receiver wants, with what it has, once.
     pub(crate) fn take_request(&mut self) -> Option<Vec<u8>> {
         self.request.take()

@@ -56,6 +56,16 @@ impl Endpoint {
         (of(counts.sent, counts.sent_bytes), of(counts.received, counts.received_bytes))
     }
 
+    /// Packets of data that left or arrived so far: [`Stats::data_packets_sent`] of a sender,
+    /// [`Stats::data_packets_received`] of a receiver.
+    pub fn data_packets(&self) -> u64 {
+        match self.connection.as_ref().map(|connection| &connection.machine) {
+            Some(Machine::Sender(sender)) => sender.stats.data_packets_sent,
+            Some(Machine::Receiver(receiver)) => receiver.stats.data_packets_received,
+            None => 0,
+        }
+    }
+
     /// Counts and measurements so far.
     pub fn stats(&self, now: Instant) -> Stats {
         let mut stats = match self.connection.as_ref().map(|c| &c.machine) {

@@ -21,7 +21,8 @@ use crate::disk::beneath;
 use crate::disk::exclude::Exclude;
 use crate::disk::found::{Found, tells_lengths};
 use crate::disk::staging;
-use crate::error::{Error, Unsendable, Warning, file_error, shown, shown_path};
+use crate::error::{Denial, Error, Unsendable, Warning, file_error, shown, shown_path};
+use crate::memory_budget::MemoryLease;
 use crate::options::{Only, Pass, Selection};
 
 /// Most warnings that are worded; the rest is counted.
@@ -49,6 +50,9 @@ pub(super) struct Walk {
     links: HashMap<(u64, u64), u64>,
     entries: u64,
     counts: Counts,
+    /// Memory for what is held of names, and how many of one directory are held at once.
+    memory: MemoryLease,
+    most_children: usize,
 }
 
 /// How something is sent that was given.
@@ -84,9 +88,25 @@ struct Here {
     path: PathBuf,
     /// Under which it goes; of one that is not sent itself nothing.
     name: Vec<u8>,
-    children: Arc<[Child]>,
+    children: Arc<Children>,
     next: usize,
     directories: Vec<(PathBuf, Vec<u8>)>,
+}
+
+/// Names in a directory, sorted.
+#[derive(Debug)]
+struct Children {
+    list: Vec<Child>,
+    /// There may be others behind the last one.
+    more: bool,
+    _memory: MemoryLease,
+}
+
+impl Children {
+    /// All there are.
+    fn of(list: Vec<Child>) -> Self {
+        Self { list, more: false, _memory: MemoryLease::default() }
+    }
 }
 
 #[derive(Debug)]
@@ -94,6 +114,25 @@ struct Child {
     name: Box<[u8]>,
     /// Nothing if that cannot be found out.
     kind: Option<fs::FileType>,
+}
+
+impl Child {
+    /// Bytes of memory that it takes.
+    fn cost(&self) -> u64 {
+        self.name.len() as u64 + NAME_BYTES
+    }
+}
+
+/// What a name takes of memory beyond its bytes.
+const NAME_BYTES: u64 = 64;
+/// Of a directory that a client names so many names are held at once; behind them it is read again.
+const MOST_CHILDREN: usize = 1 << 16;
+const NO_MEMORY: &str = "there is no memory for the list of these files; ask for fewer at a time, \
+                         or try again later";
+
+/// There is no memory for more names.
+pub(super) fn full() -> Error {
+    Error::Denied { what: Denial::Busy, why: NO_MEMORY.to_owned() }
 }
 
 /// A path that cannot be sent: what cannot be done, and why.
@@ -148,12 +187,37 @@ impl Walk {
             links: HashMap::new(),
             entries: 0,
             counts: Counts::default(),
+            memory: MemoryLease::default(),
+            most_children: usize::MAX,
         })
     }
 
-    /// Everything is found from this handle of the one item.
-    pub(super) fn beneath(self, root: Arc<OwnedFd>) -> Self {
-        Self { root: Some(root), ..self }
+    /// Everything is found from this handle of the one item, for a client that has this memory.
+    pub(super) fn beneath(self, root: Arc<OwnedFd>, memory: MemoryLease) -> Self {
+        Self { root: Some(root), memory, most_children: MOST_CHILDREN, ..self }
+    }
+
+    /// So many names of one directory are held at once.
+    #[cfg(test)]
+    pub(super) fn hold_children(&mut self, most: usize) {
+        self.most_children = most;
+    }
+
+    /// Memory is taken for what is held from now on.
+    fn hold(&mut self, bytes: u64) -> Result<(), Error> {
+        if self.memory.take(bytes) { Ok(()) } else { Err(full()) }
+    }
+
+    /// A directory is walked later.
+    fn hold_directory(
+        &mut self,
+        here: &mut Here,
+        path: PathBuf,
+        name: Vec<u8>,
+    ) -> Result<(), Error> {
+        self.hold(directory_cost(&path, &name))?;
+        here.directories.push((path, name));
+        Ok(())
     }
 
     /// What it has come to since this was asked last.
@@ -177,12 +241,18 @@ impl Walk {
                 return Err(Error::Interrupted);
             }
             let found = if let Some(mut here) = self.here.take() {
-                match here.children.get(here.next).map(|child| (child.name.clone(), child.kind)) {
+                let child = here.children.list.get(here.next);
+                match child.map(|child| (child.name.clone(), child.kind)) {
                     Some((leaf, kind)) => {
                         here.next += 1;
                         let found = self.child(&mut here, &leaf, kind);
                         self.here = Some(here);
                         found?
+                    }
+                    None if here.children.more => {
+                        self.read_on(&mut here)?;
+                        self.here = Some(here);
+                        None
                     }
                     None => {
                         self.todo.extend(here.directories.into_iter().rev());
@@ -190,6 +260,7 @@ impl Walk {
                     }
                 }
             } else if let Some((path, name)) = self.todo.pop() {
+                self.memory.give_back(directory_cost(&path, &name));
                 self.enter(path, name)?
             } else if let Some((path, item)) = Arc::clone(&self.items).get(self.item) {
                 self.item += 1;
@@ -210,6 +281,7 @@ impl Walk {
         match argument(&path) {
             Ok(metadata) if !self.is_meant(&name, metadata.is_dir()) => Ok(None),
             Ok(metadata) if metadata.is_dir() => {
+                self.hold(directory_cost(&path, &name))?;
                 self.todo.push((path, name));
                 Ok(None)
             }
@@ -239,7 +311,7 @@ impl Walk {
             handle,
             path: path.to_path_buf(),
             name: Vec::new(),
-            children: children.iter().map(child).collect(),
+            children: Arc::new(Children::of(children.iter().map(child).collect())),
             next: 0,
             directories: Vec::new(),
         });
@@ -252,7 +324,7 @@ impl Walk {
                 Some(handle) => (Arc::clone(&handle), beneath::path_of(&handle)),
                 None => (Arc::new(beneath::open_directory(&path)?), path.clone()),
             };
-            Ok((self.children(&path)?, path, handle))
+            Ok((self.children(&path, &[])?, path, handle))
         });
         match opened {
             Ok((children, path, handle)) => {
@@ -261,15 +333,27 @@ impl Walk {
                     handle,
                     path,
                     name: name.clone(),
-                    children: children.into(),
+                    children: Arc::new(children),
                     next: 0,
                     directories: Vec::new(),
                 };
                 self.here = Some(here);
                 self.entry(Kind::Directory, name, 0)
             }
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => Err(full()),
             Err(error) => self.unread(&path, name, ("cannot be listed", error)),
         }
+    }
+
+    /// The next names of a directory that has more than are held at once.
+    fn read_on(&self, here: &mut Here) -> Result<(), Error> {
+        let last = here.children.list.last().map(|child| child.name.clone()).unwrap_or_default();
+        let children = self.children(&here.path, &last).map_err(|error| match error.kind() {
+            io::ErrorKind::OutOfMemory => full(),
+            _ => file_error(&here.path, "cannot be listed", error),
+        })?;
+        (here.children, here.next) = (Arc::new(children), 0);
+        Ok(())
     }
 
     /// The directory that goes under this name, if it is not found by its path.
@@ -280,17 +364,36 @@ impl Walk {
         Ok(Some(Arc::new(beneath::directory(root.as_fd(), below)?)))
     }
 
-    /// What is in a directory, sorted; not all of it once it is cancelled.
-    fn children(&self, path: &Path) -> io::Result<Vec<Child>> {
-        // A directory of millions takes a while to list.
-        let listing = fs::read_dir(path)?.take_while(|_| !self.cancel.is_cancelled());
-        let child = |entry: io::Result<fs::DirEntry>| {
-            let entry = entry?;
-            Ok(Child { name: entry.file_name().as_bytes().into(), kind: Some(entry.file_type()?) })
+    /// What is in a directory behind a name, sorted, the first of it if that is much; not all of it
+    /// once it is cancelled.
+    fn children(&self, path: &Path, after: &[u8]) -> io::Result<Children> {
+        let (mut list, mut memory, mut more) = (Vec::new(), self.memory.another(), false);
+        let mut cut = |list: &mut Vec<Child>, memory: &mut MemoryLease| {
+            list.sort_unstable_by(|a: &Child, b| a.name.cmp(&b.name));
+            if list.len() > self.most_children {
+                let beyond = list.drain(self.most_children..);
+                memory.give_back(beyond.map(|child| child.cost()).sum());
+                more = true;
+            }
         };
-        let mut children = listing.map(child).collect::<io::Result<Vec<_>>>()?;
-        children.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Ok(children)
+        // A directory of millions takes a while to list.
+        for entry in fs::read_dir(path)?.take_while(|_| !self.cancel.is_cancelled()) {
+            let entry = entry?;
+            let name = entry.file_name();
+            if name.as_bytes() <= after {
+                continue;
+            }
+            let child = Child { name: name.as_bytes().into(), kind: Some(entry.file_type()?) };
+            if !memory.take(child.cost()) {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+            list.push(child);
+            if list.len() / 2 >= self.most_children {
+                cut(&mut list, &mut memory);
+            }
+        }
+        cut(&mut list, &mut memory);
+        Ok(Children { list, more, _memory: memory })
     }
 
     fn child(
@@ -312,7 +415,7 @@ impl Walk {
         if kind.is_dir() && staging::is_ours(leaf) {
             self.skip(&path, "directory of an unfinished transfer");
         } else if kind.is_dir() {
-            here.directories.push((path, name));
+            self.hold_directory(here, path, name)?;
         } else if kind.is_file() {
             match self.examine(here, leaf) {
                 Ok(found) => return self.file(name, &found, here.tells_lengths),
@@ -359,7 +462,7 @@ impl Walk {
                     let why = "it is a link to a directory that it is in";
                     return self.unsendable(&path, name, why);
                 } else if !self.exclude.matches(&name, true) && self.is_meant(&name, true) {
-                    here.directories.push((path, name));
+                    self.hold_directory(here, path, name)?;
                 }
             }
             Ok(metadata) if !metadata.is_file() => {
@@ -412,6 +515,7 @@ impl Walk {
         let number = self.entries;
         let entry = self.content(name, found)?;
         if entry.is_some() && found.names > 1 {
+            self.hold(NAME_BYTES)?;
             self.links.insert(found.id, number);
         }
         let empty = if tells_lengths { found.of_empty() } else { None };
@@ -497,6 +601,11 @@ impl Counts {
         warnings.extend((more > 0).then_some(Warning::SkippedMore(more)));
         warnings
     }
+}
+
+/// What a directory takes of memory until it is walked.
+fn directory_cost(path: &Path, name: &[u8]) -> u64 {
+    path.as_os_str().len() as u64 + name.len() as u64 + NAME_BYTES
 }
 
 /// Which of the things it is that have no content of their own.
