@@ -145,6 +145,22 @@ fn what_is_on_a_server_is_moved_and_copied_there() {
     let told = requests(&stopped(server));
     let moved = told.iter().find(|line| line["request"] == "rename").expect("a line");
     assert_eq!((&moved["path"], &moved["verdict"]), (&"big".into(), &"done".into()));
+    assert_eq!(moved["target"], "d/big");
+    let copied = told.iter().find(|line| line["request"] == "copy").expect("a line");
+    assert_eq!((&copied["path"], &copied["target"]), (&"d/big".into(), &"copy".into()));
+}
+
+/// `/dev/full` takes no byte, as a disk that is full.
+#[test]
+fn an_audit_log_that_cannot_be_written_is_told() {
+    let env = Env::new();
+    let server = server(&env, &["--audit", "/dev/full"]);
+    ask(&env, &["ls", "netblt:///"]).exits(0);
+    ask(&env, &["mkdir", "netblt:///d"]).exits(0);
+    server.signal(Signal::TERM);
+    let ended = server.finish().exits(11);
+    let ended = ended.says("the audit log cannot be written: No space left on device");
+    ended.says("the audit log lacks 2 requests");
 }
 
 #[test]

@@ -165,7 +165,15 @@ fn start(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
         }
     }
     let mut teller = Teller { args, audit };
-    serve(&service, &options, &mut teller, cancel).map_err(|error| Failure::transfer(&error, false))
+    let served = serve(&service, &options, &mut teller, cancel);
+    served.map_err(|error| Failure::transfer(&error, false))?;
+    match teller.audit.map_or(0, |audit| audit.lost) {
+        0 => Ok(()),
+        lost => {
+            let said = format!("the audit log lacks {lost} requests: it could not be written");
+            Err(Failure::new(Code::File, said))
+        }
+    }
 }
 
 /// Whom the server lets in by their keys, and what it allows at most.
@@ -191,9 +199,43 @@ fn clients(path: &Path, most: &Grant) -> Result<Vec<(PublicKey, Grant)>, Failure
     Ok(clients)
 }
 
-fn audit(path: &Path) -> Result<File, Failure> {
+fn audit(path: &Path) -> Result<Audit, Failure> {
     let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-    file.map_err(|error| Failure::new(Code::File, format!("{}: {error}", path.display())))
+    let said = |error| Failure::new(Code::File, format!("{}: {error}", path.display()));
+    Ok(Audit { file: file.map_err(said)?, lost: 0, cut: false })
+}
+
+/// The audit log.
+struct Audit {
+    file: File,
+    /// Requests that are not in it.
+    lost: u64,
+    /// The last line may not be whole.
+    cut: bool,
+}
+
+impl Audit {
+    /// Adds a line. The user hears when that begins to fail, and when it works again.
+    fn add(&mut self, data: &Value) {
+        let begin = if self.cut { "\n" } else { "" };
+        match self.file.write_all(format!("{begin}{data}\n").as_bytes()) {
+            Ok(()) if self.cut => {
+                self.cut = false;
+                let lost = self.lost;
+                eprintln!(
+                    "netblt: warning: the audit log is written again; it lacks {lost} requests"
+                );
+            }
+            Ok(()) => {}
+            Err(error) => {
+                if !self.cut {
+                    let said = plain(&error.to_string());
+                    eprintln!("netblt: warning: the audit log cannot be written: {said}");
+                }
+                (self.lost, self.cut) = (self.lost + 1, true);
+            }
+        }
+    }
 }
 
 impl Args {
@@ -217,7 +259,7 @@ impl Args {
 
 struct Teller<'a> {
     args: &'a Args,
-    audit: Option<File>,
+    audit: Option<Audit>,
 }
 
 impl Teller<'_> {
@@ -279,13 +321,7 @@ impl ServerObserver for Teller<'_> {
 
     fn ended(&mut self, account: &Account) {
         let data = data(account);
-        if let Some(file) = &mut self.audit {
-            let line = format!("{data}\n");
-            if let Err(error) = file.write_all(line.as_bytes()) {
-                let said = plain(&error.to_string());
-                eprintln!("netblt: warning: the audit log cannot be written: {said}");
-            }
-        }
+        self.audit.iter_mut().for_each(|audit| audit.add(&data));
         if self.args.json {
             let _ = json::emit(Stream::Stdout, "request", data);
         } else {
@@ -311,6 +347,7 @@ fn data(account: &Account) -> Value {
         "peer": account.peer.to_string(),
         "name": account.name,
         "request": account.request,
+        "target": null,
         "bytes": account.bytes,
         "seconds": json::rounded(account.elapsed.as_secs_f64()),
         "verdict": verdict,
@@ -318,6 +355,9 @@ fn data(account: &Account) -> Value {
         "message": why.map(|(_, text)| text),
     });
     json::put_path(&mut data, "path", &account.path);
+    if !account.target.is_empty() {
+        json::put_path(&mut data, "target", &account.target);
+    }
     data
 }
 

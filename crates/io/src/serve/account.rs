@@ -30,10 +30,15 @@ pub struct Account {
     /// Who asked, as far as that is known: the name of a key.
     pub name: String,
     /// `get`, `put`, `receive` (the data of a put), `stat`, `list`, `mkdir`, `remove`, `rename`,
-    /// `copy`, `read`, `send` (to another server), or `none` if nothing was asked.
+    /// `copy`, `read`, `send` (to another server), `put-range`, `join`, or `none` if nothing was
+    /// asked.
     pub request: &'static str,
     /// Relative to the root.
     pub path: Vec<u8>,
+    /// Where something was to go, or what it was to become: of `rename`, `copy` and `join` the new
+    /// name, of `send` the address of the other server, of `put` and `receive` the name of the
+    /// single thing that came if it was not to keep its own. Empty if there is none.
+    pub target: Vec<u8>,
     /// File bytes sent or stored, or bytes of the answer.
     pub bytes: u64,
     /// Since the connection opened.

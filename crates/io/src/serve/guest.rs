@@ -63,6 +63,8 @@ pub(super) struct Guest {
     pub(super) opened: Instant,
     /// What is asked, and of what ([`Request::spot`](super::request::Request::spot)).
     pub(super) asked: (&'static str, Vec<u8>),
+    /// Its other path, or the name of what is put.
+    pub(super) target: Vec<u8>,
     /// The same, until it is done: nothing is looked for before a buffer was granted for the answer.
     pub(super) pending: Option<Request>,
     /// The disk's answer to that, when it is there.
@@ -214,7 +216,8 @@ impl Guest {
         let (request, mut path) = self.asked.clone();
         path.truncate(path.iter().position(|byte| *byte == 0).unwrap_or(path.len()));
         let (peer, elapsed) = (self.peer, now.since(self.opened));
-        Account { peer, name: self.grant.name.clone(), request, path, bytes, elapsed, verdict }
+        let (name, target) = (self.grant.name.clone(), self.target.clone());
+        Account { peer, name, request, path, target, bytes, elapsed, verdict }
     }
 }
 

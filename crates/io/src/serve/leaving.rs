@@ -178,6 +178,16 @@ mod tests {
     }
 
     fn put(root: &Arc<OwnedFd>, leaving: &Leaving, label: Option<[u8; 32]>) -> Done {
+        put_as(true, root, leaving, label)
+    }
+
+    /// The same of a client that may read, or may not.
+    fn put_as(
+        may_read: bool,
+        root: &Arc<OwnedFd>,
+        leaving: &Leaving,
+        label: Option<[u8; 32]>,
+    ) -> Done {
         let what = What::Put(Put { label, ..Put::default() });
         let request = Request { what, path: b"f".to_vec() };
         let layout = Layout::of(&Config::new(Wire::Sealed, Role::Receiver)).unwrap();
@@ -188,6 +198,7 @@ mod tests {
             leaving,
             listings: &Listings::default(),
             client: Client::Key([1; 32]),
+            may_read,
             cancel: &cancel,
         };
         let done = work::perform(&request, root, &with, None);
@@ -208,6 +219,25 @@ mod tests {
             assert!(leaving.list().places.is_empty(), "it was not waited for");
             assert!(staging::is_taken(&root, KEPT), "it is not gone on with");
         });
+    }
+
+    #[test]
+    fn a_client_that_may_not_read_goes_on_from_nothing_but_what_has_its_label() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Arc::new(OwnedFd::from(std::fs::File::open(directory.path()).unwrap()));
+        let leaving = Leaving::default();
+        let labelled = staging::kept_name(Some(&[7; 32]));
+        for name in [KEPT, &labelled] {
+            Staging::keep(&root, name, true).unwrap().expect("it is made").leave();
+        }
+        for (may_read, label, name, goes_on) in [
+            (true, None, KEPT, true),
+            (false, None, KEPT, false),
+            (false, Some([7; 32]), &labelled[..], true),
+        ] {
+            let _put = put_as(may_read, &root, &leaving, label);
+            assert_eq!(staging::is_taken(&root, name), goes_on, "{may_read} {name}");
+        }
     }
 
     #[test]

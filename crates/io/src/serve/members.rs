@@ -26,12 +26,9 @@ struct Roll {
 }
 
 impl Roll {
-    /// Lets in whom it has now; keys that are none come back.
-    fn renew(&mut self) -> Vec<PublicKey> {
-        let keys: Vec<PublicKey> = self.grants.keys().chain(&self.lent).copied().collect();
-        let (authorized, none) = self.authorized.changed(&keys);
-        (self.authorized, self.changed) = (Arc::new(authorized), true);
-        none
+    /// Lets in whom it has lent a key now.
+    fn lend(&mut self) {
+        (self.authorized, self.changed) = (Arc::new(self.authorized.lending(&self.lent)), true);
     }
 }
 
@@ -58,20 +55,23 @@ impl Members {
         let mut roll = self.lock();
         roll.roots = clients.iter().map(|(_, grant)| grant.root.clone()).collect();
         roll.grants = clients.into_iter().map(|(key, grant)| (key, Arc::new(grant))).collect();
-        roll.renew()
+        let keys: Vec<PublicKey> = roll.grants.keys().copied().collect();
+        let (authorized, none) = roll.authorized.changed(&keys);
+        (roll.authorized, roll.changed) = (Arc::new(authorized), true);
+        none
     }
 
     /// Whoever has this key may bring what was announced for it.
     pub(super) fn lend(&self, key: PublicKey) {
         let mut roll = self.lock();
         roll.lent.push(key);
-        roll.renew();
+        roll.lend();
     }
 
     pub(super) fn take_back(&self, key: &PublicKey) {
         let mut roll = self.lock();
         roll.lent.retain(|lent| lent != key);
-        roll.renew();
+        roll.lend();
     }
 
     /// The public key of the server.

@@ -5,22 +5,31 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::account::{Account, Verdict};
+use super::jobs::Jobs;
+use super::request::WORDS;
 use crate::error::Denial;
 
 /// How long a reader may take for its question, and for the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Readers at once.
+const READERS: usize = 16;
+const THREAD: &str = "netblt-metrics";
 /// Longest question that is looked at.
 const MAX_QUESTION: usize = 2048;
 
-/// What requests are told apart by, in the counts.
-const REQUESTS: [&str; 12] = [
-    "get", "put", "receive", "stat", "list", "mkdir", "remove", "rename", "copy", "read", "send",
-    "none",
-];
+/// What is counted beside the kinds of requests: the data of a put, and connections that asked
+/// nothing.
+const OTHERS: [&str; 2] = ["receive", "none"];
+const REQUESTS: usize = WORDS.len() + OTHERS.len();
 const VERDICTS: [&str; 3] = ["done", "denied", "failed"];
+
+/// What requests are told apart by, in the counts: every kind, and the others.
+fn requests() -> impl Iterator<Item = &'static str> {
+    WORDS.iter().map(|(_, word)| *word).chain(OTHERS)
+}
 
 /// A server's counts. Cheap to clone, and read from any thread.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +39,7 @@ pub struct Meter(Arc<Counts>);
 struct Counts {
     sessions: AtomicU64,
     /// By request and verdict.
-    requests: [[AtomicU64; VERDICTS.len()]; REQUESTS.len()],
+    requests: [[AtomicU64; VERDICTS.len()]; REQUESTS],
     sent: AtomicU64,
     received: AtomicU64,
     busy: AtomicU64,
@@ -62,7 +71,7 @@ impl Meter {
             }
             Verdict::Failed(_) => 2,
         };
-        let request = REQUESTS.iter().position(|word| *word == account.request);
+        let request = requests().position(|word| word == account.request);
         let counts = request.and_then(|at| self.0.requests.get(at));
         if let Some(count) = counts.and_then(|counts| counts.get(verdict)) {
             count.fetch_add(1, Ordering::Relaxed);
@@ -89,7 +98,7 @@ impl Meter {
         one("netblt_busy_total", "counter", busy, &counts.busy);
         let name = "netblt_requests_total";
         let _ = writeln!(text, "# HELP {name} Requests that are over.\n# TYPE {name} counter");
-        for (request, counts) in REQUESTS.iter().zip(&counts.requests) {
+        for (request, counts) in requests().zip(&counts.requests) {
             for (verdict, count) in VERDICTS.iter().zip(counts) {
                 let labels = format!("request=\"{request}\",verdict=\"{verdict}\"");
                 let _ = writeln!(text, "{name}{{{labels}}} {}", count.load(Ordering::Relaxed));
@@ -98,27 +107,41 @@ impl Meter {
         text
     }
 
-    /// Answers whoever asks on this port of loopback (0: any), one after the other, on a thread of
-    /// its own that lives as long as the process; where it does. Errors are those of binding.
+    /// Answers on this port of loopback (0: any), on threads of its own that live as long as the
+    /// process; where it does. A reader that takes its time keeps none of the others waiting: of
+    /// more than [`READERS`] at once the rest is hung up on. Errors are those of binding.
     pub fn answer_on(&self, port: u16) -> io::Result<SocketAddr> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         let address = listener.local_addr()?;
-        let meter = self.clone();
+        let (meter, readers) = (self.clone(), Jobs::new(READERS));
         let answer = move || {
             for stream in listener.incoming().flatten() {
-                // Whoever hangs up before the end did not want it.
-                let _ = meter.answer(stream);
+                let Some(reader) = readers.begin() else { continue };
+                let meter = meter.clone();
+                let answer = move || {
+                    // A reader that hangs up before the end did not want it.
+                    let _ = meter.answer(stream);
+                    drop(reader);
+                };
+                // Without a thread there is no answer, and the reader may ask again.
+                let _ = std::thread::Builder::new().name(THREAD.to_owned()).spawn(answer);
             }
         };
-        std::thread::Builder::new().name("netblt-metrics".to_owned()).spawn(answer)?;
+        std::thread::Builder::new().name(THREAD.to_owned()).spawn(answer)?;
         Ok(address)
     }
 
     fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
-        stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let (mut question, mut piece) = (Vec::new(), [0; 512]);
+        let until = Instant::now() + PATIENCE;
         while !question.windows(4).any(|end| end == b"\r\n\r\n") {
+            // For all of it, however many pieces it comes in.
+            let left = until.saturating_duration_since(Instant::now());
+            stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+            if left.is_zero() {
+                return Ok(());
+            }
             let read = stream.read(&mut piece)?;
             question.extend_from_slice(piece.get(..read).unwrap_or_default());
             if read == 0 || question.len() > MAX_QUESTION {
@@ -154,7 +177,41 @@ mod tests {
     fn account(request: &'static str, verdict: Verdict) -> Account {
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let (name, path, elapsed) = (String::new(), Vec::new(), Duration::ZERO);
-        Account { peer, name, request, path, bytes: 7, elapsed, verdict }
+        let target = Vec::new();
+        Account { peer, name, request, path, target, bytes: 7, elapsed, verdict }
+    }
+
+    #[test]
+    fn every_kind_of_request_is_counted() {
+        let meter = Meter::default();
+        for request in requests() {
+            meter.ended(&account(request, Verdict::Done));
+        }
+        let text = meter.text();
+        for (_, word) in WORDS {
+            let line = format!("netblt_requests_total{{request=\"{word}\",verdict=\"done\"}} 1");
+            assert!(text.lines().any(|told| told == line), "no {line}");
+        }
+        // They are those of the manual, too.
+        let manual = include_str!("../../../../docs/serving.md");
+        assert!(requests().all(|word| manual.contains(&format!("`{word}`"))), "{manual}");
+    }
+
+    #[test]
+    fn a_reader_that_takes_its_time_keeps_none_waiting() {
+        let meter = Meter::default();
+        let address = meter.answer_on(0).expect("a port");
+        let slow: Vec<TcpStream> =
+            (0..READERS - 1).map(|_| TcpStream::connect(address).expect("connected")).collect();
+        for mut stream in &slow {
+            stream.write_all(b"GET /met").expect("asked");
+        }
+        let answer = ask(address, "GET /metrics HTTP/1.1\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        // They still wait: what they were asked for was not taken for a whole question.
+        for mut stream in &slow {
+            stream.write_all(b"rics HTTP/1.1\r\n\r\n").expect("asked");
+        }
     }
 
     #[test]

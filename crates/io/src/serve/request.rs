@@ -178,7 +178,41 @@ impl Put {
     }
 }
 
+/// Every kind of request, by its number, and its word for logs and counts.
+pub(crate) const WORDS: [(u8, &str); 12] = [
+    (1, "get"),
+    (2, "put"),
+    (3, "stat"),
+    (4, "list"),
+    (5, "mkdir"),
+    (6, "remove"),
+    (7, "rename"),
+    (8, "copy"),
+    (READ, "read"),
+    (10, "send"),
+    (11, "put-range"),
+    (12, "join"),
+];
+
 impl What {
+    /// The number of its kind.
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Get { .. } => 1,
+            Self::Put(_) => 2,
+            Self::Stat => 3,
+            Self::List { .. } => 4,
+            Self::MakeDir { .. } => 5,
+            Self::Remove { .. } => 6,
+            Self::Rename { .. } => 7,
+            Self::Copy { .. } => 8,
+            Self::Read { .. } => READ,
+            Self::Send { .. } => 10,
+            Self::PutRange(_) => 11,
+            Self::Join(_) => 12,
+        }
+    }
+
     /// Whether it may be asked again when nobody knows whether it was answered.
     pub(crate) fn changes_nothing(&self) -> bool {
         matches!(self, Self::Stat | Self::List { .. } | Self::Read { .. })
@@ -186,22 +220,10 @@ impl What {
 }
 
 impl Request {
-    /// Its word, for logs.
+    /// Its word, for logs and counts.
     pub(crate) fn word(&self) -> &'static str {
-        match self.what {
-            What::Get { .. } => "get",
-            What::Put(_) => "put",
-            What::Stat => "stat",
-            What::List { .. } => "list",
-            What::MakeDir { .. } => "mkdir",
-            What::Remove { .. } => "remove",
-            What::Rename { .. } => "rename",
-            What::Copy { .. } => "copy",
-            What::Read { .. } => "read",
-            What::Send { .. } => "send",
-            What::PutRange(_) => "put-range",
-            What::Join(_) => "join",
-        }
+        let kind = self.what.kind();
+        WORDS.iter().find(|(known, _)| *known == kind).map_or("none", |(_, word)| word)
     }
 
     /// Why it is not for somebody who may read or write.
@@ -272,6 +294,16 @@ impl Request {
         [&self.path[..]].into_iter().chain(to).chain(pieces)
     }
 
+    /// Its other path, for logs: where something goes, or what it becomes.
+    pub(crate) fn target(&self) -> Vec<u8> {
+        match &self.what {
+            What::Rename { to, .. } | What::Copy { to, .. } => to.clone(),
+            What::Join(join) => join.to.clone(),
+            What::Send { errand, .. } => errand.address.clone().into_bytes(),
+            _ => Vec::new(),
+        }
+    }
+
     /// What it is about, for whoever comes after somebody who has fallen silent: its path, and for
     /// files that are put under a label, behind a zero byte, that too.
     pub(crate) fn spot(&self) -> Vec<u8> {
@@ -286,36 +318,33 @@ impl Request {
     /// Its bytes, which stand before those of what is here (`docs/protocol.md §8.7`).
     pub(crate) fn encode(&self) -> Vec<u8> {
         let none: &[u8] = &[];
-        let (kind, flags, number, name) = match &self.what {
-            What::Get { trees, name, lanes } => (1u8, u16::from(*trees) * TREES, *lanes, &name[..]),
-            What::Put(put) => (
-                2,
-                put.flags(),
-                put.takes_back,
-                put.label.as_ref().map_or(none, |label| &label[..]),
-            ),
-            What::Stat => (3, 0, 0, none),
-            What::List { after, most } => (4, 0, *most, &after[..]),
-            What::MakeDir { parents } => (5, u16::from(*parents) * PARENTS, 0, none),
+        let (flags, number, name) = match &self.what {
+            What::Get { trees, name, lanes } => (u16::from(*trees) * TREES, *lanes, &name[..]),
+            What::Put(put) => {
+                (put.flags(), put.takes_back, put.label.as_ref().map_or(none, |label| &label[..]))
+            }
+            What::Stat => (0, 0, none),
+            What::List { after, most } => (0, *most, &after[..]),
+            What::MakeDir { parents } => (u16::from(*parents) * PARENTS, 0, none),
             What::Remove { directory, tree } => {
                 let flags = [u16::from(*directory) * DIRECTORY, u16::from(*tree) * TREE];
-                (6, flags[0] | flags[1], 0, none)
+                (flags[0] | flags[1], 0, none)
             }
-            What::Rename { to, replace } => (7, u16::from(*replace) * REPLACE, 0, &to[..]),
+            What::Rename { to, replace } => (u16::from(*replace) * REPLACE, 0, &to[..]),
             What::Copy { to, how } => {
                 let Copying { replace, trees, keep } = *how;
                 let flags = [(replace, REPLACE), (trees, DIRECTORIES), (keep, KEEP)];
                 let flags = flags.iter().filter(|(is, _)| *is).map(|(_, bit)| bit).sum();
-                (8, flags, 0, &to[..])
+                (flags, 0, &to[..])
             }
-            What::Read { .. } => (READ, 0, 0, none),
+            What::Read { .. } => (0, 0, none),
             What::Send { trees, name, errand } => {
-                (10, u16::from(*trees) * TREES, errand.number, &name[..])
+                (u16::from(*trees) * TREES, errand.number, &name[..])
             }
-            What::PutRange(put) => (11, put.flags(), 0, &put.label[..]),
-            What::Join(join) => (12, join.flags(), join.total, &join.to[..]),
+            What::PutRange(put) => (put.flags(), 0, &put.label[..]),
+            What::Join(join) => (join.flags(), join.total, &join.to[..]),
         };
-        let mut text = vec![kind];
+        let mut text = vec![self.what.kind()];
         text.extend(flags.to_be_bytes());
         text.extend(number.to_be_bytes());
         for part in [&self.path[..], name] {

@@ -331,6 +331,7 @@ impl Serving<'_> {
         };
         let Some(guest) = self.hall.guests.get_mut(&key) else { return };
         (guest.asked, guest.had) = ((request.word(), request.spot()), had.to_vec());
+        guest.target = request.target();
         let (grant, who) = (Arc::clone(&guest.grant), guest.who);
         if let Some(why) = request.forbidden(grant.read, grant.write) {
             return self.deny(now, key, Denied::new(Denial::Forbidden, why), end);
@@ -409,6 +410,7 @@ impl Serving<'_> {
                 leaving: &leaving,
                 listings: &listings,
                 client,
+                may_read: grant.read,
                 cancel: &cancel,
             };
             let done = work::perform(&request, &root, &with, outward);
@@ -486,7 +488,9 @@ impl Serving<'_> {
         prepared: Box<Prepared>,
     ) -> Result<Outgoing, Denied> {
         let busy = |why: String| Denied::new(Denial::Busy, why);
-        let guest = self.hall.guests.get(&key).ok_or_else(|| busy("you have gone".to_owned()))?;
+        let gone = || busy("you have gone".to_owned());
+        let guest = self.hall.guests.get_mut(&key).ok_or_else(gone)?;
+        guest.target.clone_from(&prepared.name);
         let (who, most) = (guest.who, guest.grant.max_sessions.unwrap_or(u32::MAX) as usize);
         let (place, lends) = ((guest.grant.root.clone(), guest.asked.1.clone()), guest.lends);
         // Whoever announces and sends nothing takes nobody's place for long.

@@ -86,6 +86,7 @@ impl Hall<'_> {
         let image_bytes = image_bytes as usize;
         let (mut shared, mut beyond, mut held, mut kept_at) = (0, 0, None, None);
         let mut asked = ("none", Vec::new());
+        let mut target = Vec::new();
         let may_branch = stem.is_none() && self.config.branches;
         let task = match role {
             Role::Sender if parameters.client == ASK && lender.is_none() => {
@@ -103,6 +104,7 @@ impl Hall<'_> {
                 let (stock, own, more) = stock.map_err(busy)?;
                 (shared, beyond) = (own, more);
                 asked = ("receive", waiting.place.1);
+                target.clone_from(&waiting.prepared.name);
                 let with = (waker, lanes, self.options.max_bytes);
                 let (task, handle, at) = receiving(*waiting.prepared, session, stock, with);
                 (held, kept_at) = (Some(handle), Some(at));
@@ -128,6 +130,7 @@ impl Hall<'_> {
             seen,
             opened: now,
             asked,
+            target,
             pending: None,
             job: None,
             lends: false,

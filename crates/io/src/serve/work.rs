@@ -49,6 +49,8 @@ pub(super) struct With<'a> {
     pub(super) leaving: &'a Leaving,
     pub(super) listings: &'a Listings,
     pub(super) client: Client,
+    /// The client may hear what is there.
+    pub(super) may_read: bool,
     pub(super) cancel: &'a Cancel,
 }
 
@@ -67,7 +69,7 @@ pub(super) fn perform(
     match &request.what {
         What::Get { trees, name, .. } => get(look(root, path, (*trees, name), with)?, layout),
         What::Put(_) if request.takes_back().is_some() => answer([Line::Done(1)], layout),
-        What::Put(wish) => put(root, path, *wish, (options, layout, leaving)),
+        What::Put(wish) => put(root, path, *wish, with),
         What::PutRange(wish) => ranges::put(root, path, *wish, (options, layout, leaving)),
         What::Join(wish) => answer([Line::Done(ranges::join(root, path, wish)?)], layout),
         What::Stat => answer([Line::Entry(stat(root, path)?)], layout),
@@ -182,12 +184,8 @@ fn get((list, handle): (FileList, Arc<OwnedFd>), layout: Layout) -> Result<Done,
 
 /// As scp understands a destination: a directory that exists takes what comes, anything else is the
 /// name of a single thing in a directory that exists.
-fn put(
-    root: &OwnedFd,
-    path: &[u8],
-    wish: Put,
-    (options, layout, leaving): (&Options, Layout, &Leaving),
-) -> Result<Done, Denied> {
+fn put(root: &OwnedFd, path: &[u8], wish: Put, with: &With<'_>) -> Result<Done, Denied> {
+    let With { options, layout, leaving, .. } = *with;
     let (parent, leaf) = beneath::split(path);
     let (directory, name): (OwnedFd, Vec<u8>) = match beneath::directory(root.as_fd(), path) {
         Ok(directory) => (directory, Vec::new()),
@@ -214,8 +212,11 @@ fn put(
     options.overwrite = if wish.replace { Overwrite::Always } else { Overwrite::Never };
     (options.atomic, options.preserve) = (wish.atomic, wish.preserve);
     (options.keep_times, options.verify) = (wish.times, wish.verify);
-    options.resume = Resume::Auto;
     options.label = wish.label.filter(|_| !wish.atomic);
+    // What others have left there tells of its content: that is for a client that may read. A label
+    // is known to the client that chose it.
+    let may_hear = with.may_read || options.label.is_some();
+    options.resume = if may_hear { Resume::Auto } else { Resume::Never };
     let kept_at = leaving.wait_for(&held, options.label)?;
     // Nobody is to send again what somebody else is still holding.
     let kept = options.label.map(|label| staging::kept_name(Some(&label)));

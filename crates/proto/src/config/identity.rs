@@ -50,9 +50,58 @@ impl Calling {
 #[derive(Clone, Debug)]
 pub struct Authorized {
     own: StaticKey,
+    /// Those that are let in until they are changed, which may be many.
+    clients: Arc<Bonds>,
+    /// Those that are let in for a while, which are few.
+    lent: Bonds,
+    introduces: bool,
+}
+
+/// What a server has in common with clients.
+#[derive(Clone, Debug, Default)]
+struct Bonds {
     /// By their ids.
     bonds: Vec<Bond>,
-    introduces: bool,
+    /// Whose they are, in order.
+    peers: Vec<PublicKey>,
+}
+
+impl Bonds {
+    fn of(mut bonds: Vec<Bond>) -> Self {
+        bonds.sort_by_key(|bond| (bond.id(), bond.peer()));
+        bonds.dedup_by_key(|bond| (bond.id(), bond.peer()));
+        let mut peers: Vec<PublicKey> = bonds.iter().map(Bond::peer).collect();
+        peers.sort();
+        Self { bonds, peers }
+    }
+
+    /// The same server's with these clients; what it knows already is not computed again. Keys that
+    /// are none are handed back.
+    fn changed(&self, own: &StaticKey, clients: &[PublicKey]) -> (Self, Vec<PublicKey>) {
+        let mut known: Vec<&Bond> = self.bonds.iter().collect();
+        known.sort_by_key(|bond| bond.peer());
+        let (mut bonds, mut none) = (Vec::with_capacity(clients.len()), Vec::new());
+        for client in clients {
+            match known.binary_search_by_key(client, |bond| bond.peer()) {
+                Ok(at) => bonds.push(known[at].clone()),
+                Err(_) => match Bond::with_client(own, *client) {
+                    Ok(bond) => bonds.push(bond),
+                    Err(NoKey) => none.push(*client),
+                },
+            }
+        }
+        (Self::of(bonds), none)
+    }
+
+    fn knows(&self, client: &PublicKey) -> bool {
+        self.peers.binary_search(client).is_ok()
+    }
+
+    fn with_id(&self, id: KeyId) -> &[Bond] {
+        let begin = self.bonds.partition_point(|bond| bond.id() < id);
+        let len = self.bonds[begin..].partition_point(|bond| bond.id() == id);
+        &self.bonds[begin..begin + len]
+    }
 }
 
 impl Authorized {
@@ -61,38 +110,30 @@ impl Authorized {
     ///
     /// Keys that are none are left out and handed back.
     pub fn new(own: StaticKey, clients: &[PublicKey]) -> (Self, Vec<PublicKey>) {
-        let nobody = Self { own, bonds: Vec::new(), introduces: true };
+        let nobody =
+            Self { own, clients: Arc::default(), lent: Bonds::default(), introduces: true };
         nobody.changed(clients)
     }
 
     /// The same server with these clients in place of those before; what it knows already is not
     /// computed again. Keys that are none are left out and handed back.
     pub fn changed(&self, clients: &[PublicKey]) -> (Self, Vec<PublicKey>) {
-        let mut known: Vec<&Bond> = self.bonds.iter().collect();
-        known.sort_by_key(|bond| bond.peer());
-        let (mut bonds, mut none) = (Vec::with_capacity(clients.len()), Vec::new());
-        for client in clients {
-            match known.binary_search_by_key(client, |bond| bond.peer()) {
-                Ok(at) => bonds.push(known[at].clone()),
-                Err(_) => match Bond::with_client(&self.own, *client) {
-                    Ok(bond) => bonds.push(bond),
-                    Err(NoKey) => none.push(*client),
-                },
-            }
-        }
-        (Self::of(self.own.clone(), bonds, self.introduces), none)
+        let (clients, none) = self.clients.changed(&self.own, clients);
+        (Self { clients: Arc::new(clients), ..self.clone() }, none)
+    }
+
+    /// The same server, which lets these in beside its clients, in place of those before. It costs
+    /// what these do, however many clients there are. Keys that are none are left out.
+    #[must_use]
+    pub fn lending(&self, keys: &[PublicKey]) -> Self {
+        let (lent, _) = self.lent.changed(&self.own, keys);
+        Self { lent, ..self.clone() }
     }
 
     /// The same, but it tells nobody its key: who calls it has it from elsewhere.
     #[must_use]
     pub fn hidden(self) -> Self {
         Self { introduces: false, ..self }
-    }
-
-    fn of(own: StaticKey, mut bonds: Vec<Bond>, introduces: bool) -> Self {
-        bonds.sort_by_key(|bond| (bond.id(), bond.peer()));
-        bonds.dedup_by_key(|bond| (bond.id(), bond.peer()));
-        Self { own, bonds, introduces }
     }
 
     /// The server's own key.
@@ -107,25 +148,23 @@ impl Authorized {
 
     /// How many it lets in.
     pub fn count(&self) -> usize {
-        self.bonds.len()
+        self.clients.bonds.len() + self.lent.bonds.len()
     }
 
     /// Whether it lets in the owner of `client`.
     pub fn knows(&self, client: &PublicKey) -> bool {
-        self.bonds.iter().any(|known| known.peer() == *client)
+        self.clients.knows(client) || self.lent.knows(client)
     }
 
     /// Those with this id: none or one, and more only by a chance of one in 2^64.
-    pub(crate) fn with_id(&self, id: KeyId) -> &[Bond] {
-        let begin = self.bonds.partition_point(|bond| bond.id() < id);
-        let len = self.bonds[begin..].partition_point(|bond| bond.id() == id);
-        &self.bonds[begin..begin + len]
+    pub(crate) fn with_id(&self, id: KeyId) -> impl Iterator<Item = &Bond> {
+        self.clients.with_id(id).iter().chain(self.lent.with_id(id))
     }
 
     #[cfg(test)]
     pub(crate) fn with_one_id(self, id: KeyId) -> Self {
-        let bonds = self.bonds.into_iter().map(|bond| bond.with_id(id)).collect();
-        Self::of(self.own, bonds, self.introduces)
+        let bonds = self.clients.bonds.iter().map(|bond| bond.clone().with_id(id)).collect();
+        Self { clients: Arc::new(Bonds::of(bonds)), ..self }
     }
 }
 
@@ -145,11 +184,11 @@ mod tests {
         for n in 1..50 {
             let bond = Bond::with_server(&key(n), key(99).public()).unwrap();
             let found = authorized.with_id(bond.id());
-            assert_eq!(found.iter().map(Bond::peer).collect::<Vec<_>>(), [key(n).public()]);
+            assert_eq!(found.map(Bond::peer).collect::<Vec<_>>(), [key(n).public()]);
             assert!(authorized.knows(&key(n).public()));
         }
         let stranger = Bond::with_server(&key(60), key(99).public()).unwrap();
-        assert!(authorized.with_id(stranger.id()).is_empty());
+        assert_eq!(authorized.with_id(stranger.id()).count(), 0);
         assert!(!authorized.knows(&key(60).public()));
     }
 
@@ -165,11 +204,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_lent_is_let_in_beside_the_clients_and_shares_what_they_cost() {
+        let clients: Vec<PublicKey> = (1..50).map(|n| key(n).public()).collect();
+        let (before, _) = Authorized::new(key(99), &clients);
+        let lending = before.lending(&[key(60).public(), PublicKey([0; 32])]);
+        assert_eq!((lending.count(), before.count()), (50, 49));
+        let bond = Bond::with_server(&key(60), key(99).public()).unwrap();
+        assert_eq!(lending.with_id(bond.id()).count(), 1);
+        assert!(lending.knows(&key(60).public()) && lending.knows(&key(1).public()));
+        assert!(Arc::ptr_eq(&lending.clients, &before.clients), "they are not copied");
+        let (changed, _) = lending.changed(&clients[1..]);
+        assert!(changed.knows(&key(60).public()) && !changed.knows(&key(1).public()));
+        assert!(!changed.lending(&[]).knows(&key(60).public()));
+    }
+
+    #[test]
     fn ids_that_collide_are_both_found() {
         let (one, two) = (key(1).public(), key(2).public());
         let same = Authorized::new(key(99), &[one, two]).0.with_one_id(KeyId([5; 8]));
-        let mut found: Vec<PublicKey> =
-            same.with_id(KeyId([5; 8])).iter().map(Bond::peer).collect();
+        let mut found: Vec<PublicKey> = same.with_id(KeyId([5; 8])).map(Bond::peer).collect();
         found.sort();
         let mut both = [one, two];
         both.sort();

@@ -50,7 +50,7 @@ impl Gate {
         let verified = |key: &MacKey| key.verify(&covered, &frame.mac);
         match (&config.identity, frame.key) {
             (Some(Identity::Server(authorized)), Some(id)) => {
-                let bonds = authorized.with_id(id);
+                let bonds: Vec<_> = authorized.with_id(id).collect();
                 if bonds.is_empty() {
                     // An id that is known and a MAC that is wrong takes as long.
                     verified(&self.decoy);
