@@ -58,6 +58,7 @@
 
 pub mod bench;
 mod cancel;
+mod carried;
 mod config;
 mod denial;
 mod destination;
@@ -97,13 +98,13 @@ pub use netblt_proto::units::Rate;
 pub use netblt_proto::wire::packet::Burst;
 
 pub use self::cancel::Cancel;
+pub use self::carried::Carried;
 pub use self::destination::Destination;
 pub use self::disk::leftovers::{Leftover, Leftovers};
 pub use self::disk::manifest::line as manifest_line;
 pub use self::error::{Denial, Error, OptionsError, Unsendable, Warning};
 pub use self::kind::Kind;
 pub use self::lanes::Lanes;
-pub use self::net::carried::Carried;
 pub use self::net::raw_ip::PORT as RAW_IP_PORT;
 pub use self::observer::Observer;
 pub use self::options::{

@@ -18,9 +18,9 @@ use netblt_proto::limits::{
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 
+use crate::carried::Carried;
 use crate::lanes::Lanes;
 use crate::memory_budget::MemoryShare;
-use crate::net::carried::Carried;
 
 /// Which IP versions to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

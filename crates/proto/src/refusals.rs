@@ -12,6 +12,9 @@ use crate::units::PacketNumber;
 const REFUSALS: u8 = 5;
 const REFUSAL_STEP: Duration = Duration::from_secs(1);
 const UNREACHABLE_AFTER: Duration = Duration::from_secs(10);
+/// The same before a connection is open: nothing is lost with it, and the true answer has the time
+/// that it has after a hint.
+const CLOSED_AFTER: Duration = Duration::from_secs(5);
 /// The same when nothing was left to be said: one will do.
 const GONE_AFTER: Duration = Duration::from_secs(2);
 /// The same of UNKNOWN; and nothing was heard for so long.
@@ -97,12 +100,21 @@ impl Refusals {
 
     /// When refusals are believed if nothing else is heard; sooner if all is `settled`.
     pub(crate) fn unreachable_at(&self, settled: bool) -> Option<Instant> {
-        let Told { first, last, times } = self.refused;
         if settled {
-            return first.map(|first| first + GONE_AFTER);
+            return self.refused.first.map(|first| first + GONE_AFTER);
         }
+        self.enough_after(UNREACHABLE_AFTER)
+    }
+
+    /// The same of an end that opens.
+    pub(crate) fn closed_at(&self) -> Option<Instant> {
+        self.enough_after(CLOSED_AFTER)
+    }
+
+    fn enough_after(&self, patience: Duration) -> Option<Instant> {
+        let Told { first, last, times } = self.refused;
         let enough = first.zip(last).filter(|_| times >= self.needed);
-        enough.map(|(first, last)| (first + UNREACHABLE_AFTER).max(last))
+        enough.map(|(first, last)| (first + patience).max(last))
     }
 
     /// When UNKNOWNs are believed if nothing else is heard.
@@ -143,6 +155,7 @@ mod tests {
             refusals.on_refused(at(n * 1500), PacketNumber(10));
         }
         assert_eq!(refusals.unreachable_at(false), Some(at(10_000)));
+        assert_eq!(refusals.closed_at(), Some(at(6000)), "the fifth came then");
         refusals.on_heard(at(7000), PacketNumber(20));
         assert_eq!(refusals.next_timeout(true), None, "it lives");
     }

@@ -358,10 +358,10 @@ fn a_far_end_cannot_have_many_addresses_asked() {
     let many = (0..50_000).map(|n| format!("\"10.9.{}.{}\"", n / 250, n % 250 + 1));
     let odd = ["224.0.0.1", "255.255.255.255", "0.0.0.0", "ff02::1"].map(|ip| format!("\"{ip}\""));
     let told: Vec<String> = odd.into_iter().chain(many).collect();
-    let ready = format!(
-        "{{\"Ready\":{{\"addresses\":[{}],\"port\":9,\"plan\":{{\"Receive\":{{\"rename\":null}}}}}}}}",
-        told.join(",")
-    );
+    let plan = "{\"Receive\":{\"rename\":null}}";
+    let told = told.join(",");
+    let ready =
+        format!("{{\"Ready\":{{\"addresses\":[{told}],\"port\":9,\"plan\":{plan}}}}}");
     let ssh = puppet(&setting.env, &[&hello(), &ready]);
     let args = ["cp", "-v", "--fallback", "never", "-S", ssh.to_str().expect("text"), "a", "host:"];
     let mut command = setting.env.command(&args);

@@ -16,8 +16,8 @@ use crate::cp::install::Machine;
 use crate::cp::place::Host;
 use crate::exit::Failure;
 
-/// Finds the program where it mostly is, though the shell is no login shell; first where `--install`
-/// puts it.
+/// Finds the program where it mostly is, though the shell is no login shell; first where
+/// `--install` puts it.
 const SCRIPT: &str = "\
 PATH=$HOME/.local/bin:$PATH:$HOME/.cargo/bin:/usr/local/bin:/opt/netblt/bin; export PATH; \
 p=${1:-netblt}; case $p in \"~/\"*) p=$HOME/${p#??};; esac; \

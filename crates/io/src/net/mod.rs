@@ -2,7 +2,6 @@
 
 pub mod addresses;
 mod batch;
-pub(crate) mod carried;
 pub mod connections;
 pub mod dialer;
 pub mod driver;

@@ -25,9 +25,9 @@ use quinn_udp::{EcnCodepoint, UdpSockRef, UdpSocketState, is_msg_size_err};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Type};
 
+use crate::carried::Carried;
 use crate::error::Error;
 use crate::net::batch::{self, SLOT_BYTES, SLOTS, WallClock};
-use crate::net::carried::Carried;
 use crate::net::connections::{Oversize, canonical};
 use crate::net::icmp::{self, IcmpError};
 use crate::net::inbox::{Batch, Inbox};

@@ -427,7 +427,7 @@ impl Active {
             (self.left == 0).then_some(self.next),
             self.first.map(|at| at.max(self.heard) + self.patience),
             self.hint.as_ref().map(|(at, _)| *at + HINT_PATIENCE),
-            self.refusals.unreachable_at(false),
+            self.refusals.closed_at(),
         ])
     }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use super::*;
 use crate::config::{Config, Role, Secret};
 use crate::endpoint::Endpoint;
-use crate::machine::{Datagram, Reception};
+use crate::machine::{Datagram, Event, Reason, Reception};
 use crate::wire::sealed;
 
 const STATES: [&str; 8] =
@@ -243,4 +243,25 @@ fn every_state_against_every_input() {
         }
     }
     insta::assert_snapshot!("opening", table);
+}
+
+#[test]
+fn an_opening_that_the_peers_host_refuses_is_given_up_after_five_seconds() {
+    let (mut end, mut now) = (active(7, Role::Receiver, 1), ms(0));
+    let closed = loop {
+        end.handle_timeout(now);
+        for packet in sent(&mut end, now) {
+            end.handle_unreachable(now, &packet);
+        }
+        let closed = std::iter::from_fn(|| end.poll_event()).find_map(|event| match event {
+            Event::Closed(reason) => Some(reason),
+            _ => None,
+        });
+        match closed {
+            Some(reason) => break reason,
+            None => now = end.next_timeout(now).expect("it is not over"),
+        }
+    };
+    assert_eq!(closed, Reason::NoAnswer { hint: None, unreachable: true });
+    assert_eq!(now, ms(5000));
 }
