@@ -175,7 +175,7 @@ fn an_error_at_close_is_an_error() {
 #[test]
 fn a_flush_that_takes_long_is_not_waited_for_and_nothing_is_published() {
     let to = temporary();
-    plan(to.path(), Call::Sync, 0, 1, Fault::Wait(Duration::from_secs(5)));
+    plan(to.path(), Call::Sync, 0, 1, Fault::Wait(Duration::from_secs(12)));
     let (wake, _woken) = channel();
     let waker = move || {
         let _ = wake.send(());
@@ -191,9 +191,9 @@ fn a_flush_that_takes_long_is_not_waited_for_and_nothing_is_published() {
     let begin = Instant::now();
     assert!(thread.stop(), "the flush is not over");
     drop(thread);
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
     // When the disk answers at last, the thread cleans up.
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(90);
     while !files(to.path()).is_empty() {
         assert!(Instant::now() < deadline, "{:?}", files(to.path()));
         std::thread::sleep(Duration::from_millis(20));
