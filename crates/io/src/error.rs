@@ -395,6 +395,9 @@ pub enum Warning {
     /// What the receiver says that it has left out: how many, and the names of the first.
     #[error("the other side says: {0}")]
     TheyLeftOut(String),
+    /// Something besides, in words.
+    #[error("{0}")]
+    Note(String),
     /// A file changed while it was being sent, and was sent as it was read.
     #[error("{path} changed while it was being sent, and was sent as it was read: {how}")]
     Changing {

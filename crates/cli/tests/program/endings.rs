@@ -279,7 +279,7 @@ fn few_open_files_are_enough_or_named() {
     }
     let names: Vec<String> = (0..100).map(|i| format!("from-{i}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    for (limit, enough) in [("-n 24", true), ("-n 12", false)] {
+    for (limit, enough) in [("-n 24", true), ("-n 20", true), ("-n 12", false)] {
         env.make_directory("to");
         let (sender, ticket) = listen(&env, &[&["send"], &names[..]].concat());
         let receiver = run_limited(&env, limit, &["receive", &ticket, "to"]);

@@ -3,9 +3,10 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
+use std::process::Command;
 
 use crate::testenv::far::Setting;
-use crate::testenv::{Env, Finished, Running};
+use crate::testenv::{Env, Finished, Running, installed};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -107,4 +108,31 @@ fn servers_tell_and_log_the_bytes() {
         audit.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let made: Vec<Value> = lines.into_iter().filter(|line| line["request"] == "mkdir").collect();
     assert_eq!(told(&made, "path"), [b"\xfe", b"\xff"]);
+}
+
+#[test]
+fn a_list_that_b3sum_refuses_is_said_to_be_one() {
+    let env = Env::new();
+    env.make_directory("from");
+    env.make_directory("to");
+    fs::write(env.path("from").join(os(b"\xff")), "odd").expect("written");
+    env.make_file("from/plain", 10);
+    for (options, says) in [(&[][..], true), (&["--exclude", "?"][..], false)] {
+        let here = ["send", "from", "--manifest", "sums", "--bind", "127.0.0.1"];
+        let mut sender = env.start(&[&here[..], options].concat());
+        let ticket = sender.line();
+        let theirs = ["receive", &ticket, "to", "--manifest", "theirs", "--overwrite", "always"];
+        let receiver = env.run(&theirs).exits(0);
+        let sender = sender.finish().exits(0);
+        for (end, list) in [(&sender, "sums"), (&receiver, "theirs")] {
+            let said = format!("{list}: b3sum --check refuses this list: 1 of its names");
+            assert_eq!(end.stderr.contains(&said), says, "{}", end.stderr);
+        }
+        if installed("b3sum") {
+            let mut check = Command::new("b3sum");
+            check.args(["--check", "sums"]).current_dir(env.path(""));
+            let checked = check.output().expect("it runs");
+            assert_eq!(checked.status.success(), !says);
+        }
+    }
 }

@@ -15,9 +15,12 @@ struct Small(PathBuf);
 
 impl Small {
     fn mounted(at: &Path, size: &str) -> Option<Self> {
-        let options = format!("size={size}");
+        Self::with(at, &format!("size={size}"))
+    }
+
+    fn with(at: &Path, options: &str) -> Option<Self> {
         let mut command = Command::new("mount");
-        let status = command.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(at).status();
+        let status = command.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(at).status();
         let mounted = status.is_ok_and(|status| status.success());
         if !mounted {
             skip("a file system cannot be mounted");
@@ -26,8 +29,11 @@ impl Small {
     }
 
     fn grow(&self, size: &str) {
-        let options = format!("remount,size={size}");
-        let status = Command::new("mount").args(["-o", &options]).arg(&self.0).status();
+        self.change(&format!("remount,size={size}"));
+    }
+
+    fn change(&self, options: &str) {
+        let status = Command::new("mount").args(["-o", options]).arg(&self.0).status();
         assert!(status.expect("it runs").success());
     }
 }
@@ -118,4 +124,64 @@ fn cp_looks_for_room_too() {
     let refused = setting.cp(&["big", "host:small"]).exits(11);
     refused.says("host: ").says("there is no room: 20.00 MiB are to come");
     assert_eq!(setting.env.names("far/small"), ["other"]);
+}
+
+/// What had come has its name, and is not sent again.
+#[test]
+fn no_more_inodes_are_named_and_what_had_come_stays() {
+    if !able(&["mount", "umount"], &[]) {
+        return;
+    }
+    let env = Env::new();
+    let to = env.make_directory("to");
+    let Some(small) = Small::with(&to, "size=32m,nr_inodes=50") else { return };
+    env.make_directory("t");
+    for n in 0..100 {
+        env.make_file(&format!("t/{n:02}"), 2000 + n);
+    }
+    let (sending, ticket) = sender(&env, "t");
+    let failed = env.run(&["receive", &ticket, "to"]).exits(11);
+    assert!(failed.stderr.contains("there are no inodes left (df -i)"), "{}", failed.stderr);
+    assert!(!failed.stderr.contains("the disk is full"), "{}", failed.stderr);
+    sending.finish();
+    let came = env.names("to/t").len();
+    assert!((30..50).contains(&came), "{came}");
+    for name in env.names("to/t") {
+        let same = fs::read(env.path("t").join(&name)).expect("sent");
+        assert!(fs::read(to.join("t").join(&name)).expect("there") == same, "{name}");
+    }
+    small.change("remount,nr_inodes=1000");
+    let (sending, ticket) = sender(&env, "t");
+    env.run(&["receive", &ticket, "to"]).exits(0);
+    sending.finish().exits(0);
+    assert_eq!(env.names("to/t").len(), 100);
+    assert_eq!(env.names("to"), ["t"]);
+}
+
+#[test]
+fn a_download_from_a_server_looks_for_room_before_it_begins() {
+    if !able(&["mount", "umount"], &[]) {
+        return;
+    }
+    let env = Env::new();
+    let to = env.make_directory("to");
+    let Some(small) = Small::mounted(&to, "8m") else { return };
+    env.make_directory("root");
+    let data = env.make_file("root/big", 20 * MIB);
+    let holed = fs::File::create(env.path("root/holed")).expect("made");
+    holed.set_len(300 << 20).expect("set");
+    holed.write_all_at(&[7; 5000], 123 << 20).expect("written");
+    let serve = ["serve", "--root", "root", "--json", "--bind", "127.0.0.1", "--port", "0"];
+    let mut server = env.start(&[&serve[..], &["--ticket-file", "ticket"]].concat());
+    server.event("listening", |_| true);
+    let cp = |name: &str| env.run(&["cp", "--ticket-file", "ticket", name, "to"]);
+    let refused = cp("netblt:///big").exits(11);
+    refused.says("there is no room: 20.00 MiB are to come, and 8.00 MiB are free");
+    assert_eq!(env.names("to"), [""; 0]);
+    cp("netblt:///holed").exits(0);
+    small.grow("32m");
+    cp("netblt:///big").exits(0);
+    assert!(fs::read(to.join("big")).expect("there") == data);
+    server.signal(rustix::process::Signal::TERM);
+    server.finish().exits(0);
 }

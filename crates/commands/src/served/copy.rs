@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netblt::serve::remote::{Fetch, into_directory};
+use netblt::serve::remote::{Fetch, check_room, into_directory};
 use netblt::serve::{Side, Sort};
 use netblt::{Cancel, Denial, Error, Options, Overwrite, Selection, Summary};
 
@@ -335,6 +335,11 @@ impl Down<'_> {
         };
         let bytes = (entry.sort == Sort::File).then_some(entry.length);
         let name = landing.name.clone().unwrap_or_else(|| source.name());
+        if entry.sort == Sort::File {
+            let room = check_room(&landing.directory, &name, entry.data);
+            let little = room.map_err(|error| failed(error, report))?;
+            little.iter().for_each(|warning| report.warn(&warning.to_string()));
+        }
         let fetch = Fetch { path: source.path.clone(), name, trees, bytes };
         let got = server.get(&fetch, into_directory(&landing.directory), report);
         got.map(Ok).map_err(|error| named(source, report.failure(&error)))

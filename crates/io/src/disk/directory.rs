@@ -535,7 +535,8 @@ impl Writer for DirectoryWriter {
                 let absent = known.then(|| numbers.clone());
                 let (bytes, left_out) = (self.bytes, first.clone());
                 let (kept, mut notes) = self.take_anew();
-                notes.extend(self.store.take_unsynced());
+                notes.extend(self.store.take_lacks());
+                notes.extend(self.manifest.as_ref().and_then(Manifest::note));
                 let reason = String::new();
                 Outcome {
                     verified: true,

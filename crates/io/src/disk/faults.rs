@@ -13,6 +13,7 @@ pub(crate) enum Call {
     Rename,
     Exchange,
     Link,
+    Lock,
     Modes,
     Times,
 }
@@ -23,8 +24,14 @@ pub(crate) fn at(_: &Path, _: Call) -> Result<(), Errno> {
     Ok(())
 }
 
+/// The same where the destination is told by a handle of it, or of what is in it.
+#[cfg(not(test))]
+pub(crate) fn at_handle(_: impl std::os::fd::AsFd, _: Call) -> Result<(), Errno> {
+    Ok(())
+}
+
 #[cfg(test)]
-pub(crate) use planned::{Fault, at, forget, plan};
+pub(crate) use planned::{Fault, at, at_handle, forget, plan};
 
 #[cfg(test)]
 mod planned {
@@ -74,6 +81,12 @@ mod planned {
                 Ok(())
             }
         }
+    }
+
+    pub(crate) fn at_handle(handle: impl std::os::fd::AsFd, call: Call) -> Result<(), Errno> {
+        let place = std::fs::read_link(crate::disk::beneath::path_of(&handle));
+        let place = place.unwrap_or_default();
+        place.ancestors().try_for_each(|to| at(to, call))
     }
 
     fn due(to: &Path, call: Call) -> Option<Fault> {

@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -46,25 +47,37 @@ pub(crate) fn files(
     numbers: &[u64],
     may: impl Fn() -> Result<bool, Errno> + Sync,
 ) -> io::Result<bool> {
-    let all = AtomicBool::new(true);
+    let (all, later) = (AtomicBool::new(true), Mutex::new(Vec::new()));
+    let one = |number: u64| {
+        let synced = file(directory, number.to_string().as_bytes())?;
+        all.fetch_and(synced, Ordering::Relaxed);
+        Ok(())
+    };
     let each = |numbers: &[u64]| -> io::Result<()> {
         for number in numbers {
             match may() {
                 Ok(false) => return Ok(()),
-                Ok(true) => {
-                    let synced = file(directory, number.to_string().as_bytes())?;
-                    all.fetch_and(synced, Ordering::Relaxed);
-                }
-                Err(error) => {
-                    let synced = known(Err(error))?;
-                    all.fetch_and(synced, Ordering::Relaxed);
-                }
+                Ok(true) => match one(*number) {
+                    Err(error) if is_scarce(&error) => {
+                        later.lock().unwrap_or_else(PoisonError::into_inner).push(*number);
+                    }
+                    done => done?,
+                },
+                Err(error) => _ = all.fetch_and(known(Err(error))?, Ordering::Relaxed),
             }
         }
         Ok(())
     };
     each_in_threads(numbers, &each)?;
+    // Where few files may be open at once, the others waited for these.
+    let later = later.into_inner().unwrap_or_else(PoisonError::into_inner);
+    later.into_iter().try_for_each(one)?;
     Ok(all.into_inner())
+}
+
+/// Whether a file could not be opened since so many others are.
+pub(crate) fn is_scarce(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// Does this for all numbers, in several threads if there are many.

@@ -4,24 +4,27 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, file_error};
+use crate::error::{Error, file_error, shown_path};
 
 /// A list being written.
 #[derive(Debug)]
 pub(crate) struct Manifest {
     path: PathBuf,
     out: BufWriter<File>,
+    /// Names in it that are no text.
+    odd: u64,
 }
 
 impl Manifest {
     /// Creates the file, or empties it.
     pub(crate) fn create(path: &Path) -> Result<Self, Error> {
         let file = File::create(path).map_err(|e| failed(path, e))?;
-        Ok(Self { path: path.to_owned(), out: BufWriter::new(file) })
+        Ok(Self { path: path.to_owned(), out: BufWriter::new(file), odd: 0 })
     }
 
     /// A file of this name and BLAKE3 was transferred.
     pub(crate) fn add(&mut self, name: &[u8], digest: &[u8; 32]) -> Result<(), Error> {
+        self.odd += u64::from(str::from_utf8(name).is_err());
         let written = self.out.write_all(&line(name, digest));
         written.map_err(|e| failed(&self.path, e))
     }
@@ -31,8 +34,17 @@ impl Manifest {
         self.out.flush().map_err(|e| failed(&self.path, e))
     }
 
+    /// What the user should know of it.
+    pub(crate) fn note(&self) -> Option<String> {
+        let (path, count) = (shown_path(&self.path), self.odd);
+        (count > 0).then(|| {
+            format!("{path}: b3sum --check refuses this list: {count} of its names are no UTF-8")
+        })
+    }
+
     /// The transfer starts over.
     pub(crate) fn restart(&mut self) -> Result<(), Error> {
+        self.odd = 0;
         let emptied = self.out.flush().and_then(|()| {
             self.out.get_ref().set_len(0)?;
             self.out.rewind()

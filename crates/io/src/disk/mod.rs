@@ -24,6 +24,7 @@ pub(crate) mod left_out;
 pub(crate) mod leftovers;
 #[cfg(test)]
 mod links_tests;
+mod locks;
 pub(crate) mod manifest;
 mod names;
 mod placing;

@@ -16,8 +16,8 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
-use crate::disk::beneath;
 use crate::disk::renaming::{id, move_new};
+use crate::disk::{beneath, flush};
 
 /// How the file begins; the key follows in hexadecimal digits.
 const TITLE: &str = "netblt-journal-key ";
@@ -153,9 +153,8 @@ fn make(path: &Path, key: &Key) -> Result<(), Errno> {
     let mut file = File::from(file);
     let hex = blake3::Hash::from_bytes(*key.0).to_hex();
     let text = Zeroizing::new(format!("{TITLE}{hex}\n"));
-    let written =
-        file.write_all(text.as_bytes()).and_then(|()| crate::disk::flush::sync(&file).map(|_| ()));
-    let kept = written.map_err(beneath::errno).and_then(|()| {
+    let written = file.write_all(text.as_bytes()).and_then(|()| flush::sync(&file));
+    let kept = written.map_err(beneath::errno).and_then(|_| {
         let from = std::ffi::OsStr::from_bytes(new.as_bytes());
         move_new(parent, (&directory, from), (&directory, leaf))
     });

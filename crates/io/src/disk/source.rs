@@ -525,6 +525,8 @@ impl Reader for SourceReader {
         let last = self.entry()?.is_none();
         if last {
             self.manifest.as_mut().map_or(Ok(()), Manifest::finish)?;
+            let note = self.manifest.as_ref().and_then(Manifest::note);
+            note.into_iter().for_each(|note| self.list.warn(Warning::Note(note)));
             self.progress.end = Some(End {
                 buffers: self.progress.buffers,
                 bytes: self.progress.bytes,

@@ -16,10 +16,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::disk::beneath::create_new;
+use crate::disk::locks::{self, HOLDER, Hold};
 
 /// With what all names of netblt's own begin, and how FAT shortens them.
 const OWN: &[u8] = b".netblt-";
@@ -68,6 +69,7 @@ pub(crate) struct Staging {
     pub(crate) handle: Arc<OwnedFd>,
     /// Locked, where the file system can.
     owner: File,
+    hold: Hold,
     /// Permission bits that the user's mask lets a new file have here.
     pub(crate) permitted: u32,
     /// It is the one in which parts of files are kept.
@@ -145,10 +147,11 @@ pub(crate) fn labels(root: &OwnedFd) -> Vec<[u8; LABEL_BYTES]> {
 /// Whether a living transfer has what is kept under this name.
 pub(crate) fn is_taken(root: &OwnedFd, name: &str) -> bool {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let readme = open(root, name.as_bytes())
-        .and_then(|kept| rustix::fs::openat(&kept, README, flags, Mode::empty()));
-    let lock = FlockOperation::NonBlockingLockExclusive;
-    readme.is_ok_and(|readme| rustix::fs::flock(&readme, lock) == Err(Errno::WOULDBLOCK))
+    let kept = open(root, name.as_bytes()).and_then(|kept| {
+        let readme = rustix::fs::openat(&kept, README, flags, Mode::empty())?;
+        Ok((kept, readme))
+    });
+    kept.is_ok_and(|(kept, readme)| locks::is_taken(&kept, &readme))
 }
 
 /// Whether a directory of this name is one.
@@ -179,14 +182,20 @@ impl Staging {
         let permitted = permitted(&handle)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let owner = rustix::fs::openat(&handle, OWNER, flags, Mode::RUSR | Mode::WUSR)?;
-        lock(&owner)?;
+        let hold = locks::take(&handle, &owner, false)?.ok_or(Errno::WOULDBLOCK)?;
         let mut owner = File::from(owner);
         // A sweeper that came between has removed it; then these are nobody's.
         if !exists(&handle, OWNER) {
             return Err(Errno::NOENT);
         }
         owner.write_all(owner_text().as_bytes()).map_err(|_| Errno::IO)?;
-        Ok(Self { name, handle: Arc::new(handle), owner, permitted, kept: false })
+        let handle = Arc::new(handle);
+        Ok(Self { name, handle, owner, hold, permitted, kept: false })
+    }
+
+    /// Whether the file system has no locks.
+    pub(crate) fn is_lockless(&self) -> bool {
+        self.hold.is_by_name()
     }
 
     /// The one in which parts of files are kept: as it is, or made if `open` says so. `None` if
@@ -211,15 +220,15 @@ impl Staging {
                 return Ok(None);
             }
             let Some(owner) = open_readme(&handle, open_as)? else { continue };
-            if rustix::fs::flock(&owner, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let Some(hold) = locks::take(&handle, &owner, open_as == Open::Looked)? else {
                 return Ok(None);
-            }
+            };
             let there = rustix::fs::statat(root, name, AtFlags::SYMLINK_NOFOLLOW);
             if there.is_ok_and(|there| there.st_ino == stat.st_ino) && exists(&handle, README) {
                 if open_as == Open::Looked {
                     let (name, owner) = (name.to_owned(), File::from(owner));
-                    let handle = Arc::new(handle);
-                    return Ok(Some(Self { name, handle, owner, permitted: 0, kept: true }));
+                    let (handle, permitted) = (Arc::new(handle), 0);
+                    return Ok(Some(Self { name, handle, owner, hold, permitted, kept: true }));
                 }
                 let permitted = permitted(&handle)?;
                 let mut owner = File::from(owner);
@@ -229,7 +238,7 @@ impl Staging {
                 }
                 let name = name.to_owned();
                 let handle = Arc::new(handle);
-                return Ok(Some(Self { name, handle, owner, permitted, kept: true }));
+                return Ok(Some(Self { name, handle, owner, hold, permitted, kept: true }));
             }
         }
         Ok(None)
@@ -245,8 +254,9 @@ impl Staging {
             }
         }
         let name = if self.kept { README } else { OWNER };
-        let Self { name: directory, handle, owner, .. } = self;
+        let Self { name: directory, handle, owner, hold, .. } = self;
         let _ = rustix::fs::unlinkat(&*handle, name, AtFlags::empty());
+        drop(hold);
         // NFS and FUSE keep a removed file under another name, in its place, until it is closed.
         drop(owner);
         let _ = rustix::fs::unlinkat(root, directory, AtFlags::REMOVEDIR);
@@ -300,7 +310,7 @@ impl Staging {
     /// Where parts are kept: whether nothing is, so that every number is free.
     pub(crate) fn is_bare(&self) -> bool {
         let Ok(listing) = Dir::read_from(&self.handle) else { return false };
-        let known = [b".".as_slice(), b"..", README.as_bytes()];
+        let known = [b".".as_slice(), b"..", README.as_bytes(), HOLDER.as_bytes()];
         listing.flatten().all(|entry| known.contains(&entry.file_name().to_bytes()))
     }
 
@@ -357,11 +367,9 @@ pub(crate) fn adopt(root: &OwnedFd, name: &[u8], open_as: Open) -> io::Result<Le
         }
         Err(error) => return Err(error.into()),
     };
-    match rustix::fs::flock(&owner, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        // In use, or nobody can tell.
-        Err(_) => return Ok(Left::Alone),
-    }
+    let Some(hold) = locks::take(&handle, &owner, open_as == Open::Looked)? else {
+        return Ok(Left::Alone);
+    };
     let mut owner = File::from(owner);
     let mut text = String::new();
     (&mut owner).take(OWNER_BYTES).read_to_string(&mut text)?;
@@ -373,7 +381,7 @@ pub(crate) fn adopt(root: &OwnedFd, name: &[u8], open_as: Open) -> io::Result<Le
     let name = String::from_utf8_lossy(name).into_owned();
     let permitted = if open_as == Open::Looked { 0 } else { permitted(&handle)? };
     let handle = Arc::new(handle);
-    Ok(Left::Orphan(Staging { name, handle, owner, permitted, kept: false }))
+    Ok(Left::Orphan(Staging { name, handle, owner, hold, permitted, kept: false }))
 }
 
 /// A directory that was left before it had its owner's file; only an empty one goes.
@@ -382,14 +390,6 @@ fn remove_if_old(root: &OwnedFd, name: &[u8], modified: i64) {
     let modified = Duration::from_secs(u64::try_from(modified).unwrap_or(0));
     if now.saturating_sub(modified) > MAKING {
         let _ = rustix::fs::unlinkat(root, OsStr::from_bytes(name), AtFlags::REMOVEDIR);
-    }
-}
-
-/// Locks a file that was just made; where nobody can, nobody is taken for dead either.
-fn lock(owner: &OwnedFd) -> Result<(), Errno> {
-    match rustix::fs::flock(owner, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => Err(Errno::WOULDBLOCK),
-        _ => Ok(()),
     }
 }
 

@@ -22,7 +22,7 @@ use crate::disk::gate::Gate;
 use crate::disk::layout::Layout;
 use crate::disk::threads::{SinkThread, Writer};
 use crate::error::Error;
-use crate::options::{Expected, Overwrite, Source};
+use crate::options::{Expected, Overwrite, Resume, Source};
 
 const ALWAYS: u32 = u32::MAX;
 
@@ -449,4 +449,60 @@ fn a_file_system_that_cannot_be_waited_for_stores_files_and_a_warning_says_so() 
             forget(to.path());
         }
     }
+}
+
+/// One process at a time, what a dead one left is gone on with, and a warning says what that is.
+#[test]
+fn a_file_system_without_locks_is_received_into_and_gone_on_with() {
+    for why in [Errno::NOSYS, Errno::NOLCK] {
+        let to = temporary();
+        plan(to.path(), Call::Lock, 0, ALWAYS, Fault::Error(why));
+        let open = || {
+            let new = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
+            new.atomic(false).resuming(Resume::Auto, Duration::from_secs(3600)).expect("opened")
+        };
+        let large = temporary();
+        let path = large.path().join("large");
+        fs::write(&path, vec![7; 5000]).expect("written");
+        let list = FileList::new(Source::Paths(vec![path]), false, &Cancel::default());
+        let (images, end) = images(list.expect("a list"), layout());
+        let mut first = open();
+        let two = images.into_iter().take(2);
+        for (at, image) in (1..).zip(two) {
+            first.accept(BufferNumber(at), image, &mut Vec::new()).expect("accepted");
+        }
+        drop(first);
+        let mut second = open();
+        assert!(second.take_notes().is_empty());
+        assert!(!second.had().is_empty() && second.kept_bytes() > 0);
+        // Another one at the same time leaves it alone.
+        let mut third = open();
+        let notes = third.take_notes();
+        assert!(notes.iter().any(|note| note.contains("in use by another")), "{notes:?}");
+        drop((second, third));
+        assert!(files(to.path()).keys().all(|name| name.starts_with(".netblt-partial")));
+        let (images, _) = five("new");
+        let mut all = writer_of(open(), images);
+        let outcome = all.finish(Some(&end), &Gate::default());
+        assert!(outcome.is_ok_and(|outcome| !outcome.verified), "it is another one's end");
+        drop(all);
+        forget(to.path());
+    }
+    let to = temporary();
+    plan(to.path(), Call::Lock, 0, ALWAYS, Fault::Error(Errno::NOSYS));
+    let (images, end) = five("new");
+    let new = DirectoryWriter::new(to.path(), Overwrite::Never, layout()).expect("opened");
+    let mut writer = writer_of(new.atomic(false), images);
+    let outcome = writer.finish(Some(&end), &Gate::default()).expect("stored");
+    assert!(outcome.notes.iter().any(|note| note.contains("has no locks")), "{outcome:?}");
+    drop(writer);
+    assert_eq!(files(to.path()), old_and("new", 5));
+    forget(to.path());
+}
+
+fn writer_of(mut writer: DirectoryWriter, images: Vec<Buffer>) -> DirectoryWriter {
+    for (at, image) in (1..).zip(images) {
+        writer.accept(BufferNumber(at), image, &mut Vec::new()).expect("accepted");
+    }
+    writer
 }

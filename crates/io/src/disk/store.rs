@@ -86,8 +86,9 @@ pub(crate) struct Store {
     /// The device of the destination.
     device: u64,
     longest: Longest,
-    /// The file system cannot be waited for.
+    /// The file system cannot be waited for, and has no locks.
     unsynced: bool,
+    lockless: bool,
 }
 
 /// What must be possible in a destination.
@@ -168,12 +169,14 @@ impl Store {
             device,
             longest,
             unsynced: false,
+            lockless: false,
         })
     }
 
     /// Takes over what a dead process left under this name, and gives it as if it were its own.
     pub(crate) fn adopt(&mut self, left: Staging) {
         *self.sites.get_mut() = Sites::load(&left.handle);
+        self.lockless |= left.is_lockless();
         self.staging = Some(left);
     }
 
@@ -525,15 +528,22 @@ impl Store {
         Ok(())
     }
 
-    /// What to tell the user if the file system here cannot be waited for; once.
-    pub(crate) fn take_unsynced(&mut self) -> Option<String> {
-        std::mem::take(&mut self.unsynced).then(|| {
-            let place = shown_path(&self.path);
+    /// What to tell the user that the file system here lacks; once.
+    pub(crate) fn take_lacks(&mut self) -> Vec<String> {
+        let place = shown_path(&self.path);
+        let unsynced = std::mem::take(&mut self.unsynced).then(|| {
             format!(
                 "the file system of {place} cannot say when files are on the disk (fsync): what \
                  arrived may be lost if that machine loses power soon"
             )
-        })
+        });
+        let lockless = std::mem::take(&mut self.lockless).then(|| {
+            format!(
+                "the file system of {place} has no locks: of what other hosts leave of broken \
+                 transfers there, it cannot be known whether it is in use, and it is left alone"
+            )
+        });
+        unsynced.into_iter().chain(lockless).collect()
     }
 
     /// Each file system is flushed in one call, or file by file; false if one of them cannot be.
@@ -669,6 +679,7 @@ impl Store {
             }
             None => Staging::create(&self.lodge)?,
         };
+        self.lockless |= staging.is_lockless();
         Ok(self.staging.insert(staging))
     }
 
@@ -707,9 +718,15 @@ impl Store {
 
     /// An error about `name`, the destination itself if that is empty.
     pub(crate) fn error(&self, name: &[u8], what: &'static str, source: io::Error) -> Error {
+        let what = if what == FULL && !self.has_inodes() { NO_INODES } else { what };
         let what = if self.piecemeal { without_words(what) } else { what };
         let path = if name.is_empty() { self.path.clone() } else { self.path.join(shown(name)) };
         file_error(&path, what, source)
+    }
+
+    /// Whether more files can be made here, as far as the file system tells.
+    fn has_inodes(&self) -> bool {
+        rustix::fs::fstatvfs(&self.root).map_or(true, |stat| stat.f_files == 0 || stat.f_favail > 0)
     }
 
     fn create(&mut self, number: u64) -> io::Result<File> {
@@ -756,7 +773,7 @@ impl Store {
     fn open_temporary(&mut self, number: u64) -> io::Result<File> {
         loop {
             match self.create(number) {
-                Err(error) if is_scarce(&error) && !self.open.is_empty() => {
+                Err(error) if flush::is_scarce(&error) && !self.open.is_empty() => {
                     let (_, oldest) = self.open.remove(0);
                     self.close_file(oldest)?;
                 }
@@ -811,6 +828,8 @@ impl Drop for Store {
 pub(crate) const NOT_A_DIRECTORY: &str = "cannot be entered, it must be a directory and no link";
 pub(crate) const FLUSHING: &str = "cannot be flushed to the disk, nothing was kept";
 const FULL: &str = "the disk is full, nothing was kept; make room and start again";
+const NO_INODES: &str = "there are no inodes left (df -i): no more files can be made on this file \
+                         system, nothing was kept";
 const WRITING: &str = "cannot be written, nothing was kept";
 const TOO_LARGE: &str = "is larger than the limit for files (ulimit -f) or this file system \
                          allows, nothing was kept";
@@ -885,10 +904,6 @@ fn own_lodge(path: &Path, make: bool) -> io::Result<(OwnedFd, PathBuf)> {
 fn can_write(directory: &OwnedFd) -> Result<(), Errno> {
     let access = Access::WRITE_OK | Access::EXEC_OK;
     rustix::fs::accessat(directory, ".", access, AtFlags::EACCESS)
-}
-
-fn is_scarce(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// What to say of a file that cannot be written.

@@ -3,9 +3,10 @@
 //! Paths are relative to what the server serves, with `/` between their parts; slashes at their
 //! ends do not count.
 
-use std::ffi::OsString;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
 
 use netblt_proto::config::StaticKey;
@@ -18,7 +19,9 @@ use super::session::{Session, Turn};
 use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::destination::Destination;
-use crate::error::{Denial, Error, OptionsError, Unsendable, shown};
+use crate::disk::room::Room;
+use crate::disk::staging::kept_name;
+use crate::error::{Denial, Error, OptionsError, Unsendable, Warning, shown};
 use crate::lanes::Lanes;
 use crate::net::rendezvous::Way;
 use crate::observer::Observer;
@@ -93,10 +96,12 @@ pub type Read = Result<(Entry, Vec<u8>), Error>;
 impl Server<'_> {
     /// What stands under a path; links are not followed.
     pub fn stat(&self, path: &[u8], observer: &mut dyn Observer) -> Result<Entry, Error> {
-        match self.call(What::Stat, path, observer)?.into_iter().next() {
-            Some(Line::Entry(entry)) => Ok(entry),
-            _ => Err(odd()),
+        let mut lines = self.call(What::Stat, path, observer)?.into_iter();
+        let Some(Line::Entry(mut entry)) = lines.next() else { return Err(odd()) };
+        if let Some(Line::Room(data)) = lines.next() {
+            entry.data = data.min(entry.length);
         }
+        Ok(entry)
     }
 
     /// What is in a directory, in the order of names; of a file, itself. However much it is, it
@@ -448,6 +453,14 @@ pub(super) fn is_lost(error: &Error) -> bool {
     matches!(error, Error::Ended(Reason::Forgotten | Reason::Quit | Reason::Unreachable))
 }
 
+/// Whether a file of so many bytes that are no holes ([`Entry::data`]) finds room in a directory
+/// here, where it replaces what stands under this name; what to tell the user if only perhaps.
+pub fn check_room(directory: &Path, name: &OsStr, data: u64) -> Result<Option<Warning>, Error> {
+    // What is kept of it there stands in a directory of netblt's own.
+    let names = BTreeSet::from([name.to_owned(), kept_name(None).into()]);
+    Room::new(directory.to_path_buf(), Some(names)).check(data)
+}
+
 /// A path as a request has it.
 fn plain(path: &[u8]) -> Result<Vec<u8>, Error> {
     let name = |why| OptionsError::FileName { name: shown(path), why };
@@ -496,7 +509,7 @@ impl Observer for Quiet<'_> {
         self.0.connected(peer);
     }
 
-    fn warn(&mut self, warning: &crate::error::Warning) {
+    fn warn(&mut self, warning: &Warning) {
         self.0.warn(warning);
     }
 }

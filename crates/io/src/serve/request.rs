@@ -484,6 +484,8 @@ pub struct Entry {
     pub sort: Sort,
     /// Bytes in it.
     pub length: u64,
+    /// Those of them that are no holes, as far as the server has told.
+    pub data: u64,
     /// Time of modification: seconds since 1970, and nanoseconds.
     pub modified: (i64, u32),
     /// Permission bits.
@@ -494,6 +496,8 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     Entry(Entry),
+    /// So many bytes of the entry before are no holes.
+    Room(u64),
     /// There are more entries after the last one.
     More,
     /// Under which number files are put, and the name that a single one gets, if it is not to keep
@@ -528,6 +532,7 @@ impl Line {
                 let head = format!("{sort} {length} {seconds} {nanos} {} ", entry.mode);
                 [head.as_bytes(), &entry.name].concat()
             }
+            Self::Room(bytes) => format!("room {bytes}").into_bytes(),
             Self::More => b"more".to_vec(),
             Self::Put(number, name) => [format!("put {number} ").as_bytes(), name].concat(),
             Self::Done(count) => format!("done {count}").into_bytes(),
@@ -556,6 +561,7 @@ impl Line {
             b"l" => Sort::Link,
             b"o" => Sort::Other,
             b"more" => return Ok(Some(Self::More)),
+            b"room" => return Ok(Some(Self::Room(number(words.next()).ok_or(())?))),
             b"done" => return Ok(Some(Self::Done(number(words.next()).ok_or(())?))),
             b"data" => return Ok(Some(Self::Data(number(words.next()).ok_or(())?))),
             b"key" => {
@@ -598,7 +604,7 @@ impl Line {
             let mode = number(words.next())?;
             let name = words.next()?;
             let name = if name.is_empty() { Vec::new() } else { one_part(name)? };
-            Some(Entry { name, sort, length, modified, mode })
+            Some(Entry { name, sort, length, data: length, modified, mode })
         })();
         entry.map(|entry| Some(Self::Entry(entry))).ok_or(())
     }

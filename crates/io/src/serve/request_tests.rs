@@ -145,6 +145,7 @@ fn lines_are_understood() {
         name: name.to_vec(),
         sort,
         length: 7,
+        data: 7,
         modified: (-3, 999_999_999),
         mode: 0o644,
     };
@@ -153,6 +154,7 @@ fn lines_are_understood() {
         Line::Entry(entry(b"", Sort::Directory)),
         Line::Entry(entry(b"l", Sort::Link)),
         Line::Entry(entry(b"o", Sort::Other)),
+        Line::Room(5),
         Line::More,
         Line::Put(u64::MAX, b"x y".to_vec()),
         Line::Put(0, vec![]),

@@ -16,10 +16,13 @@ impl Entry {
         };
         #[allow(clippy::unnecessary_cast, reason = "their widths differ between systems")]
         let (seconds, mode) = (stat.st_mtime as i64, stat.st_mode as u32 & 0o7777);
+        let length = u64::try_from(stat.st_size).unwrap_or(0);
+        let on_disk = u64::try_from(stat.st_blocks).unwrap_or(u64::MAX).saturating_mul(512);
         Self {
             name: name.to_vec(),
             sort,
-            length: u64::try_from(stat.st_size).unwrap_or(0),
+            length,
+            data: if sort == Sort::File { length.min(on_disk) } else { length },
             modified: (seconds, u32::try_from(stat.st_mtime_nsec).unwrap_or(0)),
             mode,
         }

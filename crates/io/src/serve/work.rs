@@ -72,7 +72,11 @@ pub(super) fn perform(
         What::Put(wish) => put(root, path, *wish, with),
         What::PutRange(wish) => ranges::put(root, path, *wish, (options, layout, leaving)),
         What::Join(wish) => answer([Line::Done(ranges::join(root, path, wish)?)], layout),
-        What::Stat => answer([Line::Entry(stat(root, path)?)], layout),
+        What::Stat => {
+            let entry = stat(root, path)?;
+            let holed = (entry.data < entry.length).then_some(Line::Room(entry.data));
+            answer([Line::Entry(entry)].into_iter().chain(holed), layout)
+        }
         What::List { after, most } => {
             let (lines, memory) = list(root, path, (after, *most), with)?;
             let mut outgoing = outgoing(lines, layout)?;

@@ -33,6 +33,8 @@ const COMMIT_SPACING: Duration = Duration::from_millis(100);
 /// Less is committed after this time, or when so many files wait for their names.
 const COMMIT_AFTER: Duration = Duration::from_millis(500);
 const COMMIT_FILES: usize = 4096;
+/// Most files that have come and are given up where there is no room for the others' names.
+const MOST_GIVEN_UP: u32 = 8;
 
 /// What a transfer needs that gives names one by one.
 #[derive(Debug)]
@@ -568,10 +570,21 @@ impl DirectoryWriter {
 
     fn keep_what_came(&mut self) {
         let lost = self.keeping.as_ref().is_none_or(|keeping| keeping.keeper.is_lost());
-        if !lost {
-            // Who breaks off has a reason that matters more than this one's failure.
-            let _ = self.commit(None);
+        // What breaks off has a reason that matters more than this failure. Where there is no room
+        // for the journal or a directory, what came last makes some for what came before.
+        for _ in 0..MOST_GIVEN_UP {
+            let full = !lost && self.commit(None).is_err_and(|error| is_full(&error));
+            if !full || !self.give_up_last() {
+                return;
+            }
         }
+    }
+
+    fn give_up_last(&mut self) -> bool {
+        let Some(keeping) = self.keeping.as_deref_mut() else { return false };
+        let (store, names, placer) = (&mut self.store, &self.names, &mut keeping.placer);
+        let mut vault = Vault { store, names, placer, failure: None, gate: Gate::default() };
+        keeping.keeper.give_up_last(&mut vault)
     }
 }
 
@@ -585,6 +598,12 @@ impl Drop for DirectoryWriter {
             self.store.clear_kept();
         }
     }
+}
+
+/// Whether there was no room for something.
+fn is_full(error: &Error) -> bool {
+    let Error::File { source, .. } = error else { return false };
+    matches!(Errno::from_io_error(source), Some(Errno::NOSPC | Errno::DQUOT))
 }
 
 const NOT_HERE: &str = "it says that something is here already which is not";

@@ -14,7 +14,7 @@ pub(crate) mod record;
 mod simulated;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::io;
+use std::{io, iter};
 
 use netblt_proto::limits::MAX_FILES;
 
@@ -344,6 +344,15 @@ impl Keeper {
         self.lost = true;
     }
 
+    /// Gives up the file that came last of those that wait, so that there is room for the others;
+    /// false if there is none.
+    pub(crate) fn give_up_last(&mut self, disk: &mut impl Disk) -> bool {
+        let last = self.ready.iter().rposition(|ready| ready.form == Form::Stored);
+        let Some(last) = last.map(|at| self.ready.remove(at)) else { return false };
+        self.forget(disk, last.slot);
+        true
+    }
+
     /// Which files wait for their names.
     pub(crate) fn ready(&self) -> impl Iterator<Item = &Ready> {
         self.ready.iter()
@@ -400,8 +409,9 @@ impl Keeper {
         made: &[Vec<u8>],
         inodes: &mut [Option<u64>],
     ) -> io::Result<()> {
-        if !std::mem::replace(&mut self.titled, true) {
+        if !self.titled {
             disk.replace(TITLE)?;
+            self.titled = true;
         }
         let mut chain = match self.chain {
             Some(chain) => chain,
@@ -460,8 +470,15 @@ impl Keeper {
         inodes: Vec<Option<u64>>,
     ) -> io::Result<HashMap<u64, Box<str>>> {
         let mut left_out = HashMap::new();
-        for (ready, inode) in std::mem::take(&mut self.ready).into_iter().zip(inodes) {
-            if let Some(why) = disk.place(&ready, inode)? {
+        let mut waiting = std::mem::take(&mut self.ready).into_iter().zip(inodes);
+        while let Some((ready, inode)) = waiting.next() {
+            let placed = disk.place(&ready, inode);
+            if placed.is_err() {
+                // They wait on.
+                self.ready = iter::once(ready).chain(waiting.map(|(ready, _)| ready)).collect();
+                return placed.map(|_| left_out);
+            }
+            if let Some(why) = placed? {
                 if !matches!(ready.form, Form::Empty { .. }) {
                     disk.remove(ready.slot);
                 }
@@ -625,7 +642,7 @@ fn name_of(name: &[u8]) -> Identity {
 fn records(journal: &[u8], seal: Seal) -> impl Iterator<Item = (Record, bool)> {
     let mut rest = journal.strip_prefix(TITLE).unwrap_or_default();
     let (mut chain, mut all) = (Chain::new(seal), true);
-    let read = std::iter::from_fn(move || {
+    let read = iter::from_fn(move || {
         let (record, own) = chain.read(&mut rest)?;
         all &= own;
         Some((record, all))
