@@ -62,10 +62,11 @@ pub(crate) struct Args {
     /// Memory for the buffers of all of them
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = units::bytes)]
     memory: u64,
-    /// Never send more than this, all together: in bits (200Mbit) or bytes (25MB) a second
+    /// Never send and receive more than this, all together: in bits (200Mbit) or bytes (25MB) a
+    /// second
     ///
-    /// It is divided alike among those who can use it. Nobody sends here faster, and each keeps to
-    /// a share of it once a first buffer has arrived.
+    /// It is divided alike among clients, the share of a client among its sessions, and that of a
+    /// session among its requests. What one does not use is divided among the others.
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
     max_rate: Option<Rate>,
     /// Connections of one transfer, 1 to 32, or "auto" [default: auto]; the smaller of both sides

@@ -65,7 +65,8 @@ pub(super) struct Guest {
     pub(super) asked: (&'static str, Vec<u8>),
     /// Its other path, or the name of what is put.
     pub(super) target: Vec<u8>,
-    /// The same, until it is done: nothing is looked for before a buffer was granted for the answer.
+    /// The same, until it is done: nothing is looked for before a buffer was granted for the
+    /// answer.
     pub(super) pending: Option<Request>,
     /// The disk's answer to that, when it is there.
     pub(super) job: Option<Receiver<Result<Done, Denied>>>,
@@ -103,7 +104,64 @@ pub(super) struct Guest {
     pub(super) denied: Option<Denied>,
 }
 
+/// What is known of a connection when it opens.
+pub(super) struct Arrival {
+    pub(super) number: u64,
+    pub(super) peer: SocketAddr,
+    pub(super) who: Option<PublicKey>,
+    pub(super) session: Option<u32>,
+    pub(super) grant: Arc<Grant>,
+    pub(super) control: Control,
+    pub(super) cancel: Cancel,
+    pub(super) seen: Arc<Seen>,
+    pub(super) image_bytes: usize,
+    pub(super) at_first: u32,
+    pub(super) memory_share: MemoryShare,
+}
+
 impl Guest {
+    /// A connection that has opened and asked nothing, of which so many datagrams came.
+    pub(super) fn new((now, datagrams): (Instant, u64), arrival: Arrival, task: Task) -> Self {
+        let Arrival { number, peer, who, session, grant, control, cancel, seen, .. } = arrival;
+        Self {
+            number,
+            peer,
+            who,
+            grant,
+            control,
+            is_limited: false,
+            share: None,
+            total: None,
+            moves: false,
+            task,
+            cancel,
+            seen,
+            opened: now,
+            asked: ("none", Vec::new()),
+            target: Vec::new(),
+            pending: None,
+            job: None,
+            lends: false,
+            lanes: 0,
+            fails: None,
+            had: Vec::new(),
+            heard: 0,
+            memory: arrival.memory_share.lease(),
+            memory_share: arrival.memory_share,
+            moved: (0, now),
+            yields: false,
+            image_bytes: arrival.image_bytes,
+            at_first: arrival.at_first,
+            session,
+            shared: 0,
+            beyond: 0,
+            held: None,
+            kept_at: None,
+            datagrams: (datagrams, now),
+            denied: None,
+        }
+    }
+
     /// Whether it is a session's connection.
     pub(super) fn is_session(&self) -> bool {
         matches!(self.task, Task::Session)

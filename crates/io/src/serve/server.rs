@@ -91,15 +91,7 @@ pub(super) fn serve_as(
     beneath::open_directory(&beneath::path_of(&root))
         .map_err(|e| file_error(&beneath::path_of(&root), "cannot be used (is /proc there?)", e))?;
     let pool = Pool::new(service.memory, service.max_sessions.into());
-    let mut options = options.clone();
-    let table = Config::new(Wire::Sealed, Role::Sender).table_bytes;
-    let most = pool.buffer_bytes(table).ok_or(OptionsError::Memory(service.memory))?;
-    options.buffer_bytes = options.buffer_bytes.min(most);
-    let slow = service.max_rate.map_or(u32::MAX, buffer_at);
-    options.buffer_bytes = options.buffer_bytes.min(slow);
-    if let (Some(rate), Policy::Fair { ceiling }) = (service.max_rate, &mut options.policy) {
-        *ceiling = Some(ceiling.map_or(rate, |ceiling| ceiling.min(rate)));
-    }
+    let options = within(service, options, &pool)?;
     let socket = Socket::bind(&Bind {
         address: options.bind,
         port: options.port,
@@ -162,6 +154,19 @@ pub(super) fn serve_as(
         told: None,
     };
     driver::run(&mut listener, &mut app, &mut host)?
+}
+
+/// The same options, with buffers for which there is memory, and no more than the server's rate.
+fn within(service: &Service, options: &Options, pool: &Pool) -> Result<Options, OptionsError> {
+    let mut options = options.clone();
+    let table = Config::new(Wire::Sealed, Role::Sender).table_bytes;
+    let most = pool.buffer_bytes(table).ok_or(OptionsError::Memory(service.memory))?;
+    let slow = service.max_rate.map_or(u32::MAX, buffer_at);
+    options.buffer_bytes = options.buffer_bytes.min(most).min(slow);
+    if let (Some(rate), Policy::Fair { ceiling }) = (service.max_rate, &mut options.policy) {
+        *ceiling = Some(ceiling.map_or(rate, |ceiling| ceiling.min(rate)));
+    }
+    Ok(options)
 }
 
 fn host(socket: Socket) -> Result<Host, Error> {

@@ -23,10 +23,10 @@ pub struct Service {
     pub grant: Grant,
     /// Guests at once.
     pub max_sessions: u32,
-    /// Bytes in the buffers of all of them.
+    /// Bytes in the buffers of all of them. Names take half as many beside, at most.
     pub memory: u64,
-    /// The most that is sent to all of them together, in IP packets. Nobody sends
-    /// faster than it, and each keeps to a share of it once a first buffer has arrived.
+    /// The most that is sent to all of them and received from them together, in IP packets. Each
+    /// client keeps to an even share of it, or to what the others leave of theirs.
     pub max_rate: Option<Rate>,
     /// What is counted.
     pub meter: Meter,

@@ -14,7 +14,7 @@ use netblt_proto::wire::packet::Parameters;
 
 use super::account::{Seen, Watch};
 use super::found::Prepared;
-use super::guest::{Guest, Task};
+use super::guest::{Arrival, Guest, Task};
 use super::leaving::KeptAt;
 use super::pool::Pool;
 use super::rate_limiter::Client;
@@ -84,10 +84,8 @@ impl Hall<'_> {
         let lanes = self.lanes_for(stem, &waker);
         let at_first = parameters.max_outstanding.min(self.options.buffers);
         let image_bytes = image_bytes as usize;
-        let (mut shared, mut beyond, mut held, mut kept_at) = (0, 0, None, None);
-        let mut asked = ("none", Vec::new());
-        let mut target = Vec::new();
         let may_branch = stem.is_none() && self.config.branches;
+        let mut put = None;
         let task = match role {
             Role::Sender if parameters.client == ASK && lender.is_none() => {
                 Task::Sending(Box::new(Sending::on_request(session, waker, lanes)))
@@ -102,12 +100,10 @@ impl Hall<'_> {
                 let stock = stock(place, stem, (count, image_bytes), (self.guests.len(), true));
                 let busy = |error: Error| Denied::new(Denial::Busy, error.to_string());
                 let (stock, own, more) = stock.map_err(busy)?;
-                (shared, beyond) = (own, more);
-                asked = ("receive", waiting.place.1);
-                target.clone_from(&waiting.prepared.name);
+                let named = (waiting.place.1, waiting.prepared.name.clone());
                 let with = (waker, lanes, self.options.max_bytes);
-                let (task, handle, at) = receiving(*waiting.prepared, session, stock, with);
-                (held, kept_at) = (Some(handle), Some(at));
+                let (task, held, kept_at) = receiving(*waiting.prepared, session, stock, with);
+                put = Some((named, (own, more), (held, kept_at)));
                 Task::Receiving(Box::new(task))
             }
             Role::Sender => {
@@ -115,43 +111,27 @@ impl Hall<'_> {
                 return Err(Denied::new(Denial::NotUnderstood, why));
             }
         };
-        Ok(Guest {
+        let arrival = Arrival {
             number: key.number(),
             peer,
             who,
+            session: stem,
             grant,
             control,
-            is_limited: false,
-            share: None,
-            total: promised(parameters).filter(|_| role == Role::Receiver),
-            moves: false,
-            task,
             cancel,
             seen,
-            opened: now,
-            asked,
-            target,
-            pending: None,
-            job: None,
-            lends: false,
-            lanes: 0,
-            fails: None,
-            had: Vec::new(),
-            heard: 0,
-            memory: memory_share.lease(),
-            memory_share,
-            moved: (0, now),
-            yields: false,
             image_bytes,
             at_first,
-            session: stem,
-            shared,
-            beyond,
-            held,
-            kept_at,
-            datagrams: (end.datagrams_received(), now),
-            denied: None,
-        })
+            memory_share,
+        };
+        let mut guest = Guest::new((now, end.datagrams_received()), arrival, task);
+        if let Some(((path, name), (shared, beyond), (held, kept_at))) = put {
+            (guest.asked, guest.target) = (("receive", path), name);
+            (guest.shared, guest.beyond) = (shared, beyond);
+            (guest.held, guest.kept_at) = (Some(held), Some(kept_at));
+            guest.total = promised(parameters);
+        }
+        Ok(guest)
     }
 
     /// What lanes are made with of a connection that has this stem, if it may have some:
