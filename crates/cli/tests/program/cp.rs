@@ -360,8 +360,7 @@ fn a_far_end_cannot_have_many_addresses_asked() {
     let told: Vec<String> = odd.into_iter().chain(many).collect();
     let plan = "{\"Receive\":{\"rename\":null}}";
     let told = told.join(",");
-    let ready =
-        format!("{{\"Ready\":{{\"addresses\":[{told}],\"port\":9,\"plan\":{plan}}}}}");
+    let ready = format!("{{\"Ready\":{{\"addresses\":[{told}],\"port\":9,\"plan\":{plan}}}}}");
     let ssh = puppet(&setting.env, &[&hello(), &ready]);
     let args = ["cp", "-v", "--fallback", "never", "-S", ssh.to_str().expect("text"), "a", "host:"];
     let mut command = setting.env.command(&args);

@@ -524,3 +524,26 @@ fn every_udp_port_of_a_range_is_tried() {
         assert!(one.stderr.contains("--udp-port"), "{route:?}: {}", one.stderr);
     }
 }
+
+#[test]
+fn nothing_to_copy_means_the_same_on_every_route() {
+    let world = World::new();
+    ["near", "one"].iter().for_each(|machine| {
+        world.env.make_directory(&format!("{machine}/empty"));
+    });
+    for route in ROUTES {
+        for (options, name, code) in [
+            // As one level deeper: there is nothing in it, and nothing is left out.
+            (&["-r"][..], "empty/.", 0),
+            (&["-r"], "empty", 0),
+            // What is named is left out.
+            (&[], "d", 23),
+            (&[], "none", 23),
+        ] {
+            world.clear(route);
+            let ran = world.run(route, options, name).finished;
+            assert_eq!(ran.code, Some(code), "{route:?} {name}: {ran:?}");
+            assert_eq!(ran.stderr.contains("skipped"), code == 23, "{route:?}: {ran:?}");
+        }
+    }
+}
