@@ -3,7 +3,8 @@
 //! The numbers are rsync's where rsync has one, so that scripts written around it read ours.
 
 use std::fmt::Write as _;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::path::Path;
 use std::process::ExitCode;
 
 use netblt::{Denial, Error};
@@ -28,6 +29,9 @@ pub(crate) enum Code {
     Connect = 35,
     /// Of a task for an engine: to be started again later. sysexits.h calls it EX_TEMPFAIL.
     Again = 75,
+    /// The reader of standard output went away: the program ends by SIGPIPE, which a shell shows
+    /// as this number.
+    Pipe = 141,
 }
 
 const TABLE: &[(Code, &str)] = &[
@@ -90,11 +94,21 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// A server does not do it now, and may do it soon.
     pub(crate) busy: bool,
+    /// It was told already, or nobody is to be told.
+    pub(crate) silent: bool,
 }
 
 impl Failure {
     pub(crate) fn new(code: Code, message: impl AsRef<str>) -> Self {
-        Self { code, message: printable(&plain(message.as_ref())), busy: false }
+        let message = printable(&plain(message.as_ref()));
+        Self { code, message, busy: false, silent: false }
+    }
+
+    /// Standard output cannot be written, which is told where it is found out.
+    pub(crate) fn stdout(error: &io::Error) -> Self {
+        let gone = error.kind() == ErrorKind::BrokenPipe;
+        let code = if gone { Code::Pipe } else { Code::File };
+        Self { silent: true, ..Self::new(code, format!("standard output: cannot write: {error}")) }
     }
 
     pub(crate) fn usage(message: impl AsRef<str>) -> Self {
@@ -103,6 +117,12 @@ impl Failure {
 
     /// A transfer's error; `sending` if data may have left already.
     pub(crate) fn transfer(error: &Error, sending: bool) -> Self {
+        if let Error::File { path, source, .. } = error
+            && source.kind() == ErrorKind::BrokenPipe
+            && path == Path::new("standard output")
+        {
+            return Self::stdout(source);
+        }
         let busy = matches!(error, Error::Denied { what: Denial::Busy, .. });
         let message = format!("{error}{}", advice::on_error(error));
         Self { busy, ..Self::new(code(error, sending), message) }
@@ -142,8 +162,6 @@ fn code(error: &Error, sending: bool) -> Code {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use netblt_proto::config::Wire;
     use netblt_proto::machine::Reason;
 

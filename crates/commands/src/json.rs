@@ -3,7 +3,7 @@
 //! A promise to scripts: fields are added, never renamed, removed or given another meaning. Rates
 //! are in Mbit/s (10^6), times in seconds unless the name says `ms`.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::time::Duration;
 
 use netblt::{Progress, Summary};
@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::exit::Code;
+use crate::stdout;
 
 /// The version of the summary's meaning.
 const VERSION: u32 = 1;
@@ -306,17 +307,19 @@ fn packets(lane: &Stats) -> u64 {
     lane.data_packets_sent + lane.data_packets_received
 }
 
-/// Writes one line. A reader that went away must not end the transfer, so failures are ignored.
+/// One line, its end included.
+pub(crate) fn line<T: Serialize>(event: &'static str, data: T) -> String {
+    // What is written here has text for its keys, and cannot fail.
+    escaped(serde_json::to_string(&Line { event, data }).unwrap_or_default()) + "\n"
+}
+
+/// Writes one line. What cannot be written ends no transfer: `stdout` notes it, and it shows in the
+/// exit code.
 pub(crate) fn emit<T: Serialize>(stream: Stream, event: &'static str, data: T) -> io::Result<()> {
-    let text = serde_json::to_string(&Line { event, data }).map_err(io::Error::other)?;
-    let mut text = escaped(text);
-    text.push('\n');
+    let text = line(event, data);
     match stream {
-        Stream::Stdout => {
-            let mut out = io::stdout().lock();
-            out.write_all(text.as_bytes()).and_then(|()| out.flush())
-        }
-        Stream::Stderr => io::stderr().lock().write_all(text.as_bytes()),
+        Stream::Stdout => stdout::write(text.as_bytes()),
+        Stream::Stderr => stdout::write_beside(text.as_bytes()),
     }
 }
 

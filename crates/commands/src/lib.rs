@@ -4,6 +4,9 @@
 //! Data go to standard output, words for people to standard error. Nothing but the program depends
 //! on this crate.
 
+// Both panic where nothing can be written; `stdout` does not.
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 mod advice;
 mod allocator;
 mod args;
@@ -21,6 +24,7 @@ mod rfc998;
 mod secrecy;
 mod served;
 mod signals;
+mod stdout;
 mod suggest;
 mod units;
 
@@ -31,7 +35,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser};
 
 use crate::commands::Command;
-use crate::exit::Code;
+use crate::exit::{Code, Failure};
 
 /// Moves large data between machines over long, fat or lossy paths: encrypted, verified
 ///
@@ -57,7 +61,7 @@ pub fn main() -> ExitCode {
     signals::survive_large_files();
     let words = permute::options_first(env::args_os().collect(), &Cli::command());
     match Cli::try_parse_from(words) {
-        Ok(cli) => commands::run(cli.command),
+        Ok(cli) => stdout::end(commands::run(cli.command)),
         Err(mut error) => {
             let args: Vec<_> = env::args_os().collect();
             suggest::nearest(&mut error, &mut Cli::command(), &args);
@@ -67,8 +71,15 @@ pub fn main() -> ExitCode {
                 return Code::Usage.into();
             }
             // clap's own exit code for usage errors would be 2, which means something else here.
-            let _ = error.print();
-            if error.use_stderr() { Code::Usage.into() } else { Code::Success.into() }
+            let code = match (error.print(), error.use_stderr()) {
+                (_, true) => Code::Usage,
+                (Ok(()), false) => Code::Success,
+                (Err(error), false) => {
+                    stdout::note("standard output", &error);
+                    Failure::stdout(&error).code
+                }
+            };
+            stdout::end(code.into())
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Every string that may come from the other side passes through `printable` before it is shown.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +20,7 @@ use crate::bar::{Bar, Speed};
 use crate::control::Server;
 use crate::exit::{Code, Failure, plain};
 use crate::json::{self, Name, Stream};
+use crate::stdout::{self, say};
 use crate::units;
 
 /// JSON progress is for logs: once a second is enough.
@@ -38,14 +39,18 @@ pub(crate) fn end(result: Result<(), Failure>, json: bool) -> Code {
     }
 }
 
-/// Says why a command, or a part of it, failed. Nobody is left to be told if that fails.
+/// Says why a command, or a part of it, failed: on standard error where standard output cannot be
+/// written.
 pub(crate) fn complain(failure: &Failure, json: bool) {
-    let Failure { code, message, .. } = failure;
-    let _ = if json {
-        json::emit(Stream::Stdout, "error", json::ErrorData { code: code.number(), message })
-    } else {
-        writeln!(io::stderr(), "netblt: {message}")
-    };
+    complain_on(Stream::Stdout, failure, json);
+}
+
+fn complain_on(stream: Stream, failure: &Failure, json: bool) {
+    let Failure { code, message, silent, .. } = failure;
+    let data = || json::ErrorData { code: code.number(), message };
+    if !silent && (!json || json::emit(stream, "error", data()).is_err()) {
+        say(&format!("netblt: {message}"));
+    }
 }
 
 /// Tells one transfer from its beginning to its end.
@@ -75,6 +80,8 @@ pub(crate) struct Report {
     control: Option<Server>,
     /// Of the files that are through.
     sums: Arc<Mutex<Sums>>,
+    /// A file that was to be written beside the transfer is not, or not all of it.
+    unwritten: bool,
 }
 
 /// How many files are through, and the BLAKE3 of the first.
@@ -103,6 +110,7 @@ impl Report {
             next_json: Duration::ZERO,
             control: None,
             sums: Arc::default(),
+            unwritten: false,
         }
     }
 
@@ -222,6 +230,19 @@ impl Report {
         }
     }
 
+    /// A file that was to be written beside the transfer is not, or not all of it, which is an
+    /// error, and the transfer is what it is without it.
+    pub(crate) fn not_written(&mut self, message: &str) {
+        self.unwritten = true;
+        let message = printable(&plain(message));
+        if self.show.json {
+            let code = Code::File.number();
+            self.emit("error", json::ErrorData { code, message: &message });
+        } else {
+            self.bar.line(&format!("netblt: {message}"));
+        }
+    }
+
     /// Takes the bar away: what is told from now on stays.
     pub(crate) fn clear(&mut self) {
         self.bar.clear();
@@ -230,7 +251,7 @@ impl Report {
     /// One event for machines, if they listen.
     pub(crate) fn emit<T: serde::Serialize>(&self, event: &'static str, data: T) {
         if self.show.json {
-            // Nobody may be left to read it; the transfer goes on.
+            // The transfer goes on without it, and `stdout` keeps what failed.
             let _ = json::emit(self.stream(), event, data);
         }
     }
@@ -239,8 +260,7 @@ impl Report {
     pub(crate) fn offered(&self, name: &[u8], directory: bool, bytes: u64) -> Result<(), Failure> {
         if self.show.json {
             let name = Name::new(name);
-            self.emit("offered", json::OfferedData { name, directory, bytes });
-            return Ok(());
+            return stdout::event("offered", json::OfferedData { name, directory, bytes });
         }
         list_one(name, directory, bytes)
     }
@@ -277,15 +297,18 @@ impl Report {
                     "summary",
                     json::SummaryData::new(&summary, role_name(self.role), self.passed),
                 );
-                code
-            }
-            Err(Failure { code, message, .. }) => {
-                if self.show.json {
-                    self.emit("error", json::ErrorData { code: code.number(), message: &message });
-                } else {
-                    self.bar.line(&format!("netblt: {message}"));
+                if self.show.json && stdout::is_lost() {
+                    // What was lost is how the transfer ended.
+                    self.bar.line(&headline(&summary, self.role, self.passed));
                 }
-                code
+                if code == Code::Success && self.unwritten { Code::File } else { code }
+            }
+            Err(failure) => {
+                // Of the data on standard output, who reads events beside them hears all.
+                let silent = failure.silent && !(self.show.json && self.data_on_stdout);
+                let failure = Failure { silent, ..failure };
+                complain_on(self.stream(), &failure, self.show.json);
+                failure.code
             }
         }
     }
@@ -309,10 +332,8 @@ impl Report {
         if to_terminal {
             self.note("On the other machine, run:\n");
         }
-        let mut out = io::stdout().lock();
-        writeln!(out, "{}", if to_terminal { &command } else { ticket })?;
-        out.flush()?;
-        drop(out);
+        let shown = Zeroizing::new(format!("{}\n", if to_terminal { &command } else { ticket }));
+        stdout::write(shown.as_bytes())?;
         let long = self.patience();
         self.note(&match to_terminal {
             true => format!("\nWaiting for the other side{long}. Ctrl-C stops."),
@@ -403,21 +424,20 @@ impl Observer for Report {
     }
 
     fn warn(&mut self, warning: &Warning) {
-        Self::warn(self, &format!("{warning}{}", advice::on_warning(warning)));
+        match warning {
+            Warning::Unwritten { .. } => self.not_written(&warning.to_string()),
+            warning => Self::warn(self, &format!("{warning}{}", advice::on_warning(warning))),
+        }
     }
 }
 
 /// A file or directory of a list, on standard output.
 pub(crate) fn list_one(name: &[u8], directory: bool, bytes: u64) -> Result<(), Failure> {
     let name = printable_bytes(name);
-    let mut out = io::stdout().lock();
-    let written = match directory {
-        true => writeln!(out, "{name}/"),
-        false => writeln!(out, "{name}\t{bytes}"),
-    };
-    written.map_err(|error| {
-        Failure::new(Code::File, format!("standard output: cannot write: {error}"))
-    })
+    match directory {
+        true => stdout::line(format_args!("{name}/")),
+        false => stdout::line(format_args!("{name}\t{bytes}")),
+    }
 }
 
 /// An error if nothing can read what is written there: it is the null device. That is also what

@@ -415,6 +415,17 @@ pub enum Warning {
     /// So many more are not sent, for the like reasons.
     #[error("skipped {0} more")]
     SkippedMore(u64),
+    /// A file that was to be written beside the transfer (a trace, a list of what was transferred)
+    /// cannot be: it is not complete, and the transfer is what it is without it.
+    #[error("{path}: cannot write the {what}: {why}; the file is incomplete")]
+    Unwritten {
+        /// Its path, fit for a terminal.
+        path: String,
+        /// What it is.
+        what: &'static str,
+        /// What the system said.
+        why: String,
+    },
     /// What arrived of a transfer that is broken off is kept here.
     #[error("what has arrived is kept in {0}: the same transfer goes on from there")]
     Kept(String),

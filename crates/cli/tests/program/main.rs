@@ -23,6 +23,7 @@ mod exfat;
 mod fleet;
 mod fleet_dask;
 mod fleet_slurm;
+mod full;
 mod impairments;
 mod keygen;
 mod killed;

@@ -261,5 +261,7 @@ fn completions_exist_and_survive_a_closed_pipe() {
     drop(reader);
     command.stdout(writer).stderr(Stdio::piped());
     let output = command.output().expect("the program ran");
-    assert_eq!(output.status.code(), Some(11), "{}", String::from_utf8_lossy(&output.stderr));
+    let told = String::from_utf8_lossy(&output.stderr);
+    // By a signal, as others.
+    assert_eq!((output.status.code(), &*told), (None, ""));
 }

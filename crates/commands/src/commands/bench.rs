@@ -25,6 +25,8 @@ use netblt_proto::wire::packet::Burst;
 use crate::args::{self, WireName};
 use crate::commands::send::{self, PolicyName, ProtocolName};
 use crate::exit::{self, Code, Failure};
+use crate::output;
+use crate::stdout::say;
 use crate::{secrecy, signals, units};
 
 /// Connections at once, at most.
@@ -181,16 +183,11 @@ pub(crate) fn run(args: &Args) -> Code {
     let result = start(args);
     if args.json
         && let Err(failure) = &result
+        && !failure.silent
     {
         let _ = document::print(&serde_json::json!({ "error": failure.message }));
     }
-    match result {
-        Ok(()) => Code::Success,
-        Err(failure) => {
-            eprintln!("netblt: {}", failure.message);
-            failure.code
-        }
-    }
+    output::end(result, false)
 }
 
 fn start(args: &Args) -> Result<(), Failure> {
@@ -198,7 +195,7 @@ fn start(args: &Args) -> Result<(), Failure> {
     secrecy::keep();
     signals::watch(&cancel, !args.quiet)?;
     if args.connection.wire == WireName::Rfc998 && !args.quiet {
-        eprintln!("netblt: warning: --wire rfc998 is plaintext, and cannot prove what arrives");
+        say("netblt: warning: --wire rfc998 is plaintext, and cannot prove what arrives");
     }
     match &args.client {
         _ if args.server => server::run(args, &cancel),

@@ -7,8 +7,9 @@ use netblt::{Leftover, Leftovers};
 use netblt_proto::machine::{printable, printable_bytes};
 
 use crate::exit::{Code, Failure};
-use crate::json::{self, CleanData, LeftoverData, Name, Stream};
+use crate::json::{self, CleanData, LeftoverData, Name};
 use crate::output;
+use crate::stdout;
 use crate::units;
 
 /// List and remove what broken transfers have left in a directory
@@ -91,10 +92,8 @@ fn say(
     event: &'static str,
     data: impl serde::Serialize,
 ) -> Result<(), Failure> {
-    use std::io::Write as _;
-    let said = match args.json {
-        true => json::emit(Stream::Stdout, event, data),
-        false => writeln!(std::io::stdout(), "{}", printable(words)),
-    };
-    said.map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))
+    match args.json {
+        true => stdout::event(event, data),
+        false => stdout::line(printable(words)),
+    }
 }

@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind};
 use crate::commands::send::{AGGRESSIVE, PolicyName};
 use crate::control::{RateWish, Reply, Request, State, place};
 use crate::exit::{Code, Failure};
-use crate::json::{self, Stream};
 use crate::output;
+use crate::stdout::{self, say};
 use crate::units;
 use netblt_proto::machine::printable;
 
@@ -80,7 +80,7 @@ fn control(args: &Args) -> Result<(), Failure> {
         }
     };
     if args.policy == Some(PolicyName::Aggressive) && !args.json {
-        eprintln!("netblt: warning: {AGGRESSIVE}");
+        say(&format!("netblt: warning: {AGGRESSIVE}"));
     }
     for pid in wanted {
         match place::ask(pid, &request) {
@@ -105,12 +105,10 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 fn tell(args: &Args, state: &State) -> Result<(), Failure> {
-    use std::io::Write as _;
-    let said = match args.json {
-        true => json::emit(Stream::Stdout, "transfer", state),
-        false => writeln!(io::stdout(), "{}", printable(&line(state))),
-    };
-    said.map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))
+    match args.json {
+        true => stdout::event("transfer", state),
+        false => stdout::line(printable(&line(state))),
+    }
 }
 
 /// `4711  sender  photos/  1.2 GB of 3.4 GB, 45.1 Mbit/s, background, at most 50.0 Mbit/s, paused`

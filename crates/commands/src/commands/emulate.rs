@@ -6,12 +6,13 @@ mod stats;
 #[cfg(target_os = "linux")]
 mod tun;
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use netblt_path::scenario;
 
 use crate::exit::{Code, Failure};
+use crate::output;
+use crate::stdout;
 
 /// Be a bad network, for any program: rate, delay, loss and more, repeatable by seed
 ///
@@ -41,8 +42,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Command::List => list().map(|()| Code::Success.into()),
     };
     result.unwrap_or_else(|failure| {
-        // `Failure` has made its message fit for a terminal.
-        let _ = writeln!(io::stderr(), "netblt: {}", failure.message);
+        output::complain(&failure, false);
         failure.code.into()
     })
 }
@@ -53,7 +53,5 @@ fn list() -> Result<(), Failure> {
         let about = scenario::named(name).map(|scenario| scenario.about).unwrap_or_default();
         text += &format!("{name:<18} {}\n", about.lines().next().unwrap_or_default());
     }
-    io::stdout().write_all(text.as_bytes()).map_err(|error| {
-        Failure::new(Code::File, format!("standard output: cannot write: {error}"))
-    })
+    stdout::print(&text)
 }

@@ -152,5 +152,5 @@ fn absolute(path: Option<&PathBuf>) -> Result<Option<PathBuf>, Failure> {
 
 /// A line for people.
 fn say(text: &str) {
-    eprintln!("{}", printable(text));
+    crate::stdout::say(&printable(text));
 }

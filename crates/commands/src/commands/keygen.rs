@@ -1,6 +1,5 @@
 //! `netblt keygen`: a static key of one's own, and the line that others need of it.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use netblt::Error;
@@ -9,8 +8,8 @@ use netblt_proto::machine::printable;
 use serde_json::json;
 
 use crate::exit::{Code, Failure};
-use crate::json::{self, Stream};
 use crate::output;
+use crate::stdout::{self, say};
 
 /// Make a key of one's own, by which a server knows you or you know a server
 ///
@@ -53,7 +52,7 @@ fn make(args: &Args) -> Result<(), Failure> {
     let public = file::write(&path, &key, &comment).map_err(failed)?;
     let beside = file::public_path(&path);
     let fingerprint = fingerprint(&public.key);
-    let said = match args.json {
+    match args.json {
         true => {
             let data = json!({
                 "path": printable(&path.display().to_string()),
@@ -62,15 +61,14 @@ fn make(args: &Args) -> Result<(), Failure> {
                 "comment": public.comment,
                 "fingerprint": fingerprint,
             });
-            json::emit(Stream::Stdout, "key", data)
+            stdout::event("key", data)
         }
         false => {
             let place = printable(&path.display().to_string());
-            eprintln!("The key is in {place}, and for you alone. For others, in {place}.pub:");
-            writeln!(std::io::stdout(), "{public}\n{fingerprint}")
+            say(&format!("The key is in {place}, and for you alone. For others, in {place}.pub:"));
+            stdout::line(format_args!("{public}\n{fingerprint}"))
         }
-    };
-    said.map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))
+    }
 }
 
 /// `user@host`, as far as the system says it.

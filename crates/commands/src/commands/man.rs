@@ -5,7 +5,7 @@ mod hints;
 mod page;
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{CommandFactory as _, ValueHint};
@@ -13,6 +13,8 @@ use clap_complete::Shell;
 
 use crate::Cli;
 use crate::exit::{Code, Failure};
+use crate::output;
+use crate::stdout;
 
 /// Write the manual pages into a directory
 ///
@@ -34,10 +36,11 @@ pub(crate) struct CompletionsArgs {
 }
 
 pub(crate) fn man(args: &ManArgs) -> Code {
-    end(pages(&args.directory).map_err(|error| {
+    let written = pages(&args.directory).map_err(|error| {
         let text = format!("{}: cannot write manual pages: {error}", args.directory.display());
         Failure::new(Code::File, text)
-    }))
+    });
+    output::end(written, false)
 }
 
 fn pages(directory: &Path) -> io::Result<()> {
@@ -52,17 +55,5 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Code {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut hints::hinted(Cli::command()), "netblt", &mut text);
     let text = hints::with_files(args.shell, &String::from_utf8_lossy(&text));
-    end(io::stdout().write_all(text.as_bytes()).map_err(|error| {
-        Failure::new(Code::File, format!("standard output: cannot write: {error}"))
-    }))
-}
-
-fn end(result: Result<(), Failure>) -> Code {
-    match result {
-        Ok(()) => Code::Success,
-        Err(failure) => {
-            let _ = writeln!(io::stderr(), "netblt: {}", failure.message);
-            failure.code
-        }
-    }
+    output::end(stdout::print(&text), false)
 }

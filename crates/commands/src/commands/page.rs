@@ -28,7 +28,14 @@ impl Page {
             let text = format!("--report {}: a page is written as .html", out.display());
             return Err(Failure::usage(text));
         }
-        let kept = match options.trace {
+        let kept = match &options.trace {
+            Some(trace) if trace.exists() && !trace.is_file() => {
+                let text = format!(
+                    "--trace {}: --report reads the trace again, so it has to be a regular file",
+                    trace.display()
+                );
+                return Err(Failure::usage(text));
+            }
             Some(_) => None,
             None => Some(NamedTempFile::new().map_err(|error| {
                 Failure::new(Code::File, format!("--report: no room for a trace: {error}"))
@@ -41,12 +48,12 @@ impl Page {
         Ok(Some(Self { out, trace, _kept: kept }))
     }
 
-    /// Draws it. What cannot be drawn is no failure of the transfer.
+    /// Draws it. What cannot be drawn is an error, and the transfer is what it is without it.
     pub(super) fn write(self, report: &mut Report) {
         let title = format!("netblt {}", env!("CARGO_PKG_VERSION"));
         if let Err(failure) = transfer::page(&self.trace, title, &self.out) {
             report.clear();
-            report.warn(&format!("--report {}: {}", self.out.display(), failure.message));
+            report.not_written(&format!("--report {}: {}", self.out.display(), failure.message));
         }
     }
 }

@@ -1,6 +1,5 @@
 //! `netblt plan`: what a transfer over a path will be like, by arithmetic alone.
 
-use std::io::{self, Write as _};
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -15,8 +14,9 @@ use serde::Serialize;
 
 use crate::args::WireName;
 use crate::exit::{Code, Failure};
-use crate::json::{self, Stream};
+use crate::json;
 use crate::output;
+use crate::stdout;
 use crate::units;
 
 /// The version of the meaning of `--json`.
@@ -107,18 +107,11 @@ pub(crate) fn run(args: &Args) -> Code {
         Ok(forecast) => Ok((question, forecast)),
         Err(error) => Err(Failure::usage(error.to_string())),
     });
-    match answer {
-        Ok((question, forecast)) if args.json => {
-            let _ = json::emit(Stream::Stdout, "plan", PlanData::new(args, &question, &forecast));
-            Code::Success
-        }
-        Ok((question, forecast)) => {
-            let text = table(args, &question, &forecast).join("\n") + "\n";
-            let written = io::stdout().write_all(text.as_bytes());
-            if written.is_err() { Code::File } else { Code::Success }
-        }
-        Err(failure) => output::end(Err(failure), args.json),
-    }
+    let told = answer.and_then(|(question, forecast)| match args.json {
+        true => stdout::event("plan", PlanData::new(args, &question, &forecast)),
+        false => stdout::line(table(args, &question, &forecast).join("\n")),
+    });
+    output::end(told, args.json)
 }
 
 fn question(args: &Args) -> Result<Question, Failure> {

@@ -2,7 +2,6 @@
 //! coreutils' habits.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 
 use netblt::serve::remote::Server;
@@ -13,11 +12,12 @@ use serde_json::json;
 
 use crate::cp::place::Host;
 use crate::exit::{self, Code, Failure};
-use crate::json::{self, Stream};
+use crate::json;
 use crate::output;
 use crate::served::address::Served;
 use crate::served::client::{Line, Meeting, Plain, server};
 use crate::served::sources::{expand, means_contents, wanted};
+use crate::stdout;
 use crate::{secrecy, signals, units};
 
 /// List what is on a server
@@ -326,12 +326,14 @@ impl Common {
                     }
                 };
                 let message = format!("{}: {}", served.shown(), failure.message);
-                Err(Failure::new(failure.code, message))
+                Err(Failure { message, ..failure })
             });
             let Err(failure) = done else { continue };
             output::complain(&failure, self.json);
             code = if code == Code::Success { failure.code } else { code };
-            if matches!(failure.code, Code::Signal | Code::Connect | Code::Usage) {
+            // Standard output that cannot be written is silent here.
+            if failure.silent || matches!(failure.code, Code::Signal | Code::Connect | Code::Usage)
+            {
                 break;
             }
         }
@@ -347,16 +349,16 @@ impl Common {
                 "mode": format!("{:04o}", entry.mode),
             });
             json::put_path(&mut data, "name", &entry.name);
-            return written(json::emit(Stream::Stdout, "entry", data));
+            return stdout::event("entry", data);
         }
         let (name, slash) =
             (printable_bytes(&entry.name), if entry.sort == Sort::Directory { "/" } else { "" });
         let slash = if name == "/" { "" } else { slash };
         if !long {
-            return written(writeln!(io::stdout(), "{name}{slash}"));
+            return stdout::line(format_args!("{name}{slash}"));
         }
         let (mode, time) = (permissions(entry), units::show_time(entry.modified.0));
-        written(writeln!(io::stdout(), "{mode} {:>15} {time} {name}{slash}", entry.length))
+        stdout::line(format_args!("{mode} {:>15} {time} {name}{slash}", entry.length))
     }
 
     fn tell(
@@ -380,14 +382,14 @@ impl Common {
             let mut data = json!({ "count": count });
             json::put_path(&mut data, "path", path);
             to.iter().for_each(|to| json::put_path(&mut data, "to", to));
-            return written(json::emit(Stream::Stdout, what, data));
+            return stdout::event(what, data);
         }
         if !verbose {
             return Ok(());
         }
         let more = if count == 1 { String::new() } else { format!(" ({count} in all)") };
         let to = to.map_or_else(String::new, |to| format!(" to {}", printable_bytes(to)));
-        written(writeln!(io::stdout(), "{what} {}{to}{more}", printable_bytes(path)))
+        stdout::line(format_args!("{what} {}{to}{more}", printable_bytes(path)))
     }
 }
 
@@ -411,8 +413,4 @@ fn permissions(entry: &Entry) -> String {
     let bits = (0..9).rev().zip("rwxrwxrwx".chars());
     let bits = bits.map(|(at, c)| if entry.mode >> at & 1 == 1 { c } else { '-' });
     std::iter::once(kind).chain(bits).collect()
-}
-
-fn written(result: io::Result<()>) -> Result<(), Failure> {
-    result.map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))
 }

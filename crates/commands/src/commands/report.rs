@@ -10,12 +10,14 @@ mod rfc1030;
 pub(super) mod transfer;
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use crate::exit::{Code, Failure};
+use crate::output;
+use crate::stdout;
 use plot::Picture;
 
 /// Draw what a run has written, run the tests of RFC 1030 or of ORNL again, or hold a contest
@@ -56,13 +58,7 @@ pub(crate) fn run(args: &Args) -> Code {
         Command::Trace(args) => trace(args),
         Command::Transfer(args) => transfer::run(args),
     };
-    match done {
-        Ok(()) => Code::Success,
-        Err(failure) => {
-            let _ = writeln!(io::stderr(), "netblt: {}", failure.message);
-            failure.code
-        }
-    }
+    output::end(done, false)
 }
 
 fn trace(args: &TraceArgs) -> Result<(), Failure> {
@@ -102,9 +98,7 @@ impl FiguresArgs {
             fs::write(file, page()).map_err(|error| failed(file, "write", &error))?;
         }
         let told = if self.json { format!("{}\n", json()) } else { text() };
-        io::stdout()
-            .write_all(told.as_bytes())
-            .map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))
+        stdout::print(&told)
     }
 }
 
@@ -145,11 +139,10 @@ impl PictureArgs {
     /// Writes it; a page has the words below the picture.
     fn write(&self, picture: &Picture, words: &str) -> Result<(), Failure> {
         let text = if self.is_page() { page(picture, words) } else { picture.svg() };
-        let written = match self.out == Path::new("-") {
-            true => io::stdout().write_all(text.as_bytes()),
-            false => fs::write(&self.out, text),
-        };
-        written.map_err(|error| failed(&self.out, "write", &error))
+        if self.out == Path::new("-") {
+            return stdout::print(&text);
+        }
+        fs::write(&self.out, text).map_err(|error| failed(&self.out, "write", &error))
     }
 }
 

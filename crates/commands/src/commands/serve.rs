@@ -20,6 +20,7 @@ use crate::exit::{self, Code, Failure, plain};
 use crate::json::{self, Stream};
 use crate::output;
 use crate::served::client;
+use crate::stdout::{self, say};
 use crate::{advice, args, secrecy, signals, units};
 
 /// Serve a directory to many at once
@@ -159,7 +160,7 @@ fn start(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
                 Ok(clients) => {
                     again.change(clients);
                 }
-                Err(failure) => eprintln!("netblt: warning: {}", failure.message),
+                Err(failure) => say(&format!("netblt: warning: {}", failure.message)),
             };
             signals::watch_and_reload(cancel, talks, reload)?;
             service.members = Some(members);
@@ -196,7 +197,7 @@ fn members(args: &Args, path: &Path, grant: &Grant) -> Result<(Members, Grant), 
 fn clients(path: &Path, most: &Grant) -> Result<Vec<(PublicKey, Grant)>, Failure> {
     let (clients, wrong) = authorized::read(path, most, &|text| units::rate(text))
         .map_err(|error| Failure::transfer(&error, false))?;
-    wrong.iter().for_each(|wrong| eprintln!("netblt: warning: {wrong}"));
+    wrong.iter().for_each(|wrong| say(&format!("netblt: warning: {wrong}")));
     Ok(clients)
 }
 
@@ -266,7 +267,7 @@ struct Teller<'a> {
 impl Teller<'_> {
     fn note(&self, text: &str) {
         if !self.args.quiet && !self.args.json {
-            eprintln!("{}", printable(text));
+            say(&printable(text));
         }
     }
 
@@ -302,11 +303,11 @@ impl ServerObserver for Teller<'_> {
             }
             (false, Some(path)) => self.note(&format!("The ticket is in {}.", path.display())),
             (false, None) if io::stdout().is_terminal() => {
-                writeln!(io::stdout(), "export NETBLT_TICKET={secret}\nnetblt ls -l netblt:///")?;
+                let text = format!("export NETBLT_TICKET={secret}\nnetblt ls -l netblt:///\n");
+                stdout::write(text.as_bytes())?;
             }
-            (false, None) => writeln!(io::stdout(), "{secret}")?,
+            (false, None) => stdout::write(format!("{secret}\n").as_bytes())?,
         }
-        io::stdout().flush()?;
         let root = self.args.root.display();
         self.note(&format!("Serving {root} at {}. Ctrl-C stops.", addresses.join(", ")));
         Ok(())
@@ -331,7 +332,7 @@ impl ServerObserver for Teller<'_> {
     }
 
     fn warn(&mut self, error: &Error) {
-        eprintln!("netblt: warning: {error}{}", advice::on_error(error));
+        say(&format!("netblt: warning: {error}{}", advice::on_error(error)));
     }
 }
 

@@ -1,13 +1,14 @@
 //! `netblt simulate`: one world of the simulator once more, from its seed.
 
 use std::fs;
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use netblt_path::scenario::{self, Scenario};
 use netblt_sim::swarm;
 
 use crate::exit::{Code, Failure};
+use crate::output;
+use crate::stdout;
 
 /// Replay one world of the simulator and tell what happened in it
 ///
@@ -25,22 +26,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Code {
-    match replay(args) {
-        Ok(()) => Code::Success,
-        Err(Failure { code, message, .. }) => {
-            // Nobody is left to be told if this fails.
-            let _ = writeln!(io::stderr(), "netblt: {message}");
-            code
-        }
-    }
+    output::end(replay(args), false)
 }
 
 /// Prints what happened; an `Err` may mean that the world broke a promise.
 fn replay(args: &Args) -> Result<(), Failure> {
     let scenario = args.scenario.as_deref().map(read).transpose()?;
     let outcome = swarm::replay(args.seed, scenario.as_ref());
-    write!(io::stdout(), "{outcome}")
-        .map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))?;
+    stdout::print(&outcome.to_string())?;
     match outcome.problem() {
         None => Ok(()),
         Some(problem) => Err(Failure::new(Code::Partial, format!("broken promise: {problem}"))),

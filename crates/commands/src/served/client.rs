@@ -18,6 +18,7 @@ use crate::args::{self, TICKET_VARIABLE};
 use crate::cp::place::Host;
 use crate::exit::Failure;
 use crate::served::address::Served;
+use crate::stdout::say;
 use crate::units;
 
 /// What proves to a server who asks.
@@ -124,7 +125,7 @@ impl Proof {
         let (key, met) = meet::server_key(&address, &mut known, ask).map_err(failed)?;
         if met == Met::Now {
             let shown = fingerprint(&key);
-            eprintln!("netblt: {address} is met for the first time. Its key is {shown}");
+            say(&format!("netblt: {address} is met for the first time. Its key is {shown}"));
         }
         let rendezvous = meet::call(&address, own, key).map_err(failed)?;
         Ok(Meeting::new(rendezvous, options, Some((address, known))))
@@ -182,7 +183,7 @@ fn no_proof() -> Failure {
 }
 
 fn warn(warning: &Warning) {
-    eprintln!("netblt: warning: {}", printable(&warning.to_string()));
+    say(&format!("netblt: warning: {}", printable(&warning.to_string())));
 }
 
 /// The text of a ticket's file, of which others can know nothing.

@@ -41,8 +41,9 @@ pub fn run(
     let session = Session::new(&mut *observer, cancel, &config);
     let (wire, at_first) = (options.wire, options.buffers);
     let mut app = Calling { session, wire, at_first, role, load, test: None };
-    let (done, at) =
-        driver::run(&mut peer, &mut app, &mut host)?.map_err(|error| peer.name(error))?;
+    let done = driver::run(&mut peer, &mut app, &mut host);
+    host.finish_trace().iter().for_each(|warning| app.session.observer.warn(warning));
+    let (done, at) = done?.map_err(|error| peer.name(error))?;
     let stats = peer.view().map(|end| end.stats(at)).unwrap_or_default();
     let elapsed = at.since(stats.opened_at.unwrap_or_default());
     let cpu_share = app.session.cpu_share(elapsed);

@@ -537,6 +537,7 @@ impl Writer for DirectoryWriter {
                 let (kept, mut notes) = self.take_anew();
                 notes.extend(self.store.take_lacks());
                 notes.extend(self.manifest.as_ref().and_then(Manifest::note));
+                let unwritten = self.manifest.as_mut().and_then(Manifest::finish);
                 let reason = String::new();
                 Outcome {
                     verified: true,
@@ -550,6 +551,7 @@ impl Writer for DirectoryWriter {
                     left_out,
                     kept,
                     notes,
+                    unwritten,
                 }
             }
             Err(reason) => Outcome { reason, ..Outcome::default() },

@@ -340,6 +340,11 @@ impl FileList {
         }
     }
 
+    /// The list of what was transferred could not be written, however much else there is to say.
+    pub(crate) fn warn_of_manifest(&self, warning: Warning) {
+        self.late().warnings.push(warning);
+    }
+
     /// A file was read to its end, which is told when the receiver has it.
     pub(crate) fn was_read(&self, reading: &Reading) {
         self.late().readings.add(reading);

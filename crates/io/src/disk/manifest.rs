@@ -1,10 +1,12 @@
 //! The list of what was transferred, a line a file, as `b3sum` writes and checks it.
+//!
+//! A list that cannot be written ends no transfer: its files are stored and verified without it.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, file_error, shown_path};
+use crate::error::{Error, Warning, file_error, said, shown_path};
 
 /// A list being written.
 #[derive(Debug)]
@@ -13,25 +15,32 @@ pub(crate) struct Manifest {
     out: BufWriter<File>,
     /// Names in it that are no text.
     odd: u64,
+    /// The first write that failed; nothing is written after it.
+    failed: Option<io::Error>,
 }
 
 impl Manifest {
     /// Creates the file, or empties it.
     pub(crate) fn create(path: &Path) -> Result<Self, Error> {
-        let file = File::create(path).map_err(|e| failed(path, e))?;
-        Ok(Self { path: path.to_owned(), out: BufWriter::new(file), odd: 0 })
+        let what = "the list of what was transferred cannot be written";
+        let file = File::create(path).map_err(|error| file_error(path, what, error))?;
+        Ok(Self { path: path.to_owned(), out: BufWriter::new(file), odd: 0, failed: None })
     }
 
     /// A file of this name and BLAKE3 was transferred.
-    pub(crate) fn add(&mut self, name: &[u8], digest: &[u8; 32]) -> Result<(), Error> {
+    pub(crate) fn add(&mut self, name: &[u8], digest: &[u8; 32]) {
         self.odd += u64::from(str::from_utf8(name).is_err());
-        let written = self.out.write_all(&line(name, digest));
-        written.map_err(|e| failed(&self.path, e))
+        self.unless_failed(|out| out.write_all(&line(name, digest)));
     }
 
-    /// All are in it.
-    pub(crate) fn finish(&mut self) -> Result<(), Error> {
-        self.out.flush().map_err(|e| failed(&self.path, e))
+    /// All are in it; a warning if it could not be written.
+    pub(crate) fn finish(&mut self) -> Option<Warning> {
+        self.unless_failed(BufWriter::flush);
+        self.failed.as_ref().map(|error| Warning::Unwritten {
+            path: shown_path(&self.path),
+            what: "list of what was transferred",
+            why: said(error),
+        })
     }
 
     /// What the user should know of it.
@@ -43,18 +52,20 @@ impl Manifest {
     }
 
     /// The transfer starts over.
-    pub(crate) fn restart(&mut self) -> Result<(), Error> {
+    pub(crate) fn restart(&mut self) {
         self.odd = 0;
-        let emptied = self.out.flush().and_then(|()| {
-            self.out.get_ref().set_len(0)?;
-            self.out.rewind()
+        self.unless_failed(|out| {
+            out.flush()?;
+            out.get_ref().set_len(0)?;
+            out.rewind()
         });
-        emptied.map_err(|e| failed(&self.path, e))
     }
-}
 
-fn failed(path: &Path, error: io::Error) -> Error {
-    file_error(path, "the list of what was transferred cannot be written", error)
+    fn unless_failed(&mut self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) {
+        if self.failed.is_none() {
+            self.failed = write(&mut self.out).err();
+        }
+    }
 }
 
 /// A line of such a list, its end included. `b3sum` begins one with a backslash if it has escaped
@@ -96,13 +107,23 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("list");
         let mut manifest = Manifest::create(&path).expect("created");
-        manifest.add(b"a", &[1; 32]).expect("added");
-        manifest.restart().expect("emptied");
-        manifest.add(b"b", &[2; 32]).expect("added");
-        manifest.finish().expect("written");
+        manifest.add(b"a", &[1; 32]);
+        manifest.restart();
+        manifest.add(b"b", &[2; 32]);
+        assert_eq!(manifest.finish(), None);
         let text = std::fs::read_to_string(&path).expect("read");
         assert_eq!(text, format!("{}  b\n", "02".repeat(32)));
         let nowhere = Manifest::create(&path.join("x")).expect_err("no directory").to_string();
         assert!(nowhere.contains("the list of what was transferred"), "{nowhere}");
+    }
+
+    #[test]
+    fn a_full_disk_is_named_when_all_are_in_it() {
+        let mut manifest = Manifest::create(Path::new("/dev/full")).expect("opened");
+        manifest.add(b"a", &[1; 32]);
+        let warning = manifest.finish().expect("a warning").to_string();
+        assert!(warning.starts_with("/dev/full: cannot write the list"), "{warning}");
+        assert!(warning.contains("No space left"), "{warning}");
+        assert!(!warning.contains("os error"), "{warning}");
     }
 }

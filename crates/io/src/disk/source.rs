@@ -234,7 +234,7 @@ impl SourceReader {
             let number = self.progress.entry as u64;
             let digest = self.close(entry)?;
             if entry.kind.has_content() {
-                self.list_file((number, &entry.name), bytes, digest)?;
+                self.list_file((number, &entry.name), bytes, digest);
             }
             extent.digest = Some(digest);
             if first.is_some() && entry.kind == Kind::File && self.has_small(&extent) {
@@ -260,16 +260,11 @@ impl SourceReader {
     }
 
     /// A file was read, or need not be.
-    fn list_file(
-        &mut self,
-        (number, name): (u64, &[u8]),
-        bytes: u64,
-        digest: [u8; 32],
-    ) -> Result<(), Error> {
+    fn list_file(&mut self, (number, name): (u64, &[u8]), bytes: u64, digest: [u8; 32]) {
         if self.tells {
             self.list.was_read(&Reading { number, name: name.to_vec(), bytes, digest });
         }
-        self.manifest.as_mut().map_or(Ok(()), |manifest| manifest.add(name, &digest))
+        self.manifest.iter_mut().for_each(|manifest| manifest.add(name, &digest));
     }
 
     /// Whether an extent of `wish` bytes fits, whatever holes there are in it.
@@ -316,7 +311,7 @@ impl SourceReader {
                 self.progress.kept_bytes += entry.length;
                 self.progress.transfer.add(file, Kind::File, entry.length, &digest, &entry.name);
                 self.progress.next();
-                self.list_file((file, &entry.name), entry.length, digest)?;
+                self.list_file((file, &entry.name), entry.length, digest);
                 extent.digest = Some(digest);
             }
             Part::Nodes(nodes) => {
@@ -414,7 +409,7 @@ impl SourceReader {
         if let (Some(manifest), Some(digest)) =
             (&mut self.manifest, self.progress.linked.get(&entry.length))
         {
-            manifest.add(&entry.name, digest)?;
+            manifest.add(&entry.name, digest);
         }
         let (file, digest) = (self.progress.entry as u64, digest_of_link(entry.length));
         self.progress.transfer.add(file, Kind::HardLink, 0, &digest, &entry.name);
@@ -524,9 +519,11 @@ impl Reader for SourceReader {
         self.progress.buffers += 1;
         let last = self.entry()?.is_none();
         if last {
-            self.manifest.as_mut().map_or(Ok(()), Manifest::finish)?;
             let note = self.manifest.as_ref().and_then(Manifest::note);
             note.into_iter().for_each(|note| self.list.warn(Warning::Note(note)));
+            if let Some(warning) = self.manifest.as_mut().and_then(Manifest::finish) {
+                self.list.warn_of_manifest(warning);
+            }
             self.progress.end = Some(End {
                 buffers: self.progress.buffers,
                 bytes: self.progress.bytes,
@@ -550,7 +547,7 @@ impl Reader for SourceReader {
         }
         (self.layout, self.had) = (layout, Arc::clone(had));
         self.progress = Progress::new(self.list.begin(), self.list.inner.range);
-        self.manifest.as_mut().map_or(Ok(()), Manifest::restart)?;
+        self.manifest.iter_mut().for_each(Manifest::restart);
         Ok(())
     }
 }

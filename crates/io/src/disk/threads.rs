@@ -26,7 +26,7 @@ use crate::disk::gate::Gate;
 use crate::disk::had::Had;
 use crate::disk::layout::Layout;
 use crate::disk::left_out::Absent;
-use crate::error::Error;
+use crate::error::{Error, Warning};
 use crate::processor::{Heard, Teller};
 use crate::progress::At;
 
@@ -165,6 +165,8 @@ impl Outcome {
         Self { bytes, files: 1, reason: NO_PROOF.to_owned(), ..Self::default() }
     }
 
+    /// The list of what was transferred could not be written.
+    pub unwritten: Option<Warning>,
     /// The same, to be told to the sender.
     pub(crate) fn verdict(&self) -> Verdict {
         let mut reason = match self.unstored {

@@ -2,6 +2,7 @@
 
 use netblt_proto::time::Instant;
 
+use crate::error::Warning;
 use crate::net::socket::Socket;
 use crate::net::trace_file::TraceFile;
 use crate::net::wait::Poller;
@@ -33,4 +34,11 @@ pub struct Host {
     pub clock: Clock,
     /// Where traces go, if anywhere.
     pub trace: Option<TraceFile>,
+}
+
+impl Host {
+    /// Ends the trace; a warning if it could not be written.
+    pub fn finish_trace(&mut self) -> Option<Warning> {
+        self.trace.take().and_then(|mut trace| trace.finish())
+    }
 }

@@ -1,14 +1,14 @@
 //! A trace of a transfer: one JSON object a line, for plots and for finding faults.
 //!
-//! A disk that fails ends the trace, never the transfer.
+//! A disk that fails ends the trace, never the transfer; [`TraceFile::finish`] tells of it.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 
 use netblt_proto::time::Instant;
 
-use crate::error::Error;
+use crate::error::{Error, Warning, said, shown_path};
 use crate::net::connections::Connections;
 
 /// The transfer begins or ends to wait for this side's disk (`docs/trace.md`).
@@ -34,8 +34,11 @@ pub enum DiskSide {
 /// Where trace events go.
 #[derive(Debug)]
 pub struct TraceFile {
-    out: Option<BufWriter<File>>,
+    path: PathBuf,
+    out: BufWriter<File>,
     line: String,
+    /// The first write that failed; nothing is written after it.
+    failed: Option<io::Error>,
 }
 
 impl TraceFile {
@@ -46,7 +49,8 @@ impl TraceFile {
             what: "cannot create the trace",
             source,
         })?;
-        Ok(Self { out: Some(BufWriter::with_capacity(1 << 16, file)), line: String::new() })
+        let out = BufWriter::with_capacity(1 << 16, file);
+        Ok(Self { path: path.to_owned(), out, line: String::new(), failed: None })
     }
 
     /// Writes what has happened since the last call.
@@ -83,11 +87,41 @@ impl TraceFile {
         }
     }
 
+    /// Nothing more comes; a warning if it could not be written.
+    pub fn finish(&mut self) -> Option<Warning> {
+        if self.failed.is_none() {
+            self.failed = self.out.flush().err();
+        }
+        self.failed.as_ref().map(|error| Warning::Unwritten {
+            path: shown_path(&self.path),
+            what: "trace",
+            why: said(error),
+        })
+    }
+
     fn put(&mut self) {
-        if let Some(out) = &mut self.out
-            && out.write_all(self.line.as_bytes()).is_err()
-        {
-            self.out = None;
+        if self.failed.is_none() {
+            self.failed = self.out.write_all(self.line.as_bytes()).err();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_named_at_the_end() {
+        let event = DiskEvent { side: DiskSide::Read, waiting: true, buffers: 1 };
+        // Fewer events than a buffer holds, and more.
+        for events in [1, 10_000] {
+            let mut trace = TraceFile::create(Path::new("/dev/full")).expect("opened");
+            (0..events).for_each(|_| trace.record_disk(Instant::EPOCH, event));
+            let warning = trace.finish().expect("a warning").to_string();
+            assert!(
+                warning.starts_with("/dev/full: cannot write the trace: No space"),
+                "{warning}"
+            );
         }
     }
 }

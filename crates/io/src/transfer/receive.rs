@@ -134,7 +134,9 @@ pub(crate) fn receive_as(
     (app.room, app.max_bytes, app.ask, app.greets) = (room, options.max_bytes, ask, greets);
     app.is_seen_off = peer.is_branch();
     (app.request, app.told_before) = (options.asked.request.clone(), options.asked.total);
-    let received = driver::run(&mut peer, &mut app, &mut host)?;
+    let received = driver::run(&mut peer, &mut app, &mut host);
+    host.finish_trace().iter().for_each(|warning| app.session.observer.warn(warning));
+    let received = received?;
     let received = match received {
         Ok(received) => received,
         Err(error) => {
@@ -152,6 +154,7 @@ pub(crate) fn receive_as(
     for text in &received.outcome.left_out {
         app.session.observer.warn(&Warning::LeftOut(text.clone()));
     }
+    received.outcome.unwritten.iter().for_each(|warning| app.session.observer.warn(warning));
     let more = received.outcome.skipped.saturating_sub(received.outcome.left_out.len() as u64);
     if more > 0 {
         app.session.observer.warn(&Warning::SkippedMore(more));

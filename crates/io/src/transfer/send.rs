@@ -125,6 +125,7 @@ pub(crate) fn send_list(
         }
         break (app, sent);
     };
+    host.finish_trace().iter().for_each(|warning| app.session.observer.warn(warning));
     let late = list.take_late();
     late.warnings.iter().for_each(|warning| app.session.observer.warn(warning));
     if sent.is_err() && list.is_stream() && app.session.opened.is_some() {

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::stdout::say;
 use netblt::{Observer, Progress, Ticket, Warning};
 use netblt_proto::machine::printable;
 
@@ -61,13 +62,13 @@ impl Observer for Writer<'_> {
 
     fn silent(&mut self, silent: bool) {
         let what = if silent { "nothing heard for 3 s" } else { "heard again" };
-        eprintln!("netblt: connection {}: {what}", self.at + 1);
+        say(&format!("netblt: connection {}: {what}", self.at + 1));
     }
 
     fn restarted(&mut self) {}
 
     fn warn(&mut self, warning: &Warning) {
-        eprintln!("netblt: warning: {}", printable(&warning.to_string()));
+        say(&format!("netblt: warning: {}", printable(&warning.to_string())));
     }
 }
 

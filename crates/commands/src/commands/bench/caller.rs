@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -21,6 +21,7 @@ use super::{Args, columns, document};
 use crate::advice;
 use crate::args::{TICKET_VARIABLE, WireName};
 use crate::exit::{Code, Failure};
+use crate::stdout::{self, say};
 use crate::units;
 
 /// How often the teller looks at the board.
@@ -121,7 +122,7 @@ impl ServerObserver for Ear {
     }
     fn opened(&mut self, _: SocketAddr, _: Role, _: &Parameters) {}
     fn warn(&mut self, error: &Error) {
-        eprintln!("netblt: warning: {error}{}", advice::on_error(error));
+        say(&format!("netblt: warning: {error}{}", advice::on_error(error)));
     }
     fn closed(&mut self, _: SocketAddr, result: Result<Outcome, Error>) {
         let _ = self.results.send(result);
@@ -155,7 +156,7 @@ fn test(
     };
     let board = Board::new(args.test.parallel.into());
     if !args.quiet && !args.json {
-        eprintln!("Connecting to {} ...", ticket.addresses.join(", "));
+        say(&format!("Connecting to {} ...", ticket.addresses.join(", ")));
     }
     let (intervals, results) = thread::scope(|scope| {
         let spawn = |at: usize| {
@@ -267,8 +268,8 @@ fn print_steps(from: f64, steps: &[Step]) {
 }
 
 fn print(text: &str) {
-    let mut out = io::stdout().lock();
-    let _ = writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush());
+    // The test goes on, and `stdout` keeps what failed.
+    let _ = stdout::write(format!("{}\n", text.trim_end()).as_bytes());
 }
 
 /// The end: RFC 1030's columns, or the document.

@@ -1,6 +1,6 @@
 //! The results as JSON: iperf3's shape where it has one, and RFC 1030's figures beside it.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use netblt::bench::{Load, Outcome};
@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use super::board::{Step, Stream};
 use crate::json::rounded;
+use crate::stdout;
 
 /// Writes one document and a line end. A reader that went away must not fail the test.
 pub(super) fn print(document: &Value) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{document}").and_then(|()| out.flush())
+    stdout::write(format!("{document}\n").as_bytes())
 }
 
 /// What was asked for, and of whom.

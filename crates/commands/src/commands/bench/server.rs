@@ -1,6 +1,6 @@
 //! `netblt bench -s`: waits for tests and tells of each.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 
 use netblt::bench::{self, Outcome, ServerObserver, Service};
@@ -14,6 +14,7 @@ use crate::advice;
 use crate::args::WireName;
 use crate::exit::Failure;
 use crate::output;
+use crate::stdout::{self, say};
 
 pub(super) fn run(args: &Args, cancel: &Cancel) -> Result<(), Failure> {
     let mut options = args.options()?;
@@ -41,13 +42,12 @@ struct Teller<'a> {
 impl Teller<'_> {
     fn note(&self, text: &str) {
         if !self.args.quiet && !self.args.json {
-            eprintln!("{text}");
+            say(text);
         }
     }
 
     fn print(&self, text: &str) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        writeln!(out, "{text}").and_then(|()| out.flush())
+        stdout::write(format!("{text}\n").as_bytes())
     }
 }
 
@@ -104,7 +104,7 @@ impl ServerObserver for Teller<'_> {
     }
 
     fn warn(&mut self, error: &Error) {
-        eprintln!("netblt: warning: {error}{}", advice::on_error(error));
+        say(&format!("netblt: warning: {error}{}", advice::on_error(error)));
     }
 
     fn closed(&mut self, peer: SocketAddr, result: Result<Outcome, Error>) {

@@ -16,7 +16,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::exit::{Code, Failure};
+use crate::json::Stream;
 use crate::json::rounded;
+use crate::stdout;
 use crate::units;
 
 /// Often enough for `netblt report trace` to show a queue that comes and goes.
@@ -237,7 +239,7 @@ pub(super) struct Stats {
     people: bool,
     /// Whether people want a line now and then.
     lines: bool,
-    json: Option<Box<dyn Write>>,
+    json: Option<Stream>,
     trace: Option<(PathBuf, BufWriter<File>)>,
     failed: Option<io::Error>,
 }
@@ -257,11 +259,8 @@ impl Stats {
             (None, true) => Some(JSON_INTERVAL),
             (None, false) => None,
         };
-        let json: Option<Box<dyn Write>> = match (args.json, stdout_is_free) {
-            (false, _) => None,
-            (true, true) => Some(Box::new(io::stdout())),
-            (true, false) => Some(Box::new(io::stderr())),
-        };
+        let stream = if stdout_is_free { Stream::Stdout } else { Stream::Stderr };
+        let json = args.json.then_some(stream);
         let now = Instant::now();
         let interval = args.stats.or(by_default);
         Ok(Self {
@@ -393,7 +392,7 @@ impl Stats {
 
     fn say(&self, text: &str) {
         if self.people {
-            let _ = writeln!(io::stderr(), "{text}");
+            stdout::say(text);
         }
     }
 
@@ -402,10 +401,12 @@ impl Stats {
             return;
         }
         let line = format!("{{\"event\":\"{event}\",\"data\":{data}}}\n");
-        if let Some(out) = &mut self.json {
-            // A reader that went away must not end the network.
-            let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
-        }
+        // What cannot be written does not end the network; `stdout` keeps what failed.
+        let _ = match self.json {
+            Some(Stream::Stdout) => stdout::write(line.as_bytes()),
+            Some(Stream::Stderr) => stdout::write_beside(line.as_bytes()),
+            None => Ok(()),
+        };
         if let Some((_, file)) = &mut self.trace
             && self.failed.is_none()
         {

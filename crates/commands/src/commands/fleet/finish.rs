@@ -1,6 +1,5 @@
 //! `netblt fleet status`, `verify`, `manifest` and `clean`.
 
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Place, failed, help, meet, say, timeline, trouble, watched};
 use crate::exit::{Code, Failure};
-use crate::json::{self, Stream};
+use crate::stdout;
 use crate::units;
 
 /// Between two looks of `--watch`.
@@ -236,13 +235,9 @@ fn sweep(args: &CleanArgs) -> Result<Code, Failure> {
 }
 
 fn emit(event: &'static str, data: Value) -> Result<(), Failure> {
-    written(json::emit(Stream::Stdout, event, data))
+    stdout::event(event, data)
 }
 
 fn line(text: &str) -> Result<(), Failure> {
-    written(writeln!(io::stdout(), "{}", printable(text)))
-}
-
-fn written(result: io::Result<()>) -> Result<(), Failure> {
-    result.map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))
+    stdout::line(printable(text))
 }

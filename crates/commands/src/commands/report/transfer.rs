@@ -4,7 +4,7 @@
 mod drawing;
 mod trace;
 
-use std::io::{self, BufReader, Write as _};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::PictureArgs;
 use crate::exit::{Code, Failure};
 use crate::json::rounded;
+use crate::stdout;
 use crate::units;
 use trace::{BadLine, Trace};
 
@@ -51,12 +52,12 @@ pub(crate) fn page(trace: &Path, title: String, out: &Path) -> Result<(), Failur
     let file = fs::File::open(trace).map_err(|error| cannot(&error))?;
     let read = trace::read(&mut BufReader::new(file)).map_err(|error| cannot(&error))?;
     if read.trace.events == 0 {
-        return Err(Failure::new(Code::File, "nothing was transferred"));
+        return Err(Failure::new(Code::File, "its trace is empty"));
     }
     let summary = Summary::new(&read.trace);
     let drawn = drawing::picture(&read.trace, &title, &summary.headline());
-    let picture = PictureArgs { out: out.to_owned(), title: Some(title) };
-    picture.write(&drawn, &summary.to_string())
+    let page = super::page(&drawn, &summary.to_string());
+    fs::write(out, page).map_err(|error| Failure::new(Code::File, format!("cannot write: {error}")))
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -75,7 +76,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
     if let Some(bad) = bad {
         let text = format!("netblt: warning: {}: {bad}; skipped", args.file.display());
-        let _ = writeln!(io::stderr(), "{text}");
+        stdout::say(&text);
     }
     let summary = Summary::new(&trace);
     let words = summary.to_string();
@@ -90,9 +91,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         true => format!("{}\n", serde_json::json!(summary)),
         false => words,
     };
-    io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(|error| Failure::new(Code::File, format!("standard output: {error}")))
+    stdout::print(&text)
 }
 
 fn failed(args: &Args, error: &io::Error) -> Failure {

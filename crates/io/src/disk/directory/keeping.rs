@@ -511,7 +511,7 @@ impl DirectoryWriter {
             let name = shown(&self.names.path(name));
             self.left_out.add(format!("{name}: {why}"), true);
         }
-        self.list_all()?;
+        self.list_all();
         self.keep_nothing();
         Ok(self.over.stored + self.left_out.there)
     }

@@ -8,7 +8,7 @@ use netblt_proto::content::{Kind, TransferDigest};
 use super::{DirectoryWriter, FILE_BYTES, Incoming};
 use crate::disk::left_out::MAX_NUMBERS;
 use crate::disk::names::NameId;
-use crate::error::{Error, shown};
+use crate::error::shown;
 
 /// What stays of a file that is over.
 const OVER_BYTES: u64 = 8;
@@ -191,16 +191,15 @@ impl DirectoryWriter {
     }
 
     /// Lists what was stored.
-    pub(super) fn list_all(&mut self) -> Result<(), Error> {
+    pub(super) fn list_all(&mut self) {
         self.files.values().filter_map(listed).for_each(|(name, content)| self.tell(name, content));
-        let Some(manifest) = &mut self.manifest else { return Ok(()) };
+        let Some(manifest) = &mut self.manifest else { return };
         for (name, digest) in self.over.listed() {
-            manifest.add(&self.names.path(name), digest)?;
+            manifest.add(&self.names.path(name), digest);
         }
         for (name, (_, digest)) in self.files.values().filter_map(listed) {
-            manifest.add(&self.names.path(name), &digest)?;
+            manifest.add(&self.names.path(name), &digest);
         }
-        manifest.finish()
     }
 }
 

@@ -46,7 +46,7 @@ impl DirectoryWriter {
         });
         let numbers: Vec<u64> = numbers.collect();
         publish(&mut self.store, &self.names, items, gate)?;
-        self.list_all()?;
+        self.list_all();
         if self.keep_nothing() && self.store.overwrite == Overwrite::Always {
             // What was replaced has the numbers of what replaced it.
             numbers.into_iter().for_each(|number| self.store.discard(number));

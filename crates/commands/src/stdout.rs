@@ -1,0 +1,81 @@
+//! Standard output, and what becomes of the exit code when it cannot be written.
+//!
+//! The first failure is told on standard error at once, and the program ends with a code other
+//! than 0 for it, whichever command it was. A reader that went away (EPIPE) is no failure to tell
+//! of: a command that only writes stops there and ends by SIGPIPE, as other programs do; a
+//! transfer goes on, and ends with its own code.
+
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Serialize;
+use signal_hook::consts::SIGPIPE;
+use signal_hook::low_level::emulate_default_handler;
+
+use crate::exit::{Code, Failure, plain};
+
+/// Something was lost that was to be written, and not for want of a reader.
+static LOST: AtomicBool = AtomicBool::new(false);
+
+/// Writes a line.
+pub(crate) fn line(text: impl Display) -> Result<(), Failure> {
+    print(&format!("{text}\n"))
+}
+
+/// Writes one event as JSON.
+pub(crate) fn event<T: Serialize>(event: &'static str, data: T) -> Result<(), Failure> {
+    print(&crate::json::line(event, data))
+}
+
+/// Writes this, all of it.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    write(text.as_bytes()).map_err(|error| Failure::stdout(&error))
+}
+
+/// The same for what goes on without it. The failure is noted here.
+pub(crate) fn write(bytes: &[u8]) -> io::Result<()> {
+    write_to(&mut io::stdout().lock(), bytes, "standard output")
+}
+
+/// Writes a line of JSON to standard error, where standard output carries data. Unlike words for
+/// people it is missed if it is lost.
+pub(crate) fn write_beside(bytes: &[u8]) -> io::Result<()> {
+    write_to(&mut io::stderr().lock(), bytes, "standard error")
+}
+
+fn write_to(out: &mut impl Write, bytes: &[u8], name: &str) -> io::Result<()> {
+    let written = out.write_all(bytes).and_then(|()| out.flush());
+    written.inspect_err(|error| note(name, error))
+}
+
+/// Notes that something could not be written, and says so once.
+pub(crate) fn note(name: &str, error: &io::Error) {
+    if error.kind() != ErrorKind::BrokenPipe && !LOST.swap(true, Ordering::Relaxed) {
+        say(&format!("netblt: {name}: cannot write: {}", plain(&error.to_string())));
+    }
+}
+
+/// Whether something was lost.
+pub(crate) fn is_lost() -> bool {
+    LOST.load(Ordering::Relaxed)
+}
+
+/// A line for people, on standard error. Nobody is left to be told if that fails, and unlike
+/// `eprintln!` this does not panic then.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// The program's exit code, given that of its command.
+pub(crate) fn end(code: ExitCode) -> ExitCode {
+    if let Err(error) = io::stdout().flush() {
+        note("standard output", &error);
+    }
+    if code == ExitCode::from(Code::Pipe) {
+        // It does not return, unless SIGPIPE is blocked.
+        let _ = emulate_default_handler(SIGPIPE);
+    }
+    if code == ExitCode::SUCCESS && is_lost() { Code::File.into() } else { code }
+}
