@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use netblt_rfc1030::page::STYLE;
-use netblt_rfc1030::page::frame::{Axis, Frame};
+use netblt_rfc1030::page::frame::{Axis, Frame, LEFT_OF_LANES};
 
 use crate::contest::{Figures, Row, Table};
 
@@ -136,10 +136,11 @@ fn plot(table: &Table) -> String {
     let most = lanes.iter().map(|(_, figures)| figures.most.mbps()).fold(1.0, f64::max);
     let frame = Frame {
         size: (980.0, 68.0 + LANE * lanes.len() as f64),
+        left: LEFT_OF_LANES,
         x: Axis::around(0.0, most, 12),
         y: Axis::until(lanes.len() as f64, 1.0),
     };
-    let names: Vec<String> = lanes.iter().map(|_| String::new()).collect();
+    let names: Vec<String> = lanes.iter().map(|(row, _)| row.rival.name.clone()).collect();
     let mut out = frame.open_lanes(&escape(&title(table)), "Mbit/s of the file", &names);
     for (at, (row, figures)) in lanes.iter().enumerate() {
         let y = frame.y(at as f64 + 0.5);
@@ -148,12 +149,8 @@ fn plot(table: &Table) -> String {
         let class = if row.rival.is_ours() { 2 } else { 1 };
         let _ = writeln!(
             out,
-            "<text class=\"name\" x=\"{:.1}\" y=\"{:.1}\">{}</text>\
-             <path class=\"l1\" d=\"M{least:.1} {y:.1}H{most:.1}\"/>\
+            "<path class=\"l1\" d=\"M{least:.1} {y:.1}H{most:.1}\"/>\
              <circle class=\"o{class}\" cx=\"{middle:.1}\" cy=\"{y:.1}\" r=\"3.5\"/>",
-            frame.x(0.0) + 4.0,
-            y + 4.0,
-            row.rival.name
         );
     }
     out + "</svg>\n"
@@ -161,22 +158,25 @@ fn plot(table: &Table) -> String {
 
 fn html_table(table: &Table) -> String {
     let mut out = String::from(
-        "<div class=\"scroll\"><table><thead><tr><th rowspan=2>who<th rowspan=2>Mbit/s\
+        "<div class=\"scroll\"><table><thead><tr><th rowspan=2>program<th rowspan=2>Mbit/s\
          <th rowspan=2>least to most<th rowspan=2>wire<th colspan=2>packets lost\
-         <th colspan=2>queue, ms<th colspan=2>processor, s<th rowspan=2>what it is\
+         <th colspan=2>queue, ms<th colspan=2>processor, s<th rowspan=2 class=\"words\">what it is\
          <tr><th>all<th>to the queue<th>mean<th>most<th>out<th>in<tbody>\n",
     );
     for row in &table.rows {
         let (name, about) = (&row.rival.name, escape(&row.rival.about()));
         let Some(figures) = &row.figures else {
-            let _ = writeln!(out, "<tr><td>{name}<td>-<td><td><td><td><td><td><td><td><td>{about}");
+            let _ = writeln!(
+                out,
+                "<tr><td>{name}<td>-<td><td><td><td><td><td><td><td><td class=\"words\">{about}"
+            );
             continue;
         };
         let [near, far] = figures.cpu.map(seconds);
         let _ = writeln!(
             out,
             "<tr><td>{name}<td class=\"model\">{:.2}<td>{}<td>{:.3}<td>{}<td>{}<td>{:.1}<td>{:.1}\
-             <td>{near}<td>{far}<td>{about}",
+             <td>{near}<td>{far}<td class=\"words\">{about}",
             figures.goodput.mbps(),
             range(figures),
             wire(figures),
@@ -259,7 +259,8 @@ mod tests {
             assert!(text.contains(words), "{words}\n{text}");
         }
         let page = html(&[table()], "a machine");
-        assert!(page.contains("<td>1.050<td>7<td>3<td>1.5<td>70.0<td>0.12<td>-<td>ours"), "{page}");
+        let figures = "<td>1.050<td>7<td>3<td>1.5<td>70.0<td>0.12<td>-<td class=\"words\">ours";
+        assert!(page.contains(figures), "{page}");
         assert!(page.contains("&lt;b&gt;no") && !page.contains("<b>no"), "{page}");
         for word in ["src=", "href=", "url(", "@import", "<script"] {
             assert!(!page.contains(word), "{word}");

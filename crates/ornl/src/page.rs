@@ -5,7 +5,7 @@ mod friendly;
 use std::fmt::Write as _;
 
 use netblt_rfc1030::page::STYLE;
-use netblt_rfc1030::page::frame::{Axis, Frame, mbps};
+use netblt_rfc1030::page::frame::{Axis, Frame, LEFT_OF_LANES, mbps};
 
 use crate::friendly::{Friendliness, Neighbours};
 use crate::report::{Compared, SEEDS, TOLERANCE, Table, others};
@@ -114,21 +114,16 @@ fn plot(table: &Table) -> String {
     let lanes: Vec<&Compared> = table.rows.iter().rev().collect();
     let frame = Frame {
         size: (980.0, 68.0 + LANE * lanes.len() as f64),
+        left: LEFT_OF_LANES,
         x: Axis::until(100.0, 10.0),
         y: Axis::until(lanes.len() as f64, 1.0),
     };
-    let names: Vec<String> = lanes.iter().map(|_| String::new()).collect();
+    let names: Vec<String> =
+        lanes.iter().map(|compared| compared.trial.entry.name().to_owned()).collect();
     let mut out = frame.open_lanes(table.setting.name(), "Mbit/s of data", &names);
     for (at, compared) in lanes.iter().enumerate() {
         let y = frame.y(at as f64 + 0.5);
-        let name = compared.trial.entry.name();
         let own = compared.trial.entry == crate::contest::Entry::Ours;
-        let _ = writeln!(
-            out,
-            "<text class=\"name\" x=\"{:.1}\" y=\"{:.1}\">{name}</text>",
-            frame.x(0.0) + 4.0,
-            y + 4.0
-        );
         let x = frame.x(mbps(compared.sample.bits_per_second));
         if let Some(row) = &compared.row {
             let theirs = frame.x(mbps(row.bits_per_second));

@@ -218,6 +218,8 @@ pub struct RateLine {
     pub marked: u64,
     /// Bytes of IP packets known to have arrived.
     pub delivered: u64,
+    /// Bytes of buffers that the receiver has accepted: of its data, without headers.
+    pub accepted_bytes: u64,
 }
 
 /// Where a receiver stands.

@@ -13,6 +13,8 @@ use crate::output::Report;
 pub(super) struct Page {
     out: PathBuf,
     trace: PathBuf,
+    /// Which transfer it is.
+    title: String,
     /// Keeps the trace until then, if nobody else wants it.
     _kept: Option<NamedTempFile>,
 }
@@ -21,6 +23,7 @@ impl Page {
     /// Sees to it that there will be a trace to draw.
     pub(super) fn wanted(
         out: Option<&Path>,
+        title: String,
         options: &mut Options,
     ) -> Result<Option<Self>, Failure> {
         let Some(out) = out.map(Path::to_path_buf) else { return Ok(None) };
@@ -45,13 +48,12 @@ impl Page {
             options.trace = Some(kept.path().to_owned());
         }
         let trace = options.trace.clone().unwrap_or_default();
-        Ok(Some(Self { out, trace, _kept: kept }))
+        Ok(Some(Self { out, trace, title, _kept: kept }))
     }
 
     /// Draws it. What cannot be drawn is an error, and the transfer is what it is without it.
     pub(super) fn write(self, report: &mut Report) {
-        let title = format!("netblt {}", env!("CARGO_PKG_VERSION"));
-        if let Err(failure) = transfer::page(&self.trace, title, &self.out) {
+        if let Err(failure) = transfer::page(&self.trace, &self.title, &self.out) {
             report.clear();
             report.not_written(&format!("--report {}: {}", self.out.display(), failure.message));
         }

@@ -81,7 +81,7 @@ pub(crate) struct Args {
     extra: args::Extra,
     /// Take no more files and directories than this (to 16777216); 256 bytes of memory for each
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_FILES,
-          value_parser = clap::value_parser!(u64).range(1..=MAX_FILES))]
+          value_parser = units::number::<u64>(1, MAX_FILES))]
     max_files: u64,
     /// Take no more bytes than this, such as 20GB [default: as many as the sender says]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
@@ -180,7 +180,8 @@ fn transfer(args: &Args, places: Places<'_>, report: &mut Report) -> Result<Summ
         When::Always => Overwrite::Always,
     };
     let mut options = args.network.options()?;
-    let page = Page::wanted(args.page.report.as_deref(), &mut options)?;
+    let title = format!("netblt receive, into {}", places.shown());
+    let page = Page::wanted(args.page.report.as_deref(), title, &mut options)?;
     options.overwrite = overwrite;
     options.preserve = args.preserve;
     options.atomic = args.atomic;

@@ -6,6 +6,7 @@ mod compare;
 mod ornl;
 mod path;
 pub(super) mod plot;
+mod rates;
 mod rfc1030;
 pub(super) mod transfer;
 
@@ -65,7 +66,9 @@ fn trace(args: &TraceArgs) -> Result<(), Failure> {
     args.picture.check()?;
     let text =
         fs::read_to_string(&args.file).map_err(|error| failed(&args.file, "read", &error))?;
-    let picture = path::picture(&text, &args.picture.title(&args.file)).ok_or_else(|| {
+    let file = args.file.display().to_string();
+    let title = args.picture.title.as_deref();
+    let picture = path::picture(&text, title, &file).ok_or_else(|| {
         let file = args.file.display();
         let text = "no \"sample\" events in it; `netblt emulate relay --trace FILE` writes them";
         Failure::new(Code::File, format!("{file}: {text}"))
@@ -108,16 +111,12 @@ struct PictureArgs {
     /// Where the picture goes: FILE.svg, or a page if it ends in .html; - is standard output
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// What to write above it [default: the name of the file that was read]
+    /// What to write above it [default: which network it was]
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
 }
 
 impl PictureArgs {
-    fn title(&self, file: &Path) -> String {
-        self.title.clone().unwrap_or_else(|| file.display().to_string())
-    }
-
     fn is_page(&self) -> bool {
         self.out.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"))
     }

@@ -201,7 +201,9 @@ fn transfer(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
     // Before the library's own words about it, which know no options.
     let fixed = fixed_speed(args)?;
     let mut options = options(args)?;
-    let page = Page::wanted(args.page.report.as_deref(), &mut options)?;
+    let names = || control::few(args.paths.iter().map(|path| path.to_string_lossy()));
+    let title = format!("netblt send {}", names());
+    let page = Page::wanted(args.page.report.as_deref(), title, &mut options)?;
     let to = args.to.as_deref();
     let rendezvous = args.network.rendezvous(to, args.ticket_stdin, ("--to", to))?;
     args.network.check_wait(&rendezvous)?;
@@ -215,8 +217,7 @@ fn transfer(args: &Args, report: &mut Report) -> Result<Summary, Failure> {
     if !args.network.is_verifiable() {
         report.expect_no_proof();
     }
-    let names = args.paths.iter().map(|path| path.to_string_lossy());
-    control::offer(report, &mut options, Role::Sender, control::few(names));
+    control::offer(report, &mut options, Role::Sender, names());
     report.hear_files(&mut options);
     let cancel = Cancel::default();
     secrecy::keep();

@@ -162,6 +162,7 @@ impl Sender {
         if !self.negotiated.rules.verdict && self.schedule.is_accepted() && self.phase.settle(until)
         {
             self.events.push_back(Event::Finished(None));
+            self.note_rate(now);
         }
         Taken::Authentic
     }
@@ -210,6 +211,7 @@ impl Sender {
         let until = now + self.dally();
         if self.phase.settle(until) {
             self.events.push_back(Event::Finished(Some(verdict)));
+            self.note_rate(now);
             self.ending.settle();
         }
         Taken::Authentic

@@ -61,6 +61,7 @@ impl Sender {
             lost,
             marked: self.sampler.marked_packets(),
             delivered: self.sampler.delivered_bytes(),
+            accepted_bytes: self.stats.image_bytes,
         }
     }
 }

@@ -122,6 +122,7 @@ fn rate_fields<'a>(line: Line<'a>, rate: &RateLine) -> Line<'a> {
         .number("lost", rate.lost)
         .number("marked", rate.marked)
         .number("delivered", rate.delivered)
+        .number("accepted_bytes", rate.accepted_bytes)
 }
 
 fn receiver_fields<'a>(line: Line<'a>, receiver: &ReceiverLine) -> Line<'a> {
@@ -236,6 +237,7 @@ mod tests {
             lost: 2,
             marked: 0,
             delivered: 0,
+            accepted_bytes: 7,
         };
         assert_eq!(
             line(TraceEvent::Rate(rate)),
@@ -244,7 +246,7 @@ mod tests {
                 r#""bytes_per_second":10080000,"burst":8,"interval_ns":1000000,"#,
                 r#""rtt_ns":40000000,"min_rtt_ns":null,"queue_ns":0,"in_flight":null,"cap":null,"#,
                 r#""outstanding":3,"held":1,"sent":100,"resent":2,"lost":2,"marked":0,"#,
-                r#""delivered":0}"#,
+                r#""delivered":0,"accepted_bytes":7}"#,
                 "\n"
             )
         );

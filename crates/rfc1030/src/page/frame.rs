@@ -3,8 +3,11 @@
 
 use std::fmt::Write as _;
 
-/// Room around the plot for marks and names, in pixels.
-const LEFT: f64 = 48.0;
+/// Room on the left of the plot for marks, in pixels.
+pub const LEFT: f64 = 48.0;
+/// The same on the left where there are names of lanes, which no mark may cover.
+pub const LEFT_OF_LANES: f64 = 150.0;
+/// Room on the other sides.
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = 42.0;
@@ -55,6 +58,8 @@ impl Axis {
 pub struct Frame {
     /// Width and height in pixels, names of axes included.
     pub size: (f64, f64),
+    /// Room on the left, in pixels: [`LEFT`], or [`LEFT_OF_LANES`] for names that are not long.
+    pub left: f64,
     /// From left to right.
     pub x: Axis,
     /// From the bottom up.
@@ -65,7 +70,7 @@ impl Frame {
     /// Where `value` lies from left to right.
     pub fn x(&self, value: f64) -> f64 {
         let part = (value - self.x.from) / (self.x.to - self.x.from);
-        LEFT + part * (self.size.0 - LEFT - RIGHT)
+        self.left + part * (self.size.0 - self.left - RIGHT)
     }
 
     /// Where `value` lies from top to bottom.
@@ -76,15 +81,15 @@ impl Frame {
 
     /// The beginning of the picture called `name`, with axes called `names`, x first.
     pub fn open(&self, name: &str, names: (&str, &str)) -> String {
-        let mut out = self.begin(name);
+        let (mut out, left) = (self.begin(name), self.left);
         for (value, mark) in self.y.marks() {
             let y = self.y(value);
             let _ = writeln!(
                 out,
-                "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{:.1}\"/>\
+                "<path class=\"grid\" d=\"M{left} {y:.1}H{:.1}\"/>\
                  <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{mark}</text>",
                 self.size.0 - RIGHT,
-                LEFT - 7.0,
+                left - 7.0,
                 y + 4.0
             );
         }
@@ -100,16 +105,16 @@ impl Frame {
 
     /// The beginning of a picture whose y axis names `lanes`, the first below one.
     pub fn open_lanes(&self, name: &str, x_name: &str, lanes: &[String]) -> String {
-        let mut out = self.begin(name);
+        let (mut out, left) = (self.begin(name), self.left);
         for (at, lane) in lanes.iter().enumerate() {
             let y = self.y(at as f64 + 0.5) + 4.0;
             let line = self.y(at as f64);
             let _ = writeln!(
                 out,
-                "<path class=\"grid\" d=\"M{LEFT} {line:.1}H{:.1}\"/>\
+                "<path class=\"grid\" d=\"M{left} {line:.1}H{:.1}\"/>\
                  <text x=\"{:.1}\" y=\"{y:.1}\" text-anchor=\"end\">{lane}</text>",
                 self.size.0 - RIGHT,
-                LEFT - 7.0
+                left - 7.0
             );
         }
         self.across(&mut out, x_name);
@@ -118,12 +123,12 @@ impl Frame {
 
     /// The y axis, broken near its foot if it does not begin at zero.
     fn upright(&self) -> String {
-        let (bottom, tooth) = (self.size.1 - BOTTOM, 4.0);
+        let (bottom, tooth, left) = (self.size.1 - BOTTOM, 4.0, self.left);
         let middle = match self.y.cut() {
             Some(_) => format!("V{:.1}l{tooth} 2l-8 4l8 4l-{tooth} 2", bottom - 17.0),
             None => String::new(),
         };
-        format!("<path class=\"axis\" d=\"M{LEFT} {TOP}{middle}V{bottom}\"/>\n")
+        format!("<path class=\"axis\" d=\"M{left} {TOP}{middle}V{bottom}\"/>\n")
     }
 
     fn begin(&self, name: &str) -> String {
@@ -132,15 +137,15 @@ impl Frame {
         format!(
             "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{label}\">\n\
              <text class=\"name\" x=\"{:.1}\" y=\"14\" text-anchor=\"middle\">{name}</text>\n",
-            (LEFT + width - RIGHT) / 2.0
+            (self.left + width - RIGHT) / 2.0
         )
     }
 
     /// The x axis.
     fn across(&self, out: &mut String, name: &str) {
-        let bottom = self.size.1 - BOTTOM;
+        let (bottom, left) = (self.size.1 - BOTTOM, self.left);
         let _ =
-            writeln!(out, "<path class=\"axis\" d=\"M{LEFT} {bottom}H{}\"/>", self.size.0 - RIGHT);
+            writeln!(out, "<path class=\"axis\" d=\"M{left} {bottom}H{}\"/>", self.size.0 - RIGHT);
         for (value, mark) in self.x.marks() {
             let x = self.x(value);
             let _ = writeln!(
@@ -153,7 +158,7 @@ impl Frame {
         let _ = writeln!(
             out,
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{name}</text>",
-            (LEFT + self.size.0 - RIGHT) / 2.0,
+            (left + self.size.0 - RIGHT) / 2.0,
             bottom + 36.0
         );
     }
@@ -182,9 +187,18 @@ mod tests {
 
     #[test]
     fn a_value_lies_between_the_ends_of_its_axis() {
-        let frame =
-            Frame { size: (400.0, 200.0), x: Axis::until(10.0, 1.0), y: Axis::until(10.0, 1.0) };
+        let frame = Frame {
+            size: (400.0, 200.0),
+            left: LEFT,
+            x: Axis::until(10.0, 1.0),
+            y: Axis::until(10.0, 1.0),
+        };
         assert_eq!((frame.x(0.0), frame.x(10.0)), (48.0, 386.0));
         assert_eq!((frame.y(0.0), frame.y(10.0)), (158.0, 26.0));
+        let lanes = Frame { left: LEFT_OF_LANES, ..frame };
+        assert_eq!((lanes.x(0.0), lanes.x(10.0)), (150.0, 386.0));
+        // Names end where the plot begins.
+        let text = lanes.open_lanes("x", "y", &["a name".to_owned()]);
+        assert!(text.contains("x=\"143.0\" y=\"155.4\" text-anchor=\"end\">a name<"), "{text}");
     }
 }

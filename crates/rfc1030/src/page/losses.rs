@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::frame::{Axis, Frame};
+use super::frame::{Axis, Frame, LEFT};
 use crate::losses::{INTERVALS, Point, SEEDS};
 use crate::report::Table;
 use crate::rows::Network;
@@ -30,6 +30,7 @@ pub(super) fn figure(points: &[Point], tables: &[Table]) -> String {
     let most = points.iter().map(|point| point.means()[0]).fold(1.0, f64::max);
     let frame = Frame {
         size: (980.0, 320.0),
+        left: LEFT,
         x: Axis::around((*INTERVALS.start()).into(), (*INTERVALS.end()).into(), 12),
         y: Axis::around(0.0, most, 9),
     };

@@ -2,9 +2,12 @@
 
 use std::fmt::Write as _;
 
-use super::frame::{Axis, Frame, mbps};
+use super::frame::{Axis, Frame, LEFT, mbps};
 use crate::report::{Compared, Table};
 use crate::rows::{Network, Row};
+
+/// Room on the left for the names of networks and buffers, in pixels.
+const NAMES: f64 = 190.0;
 
 /// A packet of more data does not cross the Wideband in one piece (RFC 1030 §7).
 const WHOLE_PACKET: u32 = 1432;
@@ -91,6 +94,7 @@ fn draw(panel: &Panel<'_>) -> String {
     let edge = (most(&xs) - least(&xs)) * 0.06;
     let frame = Frame {
         size: (480.0, 320.0),
+        left: LEFT,
         x: Axis::around(least(&xs) - edge, most(&xs) + edge, 9),
         y: Axis::around(least(&ys) * 0.98, most(&ys) * 1.02, 9),
     };
@@ -199,22 +203,17 @@ pub(super) fn errors(tables: &[Table]) -> String {
     lanes.reverse();
     let frame = Frame {
         size: (980.0, 68.0 + 30.0 * lanes.len() as f64),
+        left: NAMES,
         x: Axis::around(-20.0, 15.0, 9),
         y: Axis::until(lanes.len() as f64, 1.0),
     };
-    let names: Vec<String> = lanes.iter().map(|_| String::new()).collect();
+    let names: Vec<String> = lanes.iter().map(|(name, _)| name.clone()).collect();
     let x_name = "error of the model's speed, % of RFC 1030's";
     let mut out = frame.open_lanes("Every row", x_name, &names);
     let zero = frame.x(0.0);
     let _ = writeln!(out, "<path class=\"axis\" d=\"M{zero:.1} 26V{:.1}\"/>", frame.y(0.0));
-    for (at, (name, rows)) in lanes.iter().enumerate() {
+    for (at, (_, rows)) in lanes.iter().enumerate() {
         let y = frame.y(at as f64 + 0.5);
-        let _ = writeln!(
-            out,
-            "<text class=\"name\" x=\"{:.1}\" y=\"{:.1}\">{name}</text>",
-            frame.x(frame.x.from) + 4.0,
-            y + 4.0
-        );
         for compared in rows {
             let x = frame.x(compared.error() as f64 / 100.0);
             let class = class(&compared.row);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::frame::{Axis, Frame};
+use super::frame::{Axis, Frame, LEFT};
 use crate::report::run;
 use crate::rows::Row;
 use crate::run::Departure;
@@ -22,6 +22,7 @@ pub(super) fn figure(row: &Row, words: &str) -> String {
     let buffers = shown.iter().map(|departure| departure.buffer).max().unwrap_or(1);
     let frame = Frame {
         size: (980.0, 68.0 + LANE * (buffers as f64 + 1.0)),
+        left: LEFT,
         x: Axis::until(SHOWN_MS, 50.0),
         y: Axis::until(buffers as f64 + 1.0, 1.0),
     };

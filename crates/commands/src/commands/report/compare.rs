@@ -34,7 +34,7 @@ use crate::units;
 pub(super) struct Args {
     /// Runs of each
     #[arg(long, value_name = "N", default_value_t = 3,
-          value_parser = clap::value_parser!(u32).range(1..=100))]
+          value_parser = units::number::<u32>(1, 100))]
     runs: u32,
     /// Length of the file [default: what the link carries in four seconds]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]

@@ -3,14 +3,19 @@
 use serde_json::Value;
 
 use super::plot::{Band, Kind, Panel, Picture, Series};
+use super::rates;
 
 /// Counters of what is lost, and why.
 const LOSSES: [&str; 5] = ["lost_random", "lost_queue", "lost_policer", "lost_mtu", "lost_outage"];
 /// The directions and their colours.
 const WAYS: [(&str, usize); 2] = [("up", 0), ("down", 1)];
 
-/// The picture; `None` when there is nothing to draw.
-pub(super) fn picture(text: &str, title: &str) -> Option<Picture> {
+/// Most bins of time in a picture.
+const BINS: f64 = 400.0;
+
+/// The picture; `None` when there is nothing to draw. Its title is the network's, if it gets none;
+/// `file` is where it is from.
+pub(super) fn picture(text: &str, title: Option<&str>, file: &str) -> Option<Picture> {
     let (mut samples, mut link) = (Vec::new(), Value::Null);
     for line in text.lines() {
         let Ok(mut event) = serde_json::from_str::<Value>(line) else { continue };
@@ -33,26 +38,57 @@ pub(super) fn picture(text: &str, title: &str) -> Option<Picture> {
         };
         WAYS.map(of_way).into()
     };
+    let end = samples.iter().filter_map(|data| number(&data["seconds"])).fold(0.0, f64::max);
+    let rate = |way: &str, colour, kind, totals: &[(f64, f64)]| {
+        let points = rates::of(totals, rates::usual_step(totals).max(end / BINS));
+        Series::new(way, kind, colour, points)
+    };
+    let throughput =
+        WAYS.map(|(way, colour)| rate(way, colour, Kind::Line, &delivered(&samples, way)));
     let mut panels = vec![
-        Panel::new("throughput, Mbit/s", [series("mbps"), limits(&link, begin)].concat()),
+        Panel::new("throughput, Mbit/s", [throughput.to_vec(), limits(&link, begin)].concat()),
         Panel::new("queue delay, ms", series("queue_ms")),
     ];
     // Limits alone are no picture of what happened.
     if panels.iter().flat_map(|panel| &panel.series).all(|series| series.kind == Kind::Limit) {
         return None;
     }
-    let losses =
-        WAYS.map(|(way, colour)| Series::new(way, Kind::Strokes, colour, lost(&samples, way)));
+    let losses = WAYS.map(|(way, colour)| rate(way, colour, Kind::Strokes, &lost(&samples, way)));
     if losses.iter().flat_map(|series| &series.points).any(|point| point.1 > 0.0) {
         panels.push(Panel::new("lost, packets/s", losses.into()));
     }
-    let end = samples.iter().filter_map(|data| number(&data["seconds"])).fold(0.0, f64::max);
     let mut bands = outages(&link, begin);
     bands.retain(|band| band.from < end);
-    let notes = link["scenario"].as_str().filter(|name| !name.is_empty());
-    let notes = notes.map(|name| format!("network: {name}, seed {}", link["seed"]));
-    let notes = notes.into_iter().collect();
-    Some(Picture { title: title.to_owned(), notes, panels, bands, end })
+    let name = link["scenario"].as_str().filter(|name| !name.is_empty());
+    let network = name.map(|name| format!("network: {name}, seed {}", link["seed"]));
+    let notes = network.into_iter().chain([format!("trace: {file}")]).collect();
+    let title = match (title, name) {
+        (Some(title), _) => title.to_owned(),
+        (None, Some(name)) => format!("What the network {name} carried"),
+        (None, None) => "What an emulated network carried".to_owned(),
+    };
+    Some(Picture { title, notes, panels, bands, end })
+}
+
+/// Millions of bits that had come through by each sample. A sample says so in bytes, or how fast it
+/// went since the one before.
+fn delivered(samples: &[Value], way: &str) -> Vec<(f64, f64)> {
+    let (mut points, mut before) = (Vec::new(), (0.0, 0.0));
+    for data in samples {
+        let Some(at) = number(&data["seconds"]) else { continue };
+        let bytes = number(&data[way]["delivered_bytes"]);
+        let rate = number(&data[way]["mbps"]);
+        let total = match (bytes, rate) {
+            (Some(bytes), _) => bytes * 8.0 / 1e6,
+            (None, Some(rate)) => before.1 + rate * (at - before.0).max(0.0),
+            (None, None) => continue,
+        };
+        if at > before.0 {
+            points.push((at, total));
+            before = (at, total);
+        }
+    }
+    points
 }
 
 fn number(value: &Value) -> Option<f64> {
@@ -91,16 +127,15 @@ fn first_packet(samples: &[Value]) -> f64 {
     idle.last().and_then(|data| number(&data["seconds"])).unwrap_or_default()
 }
 
-/// Packets a second that were lost for any reason, sample by sample.
+/// Packets that had been lost by each sample, for any reason.
 fn lost(samples: &[Value], way: &str) -> Vec<(f64, f64)> {
     let total = |data: &Value| LOSSES.iter().filter_map(|name| number(&data[way][name])).sum();
-    let (mut points, mut before) = (Vec::new(), (0.0, 0.0));
+    let mut points: Vec<(f64, f64)> = Vec::new();
     for data in samples {
         let (Some(at), sum): (_, f64) = (number(&data["seconds"]), total(data)) else { continue };
-        if at > before.0 {
-            points.push((at, (sum - before.1).max(0.0) / (at - before.0)));
+        if at > points.last().map_or(0.0, |point| point.0) {
+            points.push((at, sum));
         }
-        before = (at, sum);
     }
     points
 }
@@ -138,11 +173,13 @@ mod tests {
             {{\"event\":\"sample\",\"data\":{{\"seconds\":2,\"up\":{{\"mbps\":9,\"queue_ms\":0,\
             \"lost_random\":3,\"lost_queue\":11}}}}}}\n"
         );
-        let picture = picture(&text, "x").expect("a picture");
+        let picture = picture(&text, None, "x").expect("a picture");
+        assert_eq!(picture.title, "What the network lte carried");
+        assert_eq!(picture.panels[0].series[0].points, [(1.0, 5.0), (2.0, 9.0)]);
         assert_eq!(picture.panels.len(), 3);
         assert_eq!(picture.panels[2].series[0].points, [(1.0, 4.0), (2.0, 10.0)]);
         assert_eq!(picture.bands, [Band { from: 1.0, to: 1.5, name: "outage" }]);
-        assert_eq!((picture.end, picture.notes.len()), (2.0, 1));
+        assert_eq!((picture.end, picture.notes.len()), (2.0, 2));
         let svg = picture.svg();
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
         assert_eq!(svg.matches("<polyline").count(), 2);
@@ -159,8 +196,29 @@ mod tests {
             )
         };
         let text = begin + &sample(0.5, 0) + &sample(0.75, 0) + &sample(1.0, 3) + &sample(3.0, 9);
-        let bands = picture(&text, "x").expect("a picture").bands;
+        let bands = picture(&text, None, "x").expect("a picture").bands;
         assert_eq!(bands, [Band { from: 1.75, to: 2.25, name: "outage" }]);
+    }
+
+    #[test]
+    fn a_link_of_100_mbit_is_drawn_as_such_where_samples_are_late() {
+        let sample = |seconds: f64, bytes: u64, mbps: f64| {
+            format!(
+                "{{\"event\":\"sample\",\"data\":{{\"seconds\":{seconds},\"up\":{{\"mbps\":{mbps},\
+                \"delivered_bytes\":{bytes}}}}}}}\n"
+            )
+        };
+        // 1.25 MB in 100 ms; one sample is 99 ms late, and what came meanwhile is counted after it.
+        let text = [
+            sample(0.1, 1_250_000, 100.0),
+            sample(0.299, 3_640_000, 96.0),
+            sample(0.3, 3_750_000, 880.0),
+            sample(0.4, 5_000_000, 100.0),
+            sample(0.5, 6_250_000, 100.0),
+        ];
+        let picture = picture(&text.concat(), None, "x").expect("a picture");
+        let points = &picture.panels[0].series[0].points;
+        assert!(points.iter().all(|(_, mbps)| (85.0..115.0).contains(mbps)), "{points:?}");
     }
 
     #[test]
@@ -168,7 +226,7 @@ mod tests {
         for text in
             ["", "{}", "{\"event\":\"sample\"}", "{\"event\":\"sample\",\"data\":[1]}", BEGIN]
         {
-            assert!(picture(text, "").is_none(), "{text}");
+            assert!(picture(text, None, "").is_none(), "{text}");
         }
     }
 }

@@ -25,6 +25,9 @@ const NOTE_LETTERS: usize = 130;
 const LABEL: f64 = 14.0;
 /// Blue, orange, green and violet: told apart by almost everybody, on screen and in print.
 const COLOURS: [&str; 4] = ["#2266aa", "#cc6600", "#228855", "#884499"];
+/// Where the largest stroke is so many times the middle one, the axis is logarithmic: one burst of
+/// losses would press all others to the ground.
+const BURST: f64 = 20.0;
 /// A limit this many times what was reached would press everything else to the ground.
 const FAR: f64 = 4.0;
 
@@ -96,6 +99,18 @@ impl Panel {
 
     fn is_lanes(&self) -> bool {
         self.series.iter().all(|series| series.kind == Kind::Lane)
+    }
+
+    /// Of strokes alone that are of very different heights: the smallest and the largest.
+    fn strokes(&self) -> Option<(f64, f64)> {
+        if self.series.iter().any(|series| series.kind != Kind::Strokes) {
+            return None;
+        }
+        let heights = self.series.iter().flat_map(|series| &series.points).map(|point| point.1);
+        let mut heights: Vec<f64> = heights.filter(|height| *height > 0.0).collect();
+        heights.sort_by(f64::total_cmp);
+        let (smallest, largest) = (*heights.first()?, *heights.last()?);
+        (largest > BURST * heights[heights.len() / 2]).then_some((smallest, largest))
     }
 
     fn height(&self) -> f64 {
@@ -208,7 +223,8 @@ fn draw(svg: &mut String, panel: &Panel, top: f64, time: &Time, bands: &[Band]) 
         line(svg, [x, top, x, bottom]);
         text(svg, [x, bottom + 16.0], "middle", GREY, &time.axis.number(mark));
     }
-    text(svg, [LEFT, top - 6.0], "start", "#000000", &panel.label);
+    let unit = if panel.strokes().is_some() { ", logarithmic" } else { "" };
+    text(svg, [LEFT, top - 6.0], "start", "#000000", &format!("{}{unit}", panel.label));
     if panel.is_lanes() {
         lanes(svg, panel, top, time);
     } else {
@@ -269,8 +285,11 @@ fn lines(svg: &mut String, panel: &Panel, top: f64, time: &Time) {
     let is_near =
         |series: &&Series| series.kind != Kind::Limit || series.largest() <= FAR * reached;
     let (near, far): (Vec<&Series>, Vec<&Series>) = panel.series.iter().partition(is_near);
-    let axis = Axis::new(near.iter().map(|series| series.largest()).fold(0.0, f64::max) * 1.05);
-    let y = |value: f64| bottom - PANEL * (value / axis.end).clamp(0.0, 1.0);
+    let axis = match panel.strokes() {
+        Some((smallest, largest)) => Axis::logarithmic(smallest, largest * 1.2),
+        None => Axis::new(near.iter().map(|series| series.largest()).fold(0.0, f64::max) * 1.05),
+    };
+    let y = |value: f64| bottom - PANEL * axis.share(value);
     for mark in axis.marks() {
         line(svg, [LEFT, y(mark), WIDTH - RIGHT, y(mark)]);
         text(svg, [LEFT - 6.0, y(mark) + 4.0], "end", GREY, &axis.number(mark));
@@ -435,6 +454,29 @@ mod tests {
         let path = steps(&[(0.0, 5.0), (2.0, 1.0), (9.0, 3.0)], 4.0);
         assert_eq!(path, [(0.0, 5.0), (2.0, 5.0), (2.0, 1.0), (4.0, 1.0)]);
         assert_eq!(joined(&[(0.0, 1.0), (1.05, 2.0), (3.0, 4.0)], 0.1), [(0.0, 2.0), (3.0, 4.0)]);
+    }
+
+    #[test]
+    fn one_burst_of_strokes_leaves_the_others_to_be_seen() {
+        let heights = |burst: f64| {
+            let points = (1..20).map(|n| (f64::from(n), if n == 9 { burst } else { 5.0 }));
+            let series = Series::new("lost", Kind::Strokes, 1, points.collect());
+            let panels = vec![Panel::new("lost, packets/s", vec![series])];
+            Picture { panels, end: 20.0, ..Picture::default() }.svg()
+        };
+        // From the ground (V) up: pixels of the smallest stroke.
+        let smallest = |svg: &str| {
+            let (_, strokes) = svg.split_once("d=\"M").expect("strokes");
+            let (_, stroke) = strokes.split_once(',').expect("a place");
+            let (from, to) = stroke.split_once('V').expect("a stroke");
+            let to = to.split(' ').next().expect("its end");
+            from.parse::<f64>().expect("a number") - to.parse::<f64>().expect("a number")
+        };
+        let (even, burst) = (heights(9.0), heights(5000.0));
+        assert!(even.contains(">lost, packets/s<") && smallest(&even) > 60.0);
+        assert!(burst.contains(">lost, packets/s, logarithmic<"), "{burst}");
+        assert!(smallest(&burst) > 20.0, "{}", smallest(&burst));
+        assert!(burst.contains(">1000<"), "{burst}");
     }
 
     #[test]

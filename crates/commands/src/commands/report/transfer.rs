@@ -39,13 +39,13 @@ struct OptionalPicture {
     /// Draw it, too: into FILE.svg, or a page if it ends in .html
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// What to write above it [default: the name of the trace]
+    /// What to write above it [default: which end's transfer it is]
     #[arg(long, value_name = "TEXT", requires = "out")]
     title: Option<String>,
 }
 
 /// Draws the transfer whose trace this is, as a page.
-pub(crate) fn page(trace: &Path, title: String, out: &Path) -> Result<(), Failure> {
+pub(crate) fn page(trace: &Path, title: &str, out: &Path) -> Result<(), Failure> {
     let cannot = |error: &io::Error| {
         Failure::new(Code::File, format!("{}: cannot read: {error}", trace.display()))
     };
@@ -55,7 +55,7 @@ pub(crate) fn page(trace: &Path, title: String, out: &Path) -> Result<(), Failur
         return Err(Failure::new(Code::File, "its trace is empty"));
     }
     let summary = Summary::new(&read.trace);
-    let drawn = drawing::picture(&read.trace, &title, &summary.headline());
+    let drawn = drawing::picture(&read.trace, title, vec![summary.headline()]);
     let page = super::page(&drawn, &summary.to_string());
     fs::write(out, page).map_err(|error| Failure::new(Code::File, format!("cannot write: {error}")))
 }
@@ -81,7 +81,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let summary = Summary::new(&trace);
     let words = summary.to_string();
     if let Some(picture) = &picture {
-        let drawn = drawing::picture(&trace, &picture.title(&args.file), &summary.headline());
+        let role = summary.role.as_deref().unwrap_or("one end");
+        let title = picture.title.clone();
+        let title = title.unwrap_or_else(|| format!("A transfer, as its {role} saw it"));
+        let notes = vec![summary.headline(), format!("trace: {}", args.file.display())];
+        let drawn = drawing::picture(&trace, &title, notes);
         picture.write(&drawn, &words)?;
         if picture.out.as_os_str() == "-" {
             return Ok(());
@@ -150,7 +154,10 @@ impl Summary {
         let last = |points: &[(f64, f64)]| points.last().map(|point| point.1);
         let sum = |spans: &[(f64, f64)]| rounded(spans.iter().map(|(from, to)| to - from).sum());
         let largest = |points: &[(f64, f64)]| points.iter().map(|p| p.1).reduce(f64::max);
-        let bytes = trace.delivered.last().map_or(trace.data_bytes, |delivered| delivered.1 as u64);
+        // A sender's line counts headers, too; its buffers are what arrived of the data.
+        let delivered = trace.accepted.filter(|bytes| *bytes > 0);
+        let delivered = delivered.or_else(|| last(&trace.delivered).map(|bytes| bytes as u64));
+        let bytes = delivered.unwrap_or(trace.data_bytes);
         let waited = trace
             .waits
             .iter()
@@ -163,7 +170,7 @@ impl Summary {
             seconds: rounded(trace.end),
             data_packets: trace.data_packets,
             data_bytes: trace.data_bytes,
-            delivered_bytes: last(&trace.delivered).map(|bytes| bytes as u64),
+            delivered_bytes: delivered,
             mean_mbps: rounded(bytes as f64 * 8.0 / trace.end.max(1e-9) / 1e6),
             lost: last(&trace.lost).unwrap_or_default() as u64,
             resent: last(&trace.resent).unwrap_or_default() as u64,
@@ -198,7 +205,7 @@ impl fmt::Display for Summary {
         let count = units::show_count;
         writeln!(f, "{}", self.headline())?;
         let moved = units::show_bytes(self.data_bytes);
-        write!(f, "  data        {} packets, {moved}", count(self.data_packets))?;
+        write!(f, "  data        {} packets, {moved} with headers", count(self.data_packets))?;
         write!(f, "; {} lost, {} resent", count(self.lost), count(self.resent))?;
         match (self.repaired, self.role.as_deref()) {
             (0, _) => writeln!(f)?,

@@ -10,6 +10,8 @@ const MAX_MARKS: u32 = 20;
 pub(super) struct Axis {
     pub(super) end: f64,
     step: f64,
+    /// Where it begins if it is logarithmic: at a power of ten.
+    from: Option<f64>,
 }
 
 impl Axis {
@@ -19,18 +21,46 @@ impl Axis {
         let power = 10_f64.powf((end / 6.0).log10().floor());
         let steps = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
         let step = steps.into_iter().find(|step| end / step <= 7.0).unwrap_or(10.0 * power);
-        Self { end, step }
+        Self { end, step, from: None }
+    }
+
+    /// A logarithmic one, from below the smallest of the values to the largest.
+    pub(super) fn logarithmic(smallest: f64, largest: f64) -> Self {
+        // The smallest is to be seen, too.
+        let from = 10_f64.powf((smallest / 2.0).log10().floor());
+        Self { end: largest.max(from * 10.0), step: from, from: Some(from) }
+    }
+
+    /// How far along the axis a value stands: from 0 to 1.
+    pub(super) fn share(&self, value: f64) -> f64 {
+        let share = match self.from {
+            Some(from) => (value / from).log10() / (self.end / from).log10(),
+            None => value / self.end,
+        };
+        share.clamp(0.0, 1.0)
+    }
+
+    pub(super) fn is_logarithmic(&self) -> bool {
+        self.from.is_some()
     }
 
     pub(super) fn marks(&self) -> impl Iterator<Item = f64> + use<> {
-        let (count, step) = ((self.end / self.step * (1.0 + 1e-9)).floor() as u32, self.step);
-        (0..=count.min(MAX_MARKS)).map(move |n| f64::from(n) * step)
+        let (step, is_logarithmic) = (self.step, self.is_logarithmic());
+        let count = match self.from {
+            Some(from) => ((self.end / from).log10() + 1e-9).floor() as u32,
+            None => (self.end / self.step * (1.0 + 1e-9)).floor() as u32,
+        };
+        (0..=count.min(MAX_MARKS)).map(move |n| match is_logarithmic {
+            true => step * 10_f64.powi(n as i32),
+            false => f64::from(n) * step,
+        })
     }
 
     /// As many decimals as the step has.
     pub(super) fn number(&self, value: f64) -> String {
-        let whole = self.step >= 1.0;
-        let decimals = if whole { 0 } else { (-self.step.log10()).ceil().clamp(1.0, 9.0) as usize };
+        let step = if self.is_logarithmic() { value } else { self.step };
+        let whole = step >= 1.0;
+        let decimals = if whole { 0 } else { (-step.log10()).ceil().clamp(1.0, 9.0) as usize };
         format!("{value:.decimals$}")
     }
 }
@@ -65,6 +95,18 @@ mod tests {
             assert_eq!(axis.number(marks[marks.len() - 1]), last, "{largest}");
             assert_eq!(marks.len(), count, "{largest}");
         }
+    }
+
+    #[test]
+    fn a_logarithmic_axis_shows_the_smallest_and_the_largest() {
+        let axis = Axis::logarithmic(5.0, 4000.0);
+        let marks: Vec<String> = axis.marks().map(|mark| axis.number(mark)).collect();
+        assert_eq!(marks, ["1", "10", "100", "1000"]);
+        assert!(axis.share(5.0) > 0.15 && axis.share(4000.0) == 1.0);
+        assert_eq!((axis.share(1.0), axis.share(0.0)), (0.0, 0.0));
+        let small = Axis::logarithmic(0.1, 0.3);
+        let marks: Vec<String> = small.marks().map(|mark| small.number(mark)).collect();
+        assert_eq!(marks, ["0.01", "0.1"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The picture of one transfer: rate, losses, round trip, buffers and waits over time.
 
 use super::super::plot::{Band, Kind, Panel, Picture, Series};
+use super::super::rates;
 use super::trace::Trace;
 
 /// A run is cut into so many steps to make rates of counts, but into none shorter than
@@ -17,7 +18,7 @@ const CAUSES: [(&str, &str); 5] = [
     ("paused", "end of a pause"),
 ];
 
-pub(super) fn picture(trace: &Trace, title: &str, headline: &str) -> Picture {
+pub(super) fn picture(trace: &Trace, title: &str, notes: Vec<String>) -> Picture {
     let step = (trace.end / STEPS).max(SHORTEST);
     let mbps = |points: Vec<(f64, f64)>| scaled(&points, 8.0 / 1e6);
     let passed = if trace.role.as_deref() == Some("receiver") { "arrived" } else { "sent" };
@@ -26,7 +27,7 @@ pub(super) fn picture(trace: &Trace, title: &str, headline: &str) -> Picture {
         "data, Mbit/s",
         vec![
             line(passed, 0, mbps(passed_rate(trace, step))),
-            line("delivered", 2, mbps(rate_of(&trace.delivered, step))),
+            line("delivered", 2, mbps(rates::of(&trace.delivered, step))),
             Series::new("allowed", Kind::Limit, 1, mbps(trace.pacing.clone())),
         ],
     );
@@ -66,7 +67,7 @@ pub(super) fn picture(trace: &Trace, title: &str, headline: &str) -> Picture {
     let silence = |(from, to): &(f64, f64)| Band { from: *from, to: *to, name: "silence" };
     Picture {
         title: title.to_owned(),
-        notes: vec![headline.to_owned()],
+        notes,
         panels: panels.into_iter().filter(|panel| !panel.series.is_empty()).collect(),
         bands: trace.silences.iter().map(silence).collect(),
         end: trace.end,

@@ -29,6 +29,8 @@ pub(super) struct Trace {
     pub(super) data_bytes: u64,
     /// Totals so far.
     pub(super) delivered: Vec<(f64, f64)>,
+    /// Bytes of buffers that the receiver has: of a sender, which counts IP packets above.
+    pub(super) accepted: Option<u64>,
     pub(super) lost: Vec<(f64, f64)>,
     pub(super) resent: Vec<(f64, f64)>,
     /// Bytes a second.
@@ -203,6 +205,7 @@ impl Reader {
     fn state(&mut self, at: f64, event: &Value) {
         self.buffers(at, event);
         let trace = &mut self.trace;
+        trace.accepted = event["accepted_bytes"].as_u64().or(trace.accepted);
         for (points, field, factor) in [
             (&mut trace.delivered, "delivered", 1.0),
             (&mut trace.lost, "lost", 1.0),
