@@ -168,6 +168,8 @@ pub(crate) struct DemoData {
 #[derive(Serialize)]
 pub(crate) struct ProgressData {
     bytes: u64,
+    /// Those of them that the receiver had already; no rate counts them.
+    kept_bytes: u64,
     total: Option<u64>,
     /// Which file it is at, from 1, how many there are, if known, and its name.
     file: u64,
@@ -198,6 +200,7 @@ impl ProgressData {
         let stats = &progress.stats;
         Self {
             bytes: progress.bytes,
+            kept_bytes: progress.kept,
             total: progress.total,
             file: progress.file,
             files: progress.files,

@@ -61,6 +61,8 @@ pub(crate) struct Report {
     terse: bool,
     /// Also what is tried.
     verbose: bool,
+    /// The data go between two others, and this end is neither.
+    between_others: bool,
     /// Standard output carries the data.
     data_on_stdout: bool,
     /// What a summary that is not verified deserves: on `rfc998` there is nothing to verify.
@@ -98,6 +100,7 @@ impl Report {
             show,
             terse: false,
             verbose: false,
+            between_others: false,
             data_on_stdout,
             unverified: Code::Partial,
             opened: false,
@@ -167,6 +170,11 @@ impl Report {
         Self { terse: !verbose && !stats, verbose, ..self }
     }
 
+    /// Tells of a transfer between two others, of which this end hears.
+    pub(crate) fn between_others(self) -> Self {
+        Self { between_others: true, ..self }
+    }
+
     /// Whether people are told things that are neither warnings nor errors.
     pub(crate) fn is_talkative(&self) -> bool {
         !self.show.quiet && !self.show.json
@@ -198,9 +206,10 @@ impl Report {
 
     /// Which way the data go: over UDP between here and this address, or through ssh.
     pub(crate) fn way(&self, address: Option<&str>) {
-        self.detail(&match address {
-            Some(address) => format!("The data go over UDP, {address} and here."),
-            None => "The data go through ssh.".to_owned(),
+        self.detail(&match (address, self.between_others) {
+            (Some(address), false) => format!("The data go over UDP, {address} and here."),
+            (Some(address), true) => format!("The data go over UDP, straight to {address}."),
+            (None, _) => "The data go through ssh.".to_owned(),
         });
         let way = if address.is_some() { "udp" } else { "ssh" };
         self.emit("way", json::WayData { way, address });
@@ -283,7 +292,8 @@ impl Report {
                     false => self.unverified,
                 };
                 if self.is_talkative() {
-                    let lines = summary_lines(&summary, self.only_sum(), self.role, self.passed);
+                    let told = (self.verb(), self.role, self.passed);
+                    let lines = summary_lines(&summary, self.only_sum(), told);
                     let shown = if self.terse { 1 } else { lines.len() };
                     lines.iter().take(shown).for_each(|line| self.bar.line(line));
                 } else if !summary.verified && code != Code::Success && !self.show.json {
@@ -299,7 +309,7 @@ impl Report {
                 );
                 if self.show.json && stdout::is_lost() {
                     // What was lost is how the transfer ended.
-                    self.bar.line(&headline(&summary, self.role, self.passed));
+                    self.bar.line(&headline(&summary, self.verb(), self.passed));
                 }
                 if code == Code::Success && self.unwritten { Code::File } else { code }
             }
@@ -310,6 +320,15 @@ impl Report {
                 complain_on(self.stream(), &failure, self.show.json);
                 failure.code
             }
+        }
+    }
+
+    /// What was done with the files.
+    fn verb(&self) -> &'static str {
+        match self.role {
+            _ if self.between_others => "Copied",
+            Role::Sender => "Sent",
+            Role::Receiver => "Received",
         }
     }
 
@@ -374,11 +393,13 @@ impl Observer for Report {
     }
 
     fn progress(&mut self, progress: &Progress) {
-        let rate = self.speed.update(progress.elapsed, progress.bytes);
+        // What was there before took no time.
+        let moved = progress.bytes.saturating_sub(progress.kept);
+        let rate = self.speed.update(progress.elapsed, moved);
         if std::mem::replace(&mut self.paused, progress.paused) != progress.paused {
             self.note(match progress.paused {
                 true => "Paused by `netblt control`.",
-                false => "Goes on.",
+                false => "Resumed.",
             });
         }
         self.bar.update(progress, rate, self.silent);
@@ -475,14 +496,40 @@ fn role_name(role: Role) -> &'static str {
 fn summary_lines(
     summary: &Summary,
     only: Option<[u8; 32]>,
-    role: Role,
-    passed: u64,
+    (verb, role, passed): (&str, Role, u64),
 ) -> Vec<String> {
+    let mut lines = vec![headline(summary, verb, passed)];
+    lines.extend(throughput(summary).map(|throughput| format!("  throughput  {throughput}")));
+    lines.extend(packets(summary, role).map(|packets| format!("  packets     {packets}")));
+    // What nobody agreed on says nothing.
+    if summary.kept > 0 {
+        let kept = units::show_bytes(summary.kept);
+        lines.push(format!("  resumed     {kept} were there already, and were not sent again"));
+    }
+    if let Some(all) = json::digest(summary) {
+        lines.push(match only {
+            Some(sum) if summary.files == 1 => format!("  BLAKE3      {}", json::hex(&sum)),
+            _ => {
+                let all = &all[..16];
+                format!("  digest      {all}... of all; each file's own: --manifest FILE")
+            }
+        });
+    }
+    lines.push(format!("  limit       {}", advice::on_limit(summary.limited_by)));
+    lines
+}
+
+/// What became of packets; nothing where they are between two others, who do not tell.
+fn packets(summary: &Summary, role: Role) -> Option<String> {
     let stats = &summary.stats;
-    let mut packets = match role {
-        Role::Sender => format!("{} sent", units::show_count(stats.data_packets_sent)),
-        Role::Receiver => format!("{} received", units::show_count(stats.data_packets_received)),
+    let (count, done) = match role {
+        Role::Sender => (stats.data_packets_sent, "sent"),
+        Role::Receiver => (stats.data_packets_received, "received"),
     };
+    if count == 0 && summary.bytes > summary.kept {
+        return None;
+    }
+    let mut packets = format!("{} {done}", units::show_count(count));
     let counts = [
         (stats.data_packets_lost, "lost"),
         (stats.data_packets_resent, "resent"),
@@ -504,33 +551,10 @@ fn summary_lines(
     if summary.lanes.len() > 1 {
         packets.push_str(&format!("; {} lanes", summary.lanes.len()));
     }
-    let mut lines = vec![headline(summary, role, passed), format!("  packets     {packets}")];
-    if let Some(throughput) = throughput(summary) {
-        lines.insert(1, format!("  throughput  {throughput}"));
-    }
-    // What nobody agreed on says nothing.
-    if summary.kept > 0 {
-        let kept = units::show_bytes(summary.kept);
-        lines.push(format!("  gone on     {kept} had arrived before and did not come again"));
-    }
-    if let Some(all) = json::digest(summary) {
-        lines.push(match only {
-            Some(sum) if summary.files == 1 => format!("  BLAKE3      {}", json::hex(&sum)),
-            _ => {
-                let all = &all[..16];
-                format!("  digest      {all}... of all; each file's own: --manifest FILE")
-            }
-        });
-    }
-    lines.push(format!("  limit       {}", advice::on_limit(summary.limited_by)));
-    lines
+    Some(packets)
 }
 
-fn headline(summary: &Summary, role: Role, passed: u64) -> String {
-    let done = match role {
-        Role::Sender => "Sent",
-        Role::Receiver => "Received",
-    };
+fn headline(summary: &Summary, done: &str, passed: u64) -> String {
     let files = match summary.files {
         1 => "1 file".to_owned(),
         n => format!("{} files", units::show_count(n)),

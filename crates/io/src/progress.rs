@@ -10,6 +10,9 @@ use netblt_proto::stats::Stats;
 pub struct Progress {
     /// File bytes accepted (sender) or stored (receiver).
     pub bytes: u64,
+    /// Those of them that the receiver had already, from a transfer that was broken off: they took
+    /// no time, and no rate is to be made of them.
+    pub kept: u64,
     /// File bytes in all, if known.
     pub total: Option<u64>,
     /// Which file it is at, from 1; 0 before the first.

@@ -192,6 +192,32 @@ fn break_off(env: &Env, signal: Signal) -> Finished {
 }
 
 #[test]
+fn what_was_there_before_counts_for_no_rate() {
+    let env = Env::new();
+    env.make_file("data.bin", 24 * MIB);
+    env.make_directory("to");
+    let slow = ["--rate", "40Mbit"];
+    let (mut sender, receiver) = start(&env, "data.bin", &slow, &[]);
+    sender.event("progress", |data| data["bytes"].as_u64() > Some(12 << 20));
+    receiver.signal(Signal::TERM);
+    receiver.finish().exits(20);
+    sender.finish().exits(12);
+    let (sender, receiver) = start(&env, "data.bin", &slow, &["--progress=100ms"]);
+    let ends = [receiver.finish().exits(0), sender.finish().exits(0)];
+    for end in ends {
+        let text = end.text();
+        let events = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let told: Vec<Value> = events.filter(|event| event["event"] == "progress").collect();
+        let number = |event: &Value, field: &str| event["data"][field].as_f64().expect("a number");
+        let kept = told.iter().map(|event| number(event, "kept_bytes")).fold(0.0, f64::max);
+        assert!(kept > (4 << 20) as f64, "{text}");
+        let most = told.iter().map(|event| number(event, "mbps")).fold(0.0, f64::max);
+        // 40 are asked for; what a moment holds may be a little more.
+        assert!(most < 80.0, "{most}: {text}");
+    }
+}
+
+#[test]
 fn a_source_that_changes_between_comes_anew_and_is_named() {
     let env = Env::new();
     let mut data = env.make_file("data.bin", 32 * MIB);

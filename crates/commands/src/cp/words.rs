@@ -266,6 +266,7 @@ pub(crate) struct Done {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Moved {
     bytes: u64,
+    kept: u64,
     total: Option<u64>,
     file: u64,
     files: Option<u64>,
@@ -280,6 +281,7 @@ impl Moved {
     pub(crate) fn of(progress: &Progress) -> Self {
         Self {
             bytes: progress.bytes,
+            kept: progress.kept,
             total: progress.total,
             file: progress.file,
             files: progress.files,
@@ -292,7 +294,7 @@ impl Moved {
 
     pub(crate) fn progress(&self) -> Progress {
         let mut progress = Progress::default();
-        (progress.bytes, progress.total) = (self.bytes, self.total);
+        (progress.bytes, progress.kept, progress.total) = (self.bytes, self.kept, self.total);
         (progress.file, progress.files) = (self.file, self.files);
         (progress.name, progress.elapsed) = (self.name.clone(), self.elapsed);
         let stats = &mut progress.stats;

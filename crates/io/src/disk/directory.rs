@@ -585,6 +585,10 @@ impl Writer for DirectoryWriter {
     fn kept_bytes(&self) -> u64 {
         self.keeping.as_ref().map_or(0, |keeping| keeping.kept_bytes())
     }
+
+    fn resumed_bytes(&self) -> u64 {
+        self.keeping.as_ref().map_or(0, |keeping| keeping.kept)
+    }
 }
 
 impl DirectoryWriter {

@@ -91,6 +91,10 @@ pub(crate) trait Writer: Send + 'static {
     fn kept_bytes(&self) -> u64 {
         0
     }
+    /// File bytes of those stored so far that were here already.
+    fn resumed_bytes(&self) -> u64 {
+        0
+    }
     /// How long a dropped [`SinkThread`] may wait for this writer to clean up behind itself.
     fn patience(&self) -> Duration {
         Duration::from_secs(60)
@@ -127,6 +131,10 @@ impl Writer for Box<dyn Writer> {
         (**self).kept_bytes()
     }
 
+    fn resumed_bytes(&self) -> u64 {
+        (**self).resumed_bytes()
+    }
+
     fn patience(&self) -> Duration {
         (**self).patience()
     }
@@ -157,6 +165,8 @@ pub(crate) struct Outcome {
     pub kept: u64,
     /// What the user should know besides.
     pub notes: Vec<String>,
+    /// The list of what was transferred could not be written.
+    pub unwritten: Option<Warning>,
 }
 
 impl Outcome {
@@ -165,8 +175,6 @@ impl Outcome {
         Self { bytes, files: 1, reason: NO_PROOF.to_owned(), ..Self::default() }
     }
 
-    /// The list of what was transferred could not be written.
-    pub unwritten: Option<Warning>,
     /// The same, to be told to the sender.
     pub(crate) fn verdict(&self) -> Verdict {
         let mut reason = match self.unstored {
@@ -214,6 +222,7 @@ pub(crate) struct SinkThread {
     beginning: bool,
     empties: VecDeque<Buffer>,
     bytes: u64,
+    kept: u64,
     at: At,
     backlog: usize,
     patience: Duration,
@@ -244,6 +253,8 @@ struct Written {
     epoch: u64,
     free: Vec<Buffer>,
     bytes: u64,
+    /// Those that were here already, of all so far.
+    kept: u64,
     at: At,
     to: To,
     outcome: Option<Outcome>,
@@ -289,6 +300,7 @@ impl SinkThread {
             beginning: false,
             empties: VecDeque::with_capacity(stock),
             bytes: 0,
+            kept: 0,
             at: At::default(),
             backlog: 0,
             patience,
@@ -348,7 +360,7 @@ impl SinkThread {
                 return Ok(Some(Stored::Empty(buffer)));
             }
             let Ok(answer) = self.answers.try_recv() else { return Ok(None) };
-            let Written { epoch, free, bytes, at, to, outcome, had } = answer?;
+            let Written { epoch, free, bytes, kept, at, to, outcome, had } = answer?;
             self.empties.extend(free);
             match to {
                 To::Buffer => self.backlog = self.backlog.saturating_sub(1),
@@ -363,7 +375,7 @@ impl SinkThread {
             }
             if epoch == self.epoch.load(Ordering::Relaxed) {
                 self.bytes += bytes;
-                self.at = at;
+                (self.kept, self.at) = (kept, at);
                 if let Some(outcome) = outcome {
                     return Ok(Some(Stored::Finished(outcome)));
                 }
@@ -377,6 +389,11 @@ impl SinkThread {
     /// File bytes stored so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Those of them that were here already.
+    pub(crate) fn kept(&self) -> u64 {
+        self.kept
     }
 
     /// Which file came last.
@@ -400,7 +417,7 @@ impl SinkThread {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         self.gate.shut();
         self.gate = Gate::default();
-        (self.layout, self.finish, self.bytes) = (layout, None, 0);
+        (self.layout, self.finish, self.bytes, self.kept) = (layout, None, 0, 0);
     }
 
     fn push_finish(&mut self) {
@@ -486,9 +503,10 @@ fn write_loop(
             waker();
             return;
         }
-        let at = writer.at();
+        let (at, kept) = (writer.at(), writer.resumed_bytes());
         teller.tell();
-        if outbox.send(Ok(Written { epoch, free, bytes, at, to, outcome, had })).is_err() {
+        let written = Written { epoch, free, bytes, kept, at, to, outcome, had };
+        if outbox.send(Ok(written)).is_err() {
             break;
         }
         waker();

@@ -570,7 +570,7 @@ impl<W: Writer> Application for Receiving<'_, W> {
         }
         let mut far = HowFar::bytes(0, self.total.or(self.told_before));
         if let Some(disk) = &self.disk {
-            (far.bytes, far.at) = (disk.bytes(), disk.at());
+            (far.bytes, far.kept, far.at) = (disk.bytes(), disk.kept(), disk.at());
             far.files = self.files;
         }
         self.session.report(now, end, &far);

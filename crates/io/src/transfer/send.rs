@@ -268,9 +268,9 @@ pub(crate) struct Sending<'a, R> {
     waker: Waker,
     total: Option<u64>,
     /// File bytes in each buffer that the machine holds, by number from `first_held`.
-    held: VecDeque<Option<u64>>,
+    held: VecDeque<Option<Held>>,
     first_held: u64,
-    accepted: u64,
+    accepted: Held,
     end: Option<End>,
     verdict: Option<Verdict>,
     disk_event: Option<DiskEvent>,
@@ -301,6 +301,13 @@ pub(crate) struct Sending<'a, R> {
     /// What it says, with what it has.
     request: Option<Vec<u8>>,
     lanes: lanes::SendLanes,
+}
+
+/// File bytes in buffers, and those of them that need not be sent: the receiver has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Held {
+    bytes: u64,
+    kept: u64,
 }
 
 /// Between two looks at what limits this end.
@@ -337,7 +344,7 @@ impl<'a, R: Reader> Sending<'a, R> {
             total,
             held: VecDeque::new(),
             first_held: 1,
-            accepted: 0,
+            accepted: Held::default(),
             end: None,
             verdict: None,
             disk_event: None,
@@ -402,7 +409,7 @@ impl<'a, R: Reader> Sending<'a, R> {
 
     /// A connection is open: everything begins anew, once it is known what the receiver has.
     fn open(&mut self, layout: Layout) -> Result<(), Error> {
-        (self.held, self.first_held, self.accepted) = (VecDeque::new(), 1, 0);
+        (self.held, self.first_held, self.accepted) = (VecDeque::new(), 1, Held::default());
         (self.end, self.verdict, self.wanted, self.kept) = (None, None, None, 0);
         self.at = At::default();
         self.disk.iter_mut().for_each(SourceThread::halt);
@@ -487,7 +494,7 @@ impl<'a, R: Reader> Sending<'a, R> {
                 Ok(Some(supply)) => {
                     self.kept += supply.kept;
                     self.at = supply.at;
-                    self.held.push_back(Some(supply.bytes));
+                    self.held.push_back(Some(Held { bytes: supply.bytes, kept: supply.kept }));
                     end.supply(now, supply.number, supply.buffer, supply.end.is_some());
                     if let Some(last) = supply.end {
                         self.end = Some(last);
@@ -513,8 +520,9 @@ impl<'a, R: Reader> Sending<'a, R> {
 
     fn release(&mut self, number: BufferNumber, buffer: Buffer) {
         let index = number.0.checked_sub(self.first_held).and_then(|at| usize::try_from(at).ok());
-        if let Some(bytes) = index.and_then(|at| self.held.get_mut(at)).and_then(Option::take) {
-            self.accepted += bytes;
+        if let Some(held) = index.and_then(|at| self.held.get_mut(at)).and_then(Option::take) {
+            self.accepted.bytes += held.bytes;
+            self.accepted.kept += held.kept;
         }
         while let Some(None) = self.held.front() {
             self.held.pop_front();
@@ -550,7 +558,7 @@ impl<R: Reader> Application for Sending<'_, R> {
     fn feed(&mut self, now: Instant, (): (), end: &mut Endpoint) -> Flow {
         self.session.steer(now, end);
         self.policy = end.policy();
-        let all_sent = self.end.is_some_and(|end| self.accepted == end.bytes)
+        let all_sent = self.end.is_some_and(|end| self.accepted.bytes == end.bytes)
             && self.held.is_empty()
             && self.session.proves();
         self.session.check_with(now, end, || match all_sent {
@@ -567,8 +575,8 @@ impl<R: Reader> Application for Sending<'_, R> {
             end.say_limit(self.view(now, &end.stats(now)) as u8);
         }
         let files = self.files.filter(|_| !self.answered);
-        let (bytes, total, at) = (self.accepted, self.total, &self.at);
-        self.session.report(now, end, &HowFar { bytes, total, at, files });
+        let (Held { bytes, kept }, total, at) = (self.accepted, self.total, &self.at);
+        self.session.report(now, end, &HowFar { bytes, kept, total, at, files });
         ControlFlow::Continue(())
     }
 

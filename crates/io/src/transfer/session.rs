@@ -52,6 +52,8 @@ pub(crate) fn buffers(count: u32, bytes: usize, beside: usize) -> Result<Vec<Buf
 /// How far it is: file bytes, and files.
 pub(crate) struct HowFar<'a> {
     pub(crate) bytes: u64,
+    /// Those of them that the receiver had already.
+    pub(crate) kept: u64,
     pub(crate) total: Option<u64>,
     pub(crate) at: &'a At,
     pub(crate) files: Option<u64>,
@@ -61,7 +63,7 @@ impl HowFar<'static> {
     /// Of what has no files.
     pub(crate) fn bytes(bytes: u64, total: Option<u64>) -> Self {
         const NOWHERE: &At = &At { file: 0, name: Vec::new() };
-        Self { bytes, total, at: NOWHERE, files: None }
+        Self { bytes, kept: 0, total, at: NOWHERE, files: None }
     }
 }
 
@@ -263,11 +265,11 @@ impl<'a> Session<'a> {
         }
         self.next_progress = now + PROGRESS;
         let elapsed = now.since(opened);
-        let HowFar { bytes, total, at, files } = *far;
+        let HowFar { bytes, kept, total, at, files } = *far;
         let At { file, name } = at;
         let (file, name, paused) = (*file, name.clone(), self.paused);
         let stats = end.stats(now);
-        let progress = Progress { bytes, total, file, files, name, elapsed, paused, stats };
+        let progress = Progress { bytes, kept, total, file, files, name, elapsed, paused, stats };
         self.observer.progress(&progress);
         self.prepare_repairs(&progress.stats);
     }

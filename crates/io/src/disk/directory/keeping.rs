@@ -52,7 +52,7 @@ pub(super) struct Keeping {
     resume: Resume,
     expiry: Duration,
     /// Bytes that did not come again.
-    kept: u64,
+    pub(super) kept: u64,
     /// Files that are here and of which the sender was not told.
     untold: usize,
     /// Files that begin anew although parts of them were here.
