@@ -22,6 +22,12 @@ const SHARE: f64 = 0.5;
 const AT_PACE: f64 = 0.85;
 /// A transfer over within so many round trips is limited by those.
 const FEW_ROUND_TRIPS: u32 = 6;
+/// And so is one whose data took no longer than this: of a moment no share says anything.
+const MOMENT: Duration = Duration::from_millis(50);
+/// But not one whose end waited so long for the receiver's disk.
+const LONG_TAIL: Duration = Duration::from_secs(1);
+/// Fewer bursts than these keep to no pace.
+const FEW_BURSTS: f64 = 8.0;
 /// The application whose message the receiver's facts are, and its fields.
 const NAME: &str = "netblt receive";
 const CPU: &str = "cpu";
@@ -79,10 +85,12 @@ impl View {
         // All was sent, and what took most of the time was that it was stored.
         let tail = stats.steady_until.map_or(Duration::ZERO, |until| now.since(until));
         let recovery = stats.rtt.unwrap_or_default() * FEW_ROUND_TRIPS;
-        if tail.saturating_sub(recovery) > elapsed.mul_f64(SHARE) {
+        let tail = tail.saturating_sub(recovery);
+        let short = is_short(stats);
+        if tail > elapsed.mul_f64(SHARE) && (!short || tail >= LONG_TAIL) {
             return Self::Storing;
         }
-        if stats.min_rtt.is_some_and(|rtt| data_time < rtt * FEW_ROUND_TRIPS) {
+        if short {
             return Self::RoundTrips;
         }
         if cpu_share > BUSY {
@@ -214,10 +222,10 @@ pub(crate) fn decide(view: Option<View>, facts: Option<Facts>) -> LimitedBy {
 /// the transfer was short, or all the buffers that it granted (`outstanding` of `buffer_bytes`)
 /// were taken all the time.
 pub(crate) fn unheard(stats: &Stats, (buffer_bytes, outstanding): (u32, u32)) -> Option<View> {
-    let (time, rtt) = (steady_time(stats)?, stats.min_rtt?);
-    if time < rtt * FEW_ROUND_TRIPS {
+    if is_short(stats) {
         return Some(View::RoundTrips);
     }
+    let (time, rtt) = (steady_time(stats)?, stats.min_rtt?);
     // A buffer is taken from its GO until it is full: a round trip, and its packets at their pace.
     let packets = f64::from(buffer_bytes) / f64::from(stats.datagram_bytes.max(1));
     let full = stats.agreed.map_or(0.0, |agreed| {
@@ -236,6 +244,13 @@ pub(crate) fn steady_time(stats: &Stats) -> Option<Duration> {
     (!time.is_zero() && stats.steady_bytes > 0).then_some(time)
 }
 
+/// Whether all data left within a few round trips, or within a moment: too soon for a cause.
+fn is_short(stats: &Stats) -> bool {
+    let data_time = steady_time(stats).unwrap_or_default();
+    let few = stats.min_rtt.map_or(Duration::ZERO, |rtt| rtt * FEW_ROUND_TRIPS);
+    data_time < few.max(MOMENT)
+}
+
 /// Whether packets left about as fast as the burst values let them that were agreed on, whatever
 /// became of them: a receiver knows of those that came and of those it missed. On `rfc998`, where
 /// nobody tells their policy, that is what a sender at a fixed rate does.
@@ -244,7 +259,7 @@ fn is_at_agreed_pace(stats: &Stats, data_time: Duration) -> bool {
     let bursts = data_time.as_secs_f64() / agreed.interval.as_secs_f64().max(1e-9);
     let heard_of = stats.data_packets_received.saturating_add(stats.data_packets_lost);
     let packets = stats.data_packets_sent.max(heard_of);
-    packets as f64 >= bursts * f64::from(agreed.packets) * AT_PACE
+    bursts >= FEW_BURSTS && packets as f64 >= bursts * f64::from(agreed.packets) * AT_PACE
 }
 
 #[cfg(test)]
@@ -308,6 +323,25 @@ mod tests {
         assert_eq!(late, View::Storing);
         let far = Stats { min_rtt: Some(SECOND * 2), ..stats() };
         assert_eq!(View::new(&far, fair, at(11), (0.1, SECOND)), View::RoundTrips);
+        // Six bytes, on a path of which not even the round trip is known: stored in 150 ms, or in
+        // two seconds.
+        let tiny = |done: Duration| {
+            let first = at(2);
+            let stats = Stats {
+                opened_at: Some(first),
+                first_data_at: Some(first),
+                steady_until: Some(first),
+                steady_bytes: 0,
+                min_rtt: None,
+                ..stats()
+            };
+            let agreed = Some(Burst { packets: 10, interval: Duration::from_millis(10) });
+            let stats = Stats { agreed, data_packets_sent: 1, ..stats };
+            (View::new(&stats, fair, first + done, (0.95, SECOND)), unheard(&stats, (1 << 20, 4)))
+        };
+        let short = Some(View::RoundTrips);
+        assert_eq!(tiny(Duration::from_millis(150)), (View::RoundTrips, short));
+        assert_eq!(tiny(SECOND * 2), (View::Storing, short));
         for view in View::ALL {
             assert_eq!(View::of(view as u8), Some(view));
         }
@@ -413,6 +447,6 @@ mod tests {
         assert_eq!((at_pace(100), at_pace(1)), (Some(View::Permission), Some(View::Permission)));
         let far = Stats { min_rtt: Some(SECOND * 2), ..stats() };
         assert_eq!(unheard(&far, (50_000, 400)), Some(View::RoundTrips));
-        assert_eq!(unheard(&Stats::default(), (50_000, 2)), None);
+        assert_eq!(unheard(&Stats::default(), (50_000, 2)), Some(View::RoundTrips));
     }
 }
