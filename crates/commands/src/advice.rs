@@ -62,6 +62,9 @@ pub(crate) fn on_warning(warning: &Warning) -> String {
     match warning {
         Warning::DatagramSize { .. } => "; use a smaller --mtu or --packet-size".to_owned(),
         Warning::PacketSize { limit, .. } => format!(": if nothing moves, use --mtu {limit}"),
+        Warning::LeftOut(what) if what.ends_with("exists there already") => {
+            "; --overwrite always replaces it".to_owned()
+        }
         _ => String::new(),
     }
 }
@@ -97,10 +100,10 @@ pub(crate) fn on_limit(limited_by: LimitedBy) -> &'static str {
              time; larger packets (--mtu), or less else to do, would help."
         }
         LimitedBy::RateCap => {
-            "The rate or the burst values that were asked for: a higher --rate may go faster."
+            "The rate, the burst values or a pause that was asked for: a higher --rate may go faster."
         }
         LimitedBy::RoundTrips => {
-            "Round trips: it was over before it got up to speed; more in one transfer goes faster."
+            "Nothing: it was over before it got up to speed; more in one transfer goes faster."
         }
         _ => "Something that has no sentence of its own here.",
     }
@@ -136,5 +139,8 @@ mod tests {
         let warning = Warning::PacketSize { bytes: 1500, limit: 1400 };
         assert_eq!(on_warning(&warning), ": if nothing moves, use --mtu 1400");
         assert_eq!(on_error(&Error::Interrupted), "");
+        let left_out = |why: &str| on_warning(&Warning::LeftOut(format!("a: {why}")));
+        assert_eq!(left_out("exists there already"), "; --overwrite always replaces it");
+        assert_eq!(left_out("Permission denied"), "");
     }
 }

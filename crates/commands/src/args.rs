@@ -68,7 +68,8 @@ impl From<Extra> for Extras {
 #[command(next_help_heading = "Connection")]
 pub(crate) struct Network {
     /// Local UDP port; 0 lets the system choose
-    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    #[arg(long, value_name = "PORT", default_value_t = 0,
+          value_parser = units::number::<u16>(0, 65_535))]
     port: u16,
     /// Local address to use
     #[arg(long, value_name = "ADDRESS")]
@@ -88,7 +89,7 @@ pub(crate) struct Network {
     ///
     /// The largest that the path takes are found, up to this size, and followed when it changes.
     /// With --wire rfc998 it is fixed from the start.
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(576..))]
+    #[arg(long, value_name = "BYTES", value_parser = units::number::<u16>(576, 65_535))]
     mtu: Option<u16>,
     /// How long a silent other side, or one that gets nowhere, is waited for (1s to 49d)
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = units::death_timer)]
@@ -109,7 +110,7 @@ pub(crate) struct Network {
     ///
     /// RFC 998's maximum number of outstanding buffers; the smaller of both sides counts.
     #[arg(long, value_name = "N", conflicts_with = "memory",
-          value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_OUTSTANDING)))]
+          value_parser = units::number::<u32>(1, MAX_OUTSTANDING.into()))]
     buffers: Option<u32>,
     /// Memory for buffers, at most [default: 512MiB]
     ///
@@ -127,7 +128,7 @@ pub(crate) struct Network {
     lanes: Option<Lanes>,
     /// Packets in a burst; a receiver's is the most that it lets the sender send
     #[arg(long, value_name = "N", requires = "burst_interval",
-          value_parser = clap::value_parser!(u16).range(1..))]
+          value_parser = units::number::<u16>(1, 65_535))]
     burst_size: Option<u16>,
     /// From the start of one burst to the start of the next (to 65s; rfc998: whole milliseconds)
     #[arg(long, value_name = "TIME", requires = "burst_size",

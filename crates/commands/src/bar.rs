@@ -19,18 +19,22 @@ const REDRAWS_PER_SECOND: u8 = 10;
 
 /// Columns where the terminal does not say how many it has.
 const COLUMNS: usize = 80;
-/// Columns of the bar itself.
+/// Columns of the bar itself, and the fewest that it shrinks to.
 const BAR: usize = 20;
-/// A name shorter than this says nothing.
-const SHORTEST_NAME: usize = 10;
+const SHORTEST_BAR: usize = 5;
+/// A name is cut to no less than this.
+const SHORTEST_NAME: usize = 8;
+/// Between two lines on a terminal that can only print.
+const ON_PAPER: Duration = Duration::from_secs(10);
 
-/// How far it is, on standard error: a line that is drawn again and again where that is a terminal,
-/// and otherwise, if that is wanted, one from time to time.
+/// How far it is, on standard error: a line that is drawn again and again where that is a terminal;
+/// one from time to time where the terminal can only print (`TERM=dumb`), and where there is none,
+/// if that is wanted.
 pub(crate) struct Bar {
     allowed: bool,
     bar: Option<ProgressBar>,
-    /// What its style was made for: whether the bar is drawn, of how much, and the columns.
-    look: Option<(bool, Option<u64>, usize)>,
+    /// What its style was made for: the columns of the bar, of how much, and all columns.
+    look: Option<(usize, Option<u64>, usize)>,
     /// Between two lines where there is no terminal.
     every: Option<Duration>,
     next: Duration,
@@ -41,8 +45,9 @@ impl Bar {
     /// is no terminal.
     pub(crate) fn new(wanted: bool, every: Option<Duration>) -> Self {
         let dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let drawn = !dumb && io::stderr().is_terminal();
-        let every = every.filter(|_| wanted && !drawn);
+        let terminal = io::stderr().is_terminal();
+        let drawn = terminal && !dumb;
+        let every = interval(every, terminal, dumb).filter(|_| wanted);
         Self {
             allowed: wanted && drawn,
             bar: None,
@@ -64,8 +69,8 @@ impl Bar {
             return;
         }
         let columns = columns();
-        let (drawn, text) = Line::new(progress, bits_per_second, silent).fitted(columns);
-        let look = (drawn, progress.total, columns);
+        let (width, text) = Line::new(progress, bits_per_second, silent).fitted(columns);
+        let look = (width, progress.total, columns);
         let bar = self.bar.get_or_insert_with(|| {
             let hidden = ProgressDrawTarget::hidden();
             ProgressBar::with_draw_target(None, hidden)
@@ -75,7 +80,7 @@ impl Bar {
                 Some(total) => bar.set_length(total),
                 None => bar.unset_length(),
             }
-            bar.set_style(style(progress.total.is_some(), drawn, columns));
+            bar.set_style(style(progress.total.is_some(), width, columns));
         }
         bar.set_message(text);
         bar.set_position(progress.bytes);
@@ -104,6 +109,15 @@ impl Bar {
     }
 }
 
+/// Between two lines that are printed, where none is drawn.
+fn interval(asked: Option<Duration>, terminal: bool, dumb: bool) -> Option<Duration> {
+    match (terminal, dumb) {
+        (true, false) => None,
+        (true, true) => Some(asked.unwrap_or(ON_PAPER)),
+        (false, _) => asked,
+    }
+}
+
 /// Columns of the terminal on standard error.
 fn columns() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stderr());
@@ -111,20 +125,32 @@ fn columns() -> usize {
     if columns == 0 { COLUMNS } else { columns }
 }
 
-/// `known`: what is to be moved in all; `drawn`: there is room for the bar.
-fn style(known: bool, drawn: bool, columns: usize) -> ProgressStyle {
+/// `known`: what is to be moved in all; `width`: the columns of the bar, 0 if there is no room.
+fn style(known: bool, width: usize, columns: usize) -> ProgressStyle {
     let plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let template = match (drawn, known, plain) {
+    let template = match (width, known, plain) {
         // A terminal of a few columns has the one word that counts.
-        (false, ..) if columns < SHORTEST_NAME => "{msg}",
-        (false, ..) => "{wide_msg}",
-        (true, true, true) => "{bar:20} {wide_msg}",
-        (true, true, false) => "{bar:20.cyan} {wide_msg}",
-        (true, false, _) => "{spinner} {wide_msg}",
+        (0, ..) if columns < 10 => "{msg}".to_owned(),
+        (0, ..) => "{wide_msg}".to_owned(),
+        (width, true, true) => format!("{{bar:{width}}} {{wide_msg}}"),
+        (width, true, false) => format!("{{bar:{width}.cyan}} {{wide_msg}}"),
+        (_, false, _) => "{spinner} {wide_msg}".to_owned(),
     };
-    ProgressStyle::with_template(template)
-        .unwrap_or_else(|_| ProgressStyle::default_bar())
-        .progress_chars("━╸ ")
+    let style =
+        ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].map(env::var_os);
+    match has_utf8(locale.iter().flatten().filter_map(|value| value.to_str())) {
+        true => style.progress_chars("━╸ "),
+        false => style.progress_chars("=> ").tick_chars("|/-\\ "),
+    }
+}
+
+/// Whether a terminal shows more than ASCII, by the first variable of the locale that says
+/// something.
+fn has_utf8<'a>(mut locale: impl Iterator<Item = &'a str>) -> bool {
+    let set = locale.find(|value| !value.is_empty()).unwrap_or_default();
+    let set = set.to_ascii_lowercase();
+    set.contains("utf-8") || set.contains("utf8")
 }
 
 /// The parts of a line, in the order in which they stand.
@@ -140,8 +166,8 @@ enum Part {
     RoundTrip,
 }
 
-/// What gives way first where there is no room for all; the bar does after the second, and the
-/// last one stays.
+/// What gives way first where there is no room for all. The bar shrinks after the second and goes
+/// after the fourth; the last one stays.
 const GIVE_WAY: [Part; 8] = [
     Part::RoundTrip,
     Part::Lost,
@@ -156,8 +182,8 @@ const GIVE_WAY: [Part; 8] = [
 /// How far it is, in parts.
 struct Line {
     parts: Vec<(Part, String)>,
-    /// Columns of what is drawn before them.
-    drawn: usize,
+    /// There is a bar before them, and not only a sign that something moves.
+    known: bool,
 }
 
 impl Line {
@@ -180,17 +206,15 @@ impl Line {
         if !progress.name.is_empty() {
             parts.push((Part::Name, printable_bytes(&progress.name)));
         }
-        let bytes = units::show_bytes(progress.bytes);
-        parts.push(match progress.total {
-            Some(total) => (Part::Bytes, format!("{bytes} of {}", units::show_bytes(total))),
-            None => (Part::Bytes, bytes),
-        });
-        if silent {
+        parts.push((Part::Bytes, bytes_of(progress.bytes, progress.total)));
+        if progress.paused {
+            parts.push((Part::Left, "paused".to_owned()));
+        } else if silent {
             parts.push((Part::Left, "nothing heard; waiting".to_owned()));
         } else {
             parts.extend(speed(progress, bits_per_second));
         }
-        Self { parts, drawn: if progress.total.is_some() { BAR + 1 } else { 2 } }
+        Self { parts, known: progress.total.is_some() }
     }
 
     /// All of it.
@@ -199,42 +223,42 @@ impl Line {
         texts.join("  ")
     }
 
-    /// Whether the bar is drawn before it, and as much of it as there is room for.
-    fn fitted(mut self, columns: usize) -> (bool, String) {
-        let mut drawn = true;
+    /// The columns of the bar before it, and as much of it as there is room for.
+    fn fitted(mut self, columns: usize) -> (usize, String) {
+        let (whole, least) = if self.known { (BAR, SHORTEST_BAR) } else { (1, 1) };
+        let mut bar = whole;
         for (at, part) in GIVE_WAY.iter().enumerate() {
-            if at == 2 {
-                drawn &= self.fits(columns, true);
-            }
-            if self.fits(columns, drawn) {
+            bar = match at {
+                0 | 1 => whole,
+                // What is left beside the rest, if that is enough.
+                2..4 => columns.saturating_sub(self.columns(0) + 1).clamp(least, whole),
+                _ => 0,
+            };
+            if self.columns(bar) <= columns {
                 break;
             }
             if self.parts.len() > 1 {
                 self.parts.retain(|(other, _)| other != part);
             }
         }
-        let room = columns.saturating_sub(self.columns(drawn));
+        let room = columns.saturating_sub(self.columns(bar));
         for (part, text) in &mut self.parts {
             if *part == Part::Name {
                 *text = shortened(text, SHORTEST_NAME.min(wide(text)) + room);
             }
         }
-        (drawn, self.whole())
+        (bar, self.whole())
     }
 
-    fn fits(&self, columns: usize, drawn: bool) -> bool {
-        self.columns(drawn) <= columns
-    }
-
-    /// Columns that it takes where names are as short as they may be.
-    fn columns(&self, drawn: bool) -> usize {
+    /// Columns that it takes behind a bar of so many, where names are as short as they may be.
+    fn columns(&self, bar: usize) -> usize {
         let text = |(part, text): &(Part, String)| match part {
             Part::Name => wide(text).min(SHORTEST_NAME) + 2,
             _ => wide(text) + 2,
         };
         let texts: usize = self.parts.iter().map(text).sum();
         // The last column stays free: some terminals wrap there.
-        texts.saturating_sub(2) + 1 + if drawn { self.drawn } else { 0 }
+        texts.saturating_sub(2) + 1 + if bar > 0 { bar + 1 } else { 0 }
     }
 }
 
@@ -264,6 +288,16 @@ fn shortened(text: &str, columns: usize) -> String {
     format!("{start}...{end}")
 }
 
+/// `1.00 of 3.00 GiB`, or each with its own unit.
+fn bytes_of(bytes: u64, total: Option<u64>) -> String {
+    let bytes = units::show_bytes(bytes);
+    let Some(total) = total.map(units::show_bytes) else { return bytes };
+    match (bytes.split_once(' '), total.split_once(' ')) {
+        (Some((number, unit)), Some((_, of))) if unit == of => format!("{number} of {total}"),
+        _ => format!("{bytes} of {total}"),
+    }
+}
+
 fn speed(progress: &Progress, bits_per_second: f64) -> Vec<(Part, String)> {
     let mut parts = vec![(Part::Rate, units::show_rate(bits_per_second))];
     if let Some(left) = time_left(progress, bits_per_second) {
@@ -276,8 +310,11 @@ fn speed(progress: &Progress, bits_per_second: f64) -> Vec<(Part, String)> {
     }
     let stats = &progress.stats;
     let packets = stats.data_packets_sent.max(stats.data_packets_received);
-    let lost = units::show_share(stats.data_packets_lost, packets);
-    parts.push((Part::Lost, format!("lost {lost}")));
+    // Of packets between two others nothing is known here.
+    if packets > 0 {
+        let lost = units::show_share(stats.data_packets_lost, packets);
+        parts.push((Part::Lost, format!("lost {lost}")));
+    }
     if let Some(rtt) = stats.rtt {
         parts.push((Part::RoundTrip, format!("RTT {}", units::show_duration(rtt))));
     }
@@ -354,26 +391,33 @@ mod tests {
     #[test]
     fn what_has_no_room_gives_way_in_order_and_the_time_left_is_last() {
         let at = |columns: usize| {
-            let (drawn, text) = Line::new(&progress(), 100e6, false).fitted(columns);
-            let all = text.chars().count() + if drawn { 21 } else { 0 };
+            let (bar, text) = Line::new(&progress(), 100e6, false).fitted(columns);
+            let all = text.chars().count() + if bar > 0 { bar + 1 } else { 0 };
             assert!(all < columns || columns < 17, "{columns}: {text}");
-            (drawn, text)
+            assert!(bar == 0 || (SHORTEST_BAR..=BAR).contains(&bar), "{bar}");
+            (bar, text)
         };
-        let (drawn, text) = at(220);
-        assert!(drawn && text.contains("the one with the long name.jpg"), "{text}");
+        let (bar, text) = at(220);
+        assert!(bar == BAR && text.contains("the one with the long name.jpg"), "{text}");
         let has = |columns: usize, what: &str| at(columns).1.contains(what);
-        assert!(has(140, "RTT 100 ms") && has(140, "lost 1.1 %") && at(140).0);
+        assert!(has(140, "RTT 100 ms") && has(140, "lost 1.1 %") && at(140).0 == BAR);
+        // The usual terminal has the bar, and a name beside it.
+        let mut few = progress();
+        (few.file, few.files, few.name) = (2, Some(3), "IMG.jpg".to_owned());
+        let (bar, text) = Line::new(&few, 100e6, false).fitted(80);
+        assert!(bar >= SHORTEST_BAR && text.contains("IMG.jpg"), "{bar} {text}");
         // Each that is not there was given up by the time that the next one is.
-        let order = ["RTT", "lost", "...", "1.00 GiB of", "of 20,000", "33 %", "Mbit/s", "left"];
+        let order =
+            ["RTT", "lost", "...", "1.00 of 3.00 GiB", "of 20,000", "33 %", "Mbit/s", "left"];
         let mut gone: Vec<&str> = Vec::new();
         for columns in (1..=140).rev() {
-            let (drawn, text) = at(columns);
+            let (bar, text) = at(columns);
             let now: Vec<&str> = order.into_iter().filter(|what| !text.contains(what)).collect();
             assert_eq!(now[..], order[..now.len()], "{columns}: {text}");
             assert!(now.len() >= gone.len(), "{columns}: nothing comes back: {text}");
-            // The bar goes after the loss, and before all else.
-            assert!(drawn || now.len() >= 2, "{columns}: {text}");
-            assert!(!drawn || now.len() <= 2, "{columns}: {text}");
+            // The bar goes after the bytes, and before the count of files.
+            assert!(bar > 0 || now.len() >= 4, "{columns}: {text}");
+            assert!(bar == 0 || now.len() <= 4, "{columns}: {text}");
             gone = now;
         }
         assert!(at(12).1.ends_with(" left"), "{}", at(12).1);
@@ -389,9 +433,25 @@ mod tests {
         let mut progress = progress();
         progress.name = "日".repeat(200).into();
         for columns in 40..200 {
-            let (drawn, text) = Line::new(&progress, 1e6, false).fitted(columns);
-            assert!(wide(&text) + if drawn { 21 } else { 0 } < columns, "{columns}: {text}");
+            let (bar, text) = Line::new(&progress, 1e6, false).fitted(columns);
+            assert!(wide(&text) + bar + 1 <= columns, "{columns}: {text}");
         }
+    }
+
+    #[test]
+    fn a_terminal_that_can_only_print_gets_lines() {
+        let second = Some(Duration::from_secs(1));
+        assert_eq!(interval(None, true, true), Some(ON_PAPER));
+        assert_eq!(interval(second, true, true), second);
+        assert_eq!((interval(second, true, false), interval(None, false, true)), (None, None));
+        assert_eq!(interval(second, false, true), second);
+    }
+
+    #[test]
+    fn only_a_locale_of_utf8_has_more_than_ascii() {
+        let shown = |values: &[&str]| has_utf8(values.iter().copied());
+        assert!(shown(&["en_US.UTF-8"]) && shown(&["", "C.utf8"]));
+        assert!(!shown(&["C", "en_US.UTF-8"]) && !shown(&["POSIX"]) && !shown(&[]));
     }
 
     #[test]
@@ -399,13 +459,15 @@ mod tests {
         let mut progress = Progress::default();
         progress.total = Some(10);
         let line = |progress: &Progress| Line::new(progress, 0.0, false).whole();
-        assert_eq!(line(&progress), "0 %  0 bytes of 10 bytes  0 bit/s  lost 0.0 %");
+        assert_eq!(line(&progress), "0 %  0 of 10 bytes  0 bit/s");
         progress.total = Some(0);
-        assert_eq!(line(&progress), "0 bytes of 0 bytes  0 bit/s  lost 0.0 %");
+        assert_eq!(line(&progress), "0 of 0 bytes  0 bit/s");
         progress.total = None;
         progress.file = 7;
-        assert_eq!(line(&progress), "file 7  0 bytes  0 bit/s  lost 0.0 %");
+        assert_eq!(line(&progress), "file 7  0 bytes  0 bit/s");
         assert!(Line::new(&progress, 8e6, true).whole().contains("waiting"));
+        progress.paused = true;
+        assert_eq!(Line::new(&progress, 8e6, true).whole(), "file 7  0 bytes  paused");
         progress.total = Some(u64::MAX);
         assert_eq!(time_left(&progress, 1.0), None);
     }

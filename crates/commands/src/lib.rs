@@ -103,3 +103,42 @@ fn without_usage(text: &str) -> String {
     let text = lines.join("; ").replace(":; ", ": ");
     text.strip_prefix("error: ").unwrap_or(&text).to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every command, and the words that lead to it.
+    fn all(command: &clap::Command, path: &[&str], found: &mut Vec<(Vec<String>, clap::Command)>) {
+        let words: Vec<String> = path.iter().map(|word| (*word).to_owned()).collect();
+        found.push((words, command.clone()));
+        for inner in command.get_subcommands() {
+            let path: Vec<&str> = path.iter().copied().chain([inner.get_name()]).collect();
+            all(inner, &path, found);
+        }
+    }
+
+    #[test]
+    fn no_option_answers_with_what_a_number_parser_says() {
+        let mut command = Cli::command();
+        command.build();
+        let (mut found, mut options) = (Vec::new(), 0);
+        all(&command, &["netblt"], &mut found);
+        for (path, command) in found {
+            for arg in command.get_arguments().filter(|arg| arg.get_action().takes_values()) {
+                let Some(long) = arg.get_long() else { continue };
+                for wrong in ["abc", "", "-1", "1x", "99999999999999999999999"] {
+                    let given = format!("--{long}={wrong}");
+                    let line = path.iter().cloned().chain([given.clone()]);
+                    let Err(error) = Cli::command().try_get_matches_from(line) else { continue };
+                    let text = error.to_string();
+                    let parser = ["digit", "number too", "parse integer", "float literal"];
+                    let leaked = parser.into_iter().find(|words| text.contains(words));
+                    assert_eq!(leaked, None, "{path:?} {given}: {text}");
+                    options += 1;
+                }
+            }
+        }
+        assert!(options > 100, "{options}");
+    }
+}

@@ -7,6 +7,7 @@ use netblt::ticket::{self, Ticket};
 use netblt::{RAW_IP_PORT, Rendezvous, Rfc998};
 
 use crate::exit::Failure;
+use crate::units;
 
 /// Part of the help of send and receive alike.
 pub(crate) const HELP: &str = "\
@@ -33,14 +34,14 @@ pub(crate) struct Plain {
     ///
     /// With --listen, calls for other NETBLT ports are not heard. With --raw-ip the side that waits
     /// has 1021 by default, and the other one any.
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", value_parser = units::number::<u16>(1, 65_535))]
     netblt_port: Option<u16>,
     /// The other side's NETBLT port, if it is not its UDP port (with --raw-ip: if it is not 1021)
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", value_parser = units::number::<u16>(1, 65_535))]
     netblt_peer_port: Option<u16>,
     /// Data bytes in a DATA packet, at most; by default what --mtu leaves room for
     #[arg(long, value_name = "BYTES", conflicts_with = "mtu",
-          value_parser = clap::value_parser!(u16).range(1..=65_483))]
+          value_parser = units::number::<u16>(1, 65_483))]
     packet_size: Option<u16>,
     /// Do not ask for checksums of the data (flag C)
     #[arg(long)]

@@ -15,11 +15,26 @@ use crate::exit::Failure;
 const DEATH_TIMER: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(49 * 86_400);
 
+/// A whole number within bounds: what is wrong with another text names them.
+pub(crate) fn number<T: TryFrom<u64>>(
+    least: u64,
+    most: u64,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |value| {
+        let number = value.parse().ok().filter(|number| (least..=most).contains(number));
+        let number = number.and_then(|number| T::try_from(number).ok());
+        number.ok_or_else(|| match most {
+            u64::MAX => format!("a whole number from {least} up is wanted"),
+            most => format!("a whole number from {least} to {most} is wanted"),
+        })
+    }
+}
+
 /// `--rate`: never zero.
 pub(crate) fn rate(value: &str) -> Result<Rate, String> {
     let rate = text::parse_rate(value).map_err(|error| error.to_string())?;
     if rate == Rate::ZERO {
-        return Err("a rate of nothing moves nothing".to_owned());
+        return Err("a rate is greater than zero".to_owned());
     }
     Ok(rate)
 }
@@ -279,5 +294,12 @@ mod tests {
         assert!(death_timer("100ms").is_err());
         assert_eq!(death_timer("5s"), Ok(Duration::from_secs(5)));
         assert!(rate("0Mbit").is_err());
+        let port = number::<u16>(1, 65_535);
+        assert_eq!(port("2222"), Ok(2222));
+        for wrong in ["abc", "", "-1", "0", "65536", "1.5", "99999999999999999999"] {
+            assert_eq!(port(wrong), Err("a whole number from 1 to 65535 is wanted".to_owned()));
+        }
+        let seed = number::<u64>(0, u64::MAX);
+        assert_eq!(seed("x"), Err("a whole number from 0 up is wanted".to_owned()));
     }
 }

@@ -306,7 +306,7 @@ pub enum OptionsError {
     #[error("a buffer of {0} bytes is impossible: use a power of two from 1 KiB to 64 MiB")]
     BufferBytes(u32),
     /// Less memory than the buffers of so many need.
-    #[error("{} of memory are too few for so many at once", in_units(*.0))]
+    #[error("{} of memory is too little for that many at once", in_units(*.0))]
     Memory(u64),
     /// So large an extent table has no room.
     #[error("an extent table of {0} bytes is impossible: at most {1}")]
@@ -348,6 +348,14 @@ pub enum OptionsError {
         text: String,
         /// What is wrong with it.
         why: String,
+    },
+    /// A path that no server can be asked for.
+    #[error("\"{path}\" is no path on a server: {why}")]
+    Path {
+        /// The path, fit for a terminal.
+        path: String,
+        /// What is wrong with it.
+        why: &'static str,
     },
     /// A file name that must not be.
     #[error("\"{name}\" cannot be stored: {why}")]

@@ -152,6 +152,8 @@ fn ended(reason: &Reason) -> Kind {
     match reason {
         Reason::Violation(_) | Reason::PeerAborted(_) => Kind::Protocol,
         Reason::DeathTimer | Reason::Stalled(_) => Kind::Silent,
+        // A receiver without room, for one: its program is well, and has said so.
+        Reason::PeerQuit(words) if words.starts_with(REFUSED_WORD) => Kind::Refused,
         Reason::Refused(_) => Kind::Refused,
         Reason::NoAnswer { .. } => Kind::Unreached,
         Reason::Quit => Kind::Stopped,
@@ -191,7 +193,7 @@ mod tests {
             (connect(Reason::Refused("busy".to_owned())), 5, true),
             (connect(Reason::Violation("x")), 2, false),
             (quit("interrupted"), 12, true),
-            (quit("refused: there is no room"), 12, false),
+            (quit("refused: there is no room"), 5, false),
             (Error::Ended(Reason::DeathTimer), 30, true),
             (Error::Ended(Reason::Forgotten), 12, true),
             (Error::NotVerified(String::new()), 23, true),

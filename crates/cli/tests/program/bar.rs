@@ -26,7 +26,7 @@ fn the_bar_fits_terminals_of_any_width() {
     if !installed("script") {
         return skip("needs script (util-linux)");
     }
-    for columns in [25_usize, 60, 120] {
+    for columns in [25_usize, 60, 80, 120] {
         let env = Env::new();
         let (sender, ticket) = slow_sender(&env, "with a name that is long enough to be cut.jpg");
         env.make_directory("to");
@@ -34,7 +34,9 @@ fn the_bar_fits_terminals_of_any_width() {
         let inner = format!("stty cols {columns} rows 24; exec '{program}' receive to");
         let mut command = Command::new("script");
         command.args(["-q", "-e", "-c", &inner, "/dev/null"]);
+        let locale = if columns == 120 { "C.UTF-8" } else { "C" };
         command.current_dir(env.path(".")).env("TERM", "xterm").env("NETBLT_TICKET", &ticket);
+        command.env("LC_ALL", locale);
         command.env_remove("NO_COLOR").stdin(std::process::Stdio::null());
         command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
         let shown = Running::new(command).finish().exits(0).text();
@@ -52,6 +54,12 @@ fn the_bar_fits_terminals_of_any_width() {
         assert_eq!(plain.contains("RTT"), columns == 120, "{plain}");
         assert_eq!(plain.contains("2 of 3"), columns > 25, "{plain}");
         assert!(plain.contains("s left"), "{plain}");
+        // In such a locale there is ASCII alone. The usual width has the bar, and a name.
+        assert_eq!(plain.is_ascii(), locale == "C", "{plain}");
+        let bar = if locale == "C" { "=>" } else { "━╸" };
+        assert!(plain.contains(bar) || columns == 25, "{columns}: {plain}");
+        let drawn = plain.split("Connected to ").nth(1).expect("what is drawn");
+        assert_eq!(drawn.contains("..."), columns >= 80, "{columns}: {plain}");
     }
 }
 

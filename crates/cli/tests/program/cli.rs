@@ -89,7 +89,7 @@ fn numbers_need_units_and_sense() {
     for (option, value, says) in [
         ("--rate", "100", "Mbit"),
         ("--rate", "fast", "fast"),
-        ("--rate", "0Mbit", "nothing"),
+        ("--rate", "0Mbit", "greater than zero"),
         ("--rate", "-5Mbit", "-5Mbit"),
         ("--buffer-size", "1048576", "64KiB"),
         ("--buffer-size", "3MiB", "power of two"),
@@ -166,7 +166,7 @@ fn machines_are_told_of_mistakes_in_json() {
         (&["send", "x", "--json", "--nonsuch"], "unexpected argument '--nonsuch'"),
         (&["cp", "--json", "a"], "required arguments"),
         (&["cp", "--json", "a", "b"], "both sides are on this machine"),
-        (&["receive", "--json", "--buffers", "0"], "0 is not in 1..=4096"),
+        (&["receive", "--json", "--buffers", "0"], "a whole number from 1 to 4096 is wanted"),
         (&["receive", "--json", "--wait", "1\u{7}"], "has no unit"),
         (&["plan", "--json"], "required"),
         (&["bench", "--json", "-P", "x"], "--parallel"),

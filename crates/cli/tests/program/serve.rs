@@ -120,7 +120,7 @@ fn what_is_on_a_server_is_moved_and_copied_there() {
     let old = fs::read(env.path("root/d/a")).expect("the file");
     fs::set_permissions(env.path("root/d/a"), Permissions::from_mode(0o741)).expect("set");
 
-    let said = ask(&env, &["mv", "-v", "netblt:///big", "netblt:///d"]).exits(0).text();
+    let said = ask(&env, &["mv", "-v", "netblt:///big", "netblt:///d/"]).exits(0).text();
     assert_eq!(said, "moved big to d/big\n");
     ask(&env, &["mv", "-n", "netblt:///d/big", "netblt:///d/a"]).exits(11).says("exists");
     let said = ask(&env, &["cp", "-v", "netblt:///d/big", "netblt:///copy"]).exits(0).text();
@@ -134,7 +134,7 @@ fn what_is_on_a_server_is_moved_and_copied_there() {
     ask(&env, &["mv", "netblt:///copy", "netblt:///d/a"]).exits(0);
     assert_eq!(fs::read(env.path("root/d/a")).expect("the file"), big);
     let two = ["mv", "netblt:///d/a", "netblt:///d/big"];
-    ask(&env, &[&two[..], &["netblt:///none"]].concat()).exits(11).says("no directory");
+    ask(&env, &[&two[..], &["netblt:///none"]].concat()).exits(11).says("not a directory");
     ask(&env, &["mv", "netblt:///none", "netblt:///d/big", "netblt:///e/d/"])
         .exits(11)
         .says("no such file");
@@ -164,6 +164,38 @@ fn an_audit_log_that_cannot_be_written_is_told() {
 }
 
 #[test]
+fn a_dry_run_lists_what_would_be_copied_to_and_from_a_server() {
+    let env = Env::new();
+    let server = server(&env, &[]);
+    env.make_directory("root/d/e");
+    env.make_file("root/d/a", 10);
+    env.make_file("root/d/e/b", 20);
+    env.make_directory("up");
+    env.make_file("up/x", 30);
+    let lists = |args: &[&str], lines: &str| {
+        assert_eq!(ask(&env, args).exits(0).text(), lines, "{args:?}");
+    };
+    lists(&["cp", "-n", "-r", "netblt:///d", "."], "d/\nd/a\t10\nd/e/\nd/e/b\t20\n");
+    lists(&["cp", "--dry-run", "netblt:///d/a", "other"], "a\t10\n");
+    lists(&["cp", "-n", "--recursive", "up", "netblt:///there"], "up/\nup/x\t30\n");
+    let json = ask(&env, &["cp", "-n", "--json", "netblt:///d/a", "."]).exits(0);
+    assert_eq!(json.last_event("offered")["bytes"], 10);
+    ask(&env, &["cp", "-n", "netblt:///d", "."]).exits(11).says("netblt:///d: it is a directory");
+    ask(&env, &["cp", "-n", "netblt:///none", "."]).exits(11).says("netblt:///none: ");
+    assert_eq!(env.names("root"), ["d"]);
+    assert!(!env.path("d").exists() && !env.path("a").exists());
+    // The long names do what the letters do.
+    let long = ["cp", "--recursive", "--preserve", "--verbose", "up", "netblt:///copy"];
+    ask(&env, &long).exits(0).says("limit  ");
+    assert_eq!(tree(&env.path("root/copy")), tree(&env.path("up")));
+    // What the server has against a path names it.
+    env.make_file("f", 1);
+    env.make_file("g", 1);
+    ask(&env, &["cp", "f", "g", "netblt:///nodir"]).exits(11).says("netblt:///nodir: ");
+    stopped(server);
+}
+
+#[test]
 fn mistakes_are_told() {
     let env = Env::new();
     let server = server(&env, &["--read-only", "--max-sessions", "3", "--memory", "64MiB"]);
@@ -173,8 +205,9 @@ fn mistakes_are_told() {
     ask(&env, &["rm", "netblt:///f"]).exits(11).says("nothing may be changed");
     env.run(&["ls", "netblt:///"]).exits(1).says("NETBLT_TICKET");
     ask(&env, &["ls", "scp://host/"]).exits(1).says("netblt://HOST/PATH");
-    ask(&env, &["ls", "netblt:///../x"]).exits(1).says("'..'");
-    ask(&env, &["cp", "-n", "f", "netblt:///f"]).exits(1).says("--dry-run");
+    let above = ask(&env, &["ls", "netblt:///../x"]).exits(1).says("'..'");
+    above.says("\"../x\" is no path on a server");
+    ask(&env, &["cp", "-n", "netblt:///f", "netblt:///g"]).exits(1).says("--dry-run");
     ask(&env, &["cp", "netblt:///f", "netblt:///g"]).exits(11).says("nothing may be changed");
     ask(&env, &["mv", "netblt:///f", "netblt:///g"]).exits(11).says("nothing may be changed");
     ask(&env, &["mv", "netblt:///f", "netblt://other/g"]).exits(1).says("another server");
@@ -199,7 +232,7 @@ fn mistakes_are_told() {
     ask(&env, &["ls", "--death-timer", "2s", "netblt:///"]).exits(35);
     let little = env.run(&[&SERVE[..], &["--memory", "1KiB"]].concat()).exits(1);
     let why = little.last_event("error")["message"].to_string();
-    assert!(why.contains("too few"), "{why}");
+    assert!(why.contains("1.00 KiB of memory is too little"), "{why}");
     env.run(&["serve", "--root", "nowhere", "--quiet"]).exits(11).says("nowhere");
 }
 

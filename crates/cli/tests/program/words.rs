@@ -97,3 +97,38 @@ fn what_is_left_out_is_told_in_words_at_both_ends() {
         }
     }
 }
+
+#[test]
+fn a_mistake_is_named_with_its_option_its_value_and_the_form_wanted() {
+    let env = Env::new();
+    for (args, says) in [
+        (&["cp", "-P", "abc", "a", "host:"][..], "'abc' for '-P <PORT>': a whole number from 1 to"),
+        (&["cp", "-l", "0", "a", "host:"], "'0' for '-l <KBIT>': a whole number from 1 to"),
+        (&["serve", "--port", "70000"], "'70000' for '--port <PORT>': a whole number from 0 to"),
+        (&["simulate", "--seed", "x"], "'x' for '--seed <N>': a whole number from 0 up is wanted"),
+        (&["control", "me"], "'me' for '[PID]': a whole number from 1 to"),
+        (&["send", "--rate", "0Mbit", "x"], "a rate is greater than zero"),
+        (&["send", "--recursive", "x"], "unexpected argument '--recursive'"),
+    ] {
+        env.run(args).exits(1).says(says);
+    }
+    env.run(&["cp", "--recursiv", "a", "host:"]).exits(1).says("'--recursive'");
+}
+
+#[test]
+fn what_exists_is_left_out_with_the_option_that_replaces_it() {
+    let env = Env::new();
+    env.make_file("file", 10);
+    env.make_directory("to");
+    fs::write(env.path("to/file"), "mine").expect("written");
+    let mut sender = env.start(&["send", "file", "--bind", "127.0.0.1"]);
+    let ticket = sender.line();
+    let received = env.run(&["receive", &ticket, "to"]).exits(23);
+    received.says("left out file: exists there already; --overwrite always replaces it");
+    sender.finish().exits(23);
+    // One that takes nothing has refused, and the sender says so by its code.
+    let mut receiver = env.start(&["receive", "to", "--atomic", "--bind", "127.0.0.1"]);
+    let ticket = receiver.line();
+    env.run(&["send", "file", "--to", &ticket]).exits(5).says("exists there already");
+    receiver.finish().exits(11).says("--overwrite always");
+}

@@ -58,7 +58,7 @@ pub(crate) struct Args {
     #[arg(long, requires = "server")]
     private: bool,
     /// The server's UDP port [default: 9980]; with --raw-ip its NETBLT port [default: 1021]
-    #[arg(short, long, value_name = "PORT")]
+    #[arg(short, long, value_name = "PORT", value_parser = units::number::<u16>(0, 65_535))]
     port: Option<u16>,
     #[command(flatten)]
     test: Test,
@@ -92,7 +92,7 @@ struct Test {
     reverse: bool,
     /// This many connections at once
     #[arg(short = 'P', long, value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u8).range(1..=i64::from(MAX_STREAMS)))]
+          value_parser = units::number::<u8>(1, MAX_STREAMS.into()))]
     parallel: u8,
 }
 
@@ -112,7 +112,7 @@ struct Connection {
     protocol: Option<ProtocolName>,
     /// Packets in a burst, 1 to 65535
     #[arg(long, value_name = "N", requires = "burst_interval", conflicts_with = "bitrate",
-          value_parser = clap::value_parser!(u16).range(1..))]
+          value_parser = units::number::<u16>(1, 65_535))]
     burst_size: Option<u16>,
     /// From the start of one burst to that of the next (to 65s; rfc998: whole milliseconds)
     #[arg(long, value_name = "TIME", requires = "burst_size",
@@ -123,17 +123,17 @@ struct Connection {
     buffer_size: Option<u32>,
     /// Size of the IP packets to send, in bytes, at most [default: 16384; rfc998: 1260]
     #[arg(long, value_name = "BYTES", conflicts_with = "packet_size",
-          value_parser = clap::value_parser!(u16).range(576..))]
+          value_parser = units::number::<u16>(576, 65_535))]
     mtu: Option<u16>,
     /// Data bytes in a DATA packet, at most [default: what --mtu leaves room for]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(
-        i64::from(MIN_PACKET_BYTES)..=i64::from(MAX_SEALED_PACKET_BYTES)
+    #[arg(long, value_name = "BYTES", value_parser = units::number::<u16>(
+        MIN_PACKET_BYTES.into(), MAX_SEALED_PACKET_BYTES.into()
     ))]
     packet_size: Option<u16>,
     /// Outstanding buffers [default: 48, and more where the path holds more, up to --memory;
     /// rfc998: up to 512, of 32MiB]
     #[arg(long, value_name = "N", conflicts_with = "memory",
-          value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_OUTSTANDING)))]
+          value_parser = units::number::<u32>(1, MAX_OUTSTANDING.into()))]
     buffers: Option<u32>,
     /// Memory for the buffers of a connection, at most [default: 512MiB]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
@@ -313,7 +313,7 @@ fn bytes(value: &str) -> Result<u64, String> {
 fn rate(value: &str) -> Result<Rate, String> {
     match letter(value, 1000) {
         Some(bits) if bits >= 1.0 => Ok(Rate::from_bits_per_second(bits as u64)),
-        Some(_) => Err("a rate of nothing moves nothing".to_owned()),
+        Some(_) => Err("a rate is greater than zero".to_owned()),
         None => units::rate(value),
     }
 }

@@ -19,7 +19,7 @@ use netblt_proto::machine::printable;
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The transfer's process; of no need where only one runs
-    #[arg(value_name = "PID")]
+    #[arg(value_name = "PID", value_parser = units::number::<u32>(1, u32::MAX.into()))]
     pid: Option<u32>,
     /// Never faster than this, a second, headers included; none: as fast as it likes
     ///

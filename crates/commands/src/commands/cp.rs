@@ -26,7 +26,7 @@ use crate::output::Report;
 use crate::served::address::Served;
 use crate::served::client::{Line, Proof};
 use crate::served::copy::{self, Way};
-use crate::{secrecy, signals};
+use crate::{control, secrecy, signals};
 
 /// Copy files to or from another machine that ssh reaches
 ///
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     #[command(flatten, next_help_heading = "Servers")]
     proof: Proof,
     /// Tell what is tried, and all of the summary
-    #[arg(short, conflicts_with = "quiet", help_heading = "Output")]
+    #[arg(short, long, conflicts_with = "quiet", help_heading = "Output")]
     verbose: bool,
     /// Tell all of the summary
     #[arg(long, help_heading = "Output")]
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Code {
         return copy_served(args, way);
     }
     if let Some(across) = Across::of(args) {
-        let mut report = Report::new(Role::Receiver, args.show, false);
+        let mut report = Report::new(Role::Receiver, args.show, false).between_others();
         report = report.terse(args.verbose, args.stats);
         let copied = across.and_then(|across| across.copy(args, &mut report));
         return report.finish(copied);
@@ -111,12 +111,8 @@ pub(crate) fn run(args: &Args) -> Code {
         _ => Role::Sender,
     };
     let mut report = Report::new(role, args.show, false).terse(args.verbose, args.stats);
-    match task.and_then(|task| copy(args, task, &mut report)) {
-        // A dry run has said what there is to say.
-        Ok(None) => Code::Success,
-        Ok(Some(summary)) => report.finish(Ok(summary)),
-        Err(failure) => report.finish(Err(failure)),
-    }
+    let copied = task.and_then(|task| copy(args, task, &mut report));
+    end(copied, &mut report)
 }
 
 /// What a server copies by itself.
@@ -179,6 +175,9 @@ fn copy_served(args: &Args, way: Result<Way, Failure>) -> Code {
         _ => Role::Sender,
     };
     let mut report = Report::new(role, args.show, false).terse(args.verbose, args.stats);
+    if matches!(way, Ok(Way::Across { .. })) {
+        report = report.between_others();
+    }
     let copied = way.and_then(|way| {
         let route = match way {
             Way::Up { .. } => Route::ServerUp,
@@ -189,7 +188,8 @@ fn copy_served(args: &Args, way: Result<Way, Failure>) -> Code {
         check_repair(args.wish.repair, args.wish.policy == Sharing::Background)?;
         let mut options = Options::default();
         options.trace.clone_from(&args.wish.trace);
-        let page = Page::wanted(args.page.report.as_deref(), &mut options)?;
+        let wanted = args.page.report.as_deref().filter(|_| !args.wish.dry_run);
+        let page = Page::wanted(wanted, args.title(), &mut options)?;
         let copied = {
             let identity = args.ssh.identity.first().map(Path::new);
             copy::copy(way, &args.wish, &args.proof, identity, (options, &mut report))
@@ -197,7 +197,23 @@ fn copy_served(args: &Args, way: Result<Way, Failure>) -> Code {
         page.into_iter().for_each(|page| page.write(&mut report));
         copied
     });
-    report.finish(copied)
+    end(copied, &mut report)
+}
+
+/// A dry run has said what there is to say.
+fn end(copied: Result<Option<Summary>, Failure>, report: &mut Report) -> Code {
+    match copied.transpose() {
+        None => Code::Success,
+        Some(copied) => report.finish(copied),
+    }
+}
+
+impl Args {
+    /// Which transfer it is, for a page.
+    fn title(&self) -> String {
+        let sources = control::few(self.sources.iter().map(|source| source.to_string_lossy()));
+        format!("netblt cp {sources} {}", self.target.to_string_lossy())
+    }
 }
 
 /// From one other machine to another.
@@ -359,7 +375,8 @@ fn copy(args: &Args, task: Task, report: &mut Report) -> Result<Option<Summary>,
     let ssh = &args.ssh;
     let mut own = Options::default();
     own.trace.clone_from(&wish.trace);
-    let page = Page::wanted(args.page.report.as_deref().filter(|_| !wish.dry_run), &mut own)?;
+    let wanted = args.page.report.as_deref().filter(|_| !wish.dry_run);
+    let page = Page::wanted(wanted, args.title(), &mut own)?;
     let (call, passed) = (None, Arc::default());
     let mut near = Near { link, wish, ssh, listed, call, passed, trace: own.trace, kept: None };
     let copied = near.copy(part, report);

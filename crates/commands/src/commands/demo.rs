@@ -63,7 +63,8 @@ pub(crate) struct Args {
     #[arg(long, default_value = "256MiB", value_parser = units::bytes)]
     size: u64,
     /// Which packets are lost follows from this number
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = units::number::<u64>(0, u64::MAX))]
     seed: u64,
     #[command(flatten)]
     show: Show,

@@ -53,7 +53,8 @@ fn pages(directory: &Path) -> io::Result<()> {
 pub(crate) fn completions(args: &CompletionsArgs) -> Code {
     // Into memory first: the generator panics when its output cannot be written.
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut hints::hinted(Cli::command()), "netblt", &mut text);
+    let mut command = hints::without_hidden(&hints::hinted(Cli::command()));
+    clap_complete::generate(args.shell, &mut command, "netblt", &mut text);
     let text = hints::with_files(args.shell, &String::from_utf8_lossy(&text));
     output::end(stdout::print(&text), false)
 }

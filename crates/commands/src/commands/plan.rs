@@ -42,7 +42,7 @@ pub(crate) struct Args {
     loss: Probability,
     /// Size of the IP packets, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500,
-          value_parser = clap::value_parser!(u16).range(576..))]
+          value_parser = units::number::<u16>(576, 65_535))]
     mtu: u16,
     /// How much to transfer
     #[arg(long, value_parser = units::size)]

@@ -267,10 +267,14 @@ impl<'a> Landing<'a> {
             return Err(Failure::usage("the other one is on another server").into());
         }
         if self.is_one(server)? {
-            return Ok([&target.path, &b"/"[..], served.name().as_bytes()].concat());
+            return Ok(joined(&target.path, served.name().as_bytes()));
         }
         if self.several {
-            return Err(Failure::new(Code::File, "what several go to is no directory").into());
+            return Err(Failure::new(
+                Code::File,
+                "the target of several sources is not a directory",
+            )
+            .into());
         }
         Ok(target.path)
     }
@@ -393,6 +397,13 @@ impl Common {
     }
 }
 
+/// A name in a directory, which may be the root, or end with slashes.
+fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    let end = directory.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let (directory, slash) = (&directory[..end], if end > 0 { &b"/"[..] } else { b"" });
+    [directory, slash, name].concat()
+}
+
 fn word(sort: Sort) -> &'static str {
     match sort {
         Sort::File => "file",
@@ -413,4 +424,18 @@ fn permissions(entry: &Entry) -> String {
     let bits = (0..9).rev().zip("rwxrwxrwx".chars());
     let bits = bits.map(|(at, c)| if entry.mode >> at & 1 == 1 { c } else { '-' });
     std::iter::once(kind).chain(bits).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_path_has_two_slashes() {
+        for (directory, path) in
+            [("", "x"), ("/", "x"), ("d", "d/x"), ("d//", "d/x"), ("/d", "/d/x")]
+        {
+            assert_eq!(joined(directory.as_bytes(), b"x"), path.as_bytes(), "{directory}");
+        }
+    }
 }

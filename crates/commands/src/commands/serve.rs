@@ -58,7 +58,7 @@ pub(crate) struct Args {
     write_only: bool,
     /// Serve no more than this at once; others are told to come later
     #[arg(long, value_name = "N", default_value_t = 64,
-          value_parser = clap::value_parser!(u32).range(1..=4096))]
+          value_parser = units::number::<u32>(1, 4096))]
     max_sessions: u32,
     /// Memory for the buffers of all of them
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = units::bytes)]
@@ -80,7 +80,7 @@ pub(crate) struct Args {
     lanes: Option<Lanes>,
     /// Take no more files and directories than this with one transfer; 256 bytes of memory for each
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_FILES,
-          value_parser = clap::value_parser!(u64).range(1..=MAX_FILES))]
+          value_parser = units::number::<u64>(1, MAX_FILES))]
     max_files: u64,
     /// Take no more bytes than this with one transfer, such as 20GB
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
@@ -89,10 +89,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     audit: Option<PathBuf>,
     /// Tell counts at http://127.0.0.1:PORT/metrics, as Prometheus reads them
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = units::number::<u16>(0, 65_535))]
     metrics: Option<u16>,
     /// Local UDP port; 0 lets the system choose
-    #[arg(long, value_name = "PORT", default_value_t = PORT)]
+    #[arg(long, value_name = "PORT", default_value_t = PORT,
+          value_parser = units::number::<u16>(0, 65_535))]
     port: u16,
     /// Local address to use
     #[arg(long, value_name = "ADDRESS")]

@@ -9,6 +9,7 @@ use netblt_sim::swarm;
 use crate::exit::{Code, Failure};
 use crate::output;
 use crate::stdout;
+use crate::units;
 
 /// Replay one world of the simulator and tell what happened in it
 ///
@@ -17,7 +18,7 @@ use crate::stdout;
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The world's number
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = units::number::<u64>(0, u64::MAX))]
     seed: u64,
     /// Take the network from this file, or the named scenario, instead of making it up from the
     /// seed

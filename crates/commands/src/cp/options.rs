@@ -18,10 +18,10 @@ use crate::units;
 #[derive(Args, Debug)]
 pub(crate) struct Wish {
     /// Copy directories with all that is in them
-    #[arg(short)]
+    #[arg(short, long)]
     pub(crate) recursive: bool,
     /// Keep permissions and times of modification
-    #[arg(short)]
+    #[arg(short, long)]
     pub(crate) preserve: bool,
     #[command(flatten)]
     pub(crate) extra: args::Extra,
@@ -77,7 +77,7 @@ pub(crate) struct Wish {
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
     pub(crate) rate: Option<Rate>,
     /// The same in Kbit/s, as scp has it
-    #[arg(short = 'l', value_name = "KBIT", value_parser = clap::value_parser!(u32).range(1..),
+    #[arg(short = 'l', value_name = "KBIT", value_parser = units::number::<u32>(1, u32::MAX.into()),
           conflicts_with = "rate")]
     pub(crate) limit: Option<u32>,
     /// The same, where a number without a unit is KiB/s, as rsync has it
@@ -103,7 +103,7 @@ pub(crate) struct Wish {
     pub(crate) death_timer: Duration,
     /// Take no more files and directories than this (to 16777216); 256 bytes of memory for each
     /// [default: 2097152]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_FILES))]
+    #[arg(long, value_name = "N", value_parser = units::number::<u64>(1, MAX_FILES))]
     pub(crate) max_files: Option<u64>,
     /// Write names and BLAKE3 digests of what was copied to FILE, as b3sum does
     #[arg(long, value_name = "FILE")]
@@ -187,7 +187,7 @@ fn bwlimit(value: &str) -> Result<Rate, String> {
             .checked_mul(1024)
             .map(Rate::from_bytes_per_second)
             .filter(|rate| *rate != Rate::ZERO)
-            .ok_or_else(|| "a rate of nothing moves nothing".to_owned()),
+            .ok_or_else(|| "a rate is greater than zero".to_owned()),
         Err(_) => units::rate(value),
     }
 }

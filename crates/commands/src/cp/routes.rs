@@ -81,7 +81,10 @@ const BY_ITSELF: &str = "each of the two knows its own files only";
 
 const TABLE: &[Row] = &[
     // Which files.
-    ("--dry-run", &[(&[Hosts], BY_ITSELF), (BY_SERVER, "`netblt ls` shows what is there")]),
+    (
+        "--dry-run",
+        &[(&[Hosts], BY_ITSELF), (&[Servers, Within], "`netblt ls` shows what is there")],
+    ),
     ("--update", &[(&[Hosts], BY_ITSELF), (BY_SERVER, NO_COMPARISON)]),
     ("--ignore-existing", &[(&[Hosts], BY_ITSELF), (BY_SERVER, NO_COMPARISON)]),
     ("--files-from", &[(&[Hosts], "the list is here"), (BY_SERVER, NO_CHOICE)]),

@@ -15,6 +15,7 @@ use clap::Args;
 use crate::cp::install::Machine;
 use crate::cp::place::Host;
 use crate::exit::Failure;
+use crate::units;
 
 /// Finds the program where it mostly is, though the shell is no login shell; first where
 /// `--install` puts it.
@@ -38,7 +39,7 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 #[command(next_help_heading = "ssh")]
 pub(crate) struct SshOptions {
     /// ssh's port
-    #[arg(short = 'P', value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short = 'P', value_name = "PORT", value_parser = units::number::<u16>(1, 65_535))]
     port: Option<u16>,
     /// ssh's key (-i); for a server of files, your key for it
     #[arg(short = 'i', value_name = "FILE")]

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netblt::serve::remote::{Fetch, check_room, into_directory};
-use netblt::serve::{Side, Sort};
+use netblt::serve::remote::{Fetch, Server, check_room, into_directory};
+use netblt::serve::{Entry, Side, Sort};
 use netblt::{Cancel, Denial, Error, Options, Overwrite, Selection, Summary};
 
 use crate::args::Sharing;
@@ -38,14 +38,14 @@ pub(crate) enum Way {
     Across { sources: Vec<Served>, target: Served },
 }
 
-/// Copies.
+/// Copies; nothing is returned by a dry run.
 pub(crate) fn copy(
     way: Way,
     wish: &Wish,
     proof: &Proof,
     identity: Option<&Path>,
     (mut options, report): (Options, &mut Report),
-) -> Result<Summary, Failure> {
+) -> Result<Option<Summary>, Failure> {
     fill(&mut options, wish)?;
     if wish.policy == Sharing::Aggressive {
         report.warn(AGGRESSIVE);
@@ -53,7 +53,24 @@ pub(crate) fn copy(
     report.hear_files(&mut options);
     let cancel = Cancel::default();
     secrecy::keep();
-    match way {
+    let copied = match way {
+        Way::Up { sources, target } if wish.dry_run => {
+            signals::watch(&cancel, false)?;
+            let meeting = proof.meet(&target, identity, &options, &cancel)?;
+            let line = (&meeting, &options, &cancel);
+            let (selection, _) = selection(&sources, &target, wish, line, report)?;
+            let found = netblt::preview(selection, &cancel);
+            let found = found.map_err(|error| report.failure(&error))?;
+            let mut offered = found.offered.iter();
+            offered.try_for_each(|one| report.offered(&one.name, one.directory, one.length))?;
+            return Ok(None);
+        }
+        Way::Down { sources, .. } if wish.dry_run => {
+            signals::watch(&cancel, false)?;
+            let mut met = Met { proof, identity, known: Vec::new() };
+            let down = Down { wish, options: &options, cancel: &cancel };
+            return down.preview(&sources, &mut met, report).map(|()| None);
+        }
         Way::Up { sources, target } => {
             signals::watch(&cancel, report.is_talkative())?;
             let meeting = proof.meet(&target, identity, &options, &cancel)?;
@@ -78,7 +95,8 @@ pub(crate) fn copy(
             Across { met, target, trees: wish.recursive, options: &options, cancel: &cancel }
                 .copy(&sources, report)
         }
-    }
+    };
+    copied.map(Some)
 }
 
 /// Servers that were met, each once.
@@ -208,6 +226,24 @@ fn up(
     (meeting, options, cancel): Line<'_>,
     report: &mut Report,
 ) -> Result<Summary, Failure> {
+    let line = (meeting, options, cancel);
+    let (selection, skipped) = selection(sources, target, wish, line, report)?;
+    let server = server(meeting, options, cancel, true);
+    let sent = server.put(selection, &target.path, report);
+    let mut summary =
+        sent.map_err(|error| refused_at(target, &meeting.explain(error, options, cancel), report))?;
+    summary.skipped += skipped;
+    Ok(summary)
+}
+
+/// What is to be sent, and how many of the sources cannot be, which are named.
+fn selection(
+    sources: &[OsString],
+    target: &Served,
+    wish: &Wish,
+    (meeting, options, cancel): Line<'_>,
+    report: &mut Report,
+) -> Result<(Selection, u64), Failure> {
     let cannot = |text| Failure::new(Code::File, text);
     let found = Found::look(sources, wish.recursive, false).map_err(cannot)?;
     found.skipped.iter().for_each(|text| report.warn(&format!("skipped {text}")));
@@ -247,11 +283,7 @@ fn up(
         modes,
         ..Selection::default()
     };
-    let sent = server.put(selection, &target.path, report);
-    let mut summary =
-        sent.map_err(|error| report.failure(&meeting.explain(error, options, cancel)))?;
-    summary.skipped += skipped;
-    Ok(summary)
+    Ok((selection, skipped))
 }
 
 /// From a server to here.
@@ -313,6 +345,38 @@ impl Down<'_> {
             }
         }
         all.end()
+    }
+
+    /// What would be copied, a line each.
+    fn preview(
+        &self,
+        sources: &[Served],
+        met: &mut Met<'_>,
+        report: &mut Report,
+    ) -> Result<(), Failure> {
+        for source in sources {
+            let meeting = met.of(source, self.options, self.cancel)?;
+            let server = server(meeting, self.options, self.cancel, true);
+            let failed = |error: Error, report: &Report| {
+                named(source, report.failure(&meeting.explain(error, self.options, self.cancel)))
+            };
+            let some = expand(&server, source, false).map_err(|error| failed(error, report))?;
+            if some.is_empty() {
+                report.warn(&format!("skipped {}: nothing matches", source.shown()));
+            }
+            for one in some {
+                let entry = wanted(&server, &one.path, self.wish.recursive);
+                match entry.map_err(|error| failed(error, report))? {
+                    Ok(entry) => {
+                        let name = one.name().into_encoded_bytes();
+                        let listed = list_tree(&server, (one.path, name, entry), report);
+                        listed.map_err(|error| failed(error, report))??;
+                    }
+                    Err(why) => report.warn(&format!("skipped {}: {why}", one.shown())),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// One source, or why it is left out.
@@ -424,9 +488,43 @@ impl Across<'_> {
     }
 }
 
+/// What the server has against a path there; what is wrong with a file here has its own.
+fn refused_at(target: &Served, error: &Error, report: &Report) -> Failure {
+    match error {
+        Error::Denied { .. } | Error::Ended(_) => named(target, report.failure(error)),
+        error => report.failure(error),
+    }
+}
+
+/// Names a file, or a directory with all that is in it: paths there, and the names that they get.
+fn list_tree(
+    server: &Server<'_>,
+    root: (Vec<u8>, Vec<u8>, Entry),
+    report: &Report,
+) -> Result<Result<(), Failure>, Error> {
+    let mut found = vec![root];
+    while let Some((path, name, entry)) = found.pop() {
+        let directory = entry.sort == Sort::Directory;
+        let told = report.offered(&name, directory, if directory { 0 } else { entry.length });
+        if told.is_err() {
+            return Ok(told);
+        }
+        if directory {
+            let mut inside = Vec::new();
+            server.list(&path, &mut Plain, |entry| {
+                let below = |above: &[u8]| [above, b"/", &entry.name].concat();
+                inside.push((below(&path), below(&name), entry));
+                Ok(())
+            })?;
+            found.extend(inside.into_iter().rev());
+        }
+    }
+    Ok(Ok(()))
+}
+
 fn named(source: &Served, failure: Failure) -> Failure {
     let message = format!("{}: {}", source.shown(), failure.message);
-    Failure { busy: failure.busy, ..Failure::new(failure.code, message) }
+    Failure { message, ..failure }
 }
 
 /// The manifests of several transfers, of which each writes its own to the same file.

@@ -463,8 +463,8 @@ pub fn check_room(directory: &Path, name: &OsStr, data: u64) -> Result<Option<Wa
 
 /// A path as a request has it.
 fn plain(path: &[u8]) -> Result<Vec<u8>, Error> {
-    let name = |why| OptionsError::FileName { name: shown(path), why };
-    Ok(request::plain(path).map_err(name)?)
+    let wrong = |why| OptionsError::Path { path: shown(path), why };
+    Ok(request::plain(path).map_err(wrong)?)
 }
 
 /// As many pieces at a time as a request has room for.

@@ -76,7 +76,7 @@ pub struct Question {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoForecast {
     /// The rate is zero.
-    #[error("a rate of nothing moves nothing")]
+    #[error("the rate is zero: it has to be greater")]
     NoRate,
     /// Beyond [`MAX_LOSS`].
     #[error("more than half of the packets lost: there is nothing to plan")]

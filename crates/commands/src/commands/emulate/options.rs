@@ -11,6 +11,7 @@ use netblt_path::scenario::{self, Scenario, ScenarioError};
 use toml::{Table, Value};
 
 use crate::exit::{Code, Failure};
+use crate::units;
 
 /// The heading of these options in help texts.
 const HEADING: &str = "Link";
@@ -105,7 +106,7 @@ impl clap::Args for Link {
             .long("seed")
             .value_name("N")
             .default_value("1")
-            .value_parser(clap::value_parser!(u64))
+            .value_parser(units::number::<u64>(0, u64::MAX))
             .help("Which packets are lost, reordered and so on follows from this number");
         let mut command = command.next_help_heading(HEADING).arg(scenario).arg(seed);
         for part in PARTS {

@@ -27,6 +27,7 @@ use netblt_path::scenario::Scenario;
 use super::options::Link;
 use super::stats::{self, Side, Stats, StatsArgs, View};
 use crate::exit::{Code, Failure};
+use crate::units;
 
 /// How often the end is looked for.
 const LOOK_ROUND: Duration = Duration::from_millis(20);
@@ -63,7 +64,7 @@ pub(crate) struct Args {
     ///
     /// With a smaller --mtu the path swallows what the hosts think would pass, which tests path
     /// MTU discovery.
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(576..))]
+    #[arg(long, value_name = "BYTES", value_parser = units::number::<u16>(576, 65_535))]
     device_mtu: Option<u16>,
     #[command(flatten)]
     link: Link,

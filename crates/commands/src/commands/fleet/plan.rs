@@ -38,7 +38,7 @@ pub(crate) struct Args {
     chunk_bytes: u64,
     /// Files, links and directories of a chunk at most
     #[arg(long, value_name = "N", default_value_t = 100_000,
-          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+          value_parser = units::number::<u64>(1, 1_000_000))]
     chunk_files: u64,
     #[command(flatten)]
     proof: Proof,

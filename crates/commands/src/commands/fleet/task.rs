@@ -26,7 +26,7 @@ pub(crate) struct ChunkArgs {
     #[command(flatten)]
     place: Place,
     /// Which chunk, from 0
-    #[arg(value_name = "K")]
+    #[arg(value_name = "K", value_parser = units::number::<u64>(0, u64::MAX))]
     chunk: u64,
 }
 
@@ -44,13 +44,14 @@ pub(crate) struct SubmitArgs {
     engine: Engine,
     /// Tasks at once
     #[arg(long, value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u64).range(1..=100_000))]
+          value_parser = units::number::<u64>(1, 100_000))]
     pairs: u64,
     /// What all tasks together may take of the path: each keeps to its share
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
     wan: Option<Rate>,
     /// How often a task is started again that could not be done now
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10,
+          value_parser = units::number::<u32>(0, u32::MAX.into()))]
     requeues: u32,
     /// Behind --: options for sbatch; for Dask, -s ADDRESS of its scheduler or -f FILE with that
     #[arg(last = true, value_name = "ENGINE_OPTIONS")]

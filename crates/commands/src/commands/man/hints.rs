@@ -24,6 +24,15 @@ pub(super) fn hinted(command: Command) -> Command {
     command.mut_subcommands(hinted)
 }
 
+/// The same without the commands that no help shows: they are for other programs.
+pub(super) fn without_hidden(command: &Command) -> Command {
+    let visible = command.get_subcommands().filter(|command| !command.is_hide_set());
+    Command::new("netblt")
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(command.get_arguments())
+        .subcommands(visible)
+}
+
 fn hint(arg: &Arg) -> Option<ValueHint> {
     if !arg.get_action().takes_values() || arg.get_value_hint() != ValueHint::Unknown {
         return None;

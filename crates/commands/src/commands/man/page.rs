@@ -39,9 +39,9 @@ const ENVIRONMENT: &[(&str, &[&str], &str)] = &[
     ("SHELL", &["netblt-emulate-tun"], "What runs without any COMMAND; /bin/sh if it is unset."),
     (
         "NO_COLOR, TERM",
-        &["netblt-send", "netblt-receive", "netblt-demo"],
-        "The progress bar is without colours if NO_COLOR is set to anything, and left out if TERM \
-         is \"dumb\".",
+        &["netblt-cp", "netblt-send", "netblt-receive", "netblt-demo"],
+        "The progress bar is without colours if NO_COLOR is set to anything. If TERM is \"dumb\", \
+         lines are printed from time to time in its place.",
     ),
 ];
 
@@ -122,10 +122,13 @@ fn option(arg: &Arg) -> String {
     if !arg.get_action().takes_values() {
         return name;
     }
-    // A space that no line ends at.
-    match arg.get_num_args().is_some_and(|range| range.min_values() == 0) {
-        true => format!("{name}\\ [{}]", value(arg)),
-        false => format!("{name}\\ {}", value(arg)),
+    let optional = arg.get_num_args().is_some_and(|range| range.min_values() == 0);
+    match (optional, arg.is_require_equals_set()) {
+        (true, true) => format!("{name}[={}]", value(arg)),
+        (false, true) => format!("{name}={}", value(arg)),
+        // A space that no line ends at.
+        (true, false) => format!("{name}\\ [{}]", value(arg)),
+        (false, false) => format!("{name}\\ {}", value(arg)),
     }
 }
 
