@@ -403,7 +403,7 @@ mod tests {
         assert!(has(140, "RTT 100 ms") && has(140, "lost 1.1 %") && at(140).0 == BAR);
         // The usual terminal has the bar, and a name beside it.
         let mut few = progress();
-        (few.file, few.files, few.name) = (2, Some(3), "IMG.jpg".to_owned());
+        (few.file, few.files, few.name) = (2, Some(3), b"IMG.jpg".to_vec());
         let (bar, text) = Line::new(&few, 100e6, false).fitted(80);
         assert!(bar >= SHORTEST_BAR && text.contains("IMG.jpg"), "{bar} {text}");
         // Each that is not there was given up by the time that the next one is.

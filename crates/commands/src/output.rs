@@ -345,7 +345,7 @@ impl Report {
         };
         if self.data_on_stdout {
             self.note("On the other machine, run:");
-            return writeln!(io::stderr(), "{command}");
+            return stdout::write_beside(format!("{command}\n").as_bytes());
         }
         let to_terminal = io::stdout().is_terminal();
         if to_terminal {

@@ -167,10 +167,10 @@ pub enum Error {
         line: usize,
     },
     /// The ticket could not be handed over.
-    #[error("the ticket cannot be written, and without it nobody comes: {}", said(.0))]
+    #[error("the ticket cannot be written, and without it no peer can connect: {}", said(.0))]
     Unseen(io::Error),
     /// Nobody came while this side listened.
-    #[error("nobody came within {} s", .0.as_secs_f64())]
+    #[error("timed out: no peer connected within {} s", .0.as_secs_f64())]
     Alone(Duration),
     /// The connection could not be opened.
     #[error("cannot reach {peer}: {reason}")]
@@ -186,7 +186,7 @@ pub enum Error {
     #[error("the transfer is incomplete: {0}")]
     Ended(Reason),
     /// The other side was started again, and this one cannot begin anew.
-    #[error("the other side was started again, and {0}")]
+    #[error("the peer restarted: {0}")]
     Restarted(&'static str),
     /// The bytes that arrived are not the bytes that were sent.
     #[error("not verified: {0}")]
@@ -318,10 +318,10 @@ pub enum OptionsError {
     #[error("static keys are for the sealed wire")]
     Keys,
     /// A public key that is none.
-    #[error("the server's key is none: it is a number with which everybody agrees on the same")]
+    #[error("invalid server key (low-order point)")]
     NoKey,
     /// A call with the identity of a server.
-    #[error("whoever calls needs the identity of a client: a key, and its server's public key")]
+    #[error("connecting requires a client key and the server's public key")]
     NoClient,
     /// An address where a ticket is needed.
     #[error("the sealed wire meets by ticket")]
@@ -477,7 +477,7 @@ pub enum Warning {
     },
     /// Nobody has answered for some seconds; it is tried further (`sealed`).
     #[error(
-        "no answer yet; perhaps nobody listens there any more, a firewall drops UDP, or the path \
+        "no answer yet; perhaps nothing listens there any more, a firewall drops UDP, or the path \
          takes no packets of 592 bytes, which an opening has at least"
     )]
     NoAnswerYet,

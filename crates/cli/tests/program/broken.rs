@@ -136,7 +136,7 @@ fn a_listener_to_whom_nobody_comes_waits_as_long_as_it_was_told() {
     for side in sides {
         let bind: &[&str] = if side.contains(&"rfc998") { &[] } else { &HERE };
         let alone = env.run(&[side, bind, &["--wait", "300ms"]].concat());
-        alone.exits(35).says("nobody came within 0.3 s");
+        alone.exits(35).says("no peer connected within 0.3 s");
     }
     // It says how long that is: a day, unless it is told otherwise.
     let told: [(&[&str], &str); 3] = [

@@ -150,7 +150,7 @@ fn a_transfer_outlives_the_reader_of_its_events() {
     // Nobody comes without the ticket.
     let mut command = env.command(&["send", "data", "--bind", "127.0.0.1"]);
     command.stdout(full());
-    Running::new(command).finish().exits(11).says("without it nobody comes: No space left");
+    Running::new(command).finish().exits(11).says("without it no peer can connect: No space left");
 }
 
 #[test]

@@ -180,8 +180,9 @@ fn a_dry_run_lists_what_would_be_copied_to_and_from_a_server() {
     lists(&["cp", "-n", "--recursive", "up", "netblt:///there"], "up/\nup/x\t30\n");
     let json = ask(&env, &["cp", "-n", "--json", "netblt:///d/a", "."]).exits(0);
     assert_eq!(json.last_event("offered")["bytes"], 10);
-    ask(&env, &["cp", "-n", "netblt:///d", "."]).exits(11).says("netblt:///d: it is a directory");
-    ask(&env, &["cp", "-n", "netblt:///none", "."]).exits(11).says("netblt:///none: ");
+    ask(&env, &["cp", "-n", "netblt:///d", "."]).exits(23).says("there is nothing to copy");
+    let some = ask(&env, &["cp", "-n", "netblt:///none", "netblt:///d/a", "."]).exits(23);
+    assert_eq!(some.says("skipped netblt:///none: ").text(), "a\t10\n");
     assert_eq!(env.names("root"), ["d"]);
     assert!(!env.path("d").exists() && !env.path("a").exists());
     // The long names do what the letters do.

@@ -58,18 +58,18 @@ pub(crate) fn copy(
             signals::watch(&cancel, false)?;
             let meeting = proof.meet(&target, identity, &options, &cancel)?;
             let line = (&meeting, &options, &cancel);
-            let (selection, _) = selection(&sources, &target, wish, line, report)?;
+            let (selection, skipped) = selection(&sources, &target, wish, line, report)?;
             let found = netblt::preview(selection, &cancel);
             let found = found.map_err(|error| report.failure(&error))?;
             let mut offered = found.offered.iter();
             offered.try_for_each(|one| report.offered(&one.name, one.directory, one.length))?;
-            return Ok(None);
+            return listed(skipped);
         }
         Way::Down { sources, .. } if wish.dry_run => {
             signals::watch(&cancel, false)?;
             let mut met = Met { proof, identity, known: Vec::new() };
             let down = Down { wish, options: &options, cancel: &cancel };
-            return down.preview(&sources, &mut met, report).map(|()| None);
+            return down.preview(&sources, &mut met, report).and_then(listed);
         }
         Way::Up { sources, target } => {
             signals::watch(&cancel, report.is_talkative())?;
@@ -353,7 +353,8 @@ impl Down<'_> {
         sources: &[Served],
         met: &mut Met<'_>,
         report: &mut Report,
-    ) -> Result<(), Failure> {
+    ) -> Result<u64, Failure> {
+        let (mut there, mut skipped) = (0, 0);
         for source in sources {
             let meeting = met.of(source, self.options, self.cancel)?;
             let server = server(meeting, self.options, self.cancel, true);
@@ -363,6 +364,7 @@ impl Down<'_> {
             let some = expand(&server, source, false).map_err(|error| failed(error, report))?;
             if some.is_empty() {
                 report.warn(&format!("skipped {}: nothing matches", source.shown()));
+                skipped += 1;
             }
             for one in some {
                 let entry = wanted(&server, &one.path, self.wish.recursive);
@@ -371,12 +373,16 @@ impl Down<'_> {
                         let name = one.name().into_encoded_bytes();
                         let listed = list_tree(&server, (one.path, name, entry), report);
                         listed.map_err(|error| failed(error, report))??;
+                        there += 1;
                     }
-                    Err(why) => report.warn(&format!("skipped {}: {why}", one.shown())),
+                    Err(why) => {
+                        report.warn(&format!("skipped {}: {why}", one.shown()));
+                        skipped += 1;
+                    }
                 }
             }
         }
-        Ok(())
+        if there == 0 { Err(nothing()) } else { Ok(skipped) }
     }
 
     /// One source, or why it is left out.
@@ -485,6 +491,14 @@ impl Across<'_> {
 
     fn failed(&self, error: Error, (at, served): (&Meeting, &Served), report: &Report) -> Failure {
         named(served, report.failure(&at.explain(error, self.options, self.cancel)))
+    }
+}
+
+/// The end of a dry run, with the code that the copy would have.
+fn listed(skipped: u64) -> Result<Option<Summary>, Failure> {
+    match skipped {
+        0 => Ok(None),
+        _ => Err(Failure { silent: true, ..Failure::new(Code::Partial, "some are left out") }),
     }
 }
 

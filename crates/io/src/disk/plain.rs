@@ -136,7 +136,7 @@ impl Extent {
         if self.buffers == self.highest && self.bytes == self.end && self.buffers > 0 {
             return Ok(self.bytes);
         }
-        Err(Error::NotVerified("there are holes in what came; nothing was kept".to_owned()))
+        Err(Error::NotVerified("incomplete data (missing ranges); nothing was kept".to_owned()))
     }
 }
 

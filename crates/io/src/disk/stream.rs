@@ -157,7 +157,7 @@ impl Writer for StreamWriter {
     fn finish(&mut self, end: Option<&End>, _: &Gate) -> Result<Outcome, Error> {
         self.output.writer.flush().map_err(|e| self.failed(e))?;
         if !self.early.is_empty() || self.buffers == 0 {
-            return Err(Error::NotVerified("there are holes in what came".to_owned()));
+            return Err(Error::NotVerified("incomplete data (missing ranges)".to_owned()));
         }
         if self.plain {
             return Ok(Outcome::unproved(self.bytes));

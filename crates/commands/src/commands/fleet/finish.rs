@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Place, failed, help, meet, say, timeline, trouble, watched};
 use crate::exit::{Code, Failure};
+use crate::json;
 use crate::stdout;
 use crate::units;
 
