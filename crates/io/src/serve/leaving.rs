@@ -228,7 +228,7 @@ mod tests {
         let leaving = Leaving::default();
         let labelled = staging::kept_name(Some(&[7; 32]));
         for name in [KEPT, &labelled] {
-            Staging::keep(&root, name, staging::Open::Made).unwrap().expect("it is made").leave();
+            Staging::keep(&root, name, Open::Made).unwrap().expect("it is made").leave();
         }
         for (may_read, label, name, goes_on) in [
             (true, None, KEPT, true),
