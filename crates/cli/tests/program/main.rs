@@ -52,6 +52,7 @@ mod room;
 mod routes;
 mod scp;
 mod serve;
+mod sites;
 mod ssh;
 mod terminal;
 mod third;

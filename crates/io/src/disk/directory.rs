@@ -33,7 +33,7 @@ use crate::disk::left_out::MAX_NUMBERS;
 use crate::disk::manifest::Manifest;
 use crate::disk::names::{Budget, NameId, Names, Refused};
 use crate::disk::publish::settle;
-use crate::disk::sites::{Beside, TOP, slot_of};
+use crate::disk::sites::{Beside, TOP, none_in};
 use crate::disk::store::{Need, Store, without_promise};
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, said, shown};
@@ -222,8 +222,7 @@ impl DirectoryWriter {
             self.budget.take(FILE_BYTES + link).map_err(too_much)?;
         }
         let kind = if extent.kind == Kind::Kept { Kind::File } else { extent.kind };
-        let incoming =
-            self.files.entry(extent.file).or_insert_with(|| Incoming::new(extent.file, kind));
+        let incoming = self.files.entry(extent.file).or_insert_with(|| Incoming::new(kind));
         if incoming.kind != kind {
             return Err(Error::Content("a file is of two kinds"));
         }
@@ -294,7 +293,7 @@ impl DirectoryWriter {
             self.store.error(&directory, UNWRITABLE, Errno::ACCESS.into())
         })?;
         if let Some(file) = self.files.get_mut(&extent.file) {
-            file.slot = slot_of(site, 0);
+            file.slot = none_in(site);
         }
         Ok(())
     }
@@ -664,7 +663,7 @@ fn too_much(refused: Refused) -> Error {
 }
 
 impl Incoming {
-    fn new(number: u64, kind: Kind) -> Self {
+    fn new(kind: Kind) -> Self {
         Self {
             kind,
             kept: false,
@@ -675,7 +674,7 @@ impl Incoming {
             complete: None,
             placed: false,
             subtrees: None,
-            slot: number,
+            slot: none_in(TOP),
         }
     }
 }

@@ -49,6 +49,11 @@ pub(crate) fn slot_of(site: usize, count: u64) -> u64 {
     (site as u64) << SLOT_BITS | count
 }
 
+/// The number of a temporary that there is not yet, in a site.
+pub(crate) fn none_in(site: usize) -> u64 {
+    slot_of(site, 1 << (SLOT_BITS - 1))
+}
+
 /// What a temporary's number counts within its transfer; `None` if that is more than any has.
 pub(crate) fn count_of(slot: u64) -> Option<u64> {
     let count = slot & ((1 << SLOT_BITS) - 1);

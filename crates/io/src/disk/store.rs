@@ -663,6 +663,8 @@ impl Store {
             None => Kept { permitted: staging::permitted(directory)?, ..self.kept_in(TOP) },
         };
         let inherited = rustix::fs::fstat(directory)?.st_mode & Mode::SGID.bits();
+        #[allow(clippy::unnecessary_cast, reason = "its width differs between systems")]
+        let inherited = inherited as u32;
         Ok(Kept { inherited, ..kept })
     }
 
