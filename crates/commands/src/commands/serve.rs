@@ -205,12 +205,15 @@ fn clients(path: &Path, most: &Grant) -> Result<Vec<(PublicKey, Grant)>, Failure
 fn audit(path: &Path) -> Result<Audit, Failure> {
     let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
     let said = |error| Failure::new(Code::File, format!("{}: {error}", path.display()));
-    Ok(Audit { file: file.map_err(said)?, lost: 0, cut: false })
+    let shown = printable(&path.display().to_string());
+    Ok(Audit { file: file.map_err(said)?, shown, lost: 0, cut: false })
 }
 
 /// The audit log.
 struct Audit {
     file: File,
+    /// Its path, fit for a terminal.
+    shown: String,
     /// Requests that are not in it.
     lost: u64,
     /// The last line may not be whole.
@@ -224,16 +227,19 @@ impl Audit {
         match self.file.write_all(format!("{begin}{data}\n").as_bytes()) {
             Ok(()) if self.cut => {
                 self.cut = false;
-                let lost = self.lost;
-                eprintln!(
-                    "netblt: warning: the audit log is written again; it lacks {lost} requests"
-                );
+                let (shown, lost) = (&self.shown, self.lost);
+                say(&format!(
+                    "netblt: warning: {shown}: the audit log is written again; it lacks {lost} \
+                     requests"
+                ));
             }
             Ok(()) => {}
             Err(error) => {
                 if !self.cut {
-                    let said = plain(&error.to_string());
-                    eprintln!("netblt: warning: the audit log cannot be written: {said}");
+                    let (shown, said) = (&self.shown, plain(&error.to_string()));
+                    say(&format!(
+                        "netblt: warning: {shown}: the audit log cannot be written: {said}"
+                    ));
                 }
                 (self.lost, self.cut) = (self.lost + 1, true);
             }
