@@ -88,7 +88,7 @@ fn a_stream_whose_receiver_was_started_again_blames_no_command_line() {
     let second = env.start(&receive);
     let sent = fails_with(sender.finish(), &[12]);
     let why = sent.last_event("error")["message"].to_string();
-    assert!(why.contains("started again") && why.contains("cannot be read twice"), "{why}");
+    assert!(why.contains("the peer restarted: ") && why.contains("be read twice"), "{why}");
     assert!(
         sent.text().contains("it has to begin anew, and nothing that has arrived of it is kept")
     );
@@ -256,7 +256,8 @@ fn a_reader_that_goes_away_is_a_failure() {
     command.stdout(writer);
     drop(reader);
     let output = command.output().expect("the program ran");
-    assert_eq!(output.status.code(), Some(11));
+    // By SIGPIPE, as others.
+    assert_eq!(output.status.code(), None);
     assert_ne!(sender.finish().code, Some(0));
 }
 
