@@ -212,9 +212,9 @@ fn of_a_fixed_rate_nobody_says_that_the_path_carried_no_more() {
     for rate in ["6Mbit", "12Mbit"] {
         named("rate_cap", &["path"], || clear(&path, &fixed(rate), &[]));
     }
-    // So it is with one that would find the path's if the other end let it.
+    // So it is with one that would find the path's if the other end let it, while it finds no less.
     let burst = ["--burst-size", "5", "--burst-interval", "10ms"];
-    named("rate_cap", &["path"], || clear(&path, &[], &burst));
+    named("rate_cap", &["receiver_buffers"], || clear(&path, &[], &burst));
     named("path", &["rate_cap"], || clear(&path, &[], &[]));
     // Without permission none of it counts.
     let few = ["--buffers", "1", "--buffer-size", "16KiB"];
