@@ -230,8 +230,7 @@ impl SourceReader {
         self.progress.bytes += length as u64;
         self.progress.offset += length as u64;
         if last {
-            let bytes = self.progress.offset;
-            let number = self.progress.entry as u64;
+            let (bytes, number) = (self.progress.offset, self.progress.entry as u64);
             let digest = self.close(entry)?;
             if entry.kind.has_content() {
                 self.list_file((number, &entry.name), bytes, digest);

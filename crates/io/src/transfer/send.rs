@@ -132,18 +132,9 @@ pub(crate) fn send_list(
         app.session.observer.warn(&Warning::StreamLost);
     }
     let sent = sent?;
-    let unstored = sent.verdict.as_ref().and_then(Verdict::left_out);
-    if let Some((count, text)) = unstored {
-        let names = Absent::names(text);
-        let text = format!("{count}{LEFT_OUT}{}", printable(names));
-        app.session.observer.warn(&Warning::TheyLeftOut(text));
-    }
-    if let Some(verdict) = &sent.verdict
-        && !tell_arrived(options.on_file.as_ref(), late.readings, verdict)
-    {
-        app.session.observer.warn(&Warning::Untellable);
-    }
-    let (unread, unstored) = (late.withdrawn, unstored.map_or(0, |(count, _)| count));
+    let verdict = sent.verdict.as_ref();
+    let judge = |verdict| judged(verdict, late.readings, options, &mut *app.session.observer);
+    let (unread, unstored) = (late.withdrawn, verdict.map_or(0, judge));
     let mut stats = peer.view().map(|end| end.stats(sent.at)).unwrap_or_default();
     remember(options, peer.view(), &stats);
     let lanes = all_lanes::sum(&mut stats, app.close_lanes());
@@ -162,6 +153,24 @@ pub(crate) fn send_list(
         limited_by: decide(told, facts),
         lanes,
     }))
+}
+
+/// Tells what the receiver has stored, and what it has left out: how many that are.
+fn judged(
+    verdict: &Verdict,
+    readings: Readings,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> u64 {
+    let left_out = verdict.left_out();
+    if let Some((count, text)) = left_out {
+        let text = format!("{count}{LEFT_OUT}{}", printable(Absent::names(text)));
+        observer.warn(&Warning::TheyLeftOut(text));
+    }
+    if !tell_arrived(options.on_file.as_ref(), readings, verdict) {
+        observer.warn(&Warning::Untellable);
+    }
+    left_out.map_or(0, |(count, _)| count)
 }
 
 /// Tells of the files that the receiver has under their names; false if it has left out more than
