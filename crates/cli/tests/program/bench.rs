@@ -137,7 +137,7 @@ fn mistakes_are_named() {
         (vec!["-s", "-R"], "cannot be used with"),
         (vec!["-1"], "--server"),
         (vec!["-t", "1", "-n", "1"], "cannot be used with"),
-        (vec!["-P", "33"], "1..=32"),
+        (vec!["-P", "33"], "a whole number from 1 to 32 is wanted"),
         (vec!["-i", "1us"], "0.1 seconds"),
         (vec!["--policy", "fixed"], "needs a rate"),
         (vec!["--burst-size", "5"], "--burst-interval"),

@@ -74,7 +74,9 @@ fn without_privileges_it_says_what_is_missing() {
 fn mistakes_are_told() {
     let env = Env::new();
     env.run(&["report", "compare", "--only", "netblt,pigeon"]).exits(1).says("tcp-cubic");
-    env.run(&["report", "compare", "--runs", "0"]).exits(1).says("1..=100");
+    env.run(&["report", "compare", "--runs", "0"])
+        .exits(1)
+        .says("a whole number from 1 to 100 is wanted");
     env.run(&["report", "compare", "--scenario", "moon"]).exits(1).says("there are bufferbloat");
 }
 

@@ -119,7 +119,7 @@ fn what_cannot_be_is_said_and_nothing_is_made() {
         (&["a", "ho st:"], 1, "characters that none has"),
         (&["a", "host:", "--udp-port", "9-8"], 1, "lower end first"),
         (&["a", "host:", "--exclude", "a**"], 1, "is no pattern"),
-        (&["a", "host:", "--bwlimit", "0"], 1, "a rate of nothing"),
+        (&["a", "host:", "--bwlimit", "0"], 1, "a rate is greater than zero"),
         (&["a", "host:", "--bwlimit", "100", "-l", "800"], 1, "cannot be used with"),
         (&["a", "host:", "--remote-netblt", "x'y"], 1, "quotes"),
         (&["a", "host:", "--remote-netblt", "/none/netblt"], 5, "(/none/netblt on "),

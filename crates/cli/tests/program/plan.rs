@@ -122,7 +122,7 @@ fn what_makes_no_sense_is_refused() {
         ("--rtt 1ms", "--rate <RATE>"),
         ("--rate 1Gbit", "--rtt <TIME>"),
         ("--rate 1000 --rtt 1ms", "no unit"),
-        ("--rate 0Mbit --rtt 1ms", "a rate of nothing"),
+        ("--rate 0Mbit --rtt 1ms", "a rate is greater than zero"),
         ("--rate 1Gbit --rtt 1ms --loss 51%", "more than half"),
         ("--rate 1Gbit --rtt 1ms --mtu 100", "576"),
         ("--rate 1Gbit --rtt 1ms --link wet", "possible values: ethernet"),
