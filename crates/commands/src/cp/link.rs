@@ -48,8 +48,8 @@ pub(crate) struct Link<'a> {
     pub(crate) foreign: bool,
     /// The reader has ended the transfer, since ssh has ended.
     lost: Arc<AtomicBool>,
-    /// ssh may end: this link is not needed any more.
-    over: Arc<AtomicBool>,
+    /// The two understand each other and are at work: the end of ssh ends the transfer.
+    works: Arc<AtomicBool>,
 }
 
 /// How often a wait looks whether it is to be given up.
@@ -75,13 +75,14 @@ impl<'a> Link<'a> {
         let lost = Arc::new(AtomicBool::new(false));
         let (inner, stop, told) = (Arc::clone(&tunnel), cancel.clone(), Arc::clone(&lost));
         let carried = Arc::clone(&tunnel);
-        let over = Arc::new(AtomicBool::new(false));
-        let expected = Arc::clone(&over);
+        let works = Arc::new(AtomicBool::new(false));
+        let working = Arc::clone(&works);
         let lose = move || {
-            if expected.load(Ordering::SeqCst) {
+            told.store(true, Ordering::SeqCst);
+            // Else another link may follow, and what waits for this one is told.
+            if !working.load(Ordering::SeqCst) {
                 return;
             }
-            told.store(true, Ordering::SeqCst);
             stop.cancel();
             // Through ssh no answer can come any more.
             if carried.get().is_some() {
@@ -97,7 +98,20 @@ impl<'a> Link<'a> {
         let out = FrameWriter::new(stdin);
         let host = host.clone();
         let (done, ended, without, foreign) = (None, false, None, false);
-        Ok(Self { host, ssh, out, came, tunnel, cancel, done, ended, without, foreign, lost, over })
+        Ok(Self {
+            host,
+            ssh,
+            out,
+            came,
+            tunnel,
+            cancel,
+            done,
+            ended,
+            without,
+            foreign,
+            lost,
+            works,
+        })
     }
 
     /// Whether the transfer was cancelled because ssh has ended.
@@ -142,6 +156,7 @@ impl<'a> Link<'a> {
             return Err(Failure::new(Code::Start, why));
         }
         report.detail(&format!("netblt {version} answers there."));
+        self.works.store(true, Ordering::SeqCst);
         Ok(())
     }
 
@@ -196,7 +211,7 @@ impl<'a> Link<'a> {
     /// Waits for the far end's last word; `wanted`: it may still be at work. Then ssh ends.
     pub(crate) fn finish(mut self, wanted: bool, mut warn: impl FnMut(&str)) -> Option<Done> {
         if !wanted {
-            self.over.store(true, Ordering::SeqCst);
+            self.works.store(false, Ordering::SeqCst);
             // Whatever it still does is in vain.
             self.out.close();
         }
