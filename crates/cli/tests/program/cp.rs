@@ -430,9 +430,11 @@ fn without_a_way_for_udp_the_data_go_through_ssh() {
         &format!(
             "for last; do :; done\n\
              case \" $* \" in *' -G '*) echo hostname 127.0.0.1; exit;; esac\n\
-             cd '{far}' && export HOME='{far}' XDG_CONFIG_HOME='{far}/../config' PATH=\"{path}:$PATH\"\n\
+             cd '{far}' && export HOME='{far}' PATH=\"{path}:$PATH\"\n\
+             export XDG_CONFIG_HOME='{own}' XDG_STATE_HOME='{own}'\n\
              exec unshare -n sh -c \"ip link set lo up; $last\"\n",
             far = far.display(),
+            own = env.path("far-own").display(),
             path = program_directory(),
         ),
     );

@@ -22,13 +22,18 @@ fn listing(root: &Path, times: bool) -> Listing {
     tree(root).into_iter().map(of).collect()
 }
 
+fn sshd(env: &Env) -> Option<Sshd> {
+    if !installed("scp") {
+        skip("needs scp");
+        return None;
+    }
+    Sshd::start(env, "")
+}
+
 #[test]
 fn it_does_what_scp_does() {
     let env = Env::new();
-    if !installed("scp") {
-        return skip("needs scp");
-    }
-    let Some(sshd) = Sshd::start(&env, "") else { return };
+    let Some(sshd) = sshd(&env) else { return };
     // What to copy, seen from `near` to `far` or back; in `far` there are a directory `d` and a
     // file `old`.
     let cases: &[&[&str]] = &[

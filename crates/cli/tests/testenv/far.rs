@@ -18,12 +18,15 @@ pub(crate) fn fake_ssh(env: &Env, before: &str, path: &str) -> PathBuf {
         &format!(
             "for last; do :; done\n\
              case \" $* \" in *' -G '*) echo hostname 127.0.0.1; exit;; esac\n\
-             cd '{far}' && export HOME='{far}' XDG_CONFIG_HOME='{far}/../config' PATH=\"{path}:$PATH\"\n\
+             cd '{far}' && export HOME='{far}' PATH=\"{path}:$PATH\"\n\
+             export XDG_CONFIG_HOME='{own}' XDG_STATE_HOME='{own}'\n\
              export SSH_CONNECTION='127.0.0.1 9 127.0.0.1 22'\n\
              echo $$ > '{pid}'\n\
              {before}\n\
              exec sh -c \"$last\"\n",
             pid = env.path("pid").display(),
+            // What the program keeps for itself is no file that was copied.
+            own = env.path("far-own").display(),
         ),
     )
 }

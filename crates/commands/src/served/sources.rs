@@ -118,7 +118,7 @@ fn directories(
 
 /// What is in a directory, by name; nothing in what is none or is not there.
 fn children(server: &Server<'_>, path: &[u8]) -> Result<Vec<Entry>, Error> {
-    if !look(server, path)?.is_some_and(|entry| entry.sort == Sort::Directory) {
+    if look(server, path)?.is_none_or(|entry| entry.sort != Sort::Directory) {
         return Ok(Vec::new());
     }
     let mut entries = Vec::new();

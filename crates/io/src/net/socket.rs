@@ -348,7 +348,7 @@ impl Socket {
 
     /// Datagrams that the system takes as one.
     fn max_segments(&self) -> usize {
-        self.state.as_ref().map_or(1, |state| state.max_gso_segments().into())
+        self.state.as_ref().map_or(1, UdpSocketState::max_gso_segments)
     }
 
     fn send_once(
