@@ -53,6 +53,9 @@ const ASK_ROOM: usize = 1100;
 const SPACING: (u32, Duration, Duration) =
     (16, Duration::from_micros(50), Duration::from_millis(1));
 
+/// So many round trips ago the round trip was measured lately.
+const MEASURED_LATELY: u32 = 4;
+
 /// Control packets keep this part of their queue on the way back apart: where it is their own, it
 /// settles at as many of them.
 const NARROW_PART: u32 = 4;
@@ -69,6 +72,8 @@ pub(crate) struct Receiver {
     assemblies: BTreeMap<BufferNumber, Assembly>,
     fifo: ControlFifo,
     rtt: RoundTrip,
+    /// When that was measured last.
+    measured: Instant,
     recovery: Box<dyn Recovery>,
     /// Whose rules the sender follows, as its first data said; 0: ours.
     law: Option<u8>,
@@ -141,6 +146,7 @@ impl Receiver {
             fifo: ControlFifo::new(negotiated.rules.copies),
             rtt: RoundTrip::new(negotiated.rtt, negotiated.longest_rtt)
                 .of_riders(!negotiated.rules.reports),
+            measured: negotiated.opened,
             recovery,
             law: None,
             feedback: Feedback::default(),
@@ -406,10 +412,16 @@ impl Receiver {
             }
         }
         // A timer that ran out stays as long as it became until there is a measurement (RFC 6298
-        // §5.7). On a path that became longer every message is repeated before its answer is here,
-        // and none would ever be measured.
-        if let Some(sample) = left.rtt {
-            self.rtt.sample(without(sample, self.still));
+        // §5.7), unless there was one lately: on a path that became longer every message is repeated
+        // before its answer is here, and none is ever measured.
+        let lately = self.measured + self.rtt.assumed() * MEASURED_LATELY;
+        match left.rtt {
+            Some(sample) => {
+                self.rtt.sample(without(sample, self.still));
+                self.measured = now;
+            }
+            None if now < lately => self.rtt.recovered(),
+            None => {}
         }
         let timing = self.timing();
         self.recovery.on_acknowledged(now, ack, &timing);
