@@ -47,7 +47,8 @@ fn on_silence(wire: Wire, reason: &Reason) -> &'static str {
 /// Ticket and keys are not mistaken for each other.
 fn on_hint(hint: &str) -> &'static str {
     if hint.contains("does not know your key") {
-        "; is your public line in the list of its keys, and was that read again?"
+        "; most likely your key (-i) was rejected: your public line is not in the list of its \
+         keys, or that was not read again"
     } else if hint.contains("by their keys, not by a ticket") {
         "; ask without a ticket, with a key of your own (netblt keygen, -i)"
     } else if hint.contains("by a ticket, not by keys") {
@@ -123,7 +124,7 @@ mod tests {
         assert!(on_error(&connect(Wire::Rfc998, silence)).contains("--raw-ip"));
         let hinted = |hint: &str| Reason::NoAnswer { hint: Some(hint.into()), unreachable: false };
         for (hint, advice) in [
-            ("the server does not know your key, or has another one", "list of its keys"),
+            ("the server does not know your key, or has another one", "your key (-i) was rejected"),
             ("this end knows its peers by their keys, not by a ticket", "netblt keygen"),
             ("this end knows its peer by a ticket, not by keys", "--ticket-file"),
             ("the ticket's secret is not the one expected here", "each run makes a new one"),

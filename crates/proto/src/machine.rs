@@ -250,7 +250,7 @@ impl fmt::Display for Reason {
             }
             Self::Stalled(stalled) => write!(f, "{stalled}"),
             Self::NoAnswer { hint: Some(hint), .. } => {
-                write!(f, "no answer but one that proves nothing: {}", printable(hint))
+                write!(f, "refused, by an answer without proof: {}", printable(hint))
             }
             Self::NoAnswer { unreachable: true, .. } => write!(f, "nothing listens on that port"),
             Self::NoAnswer { .. } => write!(f, "no answer"),

@@ -424,7 +424,7 @@ impl Server<'_> {
         }
         (options.trace, options.manifest, options.max_bytes) = (None, None, None);
         (options.on_file, options.lanes) = (None, Lanes::Most(1));
-        let mut quiet = Quiet(observer);
+        let (mut quiet, mut first) = (Quiet(observer), None);
         for last in [false, true] {
             let session = self.session.map(|session| session.line(&mut quiet, self.cancel));
             let line = session.transpose()?.flatten();
@@ -440,17 +440,30 @@ impl Server<'_> {
             let unknown = self.session.filter(|_| line.is_some()).is_some_and(Session::is_unknown);
             let again = unknown || line.is_some() && repeats && is_lost(&error);
             if last || !again {
-                return Err(error);
+                return Err(match first {
+                    Some(first) => telling(first, error),
+                    None => error,
+                });
             }
+            first = Some(error);
         }
         Err(odd())
     }
 }
 
 /// Whether a session was lost, and perhaps nothing else: its server was started again, or ended it
-/// just when something was asked.
+/// just when something was asked. A server whose host refuses packets is gone.
 pub(super) fn is_lost(error: &Error) -> bool {
-    matches!(error, Error::Ended(Reason::Forgotten | Reason::Quit | Reason::Unreachable))
+    matches!(error, Error::Ended(Reason::Forgotten | Reason::Quit))
+}
+
+/// The error of two attempts that tells more: if nothing answered the second one, what broke off the
+/// first.
+pub(super) fn telling(first: Error, second: Error) -> Error {
+    let silent =
+        matches!(&second, Error::Connect { reason: Reason::NoAnswer { hint: None, .. }, .. });
+    let told = matches!(first, Error::Ended(Reason::Forgotten | Reason::Unreachable));
+    if silent && told { first } else { second }
 }
 
 /// Whether a file of so many bytes that are no holes ([`Entry::data`]) finds room in a directory
@@ -511,5 +524,29 @@ impl Observer for Quiet<'_> {
 
     fn warn(&mut self, warning: &Warning) {
         self.0.warn(warning);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netblt_proto::config::Wire;
+
+    use super::*;
+
+    #[test]
+    fn an_attempt_that_nothing_answered_does_not_hide_what_broke_off_the_first() {
+        let connect = |reason| {
+            let peer = "host:1".to_owned();
+            Error::Connect { peer, wire: Wire::Sealed, reason }
+        };
+        let silent = |unreachable| connect(Reason::NoAnswer { hint: None, unreachable });
+        let lost = || Error::Ended(Reason::Forgotten);
+        assert!(matches!(telling(lost(), silent(true)), Error::Ended(Reason::Forgotten)));
+        assert!(matches!(telling(lost(), silent(false)), Error::Ended(Reason::Forgotten)));
+        let refused = || connect(Reason::Refused("no".to_owned()));
+        assert!(matches!(telling(lost(), refused()), Error::Connect { .. }));
+        let quit = Error::Ended(Reason::Quit);
+        assert!(matches!(telling(quit, silent(true)), Error::Connect { .. }));
+        assert!(!is_lost(&Error::Ended(Reason::Unreachable)), "it is gone, and not started again");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt as _;
 
 use super::lines::told;
-use super::remote::{Fetch, Server, is_lost};
+use super::remote::{Fetch, Server, is_lost, telling};
 use super::request::What;
 use super::session::Session;
 use crate::destination::Destination;
@@ -50,7 +50,8 @@ impl Server<'_> {
             (Err(error), Some((other, path)))
                 if large && is_busy(&error) || !large && is_lost(&error) =>
             {
-                self.get_by(other, fetch, Destination::Directory(path), observer)
+                let again = self.get_by(other, fetch, Destination::Directory(path), observer);
+                again.map_err(|second| telling(error, second))
             }
             (got, _) => got,
         }
