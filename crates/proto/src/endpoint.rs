@@ -343,12 +343,7 @@ impl Endpoint {
         reception: Reception,
     ) {
         let Opened { link, parameters, table_bytes, rtt, longest_rtt, mut entropy, .. } = opened;
-        if let Some(mut old) = self.connection.take() {
-            let told = old.supersede(now);
-            self.trace.take_over(old.trace());
-            self.events.append(old.events_mut());
-            told.into_iter().for_each(|(to, packet)| self.reply(to, packet));
-        }
+        self.end_old(now);
         let negotiated =
             negotiated(&self.config, &parameters, table_bytes, now, (rtt, longest_rtt));
         if self.config.any_role {
@@ -397,16 +392,7 @@ impl Endpoint {
             self.opener = Opener::Done;
         }
         self.peer_key = opened.peer_key;
-        let image_bytes = negotiated.geometry.buffer_bytes;
-        self.events.push_back(Event::Opened { peer: route.peer, parameters, image_bytes });
-        let traced = TraceEvent::Opened {
-            role: self.config.role,
-            wire: self.config.wire,
-            buffer_bytes: image_bytes,
-            packet_bytes: negotiated.geometry.packet_bytes,
-            max_outstanding: negotiated.max_outstanding,
-        };
-        self.trace.push(now, traced);
+        self.announce(now, route, parameters, &negotiated);
         if let Some(reply) = opened.reply.filter(|reply| connection.may_go(reply.len())) {
             self.reply(route, reply);
         }
@@ -420,6 +406,36 @@ impl Endpoint {
             connection.handle_datagram(now, route, bytes, reception);
         }
         self.connection = Some(connection);
+    }
+
+    /// The connection that stood before is over.
+    fn end_old(&mut self, now: Instant) {
+        if let Some(mut old) = self.connection.take() {
+            let told = old.supersede(now);
+            self.trace.take_over(old.trace());
+            self.events.append(old.events_mut());
+            told.into_iter().for_each(|(to, packet)| self.reply(to, packet));
+        }
+    }
+
+    /// Reports the opening to the client and to the trace.
+    fn announce(
+        &mut self,
+        now: Instant,
+        route: Route,
+        parameters: Parameters,
+        negotiated: &Negotiated,
+    ) {
+        let image_bytes = negotiated.geometry.buffer_bytes;
+        self.events.push_back(Event::Opened { peer: route.peer, parameters, image_bytes });
+        let traced = TraceEvent::Opened {
+            role: self.config.role,
+            wire: self.config.wire,
+            buffer_bytes: image_bytes,
+            packet_bytes: negotiated.geometry.packet_bytes,
+            max_outstanding: negotiated.max_outstanding,
+        };
+        self.trace.push(now, traced);
     }
 
     fn machine(&self, now: Instant, negotiated: Negotiated, over: (u32, IpAddr)) -> Machine {
