@@ -51,29 +51,37 @@ struct Names {
     _memory: MemoryLease,
 }
 
+/// Some of the names in a directory.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    pub(super) names: Vec<Box<[u8]>>,
+    /// There are more behind the last one.
+    pub(super) more: bool,
+}
+
 impl Names {
-    /// At most so many behind this one, and whether there are more; nothing if that is not known.
-    fn page(&self, after: &[u8], most: usize) -> Option<(Vec<Box<[u8]>>, bool)> {
+    /// At most so many behind this one; nothing if it is not known whether there are more.
+    fn page(&self, after: &[u8], most: usize) -> Option<Page> {
         let from = self.list.partition_point(|name| **name <= *after);
         let left = self.list.len() - from;
         if left <= most && self.more {
             return None;
         }
-        let page = self.list.iter().skip(from).take(most).cloned().collect();
-        Some((page, left > most))
+        let names = self.list.iter().skip(from).take(most).cloned().collect();
+        Some(Page { names, more: left > most })
     }
 }
 
 impl Listings {
-    /// The next names in a directory behind this one, at most so many, and whether there are more.
-    /// A first page is always read anew.
+    /// The next names in a directory behind this one, at most so many. A first page is always read
+    /// from the directory.
     pub(super) fn page(
         &self,
         (client, memory): (Client, &MemoryShare),
         directory: &OwnedFd,
         (after, most): (&[u8], usize),
         cancel: &Cancel,
-    ) -> Result<(Vec<Box<[u8]>>, bool), Denied> {
+    ) -> Result<Page, Denied> {
         let place = id(&rustix::fs::fstat(directory).map_err(std::io::Error::from)?);
         let known = self.find(client, place, after).filter(|_| !after.is_empty());
         if let Some(page) = known.and_then(|names| names.page(after, most)) {
@@ -81,7 +89,7 @@ impl Listings {
         }
         let names = Arc::new(read(directory, (after, most), memory.lease(), cancel)?);
         let page = names.page(after, most).unwrap_or_default();
-        if page.1 {
+        if page.more {
             let (after, used) = (after.into(), Instant::now());
             self.keep(Listing { client, directory: place, after, names, used });
         }
@@ -201,9 +209,9 @@ mod tests {
         loop {
             let wanted = (&after[..], most);
             let page = listings.page((client(1), memory), handle, wanted, &Cancel::default());
-            let (page, more) = page.unwrap();
-            count += page.len();
-            let Some(last) = page.last().filter(|_| more) else { return count };
+            let Page { names, more } = page.unwrap();
+            count += names.len();
+            let Some(last) = names.last().filter(|_| more) else { return count };
             assert!(**last > *after);
             after = last.to_vec();
         }
@@ -217,12 +225,12 @@ mod tests {
             let wanted = (after, 10);
             listings.page((client(1), &memory), &handle, wanted, &Cancel::default()).unwrap()
         };
-        let (first, more) = page(b"");
-        assert!(more && first.len() == 10 && *first[9] == *b"0009");
+        let first = page(b"");
+        assert!(first.more && first.names.len() == 10 && *first.names[9] == *b"0009");
         // What is gone by now is known still: it was not read again.
         (50..100).for_each(|n| fs::remove_file(directory.path().join(format!("{n:04}"))).unwrap());
-        let (second, more) = page(b"0089");
-        assert!(!more && second.len() == 10);
+        let second = page(b"0089");
+        assert!(!second.more && second.names.len() == 10);
         assert_eq!(pages(&listings, &memory, &handle, 7), 50, "a first page is read anew");
         assert_eq!(pages(&listings, &memory, &handle, 100), 50);
     }

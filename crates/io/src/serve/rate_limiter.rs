@@ -308,7 +308,7 @@ impl RateLimiter {
             tree.add(*id, flow, now);
         }
         let mut shares = Vec::new();
-        for (client, share, flows) in tree.shares(self.total) {
+        for Share { client, bytes: share, flows } in tree.shares(self.total) {
             let Some(account) = self.clients.get_mut(&client) else { continue };
             account.share = share;
             let part = repaid(account, tree.ahead(client));
@@ -341,6 +341,14 @@ fn repaid(account: &Account, ahead: u64) -> f64 {
 #[derive(Debug, Default)]
 struct Tree {
     clients: BTreeMap<Client, Branch>,
+}
+
+/// What a client has, and each of its requests, in bytes a second.
+#[derive(Debug)]
+struct Share {
+    client: Client,
+    bytes: f64,
+    flows: Vec<(u64, f64)>,
 }
 
 #[derive(Debug)]
@@ -377,7 +385,7 @@ impl Tree {
     }
 
     /// The share of each client, and of each of its requests.
-    fn shares(&self, total: Option<f64>) -> Vec<(Client, f64, Vec<(u64, f64)>)> {
+    fn shares(&self, total: Option<f64>) -> Vec<Share> {
         // Those with the one ticket of a server have its rate together.
         let ticket = |client: &Client| matches!(client, Client::At(_));
         let of_ticket = self.clients.iter().filter(|(client, _)| ticket(client));
@@ -389,7 +397,12 @@ impl Tree {
         let wanted: Vec<Want> = self.clients.values().map(Branch::want).collect();
         let shares = spread(total, &wanted);
         let each = self.clients.iter().zip(shares);
-        each.map(|((client, branch), share)| (*client, share, branch.shares(share))).collect()
+        let of = |((client, branch), bytes): ((&Client, &Branch), f64)| Share {
+            client: *client,
+            bytes,
+            flows: branch.shares(bytes),
+        };
+        each.map(of).collect()
     }
 }
 

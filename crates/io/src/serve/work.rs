@@ -263,9 +263,9 @@ fn list(
     };
     let most = usize::try_from(if most == 0 { PAGE } else { most.min(PAGE) }).unwrap_or(1);
     let client = (with.client, &with.options.memory_share);
-    let (names, more) = with.listings.page(client, &directory, (after, most), with.cancel)?;
+    let page = with.listings.page(client, &directory, (after, most), with.cancel)?;
     let mut lines = Vec::new();
-    for name in names {
+    for name in page.names {
         if with.cancel.is_cancelled() {
             return Err(Denied::new(Denial::Failed, "interrupted"));
         }
@@ -281,7 +281,7 @@ fn list(
             lines.push(Line::Entry(Entry::of(&name, &stat)));
         }
     }
-    lines.extend(more.then_some(Line::More));
+    lines.extend(page.more.then_some(Line::More));
     Ok((lines, memory))
 }
 
