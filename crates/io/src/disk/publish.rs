@@ -170,8 +170,8 @@ fn settle_journal(
     if open_as == Open::Looked {
         left.leave();
         return format!(
-            "{place} holds verified files of a transfer that was killed while they were being given \
-             their names. The next transfer into {} completes it",
+            "{place} holds verified files of a transfer that was killed while they were being \
+             given their names. The next transfer into {} completes it",
             store.path.display()
         );
     }
@@ -425,8 +425,8 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Of a temporary that is not there any more: whether a process before this one has given it its
-    /// name. Where another file has that, nobody can tell the two apart.
+    /// Of a temporary that is not there any more: whether a process before this one has given it
+    /// its name. Where another file has that, the two cannot be told apart.
     fn is_done(&self, inode: u64, name: NameId, parent: &OwnedFd) -> Result<How, Errno> {
         let there = beneath::status(parent, self.names.leaf(name)).map_err(errno)?;
         let told = there.is_some_and(|there| there.st_ino == inode);

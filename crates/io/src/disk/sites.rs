@@ -5,7 +5,7 @@
 //! their own in it, `.netblt-unfinished-<16 hex digits>.part`, so that they are on its file system
 //! and get its group, default access list and flags. The top of the destination is site 0: its
 //! temporaries lie in the *home*, where the journal is as well. The home has a list of the other
-//! sites, which is written before anything is made in one, so that whoever finds the home finds all.
+//! sites, which is written before anything is made in one: that list leads to all of them.
 //!
 //! The number of a temporary tells its site: so many of its first bits are the site's number.
 
@@ -229,8 +229,8 @@ impl Sites {
         self.told.len() < self.list.len()
     }
 
-    /// Adds the others to the list in the home, and waits until that is on the disk. Nothing is made
-    /// in a site before.
+    /// Adds the others to the list in the home, and waits until that is on the disk. Nothing is
+    /// made in a site before.
     pub(crate) fn tell(&mut self, home: &OwnedFd, lodge: &OwnedFd) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let (mut file, new) = match rustix::fs::openat(home, LIST, flags, Mode::empty()) {

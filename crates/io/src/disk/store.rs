@@ -649,8 +649,8 @@ impl Store {
         Kept { permitted, inherited: 0, has_mode: false, times: self.keep_times }
     }
 
-    /// The same of a directory that was made here: what new files in it may have, and the group that
-    /// it hands on.
+    /// The same of a directory that was made here: what new files in it may have, and the group
+    /// that it hands on.
     pub(crate) fn kept_by(&self, name: NameId, directory: &OwnedFd) -> io::Result<Kept> {
         let beside = self.sites.borrow().beside(name).and_then(|beside| beside.site);
         let known = beside.filter(|site| match site {
@@ -673,8 +673,8 @@ impl Store {
             Some(staging) => staging,
             None if self.keeping => {
                 match Staging::keep(&self.lodge, &self.kept_name, Open::Made)? {
-                    // What another transfer has left there meanwhile was not read, and its numbers are
-                    // not free.
+                    // What another transfer has left there meanwhile was not read, and its numbers
+                    // are not free.
                     Some(staging) if staging.is_bare() => staging,
                     _ => Staging::create(&self.lodge)?,
                 }

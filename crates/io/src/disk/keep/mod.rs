@@ -5,9 +5,9 @@
 //! disk before a file gets its name, and only what the journal speaks of is believed. So whatever
 //! is lost with the power, or with a process, is sent again, and nothing else.
 //!
-//! A journal is believed as far as this user's own program wrote it in this directory, and of a file
-//! as long as that is as the journal left it: the same inode, length and times. All else is read
-//! again, and counts if its hashes are the same (`docs/protocol.md §8.7`).
+//! A journal is believed as far as this user's own program wrote it in this directory, and of a
+//! file as long as that is as the journal left it: the same inode, length and times. All else is
+//! read again, and counts if its hashes are the same (`docs/protocol.md §8.7`).
 
 pub(crate) mod record;
 #[cfg(test)]
