@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::addresses::Addresses;
 use crate::buffer::Buffer;
-use crate::config::{Config, PublicKey, Role, Steering, Wire};
+use crate::config::{Config, PublicKey, Role, Steering};
 use crate::connection::{Connection, Handled, Machine};
 use crate::doubt::Doubt;
 use crate::entropy::Entropy;
@@ -365,10 +365,9 @@ impl Endpoint {
         let mut connection =
             Connection::new(now, addresses, negotiated.rules, link, machine, deaths);
         connection.trace().switch(self.trace.is_on());
-        let active = matches!(self.opener, Opener::Active(_));
-        self.let_branch(
+        self.let_begin(
             &mut connection,
-            (active, opened.root.as_ref()),
+            opened.root,
             (&parameters, table_bytes),
             (rtt, longest_rtt),
         );
@@ -386,11 +385,6 @@ impl Endpoint {
             connection.on_sent_before(at, number, bytes);
         }
         self.counts.opened_at = Some(now);
-        self.lanes.begin((&parameters, table_bytes), opened.root.map(|root| root.lanes()));
-        if active && self.config.wire == Wire::Sealed {
-            // What the handshake was made of would show the keys of all that follows.
-            self.opener = Opener::Done;
-        }
         self.peer_key = opened.peer_key;
         self.announce(now, route, parameters, &negotiated);
         if let Some(reply) = opened.reply.filter(|reply| connection.may_go(reply.len())) {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::Endpoint;
-use crate::config::Config;
+use super::{Endpoint, Opener};
+use crate::config::{Config, Wire};
 use crate::connection::{Branches, Connection};
 use crate::crypto::stem::Root;
 use crate::entropy::Entropy;
@@ -104,14 +104,21 @@ impl Endpoint {
         new
     }
 
-    /// A connection is open, with this `root` if it has one: may others branch from it?
-    pub(super) fn let_branch(
-        &self,
+    /// A connection is open, with this `root` if it has one: what may begin beside it, and branch
+    /// from it.
+    pub(super) fn let_begin(
+        &mut self,
         connection: &mut Connection,
-        (active, root): (bool, Option<&Root>),
+        root: Option<Root>,
         (parameters, table_bytes): (&Parameters, u32),
         rtts: (Option<Duration>, Option<Duration>),
     ) {
+        let active = matches!(self.opener, Opener::Active(_));
+        if active && self.config.wire == Wire::Sealed {
+            // What the handshake was made of would show the keys of all that follows.
+            self.opener = Opener::Done;
+        }
+        self.lanes.begin((parameters, table_bytes), root.as_ref().map(Root::lanes));
         let root = root.filter(|_| self.config.branches);
         let Some((root, cipher)) = root.zip(connection.cipher()) else { return };
         let parameters = parameters.clone();
