@@ -199,7 +199,7 @@ pub(crate) enum Stored {
     /// The answer to [`SinkThread::begin`]: what is here already.
     Had(Vec<u8>),
     /// The answer to [`SinkThread::finish`].
-    Finished(Outcome),
+    Finished(Box<Outcome>),
 }
 
 /// The thread that writes, seen from the loop. Dropping it waits until the writer has removed
@@ -377,7 +377,7 @@ impl SinkThread {
                 self.bytes += bytes;
                 (self.kept, self.at) = (kept, at);
                 if let Some(outcome) = outcome {
-                    return Ok(Some(Stored::Finished(outcome)));
+                    return Ok(Some(Stored::Finished(Box::new(outcome))));
                 }
                 if let Some(had) = had {
                     return Ok(Some(Stored::Had(had)));

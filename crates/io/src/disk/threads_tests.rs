@@ -239,7 +239,7 @@ fn until_finished(thread: &mut SinkThread, woken: &Receiver<()>) -> (usize, Outc
         match wait(woken, || thread.poll()) {
             Stored::Empty(_) => empties += 1,
             Stored::Had(had) => assert!(had.is_empty()),
-            Stored::Finished(outcome) => return (empties, outcome),
+            Stored::Finished(outcome) => return (empties, *outcome),
         }
     }
 }

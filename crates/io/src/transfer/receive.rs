@@ -148,17 +148,7 @@ pub(crate) fn receive_as(
             return Err(peer.name(error));
         }
     };
-    for text in &received.outcome.notes {
-        app.session.observer.warn(&Warning::Leftover(text.clone()));
-    }
-    for text in &received.outcome.left_out {
-        app.session.observer.warn(&Warning::LeftOut(text.clone()));
-    }
-    received.outcome.unwritten.iter().for_each(|warning| app.session.observer.warn(warning));
-    let more = received.outcome.skipped.saturating_sub(received.outcome.left_out.len() as u64);
-    if more > 0 {
-        app.session.observer.warn(&Warning::SkippedMore(more));
-    }
+    warn_of(&mut *app.session.observer, &received.outcome);
     let mut stats = peer.view().map(|end| end.stats(received.at)).unwrap_or_default();
     let lanes = all_lanes::sum(&mut stats, app.close_lanes());
     // Where a sender tells nothing of itself, this end knows what it sees.
@@ -179,6 +169,21 @@ pub(crate) fn receive_as(
         digest: received.outcome.digest,
         lanes,
     }))
+}
+
+/// Tells of everything that the disk's side of a transfer has to say.
+fn warn_of(observer: &mut dyn Observer, outcome: &Outcome) {
+    for text in &outcome.notes {
+        observer.warn(&Warning::Leftover(text.clone()));
+    }
+    for text in &outcome.left_out {
+        observer.warn(&Warning::LeftOut(text.clone()));
+    }
+    outcome.unwritten.iter().for_each(|warning| observer.warn(warning));
+    let more = outcome.skipped.saturating_sub(outcome.left_out.len() as u64);
+    if more > 0 {
+        observer.warn(&Warning::SkippedMore(more));
+    }
 }
 
 /// What a receiver proposes.
@@ -458,9 +463,9 @@ impl<'a, W: Writer> Receiving<'a, W> {
                     end.judge(now, verdict);
                     self.finishing = false;
                     if self.is_seen_off && outcome.verified {
-                        return ControlFlow::Break(Ok(self.received(now, outcome)));
+                        return ControlFlow::Break(Ok(self.received(now, *outcome)));
                     }
-                    self.outcome = Some(outcome);
+                    self.outcome = Some(*outcome);
                 }
                 Ok(None) => break,
                 Err(error) => {
