@@ -35,6 +35,7 @@ pub(crate) use planned::{Fault, at, at_handle, forget, plan};
 
 #[cfg(test)]
 mod planned {
+    use std::os::fd::AsRawFd as _;
     use std::path::PathBuf;
     use std::sync::Mutex;
     use std::time::Duration;
@@ -84,7 +85,7 @@ mod planned {
     }
 
     pub(crate) fn at_handle(handle: impl std::os::fd::AsFd, call: Call) -> Result<(), Errno> {
-        let place = std::fs::read_link(crate::disk::beneath::path_of(&handle));
+        let place = std::fs::read_link(format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd()));
         let place = place.unwrap_or_default();
         place.ancestors().try_for_each(|to| at(to, call))
     }
