@@ -65,6 +65,7 @@ mod destination;
 mod disk;
 mod error;
 mod fields;
+mod fsync;
 mod grant;
 mod home;
 pub mod keys;

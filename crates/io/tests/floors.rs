@@ -1,4 +1,4 @@
-//! What imports what in this library: no circle, nine floors, and a receiver without the sender's
+//! What imports what in this library: no circle, eleven floors, and a receiver without the sender's
 //! walk through files.
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails the test")]
@@ -8,7 +8,9 @@ use std::fs;
 use std::path::Path;
 
 /// Floors at most, `lib.rs` and the `mod.rs` above them not counted: those only list and re-export.
-const MAX_FLOORS: usize = 9;
+/// `disk` has six of them: the plan of faults, locks, a directory of temporaries, all such
+/// directories of a destination, what is stored in them, and giving names.
+const MAX_FLOORS: usize = 11;
 
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
@@ -86,7 +88,7 @@ fn floor(
 }
 
 #[test]
-fn imports_make_no_circle_and_nine_floors() {
+fn imports_make_no_circle_and_eleven_floors() {
     let imports = imports();
     assert!(imports.len() > 30, "{:?}", imports.keys());
     assert!(imports["net::driver"].contains("net::socket"), "{:?}", imports["net::driver"]);

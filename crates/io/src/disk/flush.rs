@@ -16,6 +16,9 @@ use std::thread;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::fsync::known;
+pub(crate) use crate::fsync::sync;
+
 /// Up to so many files or directories are flushed one by one everywhere.
 const FLUSH_EACH: usize = 64;
 /// Threads that flush files one by one.
@@ -24,20 +27,6 @@ const FLUSHERS: usize = 8;
 /// Whether so many files or directories of this file system are better flushed in one call.
 pub(crate) fn at_once(root: &OwnedFd, count: usize) -> bool {
     count > FLUSH_EACH && is_whole(root)
-}
-
-/// Waits until a file is on the disk; false where its file system cannot be waited for.
-pub(crate) fn sync(file: impl AsFd) -> io::Result<bool> {
-    known(rustix::fs::fsync(file))
-}
-
-/// Some file systems (FUSE, networks) know no such call, and there is no other.
-fn known(synced: Result<(), Errno>) -> io::Result<bool> {
-    match synced {
-        Ok(()) => Ok(true),
-        Err(Errno::INVAL | Errno::NOTSUP | Errno::NOSYS) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// Waits until these files of `directory`, named by number, are on the disk; false where its file

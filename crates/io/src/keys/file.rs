@@ -15,8 +15,8 @@ use netblt_proto::machine::printable;
 use zeroize::Zeroizing;
 
 use super::line::PublicLine;
-use crate::disk::flush;
 use crate::error::Error;
+use crate::fsync;
 use crate::home;
 use crate::ticket::{decode, encode};
 
@@ -79,7 +79,7 @@ fn create(path: &Path, mode: u32, text: &[u8]) -> Result<(), Error> {
         io::ErrorKind::AlreadyExists => Error::Exists(path.to_owned()),
         _ => failed(path, "cannot write the key", source),
     })?;
-    let written = file.write_all(text).and_then(|()| flush::sync(&file).map(|_| ()));
+    let written = file.write_all(text).and_then(|()| fsync::sync(&file).map(|_| ()));
     written.map_err(|source| failed(path, "cannot write the key", source))
 }
 

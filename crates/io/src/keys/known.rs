@@ -16,8 +16,8 @@ use netblt_proto::config::PublicKey;
 use netblt_proto::machine::printable;
 
 use super::line::{PublicLine, fingerprint, word};
-use crate::disk::flush;
 use crate::error::Error;
+use crate::fsync;
 
 /// Servers in a file at most.
 const MAX_SERVERS: usize = 65_536;
@@ -119,7 +119,7 @@ impl KnownServers {
         let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path);
         let mut file = opened.map_err(cannot)?;
         file.write_all(text.as_bytes())
-            .and_then(|()| flush::sync(&file).map(|_| ()))
+            .and_then(|()| fsync::sync(&file).map(|_| ()))
             .map_err(cannot)?;
         self.lines += 1;
         self.all.push(Known { server, key, line: self.lines });
