@@ -404,7 +404,7 @@ fn sealed_headers_are_shown_and_bodies_are_not() {
     let (tag, cookie) = (bytes("dd", 16), bytes("aa", 32));
     for (kind, tree) in trees.iter().enumerate() {
         let kind = kind.to_string();
-        expect(tree, &[("wire", "sealed"), ("version", "11"), ("type", &kind), ("truncated", "")]);
+        expect(tree, &[("wire", "sealed"), ("version", "12"), ("type", &kind), ("truncated", "")]);
     }
     for handshake in [0, 1, 10, 12] {
         expect(&trees[handshake], &[("uid", "0x01020304"), ("encrypted", ""), ("number", "")]);

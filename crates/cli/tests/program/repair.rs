@@ -45,8 +45,9 @@ fn count(summary: &Value, field: &str) -> u64 {
 fn what_is_lost_is_made_again_and_both_ends_tell_of_it() {
     let env = Env::new();
     env.make_file("data", 6_000_000);
-    // A quarter of 4,214 packets; what of them has not left when its buffer is whole never does. How
-    // many leave in time, and what is lost beside what the network loses, is a busy machine's to say.
+    // A quarter of 4,214 packets; what of them has not left when its buffer is whole never does.
+    // How many leave in time, and what is lost beside what the network loses, is a busy machine's
+    // to say.
     let all = 1060;
     for (more, least, most) in
         [(&["--repair", "25%"][..], 700, all), (&["--repair", "auto"], 1, 400), (&[], 1, 400)]
