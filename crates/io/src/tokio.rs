@@ -27,6 +27,7 @@
 //! }
 //! ```
 
+use std::ffi::OsString;
 use std::future::poll_fn;
 use std::io::{self, Read, Write};
 use std::pin::Pin;
@@ -44,7 +45,10 @@ use crate::options::Source;
 /// # Panics
 ///
 /// Outside of a runtime of Tokio's.
-pub fn source(name: impl Into<String>, reader: impl AsyncRead + Send + Unpin + 'static) -> Source {
+pub fn source(
+    name: impl Into<OsString>,
+    reader: impl AsyncRead + Send + Unpin + 'static,
+) -> Source {
     Source::reader(name, Waited { runtime: Handle::current(), stream: reader })
 }
 

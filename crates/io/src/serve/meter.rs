@@ -109,7 +109,7 @@ impl Meter {
 
     /// Answers on this port of loopback (0: any), on threads of its own that live as long as the
     /// process; where it does. A reader that takes its time keeps none of the others waiting: of
-    /// more than [`READERS`] at once the rest is hung up on. Errors are those of binding.
+    /// more than 16 at once the rest is hung up on. Errors are those of binding.
     pub fn answer_on(&self, port: u16) -> io::Result<SocketAddr> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         let address = listener.local_addr()?;

@@ -3,9 +3,9 @@
 //!
 //! The order of work at each report:
 //!
-//! 1. [`PathModel`] takes in round trips and counts;
-//! 2. the detectors say what the report shows: [`CongestionEvents`], [`HyStart`];
-//! 3. the first evidence that holds goes to the decision table, [`decide`];
+//! 1. `PathModel` takes in round trips and counts;
+//! 2. the detectors say what the report shows: `CongestionEvents`, `HyStart`;
+//! 3. the first evidence that holds goes to the decision table, `decide`;
 //! 4. the action changes the window, by the one setter of the model, and the mode;
 //! 5. burst size, interval and cap follow from the window.
 
