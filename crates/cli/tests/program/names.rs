@@ -125,7 +125,7 @@ fn a_list_that_b3sum_refuses_is_said_to_be_one() {
         let receiver = env.run(&theirs).exits(0);
         let sender = sender.finish().exits(0);
         for (end, list) in [(&sender, "sums"), (&receiver, "theirs")] {
-            let said = format!("{list}: b3sum --check refuses this list: 1 of its names");
+            let said = format!("{list}: b3sum refuses to check this list: 1 of its names");
             assert_eq!(end.stderr.contains(&said), says, "{}", end.stderr);
         }
         if installed("b3sum") {

@@ -47,7 +47,7 @@ impl Manifest {
     pub(crate) fn note(&self) -> Option<String> {
         let (path, count) = (shown_path(&self.path), self.odd);
         (count > 0).then(|| {
-            format!("{path}: b3sum --check refuses this list: {count} of its names are no UTF-8")
+            format!("{path}: b3sum refuses to check this list: {count} of its names are no UTF-8")
         })
     }
 
