@@ -101,7 +101,8 @@ pub(crate) fn on_limit(limited_by: LimitedBy) -> &'static str {
              time; larger packets (--mtu), or less else to do, would help."
         }
         LimitedBy::RateCap => {
-            "The rate, the burst values or a pause that was asked for: a higher --rate may go faster."
+            "The rate, the burst values or a pause that was asked for: a higher --rate may go \
+             faster."
         }
         LimitedBy::RoundTrips => {
             "Nothing: it was over before it got up to speed; more in one transfer goes faster."

@@ -300,8 +300,8 @@ pub(crate) fn write<T: Serialize>(path: &Path, record: &T) -> Result<(), Error> 
     publish(path, &text)
 }
 
-/// Writes a file: on the disk, and under its name, as a whole or not at all. A symbolic link of that
-/// name is replaced, not followed.
+/// Writes a file: on the disk, and under its name, as a whole or not at all. A symbolic link of
+/// that name is replaced, not followed.
 ///
 /// # Errors
 /// It cannot be written there.

@@ -87,8 +87,8 @@ fn a_small_contest_adds_up_and_leaves_nothing() {
     }
     let env = Env::new();
     let page = env.path("page.html");
-    let names = "netblt,netblt-background,netblt-aggressive,netblt-cubic,netblt-fixed,udt,rbudp,cubic,\
-                 tcp-cubic,tcp-bbr,scp,rsync,srt,qcp";
+    let names = "netblt,netblt-background,netblt-aggressive,netblt-cubic,netblt-fixed,udt,rbudp,\
+                 cubic,tcp-cubic,tcp-bbr,scp,rsync,srt,qcp";
     let link = ["--rate", "20Mbit", "--rtt", "20ms", "--size", "300kB", "--runs", "1"];
     let more = ["--longest", "1min", "--only", names, "--json", "--html", &text(&page)];
     let running = start(&env, &[&link[..], &more].concat());

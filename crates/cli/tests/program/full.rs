@@ -86,8 +86,8 @@ fn a_full_standard_error_stops_nothing() {
     }
 }
 
-/// One transfer of `data` into `to`: each side with these options, and where the receiver's standard
-/// output goes.
+/// One transfer of `data` into `to`: each side with these options, and where the receiver's
+/// standard output goes.
 fn transfer(
     env: &Env,
     sender: &[&str],

@@ -8,7 +8,8 @@ use crate::testenv::{Env, text};
 use serde_json::Value;
 
 const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/rfc1030.html");
-/// What calculates for half a minute on a processor of its own takes ten times as long on a busy one.
+/// What calculates for half a minute on a processor of its own takes ten times as long on a busy
+/// one.
 const CALCULATES: Duration = Duration::from_secs(900);
 /// Makes it anew.
 const AGAIN: &str = "netblt report rfc1030 --html docs/results/rfc1030.html";

@@ -457,8 +457,8 @@ pub(super) fn is_lost(error: &Error) -> bool {
     matches!(error, Error::Ended(Reason::Forgotten | Reason::Quit))
 }
 
-/// The error of two attempts that tells more: if nothing answered the second one, what broke off the
-/// first.
+/// The error of two attempts that tells more: if nothing answered the second one, what broke off
+/// the first.
 pub(super) fn telling(first: Error, second: Error) -> Error {
     let silent =
         matches!(&second, Error::Connect { reason: Reason::NoAnswer { hint: None, .. }, .. });

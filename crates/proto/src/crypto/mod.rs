@@ -2,8 +2,8 @@
 //!
 //! [`mac`] decides cheaply who may start a handshake, [`noise`] makes two fresh keys of the shared
 //! secret or of static [`keys`], and [`aead`] seals and opens every packet after that; [`stem`]
-//! makes keys of keys for branches and lanes. [`replay`] is the memory which numbers have come. Nothing here
-//! draws entropy or reads a clock: both are handed in.
+//! makes keys of keys for branches and lanes. [`replay`] is the memory which numbers have come.
+//! Nothing here draws entropy or reads a clock: both are handed in.
 
 pub mod aead;
 pub mod bond;

@@ -183,8 +183,8 @@ impl Sampler {
         self.next_number = number.0.saturating_add(1);
     }
 
-    /// What is wrong with a report that tells of packets which were not sent, if it does. A receiver
-    /// that counts what comes never makes one.
+    /// What is wrong with a report that tells of packets which were not sent, if it does. A
+    /// receiver that counts what comes never makes one.
     pub(crate) fn contradicts(&self, report: &Report) -> Option<&'static str> {
         const NOT_SENT: &str = "a report of packets that were not sent";
         let highest = report.highest.0;

@@ -35,8 +35,8 @@ pub(crate) struct Assembly {
     held: Option<Box<Held>>,
     /// Something of it came, if only in pieces that are void.
     came: bool,
-    /// How often all from some packet to the unknown end was asked for, though it had been sent, and
-    /// the sum of those packets' indexes.
+    /// How often all from some packet to the unknown end was asked for, though it had been sent,
+    /// and the sum of those packets' indexes.
     open_asks: (u64, u64),
 }
 

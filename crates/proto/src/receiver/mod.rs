@@ -415,7 +415,8 @@ impl Receiver {
             }
         }
         // A timer that ran out stays as long as it became until there is a measurement (RFC 6298
-        // §5.7), unless there was one lately: on a path that became longer every message is repeated
+        // §5.7), unless there was one lately: on a path that became longer every message is
+        // repeated
         // before its answer is here, and none is ever measured. Where much is lost nearly every
         // message is repeated for that, and a sender of `rfc998` that keeps to its rate must find
         // its phase soon (RFC 1030 §6).
@@ -608,8 +609,8 @@ impl Receiver {
         lost.saturating_sub(self.stats.data_packets_duplicate.saturating_sub(unproven))
     }
 
-    /// Up to which packet of `buffer` everything must have been sent: the sender said so, or it keeps
-    /// one order and something beyond is here (`docs/protocol.md §6.4`).
+    /// Up to which packet of `buffer` everything must have been sent: the sender said so, or it
+    /// keeps one order and something beyond is here (`docs/protocol.md §6.4`).
     fn passed_in(&self, buffer: BufferNumber) -> u32 {
         match self.furthest {
             _ if buffer <= self.sent_through => u32::MAX,

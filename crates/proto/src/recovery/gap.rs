@@ -173,7 +173,8 @@ impl GapDetector {
     }
 
     /// Nothing stirs although something is missing: ask for what may have been lost without a
-    /// trace, of buffers of so many packets at `most`. What the sender has not sent yet, it will not send twice for this.
+    /// trace, of buffers of so many packets at `most`. What the sender has not sent yet, it will
+    /// not send twice for this.
     fn ask_in_silence(&mut self, now: Instant, most: u32) {
         while let Some(((buffer, start), end)) = self.answered.pop_first() {
             self.suspect(now, buffer, IndexRange { start, end });

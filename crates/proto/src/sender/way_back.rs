@@ -10,8 +10,8 @@ const RECENT: usize = 4;
 /// Less is no queue, nor is less than this part of the smallest round trip.
 const LEAST: Duration = Duration::from_millis(4);
 const LEAST_PART: u32 = 8;
-/// The path became longer, and no queue did, if reports take longer from one to the next and then as
-/// long to this part; and the way there became longer, too. A queue comes packet by packet.
+/// The path became longer, and no queue did, if reports take longer from one to the next and then
+/// as long to this part; and the way there became longer, too. A queue comes packet by packet.
 const STEP_PART: u32 = 8;
 /// A longer step is not told from what the receiver says at once (`docs/protocol.md §8.7`).
 const LONGEST_STEP: Duration = Duration::from_secs(1);

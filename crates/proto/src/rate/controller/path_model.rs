@@ -13,7 +13,8 @@ use crate::units::Rate;
 pub(super) const INITIAL_WINDOW: f64 = 10.0;
 /// Least window, in packets. A window of less than a packet is a rate of less than one packet a
 /// round trip: with a least window of one packet, more senders than the path and its queue hold
-/// packets lose nearly half of all that they send (R. Morris, "TCP Behavior with Many Flows", 1997).
+/// packets lose nearly half of all that they send (R. Morris, "TCP Behavior with Many Flows",
+/// 1997).
 pub(super) const LEAST_WINDOW: f64 = 0.25;
 /// Below this window, in packets, growth in congestion avoidance is bounded.
 const SMALL_WINDOW: f64 = 4.0;
