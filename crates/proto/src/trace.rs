@@ -10,7 +10,6 @@ mod record;
 use std::time::Duration;
 
 use crate::config::Role;
-use crate::rate::controller::WindowChange;
 use crate::units::Burst;
 use crate::units::Rate;
 use crate::wire::Wire;
@@ -108,7 +107,16 @@ pub enum TraceEvent {
     /// Sender: where it stands; at most once a report (`rfc998`: once a control packet).
     Rate(RateLine),
     /// Sender: its congestion window changed, under a policy that has one.
-    Window(WindowChange),
+    Window {
+        /// Bytes of IP packets before.
+        from: u64,
+        /// Bytes of IP packets after.
+        to: u64,
+        /// What changed it, in a word.
+        cause: &'static str,
+        /// What the congestion controller does from then on, in a word.
+        mode: &'static str,
+    },
     /// Receiver: where it stands, with each control packet.
     Receiver(ReceiverLine),
     /// Nothing was heard for three seconds although it was asked for (`sealed`).

@@ -229,6 +229,8 @@ fn ssh_is_told_what_is_for_it_and_udp_goes_by_the_ports_given() {
     let way: Value = serde_json::from_str(text.lines().next().expect("a line")).expect("JSON");
     let (_, port) = way["data"]["address"].as_str().expect("by UDP").rsplit_once(':').expect("it");
     assert!((first..=first + 30).contains(&port.parse().expect("a port")), "{text}");
+    // A file that does not change goes as ever.
+    setting.cp(&["--allow-changes", "a", "host:"]).exits(0);
     // No more than the rate that is shared with others: what is said is what it goes by.
     for policy in ["background", "aggressive", "cubic"] {
         let trace = setting.env.path("near/trace");

@@ -305,6 +305,8 @@ const FILES: &[Case] = &[
     (&["--keep-partial", "1d", "--json"], "big", BrokenLongAgo, |_, ran| {
         ran.ok() && ran.count("kept_bytes") > 0
     }),
+    // What it does with a file that changes is seen in `source_tests.rs`.
+    (&["--allow-changes"], "f", Nothing, copied),
     // That it reads again is seen in `verify.rs`.
     (&["--verify"], "f", Nothing, copied),
     (&["-r", "--exclude", "*.o"], "d", Nothing, |_, ran| {

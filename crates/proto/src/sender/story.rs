@@ -33,7 +33,12 @@ impl Sender {
             self.trace.note(now, || TraceEvent::Rate(line));
         }
         while let Some(change) = self.rate.take_change() {
-            self.trace.note(now, || TraceEvent::Window(change));
+            self.trace.note(now, || TraceEvent::Window {
+                from: change.from_bytes,
+                to: change.to_bytes,
+                cause: change.cause.name(),
+                mode: change.mode,
+            });
         }
     }
 

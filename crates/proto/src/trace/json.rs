@@ -69,11 +69,9 @@ impl TraceEvent {
                 line.word("cause", cause.name()).number("waited_ns", nanos(time))
             }
             Self::Rate(rate) => rate_fields(line, &rate),
-            Self::Window(change) => line
-                .word("mode", change.mode)
-                .word("cause", change.cause.name())
-                .number("from", change.from_bytes)
-                .number("to", change.to_bytes),
+            Self::Window { from, to, cause, mode } => {
+                line.word("mode", mode).word("cause", cause).number("from", from).number("to", to)
+            }
             Self::Receiver(receiver) => receiver_fields(line, &receiver),
             Self::Lost { events } => line.number("events", events),
             Self::Silent | Self::Answering => line,
@@ -95,7 +93,7 @@ impl TraceEvent {
             Self::Waited { .. } => "waited",
             Self::PacketSize { .. } => "packet_size",
             Self::Rate(_) => "rate",
-            Self::Window(_) => "window",
+            Self::Window { .. } => "window",
             Self::Receiver(_) => "receiver",
             Self::Silent => "silent",
             Self::Answering => "answering",
