@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use crate::disk::gate::Gate;
 use crate::disk::had::Had;
 use crate::disk::layout::Layout;
 use crate::disk::source::SourceReader;
+use crate::disk::staging;
 use crate::disk::threads::{Outcome, Reader as _, Writer as _};
 use crate::error::Error;
 use crate::options::{Overwrite, Resume, Source};
@@ -113,6 +115,18 @@ fn is_there(from: &Path, to: &Path) {
     assert!(listing(to) == listing(from), "{:?}", listing(to).keys());
 }
 
+/// A program that another test starts has the locks of this process until it runs.
+fn wait_until_free(to: &Path) {
+    let root = OwnedFd::from(fs::File::open(to).expect("opened"));
+    for _ in 0..1000 {
+        if !staging::is_taken(&root, KEPT) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("what is kept in {} is in use", to.display());
+}
+
 #[test]
 fn what_is_broken_off_shows_nothing_and_is_gone_on_with() {
     let from = source(12, 1);
@@ -190,6 +204,7 @@ fn whoever_dies_while_names_are_given_is_completed_and_the_same_transfer_finds_i
     let mut completed = 0;
     for (rename, case) in (0..15).flat_map(|rename| cases.map(|case| (rename, case))) {
         let Some(to) = die_at(rename, from.path(), case) else { continue };
+        wait_until_free(to.path());
         let mut next = open(to.path(), case.0);
         let notes = next.take_notes().join("\n");
         assert!(notes.contains("completed an earlier transfer"), "{rename} {case:?}: {notes}");
@@ -197,6 +212,7 @@ fn whoever_dies_while_names_are_given_is_completed_and_the_same_transfer_finds_i
         assert!(there.remove(KEPT).is_some());
         assert!(there == listing(from.path()), "{rename} {case:?}: {:?}", there.keys());
         drop(next);
+        wait_until_free(to.path());
         let outcome = again(from.path(), to.path(), case.0).expect("found done");
         assert!(outcome.verified && outcome.kept > 0, "{rename} {case:?}: {outcome:?}");
         is_there(from.path(), to.path());
