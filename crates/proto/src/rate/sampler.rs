@@ -312,7 +312,10 @@ impl Sampler {
     /// would otherwise draw traffic that the path has no room for.
     fn believable(&self, report: &Report) -> Option<Report> {
         let highest = report.highest.0;
-        if highest >= self.next_number {
+        let older = self.newest.is_some_and(|newest| report.highest < newest.highest);
+        // Of an older report nothing can be counted: numbers passed over are known by place only
+        // above the highest reported.
+        if older || highest >= self.next_number {
             return None;
         }
         let mut report = *report;
@@ -326,7 +329,7 @@ impl Sampler {
             let later = report.at_micros.wrapping_sub(newest.at_micros);
             let same = report.packets == newest.packets;
             let older = same && (later == 0 || later >= 1 << 31);
-            if report.packets < newest.packets || report.highest < newest.highest || older {
+            if report.packets < newest.packets || older {
                 return None;
             }
             report.missing = report.missing.max(newest.missing);
@@ -582,6 +585,19 @@ mod tests {
         assert_eq!(sampler.on_report(ms(101), &report(60, 101, 100)), None);
         assert_eq!(sampler.on_report(ms(101), &report(60, 70, u64::MAX)), None);
         assert_eq!(sampler.in_flight_bytes(), before);
+    }
+
+    #[test]
+    fn a_report_that_was_overtaken_is_void_after_numbers_were_passed_over() {
+        let mut sampler = Sampler::new(28);
+        for n in 0..10 {
+            sampler.on_passed_over(PacketNumber(n));
+        }
+        for n in 10..20 {
+            sampler.on_sent(ms(n), PacketNumber(n), 1, BYTES - 28);
+        }
+        sampler.on_report(ms(100), &report(50, 10, 19)).unwrap();
+        assert_eq!(sampler.on_report(ms(101), &report(40, 0, 5)), None);
     }
 
     #[test]
