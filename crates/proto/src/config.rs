@@ -112,6 +112,13 @@ pub enum Policy {
         /// Never faster than this.
         ceiling: Option<Rate>,
     },
+    /// CUBIC that excuses loss which a test found not to be its own doing, and that keeps a short
+    /// queue where it has the path for itself (`docs/design/rate-control.md`; `sealed`; on `rfc998`
+    /// it counts as [`Policy::Fair`]).
+    Tolerant {
+        /// Never faster than this.
+        ceiling: Option<Rate>,
+    },
     /// Another protocol's rules (`sealed`; on `rfc998` its rate law alone would be nothing, and it
     /// counts as [`Policy::Fair`]).
     Recreated(Recreation),
@@ -124,7 +131,8 @@ impl Policy {
             Self::Fair { ceiling }
             | Self::Background { ceiling }
             | Self::Aggressive { ceiling }
-            | Self::Cubic { ceiling } => ceiling,
+            | Self::Cubic { ceiling }
+            | Self::Tolerant { ceiling } => ceiling,
             Self::Fixed(_) | Self::Recreated(_) => None,
         }
     }
@@ -137,6 +145,7 @@ impl Policy {
             Self::Background { .. } => Self::Background { ceiling },
             Self::Aggressive { .. } => Self::Aggressive { ceiling },
             Self::Cubic { .. } => Self::Cubic { ceiling },
+            Self::Tolerant { .. } => Self::Tolerant { ceiling },
             other => other,
         }
     }
@@ -148,6 +157,7 @@ impl Policy {
             Self::Background { .. } => "background",
             Self::Aggressive { .. } => "aggressive",
             Self::Cubic { .. } => "cubic",
+            Self::Tolerant { .. } => "tolerant",
             Self::Fixed(_) => "fixed",
             Self::Recreated(of) => of.protocol.name(),
         }
@@ -404,7 +414,8 @@ impl Config {
                 Policy::Fixed(_)
                 | Policy::Fair { .. }
                 | Policy::Aggressive { .. }
-                | Policy::Cubic { .. },
+                | Policy::Cubic { .. }
+                | Policy::Tolerant { .. },
             ) => self.repair,
         }
     }

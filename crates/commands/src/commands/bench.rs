@@ -257,7 +257,7 @@ impl Connection {
             (None, false) => {
                 let policy = self.policy.unwrap_or(PolicyName::Fair);
                 if policy != PolicyName::Fair && self.wire == WireName::Rfc998 {
-                    let text = "--policy background, aggressive and cubic are for --wire sealed";
+                    let text = send::SEALED_ONLY;
                     return Err(Failure::usage(text));
                 }
                 policy.policy(self.bitrate).unwrap_or(Policy::Fair { ceiling: self.bitrate })

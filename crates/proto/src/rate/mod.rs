@@ -247,10 +247,16 @@ pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> L
             let law = Controller::new(packet, negotiated.rtt, ceiling).within(negotiated.burst);
             return Law { control: Box::new(law), learns: true, ways: Ways::OURS };
         }
+        Policy::Tolerant { ceiling } if negotiated.rules.reports => {
+            let law = Controller::new(packet, negotiated.rtt, ceiling).tolerant();
+            let control = Box::new(law.within(negotiated.burst));
+            return Law { control, learns: true, ways: Ways::OURS };
+        }
         Policy::Fair { ceiling }
         | Policy::Background { ceiling }
         | Policy::Aggressive { ceiling }
-        | Policy::Cubic { ceiling } => ceiling,
+        | Policy::Cubic { ceiling }
+        | Policy::Tolerant { ceiling } => ceiling,
         // Its law is built elsewhere; here it is one that finds the rate, below that ceiling.
         Policy::Recreated(recreation) => recreation.rate,
     };

@@ -108,9 +108,11 @@ pub(super) fn policy(seed: u64, wire: Wire, path: Rate, datagram: u32) -> (Polic
     let ceiling = dice.percent(30).then(|| path.scaled(dice.range(20, 150), 100));
     let fixed = dice.percent(35);
     let pace = Pace::bursts(burst).filter(|_| fixed);
-    let fair = match wire == Wire::Sealed && Dice::new(seed, "controller").percent(15) {
-        true => Policy::Cubic { ceiling },
-        false => Policy::Fair { ceiling },
+    let mut controller = Dice::new(seed, "controller");
+    let fair = match wire == Wire::Sealed {
+        true if controller.percent(15) => Policy::Cubic { ceiling },
+        true if controller.percent(20) => Policy::Tolerant { ceiling },
+        _ => Policy::Fair { ceiling },
     };
     (pace.map_or(fair, Policy::Fixed), burst)
 }

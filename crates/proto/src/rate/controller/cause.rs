@@ -19,6 +19,18 @@ pub enum Cause {
     Delay,
     /// Packets were lost (RFC 9438 §4.6).
     Loss,
+    /// More packets were lost than a test had excused.
+    Excess,
+    /// A sender that has the path for itself, or whose losses are excused, keeps a short queue.
+    ShortQueue,
+    /// The start found no rate that grows with its window.
+    NoGrowth,
+    /// A test passed, and the window from before its losses is used again.
+    Test,
+    /// Less was sent to see the smallest round trip again.
+    Reconfirm,
+    /// The round trip did not fall when less was sent: the path has another length.
+    PathChange,
     /// Packets arrived marked Congestion Experienced (RFC 3168, RFC 8511).
     Mark,
     /// No report came for several round trips (RFC 9002 §7.6).
@@ -39,6 +51,12 @@ impl Cause {
             Self::Avoidance => "avoidance",
             Self::Delay => "delay",
             Self::Loss => "loss",
+            Self::Excess => "excess",
+            Self::ShortQueue => "short_queue",
+            Self::NoGrowth => "no_growth",
+            Self::Test => "test",
+            Self::Reconfirm => "reconfirm",
+            Self::PathChange => "path_change",
             Self::Mark => "mark",
             Self::Silence => "silence",
             Self::Pause => "pause",

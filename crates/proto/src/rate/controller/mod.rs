@@ -1,27 +1,45 @@
-//! A congestion controller that answers every loss and every mark: CUBIC (RFC 9438) with HyStart++
-//! (RFC 9406), and RFC 8511's answer to marks. `docs/design/rate-control.md` describes it.
+//! A congestion controller: CUBIC (RFC 9438) with HyStart++ (RFC 9406) and RFC 8511's answer to
+//! marks. If it is [tolerant](Controller::tolerant) it excuses loss that a test found not to be its
+//! own doing, and keeps a short queue where it has the path for itself.
+//! `docs/design/rate-control.md` describes it.
 //!
 //! The order of work at each report:
 //!
-//! 1. `PathModel` takes in round trips and counts;
-//! 2. the detectors say what the report shows: `CongestionEvents`, `HyStart`;
+//! 1. `PathModel` takes in round trips, counts, and what trains show of the bottleneck;
+//! 2. the detectors say what the report shows: `CongestionEvents`, `HyStart`, `Start`,
+//!    `ResponseTest`, `ShortQueue`, and `Tolerance` with its `Excuse`;
 //! 3. the first evidence that holds goes to the decision table, `decide`;
 //! 4. the action changes the window, by the one setter of the model, and the mode;
 //! 5. burst size, interval and cap follow from the window.
 
+mod base_rtt;
+mod capacity;
 mod cause;
 mod congestion;
+mod excuse;
 mod hystart;
+mod looks;
+mod loss_record;
+mod low_delay;
 mod mode;
 mod path_model;
+mod response_test;
+mod rounds;
+mod short_queue;
+mod start;
+mod tolerance;
 
 use std::time::Duration;
 
 pub use cause::{Cause, WindowChange};
-use congestion::CongestionEvents;
+use congestion::{Congestion, CongestionEvents};
 use hystart::{Growth, HyStart};
-use mode::{Action, Evidence, Mode, decide};
-use path_model::{INITIAL_WINDOW, PathModel};
+use mode::{Action, Evidence, Mode, Reconfirm, decide};
+use path_model::{INITIAL_WINDOW, PathModel, Progress};
+use response_test::{ResponseTest, Verdict};
+use short_queue::ShortQueue;
+use start::Start;
+use tolerance::{LEAST_PACKETS, Tolerance};
 
 use super::{Belief, Pacing, RateControl, Sample, burst_for};
 use crate::time::Instant;
@@ -36,14 +54,31 @@ const PACING_GAIN: u64 = 125;
 const UNREPORTED_PART: u64 = 8;
 /// A pause as long as this may have ended on another path (RFC 9002 §5.1 resets there, too).
 const STALE_AFTER: Duration = Duration::from_secs(1);
+/// Pacing where a short queue is kept, in hundredths: pacing alone decides when packets leave.
+const SHORT_QUEUE_GAIN: u64 = 102;
+/// Pacing of a test's blocks and of a drain, in hundredths.
+const WHOLE_GAIN: u64 = 100;
+const HALF_GAIN: u64 = 50;
+/// In the start a queue stands from this part of the smallest round trip on.
+const START_QUEUE_PART: u32 = 10;
+/// What a start that found no growth leaves of what arrives.
+const NO_GROWTH_BETA: f64 = 0.7;
+/// Round trips at half the rate after a start, and in a look for the smallest round trip.
+const DRAIN_ROUNDS: u64 = 2;
+const RECONFIRM_TAKES: u64 = 3;
+/// What is left of a window after a look for the smallest round trip.
+const RECONFIRM_BETA: f64 = 0.95;
 /// The lowest rate of all, in bytes a second: a small packet in the longest interval of bursts.
 const LEAST_RATE: Rate = Rate::from_bytes_per_second(100);
 
-/// The controller of [`Policy::Cubic`](crate::config::Policy::Cubic).
+/// The controller of [`Policy::Cubic`](crate::config::Policy::Cubic) and
+/// [`Policy::Tolerant`](crate::config::Policy::Tolerant).
 #[derive(Debug)]
 pub struct Controller {
     path: PathModel,
     events: CongestionEvents,
+    /// What excuses loss; `None` where nothing does.
+    tolerance: Option<Tolerance>,
     mode: Mode,
     ceiling: Option<Rate>,
     /// What the receiver offered.
@@ -63,6 +98,7 @@ impl Controller {
             pacing: Pacing::of(burst_for(LEAST_RATE, packet_bytes)),
             path,
             events: CongestionEvents::default(),
+            tolerance: None,
             mode: Mode::SlowStart(HyStart::default()),
             ceiling,
             offered: None,
@@ -71,6 +107,17 @@ impl Controller {
         };
         controller.set_pacing();
         controller
+    }
+
+    /// The same, which excuses loss that is not its own doing and keeps a short queue where it has
+    /// the path for itself.
+    #[must_use]
+    pub fn tolerant(mut self) -> Self {
+        self.tolerance = Some(Tolerance::default());
+        self.mode = self.slow_start();
+        self.path.begin_trains(Instant::EPOCH);
+        self.set_pacing();
+        self
     }
 
     /// The same, never faster than these burst values.
@@ -86,90 +133,284 @@ impl Controller {
         self.set_pacing();
     }
 
-    /// What the report shows; the first evidence that holds.
-    fn evidence(&mut self, sample: &Sample) -> Evidence {
-        let (acked, used) = self.path.on_sample(sample);
-        let congestion = self.events.on_sample(sample);
-        let growth = match &mut self.mode {
-            Mode::SlowStart(hystart) => hystart.on_rtt(sample.round, sample.rtt),
-            Mode::Recovery | Mode::Avoidance => Growth::Goes(1.0),
-        };
-        if let Some(congestion) = congestion {
-            return Evidence::Congestion(congestion);
-        }
-        match (growth, used && acked > 0) {
-            _ if matches!(self.mode, Mode::Recovery) && !self.events.is_recovering() => {
-                Evidence::Recovered
-            }
-            (Growth::Ends, _) => Evidence::PathFull,
-            (growth, true) => Evidence::Acknowledged(growth),
-            (_, false) => Evidence::Unused,
+    /// The mode in which the window doubles.
+    fn slow_start(&self) -> Mode {
+        match self.tolerance {
+            Some(_) => Mode::Start(Start::new(0.0, 0.0)),
+            None => Mode::SlowStart(HyStart::default()),
         }
     }
 
-    fn act(&mut self, now: Instant, action: Action, acked: u64) {
-        let next = match action {
-            Action::Collapse => Mode::SlowStart(HyStart::default()),
-            Action::Reduce(..) => Mode::Recovery,
-            Action::EndSlowStart | Action::EndRecovery => Mode::Avoidance,
-            Action::GrowInSlowStart(_) | Action::GrowInAvoidance | Action::Hold | Action::Keep => {
-                self.mode
+    /// What the report shows; the first evidence that holds.
+    fn evidence(&mut self, now: Instant, sample: &Sample, progress: &Progress) -> Evidence {
+        let congestion = self.events.on_sample(sample);
+        if congestion == Some(Congestion::Mark) {
+            return Evidence::Congestion(Congestion::Mark);
+        }
+        if let Some(evidence) = self.evidence_of_mode(sample, progress) {
+            return evidence;
+        }
+        let loss = match &mut self.tolerance {
+            None => congestion.map(Evidence::Congestion),
+            Some(tolerance) => {
+                tolerance.judge_loss(now, sample, congestion.is_some(), (progress, &self.path))
             }
         };
-        let name = next.name();
-        self.mode = next;
+        if let Some(evidence) = loss {
+            return evidence;
+        }
+        if matches!(self.mode, Mode::Recovery) && !self.events.is_recovering() {
+            return Evidence::Recovered;
+        }
+        if let Some(tolerance) = &mut self.tolerance
+            && let Some(round) = &progress.round
+            && let Some(evidence) = tolerance.judge_round(now, round, (&mut self.mode, &self.path))
+        {
+            return evidence;
+        }
+        let growth = match &mut self.mode {
+            Mode::SlowStart(hystart) => hystart.on_rtt(sample.round, sample.rtt),
+            _ => Growth::Goes(1.0),
+        };
+        match growth {
+            Growth::Ends => Evidence::PathFull,
+            growth if progress.used && progress.acked > 0 => Evidence::Acknowledged(growth),
+            Growth::Goes(_) => Evidence::Unused,
+        }
+    }
+
+    /// What the modes find that judge losses themselves.
+    fn evidence_of_mode(&mut self, sample: &Sample, progress: &Progress) -> Option<Evidence> {
+        let dispersion = self.path.losses().dispersion();
+        let base = self.path.base();
+        let least = base.least().unwrap_or_default();
+        match &mut self.mode {
+            Mode::Testing(test) => match test.on_sample(sample, dispersion) {
+                Verdict::Open => Some(Evidence::Unused),
+                verdict => Some(Evidence::Tested(verdict)),
+            },
+            Mode::Start(start) => {
+                let queue = (base.tolerance() + base.noise()).max(least / START_QUEUE_PART);
+                let waits = start.on_rtt(base.low(), (least, queue));
+                let judge = |round| start.on_round(&round, dispersion);
+                let end = waits.or_else(|| progress.round.and_then(judge));
+                match end {
+                    Some(end) => Some(Evidence::StartOver(end)),
+                    None => Some(Evidence::Acknowledged(Growth::Goes(1.0))),
+                }
+            }
+            Mode::Drain(until) if sample.round >= *until => Some(Evidence::Drained),
+            Mode::Drain(_) => Some(Evidence::Unused),
+            Mode::Reconfirm(reconfirm) if sample.round >= reconfirm.until => {
+                let round = progress.round?;
+                let moved = tolerance::has_moved(&round, &self.path);
+                Some(Evidence::Looked { moved })
+            }
+            _ => None,
+        }
+    }
+
+    fn act(&mut self, now: Instant, action: Action, sample: &Sample, progress: &Progress) {
         match action {
             Action::Collapse => {
+                self.mode = self.slow_start();
                 let half = self.path.window() / 2.0;
-                self.path.begin_again(name, Cause::Silence, 1.0, half);
+                self.path.begin_again(self.mode.name(), Cause::Silence, 1.0, half);
             }
-            Action::Reduce(cause, beta) => {
-                self.path.reduce(name, cause, beta);
-                self.events.on_answered(self.sent_bytes);
+            Action::Reduce(cause, beta) | Action::EndTest(cause, beta) => {
+                self.reduce(now, cause, beta);
             }
-            Action::EndSlowStart => self.path.end_slow_start(name),
+            Action::EndSlowStart => {
+                self.mode = Mode::Avoidance;
+                self.path.end_slow_start(self.mode.name());
+            }
             Action::GrowInSlowStart(share) => {
-                self.path.grow_in_slow_start(name, acked, share);
+                self.path.grow_in_slow_start(self.mode.name(), progress.acked, share);
                 if self.path.is_past_threshold() {
                     self.mode = Mode::Avoidance;
                 }
             }
-            Action::GrowInAvoidance => self.path.grow_in_avoidance(now, name, acked),
+            Action::GrowInStart => self.grow_in_start(progress.acked),
+            Action::GrowInAvoidance => {
+                self.path.grow_in_avoidance(now, self.mode.name(), progress.acked);
+            }
             Action::Hold => self.path.on_unused(),
-            Action::EndRecovery | Action::Keep => {}
+            Action::EndDrain => {
+                self.mode = Mode::Avoidance;
+                self.path.forget_losses();
+                self.events.on_answered(self.sent_bytes);
+            }
+            Action::BeginAvoidance => self.mode = Mode::Avoidance,
+            Action::LeaveTest => {
+                self.mode = Mode::Avoidance;
+                self.events.on_answered(self.sent_bytes);
+                if let Some(tolerance) = &mut self.tolerance {
+                    tolerance.on_test_void(now);
+                }
+            }
+            Action::BeginShortQueue => self.mode = Mode::ShortQueue(ShortQueue::default()),
+            Action::Follow(window) => {
+                self.path.settle(self.mode.name(), Cause::ShortQueue, window);
+            }
+            Action::Keep => {}
+            Action::BeginDrain { .. }
+            | Action::EndStart
+            | Action::BeginStart
+            | Action::BeginTest { .. }
+            | Action::Excuse(_)
+            | Action::BeginReconfirm
+            | Action::EndReconfirm { .. }
+            | Action::PathChanged(_) => self.act_on_path(now, action, sample, progress),
+        }
+    }
+
+    /// The actions of a controller that may excuse loss.
+    fn act_on_path(&mut self, now: Instant, action: Action, sample: &Sample, progress: &Progress) {
+        let round = sample.round;
+        let (rate, rtt) = (self.path.flight_rate(), self.path.rtt());
+        let least = self.path.base().least().unwrap_or(rtt).as_secs_f64();
+        match action {
+            Action::BeginDrain { loss } => {
+                self.mode = Mode::Drain(round + DRAIN_ROUNDS);
+                let window = (rate * least / (1.0 - loss)).max(LEAST_PACKETS);
+                self.path.settle(self.mode.name(), Cause::Delay, window);
+                self.events.on_answered(self.sent_bytes);
+                if let Some(tolerance) = &mut self.tolerance {
+                    tolerance.on_path_full(now, loss, &self.path);
+                }
+            }
+            Action::EndStart => {
+                self.mode = Mode::Drain(round + DRAIN_ROUNDS);
+                let window = (NO_GROWTH_BETA * rate * rtt.as_secs_f64()).max(1.0);
+                self.path.settle(self.mode.name(), Cause::NoGrowth, window);
+                self.events.on_answered(self.sent_bytes);
+            }
+            Action::BeginStart => {
+                let (loss, lost) = self.path.losses().recent();
+                self.mode = Mode::Start(Start::new(lost / loss.max(1e-9), lost));
+                self.path.forget_threshold();
+                if let Some(tolerance) = &mut self.tolerance {
+                    tolerance.on_look(now);
+                }
+            }
+            Action::BeginTest { share, loss } => {
+                self.mode = Mode::Testing(ResponseTest::new(sample, share, loss));
+            }
+            Action::Excuse(loss) => {
+                self.mode = Mode::Avoidance;
+                if let Some(tolerance) = &mut self.tolerance {
+                    let window = tolerance.on_passed(now, loss, self.path.window());
+                    self.path.settle(self.mode.name(), Cause::Test, window);
+                }
+                self.events.on_answered(self.sent_bytes);
+            }
+            Action::BeginReconfirm => {
+                let (window, rate) = (self.path.window(), self.path.best_rate());
+                let until = round + RECONFIRM_TAKES;
+                self.mode = Mode::Reconfirm(Reconfirm { until, window, rate });
+                if let Some(tolerance) = &mut self.tolerance {
+                    tolerance.on_reconfirm(now);
+                }
+                let half = (0.5 * rate * least).max(LEAST_PACKETS);
+                self.path.settle(self.mode.name(), Cause::Reconfirm, half.min(window));
+            }
+            Action::EndReconfirm { moved } => self.end_reconfirm(moved, progress),
+            Action::PathChanged(window) => {
+                let rtt = progress.round.map_or(self.path.rtt(), |r| r.min_rtt);
+                self.path.replace_base(rtt);
+                let (loss, lost) = self.path.losses().recent();
+                let clean = self.tolerance.as_ref().is_some_and(|t| t.is_clean(&self.path));
+                self.mode = match clean {
+                    true => Mode::Start(Start::new(lost / loss.max(1e-9), lost)),
+                    false => Mode::Avoidance,
+                };
+                self.path.settle(self.mode.name(), Cause::PathChange, window);
+                if matches!(self.mode, Mode::Start(_)) {
+                    self.path.forget_threshold();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn end_reconfirm(&mut self, moved: bool, progress: &Progress) {
+        let Mode::Reconfirm(before) = &self.mode else { return };
+        let before = *before;
+        self.mode = Mode::Avoidance;
+        let Some(round) = progress.round else { return };
+        if moved {
+            self.path.replace_base(round.min_rtt);
+        }
+        let product = before.rate * round.min_rtt.as_secs_f64() + LEAST_PACKETS;
+        let window = self.path.window().max(RECONFIRM_BETA * before.window.min(product));
+        self.path.settle(self.mode.name(), Cause::Reconfirm, window);
+    }
+
+    fn reduce(&mut self, now: Instant, cause: Cause, beta: f64) {
+        let tested = matches!(self.mode, Mode::Testing(_));
+        self.mode = Mode::Recovery;
+        if let Some(tolerance) = &mut self.tolerance {
+            tolerance.on_reduced(now, cause, tested, &self.path);
+        }
+        self.path.reduce(self.mode.name(), cause, beta);
+        self.events.on_answered(self.sent_bytes);
+    }
+
+    fn grow_in_start(&mut self, acked: u64) {
+        let Mode::Start(start) = &self.mode else { return };
+        let reported = acked as f64 / (1.0 - start.loss());
+        self.path.grow_in_slow_start(self.mode.name(), reported.round() as u64, 1.0);
+        if self.path.is_past_threshold() {
+            self.mode = Mode::Avoidance;
         }
     }
 
     /// Burst values and cap, from the window.
     fn set_pacing(&mut self) {
-        let gain = match self.mode {
-            Mode::SlowStart(_) => SLOW_START_GAIN,
-            Mode::Recovery | Mode::Avoidance => PACING_GAIN,
+        let gain = match &self.mode {
+            Mode::SlowStart(_) | Mode::Start(_) => SLOW_START_GAIN,
+            Mode::Recovery | Mode::Avoidance | Mode::Reconfirm(_) => PACING_GAIN,
+            Mode::ShortQueue(_) => SHORT_QUEUE_GAIN,
+            Mode::Testing(test) if !test.is_low() => WHOLE_GAIN,
+            Mode::Testing(_) | Mode::Drain(_) => HALF_GAIN,
         };
         let most = [self.ceiling, self.offered].into_iter().flatten().min();
         let rate = self.path.window_rate().scaled(gain, 100).max(LEAST_RATE);
         let rate = most.map_or(rate, |most| rate.min(most));
-        let burst = burst_for(rate, self.path.packet_bytes());
+        let mut burst = burst_for(rate, self.path.packet_bytes());
+        if let Some(train) = self.path.train(rate).filter(|train| *train > burst.packets) {
+            let bytes = u64::from(train) * u64::from(self.path.packet_bytes());
+            burst = Burst { packets: train, interval: rate.time_for(bytes) };
+        }
         let window = self.path.window_bytes();
-        let cap_bytes = Some(window.saturating_add(window / UNREPORTED_PART));
+        // Packets that are lost count as in flight until they are found missing.
+        let excused = self.tolerance.as_ref().and_then(Tolerance::excused).unwrap_or_default();
+        let missing = (window as f64 * excused / 2.0) as u64;
+        let unreported = window / UNREPORTED_PART;
+        let cap_bytes = Some(window.saturating_add(unreported).saturating_add(missing));
         self.pacing = Pacing { cap_bytes, ..Pacing::of(burst) };
     }
 }
 
 impl RateControl for Controller {
     fn on_sample(&mut self, now: Instant, sample: &Sample) {
-        let before = self.path.delivered_packets();
         self.sent_bytes = sample.sent_bytes;
-        let evidence = self.evidence(sample);
+        let progress = self.path.on_sample(now, sample);
+        if progress.round.is_some() && self.tolerance.is_some() {
+            self.path.begin_trains(now);
+        }
+        let evidence = self.evidence(now, sample, &progress);
         let action = decide(&self.mode, evidence);
-        self.act(now, action, sample.delivered_packets.saturating_sub(before));
+        self.act(now, action, sample, &progress);
         self.set_pacing();
     }
 
     fn on_silence(&mut self, now: Instant) {
         // A sender that is silent already has nothing left to give.
         if self.path.window() > 1.0 {
-            self.act(now, decide(&self.mode, Evidence::Silence), 0);
+            let progress = Progress { acked: 0, used: false, round: None };
+            let action = decide(&self.mode, Evidence::Silence);
+            self.act(now, action, &Sample::default(), &progress);
             self.events.on_answered(self.sent_bytes);
         }
         self.set_pacing();
@@ -193,7 +434,7 @@ impl RateControl for Controller {
     fn on_pause_over(&mut self, _now: Instant, lasted: Duration) {
         if lasted >= STALE_AFTER {
             let threshold = self.path.window();
-            self.mode = Mode::SlowStart(HyStart::default());
+            self.mode = self.slow_start();
             self.path.begin_again(self.mode.name(), Cause::Pause, INITIAL_WINDOW, threshold);
             self.set_pacing();
         }

@@ -3,6 +3,9 @@
 use super::cause::Cause;
 use super::congestion::Congestion;
 use super::hystart::{Growth, HyStart};
+use super::response_test::{ResponseTest, Verdict};
+use super::short_queue::{ShortQueue, Step};
+use super::start::{Start, StartEnd};
 use crate::rate::cubic::BETA;
 
 /// What is left of a window after a mark in congestion avoidance (RFC 8511 §3.1, for CUBIC). A
@@ -10,14 +13,35 @@ use crate::rate::cubic::BETA;
 const BETA_ECN: f64 = 0.85;
 
 /// What the controller does; each mode owns the data that only it needs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Mode {
     /// The window doubles every round trip (RFC 9438 §4.10, RFC 9406).
     SlowStart(HyStart),
+    /// The window doubles every round trip while the loss share does not rise.
+    Start(Start),
+    /// Half of the rate is sent until this round trip, so that the queue of the start empties.
+    Drain(u64),
     /// Until what was in flight at a congestion event is reported (RFC 9002 §7.3.2).
     Recovery,
     /// The window grows by CUBIC's curve (RFC 9438 §4.2).
     Avoidance,
+    /// The window stays, and half of it is sent in some round trips.
+    Testing(ResponseTest),
+    /// The window keeps a short queue.
+    ShortQueue(ShortQueue),
+    /// Half of the rate is sent, to see the smallest round trip again.
+    Reconfirm(Reconfirm),
+}
+
+/// A look for the smallest round trip.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Reconfirm {
+    /// The round trip in which it ends.
+    pub(super) until: u64,
+    /// Window before, in packets.
+    pub(super) window: f64,
+    /// Packets a second that arrived before.
+    pub(super) rate: f64,
 }
 
 impl Mode {
@@ -25,8 +49,13 @@ impl Mode {
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::SlowStart(_) => "slow_start",
+            Self::Start(_) => "start",
+            Self::Drain(_) => "drain",
             Self::Recovery => "recovery",
             Self::Avoidance => "avoidance",
+            Self::Testing(_) => "testing",
+            Self::ShortQueue(_) => "short_queue",
+            Self::Reconfirm(_) => "reconfirm",
         }
     }
 }
@@ -36,10 +65,33 @@ impl Mode {
 pub(super) enum Evidence {
     /// No report for several round trips.
     Silence,
-    /// Congestion that is not answered yet.
+    /// Congestion that is not answered yet, and that nothing excuses.
     Congestion(Congestion),
+    /// More is lost than the excuse covers.
+    Excess,
+    /// The start is over.
+    StartOver(StartEnd),
+    /// The response test has a verdict.
+    Tested(Verdict),
+    /// Loss asks for a test, and it can be over in time, against this share of the bottleneck and
+    /// at this loss share.
+    TestDue { share: f64, loss: f64 },
     /// All that was in flight at the last event is reported.
     Recovered,
+    /// The round trips of a drain are over.
+    Drained,
+    /// Little waits and yet packets are lost: the path may carry more.
+    LookDue,
+    /// The smallest round trip was not seen for long.
+    BaseUnconfirmed,
+    /// The smallest round trip was looked for; the path has another one now.
+    Looked { moved: bool },
+    /// Nothing else uses the path, or losses are excused: a short queue is enough.
+    Alone,
+    /// That does not hold any more.
+    Company,
+    /// A round trip with a short queue is over.
+    Queue(Step),
     /// HyStart++ found the path full.
     PathFull,
     /// Packets arrived, and the window was used.
@@ -55,14 +107,42 @@ pub(super) enum Action {
     Collapse,
     /// The window falls to this share of itself.
     Reduce(Cause, f64),
+    /// The test is over without an excuse, and the window falls to this share of itself.
+    EndTest(Cause, f64),
+    /// The test is over, for the loss is; the window stays.
+    LeaveTest,
+    /// The loss is excused, at this share.
+    Excuse(f64),
+    /// A test begins.
+    BeginTest { share: f64, loss: f64 },
+    /// The start has found the path full, and this share of the packets was lost all along.
+    BeginDrain { loss: f64 },
+    /// The queue of the start is empty; congestion avoidance begins.
+    EndDrain,
+    /// The start found no path that is full; the window falls to what arrives.
+    EndStart,
+    /// The window doubles every round trip again.
+    BeginStart,
+    /// Half of the rate is sent for some round trips.
+    BeginReconfirm,
+    /// The window from before, nearly; the path may have another smallest round trip.
+    EndReconfirm { moved: bool },
+    /// A short queue is kept from now on.
+    BeginShortQueue,
+    /// The window becomes this.
+    Follow(f64),
+    /// The path has another length: the window from before the round trip grew.
+    PathChanged(f64),
     /// Slow start is over; the window stays.
     EndSlowStart,
     /// The window grows by so much of what was acknowledged.
     GrowInSlowStart(f64),
+    /// The window grows by all that was reported, lost or not.
+    GrowInStart,
     /// The window grows by CUBIC's curve.
     GrowInAvoidance,
-    /// Recovery is over; the window stays.
-    EndRecovery,
+    /// Congestion avoidance begins; the window stays.
+    BeginAvoidance,
     /// The window stays, and its curve begins again when it is used.
     Hold,
     /// The window stays.
@@ -73,23 +153,53 @@ pub(super) enum Action {
 pub(super) fn decide(mode: &Mode, evidence: Evidence) -> Action {
     match (mode, evidence) {
         (_, Evidence::Silence) => Action::Collapse,
+        (Mode::Testing(_), Evidence::Congestion(Congestion::Mark)) => {
+            Action::EndTest(Cause::Mark, BETA_ECN)
+        }
+        // The test counts losses, and a start goes on through those that do not rise.
+        (
+            Mode::Testing(_) | Mode::Start(_) | Mode::Drain(_),
+            Evidence::Congestion(Congestion::Loss) | Evidence::Excess,
+        ) => Action::Keep,
         (_, Evidence::Congestion(Congestion::Loss)) => Action::Reduce(Cause::Loss, BETA),
+        (_, Evidence::Excess) => Action::Reduce(Cause::Excess, BETA),
         // "in slow start [...] the window reduction [...] as for loss" (RFC 8511 §3.1).
-        (Mode::SlowStart(_), Evidence::Congestion(Congestion::Mark)) => {
+        (Mode::SlowStart(_) | Mode::Start(_), Evidence::Congestion(Congestion::Mark)) => {
             Action::Reduce(Cause::Mark, BETA)
         }
         (_, Evidence::Congestion(Congestion::Mark)) => Action::Reduce(Cause::Mark, BETA_ECN),
-        (Mode::Recovery, Evidence::Recovered) => Action::EndRecovery,
+        (Mode::Start(_), Evidence::StartOver(StartEnd::Queue { loss })) => {
+            Action::BeginDrain { loss }
+        }
+        (Mode::Start(_), Evidence::StartOver(StartEnd::NoGrowth)) => Action::EndStart,
+        (Mode::Testing(_), Evidence::Tested(Verdict::Passed(loss))) => Action::Excuse(loss),
+        (Mode::Testing(_), Evidence::Tested(Verdict::Failed)) => Action::EndTest(Cause::Loss, BETA),
+        (Mode::Testing(_), Evidence::Tested(Verdict::Over)) => Action::LeaveTest,
+        (
+            Mode::Recovery | Mode::Avoidance | Mode::ShortQueue(_),
+            Evidence::TestDue { share, loss },
+        ) => Action::BeginTest { share, loss },
+        (Mode::Drain(_), Evidence::Drained) => Action::EndDrain,
+        (Mode::Recovery, Evidence::Recovered) | (Mode::ShortQueue(_), Evidence::Company) => {
+            Action::BeginAvoidance
+        }
+        (Mode::Avoidance, Evidence::LookDue) => Action::BeginStart,
+        (Mode::Avoidance, Evidence::BaseUnconfirmed) => Action::BeginReconfirm,
+        (Mode::Reconfirm(_), Evidence::Looked { moved }) => Action::EndReconfirm { moved },
+        (Mode::Avoidance, Evidence::Alone) => Action::BeginShortQueue,
+        (Mode::ShortQueue(_), Evidence::Queue(Step::Window(window))) => Action::Follow(window),
+        (Mode::ShortQueue(_), Evidence::Queue(Step::NotMine(window))) => {
+            Action::PathChanged(window)
+        }
         (Mode::SlowStart(_), Evidence::PathFull) => Action::EndSlowStart,
         (Mode::SlowStart(_), Evidence::Acknowledged(Growth::Goes(share))) => {
             Action::GrowInSlowStart(share)
         }
+        (Mode::Start(_), Evidence::Acknowledged(_)) => Action::GrowInStart,
         (Mode::Avoidance, Evidence::Acknowledged(_)) => Action::GrowInAvoidance,
         (Mode::Avoidance, Evidence::Unused) => Action::Hold,
-        (Mode::SlowStart(_) | Mode::Avoidance, Evidence::Recovered)
-        | (Mode::SlowStart(_), Evidence::Acknowledged(Growth::Ends) | Evidence::Unused)
-        | (Mode::Recovery | Mode::Avoidance, Evidence::PathFull)
-        | (Mode::Recovery, Evidence::Acknowledged(_) | Evidence::Unused) => Action::Keep,
+        // What is no evidence in this mode changes nothing.
+        _ => Action::Keep,
     }
 }
 
@@ -98,15 +208,40 @@ mod tests {
     use std::fmt::Write;
 
     use super::*;
+    use crate::rate::Sample;
 
     #[test]
     fn every_mode_answers_every_evidence() {
-        let modes = [Mode::SlowStart(HyStart::default()), Mode::Recovery, Mode::Avoidance];
+        let modes = [
+            Mode::SlowStart(HyStart::default()),
+            Mode::Start(Start::new(0.0, 0.0)),
+            Mode::Drain(7),
+            Mode::Recovery,
+            Mode::Avoidance,
+            Mode::Testing(ResponseTest::new(&Sample::default(), 0.5, 0.05)),
+            Mode::ShortQueue(ShortQueue::default()),
+            Mode::Reconfirm(Reconfirm { until: 7, window: 100.0, rate: 1000.0 }),
+        ];
         let evidence = [
             Evidence::Silence,
             Evidence::Congestion(Congestion::Loss),
             Evidence::Congestion(Congestion::Mark),
+            Evidence::Excess,
+            Evidence::StartOver(StartEnd::Queue { loss: 0.01 }),
+            Evidence::StartOver(StartEnd::NoGrowth),
+            Evidence::Tested(Verdict::Passed(0.05)),
+            Evidence::Tested(Verdict::Failed),
+            Evidence::Tested(Verdict::Over),
+            Evidence::TestDue { share: 0.5, loss: 0.05 },
             Evidence::Recovered,
+            Evidence::Drained,
+            Evidence::LookDue,
+            Evidence::BaseUnconfirmed,
+            Evidence::Looked { moved: true },
+            Evidence::Alone,
+            Evidence::Company,
+            Evidence::Queue(Step::Window(90.0)),
+            Evidence::Queue(Step::NotMine(90.0)),
             Evidence::PathFull,
             Evidence::Acknowledged(Growth::Goes(1.0)),
             Evidence::Acknowledged(Growth::Goes(0.25)),
@@ -115,8 +250,12 @@ mod tests {
         let mut table = String::new();
         for mode in &modes {
             for seen in evidence {
-                let action = decide(mode, seen);
-                let _ = writeln!(table, "{:10}  {seen:?} -> {action:?}", mode.name());
+                match decide(mode, seen) {
+                    Action::Keep => {}
+                    action => {
+                        let _ = writeln!(table, "{:11}  {seen:?} -> {action:?}", mode.name());
+                    }
+                }
             }
         }
         insta::assert_snapshot!("controller_decisions", table);

@@ -4,7 +4,11 @@
 
 use std::time::Duration;
 
+use super::base_rtt::BaseRtt;
+use super::capacity::Capacity;
 use super::cause::{Cause, Changes, WindowChange};
+use super::loss_record::LossRecord;
+use super::rounds::{Round, Rounds};
 use crate::rate::{Cubic, Sample};
 use crate::time::Instant;
 use crate::units::Rate;
@@ -28,13 +32,45 @@ const ASSUMED_RTT: Duration = Duration::from_millis(333);
 /// Most packets in a window: 10 Tbit/s over 10 s in packets of 1,250 bytes. Arithmetic stays exact.
 const MAX_WINDOW: f64 = 1e10;
 
+/// Packets over which the rate of arrivals is taken for this sender's share of the bottleneck.
+const SHARE_PACKETS: f64 = 64.0;
+/// The bottleneck is not taken to carry more than this sender's rate over this share.
+const LEAST_KNOWN_SHARE: f64 = 0.5;
+/// A sender's own queue is at most this part of the smallest round trip, and this long.
+const OWN_QUEUE_PART: u32 = 10;
+const MAX_OWN_QUEUE: Duration = Duration::from_millis(4);
+
+/// What a report brought.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Progress {
+    /// Packets newly acknowledged.
+    pub(super) acked: u64,
+    /// Whether the window was used while they were in flight: a window that was not used must not
+    /// grow (RFC 7661, RFC 9002 §7.8). In slow start half of it is use, for it was half as large when
+    /// these packets left.
+    pub(super) used: bool,
+    /// The round trip that it ended.
+    pub(super) round: Option<Round>,
+}
+
 /// The state of the path.
 #[derive(Debug)]
 pub(super) struct PathModel {
     packet_bytes: u32,
     /// Smoothed round trip (RFC 9002 §5.3).
     smoothed_rtt: Option<Duration>,
-    min_rtt: Option<Duration>,
+    base: BaseRtt,
+    rounds: Rounds,
+    losses: LossRecord,
+    capacity: Capacity,
+    /// Packets that arrived and seconds that passed, over the last 64 packets at least.
+    arrivals: (f64, f64),
+    /// When the last round trip ended.
+    round_ended: Option<Instant>,
+    /// Packets a second that arrived at most; older round trips count less.
+    best_rate: f64,
+    /// Whether the window was ever reduced.
+    reduced: bool,
     /// Congestion window, in packets.
     window: f64,
     /// Slow start threshold, in packets.
@@ -54,7 +90,14 @@ impl PathModel {
         Self {
             packet_bytes: packet_bytes.max(1),
             smoothed_rtt: rtt,
-            min_rtt: rtt,
+            base: BaseRtt::new(rtt),
+            rounds: Rounds::default(),
+            losses: LossRecord::default(),
+            capacity: Capacity::default(),
+            arrivals: (0.0, 0.0),
+            round_ended: None,
+            best_rate: 0.0,
+            reduced: false,
             window: INITIAL_WINDOW,
             threshold: f64::INFINITY,
             curve: Cubic::default(),
@@ -66,18 +109,22 @@ impl PathModel {
         }
     }
 
-    /// Takes in a report. Answers how many packets it acknowledges, and whether the window was used
-    /// while they were in flight: a window that was not used must not grow (RFC 7661, RFC 9002
-    /// §7.8). In slow start half of it is use, for it was half as large when these packets left.
-    pub(super) fn on_sample(&mut self, sample: &Sample) -> (u64, bool) {
-        if let Some(rtt) = sample.rtt {
-            self.smoothed_rtt = Some(self.smoothed_rtt.map_or(rtt, |old| (old * 7 + rtt) / 8));
-            self.min_rtt = Some(self.min_rtt.map_or(rtt, |least| least.min(rtt)));
-        }
-        self.round = sample.round;
-        self.delivery_rate = sample.delivery_rate.or(self.delivery_rate);
+    /// Takes in a report.
+    pub(super) fn on_sample(&mut self, now: Instant, sample: &Sample) -> Progress {
         let acked = sample.delivered_packets.saturating_sub(self.delivered_packets);
         self.delivered_packets = sample.delivered_packets;
+        if let Some(rtt) = sample.rtt {
+            self.smoothed_rtt = Some(self.smoothed_rtt.map_or(rtt, |old| (old * 7 + rtt) / 8));
+            self.base.on_rtt(now, rtt, acked);
+        }
+        self.capacity.on_sample(now, sample, u64::from(self.packet_bytes));
+        self.losses.on_sample(sample);
+        self.round = sample.round;
+        self.delivery_rate = sample.delivery_rate.or(self.delivery_rate);
+        let round = self.rounds.on_sample(now, sample);
+        if let Some(round) = &round {
+            self.on_round(now, round);
+        }
         let before = std::mem::replace(&mut self.in_flight_bytes, sample.in_flight_bytes);
         let newly = acked.saturating_mul(u64::from(self.packet_bytes));
         let flight = before.max(sample.in_flight_bytes.saturating_add(newly));
@@ -85,7 +132,103 @@ impl PathModel {
             true => flight.saturating_mul(2) >= self.window_bytes(),
             false => flight.saturating_mul(8) >= self.window_bytes().saturating_mul(7),
         };
-        (acked, used && !sample.app_limited)
+        Progress { acked, used: used && !sample.app_limited, round }
+    }
+
+    fn on_round(&mut self, now: Instant, round: &Round) {
+        self.losses.on_round(round);
+        self.best_rate = round.rate.max(self.best_rate * 0.9 + round.rate * 0.1);
+        let arrived = round.packets.saturating_sub(round.lost) as f64;
+        let time = self.round_ended.map_or(0.0, |before| now.since(before).as_secs_f64());
+        self.round_ended = Some(now);
+        // Old packets give way to new ones, a sixteenth of them at least.
+        let kept = 1.0 - (arrived / SHARE_PACKETS).clamp(1.0 / 16.0, 1.0);
+        self.arrivals = (self.arrivals.0 * kept + arrived, self.arrivals.1 * kept + time);
+    }
+
+    /// The base round trip.
+    pub(super) fn base(&self) -> &BaseRtt {
+        &self.base
+    }
+
+    /// The losses.
+    pub(super) fn losses(&self) -> &LossRecord {
+        &self.losses
+    }
+
+    /// Number of the present round trip.
+    pub(super) fn round(&self) -> u64 {
+        self.round
+    }
+
+    /// Packets a second that arrived over the last round trip.
+    pub(super) fn flight_rate(&self) -> f64 {
+        let rate = self.delivery_rate.map_or(0, |rate| rate.bytes_per_second());
+        rate as f64 / f64::from(self.packet_bytes)
+    }
+
+    /// Packets a second that arrived at most, of late.
+    pub(super) fn best_rate(&self) -> f64 {
+        self.best_rate
+    }
+
+    /// Whether a congestion event ever reduced the window.
+    pub(super) fn was_reduced(&self) -> bool {
+        self.reduced
+    }
+
+    fn arrival_rate(&self) -> f64 {
+        self.arrivals.0 / self.arrivals.1.max(1e-6)
+    }
+
+    /// This sender's share of the bottleneck, from 0 to 1, if it is known.
+    pub(super) fn share(&self, now: Instant) -> Option<f64> {
+        self.capacity.share(now, self.arrival_rate() * f64::from(self.packet_bytes))
+    }
+
+    /// Packets a second that the bottleneck carries, as far as it is known.
+    pub(super) fn capacity(&self, now: Instant) -> f64 {
+        let rate = self.arrival_rate();
+        self.share(now).map_or(rate, |share| rate / share.max(LEAST_KNOWN_SHARE))
+    }
+
+    /// What was lost until now is not counted any more, for it was lost to a start.
+    pub(super) fn forget_losses(&mut self) {
+        self.losses.forget();
+    }
+
+    /// A queue of this sender that need not be shorter: a tenth of the smallest round trip, 4 ms at
+    /// most (below CoDel's target, RFC 8289 §4.3).
+    pub(super) fn own_queue(&self) -> Duration {
+        (self.base.least().unwrap_or_default() / OWN_QUEUE_PART).min(MAX_OWN_QUEUE)
+    }
+
+    /// Trains that measure the bottleneck leave in the next round trip, unless that was lately.
+    pub(super) fn begin_trains(&mut self, now: Instant) {
+        self.capacity.begin(now, self.round);
+    }
+
+    /// The packets of a train at `rate`, if trains are to leave now.
+    pub(super) fn train(&self, rate: Rate) -> Option<u32> {
+        let queue = if self.reduced { self.base.range() } else { Duration::MAX };
+        self.capacity.train(self.round, rate, u64::from(self.packet_bytes), queue)
+    }
+
+    /// The path has another length, whose smallest round trip is `rtt`.
+    pub(super) fn replace_base(&mut self, rtt: Duration) {
+        self.base.replace(rtt);
+    }
+
+    /// The window becomes `window`, which is not on the way to any earlier one.
+    pub(super) fn settle(&mut self, mode: &'static str, cause: Cause, window: f64) {
+        self.curve = Cubic::default();
+        self.set_window(mode, cause, window);
+        self.threshold = self.window.max(2.0);
+    }
+
+    /// The window may double without a bound.
+    pub(super) fn forget_threshold(&mut self) {
+        self.threshold = f64::INFINITY;
     }
 
     /// Smoothed round trip, above zero.
@@ -95,7 +238,7 @@ impl PathModel {
 
     /// The smallest round trip, if one was measured.
     pub(super) fn min_rtt(&self) -> Option<Duration> {
-        self.min_rtt
+        self.base.least()
     }
 
     /// Rate at which packets arrived over the last round trip.
@@ -103,14 +246,9 @@ impl PathModel {
         self.delivery_rate
     }
 
-    /// Packets known to have arrived.
-    pub(super) fn delivered_packets(&self) -> u64 {
-        self.delivered_packets
-    }
-
     /// How much longer round trips are than the smallest one: the queue, if the path is the same.
     pub(super) fn queue(&self) -> Duration {
-        let least = self.min_rtt.unwrap_or(Duration::ZERO);
+        let least = self.min_rtt().unwrap_or(Duration::ZERO);
         self.smoothed_rtt.map_or(Duration::ZERO, |rtt| rtt.saturating_sub(least))
     }
 
@@ -171,6 +309,7 @@ impl PathModel {
 
     /// A congestion event leaves `beta` of the window (RFC 9438 §4.6).
     pub(super) fn reduce(&mut self, mode: &'static str, cause: Cause, beta: f64) {
+        self.reduced = true;
         let window = self.curve.reduce_to(self.window, beta).max(LEAST_WINDOW);
         self.threshold = window.max(2.0);
         self.set_window(mode, cause, window);
@@ -197,7 +336,8 @@ impl PathModel {
 
     /// Goes on from another policy, which sent `rate` over a path of `rtt`.
     pub(super) fn take_over(&mut self, mode: &'static str, rate: Rate, rtt: Duration) {
-        (self.smoothed_rtt, self.min_rtt) = (Some(rtt), Some(rtt));
+        self.smoothed_rtt = Some(rtt);
+        self.base.replace(rtt);
         let window = rate.bytes_in(rtt) as f64 / f64::from(self.packet_bytes);
         self.threshold = window.max(2.0);
         self.set_window(mode, Cause::Policy, window.max(2.0));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::sim::Tally;
 use super::{Cubic, Flow, M, PACKET, Path, World, ms, part, shares};
 use crate::rate::controller::{Cause, Controller, WindowChange};
 use crate::units::Rate;
@@ -158,4 +159,98 @@ fn a_ceiling_holds_and_a_window_that_is_not_used_does_not_grow() {
     let cap = world.flows[0].policy.pacing().cap_bytes.expect("a window");
     // Twice the product of what is sent, and an eighth.
     assert!(cap <= ceiling.bytes_in(path.rtt) * 3, "{cap}");
+}
+
+fn tolerant(path: &Path, start: Duration) -> Flow {
+    Flow::new(Box::new(Controller::new(PACKET as u32, Some(path.rtt), None).tolerant()), start)
+}
+
+/// Share of what random loss leaves of the path that one tolerant sender has, in thousandths, from
+/// the tenth second on, and what the bottleneck did meanwhile.
+fn alone(path: &Path) -> (u64, Tally) {
+    let mut world = World::new(path.clone(), vec![tolerant(path, ms(0))]);
+    world.run(ms(10_000));
+    let (got, tally) = shares(&mut world, ms(40_000), path.rate);
+    (got[0] * 1_000_000 / (1_000_000 - path.loss), tally)
+}
+
+/// CUBIC has 860 of the first path, and a queue of 30 ms on the third.
+#[test]
+fn alone_a_tolerant_sender_fills_the_path_with_a_short_queue() {
+    for (mbit, rtt, queue, least) in
+        [(50, 40, 10, 930), (50, 40, 25, 970), (50, 40, 400, 970), (20, 80, 25, 970)]
+    {
+        let path = Path::new(mbit * M, ms(rtt), 0, queue);
+        let (got, tally) = alone(&path);
+        println!("{mbit} Mbit/s {rtt} ms queue {queue} %: {got}, {tally:?}");
+        assert!(got >= least, "{got}");
+        assert!(tally.mean_wait() <= ms(7) && tally.dropped * 1000 <= tally.sent, "{tally:?}");
+    }
+}
+
+/// CUBIC has 70 of the first path, and 30 of the last.
+#[test]
+fn loss_that_is_not_its_own_doing_costs_a_tolerant_sender_little() {
+    for (mbit, rtt, queue, loss, least) in [
+        (50, 40, 25, 10_000, 850),
+        (50, 40, 25, 50_000, 880),
+        (50, 40, 10, 100_000, 850),
+        (200, 20, 25, 100_000, 880),
+    ] {
+        let path = Path::new(mbit * M, ms(rtt), loss, queue);
+        let (got, tally) = alone(&path);
+        println!("{mbit} Mbit/s {rtt} ms queue {queue} % loss {loss}: {got}, {tally:?}");
+        assert!(got >= least, "{got}");
+        assert!(tally.dropped * 100 <= tally.sent, "{tally:?}");
+    }
+}
+
+/// The older law loses half of all packets in the second of these worlds. TCP loses 35 % in the
+/// last one.
+#[test]
+fn many_tolerant_senders_lose_no_more_than_as_many_cubics_and_share_alike() {
+    for (count, queue, loss, most, least_jain) in [
+        (2, 25, 0, 20, 0.95),
+        (8, 10, 0, 150, 0.95),
+        (8, 25, 0, 80, 0.95),
+        (8, 25, 10_000, 80, 0.95),
+        (32, 25, 0, 600, 0.95),
+        (128, 25, 0, 1500, 0.85),
+    ] {
+        let path = Path::new(50 * M, ms(40), loss, queue);
+        let flows = (0..count).map(|n| tolerant(&path, ms(n * 500))).collect();
+        let mut world = World::new(path.clone(), flows);
+        world.run(ms(count * 500 + 10_000));
+        let (got, tally) = shares(&mut world, ms(20_000), path.rate);
+        let (lost, jain) = (tally.dropped * 10_000 / tally.sent, jain(&got));
+        println!("{count} in a queue of {queue} %: lost {lost} of 10,000, Jain {jain:.3}");
+        assert!(lost <= most && jain >= least_jain, "{lost} {jain} {got:?}");
+    }
+}
+
+#[test]
+fn beside_a_cubic_a_tolerant_sender_is_one() {
+    for start in [0, 10_000] {
+        let path = Path::new(50 * M, ms(40), 0, 100);
+        let mut world = World::new(path.clone(), vec![tolerant(&path, ms(start))]);
+        world.cubic = Some(Cubic::new(ms(10_000 - start)));
+        world.run(ms(20_000));
+        let (got, _) = shares(&mut world, ms(40_000), path.rate);
+        println!("from {start} ms: {got:?}");
+        assert!(got.iter().all(|share| *share >= 330), "{got:?}");
+    }
+}
+
+#[test]
+fn a_tolerant_sender_finds_a_path_that_carries_more_and_leaves_one_that_carries_less() {
+    let mut path = Path::new(20 * M, ms(40), 0, 100);
+    path.steps = vec![(ms(10_000), Rate::from_bits_per_second(100 * M)), (ms(20_000), path.rate)];
+    let mut world = World::new(path.clone(), vec![tolerant(&path, ms(0))]);
+    world.run(ms(14_000));
+    let wide = Rate::from_bits_per_second(100 * M);
+    let (got, _) = shares(&mut world, ms(4000), wide);
+    assert!(got[0] >= 800, "{got:?}");
+    world.run(ms(5000));
+    let (got, tally) = shares(&mut world, ms(5000), path.rate);
+    assert!(got[0] >= 900 && tally.dropped * 50 <= tally.sent, "{got:?} {tally:?}");
 }

@@ -1,0 +1,44 @@
+//! When a sender that loses packets without a queue looks whether the path carries more.
+
+use std::time::Duration;
+
+use super::path_model::PathModel;
+use crate::time::Instant;
+
+/// Loss share from which on it looks.
+const LEAST_LOSS: f64 = 0.003;
+/// Round trips with losses, of the last 32, that make losses a habit of the path.
+const LOSSY_ROUNDS: f64 = 3.0;
+/// The first pause between two looks, and the longest.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(640));
+/// Each pause is so many times as long as the one before.
+const LONGER: u32 = 4;
+
+/// The looks so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Looks {
+    pause: Duration,
+    next: Option<Instant>,
+}
+
+impl Looks {
+    /// Whether enough is lost, and the last look is long enough ago.
+    pub(super) fn is_due(&self, now: Instant, path: &PathModel) -> bool {
+        let losses = path.losses();
+        losses.lossy_rounds() >= LOSSY_ROUNDS
+            && losses.recent().0 > LEAST_LOSS
+            && self.next.is_none_or(|next| now >= next)
+    }
+
+    /// A look begins.
+    pub(super) fn on_begun(&mut self, now: Instant) {
+        let longer = (self.pause * LONGER).min(PAUSE.1);
+        self.pause = longer.max(PAUSE.0);
+        self.next = Some(now + self.pause);
+    }
+
+    /// The losses were found not to be this sender's doing.
+    pub(super) fn on_excused(&mut self) {
+        self.pause = Duration::ZERO;
+    }
+}

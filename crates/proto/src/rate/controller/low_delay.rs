@@ -1,0 +1,54 @@
+//! Loss at a low delay: a queue that was seen to be long when it lost packets, and is short now, did
+//! not lose these.
+
+use super::base_rtt::BaseRtt;
+use super::path_model::PathModel;
+use crate::time::Instant;
+
+/// The loss share that is excused so, at most.
+pub(super) const MOST: f64 = 0.02;
+/// Losses beyond it that are no chance any more.
+const BUDGET: f64 = 8.0;
+/// What is left of the count after it was answered.
+const LEFT: f64 = 4.0;
+/// A low delay is below this part of the range of round trips.
+const RANGE_PART: f64 = 0.7;
+
+/// Counts losses at a low delay (a leaky bucket).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LowDelay {
+    count: f64,
+    packets: u64,
+}
+
+/// Whether the delay is low on a path whose range of delays is known.
+fn is_low(now: Instant, path: &PathModel, base: &BaseRtt) -> bool {
+    let (excess, range) = (base.excess(), base.range());
+    base.is_confirmed(now)
+        && range > base.tolerance() + base.noise()
+        && excess < range.mul_f64(RANGE_PART)
+        && excess < base.tolerance() + path.own_queue().mul_f64(1.5)
+}
+
+impl LowDelay {
+    /// Whether `lost` packets, of `packets` that were reported in all, are excused by a low delay.
+    pub(super) fn excuses(
+        &mut self,
+        now: Instant,
+        path: &PathModel,
+        lost: u64,
+        packets: u64,
+    ) -> bool {
+        if !is_low(now, path, path.base()) {
+            return false;
+        }
+        let since = packets.saturating_sub(self.packets) as f64;
+        self.packets = packets;
+        self.count = (self.count - MOST * since).max(0.0) + lost as f64;
+        if self.count <= BUDGET * path.losses().dispersion() {
+            return true;
+        }
+        self.count = LEFT;
+        false
+    }
+}

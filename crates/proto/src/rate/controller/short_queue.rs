@@ -1,0 +1,140 @@
+//! The window of a sender that has the path for itself, or whose losses are excused: it keeps a
+//! short queue (FAST TCP's law), and finds out whether a queue that stands is its own.
+
+use std::time::Duration;
+
+/// Once the round trip exceeds what this sender asks for, no more than this part of the window is
+/// given before it is known whose queue that is.
+const YIELD: f64 = 0.5;
+/// Round trips after which that is known, and of which the largest excess is compared.
+const VERDICT_ROUNDS: u32 = 5;
+const LARGEST_ROUNDS: u32 = 3;
+/// If so much of the excess is left then, it is not this sender's.
+const LEFT: f64 = 0.5;
+
+/// Growth in a round trip, as a share of the window, while nothing waits.
+const MOST_GROWTH: f64 = 1.0 / 32.0;
+
+/// A window that is being given up to a queue.
+#[derive(Clone, Copy, Debug)]
+struct Yielding {
+    window: f64,
+    largest: Duration,
+    rounds: u32,
+}
+
+/// The state of the law.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ShortQueue {
+    yielding: Option<Yielding>,
+    /// Round trips in a row in which nothing waited.
+    empty_rounds: u32,
+}
+
+/// What a round trip asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Step {
+    /// This window, in packets.
+    Window(f64),
+    /// Half of the window was given and the queue did not fall: the path has another length, or the
+    /// queue is others'. The window from before is this.
+    NotMine(f64),
+}
+
+/// What the law needs of the path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    /// Packets of this sender that may wait in the queue.
+    pub(super) target: f64,
+    /// The smallest round trip.
+    pub(super) base: Duration,
+    /// An excess of the round trip below which nothing waits.
+    pub(super) noise: Duration,
+    /// An excess of the round trip from which on more waits than that.
+    pub(super) much: Duration,
+}
+
+impl ShortQueue {
+    /// The window after a round trip in which the smallest one was `rtt`.
+    pub(super) fn on_round(&mut self, window: f64, rtt: Duration, path: &Path) -> Step {
+        let excess = rtt.saturating_sub(path.base);
+        if excess <= path.much {
+            self.yielding = None;
+        } else {
+            let yielding =
+                self.yielding.get_or_insert(Yielding { window, largest: excess, rounds: 0 });
+            yielding.rounds += 1;
+        }
+        self.empty_rounds = if excess <= path.noise { self.empty_rounds + 1 } else { 0 };
+        let kept = path.base.as_secs_f64() / rtt.max(path.base).as_secs_f64().max(1e-9);
+        // The longer nothing waits, the further the window is from where something would.
+        let doubled =
+            path.target * 0.5 * f64::from(1_u32 << self.empty_rounds.saturating_sub(1).min(16));
+        let most = (window * MOST_GROWTH).min(path.target).max(path.target * 0.5);
+        let growth = doubled.min(most);
+        let next = 0.5 * window + 0.5 * window * kept + growth;
+        let Some(yielding) = &mut self.yielding else { return Step::Window(next) };
+        if yielding.rounds <= LARGEST_ROUNDS {
+            yielding.largest = yielding.largest.max(excess);
+        }
+        if yielding.rounds >= VERDICT_ROUNDS && excess > yielding.largest.mul_f64(LEFT) {
+            return Step::NotMine(yielding.window);
+        }
+        Step::Window(next.max(YIELD * yielding.window))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: Duration = Duration::from_millis(40);
+    const PATH: Path = Path {
+        target: 16.0,
+        base: BASE,
+        noise: Duration::from_micros(500),
+        much: Duration::from_millis(9),
+    };
+
+    /// The round trip where a bottleneck carries 160 packets in 40 ms.
+    fn rtt(window: f64) -> Duration {
+        BASE.mul_f64((window / 160.0).max(1.0))
+    }
+
+    #[test]
+    fn alone_it_settles_where_its_target_waits() {
+        let (mut law, mut window) = (ShortQueue::default(), 40.0);
+        for _ in 0..60 {
+            match law.on_round(window, rtt(window), &PATH) {
+                Step::Window(next) => window = next,
+                Step::NotMine(_) => panic!("the queue is its own"),
+            }
+        }
+        assert!((window - 176.0).abs() < 1.0, "{window}");
+    }
+
+    #[test]
+    fn its_own_overshoot_is_its_own() {
+        let (mut law, mut window) = (ShortQueue::default(), 300.0);
+        for _ in 0..60 {
+            match law.on_round(window, rtt(window), &PATH) {
+                Step::Window(next) => window = next,
+                Step::NotMine(_) => panic!("the queue is its own"),
+            }
+        }
+        assert!((window - 176.0).abs() < 2.0, "{window}");
+    }
+
+    #[test]
+    fn a_longer_path_takes_half_of_the_window_at_most_and_is_found_out() {
+        let (mut law, mut window) = (ShortQueue::default(), 170.0);
+        for _ in 0..VERDICT_ROUNDS - 1 {
+            match law.on_round(window, BASE * 5, &PATH) {
+                Step::Window(next) => window = next,
+                Step::NotMine(_) => panic!("too soon"),
+            }
+            assert!(window >= 85.0, "{window}");
+        }
+        assert_eq!(law.on_round(window, BASE * 5, &PATH), Step::NotMine(170.0));
+    }
+}

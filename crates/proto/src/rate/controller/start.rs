@@ -1,0 +1,114 @@
+//! The start of a sender that may excuse loss: the window doubles while more arrives, the loss share
+//! does not rise, and no queue stands.
+
+use std::time::Duration;
+
+use super::rounds::Round;
+
+/// A round trip in which the rate grew by less is a slow one; two in a row end the start.
+const GROWTH: f64 = 1.3;
+const SLOW_ROUNDS: u32 = 2;
+/// A round trip of fewer packets decides nothing about growth.
+const LEAST_PACKETS: u64 = 16;
+/// Packets before which no loss share is known to compare with.
+const LEAST_HISTORY: f64 = 20.0;
+/// The loss share has risen if it exceeds the mean by this, or by this many standard deviations.
+const RISE: f64 = 0.02;
+const DEVIATIONS: f64 = 3.0;
+
+/// Why the start is over.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum StartEnd {
+    /// A queue stands; so much was lost before it did.
+    Queue { loss: f64 },
+    /// The loss share rose, or the rate does not grow any more.
+    NoGrowth,
+}
+
+/// A start under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Start {
+    /// Packets of the rounds so far and how many of them were lost.
+    packets: f64,
+    lost: f64,
+    best_rate: f64,
+    slow_rounds: u32,
+    /// The round trip at its beginning.
+    first_rtt: Option<Duration>,
+}
+
+impl Start {
+    /// A start on a path that lost `lost` of the last `packets`.
+    pub(super) fn new(packets: f64, lost: f64) -> Self {
+        Self { packets, lost, best_rate: 0.0, slow_rounds: 0, first_rtt: None }
+    }
+
+    /// Loss share of the round trips so far.
+    pub(super) fn loss(&self) -> f64 {
+        (self.lost / self.packets.max(1.0)).min(0.6)
+    }
+
+    /// Takes in a report: `low` is the smallest of the last round trips, `queue` the excess over
+    /// `base` from which on a queue stands.
+    pub(super) fn on_rtt(
+        &mut self,
+        low: Duration,
+        (base, queue): (Duration, Duration),
+    ) -> Option<StartEnd> {
+        let first = *self.first_rtt.get_or_insert(low);
+        (low > base.max(first) + queue).then(|| StartEnd::Queue { loss: self.loss() })
+    }
+
+    /// Takes in a round trip, where losses have this dispersion.
+    pub(super) fn on_round(&mut self, round: &Round, dispersion: f64) -> Option<StartEnd> {
+        let mean = self.loss();
+        let variance = dispersion * mean.max(0.01) * (1.0 - mean) / round.packets.max(1) as f64;
+        let rise = RISE.max(DEVIATIONS * variance.sqrt());
+        let rises = self.packets >= LEAST_HISTORY && round.loss() > mean + rise;
+        let slow = round.rate < GROWTH * self.best_rate && round.packets >= LEAST_PACKETS;
+        self.slow_rounds = if slow { self.slow_rounds + 1 } else { 0 };
+        self.best_rate = self.best_rate.max(round.rate);
+        if rises || self.slow_rounds >= SLOW_ROUNDS {
+            return Some(StartEnd::NoGrowth);
+        }
+        self.packets += round.packets as f64;
+        self.lost += round.lost as f64;
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: Duration = Duration::from_millis(40);
+    const QUEUE: Duration = Duration::from_millis(4);
+
+    fn round(packets: u64, lost: u64) -> Round {
+        Round { packets, lost, rate: (packets - lost) as f64 * 25.0, min_rtt: BASE }
+    }
+
+    #[test]
+    fn steady_loss_does_not_end_it_and_a_queue_does() {
+        let mut start = Start::new(0.0, 0.0);
+        for n in 0..6 {
+            assert_eq!(start.on_rtt(BASE, (BASE, QUEUE)), None);
+            assert_eq!(start.on_round(&round(20 << n, 1 << n), 1.0), None);
+        }
+        let end = start.on_rtt(BASE * 2, (BASE, QUEUE));
+        assert!(matches!(end, Some(StartEnd::Queue { loss }) if (loss - 0.05).abs() < 1e-3));
+    }
+
+    #[test]
+    fn a_loss_share_that_rises_and_a_rate_that_stands_end_it() {
+        let mut start = Start::new(0.0, 0.0);
+        assert_eq!(start.on_round(&round(40, 0), 1.0), None);
+        let end = start.on_round(&round(80, 20), 1.0);
+        assert_eq!(end, Some(StartEnd::NoGrowth));
+        let mut start = Start::new(0.0, 0.0);
+        assert_eq!(start.on_round(&round(40, 0), 1.0), None);
+        assert_eq!(start.on_round(&round(42, 0), 1.0), None);
+        let end = start.on_round(&round(42, 0), 1.0);
+        assert_eq!(end, Some(StartEnd::NoGrowth));
+    }
+}

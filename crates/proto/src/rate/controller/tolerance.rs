@@ -1,0 +1,238 @@
+//! What a controller needs to excuse loss, and to keep a short queue where it has the path for
+//! itself: its state, and what it concludes from reports.
+
+use std::time::Duration;
+
+use super::cause::Cause;
+use super::congestion::Congestion;
+use super::excuse::{Excuse, Judgement};
+use super::looks::Looks;
+use super::low_delay::{self, LowDelay};
+use super::mode::{Evidence, Mode};
+use super::path_model::{PathModel, Progress};
+use super::response_test;
+use super::rounds::Round;
+use super::short_queue;
+use crate::rate::Sample;
+use crate::time::Instant;
+
+/// A sender with a smaller share of the bottleneck cannot tell congestion from chance.
+const LEAST_SHARE: f64 = 0.125;
+/// A sender with a larger share has the path for itself.
+const ALONE_SHARE: f64 = 0.75;
+/// It has it until its share is smaller than this. A reduction alone leaves more.
+const COMPANY_SHARE: f64 = 0.6;
+/// A sender that has less than this may have been kept from its share by losses.
+const SMALL_SHARE: f64 = 0.5;
+/// No smaller loss share than this is tested for.
+const LEAST_TESTED: f64 = 0.02;
+/// No smaller loss share than this is presumed from a start.
+const LEAST_PRESUMED: f64 = 0.01;
+/// A queue stands, and an AQM may drop by it, from so many times a sender's own queue on.
+const STANDING: f64 = 1.5;
+/// Time and round trips between two looks for the smallest round trip.
+const RECONFIRM_EVERY: Duration = Duration::from_secs(5);
+const RECONFIRM_ROUNDS: u32 = 32;
+/// A smallest round trip that is longer by this part of itself is another one.
+const MOVED_PART: u32 = 16;
+/// This part of the range of round trips is a sender's own queue, where queues are short.
+const RANGE_PART: f64 = 4.0;
+/// After a path change the window doubles if no more than this is lost beyond the excuse.
+const CLEAN_LOSS: f64 = 0.02;
+/// An excuse restores a window of at most so many times the present one.
+const RESTORED: f64 = 3.0;
+
+/// Fewest packets of a window, and of a queue, that follows delay.
+pub(super) const LEAST_PACKETS: f64 = 4.0;
+
+/// The state of it.
+#[derive(Debug, Default)]
+pub(super) struct Tolerance {
+    excuse: Excuse,
+    low_delay: LowDelay,
+    looks: Looks,
+    /// When the smallest round trip was looked for last.
+    reconfirmed: Option<Instant>,
+    lost: u64,
+    /// Nearly all that the bottleneck carries is this sender's.
+    has_path: bool,
+}
+
+impl Tolerance {
+    /// The loss share that is excused now, if any.
+    pub(super) fn excused(&self) -> Option<f64> {
+        self.excuse.share()
+    }
+
+    /// Whether what was lost is congestion: `event` says that a packet is missing that was sent
+    /// after the last reduction.
+    pub(super) fn judge_loss(
+        &mut self,
+        now: Instant,
+        sample: &Sample,
+        event: bool,
+        (progress, path): (&Progress, &PathModel),
+    ) -> Option<Evidence> {
+        let lost_before = std::mem::replace(&mut self.lost, sample.lost_packets);
+        let judgement = progress.round.map(|round| {
+            let dispersion = path.losses().dispersion();
+            self.excuse.on_round(now, sample.round, &round, dispersion)
+        });
+        match judgement {
+            Some(Judgement::Exceeded) => return Some(Evidence::Excess),
+            Some(Judgement::Expired) => {
+                let share = self.excuse.share().unwrap_or_default();
+                self.excuse.revoke();
+                self.excuse.keep_window(path.window());
+                // A low delay excuses as much without a test.
+                if share > low_delay::MOST
+                    && let Some(due) = self.test_due(now, share, path)
+                {
+                    return Some(due);
+                }
+            }
+            Some(Judgement::Nothing) | None => {}
+        }
+        if self.excuse.share().is_some() {
+            return None;
+        }
+        let lost = sample.lost_packets.saturating_sub(lost_before);
+        let packets = sample.delivered_packets.saturating_add(sample.lost_packets);
+        if lost > 0 && self.low_delay.excuses(now, path, lost, packets) {
+            return None;
+        }
+        if event {
+            return Some(Evidence::Congestion(Congestion::Loss));
+        }
+        if self.excuse.take_persists() {
+            let share = path.losses().recent().0.max(LEAST_TESTED);
+            return self.test_due(now, share, path);
+        }
+        None
+    }
+
+    /// A test at this loss share, if it may begin now and can be over in time.
+    fn test_due(&self, now: Instant, loss: f64, path: &PathModel) -> Option<Evidence> {
+        let base = path.base();
+        let stands = base.mean_excess() > base.tolerance() + path.own_queue().mul_f64(STANDING);
+        if stands || !base.is_confirmed(now) || !self.excuse.may_test(now) {
+            return None;
+        }
+        // Against half of its share: the share itself is not known exactly.
+        let own = path.share(now).unwrap_or(LEAST_SHARE);
+        if own < LEAST_SHARE {
+            return None;
+        }
+        let share = own / 2.0;
+        let fits = response_test::fits(loss, share, path.losses().dispersion(), path.window());
+        fits.then_some(Evidence::TestDue { share, loss })
+    }
+
+    /// What a round trip shows where the window follows losses or keeps a short queue.
+    pub(super) fn judge_round(
+        &mut self,
+        now: Instant,
+        round: &Round,
+        (mode, path): (&mut Mode, &PathModel),
+    ) -> Option<Evidence> {
+        let (base, share) = (path.base(), path.share(now));
+        let least = if self.has_path { COMPANY_SHARE } else { ALONE_SHARE };
+        self.has_path = share.is_some_and(|share| share > least);
+        let excused = self.excuse.share().is_some();
+        let alone = base.is_confirmed(now) && (self.has_path || excused);
+        match mode {
+            Mode::ShortQueue(_) if !alone => Some(Evidence::Company),
+            Mode::ShortQueue(law) => {
+                let step = law.on_round(path.window(), round.min_rtt, &short_queue_path(now, path));
+                Some(Evidence::Queue(step))
+            }
+            Mode::Avoidance if alone => Some(Evidence::Alone),
+            Mode::Avoidance => {
+                let waits = base.mean_excess() >= base.noise();
+                let small = share.is_none_or(|share| share < SMALL_SHARE);
+                if !excused && small && !waits && self.looks.is_due(now, path) {
+                    return Some(Evidence::LookDue);
+                }
+                let pause = RECONFIRM_EVERY.max(path.rtt() * RECONFIRM_ROUNDS);
+                let due = self.reconfirmed.is_none_or(|last| now.since(last) > pause);
+                let unconfirmed = self.has_path && !base.is_confirmed(now) && due;
+                unconfirmed.then_some(Evidence::BaseUnconfirmed)
+            }
+            _ => None,
+        }
+    }
+
+    /// The window is reduced; `tested` says that a test ends by that.
+    pub(super) fn on_reduced(
+        &mut self,
+        now: Instant,
+        cause: Cause,
+        tested: bool,
+        path: &PathModel,
+    ) {
+        match cause {
+            _ if tested => self.excuse.refuse(now),
+            Cause::Mark => self.excuse.revoke(),
+            _ => self.excuse.on_reduced(path.round(), path.window()),
+        }
+    }
+
+    /// A start found the path full, and lost this share of its packets before that.
+    pub(super) fn on_path_full(&mut self, now: Instant, loss: f64, path: &PathModel) {
+        let share = path.share(now).unwrap_or_default();
+        if loss > LEAST_PRESUMED && share >= LEAST_SHARE {
+            self.excuse.presume(now, loss);
+        }
+    }
+
+    /// A test passed at this loss share. Answers the window, in packets, to go on with.
+    pub(super) fn on_passed(&mut self, now: Instant, loss: f64, window: f64) -> f64 {
+        self.excuse.grant(now, loss);
+        self.looks.on_excused();
+        window.max(self.excuse.window_before().min(RESTORED * window))
+    }
+
+    /// The loss that a test was to judge is over.
+    pub(super) fn on_test_void(&mut self, now: Instant) {
+        self.excuse.refuse(now);
+    }
+
+    /// A look whether the path carries more begins.
+    pub(super) fn on_look(&mut self, now: Instant) {
+        self.looks.on_begun(now);
+    }
+
+    /// A look for the smallest round trip begins.
+    pub(super) fn on_reconfirm(&mut self, now: Instant) {
+        self.reconfirmed = Some(now);
+    }
+
+    /// Whether so little is lost that a path that changed may be tried by doubling.
+    pub(super) fn is_clean(&self, path: &PathModel) -> bool {
+        path.losses().recent().0 < CLEAN_LOSS + self.excuse.share().unwrap_or_default()
+    }
+}
+
+/// Whether the smallest round trip of `round`, in which half of the rate was sent, is that of
+/// another path.
+pub(super) fn has_moved(round: &Round, path: &PathModel) -> bool {
+    let base = path.base();
+    let least = base.least().unwrap_or_default();
+    let limit = least + base.noise() * 2 + least / MOVED_PART;
+    round.min_rtt > limit && path.was_reduced() && round.lost == 0
+}
+
+/// What the law of the short queue needs to know.
+fn short_queue_path(now: Instant, path: &PathModel) -> short_queue::Path {
+    let (base, queue) = (path.base(), path.own_queue());
+    let mut seconds = queue.as_secs_f64();
+    if path.was_reduced() && base.range() > base.noise() {
+        seconds = seconds.min(base.range().as_secs_f64() / RANGE_PART);
+    }
+    short_queue::Path {
+        target: (seconds * path.capacity(now)).max(LEAST_PACKETS),
+        base: base.least().unwrap_or_default(),
+        noise: base.noise(),
+        much: (queue + base.noise()) * 2,
+    }
+}
