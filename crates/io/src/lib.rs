@@ -73,6 +73,7 @@ mod kind;
 mod lanes;
 mod memory;
 mod memory_budget;
+mod name_log;
 #[doc(hidden)]
 pub mod net;
 mod observer;

@@ -21,6 +21,7 @@ use netblt_proto::wire::packet::Burst;
 use crate::carried::Carried;
 use crate::lanes::Lanes;
 use crate::memory_budget::MemoryShare;
+use crate::name_log::NameLog;
 
 /// Which IP versions to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -412,6 +413,8 @@ pub struct Options {
     pub(crate) asked: Asked,
     /// What a server has for names.
     pub(crate) memory_share: MemoryShare,
+    /// Gets the names of what is sent or received.
+    pub(crate) name_log: Option<NameLog>,
 }
 
 /// What is asked of a server (`docs/protocol.md §8.8`).
@@ -490,6 +493,7 @@ impl Options {
             },
             asked: Asked::default(),
             memory_share: MemoryShare::default(),
+            name_log: None,
         }
     }
 

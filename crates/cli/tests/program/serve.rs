@@ -1,8 +1,10 @@
 //! `netblt serve` and its clients, as programs: what they do, say and exit with, and what becomes
 //! of those that are killed.
 
+use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -148,6 +150,56 @@ fn what_is_on_a_server_is_moved_and_copied_there() {
     assert_eq!(moved["target"], "d/big");
     let copied = told.iter().find(|line| line["request"] == "copy").expect("a line");
     assert_eq!((&copied["path"], &copied["target"]), (&"d/big".into(), &"copy".into()));
+}
+
+/// Several files, a directory, a link and a name that is no text, in both directions.
+#[test]
+fn the_audit_log_names_what_came_and_what_was_sent() {
+    let env = Env::new();
+    let server = server(&env, &["--audit", "audit"]);
+    ["a", "b"].iter().for_each(|name| _ = env.make_file(name, 10));
+    env.make_directory("d");
+    let odd = OsStr::from_bytes(b"z\xff");
+    fs::write(env.path("d").join(odd), [7; 20]).expect("written");
+    std::os::unix::fs::symlink("x", env.path("d/link")).expect("made");
+    env.make_directory("root/in");
+    ask(&env, &["cp", "-r", "a", "b", "d", "netblt:///in"]).exits(0);
+    env.make_directory("back");
+    ask(&env, &["cp", "-r", "netblt:///in", "back"]).exits(0);
+    // More than a line has room for.
+    env.make_directory("root/many");
+    (0..3000).for_each(|n| fs::write(env.path(&format!("root/many/{n:04}")), "").expect("written"));
+    ask(&env, &["cp", "-r", "netblt:///many", "back"]).exits(0);
+    stopped(server);
+    let audit = fs::read_to_string(env.path("audit")).expect("the audit log");
+    let audit: Vec<Value> =
+        audit.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let of = |request: &str, path: &str| {
+        let is_it = |line: &&Value| line["request"] == request && line["path"] == path;
+        audit.iter().find(is_it).unwrap_or_else(|| panic!("no {request} of {path}: {audit:?}"))
+    };
+    let names = |line: &Value| {
+        let all = line["names"].as_array().expect("a list").clone();
+        let mut all: Vec<String> = all
+            .iter()
+            .map(|one| one.get("name_hex").unwrap_or(&one["name"]).as_str().expect("text").into())
+            .collect();
+        all.sort();
+        all
+    };
+    let hex = |name: &[u8]| name.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let came = of("receive", "in");
+    assert_eq!(names(came), [&hex(b"d/z\xff"), "a", "b", "d", "d/link"]);
+    assert_eq!(came["names_omitted"], 0);
+    let sent = of("get", "in");
+    let odd = hex(b"in/d/z\xff");
+    assert_eq!(names(sent), [&odd, "in", "in/a", "in/b", "in/d", "in/d/link"]);
+    let many = of("get", "many");
+    let (listed, omitted) = (names(many).len() as u64, many["names_omitted"].as_u64());
+    assert_eq!(listed + omitted.expect("a number"), 3001);
+    assert!((1000..2000).contains(&listed), "{listed}");
+    let put = of("put", "in");
+    assert!(names(put).is_empty(), "what is announced has not come: {put}");
 }
 
 /// `/dev/full` takes no byte, as a disk that is full.

@@ -17,7 +17,7 @@ use netblt_proto::units::Rate;
 use serde_json::{Value, json};
 
 use crate::exit::{self, Code, Failure, plain};
-use crate::json::{self, Stream};
+use crate::json::{self, Name, Stream};
 use crate::output;
 use crate::served::client;
 use crate::stdout::{self, say};
@@ -351,12 +351,15 @@ fn data(account: &Account) -> Value {
         Verdict::Failed(why) => ("failed", Some(("failed", why))),
         _ => ("failed", None),
     };
+    let names: Vec<Name> = account.names.iter().map(|name| Name::new(name)).collect();
     let mut data = json!({
         "time": time.as_secs_f64(),
         "peer": account.peer.to_string(),
         "name": account.name,
         "request": account.request,
         "target": null,
+        "names": names,
+        "names_omitted": account.names_omitted,
         "bytes": account.bytes,
         "seconds": json::rounded(account.elapsed.as_secs_f64()),
         "verdict": verdict,

@@ -38,6 +38,7 @@ use crate::disk::store::{Need, Store, without_promise};
 use crate::disk::threads::{Outcome, Writer};
 use crate::error::{Error, said, shown};
 use crate::memory_budget::MemoryShare;
+use crate::name_log::NameLog;
 use crate::options::{Expected, Extras, OnFile, Overwrite};
 use crate::progress::At;
 
@@ -63,6 +64,8 @@ pub(crate) struct DirectoryWriter {
     hard_links: links::HardLinks,
     manifest: Option<Manifest>,
     on_file: Option<OnFile>,
+    /// Gets the name of everything that comes.
+    name_log: Option<NameLog>,
     renamed: Option<renamed::Renamed>,
     /// The file that began last.
     at: At,
@@ -129,12 +132,19 @@ impl DirectoryWriter {
             hard_links: links::HardLinks::new(),
             manifest: None,
             on_file: None,
+            name_log: None,
             renamed: None,
             at: At::default(),
             buffers: 0,
             bytes: 0,
             keeping: Some(Box::new(Keeping::new())),
         })
+    }
+
+    /// Adds the name of everything that comes to this log.
+    pub(crate) fn naming(mut self, name_log: Option<NameLog>) -> Self {
+        self.name_log = name_log;
+        self
     }
 
     /// Takes at most so many files and directories.
@@ -244,6 +254,7 @@ impl DirectoryWriter {
                 refused => too_much(refused),
             })?;
             incoming.attributes = Some((id, attributes.into()));
+            self.name_log.iter().for_each(|log| log.add(name));
             if let Some(more) = extras::asked_for(self.store.extras, &attributes.more) {
                 self.budget.take(more.encoded_len() as u64).map_err(too_much)?;
                 match directory {

@@ -34,6 +34,7 @@ use crate::disk::manifest::Manifest;
 use crate::disk::reading::Reading;
 use crate::disk::threads::{Fill, Reader};
 use crate::error::{Error, Unsendable, Warning, file_error, shown, shown_path};
+use crate::name_log::NameLog;
 use crate::options::Extras;
 use crate::progress::At;
 
@@ -50,6 +51,8 @@ pub(crate) struct SourceReader {
     manifest: Option<Manifest>,
     /// What was read is told in the end.
     tells: bool,
+    /// Gets the name of everything that is sent.
+    name_log: Option<NameLog>,
     /// What is told beyond modes and times, and the names of accounts for it.
     extras: Extras,
     accounts: Accounts,
@@ -131,6 +134,7 @@ impl SourceReader {
             stream,
             manifest: None,
             tells: false,
+            name_log: None,
             extras: Extras::default(),
             accounts: Accounts::default(),
             tree: None,
@@ -144,6 +148,11 @@ impl SourceReader {
     pub(crate) fn listing(mut self, manifest: Option<Manifest>, tells: bool) -> Self {
         (self.manifest, self.tells) = (manifest, tells);
         self
+    }
+
+    /// Adds the name of everything that is sent to this log.
+    pub(crate) fn naming(self, name_log: Option<NameLog>) -> Self {
+        Self { name_log, ..self }
     }
 
     /// Tells this of files, too.
@@ -161,6 +170,11 @@ impl SourceReader {
             if let Some(entry) = entry.as_ref().filter(|entry| is_file(entry.kind)) {
                 self.progress.at =
                     At { file: self.progress.at.file + 1, name: entry.name.to_vec() };
+            }
+            if let (Some(log), Some(entry)) = (&self.name_log, &entry)
+                && entry.kind != Kind::Withdrawn
+            {
+                log.add(&entry.name);
             }
             self.progress.current = entry.map(Arc::new);
         }
@@ -547,6 +561,7 @@ impl Reader for SourceReader {
         (self.layout, self.had) = (layout, Arc::clone(had));
         self.progress = Progress::new(self.list.begin(), self.list.inner.range);
         self.manifest.iter_mut().for_each(Manifest::restart);
+        self.name_log.iter().for_each(NameLog::restart);
         Ok(())
     }
 }

@@ -39,6 +39,13 @@ pub struct Account {
     /// name, of `send` the address of the other server, of `put` and `receive` the name of the
     /// single thing that came if it was not to keep its own. Empty if there is none.
     pub target: Vec<u8>,
+    /// The names of all that was sent (of `get` and `send`), came (of `receive`) or was read (of
+    /// `read`), in that order, whatever became of it: files, directories and links, relative to
+    /// where they went; of `read` to the root. They are bounded: [`Account::names_omitted`].
+    pub names: Vec<Vec<u8>>,
+    /// How many more names there were than [`Account::names`] has room for, 64 KiB, of which each
+    /// takes its bytes and 32, or than there was memory for.
+    pub names_omitted: u64,
     /// File bytes sent or stored, or bytes of the answer.
     pub bytes: u64,
     /// Since the connection opened.

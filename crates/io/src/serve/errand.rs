@@ -19,6 +19,7 @@ use crate::disk::file_list::FileList;
 use crate::error::{Denial, Error};
 use crate::grant::Grant;
 use crate::keys::meet;
+use crate::name_log::NameLog;
 use crate::net::rendezvous::Way;
 use crate::net::wait::Waker;
 use crate::observer::Observer;
@@ -77,6 +78,12 @@ impl Outward {
         options.port = 0;
         options.control = Some(control.clone());
         Ok(Self { options, seen: Arc::default(), waker })
+    }
+
+    /// Adds the names of what is sent to this log.
+    pub(super) fn naming(mut self, names: NameLog) -> Self {
+        self.options.name_log = Some(names);
+        self
     }
 
     /// What is seen of it.

@@ -19,6 +19,7 @@ use crate::disk::staging;
 use crate::disk::threads::{Fill, Reader, Writer};
 use crate::error::{Denial, Error};
 use crate::memory_budget::MemoryLease;
+use crate::name_log::NameLog;
 use crate::options::{Expected, Only};
 use crate::progress::At;
 
@@ -46,6 +47,8 @@ pub(super) struct Prepared {
     pub(super) room: Room,
     /// What the one source is called there, if it is not to keep its name.
     pub(super) name: Vec<u8>,
+    /// Gets the names of what comes.
+    pub(super) names: NameLog,
     /// Keeps the path of `room` good.
     pub(super) held: Arc<OwnedFd>,
     /// Where what comes is kept.

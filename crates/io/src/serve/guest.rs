@@ -22,6 +22,7 @@ use crate::disk::threads::Writer;
 use crate::error::Error;
 use crate::grant::Grant;
 use crate::memory_budget::{MemoryLease, MemoryShare};
+use crate::name_log::NameLog;
 use crate::options::Control;
 use crate::transfer::receive::{Received, Receiving};
 use crate::transfer::send::{Sending, Sent};
@@ -81,6 +82,8 @@ pub(super) struct Guest {
     /// Bytes of what it said so far, and memory for that.
     pub(super) heard: u64,
     pub(super) memory: MemoryLease,
+    /// The names of what it sends or receives.
+    pub(super) names: NameLog,
     /// What its client may take of the memory for names.
     pub(super) memory_share: MemoryShare,
     /// Packets of data that have moved, and when one did last.
@@ -147,6 +150,7 @@ impl Guest {
             had: Vec::new(),
             heard: 0,
             memory: arrival.memory_share.lease(),
+            names: NameLog::new(arrival.memory_share.lease()),
             memory_share: arrival.memory_share,
             moved: (0, now),
             yields: false,
@@ -275,7 +279,8 @@ impl Guest {
         path.truncate(path.iter().position(|byte| *byte == 0).unwrap_or(path.len()));
         let (peer, elapsed) = (self.peer, now.since(self.opened));
         let (name, target) = (self.grant.name.clone(), self.target.clone());
-        Account { peer, name, request, path, target, bytes, elapsed, verdict }
+        let (names, names_omitted) = self.names.all();
+        Account { peer, name, request, path, target, names, names_omitted, bytes, elapsed, verdict }
     }
 }
 

@@ -177,8 +177,19 @@ mod tests {
     fn account(request: &'static str, verdict: Verdict) -> Account {
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let (name, path, elapsed) = (String::new(), Vec::new(), Duration::ZERO);
-        let target = Vec::new();
-        Account { peer, name, request, path, target, bytes: 7, elapsed, verdict }
+        let (target, names, names_omitted) = (Vec::new(), Vec::new(), 0);
+        Account {
+            peer,
+            name,
+            request,
+            path,
+            target,
+            names,
+            names_omitted,
+            bytes: 7,
+            elapsed,
+            verdict,
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::disk::room::Room;
 use crate::disk::staging;
 use crate::disk::{beneath, flush};
 use crate::error::Denial;
+use crate::name_log::NameLog;
 use crate::options::{Options, Overwrite, Resume};
 use crate::transfer::receive::writer;
 
@@ -50,9 +51,12 @@ pub(super) fn put(
     (options.label, options.range) = (Some(wish.label), Some(range));
     options.expected = Some(expected(name.as_bytes()));
     let room = Room::new(place.clone(), Some(BTreeSet::from([OsString::from(&name)])));
+    let names = NameLog::new(options.memory_share.lease());
+    options.name_log = Some(names.clone());
     let writer = writer(Destination::Directory(place), &options, layout, |_| {});
     let writer = writer.map_err(denied)?;
-    Ok(Done::Put(Box::new(Prepared { writer, room, name: name.into_bytes(), held, kept_at })))
+    let name = name.into_bytes();
+    Ok(Done::Put(Box::new(Prepared { writer, room, name, names, held, kept_at })))
 }
 
 /// Gives a file its name of which all ranges are there. One that lacks some is not found.

@@ -381,7 +381,7 @@ impl Serving<'_> {
                     Ok(outward) => {
                         // From now on those files, not what is told of them.
                         (guest.seen, guest.moves) = (outward.seen(), true);
-                        Some(outward)
+                        Some(outward.naming(guest.names.clone()))
                     }
                     Err(denied) => return self.deny(now, key, denied, end),
                 }
@@ -404,7 +404,8 @@ impl Serving<'_> {
         };
         let Some(guest) = self.hall.guests.get(&key) else { return };
         let (client, memory_share) = (guest.client(), guest.memory_share.clone());
-        let options = Options { memory_share, ..self.hall.options.clone() };
+        let name_log = Some(guest.names.clone());
+        let options = Options { memory_share, name_log, ..self.hall.options.clone() };
         let (layout, listings) = (self.layout, self.listings.clone());
         let leaving = self.undertaker.leaving();
         let waker = self.hall.waker.marking(&self.hall.marks, key.number());

@@ -101,9 +101,10 @@ impl Hall<'_> {
                 let busy = |error: Error| Denied::new(Denial::Busy, error.to_string());
                 let (stock, own, more) = stock.map_err(busy)?;
                 let named = (waiting.place.1, waiting.prepared.name.clone());
+                let names = waiting.prepared.names.clone();
                 let with = (waker, lanes, self.options.max_bytes);
                 let (task, held, kept_at) = receiving(*waiting.prepared, session, stock, with);
-                put = Some((named, (own, more), (held, kept_at)));
+                put = Some((named, (own, more), (held, kept_at), names));
                 Task::Receiving(Box::new(task))
             }
             Role::Sender => {
@@ -125,11 +126,11 @@ impl Hall<'_> {
             memory_share,
         };
         let mut guest = Guest::new((now, end.datagrams_received()), arrival, task);
-        if let Some(((path, name), (shared, beyond), (held, kept_at))) = put {
+        if let Some(((path, name), (shared, beyond), (held, kept_at), names)) = put {
             (guest.asked, guest.target) = (("receive", path), name);
             (guest.shared, guest.beyond) = (shared, beyond);
             (guest.held, guest.kept_at) = (Some(held), Some(kept_at));
-            guest.total = promised(parameters);
+            (guest.total, guest.names) = (promised(parameters), names);
         }
         Ok(guest)
     }

@@ -19,7 +19,7 @@ use super::moving::{self, Bounds, MAX_DOWN};
 use super::pieces::Pieces;
 use super::ranges;
 use super::rate_limiter::Client;
-use super::request::{self, Entry, Line, Put, Request, What};
+use super::request::{self, Entry, Line, Piece, Put, Request, What};
 use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::destination::Destination;
@@ -32,6 +32,7 @@ use crate::disk::source::SourceReader;
 use crate::disk::staging::{self, Open, Staging};
 use crate::error::Denial;
 use crate::memory_budget::MemoryLease;
+use crate::name_log::NameLog;
 use crate::options::{Input, Options, Overwrite, Resume, Selection};
 use crate::transfer::receive::writer;
 
@@ -67,7 +68,7 @@ pub(super) fn perform(
         return Err(Denied::new(Denial::Forbidden, "it belongs to a transfer"));
     }
     match &request.what {
-        What::Get { trees, name, .. } => get(look(root, path, (*trees, name), with)?, layout),
+        What::Get { trees, name, .. } => get(look(root, path, (*trees, name), with)?, with),
         What::Put(_) if request.takes_back().is_some() => answer([Line::Done(1)], layout),
         What::Put(wish) => put(root, path, *wish, with),
         What::PutRange(wish) => ranges::put(root, path, *wish, (options, layout, leaving)),
@@ -97,6 +98,7 @@ pub(super) fn perform(
             answer([Line::Done(count)], layout)
         }
         What::Read { pieces } => {
+            log_pieces(pieces, options.name_log.as_ref());
             let all = pieces.iter().fold(0, |all: u64, piece| all.saturating_add(piece.bytes));
             let pieces = Pieces::new(Arc::clone(root), pieces.clone());
             let outgoing = streamed(Box::new(pieces), all, layout)?;
@@ -109,6 +111,16 @@ pub(super) fn perform(
             let (told, fails) = outward.send(found, errand, cancel)?;
             let outgoing = streamed(Box::new(told), u64::MAX, layout)?;
             Ok(Done::Send(Box::new(Outgoing { fails: Some(fails), ..outgoing })))
+        }
+    }
+}
+
+/// The files of which pieces are read, one behind the other once.
+fn log_pieces(pieces: &[Piece], log: Option<&NameLog>) {
+    let mut last = None;
+    for Piece { path, .. } in pieces {
+        if last.replace(path) != Some(path) {
+            log.iter().for_each(|log| log.add(path));
         }
     }
 }
@@ -177,9 +189,10 @@ fn look(
     Ok((list, handle))
 }
 
-fn get((list, handle): (FileList, Arc<OwnedFd>), layout: Layout) -> Result<Done, Denied> {
+fn get((list, handle): (FileList, Arc<OwnedFd>), with: &With<'_>) -> Result<Done, Denied> {
     let (total, files) = (list.total_bytes(), list.files_in_all());
-    let reader = SourceReader::sealed(list, layout).map_err(denied)?;
+    let reader = SourceReader::sealed(list, with.layout).map_err(denied)?;
+    let reader = reader.naming(with.options.name_log.clone());
     let reader = Held::new(reader, Some(handle));
     // A file brings a table beside its bytes, and a tree many: then it is not worth counting.
     let bytes = total.filter(|_| files == Some(1)).unwrap_or(u64::MAX);
@@ -230,9 +243,11 @@ fn put(root: &OwnedFd, path: &[u8], wish: Put, with: &With<'_>) -> Result<Done, 
     options.expected = Some(expected(&name));
     let names = (!name.is_empty()).then(|| BTreeSet::from([OsString::from_vec(name.clone())]));
     let room = Room::new(place.clone(), names);
+    let names = NameLog::new(options.memory_share.lease());
+    options.name_log = Some(names.clone());
     let writer = writer(Destination::Directory(place), &options, layout, |_| {});
     let writer = writer.map_err(denied)?;
-    Ok(Done::Put(Box::new(Prepared { writer, room, name, held, kept_at })))
+    Ok(Done::Put(Box::new(Prepared { writer, room, name, names, held, kept_at })))
 }
 
 fn stat(root: &OwnedFd, path: &[u8]) -> Result<Entry, Denied> {

@@ -212,6 +212,7 @@ pub(crate) fn writer(
             let writer = writer.preserving(options.preserve, options.keep_times);
             let writer = writer.with_extras(options.extras).reading_back(options.verify);
             let writer = writer.renaming(options.rename.as_deref());
+            let writer = writer.naming(options.name_log.clone());
             let writer = writer.labelled(options.label).of_range(options.range);
             let mut writer = writer.resuming(options.resume, options.partial_expiry)?;
             tell(writer.take_notes());

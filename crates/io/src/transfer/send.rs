@@ -246,7 +246,7 @@ fn listing_reader(
     let manifest = options.manifest.as_deref().map(Manifest::create).transpose()?;
     let tells = options.on_file.is_some() && config.wire == Wire::Sealed;
     let reader = reader(list, config)?.listing(manifest, tells);
-    Ok(reader.telling(options.extras))
+    Ok(reader.telling(options.extras).naming(options.name_log.clone()))
 }
 
 fn reader(list: &FileList, config: &Config) -> Result<SourceReader, Error> {
