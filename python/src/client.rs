@@ -316,7 +316,8 @@ impl Remote {
         replace: bool,
     ) -> PyResult<Call> {
         self.replacing(replace, move |server, told| {
-            let fetch = Fetch { path, name, trees, bytes: None };
+            let data = server.data_bytes(&path, told)?;
+            let fetch = Fetch { path, name, trees, bytes: None, data };
             let moved = server.get(&fetch, into_directory(into), told);
             moved.map(|summary| Answer::Moved(Box::new(summary)))
         })

@@ -104,7 +104,8 @@ fn sixty_four_at_once_are_all_served_and_alike() {
                     let digest = blake3::Hasher::new();
                     let sink = Sink { number, race, begun: false, digest, done };
                     let path = b"file".to_vec();
-                    let fetch = Fetch { path, name: "file".into(), trees: false, bytes: None };
+                    let fetch =
+                        Fetch { path, name: "file".into(), trees: false, bytes: None, data: None };
                     let server = Server { options, ..host.server() };
                     let summary = server.get(&fetch, Destination::writer(sink), &mut Deaf);
                     (summary, digests.recv())
@@ -135,7 +136,7 @@ fn who_comes_when_it_is_full_is_told_to_come_later() {
         let long = scope.spawn(move || {
             let server = Server { cancel: &cancel, ..first.server() };
             let path = b"file".to_vec();
-            let fetch = Fetch { path, name: "file".into(), trees: false, bytes: None };
+            let fetch = Fetch { path, name: "file".into(), trees: false, bytes: None, data: None };
             // A reader that takes its time keeps the place taken.
             server.get(&fetch, Destination::writer(Slow(begun)), &mut Deaf)
         });
@@ -198,7 +199,7 @@ fn bad_clients_leave_the_others_at_peace() {
                 let cancel = Cancel::default();
                 let server = Server { cancel: &cancel, ..host.server() };
                 let path = b"file".to_vec();
-                let fetch = Fetch { path, name: "x".into(), trees: false, bytes: None };
+                let fetch = Fetch { path, name: "x".into(), trees: false, bytes: None, data: None };
                 cancel.hurry();
                 let _ = server.get(&fetch, Destination::writer(std::io::sink()), &mut Deaf);
             }
@@ -236,7 +237,7 @@ fn bad_clients_leave_the_others_at_peace() {
             assert!(put.unwrap().verified);
             assert_eq!(fs::read(host.root(&name)).unwrap(), content);
             let path = b"file".to_vec();
-            let fetch = Fetch { path, name: "file".into(), trees: false, bytes: None };
+            let fetch = Fetch { path, name: "file".into(), trees: false, bytes: None, data: None };
             let into = Destination::writer(std::io::sink());
             assert!(host.server().get(&fetch, into, &mut Deaf).unwrap().verified);
         }
@@ -254,7 +255,7 @@ fn a_server_that_is_to_stop_serves_to_the_end_and_nobody_else() {
         let running = &host;
         let long = scope.spawn(move || {
             let path = b"file".to_vec();
-            let fetch = Fetch { path, name: "file".into(), trees: false, bytes: None };
+            let fetch = Fetch { path, name: "file".into(), trees: false, bytes: None, data: None };
             running.server().get(&fetch, Destination::writer(write), &mut Deaf)
         });
         // The first bytes are here, and the pipe is full: it is under way.
@@ -275,7 +276,8 @@ fn fetched_by_two(host: &Host) -> Duration {
         for _ in 0..2 {
             scope.spawn(|| {
                 let path = b"file".to_vec();
-                let fetch = Fetch { path, name: "file".into(), trees: false, bytes: None };
+                let fetch =
+                    Fetch { path, name: "file".into(), trees: false, bytes: None, data: None };
                 let into = Destination::writer(std::io::sink());
                 assert!(host.server().get(&fetch, into, &mut Deaf).unwrap().verified);
             });

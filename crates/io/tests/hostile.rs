@@ -52,7 +52,8 @@ fn take_nothing(client: &Host, path: &str, over: &Cancel) -> Result<(), Error> {
     options.control = Some(control);
     let server = Server { options: &options, cancel: over, ..client.server() };
     let to = tempfile::tempdir().unwrap();
-    let fetch = Fetch { path: path.into(), name: "tree".into(), trees: true, bytes: None };
+    let fetch =
+        Fetch { path: path.into(), name: "tree".into(), trees: true, bytes: None, data: None };
     server.get(&fetch, into_directory(to.path()), &mut Deaf).map(|_| ())
 }
 

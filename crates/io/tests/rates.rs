@@ -168,7 +168,7 @@ fn a_client_is_not_starved_by_one_that_asks_again_and_again() {
 /// Fetches a file. What is over by then ends as an error.
 fn counted(client: &Host, name: &str, (count, over): (&AtomicU64, &AtomicBool)) {
     let path = name.as_bytes().to_vec();
-    let fetch = Fetch { path, name: name.into(), trees: false, bytes: None };
+    let fetch = Fetch { path, name: name.into(), trees: false, bytes: None, data: None };
     let (mut read, write) = std::io::pipe().unwrap();
     let cancel = Cancel::default();
     thread::scope(|scope| {

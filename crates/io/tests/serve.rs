@@ -49,7 +49,13 @@ fn files_and_trees_come_and_go() {
     assert_eq!(fs::read_link(at("back/a/b/tree/link")).unwrap(), Path::new("sub/deep"));
     assert!(host.get("renamed", &at("back")).unwrap().verified);
     assert_eq!(fs::read(at("back/renamed")).unwrap(), bytes(5_000_000, 2));
-    let plain = Fetch { path: b"a".to_vec(), name: OsString::from("a"), trees: false, bytes: None };
+    let plain = Fetch {
+        path: b"a".to_vec(),
+        name: OsString::from("a"),
+        trees: false,
+        bytes: None,
+        data: None,
+    };
     let into = into_directory(at("back"));
     assert_eq!(denial(host.server().get(&plain, into, &mut Deaf)), Denial::IsADirectory);
     assert_eq!(denial(host.get("nothing", &at("back"))), Denial::NotFound);
@@ -98,7 +104,7 @@ fn names_of_any_length_and_bytes_come_and_go() {
     assert!(host.server().put(selection, &odd, &mut Deaf).unwrap().verified);
     assert_eq!(host.list(&deep).unwrap()[0].name, b"\xff\n name");
     let name = OsString::from_vec(b"\xff\n name".to_vec());
-    let fetch = Fetch { path: odd, name: name.clone(), trees: false, bytes: None };
+    let fetch = Fetch { path: odd, name: name.clone(), trees: false, bytes: None, data: None };
     assert!(host.server().get(&fetch, into_directory(here.path()), &mut Deaf).unwrap().verified);
     assert_eq!(fs::read(here.path().join(name)).unwrap(), b"content");
 }
@@ -115,7 +121,13 @@ fn streams_come_and_go() {
         let mut all = Vec::new();
         std::io::Read::read_to_end(&mut { read }, &mut all).map(|_| all)
     });
-    let fetch = Fetch { path: b"given".to_vec(), name: "given".into(), trees: false, bytes: None };
+    let fetch = Fetch {
+        path: b"given".to_vec(),
+        name: "given".into(),
+        trees: false,
+        bytes: None,
+        data: None,
+    };
     let into = Destination::writer(write.try_clone().unwrap());
     assert!(host.server().get(&fetch, into, &mut Deaf).unwrap().verified);
     std::io::Write::flush(&mut write).unwrap();

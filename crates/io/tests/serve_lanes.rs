@@ -47,7 +47,8 @@ fn lanes(summary: &Summary) -> usize {
 
 fn fetch(host: &Host, name: &str, bytes: usize, to: &std::path::Path) -> Summary {
     let path = name.as_bytes().to_vec();
-    let fetch = Fetch { path, name: name.into(), trees: true, bytes: Some(bytes as u64) };
+    let fetch =
+        Fetch { path, name: name.into(), trees: true, bytes: Some(bytes as u64), data: None };
     host.server().get(&fetch, into_directory(to), &mut Deaf).unwrap()
 }
 

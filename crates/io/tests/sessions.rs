@@ -29,7 +29,7 @@ fn many_one_after_the_other_leave_nothing_behind() {
     fs::write(host.root("file"), &content).unwrap();
     let fetch = || {
         let path = b"file".to_vec();
-        let fetch = Fetch { path, name: "file".into(), trees: false, bytes: None };
+        let fetch = Fetch { path, name: "file".into(), trees: false, bytes: None, data: None };
         let into = Destination::writer(std::io::sink());
         assert!(host.server().get(&fetch, into, &mut Deaf).unwrap().verified);
     };

@@ -162,7 +162,7 @@ fn what_is_under_way_ends_and_the_next_is_answered() {
     thread::scope(|scope| {
         let into = Destination::writer(Slow(Some((begin, may))));
         let (path, bytes) = (b"large".to_vec(), Some(LARGE as u64));
-        let fetch = Fetch { path, name: "large".into(), trees: false, bytes };
+        let fetch = Fetch { path, name: "large".into(), trees: false, bytes, data: None };
         let server_of = &client;
         let got = scope.spawn(move || server_of.server().get(&fetch, into, &mut Deaf));
         begun.recv_timeout(HEARD).expect("it comes");
@@ -175,8 +175,13 @@ fn what_is_under_way_ends_and_the_next_is_answered() {
         assert!(matches!(got, Err(Error::Ended(_))), "{got:?}");
         assert!(when.elapsed() < HEARD, "{:?}", when.elapsed());
         // One that is as large goes well now.
-        let fetch =
-            Fetch { path: b"large".to_vec(), name: "large".into(), trees: false, bytes: None };
+        let fetch = Fetch {
+            path: b"large".to_vec(),
+            name: "large".into(),
+            trees: false,
+            bytes: None,
+            data: None,
+        };
         let into = Destination::writer(io::sink());
         let got = client.server().get(&fetch, into, &mut Deaf);
         assert_eq!(got.expect("it comes").bytes, LARGE as u64);

@@ -179,7 +179,18 @@ fn a_download_from_a_server_looks_for_room_before_it_begins() {
     refused.says("there is no room: 20.00 MiB are to come, and 8.00 MiB are free");
     assert_eq!(env.names("to"), [""; 0]);
     cp("netblt:///holed").exits(0);
+    env.make_directory("root/tree");
+    env.make_directory("root/tree/sub");
+    let at_top = env.make_file("root/tree/a", 5 * MIB);
+    env.make_file("root/tree/sub/b", 15 * MIB);
+    let trees = |name: &str| env.run(&["cp", "-r", "--ticket-file", "ticket", name, "to"]);
+    let refused = trees("netblt:///tree").exits(11);
+    refused.says("there is no room: 20.00 MiB are to come, and ");
+    assert_eq!(env.names("to"), ["holed"]);
     small.grow("32m");
+    trees("netblt:///tree").exits(0);
+    assert!(fs::read(to.join("tree/a")).expect("there") == at_top);
+    fs::remove_dir_all(to.join("tree")).expect("removed");
     cp("netblt:///big").exits(0);
     assert!(fs::read(to.join("big")).expect("there") == data);
     server.signal(rustix::process::Signal::TERM);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netblt::serve::remote::{Fetch, Server, check_room, into_directory};
+use netblt::serve::remote::{Fetch, Server, into_directory};
 use netblt::serve::{Entry, Side, Sort};
 use netblt::{Cancel, Denial, Error, Options, Overwrite, Selection, Summary};
 
@@ -405,12 +405,14 @@ impl Down<'_> {
         };
         let bytes = (entry.sort == Sort::File).then_some(entry.length);
         let name = landing.name.clone().unwrap_or_else(|| source.name());
-        if entry.sort == Sort::File {
-            let room = check_room(&landing.directory, &name, entry.data);
-            let little = room.map_err(|error| failed(error, report))?;
-            little.iter().for_each(|warning| report.warn(&warning.to_string()));
-        }
-        let fetch = Fetch { path: source.path.clone(), name, trees, bytes };
+        let data = match entry.sort {
+            Sort::File => Some(entry.data),
+            _ => {
+                let known = server.data_bytes(&source.path, &mut Plain);
+                known.map_err(|error| failed(error, report))?
+            }
+        };
+        let fetch = Fetch { path: source.path.clone(), name, trees, bytes, data };
         let got = server.get(&fetch, into_directory(&landing.directory), report);
         got.map(Ok).map_err(|error| named(source, report.failure(&error)))
     }
@@ -480,7 +482,8 @@ impl Across<'_> {
         };
         let trees = self.trees && entry.sort == Sort::Directory;
         let bytes = (entry.sort == Sort::File).then_some(entry.length);
-        let fetch = Fetch { path: source.path.clone(), name: source.name(), trees, bytes };
+        let fetch =
+            Fetch { path: source.path.clone(), name: source.name(), trees, bytes, data: None };
         let to = server(there, self.options, self.cancel, false);
         let sent = from.send_to(&fetch, &to, (&self.target.path, several), report);
         sent.map(Ok).map_err(|side| match side {

@@ -131,7 +131,7 @@ fn slow(task: &Task) -> Result<(), Failed> {
                     session: None,
                 };
                 let path = task.file.as_bytes().to_vec();
-                let fetch = Fetch { path, name: "x".into(), trees: false, bytes: None };
+                let fetch = Fetch { path, name: "x".into(), trees: false, bytes: None, data: None };
                 while task.goes_on() {
                     task.count();
                     let into = Destination::writer(Trickle(task.until));

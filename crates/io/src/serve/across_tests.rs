@@ -134,7 +134,13 @@ fn who_is_called_and_does_not_prove_to_be_it_gets_a_few_openings() {
     let own = host.call(key(1));
     let errand = Errand { number: 1, server: PublicKey([3; 32]), own: key(4), address };
     let what = What::Send { trees: false, name: b"here".to_vec(), errand };
-    let fetch = Fetch { path: b"here".to_vec(), name: "here".into(), trees: false, bytes: None };
+    let fetch = Fetch {
+        path: b"here".to_vec(),
+        name: "here".into(),
+        trees: false,
+        bytes: None,
+        data: None,
+    };
     let begun = Instant::now();
     let asked = std::thread::scope(|scope| {
         let asked = scope.spawn(|| {

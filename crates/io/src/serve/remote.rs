@@ -3,10 +3,9 @@
 //! Paths are relative to what the server serves, with `/` between their parts; slashes at their
 //! ends do not count.
 
-use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
 
 use netblt_proto::config::StaticKey;
@@ -14,13 +13,13 @@ use netblt_proto::content::FileRange;
 use netblt_proto::machine::Reason;
 
 use super::lines::{Lines, told};
-use super::request::{self, ASK, Copying, Entry, Join, Line, Piece, Put, PutRange, Request, What};
+use super::request::{
+    self, ASK, Copying, Entry, Join, Line, Piece, Put, PutRange, Request, Sort, What,
+};
 use super::session::{Session, Turn};
 use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::destination::Destination;
-use crate::disk::room::Room;
-use crate::disk::staging::kept_name;
 use crate::error::{Denial, Error, OptionsError, Unsendable, Warning, shown};
 use crate::lanes::Lanes;
 use crate::net::rendezvous::Way;
@@ -61,6 +60,9 @@ pub struct Fetch {
     pub trees: bool,
     /// How many bytes that are, as far as [`Server::stat`] has told: for progress.
     pub bytes: Option<u64>,
+    /// How many of them are no holes, as far as [`Server::data_bytes`] has told: for these
+    /// [`Server::get`] looks for room in a directory before anything is sent.
+    pub data: Option<u64>,
 }
 
 /// What tells a range that is put from others.
@@ -96,12 +98,41 @@ pub type Read = Result<(Entry, Vec<u8>), Error>;
 impl Server<'_> {
     /// What stands under a path; links are not followed.
     pub fn stat(&self, path: &[u8], observer: &mut dyn Observer) -> Result<Entry, Error> {
-        let mut lines = self.call(What::Stat, path, observer)?.into_iter();
-        let Some(Line::Entry(mut entry)) = lines.next() else { return Err(odd()) };
-        if let Some(Line::Room(data)) = lines.next() {
-            entry.data = data.min(entry.length);
-        }
+        let (mut entry, data) = self.look(false, path, observer)?;
+        entry.data = data.map_or(entry.data, |data| data.min(entry.length));
         Ok(entry)
+    }
+
+    /// How many bytes a file has that are no holes, or all files in a directory; `None` if it is
+    /// neither, and if there are too many files in it for the server to count them before it sends
+    /// them.
+    pub fn data_bytes(
+        &self,
+        path: &[u8],
+        observer: &mut dyn Observer,
+    ) -> Result<Option<u64>, Error> {
+        let (entry, data) = self.look(true, path, observer)?;
+        Ok(match entry.sort {
+            Sort::File => Some(data.unwrap_or(entry.length).min(entry.length)),
+            Sort::Directory => data,
+            _ => None,
+        })
+    }
+
+    /// What stands under a path, and the bytes of it that are no holes, if the server tells them.
+    fn look(
+        &self,
+        trees: bool,
+        path: &[u8],
+        observer: &mut dyn Observer,
+    ) -> Result<(Entry, Option<u64>), Error> {
+        let mut lines = self.call(What::Stat { trees }, path, observer)?.into_iter();
+        let Some(Line::Entry(entry)) = lines.next() else { return Err(odd()) };
+        let data = lines.find_map(|line| match line {
+            Line::Room(data) => Some(data),
+            _ => None,
+        });
+        Ok((entry, data))
     }
 
     /// What is in a directory, in the order of names; of a file, itself. However much it is, it
@@ -464,14 +495,6 @@ pub(super) fn telling(first: Error, second: Error) -> Error {
         matches!(&second, Error::Connect { reason: Reason::NoAnswer { hint: None, .. }, .. });
     let told = matches!(first, Error::Ended(Reason::Forgotten | Reason::Unreachable));
     if silent && told { first } else { second }
-}
-
-/// Whether a file of so many bytes that are no holes ([`Entry::data`]) finds room in a directory
-/// here, where it replaces what stands under this name; what to tell the user if only perhaps.
-pub fn check_room(directory: &Path, name: &OsStr, data: u64) -> Result<Option<Warning>, Error> {
-    // What is kept of it there stands in a directory of netblt's own.
-    let names = BTreeSet::from([name.to_owned(), kept_name(None).into()]);
-    Room::new(directory.to_path_buf(), Some(names)).check(data)
 }
 
 /// A path as a request has it.

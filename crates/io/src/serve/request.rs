@@ -44,8 +44,8 @@ pub(crate) enum What {
     Get { trees: bool, name: Vec<u8>, lanes: u64 },
     /// Where files may go that are sent with another connection.
     Put(Put),
-    /// What stands there.
-    Stat,
+    /// What stands there; with `trees` how many bytes the files in a directory have, too.
+    Stat { trees: bool },
     /// What is in a directory, by name, after this one, at most so many entries (0: all).
     List { after: Vec<u8>, most: u64 },
     /// A directory is to be made; `parents`: and those above it, and it may exist.
@@ -200,7 +200,7 @@ impl What {
         match self {
             Self::Get { .. } => 1,
             Self::Put(_) => 2,
-            Self::Stat => 3,
+            Self::Stat { .. } => 3,
             Self::List { .. } => 4,
             Self::MakeDir { .. } => 5,
             Self::Remove { .. } => 6,
@@ -215,7 +215,7 @@ impl What {
 
     /// Whether it may be asked again when nobody knows whether it was answered.
     pub(crate) fn changes_nothing(&self) -> bool {
-        matches!(self, Self::Stat | Self::List { .. } | Self::Read { .. })
+        matches!(self, Self::Stat { .. } | Self::List { .. } | Self::Read { .. })
     }
 }
 
@@ -229,7 +229,7 @@ impl Request {
     /// Why it is not for somebody who may read or write.
     pub(crate) fn forbidden(&self, read: bool, write: bool) -> Option<&'static str> {
         let (reads, writes) = match self.what {
-            What::Get { .. } | What::Stat | What::List { .. } => (true, false),
+            What::Get { .. } | What::Stat { .. } | What::List { .. } => (true, false),
             What::Read { .. } | What::Send { .. } => (true, false),
             What::Put(_) | What::MakeDir { .. } | What::Remove { .. } => (false, true),
             What::Rename { .. } | What::PutRange(_) | What::Join(_) => (false, true),
@@ -323,7 +323,7 @@ impl Request {
             What::Put(put) => {
                 (put.flags(), put.takes_back, put.label.as_ref().map_or(none, |label| &label[..]))
             }
-            What::Stat => (0, 0, none),
+            What::Stat { trees } => (u16::from(*trees) * TREES, 0, none),
             What::List { after, most } => (0, *most, &after[..]),
             What::MakeDir { parents } => (u16::from(*parents) * PARENTS, 0, none),
             What::Remove { directory, tree } => {
@@ -393,7 +393,7 @@ impl Request {
                 What::Get { trees, name: one_part(name)?, lanes }
             }
             2 => What::Put(Put::of(flags, u64::from_be_bytes(*number), name)),
-            3 => What::Stat,
+            3 => What::Stat { trees: flags & TREES != 0 },
             4 => What::List { after: name.to_vec(), most: u64::from_be_bytes(*number) },
             5 => What::MakeDir { parents: flags & PARENTS != 0 },
             6 => What::Remove { directory: flags & DIRECTORY != 0, tree: flags & TREE != 0 },

@@ -26,7 +26,8 @@ fn requests() -> Vec<Request> {
         What::Get { trees: false, name: b"n".to_vec(), lanes: 16 },
         What::Put(put),
         What::Put(labelled),
-        What::Stat,
+        What::Stat { trees: false },
+        What::Stat { trees: true },
         What::List { after: b"x".to_vec(), most: 1000 },
         What::MakeDir { parents: true },
         What::Remove { directory: true, tree: false },
@@ -58,7 +59,7 @@ fn what_is_no_request_is_none_wherever_it_is_cut() {
         }
     }
     for path in [&b"../x"[..], b"/etc", b"a//b", b"a/./b", b"a\0"] {
-        let bytes = Request { what: What::Stat, path: path.to_vec() }.encode();
+        let bytes = Request { what: What::Stat { trees: false }, path: path.to_vec() }.encode();
         assert_eq!(Request::parse(&bytes), None, "{}", String::from_utf8_lossy(path));
     }
     for to in [&b"../x"[..], b"/etc", b"a/../../b"] {
@@ -124,7 +125,7 @@ fn only_who_may_read_and_write_may_copy() {
     assert_eq!(refused(copy), [true, true, false]);
     assert_eq!(refused(What::Rename { to, replace: true }), [true, false, false]);
     assert_eq!(refused(What::Read { pieces: vec![] }), [false, true, false]);
-    assert_eq!(refused(What::Stat), [false, true, false]);
+    assert_eq!(refused(What::Stat { trees: false }), [false, true, false]);
     let send = What::Send { trees: false, name: b"n".to_vec(), errand: errand() };
     assert_eq!(refused(send), [false, true, false]);
     assert_eq!(refused(What::MakeDir { parents: true }), [true, false, false]);

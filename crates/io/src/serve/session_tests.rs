@@ -107,7 +107,7 @@ impl Host {
 }
 
 fn fetch(path: &str) -> Fetch {
-    Fetch { path: path.into(), name: "back".into(), trees: false, bytes: None }
+    Fetch { path: path.into(), name: "back".into(), trees: false, bytes: None, data: None }
 }
 
 impl Drop for Host {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use super::lines::told;
 use super::remote::{Fetch, Server, is_lost, telling};
@@ -10,6 +11,8 @@ use super::request::What;
 use super::session::Session;
 use crate::destination::Destination;
 use crate::disk::file_list::FileList;
+use crate::disk::room::Room;
+use crate::disk::staging::kept_name;
 use crate::error::{Denial, Error};
 use crate::lanes::Lanes;
 use crate::net::rendezvous::{Line, Way};
@@ -24,13 +27,18 @@ use crate::transfer::send::send_list;
 const LARGE: u64 = 64 << 20;
 
 impl Server<'_> {
-    /// Fetches a file or a tree into a directory here, or a file to a stream.
+    /// Fetches a file or a tree into a directory here, or a file to a stream. Where [`Fetch::data`]
+    /// is known and a directory has less room, that is [`Error::NoRoom`], and nothing is asked.
     pub fn get(
         &self,
         fetch: &Fetch,
         destination: Destination,
         observer: &mut dyn Observer,
     ) -> Result<Summary, Error> {
+        if let (Destination::Directory(path), Some(data)) = (&destination, fetch.data) {
+            let warning = self.room_for(fetch, path).check(data)?;
+            warning.iter().for_each(|warning| observer.warn(warning));
+        }
         // What is large gains nothing by a round trip, and something by a thread that reads for
         // nobody else, and by memory, a share of the rate, and lanes that are its own.
         let large = fetch.bytes.is_some_and(|bytes| bytes > LARGE);
@@ -55,6 +63,14 @@ impl Server<'_> {
             }
             (got, _) => got,
         }
+    }
+
+    /// Where what is fetched goes in this directory. What stands there under its name, and what is
+    /// kept of an earlier try, counts as room.
+    fn room_for(&self, fetch: &Fetch, directory: &Path) -> Room {
+        let label = self.options.label.filter(|_| !self.options.atomic);
+        let names = BTreeSet::from([fetch.name.clone(), kept_name(label.as_ref()).into()]);
+        Room::new(directory.to_path_buf(), Some(names))
     }
 
     fn get_by(

@@ -19,7 +19,7 @@ use super::moving::{self, Bounds, MAX_DOWN};
 use super::pieces::Pieces;
 use super::ranges;
 use super::rate_limiter::Client;
-use super::request::{self, Entry, Line, Piece, Put, Request, What};
+use super::request::{self, Entry, Line, Piece, Put, Request, Sort, What};
 use crate::cancel::Cancel;
 use crate::denial::Denied;
 use crate::destination::Destination;
@@ -73,10 +73,17 @@ pub(super) fn perform(
         What::Put(wish) => put(root, path, *wish, with),
         What::PutRange(wish) => ranges::put(root, path, *wish, (options, layout, leaving)),
         What::Join(wish) => answer([Line::Done(ranges::join(root, path, wish)?)], layout),
-        What::Stat => {
+        What::Stat { trees } => {
             let entry = stat(root, path)?;
-            let holed = (entry.data < entry.length).then_some(Line::Room(entry.data));
-            answer([Line::Entry(entry)].into_iter().chain(holed), layout)
+            let data = match (entry.sort, *trees) {
+                // It takes as much as it needs to send the tree, and as much memory.
+                (Sort::Directory, true) => {
+                    look(root, path, (true, request::NAME.as_bytes()), with)?.0.data_bytes()
+                }
+                _ => Some(entry.data).filter(|data| *data < entry.length),
+            };
+            let lines = [Line::Entry(entry)].into_iter().chain(data.map(Line::Room));
+            answer(lines, layout)
         }
         What::List { after, most } => {
             let (lines, memory) = list(root, path, (after, *most), with)?;

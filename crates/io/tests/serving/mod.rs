@@ -173,7 +173,8 @@ impl Host {
 
     pub(crate) fn get(&self, path: &str, to: &Path) -> Result<Summary, Error> {
         let name = netblt::serve::remote::name_of(path.as_bytes(), "root");
-        let fetch = Fetch { path: path.as_bytes().to_vec(), name, trees: true, bytes: None };
+        let fetch =
+            Fetch { path: path.as_bytes().to_vec(), name, trees: true, bytes: None, data: None };
         self.server().get(&fetch, into_directory(to), &mut Deaf)
     }
 
