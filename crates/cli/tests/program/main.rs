@@ -9,6 +9,7 @@ mod attributes;
 mod bar;
 mod bench;
 mod blocked;
+mod bounds;
 mod broken;
 mod choice;
 mod cli;

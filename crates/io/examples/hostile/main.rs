@@ -11,6 +11,7 @@
 //! * `asks`: asks what stands there, as fast as the answers come, 64 times at once in one session
 //!   and four times with a connection for each
 //! * `lies`: offers, grants, has, reports and announces what cannot be, in turn
+//! * `lists`: lists the directory of the file and goes before the answer comes, eight times at once
 //! * `leaves`: fetches the file and goes when the first of it comes, with a word or without
 //!
 //! Tells how often it did that.
@@ -39,6 +40,7 @@ const SEND: &str = "netblt send";
 /// Kinds of requests.
 const GET: u8 = 1;
 const PUT: u8 = 2;
+const LIST: u8 = 4;
 /// Authentic packets a second of `gos`.
 const RATE: f64 = 20_000.0;
 /// What is fetched slowly at once, and asked at once in a session.
@@ -94,6 +96,7 @@ fn main() -> Result<(), Failed> {
         "gos" => gos(&task),
         "asks" => asks(&task)?,
         "lies" => lies(&task),
+        "lists" => lists(&task),
         "leaves" => leaves(&task),
         _ => return Err("a kind of harm that is not known".into()),
     }
@@ -293,6 +296,27 @@ fn lie_as_sender(task: &Task, promise: &str) -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+fn lists(task: &Task) {
+    let directory = task.file.rsplit_once('/').map_or("", |(directory, _)| directory);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while task.goes_on() {
+                    let Ok(mut rogue) = Rogue::open(&task.target, &plain(Role::Receiver, ASK))
+                    else {
+                        thread::sleep(Duration::from_millis(50));
+                        continue;
+                    };
+                    rogue.ask(LIST, (directory, ""));
+                    rogue.go(1, 8);
+                    rogue.say(Kind::Quit, b"");
+                    task.count();
+                }
+            });
+        }
+    });
 }
 
 fn leaves(task: &Task) {
