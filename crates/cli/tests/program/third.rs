@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::testenv::far::{program_directory, script};
 use crate::testenv::nets::{join, run};
+use crate::testenv::sshd::own_home;
 use crate::testenv::{Env, Finished, Running, able, noise, skip, text, tree, wait_until};
 use rustix::process::Signal;
 
@@ -179,9 +180,10 @@ fn configure(env: &Env) {
     let at = |name: &str| text(&env.path(name));
     let config = format!(
         "Port 2222\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\nPidFile none\n\
-         PermitRootLogin yes\n",
+         PermitRootLogin yes\n{}",
         at("host_key"),
-        at("key.pub")
+        at("key.pub"),
+        own_home(env)
     );
     fs::write(env.path("sshd_config"), config).expect("written");
     let config = format!(

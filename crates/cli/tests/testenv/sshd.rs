@@ -48,9 +48,10 @@ impl Sshd {
             format!(
                 "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\n\
                  StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\n\
-                 Subsystem sftp internal-sftp\n",
+                 Subsystem sftp internal-sftp\n{}",
                 at("host_key"),
-                at("authorized")
+                at("authorized"),
+                own_home(env)
             ),
         )
         .expect("written");
@@ -103,6 +104,12 @@ impl Sshd {
         text.push('\n');
         fs::write(&self.config, text).expect("written");
     }
+}
+
+/// A line of sshd_config: what a program keeps for its user goes to a directory of the test's, and
+/// not to the home of the user that logs in.
+pub(crate) fn own_home(env: &Env) -> String {
+    format!("SetEnv HOME={}\n", env.make_directory("far-home").display())
 }
 
 fn free_port() -> u16 {
