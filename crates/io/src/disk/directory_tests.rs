@@ -10,18 +10,14 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use netblt_proto::content::{Attributes, TransferDigest, encode_table};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use tempfile::TempDir;
 
 use super::*;
 use crate::cancel::Cancel;
 use crate::disk::file_list::FileList;
 use crate::disk::source::SourceReader;
 use crate::disk::threads::Reader;
+use crate::disk::trials::{layout, temporary};
 use crate::options::{Resume, Source};
-
-fn layout() -> Layout {
-    Layout::sealed(1024, 8192).expect("possible")
-}
 
 /// Every image that a plan makes, and its end.
 pub(crate) fn images(list: FileList, layout: Layout) -> (Vec<Buffer>, End) {
@@ -50,10 +46,6 @@ fn shuffled(images: Vec<Buffer>) -> Vec<(BufferNumber, Buffer)> {
     let mut images: Vec<_> = images.into_iter().enumerate().collect();
     images.sort_by_key(key);
     images.into_iter().map(|(i, image)| (BufferNumber(i as u64 + 1), image)).collect()
-}
-
-fn temporary() -> TempDir {
-    tempfile::tempdir().expect("a temporary directory")
 }
 
 fn accept_all(writer: &mut DirectoryWriter, images: Vec<Buffer>) -> Result<(), Error> {

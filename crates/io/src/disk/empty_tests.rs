@@ -9,21 +9,17 @@ use std::time::{Duration, UNIX_EPOCH};
 use netblt_proto::content::{Kind, TransferDigest};
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
-use tempfile::{TempDir, tempdir};
 
 use crate::disk::directory::DirectoryWriter;
 use crate::disk::directory::tests::image;
 use crate::disk::gate::Gate;
 use crate::disk::layout::Layout;
 use crate::disk::threads::{Outcome, Writer as _};
+use crate::disk::trials::temporary;
 use crate::options::{Overwrite, Resume};
 
 /// When the sender's files were written to, in seconds since 1970.
 const THEN: i64 = 1;
-
-fn temporary() -> TempDir {
-    tempdir().expect("a temporary directory")
-}
 
 fn writer(to: &Path, overwrite: Overwrite) -> DirectoryWriter {
     let layout = Layout::sealed(1 << 20, 8192).expect("possible");

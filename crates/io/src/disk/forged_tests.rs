@@ -19,25 +19,15 @@ use crate::disk::faults::{Call, Fault, forget, plan};
 use crate::disk::file_list::FileList;
 use crate::disk::gate::Gate;
 use crate::disk::had::Had;
-use crate::disk::layout::Layout;
 use crate::disk::leftovers::Leftovers;
 use crate::disk::seal::with_place;
 use crate::disk::source::SourceReader;
 use crate::disk::threads::{Outcome, Reader as _, Writer as _};
+use crate::disk::trials::{KEPT, layout, temporary};
 use crate::error::Error;
 use crate::options::{Overwrite, Resume, Source};
 
 const UNFINISHED: &str = ".netblt-unfinished-0123456789abcdef.part";
-const KEPT: &str = ".netblt-partial";
-
-fn layout() -> Layout {
-    Layout::sealed(1024, 8192).expect("possible")
-}
-
-fn temporary() -> TempDir {
-    tempfile::tempdir().expect("a temporary directory")
-}
-
 fn open(to: &Path, atomic: bool) -> DirectoryWriter {
     let writer = DirectoryWriter::new(to, Overwrite::Never, layout()).expect("opened");
     let writer = writer.atomic(atomic).resuming(Resume::Auto, Duration::from_secs(60));
@@ -58,8 +48,8 @@ fn receive(from: &Path, to: &Path, atomic: bool) -> Result<Outcome, Error> {
     writer.finish(Some(&end), &Gate::default())
 }
 
-/// What a killed receiver would have left that was about to replace `.bashrc`, as anybody can
-/// write it who knows the format.
+/// What a killed receiver would have left that was about to replace `.bashrc`, which can be
+/// written by anything that knows the format.
 fn left_by_killed(at: &Path, journal: &str) {
     fs::create_dir_all(at).expect("made");
     fs::set_permissions(at, fs::Permissions::from_mode(0o700)).expect("set");

@@ -12,7 +12,6 @@ use netblt_proto::buffer::Buffer;
 use netblt_proto::content::{Attributes, Extent, Kind, TransferDigest, encode_table};
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::End;
-use tempfile::{TempDir, tempdir};
 
 use crate::cancel::Cancel;
 use crate::disk::directory::DirectoryWriter;
@@ -22,12 +21,9 @@ use crate::disk::gate::Gate;
 use crate::disk::had::digest_of_link;
 use crate::disk::layout::Layout;
 use crate::disk::threads::{Outcome, Writer as _};
+use crate::disk::trials::temporary;
 use crate::error::Error;
 use crate::options::{Overwrite, Resume, Source};
-
-fn temporary() -> TempDir {
-    tempdir().expect("a temporary directory")
-}
 
 fn layout() -> Layout {
     Layout::sealed(1 << 20, 8192).expect("possible")

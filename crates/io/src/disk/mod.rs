@@ -45,5 +45,7 @@ mod storage_tests;
 mod store;
 pub(crate) mod stream;
 pub(crate) mod threads;
+#[cfg(test)]
+mod trials;
 mod vault;
 mod wardrobe;

@@ -4,40 +4,25 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use netblt_proto::buffer::Buffer;
 use netblt_proto::units::BufferNumber;
-use netblt_proto::wire::packet::End;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tempfile::TempDir;
 
-use crate::cancel::Cancel;
 use crate::disk::directory::DirectoryWriter;
 use crate::disk::faults::{Call, Fault, forget, plan};
-use crate::disk::file_list::FileList;
 use crate::disk::gate::Gate;
-use crate::disk::had::Had;
-use crate::disk::layout::Layout;
 use crate::disk::leftovers::Leftovers;
-use crate::disk::source::SourceReader;
 use crate::disk::store::{Store, with_state};
-use crate::disk::threads::{Outcome, Reader as _, Writer as _};
+use crate::disk::threads::{Outcome, Writer as _};
+use crate::disk::trials::{KEPT, layout, sent, temporary};
 use crate::error::Error;
-use crate::options::{Overwrite, Resume, Source};
+use crate::options::{Overwrite, Resume};
 
-const KEPT: &str = ".netblt-partial";
 const UNFINISHED: &str = ".netblt-unfinished-";
-
-fn layout() -> Layout {
-    Layout::sealed(1024, 8192).expect("possible")
-}
-
-fn temporary() -> TempDir {
-    tempfile::tempdir().expect("a temporary directory")
-}
 
 /// How a transfer is made.
 type How = (bool, Overwrite, Resume);
@@ -46,23 +31,6 @@ fn open(to: &Path, (atomic, overwrite, resume): How) -> DirectoryWriter {
     let writer = DirectoryWriter::new(to, overwrite, layout()).expect("opened");
     let writer = writer.atomic(atomic).resuming(resume, Duration::from_secs(60));
     writer.expect("looked into")
-}
-
-/// What is sent to a writer that tells what it has.
-fn sent(from: &Path, writer: &mut DirectoryWriter) -> (Vec<Buffer>, End) {
-    let list = FileList::new(Source::path(from.join("sub")), false, &Cancel::default());
-    let mut reader = SourceReader::sealed(list.expect("a list"), layout()).expect("names fit");
-    let had = Arc::new(Had::parse(&writer.had()).expect("well said"));
-    reader.restart(layout(), &had).expect("restarted");
-    let mut images = Vec::new();
-    loop {
-        let mut buffer = Buffer::new(layout().image_bytes());
-        reader.fill(BufferNumber(images.len() as u64 + 1), &mut buffer).expect("filled");
-        images.push(buffer);
-        if let Some(end) = reader.end() {
-            return (images, end);
-        }
-    }
 }
 
 /// The last comes first: of some files the beginning comes after the rest.
@@ -75,7 +43,7 @@ fn accept(writer: &mut DirectoryWriter, images: Vec<Buffer>) -> Result<(), Error
 
 fn receive(from: &Path, to: &Path, how: How) -> Result<Outcome, Error> {
     let mut writer = open(to, how);
-    let (images, end) = sent(from, &mut writer);
+    let (images, end) = sent(&from.join("sub"), &mut writer);
     accept(&mut writer, images)?;
     writer.finish(Some(&end), &Gate::default())
 }
@@ -239,7 +207,7 @@ fn what_is_broken_off_there_is_gone_on_with_and_can_be_cleaned() {
         let Some((to, _mounted)) = mounted() else { return };
         let how = (atomic, Overwrite::Never, Resume::Auto);
         let mut writer = open(to.path(), how);
-        let (mut images, _) = sent(from.path(), &mut writer);
+        let (mut images, _) = sent(&from.path().join("sub"), &mut writer);
         images.truncate(images.len() * 3 / 4);
         for (at, image) in images.into_iter().enumerate() {
             writer.accept(BufferNumber(at as u64 + 1), image, &mut Vec::new()).expect("accepted");
@@ -273,7 +241,7 @@ fn what_a_killed_process_left_in_a_subdirectory_is_removed_by_the_next() {
     for atomic in [false, true] {
         let how = (atomic, Overwrite::Always, Resume::Never);
         let mut writer = open(to.path(), how);
-        let (mut images, _) = sent(from.path(), &mut writer);
+        let (mut images, _) = sent(&from.path().join("sub"), &mut writer);
         images.truncate(images.len() / 2);
         for (at, image) in images.into_iter().enumerate() {
             writer.accept(BufferNumber(at as u64 + 1), image, &mut Vec::new()).expect("accepted");
@@ -327,7 +295,7 @@ fn what_cannot_be_written_to_at_its_top_takes_what_goes_beneath_it() {
         assert!(error.contains("cannot be written to"), "{error}");
         let (outcome, lodged) = with_state(home.path(), || {
             let mut writer = open(to.path(), how);
-            let (images, end) = sent(from.path(), &mut writer);
+            let (images, end) = sent(&from.path().join("sub"), &mut writer);
             accept(&mut writer, images).expect("accepted");
             let lodged = listing(home.path()).len();
             (writer.finish(Some(&end), &Gate::default()).expect("received"), lodged)
@@ -338,7 +306,7 @@ fn what_cannot_be_written_to_at_its_top_takes_what_goes_beneath_it() {
         let left = listing(home.path());
         assert!(left.keys().all(|name| name.components().count() == 1), "{how:?} {left:?}");
     }
-    // Where nothing beneath it can be written to either, nobody sends all of it first.
+    // Where nothing beneath it can be written to either, it is refused before anything is sent.
     let Some((to, mounted)) = mounted_read_only() else { return };
     drop(mounted.0);
     let opened = DirectoryWriter::new(to.path(), Overwrite::Never, layout());

@@ -9,20 +9,16 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
-use tempfile::TempDir;
 
 use super::*;
 use netblt_proto::content::parse_image;
 
 use crate::cancel::Cancel;
+use crate::disk::trials::temporary;
 use crate::options::{Selection, Source};
 
 fn layout() -> Layout {
     Layout::sealed(1024, 4300).expect("possible")
-}
-
-fn temporary() -> TempDir {
-    tempfile::tempdir().expect("a temporary directory")
 }
 
 fn list(paths: &[PathBuf]) -> Result<FileList, Error> {

@@ -19,20 +19,12 @@ use crate::disk::directory::{DirectoryWriter, tests::images};
 use crate::disk::faults::{Call, Fault, forget, plan};
 use crate::disk::file_list::FileList;
 use crate::disk::gate::Gate;
-use crate::disk::layout::Layout;
 use crate::disk::threads::{SinkThread, Writer};
+use crate::disk::trials::{layout, temporary};
 use crate::error::Error;
 use crate::options::{Expected, Overwrite, Resume, Source};
 
 const ALWAYS: u32 = u32::MAX;
-
-fn layout() -> Layout {
-    Layout::sealed(1024, 8192).expect("possible")
-}
-
-fn temporary() -> TempDir {
-    tempfile::tempdir().expect("a temporary directory")
-}
 
 /// Five files, as images.
 fn five(text: &str) -> (Vec<Buffer>, End) {

@@ -18,19 +18,15 @@ use crate::cancel::Cancel;
 use crate::disk::file_list::FileList;
 use crate::disk::gate::Gate;
 use crate::disk::had::Had;
-use crate::disk::layout::Layout;
 use crate::disk::ranges::{self, WHOLE};
 use crate::disk::source::SourceReader;
 use crate::disk::staging::ranges_name;
 use crate::disk::threads::{Reader as _, Writer as _};
+use crate::disk::trials::layout;
 use crate::options::{Overwrite, Resume, Selection, Source};
 
 const LABEL: [u8; 32] = [5; 32];
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
-
-fn layout() -> Layout {
-    Layout::sealed(1024, 8192).expect("possible")
-}
 
 /// SplitMix64.
 struct Dice(u64);

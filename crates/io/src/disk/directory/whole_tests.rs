@@ -5,58 +5,25 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use netblt_proto::buffer::Buffer;
 use netblt_proto::units::BufferNumber;
-use netblt_proto::wire::packet::End;
 use rustix::io::Errno;
 use tempfile::TempDir;
 
 use super::DirectoryWriter;
-use crate::cancel::Cancel;
 use crate::disk::faults::{Call, Fault, forget, plan};
-use crate::disk::file_list::FileList;
 use crate::disk::gate::Gate;
-use crate::disk::had::Had;
-use crate::disk::layout::Layout;
-use crate::disk::source::SourceReader;
 use crate::disk::staging;
-use crate::disk::threads::{Outcome, Reader as _, Writer as _};
+use crate::disk::threads::{Outcome, Writer as _};
+use crate::disk::trials::{KEPT, layout, sent, temporary};
 use crate::error::Error;
-use crate::options::{Overwrite, Resume, Source};
-
-const KEPT: &str = ".netblt-partial";
-
-fn layout() -> Layout {
-    Layout::sealed(1024, 8192).expect("possible")
-}
-
-fn temporary() -> TempDir {
-    tempfile::tempdir().expect("a temporary directory")
-}
+use crate::options::{Overwrite, Resume};
 
 fn open(to: &Path, overwrite: Overwrite) -> DirectoryWriter {
     let writer = DirectoryWriter::new(to, overwrite, layout()).expect("opened");
     writer.resuming(Resume::Auto, Duration::from_secs(60)).expect("looked into")
-}
-
-/// What is sent to a writer that tells what it has.
-fn sent(from: &Path, writer: &mut DirectoryWriter) -> (Vec<Buffer>, End) {
-    let list = FileList::new(Source::path(from.join("t")), false, &Cancel::default());
-    let mut reader = SourceReader::sealed(list.expect("a list"), layout()).expect("names fit");
-    let had = Arc::new(Had::parse(&writer.had()).expect("well said"));
-    reader.restart(layout(), &had).expect("restarted");
-    let mut images = Vec::new();
-    loop {
-        let mut buffer = Buffer::new(layout().image_bytes());
-        reader.fill(BufferNumber(images.len() as u64 + 1), &mut buffer).expect("filled");
-        images.push(buffer);
-        if let Some(end) = reader.end() {
-            return (images, end);
-        }
-    }
 }
 
 fn accept(writer: &mut DirectoryWriter, images: Vec<Buffer>) -> Result<(), Error> {
@@ -69,7 +36,7 @@ fn accept(writer: &mut DirectoryWriter, images: Vec<Buffer>) -> Result<(), Error
 /// The same transfer, to its end.
 fn again(from: &Path, to: &Path, overwrite: Overwrite) -> Result<Outcome, Error> {
     let mut writer = open(to, overwrite);
-    let (images, end) = sent(from, &mut writer);
+    let (images, end) = sent(&from.join("t"), &mut writer);
     accept(&mut writer, images)?;
     writer.finish(Some(&end), &Gate::default())
 }
@@ -132,13 +99,13 @@ fn what_is_broken_off_shows_nothing_and_is_gone_on_with() {
     let from = source(12, 1);
     let whole = {
         let to = temporary();
-        sent(from.path(), &mut open(to.path(), Overwrite::Never)).0.len()
+        sent(&from.path().join("t"), &mut open(to.path(), Overwrite::Never)).0.len()
     };
     let mut spared = 0;
     for cut in 0..=whole {
         let to = temporary();
         let mut writer = open(to.path(), Overwrite::Never);
-        let (mut images, _) = sent(from.path(), &mut writer);
+        let (mut images, _) = sent(&from.path().join("t"), &mut writer);
         images.truncate(cut);
         accept(&mut writer, images).expect("accepted");
         assert!(listing(to.path()).keys().all(|name| name == KEPT), "{cut}");
@@ -254,7 +221,7 @@ fn another_transfer_between_takes_nothing_from_what_is_kept() {
     fs::create_dir(to.path().join("t")).expect("made");
     fs::write(to.path().join("t/a"), "old").expect("written");
     let mut writer = open(to.path(), Overwrite::Never);
-    let (mut images, _) = sent(from.path(), &mut writer);
+    let (mut images, _) = sent(&from.path().join("t"), &mut writer);
     images.truncate(images.len() / 2);
     accept(&mut writer, images).expect("accepted");
     drop(writer);
@@ -288,11 +255,11 @@ fn what_was_left_since_it_was_looked_for_is_not_written_into() {
         // It finds nothing; then another one leaves something, and dies.
         let mut waiting = open();
         let mut dying = open();
-        let (mut images, _) = sent(other.path(), &mut dying);
+        let (mut images, _) = sent(&other.path().join("t"), &mut dying);
         images.pop();
         accept(&mut dying, images).expect("accepted");
         dying.die();
-        let (images, end) = sent(from.path(), &mut waiting);
+        let (images, end) = sent(&from.path().join("t"), &mut waiting);
         accept(&mut waiting, images).expect("accepted");
         assert!(waiting.finish(Some(&end), &Gate::default()).expect("received").verified);
         drop(waiting);
