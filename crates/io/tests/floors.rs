@@ -8,8 +8,13 @@ use std::fs;
 use std::path::Path;
 
 /// Floors at most, `lib.rs` and the `mod.rs` above them not counted: those only list and re-export.
-/// `disk` has six of them: the plan of faults, locks, a directory of temporaries, all such
-/// directories of a destination, what is stored in them, and giving names.
+///
+/// The longest way down is `serve::server`, `work`, `ranges`, `transfer::receive`,
+/// `disk::directory`, and six of `disk`: `publish` gives names, `store` has what is to get them,
+/// `sites` all directories of temporaries of a destination, `staging` one of them, `locks` its lock,
+/// `faults` the failures that a test plans. `sites` and `locks` are the two beyond the nine that
+/// there were: a destination has a directory of temporaries for each file system and group in it,
+/// and is locked where `flock` fails, too. Neither has a place in a module above or below it.
 const MAX_FLOORS: usize = 11;
 
 type Imports = BTreeMap<String, BTreeSet<String>>;
@@ -97,6 +102,8 @@ fn imports_make_no_circle_and_eleven_floors() {
         let floor = floor(module, &imports, &mut Vec::new(), &mut known);
         assert!(floor <= MAX_FLOORS, "{module} stands on floor {floor}: {:?}", imports[module]);
     }
+    // A bound that is no longer reached is to be lowered.
+    assert_eq!(known.values().max(), Some(&MAX_FLOORS));
 }
 
 #[test]
