@@ -42,6 +42,10 @@ class Progress:
     def bytes(self) -> int:
         """File bytes accepted (sender) or stored (receiver)."""
     @property
+    def kept(self) -> int:
+        """Those of them that the receiver had already, from a transfer that was broken off: they
+        took no time, and no rate is to be made of them."""
+    @property
     def total(self) -> int | None:
         """File bytes in all, if known."""
     @property

@@ -13,6 +13,8 @@ use pyo3::types::PyBytes;
 pub(crate) struct Progress {
     /// File bytes accepted (sender) or stored (receiver).
     bytes: u64,
+    /// Those of them that the receiver had already, from a transfer that was broken off.
+    kept: u64,
     /// File bytes in all, if known.
     total: Option<u64>,
     /// Which file it is at, from 1; 0 before the first.
@@ -103,6 +105,7 @@ pub(crate) fn told(py: Python<'_>, event: Event) -> PyResult<(&'static str, Py<P
         Event::Progress(progress) => {
             let progress = Progress {
                 bytes: progress.bytes,
+                kept: progress.kept,
                 total: progress.total,
                 file: progress.file,
                 files: progress.files,

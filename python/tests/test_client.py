@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -286,6 +287,30 @@ def test_names_are_bytes(server: Served, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as raised:
         client.upload(tmp_path / f"{name}-none")
     assert str(raised.value.filename).endswith("-none")
+    client.close()
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system in memory with 8 MiB."""
+    (place := tmp_path / "small").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a file system cannot be mounted")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.mark.parametrize("path", ["tree", "tree/a"])
+def test_a_download_looks_for_room(server: Served, small: Path, path: str) -> None:
+    (server.root / "tree").mkdir()
+    (server.root / "tree/a").write_bytes(os.urandom(20_000_000))
+    client = server.client()
+    with pytest.raises(errors.NoRoomError, match="there is no room: 19.07 MiB are to come"):
+        client.download(path, small)
+    assert os.listdir(small) == []
+    (server.root / "tree/a").write_bytes(b"small")
+    assert client.download(path, small).verified
     client.close()
 
 

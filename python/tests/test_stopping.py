@@ -96,6 +96,28 @@ def test_a_hundred_cancellations_leave_nothing(tmp_path: Path) -> None:
     assert resumed == 5
 
 
+def test_progress_tells_what_was_there_before(ends: Ends, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(os.urandom(30_000_000))
+    (into := tmp_path / "into").mkdir()
+    cancel = netblt.Cancel()
+
+    def stop(progress: netblt.Progress) -> None:
+        assert progress.kept == 0
+        if progress.bytes > 12_000_000:
+            cancel.cancel()
+
+    _, ticket = ends.listen(netblt.send, source, options=SLOW)
+    with pytest.raises(errors.StoppedError):
+        netblt.receive(into, ticket, progress=stop, cancel=cancel)
+    seen: list[netblt.Progress] = []
+    sent, ticket = ends.listen(netblt.send, source, options=SLOW)
+    received = netblt.receive(into, ticket, progress=seen.append)
+    assert received.kept > 0 and sent.result(LIMIT).kept == received.kept
+    assert 0 < seen[-1].kept <= received.kept
+    assert all(progress.kept <= progress.bytes for progress in seen)
+
+
 def test_a_task_ends_when_its_transfer_has(tmp_path: Path) -> None:
     async def stopped() -> None:
         ticket: asyncio.Future[str] = asyncio.get_running_loop().create_future()
