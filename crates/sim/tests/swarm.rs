@@ -141,7 +141,7 @@ fn a_queue_that_has_gone_is_forgotten() {
 #[test]
 fn who_has_to_show_that_it_hears_soon_has() {
     for (seed, seconds) in [
-        (1_036_829, 25),
+        (1_036_829, 20),
         (1_005_278, 60),
         (2_012_731, 150),
         (2_019_326, 120),

@@ -384,7 +384,7 @@ const PER_BUFFER: u32 = 1000;
 fn timing() -> Timing {
     Timing {
         rtt: Some(Duration::from_millis(70)),
-        timeout: Duration::ZERO,
+        timeout: Some(Duration::ZERO),
         burst: Burst { packets: 1, interval: Duration::from_micros(100) },
         varies: false,
         packets_per_buffer: PER_BUFFER,

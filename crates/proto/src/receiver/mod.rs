@@ -463,7 +463,7 @@ impl Receiver {
     fn timing(&self) -> Timing {
         Timing {
             rtt: self.rtt.bound(),
-            timeout: self.rtt.timeout(),
+            timeout: (!self.is_way_back_full()).then(|| self.rtt.timeout()),
             burst: self.sender_burst,
             varies: self.sender_burst != self.negotiated.burst,
             packets_per_buffer: self.negotiated.geometry.max_packets(),
@@ -560,6 +560,13 @@ impl Receiver {
     /// How far apart reports and repeated messages are.
     fn beat(&self) -> Duration {
         self.rtt.beat().max(self.narrow)
+    }
+
+    /// Whether packets queue on the way back for as long as a round trip takes at best. Less is what
+    /// any path adds now and then.
+    fn is_way_back_full(&self) -> bool {
+        let queue = self.narrow * NARROW_PART;
+        !queue.is_zero() && self.rtt.smallest().is_some_and(|least| queue >= least)
     }
 
     /// What the sender says of the way back.

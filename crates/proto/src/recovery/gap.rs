@@ -60,7 +60,7 @@ pub struct GapDetector {
     quiet_expiries: u32,
     expiries: u64,
     rtt: Option<Duration>,
-    timeout: Duration,
+    timeout: Option<Duration>,
     interval: Duration,
     /// The sender's mean time between packets, by the burst values it announced.
     per_packet: Duration,
@@ -85,7 +85,7 @@ impl GapDetector {
         let rtt = self.rtt.unwrap_or(ASSUMED_RTT);
         let base = rtt + rtt / 4 + self.interval * 2 + Duration::from_millis(10);
         // Where the control timer ran out in vain a round trip takes longer than it did.
-        let base = base.max(self.timeout);
+        let base = base.max(self.timeout.unwrap_or_default());
         base * (1 << self.quiet_expiries.min(5))
     }
 
@@ -188,7 +188,9 @@ impl GapDetector {
         };
         let (buffer, start) = (*entry.key(), *entry.get());
         let end = start.saturating_add(UNPROVEN_PACKETS << times.saturating_sub(1));
-        let end = if end < most { end } else { u32::MAX };
+        // Where the way back is full each question waits in its queue, and few ask for all.
+        let all = end >= most || self.timeout.is_none();
+        let end = if all { u32::MAX } else { end };
         match end {
             u32::MAX => _ = entry.remove(),
             end => *entry.get_mut() = end,
@@ -336,16 +338,69 @@ mod tests {
         }
     }
 
-    #[test]
-    fn more_holes_than_one_poll_asks_for_are_asked_for_by_the_next() {
-        let timing = Timing {
+    fn timing(timeout: Option<Duration>) -> Timing {
+        Timing {
             rtt: Some(Duration::from_millis(40)),
-            timeout: Duration::ZERO,
+            timeout,
             burst: Burst { packets: 8, interval: Duration::from_millis(1) },
             varies: false,
             packets_per_buffer: 10_001,
             packets_per_round: u32::MAX,
+        }
+    }
+
+    /// All of a range is missing.
+    struct All;
+    impl Holes for All {
+        fn holes(&self, _: BufferNumber, range: IndexRange, each: &mut dyn FnMut(IndexRange)) {
+            each(range);
+        }
+        fn missing(&self, _: BufferNumber) -> u32 {
+            10_000
+        }
+    }
+
+    /// The timer of a path that became longer is waited for, and few packets are asked for; where
+    /// the way back is full neither is so.
+    #[test]
+    fn silence_on_a_full_way_back_asks_for_all_at_once() {
+        let asked_in_silence = |timeout| {
+            let (mut gaps, timing) = (GapDetector::new(), timing(timeout));
+            let arrival = Arrival {
+                number: PacketNumber(0),
+                buffer: BufferNumber(1),
+                index: PacketIndex(9),
+                last_of_buffer: false,
+                ack: ControlSeq(1),
+            };
+            gaps.on_granted(Instant::EPOCH, BufferNumber(1), ControlSeq(1));
+            // Ten came, one behind the other.
+            for index in 0..10 {
+                let index = PacketIndex(index);
+                gaps.on_arrival(Instant::EPOCH, &Arrival { index, ..arrival }, &timing);
+            }
+            let mut asks = Vec::new();
+            while asks.is_empty() {
+                let now = gaps.next_look().unwrap();
+                gaps.poll(now, &All, &timing, &mut asks);
+                if let Some(ask) = asks.first() {
+                    return (now, ask.range);
+                }
+            }
+            unreachable!()
         };
+        let second = Duration::from_secs(1);
+        let (at, range) = asked_in_silence(Some(second));
+        assert!(at >= Instant::EPOCH + second, "{at:?}");
+        assert_eq!(range, IndexRange { start: 10, end: 10 + UNPROVEN_PACKETS });
+        let (at, range) = asked_in_silence(None);
+        assert!(at < Instant::EPOCH + second / 4, "{at:?}");
+        assert_eq!(range, IndexRange { start: 10, end: u32::MAX });
+    }
+
+    #[test]
+    fn more_holes_than_one_poll_asks_for_are_asked_for_by_the_next() {
+        let timing = timing(Some(Duration::ZERO));
         let mut gaps = GapDetector::new();
         let arrival = Arrival {
             number: PacketNumber(0),

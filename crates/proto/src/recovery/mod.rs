@@ -41,8 +41,10 @@ pub struct Arrival {
 pub struct Timing {
     /// Smoothed round trip time, if one was measured.
     pub rtt: Option<Duration>,
-    /// The control timer, longer after each time that it ran out in vain.
-    pub timeout: Duration,
+    /// The control timer, longer after each time that it ran out in vain: a round trip may take as
+    /// long. `None` where the way back is full, as the sender says: then it is for its queue
+    /// that the timer ran out.
+    pub timeout: Option<Duration>,
     /// Burst values the sender announced last.
     pub burst: Burst,
     /// They are not the negotiated ones: the sender goes its own way.

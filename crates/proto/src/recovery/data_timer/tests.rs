@@ -17,7 +17,7 @@ impl Holes for All {
 fn timing() -> Timing {
     Timing {
         rtt: None,
-        timeout: Duration::ZERO,
+        timeout: Some(Duration::ZERO),
         burst: Burst { packets: 5, interval: Duration::from_millis(40) },
         varies: false,
         packets_per_buffer: 50,
