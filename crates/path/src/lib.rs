@@ -16,6 +16,6 @@ pub mod scenario;
 pub mod text;
 
 pub use path::{
-    Change, CoDel, Counters, Delivery, Displacement, LinkOptions, MarkAbove, Outage, PATIENCE,
-    Path, Payload, Policer, QueueLimit, Tally,
+    Change, CoDel, Counters, Delivery, Displacement, EarlyDrop, LinkOptions, MarkAbove, Outage,
+    PATIENCE, Path, Payload, Policer, QueueLimit, Tally,
 };

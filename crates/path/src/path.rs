@@ -6,7 +6,7 @@
 //! 1. the MTU, which drops what is larger;
 //! 2. a policer, if there is one, which drops what is beyond its rate and its bucket;
 //! 3. the queue, bounded to the byte, which drops what does not fit and marks what waits too long;
-//!    CoDel, if asked for, drops or marks at its end;
+//!    PIE or RED, if asked for, drop or mark at its tail, CoDel at its head;
 //! 4. the link, which sends whole IP packets one after the other, exact to the nanosecond over any
 //!    length of time;
 //! 5. the wire, on which outages and random loss take it, bits flip, copies appear, others overtake
@@ -17,6 +17,7 @@
 //! rate or the delay leaves the very same packets lost. There is no clock and no float in here.
 
 mod counters;
+mod early;
 mod fate;
 mod gates;
 mod options;
@@ -30,7 +31,11 @@ use netblt_proto::machine::Ecn;
 use netblt_proto::time::Instant;
 use netblt_proto::units::Rate;
 
+use crate::rng::key;
+
 pub use counters::{Counters, Tally};
+pub use early::EarlyDrop;
+use early::{EarlyState, Verdict};
 use fate::{Fate, Fates};
 use gates::{Bucket, Judge};
 pub use gates::{CoDel, Policer};
@@ -63,6 +68,7 @@ pub struct Path<T> {
     fates: Fates,
     bucket: Bucket,
     judge: Judge,
+    early: EarlyState,
     /// The latest time heard of.
     now: Instant,
     /// What waits for the link; the first is being sent when `sent_at` is set.
@@ -144,6 +150,7 @@ impl<T: Payload> Path<T> {
             options,
             bucket: Bucket::default(),
             judge: Judge::default(),
+            early: EarlyState::new(key(seed, name)),
             schedule: schedule.into(),
             now: Instant::EPOCH,
             queue: VecDeque::new(),
@@ -176,11 +183,12 @@ impl<T: Payload> Path<T> {
             self.counters.lost_policer += packet;
             return;
         }
-        if !self.fits(ip_bytes) {
+        let verdict = self.early_verdict(ecn);
+        if verdict == Verdict::Dropped || !self.fits(ip_bytes) {
             self.counters.lost_queue += packet;
             return;
         }
-        let ecn = self.mark(ecn, packet);
+        let ecn = self.mark(ecn, packet, verdict == Verdict::Marked);
         let delivery = Delivery { payload, ecn, corrupted: false, ip_bytes, entered: now, at: now };
         self.counters.inside += packet;
         self.counters.queue_bytes += ip_bytes;
@@ -317,12 +325,24 @@ impl<T: Payload> Path<T> {
         }
     }
 
-    fn mark(&mut self, ecn: Option<Ecn>, packet: Tally) -> Option<Ecn> {
-        let congested = match self.options.ecn_mark {
-            None => false,
-            Some(MarkAbove::Bytes(limit)) => self.counters.queue_bytes > limit,
-            Some(MarkAbove::Time(limit)) => self.queue_time() > limit,
+    /// What PIE or RED do with a packet that joins now.
+    fn early_verdict(&mut self, ecn: Option<Ecn>) -> Verdict {
+        let Some(early) = self.options.early_drop else { return Verdict::Passes };
+        let waiting = early::Waiting {
+            bytes: self.counters.queue_bytes,
+            delay: self.queue_time(),
+            rate: self.options.rate,
         };
+        self.early.judge(self.now, early, waiting, ecn == Some(Ecn::Ect0))
+    }
+
+    fn mark(&mut self, ecn: Option<Ecn>, packet: Tally, early: bool) -> Option<Ecn> {
+        let congested = early
+            || match self.options.ecn_mark {
+                None => false,
+                Some(MarkAbove::Bytes(limit)) => self.counters.queue_bytes > limit,
+                Some(MarkAbove::Time(limit)) => self.queue_time() > limit,
+            };
         if !congested || ecn != Some(Ecn::Ect0) {
             return ecn;
         }

@@ -64,7 +64,7 @@ pub struct Counters {
     pub lost_random: Tally,
     /// Lost to a policer.
     pub lost_policer: Tally,
-    /// Lost because the queue was full, or to CoDel.
+    /// Lost because the queue was full, or to CoDel, PIE or RED.
     pub lost_queue: Tally,
     /// Lost because they were larger than the MTU.
     pub lost_mtu: Tally,

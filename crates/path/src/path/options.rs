@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use netblt_proto::units::Rate;
 
+use super::early::EarlyDrop;
 use super::gates::{CoDel, Policer};
 use crate::rng::Probability;
 
@@ -34,6 +35,8 @@ pub struct LinkOptions {
     pub policer: Option<Policer>,
     /// How much may wait for the link.
     pub queue: QueueLimit,
+    /// What drops or marks by chance as packets join the queue: PIE or RED. `None`: nothing.
+    pub early_drop: Option<EarlyDrop>,
     /// Who drops or marks what waits too long. `None`: nobody.
     pub codel: Option<CoDel>,
     /// From which queue on ECN-capable packets are marked; others just wait. `None`: never.

@@ -410,6 +410,19 @@ prop_compose! {
                 bucket_bytes: u64::from(bucket) * 1500,
             }),
             queue,
+            early_drop: match duplicate % 3 {
+                0 => None,
+                1 => Some(EarlyDrop::Pie {
+                    target: Duration::from_nanos(jitter),
+                    marks: duplicate.is_multiple_of(2),
+                }),
+                _ => Some(EarlyDrop::Red {
+                    least: delay >> 40,
+                    most: delay >> (delay % 64),
+                    at_most: Probability::from_ppb(loss),
+                    marks: duplicate.is_multiple_of(2),
+                }),
+            },
             codel: reorder.is_multiple_of(2).then_some(CoDel {
                 target: Duration::from_nanos(jitter),
                 marks: duplicate.is_multiple_of(2),

@@ -204,6 +204,7 @@ impl LinkTable {
             duplicate: self.duplicate.map(value).unwrap_or_default(),
             corrupt: self.corrupt.map(value).unwrap_or_default(),
             policer: self.police.map(value),
+            early_drop: None,
             codel: self.codel.map(value),
             queue: match self.queue {
                 Some(queue) => queue.0.limit(rate, rtt),
