@@ -22,7 +22,7 @@ pub mod door;
 mod doubt;
 pub mod endpoint;
 mod entropy;
-mod gallery;
+pub mod gallery;
 pub mod limits;
 mod link;
 pub mod machine;
@@ -45,3 +45,5 @@ pub mod time;
 pub mod trace;
 pub mod units;
 pub mod wire;
+
+pub use receiver::Feedback;

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attacker;
+pub mod bottleneck;
 pub mod check;
 mod client;
 pub mod content;

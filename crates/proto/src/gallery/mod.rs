@@ -28,10 +28,12 @@ mod window;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::config::{Config, Policy, Protocol, Recreation};
+use crate::buffer::Geometry;
+use crate::config::{Config, Policy, Protocol, Recreation, Repair, Wire};
 use crate::negotiated::Negotiated;
 use crate::rate::{self, Belief, Idle, Law, Order, Pacing, RateControl, Sample, Ways, burst_for};
 use crate::recovery::Recovery;
+use crate::rules::Rules;
 use crate::time::Instant;
 use crate::units::{Burst, Rate};
 
@@ -57,6 +59,36 @@ pub(crate) fn build(
         law.control.recall(known, negotiated.rtt);
     }
     law
+}
+
+/// The law of `policy` alone, for a simulator without connections: as of a `sealed` connection with
+/// IP packets of `packet_bytes` and a measured round trip of `rtt`, nothing else being agreed on and
+/// nothing remembered.
+pub fn law(policy: Policy, packet_bytes: u32, rtt: Duration) -> Box<dyn RateControl> {
+    const BUFFER_BYTES: u32 = 1 << 20;
+    let overhead = 28;
+    let datagram = packet_bytes.saturating_sub(overhead).max(1);
+    let rules = Rules::of(Wire::Sealed);
+    let data = datagram.saturating_sub(rules.data_overhead).max(1);
+    let unlimited = Burst { packets: u32::from(u16::MAX), interval: Duration::from_millis(1) };
+    let negotiated = Negotiated {
+        rules,
+        geometry: Geometry { buffer_bytes: BUFFER_BYTES, packet_bytes: data },
+        max_outstanding: 1,
+        socket_bytes: None,
+        burst: unlimited,
+        repair: Repair::Never,
+        datagram_bytes: datagram as usize,
+        control_bytes: datagram as usize,
+        burst_bytes: datagram,
+        opened: Instant::EPOCH,
+        rtt: Some(rtt),
+        longest_rtt: Some(rtt),
+    };
+    match policy {
+        Policy::Recreated(recreation) => recreate(&recreation, &negotiated, overhead).control,
+        policy => rate::build_anew(policy, &negotiated, overhead).control,
+    }
 }
 
 fn recreate(recreation: &Recreation, negotiated: &Negotiated, overhead: u32) -> Law {

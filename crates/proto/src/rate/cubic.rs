@@ -14,7 +14,7 @@ const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 /// Where the curve is.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Cubic {
+pub struct Cubic {
     /// "Window size just before cwnd was reduced in the last congestion event" (RFC 9438 §4.1.2).
     w_max: f64,
     prior: f64,
@@ -41,7 +41,7 @@ impl Cubic {
     }
 
     /// The curve begins again at the present window, on its way to the one of the last loss.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.epoch = None;
     }
 
@@ -65,7 +65,7 @@ impl Cubic {
     }
 
     /// The window after congestion avoidance has seen so many packets acknowledged.
-    pub(crate) fn grow(&mut self, now: Instant, window: f64, acked: f64, rtt: Duration) -> f64 {
+    pub fn grow(&mut self, now: Instant, window: f64, acked: f64, rtt: Duration) -> f64 {
         let (began, k, estimate) = *self.epoch.get_or_insert_with(|| {
             // Without a loss before, the curve begins at its flat place.
             self.w_max = self.w_max.max(window);
@@ -89,7 +89,7 @@ impl Cubic {
     }
 
     /// The window after a loss.
-    pub(crate) fn reduce(&mut self, window: f64) -> f64 {
+    pub fn reduce(&mut self, window: f64) -> f64 {
         self.reduce_to(window, BETA)
     }
 

@@ -21,7 +21,7 @@ mod wander;
 mod ways;
 pub mod window;
 
-pub(crate) use cubic::Cubic;
+pub use cubic::Cubic;
 pub(crate) use train::is_long;
 pub(crate) use ways::{Idle, Order, Ways};
 

@@ -50,9 +50,9 @@ struct Past {
     absent: u64,
 }
 
-/// Counts arrivals and decides when to tell.
+/// Counts arrivals and decides when a REPORT is due, and what is in it.
 #[derive(Debug, Default)]
-pub(crate) struct Feedback {
+pub struct Feedback {
     counts: Counts,
     /// When a report was due while packets waited to be handed over; told before what is now.
     passed: VecDeque<Counts>,
@@ -97,7 +97,7 @@ impl Feedback {
     }
 
     /// An authentic packet arrived, of so many bytes, and as many more as padding made it.
-    pub(crate) fn on_packet(
+    pub fn on_packet(
         &mut self,
         now: Instant,
         number: PacketNumber,
@@ -125,7 +125,7 @@ impl Feedback {
 
     /// When the next report is due, one every `beat`, and never sooner than `narrow`
     /// after another.
-    pub(crate) fn due(&self, beat: Duration, narrow: Duration) -> Option<Instant> {
+    pub fn due(&self, beat: Duration, narrow: Duration) -> Option<Instant> {
         if self.passed.is_empty() { self.due_of_newest(beat, narrow) } else { Some(Instant::EPOCH) }
     }
 
@@ -172,13 +172,9 @@ impl Feedback {
         self.missing
     }
 
-    /// Makes the report that is due.
-    pub(crate) fn report(
-        &mut self,
-        now: Instant,
-        opened: Instant,
-        rtt: Duration,
-    ) -> Option<Report> {
+    /// Makes the report that is due, of a connection that opened at `opened` and whose round trip
+    /// is `rtt`; `None` before the first packet.
+    pub fn report(&mut self, now: Instant, opened: Instant, rtt: Duration) -> Option<Report> {
         let passed = self.passed.pop_front();
         let counts = passed.unwrap_or(self.counts);
         let (highest, arrived) = counts.highest?;

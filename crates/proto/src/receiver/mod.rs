@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use asking::NOT_RANGES;
 use assembly::Assembly;
-use feedback::Feedback;
+pub use feedback::Feedback;
 use predicted::Prediction;
 use sizing::Sizing;
 #[cfg(test)]

@@ -1,0 +1,133 @@
+//! Rows of losses that are no congestion.
+
+use std::time::Duration;
+
+use netblt_path::LinkOptions;
+use netblt_path::rng::Probability;
+use netblt_sim::bottleneck::{Kind, Outcome, Scene, run};
+
+use super::{Cell, Row};
+use crate::cell::{Measure, Run, Unit};
+use crate::place::{PATHS, Place, SECOND, counted, together};
+
+/// A share of losses in thousandths.
+fn chance(thousandths: u32) -> Probability {
+    Probability::from_ppm(thousandths * 1000)
+}
+
+fn lossy(place: &Place, thousandths: u32) -> LinkOptions {
+    LinkOptions { loss: chance(thousandths), ..place.link() }
+}
+
+/// What was used of what chance left.
+fn of_the_rest(outcome: &Outcome, thousandths: u32) -> f64 {
+    outcome.used() / (1.0 - f64::from(thousandths) / 1000.0)
+}
+
+/// Row 14: shares of loss in thousandths, and the least use of the rest.
+const RANDOM: [(u32, f64); 5] = [(1, 0.95), (10, 0.93), (50, 0.92), (100, 0.9), (300, 0.75)];
+
+/// Row 14.
+pub(crate) fn random(quick: bool) -> Row {
+    let cell = |place: Place, (loss, least): (u32, f64), back: bool| {
+        let both = if back { ", both ways" } else { "" };
+        let name = format!("{}, {} % lost{both}", place.name(), f64::from(loss) / 10.0);
+        Cell::new(name, move |job: Run| {
+            let of = |kind| {
+                let flows = place.flows(kind, 1, Duration::ZERO, SECOND);
+                let mut scene = counted(lossy(&place, loss), flows, job.seed);
+                if back {
+                    scene.back.loss = chance(loss);
+                }
+                run(&scene)
+            };
+            let (ours, cubic) = (of(Kind::Ours(job.policy)), of(Kind::CUBIC));
+            let used = of_the_rest(&ours, loss);
+            vec![
+                Measure::at_least("used", Unit::Percent, used, least)
+                    .beside(of_the_rest(&cubic, loss)),
+                Measure::loss("added loss", ours.link.queue_loss(), 0.005)
+                    .beside(cubic.link.queue_loss()),
+            ]
+        })
+    };
+    let paths = if quick { &PATHS[1..2] } else { &PATHS[..] };
+    let mut cells = Vec::new();
+    for path in paths {
+        let place = Place::new(*path, 25);
+        for loss in RANDOM {
+            cells.push(cell(place, loss, false));
+            if !quick {
+                cells.push(cell(place, loss, true));
+            }
+        }
+    }
+    Row {
+        number: 14,
+        title: "Random loss, alone",
+        about: "Used part of what chance leaves of the link, at 0.1, 1, 5, 10 and 30 % of loss at least 95, \
+                93, 92, 90 and 75 %; at most 0.5 % is lost to the queue besides. \"Both ways\": reports are lost as \
+                often. Reference: a CUBIC alone.",
+        cells,
+    }
+}
+
+/// Row 16.
+pub(crate) fn random_with_company(quick: bool) -> Row {
+    let counts: &[usize] = if quick { &[2, 8] } else { &[2, 4, 8] };
+    let places: Vec<Place> = match quick {
+        true => vec![Place::new(PATHS[1], 25)],
+        false => [10, 25, 100].map(|queue| Place::new(PATHS[1], queue)).into(),
+    };
+    let mut cells = Vec::new();
+    for place in places {
+        for loss in [10, 50] {
+            cells.extend(counts.iter().map(|count| lossy_company(place, *count, loss)));
+            cells.push(lossy_neighbour(place, loss));
+        }
+    }
+    Row {
+        number: 16,
+        title: "Random loss with company",
+        about: "Of 2, 4 and 8 of ours at 1 and 5 % of random loss: at most 1 % lost to the queue besides; Jain's \
+                index at least 0.8 at 1 %, 0.3 at 5 %. Of one of ours and one CUBIC: the CUBIC has at least \
+                0.85 of what it has alone at that loss. Reference: as many CUBICs; the CUBIC alone.",
+        cells,
+    }
+}
+
+fn lossy_company(place: Place, count: usize, loss: u32) -> Cell {
+    let least = if loss <= 10 { 0.8 } else { 0.3 };
+    let name = format!("{}, {} % lost, {count} of ours", place.name(), f64::from(loss) / 10.0);
+    Cell::new(name, move |run: Run| {
+        let of = |kind| {
+            let flows = place.flows(kind, count, Duration::ZERO, SECOND);
+            place.run_over(lossy(&place, loss), flows, run.seed)
+        };
+        let (ours, cubic) = (of(Kind::Ours(run.policy)), of(Kind::CUBIC));
+        vec![
+            Measure::loss("added loss", ours.link.queue_loss(), 0.01)
+                .beside(cubic.link.queue_loss()),
+            Measure::at_least("Jain", Unit::Ratio, ours.jain(0..count), least)
+                .beside(cubic.jain(0..count)),
+        ]
+    })
+}
+
+fn lossy_neighbour(place: Place, loss: u32) -> Cell {
+    let name = format!("{}, {} % lost, 1 : 1 CUBIC", place.name(), f64::from(loss) / 10.0);
+    Cell::new(name, move |job: Run| {
+        let cubic = place.flows(Kind::CUBIC, 1, Duration::ZERO, SECOND);
+        let ours = place.flows(Kind::Ours(job.policy), 1, SECOND, SECOND);
+        let beside = place.run_over(lossy(&place, loss), together([cubic.clone(), ours]), job.seed);
+        // The same time counts.
+        let scene = counted(lossy(&place, loss), cubic, job.seed);
+        let (from, until) = (scene.from + SECOND, scene.until + SECOND);
+        let alone = run(&Scene { from, until, ..scene });
+        vec![
+            Measure::loss("added loss", beside.link.queue_loss(), 0.01),
+            Measure::at_least("CUBIC", Unit::Percent, beside.share(0), 0.85 * alone.share(0))
+                .beside(alone.share(0)),
+        ]
+    })
+}

@@ -1,0 +1,126 @@
+//! One bottleneck and many flows through it, packet by packet, for judging rate controllers alone.
+//!
+//! There is no machine, no encryption and no repair in here: a flow sends numbered packets, and its
+//! receiver says what came. Flows of ours are the law, pacer and sampler of `netblt-proto`, and its
+//! receiver's reports (`docs/protocol.md §6.3`). The others are TCP with an acknowledgement for
+//! every packet, and senders of a constant rate.
+//!
+//! The path is a [`netblt_path::Path`] each way, which every flow shares. The round trip of a flow
+//! comes on top of it: half of it behind the bottleneck, half on the way back. All chance is drawn
+//! from the seed.
+
+mod books;
+mod ends;
+mod network;
+mod ours;
+mod steady;
+mod tcp;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use netblt_path::LinkOptions;
+use netblt_proto::config::{Policy, Protocol, Recreation};
+use netblt_proto::units::Rate;
+
+pub use books::{FlowBooks, Outcome, jain};
+pub use network::run;
+pub use tcp::{Supply, TcpLaw};
+
+/// What runs, and for how long it is counted.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    /// The bottleneck.
+    pub there: LinkOptions,
+    /// The way back, which has no limit by default.
+    pub back: LinkOptions,
+    /// What shares them.
+    pub flows: Vec<FlowOptions>,
+    /// Packets that are sent from here on are counted,
+    pub from: Duration,
+    /// and those that are sent from here on are not.
+    pub until: Duration,
+    /// A host takes up to this long to see what arrives.
+    pub host_jitter: Duration,
+    /// All chance is drawn from it.
+    pub seed: u64,
+}
+
+/// One flow.
+#[derive(Clone, Debug)]
+pub struct FlowOptions {
+    /// What sends.
+    pub kind: Kind,
+    /// Its round trip beside the bottleneck's own delay.
+    pub rtt: Duration,
+    /// When it begins.
+    pub start: Duration,
+    /// When it ends, if it does before the scene does.
+    pub stop: Option<Duration>,
+    /// Its IP packets.
+    pub packet_bytes: u32,
+    /// Its packets are ECN-capable, and it answers marks.
+    pub ecn: bool,
+    /// Its data go the way back, against those of the others.
+    pub reverse: bool,
+    /// Its sender's host stands still for the first time out of every second.
+    pub stands_still: Option<(Duration, Duration)>,
+    /// Each one-way delay is kept.
+    pub keeps_delays: bool,
+}
+
+/// What sends.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// netblt, by the law of a policy, which may be another protocol's.
+    Ours(Policy),
+    /// TCP.
+    Tcp(TcpLaw, Supply),
+    /// So many IP bytes a second, whatever becomes of them.
+    Steady(Rate),
+}
+
+impl Kind {
+    /// CUBIC that always has data.
+    pub const CUBIC: Self = Self::Tcp(TcpLaw::Cubic, Supply::Endless);
+    /// Reno that always has data.
+    pub const RENO: Self = Self::Tcp(TcpLaw::Reno, Supply::Endless);
+    /// BBR version 1, which is the one of the gallery.
+    pub const BBR: Self = Self::Ours(Policy::Recreated(Recreation::of(Protocol::Bbr)));
+}
+
+/// The IP packets of a flow, unless it is told otherwise.
+pub const PACKET_BYTES: u32 = 1500;
+
+impl FlowOptions {
+    /// A flow of `kind` that begins at `start` and never ends.
+    pub fn new(kind: Kind, rtt: Duration, start: Duration) -> Self {
+        Self {
+            kind,
+            rtt,
+            start,
+            stop: None,
+            packet_bytes: PACKET_BYTES,
+            ecn: false,
+            reverse: false,
+            stands_still: None,
+            keeps_delays: false,
+        }
+    }
+}
+
+impl Scene {
+    /// The `flows` through `there`, of which all is counted up to `until`.
+    pub fn new(there: LinkOptions, flows: Vec<FlowOptions>, until: Duration, seed: u64) -> Self {
+        Self {
+            there,
+            back: LinkOptions::default(),
+            flows,
+            from: Duration::ZERO,
+            until,
+            host_jitter: Duration::from_millis(1),
+            seed,
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Both ends of a flow, and what they send to each other.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use netblt_path::Payload;
+use netblt_path::rng::Rng;
+use netblt_proto::machine::Ecn;
+use netblt_proto::time::Instant;
+use netblt_proto::wire::packet::Report;
+
+/// A packet, which has no bytes but a size.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packet {
+    pub(super) flow: usize,
+    /// IP bytes.
+    pub(super) bytes: u32,
+    pub(super) sent_at: Instant,
+    pub(super) body: Body,
+}
+
+/// What a packet says.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Body {
+    /// The packet of this number.
+    Data(u64),
+    /// The packet of this number came, with a mark or without one.
+    Ack(u64, bool),
+    /// So much came so far.
+    Report(Report),
+}
+
+impl Payload for Packet {
+    fn len_bytes(&self) -> usize {
+        self.bytes as usize
+    }
+
+    /// Nothing is ever corrupted here.
+    fn flip_bit(&mut self, _bit: usize) {}
+}
+
+/// What the ends of one flow send now.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    /// Bodies with their IP bytes.
+    pub(super) packets: Vec<(Body, u32)>,
+    /// The chances of this flow.
+    pub(super) rng: Rng,
+}
+
+impl Outbox {
+    pub(super) fn push(&mut self, body: Body, bytes: u32) {
+        self.packets.push((body, bytes));
+    }
+}
+
+/// IP bytes of what goes back: an acknowledgement with time stamps, or a report.
+pub(super) const FEEDBACK_BYTES: u32 = 80;
+
+/// Sender and receiver of a flow.
+pub(super) trait Ends: Debug + Send {
+    /// When [`Ends::work`] is wanted next.
+    fn due(&self, now: Instant) -> Instant;
+    /// Timers run out, data leave.
+    fn work(&mut self, now: Instant, out: &mut Outbox);
+    /// A packet of data came to the receiver.
+    fn on_data(&mut self, now: Instant, packet: &Packet, ecn: Option<Ecn>, out: &mut Outbox);
+    /// An acknowledgement or a report came to the sender.
+    fn on_feedback(&mut self, now: Instant, body: &Body, out: &mut Outbox);
+    /// What the sender is doing, in a word.
+    fn phase(&self) -> &'static str {
+        ""
+    }
+    /// How long each piece took that was carried whole, and when it began.
+    fn pieces(&self) -> &[(Instant, Duration)] {
+        &[]
+    }
+}

@@ -1,0 +1,371 @@
+//! The events of a scene, in order of time.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use netblt_path::rng::{Rng, key};
+use netblt_path::{Counters, Path};
+use netblt_proto::machine::Ecn;
+use netblt_proto::time::{Instant, nanos};
+
+use super::books::{FlowBooks, Link, Outcome, TICK, possible_bytes, tick};
+use super::ends::{Body, Ends, Outbox, Packet};
+use super::ours::Ours;
+use super::steady::Steady;
+use super::tcp::Tcp;
+use super::{FlowOptions, Kind, Scene};
+
+/// Runs a scene.
+pub fn run(scene: &Scene) -> Outcome {
+    Network::new(scene).run()
+}
+
+/// What sent last may take this long, and its queue, to arrive: so long the flows go on after the
+/// time that counts.
+const DRAIN: Duration = Duration::from_secs(1);
+/// No flow works as often at one time unless it makes no progress.
+const MOST_TURNS: u32 = 10_000;
+
+#[derive(Debug)]
+struct Event {
+    at: Instant,
+    number: u64,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    /// A way has something to hand out.
+    Way(usize),
+    /// A flow's timer.
+    Wake(usize),
+    /// A packet comes to its end.
+    Comes(Packet, Option<Ecn>),
+    /// A tenth of a second is over.
+    Tick,
+}
+
+impl Event {
+    fn key(&self) -> (Instant, u64) {
+        (self.at, self.number)
+    }
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Event {}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Event {
+    /// Backwards: the heap hands out the greatest, and the earliest is wanted.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
+/// One way of the path, and when it is looked at next.
+#[derive(Debug)]
+struct Way {
+    path: Path<Packet>,
+    scheduled: Instant,
+}
+
+#[derive(Debug)]
+struct Flow {
+    options: FlowOptions,
+    ends: Box<dyn Ends>,
+    out: Outbox,
+    scheduled: Instant,
+    /// When the newest feedback reached the sender.
+    feedback: Instant,
+    books: FlowBooks,
+    turns: (Instant, u32),
+}
+
+impl Flow {
+    /// When its sender's host does what is due `at`.
+    fn runs_at(&self, at: Instant) -> Instant {
+        let Some((stopped, period)) = self.options.stands_still else { return at };
+        if at == Instant::NEVER {
+            return at;
+        }
+        let place = at.as_nanos() % nanos(period).max(1);
+        at + Duration::from_nanos(nanos(stopped).saturating_sub(place))
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.options.stop.is_some_and(|stop| now >= Instant::EPOCH + stop)
+    }
+}
+
+struct Network<'a> {
+    scene: &'a Scene,
+    now: Instant,
+    number: u64,
+    events: BinaryHeap<Event>,
+    ways: [Way; 2],
+    flows: Vec<Flow>,
+    /// What the bottleneck had counted when the time that counts began, and when it ended.
+    begun: Option<Counters>,
+    ended: Option<Counters>,
+}
+
+impl<'a> Network<'a> {
+    fn new(scene: &'a Scene) -> Self {
+        let way = |options: &netblt_path::LinkOptions, name| Way {
+            path: Path::new(options.clone(), scene.seed, name),
+            scheduled: Instant::NEVER,
+        };
+        let ways = [way(&scene.there, "there"), way(&scene.back, "back")];
+        let flows = scene.flows.iter().enumerate().map(|(n, flow)| build(flow, n, scene.seed));
+        let mut network = Self {
+            scene,
+            now: Instant::EPOCH,
+            number: 0,
+            events: BinaryHeap::new(),
+            ways,
+            flows: flows.collect(),
+            begun: None,
+            ended: None,
+        };
+        for flow in 0..network.flows.len() {
+            network.schedule_flow(flow);
+        }
+        network.schedule(Instant::EPOCH, What::Tick);
+        network
+    }
+
+    fn run(mut self) -> Outcome {
+        let end = Instant::EPOCH + self.scene.until + self.longest();
+        while let Some(event) = self.events.pop() {
+            if event.at > end {
+                break;
+            }
+            self.now = event.at;
+            match event.what {
+                What::Way(way) if self.ways[way].scheduled == event.at => {
+                    self.ways[way].scheduled = Instant::NEVER;
+                    self.look_at(way);
+                }
+                What::Wake(flow) if self.flows[flow].scheduled == event.at => {
+                    self.flows[flow].scheduled = Instant::NEVER;
+                    self.wake(flow);
+                }
+                // Superseded by an earlier one, which asked for the next.
+                What::Way(_) | What::Wake(_) => {}
+                What::Comes(packet, ecn) => self.comes(&packet, ecn),
+                What::Tick => self.tick(),
+            }
+        }
+        self.outcome()
+    }
+
+    /// How long the last packet that counts may be under way.
+    fn longest(&self) -> Duration {
+        let rtt = self.flows.iter().map(|flow| flow.options.rtt).max().unwrap_or_default();
+        let changed = self.scene.there.schedule.iter().filter_map(|change| change.delay).max();
+        DRAIN + rtt * 2 + self.scene.there.delay.max(changed.unwrap_or_default()) * 2
+    }
+
+    fn schedule(&mut self, at: Instant, what: What) {
+        self.number += 1;
+        self.events.push(Event { at, number: self.number, what });
+    }
+
+    fn schedule_way(&mut self, way: usize) {
+        let next = self.ways[way].path.next().unwrap_or(Instant::NEVER).max(self.now);
+        if next < self.ways[way].scheduled {
+            self.ways[way].scheduled = next;
+            self.schedule(next, What::Way(way));
+        }
+    }
+
+    fn schedule_flow(&mut self, flow: usize) {
+        let now = self.now;
+        let it = &self.flows[flow];
+        if it.is_over(now) {
+            return;
+        }
+        let due = it.ends.due(now).max(Instant::EPOCH + it.options.start).max(now);
+        let due = it.runs_at(due);
+        if due < it.scheduled {
+            self.flows[flow].scheduled = due;
+            self.schedule(due, What::Wake(flow));
+        }
+    }
+
+    fn wake(&mut self, flow: usize) {
+        let now = self.now;
+        let it = &mut self.flows[flow];
+        if it.is_over(now) {
+            return;
+        }
+        if it.ends.due(now) <= now {
+            it.turns = if it.turns.0 == now { (now, it.turns.1 + 1) } else { (now, 0) };
+            assert!(it.turns.1 < MOST_TURNS, "no progress of flow {flow} at {now:?}: {it:?}");
+            it.ends.work(now, &mut it.out);
+            self.send(flow);
+        }
+        self.schedule_flow(flow);
+    }
+
+    /// A packet comes to its end.
+    fn comes(&mut self, packet: &Packet, ecn: Option<Ecn>) {
+        let now = self.now;
+        let counts = self.counts(packet.sent_at);
+        let it = &mut self.flows[packet.flow];
+        match packet.body {
+            Body::Data(_) => {
+                it.ends.on_data(now, packet, ecn, &mut it.out);
+                add_at(&mut it.books.ticks, tick(now), u64::from(packet.bytes));
+                if counts {
+                    it.books.arrived += 1;
+                    it.books.arrived_bytes += u64::from(packet.bytes);
+                    it.books.marked += u64::from(ecn == Some(Ecn::Ce));
+                    if it.options.keeps_delays {
+                        it.books.delays.push(now.since(packet.sent_at));
+                    }
+                }
+            }
+            Body::Ack(..) | Body::Report(_) if it.is_over(now) => return,
+            body @ (Body::Ack(..) | Body::Report(_)) => {
+                it.ends.on_feedback(now, &body, &mut it.out);
+            }
+        }
+        self.send(packet.flow);
+        self.schedule_flow(packet.flow);
+    }
+
+    /// Whether what is sent `at` counts.
+    fn counts(&self, at: Instant) -> bool {
+        let passed = at.since(Instant::EPOCH);
+        passed >= self.scene.from && passed < self.scene.until
+    }
+
+    /// What the ends of a flow have sent goes on its way.
+    fn send(&mut self, flow: usize) {
+        let now = self.now;
+        let counts = self.counts(now);
+        let mut packets = std::mem::take(&mut self.flows[flow].out.packets);
+        let mut touched = [false; 2];
+        for (body, bytes) in packets.drain(..) {
+            let it = &mut self.flows[flow];
+            let is_data = matches!(body, Body::Data(_));
+            let way = usize::from(is_data == it.options.reverse);
+            let path = &mut self.ways[way].path;
+            touched[way] = true;
+            let ecn = (is_data && it.options.ecn).then_some(Ecn::Ect0);
+            let refused = |path: &Path<Packet>| {
+                path.counters().lost_queue.packets + path.counters().lost_policer.packets
+            };
+            let before = refused(path);
+            path.push(now, 0, ecn, Packet { flow, bytes, sent_at: now, body });
+            let refused = refused(path) - before;
+            if is_data {
+                add_at(&mut it.books.sent_ticks, tick(now), 1);
+                it.books.sent += u64::from(counts);
+                it.books.refused += if counts { refused } else { 0 };
+            }
+        }
+        self.flows[flow].out.packets = packets;
+        for (way, _) in touched.iter().enumerate().filter(|(_, touched)| **touched) {
+            self.look_at(way);
+        }
+    }
+
+    /// What a way hands out is on its flow's own half of the round trip now.
+    fn look_at(&mut self, way: usize) {
+        let now = self.now;
+        while let Some(delivery) = self.ways[way].path.pop(now) {
+            let packet = delivery.payload;
+            let it = &mut self.flows[packet.flow];
+            let mut at = now + it.options.rtt / 2;
+            if !matches!(packet.body, Body::Data(_)) {
+                let jitter = it.out.rng.below(nanos(self.scene.host_jitter) + 1);
+                at += Duration::from_nanos(jitter);
+                at = it.runs_at(at).max(it.feedback);
+                it.feedback = at;
+            }
+            self.schedule(at, What::Comes(packet, delivery.ecn));
+        }
+        self.schedule_way(way);
+    }
+
+    fn tick(&mut self) {
+        let now = self.now;
+        let passed = now.since(Instant::EPOCH);
+        let way = &mut self.ways[0];
+        way.path.advance(now);
+        let counters = *way.path.counters();
+        if passed >= self.scene.from {
+            self.begun.get_or_insert(counters);
+        }
+        if passed >= self.scene.until {
+            self.ended.get_or_insert(counters);
+        } else if passed >= self.scene.from {
+            for flow in &mut self.flows {
+                if passed >= flow.options.start && !flow.is_over(now) {
+                    *flow.books.phases.entry(flow.ends.phase()).or_default() += 1;
+                }
+            }
+        }
+        self.schedule(now + TICK, What::Tick);
+    }
+
+    fn outcome(self) -> Outcome {
+        let (from, until) = (self.scene.from, self.scene.until);
+        let (begin, end) = (Instant::EPOCH + from, Instant::EPOCH + until);
+        let link = Link::between(
+            &self.begun.unwrap_or_default(),
+            &self.ended.unwrap_or_else(|| *self.ways[0].path.counters()),
+        );
+        let last_start = self.flows.iter().map(|flow| flow.options.start).max().unwrap_or_default();
+        let flows = self.flows.into_iter().map(|flow| {
+            let pieces = flow.ends.pieces().iter().filter(|(at, _)| *at >= begin && *at < end);
+            FlowBooks { pieces: pieces.map(|(_, took)| *took).collect(), ..flow.books }
+        });
+        Outcome {
+            flows: flows.collect(),
+            link,
+            time: until - from,
+            possible_bytes: possible_bytes(&self.scene.there, from, until),
+            last_start,
+        }
+    }
+}
+
+fn add_at(list: &mut Vec<u64>, at: usize, more: u64) {
+    if list.len() <= at {
+        list.resize(at + 1, 0);
+    }
+    list[at] += more;
+}
+
+fn build(options: &FlowOptions, number: usize, seed: u64) -> Flow {
+    let start = Instant::EPOCH + options.start;
+    let ends: Box<dyn Ends> = match options.kind {
+        Kind::Ours(policy) => Box::new(Ours::new(policy, options)),
+        Kind::Tcp(law, supply) => Box::new(Tcp::new(law, supply, options)),
+        Kind::Steady(rate) => Box::new(Steady::new(rate, options.packet_bytes, start)),
+    };
+    let rng = Rng::new(key(seed, &format!("flow {number}")));
+    Flow {
+        options: options.clone(),
+        ends,
+        out: Outbox { packets: Vec::new(), rng },
+        scheduled: Instant::NEVER,
+        feedback: Instant::EPOCH,
+        books: FlowBooks::default(),
+        turns: (Instant::EPOCH, 0),
+    }
+}
