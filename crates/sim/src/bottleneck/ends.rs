@@ -24,10 +24,56 @@ pub(super) struct Packet {
 pub(super) enum Body {
     /// The packet of this number.
     Data(u64),
-    /// The packet of this number came, with a mark or without one.
-    Ack(u64, bool),
+    /// What came, of TCP.
+    Ack(Ack),
     /// So much came so far.
     Report(Report),
+}
+
+/// An acknowledgement: the packet that made it, and those that came of late, so that a lost one
+/// costs nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ack {
+    pub(super) number: u64,
+    any: bool,
+    /// The highest number that came, and in bit n whether the one n + 1 below it did.
+    pub(super) highest: u64,
+    pub(super) below: u128,
+    /// Packets that came marked.
+    pub(super) marked: u64,
+}
+
+impl Ack {
+    /// The packet of this number came.
+    pub(super) fn take(&mut self, number: u64, marked: bool) {
+        self.number = number;
+        self.marked += u64::from(marked);
+        if !std::mem::replace(&mut self.any, true) {
+            self.highest = number;
+        }
+        match number.checked_sub(self.highest) {
+            Some(0) => {}
+            Some(more) => {
+                let moved = u32::try_from(more).unwrap_or(u32::MAX);
+                let before = self.below.checked_shl(moved).unwrap_or(0);
+                self.below = before | 1_u128.checked_shl(moved - 1).unwrap_or(0);
+                self.highest = number;
+            }
+            None => self.below |= self.bit(number),
+        }
+    }
+
+    fn bit(&self, number: u64) -> u128 {
+        let below = (self.highest - number).saturating_sub(1);
+        u32::try_from(below).ok().and_then(|below| 1_u128.checked_shl(below)).unwrap_or(0)
+    }
+
+    /// Whether that packet is known to have come.
+    pub(super) fn covers(&self, number: u64) -> bool {
+        number == self.number
+            || number == self.highest
+            || number < self.highest && self.below & self.bit(number) != 0
+    }
 }
 
 impl Payload for Packet {

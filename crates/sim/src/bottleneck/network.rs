@@ -237,8 +237,8 @@ impl<'a> Network<'a> {
                     }
                 }
             }
-            Body::Ack(..) | Body::Report(_) if it.is_over(now) => return,
-            body @ (Body::Ack(..) | Body::Report(_)) => {
+            Body::Ack(_) | Body::Report(_) if it.is_over(now) => return,
+            body @ (Body::Ack(_) | Body::Report(_)) => {
                 it.ends.on_feedback(now, &body, &mut it.out);
             }
         }

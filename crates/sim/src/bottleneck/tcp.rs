@@ -1,5 +1,5 @@
-//! TCP with selective acknowledgements, one for every packet: CUBIC (RFC 9438) with HyStart's delay
-//! test, or Reno. Data leave when acknowledgements come.
+//! TCP: CUBIC (RFC 9438) with HyStart's delay test, or Reno. Each packet is acknowledged, by an
+//! acknowledgement that says what came of late. Data leave when acknowledgements come.
 //!
 //! What is lost is not sent again by number. A transfer is over when as many packets as it has were
 //! acknowledged, so that a loss costs a packet more, and the time until it is known.
@@ -12,7 +12,7 @@ use netblt_proto::rate::Cubic;
 use netblt_proto::time::Instant;
 
 use super::FlowOptions;
-use super::ends::{Body, Ends, FEEDBACK_BYTES, Outbox, Packet};
+use super::ends::{Ack, Body, Ends, FEEDBACK_BYTES, Outbox, Packet};
 
 /// How the window grows and shrinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +115,10 @@ pub(super) struct Tcp {
     probed: bool,
     piece: Option<Piece>,
     pieces: Vec<(Instant, Duration)>,
+    /// Marks that the sender knows of.
+    marked: u64,
+    /// The receiver's.
+    ack: Ack,
 }
 
 impl Tcp {
@@ -138,6 +142,8 @@ impl Tcp {
             probed: false,
             piece: None,
             pieces: Vec::new(),
+            marked: 0,
+            ack: Ack::default(),
         };
         tcp.begin_piece(Instant::EPOCH + options.start);
         tcp
@@ -221,11 +227,18 @@ impl Tcp {
         self.recover = self.next_number;
     }
 
-    fn grow(&mut self, now: Instant, number: u64, rtt: Duration, was_used: bool) {
+    fn grow(
+        &mut self,
+        now: Instant,
+        number: u64,
+        rtt: Option<Duration>,
+        (acked, was_used): (u64, bool),
+    ) {
+        let acked = acked as f64;
         if self.window < self.threshold {
-            let full = self.hystart.on_rtt(number, self.next_number, rtt);
+            let full = rtt.is_some_and(|rtt| self.hystart.on_rtt(number, self.next_number, rtt));
             if was_used {
-                self.window += 1.0;
+                self.window += acked;
             }
             if full && self.law == TcpLaw::Cubic {
                 self.threshold = self.window;
@@ -237,8 +250,8 @@ impl Tcp {
             return;
         }
         self.window = match self.law {
-            TcpLaw::Cubic => self.curve.grow(now, self.window, 1.0, self.rtt()),
-            TcpLaw::Reno => self.window + 1.0 / self.window,
+            TcpLaw::Cubic => self.curve.grow(now, self.window, acked, self.rtt()),
+            TcpLaw::Reno => self.window + acked / self.window,
         };
     }
 
@@ -270,31 +283,40 @@ impl Tcp {
         is_new
     }
 
-    fn on_ack(&mut self, now: Instant, number: u64, marked: bool) {
-        let Some(first) = self.flight.front().map(|first| first.number) else { return };
-        let Some(place) = number.checked_sub(first) else { return };
+    fn on_ack(&mut self, now: Instant, ack: &Ack) {
         let was_used = self.in_flight as f64 + 1.0 >= self.window.floor()
             || self.window < self.threshold && 2.0 * self.in_flight as f64 >= self.window;
-        let Some(sent) = self.flight.get_mut(place as usize).filter(|sent| !sent.acked) else {
-            return;
-        };
-        sent.acked = true;
-        let rtt = now.since(sent.at);
-        self.in_flight -= 1;
-        (self.progress, self.probed, self.doublings) = (now, false, 0);
-        self.measure(rtt);
-        let is_lost = self.find_lost(now, number);
-        if is_lost || marked && number >= self.recover {
-            self.reduce();
-        } else if number >= self.recover {
-            self.grow(now, number, rtt, was_used);
+        let (mut acked, mut rtt) = (0, None);
+        for sent in self.flight.iter_mut().take_while(|sent| sent.number <= ack.highest) {
+            if !sent.acked && ack.covers(sent.number) {
+                sent.acked = true;
+                acked += 1;
+                if sent.number == ack.number {
+                    rtt = Some(now.since(sent.at));
+                }
+            }
         }
-        self.count_piece(now);
+        if acked == 0 {
+            return;
+        }
+        self.in_flight -= acked;
+        (self.progress, self.probed, self.doublings) = (now, false, 0);
+        if let Some(rtt) = rtt {
+            self.measure(rtt);
+        }
+        let is_marked = std::mem::replace(&mut self.marked, ack.marked) < ack.marked;
+        let is_lost = self.find_lost(now, ack.highest);
+        if is_lost || is_marked && ack.number >= self.recover {
+            self.reduce();
+        } else if ack.number >= self.recover {
+            self.grow(now, ack.number, rtt, (acked, was_used));
+        }
+        self.count_piece(now, acked);
     }
 
-    fn count_piece(&mut self, now: Instant) {
+    fn count_piece(&mut self, now: Instant, acked: u64) {
         let Some(piece) = &mut self.piece else { return };
-        piece.left -= 1;
+        piece.left = piece.left.saturating_sub(acked);
         if piece.left > 0 {
             return;
         }
@@ -355,13 +377,14 @@ impl Ends for Tcp {
 
     fn on_data(&mut self, _: Instant, packet: &Packet, ecn: Option<Ecn>, out: &mut Outbox) {
         if let Body::Data(number) = packet.body {
-            out.push(Body::Ack(number, ecn == Some(Ecn::Ce)), FEEDBACK_BYTES);
+            self.ack.take(number, ecn == Some(Ecn::Ce));
+            out.push(Body::Ack(self.ack), FEEDBACK_BYTES);
         }
     }
 
     fn on_feedback(&mut self, now: Instant, body: &Body, out: &mut Outbox) {
-        if let Body::Ack(number, marked) = *body {
-            self.on_ack(now, number, marked);
+        if let Body::Ack(ack) = body {
+            self.on_ack(now, ack);
             self.send(now, out);
         }
     }

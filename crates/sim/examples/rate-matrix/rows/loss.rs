@@ -6,6 +6,7 @@ use netblt_path::LinkOptions;
 use netblt_path::rng::Probability;
 use netblt_sim::bottleneck::{Kind, Outcome, Scene, run};
 
+use super::company::is_excused;
 use super::{Cell, Row};
 use crate::cell::{Measure, Run, Unit};
 use crate::place::{PATHS, Place, SECOND, counted, together};
@@ -65,9 +66,73 @@ pub(crate) fn random(quick: bool) -> Row {
     Row {
         number: 14,
         title: "Random loss, alone",
-        about: "Used part of what chance leaves of the link, at 0.1, 1, 5, 10 and 30 % of loss at least 95, \
-                93, 92, 90 and 75 %; at most 0.5 % is lost to the queue besides. \"Both ways\": reports are lost as \
-                often. Reference: a CUBIC alone.",
+        about: "Used part of what chance leaves of the link, at 0.1, 1, 5, 10 and 30 % of loss at \
+                least 95, 93, 92, 90 and 75 %; at most 0.5 % is lost to the queue besides. \"Both \
+                ways\": reports are lost as often. Reference: a CUBIC alone.",
+        cells,
+    }
+}
+
+/// Row 15.
+pub(crate) fn runs(quick: bool) -> Row {
+    let cell = |place: Place, loss: u32, run_length: u32| {
+        let name =
+            format!("{}, {} % in runs of {run_length}", place.name(), f64::from(loss) / 10.0);
+        let least = if run_length <= 4 { 0.8 } else { 0.6 };
+        Cell::new(name, move |run: Run| {
+            let link = LinkOptions { loss_burst: Some(run_length), ..lossy(&place, loss) };
+            let of = |kind| {
+                let flows = place.flows(kind, 1, Duration::ZERO, SECOND);
+                of_the_rest(&place.run_over(link.clone(), flows, run.seed), loss)
+            };
+            let (ours, bbr) = (of(Kind::Ours(run.policy)), of(Kind::BBR));
+            vec![Measure::at_least("used", Unit::Percent, ours, least).beside(bbr)]
+        })
+    };
+    let paths = if quick { &PATHS[1..2] } else { &PATHS[..] };
+    let mut cells = Vec::new();
+    for path in paths {
+        for loss in [10, 50, 100] {
+            cells.extend([4, 10].map(|length| cell(Place::new(*path, 25), loss, length)));
+        }
+    }
+    Row {
+        number: 15,
+        title: "Losses in runs, alone",
+        about: "Used part of what chance leaves: at least 80 % where losses come in runs of 4 \
+                packets in the mean, 60 % in runs of 10. Reference: a BBRv1 alone.",
+        cells,
+    }
+}
+
+/// Row 17.
+pub(crate) fn looks_random(quick: bool) -> Row {
+    let place = Place::new(PATHS[1], 25);
+    let cell = |name: &'static str, others: usize, kind: Kind| {
+        Cell::new(format!("{}, beside {name}", place.name()), move |job: Run| {
+            let flows = together([
+                place.flows(kind, others, Duration::ZERO, SECOND / 4),
+                place.flows(Kind::Ours(job.policy), 1, SECOND * 10, SECOND),
+            ]);
+            let until = SECOND * if quick { 70 } else { 610 };
+            let scene = Scene::new(place.link(), flows, until, job.seed);
+            let outcome = run(&Scene { from: SECOND * 10, ..scene });
+            let excused = outcome.flows[others].time_in(is_excused);
+            vec![Measure::loss("excused", excused, 0.01)]
+        })
+    };
+    let steady = Kind::Steady(place.rate().scaled(105, 100));
+    let mut cells = vec![cell("a constant rate of 105 %", 1, steady)];
+    cells.push(cell("16 BBRv1", 16, Kind::BBR));
+    if !quick {
+        cells.push(cell("32 BBRv1", 32, Kind::BBR));
+    }
+    Row {
+        number: 17,
+        title: "Congestion that looks like chance",
+        about: "One of ours for ten minutes beside senders that do not answer losses: at most 1 % \
+                of the time it is in a phase `excused`, in which losses count as chance. No \
+                reference.",
         cells,
     }
 }
@@ -89,9 +154,10 @@ pub(crate) fn random_with_company(quick: bool) -> Row {
     Row {
         number: 16,
         title: "Random loss with company",
-        about: "Of 2, 4 and 8 of ours at 1 and 5 % of random loss: at most 1 % lost to the queue besides; Jain's \
-                index at least 0.8 at 1 %, 0.3 at 5 %. Of one of ours and one CUBIC: the CUBIC has at least \
-                0.85 of what it has alone at that loss. Reference: as many CUBICs; the CUBIC alone.",
+        about: "Of 2, 4 and 8 of ours at 1 and 5 % of random loss: at most 1 % lost to the queue \
+                besides; Jain's index at least 0.8 at 1 %, 0.3 at 5 %. Of one of ours and one \
+                CUBIC: the CUBIC has at least 0.85 of what it has alone at that loss. Reference: \
+                as many CUBICs; the CUBIC alone.",
         cells,
     }
 }
