@@ -1,7 +1,7 @@
 //! The events of a scene, in order of time.
 
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use netblt_path::rng::{Rng, key};
@@ -40,10 +40,19 @@ enum What {
     Way(usize),
     /// A flow's timer.
     Wake(usize),
-    /// A packet comes to its end.
-    Comes(Packet, Option<Ecn>),
+    /// The first packet on a leg of a flow comes to its end.
+    Comes(usize, Leg),
     /// A tenth of a second is over.
     Tick,
+}
+
+/// A flow's own half of the round trip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leg {
+    /// From the bottleneck to the receiver.
+    Data,
+    /// To the sender.
+    Feedback,
 }
 
 impl Event {
@@ -78,6 +87,8 @@ impl Ord for Event {
 struct Way {
     path: Path<Packet>,
     scheduled: Instant,
+    /// Nothing happens to what goes this way.
+    is_perfect: bool,
 }
 
 #[derive(Debug)]
@@ -86,8 +97,11 @@ struct Flow {
     ends: Box<dyn Ends>,
     out: Outbox,
     scheduled: Instant,
-    /// When the newest feedback reached the sender.
-    feedback: Instant,
+    /// What is on each leg, in order of arrival.
+    data: VecDeque<(Instant, Packet, Option<Ecn>)>,
+    feedback: VecDeque<(Instant, Packet, Option<Ecn>)>,
+    /// When the newest feedback reaches the sender.
+    last_feedback: Instant,
     books: FlowBooks,
     turns: (Instant, u32),
 }
@@ -101,6 +115,13 @@ impl Flow {
         }
         let place = at.as_nanos() % nanos(period).max(1);
         at + Duration::from_nanos(nanos(stopped).saturating_sub(place))
+    }
+
+    fn on(&mut self, leg: Leg) -> &mut VecDeque<(Instant, Packet, Option<Ecn>)> {
+        match leg {
+            Leg::Data => &mut self.data,
+            Leg::Feedback => &mut self.feedback,
+        }
     }
 
     fn is_over(&self, now: Instant) -> bool {
@@ -125,6 +146,7 @@ impl<'a> Network<'a> {
         let way = |options: &netblt_path::LinkOptions, name| Way {
             path: Path::new(options.clone(), scene.seed, name),
             scheduled: Instant::NEVER,
+            is_perfect: *options == netblt_path::LinkOptions::default(),
         };
         let ways = [way(&scene.there, "there"), way(&scene.back, "back")];
         let flows = scene.flows.iter().enumerate().map(|(n, flow)| build(flow, n, scene.seed));
@@ -163,7 +185,7 @@ impl<'a> Network<'a> {
                 }
                 // Superseded by an earlier one, which asked for the next.
                 What::Way(_) | What::Wake(_) => {}
-                What::Comes(packet, ecn) => self.comes(&packet, ecn),
+                What::Comes(flow, leg) => self.next_comes(flow, leg),
                 What::Tick => self.tick(),
             }
         }
@@ -219,6 +241,15 @@ impl<'a> Network<'a> {
         self.schedule_flow(flow);
     }
 
+    fn next_comes(&mut self, flow: usize, leg: Leg) {
+        let packets = self.flows[flow].on(leg);
+        let Some((_, packet, ecn)) = packets.pop_front() else { return };
+        if let Some(next) = packets.front().map(|(at, ..)| *at) {
+            self.schedule(next, What::Comes(flow, leg));
+        }
+        self.comes(&packet, ecn);
+    }
+
     /// A packet comes to its end.
     fn comes(&mut self, packet: &Packet, ecn: Option<Ecn>) {
         let now = self.now;
@@ -262,14 +293,19 @@ impl<'a> Network<'a> {
             let it = &mut self.flows[flow];
             let is_data = matches!(body, Body::Data(_));
             let way = usize::from(is_data == it.options.reverse);
+            let ecn = (is_data && it.options.ecn).then_some(Ecn::Ect0);
+            let packet = Packet { flow, bytes, sent_at: now, body };
+            if self.ways[way].is_perfect && !is_data {
+                self.hand_over(packet, ecn);
+                continue;
+            }
             let path = &mut self.ways[way].path;
             touched[way] = true;
-            let ecn = (is_data && it.options.ecn).then_some(Ecn::Ect0);
             let refused = |path: &Path<Packet>| {
                 path.counters().lost_queue.packets + path.counters().lost_policer.packets
             };
             let before = refused(path);
-            path.push(now, 0, ecn, Packet { flow, bytes, sent_at: now, body });
+            path.push(now, 0, ecn, packet);
             let refused = refused(path) - before;
             if is_data {
                 add_at(&mut it.books.sent_ticks, tick(now), 1);
@@ -287,18 +323,29 @@ impl<'a> Network<'a> {
     fn look_at(&mut self, way: usize) {
         let now = self.now;
         while let Some(delivery) = self.ways[way].path.pop(now) {
-            let packet = delivery.payload;
-            let it = &mut self.flows[packet.flow];
-            let mut at = now + it.options.rtt / 2;
-            if !matches!(packet.body, Body::Data(_)) {
-                let jitter = it.out.rng.below(nanos(self.scene.host_jitter) + 1);
-                at += Duration::from_nanos(jitter);
-                at = it.runs_at(at).max(it.feedback);
-                it.feedback = at;
-            }
-            self.schedule(at, What::Comes(packet, delivery.ecn));
+            self.hand_over(delivery.payload, delivery.ecn);
         }
         self.schedule_way(way);
+    }
+
+    /// A packet has left the shared path.
+    fn hand_over(&mut self, packet: Packet, ecn: Option<Ecn>) {
+        let it = &mut self.flows[packet.flow];
+        let mut at = self.now + it.options.rtt / 2;
+        let leg = match packet.body {
+            Body::Data(_) => Leg::Data,
+            Body::Ack(_) | Body::Report(_) => {
+                let jitter = it.out.rng.below(nanos(self.scene.host_jitter) + 1);
+                at = it.runs_at(at + Duration::from_nanos(jitter)).max(it.last_feedback);
+                it.last_feedback = at;
+                Leg::Feedback
+            }
+        };
+        let packets = it.on(leg);
+        packets.push_back((at, packet, ecn));
+        if packets.len() == 1 {
+            self.schedule(at, What::Comes(packet.flow, leg));
+        }
     }
 
     fn tick(&mut self) {
@@ -364,7 +411,9 @@ fn build(options: &FlowOptions, number: usize, seed: u64) -> Flow {
         ends,
         out: Outbox { packets: Vec::new(), rng },
         scheduled: Instant::NEVER,
-        feedback: Instant::EPOCH,
+        data: VecDeque::new(),
+        feedback: VecDeque::new(),
+        last_feedback: Instant::EPOCH,
         books: FlowBooks::default(),
         turns: (Instant::EPOCH, 0),
     }

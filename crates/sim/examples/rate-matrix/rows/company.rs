@@ -218,7 +218,7 @@ fn late(place: Place, before: Before, count: usize) -> Cell {
         vec![
             Measure::at_most("share", Unit::Loss, ours.share(count), 1.25 * share + 0.01)
                 .beside(share),
-            Measure::at_least("and", Unit::Loss, ours.share(count), 0.8 * share - 0.01),
+            Measure::at_least("and", Unit::Loss, ours.share(count), (0.8 * share - 0.01).max(0.0)),
             Measure::loss("excused", ours.flows[count].time_in(is_excused), 0.0),
         ]
     })

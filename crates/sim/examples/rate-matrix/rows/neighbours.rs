@@ -109,7 +109,7 @@ pub(crate) fn beside_bbr(quick: bool) -> Row {
             let (share, reference) = (mine.shares(0..ours), cubic.shares(0..ours));
             let (loss, usual) = (mine.link.queue_loss(), cubic.link.queue_loss());
             vec![
-                Measure::at_least("share", Unit::Loss, share, 0.8 * reference - 0.01)
+                Measure::at_least("share", Unit::Loss, share, (0.8 * reference - 0.01).max(0.0))
                     .beside(reference),
                 Measure::loss("all loss", loss, floor(1.1 * usual)).beside(usual),
             ]
