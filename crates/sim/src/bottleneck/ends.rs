@@ -22,6 +22,9 @@ pub(super) struct Packet {
 /// What a packet says.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Body {
+    /// One of ours opens its connection, and is answered.
+    Open,
+    Opened,
     /// The packet of this number.
     Data(u64),
     /// What came, of TCP.
@@ -76,6 +79,13 @@ impl Ack {
     }
 }
 
+impl Body {
+    /// Whether it goes to the receiver.
+    pub(super) fn is_forward(&self) -> bool {
+        matches!(self, Self::Open | Self::Data(_))
+    }
+}
+
 impl Payload for Packet {
     fn len_bytes(&self) -> usize {
         self.bytes as usize
@@ -109,9 +119,9 @@ pub(super) trait Ends: Debug + Send {
     fn due(&self, now: Instant) -> Instant;
     /// Timers run out, data leave.
     fn work(&mut self, now: Instant, out: &mut Outbox);
-    /// A packet of data came to the receiver.
+    /// A packet came to the receiver.
     fn on_data(&mut self, now: Instant, packet: &Packet, ecn: Option<Ecn>, out: &mut Outbox);
-    /// An acknowledgement or a report came to the sender.
+    /// What the receiver says came to the sender.
     fn on_feedback(&mut self, now: Instant, body: &Body, out: &mut Outbox);
     /// What the sender is doing, in a word.
     fn phase(&self) -> &'static str {

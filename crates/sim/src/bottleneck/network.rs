@@ -255,22 +255,22 @@ impl<'a> Network<'a> {
         let now = self.now;
         let counts = self.counts(packet.sent_at);
         let it = &mut self.flows[packet.flow];
-        match packet.body {
-            Body::Data(_) => {
-                it.ends.on_data(now, packet, ecn, &mut it.out);
-                add_at(&mut it.books.ticks, tick(now), u64::from(packet.bytes));
-                if counts {
-                    it.books.arrived += 1;
-                    it.books.arrived_bytes += u64::from(packet.bytes);
-                    it.books.marked += u64::from(ecn == Some(Ecn::Ce));
-                    if it.options.keeps_delays {
-                        it.books.delays.push(now.since(packet.sent_at));
-                    }
+        if packet.body.is_forward() {
+            it.ends.on_data(now, packet, ecn, &mut it.out);
+        } else if it.is_over(now) {
+            return;
+        } else {
+            it.ends.on_feedback(now, &packet.body, &mut it.out);
+        }
+        if matches!(packet.body, Body::Data(_)) {
+            add_at(&mut it.books.ticks, tick(now), u64::from(packet.bytes));
+            if counts {
+                it.books.arrived += 1;
+                it.books.arrived_bytes += u64::from(packet.bytes);
+                it.books.marked += u64::from(ecn == Some(Ecn::Ce));
+                if it.options.keeps_delays {
+                    it.books.delays.push(now.since(packet.sent_at));
                 }
-            }
-            Body::Ack(_) | Body::Report(_) if it.is_over(now) => return,
-            body @ (Body::Ack(_) | Body::Report(_)) => {
-                it.ends.on_feedback(now, &body, &mut it.out);
             }
         }
         self.send(packet.flow);
@@ -292,10 +292,10 @@ impl<'a> Network<'a> {
         for (body, bytes) in packets.drain(..) {
             let it = &mut self.flows[flow];
             let is_data = matches!(body, Body::Data(_));
-            let way = usize::from(is_data == it.options.reverse);
+            let way = usize::from(body.is_forward() == it.options.reverse);
             let ecn = (is_data && it.options.ecn).then_some(Ecn::Ect0);
             let packet = Packet { flow, bytes, sent_at: now, body };
-            if self.ways[way].is_perfect && !is_data {
+            if self.ways[way].is_perfect && !body.is_forward() {
                 self.hand_over(packet, ecn);
                 continue;
             }
@@ -332,15 +332,12 @@ impl<'a> Network<'a> {
     fn hand_over(&mut self, packet: Packet, ecn: Option<Ecn>) {
         let it = &mut self.flows[packet.flow];
         let mut at = self.now + it.options.rtt / 2;
-        let leg = match packet.body {
-            Body::Data(_) => Leg::Data,
-            Body::Ack(_) | Body::Report(_) => {
-                let jitter = it.out.rng.below(nanos(self.scene.host_jitter) + 1);
-                at = it.runs_at(at + Duration::from_nanos(jitter)).max(it.last_feedback);
-                it.last_feedback = at;
-                Leg::Feedback
-            }
-        };
+        let leg = if packet.body.is_forward() { Leg::Data } else { Leg::Feedback };
+        if leg == Leg::Feedback {
+            let jitter = it.out.rng.below(nanos(self.scene.host_jitter) + 1);
+            at = it.runs_at(at + Duration::from_nanos(jitter)).max(it.last_feedback);
+            it.last_feedback = at;
+        }
         let packets = it.on(leg);
         packets.push_back((at, packet, ecn));
         if packets.len() == 1 {

@@ -25,12 +25,20 @@ const SILENCE: Duration = Duration::from_millis(200);
 const BREAKER: Duration = Duration::from_secs(2);
 /// An open breaker lets a packet through this often.
 const PROBES: Duration = Duration::from_secs(1);
+/// An opening that is not answered is tried again after this.
+const OPENING: Duration = Duration::from_secs(1);
+/// IP bytes of it.
+const OPENING_BYTES: u32 = 300;
 /// Longer than this, and it was not the pacer that held packets back.
 const HELD: Duration = Duration::from_millis(1);
 
 /// Both ends of a transfer.
 #[derive(Debug)]
 pub(super) struct Ours {
+    policy: Policy,
+    /// Whether the connection is open, and when it was last tried to open it.
+    is_open: bool,
+    tried: Option<Instant>,
     law: Box<dyn RateControl>,
     pacer: Pacer,
     sampler: Sampler,
@@ -53,6 +61,9 @@ impl Ours {
     pub(super) fn new(policy: Policy, options: &FlowOptions) -> Self {
         let start = Instant::EPOCH + options.start;
         Self {
+            policy,
+            is_open: false,
+            tried: None,
             law: gallery::law(policy, options.packet_bytes, options.rtt),
             pacer: Pacer::new(),
             sampler: Sampler::new(OVERHEAD),
@@ -99,8 +110,11 @@ impl Ours {
         }
     }
 
-    /// When data may leave.
+    /// When data may leave, or the connection may be opened.
     fn data_due(&self, now: Instant) -> Instant {
+        if !self.is_open {
+            return self.tried.map_or(Instant::EPOCH, |tried| tried + OPENING);
+        }
         if now >= self.breaker_at() {
             return self.probed + PROBES;
         }
@@ -129,7 +143,22 @@ impl Ours {
         self.pacer.available(now, &pacing).min(room)
     }
 
+    /// The opening was answered: the law goes by the round trip that it took.
+    fn open(&mut self, now: Instant) {
+        if std::mem::replace(&mut self.is_open, true) {
+            return;
+        }
+        self.rtt = now.since(self.tried.unwrap_or(now)).max(Duration::from_micros(1));
+        self.law = gallery::law(self.policy, self.packet, self.rtt);
+        (self.reported, self.silence_told, self.probed, self.touched) = (now, now, now, now);
+    }
+
     fn transmit(&mut self, now: Instant, out: &mut Outbox) {
+        if !self.is_open {
+            self.tried = Some(now);
+            out.push(Body::Open, OPENING_BYTES);
+            return;
+        }
         let count = self.allowed(now);
         if count == 0 {
             return;
@@ -178,7 +207,11 @@ impl Ends for Ours {
     }
 
     fn on_data(&mut self, now: Instant, packet: &Packet, ecn: Option<Ecn>, out: &mut Outbox) {
-        let Body::Data(number) = packet.body else { return };
+        let number = match packet.body {
+            Body::Data(number) => number,
+            Body::Open => return out.push(Body::Opened, OPENING_BYTES),
+            Body::Opened | Body::Ack(_) | Body::Report(_) => return,
+        };
         let bytes = (packet.bytes - OVERHEAD) as usize;
         self.feedback.on_packet(now, PacketNumber(number), (bytes, bytes), ecn);
         if self.report_due() <= now
@@ -189,7 +222,14 @@ impl Ends for Ours {
     }
 
     fn on_feedback(&mut self, now: Instant, body: &Body, out: &mut Outbox) {
-        let Body::Report(report) = body else { return };
+        let report = match body {
+            Body::Report(report) => report,
+            Body::Opened => {
+                self.open(now);
+                return self.transmit(now, out);
+            }
+            Body::Open | Body::Data(_) | Body::Ack(_) => return,
+        };
         let before = (self.sampler.delivered_packets(), self.sampler.in_flight_bytes());
         if let Some(sample) = self.sampler.on_report(now, report) {
             if let Some(rtt) = sample.rtt {
