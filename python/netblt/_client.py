@@ -145,7 +145,7 @@ class Client:
         return remote
 
     def close(self) -> None:
-        """Ends the session with the server, which is told. The next request begins another.
+        """Ends the session, and says so to the server. The next request begins another.
 
         Requests under way go on and are not waited for; the session ends with the last of them."""
         pid, remote = self._own

@@ -33,7 +33,7 @@ class Options:
     #: How a sender chooses its rate: ``"fair"`` finds it and shares the path, ``"background"`` yields
     #: to all others, ``"aggressive"`` takes more than its share, ``"cubic"`` is RFC 9438 and answers
     #: every loss as congestion, ``"tolerant"`` is the same but for loss that a test shows not to be
-    #: congestion, ``"fixed"`` is RFC 998's way and yields to nobody.
+    #: congestion, ``"fixed"`` is RFC 998's way and yields to no other traffic.
     policy: Literal["fair", "background", "aggressive", "cubic", "tolerant", "fixed"] = "fair"
     #: Bits a second: the rate if ``fixed``, else a ceiling.
     rate: int | None = None

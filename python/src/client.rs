@@ -194,8 +194,8 @@ impl Remote {
     }
 
     /// Closes the session, if there is one; the next request opens another. Requests under way end
-    /// it with the last of them. They are not waited for: one of them may wait for the caller, who
-    /// may be in a file's `read()`.
+    /// it with the last of them. They are not waited for: one of them may wait for the caller,
+    /// which may be in a file's `read()`.
     fn close(&self, py: Python<'_>) {
         let meeting = &*self.0;
         let session = lock(&meeting.met).as_mut().map(|(met, session)| {

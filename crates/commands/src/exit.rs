@@ -94,7 +94,7 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// A server does not do it now, and may do it soon.
     pub(crate) busy: bool,
-    /// It was told already, or nobody is to be told.
+    /// It was shown already, or is not to be shown.
     pub(crate) silent: bool,
 }
 
@@ -104,7 +104,7 @@ impl Failure {
         Self { code, message, busy: false, silent: false }
     }
 
-    /// Standard output cannot be written, which is told where it is found out.
+    /// Standard output cannot be written, which is reported where it is found out.
     pub(crate) fn stdout(error: &io::Error) -> Self {
         let gone = error.kind() == ErrorKind::BrokenPipe;
         let code = if gone { Code::Pipe } else { Code::File };

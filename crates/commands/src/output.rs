@@ -314,7 +314,7 @@ impl Report {
                 if code == Code::Success && self.unwritten { Code::File } else { code }
             }
             Err(failure) => {
-                // Of the data on standard output, who reads events beside them hears all.
+                // With the data on standard output, events beside them show every failure.
                 let silent = failure.silent && !(self.show.json && self.data_on_stdout);
                 let failure = Failure { silent, ..failure };
                 complain_on(self.stream(), &failure, self.show.json);
@@ -501,7 +501,7 @@ fn summary_lines(
     let mut lines = vec![headline(summary, verb, passed)];
     lines.extend(throughput(summary).map(|throughput| format!("  throughput  {throughput}")));
     lines.extend(packets(summary, role).map(|packets| format!("  packets     {packets}")));
-    // What nobody agreed on says nothing.
+    // Nothing was agreed on, so there is nothing to show.
     if summary.kept > 0 {
         let kept = units::show_bytes(summary.kept);
         lines.push(format!("  resumed     {kept} were there already, and were not sent again"));
@@ -519,7 +519,7 @@ fn summary_lines(
     lines
 }
 
-/// What became of packets; nothing where they are between two others, who do not tell.
+/// What became of packets; nothing between two other machines, which report no counts.
 fn packets(summary: &Summary, role: Role) -> Option<String> {
     let stats = &summary.stats;
     let (count, done) = match role {

@@ -1,6 +1,6 @@
 //! Standard output, and what becomes of the exit code when it cannot be written.
 //!
-//! The first failure is told on standard error at once, and the program ends with a code other
+//! The first failure is shown on standard error at once, and the program ends with a code other
 //! than 0 for it, whichever command it was. A reader that went away (EPIPE) is no failure to tell
 //! of: a command that only writes stops there and ends by SIGPIPE, as other programs do; a
 //! transfer goes on, and ends with its own code.
@@ -62,8 +62,8 @@ pub(crate) fn is_lost() -> bool {
     LOST.load(Ordering::Relaxed)
 }
 
-/// A line for people, on standard error. Nobody is left to be told if that fails, and unlike
-/// `eprintln!` this does not panic then.
+/// A line for people, on standard error. If that fails there is no place left for a message, and
+/// unlike `eprintln!` this does not panic then.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -325,7 +325,7 @@ pub(crate) fn sync(file: &File) -> io::Result<()> {
     }
 }
 
-/// A name for the file that becomes this one. It is random: nobody can put a link there before.
+/// A name for the file that becomes this one. It is random, so that no link can be there before.
 pub(crate) fn beside(path: &Path) -> Result<PathBuf, Error> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", random()?));

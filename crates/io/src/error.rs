@@ -416,7 +416,7 @@ pub enum Warning {
     },
     /// The receiver has left out more files than it can name: which have arrived is not known.
     #[error(
-        "the receiver left out more files than it can name, so none is told as one that arrived; \
+        "the receiver left out more files than it can name, so none is reported as arrived; \
          everything else is verified"
     )]
     Untellable,

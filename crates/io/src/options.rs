@@ -92,7 +92,7 @@ pub struct Selection {
     /// Symbolic links in directories are followed: what they lead to goes in their place.
     pub follow: bool,
     /// A file that changes while it is sent is sent as it was read, as long as that is as many
-    /// bytes as it had when it was found, and is told as a warning; otherwise it is left out.
+    /// bytes as it had when it was found, and a warning names it; otherwise it is left out.
     pub allow_changes: bool,
     /// Files for which this holds are passed over, and nothing is said of them.
     pub pass: Option<Pass>,
@@ -175,11 +175,12 @@ pub struct FileSum {
     pub blake3: [u8; 32],
 }
 
-/// Is told of each file once: at a receiver when it has its name, or when all of it was written to
+/// Called for each file once: at a receiver when it has its name, or when all of it was written to
 /// a stream and is what was sent; at a sender when the receiver has it under its name, which is
-/// known when the receiver has verified everything. What the receiver left out is not told, and
-/// nothing is if it left out more than it can name ([`Warning::Untellable`](crate::Warning)). Other
-/// names of the same file (hard links) are not told; at a receiver all come again after a restart.
+/// known when the receiver has verified everything. It is not called for what the receiver left
+/// out, and for no file if that is more than the receiver can name
+/// ([`Warning::Untellable`](crate::Warning)), nor for other names of the same file (hard links); at
+/// a receiver all come again after a restart.
 /// Called from the disk's thread of a receiver, which waits.
 #[derive(Clone)]
 pub struct OnFile(Arc<Hears>);
@@ -319,7 +320,7 @@ pub struct Options {
     pub advertise: Vec<String>,
     /// Which IP versions to use.
     pub family: Family,
-    /// Datagrams do not go over UDP but through this, to whoever has its other end (`sealed`,
+    /// Datagrams do not go over UDP but through this, to the program at its other end (`sealed`,
     /// [`Rendezvous::Await`](crate::Rendezvous::Await) and, at [`Carried::peer`],
     /// [`Rendezvous::Connect`](crate::Rendezvous::Connect)). It takes one connection, not several
     /// [`Options::lanes`].

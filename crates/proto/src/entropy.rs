@@ -3,8 +3,8 @@
 
 use zeroize::{Zeroize, Zeroizing};
 
-/// A stream of random values from one seed. Each draw replaces the seed, so that nobody who reads
-/// it later learns what was drawn before.
+/// A stream of random values from one seed. Each draw replaces the seed, so that an attacker
+/// that reads it later does not learn what was drawn before.
 #[derive(Clone)]
 pub(crate) struct Entropy {
     seed: Zeroizing<[u8; 32]>,

@@ -167,7 +167,7 @@ impl Link {
         data_overhead(wire) as usize
     }
 
-    /// A number that no packet gets (`sealed`), for whoever reports it never had it.
+    /// A number that no packet gets (`sealed`), since a peer that reports it never had it.
     pub(crate) fn pass_over(&mut self) -> Option<PacketNumber> {
         match self {
             Self::Rfc998(_) => None,

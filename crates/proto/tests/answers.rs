@@ -1,5 +1,5 @@
-//! The answers to one OPEN (`docs/protocol.md §4.3`): whoever replays them in whatever order must
-//! not make an active end seal two packets under one number of one pair of keys.
+//! The answers to one OPEN (`docs/protocol.md §4.3`): a replay of them in any order must not
+//! make an active end seal two packets under one number of one pair of keys.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

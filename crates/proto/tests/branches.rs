@@ -469,7 +469,7 @@ fn that_a_host_was_started_anew_the_stem_is_told() {
     assert!(lab.now.since(asked) < Duration::from_secs(6), "{:?}", lab.now.since(asked));
 }
 
-/// The QUIT of the stem is under way while a BRANCH is: the branch will never be heard of.
+/// The QUIT of the stem is under way while a BRANCH is: the peer will never know the branch.
 #[test]
 fn a_branch_that_was_not_heard_of_ends_with_its_stem_and_says_nothing_more() {
     let mut lab = Lab::new(Path::default(), 7).open();

@@ -1,5 +1,5 @@
 //! Where a disk is full, or the reader of a pipe went away: what was to be written is named, the
-//! exit code is not 0, and a transfer is told as what it is.
+//! exit code is not 0, and the summary of a transfer is true.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -29,7 +29,7 @@ fn full() -> Stdio {
     File::options().write(true).open("/dev/full").expect("it is there").into()
 }
 
-/// A pipe of which nobody has the other end.
+/// A pipe whose other end is closed.
 fn broken() -> Stdio {
     let mut reader = Command::new("true").stdin(Stdio::piped()).spawn().expect("it runs");
     let pipe = reader.stdin.take().expect("a pipe");
@@ -147,7 +147,7 @@ fn a_transfer_outlives_the_reader_of_its_events() {
     sent.exits(0);
     assert_eq!(received.exits(0).stderr, "");
     assert_eq!(fs::read(env.path("to/data")).expect("stored"), data);
-    // Nobody comes without the ticket.
+    // Without the ticket no peer comes.
     let mut command = env.command(&["send", "data", "--bind", "127.0.0.1"]);
     command.stdout(full());
     Running::new(command).finish().exits(11).says("without it no peer can connect: No space left");

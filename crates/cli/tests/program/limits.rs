@@ -208,7 +208,7 @@ fn of_a_fixed_rate_nobody_says_that_the_path_carried_no_more() {
     let fixed = |rate| ["--policy", "fixed", "--rate", rate];
     let clear = |path: &[&str], sends: &[&str], receives: &[&str]| {
         let said = in_the_clear(path, sends, receives);
-        // The receiver is not told, and goes by what comes: less than at that rate on a busy
+        // The receiver does not know the rate, and goes by what comes: less than that on a busy
         // machine.
         assert!(!sends.contains(&"fixed") || said[0] != "path", "{sends:?}");
         said.to_vec()

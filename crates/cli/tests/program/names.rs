@@ -1,4 +1,4 @@
-//! Names that are no text: they are matched, told and moved as the bytes that they are.
+//! Names that are no text: they are matched, shown and moved as the bytes that they are.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -76,7 +76,7 @@ fn machines_are_told_the_bytes() {
     assert_eq!(told(&events(&received, "file"), "name"), within);
     assert_eq!(told(&events(&sender.finish().exits(0), "file"), "name"), within);
     let text = events(&received, "file").iter().filter(|file| file["name_hex"].is_null()).count();
-    assert_eq!(text, 2, "only what is no text is told in hexadecimal digits as well");
+    assert_eq!(text, 2, "only what is no text has hexadecimal digits as well");
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl<'a> Link<'a> {
         let working = Arc::clone(&works);
         let lose = move || {
             told.store(true, Ordering::SeqCst);
-            // Else another link may follow, and what waits for this one is told.
+            // Else another link may follow, and what waits for this one learns of it.
             if !working.load(Ordering::SeqCst) {
                 return;
             }
@@ -248,7 +248,7 @@ impl<'a> Link<'a> {
     }
 }
 
-/// Whether a failure may be only what this end heard of the other's, or of the end of ssh.
+/// Whether a failure may be only a consequence of the other end's failure, or of the end of ssh.
 pub(crate) fn is_echo(failure: &Failure) -> bool {
     matches!(failure.code, Code::Stream | Code::Timeout | Code::Connect | Code::Start)
 }

@@ -115,7 +115,7 @@ const TABLE: &[Row] = &[
     ("--fallback always", &[(&[Hosts], "the data do not come here")]),
     ("--trace", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
     ("--report", &[(&[Hosts, Servers, Within], NOTHING_HERE)]),
-    // What is told.
+    // What is shown.
     ("--stats", &[(&[Within], NOT_SENT)]),
     ("--progress", &[(&[Within], NOT_SENT)]),
     // How the other end is called.

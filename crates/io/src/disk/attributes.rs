@@ -58,7 +58,7 @@ pub(crate) fn apply(
     let time = Timespec { tv_sec: times.seconds, tv_nsec: times.nanos.min(999_999_999).into() };
     let times = Timestamps { last_access: time, last_modification: time };
     let mut refused = Refused::default();
-    // Who is not of the group that a directory hands on would take that away from it.
+    // A user outside the group that a directory hands on would take the group's bit away.
     let is_set =
         |bits| rustix::fs::fstat(&file).is_ok_and(|stat| Mode::from_raw_mode(stat.st_mode) == bits);
     let has_all = kept.has_mode || (kept.inherited != 0 && is_set(mode));

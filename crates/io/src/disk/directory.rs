@@ -634,8 +634,8 @@ struct LeftOut {
     unstored: u64,
     /// Those that stand here already, with the same content.
     there: u64,
-    /// The numbers of files with content that were left out here, one more than can be told at
-    /// most.
+    /// The numbers of files with content that were left out here, at most one more than a verdict
+    /// can name.
     numbers: Vec<u64>,
     /// The first of them, with reasons.
     first: Vec<String>,

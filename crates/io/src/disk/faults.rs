@@ -24,7 +24,7 @@ pub(crate) fn at(_: &Path, _: Call) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The same where the destination is told by a handle of it, or of what is in it.
+/// The same where the destination is known by a handle of it, or of what is in it.
 #[cfg(not(test))]
 pub(crate) fn at_handle(_: impl std::os::fd::AsFd, _: Call) -> Result<(), Errno> {
     Ok(())

@@ -79,7 +79,7 @@ pub(crate) struct Late {
     pub(crate) files: u64,
     /// What was to be sent beyond those and cannot be read.
     pub(crate) skipped: u64,
-    /// Files that were read to their ends, if that is to be told.
+    /// Files that were read to their ends, if they are to be reported.
     pub(crate) readings: Readings,
 }
 
@@ -332,7 +332,7 @@ impl FileList {
         }
     }
 
-    /// The user is told of something that is sent all the same.
+    /// A warning about something that is sent all the same.
     pub(crate) fn warn(&self, warning: Warning) {
         let mut late = self.late();
         if late.warnings.len() < MAX_NOTES {
@@ -345,7 +345,7 @@ impl FileList {
         self.late().warnings.push(warning);
     }
 
-    /// A file was read to its end, which is told when the receiver has it.
+    /// A file was read to its end, which is reported when the receiver has it.
     pub(crate) fn was_read(&self, reading: &Reading) {
         self.late().readings.add(reading);
     }

@@ -378,7 +378,7 @@ impl<'a> Work<'a> {
         let temporary = number.to_string();
         let parent = self.enter(self.names.parent(name)).map_err(errno)?;
         let place = match self.store.place_of(number) {
-            // Its files have their names, and another process has removed it; else nobody knows.
+            // Its files have their names, and another process has removed it; else it is unknown.
             Err(error) if self.resumed && error.kind() == io::ErrorKind::NotFound => {
                 return self.is_done(inode, name, &parent);
             }
@@ -426,7 +426,7 @@ impl<'a> Work<'a> {
     }
 
     /// Of a temporary that is not there any more: whether a process before this one has given it
-    /// its name. Where another file has that, the two cannot be told apart.
+    /// its name. Where another file has that, the two cannot be distinguished.
     fn is_done(&self, inode: u64, name: NameId, parent: &OwnedFd) -> Result<How, Errno> {
         let there = beneath::status(parent, self.names.leaf(name)).map_err(errno)?;
         let told = there.is_some_and(|there| there.st_ino == inode);

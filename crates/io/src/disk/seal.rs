@@ -2,8 +2,8 @@
 //! program wrote here from one that came with an archive, on a stick, or from a peer.
 //!
 //! It is random, made when the first journal is written, and kept in a file of the user's
-//! configuration that nobody else can read. From it follows one key for each directory that holds a
-//! journal, by its inode and that of the destination: a copy of a journal elsewhere proves nothing.
+//! configuration that no other user can read. From it follows one key for each directory that
+//! holds a journal, by its inode and that of the destination: a copy of a journal elsewhere proves nothing.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Seal {
 }
 
 impl Seal {
-    /// A hash that nobody can make without the key.
+    /// A hash that cannot be made without the key.
     pub(crate) fn hasher(&self) -> blake3::Hasher {
         blake3::Hasher::new_keyed(&self.0)
     }
@@ -113,7 +113,8 @@ fn place() -> Option<PathBuf> {
     crate::home::config("journal-key")
 }
 
-/// Reads the key: of a file, and in a directory, that are this user's, the file nobody else's.
+/// Reads the key: of a file, and in a directory, that are this user's, the file unreadable for
+/// other users.
 fn read(path: &Path) -> io::Result<Key> {
     let own = rustix::process::geteuid().as_raw();
     let odd = || io::Error::from(io::ErrorKind::InvalidData);
@@ -225,7 +226,7 @@ mod tests {
             assert!(again.of_kept(&root, &other).expect("known") != seal);
             assert!(again.of_publication(&root, &one).expect("known") != seal);
             assert_eq!(fs::read_dir(place.parent().expect("one")).expect("listed").count(), 1);
-            // What others can read is nobody's key, and nothing is put in its place.
+            // What other users can read is no key, and nothing is put in its place.
             fs::set_permissions(&place, fs::Permissions::from_mode(0o644)).expect("set");
             assert!(Key::there().is_none());
             assert!(Key::made().expect("random").of_kept(&root, &one).expect("known") != seal);

@@ -49,7 +49,7 @@ pub(crate) struct SourceReader {
     plain: bool,
     stream: Option<Stream>,
     manifest: Option<Manifest>,
-    /// What was read is told in the end.
+    /// What was read is reported in the end.
     tells: bool,
     /// Gets the name of everything that is sent.
     name_log: Option<NameLog>,
@@ -144,7 +144,7 @@ impl SourceReader {
         }
     }
 
-    /// Lists what is read here, and keeps it in the list of files to be told of.
+    /// Lists what is read here, and keeps it in the list of files to be reported.
     pub(crate) fn listing(mut self, manifest: Option<Manifest>, tells: bool) -> Self {
         (self.manifest, self.tells) = (manifest, tells);
         self
@@ -480,8 +480,8 @@ impl SourceReader {
 }
 
 impl SourceReader {
-    /// What was read of a file that has changed is sent all the same, if that is allowed and it is
-    /// as much as was told.
+    /// What was read of a file that has changed is sent all the same, if that is allowed and it has
+    /// as many bytes as were announced.
     fn judge(&self, whole: bool, change: Option<Change>, path: &Path) -> Result<(), Error> {
         let Some(change) = change else { return Ok(()) };
         if !whole || change == Change::Endless || !self.list.inner.allows_changes {

@@ -157,7 +157,7 @@ pub(crate) struct Outcome {
     pub skipped: u64,
     /// Those that are left out here: their number.
     pub unstored: u64,
-    /// Which of them have content, unless they are too many to be told.
+    /// Which of them have content, unless they are too many to be named.
     pub absent: Option<Vec<u64>>,
     /// The first of those left out, with reasons.
     pub left_out: Vec<String>,

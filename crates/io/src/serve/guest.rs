@@ -27,7 +27,7 @@ use crate::options::Control;
 use crate::transfer::receive::{Received, Receiving};
 use crate::transfer::send::{Sending, Sent};
 
-/// A share that moved by less than this part of itself is not told.
+/// A share that moved by less than this part of itself is not sent to the client.
 const SLIGHT: u64 = 128;
 
 /// The client of the machine at this end.
@@ -50,7 +50,7 @@ pub(super) struct Guest {
     pub(super) who: Option<PublicKey>,
     /// What it may.
     pub(super) grant: Arc<Grant>,
-    /// Its rate is told to it here, if there is one to keep, and what it was told last.
+    /// Its rate is set here, if there is one to keep, and the share that was set last.
     pub(super) control: Control,
     pub(super) is_limited: bool,
     pub(super) share: Option<Rate>,

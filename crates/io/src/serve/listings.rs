@@ -22,7 +22,7 @@ const NAME_BYTES: u64 = 40;
 /// Directories that are remembered, and those of one client.
 const MOST: usize = 64;
 const MOST_OF_ONE: usize = 4;
-/// For so long they are, if nobody asks for the next page.
+/// For so long they are, if no client asks for the next page.
 const AGE: Duration = Duration::from_secs(60);
 /// Between two looks whether the names are still wanted.
 const LOOK: usize = 256;
@@ -118,7 +118,7 @@ impl Listings {
         all.push(listing);
     }
 
-    /// Those for which nobody asks any more are forgotten.
+    /// Those for which no client asks any more are forgotten.
     pub(super) fn forget_old(&self) {
         self.all().retain(|of| of.used.elapsed() < AGE);
     }
@@ -231,7 +231,7 @@ mod tests {
         (50..100).for_each(|n| fs::remove_file(directory.path().join(format!("{n:04}"))).unwrap());
         let second = page(b"0089");
         assert!(!second.more && second.names.len() == 10);
-        assert_eq!(pages(&listings, &memory, &handle, 7), 50, "a first page is read anew");
+        assert_eq!(pages(&listings, &memory, &handle, 7), 50, "a first page is read again");
         assert_eq!(pages(&listings, &memory, &handle, 100), 50);
     }
 

@@ -26,7 +26,7 @@ const OTHERS: [&str; 2] = ["receive", "none"];
 const REQUESTS: usize = WORDS.len() + OTHERS.len();
 const VERDICTS: [&str; 3] = ["done", "denied", "failed"];
 
-/// What requests are told apart by, in the counts: every kind, and the others.
+/// The kinds of requests in the counts: every kind, and the others.
 fn requests() -> impl Iterator<Item = &'static str> {
     WORDS.iter().map(|(_, word)| *word).chain(OTHERS)
 }

@@ -2,11 +2,11 @@
 //! between clients, sessions and requests an even share of these (`docs/serving.md`, *Rates*).
 //!
 //! A request has a *share*, in bytes of IP packets a second: a sender here keeps to it, and the
-//! sender at the other end is told of it. All shares together never come to more than there is. A
+//! sender at the other end learns it. All shares together never come to more than there is. A
 //! request that is held up by its share, or has not left it unused for [`HOLD`], is given as much
-//! as any other; what the others leave is divided anew.
+//! as any other; what the others leave is divided again.
 //!
-//! A client that puts files may not keep to what it is told. So each client has a token bucket,
+//! A client that puts files may not keep to its share. So each client has a token bucket,
 //! filled at the rate of its share, from which all that it moves is taken: what is sent to it when
 //! it leaves, what it may send when it is granted. A client with an empty bucket is granted
 //! nothing.
@@ -54,7 +54,7 @@ pub(super) enum Client {
 }
 
 impl Client {
-    /// Who has shown this key, if one, and is at this address.
+    /// The client that has shown this key, if any, and is at this address.
     pub(super) fn of(key: Option<PublicKey>, peer: SocketAddr) -> Self {
         key.map_or_else(|| Self::at(peer.ip()), |key| Self::Key(key.0))
     }
@@ -198,7 +198,7 @@ impl RateLimiter {
         self.flows.insert(id, flow);
     }
 
-    /// What is seen of a request now. Whether shares are to be divided anew at once.
+    /// What is seen of a request now. Whether shares are to be divided again at once.
     pub(super) fn see(&mut self, now: Instant, id: u64, seen: Seen) -> bool {
         let Some(flow) = self.flows.get_mut(&id) else { return false };
         let begins = seen.moves && !flow.seen.moves;
@@ -448,8 +448,8 @@ impl Want {
     }
 }
 
-/// `total` divided by what is wanted, and what nobody demands divided alike, for whatever comes to
-/// need it.
+/// `total` divided by what is wanted, and what is left beyond all demands divided alike, for
+/// demands that grow.
 fn spread(total: f64, wanted: &[Want]) -> Vec<f64> {
     if total.is_infinite() {
         return wanted.iter().map(|want| want.most).collect();
@@ -464,8 +464,8 @@ fn spread(total: f64, wanted: &[Want]) -> Vec<f64> {
     shares
 }
 
-/// `total` divided by these demands: nobody has more than he demands, and nobody could have more
-/// without somebody having less who has no more than he.
+/// `total` divided by these demands (max-min fairness): no part is larger than its demand, and none
+/// could be larger without making another one smaller that is no larger itself.
 fn divide(total: f64, demands: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..demands.len()).collect();
     let demand = |at: usize| demands.get(at).copied().unwrap_or(0.0);

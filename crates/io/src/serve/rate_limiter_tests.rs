@@ -10,7 +10,7 @@ const BUFFER: u64 = 128 << 10;
 enum Kind {
     /// It is sent so many bytes by each request; of how many is known or not.
     Fetch { bytes: u64, known: bool },
-    /// It sends so many bytes with each, as fast as it is told.
+    /// It sends so many bytes with each, as fast as its share.
     Put(u64),
     /// The same as fast as its link is, and breaks off after a part of it.
     Flood(u64),
@@ -314,8 +314,8 @@ fn puts_of_a_client_are_granted_in_turn() {
     assert!(most <= least + 2 * BUFFER, "requests alike: {least} {most}");
 }
 
-/// Mixes of everything: all together and each key keep to their rates, and whoever can use it has
-/// an even share within five seconds.
+/// Mixes of everything: all together and each key keep to their rates, and each client that can use
+/// it has an even share within five seconds.
 #[test]
 fn in_every_mix_rates_are_kept_and_shares_even() {
     let mut dice = 0x9e37_79b9_7f4a_7c15_u64;

@@ -60,7 +60,7 @@ pub struct Fetch {
     pub trees: bool,
     /// How many bytes that are, as far as [`Server::stat`] has told: for progress.
     pub bytes: Option<u64>,
-    /// How many of them are no holes, as far as [`Server::data_bytes`] has told: for these
+    /// How many of them are no holes, as far as [`Server::data_bytes`] knows: for these
     /// [`Server::get`] looks for room in a directory before anything is sent.
     pub data: Option<u64>,
 }

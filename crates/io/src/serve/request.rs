@@ -484,7 +484,7 @@ pub struct Entry {
     pub sort: Sort,
     /// Bytes in it.
     pub length: u64,
-    /// Those of them that are no holes, as far as the server has told.
+    /// Those of them that are no holes, as far as the server has said.
     pub data: u64,
     /// Time of modification: seconds since 1970, and nanoseconds.
     pub modified: (i64, u32),

@@ -191,7 +191,7 @@ struct Serving<'a> {
     /// What is remembered of directories that are listed.
     listings: Listings,
     limiter: RateLimiter,
-    /// Somebody has come, begun or gone since rates were divided.
+    /// A client has come, begun or gone since rates were divided.
     is_uneven: bool,
     observer: &'a mut dyn ServerObserver,
     marked: Vec<u64>,
@@ -237,7 +237,7 @@ impl Serving<'_> {
         }
     }
 
-    /// Has somebody who has come keep to a share, if there is a rate to keep.
+    /// Has a client that has come keep to a share, if there is a rate to keep.
     fn limit(&mut self, now: Instant, key: ConnectionKey) {
         let Some(guest) = self.hall.guests.get_mut(&key) else { return };
         let most = guest.grant.max_rate;
@@ -255,7 +255,7 @@ impl Serving<'_> {
         self.is_uneven = true;
     }
 
-    /// Divides rates anew.
+    /// Divides rates again.
     fn divide(&mut self, now: Instant) {
         self.is_uneven = false;
         self.limiter.divide(now);

@@ -430,8 +430,8 @@ impl Application for Reading {
     fn feed(&mut self, now: Instant, (): (), end: &mut Endpoint) -> ControlFlow<Reason> {
         self.hear(now, end);
         if let Some(reason) = &self.over {
-            // Of a stem whose branches were heard, or that idled, another one is opened. One that
-            // never served anything is refused, and says why.
+            // After a stem whose branches were answered, or that idled, another one is opened. One
+            // that never served anything is refused, and says why.
             let told = if self.stood || *reason == Reason::Quit {
                 Reason::Forgotten
             } else {

@@ -174,7 +174,7 @@ fn judged(
 }
 
 /// Tells of the files that the receiver has under their names; false if it has left out more than
-/// it can name, so that none can be told.
+/// it can name, so that none can be reported.
 fn tell_arrived(on_file: Option<&OnFile>, readings: Readings, verdict: &Verdict) -> bool {
     let Some(on_file) = on_file.filter(|_| verdict.verified) else { return true };
     let Some(absent) = Absent::of(verdict) else { return false };

@@ -106,7 +106,7 @@ impl Bonds {
 
 impl Authorized {
     /// A server with the key `own` that lets in the owners of these keys. It tells its public key
-    /// to whoever asks.
+    /// to every client that asks.
     ///
     /// Keys that are none are left out and handed back.
     pub fn new(own: StaticKey, clients: &[PublicKey]) -> (Self, Vec<PublicKey>) {

@@ -38,7 +38,7 @@ pub(crate) struct Branches {
 
 #[derive(Debug)]
 enum Side {
-    /// The keys of the next number, and the branches of which nothing was heard.
+    /// The keys of the next number, and the branches of which no packet has come.
     Active { chain: Chain, next: u64, waiting: Vec<Waiting> },
     /// The keys of numbers that were not taken, and the branches that the client has not.
     Passive { untaken: Untaken, come: VecDeque<(Branch, ChainKeys)> },
@@ -163,8 +163,8 @@ impl Connection {
         self.branches.as_deref_mut().filter(|_| self.closing == Closing::No)
     }
 
-    /// The active end makes a branch with as much of what is wanted as was settled: it is told of
-    /// next.
+    /// The active end makes a branch with as much of what is wanted as was settled: BRANCH
+    /// announces it next.
     pub(crate) fn make_branch(
         &mut self,
         now: Instant,

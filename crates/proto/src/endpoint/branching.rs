@@ -45,8 +45,8 @@ impl Endpoint {
     }
 
     /// Active end of a branch: its stem has closed, for this `reason`, so BRANCH leaves no more. A
-    /// branch of which nothing was heard ends with its stem, and without a word: nothing but the
-    /// BRANCH would have made it known to the peer. One that was heard goes on.
+    /// branch of which no packet has come ends with its stem, and sends nothing: nothing but the
+    /// BRANCH would have made it known to the peer. One whose peer has answered goes on.
     pub fn on_stem_closed(&mut self, now: Instant, reason: &Reason) {
         if let Some(connection) = &mut self.connection {
             connection.on_stem_closed(now, reason);

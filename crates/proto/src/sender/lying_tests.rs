@@ -95,7 +95,7 @@ impl Lab {
         assert_eq!(self.sender.handle_control(self.now, false, said), Taken::Authentic);
     }
 
-    /// Whatever was sent is accepted, and as much granted anew.
+    /// Whatever was sent is accepted, and as much granted again.
     fn grant(&mut self) {
         let done = self.sender.schedule.buffers().take_while(|buffer| buffer.is_sent()).count();
         if done > 0 {

@@ -13,7 +13,8 @@ const LEAST_PART: u32 = 8;
 /// The path became longer, and no queue did, if reports take longer from one to the next and then
 /// as long to this part; and the way there became longer, too. A queue comes packet by packet.
 const STEP_PART: u32 = 8;
-/// A longer step is not told from what the receiver says at once (`docs/protocol.md §8.7`).
+/// A longer step cannot be distinguished from what the receiver says at once
+/// (`docs/protocol.md §8.7`).
 const LONGEST_STEP: Duration = Duration::from_secs(1);
 /// A step is believed no more often than this.
 const STEPS_APART: Duration = Duration::from_secs(10);

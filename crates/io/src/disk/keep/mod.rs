@@ -54,7 +54,7 @@ pub(crate) trait Disk {
     fn slots(&mut self) -> Vec<u64>;
     /// Removes the file in a slot, if there is one.
     fn remove(&mut self, slot: u64);
-    /// Whether the bytes in a slot are those of the node, and nobody has them under another name.
+    /// Whether the bytes in a slot are those of the node, and no other name leads to them.
     fn proves(&mut self, slot: u64, node: &Node) -> bool;
     /// The digest of a file: that in the slot, or that of the name.
     fn digest(&mut self, slot: Option<u64>, name: &[u8]) -> Option<[u8; 32]>;
@@ -204,7 +204,7 @@ impl Keeper {
                     this.made.insert(name_of(&name));
                     chain.write(&Record::Made(name), &mut fresh);
                 }
-                // Who made a directory is not to be read from it.
+                // It does not say which transfer made a directory.
                 Record::Made(_) => {}
             }
         }
