@@ -120,6 +120,8 @@ marks! {
     Lanes,
     /// A lane was lost before its transfer was over.
     LaneLost,
+    /// Several transfers shared a path.
+    Crowd,
 }
 
 /// How often each [`Mark`] was seen.

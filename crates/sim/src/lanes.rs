@@ -73,6 +73,8 @@ pub struct Lanes {
     pub policy: Policy,
     /// Other flows on the path, from the first moment to the last.
     pub beside: Vec<Policy>,
+    /// How much each of these sends; `None`: until the transfer is over.
+    pub beside_bytes: Option<u64>,
     /// From when on nothing of this lane (1 is the first after the main connection) passes.
     pub cuts: Vec<(u8, Duration)>,
     /// When the active end gets another address, with all its lanes.
@@ -100,6 +102,10 @@ pub struct LanesOutcome {
     pub again: u64,
     /// IP bytes that arrived, of it and of each flow beside it.
     pub arrived: Vec<u64>,
+    /// The same when the first of those that have an end was over, and when that was.
+    pub arrived_first: (Duration, Vec<u64>),
+    /// Packets that came to the path there.
+    pub entered: u64,
     /// Packets that the path dropped there.
     pub dropped: u64,
     /// Its mean rate: the bytes asked for in that time.
@@ -123,6 +129,8 @@ struct World {
     losses: Losses,
     /// No lane is opened before.
     next_call: Instant,
+    /// What had arrived when the first flow was over.
+    first_over: Option<(Duration, Vec<u64>)>,
     /// How often the active end got another address.
     moved: usize,
     turns: usize,
@@ -155,6 +163,7 @@ impl Lanes {
             buffers: (1 << 16, 64),
             policy: Policy::Fair { ceiling: None },
             beside: Vec::new(),
+            beside_bytes: None,
             cuts: Vec::new(),
             moves: Vec::new(),
             datagram_bytes: 1472,
@@ -192,6 +201,7 @@ impl World {
             entropy: Rng::named(setup.seed, "lanes"),
             losses: Losses::default(),
             next_call: Instant::EPOCH,
+            first_over: None,
             moved: 0,
             turns: 0,
             setup,
@@ -200,7 +210,7 @@ impl World {
         let bytes = world.setup.bytes;
         world.flow(PORT, policy, pushes, Some(bytes));
         for (at, policy) in world.setup.beside.clone().into_iter().enumerate() {
-            world.flow(BESIDE + at as u16 * 100, policy, true, None);
+            world.flow(BESIDE + at as u16 * 100, policy, true, world.setup.beside_bytes);
         }
         world
     }
@@ -265,7 +275,7 @@ impl World {
                 return self.give_up(reason);
             }
             self.open_lanes();
-            if self.source().is_some_and(|source| source.verified) {
+            if self.is_over() {
                 return self.conclude();
             }
             let Some(next) = self.next().filter(|at| *at < Instant::NEVER) else {
@@ -279,11 +289,33 @@ impl World {
         Err("too many steps".to_owned())
     }
 
-    fn source(&self) -> Option<&Source> {
-        match self.clients.first() {
-            Some(Client::Source(source)) => Some(source),
-            _ => None,
+    /// Whether every flow is over that has an end.
+    fn is_over(&mut self) -> bool {
+        let (mut any, mut all) = (false, true);
+        for client in &self.clients {
+            if let Client::Source(source) = client
+                && source.has_end()
+            {
+                any |= source.verified;
+                all &= source.verified;
+            }
         }
+        if any && self.first_over.is_none() {
+            self.first_over = Some((self.now.since(Instant::EPOCH), self.arrived()));
+        }
+        all
+    }
+
+    /// IP bytes that have arrived, of each flow.
+    fn arrived(&self) -> Vec<u64> {
+        let receives = |unit: &&Unit, client: usize| unit.client == client && !unit.sends;
+        let ip = |unit: &Unit| {
+            let stats = unit.end.stats(self.now);
+            stats.bytes_received + 28 * stats.datagrams_received
+        };
+        let of =
+            |client| self.units.iter().filter(move |unit| receives(unit, client)).map(ip).sum();
+        (1..self.clients.len()).step_by(2).map(of).collect()
     }
 
     fn states(&self) -> String {
@@ -547,26 +579,38 @@ impl World {
     }
 
     fn conclude(mut self) -> Result<LanesOutcome, String> {
-        let Some(Client::Sink(sink)) = self.clients.get(1) else { return Err("no sink".into()) };
-        sink.check(self.setup.bytes, self.setup.buffers.0)?;
-        let (again, bytes) = (sink.again, self.setup.bytes);
-        let took = self.now.since(Instant::EPOCH);
-        let of = |client: usize, sends: bool| {
-            self.units.iter().filter(move |unit| unit.client == client && unit.sends == sends)
-        };
-        let packets = of(0, true).map(|unit| unit.end.stats(self.now).data_packets_sent).collect();
-        let mut arrived = Vec::new();
-        for client in (1..self.clients.len()).step_by(2) {
-            let ip = |unit: &Unit| {
-                let stats = unit.end.stats(self.now);
-                stats.bytes_received + 28 * stats.datagrams_received
-            };
-            arrived.push(of(client, false).map(ip).sum());
+        let sizes = [Some(self.setup.bytes)].into_iter();
+        let sizes = sizes.chain(self.setup.beside.iter().map(|_| self.setup.beside_bytes));
+        let sinks = self.clients.iter().filter_map(|client| match client {
+            Client::Sink(sink) => Some(sink),
+            Client::Source(_) => None,
+        });
+        let mut again = 0;
+        for (sink, bytes) in sinks.zip(sizes) {
+            if let Some(bytes) = bytes {
+                sink.check(bytes, self.setup.buffers.0)?;
+                again += sink.again;
+            }
         }
-        let goodput = Rate::over(bytes, took);
-        let dropped = self.paths[0].counters().lost_queue.packets;
+        let took = self.now.since(Instant::EPOCH);
+        let main = self.units.iter().filter(|unit| unit.client == 0 && unit.sends);
+        let packets = main.map(|unit| unit.end.stats(self.now).data_packets_sent).collect();
+        let arrived = self.arrived();
+        let arrived_first = self.first_over.take().unwrap_or_default();
+        let there = self.paths[0].counters();
+        let (entered, dropped) = (there.entered.packets, there.lost_queue.packets);
         self.units.clear();
-        let (lost, gave_up) = (self.losses.lanes, None);
-        Ok(LanesOutcome { took, packets, lost, gave_up, again, arrived, dropped, goodput })
+        Ok(LanesOutcome {
+            took,
+            packets,
+            lost: self.losses.lanes,
+            gave_up: None,
+            again,
+            arrived,
+            arrived_first,
+            entered,
+            dropped,
+            goodput: Rate::over(self.setup.bytes, took),
+        })
     }
 }

@@ -8,6 +8,7 @@
 //! a seed as they are.
 
 mod changes;
+mod crowd;
 mod dice;
 mod draw;
 mod faults;
@@ -29,8 +30,8 @@ use crate::world::World;
 
 /// What shows a world again.
 const SIMULATE: &str = "cargo run --release -- simulate --seed ";
-/// The same of one over lanes.
-const OVER_LANES: &str = "NETBLT_SWARM=1 NETBLT_SWARM_FROM=";
+/// The same of one over lanes, or of several transfers at once.
+const BESIDES: &str = "NETBLT_SWARM=1 NETBLT_SWARM_FROM=";
 const TEST: &str = "cargo test --release -p netblt-sim --test swarm every_world_is";
 
 impl World {
@@ -55,6 +56,20 @@ pub fn lanes(seed: u64) -> Option<Lanes> {
     lanes::lanes(seed)
 }
 
+/// The transfers at once over one path that `seed` is besides, if it is one.
+pub fn crowd(seed: u64) -> Option<Lanes> {
+    crowd::crowd(seed)
+}
+
+/// Runs the transfers at once of `seed`; what is wrong with them, if there are any.
+pub fn in_crowd(seed: u64) -> Option<String> {
+    let setup = crowd(seed)?;
+    match caught(|| setup.clone().run()) {
+        Ok(Ok(outcome)) => crowd::problem(&setup, &outcome),
+        Ok(Err(problem)) | Err(problem) => Some(problem),
+    }
+}
+
 /// What many worlds came to.
 #[derive(Clone, Debug, Default)]
 pub struct Swarm {
@@ -68,13 +83,24 @@ pub struct Swarm {
     pub failures: Vec<Failure>,
 }
 
+/// The worlds that a seed may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// One transfer, which every seed is.
+    Alone,
+    /// A transfer over lanes ([`lanes`]).
+    OverLanes,
+    /// Several transfers at once ([`crowd`]).
+    InCrowd,
+}
+
 /// A world that failed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Failure {
     /// Its seed.
     pub seed: u64,
-    /// Whether it is the transfer over lanes that the seed is besides ([`lanes`]).
-    pub over_lanes: bool,
+    /// Which of the worlds of the seed it is.
+    pub kind: Kind,
     /// What went wrong.
     pub problem: String,
 }
@@ -119,10 +145,15 @@ impl Swarm {
             }
             Err(panic) => Some(panic),
         };
-        self.fail(seed, false, problem);
-        if scenario.is_none()
-            && let Some(lanes) = lanes(seed)
-        {
+        self.fail(seed, Kind::Alone, problem);
+        if scenario.is_none() {
+            self.add_besides(seed);
+        }
+    }
+
+    /// What else the seed is.
+    fn add_besides(&mut self, seed: u64) {
+        if let Some(lanes) = lanes(seed) {
             let problem = match caught(|| lanes.run()) {
                 Ok(Ok(outcome)) => {
                     self.coverage.add_world(&seen(&outcome));
@@ -130,12 +161,18 @@ impl Swarm {
                 }
                 Ok(Err(problem)) | Err(problem) => Some(problem),
             };
-            self.fail(seed, true, problem);
+            self.fail(seed, Kind::OverLanes, problem);
+        }
+        if crowd(seed).is_some() {
+            let mut coverage = Coverage::default();
+            coverage.see(Mark::Crowd, 1);
+            self.coverage.add_world(&coverage);
+            self.fail(seed, Kind::InCrowd, in_crowd(seed));
         }
     }
 
-    fn fail(&mut self, seed: u64, over_lanes: bool, problem: Option<String>) {
-        let failure = problem.map(|problem| Failure { seed, over_lanes, problem });
+    fn fail(&mut self, seed: u64, kind: Kind, problem: Option<String>) {
+        let failure = problem.map(|problem| Failure { seed, kind, problem });
         self.failures.extend(failure);
     }
 
@@ -168,10 +205,10 @@ impl fmt::Display for Swarm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} worlds, {} failed", self.worlds, self.failures.len())?;
         writeln!(f, "seen in: {}", self.coverage)?;
-        for Failure { seed, over_lanes, problem } in &self.failures {
+        for Failure { seed, kind, problem } in &self.failures {
             writeln!(f, "{problem}")?;
             match &self.scenario {
-                _ if *over_lanes => writeln!(f, "    {OVER_LANES}{seed} {TEST}")?,
+                _ if *kind != Kind::Alone => writeln!(f, "    {BESIDES}{seed} {TEST}")?,
                 Some(name) => writeln!(f, "    {SIMULATE}{seed} --scenario {name}")?,
                 None => writeln!(f, "    {SIMULATE}{seed}")?,
             }

@@ -132,6 +132,11 @@ impl Source {
         }
     }
 
+    /// Whether it ends.
+    pub(super) fn has_end(&self) -> bool {
+        self.bytes.is_some()
+    }
+
     fn count(&self) -> u64 {
         self.bytes.map_or(u64::MAX, |bytes| bytes.div_ceil(u64::from(self.buffer_bytes)))
     }
