@@ -123,7 +123,8 @@ fn main() -> ExitCode {
     print!("{}", page::tables(&rows, &names, &results));
     eprintln!("{:.1} s", began.elapsed().as_secs_f64());
     if let Some(file) = &options.page {
-        let text = page::page(&rows, &names, &results, options.seeds);
+        let args: Vec<String> = std::env::args().skip(1).collect();
+        let text = page::page(&rows, &names, &results, &args.join(" "));
         if let Err(problem) = std::fs::write(file, text) {
             eprintln!("{file}: {problem}");
             return ExitCode::FAILURE;

@@ -62,24 +62,16 @@ pub(crate) fn tables(rows: &[Row], names: &[&str], results: &[Vec<Vec<Judged>>])
     text
 }
 
-/// The whole page.
+/// The whole page, made by this program with the arguments `args`.
 pub(crate) fn page(
     rows: &[Row],
     names: &[&str],
     results: &[Vec<Vec<Judged>>],
-    seeds: u64,
+    args: &str,
 ) -> String {
-    let command = format!(
-        "cargo run --release -p netblt-sim --example rate-matrix -- --policy {} --seeds {seeds} \
-         --page docs/results/rate-matrix.md",
-        names.join(",")
-    );
-    format!(
-        "{HEAD}\n{}\nMade by `{command}`.\n\n{LEGEND}\n{}\n{}",
-        INTRODUCTION,
-        tables(rows, names, results),
-        ELSEWHERE
-    )
+    let command = format!("cargo run --release -p netblt-sim --example rate-matrix -- {args}");
+    let tables = tables(rows, names, results);
+    format!("{HEAD}\n{INTRODUCTION}\nMade by `{command}`.\n\n{LEGEND}\n{tables}\n{ELSEWHERE}")
 }
 
 const HEAD: &str = "# The rate laws in company";
@@ -97,8 +89,7 @@ minute. A cell holds the figure and in brackets the reference's figure from the 
 bound. Of losses the worst seed has to be within its bound, of all else the mean over the seeds.
 **Bold** is out of bounds. The first table counts the cells that are within theirs.
 ";
-const ELSEWHERE: &str = "
-## What is not here
+const ELSEWHERE: &str = "## What is not here
 
 Rows 21 (DualPI2, FQ-CoDel) and 22 (ECN that is bleached or wrong) are tested nowhere. Row 35, a law
 without one of its parts, is this page made with a changed program. Of the others:

@@ -40,7 +40,7 @@ const FIRST_WINDOW: f64 = 10.0;
 const LEAST_WINDOW: f64 = 2.0;
 /// So many later packets have come when one counts as lost (RFC 6675).
 const DUPLICATES: u64 = 3;
-/// Linux's least retransmission timeout.
+/// What Linux adds to the round trip at least for the retransmission timeout.
 const LEAST_TIMEOUT: Duration = Duration::from_millis(200);
 /// Round trips of a round before HyStart believes its least, and how much longer it may be than
 /// that of the round before (RFC 9406 §4.3).
@@ -171,7 +171,7 @@ impl Tcp {
     }
 
     fn timeout(&self) -> Duration {
-        let timeout = (self.rtt() + self.variance * 4).max(LEAST_TIMEOUT);
+        let timeout = self.rtt() + (self.variance * 4).max(LEAST_TIMEOUT);
         timeout * (1 << self.doublings)
     }
 

@@ -40,6 +40,14 @@ fn eight_cubics_share_a_short_queue_and_lose_half_a_per_cent() {
     }
 }
 
+/// No timer runs out because a long queue makes round trips long.
+#[test]
+fn many_cubics_share_a_long_queue() {
+    let rtt = Duration::from_millis(80);
+    let got = company(Kind::CUBIC, 32, link(20, rtt, 400), rtt, 1);
+    assert!(got.jain(0..32) > 0.9, "{}", got.jain(0..32));
+}
+
 /// RFC 9438 §5.2: 12 packets a round trip at 1 %, 27 at 0.3 %, which is where it is a Reno.
 #[test]
 fn a_cubic_alone_at_random_loss_has_what_its_equation_says() {
