@@ -21,7 +21,7 @@ const LEAST_REPORTS: f64 = 6.0;
 /// A share below this may be known from an upper bound alone.
 const SMALL: f64 = 0.5;
 /// Trains leave for a round trip, once in so long at least.
-const EVERY: Duration = Duration::from_secs(2);
+const EVERY: Duration = Duration::from_secs(5);
 /// Trains leave, and their reports are taken in, for so many round trips.
 const ROUNDS: u64 = 3;
 /// What earlier trains showed counts by this part of what newer ones do.

@@ -13,6 +13,9 @@ const BUDGET: f64 = 8.0;
 const LEFT: f64 = 4.0;
 /// A low delay is below this part of the range of round trips.
 const RANGE_PART: f64 = 0.7;
+/// It is below so many times the sender's own queue.
+const ALONE: f64 = 2.0;
+const COMPANY: f64 = 1.2;
 
 /// Counts losses at a low delay (a leaky bucket).
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,24 +25,28 @@ pub(super) struct LowDelay {
 }
 
 /// Whether the delay is low on a path whose range of delays is known.
-fn is_low(now: Instant, path: &PathModel, base: &BaseRtt) -> bool {
+fn is_low(now: Instant, path: &PathModel, base: &BaseRtt, alone: bool) -> bool {
+    // Of a sender that has the path for itself all that waits is its own. Else less may wait than
+    // CoDel allows before it drops (5 ms, RFC 8289).
+    let own = path.own_queue().mul_f64(if alone { ALONE } else { COMPANY });
     let (excess, range) = (base.excess(), base.range());
     base.is_confirmed(now)
         && range > base.tolerance() + base.noise()
         && excess < range.mul_f64(RANGE_PART)
-        && excess < base.tolerance() + path.own_queue().mul_f64(1.5)
+        && excess < base.tolerance() + own
 }
 
 impl LowDelay {
-    /// Whether `lost` packets, of `packets` that were reported in all, are excused by a low delay.
+    /// Whether `lost` packets, of `packets` that were reported in all, are excused by a low delay;
+    /// `alone` says that the sender has the path for itself.
     pub(super) fn excuses(
         &mut self,
         now: Instant,
-        path: &PathModel,
+        (path, alone): (&PathModel, bool),
         lost: u64,
         packets: u64,
     ) -> bool {
-        if !is_low(now, path, path.base()) {
+        if !is_low(now, path, path.base(), alone) {
             return false;
         }
         let since = packets.saturating_sub(self.packets) as f64;

@@ -133,6 +133,15 @@ impl Controller {
         self.set_pacing();
     }
 
+    /// The mode; where losses are excused, that.
+    fn phase(&self) -> &'static str {
+        let excused = self.tolerance.as_ref().and_then(Tolerance::excused).is_some();
+        match &self.mode {
+            Mode::Avoidance | Mode::ShortQueue(_) | Mode::Recovery if excused => "excused",
+            mode => mode.name(),
+        }
+    }
+
     /// The mode in which the window doubles.
     fn slow_start(&self) -> Mode {
         match self.tolerance {
@@ -451,7 +460,7 @@ impl RateControl for Controller {
 
     fn belief(&self) -> Belief {
         Belief {
-            phase: self.mode.name(),
+            phase: self.phase(),
             bandwidth: self.path.delivery_rate(),
             min_rtt: self.path.min_rtt(),
             queue: self.path.queue(),

@@ -38,7 +38,7 @@ const SHARE_PACKETS: f64 = 64.0;
 const LEAST_KNOWN_SHARE: f64 = 0.5;
 /// A sender's own queue is at most this part of the smallest round trip, and this long.
 const OWN_QUEUE_PART: u32 = 10;
-const MAX_OWN_QUEUE: Duration = Duration::from_millis(4);
+const MAX_OWN_QUEUE: Duration = Duration::from_millis(3);
 
 /// What a report brought.
 #[derive(Clone, Copy, Debug)]
@@ -197,7 +197,7 @@ impl PathModel {
         self.losses.forget();
     }
 
-    /// A queue of this sender that need not be shorter: a tenth of the smallest round trip, 4 ms at
+    /// A queue of this sender that need not be shorter: a tenth of the smallest round trip, 3 ms at
     /// most (below CoDel's target, RFC 8289 §4.3).
     pub(super) fn own_queue(&self) -> Duration {
         (self.base.least().unwrap_or_default() / OWN_QUEUE_PART).min(MAX_OWN_QUEUE)

@@ -20,6 +20,9 @@ const Z_SUM: f64 = 3.61;
 const LEAST_PACKETS: f64 = 40.0;
 /// A test takes no more round trips than this.
 pub(super) const MAX_ROUNDS: u64 = 64;
+/// A test may begin with so many times fewer packets than its power asks for. It then passes less
+/// often; its error is the same.
+const LESS_POWER: f64 = 3.0;
 /// No loss share below this is tested for.
 const LEAST_LOSS: f64 = 0.002;
 /// The loss may exceed the one that began the test by this much.
@@ -41,7 +44,8 @@ fn packets_needed(p: f64, share: f64, dispersion: f64) -> f64 {
 /// Whether a test can be over in time for a sender of `packets_per_round`.
 pub(super) fn fits(p: f64, share: f64, dispersion: f64, packets_per_round: f64) -> bool {
     // Half of the blocks are low ones, and they send half.
-    packets_needed(p, share, dispersion) <= packets_per_round * 0.25 * MAX_ROUNDS as f64
+    let packets = packets_per_round * 0.25 * MAX_ROUNDS as f64;
+    packets_needed(p, share, dispersion) <= packets * LESS_POWER
 }
 
 /// If less than this part of the loss that began the test is left, it is over.

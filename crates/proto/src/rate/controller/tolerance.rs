@@ -24,6 +24,9 @@ const ALONE_SHARE: f64 = 0.75;
 const COMPANY_SHARE: f64 = 0.6;
 /// A sender that has less than this may have been kept from its share by losses.
 const SMALL_SHARE: f64 = 0.5;
+/// Round trips for which a mark says that the sender has not the path for itself: its queue marks
+/// before it is as long as a sender's own.
+const MARKED_FOR: u64 = 64;
 /// No smaller loss share than this is tested for.
 const LEAST_TESTED: f64 = 0.02;
 /// No smaller loss share than this is presumed from a start.
@@ -56,6 +59,8 @@ pub(super) struct Tolerance {
     lost: u64,
     /// Nearly all that the bottleneck carries is this sender's.
     has_path: bool,
+    /// The round trip of the last mark.
+    marked_in: Option<u64>,
 }
 
 impl Tolerance {
@@ -98,7 +103,7 @@ impl Tolerance {
         }
         let lost = sample.lost_packets.saturating_sub(lost_before);
         let packets = sample.delivered_packets.saturating_add(sample.lost_packets);
-        if lost > 0 && self.low_delay.excuses(now, path, lost, packets) {
+        if lost > 0 && self.low_delay.excuses(now, (path, self.has_path), lost, packets) {
             return None;
         }
         if event {
@@ -137,7 +142,8 @@ impl Tolerance {
     ) -> Option<Evidence> {
         let (base, share) = (path.base(), path.share(now));
         let least = if self.has_path { COMPANY_SHARE } else { ALONE_SHARE };
-        self.has_path = share.is_some_and(|share| share > least);
+        let marked = self.marked_in.is_some_and(|at| path.round().saturating_sub(at) < MARKED_FOR);
+        self.has_path = share.is_some_and(|share| share > least) && !marked;
         let excused = self.excuse.share().is_some();
         let alone = base.is_confirmed(now) && (self.has_path || excused);
         match mode {
@@ -171,8 +177,11 @@ impl Tolerance {
         path: &PathModel,
     ) {
         match cause {
+            Cause::Mark => {
+                self.excuse.revoke();
+                self.marked_in = Some(path.round());
+            }
             _ if tested => self.excuse.refuse(now),
-            Cause::Mark => self.excuse.revoke(),
             _ => self.excuse.on_reduced(path.round(), path.window()),
         }
     }
