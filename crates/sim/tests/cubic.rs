@@ -1,4 +1,4 @@
-//! Whole transfers under `--policy cubic` (docs/design/rate-control.md).
+//! Whole transfers under `--policy cubic` and `tolerant` (docs/design/rate-control.md).
 
 use std::time::Duration;
 
@@ -77,4 +77,16 @@ fn it_goes_on_after_an_outage() {
     let time = transfer(Policy::Cubic { ceiling: None }, outage).transfer_time();
     println!("{time:?}");
     assert!(time < Duration::from_secs(15), "{time:?}");
+}
+
+/// Random loss costs `tolerant` little more than `fair`, and `cubic` most of the path.
+#[test]
+fn a_tolerant_sender_keeps_its_rate_at_random_loss() {
+    for (percent, most) in [(0, 4400), (1, 4600), (5, 5000)] {
+        let lossy = |setup: &mut Setup| setup.there.loss = Probability::from_percent(percent);
+        let time = transfer(Policy::Tolerant { ceiling: None }, lossy).transfer_time();
+        let fair = transfer(Policy::Fair { ceiling: None }, lossy).transfer_time();
+        println!("{percent} % lost: {time:?}, fair {fair:?}");
+        assert!(time < Duration::from_millis(most), "{percent} % {time:?}");
+    }
 }
