@@ -173,7 +173,8 @@ impl Controller {
         }
         if let Some(tolerance) = &mut self.tolerance
             && let Some(round) = &progress.round
-            && let Some(evidence) = tolerance.judge_round(now, round, (&mut self.mode, &self.path))
+            && let Some(evidence) =
+                tolerance.judge_round(now, (round, progress.used), (&mut self.mode, &self.path))
         {
             return evidence;
         }
@@ -198,6 +199,8 @@ impl Controller {
                 Verdict::Open => Some(Evidence::Unused),
                 verdict => Some(Evidence::Tested(verdict)),
             },
+            // A window that is not used shows nothing of the path.
+            Mode::Start(_) if !progress.used => Some(Evidence::Unused),
             Mode::Start(start) => {
                 let queue = (base.tolerance() + base.noise()).max(least / START_QUEUE_PART);
                 let waits = start.on_rtt(base.low(), (least, queue));

@@ -12,7 +12,7 @@ use super::mode::{Evidence, Mode};
 use super::path_model::{PathModel, Progress};
 use super::response_test;
 use super::rounds::Round;
-use super::short_queue;
+use super::short_queue::{self, Step};
 use crate::rate::Sample;
 use crate::time::Instant;
 
@@ -133,11 +133,12 @@ impl Tolerance {
         fits.then_some(Evidence::TestDue { share, loss })
     }
 
-    /// What a round trip shows where the window follows losses or keeps a short queue.
+    /// What a round trip shows where the window follows losses or keeps a short queue; a window that
+    /// was not `used` does not grow.
     pub(super) fn judge_round(
         &mut self,
         now: Instant,
-        round: &Round,
+        (round, used): (&Round, bool),
         (mode, path): (&mut Mode, &PathModel),
     ) -> Option<Evidence> {
         let (base, share) = (path.base(), path.share(now));
@@ -150,7 +151,10 @@ impl Tolerance {
             Mode::ShortQueue(_) if !alone => Some(Evidence::Company),
             Mode::ShortQueue(law) => {
                 let step = law.on_round(path.window(), round.min_rtt, &short_queue_path(now, path));
-                Some(Evidence::Queue(step))
+                match step {
+                    Step::Window(window) if window > path.window() && !used => None,
+                    step => Some(Evidence::Queue(step)),
+                }
             }
             Mode::Avoidance if alone => Some(Evidence::Alone),
             Mode::Avoidance => {
