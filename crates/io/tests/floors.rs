@@ -11,10 +11,10 @@ use std::path::Path;
 ///
 /// The longest way down is `serve::server`, `work`, `ranges`, `transfer::receive`,
 /// `disk::directory`, and six of `disk`: `publish` gives names, `store` has what is to get them,
-/// `sites` all directories of temporaries of a destination, `staging` one of them, `locks` its lock,
-/// `faults` the failures that a test plans. `sites` and `locks` are the two beyond the nine that
-/// there were: a destination has a directory of temporaries for each file system and group in it,
-/// and is locked where `flock` fails, too. Neither has a place in a module above or below it.
+/// `sites` all directories of temporaries of a destination, `staging` one of them, `locks` its
+/// lock, `faults` the failures that a test plans. `sites` and `locks` are the two beyond the nine
+/// that there were: a destination has a directory of temporaries for each file system and group in
+/// it, and is locked where `flock` fails, too. Neither has a place in a module above or below it.
 const MAX_FLOORS: usize = 11;
 
 type Imports = BTreeMap<String, BTreeSet<String>>;

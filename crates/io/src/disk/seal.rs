@@ -3,7 +3,8 @@
 //!
 //! It is random, made when the first journal is written, and kept in a file of the user's
 //! configuration that no other user can read. From it follows one key for each directory that
-//! holds a journal, by its inode and that of the destination: a copy of a journal elsewhere proves nothing.
+//! holds a journal, by its inode and that of the destination: a copy of a journal elsewhere proves
+//! nothing.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read as _, Write as _};

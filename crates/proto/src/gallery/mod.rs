@@ -62,8 +62,8 @@ pub(crate) fn build(
 }
 
 /// The law of `policy` alone, for a simulator without connections: as of a `sealed` connection with
-/// IP packets of `packet_bytes` and a measured round trip of `rtt`, nothing else being agreed on and
-/// nothing remembered.
+/// IP packets of `packet_bytes` and a measured round trip of `rtt`, nothing else being agreed on
+/// and nothing remembered.
 pub fn law(policy: Policy, packet_bytes: u32, rtt: Duration) -> Box<dyn RateControl> {
     const BUFFER_BYTES: u32 = 1 << 20;
     let overhead = 28;

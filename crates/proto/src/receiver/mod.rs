@@ -562,8 +562,8 @@ impl Receiver {
         self.rtt.beat().max(self.narrow)
     }
 
-    /// Whether packets queue on the way back for as long as a round trip takes at best. Less is what
-    /// any path adds now and then.
+    /// Whether packets queue on the way back for as long as a round trip takes at best. Less is
+    /// what any path adds now and then.
     fn is_way_back_full(&self) -> bool {
         let queue = self.narrow * NARROW_PART;
         !queue.is_zero() && self.rtt.smallest().is_some_and(|least| queue >= least)

@@ -1,8 +1,8 @@
 //! What the bottleneck carries in all, and this sender's share of it.
 //!
 //! A train of packets that leave together comes to the bottleneck together, and each of them waits
-//! until those before it are sent on. By how much a packet's one-way time grows with its place in the
-//! train is the bottleneck's time for a byte, whatever else is in its queue.
+//! until those before it are sent on. By how much a packet's one-way time grows with its place in
+//! the train is the bottleneck's time for a byte, whatever else is in its queue.
 
 use std::time::Duration;
 

@@ -17,8 +17,8 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs
 const MOST: f64 = 0.5;
 /// Loss up to so many times the excused share is excused.
 const MARGIN: f64 = 1.25;
-/// Excess losses are summed (CUSUM); it is so many standard deviations of a round trip's losses, and
-/// so many losses, that answer.
+/// Excess losses are summed (CUSUM); it is so many standard deviations of a round trip's losses,
+/// and so many losses, that answer.
 const DEVIATIONS: f64 = 4.0;
 const LOSSES: f64 = 3.0;
 /// Two reductions within this many round trips revoke it.

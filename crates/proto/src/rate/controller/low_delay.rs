@@ -1,5 +1,5 @@
-//! Loss at a low delay: a queue that was seen to be long when it lost packets, and is short now, did
-//! not lose these.
+//! Loss at a low delay: a queue that was seen to be long when it lost packets, and is short now,
+//! did not lose these.
 
 use super::base_rtt::BaseRtt;
 use super::path_model::PathModel;

@@ -46,8 +46,8 @@ pub(super) struct Progress {
     /// Packets newly acknowledged.
     pub(super) acked: u64,
     /// Whether the window was used while they were in flight: a window that was not used must not
-    /// grow (RFC 7661, RFC 9002 §7.8). In slow start half of it is use, for it was half as large when
-    /// these packets left.
+    /// grow (RFC 7661, RFC 9002 §7.8). In slow start half of it is use, for it was half as large
+    /// when these packets left.
     pub(super) used: bool,
     /// The round trip that it ended.
     pub(super) round: Option<Round>,

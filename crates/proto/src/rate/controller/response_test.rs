@@ -1,8 +1,8 @@
 //! The response test: does the loss share fall when this sender sends less?
 //!
 //! Blocks of two round trips alternate in random order between the whole rate and half of it. If
-//! this sender's own traffic makes the loss, less of it is lost at half the rate. The test is one of
-//! equivalence: doubt counts as congestion (`docs/design/rate-control.md §4`).
+//! this sender's own traffic makes the loss, less of it is lost at half the rate. The test is one
+//! of equivalence: doubt counts as congestion (`docs/design/rate-control.md §4`).
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! The start of a sender that may excuse loss: the window doubles while more arrives, the loss share
-//! does not rise, and no queue stands.
+//! The start of a sender that may excuse loss: the window doubles while more arrives, the loss
+//! share does not rise, and no queue stands.
 
 use std::time::Duration;
 

@@ -133,8 +133,8 @@ impl Tolerance {
         fits.then_some(Evidence::TestDue { share, loss })
     }
 
-    /// What a round trip shows where the window follows losses or keeps a short queue; a window that
-    /// was not `used` does not grow.
+    /// What a round trip shows where the window follows losses or keeps a short queue; a window
+    /// that was not `used` does not grow.
     pub(super) fn judge_round(
         &mut self,
         now: Instant,
