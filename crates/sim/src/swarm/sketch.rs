@@ -110,8 +110,10 @@ pub(super) fn policy(seed: u64, wire: Wire, path: Rate, datagram: u32) -> (Polic
     let pace = Pace::bursts(burst).filter(|_| fixed);
     let mut controller = Dice::new(seed, "controller");
     let fair = match wire == Wire::Sealed {
-        true if controller.percent(15) => Policy::Cubic { ceiling },
-        true if controller.percent(20) => Policy::Tolerant { ceiling },
+        true if controller.percent(15) => match controller.percent(50) {
+            true => Policy::Tolerant { ceiling },
+            false => Policy::Cubic { ceiling },
+        },
         _ => Policy::Fair { ceiling },
     };
     (pace.map_or(fair, Policy::Fixed), burst)
