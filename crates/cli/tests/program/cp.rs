@@ -3,8 +3,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::thread;
-use std::time::Duration;
 
 use crate::testenv::far::{Setting, fake_ssh, names, program_directory, script};
 use crate::testenv::{self, Env, Running, able, noise, wait_until};
@@ -251,15 +249,16 @@ fn a_far_end_that_is_not_there_is_explained() {
     for (script_text, code, says) in [
         ("exit 255", 35, "ssh to host failed before netblt answered there"),
         ("echo 'This account is closed.'; exit 1", 5, "which said: This account is closed."),
-        ("cat >/dev/null", 5, "does not answer"),
+        ("touch started; cat >/dev/null", 5, "does not answer"),
     ] {
         let ssh = script(&setting.env, "other", &format!("{script_text}\n"));
         let mut command = setting.env.command(&["cp", "-S", ssh.to_str().expect("text")]);
         command.args(["a", "host:"]).current_dir(setting.env.path("near"));
-        if script_text.starts_with("cat") {
+        if script_text.starts_with("touch") {
             // It waits as long as ssh does: for a password, perhaps.
             let running = Running::new(command);
-            thread::sleep(Duration::from_millis(300));
+            let started = setting.env.path("near/started");
+            wait_until("ssh is started", || started.exists());
             running.signal(rustix::process::Signal::INT);
             running.finish().exits(20);
         } else {
