@@ -48,7 +48,7 @@ impl BaseRtt {
     }
 
     /// Takes in a round trip, reported with `packets` newly arrived.
-    pub(super) fn on_rtt(&mut self, now: Instant, rtt: Duration, packets: u64) {
+    pub(super) fn on_rtt(&mut self, now: Instant, rtt: Duration, packets: f64) {
         let before = self.last[3];
         if !before.is_zero() {
             let step = rtt.abs_diff(before);
@@ -58,7 +58,7 @@ impl BaseRtt {
         let least = self.least.map_or(rtt, |least| least.min(rtt));
         self.least = Some(least);
         let excess = rtt.saturating_sub(least).as_secs_f64();
-        self.mean_excess += (excess - self.mean_excess) * (packets as f64 / MEAN_PACKETS).min(0.5);
+        self.mean_excess += (excess - self.mean_excess) * (packets / MEAN_PACKETS).min(0.5);
         let low = self.low();
         if self.span_ends.is_none_or(|end| now >= end) {
             self.range = [low, self.range[0]];
@@ -133,7 +133,7 @@ mod tests {
         let (mut base, mut now) = (BaseRtt::new(None), Instant::EPOCH);
         for rtt in rtts {
             now += Duration::from_millis(5);
-            base.on_rtt(now, Duration::from_millis(rtt), 10);
+            base.on_rtt(now, Duration::from_millis(rtt), 10.0);
         }
         (base, now)
     }

@@ -184,7 +184,7 @@ impl Controller {
         };
         match growth {
             Growth::Ends => Evidence::PathFull,
-            growth if progress.used && progress.acked > 0 => Evidence::Acknowledged(growth),
+            growth if progress.used && progress.acked > 0.0 => Evidence::Acknowledged(growth),
             Growth::Goes(_) => Evidence::Unused,
         }
     }
@@ -368,10 +368,10 @@ impl Controller {
         self.events.on_answered(self.sent_bytes);
     }
 
-    fn grow_in_start(&mut self, acked: u64) {
+    fn grow_in_start(&mut self, acked: f64) {
         let Mode::Start(start) = &self.mode else { return };
-        let reported = acked as f64 / (1.0 - start.loss());
-        self.path.grow_in_slow_start(self.mode.name(), reported.round() as u64, 1.0);
+        let reported = acked / (1.0 - start.loss());
+        self.path.grow_in_slow_start(self.mode.name(), reported, 1.0);
         if self.path.is_past_threshold() {
             self.mode = Mode::Avoidance;
         }
@@ -420,7 +420,7 @@ impl RateControl for Controller {
     fn on_silence(&mut self, now: Instant) {
         // A sender that is silent already has nothing left to give.
         if self.path.window() > 1.0 {
-            let progress = Progress { acked: 0, used: false, round: None };
+            let progress = Progress { acked: 0.0, used: false, round: None };
             let action = decide(&self.mode, Evidence::Silence);
             self.act(now, action, &Sample::default(), &progress);
             self.events.on_answered(self.sent_bytes);

@@ -43,8 +43,8 @@ const MAX_OWN_QUEUE: Duration = Duration::from_millis(3);
 /// What a report brought.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
-    /// Packets newly acknowledged.
-    pub(super) acked: u64,
+    /// What is newly acknowledged, in packets of the size that the window counts.
+    pub(super) acked: f64,
     /// Whether the window was used while they were in flight: a window that was not used must not
     /// grow (RFC 7661, RFC 9002 §7.8). In slow start half of it is use, for it was half as large
     /// when these packets left.
@@ -77,7 +77,7 @@ pub(super) struct PathModel {
     threshold: f64,
     curve: Cubic,
     round: u64,
-    delivered_packets: u64,
+    delivered_bytes: u64,
     /// Bytes in flight after the newest report.
     in_flight_bytes: u64,
     delivery_rate: Option<Rate>,
@@ -102,7 +102,7 @@ impl PathModel {
             threshold: f64::INFINITY,
             curve: Cubic::default(),
             round: 0,
-            delivered_packets: 0,
+            delivered_bytes: 0,
             in_flight_bytes: 0,
             delivery_rate: None,
             changes: Changes::default(),
@@ -111,8 +111,10 @@ impl PathModel {
 
     /// Takes in a report.
     pub(super) fn on_sample(&mut self, now: Instant, sample: &Sample) -> Progress {
-        let acked = sample.delivered_packets.saturating_sub(self.delivered_packets);
-        self.delivered_packets = sample.delivered_packets;
+        let newly = sample.delivered_bytes.saturating_sub(self.delivered_bytes);
+        self.delivered_bytes = sample.delivered_bytes;
+        // Bytes, for packets are of several sizes while their size is being found.
+        let acked = newly as f64 / f64::from(self.packet_bytes);
         if let Some(rtt) = sample.rtt {
             self.smoothed_rtt = Some(self.smoothed_rtt.map_or(rtt, |old| (old * 7 + rtt) / 8));
             self.base.on_rtt(now, rtt, acked);
@@ -121,12 +123,11 @@ impl PathModel {
         self.losses.on_sample(sample);
         self.round = sample.round;
         self.delivery_rate = sample.delivery_rate.or(self.delivery_rate);
-        let round = self.rounds.on_sample(now, sample);
+        let round = self.rounds.on_sample(now, sample, self.packet_bytes);
         if let Some(round) = &round {
             self.on_round(now, round);
         }
         let before = std::mem::replace(&mut self.in_flight_bytes, sample.in_flight_bytes);
-        let newly = acked.saturating_mul(u64::from(self.packet_bytes));
         let flight = before.max(sample.in_flight_bytes.saturating_add(newly));
         let used = match self.window < self.threshold {
             true => flight.saturating_mul(2) >= self.window_bytes(),
@@ -138,8 +139,8 @@ impl PathModel {
     fn on_round(&mut self, now: Instant, round: &Round) {
         self.losses.on_round(round);
         self.best_rate = round.rate.max(self.best_rate * 0.9 + round.rate * 0.1);
-        let arrived = round.packets.saturating_sub(round.lost) as f64;
         let time = self.round_ended.map_or(0.0, |before| now.since(before).as_secs_f64());
+        let arrived = round.rate * time;
         self.round_ended = Some(now);
         // Old packets give way to new ones, a sixteenth of them at least.
         let kept = 1.0 - (arrived / SHARE_PACKETS).clamp(1.0 / 16.0, 1.0);
@@ -281,15 +282,14 @@ impl PathModel {
     }
 
     /// Growth of slow start: `share` of what was acknowledged.
-    pub(super) fn grow_in_slow_start(&mut self, mode: &'static str, acked: u64, share: f64) {
-        let window = (self.window + acked as f64 * share).min(self.threshold);
+    pub(super) fn grow_in_slow_start(&mut self, mode: &'static str, acked: f64, share: f64) {
+        let window = (self.window + acked * share).min(self.threshold);
         self.set_window(mode, Cause::SlowStart, window);
     }
 
     /// Growth of congestion avoidance (RFC 9438 §4.2 to §4.5).
-    pub(super) fn grow_in_avoidance(&mut self, now: Instant, mode: &'static str, acked: u64) {
+    pub(super) fn grow_in_avoidance(&mut self, now: Instant, mode: &'static str, acked: f64) {
         let (rtt, before) = (self.rtt(), self.window);
-        let acked = acked as f64;
         let window = self.curve.grow(now, before.max(1.0), acked, rtt);
         let most = match before < SMALL_WINDOW {
             true => before * (1.0 + SMALL_GROWTH * (acked / before).min(1.0)),
@@ -348,7 +348,7 @@ impl PathModel {
         let before = f64::from(std::mem::replace(&mut self.packet_bytes, packet_bytes.max(1)));
         let times = f64::from(self.packet_bytes) / before;
         // Before anything was sent the window is ten packets of whatever size.
-        if self.delivered_packets == 0 || times == 1.0 {
+        if self.delivered_bytes == 0 || times == 1.0 {
             return;
         }
         self.threshold /= times;
@@ -371,5 +371,25 @@ impl PathModel {
         let bytes = |window: f64| (window * f64::from(self.packet_bytes)) as u64;
         let (from_bytes, to_bytes) = (bytes(before), bytes(self.window));
         self.changes.add(self.round, WindowChange { from_bytes, to_bytes, cause, mode });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a path of large packets the first ones are small, until larger ones have been tried: a
+    /// window that grew by their number lost 13 % where one that grows by their bytes loses 2 %.
+    #[test]
+    fn small_packets_count_by_their_bytes() {
+        let mut path = PathModel::new(16_000, Some(Duration::from_millis(40)));
+        let sample = Sample {
+            delivered_packets: 10,
+            delivered_bytes: 15_000,
+            rtt: Some(Duration::from_millis(40)),
+            ..Sample::default()
+        };
+        let progress = path.on_sample(Instant::EPOCH, &sample);
+        assert!((progress.acked - 15.0 / 16.0).abs() < 1e-9, "{progress:?}");
     }
 }

@@ -12,7 +12,7 @@ pub(super) struct Round {
     pub(super) packets: u64,
     /// Packets found missing.
     pub(super) lost: u64,
-    /// Packets that arrived in a second.
+    /// What arrived in a second, in packets of the size that a window counts.
     pub(super) rate: f64,
     /// The smallest round trip of a packet.
     pub(super) min_rtt: Duration,
@@ -31,6 +31,7 @@ pub(super) struct Rounds {
     round: u64,
     began: Option<Instant>,
     delivered: u64,
+    bytes: u64,
     lost: u64,
     min_rtt: Option<Duration>,
 }
@@ -38,7 +39,12 @@ pub(super) struct Rounds {
 impl Rounds {
     /// Takes in a report. Answers with the round trip that it ends, if it ends one in which a round
     /// trip was measured.
-    pub(super) fn on_sample(&mut self, now: Instant, sample: &Sample) -> Option<Round> {
+    pub(super) fn on_sample(
+        &mut self,
+        now: Instant,
+        sample: &Sample,
+        packet_bytes: u32,
+    ) -> Option<Round> {
         if let Some(rtt) = sample.rtt {
             self.min_rtt = Some(self.min_rtt.map_or(rtt, |least| least.min(rtt)));
         }
@@ -47,11 +53,14 @@ impl Rounds {
             return None;
         }
         let arrived = sample.delivered_packets.saturating_sub(self.delivered);
+        let bytes = sample.delivered_bytes.saturating_sub(self.bytes);
         let lost = sample.lost_packets.saturating_sub(self.lost);
         let min_rtt = self.min_rtt.take();
         (self.round, self.began) = (sample.round, Some(now));
         (self.delivered, self.lost) = (sample.delivered_packets, sample.lost_packets);
-        let rate = arrived as f64 / now.since(began).as_secs_f64();
+        self.bytes = sample.delivered_bytes;
+        let arrived_whole = bytes as f64 / f64::from(packet_bytes.max(1));
+        let rate = arrived_whole / now.since(began).as_secs_f64();
         Some(Round { packets: arrived + lost, lost, rate, min_rtt: min_rtt? })
     }
 }
@@ -66,17 +75,18 @@ mod tests {
         let sample = |round, delivered_packets, lost_packets, rtt| Sample {
             round,
             delivered_packets,
+            delivered_bytes: delivered_packets * 100,
             lost_packets,
             rtt: Some(Duration::from_millis(rtt)),
             ..Sample::default()
         };
         let at = |millis| Instant::EPOCH + Duration::from_millis(millis);
-        assert_eq!(rounds.on_sample(at(0), &sample(0, 10, 0, 40)), None);
-        assert_eq!(rounds.on_sample(at(20), &sample(0, 20, 1, 30)), None);
-        let round = rounds.on_sample(at(40), &sample(1, 38, 2, 50)).expect("a round trip");
+        assert_eq!(rounds.on_sample(at(0), &sample(0, 10, 0, 40), 100), None);
+        assert_eq!(rounds.on_sample(at(20), &sample(0, 20, 1, 30), 100), None);
+        let round = rounds.on_sample(at(40), &sample(1, 38, 2, 50), 100).expect("a round trip");
         assert_eq!((round.packets, round.lost), (40, 2));
         assert_eq!(round.min_rtt, Duration::from_millis(30));
         assert!((round.rate - 950.0).abs() < 1e-6 && (round.loss() - 0.05).abs() < 1e-9);
-        assert_eq!(rounds.on_sample(at(60), &sample(1, 50, 2, 50)), None);
+        assert_eq!(rounds.on_sample(at(60), &sample(1, 50, 2, 50), 100), None);
     }
 }

@@ -196,7 +196,7 @@ fn loss_that_is_not_its_own_doing_costs_a_tolerant_sender_little() {
     for (mbit, rtt, queue, loss, least) in [
         (50, 40, 25, 10_000, 850),
         (50, 40, 25, 50_000, 880),
-        (50, 40, 10, 100_000, 850),
+        (50, 40, 25, 100_000, 880),
         (200, 20, 25, 100_000, 880),
     ] {
         let path = Path::new(mbit * M, ms(rtt), loss, queue);
