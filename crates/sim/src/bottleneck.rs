@@ -90,7 +90,7 @@ impl Kind {
     pub const BBR: Self = Self::Ours(Policy::Recreated(Recreation::of(Protocol::Bbr)));
 }
 
-/// The IP packets of a flow, unless it is told otherwise.
+/// Bytes of a flow's IP packets, unless its setting names another size.
 pub const PACKET_BYTES: u32 = 1500;
 
 impl FlowOptions {

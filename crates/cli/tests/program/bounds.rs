@@ -66,14 +66,14 @@ impl Client {
 struct Stops<'a> {
     control: &'a Control,
     begun: &'a AtomicUsize,
-    told: bool,
+    has_begun: bool,
 }
 
 impl Observer for Stops<'_> {
     fn progress(&mut self, progress: &Progress) {
-        if progress.bytes > 0 && !self.told {
+        if progress.bytes > 0 && !self.has_begun {
             self.control.pause();
-            self.told = true;
+            self.has_begun = true;
             self.begun.fetch_add(1, SeqCst);
         }
     }
@@ -145,7 +145,7 @@ fn stay(client: &Client, begun: &AtomicUsize) -> Result<(), Error> {
     options.control = Some(control.clone());
     let server = Server { options: &options, ..client.server() };
     let to = tempfile::tempdir().expect("a directory");
-    let mut stops = Stops { control: &control, begun, told: false };
+    let mut stops = Stops { control: &control, begun, has_begun: false };
     server.get(&tree(), into_directory(to.path()), &mut stops).map(|_| ())
 }
 
@@ -226,8 +226,8 @@ fn lists_that_are_broken_off_leave_no_threads_files_or_memory() {
     });
     assert_eq!(count().expect("answered"), 3000);
     server.signal(Signal::TERM);
-    let told = server.finish().exits(0).text();
-    let asked = told.lines().filter(|line| line.contains(r#""request":"list""#)).count();
+    let output = server.finish().exits(0).text();
+    let asked = output.lines().filter(|line| line.contains(r#""request":"list""#)).count();
     // Beside the two lists that were wanted.
     assert!(asked > 2, "none of them had begun: {asked}");
 }

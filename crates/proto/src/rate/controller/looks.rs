@@ -26,7 +26,7 @@ impl Looks {
     pub(super) fn is_due(&self, now: Instant, path: &PathModel) -> bool {
         let losses = path.losses();
         losses.lossy_rounds() >= LOSSY_ROUNDS
-            && losses.recent().0 > LEAST_LOSS
+            && losses.recent() > LEAST_LOSS
             && self.next.is_none_or(|next| now >= next)
     }
 

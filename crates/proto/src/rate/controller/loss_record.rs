@@ -66,9 +66,14 @@ impl LossRecord {
         *self = Self { delivered: self.delivered, lost: self.lost, ..Self::default() };
     }
 
-    /// Loss share of the last 32 round trips, and packets lost in them; older ones count less.
-    pub(super) fn recent(&self) -> (f64, f64) {
-        (self.recent_lost / self.recent_packets.max(1.0), self.recent_lost)
+    /// Loss share of the last 32 round trips; older ones count less.
+    pub(super) fn recent(&self) -> f64 {
+        self.recent_lost / self.recent_packets.max(1.0)
+    }
+
+    /// Packets of the last 32 round trips, and how many of them were lost; older ones count less.
+    pub(super) fn recent_counts(&self) -> (f64, f64) {
+        (self.recent_packets, self.recent_lost)
     }
 
     /// How many of the last 32 round trips lost packets; older ones count less.
@@ -115,8 +120,8 @@ mod tests {
             min_rtt: std::time::Duration::from_millis(10),
         };
         (0..100).for_each(|_| record.on_round(&round(5)));
-        assert!((record.recent().0 - 0.05).abs() < 1e-3);
+        assert!((record.recent() - 0.05).abs() < 1e-3);
         (0..100).for_each(|_| record.on_round(&round(0)));
-        assert!(record.recent().0 < 0.003);
+        assert!(record.recent() < 0.003);
     }
 }

@@ -66,6 +66,8 @@ const NO_GROWTH_BETA: f64 = 0.7;
 /// Round trips at half the rate after a start, and in a look for the smallest round trip.
 const DRAIN_ROUNDS: u64 = 2;
 const RECONFIRM_TAKES: u64 = 3;
+/// What a look for the smallest round trip leaves of what arrives.
+const RECONFIRM_PART: f64 = 0.5;
 /// What is left of a window after a look for the smallest round trip.
 const RECONFIRM_BETA: f64 = 0.95;
 /// The lowest rate of all, in bytes a second: a small packet in the longest interval of bursts.
@@ -153,6 +155,9 @@ impl Controller {
     /// What the report shows; the first evidence that holds.
     fn evidence(&mut self, now: Instant, sample: &Sample, progress: &Progress) -> Evidence {
         let congestion = self.events.on_sample(sample);
+        if let Some(tolerance) = &mut self.tolerance {
+            tolerance.on_sample(sample);
+        }
         if congestion == Some(Congestion::Mark) {
             return Evidence::Congestion(Congestion::Mark);
         }
@@ -224,11 +229,7 @@ impl Controller {
 
     fn act(&mut self, now: Instant, action: Action, sample: &Sample, progress: &Progress) {
         match action {
-            Action::Collapse => {
-                self.mode = self.slow_start();
-                let half = self.path.window() / 2.0;
-                self.path.begin_again(self.mode.name(), Cause::Silence, 1.0, half);
-            }
+            Action::Collapse => self.collapse(),
             Action::Reduce(cause, beta) | Action::EndTest(cause, beta) => {
                 self.reduce(now, cause, beta);
             }
@@ -236,112 +237,119 @@ impl Controller {
                 self.mode = Mode::Avoidance;
                 self.path.end_slow_start(self.mode.name());
             }
-            Action::GrowInSlowStart(share) => {
-                self.path.grow_in_slow_start(self.mode.name(), progress.acked, share);
-                if self.path.is_past_threshold() {
-                    self.mode = Mode::Avoidance;
-                }
-            }
+            Action::GrowInSlowStart(share) => self.grow_in_slow_start(progress.acked, share),
             Action::GrowInStart => self.grow_in_start(progress.acked),
             Action::GrowInAvoidance => {
                 self.path.grow_in_avoidance(now, self.mode.name(), progress.acked);
             }
             Action::Hold => self.path.on_unused(),
+            Action::BeginAvoidance => self.mode = Mode::Avoidance,
+            Action::BeginDrain { loss } => self.begin_drain(now, sample.round, loss),
+            Action::EndStart => self.end_start(sample.round),
             Action::EndDrain => {
                 self.mode = Mode::Avoidance;
                 self.path.forget_losses();
                 self.events.on_answered(self.sent_bytes);
             }
-            Action::BeginAvoidance => self.mode = Mode::Avoidance,
-            Action::LeaveTest => {
-                self.mode = Mode::Avoidance;
-                self.events.on_answered(self.sent_bytes);
-                if let Some(tolerance) = &mut self.tolerance {
-                    tolerance.on_test_void(now);
-                }
+            Action::BeginStart => self.begin_start(now),
+            Action::BeginTest { share, loss } => {
+                self.mode = Mode::Testing(ResponseTest::new(sample, share, loss));
             }
+            Action::Excuse(loss) => self.excuse(now, loss),
+            Action::LeaveTest => self.leave_test(now),
             Action::BeginShortQueue => self.mode = Mode::ShortQueue(ShortQueue::default()),
             Action::Follow(window) => {
                 self.path.settle(self.mode.name(), Cause::ShortQueue, window);
             }
+            Action::BeginReconfirm => self.begin_reconfirm(now, sample.round),
+            Action::EndReconfirm { moved } => self.end_reconfirm(moved, progress),
+            Action::PathChanged(window) => self.change_path(window, progress),
             Action::Keep => {}
-            Action::BeginDrain { .. }
-            | Action::EndStart
-            | Action::BeginStart
-            | Action::BeginTest { .. }
-            | Action::Excuse(_)
-            | Action::BeginReconfirm
-            | Action::EndReconfirm { .. }
-            | Action::PathChanged(_) => self.act_on_path(now, action, sample, progress),
         }
     }
 
-    /// The actions of a controller that may excuse loss.
-    fn act_on_path(&mut self, now: Instant, action: Action, sample: &Sample, progress: &Progress) {
-        let round = sample.round;
-        let (rate, rtt) = (self.path.flight_rate(), self.path.rtt());
-        let least = self.path.base().least().unwrap_or(rtt).as_secs_f64();
-        match action {
-            Action::BeginDrain { loss } => {
-                self.mode = Mode::Drain(round + DRAIN_ROUNDS);
-                let window = (rate * least / (1.0 - loss)).max(LEAST_PACKETS);
-                self.path.settle(self.mode.name(), Cause::Delay, window);
-                self.events.on_answered(self.sent_bytes);
-                if let Some(tolerance) = &mut self.tolerance {
-                    tolerance.on_path_full(now, loss, &self.path);
-                }
-            }
-            Action::EndStart => {
-                self.mode = Mode::Drain(round + DRAIN_ROUNDS);
-                let window = (NO_GROWTH_BETA * rate * rtt.as_secs_f64()).max(1.0);
-                self.path.settle(self.mode.name(), Cause::NoGrowth, window);
-                self.events.on_answered(self.sent_bytes);
-            }
-            Action::BeginStart => {
-                let (loss, lost) = self.path.losses().recent();
-                self.mode = Mode::Start(Start::new(lost / loss.max(1e-9), lost));
-                self.path.forget_threshold();
-                if let Some(tolerance) = &mut self.tolerance {
-                    tolerance.on_look(now);
-                }
-            }
-            Action::BeginTest { share, loss } => {
-                self.mode = Mode::Testing(ResponseTest::new(sample, share, loss));
-            }
-            Action::Excuse(loss) => {
-                self.mode = Mode::Avoidance;
-                if let Some(tolerance) = &mut self.tolerance {
-                    let window = tolerance.on_passed(now, loss, self.path.window());
-                    self.path.settle(self.mode.name(), Cause::Test, window);
-                }
-                self.events.on_answered(self.sent_bytes);
-            }
-            Action::BeginReconfirm => {
-                let (window, rate) = (self.path.window(), self.path.best_rate());
-                let until = round + RECONFIRM_TAKES;
-                self.mode = Mode::Reconfirm(Reconfirm { until, window, rate });
-                if let Some(tolerance) = &mut self.tolerance {
-                    tolerance.on_reconfirm(now);
-                }
-                let half = (0.5 * rate * least).max(LEAST_PACKETS);
-                self.path.settle(self.mode.name(), Cause::Reconfirm, half.min(window));
-            }
-            Action::EndReconfirm { moved } => self.end_reconfirm(moved, progress),
-            Action::PathChanged(window) => {
-                let rtt = progress.round.map_or(self.path.rtt(), |r| r.min_rtt);
-                self.path.replace_base(rtt);
-                let (loss, lost) = self.path.losses().recent();
-                let clean = self.tolerance.as_ref().is_some_and(|t| t.is_clean(&self.path));
-                self.mode = match clean {
-                    true => Mode::Start(Start::new(lost / loss.max(1e-9), lost)),
-                    false => Mode::Avoidance,
-                };
-                self.path.settle(self.mode.name(), Cause::PathChange, window);
-                if matches!(self.mode, Mode::Start(_)) {
-                    self.path.forget_threshold();
-                }
-            }
-            _ => {}
+    /// Nothing is known any more of a path on which nothing arrives.
+    fn collapse(&mut self) {
+        self.mode = self.slow_start();
+        let half = self.path.window() / 2.0;
+        self.path.begin_again(self.mode.name(), Cause::Silence, 1.0, half);
+        if let Some(tolerance) = &mut self.tolerance {
+            tolerance.on_interruption();
+        }
+        self.events.on_answered(self.sent_bytes);
+    }
+
+    /// The start found the path full: what arrives fills it, and its queue is let run off.
+    fn begin_drain(&mut self, now: Instant, round: u64, loss: f64) {
+        self.mode = Mode::Drain(round + DRAIN_ROUNDS);
+        let sent = self.path.flight_rate() / (1.0 - loss);
+        let window = (sent * self.path.least_rtt().as_secs_f64()).max(LEAST_PACKETS);
+        self.path.settle(self.mode.name(), Cause::Delay, window);
+        self.events.on_answered(self.sent_bytes);
+        if let Some(tolerance) = &mut self.tolerance {
+            tolerance.on_path_full(now, loss, &self.path);
+        }
+    }
+
+    /// The start found nothing that grows with its window.
+    fn end_start(&mut self, round: u64) {
+        self.mode = Mode::Drain(round + DRAIN_ROUNDS);
+        let arrives = self.path.flight_rate() * self.path.rtt().as_secs_f64();
+        let window = (NO_GROWTH_BETA * arrives).max(1.0);
+        self.path.settle(self.mode.name(), Cause::NoGrowth, window);
+        self.events.on_answered(self.sent_bytes);
+    }
+
+    /// Looks whether the path carries more.
+    fn begin_start(&mut self, now: Instant) {
+        self.mode = Mode::Start(Start::after(self.path.losses()));
+        self.path.forget_threshold();
+        if let Some(tolerance) = &mut self.tolerance {
+            tolerance.on_look(now);
+        }
+    }
+
+    fn excuse(&mut self, now: Instant, loss: f64) {
+        self.mode = Mode::Avoidance;
+        if let Some(tolerance) = &mut self.tolerance {
+            let window = tolerance.on_passed(now, loss, self.path.window());
+            self.path.settle(self.mode.name(), Cause::Test, window);
+        }
+        self.events.on_answered(self.sent_bytes);
+    }
+
+    fn leave_test(&mut self, now: Instant) {
+        self.mode = Mode::Avoidance;
+        if let Some(tolerance) = &mut self.tolerance {
+            tolerance.on_test_void(now);
+        }
+        self.events.on_answered(self.sent_bytes);
+    }
+
+    fn begin_reconfirm(&mut self, now: Instant, round: u64) {
+        let (window, rate) = (self.path.window(), self.path.best_rate());
+        let until = round + RECONFIRM_TAKES;
+        self.mode = Mode::Reconfirm(Reconfirm { until, window, rate });
+        if let Some(tolerance) = &mut self.tolerance {
+            tolerance.on_reconfirm(now);
+        }
+        let half = RECONFIRM_PART * rate * self.path.least_rtt().as_secs_f64();
+        let window = half.max(LEAST_PACKETS).min(window);
+        self.path.settle(self.mode.name(), Cause::Reconfirm, window);
+    }
+
+    /// The round trip that grew is the path's, and the window is what it was before.
+    fn change_path(&mut self, window: f64, progress: &Progress) {
+        let rtt = progress.round.map_or(self.path.rtt(), |round| round.min_rtt);
+        self.path.replace_base(rtt);
+        let clean = self.tolerance.as_ref().is_some_and(|t| t.is_clean(&self.path));
+        self.mode = match clean {
+            true => Mode::Start(Start::after(self.path.losses())),
+            false => Mode::Avoidance,
+        };
+        self.path.settle(self.mode.name(), Cause::PathChange, window);
+        if clean {
+            self.path.forget_threshold();
         }
     }
 
@@ -368,13 +376,16 @@ impl Controller {
         self.events.on_answered(self.sent_bytes);
     }
 
-    fn grow_in_start(&mut self, acked: f64) {
-        let Mode::Start(start) = &self.mode else { return };
-        let reported = acked / (1.0 - start.loss());
-        self.path.grow_in_slow_start(self.mode.name(), reported, 1.0);
+    fn grow_in_slow_start(&mut self, acked: f64, share: f64) {
+        self.path.grow_in_slow_start(self.mode.name(), acked, share);
         if self.path.is_past_threshold() {
             self.mode = Mode::Avoidance;
         }
+    }
+
+    fn grow_in_start(&mut self, acked: f64) {
+        let Mode::Start(start) = &self.mode else { return };
+        self.grow_in_slow_start(acked / (1.0 - start.loss()), 1.0);
     }
 
     /// Burst values and cap, from the window.
@@ -423,7 +434,6 @@ impl RateControl for Controller {
             let progress = Progress { acked: 0.0, used: false, round: None };
             let action = decide(&self.mode, Evidence::Silence);
             self.act(now, action, &Sample::default(), &progress);
-            self.events.on_answered(self.sent_bytes);
         }
         self.set_pacing();
     }
@@ -447,6 +457,9 @@ impl RateControl for Controller {
         if lasted >= STALE_AFTER {
             let threshold = self.path.window();
             self.mode = self.slow_start();
+            if let Some(tolerance) = &mut self.tolerance {
+                tolerance.on_interruption();
+            }
             self.path.begin_again(self.mode.name(), Cause::Pause, INITIAL_WINDOW, threshold);
             self.set_pacing();
         }

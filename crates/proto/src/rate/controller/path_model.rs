@@ -212,7 +212,9 @@ impl PathModel {
     /// The packets of a train at `rate`, if trains are to leave now.
     pub(super) fn train(&self, rate: Rate) -> Option<u32> {
         let queue = if self.reduced { self.base.range() } else { Duration::MAX };
-        self.capacity.train(self.round, rate, u64::from(self.packet_bytes), queue)
+        let train = self.capacity.train(self.round, rate, u64::from(self.packet_bytes), queue);
+        // A window that holds no train cuts it, and the pause after it would be too long.
+        train.filter(|train| f64::from(*train) <= self.window)
     }
 
     /// The path has another length, whose smallest round trip is `rtt`.
@@ -235,6 +237,11 @@ impl PathModel {
     /// Smoothed round trip, above zero.
     pub(super) fn rtt(&self) -> Duration {
         self.smoothed_rtt.unwrap_or(ASSUMED_RTT).max(Duration::from_micros(1))
+    }
+
+    /// The smallest round trip, or else the smoothed one.
+    pub(super) fn least_rtt(&self) -> Duration {
+        self.min_rtt().unwrap_or_else(|| self.rtt())
     }
 
     /// The smallest round trip, if one was measured.

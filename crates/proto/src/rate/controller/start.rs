@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::loss_record::LossRecord;
 use super::rounds::Round;
 
 /// A round trip in which the rate grew by less is a slow one; two in a row end the start.
@@ -41,6 +42,12 @@ impl Start {
     /// A start on a path that lost `lost` of the last `packets`.
     pub(super) fn new(packets: f64, lost: f64) -> Self {
         Self { packets, lost, best_rate: 0.0, slow_rounds: 0, first_rtt: None }
+    }
+
+    /// The same on a path that has lost packets: these losses are nothing new.
+    pub(super) fn after(losses: &LossRecord) -> Self {
+        let (packets, lost) = losses.recent_counts();
+        Self::new(packets, lost)
     }
 
     /// Loss share of the round trips so far.

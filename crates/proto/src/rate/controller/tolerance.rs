@@ -57,6 +57,8 @@ pub(super) struct Tolerance {
     /// When the smallest round trip was looked for last.
     reconfirmed: Option<Instant>,
     lost: u64,
+    /// Packets that the newest report found missing.
+    newly_lost: u64,
     /// Nearly all that the bottleneck carries is this sender's.
     has_path: bool,
     /// The round trip of the last mark.
@@ -69,6 +71,12 @@ impl Tolerance {
         self.excuse.share()
     }
 
+    /// Takes in a report, in every mode.
+    pub(super) fn on_sample(&mut self, sample: &Sample) {
+        self.newly_lost = sample.lost_packets.saturating_sub(self.lost);
+        self.lost = self.lost.max(sample.lost_packets);
+    }
+
     /// Whether what was lost is congestion: `event` says that a packet is missing that was sent
     /// after the last reduction.
     pub(super) fn judge_loss(
@@ -78,7 +86,6 @@ impl Tolerance {
         event: bool,
         (progress, path): (&Progress, &PathModel),
     ) -> Option<Evidence> {
-        let lost_before = std::mem::replace(&mut self.lost, sample.lost_packets);
         let judgement = progress.round.map(|round| {
             let dispersion = path.losses().dispersion();
             self.excuse.on_round(now, sample.round, &round, dispersion)
@@ -101,7 +108,7 @@ impl Tolerance {
         if self.excuse.share().is_some() {
             return None;
         }
-        let lost = sample.lost_packets.saturating_sub(lost_before);
+        let lost = self.newly_lost;
         let packets = sample.delivered_packets.saturating_add(sample.lost_packets);
         if lost > 0 && self.low_delay.excuses(now, (path, self.has_path), lost, packets) {
             return None;
@@ -110,7 +117,7 @@ impl Tolerance {
             return Some(Evidence::Congestion(Congestion::Loss));
         }
         if self.excuse.take_persists() {
-            let share = path.losses().recent().0.max(LEAST_TESTED);
+            let share = path.losses().recent().max(LEAST_TESTED);
             return self.test_due(now, share, path);
         }
         None
@@ -210,6 +217,12 @@ impl Tolerance {
         self.excuse.refuse(now);
     }
 
+    /// Nothing arrived, or nothing was sent, for so long that the path may be another one.
+    pub(super) fn on_interruption(&mut self) {
+        self.excuse.revoke();
+        self.has_path = false;
+    }
+
     /// A look whether the path carries more begins.
     pub(super) fn on_look(&mut self, now: Instant) {
         self.looks.on_begun(now);
@@ -222,7 +235,7 @@ impl Tolerance {
 
     /// Whether so little is lost that a path that changed may be tried by doubling.
     pub(super) fn is_clean(&self, path: &PathModel) -> bool {
-        path.losses().recent().0 < CLEAN_LOSS + self.excuse.share().unwrap_or_default()
+        path.losses().recent() < CLEAN_LOSS + self.excuse.share().unwrap_or_default()
     }
 }
 
