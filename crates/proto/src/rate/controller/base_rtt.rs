@@ -20,6 +20,9 @@ const MOST_NOISE: u32 = 16;
 const GRAIN: u32 = 64;
 /// Packets over which the mean excess is averaged.
 const MEAN_PACKETS: f64 = 128.0;
+/// Reports of a round trip and a half: a receiver sends eight in one (`docs/protocol.md §6.3`), and
+/// finds a packet missing a quarter of one after it was due.
+const REPORTS: usize = 12;
 /// Reports over which the noise is averaged.
 const NOISE_REPORTS: u32 = 32;
 
@@ -29,6 +32,8 @@ pub(super) struct BaseRtt {
     least: Option<Duration>,
     /// The last four round trips. One of four is hardly ever late by the host alone.
     last: [Duration; 4],
+    /// The smallest of four at each of the last reports, of about a round trip.
+    lows: [Duration; REPORTS],
     /// Mean difference of one round trip to the next.
     jitter: Duration,
     /// Mean excess over the smallest one, in seconds.
@@ -60,6 +65,8 @@ impl BaseRtt {
         let excess = rtt.saturating_sub(least).as_secs_f64();
         self.mean_excess += (excess - self.mean_excess) * (packets / MEAN_PACKETS).min(0.5);
         let low = self.low();
+        self.lows.rotate_left(1);
+        self.lows[REPORTS - 1] = low;
         if self.span_ends.is_none_or(|end| now >= end) {
             self.range = [low, self.range[0]];
             self.span_ends = Some(now + RANGE_SPAN);
@@ -77,6 +84,7 @@ impl BaseRtt {
     pub(super) fn replace(&mut self, rtt: Duration) {
         self.least = Some(rtt);
         (self.rose, self.confirmed_at, self.mean_excess) = (false, None, 0.0);
+        self.lows = [rtt; REPORTS];
         self.range = [rtt; 2];
     }
 
@@ -93,6 +101,13 @@ impl BaseRtt {
     /// By how much the smallest of the last four exceeds the smallest of all.
     pub(super) fn excess(&self) -> Duration {
         self.low().saturating_sub(self.least.unwrap_or_default())
+    }
+
+    /// The largest of that in the last round trip and a half: what the packets met that are found
+    /// missing now.
+    pub(super) fn highest_excess(&self) -> Duration {
+        let highest = self.lows.iter().max().copied().unwrap_or_default();
+        highest.saturating_sub(self.least.unwrap_or_default())
     }
 
     /// Mean of that over about 128 packets, of every round trip.

@@ -26,14 +26,18 @@ pub(super) struct LowDelay {
 
 /// Whether the delay is low on a path whose range of delays is known.
 fn is_low(now: Instant, path: &PathModel, base: &BaseRtt, alone: bool) -> bool {
-    // Of a sender that has the path for itself all that waits is its own. Else less may wait than
-    // CoDel allows before it drops (5 ms, RFC 8289).
-    let own = path.own_queue().mul_f64(if alone { ALONE } else { COMPANY });
-    let (excess, range) = (base.excess(), base.range());
+    // Of a sender that has the path for itself all that waits is its own, and follows its window.
+    // Else a queue that lost packets may be short again when they are found missing, and less may
+    // wait than CoDel allows before it drops (5 ms, RFC 8289).
+    let (excess, own) = match alone {
+        true => (base.excess(), ALONE),
+        false => (base.highest_excess(), COMPANY),
+    };
+    let range = base.range();
     base.is_confirmed(now)
         && range > base.tolerance() + base.noise()
         && excess < range.mul_f64(RANGE_PART)
-        && excess < base.tolerance() + own
+        && excess < base.tolerance() + path.own_queue().mul_f64(own)
 }
 
 impl LowDelay {

@@ -167,7 +167,8 @@ impl Controller {
         let loss = match &mut self.tolerance {
             None => congestion.map(Evidence::Congestion),
             Some(tolerance) => {
-                tolerance.judge_loss(now, sample, congestion.is_some(), (progress, &self.path))
+                let event = (congestion.is_some(), self.events.is_recovering());
+                tolerance.judge_loss(now, sample, event, (progress, &self.path))
             }
         };
         if let Some(evidence) = loss {

@@ -78,15 +78,17 @@ impl Tolerance {
     }
 
     /// Whether what was lost is congestion: `event` says that a packet is missing that was sent
-    /// after the last reduction.
+    /// after the last reduction, and `recovering` that the report is of packets sent before it.
     pub(super) fn judge_loss(
         &mut self,
         now: Instant,
         sample: &Sample,
-        event: bool,
+        (event, recovering): (bool, bool),
         (progress, path): (&Progress, &PathModel),
     ) -> Option<Evidence> {
-        let judgement = progress.round.map(|round| {
+        // Losses of a flight that was answered are not counted again.
+        let round = progress.round.filter(|_| !recovering);
+        let judgement = round.map(|round| {
             let dispersion = path.losses().dispersion();
             self.excuse.on_round(now, sample.round, &round, dispersion)
         });
@@ -96,8 +98,8 @@ impl Tolerance {
                 let share = self.excuse.share().unwrap_or_default();
                 self.excuse.revoke();
                 self.excuse.keep_window(path.window());
-                // A low delay excuses as much without a test.
-                if share > low_delay::MOST
+                // A low delay excuses half of what it may, surely, without a test.
+                if share > low_delay::MOST / 2.0
                     && let Some(due) = self.test_due(now, share, path)
                 {
                     return Some(due);
