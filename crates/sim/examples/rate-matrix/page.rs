@@ -71,7 +71,9 @@ pub(crate) fn page(
 ) -> String {
     let command = format!("cargo run --release -p netblt-sim --example rate-matrix -- {args}");
     let tables = tables(rows, names, results);
-    format!("{HEAD}\n{INTRODUCTION}\nMade by `{command}`.\n\n{LEGEND}\n{tables}\n{ELSEWHERE}")
+    format!(
+        "{HEAD}\n{INTRODUCTION}\nMade by `{command}`. {SOURCE}\n{LEGEND}\n{tables}\n{ELSEWHERE}"
+    )
 }
 
 const HEAD: &str = "# The rate laws in company";
@@ -81,6 +83,10 @@ policies named here: their laws, the pacer, the sampler and the receiver's repor
 program. The others are TCP, CUBIC by RFC 9438 or Reno, with an acknowledgement for every packet;
 BBRv1 as the program re-creates it; and senders of a constant rate. All IP packets have 1,500 bytes
 unless a row says otherwise, and each host takes up to 1 ms, at random, to see what arrives.
+";
+const SOURCE: &str = "With one seed and three
+policies that takes half an hour on two processors; `--quick` takes a minute and a half. The rows
+stand in `crates/sim/examples/rate-matrix/rows`; this page is not edited by hand.
 ";
 const LEGEND: &str = "\
 A path is written as Mbit/s and milliseconds of round trip; the queue in bandwidth-delay products

@@ -20,7 +20,7 @@ const QUEUE_PART: u32 = 4;
 const LEAST_REPORTS: f64 = 6.0;
 /// A share below this may be known from an upper bound alone.
 const SMALL: f64 = 0.5;
-/// Trains leave for a round trip, once in so long at least.
+/// Trains leave again after this time.
 const EVERY: Duration = Duration::from_secs(5);
 /// Trains leave, and their reports are taken in, for so many round trips.
 const ROUNDS: u64 = 3;

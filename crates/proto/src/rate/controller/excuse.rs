@@ -62,8 +62,8 @@ pub(super) struct Excuse {
     reduced_in: Option<u64>,
     /// The window, in packets, before the first reduction of the present episode of losses.
     window_before: f64,
-    /// Two reductions did not end the loss.
-    persists: bool,
+    /// A reduction came soon after another.
+    asks_for_test: bool,
 }
 
 impl Default for Excuse {
@@ -74,7 +74,7 @@ impl Default for Excuse {
             pause: RETRY.0,
             reduced_in: None,
             window_before: 0.0,
-            persists: false,
+            asks_for_test: false,
         }
     }
 }
@@ -94,15 +94,15 @@ impl Excuse {
     pub(super) fn on_reduced(&mut self, number: u64, window: f64) {
         let since = self.reduced_in.map_or(u64::MAX, |before| number.saturating_sub(before));
         self.reduced_in = Some(number);
-        self.persists = since < AGAIN_WITHIN;
+        self.asks_for_test = since < AGAIN_WITHIN;
         if since > EPISODE {
             self.window_before = window;
         }
     }
 
-    /// Whether loss went on after two reductions; a test is what it asks for. It asks once.
-    pub(super) fn take_persists(&mut self) -> bool {
-        std::mem::take(&mut self.persists)
+    /// Whether a second reduction came soon after another, which asks for a test, once.
+    pub(super) fn take_request(&mut self) -> bool {
+        std::mem::take(&mut self.asks_for_test)
     }
 
     /// The window, in packets, from before the present losses.

@@ -14,7 +14,7 @@ const REPORTS: f64 = 64.0;
 /// Losses in runs of mean length b have a dispersion of 2 b - 1; no longer runs are believed.
 const MAX_DISPERSION: f64 = 40.0;
 /// Loss share below which no dispersion can be measured.
-const LEAST_SHARE: f64 = 0.001;
+const LEAST_LOSS_SHARE: f64 = 0.001;
 
 /// Counts of lost packets, averaged over several lengths.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ impl LossRecord {
         if self.packets < FIRST {
             return;
         }
-        let share = self.share.clamp(LEAST_SHARE, 0.9);
+        let share = self.share.clamp(LEAST_LOSS_SHARE, 0.9);
         let deviation = lost - share * packets;
         let measured = deviation * deviation / (share * (1.0 - share) * packets);
         self.dispersion += (measured - self.dispersion) / REPORTS;

@@ -39,7 +39,7 @@ use path_model::{INITIAL_WINDOW, PathModel, Progress};
 use response_test::{ResponseTest, Verdict};
 use short_queue::ShortQueue;
 use start::Start;
-use tolerance::{LEAST_PACKETS, Tolerance};
+use tolerance::{LEAST_DELAY_WINDOW, Tolerance};
 
 use super::{Belief, Pacing, RateControl, Sample, burst_for};
 use crate::time::Instant;
@@ -63,12 +63,12 @@ const HALF_GAIN: u64 = 50;
 const START_QUEUE_PART: u32 = 10;
 /// What a start that found no growth leaves of what arrives.
 const NO_GROWTH_BETA: f64 = 0.7;
-/// Round trips at half the rate after a start, and in a look for the smallest round trip.
+/// Round trips at half the rate after a start, and when the smallest round trip is measured again.
 const DRAIN_ROUNDS: u64 = 2;
 const RECONFIRM_TAKES: u64 = 3;
-/// What a look for the smallest round trip leaves of what arrives.
+/// What is left of the rate while the smallest round trip is measured again.
 const RECONFIRM_PART: f64 = 0.5;
-/// What is left of a window after a look for the smallest round trip.
+/// What is left of a window after that.
 const RECONFIRM_BETA: f64 = 0.95;
 /// The lowest rate of all, in bytes a second: a small packet in the longest interval of bursts.
 const LEAST_RATE: Rate = Rate::from_bytes_per_second(100);
@@ -222,7 +222,7 @@ impl Controller {
             Mode::Reconfirm(reconfirm) if sample.round >= reconfirm.until => {
                 let round = progress.round?;
                 let moved = tolerance::has_moved(&round, &self.path);
-                Some(Evidence::Looked { moved })
+                Some(Evidence::BaseSeen { moved })
             }
             _ => None,
         }
@@ -284,7 +284,7 @@ impl Controller {
     fn begin_drain(&mut self, now: Instant, round: u64, loss: f64) {
         self.mode = Mode::Drain(round + DRAIN_ROUNDS);
         let sent = self.path.flight_rate() / (1.0 - loss);
-        let window = (sent * self.path.least_rtt().as_secs_f64()).max(LEAST_PACKETS);
+        let window = (sent * self.path.least_rtt().as_secs_f64()).max(LEAST_DELAY_WINDOW);
         self.path.settle(self.mode.name(), Cause::Delay, window);
         self.events.on_answered(self.sent_bytes);
         if let Some(tolerance) = &mut self.tolerance {
@@ -335,7 +335,7 @@ impl Controller {
             tolerance.on_reconfirm(now);
         }
         let half = RECONFIRM_PART * rate * self.path.least_rtt().as_secs_f64();
-        let window = half.max(LEAST_PACKETS).min(window);
+        let window = half.max(LEAST_DELAY_WINDOW).min(window);
         self.path.settle(self.mode.name(), Cause::Reconfirm, window);
     }
 
@@ -362,7 +362,7 @@ impl Controller {
         if moved {
             self.path.replace_base(round.min_rtt);
         }
-        let product = before.rate * round.min_rtt.as_secs_f64() + LEAST_PACKETS;
+        let product = before.rate * round.min_rtt.as_secs_f64() + LEAST_DELAY_WINDOW;
         let window = self.path.window().max(RECONFIRM_BETA * before.window.min(product));
         self.path.settle(self.mode.name(), Cause::Reconfirm, window);
     }

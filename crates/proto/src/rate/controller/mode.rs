@@ -33,7 +33,7 @@ pub(super) enum Mode {
     Reconfirm(Reconfirm),
 }
 
-/// A look for the smallest round trip.
+/// The smallest round trip is being measured again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Reconfirm {
     /// The round trip in which it ends.
@@ -60,7 +60,8 @@ impl Mode {
     }
 }
 
-/// What was seen, in order of priority: the first that holds decides.
+/// What was seen. One report gives one of these: a mark, what the mode itself finds, losses beyond an
+/// excuse, other losses, and the rest, in this order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Evidence {
     /// No report for several round trips.
@@ -84,8 +85,8 @@ pub(super) enum Evidence {
     LookDue,
     /// The smallest round trip was not seen for long.
     BaseUnconfirmed,
-    /// The smallest round trip was looked for; the path has another one now.
-    Looked { moved: bool },
+    /// The smallest round trip was measured at half the rate; `moved` says that it is another one.
+    BaseSeen { moved: bool },
     /// Nothing else uses the path, or losses are excused: a short queue is enough.
     Alone,
     /// That does not hold any more.
@@ -185,7 +186,7 @@ pub(super) fn decide(mode: &Mode, evidence: Evidence) -> Action {
         }
         (Mode::Avoidance, Evidence::LookDue) => Action::BeginStart,
         (Mode::Avoidance, Evidence::BaseUnconfirmed) => Action::BeginReconfirm,
-        (Mode::Reconfirm(_), Evidence::Looked { moved }) => Action::EndReconfirm { moved },
+        (Mode::Reconfirm(_), Evidence::BaseSeen { moved }) => Action::EndReconfirm { moved },
         (Mode::Avoidance, Evidence::Alone) => Action::BeginShortQueue,
         (Mode::ShortQueue(_), Evidence::Queue(Step::Window(window))) => Action::Follow(window),
         (Mode::ShortQueue(_), Evidence::Queue(Step::NotMine(window))) => {
@@ -237,7 +238,7 @@ mod tests {
             Evidence::Drained,
             Evidence::LookDue,
             Evidence::BaseUnconfirmed,
-            Evidence::Looked { moved: true },
+            Evidence::BaseSeen { moved: true },
             Evidence::Alone,
             Evidence::Company,
             Evidence::Queue(Step::Window(90.0)),

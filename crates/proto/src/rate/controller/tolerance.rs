@@ -33,20 +33,20 @@ const LEAST_TESTED: f64 = 0.02;
 const LEAST_PRESUMED: f64 = 0.01;
 /// A queue stands, and an AQM may drop by it, from so many times a sender's own queue on.
 const STANDING: f64 = 1.5;
-/// Time and round trips between two looks for the smallest round trip.
+/// Time and round trips until the smallest round trip may be measured again.
 const RECONFIRM_EVERY: Duration = Duration::from_secs(5);
 const RECONFIRM_ROUNDS: u32 = 32;
 /// A smallest round trip that is longer by this part of itself is another one.
 const MOVED_PART: u32 = 16;
 /// This part of the range of round trips is a sender's own queue, where queues are short.
-const RANGE_PART: f64 = 4.0;
+const OWN_RANGE_PART: f64 = 4.0;
 /// After a path change the window doubles if no more than this is lost beyond the excuse.
 const CLEAN_LOSS: f64 = 0.02;
 /// An excuse restores a window of at most so many times the present one.
 const RESTORED: f64 = 3.0;
 
 /// Fewest packets of a window, and of a queue, that follows delay.
-pub(super) const LEAST_PACKETS: f64 = 4.0;
+pub(super) const LEAST_DELAY_WINDOW: f64 = 4.0;
 
 /// The state of it.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ pub(super) struct Tolerance {
     excuse: Excuse,
     low_delay: LowDelay,
     looks: Looks,
-    /// When the smallest round trip was looked for last.
+    /// When the smallest round trip was measured again last.
     reconfirmed: Option<Instant>,
     lost: u64,
     /// Packets that the newest report found missing.
@@ -118,7 +118,7 @@ impl Tolerance {
         if event {
             return Some(Evidence::Congestion(Congestion::Loss));
         }
-        if self.excuse.take_persists() {
+        if self.excuse.take_request() {
             let share = path.losses().recent().max(LEAST_TESTED);
             return self.test_due(now, share, path);
         }
@@ -230,7 +230,7 @@ impl Tolerance {
         self.looks.on_begun(now);
     }
 
-    /// A look for the smallest round trip begins.
+    /// The smallest round trip is measured again from now on.
     pub(super) fn on_reconfirm(&mut self, now: Instant) {
         self.reconfirmed = Some(now);
     }
@@ -255,10 +255,10 @@ fn short_queue_path(now: Instant, path: &PathModel) -> short_queue::Path {
     let (base, queue) = (path.base(), path.own_queue());
     let mut seconds = queue.as_secs_f64();
     if path.was_reduced() && base.range() > base.noise() {
-        seconds = seconds.min(base.range().as_secs_f64() / RANGE_PART);
+        seconds = seconds.min(base.range().as_secs_f64() / OWN_RANGE_PART);
     }
     short_queue::Path {
-        target: (seconds * path.capacity(now)).max(LEAST_PACKETS),
+        target: (seconds * path.capacity(now)).max(LEAST_DELAY_WINDOW),
         base: base.least().unwrap_or_default(),
         noise: base.noise(),
         much: (queue + base.noise()) * 2,
