@@ -5,8 +5,8 @@
 //! (F. Fowler et al., "UDP bulk transfer protocols", 2003: cited as "review"), not of programs or
 //! packets. Circuit breaker, pacing, bounds and the end are the machine's, as for every law.
 //!
-//! [`sabul`], [`tsunami`], [`fobs`], [`rbudp`] and [`udt`] are whole protocols. [`bbr`],
-//! [`window`] and the laws beside it are TCP's, whose recovery is ours: it asks for what was
+//! `sabul`, `tsunami`, `fobs`, `rbudp` and `udt` are whole protocols. `bbr`,
+//! `window` and the laws beside it are TCP's, whose recovery is ours: it asks for what was
 //! overtaken, once, as TCP's selective acknowledgements do.
 
 pub(crate) mod bbr;

@@ -60,8 +60,8 @@ impl Mode {
     }
 }
 
-/// What was seen. One report gives one of these: a mark, what the mode itself finds, losses beyond an
-/// excuse, other losses, and the rest, in this order.
+/// What a report says. Each report gives one: a mark first, then what the mode itself finds, then
+/// losses beyond an excuse, other losses, and the rest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Evidence {
     /// No report for several round trips.
