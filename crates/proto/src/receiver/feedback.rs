@@ -25,8 +25,15 @@ const LEAST_PAUSE: Duration = Duration::from_millis(1);
 /// Where they are nearer, they do that anyway; where they are farther apart, trains are told by
 /// other means, and each report costs room.
 const EARLY_BEATS: Range<Duration> = Duration::from_millis(2)..Duration::from_millis(125);
-/// How long a packet number may be late before its packet counts as missing, in round trips.
-const LATE_ROUND_TRIPS: (u32, u32) = (1, 4);
+/// How long a packet number may be late before its packet counts as missing, as a part of a round
+/// trip.
+const LATE_PART: u32 = 4;
+/// Where packets came later than that, later ones have until so many eighths more than these had,
+/// and never longer than so many quarters of a round trip (RFC 8985 §6.2 allows one).
+const LATER_EIGHTHS: u32 = 9;
+const MOST_LATE_QUARTERS: u32 = 5;
+/// For so many round trips (RFC 8985 §6.2 keeps it for 16 recoveries).
+const LATER_FOR: u32 = 16;
 /// The largest datagram is that since so many reports: any of them may be lost.
 const LATELY: usize = 3;
 /// Moments that passed while the host was not awake and are told of all the same.
@@ -59,6 +66,11 @@ pub struct Feedback {
     missing: u64,
     /// The reports of late, to leave out what was only late when they were made.
     past: VecDeque<Past>,
+    /// The latest that a packet came, of those since the newest report.
+    latest: Duration,
+    /// How late packets may be, beyond a quarter of a round trip, and until when.
+    later: Duration,
+    later_until: Instant,
     unreported: bool,
     unreported_bytes: u64,
     repeats: u8,
@@ -111,7 +123,7 @@ impl Feedback {
         if self.counts.highest.is_none_or(|(highest, _)| number > highest) {
             self.counts.highest = Some((number, now));
         } else {
-            self.on_late(number);
+            self.on_late(now, number);
         }
         if !self.unreported {
             self.first = now;
@@ -199,10 +211,25 @@ impl Feedback {
     }
 
     /// A packet came behind one with a higher number.
-    fn on_late(&mut self, number: PacketNumber) {
+    fn on_late(&mut self, now: Instant, number: PacketNumber) {
         for past in self.past.iter_mut().rev().take_while(|past| number < past.highest) {
             past.absent = past.absent.saturating_sub(1);
+            self.latest = self.latest.max(now.since(past.at));
         }
+    }
+
+    /// How late a packet may be on a path whose round trip is `rtt`.
+    fn allowed_lateness(&mut self, now: Instant, rtt: Duration) -> Duration {
+        let usual = rtt / LATE_PART;
+        let latest = std::mem::take(&mut self.latest);
+        if latest > usual {
+            let later = latest * LATER_EIGHTHS / 8;
+            self.later = self.later.max(later).min(rtt * MOST_LATE_QUARTERS / 4);
+            self.later_until = now + rtt * LATER_FOR;
+        } else if now >= self.later_until {
+            self.later = Duration::ZERO;
+        }
+        usual.max(self.later)
     }
 
     /// What was absent a while ago and has not come since is missing. Where packets overtake each
@@ -212,10 +239,13 @@ impl Feedback {
             let absent = (highest.0 + 1).saturating_sub(self.counts.packets);
             self.past.push_back(Past { at: now, highest, absent });
         }
-        let settled = now.before(rtt * LATE_ROUND_TRIPS.0 / LATE_ROUND_TRIPS.1);
-        while let Some(past) = self.past.pop_front_if(|past| past.at <= settled) {
+        let settled = now.before(self.allowed_lateness(now, rtt));
+        for past in self.past.iter().take_while(|past| past.at <= settled) {
             self.missing = self.missing.max(past.absent);
         }
+        // What comes later still than packets may shows only while its report is remembered.
+        let forgotten = now.before(rtt * MOST_LATE_QUARTERS / 4);
+        while self.past.pop_front_if(|past| past.at < forgotten).is_some() {}
     }
 }
 
@@ -287,6 +317,43 @@ mod tests {
             assert!(told.contains(&report.missing), "{} of {told:?} at {at}", report.missing);
         }
         assert!(feedback.missing() >= 190, "{}", feedback.missing());
+    }
+
+    /// Each third packet comes a whole round trip behind its place. Soon that is known, and none
+    /// is missing any more; 16 round trips after the last of them a lost packet is missed as early
+    /// as ever.
+    #[test]
+    fn what_comes_a_round_trip_late_is_waited_for() {
+        let rtt = Duration::from_millis(40);
+        let us = |n: u64| Instant::from_nanos(1_000_000_000 + n * 1000);
+        let mut coming: Vec<(u64, u64)> = (0..40_000)
+            .filter(|number| *number < 20_000 || number % 20 != 10)
+            .map(|number| {
+                let late = number < 20_000 && number % 3 == 0;
+                (number * 50 + if late { 40_000 } else { 0 }, number)
+            })
+            .collect();
+        coming.sort_unstable();
+        let (mut feedback, mut due, mut first) = (Feedback::default(), 0, None);
+        for (at, number) in coming {
+            feedback.on_packet(us(at), PacketNumber(number), (1000, 1000), None);
+            if at < due {
+                continue;
+            }
+            due = at + 5000;
+            let missing = feedback.report(us(at), ms(1000), rtt).unwrap().missing;
+            match at {
+                0..100_000 => {}
+                100_000..1_000_000 => assert_eq!(*first.get_or_insert(missing), missing, "{at}"),
+                1_800_000.. => {
+                    let lost = |numbers: u64| numbers.saturating_sub(20_000 - 9) / 20;
+                    let expected = lost((at / 50).saturating_sub(400))..=lost(at / 50);
+                    assert!(expected.contains(&missing), "{missing} of {expected:?} at {at}");
+                }
+                _ => {}
+            }
+        }
+        assert!(first.is_some_and(|first| first < 500), "{first:?}");
     }
 
     #[test]
