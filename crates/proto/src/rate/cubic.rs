@@ -45,6 +45,13 @@ impl Cubic {
         self.epoch = None;
     }
 
+    /// The curve stood still for this time: the window was not used (RFC 9438 §5.8).
+    pub(crate) fn pause(&mut self, time: Duration) {
+        if let Some((began, ..)) = &mut self.epoch {
+            *began += time;
+        }
+    }
+
     /// How long it takes by its curve to make up for the last loss: K of that window.
     pub(crate) fn cubic_time(&self) -> Duration {
         let seconds = cube_root(self.prior * (1.0 - BETA) / C);

@@ -127,15 +127,30 @@ impl BaseRtt {
         self.jitter.clamp(LEAST_NOISE, most.max(LEAST_NOISE))
     }
 
+    /// Mean difference of one report's round trip to the next one's, however large. A queue grows
+    /// and falls by little from one report to the next.
+    pub(super) fn jitter(&self) -> Duration {
+        self.jitter
+    }
+
     /// What a round trip may exceed the smallest one by, and be as small.
     pub(super) fn tolerance(&self) -> Duration {
         self.noise() + self.least.unwrap_or_default() / GRAIN
     }
 
+    /// How long a confirmation holds.
+    fn holds_for(&self) -> Duration {
+        CONFIRMED_FOR + self.least.unwrap_or_default() * CONFIRMED_ROUNDS
+    }
+
     /// Whether the smallest round trip was seen before and after a queue, and lately.
     pub(super) fn is_confirmed(&self, now: Instant) -> bool {
-        let lasts = CONFIRMED_FOR + self.least.unwrap_or_default() * CONFIRMED_ROUNDS;
-        self.confirmed_at.is_some_and(|at| now.since(at) <= lasts)
+        self.confirmed_at.is_some_and(|at| now.since(at) <= self.holds_for())
+    }
+
+    /// Whether it is not, or will not be soon.
+    pub(super) fn should_be_confirmed(&self, now: Instant) -> bool {
+        self.confirmed_at.is_none_or(|at| now.since(at) > self.holds_for() * 3 / 4)
     }
 }
 

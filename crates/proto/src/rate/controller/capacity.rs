@@ -14,8 +14,6 @@ use crate::units::Rate;
 const LEAST_TRAIN: u64 = 8;
 /// A train is at most as much as is sent in this time.
 const TRAIN_TIME: Duration = Duration::from_millis(2);
-/// A train is at most this part of the queue that once lost packets.
-const QUEUE_PART: u32 = 4;
 /// Reports before which nothing is known.
 const LEAST_REPORTS: f64 = 6.0;
 /// A share below this may be known from an upper bound alone.
@@ -27,7 +25,7 @@ const ROUNDS: u64 = 3;
 /// What earlier trains showed counts by this part of what newer ones do.
 const KEPT: f64 = 0.75;
 /// A capacity is known for this time.
-const MAX_AGE: Duration = Duration::from_secs(30);
+const MAX_AGE: Duration = Duration::from_secs(60);
 /// Trains before which trains leave in every round trip.
 const FIRST_TRAINS: u32 = 3;
 /// The largest relative error of a capacity that is believed.
@@ -126,17 +124,11 @@ impl Capacity {
         }
     }
 
-    /// The packets of a train at `rate`, if trains are to leave now, on a path whose queue holds
-    /// what is sent in `queue` at least.
-    pub(super) fn train(
-        &self,
-        round: u64,
-        rate: Rate,
-        packet: u64,
-        queue: Duration,
-    ) -> Option<u32> {
+    /// The packets of a train at `rate`, if trains are to leave now: no more than are sent in
+    /// `most`, but for the least train.
+    pub(super) fn train(&self, round: u64, rate: Rate, packet: u64, most: Duration) -> Option<u32> {
         let began = self.training?;
-        let time = TRAIN_TIME.min(queue / QUEUE_PART);
+        let time = TRAIN_TIME.min(most);
         // Trains of different lengths, or reports that come with their period see one place only.
         let packets = (rate.bytes_in(time) / packet.max(1)).max(LEAST_TRAIN) + round % 4;
         (round < began + ROUNDS).then(|| u32::try_from(packets).unwrap_or(u32::MAX))

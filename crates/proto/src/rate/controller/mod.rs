@@ -34,7 +34,7 @@ use std::time::Duration;
 pub use cause::{Cause, WindowChange};
 use congestion::{Congestion, CongestionEvents};
 use hystart::{Growth, HyStart};
-use mode::{Action, Evidence, Mode, Reconfirm, decide};
+use mode::{Action, Drain, Evidence, Mode, Reconfirm, decide};
 use path_model::{INITIAL_WINDOW, PathModel, Progress};
 use response_test::{ResponseTest, Verdict};
 use short_queue::ShortQueue;
@@ -49,9 +49,6 @@ use crate::units::{Burst, Rate};
 const SLOW_START_GAIN: u64 = 200;
 /// Pacing later, in hundredths of a window a round trip (RFC 9002 §7.7).
 const PACING_GAIN: u64 = 125;
-/// A receiver reports eight times in a round trip, so that an eighth of the window has arrived and
-/// is not reported yet.
-const UNREPORTED_PART: u64 = 8;
 /// A pause as long as this may have ended on another path (RFC 9002 §5.1 resets there, too).
 const STALE_AFTER: Duration = Duration::from_secs(1);
 /// Pacing where a short queue is kept, in hundredths: pacing alone decides when packets leave.
@@ -61,15 +58,14 @@ const WHOLE_GAIN: u64 = 100;
 const HALF_GAIN: u64 = 50;
 /// In the start a queue stands from this part of the smallest round trip on.
 const START_QUEUE_PART: u32 = 10;
-/// What a start that found no growth leaves of what arrives.
-const NO_GROWTH_BETA: f64 = 0.7;
+/// What a start whose loss share rose leaves of what arrives.
+const START_LOSS_BETA: f64 = 0.7;
 /// Round trips at half the rate after a start, and when the smallest round trip is measured again.
 const DRAIN_ROUNDS: u64 = 2;
 const RECONFIRM_TAKES: u64 = 3;
-/// What is left of the rate while the smallest round trip is measured again.
-const RECONFIRM_PART: f64 = 0.5;
-/// What is left of a window after that.
-const RECONFIRM_BETA: f64 = 0.95;
+/// What is left of the rate while the smallest round trip is measured again: so little that twice
+/// the present queue empties in a round trip, within these bounds.
+const RECONFIRM_PART: (f64, f64) = (0.5, 0.9);
 /// The lowest rate of all, in bytes a second: a small packet in the longest interval of bursts.
 const LEAST_RATE: Rate = Rate::from_bytes_per_second(100);
 
@@ -217,8 +213,13 @@ impl Controller {
                     None => Some(Evidence::Acknowledged(Growth::Goes(1.0))),
                 }
             }
-            Mode::Drain(until) if sample.round >= *until => Some(Evidence::Drained),
-            Mode::Drain(_) => Some(Evidence::Unused),
+            Mode::Drain(drain) => {
+                // The queue of the start still arrives, as fast as the path carries it.
+                drain.rate = drain.rate.max(self.path.flight_rate() * drain.worth);
+                let full = drain.was_full();
+                let over = sample.round >= drain.until;
+                Some(if over { Evidence::Drained { full } } else { Evidence::Unused })
+            }
             Mode::Reconfirm(reconfirm) if sample.round >= reconfirm.until => {
                 let round = progress.round?;
                 let moved = tolerance::has_moved(&round, &self.path);
@@ -246,12 +247,9 @@ impl Controller {
             Action::Hold => self.path.on_unused(),
             Action::BeginAvoidance => self.mode = Mode::Avoidance,
             Action::BeginDrain { loss } => self.begin_drain(now, sample.round, loss),
-            Action::EndStart => self.end_start(sample.round),
-            Action::EndDrain => {
-                self.mode = Mode::Avoidance;
-                self.path.forget_losses();
-                self.events.on_answered(self.sent_bytes);
-            }
+            Action::EndStart { rate } => self.end_start(sample.round, rate),
+            Action::EndDrain => self.end_drain(),
+            Action::ResumeStart => self.resume_start(),
             Action::BeginStart => self.begin_start(now),
             Action::BeginTest { share, loss } => {
                 self.mode = Mode::Testing(ResponseTest::new(sample, share, loss));
@@ -265,6 +263,10 @@ impl Controller {
             Action::BeginReconfirm => self.begin_reconfirm(now, sample.round),
             Action::EndReconfirm { moved } => self.end_reconfirm(moved, progress),
             Action::PathChanged(window) => self.change_path(window, progress),
+            Action::LeaveShortQueue(window) => {
+                self.mode = Mode::Avoidance;
+                self.path.settle(self.mode.name(), Cause::PathChange, window);
+            }
             Action::Keep => {}
         }
     }
@@ -280,24 +282,44 @@ impl Controller {
         self.events.on_answered(self.sent_bytes);
     }
 
-    /// The start found the path full: what arrives fills it, and its queue is let run off.
+    /// The start found the path full, and its queue is let run off.
     fn begin_drain(&mut self, now: Instant, round: u64, loss: f64) {
-        self.mode = Mode::Drain(round + DRAIN_ROUNDS);
-        let sent = self.path.flight_rate() / (1.0 - loss);
-        let window = (sent * self.path.least_rtt().as_secs_f64()).max(LEAST_DELAY_WINDOW);
-        self.path.settle(self.mode.name(), Cause::Delay, window);
-        self.events.on_answered(self.sent_bytes);
+        let worth = 1.0 / (1.0 - loss);
+        self.drain(round, Cause::Delay, self.path.flight_rate() * worth, worth);
         if let Some(tolerance) = &mut self.tolerance {
             tolerance.on_path_full(now, loss, &self.path);
         }
     }
 
-    /// The start found nothing that grows with its window.
-    fn end_start(&mut self, round: u64) {
-        self.mode = Mode::Drain(round + DRAIN_ROUNDS);
-        let arrives = self.path.flight_rate() * self.path.rtt().as_secs_f64();
-        let window = (NO_GROWTH_BETA * arrives).max(1.0);
-        self.path.settle(self.mode.name(), Cause::NoGrowth, window);
+    /// The start lost packets, or found nothing that grows with its window: then nothing is full
+    /// but what sends at `rate`, perhaps.
+    fn end_start(&mut self, round: u64, rate: Option<f64>) {
+        let rate = rate.unwrap_or_else(|| START_LOSS_BETA * self.path.flight_rate());
+        self.drain(round, Cause::NoGrowth, rate, 0.0);
+    }
+
+    fn drain(&mut self, round: u64, cause: Cause, rate: f64, worth: f64) {
+        let (until, window) = (round + DRAIN_ROUNDS, self.path.window());
+        let sent = window / self.path.rtt().as_secs_f64();
+        self.mode = Mode::Drain(Drain { until, rate, worth, window, sent });
+        self.path.settle(self.mode.name(), cause, self.path.product(rate));
+        self.events.on_answered(self.sent_bytes);
+    }
+
+    fn end_drain(&mut self) {
+        let Mode::Drain(Drain { rate, .. }) = self.mode else { return };
+        self.mode = Mode::Avoidance;
+        self.path.settle(self.mode.name(), Cause::Delay, self.path.product(rate));
+        self.path.forget_losses();
+        self.events.on_answered(self.sent_bytes);
+    }
+
+    /// It was not the queue of the start that made the round trip longer.
+    fn resume_start(&mut self) {
+        let Mode::Drain(Drain { window, .. }) = self.mode else { return };
+        self.mode = Mode::Start(Start::after(self.path.losses()));
+        self.path.settle(self.mode.name(), Cause::SlowStart, window);
+        self.path.forget_threshold();
         self.events.on_answered(self.sent_bytes);
     }
 
@@ -334,8 +356,10 @@ impl Controller {
         if let Some(tolerance) = &mut self.tolerance {
             tolerance.on_reconfirm(now);
         }
-        let half = RECONFIRM_PART * rate * self.path.least_rtt().as_secs_f64();
-        let window = half.max(LEAST_DELAY_WINDOW).min(window);
+        let waits = self.path.base().excess() + self.path.base().noise();
+        let part = 1.0 - 2.0 * waits.as_secs_f64() / self.path.least_rtt().as_secs_f64();
+        let part = part.clamp(RECONFIRM_PART.0, RECONFIRM_PART.1);
+        let window = self.path.product(part * rate).min(window);
         self.path.settle(self.mode.name(), Cause::Reconfirm, window);
     }
 
@@ -363,12 +387,16 @@ impl Controller {
             self.path.replace_base(round.min_rtt);
         }
         let product = before.rate * round.min_rtt.as_secs_f64() + LEAST_DELAY_WINDOW;
-        let window = self.path.window().max(RECONFIRM_BETA * before.window.min(product));
+        let window = self.path.window().max(before.window.min(product));
         self.path.settle(self.mode.name(), Cause::Reconfirm, window);
     }
 
     fn reduce(&mut self, now: Instant, cause: Cause, beta: f64) {
         let tested = matches!(self.mode, Mode::Testing(_));
+        if let Mode::Reconfirm(Reconfirm { window, .. }) = self.mode {
+            // The half that is not sent for a while was not given up.
+            self.path.settle(self.mode.name(), Cause::Reconfirm, window);
+        }
         self.mode = Mode::Recovery;
         if let Some(tolerance) = &mut self.tolerance {
             tolerance.on_reduced(now, cause, tested, &self.path);
@@ -389,6 +417,19 @@ impl Controller {
         self.grow_in_slow_start(acked / (1.0 - start.loss()), 1.0);
     }
 
+    /// Burst values of `rate`: as long as a train while trains leave, and no longer than a short
+    /// queue bears.
+    fn burst(&self, rate: Rate) -> Burst {
+        let burst = burst_for(rate, self.path.packet_bytes());
+        let train = self.path.train(rate).unwrap_or_default();
+        let packets = burst.packets.min(self.path.most_at_once(rate)).max(train);
+        if packets == burst.packets {
+            return burst;
+        }
+        let bytes = u64::from(packets) * u64::from(self.path.packet_bytes());
+        Burst { packets, interval: rate.time_for(bytes) }
+    }
+
     /// Burst values and cap, from the window.
     fn set_pacing(&mut self) {
         let gain = match &self.mode {
@@ -401,17 +442,11 @@ impl Controller {
         let most = [self.ceiling, self.offered].into_iter().flatten().min();
         let rate = self.path.window_rate().scaled(gain, 100).max(LEAST_RATE);
         let rate = most.map_or(rate, |most| rate.min(most));
-        let mut burst = burst_for(rate, self.path.packet_bytes());
-        if let Some(train) = self.path.train(rate).filter(|train| *train > burst.packets) {
-            let bytes = u64::from(train) * u64::from(self.path.packet_bytes());
-            burst = Burst { packets: train, interval: rate.time_for(bytes) };
-        }
-        let window = self.path.window_bytes();
+        let burst = self.burst(rate);
         // Packets that are lost count as in flight until they are found missing.
         let excused = self.tolerance.as_ref().and_then(Tolerance::excused).unwrap_or_default();
-        let missing = (window as f64 * excused / 2.0) as u64;
-        let unreported = window / UNREPORTED_PART;
-        let cap_bytes = Some(window.saturating_add(unreported).saturating_add(missing));
+        let missing = (self.path.window_bytes() as f64 * excused / 2.0) as u64;
+        let cap_bytes = Some(self.path.flight_bytes().saturating_add(missing));
         self.pacing = Pacing { cap_bytes, ..Pacing::of(burst) };
     }
 }

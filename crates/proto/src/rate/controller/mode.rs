@@ -12,6 +12,10 @@ use crate::rate::cubic::BETA;
 /// queue that marks is shorter than one that overflows.
 const BETA_ECN: f64 = 0.85;
 
+/// A path is full if this part of what is sent arrives, or less. The start sends twice what a path
+/// carries before it finds it full.
+const FULL_PART: f64 = 0.8;
+
 /// What the controller does; each mode owns the data that only it needs.
 #[derive(Clone, Debug)]
 pub(super) enum Mode {
@@ -19,8 +23,8 @@ pub(super) enum Mode {
     SlowStart(HyStart),
     /// The window doubles every round trip while the loss share does not rise.
     Start(Start),
-    /// Half of the rate is sent until this round trip, so that the queue of the start empties.
-    Drain(u64),
+    /// Half of the rate is sent, so that the queue of the start empties.
+    Drain(Drain),
     /// Until what was in flight at a congestion event is reported (RFC 9002 §7.3.2).
     Recovery,
     /// The window grows by CUBIC's curve (RFC 9438 §4.2).
@@ -31,6 +35,28 @@ pub(super) enum Mode {
     ShortQueue(ShortQueue),
     /// Half of the rate is sent, to see the smallest round trip again.
     Reconfirm(Reconfirm),
+}
+
+/// The queue of a start is being emptied.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Drain {
+    /// The round trip in which it ends.
+    pub(super) until: u64,
+    /// Packets a second that the path was found to carry, those that are lost there included.
+    pub(super) rate: f64,
+    /// What one packet that arrives stands for: more than one where others were lost all along.
+    /// Zero if what arrives now is no measure of the path.
+    pub(super) worth: f64,
+    /// The window, in packets, at the end of the start, and what it sent in a second.
+    pub(super) window: f64,
+    pub(super) sent: f64,
+}
+
+impl Drain {
+    /// Whether less arrived than was sent, so that the path was full.
+    pub(super) fn was_full(&self) -> bool {
+        self.worth == 0.0 || self.rate < FULL_PART * self.sent
+    }
 }
 
 /// The smallest round trip is being measured again.
@@ -79,8 +105,8 @@ pub(super) enum Evidence {
     TestDue { share: f64, loss: f64 },
     /// All that was in flight at the last event is reported.
     Recovered,
-    /// The round trips of a drain are over.
-    Drained,
+    /// The round trips of a drain are over; `full` says that the path was full before them.
+    Drained { full: bool },
     /// Little waits and yet packets are lost: the path may carry more.
     LookDue,
     /// The smallest round trip was not seen for long.
@@ -120,10 +146,13 @@ pub(super) enum Action {
     BeginDrain { loss: f64 },
     /// The queue of the start is empty; congestion avoidance begins.
     EndDrain,
-    /// The start found no path that is full; the window falls to what arrives.
-    EndStart,
+    /// The start is over without a queue. The window falls below what arrives now, or to what this
+    /// rate, in packets a second, takes.
+    EndStart { rate: Option<f64> },
     /// The window doubles every round trip again.
     BeginStart,
+    /// The round trip grew, but all that was sent arrived: the start goes on where it ended.
+    ResumeStart,
     /// Half of the rate is sent for some round trips.
     BeginReconfirm,
     /// The window from before, nearly; the path may have another smallest round trip.
@@ -132,6 +161,8 @@ pub(super) enum Action {
     BeginShortQueue,
     /// The window becomes this.
     Follow(f64),
+    /// A short queue does not show: the window from before it was given up.
+    LeaveShortQueue(f64),
     /// The path has another length: the window from before the round trip grew.
     PathChanged(f64),
     /// Slow start is over; the window stays.
@@ -172,7 +203,10 @@ pub(super) fn decide(mode: &Mode, evidence: Evidence) -> Action {
         (Mode::Start(_), Evidence::StartOver(StartEnd::Queue { loss })) => {
             Action::BeginDrain { loss }
         }
-        (Mode::Start(_), Evidence::StartOver(StartEnd::NoGrowth)) => Action::EndStart,
+        (Mode::Start(_), Evidence::StartOver(StartEnd::Loss)) => Action::EndStart { rate: None },
+        (Mode::Start(_), Evidence::StartOver(StartEnd::NoGrowth { rate })) => {
+            Action::EndStart { rate: Some(rate) }
+        }
         (Mode::Testing(_), Evidence::Tested(Verdict::Passed(loss))) => Action::Excuse(loss),
         (Mode::Testing(_), Evidence::Tested(Verdict::Failed)) => Action::EndTest(Cause::Loss, BETA),
         (Mode::Testing(_), Evidence::Tested(Verdict::Over)) => Action::LeaveTest,
@@ -180,17 +214,23 @@ pub(super) fn decide(mode: &Mode, evidence: Evidence) -> Action {
             Mode::Recovery | Mode::Avoidance | Mode::ShortQueue(_),
             Evidence::TestDue { share, loss },
         ) => Action::BeginTest { share, loss },
-        (Mode::Drain(_), Evidence::Drained) => Action::EndDrain,
+        (Mode::Drain(_), Evidence::Drained { full: true }) => Action::EndDrain,
+        (Mode::Drain(_), Evidence::Drained { full: false }) => Action::ResumeStart,
         (Mode::Recovery, Evidence::Recovered) | (Mode::ShortQueue(_), Evidence::Company) => {
             Action::BeginAvoidance
         }
         (Mode::Avoidance, Evidence::LookDue) => Action::BeginStart,
-        (Mode::Avoidance, Evidence::BaseUnconfirmed) => Action::BeginReconfirm,
+        (Mode::Avoidance | Mode::ShortQueue(_), Evidence::BaseUnconfirmed) => {
+            Action::BeginReconfirm
+        }
         (Mode::Reconfirm(_), Evidence::BaseSeen { moved }) => Action::EndReconfirm { moved },
         (Mode::Avoidance, Evidence::Alone) => Action::BeginShortQueue,
         (Mode::ShortQueue(_), Evidence::Queue(Step::Window(window))) => Action::Follow(window),
         (Mode::ShortQueue(_), Evidence::Queue(Step::NotMine(window))) => {
             Action::PathChanged(window)
+        }
+        (Mode::ShortQueue(_), Evidence::Queue(Step::NoQueue(window))) => {
+            Action::LeaveShortQueue(window)
         }
         (Mode::SlowStart(_), Evidence::PathFull) => Action::EndSlowStart,
         (Mode::SlowStart(_), Evidence::Acknowledged(Growth::Goes(share))) => {
@@ -211,12 +251,15 @@ mod tests {
     use super::*;
     use crate::rate::Sample;
 
+    const DRAIN: Drain =
+        Drain { until: 7, rate: 5000.0, worth: 1.0, window: 400.0, sent: 10_000.0 };
+
     #[test]
     fn every_mode_answers_every_evidence() {
         let modes = [
             Mode::SlowStart(HyStart::default()),
             Mode::Start(Start::new(0.0, 0.0)),
-            Mode::Drain(7),
+            Mode::Drain(DRAIN),
             Mode::Recovery,
             Mode::Avoidance,
             Mode::Testing(ResponseTest::new(&Sample::default(), 0.5, 0.05)),
@@ -229,13 +272,15 @@ mod tests {
             Evidence::Congestion(Congestion::Mark),
             Evidence::Excess,
             Evidence::StartOver(StartEnd::Queue { loss: 0.01 }),
-            Evidence::StartOver(StartEnd::NoGrowth),
+            Evidence::StartOver(StartEnd::Loss),
+            Evidence::StartOver(StartEnd::NoGrowth { rate: 5000.0 }),
             Evidence::Tested(Verdict::Passed(0.05)),
             Evidence::Tested(Verdict::Failed),
             Evidence::Tested(Verdict::Over),
             Evidence::TestDue { share: 0.5, loss: 0.05 },
             Evidence::Recovered,
-            Evidence::Drained,
+            Evidence::Drained { full: true },
+            Evidence::Drained { full: false },
             Evidence::LookDue,
             Evidence::BaseUnconfirmed,
             Evidence::BaseSeen { moved: true },
@@ -243,6 +288,7 @@ mod tests {
             Evidence::Company,
             Evidence::Queue(Step::Window(90.0)),
             Evidence::Queue(Step::NotMine(90.0)),
+            Evidence::Queue(Step::NoQueue(90.0)),
             Evidence::PathFull,
             Evidence::Acknowledged(Growth::Goes(1.0)),
             Evidence::Acknowledged(Growth::Goes(0.25)),

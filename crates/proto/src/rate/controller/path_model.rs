@@ -9,6 +9,7 @@ use super::capacity::Capacity;
 use super::cause::{Cause, Changes, WindowChange};
 use super::loss_record::LossRecord;
 use super::rounds::{Round, Rounds};
+use super::tolerance::LEAST_DELAY_WINDOW;
 use crate::rate::{Cubic, Sample};
 use crate::time::Instant;
 use crate::units::Rate;
@@ -29,6 +30,9 @@ const SMALL_GROWTH: f64 = 1.0 / 8.0;
 /// Round trip assumed before one was measured (RFC 6298 §2.1, RFC 9002 §6.2.2 assume more; the
 /// handshake nearly always measured it).
 const ASSUMED_RTT: Duration = Duration::from_millis(333);
+/// A receiver reports eight times in a round trip, and not more often than this.
+const UNREPORTED_PART: u64 = 8;
+const LEAST_REPORT_GAP: Duration = Duration::from_millis(1);
 /// Most packets in a window: 10 Tbit/s over 10 s in packets of 1,250 bytes. Arithmetic stays exact.
 const MAX_WINDOW: f64 = 1e10;
 
@@ -36,6 +40,8 @@ const MAX_WINDOW: f64 = 1e10;
 const SHARE_PACKETS: f64 = 64.0;
 /// The bottleneck is not taken to carry more than this sender's rate over this share.
 const LEAST_KNOWN_SHARE: f64 = 0.5;
+/// What leaves at once is at most this part of a queue that once lost packets.
+const QUEUE_PART: u32 = 4;
 /// A sender's own queue is at most this part of the smallest round trip, and this long.
 const OWN_QUEUE_PART: u32 = 10;
 const MAX_OWN_QUEUE: Duration = Duration::from_millis(3);
@@ -80,6 +86,12 @@ pub(super) struct PathModel {
     delivered_bytes: u64,
     /// Bytes in flight after the newest report.
     in_flight_bytes: u64,
+    /// The most bytes in flight in this round trip and in the one before.
+    flights: [u64; 2],
+    /// When the newest report arrived.
+    reported_at: Option<Instant>,
+    /// Time between the newest report and the one before.
+    report_gap: Duration,
     delivery_rate: Option<Rate>,
     changes: Changes,
 }
@@ -104,6 +116,9 @@ impl PathModel {
             round: 0,
             delivered_bytes: 0,
             in_flight_bytes: 0,
+            flights: [0; 2],
+            reported_at: None,
+            report_gap: Duration::ZERO,
             delivery_rate: None,
             changes: Changes::default(),
         }
@@ -127,13 +142,28 @@ impl PathModel {
         if let Some(round) = &round {
             self.on_round(now, round);
         }
+        let used = self.is_used(sample, newly, round.is_some());
+        self.report_gap = self.reported_at.map_or(Duration::ZERO, |before| now.since(before));
+        self.reported_at = Some(now);
+        Progress { acked, used, round }
+    }
+
+    /// Whether the window is used. Outside slow start the fullest moment of two round trips counts:
+    /// a path whose round trip varies is not full at every report.
+    fn is_used(&mut self, sample: &Sample, newly: u64, round_ended: bool) -> bool {
         let before = std::mem::replace(&mut self.in_flight_bytes, sample.in_flight_bytes);
         let flight = before.max(sample.in_flight_bytes.saturating_add(newly));
+        if round_ended {
+            self.flights = [0, self.flights[0]];
+        }
+        self.flights[0] = self.flights[0].max(flight);
+        let most = self.flights[0].max(self.flights[1]);
+        let full = self.flight_bytes();
         let used = match self.window < self.threshold {
-            true => flight.saturating_mul(2) >= self.window_bytes(),
-            false => flight.saturating_mul(8) >= self.window_bytes().saturating_mul(7),
+            true => flight.saturating_mul(9) >= full.saturating_mul(4),
+            false => most.saturating_mul(9) >= full.saturating_mul(7),
         };
-        Progress { acked, used: used && !sample.app_limited, round }
+        used && !sample.app_limited
     }
 
     fn on_round(&mut self, now: Instant, round: &Round) {
@@ -209,12 +239,26 @@ impl PathModel {
         self.capacity.begin(now, self.round);
     }
 
+    /// Time in which as much may leave at once: a part of the queue that once lost packets.
+    fn burst_time(&self) -> Duration {
+        if self.reduced { self.base.range() / QUEUE_PART } else { Duration::MAX }
+    }
+
     /// The packets of a train at `rate`, if trains are to leave now.
     pub(super) fn train(&self, rate: Rate) -> Option<u32> {
-        let queue = if self.reduced { self.base.range() } else { Duration::MAX };
-        let train = self.capacity.train(self.round, rate, u64::from(self.packet_bytes), queue);
+        let (packet, most) = (u64::from(self.packet_bytes), self.burst_time());
+        let train = self.capacity.train(self.round, rate, packet, most);
         // A window that holds no train cuts it, and the pause after it would be too long.
         train.filter(|train| f64::from(*train) <= self.window)
+    }
+
+    /// The most packets that leave at once at `rate` where no train does.
+    pub(super) fn most_at_once(&self, rate: Rate) -> u32 {
+        if !self.reduced {
+            return u32::MAX;
+        }
+        let packets = rate.bytes_in(self.burst_time()) / u64::from(self.packet_bytes);
+        u32::try_from(packets).unwrap_or(u32::MAX).max(1)
     }
 
     /// The path has another length, whose smallest round trip is `rtt`.
@@ -242,6 +286,11 @@ impl PathModel {
     /// The smallest round trip, or else the smoothed one.
     pub(super) fn least_rtt(&self) -> Duration {
         self.min_rtt().unwrap_or_else(|| self.rtt())
+    }
+
+    /// The window, in packets, that so many packets a second fill where nothing waits.
+    pub(super) fn product(&self, rate: f64) -> f64 {
+        (rate * self.least_rtt().as_secs_f64()).max(LEAST_DELAY_WINDOW)
     }
 
     /// The smallest round trip, if one was measured.
@@ -273,6 +322,14 @@ impl PathModel {
     /// Congestion window, in bytes of IP packets; at least a packet may always be in flight.
     pub(super) fn window_bytes(&self) -> u64 {
         ((self.window * f64::from(self.packet_bytes)) as u64).max(u64::from(self.packet_bytes))
+    }
+
+    /// A window, and what arrives until the next report: an eighth of the window, or what is sent
+    /// in a millisecond, if that is more (`docs/protocol.md §6.3`). In bytes of IP packets.
+    pub(super) fn flight_bytes(&self) -> u64 {
+        let window = self.window_bytes();
+        let gap = self.window_rate().bytes_in(LEAST_REPORT_GAP);
+        window.saturating_add((window / UNREPORTED_PART).max(gap))
     }
 
     /// The rate of one window a round trip.
@@ -311,7 +368,7 @@ impl PathModel {
     /// Nothing grows while the window is not used, and the time that passes is no time of growth
     /// (RFC 9438 §5.8).
     pub(super) fn on_unused(&mut self) {
-        self.curve.restart();
+        self.curve.pause(self.report_gap);
     }
 
     /// A congestion event leaves `beta` of the window (RFC 9438 §4.6).

@@ -3,6 +3,9 @@
 
 use std::time::Duration;
 
+use super::rounds::Round;
+use crate::time::Instant;
+
 /// Once the round trip exceeds what this sender asks for, no more than this part of the window is
 /// given before it is known whose queue that is.
 const YIELD: f64 = 0.5;
@@ -13,7 +16,7 @@ const LARGEST_ROUNDS: u32 = 3;
 const LEFT: f64 = 0.5;
 
 /// Growth in a round trip, as a share of the window, while nothing waits.
-const MOST_GROWTH: f64 = 1.0 / 32.0;
+const MOST_GROWTH: f64 = 1.0 / 64.0;
 
 /// A window that is being given up to a queue.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +24,8 @@ struct Yielding {
     window: f64,
     largest: Duration,
     rounds: u32,
+    /// Packets a second that arrived at its beginning.
+    rate: f64,
 }
 
 /// The state of the law.
@@ -31,6 +36,31 @@ pub(super) struct ShortQueue {
     empty_rounds: u32,
 }
 
+/// If less than this part of the rate arrives although packets wait, others wait, or none does.
+const BUSY: f64 = 0.9;
+/// For so long no short queue is kept after that, twice as long after each further time.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(160));
+
+/// When no short queue is kept, because round trips do not show whether one stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Blindness {
+    pause: Duration,
+    until: Option<Instant>,
+}
+
+impl Blindness {
+    /// A window was given up to a round trip that no queue made longer.
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.pause = (self.pause * 2).clamp(PAUSE.0, PAUSE.1);
+        self.until = Some(now + self.pause);
+    }
+
+    /// Whether it lasts.
+    pub(super) fn lasts(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+}
+
 /// What a round trip asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Step {
@@ -39,6 +69,9 @@ pub(super) enum Step {
     /// Half of the window was given and the queue did not fall: the path has another length, or the
     /// queue is others'. The window from before is this.
     NotMine(f64),
+    /// Half of the window was not needed to see that what arrives falls with it: what makes the round
+    /// trip longer is no queue of this sender's. The window from before is this.
+    NoQueue(f64),
 }
 
 /// What the law needs of the path.
@@ -55,15 +88,15 @@ pub(super) struct Path {
 }
 
 impl ShortQueue {
-    /// The window after a round trip in which the smallest one was `rtt`.
-    pub(super) fn on_round(&mut self, window: f64, rtt: Duration, path: &Path) -> Step {
+    /// The window after a round trip.
+    pub(super) fn on_round(&mut self, window: f64, round: &Round, path: &Path) -> Step {
+        let (rtt, rate) = (round.min_rtt, round.rate);
         let excess = rtt.saturating_sub(path.base);
         if excess <= path.much {
             self.yielding = None;
         } else {
-            let yielding =
-                self.yielding.get_or_insert(Yielding { window, largest: excess, rounds: 0 });
-            yielding.rounds += 1;
+            let begun = Yielding { window, largest: excess, rounds: 0, rate };
+            self.yielding.get_or_insert(begun).rounds += 1;
         }
         self.empty_rounds = if excess <= path.noise { self.empty_rounds + 1 } else { 0 };
         let kept = path.base.as_secs_f64() / rtt.max(path.base).as_secs_f64().max(1e-9);
@@ -76,6 +109,10 @@ impl ShortQueue {
         let Some(yielding) = &mut self.yielding else { return Step::Window(next) };
         if yielding.rounds <= LARGEST_ROUNDS {
             yielding.largest = yielding.largest.max(excess);
+        }
+        // A bottleneck before which packets of this sender wait carries as many as before.
+        if yielding.rounds > 1 && rate < BUSY * yielding.rate {
+            return Step::NoQueue(yielding.window);
         }
         if yielding.rounds >= VERDICT_ROUNDS && excess > yielding.largest.mul_f64(LEFT) {
             return Step::NotMine(yielding.window);
@@ -96,6 +133,11 @@ mod tests {
         much: Duration::from_millis(9),
     };
 
+    /// A round trip of this length, at the rate that the bottleneck carries.
+    fn round(min_rtt: Duration) -> Round {
+        Round { packets: 160, lost: 0, rate: 4000.0, min_rtt }
+    }
+
     /// The round trip where a bottleneck carries 160 packets in 40 ms.
     fn rtt(window: f64) -> Duration {
         BASE.mul_f64((window / 160.0).max(1.0))
@@ -105,9 +147,9 @@ mod tests {
     fn alone_it_settles_where_its_target_waits() {
         let (mut law, mut window) = (ShortQueue::default(), 40.0);
         for _ in 0..60 {
-            match law.on_round(window, rtt(window), &PATH) {
+            match law.on_round(window, &round(rtt(window)), &PATH) {
                 Step::Window(next) => window = next,
-                Step::NotMine(_) => panic!("the queue is its own"),
+                _ => panic!("the queue is its own"),
             }
         }
         assert!((window - 176.0).abs() < 1.0, "{window}");
@@ -117,24 +159,43 @@ mod tests {
     fn its_own_overshoot_is_its_own() {
         let (mut law, mut window) = (ShortQueue::default(), 300.0);
         for _ in 0..60 {
-            match law.on_round(window, rtt(window), &PATH) {
+            match law.on_round(window, &round(rtt(window)), &PATH) {
                 Step::Window(next) => window = next,
-                Step::NotMine(_) => panic!("the queue is its own"),
+                _ => panic!("the queue is its own"),
             }
         }
         assert!((window - 176.0).abs() < 2.0, "{window}");
     }
 
     #[test]
+    fn what_arrives_falls_with_the_window_where_nothing_waits() {
+        let mut law = ShortQueue::default();
+        let at = |rate| Round { rate, ..round(BASE * 2) };
+        assert!(matches!(law.on_round(170.0, &at(4000.0), &PATH), Step::Window(_)));
+        assert!(matches!(law.on_round(150.0, &at(3800.0), &PATH), Step::Window(_)));
+        assert_eq!(law.on_round(130.0, &at(3400.0), &PATH), Step::NoQueue(170.0));
+    }
+
+    #[test]
+    fn each_blindness_is_twice_as_long() {
+        let (mut blindness, now) = (Blindness::default(), Instant::EPOCH);
+        blindness.begin(now);
+        assert!(blindness.lasts(now) && !blindness.lasts(now + PAUSE.0));
+        (0..9).for_each(|_| blindness.begin(now));
+        assert!(!blindness.lasts(now + PAUSE.1));
+        assert!(blindness.lasts(now + PAUSE.1.mul_f64(0.99)));
+    }
+
+    #[test]
     fn a_longer_path_takes_half_of_the_window_at_most_and_is_found_out() {
         let (mut law, mut window) = (ShortQueue::default(), 170.0);
         for _ in 0..VERDICT_ROUNDS - 1 {
-            match law.on_round(window, BASE * 5, &PATH) {
+            match law.on_round(window, &round(BASE * 5), &PATH) {
                 Step::Window(next) => window = next,
-                Step::NotMine(_) => panic!("too soon"),
+                _ => panic!("too soon"),
             }
             assert!(window >= 85.0, "{window}");
         }
-        assert_eq!(law.on_round(window, BASE * 5, &PATH), Step::NotMine(170.0));
+        assert_eq!(law.on_round(window, &round(BASE * 5), &PATH), Step::NotMine(170.0));
     }
 }

@@ -22,8 +22,10 @@ const DEVIATIONS: f64 = 3.0;
 pub(super) enum StartEnd {
     /// A queue stands; so much was lost before it did.
     Queue { loss: f64 },
-    /// The loss share rose, or the rate does not grow any more.
-    NoGrowth,
+    /// The loss share rose.
+    Loss,
+    /// The rate does not grow any more; this was the highest, in packets a second.
+    NoGrowth { rate: f64 },
 }
 
 /// A start under way.
@@ -66,17 +68,30 @@ impl Start {
         (low > base.max(first) + queue).then(|| StartEnd::Queue { loss: self.loss() })
     }
 
+    /// Whether more of this round trip is lost than of those before: a test of two proportions.
+    fn loss_rises(&self, round: &Round, dispersion: f64) -> bool {
+        let packets = round.packets.max(1) as f64;
+        if self.packets < LEAST_HISTORY {
+            return false;
+        }
+        let mean = (self.lost + round.lost as f64) / (self.packets + packets);
+        let each = dispersion * mean * (1.0 - mean);
+        let deviation = (each / packets + each / self.packets).sqrt();
+        let rise = round.loss() - self.lost / self.packets;
+        rise > RISE.max(DEVIATIONS * deviation)
+    }
+
     /// Takes in a round trip, where losses have this dispersion.
     pub(super) fn on_round(&mut self, round: &Round, dispersion: f64) -> Option<StartEnd> {
-        let mean = self.loss();
-        let variance = dispersion * mean.max(0.01) * (1.0 - mean) / round.packets.max(1) as f64;
-        let rise = RISE.max(DEVIATIONS * variance.sqrt());
-        let rises = self.packets >= LEAST_HISTORY && round.loss() > mean + rise;
+        let rises = self.loss_rises(round, dispersion);
         let slow = round.rate < GROWTH * self.best_rate && round.packets >= LEAST_PACKETS;
         self.slow_rounds = if slow { self.slow_rounds + 1 } else { 0 };
         self.best_rate = self.best_rate.max(round.rate);
-        if rises || self.slow_rounds >= SLOW_ROUNDS {
-            return Some(StartEnd::NoGrowth);
+        if rises {
+            return Some(StartEnd::Loss);
+        }
+        if self.slow_rounds >= SLOW_ROUNDS {
+            return Some(StartEnd::NoGrowth { rate: self.best_rate });
         }
         self.packets += round.packets as f64;
         self.lost += round.lost as f64;
@@ -111,11 +126,11 @@ mod tests {
         let mut start = Start::new(0.0, 0.0);
         assert_eq!(start.on_round(&round(40, 0), 1.0), None);
         let end = start.on_round(&round(80, 20), 1.0);
-        assert_eq!(end, Some(StartEnd::NoGrowth));
+        assert_eq!(end, Some(StartEnd::Loss));
         let mut start = Start::new(0.0, 0.0);
         assert_eq!(start.on_round(&round(40, 0), 1.0), None);
         assert_eq!(start.on_round(&round(42, 0), 1.0), None);
         let end = start.on_round(&round(42, 0), 1.0);
-        assert_eq!(end, Some(StartEnd::NoGrowth));
+        assert_eq!(end, Some(StartEnd::NoGrowth { rate: 42.0 * 25.0 }));
     }
 }

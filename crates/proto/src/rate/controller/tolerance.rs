@@ -12,7 +12,7 @@ use super::mode::{Evidence, Mode};
 use super::path_model::{PathModel, Progress};
 use super::response_test;
 use super::rounds::Round;
-use super::short_queue::{self, Step};
+use super::short_queue::{self, Blindness, Step};
 use crate::rate::Sample;
 use crate::time::Instant;
 
@@ -33,6 +33,9 @@ const LEAST_TESTED: f64 = 0.02;
 const LEAST_PRESUMED: f64 = 0.01;
 /// A queue stands, and an AQM may drop by it, from so many times a sender's own queue on.
 const STANDING: f64 = 1.5;
+/// The mean excess of round trips that vary by chance is up to so many times their mean step: 1.5
+/// times if each is any in a range, 1 / (1 - p) times if a share p of them comes late.
+const JITTER_TIMES: u32 = 2;
 /// Time and round trips until the smallest round trip may be measured again.
 const RECONFIRM_EVERY: Duration = Duration::from_secs(5);
 const RECONFIRM_ROUNDS: u32 = 32;
@@ -54,6 +57,7 @@ pub(super) struct Tolerance {
     excuse: Excuse,
     low_delay: LowDelay,
     looks: Looks,
+    blindness: Blindness,
     /// When the smallest round trip was measured again last.
     reconfirmed: Option<Instant>,
     lost: u64,
@@ -128,7 +132,8 @@ impl Tolerance {
     /// A test at this loss share, if it may begin now and can be over in time.
     fn test_due(&self, now: Instant, loss: f64, path: &PathModel) -> Option<Evidence> {
         let base = path.base();
-        let stands = base.mean_excess() > base.tolerance() + path.own_queue().mul_f64(STANDING);
+        let noise = base.tolerance().max(base.jitter() * JITTER_TIMES);
+        let stands = base.mean_excess() > noise + path.own_queue().mul_f64(STANDING);
         if stands || !base.is_confirmed(now) || !self.excuse.may_test(now) {
             return None;
         }
@@ -155,12 +160,25 @@ impl Tolerance {
         let marked = self.marked_in.is_some_and(|at| path.round().saturating_sub(at) < MARKED_FOR);
         self.has_path = share.is_some_and(|share| share > least) && !marked;
         let excused = self.excuse.share().is_some();
-        let alone = base.is_confirmed(now) && (self.has_path || excused);
+        // Where packets come late by chance, a short queue does not show.
+        let blind =
+            base.jitter() >= path.own_queue().max(base.noise()) || self.blindness.lasts(now);
+        let alone = base.is_confirmed(now) && !blind && (self.has_path || excused);
+        let pause = RECONFIRM_EVERY.max(path.rtt() * RECONFIRM_ROUNDS);
+        let due = self.reconfirmed.is_none_or(|last| now.since(last) > pause);
         match mode {
             Mode::ShortQueue(_) if !alone => Some(Evidence::Company),
+            // Before the confirmation ends, or the next loss would be congestion.
+            Mode::ShortQueue(_) if self.has_path && due && base.should_be_confirmed(now) => {
+                Some(Evidence::BaseUnconfirmed)
+            }
             Mode::ShortQueue(law) => {
-                let step = law.on_round(path.window(), round.min_rtt, &short_queue_path(now, path));
+                let step = law.on_round(path.window(), round, &short_queue_path(now, path));
                 match step {
+                    Step::NoQueue(_) => {
+                        self.blindness.begin(now);
+                        Some(Evidence::Queue(step))
+                    }
                     Step::Window(window) if window > path.window() && !used => None,
                     step => Some(Evidence::Queue(step)),
                 }
@@ -172,8 +190,6 @@ impl Tolerance {
                 if !excused && small && !waits && self.looks.is_due(now, path) {
                     return Some(Evidence::LookDue);
                 }
-                let pause = RECONFIRM_EVERY.max(path.rtt() * RECONFIRM_ROUNDS);
-                let due = self.reconfirmed.is_none_or(|last| now.since(last) > pause);
                 let unconfirmed = self.has_path && !base.is_confirmed(now) && due;
                 unconfirmed.then_some(Evidence::BaseUnconfirmed)
             }

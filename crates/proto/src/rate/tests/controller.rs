@@ -84,6 +84,52 @@ fn more_senders_than_packets_on_the_path_still_lose_less_than_a_fifth() {
     assert!(got.iter().sum::<u64>() >= 800, "{got:?}");
 }
 
+/// A round trip that varies leaves the window not full at most reports, and the start too soon.
+#[test]
+fn a_round_trip_that_wanders_does_not_keep_the_window_from_growing() {
+    for (mbit, rtt, wander) in [(50, 40, 40), (50, 40, 80), (100, 25, 60)] {
+        for seed in 1..=3 {
+            let mut path = Path::new(mbit * M, ms(rtt), 0, 300);
+            path.wander = ms(wander);
+            let mut world = World::new(path.clone(), vec![tolerant(&path, ms(0))]).by_chance(seed);
+            world.run(ms(10_000));
+            let (got, _) = shares(&mut world, ms(20_000), path.rate);
+            println!("{mbit} Mbit/s, {rtt} ms and {wander} ms: {got:?}");
+            assert!(got[0] >= 500, "{got:?}");
+        }
+    }
+}
+
+/// A sender that finds no path full is not held to what it sent when it gave up looking.
+#[test]
+fn a_slow_host_sends_as_fast_as_it_can() {
+    for micros in [50, 200, 1000] {
+        let path = Path::new(40_000 * M, Duration::from_micros(micros), 0, 2000);
+        let host = Rate::from_bits_per_second(8000 * M);
+        let mut flow = tolerant(&path, ms(0));
+        flow.host = Some(host);
+        let mut world = World::new(path.clone(), vec![flow]);
+        world.run(ms(40));
+        let (got, _) = shares(&mut world, ms(200), host);
+        println!("{micros} us: {got:?}");
+        assert!(got[0] >= 950, "{micros} us: {got:?}");
+    }
+}
+
+/// One packet in 10,000 is lost: now and then while the smallest round trip is measured again, and
+/// what is not sent for that must not count as given up.
+#[test]
+fn a_rare_loss_costs_little_at_any_time() {
+    let mut path = Path::new(200 * M, ms(100), 100, 100);
+    path.jitter = ms(10);
+    for seed in 1..=3 {
+        let mut world = World::new(path.clone(), vec![tolerant(&path, ms(0))]).by_chance(seed);
+        let (got, tally) = shares(&mut world, ms(60_000), path.rate);
+        println!("{got:?}, {tally:?}");
+        assert!(got[0] >= 930, "{got:?}");
+    }
+}
+
 /// Whether it came first or last, with the excuse or without it.
 #[test]
 fn beside_a_cubic_both_have_a_third() {
