@@ -11,8 +11,9 @@ use crate::time::Instant;
 /// A confirmation lasts so long, and so many round trips, after the smallest round trip was seen.
 const CONFIRMED_FOR: Duration = Duration::from_secs(10);
 const CONFIRMED_ROUNDS: u32 = 16;
-/// The range of round trips is that of one to two spans of this length.
+/// The range of round trips is that of one to two spans of this length, and of so many round trips.
 const RANGE_SPAN: Duration = Duration::from_secs(15);
+const RANGE_ROUNDS: u32 = 64;
 /// Noise of the hosts: at least this, and at most this part of a round trip.
 const LEAST_NOISE: Duration = Duration::from_micros(250);
 const MOST_NOISE: u32 = 16;
@@ -69,7 +70,7 @@ impl BaseRtt {
         self.lows[REPORTS - 1] = low;
         if self.span_ends.is_none_or(|end| now >= end) {
             self.range = [low, self.range[0]];
-            self.span_ends = Some(now + RANGE_SPAN);
+            self.span_ends = Some(now + RANGE_SPAN.max(least * RANGE_ROUNDS));
         }
         self.range[0] = self.range[0].max(low);
         let above = low.saturating_sub(least);

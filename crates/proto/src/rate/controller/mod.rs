@@ -252,7 +252,8 @@ impl Controller {
             Action::ResumeStart => self.resume_start(),
             Action::BeginStart => self.begin_start(now),
             Action::BeginTest { share, loss } => {
-                self.mode = Mode::Testing(ResponseTest::new(sample, share, loss));
+                let rounds = response_test::most_rounds(share, self.path.rtt());
+                self.mode = Mode::Testing(ResponseTest::new(sample, share, loss, rounds));
             }
             Action::Excuse(loss) => self.excuse(now, loss),
             Action::LeaveTest => self.leave_test(now),

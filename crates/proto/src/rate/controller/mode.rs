@@ -262,7 +262,7 @@ mod tests {
             Mode::Drain(DRAIN),
             Mode::Recovery,
             Mode::Avoidance,
-            Mode::Testing(ResponseTest::new(&Sample::default(), 0.5, 0.05)),
+            Mode::Testing(ResponseTest::new(&Sample::default(), 0.5, 0.05, 64)),
             Mode::ShortQueue(ShortQueue::default()),
             Mode::Reconfirm(Reconfirm { until: 7, window: 100.0, rate: 1000.0 }),
         ];

@@ -5,6 +5,7 @@
 //! of equivalence: doubt counts as congestion (`docs/design/rate-control.md §4`).
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crate::rate::Sample;
 
@@ -18,8 +19,11 @@ const Z_ERROR: f64 = 2.33;
 const Z_SUM: f64 = 3.61;
 /// A block's packets count only if there are this many of each kind.
 const LEAST_PACKETS: f64 = 40.0;
-/// A test takes no more round trips than this.
-pub(super) const MAX_ROUNDS: u64 = 64;
+/// A test takes no more round trips than this, or time, if the share that is tested against is large.
+/// Among many a long test would only find the one that may take most.
+const MAX_ROUNDS: u64 = 64;
+const MAX_TIME: Duration = Duration::from_secs(10);
+const LARGE_SHARE: f64 = 0.25;
 /// A test may begin with so many times fewer packets than its power asks for. It then passes less
 /// often; its error is the same.
 const LESS_POWER: f64 = 3.0;
@@ -41,10 +45,24 @@ fn packets_needed(p: f64, share: f64, dispersion: f64) -> f64 {
     2.0 * p * (1.0 - p) * ratio * ratio * dispersion
 }
 
-/// Whether a test can be over in time for a sender of `packets_per_round`.
-pub(super) fn fits(p: f64, share: f64, dispersion: f64, packets_per_round: f64) -> bool {
+/// The most round trips of a test against `share` where one takes `rtt`.
+pub(super) fn most_rounds(share: f64, rtt: Duration) -> u64 {
+    if share < LARGE_SHARE {
+        return MAX_ROUNDS;
+    }
+    let rounds = MAX_TIME.as_nanos() / rtt.as_nanos().max(1);
+    u64::try_from(rounds).unwrap_or(u64::MAX).max(MAX_ROUNDS)
+}
+
+/// Whether a test of so many round trips can be over in time for a sender of `packets_per_round`.
+pub(super) fn fits(
+    p: f64,
+    share: f64,
+    dispersion: f64,
+    (rounds, packets_per_round): (u64, f64),
+) -> bool {
     // Half of the blocks are low ones, and they send half.
-    let packets = packets_per_round * 0.25 * MAX_ROUNDS as f64;
+    let packets = packets_per_round * 0.25 * rounds as f64;
     packets_needed(p, share, dispersion) <= packets * LESS_POWER
 }
 
@@ -90,7 +108,8 @@ pub(super) struct ResponseTest {
     share: f64,
     /// The loss share that began the test.
     expected: f64,
-    began: u64,
+    /// The round trip after which it is over in any case.
+    until: u64,
     block_began: u64,
     dice: u64,
     /// The blocks that are sent or reported.
@@ -108,12 +127,13 @@ pub(super) struct ResponseTest {
 }
 
 impl ResponseTest {
-    /// A test that begins at `sample`, against `share` of the bottleneck at a loss share of `p`.
-    pub(super) fn new(sample: &Sample, share: f64, p: f64) -> Self {
+    /// A test that begins at `sample`, against `share` of the bottleneck at a loss share of `p`, and
+    /// takes `rounds` round trips at most.
+    pub(super) fn new(sample: &Sample, share: f64, p: f64, rounds: u64) -> Self {
         let mut test = Self {
             share,
             expected: p,
-            began: sample.round,
+            until: sample.round.saturating_add(rounds),
             block_began: sample.round,
             dice: sample.sent_bytes ^ 0x9e37_79b9_7f4a_7c15,
             blocks: VecDeque::new(),
@@ -162,7 +182,7 @@ impl ResponseTest {
         self.reached = [self.reached[1], self.reached[2], (reached, sample.delivered_packets)];
         let (position, delivered) = self.reached[0];
         let pair_ended = self.count(from, position, (delivered, sample.lost_packets));
-        let late = sample.round > self.began + MAX_ROUNDS;
+        let late = sample.round > self.until;
         self.judge(pair_ended, late, dispersion)
     }
 
@@ -230,7 +250,7 @@ mod tests {
     /// A path that loses `loss(low)` of what is sent; eight reports a round trip.
     fn verdict(packets: u64, share: f64, loss: impl Fn(bool) -> f64) -> Verdict {
         let mut sample = Sample { sent_bytes: 1 << 20, ..Sample::default() };
-        let mut test = ResponseTest::new(&sample, share, loss(false));
+        let mut test = ResponseTest::new(&sample, share, loss(false), MAX_ROUNDS);
         // What is sent in a report's time arrives a round trip later.
         let mut flight: VecDeque<(u64, bool)> = VecDeque::new();
         let mut dice = 1_u64;
@@ -271,8 +291,12 @@ mod tests {
 
     #[test]
     fn a_test_fits_only_where_packets_are_enough() {
-        assert!(fits(0.05, 1.0, 1.0, 100.0));
-        assert!(!fits(0.05, 1.0 / 32.0, 1.0, 100.0));
-        assert!(!fits(0.05, 1.0, 40.0, 100.0));
+        assert!(fits(0.05, 1.0, 1.0, (MAX_ROUNDS, 100.0)));
+        assert!(!fits(0.05, 1.0 / 32.0, 1.0, (MAX_ROUNDS, 100.0)));
+        assert!(!fits(0.05, 1.0, 40.0, (MAX_ROUNDS, 100.0)));
+        let rounds = most_rounds(0.5, Duration::from_millis(10));
+        assert_eq!((rounds, most_rounds(0.5, Duration::from_secs(1))), (1000, MAX_ROUNDS));
+        assert_eq!(most_rounds(0.1, Duration::from_millis(10)), MAX_ROUNDS);
+        assert!(fits(0.05, 1.0, 40.0, (rounds, 100.0)));
     }
 }

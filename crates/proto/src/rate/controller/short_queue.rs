@@ -69,8 +69,8 @@ pub(super) enum Step {
     /// Half of the window was given and the queue did not fall: the path has another length, or the
     /// queue is others'. The window from before is this.
     NotMine(f64),
-    /// Half of the window was not needed to see that what arrives falls with it: what makes the round
-    /// trip longer is no queue of this sender's. The window from before is this.
+    /// What arrives falls with the window, so that nothing waits although the round trip is longer.
+    /// The window from before is this.
     NoQueue(f64),
 }
 
@@ -103,7 +103,7 @@ impl ShortQueue {
         // The longer nothing waits, the further the window is from where something would.
         let doubled =
             path.target * 0.5 * f64::from(1_u32 << self.empty_rounds.saturating_sub(1).min(16));
-        let most = (window * MOST_GROWTH).min(path.target).max(path.target * 0.5);
+        let most = (window * MOST_GROWTH).max(path.target * 0.5);
         let growth = doubled.min(most);
         let next = 0.5 * window + 0.5 * window * kept + growth;
         let Some(yielding) = &mut self.yielding else { return Step::Window(next) };

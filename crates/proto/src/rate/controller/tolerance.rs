@@ -143,7 +143,8 @@ impl Tolerance {
             return None;
         }
         let share = own / 2.0;
-        let fits = response_test::fits(loss, share, path.losses().dispersion(), path.window());
+        let packets = (response_test::most_rounds(share, path.rtt()), path.window());
+        let fits = response_test::fits(loss, share, path.losses().dispersion(), packets);
         fits.then_some(Evidence::TestDue { share, loss })
     }
 
@@ -161,8 +162,7 @@ impl Tolerance {
         self.has_path = share.is_some_and(|share| share > least) && !marked;
         let excused = self.excuse.share().is_some();
         // Where packets come late by chance, a short queue does not show.
-        let blind =
-            base.jitter() >= path.own_queue().max(base.noise()) || self.blindness.lasts(now);
+        let blind = base.jitter() > path.own_queue().max(base.noise()) || self.blindness.lasts(now);
         let alone = base.is_confirmed(now) && !blind && (self.has_path || excused);
         let pause = RECONFIRM_EVERY.max(path.rtt() * RECONFIRM_ROUNDS);
         let due = self.reconfirmed.is_none_or(|last| now.since(last) > pause);
