@@ -117,6 +117,17 @@ pub enum TraceEvent {
         /// What the congestion controller does from then on, in a word.
         mode: &'static str,
     },
+    /// Sender: a test whether losses are its own doing is over, under a policy that makes such tests.
+    Test {
+        /// How it ended, in a word.
+        verdict: &'static str,
+        /// The part of the bottleneck that it was made against, in millionths.
+        share_ppm: u64,
+        /// Packets that were sent at the whole rate, and how many of these were lost.
+        whole: (u64, u64),
+        /// Packets that were sent at half the rate, and how many of these were lost.
+        half: (u64, u64),
+    },
     /// Receiver: where it stands, with each control packet.
     Receiver(ReceiverLine),
     /// Nothing was heard for three seconds although it was asked for (`sealed`).

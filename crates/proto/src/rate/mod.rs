@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use adaptive::Adaptive;
 use background::Background;
-use controller::{Controller, WindowChange};
+use controller::{Controller, TestRecord, WindowChange};
 use fixed::Fixed;
 
 use crate::config::{Config, Pace, Policy, Told, Wire};
@@ -216,6 +216,10 @@ pub trait RateControl: Debug + Send {
     fn on_timeout(&mut self, _now: Instant) {}
     /// The oldest change of its window that was not traced yet.
     fn take_change(&mut self) -> Option<WindowChange> {
+        None
+    }
+    /// The newest test of its losses that is over and was not traced yet.
+    fn take_test(&mut self) -> Option<TestRecord> {
         None
     }
 }

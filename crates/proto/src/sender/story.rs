@@ -40,6 +40,14 @@ impl Sender {
                 mode: change.mode,
             });
         }
+        if let Some(test) = self.rate.take_test() {
+            self.trace.note(now, || TraceEvent::Test {
+                verdict: test.verdict,
+                share_ppm: (test.share * 1e6) as u64,
+                whole: test.whole,
+                half: test.half,
+            });
+        }
     }
 
     fn rate_line(&self) -> RateLine {

@@ -72,6 +72,13 @@ impl TraceEvent {
             Self::Window { from, to, cause, mode } => {
                 line.word("mode", mode).word("cause", cause).number("from", from).number("to", to)
             }
+            Self::Test { verdict, share_ppm, whole, half } => line
+                .word("verdict", verdict)
+                .number("share_ppm", share_ppm)
+                .number("whole_packets", whole.0)
+                .number("whole_lost", whole.1)
+                .number("half_packets", half.0)
+                .number("half_lost", half.1),
             Self::Receiver(receiver) => receiver_fields(line, &receiver),
             Self::Lost { events } => line.number("events", events),
             Self::Silent | Self::Answering => line,
@@ -94,6 +101,7 @@ impl TraceEvent {
             Self::PacketSize { .. } => "packet_size",
             Self::Rate(_) => "rate",
             Self::Window { .. } => "window",
+            Self::Test { .. } => "test",
             Self::Receiver(_) => "receiver",
             Self::Silent => "silent",
             Self::Answering => "answering",

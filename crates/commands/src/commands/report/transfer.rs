@@ -17,6 +17,9 @@ use crate::stdout;
 use crate::units;
 use trace::{BadLine, Trace};
 
+/// Most lines about what changed the rate.
+const MOST_LINES: usize = 20;
+
 /// Tell where the time of one transfer went, and draw it
 ///
 /// Takes the trace of one end, as `netblt send --trace FILE` and `netblt receive --trace FILE`
@@ -136,6 +139,10 @@ struct Summary {
     /// Seconds in which nothing could be sent or taken, by what it waited for.
     waited: Vec<Wait>,
     silent_seconds: f64,
+    /// What changed the congestion window, but for growth and a short queue that is kept.
+    changes: Vec<trace::Change>,
+    /// Tests whether losses are this sender's doing.
+    tests: Vec<trace::Test>,
     /// Timers that ran out, by name.
     timers: std::collections::BTreeMap<String, u64>,
     dropped: u64,
@@ -181,9 +188,33 @@ impl Summary {
             max_outstanding: largest(&trace.outstanding).unwrap_or_default() as u64,
             waited: waited.collect(),
             silent_seconds: sum(&trace.silences),
+            changes: trace.changes.clone(),
+            tests: trace.tests.clone(),
             timers: trace.timers.clone(),
             dropped: trace.dropped,
             missing_events: trace.missing,
+        }
+    }
+
+    /// What changed the rate, in the order of time; the largest changes where there are many.
+    fn rate_changes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines: Vec<(f64, f64, String)> = Vec::new();
+        for change in &self.changes {
+            let (from, to) = (change.from_bytes as f64, change.to_bytes as f64);
+            let size = (from - to).abs() / from.max(to).max(1.0);
+            lines.push((change.at, size, change.to_string()));
+        }
+        lines.extend(self.tests.iter().map(|test| (test.at, 1.0, test.to_string())));
+        let left_out = lines.len().saturating_sub(MOST_LINES);
+        lines.sort_by(|a, b| b.1.total_cmp(&a.1));
+        lines.truncate(MOST_LINES);
+        lines.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for (at, _, words) in lines {
+            writeln!(f, "  {at:8.3} s  {words}")?;
+        }
+        match left_out {
+            0 => Ok(()),
+            left => writeln!(f, "              and {left} smaller changes, which --json has"),
         }
     }
 
@@ -193,6 +224,33 @@ impl Summary {
         let ended = self.ended.as_deref().unwrap_or("the trace does not tell its end");
         let rate = units::show_rate(self.mean_mbps * 1e6);
         format!("{role}, {wire}: {:.3} s, {rate} on average; {}", self.seconds, ended_words(ended))
+    }
+}
+
+impl fmt::Display for trace::Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = trace::change_words(&self.cause);
+        match self.rtt.filter(|rtt| *rtt > 0.0) {
+            Some(rtt) => {
+                let rate = |bytes: u64| units::show_rate(bytes as f64 * 8.0 / rtt);
+                write!(f, "{} to {}: {why}", rate(self.from_bytes), rate(self.to_bytes))
+            }
+            None => {
+                let bytes = units::show_bytes;
+                write!(f, "{} to {} in flight: {why}", bytes(self.from_bytes), bytes(self.to_bytes))
+            }
+        }
+    }
+}
+
+impl fmt::Display for trace::Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |lost: u64, of: u64| 100.0 * lost as f64 / of.max(1) as f64;
+        let count = units::show_count;
+        write!(f, "test of {} packets: ", count(self.whole_packets + self.half_packets))?;
+        write!(f, "{:.1} % lost", percent(self.whole_lost, self.whole_packets))?;
+        write!(f, ", {:.1} % at half the rate: ", percent(self.half_lost, self.half_packets))?;
+        f.write_str(trace::verdict_words(&self.verdict))
     }
 }
 
@@ -229,6 +287,7 @@ impl fmt::Display for Summary {
         if self.silent_seconds > 0.0 {
             writeln!(f, "  silence     {:.3} s", self.silent_seconds)?;
         }
+        self.rate_changes(f)?;
         let timers = self.timers.iter().map(|(name, n)| format!("{name} {}", count(*n)));
         let timers = timers.collect::<Vec<_>>().join(", ");
         if !timers.is_empty() {

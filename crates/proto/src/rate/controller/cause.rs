@@ -27,6 +27,8 @@ pub enum Cause {
     NoGrowth,
     /// A test passed, and the window from before its losses is used again.
     Test,
+    /// A test did not excuse the losses that it was made for.
+    TestFailed,
     /// Less was sent to see the smallest round trip again.
     Reconfirm,
     /// The round trip did not fall when less was sent: the path has another length.
@@ -55,6 +57,7 @@ impl Cause {
             Self::ShortQueue => "short_queue",
             Self::NoGrowth => "no_growth",
             Self::Test => "test",
+            Self::TestFailed => "test_failed",
             Self::Reconfirm => "reconfirm",
             Self::PathChange => "path_change",
             Self::Mark => "mark",

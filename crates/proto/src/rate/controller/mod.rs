@@ -36,6 +36,7 @@ use congestion::{Congestion, CongestionEvents};
 use hystart::{Growth, HyStart};
 use mode::{Action, Drain, Evidence, Mode, Reconfirm, decide};
 use path_model::{INITIAL_WINDOW, PathModel, Progress};
+pub use response_test::TestRecord;
 use response_test::{ResponseTest, Verdict};
 use short_queue::ShortQueue;
 use start::Start;
@@ -85,6 +86,8 @@ pub struct Controller {
     counted_bytes: u32,
     sent_bytes: u64,
     pacing: Pacing,
+    /// The newest test that is over, until it is traced.
+    tested: Option<TestRecord>,
 }
 
 impl Controller {
@@ -102,6 +105,7 @@ impl Controller {
             offered: None,
             counted_bytes: packet_bytes,
             sent_bytes: 0,
+            tested: None,
         };
         controller.set_pacing();
         controller
@@ -230,6 +234,11 @@ impl Controller {
     }
 
     fn act(&mut self, now: Instant, action: Action, sample: &Sample, progress: &Progress) {
+        if let Mode::Testing(test) = &self.mode
+            && let Some(verdict) = action.verdict()
+        {
+            self.tested = Some(test.record(verdict));
+        }
         match action {
             Action::Collapse => self.collapse(),
             Action::Reduce(cause, beta) | Action::EndTest(cause, beta) => {
@@ -526,5 +535,9 @@ impl RateControl for Controller {
 
     fn take_change(&mut self) -> Option<WindowChange> {
         self.path.take_change()
+    }
+
+    fn take_test(&mut self) -> Option<TestRecord> {
+        self.tested.take()
     }
 }

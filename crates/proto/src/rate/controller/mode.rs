@@ -181,6 +181,20 @@ pub(super) enum Action {
     Keep,
 }
 
+impl Action {
+    /// How it ends a test, in a word for a trace.
+    pub(super) const fn verdict(&self) -> Option<&'static str> {
+        match self {
+            Self::Excuse(_) => Some("passed"),
+            Self::EndTest(Cause::Mark, _) => Some("marked"),
+            Self::EndTest(..) => Some("failed"),
+            Self::LeaveTest => Some("over"),
+            Self::Collapse => Some("silence"),
+            _ => None,
+        }
+    }
+}
+
 /// The decision table.
 pub(super) fn decide(mode: &Mode, evidence: Evidence) -> Action {
     match (mode, evidence) {
@@ -208,7 +222,9 @@ pub(super) fn decide(mode: &Mode, evidence: Evidence) -> Action {
             Action::EndStart { rate: Some(rate) }
         }
         (Mode::Testing(_), Evidence::Tested(Verdict::Passed(loss))) => Action::Excuse(loss),
-        (Mode::Testing(_), Evidence::Tested(Verdict::Failed)) => Action::EndTest(Cause::Loss, BETA),
+        (Mode::Testing(_), Evidence::Tested(Verdict::Failed)) => {
+            Action::EndTest(Cause::TestFailed, BETA)
+        }
         (Mode::Testing(_), Evidence::Tested(Verdict::Over)) => Action::LeaveTest,
         (
             Mode::Recovery | Mode::Avoidance | Mode::ShortQueue(_),

@@ -81,6 +81,20 @@ pub(super) enum Verdict {
     Over,
 }
 
+/// A test that is over, for a trace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TestRecord {
+    /// How it ended: `passed` (the loss is excused), `failed`, `over` (little was lost any more),
+    /// `marked`, `silence`.
+    pub verdict: &'static str,
+    /// The part of the bottleneck that it was made against, from 0 to 1.
+    pub share: f64,
+    /// Packets that were sent at the whole rate, and how many of these were lost.
+    pub whole: (u64, u64),
+    /// Packets that were sent at half the rate, and how many of these were lost.
+    pub half: (u64, u64),
+}
+
 /// Packets and losses of one kind of block.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arm {
@@ -91,6 +105,10 @@ struct Arm {
 impl Arm {
     fn loss(&self) -> f64 {
         self.lost / self.packets.max(1.0)
+    }
+
+    fn counts(&self) -> (u64, u64) {
+        (self.packets as u64, self.lost as u64)
     }
 }
 
@@ -152,6 +170,12 @@ impl ResponseTest {
     /// Whether half of the rate is to be sent now.
     pub(super) fn is_low(&self) -> bool {
         self.blocks.back().is_some_and(|block| block.low)
+    }
+
+    /// What is traced of it when it ended so.
+    pub(super) fn record(&self, verdict: &'static str) -> TestRecord {
+        let (whole, half) = (self.high.counts(), self.low.counts());
+        TestRecord { verdict, share: self.share, whole, half }
     }
 
     fn begin_block(&mut self, from: u64) {

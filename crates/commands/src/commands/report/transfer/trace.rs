@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read as _};
 
+use serde::Serialize;
 use serde_json::Value;
 
 /// Longer than any line of a trace: a foreign file need not have lines at all.
@@ -14,6 +15,37 @@ const CELL: f64 = 0.001;
 const DATA: [u64; 2] = [6, 7];
 /// What the receiver waits for when all buffers are full.
 const RECEIVER_DISK: &str = "receiver_disk";
+
+/// Growth of a congestion window, what follows a short queue, and what is no change of its bytes:
+/// these come all the time.
+const STEADY: [&str; 5] = ["slow_start", "avoidance", "short_queue", "reconfirm", "packet_size"];
+
+/// A congestion window that something changed at once.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Change {
+    /// Seconds since the first event.
+    pub(super) at: f64,
+    pub(super) cause: String,
+    /// What the controller does from then on.
+    pub(super) mode: String,
+    pub(super) from_bytes: u64,
+    pub(super) to_bytes: u64,
+    /// The round trip then, in seconds.
+    pub(super) rtt: Option<f64>,
+}
+
+/// A test of the controller that is over.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Test {
+    /// Seconds since the first event.
+    pub(super) at: f64,
+    pub(super) verdict: String,
+    /// Packets at the whole rate and at half of it, and the lost ones of each.
+    pub(super) whole_packets: u64,
+    pub(super) whole_lost: u64,
+    pub(super) half_packets: u64,
+    pub(super) half_lost: u64,
+}
 
 /// Points and spans in seconds since the first event.
 #[derive(Debug, Default)]
@@ -45,6 +77,9 @@ pub(super) struct Trace {
     /// Spans by cause.
     pub(super) waits: BTreeMap<String, Vec<(f64, f64)>>,
     pub(super) silences: Vec<(f64, f64)>,
+    /// What changed the congestion window, but for what does so all the time.
+    pub(super) changes: Vec<Change>,
+    pub(super) tests: Vec<Test>,
     pub(super) timers: BTreeMap<String, u64>,
     pub(super) dropped: u64,
     /// Repair packets made (sender), or packets made from them (receiver).
@@ -74,6 +109,36 @@ pub(super) fn cause_words(cause: &str) -> &str {
         "in_flight" => "room in flight",
         "paused" => "the end of a pause",
         RECEIVER_DISK => "the disk or pipe that takes data",
+        other => other,
+    }
+}
+
+/// What changed a congestion window, in a clause.
+pub(super) fn change_words(cause: &str) -> &str {
+    match cause {
+        "loss" => "packets were lost",
+        "excess" => "more packets were lost than a test had excused",
+        "mark" => "packets arrived marked",
+        "silence" => "no report came",
+        "pause" => "the transfer was paused",
+        "delay" => "a queue stood at the end of the start",
+        "no_growth" => "the start lost packets, or found nothing that grows",
+        "test" => "a test excused the losses",
+        "test_failed" => "a test did not excuse the losses",
+        "path_change" => "the round trip grew, and not by a queue",
+        "policy" => "another policy was in force before",
+        other => other,
+    }
+}
+
+/// How a test of losses ended, in a clause.
+pub(super) fn verdict_words(verdict: &str) -> &str {
+    match verdict {
+        "passed" => "losses do not answer to the rate, and are excused",
+        "failed" => "losses may answer to the rate",
+        "over" => "losses ended",
+        "marked" => "ended by a mark",
+        "silence" => "ended by silence",
         other => other,
     }
 }
@@ -155,6 +220,23 @@ impl Reader {
             "lost" => trace.missing += count("events"),
             "buffer" => self.buffer(at, event),
             "rate" | "receiver" => self.state(at, event),
+            "window" => {
+                let cause = word("cause").unwrap_or_default();
+                if !STEADY.contains(&cause.as_str()) {
+                    let rtt = trace.rtt.last().map(|point| point.1);
+                    let mode = word("mode").unwrap_or_default();
+                    let (from_bytes, to_bytes) = (count("from"), count("to"));
+                    trace.changes.push(Change { at, cause, mode, from_bytes, to_bytes, rtt });
+                }
+            }
+            "test" => trace.tests.push(Test {
+                at,
+                verdict: word("verdict").unwrap_or_default(),
+                whole_packets: count("whole_packets"),
+                whole_lost: count("whole_lost"),
+                half_packets: count("half_packets"),
+                half_lost: count("half_lost"),
+            }),
             _ => {}
         }
     }
@@ -267,6 +349,35 @@ mod tests {
         assert_eq!((trace.rtt.as_slice(), trace.min_rtt.len()), (&[(0.5, 0.04)][..], 0));
         assert_eq!((trace.end, trace.delivered.len()), (1.0, 0));
         assert_eq!(trace.ended.as_deref(), Some("death_timer"));
+    }
+
+    /// A window that grows, or follows a short queue, is no change to tell of.
+    #[test]
+    fn what_changed_the_rate_is_kept_with_its_cause() {
+        let window = |cause: &str, from: u64, to: u64| {
+            format!(
+                "{{\"ns\":1300000000,\"event\":\"window\",\"mode\":\"recovery\",\
+                \"cause\":\"{cause}\",\"from\":{from},\"to\":{to}}}\n"
+            )
+        };
+        let lines = [
+            OPENED.to_owned(),
+            "{\"ns\":1200000000,\"event\":\"rate\",\"rtt_ns\":40000000}\n".to_owned(),
+            window("avoidance", 1000, 1100),
+            window("short_queue", 1100, 1000),
+            window("loss", 500_000, 350_000),
+            "{\"ns\":1400000000,\"event\":\"test\",\"verdict\":\"passed\",\
+            \"share_ppm\":500000,\"whole_packets\":1000,\"whole_lost\":50,\
+            \"half_packets\":500,\"half_lost\":24}\n"
+                .to_owned(),
+        ];
+        let trace = read_text(&lines.concat()).trace;
+        let [change] = trace.changes.as_slice() else { panic!("{:?}", trace.changes) };
+        assert_eq!(change.to_string(), "100.0 Mbit/s to 70.0 Mbit/s: packets were lost");
+        let [test] = trace.tests.as_slice() else { panic!("{:?}", trace.tests) };
+        let words = "test of 1,500 packets: 5.0 % lost, 4.8 % at half the rate: losses do not \
+                     answer to the rate, and are excused";
+        assert_eq!(test.to_string(), words);
     }
 
     #[test]
