@@ -117,7 +117,7 @@ pub enum TraceEvent {
         /// What the congestion controller does from then on, in a word.
         mode: &'static str,
     },
-    /// Sender: a test whether losses are its own doing is over, under a policy that makes such tests.
+    /// Sender: a test whether losses are its own doing is over, under a policy that tests.
     Test {
         /// How it ended, in a word.
         verdict: &'static str,

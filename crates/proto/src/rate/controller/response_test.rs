@@ -19,7 +19,7 @@ const Z_ERROR: f64 = 2.33;
 const Z_SUM: f64 = 3.61;
 /// A block's packets count only if there are this many of each kind.
 const LEAST_PACKETS: f64 = 40.0;
-/// A test takes no more round trips than this, or time, if the share that is tested against is large.
+/// A test takes no more round trips than this, or time if it is made against a large share.
 /// Among many a long test would only find the one that may take most.
 const MAX_ROUNDS: u64 = 64;
 const MAX_TIME: Duration = Duration::from_secs(10);
@@ -145,7 +145,7 @@ pub(super) struct ResponseTest {
 }
 
 impl ResponseTest {
-    /// A test that begins at `sample`, against `share` of the bottleneck at a loss share of `p`, and
+    /// A test that begins at `sample`, against `share` of the bottleneck at a loss share of `p`. It
     /// takes `rounds` round trips at most.
     pub(super) fn new(sample: &Sample, share: f64, p: f64, rounds: u64) -> Self {
         let mut test = Self {
