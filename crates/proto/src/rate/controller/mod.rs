@@ -35,12 +35,12 @@ pub use cause::{Cause, WindowChange};
 use congestion::{Congestion, CongestionEvents};
 use hystart::{Growth, HyStart};
 use mode::{Action, Drain, Evidence, Mode, Reconfirm, decide};
-use path_model::{INITIAL_WINDOW, PathModel, Progress};
+use path_model::{INITIAL_WINDOW, LEAST_DELAY_WINDOW, PathModel, Progress};
 pub use response_test::TestRecord;
 use response_test::{ResponseTest, Verdict};
 use short_queue::ShortQueue;
 use start::Start;
-use tolerance::{LEAST_DELAY_WINDOW, Tolerance};
+use tolerance::Tolerance;
 
 use super::{Belief, Pacing, RateControl, Sample, burst_for};
 use crate::time::Instant;

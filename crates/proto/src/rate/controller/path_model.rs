@@ -9,7 +9,6 @@ use super::capacity::Capacity;
 use super::cause::{Cause, Changes, WindowChange};
 use super::loss_record::LossRecord;
 use super::rounds::{Round, Rounds};
-use super::tolerance::LEAST_DELAY_WINDOW;
 use crate::rate::{Cubic, Sample};
 use crate::time::Instant;
 use crate::units::Rate;
@@ -21,6 +20,8 @@ pub(super) const INITIAL_WINDOW: f64 = 10.0;
 /// packets lose nearly half of all that they send (R. Morris, "TCP Behavior with Many Flows",
 /// 1997).
 pub(super) const LEAST_WINDOW: f64 = 0.25;
+/// Fewest packets of a window, and of a queue, that follows delay.
+pub(super) const LEAST_DELAY_WINDOW: f64 = 4.0;
 /// Below this window, in packets, growth in congestion avoidance is bounded.
 const SMALL_WINDOW: f64 = 4.0;
 /// The most that a small window grows in a round trip, as a share of itself. RFC 9438 adds half a

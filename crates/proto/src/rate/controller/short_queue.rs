@@ -41,15 +41,15 @@ const BUSY: f64 = 0.9;
 /// For so long no short queue is kept after that, twice as long after each further time.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(160));
 
-/// When no short queue is kept, because round trips do not show whether one stands.
+/// For how long no short queue is kept, because round trips did not show whether one stands.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Blindness {
+pub(super) struct Suspension {
     pause: Duration,
     until: Option<Instant>,
 }
 
-impl Blindness {
-    /// A window was given up to a round trip that no queue made longer.
+impl Suspension {
+    /// The window was given up, and nothing waited.
     pub(super) fn begin(&mut self, now: Instant) {
         self.pause = (self.pause * 2).clamp(PAUSE.0, PAUSE.1);
         self.until = Some(now + self.pause);
@@ -177,13 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn each_blindness_is_twice_as_long() {
-        let (mut blindness, now) = (Blindness::default(), Instant::EPOCH);
-        blindness.begin(now);
-        assert!(blindness.lasts(now) && !blindness.lasts(now + PAUSE.0));
-        (0..9).for_each(|_| blindness.begin(now));
-        assert!(!blindness.lasts(now + PAUSE.1));
-        assert!(blindness.lasts(now + PAUSE.1.mul_f64(0.99)));
+    fn each_suspension_is_twice_as_long_as_the_one_before() {
+        let (mut suspension, now) = (Suspension::default(), Instant::EPOCH);
+        suspension.begin(now);
+        assert!(suspension.lasts(now) && !suspension.lasts(now + PAUSE.0));
+        (0..9).for_each(|_| suspension.begin(now));
+        assert!(!suspension.lasts(now + PAUSE.1));
+        assert!(suspension.lasts(now + PAUSE.1.mul_f64(0.99)));
     }
 
     #[test]

@@ -9,10 +9,10 @@ use super::excuse::{Excuse, Judgement};
 use super::looks::Looks;
 use super::low_delay::{self, LowDelay};
 use super::mode::{Evidence, Mode};
-use super::path_model::{PathModel, Progress};
+use super::path_model::{LEAST_DELAY_WINDOW, PathModel, Progress};
 use super::response_test;
 use super::rounds::Round;
-use super::short_queue::{self, Blindness, Step};
+use super::short_queue::{self, Step, Suspension};
 use crate::rate::Sample;
 use crate::time::Instant;
 
@@ -48,16 +48,13 @@ const CLEAN_LOSS: f64 = 0.02;
 /// An excuse restores a window of at most so many times the present one.
 const RESTORED: f64 = 3.0;
 
-/// Fewest packets of a window, and of a queue, that follows delay.
-pub(super) const LEAST_DELAY_WINDOW: f64 = 4.0;
-
 /// The state of it.
 #[derive(Debug, Default)]
 pub(super) struct Tolerance {
     excuse: Excuse,
     low_delay: LowDelay,
     looks: Looks,
-    blindness: Blindness,
+    suspension: Suspension,
     /// When the smallest round trip was measured again last.
     reconfirmed: Option<Instant>,
     lost: u64,
@@ -161,9 +158,10 @@ impl Tolerance {
         let marked = self.marked_in.is_some_and(|at| path.round().saturating_sub(at) < MARKED_FOR);
         self.has_path = share.is_some_and(|share| share > least) && !marked;
         let excused = self.excuse.share().is_some();
-        // Where packets come late by chance, a short queue does not show.
-        let blind = base.jitter() > path.own_queue().max(base.noise()) || self.blindness.lasts(now);
-        let alone = base.is_confirmed(now) && !blind && (self.has_path || excused);
+        // A short queue does not show where round trips differ by more, by chance or by the path.
+        let hidden =
+            base.jitter() > path.own_queue().max(base.noise()) || self.suspension.lasts(now);
+        let alone = base.is_confirmed(now) && !hidden && (self.has_path || excused);
         let pause = RECONFIRM_EVERY.max(path.rtt() * RECONFIRM_ROUNDS);
         let due = self.reconfirmed.is_none_or(|last| now.since(last) > pause);
         match mode {
@@ -176,7 +174,7 @@ impl Tolerance {
                 let step = law.on_round(path.window(), round, &short_queue_path(now, path));
                 match step {
                     Step::NoQueue(_) => {
-                        self.blindness.begin(now);
+                        self.suspension.begin(now);
                         Some(Evidence::Queue(step))
                     }
                     Step::Window(window) if window > path.window() && !used => None,
