@@ -127,6 +127,10 @@ pub enum TraceEvent {
         whole: (u64, u64),
         /// Packets that were sent at half the rate, and how many of these were lost.
         half: (u64, u64),
+        /// The difference of the two loss shares that congestion would make, in millionths.
+        limit_ppm: u64,
+        /// The standard error of that difference, in millionths.
+        error_ppm: u64,
     },
     /// Receiver: where it stands, with each control packet.
     Receiver(ReceiverLine),

@@ -41,11 +41,14 @@ impl Sender {
             });
         }
         if let Some(test) = self.rate.take_test() {
+            let ppm = |share: f64| (share * 1e6) as u64;
             self.trace.note(now, || TraceEvent::Test {
                 verdict: test.verdict,
-                share_ppm: (test.share * 1e6) as u64,
+                share_ppm: ppm(test.share),
                 whole: test.whole,
                 half: test.half,
+                limit_ppm: ppm(test.limit),
+                error_ppm: ppm(test.error),
             });
         }
     }

@@ -72,13 +72,15 @@ impl TraceEvent {
             Self::Window { from, to, cause, mode } => {
                 line.word("mode", mode).word("cause", cause).number("from", from).number("to", to)
             }
-            Self::Test { verdict, share_ppm, whole, half } => line
+            Self::Test { verdict, share_ppm, whole, half, limit_ppm, error_ppm } => line
                 .word("verdict", verdict)
                 .number("share_ppm", share_ppm)
                 .number("whole_packets", whole.0)
                 .number("whole_lost", whole.1)
                 .number("half_packets", half.0)
-                .number("half_lost", half.1),
+                .number("half_lost", half.1)
+                .number("limit_ppm", limit_ppm)
+                .number("error_ppm", error_ppm),
             Self::Receiver(receiver) => receiver_fields(line, &receiver),
             Self::Lost { events } => line.number("events", events),
             Self::Silent | Self::Answering => line,

@@ -214,7 +214,7 @@ impl Summary {
         }
         match left_out {
             0 => Ok(()),
-            left => writeln!(f, "              and {left} smaller changes, which --json has"),
+            left => writeln!(f, "              and {left} more lines, which --json has"),
         }
     }
 
@@ -230,12 +230,12 @@ impl Summary {
 impl fmt::Display for trace::Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = trace::change_words(&self.cause);
-        match self.rtt.filter(|rtt| *rtt > 0.0) {
-            Some(rtt) => {
-                let rate = |bytes: u64| units::show_rate(bytes as f64 * 8.0 / rtt);
-                write!(f, "{} to {}: {why}", rate(self.from_bytes), rate(self.to_bytes))
+        match (self.from_rate, self.to_rate) {
+            (Some(from), Some(to)) => {
+                let rate = |bytes: f64| units::show_rate(bytes * 8.0);
+                write!(f, "{} to {}: {why}", rate(from), rate(to))
             }
-            None => {
+            _ => {
                 let bytes = units::show_bytes;
                 write!(f, "{} to {} in flight: {why}", bytes(self.from_bytes), bytes(self.to_bytes))
             }

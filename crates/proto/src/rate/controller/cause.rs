@@ -25,10 +25,16 @@ pub enum Cause {
     ShortQueue,
     /// The start found no rate that grows with its window.
     NoGrowth,
+    /// The queue of the start has arrived, at the rate that the path carries.
+    Drained,
+    /// The start goes on: all that it sent arrived.
+    NotFull,
     /// A test passed, and the window from before its losses is used again.
     Test,
-    /// A test did not excuse the losses that it was made for.
+    /// A test did not excuse the losses that it was made for: less was lost at half the rate.
     TestFailed,
+    /// A test did not excuse them, for it had too few packets to tell.
+    TestUndecided,
     /// Less was sent to see the smallest round trip again.
     Reconfirm,
     /// The round trip did not fall when less was sent: the path has another length.
@@ -46,6 +52,29 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Every cause.
+    pub const ALL: [Self; 19] = [
+        Self::SlowStart,
+        Self::Avoidance,
+        Self::Delay,
+        Self::Loss,
+        Self::Excess,
+        Self::ShortQueue,
+        Self::NoGrowth,
+        Self::Drained,
+        Self::NotFull,
+        Self::Test,
+        Self::TestFailed,
+        Self::TestUndecided,
+        Self::Reconfirm,
+        Self::PathChange,
+        Self::Mark,
+        Self::Silence,
+        Self::Pause,
+        Self::PacketSize,
+        Self::Policy,
+    ];
+
     /// Its name in a trace (`docs/trace.md`).
     pub const fn name(self) -> &'static str {
         match self {
@@ -56,8 +85,11 @@ impl Cause {
             Self::Excess => "excess",
             Self::ShortQueue => "short_queue",
             Self::NoGrowth => "no_growth",
+            Self::Drained => "drained",
+            Self::NotFull => "not_full",
             Self::Test => "test",
             Self::TestFailed => "test_failed",
+            Self::TestUndecided => "test_undecided",
             Self::Reconfirm => "reconfirm",
             Self::PathChange => "path_change",
             Self::Mark => "mark",

@@ -14,6 +14,15 @@ pub(super) enum Congestion {
     Mark,
 }
 
+/// What a report shows that no event was answered for yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// A packet that was sent since the last event is missing.
+    pub(super) lost: bool,
+    /// A packet that was sent since the last event arrived marked.
+    pub(super) marked: bool,
+}
+
 /// Finds congestion events in reports.
 #[derive(Debug, Default)]
 pub(super) struct CongestionEvents {
@@ -29,18 +38,15 @@ pub(super) struct CongestionEvents {
 }
 
 impl CongestionEvents {
-    /// Takes in a report. A loss counts before a mark, for it asks for more.
-    pub(super) fn on_sample(&mut self, sample: &Sample) -> Option<Congestion> {
+    /// Takes in a report.
+    pub(super) fn on_sample(&mut self, sample: &Sample) -> Seen {
         let lost = sample.lost_packets > std::mem::replace(&mut self.lost, sample.lost_packets);
         let marked =
             sample.marked_packets > std::mem::replace(&mut self.marked, sample.marked_packets);
         let reached = sample.sent_bytes.saturating_sub(sample.in_flight_bytes);
         self.reached = [self.reached[1], self.reached[2], reached.max(self.reached[2])];
         let after = |reached| self.recovery_ends.is_none_or(|end| reached > end);
-        if lost && after(self.reached[0]) {
-            return Some(Congestion::Loss);
-        }
-        (marked && after(reached)).then_some(Congestion::Mark)
+        Seen { lost: lost && after(self.reached[0]), marked: marked && after(reached) }
     }
 
     /// An event was answered: what was sent until now opens no other one.
@@ -68,34 +74,39 @@ mod tests {
         }
     }
 
+    const NOTHING: Seen = Seen { lost: false, marked: false };
+    const LOSS: Seen = Seen { lost: true, marked: false };
+    const MARK: Seen = Seen { lost: false, marked: true };
+
     #[test]
     fn losses_of_one_flight_are_one_event() {
         let mut events = CongestionEvents::default();
-        assert_eq!(events.on_sample(&sample(1000, 900, 0, 0)), None);
-        assert_eq!(events.on_sample(&sample(1100, 900, 0, 0)), None);
-        assert_eq!(events.on_sample(&sample(1200, 900, 1, 0)), Some(Congestion::Loss));
+        assert_eq!(events.on_sample(&sample(1000, 900, 0, 0)), NOTHING);
+        assert_eq!(events.on_sample(&sample(1100, 900, 0, 0)), NOTHING);
+        assert_eq!(events.on_sample(&sample(1200, 900, 1, 0)), LOSS);
         events.on_answered(1200);
         for n in 1..=9 {
             let seen = events.on_sample(&sample(1200 + n * 100, 900, 1 + n, 0));
-            assert_eq!(seen, None, "{n}");
+            assert_eq!(seen, NOTHING, "{n}");
         }
         assert!(events.is_recovering());
-        assert_eq!(events.on_sample(&sample(2200, 900, 11, 0)), None);
+        assert_eq!(events.on_sample(&sample(2200, 900, 11, 0)), NOTHING);
         assert!(!events.is_recovering());
-        assert_eq!(events.on_sample(&sample(2300, 900, 12, 0)), None);
-        assert_eq!(events.on_sample(&sample(2400, 900, 13, 0)), Some(Congestion::Loss));
+        assert_eq!(events.on_sample(&sample(2300, 900, 12, 0)), NOTHING);
+        assert_eq!(events.on_sample(&sample(2400, 900, 13, 0)), LOSS);
     }
 
     #[test]
-    fn marks_of_one_flight_are_one_event_and_a_loss_counts_first() {
+    fn marks_of_one_flight_are_one_event_and_a_loss_hides_none() {
         let mut events = CongestionEvents::default();
-        assert_eq!(events.on_sample(&sample(1000, 900, 0, 3)), Some(Congestion::Mark));
+        assert_eq!(events.on_sample(&sample(1000, 900, 0, 3)), MARK);
         events.on_answered(1000);
-        assert_eq!(events.on_sample(&sample(1800, 800, 0, 9)), None);
-        assert_eq!(events.on_sample(&sample(2000, 800, 0, 12)), Some(Congestion::Mark));
+        assert_eq!(events.on_sample(&sample(1800, 800, 0, 9)), NOTHING);
+        assert_eq!(events.on_sample(&sample(2000, 800, 0, 12)), MARK);
         events.on_answered(2000);
-        assert_eq!(events.on_sample(&sample(4000, 800, 0, 12)), None);
-        assert_eq!(events.on_sample(&sample(4000, 700, 0, 12)), None);
-        assert_eq!(events.on_sample(&sample(4100, 700, 1, 13)), Some(Congestion::Loss));
+        assert_eq!(events.on_sample(&sample(4000, 800, 0, 12)), NOTHING);
+        assert_eq!(events.on_sample(&sample(4000, 700, 0, 12)), NOTHING);
+        let both = Seen { lost: true, marked: true };
+        assert_eq!(events.on_sample(&sample(4100, 700, 1, 13)), both);
     }
 }

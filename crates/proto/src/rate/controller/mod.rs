@@ -34,7 +34,7 @@ use std::time::Duration;
 pub use cause::{Cause, WindowChange};
 use congestion::{Congestion, CongestionEvents};
 use hystart::{Growth, HyStart};
-use mode::{Action, Drain, Evidence, Mode, Reconfirm, decide};
+use mode::{Action, Drain, Evidence, Mode, Reconfirm, StartQueue, decide};
 use path_model::{INITIAL_WINDOW, LEAST_DELAY_WINDOW, PathModel, Progress};
 pub use response_test::TestRecord;
 use response_test::{ResponseTest, Verdict};
@@ -61,7 +61,8 @@ const HALF_GAIN: u64 = 50;
 const START_QUEUE_PART: u32 = 10;
 /// What a start whose loss share rose leaves of what arrives.
 const START_LOSS_BETA: f64 = 0.7;
-/// Round trips at half the rate after a start, and when the smallest round trip is measured again.
+/// Round trips at half the rate after a start, and at less when the smallest round trip is
+/// measured again.
 const DRAIN_ROUNDS: u64 = 2;
 const RECONFIRM_TAKES: u64 = 3;
 /// What is left of the rate while the smallest round trip is measured again: so little that twice
@@ -154,24 +155,27 @@ impl Controller {
 
     /// What the report shows; the first evidence that holds.
     fn evidence(&mut self, now: Instant, sample: &Sample, progress: &Progress) -> Evidence {
-        let congestion = self.events.on_sample(sample);
+        let seen = self.events.on_sample(sample);
         if let Some(tolerance) = &mut self.tolerance {
             tolerance.on_sample(sample);
         }
-        if congestion == Some(Congestion::Mark) {
-            return Evidence::Congestion(Congestion::Mark);
+        let mark = seen.marked.then_some(Evidence::Congestion(Congestion::Mark));
+        // A loss asks for more than a mark, unless nothing answers it.
+        if let Some(mark) = mark.filter(|_| !seen.lost || self.mode.judges_losses()) {
+            return mark;
         }
         if let Some(evidence) = self.evidence_of_mode(sample, progress) {
             return evidence;
         }
         let loss = match &mut self.tolerance {
-            None => congestion.map(Evidence::Congestion),
+            None => seen.lost.then_some(Evidence::Congestion(Congestion::Loss)),
             Some(tolerance) => {
-                let event = (congestion.is_some(), self.events.is_recovering());
+                let event = (seen.lost, self.events.is_recovering());
                 tolerance.judge_loss(now, sample, event, (progress, &self.path))
             }
         };
-        if let Some(evidence) = loss {
+        let answered = loss.filter(|loss| mark.is_none() || loss.is_congestion());
+        if let Some(evidence) = answered.or(mark) {
             return evidence;
         }
         if matches!(self.mode, Mode::Recovery) && !self.events.is_recovering() {
@@ -218,11 +222,9 @@ impl Controller {
                 }
             }
             Mode::Drain(drain) => {
-                // The queue of the start still arrives, as fast as the path carries it.
-                drain.rate = drain.rate.max(self.path.flight_rate() * drain.worth);
-                let full = drain.was_full();
+                drain.on_rate(self.path.flight_rate());
                 let over = sample.round >= drain.until;
-                Some(if over { Evidence::Drained { full } } else { Evidence::Unused })
+                Some(if over { drain.found() } else { Evidence::Unused })
             }
             Mode::Reconfirm(reconfirm) if sample.round >= reconfirm.until => {
                 let round = progress.round?;
@@ -237,7 +239,7 @@ impl Controller {
         if let Mode::Testing(test) = &self.mode
             && let Some(verdict) = action.verdict()
         {
-            self.tested = Some(test.record(verdict));
+            self.tested = Some(test.record(verdict, self.path.losses().dispersion()));
         }
         match action {
             Action::Collapse => self.collapse(),
@@ -257,8 +259,8 @@ impl Controller {
             Action::BeginAvoidance => self.mode = Mode::Avoidance,
             Action::BeginDrain { loss } => self.begin_drain(now, sample.round, loss),
             Action::EndStart { rate } => self.end_start(sample.round, rate),
-            Action::EndDrain => self.end_drain(),
-            Action::ResumeStart => self.resume_start(),
+            Action::EndDrain(rate) => self.end_drain(rate),
+            Action::ResumeStart(window) => self.resume_start(window),
             Action::BeginStart => self.begin_start(now),
             Action::BeginTest { share, loss } => {
                 let rounds = response_test::most_rounds(share, self.path.rtt());
@@ -292,10 +294,13 @@ impl Controller {
         self.events.on_answered(self.sent_bytes);
     }
 
-    /// The start found the path full, and its queue is let run off.
+    /// The start met a queue, which is let run off. It arrives meanwhile, as fast as the path
+    /// carries it.
     fn begin_drain(&mut self, now: Instant, round: u64, loss: f64) {
-        let worth = 1.0 / (1.0 - loss);
-        self.drain(round, Cause::Delay, self.path.flight_rate() * worth, worth);
+        let (worth, window) = (1.0 / (1.0 - loss), self.path.window());
+        let sent = window / self.path.rtt().as_secs_f64();
+        let queue = Some(StartQueue { worth, window, sent });
+        self.drain(Cause::Delay, round, self.path.flight_rate() * worth, queue);
         if let Some(tolerance) = &mut self.tolerance {
             tolerance.on_path_full(now, loss, &self.path);
         }
@@ -305,30 +310,26 @@ impl Controller {
     /// but what sends at `rate`, perhaps.
     fn end_start(&mut self, round: u64, rate: Option<f64>) {
         let rate = rate.unwrap_or_else(|| START_LOSS_BETA * self.path.flight_rate());
-        self.drain(round, Cause::NoGrowth, rate, 0.0);
+        self.drain(Cause::NoGrowth, round, rate, None);
     }
 
-    fn drain(&mut self, round: u64, cause: Cause, rate: f64, worth: f64) {
-        let (until, window) = (round + DRAIN_ROUNDS, self.path.window());
-        let sent = window / self.path.rtt().as_secs_f64();
-        self.mode = Mode::Drain(Drain { until, rate, worth, window, sent });
+    fn drain(&mut self, cause: Cause, round: u64, rate: f64, queue: Option<StartQueue>) {
+        self.mode = Mode::Drain(Drain { until: round + DRAIN_ROUNDS, rate, queue });
         self.path.settle(self.mode.name(), cause, self.path.product(rate));
         self.events.on_answered(self.sent_bytes);
     }
 
-    fn end_drain(&mut self) {
-        let Mode::Drain(Drain { rate, .. }) = self.mode else { return };
+    fn end_drain(&mut self, rate: f64) {
         self.mode = Mode::Avoidance;
-        self.path.settle(self.mode.name(), Cause::Delay, self.path.product(rate));
+        self.path.settle(self.mode.name(), Cause::Drained, self.path.product(rate));
         self.path.forget_losses();
         self.events.on_answered(self.sent_bytes);
     }
 
     /// It was not the queue of the start that made the round trip longer.
-    fn resume_start(&mut self) {
-        let Mode::Drain(Drain { window, .. }) = self.mode else { return };
+    fn resume_start(&mut self, window: f64) {
         self.mode = Mode::Start(Start::after(self.path.losses()));
-        self.path.settle(self.mode.name(), Cause::SlowStart, window);
+        self.path.settle(self.mode.name(), Cause::NotFull, window);
         self.path.forget_threshold();
         self.events.on_answered(self.sent_bytes);
     }
@@ -404,7 +405,7 @@ impl Controller {
     fn reduce(&mut self, now: Instant, cause: Cause, beta: f64) {
         let tested = matches!(self.mode, Mode::Testing(_));
         if let Mode::Reconfirm(Reconfirm { window, .. }) = self.mode {
-            // The half that is not sent for a while was not given up.
+            // What is not sent for a while was not given up.
             self.path.settle(self.mode.name(), Cause::Reconfirm, window);
         }
         self.mode = Mode::Recovery;

@@ -33,7 +33,7 @@ pub(super) enum Mode {
     Testing(ResponseTest),
     /// The window keeps a short queue.
     ShortQueue(ShortQueue),
-    /// Half of the rate is sent, to see the smallest round trip again.
+    /// Less is sent, to see the smallest round trip again.
     Reconfirm(Reconfirm),
 }
 
@@ -44,18 +44,33 @@ pub(super) struct Drain {
     pub(super) until: u64,
     /// Packets a second that the path was found to carry, those that are lost there included.
     pub(super) rate: f64,
+    /// The queue whose arrival measures that rate, if the start ended at a queue.
+    pub(super) queue: Option<StartQueue>,
+}
+
+/// A queue at the end of a start, while it arrives.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct StartQueue {
     /// What one packet that arrives stands for: more than one where others were lost all along.
-    /// Zero if what arrives now is no measure of the path.
     pub(super) worth: f64,
-    /// The window, in packets, at the end of the start, and what it sent in a second.
+    /// The window of the start, in packets, and what it sent in a second.
     pub(super) window: f64,
     pub(super) sent: f64,
 }
 
 impl Drain {
-    /// Whether less arrived than was sent, so that the path was full.
-    pub(super) fn was_full(&self) -> bool {
-        self.worth == 0.0 || self.rate < FULL_PART * self.sent
+    /// Takes in a report: what arrived over the last round trip, in packets a second.
+    pub(super) fn on_rate(&mut self, arrived: f64) {
+        if let Some(queue) = self.queue {
+            self.rate = self.rate.max(arrived * queue.worth);
+        }
+    }
+
+    /// What is found in its last round trip: the window of the start, if nearly all that it sent
+    /// arrived, so that the path was not full.
+    pub(super) fn found(&self) -> Evidence {
+        let not_full = self.queue.filter(|queue| self.rate >= FULL_PART * queue.sent);
+        Evidence::Drained { not_full: not_full.map(|queue| queue.window) }
     }
 }
 
@@ -71,6 +86,11 @@ pub(super) struct Reconfirm {
 }
 
 impl Mode {
+    /// Whether it judges losses itself, so that none of them is an event.
+    pub(super) const fn judges_losses(&self) -> bool {
+        matches!(self, Self::Testing(_) | Self::Start(_) | Self::Drain(_))
+    }
+
     /// Its name in a trace.
     pub(super) const fn name(&self) -> &'static str {
         match self {
@@ -105,13 +125,14 @@ pub(super) enum Evidence {
     TestDue { share: f64, loss: f64 },
     /// All that was in flight at the last event is reported.
     Recovered,
-    /// The round trips of a drain are over; `full` says that the path was full before them.
-    Drained { full: bool },
+    /// The round trips of a drain are over. The path was full before them, or it was not, with this
+    /// window.
+    Drained { not_full: Option<f64> },
     /// Little waits and yet packets are lost: the path may carry more.
     LookDue,
     /// The smallest round trip was not seen for long.
     BaseUnconfirmed,
-    /// The smallest round trip was measured at half the rate; `moved` says that it is another one.
+    /// The smallest round trip was measured at a lower rate; `moved` says that it is another one.
     BaseSeen { moved: bool },
     /// Nothing else uses the path, or losses are excused: a short queue is enough.
     Alone,
@@ -125,6 +146,13 @@ pub(super) enum Evidence {
     Acknowledged(Growth),
     /// Packets arrived, and the window was not used.
     Unused,
+}
+
+impl Evidence {
+    /// Whether packets were lost to congestion.
+    pub(super) const fn is_congestion(&self) -> bool {
+        matches!(self, Self::Congestion(_) | Self::Excess)
+    }
 }
 
 /// What is done about it.
@@ -144,16 +172,16 @@ pub(super) enum Action {
     BeginTest { share: f64, loss: f64 },
     /// The start has found the path full, and this share of the packets was lost all along.
     BeginDrain { loss: f64 },
-    /// The queue of the start is empty; congestion avoidance begins.
-    EndDrain,
+    /// The queue of the start is empty; congestion avoidance begins, at so many packets a second.
+    EndDrain(f64),
     /// The start is over without a queue. The window falls below what arrives now, or to what this
     /// rate, in packets a second, takes.
     EndStart { rate: Option<f64> },
     /// The window doubles every round trip again.
     BeginStart,
-    /// The round trip grew, but all that was sent arrived: the start goes on where it ended.
-    ResumeStart,
-    /// Half of the rate is sent for some round trips.
+    /// The round trip grew, but all that was sent arrived: the start goes on with this window.
+    ResumeStart(f64),
+    /// Less is sent for some round trips.
     BeginReconfirm,
     /// The window from before, nearly; the path may have another smallest round trip.
     EndReconfirm { moved: bool },
@@ -187,6 +215,7 @@ impl Action {
         match self {
             Self::Excuse(_) => Some("passed"),
             Self::EndTest(Cause::Mark, _) => Some("marked"),
+            Self::EndTest(Cause::TestUndecided, _) => Some("undecided"),
             Self::EndTest(..) => Some("failed"),
             Self::LeaveTest => Some("over"),
             Self::Collapse => Some("silence"),
@@ -225,13 +254,18 @@ pub(super) fn decide(mode: &Mode, evidence: Evidence) -> Action {
         (Mode::Testing(_), Evidence::Tested(Verdict::Failed)) => {
             Action::EndTest(Cause::TestFailed, BETA)
         }
+        (Mode::Testing(_), Evidence::Tested(Verdict::Undecided)) => {
+            Action::EndTest(Cause::TestUndecided, BETA)
+        }
         (Mode::Testing(_), Evidence::Tested(Verdict::Over)) => Action::LeaveTest,
         (
             Mode::Recovery | Mode::Avoidance | Mode::ShortQueue(_),
             Evidence::TestDue { share, loss },
         ) => Action::BeginTest { share, loss },
-        (Mode::Drain(_), Evidence::Drained { full: true }) => Action::EndDrain,
-        (Mode::Drain(_), Evidence::Drained { full: false }) => Action::ResumeStart,
+        (Mode::Drain(drain), Evidence::Drained { not_full: None }) => Action::EndDrain(drain.rate),
+        (Mode::Drain(_), Evidence::Drained { not_full: Some(window) }) => {
+            Action::ResumeStart(window)
+        }
         (Mode::Recovery, Evidence::Recovered) | (Mode::ShortQueue(_), Evidence::Company) => {
             Action::BeginAvoidance
         }
@@ -267,8 +301,7 @@ mod tests {
     use super::*;
     use crate::rate::Sample;
 
-    const DRAIN: Drain =
-        Drain { until: 7, rate: 5000.0, worth: 1.0, window: 400.0, sent: 10_000.0 };
+    const DRAIN: Drain = Drain { until: 7, rate: 5000.0, queue: None };
 
     #[test]
     fn every_mode_answers_every_evidence() {
@@ -292,11 +325,12 @@ mod tests {
             Evidence::StartOver(StartEnd::NoGrowth { rate: 5000.0 }),
             Evidence::Tested(Verdict::Passed(0.05)),
             Evidence::Tested(Verdict::Failed),
+            Evidence::Tested(Verdict::Undecided),
             Evidence::Tested(Verdict::Over),
             Evidence::TestDue { share: 0.5, loss: 0.05 },
             Evidence::Recovered,
-            Evidence::Drained { full: true },
-            Evidence::Drained { full: false },
+            Evidence::Drained { not_full: None },
+            Evidence::Drained { not_full: Some(400.0) },
             Evidence::LookDue,
             Evidence::BaseUnconfirmed,
             Evidence::BaseSeen { moved: true },

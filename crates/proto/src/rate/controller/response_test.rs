@@ -75,8 +75,10 @@ pub(super) enum Verdict {
     Open,
     /// The loss share does not depend on this sender; it is this.
     Passed(f64),
-    /// It may depend on it.
+    /// It depends on it, as far as the packets tell.
     Failed,
+    /// There were too few packets to tell.
+    Undecided,
     /// The loss is over.
     Over,
 }
@@ -84,8 +86,8 @@ pub(super) enum Verdict {
 /// A test that is over, for a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TestRecord {
-    /// How it ended: `passed` (the loss is excused), `failed`, `over` (little was lost any more),
-    /// `marked`, `silence`.
+    /// How it ended: `passed` (the loss is excused), `failed`, `undecided`, `over` (little was lost
+    /// any more), `marked`, `silence`.
     pub verdict: &'static str,
     /// The part of the bottleneck that it was made against, from 0 to 1.
     pub share: f64,
@@ -93,6 +95,11 @@ pub struct TestRecord {
     pub whole: (u64, u64),
     /// Packets that were sent at half the rate, and how many of these were lost.
     pub half: (u64, u64),
+    /// The difference of the two loss shares that congestion would make, from 0 to 1.
+    pub limit: f64,
+    /// The standard error of that difference. The test passes if the difference and 2.33 times
+    /// this are less than the limit.
+    pub error: f64,
 }
 
 /// Packets and losses of one kind of block.
@@ -172,10 +179,34 @@ impl ResponseTest {
         self.blocks.back().is_some_and(|block| block.low)
     }
 
-    /// What is traced of it when it ended so.
-    pub(super) fn record(&self, verdict: &'static str) -> TestRecord {
-        let (whole, half) = (self.high.counts(), self.low.counts());
-        TestRecord { verdict, share: self.share, whole, half }
+    /// What is traced of it when it ended so; `dispersion` is that of the losses.
+    pub(super) fn record(&self, verdict: &'static str, dispersion: f64) -> TestRecord {
+        TestRecord {
+            verdict,
+            share: self.share,
+            whole: self.high.counts(),
+            half: self.low.counts(),
+            limit: self.limit(),
+            error: self.error(dispersion),
+        }
+    }
+
+    /// Loss share of all its packets.
+    fn loss(&self) -> f64 {
+        (self.high.lost + self.low.lost) / (self.high.packets + self.low.packets).max(1.0)
+    }
+
+    /// The difference of the loss shares from which on it is congestion.
+    fn limit(&self) -> f64 {
+        effect(self.high.loss().max(LEAST_LOSS), self.share)
+    }
+
+    /// Standard error of the difference.
+    fn error(&self, dispersion: f64) -> f64 {
+        let p = self.loss();
+        let variance = (p * (1.0 - p)).max(1e-4) * dispersion;
+        let packets = |arm: Arm| arm.packets.max(1.0);
+        (variance * (1.0 / packets(self.high) + 1.0 / packets(self.low))).sqrt()
     }
 
     fn begin_block(&mut self, from: u64) {
@@ -233,12 +264,10 @@ impl ResponseTest {
     }
 
     fn judge(&self, pair_ended: bool, late: bool, dispersion: f64) -> Verdict {
-        let (high, low) = (self.high, self.low);
-        let packets = high.packets + low.packets;
-        let p = (high.lost + low.lost) / packets.max(1.0);
-        let few = high.packets.min(low.packets) < LEAST_PACKETS;
-        if few || !pair_ended {
-            return if late { Verdict::Failed } else { Verdict::Open };
+        let (high, low, p) = (self.high, self.low, self.loss());
+        let least = high.packets.min(low.packets);
+        if least < LEAST_PACKETS || !pair_ended {
+            return if late { Verdict::Undecided } else { Verdict::Open };
         }
         if p > self.expected + MOST_EXCESS {
             return Verdict::Failed;
@@ -246,15 +275,15 @@ impl ResponseTest {
         if p < self.expected * LEAST_LEFT {
             return Verdict::Over;
         }
-        if high.packets.min(low.packets) < packets_needed(p, self.share, dispersion) && !late {
+        let few = least < packets_needed(p, self.share, dispersion);
+        if few && !late {
             return Verdict::Open;
         }
-        let variance = (p * (1.0 - p)).max(1e-4) * dispersion;
-        let error = (variance * (1.0 / high.packets + 1.0 / low.packets)).sqrt();
-        let difference = high.loss() - low.loss() + Z_ERROR * error;
-        match difference < effect(high.loss().max(LEAST_LOSS), self.share) {
-            true => Verdict::Passed(p),
-            false => Verdict::Failed,
+        let difference = high.loss() - low.loss() + Z_ERROR * self.error(dispersion);
+        match (difference < self.limit(), few) {
+            (true, _) => Verdict::Passed(p),
+            (false, true) => Verdict::Undecided,
+            (false, false) => Verdict::Failed,
         }
     }
 }
@@ -310,7 +339,7 @@ mod tests {
         assert!(matches!(passed, Verdict::Passed(p) if (0.03..0.07).contains(&p)), "{passed:?}");
         let fails = verdict(50, 0.5, |low| if low { 0.0 } else { 0.05 });
         assert_eq!(fails, Verdict::Failed);
-        assert_eq!(verdict(1, 0.5, |_| 0.05), Verdict::Failed, "too few packets in time");
+        assert_eq!(verdict(1, 0.5, |_| 0.05), Verdict::Undecided, "too few packets in time");
     }
 
     #[test]

@@ -255,8 +255,7 @@ impl Tolerance {
     }
 }
 
-/// Whether the smallest round trip of `round`, in which half of the rate was sent, is that of
-/// another path.
+/// Whether the smallest round trip of `round`, in which less was sent, is that of another path.
 pub(super) fn has_moved(round: &Round, path: &PathModel) -> bool {
     let base = path.base();
     let least = base.least().unwrap_or_default();

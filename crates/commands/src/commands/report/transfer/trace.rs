@@ -30,8 +30,9 @@ pub(super) struct Change {
     pub(super) mode: String,
     pub(super) from_bytes: u64,
     pub(super) to_bytes: u64,
-    /// The round trip then, in seconds.
-    pub(super) rtt: Option<f64>,
+    /// What the sender might send before and after, in bytes a second.
+    pub(super) from_rate: Option<f64>,
+    pub(super) to_rate: Option<f64>,
 }
 
 /// A test of the controller that is over.
@@ -40,6 +41,11 @@ pub(super) struct Test {
     /// Seconds since the first event.
     pub(super) at: f64,
     pub(super) verdict: String,
+    /// The part of the bottleneck that it was made against, in millionths.
+    pub(super) share_ppm: u64,
+    /// The difference of the loss shares that congestion would make, and its error, in millionths.
+    pub(super) limit_ppm: u64,
+    pub(super) error_ppm: u64,
     /// Packets at the whole rate and at half of it, and the lost ones of each.
     pub(super) whole_packets: u64,
     pub(super) whole_lost: u64,
@@ -117,16 +123,18 @@ pub(super) fn cause_words(cause: &str) -> &str {
 pub(super) fn change_words(cause: &str) -> &str {
     match cause {
         "loss" => "packets were lost",
-        "excess" => "more packets were lost than a test had excused",
-        "mark" => "packets arrived marked",
-        "silence" => "no report came",
+        "excess" => "more was lost than is excused",
+        "mark" => "packets arrived marked (ECN)",
+        "silence" => "no reports came",
         "pause" => "the transfer was paused",
-        "delay" => "a queue stood at the end of the start",
-        "no_growth" => "the start lost packets, or found nothing that grows",
-        "test" => "a test excused the losses",
-        "test_failed" => "a test did not excuse the losses",
-        "path_change" => "the round trip grew, and not by a queue",
-        "policy" => "another policy was in force before",
+        "delay" => "round trips grew: the start is over",
+        "drained" => "the start's queue is empty: the rate that the path carried",
+        "not_full" => "the path was not full: the start goes on",
+        "no_growth" => "the start is over: it lost packets, or more sending brought no more",
+        "test" => "losses are excused, after the test",
+        "test_failed" | "test_undecided" => "losses count as congestion, after the test",
+        "path_change" => "round trips stayed long at a lower rate",
+        "policy" => "the policy was changed",
         other => other,
     }
 }
@@ -134,11 +142,12 @@ pub(super) fn change_words(cause: &str) -> &str {
 /// How a test of losses ended, in a clause.
 pub(super) fn verdict_words(verdict: &str) -> &str {
     match verdict {
-        "passed" => "losses do not answer to the rate, and are excused",
-        "failed" => "losses may answer to the rate",
-        "over" => "losses ended",
-        "marked" => "ended by a mark",
-        "silence" => "ended by silence",
+        "passed" => "not less at half the rate",
+        "failed" => "less at half the rate",
+        "undecided" => "too few packets to tell",
+        "over" => "hardly any losses any more",
+        "marked" => "stopped by a mark (ECN)",
+        "silence" => "stopped, for no reports came",
         other => other,
     }
 }
@@ -223,15 +232,22 @@ impl Reader {
             "window" => {
                 let cause = word("cause").unwrap_or_default();
                 if !STEADY.contains(&cause.as_str()) {
-                    let rtt = trace.rtt.last().map(|point| point.1);
+                    // The line of `rate` just before has what holds after the change.
+                    let mut rates = trace.pacing.iter().rev().map(|point| point.1);
+                    let (to_rate, from_rate) = (rates.next(), rates.next());
                     let mode = word("mode").unwrap_or_default();
                     let (from_bytes, to_bytes) = (count("from"), count("to"));
-                    trace.changes.push(Change { at, cause, mode, from_bytes, to_bytes, rtt });
+                    let windows =
+                        Change { at, cause, mode, from_bytes, to_bytes, from_rate, to_rate };
+                    trace.changes.push(windows);
                 }
             }
             "test" => trace.tests.push(Test {
                 at,
                 verdict: word("verdict").unwrap_or_default(),
+                share_ppm: count("share_ppm"),
+                limit_ppm: count("limit_ppm"),
+                error_ppm: count("error_ppm"),
                 whole_packets: count("whole_packets"),
                 whole_lost: count("whole_lost"),
                 half_packets: count("half_packets"),
@@ -362,7 +378,8 @@ mod tests {
         };
         let lines = [
             OPENED.to_owned(),
-            "{\"ns\":1200000000,\"event\":\"rate\",\"rtt_ns\":40000000}\n".to_owned(),
+            "{\"ns\":1100000000,\"event\":\"rate\",\"bytes_per_second\":12500000}\n".to_owned(),
+            "{\"ns\":1300000000,\"event\":\"rate\",\"bytes_per_second\":8750000}\n".to_owned(),
             window("avoidance", 1000, 1100),
             window("short_queue", 1100, 1000),
             window("loss", 500_000, 350_000),
@@ -375,9 +392,20 @@ mod tests {
         let [change] = trace.changes.as_slice() else { panic!("{:?}", trace.changes) };
         assert_eq!(change.to_string(), "100.0 Mbit/s to 70.0 Mbit/s: packets were lost");
         let [test] = trace.tests.as_slice() else { panic!("{:?}", trace.tests) };
-        let words = "test of 1,500 packets: 5.0 % lost, 4.8 % at half the rate: losses do not \
-                     answer to the rate, and are excused";
+        let words = "test of 1,500 packets: 5.0 % lost, 4.8 % at half the rate: not less at half \
+                     the rate";
         assert_eq!(test.to_string(), words);
+    }
+
+    #[test]
+    fn every_cause_and_verdict_has_words() {
+        for cause in netblt_proto::rate::controller::Cause::ALL {
+            let name = cause.name();
+            assert!(STEADY.contains(&name) || change_words(name) != name, "{name}");
+        }
+        for verdict in ["passed", "failed", "undecided", "over", "marked", "silence"] {
+            assert_ne!(verdict_words(verdict), verdict);
+        }
     }
 
     #[test]
