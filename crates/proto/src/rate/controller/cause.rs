@@ -29,6 +29,8 @@ pub enum Cause {
     Drained,
     /// The start goes on: all that it sent arrived.
     NotFull,
+    /// A start begins again, to find out whether the path carries more.
+    Look,
     /// A test passed, and the window from before its losses is used again.
     Test,
     /// A test did not excuse the losses that it was made for: less was lost at half the rate.
@@ -53,7 +55,7 @@ pub enum Cause {
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::SlowStart,
         Self::Avoidance,
         Self::Delay,
@@ -63,6 +65,7 @@ impl Cause {
         Self::NoGrowth,
         Self::Drained,
         Self::NotFull,
+        Self::Look,
         Self::Test,
         Self::TestFailed,
         Self::TestUndecided,
@@ -87,6 +90,7 @@ impl Cause {
             Self::NoGrowth => "no_growth",
             Self::Drained => "drained",
             Self::NotFull => "not_full",
+            Self::Look => "look",
             Self::Test => "test",
             Self::TestFailed => "test_failed",
             Self::TestUndecided => "test_undecided",

@@ -337,7 +337,7 @@ impl Controller {
     /// Looks whether the path carries more.
     fn begin_start(&mut self, now: Instant) {
         self.mode = Mode::Start(Start::after(self.path.losses()));
-        self.path.forget_threshold();
+        self.path.look(self.mode.name());
         if let Some(tolerance) = &mut self.tolerance {
             tolerance.on_look(now);
         }

@@ -380,6 +380,12 @@ impl PathModel {
         self.set_window(mode, cause, window);
     }
 
+    /// The window may double again, from what it is, to find out whether the path carries more.
+    pub(super) fn look(&mut self, mode: &'static str) {
+        self.forget_threshold();
+        self.note(mode, Cause::Look, self.window);
+    }
+
     /// Slow start ends at the present window.
     pub(super) fn end_slow_start(&mut self, mode: &'static str) {
         self.threshold = self.window;

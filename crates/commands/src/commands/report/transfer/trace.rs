@@ -131,6 +131,7 @@ pub(super) fn change_words(cause: &str) -> &str {
         "drained" => "the start's queue is empty: the rate that the path carried",
         "not_full" => "the path was not full: the start goes on",
         "no_growth" => "the start is over: it lost packets, or more sending brought no more",
+        "look" => "a start begins again, to see whether the path carries more",
         "test" => "losses are excused, after the test",
         "test_failed" | "test_undecided" => "losses count as congestion, after the test",
         "path_change" => "round trips stayed long at a lower rate",
