@@ -76,6 +76,8 @@ pub struct Sample {
     pub app_limited: bool,
     /// Bytes that left at the same moment as the newest packet reported, up to and with it.
     pub burst_bytes: u64,
+    /// How much later than the first of these that packet left.
+    pub burst_time: Duration,
     /// Bytes up to that packet that had left ahead of the pace because this host had stood still
     /// and made up for it: if they wait on the path, that queue is of its own making.
     pub made_up_bytes: u64,

@@ -15,6 +15,10 @@ use crate::time::Instant;
 use crate::units::{PacketNumber, Rate};
 use crate::wire::packet::Report;
 
+/// What leaves so soon after what left before left at the same moment: a burst takes several calls,
+/// and a call some microseconds. Not so the packets of a moment that lasts longer.
+const SAME_MOMENT: Duration = Duration::from_micros(100);
+const LONGEST_MOMENT: Duration = Duration::from_millis(1);
 /// Bursts remembered at most: 600 ms at 100,000 bursts a second. Beyond it, bursts are merged.
 const MAX_RECORDS: usize = 1 << 16;
 /// What opens a connection has no more bytes than this.
@@ -43,8 +47,9 @@ struct Record {
     bytes: u64,
     /// Bytes sent before this burst.
     before: u64,
-    /// Bytes sent before all that left at the same moment.
+    /// Bytes sent before all that left at the same moment, and when that began.
     before_moment: u64,
+    moment_began: Instant,
     at: Instant,
     /// When it was due: a host that makes up for a time in which it stood still sends no faster.
     due_at: Instant,
@@ -114,6 +119,7 @@ pub struct Sampler {
     sent_bytes: u64,
     sent_packets: u64,
     before_moment: u64,
+    moment_began: Instant,
     last_sent: Option<Instant>,
     newest: Option<Report>,
     /// The first report of all, the start of flights sent before anything was known.
@@ -150,8 +156,9 @@ impl Sampler {
             return;
         }
         let bytes = bytes + count * self.overhead;
-        if self.last_sent != Some(now) {
-            self.before_moment = self.sent_bytes;
+        let soon = self.last_sent.is_some_and(|last| now.since(last) <= SAME_MOMENT);
+        if !soon || now.since(self.moment_began) > LONGEST_MOMENT {
+            (self.before_moment, self.moment_began) = (self.sent_bytes, now);
         }
         let record = Record {
             first: first.0,
@@ -159,6 +166,7 @@ impl Sampler {
             bytes,
             before: self.sent_bytes,
             before_moment: self.before_moment,
+            moment_began: self.moment_began,
             at: now,
             due_at: now,
             made_up: 0,
@@ -363,6 +371,7 @@ impl Sampler {
         let after = record.before + record.bytes - record.bytes_before(number + 1);
         sample.made_up_bytes = record.made_up.saturating_sub(after);
         sample.burst_bytes = record.bytes_before(number + 1) - record.before_moment;
+        sample.burst_time = record.at.since(record.moment_began);
         if let Some(start) = record.known.or(self.origin) {
             (sample.send_rate, sample.delivery_rate) = rates(&start, &mark);
         }
