@@ -24,8 +24,13 @@ const MEAN_PACKETS: f64 = 128.0;
 /// Reports of a round trip and a half: a receiver sends eight in one (`docs/protocol.md §6.3`), and
 /// finds a packet missing a quarter of one after it was due.
 const REPORTS: usize = 12;
+/// The mean excess of round trips that vary by chance is up to so many times their mean step: 1.5
+/// times if each is any in a range, 1 / (1 - p) times if a share p of them comes late.
+const CHANCE_TIMES: u32 = 2;
 /// Reports over which the noise is averaged.
 const NOISE_REPORTS: u32 = 32;
+/// Rounds over which their differences are averaged.
+const WANDER_ROUNDS: u32 = 32;
 
 /// What is known of the round trip without a queue.
 #[derive(Debug, Default)]
@@ -35,8 +40,14 @@ pub(super) struct BaseRtt {
     last: [Duration; 4],
     /// The smallest of four at each of the last reports, of about a round trip.
     lows: [Duration; REPORTS],
-    /// Mean difference of one round trip to the next.
+    /// Mean difference of one round trip to the next, without what a packet waits for its own
+    /// sender's.
     jitter: Duration,
+    others_before: Option<Duration>,
+    /// Mean difference of the smallest round trip of one round to that of the next.
+    wander: Duration,
+    /// The smallest of the round before.
+    round_before: Option<Duration>,
     /// Mean excess over the smallest one, in seconds.
     mean_excess: f64,
     /// A queue was seen since the smallest round trip was measured.
@@ -45,6 +56,8 @@ pub(super) struct BaseRtt {
     /// The largest of the smallest-of-four in this span and in the one before, and the span's end.
     range: [Duration; 2],
     span_ends: Option<Instant>,
+    /// The largest smallest-of-four since the smallest round trip was replaced.
+    highest: Duration,
 }
 
 impl BaseRtt {
@@ -53,11 +66,13 @@ impl BaseRtt {
         Self { least: rtt, ..Self::default() }
     }
 
-    /// Takes in a round trip, reported with `packets` newly arrived.
-    pub(super) fn on_rtt(&mut self, now: Instant, rtt: Duration, packets: f64) {
+    /// Takes in a round trip, reported with `packets` newly arrived. Its packet waited for `own`
+    /// behind those that left together with it.
+    pub(super) fn on_rtt(&mut self, now: Instant, (rtt, own): (Duration, Duration), packets: f64) {
+        let others = rtt.saturating_sub(own);
         let before = self.last[3];
-        if !before.is_zero() {
-            let step = rtt.abs_diff(before);
+        if let Some(others_before) = self.others_before.replace(others) {
+            let step = others.abs_diff(others_before);
             self.jitter = (self.jitter * (NOISE_REPORTS - 1) + step) / NOISE_REPORTS;
         }
         self.last = [self.last[1], self.last[2], before, rtt];
@@ -73,6 +88,7 @@ impl BaseRtt {
             self.span_ends = Some(now + RANGE_SPAN.max(least * RANGE_ROUNDS));
         }
         self.range[0] = self.range[0].max(low);
+        self.highest = self.highest.max(low);
         let above = low.saturating_sub(least);
         if above > self.noise() * 2 + least / GRAIN {
             self.rose = true;
@@ -81,12 +97,26 @@ impl BaseRtt {
         }
     }
 
+    /// Takes in the smallest round trip of one round.
+    pub(super) fn on_round(&mut self, min_rtt: Duration) {
+        if let Some(before) = self.round_before.replace(min_rtt) {
+            let step = min_rtt.abs_diff(before);
+            self.wander = (self.wander * (WANDER_ROUNDS - 1) + step) / WANDER_ROUNDS;
+        }
+    }
+
+    /// The queue of a start is gone: what is found missing from now on did not meet it.
+    pub(super) fn on_drained(&mut self) {
+        self.lows = [self.low(); REPORTS];
+    }
+
     /// The path has another length: this is its smallest round trip, not confirmed yet.
     pub(super) fn replace(&mut self, rtt: Duration) {
         self.least = Some(rtt);
         (self.rose, self.confirmed_at, self.mean_excess) = (false, None, 0.0);
         self.lows = [rtt; REPORTS];
         self.range = [rtt; 2];
+        self.highest = rtt;
     }
 
     /// The smallest round trip, if one was measured.
@@ -121,6 +151,12 @@ impl BaseRtt {
         self.range[0].max(self.range[1]).saturating_sub(self.least.unwrap_or_default())
     }
 
+    /// The longest queue that was ever seen on this path. A sender that keeps queues short, or that
+    /// losses keep slow, does not see it again.
+    pub(super) fn longest_queue(&self) -> Duration {
+        self.highest.saturating_sub(self.least.unwrap_or_default())
+    }
+
     /// What the hosts alone make round trips differ by: 0.25 ms at least, a sixteenth of the
     /// smallest round trip at most.
     pub(super) fn noise(&self) -> Duration {
@@ -128,15 +164,25 @@ impl BaseRtt {
         self.jitter.clamp(LEAST_NOISE, most.max(LEAST_NOISE))
     }
 
-    /// Mean difference of one report's round trip to the next one's, however large. A queue grows
-    /// and falls by little from one report to the next.
+    /// Mean difference of one report's round trip to the next one's, however large.
     pub(super) fn jitter(&self) -> Duration {
         self.jitter
+    }
+
+    /// Mean difference of one report's round trip to the next one's, or of one round's to the next
+    /// one's, however large. A queue grows and falls by less.
+    pub(super) fn varies_by(&self) -> Duration {
+        self.jitter.max(self.wander)
     }
 
     /// What a round trip may exceed the smallest one by, and be as small.
     pub(super) fn tolerance(&self) -> Duration {
         self.noise() + self.least.unwrap_or_default() / GRAIN
+    }
+
+    /// What round trips exceed the smallest one by although nothing waits.
+    pub(super) fn by_chance(&self) -> Duration {
+        self.tolerance().max(self.varies_by() * CHANCE_TIMES)
     }
 
     /// How long a confirmation holds.
@@ -164,7 +210,7 @@ mod tests {
         let (mut base, mut now) = (BaseRtt::new(None), Instant::EPOCH);
         for rtt in rtts {
             now += Duration::from_millis(5);
-            base.on_rtt(now, Duration::from_millis(rtt), 10.0);
+            base.on_rtt(now, (Duration::from_millis(rtt), Duration::ZERO), 10.0);
         }
         (base, now)
     }

@@ -10,8 +10,10 @@ use crate::rate::Sample;
 use crate::time::Instant;
 use crate::units::Rate;
 
-/// Packets in a train at least.
+/// Packets in a train at least, and in the least of those of several lengths.
 const LEAST_TRAIN: u64 = 8;
+pub(super) const LONGEST_LEAST_TRAIN: u64 = LEAST_TRAIN + LENGTHS - 1;
+const LENGTHS: u64 = 4;
 /// A train is at most as much as is sent in this time.
 const TRAIN_TIME: Duration = Duration::from_millis(2);
 /// Reports before which nothing is known.
@@ -22,8 +24,12 @@ const SMALL: f64 = 0.5;
 const EVERY: Duration = Duration::from_secs(5);
 /// Trains leave, and their reports are taken in, for so many round trips.
 const ROUNDS: u64 = 3;
-/// What earlier trains showed counts by this part of what newer ones do.
+/// What earlier trains showed counts by this part with each newer one.
 const KEPT: f64 = 0.75;
+/// An estimate is not more exact than this part of itself.
+const LEAST_ERROR: f64 = 0.02;
+/// Estimates that are so many standard errors apart are of different bottlenecks.
+const CONTRADICTION: f64 = 4.0;
 /// A capacity is known for this time.
 const MAX_AGE: Duration = Duration::from_secs(60);
 /// Trains before which trains leave in every round trip.
@@ -31,47 +37,75 @@ const FIRST_TRAINS: u32 = 3;
 /// The largest relative error of a capacity that is believed.
 const MAX_ERROR: f64 = 0.2;
 
-/// Sums of a linear regression of the difference of two packets' one-way times on that of their
-/// places in their trains. Differences of neighbouring reports leave out a queue that slowly grows.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sums {
-    count: f64,
-    place_place: f64,
-    place_way: f64,
-    way_way: f64,
+/// Reports of one round trip with trains, at most.
+const MOST_REPORTS: usize = 128;
+
+/// What trains show: seconds that the bottleneck takes for a byte.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Estimate {
+    seconds: f64,
+    /// Its standard error.
+    error: f64,
 }
 
-impl Sums {
-    /// Adds a difference of places, in bytes, and of ways, in seconds.
-    fn add(&mut self, place: f64, way: f64) {
-        self.count += 1.0;
-        self.place_place += place * place;
-        self.place_way += place * way;
-        self.way_way += way * way;
-    }
-
-    fn scaled(&self, by: f64) -> Self {
-        Self {
-            count: self.count * by,
-            place_place: self.place_place * by,
-            place_way: self.place_way * by,
-            way_way: self.way_way * by,
-        }
-    }
-
-    /// Seconds that the bottleneck takes for a byte, at most: the estimate where its error is
-    /// small, else a bound that is as probable; `None` if nothing is known.
-    fn seconds_a_byte(&self) -> Option<(f64, bool)> {
-        if self.count < LEAST_REPORTS || self.place_place <= 0.0 {
+impl Estimate {
+    /// A linear regression of the differences of two neighbouring reports' one-way times, in
+    /// seconds, on those of their places, in bytes; `None` if these are too few. Differences leave
+    /// out the queue that others make. The mean of these is its growth, and their trend what
+    /// becomes of that: neither has to do with places.
+    fn of(reports: &[(f64, f64)]) -> Option<Self> {
+        let steps = || reports.windows(2).map(|two| (two[1].0 - two[0].0, two[1].1 - two[0].1));
+        let count = reports.len().saturating_sub(1) as f64;
+        if count < LEAST_REPORTS {
             return None;
         }
-        let slope = self.place_way / self.place_place;
-        let left = (self.way_way - slope * self.place_way).max(0.0);
-        let error = (left / (self.count - 1.0) / self.place_place).sqrt();
-        match slope > 0.0 && error <= MAX_ERROR * slope {
-            true => Some((slope, true)),
-            false => Some(((slope + 2.0 * error).max(0.0), false)),
+        let centre = (count - 1.0) / 2.0;
+        let (mut means, mut trends, mut spread) = ((0.0, 0.0), (0.0, 0.0), 0.0);
+        for (n, (place, way)) in steps().enumerate() {
+            let from_centre = n as f64 - centre;
+            means = (means.0 + place / count, means.1 + way / count);
+            trends = (trends.0 + from_centre * place, trends.1 + from_centre * way);
+            spread += from_centre * from_centre;
         }
+        let (mut place_place, mut place_way, mut way_way) = (0.0, 0.0, 0.0);
+        for (n, (place, way)) in steps().enumerate() {
+            let of_spread = (n as f64 - centre) / spread;
+            let place = place - means.0 - trends.0 * of_spread;
+            let way = way - means.1 - trends.1 * of_spread;
+            place_place += place * place;
+            place_way += place * way;
+            way_way += way * way;
+        }
+        if place_place <= 0.0 {
+            return None;
+        }
+        let seconds = place_way / place_place;
+        let left = (way_way - seconds * place_way).max(0.0);
+        let error = (left / (count - 3.0) / place_place).sqrt();
+        Some(Self { seconds, error: error.max(LEAST_ERROR * seconds.abs()) })
+    }
+
+    /// The mean of this and a newer one, by their precisions; the newer one if they contradict each
+    /// other.
+    fn combined(self, newer: Self) -> Self {
+        let apart = (self.seconds - newer.seconds).abs();
+        if apart > CONTRADICTION * self.error.hypot(newer.error) {
+            return newer;
+        }
+        let precision = |of: Self| 1.0 / (of.error * of.error);
+        let (old, new) = (KEPT * precision(self), precision(newer));
+        let seconds = (self.seconds * old + newer.seconds * new) / (old + new);
+        Self { seconds, error: 1.0 / (old + new).sqrt() }
+    }
+
+    /// Whether it is known well enough to be a share.
+    fn is_exact(self) -> bool {
+        self.seconds > 0.0 && self.error <= MAX_ERROR * self.seconds
+    }
+
+    /// What it is at most, in all probability.
+    fn bound(self) -> f64 {
+        (self.seconds + 2.0 * self.error).max(0.0)
     }
 }
 
@@ -80,9 +114,11 @@ impl Sums {
 pub(super) struct Capacity {
     /// The round trip in which trains leave.
     training: Option<u64>,
-    /// Place and one-way time in microseconds of the last report.
-    last: Option<(u64, i64)>,
-    sums: Sums,
+    /// It is judged as soon as it shows enough.
+    at_once: bool,
+    /// Place, in bytes, and one-way time, in seconds, of each report of the present trains.
+    reports: Vec<(f64, f64)>,
+    estimate: Option<Estimate>,
     judged_at: Option<Instant>,
     trains: u32,
     /// Seconds a byte, as last measured.
@@ -96,31 +132,47 @@ impl Capacity {
     /// follow [`Capacity::begin`], and their reports are judged at the end.
     pub(super) fn on_sample(&mut self, now: Instant, sample: &Sample, packet: u64) {
         let Some(began) = self.training else { return };
-        if let Some(way) = sample.way_micros {
-            let place = sample.burst_bytes.saturating_sub(packet);
-            if let Some((before, before_way)) = self.last.replace((place, way)) {
-                self.sums.add(place as f64 - before as f64, (way - before_way) as f64 / 1e6);
-            }
-        }
-        if sample.round < began + ROUNDS {
+        // What left before the trains is reported first.
+        if sample.round == began {
             return;
         }
-        match self.sums.seconds_a_byte() {
-            Some((seconds, true)) => (self.known, self.bound) = (Some((seconds, now)), None),
-            Some((seconds, false)) => self.bound = Some((seconds, now)),
-            None => {}
+        if let Some(way) = sample.way_micros
+            && self.reports.len() < MOST_REPORTS
+        {
+            let place = sample.burst_bytes.saturating_sub(packet);
+            // As if it had left with the first one.
+            let way = way as f64 / 1e6 + sample.burst_time.as_secs_f64();
+            self.reports.push((place as f64, way));
         }
-        self.sums = self.sums.scaled(KEPT);
-        (self.judged_at, self.training, self.last) = (Some(now), None, None);
+        let early = self.at_once && self.reports.len() as f64 > LEAST_REPORTS;
+        if sample.round <= began + ROUNDS && !early {
+            return;
+        }
+        let newer = Estimate::of(&self.reports);
+        // What is not exact yet becomes so by more reports.
+        if sample.round <= began + ROUNDS && !newer.is_some_and(Estimate::is_exact) {
+            return;
+        }
+        if let Some(newer) = newer {
+            let all = self.estimate.map_or(newer, |before| before.combined(newer));
+            self.estimate = Some(all);
+            match all.is_exact() {
+                true => (self.known, self.bound) = (Some((all.seconds, now)), None),
+                false => self.bound = Some((all.bound(), now)),
+            }
+        }
+        self.reports.clear();
+        (self.judged_at, self.training) = (Some(now), None);
         self.trains += 1;
     }
 
-    /// Begins a round trip with trains, if the last one is long over. They begin in `round`.
-    pub(super) fn begin(&mut self, now: Instant, round: u64) {
-        let due =
-            self.trains < FIRST_TRAINS || self.judged_at.is_none_or(|at| now.since(at) >= EVERY);
+    /// Begins a round trip with trains, if the last one is long over, or `at_once`. They begin in
+    /// `round`.
+    pub(super) fn begin(&mut self, now: Instant, round: u64, at_once: bool) {
+        let is_long_ago = self.judged_at.is_none_or(|at| now.since(at) >= EVERY);
+        let due = at_once || self.trains < FIRST_TRAINS || is_long_ago;
         if self.training.is_none() && due {
-            self.training = Some(round);
+            (self.training, self.at_once) = (Some(round), at_once);
         }
     }
 
@@ -130,8 +182,13 @@ impl Capacity {
         let began = self.training?;
         let time = TRAIN_TIME.min(most);
         // Trains of different lengths, or reports that come with their period see one place only.
-        let packets = (rate.bytes_in(time) / packet.max(1)).max(LEAST_TRAIN) + round % 4;
+        let packets = (rate.bytes_in(time) / packet.max(1)).max(LEAST_TRAIN) + round % LENGTHS;
         (round < began + ROUNDS).then(|| u32::try_from(packets).unwrap_or(u32::MAX))
+    }
+
+    /// Seconds that the bottleneck takes for a byte, if that is known.
+    pub(super) fn seconds(&self, now: Instant) -> Option<f64> {
+        self.known.filter(|(_, at)| now.since(*at) <= MAX_AGE).map(|(seconds, _)| seconds)
     }
 
     /// The share of the bottleneck of a sender whose packets arrive at `rate`, in bytes a second:
@@ -161,7 +218,7 @@ mod tests {
         let (mut capacity, mut now) = (Capacity::default(), Instant::EPOCH);
         let mut dice = 7_u64;
         for round in 0..12 {
-            capacity.begin(now, round);
+            capacity.begin(now, round, false);
             for _ in 0..8 {
                 now += Duration::from_millis(5);
                 dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -10,7 +10,8 @@ const FIRST: f64 = 200.0;
 /// Round trips over which the recent loss share is averaged.
 const RECENT: f64 = 32.0;
 /// Reports over which the dispersion of losses is averaged.
-const REPORTS: f64 = 64.0;
+const REPORTS: f64 = 256.0;
+const FIRST_REPORTS: f64 = 64.0;
 /// Losses in runs of mean length b have a dispersion of 2 b - 1; no longer runs are believed.
 const MAX_DISPERSION: f64 = 40.0;
 /// Loss share below which no dispersion can be measured.
@@ -27,8 +28,19 @@ pub(super) struct LossRecord {
     recent_packets: f64,
     recent_lost: f64,
     lossy_rounds: f64,
+    reports: f64,
     /// Mean of the squared deviation of a report's losses, in units of the variance of independent
     /// losses.
+    dispersion: f64,
+    before_start: Option<Lasting>,
+}
+
+/// What is known of losses for longer than a start takes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lasting {
+    packets: f64,
+    share: f64,
+    reports: f64,
     dispersion: f64,
 }
 
@@ -50,7 +62,9 @@ impl LossRecord {
         let share = self.share.clamp(LEAST_LOSS_SHARE, 0.9);
         let deviation = lost - share * packets;
         let measured = deviation * deviation / (share * (1.0 - share) * packets);
-        self.dispersion += (measured - self.dispersion) / REPORTS;
+        // Few reports are no reason to call losses dispersed.
+        self.reports = (self.reports + 1.0).min(REPORTS);
+        self.dispersion += (measured - self.dispersion) / self.reports.max(FIRST_REPORTS);
     }
 
     /// Takes in a round trip.
@@ -61,9 +75,18 @@ impl LossRecord {
         self.lossy_rounds += lossy - self.lossy_rounds / RECENT;
     }
 
-    /// Forgets everything but the counts.
+    /// A start begins: what it loses to a queue at its end says nothing of other losses.
+    pub(super) fn begin_start(&mut self) {
+        let Self { packets, share, reports, dispersion, .. } = *self;
+        self.before_start.get_or_insert(Lasting { packets, share, reports, dispersion });
+    }
+
+    /// Forgets what was lost since the start began.
     pub(super) fn forget(&mut self) {
-        *self = Self { delivered: self.delivered, lost: self.lost, ..Self::default() };
+        let Lasting { packets, share, reports, dispersion } =
+            self.before_start.take().unwrap_or_default();
+        let (delivered, lost) = (self.delivered, self.lost);
+        *self = Self { delivered, lost, packets, share, reports, dispersion, ..Self::default() };
     }
 
     /// Loss share of the last 32 round trips; older ones count less.

@@ -1,8 +1,11 @@
 //! Loss at a low delay: a queue that was seen to be long when it lost packets, and is short now,
 //! did not lose these.
 
+use std::time::Duration;
+
 use super::base_rtt::BaseRtt;
 use super::path_model::PathModel;
+use super::tolerance::COMPANY_SHARE;
 use crate::time::Instant;
 
 /// The loss share that is excused so, at most.
@@ -11,8 +14,8 @@ pub(super) const MOST: f64 = 0.02;
 const BUDGET: f64 = 8.0;
 /// What is left of the count after it was answered.
 const LEFT: f64 = 4.0;
-/// A low delay is below this part of the range of round trips.
-const RANGE_PART: f64 = 0.7;
+/// A low delay is below this part of the queue that was seen.
+const QUEUE_PART: f64 = 0.7;
 /// It is below so many times the sender's own queue.
 const ALONE: f64 = 2.0;
 const COMPANY: f64 = 1.2;
@@ -33,21 +36,27 @@ fn is_low(now: Instant, path: &PathModel, base: &BaseRtt, alone: bool) -> bool {
         true => (base.excess(), ALONE),
         false => (base.highest_excess(), COMPANY),
     };
-    let range = base.range();
+    // The steps of a queue in which others have more packets are not its own.
+    let large = path.share(now).is_some_and(|share| share >= COMPANY_SHARE);
+    let chance = if large { base.by_chance() } else { base.tolerance() };
+    // A sender that has the path for itself, or where nothing waited of late, does not see how long
+    // the queue may become.
+    let seen = |queue: Duration| queue > chance + base.noise();
+    let queue = if !alone && seen(base.range()) { base.range() } else { base.longest_queue() };
     base.is_confirmed(now)
-        && range > base.tolerance() + base.noise()
-        && excess < range.mul_f64(RANGE_PART)
-        && excess < base.tolerance() + path.own_queue().mul_f64(own)
+        && seen(queue)
+        && excess < queue.mul_f64(QUEUE_PART)
+        && excess < chance + path.own_queue(now).mul_f64(own)
 }
 
 impl LowDelay {
-    /// Whether `lost` packets, of `packets` that were reported in all, are excused by a low delay;
-    /// `alone` says that the sender has the path for itself.
+    /// Whether `lost` of the newly `reported` packets are excused by a low delay, of `packets` in
+    /// all; `alone` says that the sender has the path for itself.
     pub(super) fn excuses(
         &mut self,
         now: Instant,
         (path, alone): (&PathModel, bool),
-        lost: u64,
+        (lost, reported): (u64, u64),
         packets: u64,
     ) -> bool {
         if !is_low(now, path, path.base(), alone) {
@@ -55,7 +64,8 @@ impl LowDelay {
         }
         let since = packets.saturating_sub(self.packets) as f64;
         self.packets = packets;
-        self.count = (self.count - MOST * since).max(0.0) + lost as f64;
+        self.count = (self.count - MOST * since).max(0.0);
+        self.count = (self.count + lost as f64 - MOST * reported as f64).max(0.0);
         if self.count <= BUDGET * path.losses().dispersion() {
             return true;
         }

@@ -17,6 +17,7 @@ mod capacity;
 mod cause;
 mod congestion;
 mod excuse;
+mod foreign_queue;
 mod hystart;
 mod looks;
 mod loss_record;
@@ -28,6 +29,7 @@ mod rounds;
 mod short_queue;
 mod start;
 mod tolerance;
+mod way_back;
 
 use std::time::Duration;
 
@@ -35,7 +37,7 @@ pub use cause::{Cause, WindowChange};
 use congestion::{Congestion, CongestionEvents};
 use hystart::{Growth, HyStart};
 use mode::{Action, Drain, Evidence, Mode, Reconfirm, StartQueue, decide};
-use path_model::{INITIAL_WINDOW, LEAST_DELAY_WINDOW, PathModel, Progress};
+use path_model::{INITIAL_TRAINS, INITIAL_WINDOW, LEAST_DELAY_WINDOW, PathModel, Progress};
 pub use response_test::TestRecord;
 use response_test::{ResponseTest, Verdict};
 use short_queue::ShortQueue;
@@ -68,6 +70,8 @@ const RECONFIRM_TAKES: u64 = 3;
 /// What is left of the rate while the smallest round trip is measured again: so little that twice
 /// the present queue empties in a round trip, within these bounds.
 const RECONFIRM_PART: (f64, f64) = (0.5, 0.9);
+/// A window that holds so many trains may be exceeded by one.
+const TRAINS_IN_WINDOW: u32 = 8;
 /// The lowest rate of all, in bytes a second: a small packet in the longest interval of bursts.
 const LEAST_RATE: Rate = Rate::from_bytes_per_second(100);
 
@@ -118,7 +122,8 @@ impl Controller {
     pub fn tolerant(mut self) -> Self {
         self.tolerance = Some(Tolerance::default());
         self.mode = self.slow_start();
-        self.path.begin_trains(Instant::EPOCH);
+        self.path.begin_with(INITIAL_TRAINS);
+        self.path.begin_trains(Instant::EPOCH, true);
         self.set_pacing();
         self
     }
@@ -164,7 +169,7 @@ impl Controller {
         if let Some(mark) = mark.filter(|_| !seen.lost || self.mode.judges_losses()) {
             return mark;
         }
-        if let Some(evidence) = self.evidence_of_mode(sample, progress) {
+        if let Some(evidence) = self.evidence_of_mode(now, sample, progress) {
             return evidence;
         }
         let loss = match &mut self.tolerance {
@@ -200,7 +205,12 @@ impl Controller {
     }
 
     /// What the modes find that judge losses themselves.
-    fn evidence_of_mode(&mut self, sample: &Sample, progress: &Progress) -> Option<Evidence> {
+    fn evidence_of_mode(
+        &mut self,
+        now: Instant,
+        sample: &Sample,
+        progress: &Progress,
+    ) -> Option<Evidence> {
         let dispersion = self.path.losses().dispersion();
         let base = self.path.base();
         let least = base.least().unwrap_or_default();
@@ -223,8 +233,13 @@ impl Controller {
             }
             Mode::Drain(drain) => {
                 drain.on_rate(self.path.flight_rate());
-                let over = sample.round >= drain.until;
-                Some(if over { drain.found() } else { Evidence::Unused })
+                let empty = base.excess() <= base.tolerance();
+                let least = if empty { drain.until - 1 } else { drain.until };
+                Some(if sample.round >= least {
+                    drain.found(self.path.known_capacity(now))
+                } else {
+                    Evidence::Unused
+                })
             }
             Mode::Reconfirm(reconfirm) if sample.round >= reconfirm.until => {
                 let round = progress.round?;
@@ -251,14 +266,15 @@ impl Controller {
                 self.path.end_slow_start(self.mode.name());
             }
             Action::GrowInSlowStart(share) => self.grow_in_slow_start(progress.acked, share),
-            Action::GrowInStart => self.grow_in_start(progress.acked),
+            Action::GrowInStart => self.grow_in_start(now, progress.acked),
             Action::GrowInAvoidance => {
                 self.path.grow_in_avoidance(now, self.mode.name(), progress.acked);
             }
             Action::Hold => self.path.on_unused(),
             Action::BeginAvoidance => self.mode = Mode::Avoidance,
             Action::BeginDrain { loss } => self.begin_drain(now, sample.round, loss),
-            Action::EndStart { rate } => self.end_start(sample.round, rate),
+            Action::EndStart => self.end_start(sample.round),
+            Action::AwaitGrowth { rate, loss } => self.await_growth(sample.round, rate, loss),
             Action::EndDrain(rate) => self.end_drain(rate),
             Action::ResumeStart(window) => self.resume_start(window),
             Action::BeginStart => self.begin_start(now),
@@ -297,20 +313,30 @@ impl Controller {
     /// The start met a queue, which is let run off. It arrives meanwhile, as fast as the path
     /// carries it.
     fn begin_drain(&mut self, now: Instant, round: u64, loss: f64) {
-        let (worth, window) = (1.0 / (1.0 - loss), self.path.window());
-        let sent = window / self.path.rtt().as_secs_f64();
-        let queue = Some(StartQueue { worth, window, sent });
-        self.drain(Cause::Delay, round, self.path.flight_rate() * worth, queue);
+        let sent = self.sent_by_start(loss);
+        self.drain(Cause::Delay, round, self.path.flight_rate() * sent.worth, Some(sent));
         if let Some(tolerance) = &mut self.tolerance {
             tolerance.on_path_full(now, loss, &self.path);
         }
     }
 
-    /// The start lost packets, or found nothing that grows with its window: then nothing is full
-    /// but what sends at `rate`, perhaps.
-    fn end_start(&mut self, round: u64, rate: Option<f64>) {
-        let rate = rate.unwrap_or_else(|| START_LOSS_BETA * self.path.flight_rate());
-        self.drain(Cause::NoGrowth, round, rate, None);
+    /// The start lost more packets.
+    fn end_start(&mut self, round: u64) {
+        self.drain(Cause::NoGrowth, round, START_LOSS_BETA * self.path.best_rate(), None);
+    }
+
+    /// The start found nothing that grows with its window, or what tells of it is late.
+    fn await_growth(&mut self, round: u64, rate: f64, loss: f64) {
+        let sent = self.sent_by_start(loss);
+        self.drain(Cause::NoGrowth, round, rate, Some(sent));
+    }
+
+    fn sent_by_start(&self, loss: f64) -> StartQueue {
+        StartQueue {
+            worth: 1.0 / (1.0 - loss),
+            window: self.path.window(),
+            sent: self.path.window_bytes() as f64 / self.path.rtt().as_secs_f64(),
+        }
     }
 
     fn drain(&mut self, cause: Cause, round: u64, rate: f64, queue: Option<StartQueue>) {
@@ -328,7 +354,7 @@ impl Controller {
 
     /// It was not the queue of the start that made the round trip longer.
     fn resume_start(&mut self, window: f64) {
-        self.mode = Mode::Start(Start::after(self.path.losses()));
+        self.mode = Mode::Start(self.path.begin_start());
         self.path.settle(self.mode.name(), Cause::NotFull, window);
         self.path.forget_threshold();
         self.events.on_answered(self.sent_bytes);
@@ -336,7 +362,7 @@ impl Controller {
 
     /// Looks whether the path carries more.
     fn begin_start(&mut self, now: Instant) {
-        self.mode = Mode::Start(Start::after(self.path.losses()));
+        self.mode = Mode::Start(self.path.begin_start());
         self.path.look(self.mode.name());
         if let Some(tolerance) = &mut self.tolerance {
             tolerance.on_look(now);
@@ -380,7 +406,7 @@ impl Controller {
         self.path.replace_base(rtt);
         let clean = self.tolerance.as_ref().is_some_and(|t| t.is_clean(&self.path));
         self.mode = match clean {
-            true => Mode::Start(Start::after(self.path.losses())),
+            true => Mode::Start(self.path.begin_start()),
             false => Mode::Avoidance,
         };
         self.path.settle(self.mode.name(), Cause::PathChange, window);
@@ -397,8 +423,8 @@ impl Controller {
         if moved {
             self.path.replace_base(round.min_rtt);
         }
-        let product = before.rate * round.min_rtt.as_secs_f64() + LEAST_DELAY_WINDOW;
-        let window = self.path.window().max(before.window.min(product));
+        let product = self.path.packets(before.rate * round.min_rtt.as_secs_f64());
+        let window = self.path.window().max(before.window.min(product + LEAST_DELAY_WINDOW));
         self.path.settle(self.mode.name(), Cause::Reconfirm, window);
     }
 
@@ -423,17 +449,17 @@ impl Controller {
         }
     }
 
-    fn grow_in_start(&mut self, acked: f64) {
+    fn grow_in_start(&mut self, now: Instant, acked: f64) {
         let Mode::Start(start) = &self.mode else { return };
-        self.grow_in_slow_start(acked / (1.0 - start.loss()), 1.0);
+        self.grow_in_slow_start(acked / (1.0 - start.loss()), self.path.growth_of_start(now));
     }
 
-    /// Burst values of `rate`: as long as a train while trains leave, and no longer than a short
+    /// Burst values of `rate`: as long as `train` while trains leave, and no longer than a short
     /// queue bears.
-    fn burst(&self, rate: Rate) -> Burst {
+    fn burst(&self, rate: Rate, train: Option<u32>) -> Burst {
         let burst = burst_for(rate, self.path.packet_bytes());
-        let train = self.path.train(rate).unwrap_or_default();
-        let packets = burst.packets.min(self.path.most_at_once(rate)).max(train);
+        let packets = burst.packets.min(self.path.most_at_once(rate));
+        let packets = packets.max(train.unwrap_or_default());
         if packets == burst.packets {
             return burst;
         }
@@ -441,33 +467,58 @@ impl Controller {
         Burst { packets, interval: rate.time_for(bytes) }
     }
 
-    /// Burst values and cap, from the window.
-    fn set_pacing(&mut self) {
-        let gain = match &self.mode {
+    /// Pacing in this mode, in hundredths of a window a round trip.
+    fn gain(&self) -> u64 {
+        match &self.mode {
             Mode::SlowStart(_) | Mode::Start(_) => SLOW_START_GAIN,
             Mode::Recovery | Mode::Avoidance | Mode::Reconfirm(_) => PACING_GAIN,
             Mode::ShortQueue(_) => SHORT_QUEUE_GAIN,
             Mode::Testing(test) if !test.is_low() => WHOLE_GAIN,
             Mode::Testing(_) | Mode::Drain(_) => HALF_GAIN,
-        };
+        }
+    }
+
+    /// Burst values and cap, from the window.
+    fn set_pacing(&mut self) {
         let most = [self.ceiling, self.offered].into_iter().flatten().min();
-        let rate = self.path.window_rate().scaled(gain, 100).max(LEAST_RATE);
-        let rate = most.map_or(rate, |most| rate.min(most));
-        let burst = self.burst(rate);
+        let rate = |gain| {
+            let rate = self.path.window_rate().scaled(gain, 100).max(LEAST_RATE);
+            most.map_or(rate, |most| rate.min(most))
+        };
+        let (doubles, gain) = (self.gain() == SLOW_START_GAIN, self.gain());
+        let train = self.path.train(rate(gain));
+        // A train that the cap cuts leaves in two parts, and shows less than it could. A small
+        // window is not exceeded for that.
+        let is_small = |train: u32| f64::from(train * TRAINS_IN_WINDOW) <= self.path.window();
+        let paced = !doubles && train.is_some_and(is_small);
+        let gain = if paced { gain.min(SHORT_QUEUE_GAIN) } else { gain };
+        let burst = self.burst(rate(gain), train);
         // Packets that are lost count as in flight until they are found missing.
         let excused = self.tolerance.as_ref().and_then(Tolerance::excused).unwrap_or_default();
         let missing = (self.path.window_bytes() as f64 * excused / 2.0) as u64;
-        let cap_bytes = Some(self.path.flight_bytes().saturating_add(missing));
-        self.pacing = Pacing { cap_bytes, ..Pacing::of(burst) };
+        let mut cap = self.path.flight_bytes().saturating_add(missing);
+        cap += self.path.unreported_bytes();
+        if paced {
+            let burst = u64::from(burst.packets) * u64::from(self.path.packet_bytes());
+            cap = Rate::from_bytes_per_second(cap).scaled(SHORT_QUEUE_GAIN, 100).bytes_per_second();
+            cap += burst;
+        }
+        self.pacing = Pacing { cap_bytes: Some(cap), ..Pacing::of(burst) };
     }
 }
 
 impl RateControl for Controller {
     fn on_sample(&mut self, now: Instant, sample: &Sample) {
         self.sent_bytes = sample.sent_bytes;
+        let rtt = match self.tolerance {
+            Some(_) => self.path.without_way_back(sample),
+            None => sample.rtt,
+        };
+        let sample = &Sample { rtt, ..*sample };
         let progress = self.path.on_sample(now, sample);
         if progress.round.is_some() && self.tolerance.is_some() {
-            self.path.begin_trains(now);
+            let at_once = matches!(self.mode, Mode::Start(_));
+            self.path.begin_trains(now, at_once);
         }
         let evidence = self.evidence(now, sample, &progress);
         let action = decide(&self.mode, evidence);
@@ -513,7 +564,12 @@ impl RateControl for Controller {
     }
 
     fn on_packet_bytes(&mut self, bytes: u32) {
-        self.path.set_packet_bytes(self.mode.name(), bytes);
+        if let Some(times) = self.path.set_packet_bytes(self.mode.name(), bytes) {
+            self.mode.on_packets_resized(times);
+            if let Some(tolerance) = &mut self.tolerance {
+                tolerance.on_packets_resized(times);
+            }
+        }
         self.set_pacing();
     }
 

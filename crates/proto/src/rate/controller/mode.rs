@@ -42,24 +42,24 @@ pub(super) enum Mode {
 pub(super) struct Drain {
     /// The round trip in which it ends.
     pub(super) until: u64,
-    /// Packets a second that the path was found to carry, those that are lost there included.
+    /// Bytes a second that the path was found to carry, those that are lost there included.
     pub(super) rate: f64,
-    /// The queue whose arrival measures that rate, if the start ended at a queue.
+    /// What the start sent, whose arrival measures that rate; none if it lost more at its end.
     pub(super) queue: Option<StartQueue>,
 }
 
-/// A queue at the end of a start, while it arrives.
+/// What a start sent last, while it arrives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct StartQueue {
     /// What one packet that arrives stands for: more than one where others were lost all along.
     pub(super) worth: f64,
-    /// The window of the start, in packets, and what it sent in a second.
+    /// The window of the start, in packets, and the bytes that it sent in a second.
     pub(super) window: f64,
     pub(super) sent: f64,
 }
 
 impl Drain {
-    /// Takes in a report: what arrived over the last round trip, in packets a second.
+    /// Takes in a report: what arrived over the last round trip, in bytes a second.
     pub(super) fn on_rate(&mut self, arrived: f64) {
         if let Some(queue) = self.queue {
             self.rate = self.rate.max(arrived * queue.worth);
@@ -67,9 +67,12 @@ impl Drain {
     }
 
     /// What is found in its last round trip: the window of the start, if nearly all that it sent
-    /// arrived, so that the path was not full.
-    pub(super) fn found(&self) -> Evidence {
-        let not_full = self.queue.filter(|queue| self.rate >= FULL_PART * queue.sent);
+    /// arrived, and that is less than what the bottleneck is known to carry, in bytes a second:
+    /// then the path was not full.
+    pub(super) fn found(&self, known: Option<f64>) -> Evidence {
+        let full = known.is_some_and(|known| self.rate >= FULL_PART * known);
+        let arrived = self.queue.filter(|queue| self.rate >= FULL_PART * queue.sent);
+        let not_full = arrived.filter(|_| !full);
         Evidence::Drained { not_full: not_full.map(|queue| queue.window) }
     }
 }
@@ -81,7 +84,7 @@ pub(super) struct Reconfirm {
     pub(super) until: u64,
     /// Window before, in packets.
     pub(super) window: f64,
-    /// Packets a second that arrived before.
+    /// Bytes a second that arrived before.
     pub(super) rate: f64,
 }
 
@@ -89,6 +92,16 @@ impl Mode {
     /// Whether it judges losses itself, so that none of them is an event.
     pub(super) const fn judges_losses(&self) -> bool {
         matches!(self, Self::Testing(_) | Self::Start(_) | Self::Drain(_))
+    }
+
+    /// Packets are so many times as large: windows keep their bytes.
+    pub(super) fn on_packets_resized(&mut self, times: f64) {
+        match self {
+            Self::Drain(Drain { queue: Some(queue), .. }) => queue.window /= times,
+            Self::ShortQueue(law) => law.on_packets_resized(times),
+            Self::Reconfirm(reconfirm) => reconfirm.window /= times,
+            _ => {}
+        }
     }
 
     /// Its name in a trace.
@@ -172,11 +185,13 @@ pub(super) enum Action {
     BeginTest { share: f64, loss: f64 },
     /// The start has found the path full, and this share of the packets was lost all along.
     BeginDrain { loss: f64 },
-    /// The queue of the start is empty; congestion avoidance begins, at so many packets a second.
+    /// The queue of the start is empty; congestion avoidance begins, at so many bytes a second.
     EndDrain(f64),
-    /// The start is over without a queue. The window falls below what arrives now, or to what this
-    /// rate, in packets a second, takes.
-    EndStart { rate: Option<f64> },
+    /// The start is over, for more is lost. The window falls below what arrives.
+    EndStart,
+    /// The start is over if what it sent last brings no more than this rate, in bytes a second,
+    /// where so much is lost.
+    AwaitGrowth { rate: f64, loss: f64 },
     /// The window doubles every round trip again.
     BeginStart,
     /// The round trip grew, but all that was sent arrived: the start goes on with this window.
@@ -246,9 +261,9 @@ pub(super) fn decide(mode: &Mode, evidence: Evidence) -> Action {
         (Mode::Start(_), Evidence::StartOver(StartEnd::Queue { loss })) => {
             Action::BeginDrain { loss }
         }
-        (Mode::Start(_), Evidence::StartOver(StartEnd::Loss)) => Action::EndStart { rate: None },
-        (Mode::Start(_), Evidence::StartOver(StartEnd::NoGrowth { rate })) => {
-            Action::EndStart { rate: Some(rate) }
+        (Mode::Start(_), Evidence::StartOver(StartEnd::Loss)) => Action::EndStart,
+        (Mode::Start(_), Evidence::StartOver(StartEnd::NoGrowth { rate, loss })) => {
+            Action::AwaitGrowth { rate, loss }
         }
         (Mode::Testing(_), Evidence::Tested(Verdict::Passed(loss))) => Action::Excuse(loss),
         (Mode::Testing(_), Evidence::Tested(Verdict::Failed)) => {
@@ -276,7 +291,7 @@ pub(super) fn decide(mode: &Mode, evidence: Evidence) -> Action {
         (Mode::Reconfirm(_), Evidence::BaseSeen { moved }) => Action::EndReconfirm { moved },
         (Mode::Avoidance, Evidence::Alone) => Action::BeginShortQueue,
         (Mode::ShortQueue(_), Evidence::Queue(Step::Window(window))) => Action::Follow(window),
-        (Mode::ShortQueue(_), Evidence::Queue(Step::NotMine(window))) => {
+        (Mode::Avoidance | Mode::ShortQueue(_), Evidence::Queue(Step::NotMine(window))) => {
             Action::PathChanged(window)
         }
         (Mode::ShortQueue(_), Evidence::Queue(Step::NoQueue(window))) => {
@@ -322,7 +337,7 @@ mod tests {
             Evidence::Excess,
             Evidence::StartOver(StartEnd::Queue { loss: 0.01 }),
             Evidence::StartOver(StartEnd::Loss),
-            Evidence::StartOver(StartEnd::NoGrowth { rate: 5000.0 }),
+            Evidence::StartOver(StartEnd::NoGrowth { rate: 5000.0, loss: 0.01 }),
             Evidence::Tested(Verdict::Passed(0.05)),
             Evidence::Tested(Verdict::Failed),
             Evidence::Tested(Verdict::Undecided),

@@ -5,16 +5,20 @@
 use std::time::Duration;
 
 use super::base_rtt::BaseRtt;
-use super::capacity::Capacity;
+use super::capacity::{Capacity, LONGEST_LEAST_TRAIN};
 use super::cause::{Cause, Changes, WindowChange};
 use super::loss_record::LossRecord;
 use super::rounds::{Round, Rounds};
+use super::start::Start;
+use super::way_back::WayBack;
 use crate::rate::{Cubic, Sample};
 use crate::time::Instant;
 use crate::units::Rate;
 
 /// First window, in packets (RFC 9002 §7.2, RFC 6928).
 pub(super) const INITIAL_WINDOW: f64 = 10.0;
+/// First window of a sender that measures the bottleneck by trains, in packets: three of them.
+pub(super) const INITIAL_TRAINS: f64 = 32.0;
 /// Least window, in packets. A window of less than a packet is a rate of less than one packet a
 /// round trip: with a least window of one packet, more senders than the path and its queue hold
 /// packets lose nearly half of all that they send (R. Morris, "TCP Behavior with Many Flows",
@@ -47,6 +51,16 @@ const QUEUE_PART: u32 = 4;
 const OWN_QUEUE_PART: u32 = 10;
 const MAX_OWN_QUEUE: Duration = Duration::from_millis(3);
 
+/// A start grows faster than by doubling up to this part of the bottleneck, and by so many times
+/// what was acknowledged at most.
+const FAST_START_FILLS: f64 = 0.5;
+const FASTEST_GROWTH: f64 = 7.0;
+/// It grows to so many times what a bottleneck that is known carries, so that a queue shows.
+const START_FILLS: f64 = 1.3;
+/// A bottleneck carries more than is known if so many times that arrived.
+const KNOWN_TOO_LOW: f64 = 1.1;
+/// A queue stands, and an AQM may drop by it, from so many times a sender's own queue on.
+const STANDING: f64 = 1.5;
 /// What a report brought.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
@@ -67,14 +81,15 @@ pub(super) struct PathModel {
     /// Smoothed round trip (RFC 9002 §5.3).
     smoothed_rtt: Option<Duration>,
     base: BaseRtt,
+    way_back: WayBack,
     rounds: Rounds,
     losses: LossRecord,
     capacity: Capacity,
-    /// Packets that arrived and seconds that passed, over the last 64 packets at least.
+    /// Bytes that arrived and seconds that passed, over the last 64 packets at least.
     arrivals: (f64, f64),
     /// When the last round trip ended.
     round_ended: Option<Instant>,
-    /// Packets a second that arrived at most; older round trips count less.
+    /// Bytes a second that arrived at most; older round trips count less.
     best_rate: f64,
     /// Whether the window was ever reduced.
     reduced: bool,
@@ -104,6 +119,7 @@ impl PathModel {
             packet_bytes: packet_bytes.max(1),
             smoothed_rtt: rtt,
             base: BaseRtt::new(rtt),
+            way_back: WayBack::default(),
             rounds: Rounds::default(),
             losses: LossRecord::default(),
             capacity: Capacity::default(),
@@ -125,6 +141,11 @@ impl PathModel {
         }
     }
 
+    /// The first window is this, in packets.
+    pub(super) fn begin_with(&mut self, window: f64) {
+        self.window = window;
+    }
+
     /// Takes in a report.
     pub(super) fn on_sample(&mut self, now: Instant, sample: &Sample) -> Progress {
         let newly = sample.delivered_bytes.saturating_sub(self.delivered_bytes);
@@ -133,13 +154,15 @@ impl PathModel {
         let acked = newly as f64 / f64::from(self.packet_bytes);
         if let Some(rtt) = sample.rtt {
             self.smoothed_rtt = Some(self.smoothed_rtt.map_or(rtt, |old| (old * 7 + rtt) / 8));
-            self.base.on_rtt(now, rtt, acked);
+            let packet = u64::from(self.packet_bytes);
+            let waited = self.carried_time(now, sample.burst_bytes.saturating_sub(packet));
+            self.base.on_rtt(now, (rtt, waited), acked);
         }
         self.capacity.on_sample(now, sample, u64::from(self.packet_bytes));
         self.losses.on_sample(sample);
         self.round = sample.round;
         self.delivery_rate = sample.delivery_rate.or(self.delivery_rate);
-        let round = self.rounds.on_sample(now, sample, self.packet_bytes);
+        let round = self.rounds.on_sample(now, sample);
         if let Some(round) = &round {
             self.on_round(now, round);
         }
@@ -169,12 +192,14 @@ impl PathModel {
 
     fn on_round(&mut self, now: Instant, round: &Round) {
         self.losses.on_round(round);
+        self.base.on_round(round.min_rtt);
         self.best_rate = round.rate.max(self.best_rate * 0.9 + round.rate * 0.1);
         let time = self.round_ended.map_or(0.0, |before| now.since(before).as_secs_f64());
         let arrived = round.rate * time;
         self.round_ended = Some(now);
         // Old packets give way to new ones, a sixteenth of them at least.
-        let kept = 1.0 - (arrived / SHARE_PACKETS).clamp(1.0 / 16.0, 1.0);
+        let few = SHARE_PACKETS * f64::from(self.packet_bytes);
+        let kept = 1.0 - (arrived / few).clamp(1.0 / 16.0, 1.0);
         self.arrivals = (self.arrivals.0 * kept + arrived, self.arrivals.1 * kept + time);
     }
 
@@ -193,13 +218,12 @@ impl PathModel {
         self.round
     }
 
-    /// Packets a second that arrived over the last round trip.
+    /// Bytes a second that arrived over the last round trip.
     pub(super) fn flight_rate(&self) -> f64 {
-        let rate = self.delivery_rate.map_or(0, |rate| rate.bytes_per_second());
-        rate as f64 / f64::from(self.packet_bytes)
+        self.delivery_rate.map_or(0.0, |rate| rate.bytes_per_second() as f64)
     }
 
-    /// Packets a second that arrived at most, of late.
+    /// Bytes a second that arrived at most, of late.
     pub(super) fn best_rate(&self) -> f64 {
         self.best_rate
     }
@@ -215,29 +239,59 @@ impl PathModel {
 
     /// This sender's share of the bottleneck, from 0 to 1, if it is known.
     pub(super) fn share(&self, now: Instant) -> Option<f64> {
-        self.capacity.share(now, self.arrival_rate() * f64::from(self.packet_bytes))
+        self.capacity.share(now, self.arrival_rate())
     }
 
-    /// Packets a second that the bottleneck carries, as far as it is known.
-    pub(super) fn capacity(&self, now: Instant) -> f64 {
+    /// Packets that the bottleneck carries in `seconds`, as far as that is known.
+    pub(super) fn carried_in(&self, now: Instant, seconds: f64) -> f64 {
         let rate = self.arrival_rate();
-        self.share(now).map_or(rate, |share| rate / share.max(LEAST_KNOWN_SHARE))
+        let capacity = self.share(now).map_or(rate, |share| rate / share.max(LEAST_KNOWN_SHARE));
+        self.packets(seconds * capacity)
+    }
+
+    /// Bytes that the bottleneck carries in a second, if that is known exactly.
+    pub(super) fn known_capacity(&self, now: Instant) -> Option<f64> {
+        self.capacity.seconds(now).map(|seconds| 1.0 / seconds)
+    }
+
+    /// In which time the bottleneck carries so many bytes; zero if that is not known.
+    pub(super) fn carried_time(&self, now: Instant, bytes: u64) -> Duration {
+        let seconds = self.capacity.seconds(now).unwrap_or_default() * bytes as f64;
+        Duration::try_from_secs_f64(seconds).unwrap_or_default()
+    }
+
+    /// A start begins. What it loses is not kept.
+    pub(super) fn begin_start(&mut self) -> Start {
+        self.losses.begin_start();
+        Start::after(&self.losses)
     }
 
     /// What was lost until now is not counted any more, for it was lost to a start.
     pub(super) fn forget_losses(&mut self) {
         self.losses.forget();
+        self.base.on_drained();
     }
 
     /// A queue of this sender that need not be shorter: a tenth of the smallest round trip, 3 ms at
-    /// most (below CoDel's target, RFC 8289 §4.3).
-    pub(super) fn own_queue(&self) -> Duration {
-        (self.base.least().unwrap_or_default() / OWN_QUEUE_PART).min(MAX_OWN_QUEUE)
+    /// most (below CoDel's target, RFC 8289 §4.3), but for four packets.
+    pub(super) fn own_queue(&self, now: Instant) -> Duration {
+        let time = (self.base.least().unwrap_or_default() / OWN_QUEUE_PART).min(MAX_OWN_QUEUE);
+        let packets = LEAST_DELAY_WINDOW * f64::from(self.packet_bytes);
+        time.max(self.carried_time(now, packets as u64))
+    }
+
+    /// An excess of the round trip from which on a queue stands that is longer than a short one.
+    pub(super) fn standing(&self, now: Instant) -> Duration {
+        self.base.by_chance() + self.own_queue(now).mul_f64(STANDING)
     }
 
     /// Trains that measure the bottleneck leave in the next round trip, unless that was lately.
-    pub(super) fn begin_trains(&mut self, now: Instant) {
-        self.capacity.begin(now, self.round);
+    /// Where they are wanted `at_once` they leave as soon as the window holds one.
+    pub(super) fn begin_trains(&mut self, now: Instant, at_once: bool) {
+        let holds = self.window >= LONGEST_LEAST_TRAIN as f64;
+        if holds || !at_once {
+            self.capacity.begin(now, self.round, at_once);
+        }
     }
 
     /// Time in which as much may leave at once: a part of the queue that once lost packets.
@@ -289,9 +343,14 @@ impl PathModel {
         self.min_rtt().unwrap_or_else(|| self.rtt())
     }
 
-    /// The window, in packets, that so many packets a second fill where nothing waits.
+    /// So many bytes, in packets.
+    pub(super) fn packets(&self, bytes: f64) -> f64 {
+        bytes / f64::from(self.packet_bytes)
+    }
+
+    /// The window, in packets, that so many bytes a second fill where nothing waits.
     pub(super) fn product(&self, rate: f64) -> f64 {
-        (rate * self.least_rtt().as_secs_f64()).max(LEAST_DELAY_WINDOW)
+        self.packets(rate * self.least_rtt().as_secs_f64()).max(LEAST_DELAY_WINDOW)
     }
 
     /// The smallest round trip, if one was measured.
@@ -333,6 +392,18 @@ impl PathModel {
         window.saturating_add((window / UNREPORTED_PART).max(gap))
     }
 
+    /// What has arrived and is not reported yet, because the way back takes longer than it could.
+    /// In bytes of IP packets.
+    pub(super) fn unreported_bytes(&self) -> u64 {
+        self.window_rate().bytes_in(self.way_back.added())
+    }
+
+    /// The report's round trip, without what only the way back added.
+    pub(super) fn without_way_back(&mut self, sample: &Sample) -> Option<Duration> {
+        let rtt = sample.rtt?;
+        Some(self.way_back.on_rtt(rtt, sample.way_micros))
+    }
+
     /// The rate of one window a round trip.
     pub(super) fn window_rate(&self) -> Rate {
         let bytes = self.window * f64::from(self.packet_bytes);
@@ -350,6 +421,23 @@ impl PathModel {
     pub(super) fn grow_in_slow_start(&mut self, mode: &'static str, acked: f64, share: f64) {
         let window = (self.window + acked * share).min(self.threshold);
         self.set_window(mode, Cause::SlowStart, window);
+    }
+
+    /// Growth of a start, in what was acknowledged: the window doubles. Where the bottleneck is
+    /// known it grows faster while it fills a small part of it, and nothing waits there; and not at
+    /// all when it fills more than all of it, unless more than that has arrived.
+    pub(super) fn growth_of_start(&self, now: Instant) -> f64 {
+        let Some(seconds) = self.capacity.seconds(now) else { return 1.0 };
+        let window = seconds * self.window_bytes() as f64;
+        let filled = window / self.least_rtt().as_secs_f64();
+        if filled > START_FILLS && seconds * self.best_rate < KNOWN_TOO_LOW {
+            return 0.0;
+        }
+        let waits = self.base.excess() > self.base.tolerance();
+        match waits {
+            true => 1.0,
+            false => (FAST_START_FILLS / filled - 1.0).clamp(1.0, FASTEST_GROWTH),
+        }
     }
 
     /// Growth of congestion avoidance (RFC 9438 §4.2 to §4.5).
@@ -414,17 +502,24 @@ impl PathModel {
         self.set_window(mode, Cause::Policy, window.max(2.0));
     }
 
-    /// Packets have another size from now on; the window keeps its bytes.
-    pub(super) fn set_packet_bytes(&mut self, mode: &'static str, packet_bytes: u32) {
+    /// Packets have another size from now on; the window keeps its bytes. Answers how many times
+    /// as large packets are, if windows changed by that.
+    pub(super) fn set_packet_bytes(
+        &mut self,
+        mode: &'static str,
+        packet_bytes: u32,
+    ) -> Option<f64> {
         let before = f64::from(std::mem::replace(&mut self.packet_bytes, packet_bytes.max(1)));
         let times = f64::from(self.packet_bytes) / before;
         // Before anything was sent the window is ten packets of whatever size.
         if self.delivered_bytes == 0 || times == 1.0 {
-            return;
+            return None;
         }
         self.threshold /= times;
         self.curve.resize(times);
-        self.set_window(mode, Cause::PacketSize, self.window / times);
+        self.window /= times;
+        self.set_window(mode, Cause::PacketSize, self.window);
+        Some(times)
     }
 
     /// The oldest change of the window that was not taken yet.

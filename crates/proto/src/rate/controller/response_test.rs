@@ -29,7 +29,7 @@ const LARGE_SHARE: f64 = 0.25;
 const LESS_POWER: f64 = 3.0;
 /// No loss share below this is tested for.
 const LEAST_LOSS: f64 = 0.002;
-/// The loss may exceed the one that began the test by this much.
+/// The loss may exceed the one that began the test by this much, and by what chance explains.
 const MOST_EXCESS: f64 = 0.1;
 
 /// The effect on the loss share `p` if a sender with `share` of the bottleneck sends half.
@@ -66,8 +66,8 @@ pub(super) fn fits(
     packets_needed(p, share, dispersion) <= packets * LESS_POWER
 }
 
-/// If less than this part of the loss that began the test is left, it is over.
-const LEAST_LEFT: f64 = 0.25;
+/// If no more than this loss share is left, it is over.
+const LEAST_LEFT: f64 = 0.005;
 
 /// How a test stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -269,21 +269,24 @@ impl ResponseTest {
         if least < LEAST_PACKETS || !pair_ended {
             return if late { Verdict::Undecided } else { Verdict::Open };
         }
-        if p > self.expected + MOST_EXCESS {
+        if p > self.expected + MOST_EXCESS + Z_ERROR * self.error(dispersion) {
             return Verdict::Failed;
         }
-        if p < self.expected * LEAST_LEFT {
+        if p < LEAST_LEFT {
             return Verdict::Over;
         }
         let few = least < packets_needed(p, self.share, dispersion);
         if few && !late {
             return Verdict::Open;
         }
-        let difference = high.loss() - low.loss() + Z_ERROR * self.error(dispersion);
-        match (difference < self.limit(), few) {
+        let (difference, limit) = (high.loss() - low.loss(), self.limit());
+        let passes = difference + Z_ERROR * self.error(dispersion) < limit;
+        match (passes, late) {
             (true, _) => Verdict::Passed(p),
+            // Nearer to what congestion makes than to nothing.
+            (false, _) if !few && difference > limit / 2.0 => Verdict::Failed,
             (false, true) => Verdict::Undecided,
-            (false, false) => Verdict::Failed,
+            (false, false) => Verdict::Open,
         }
     }
 }

@@ -12,7 +12,7 @@ pub(super) struct Round {
     pub(super) packets: u64,
     /// Packets found missing.
     pub(super) lost: u64,
-    /// What arrived in a second, in packets of the size that a window counts.
+    /// Bytes of IP packets that arrived in a second.
     pub(super) rate: f64,
     /// The smallest round trip of a packet.
     pub(super) min_rtt: Duration,
@@ -39,12 +39,7 @@ pub(super) struct Rounds {
 impl Rounds {
     /// Takes in a report. Answers with the round trip that it ends, if it ends one in which a round
     /// trip was measured.
-    pub(super) fn on_sample(
-        &mut self,
-        now: Instant,
-        sample: &Sample,
-        packet_bytes: u32,
-    ) -> Option<Round> {
+    pub(super) fn on_sample(&mut self, now: Instant, sample: &Sample) -> Option<Round> {
         if let Some(rtt) = sample.rtt {
             self.min_rtt = Some(self.min_rtt.map_or(rtt, |least| least.min(rtt)));
         }
@@ -59,8 +54,7 @@ impl Rounds {
         (self.round, self.began) = (sample.round, Some(now));
         (self.delivered, self.lost) = (sample.delivered_packets, sample.lost_packets);
         self.bytes = sample.delivered_bytes;
-        let arrived_whole = bytes as f64 / f64::from(packet_bytes.max(1));
-        let rate = arrived_whole / now.since(began).as_secs_f64();
+        let rate = bytes as f64 / now.since(began).as_secs_f64();
         Some(Round { packets: arrived + lost, lost, rate, min_rtt: min_rtt? })
     }
 }
@@ -81,12 +75,12 @@ mod tests {
             ..Sample::default()
         };
         let at = |millis| Instant::EPOCH + Duration::from_millis(millis);
-        assert_eq!(rounds.on_sample(at(0), &sample(0, 10, 0, 40), 100), None);
-        assert_eq!(rounds.on_sample(at(20), &sample(0, 20, 1, 30), 100), None);
-        let round = rounds.on_sample(at(40), &sample(1, 38, 2, 50), 100).expect("a round trip");
+        assert_eq!(rounds.on_sample(at(0), &sample(0, 10, 0, 40)), None);
+        assert_eq!(rounds.on_sample(at(20), &sample(0, 20, 1, 30)), None);
+        let round = rounds.on_sample(at(40), &sample(1, 38, 2, 50)).expect("a round trip");
         assert_eq!((round.packets, round.lost), (40, 2));
         assert_eq!(round.min_rtt, Duration::from_millis(30));
-        assert!((round.rate - 950.0).abs() < 1e-6 && (round.loss() - 0.05).abs() < 1e-9);
-        assert_eq!(rounds.on_sample(at(60), &sample(1, 50, 2, 50), 100), None);
+        assert!((round.rate - 95_000.0).abs() < 1e-6 && (round.loss() - 0.05).abs() < 1e-9);
+        assert_eq!(rounds.on_sample(at(60), &sample(1, 50, 2, 50)), None);
     }
 }

@@ -24,7 +24,7 @@ struct Yielding {
     window: f64,
     largest: Duration,
     rounds: u32,
-    /// Packets a second that arrived at its beginning.
+    /// Bytes a second that arrived at its beginning.
     rate: f64,
 }
 
@@ -38,6 +38,9 @@ pub(super) struct ShortQueue {
 
 /// If less than this part of the rate arrives although packets wait, others wait, or none does.
 const BUSY: f64 = 0.9;
+/// The rates of two round trips that lose a share p of n packets differ by chance by so many times
+/// sqrt(p / n): 2.33 standard deviations of their difference.
+const BY_CHANCE: f64 = 3.3;
 /// For so long no short queue is kept after that, twice as long after each further time.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(160));
 
@@ -81,13 +84,22 @@ pub(super) struct Path {
     pub(super) target: f64,
     /// The smallest round trip.
     pub(super) base: Duration,
-    /// An excess of the round trip below which nothing waits.
+    /// What the round trip exceeds the smallest one by where nothing waits.
+    pub(super) chance: Duration,
+    /// An excess of the round trip below which nothing waits, in all probability.
     pub(super) noise: Duration,
     /// An excess of the round trip from which on more waits than that.
     pub(super) much: Duration,
 }
 
 impl ShortQueue {
+    /// Packets are so many times as large.
+    pub(super) fn on_packets_resized(&mut self, times: f64) {
+        if let Some(yielding) = &mut self.yielding {
+            yielding.window /= times;
+        }
+    }
+
     /// The window after a round trip.
     pub(super) fn on_round(&mut self, window: f64, round: &Round, path: &Path) -> Step {
         let (rtt, rate) = (round.min_rtt, round.rate);
@@ -99,7 +111,9 @@ impl ShortQueue {
             self.yielding.get_or_insert(begun).rounds += 1;
         }
         self.empty_rounds = if excess <= path.noise { self.empty_rounds + 1 } else { 0 };
-        let kept = path.base.as_secs_f64() / rtt.max(path.base).as_secs_f64().max(1e-9);
+        // An excess that is as likely chance is no queue.
+        let empty = path.base + path.chance;
+        let kept = empty.as_secs_f64() / rtt.max(empty).as_secs_f64().max(1e-9);
         // The longer nothing waits, the further the window is from where something would.
         let doubled =
             path.target * 0.5 * f64::from(1_u32 << self.empty_rounds.saturating_sub(1).min(16));
@@ -111,7 +125,8 @@ impl ShortQueue {
             yielding.largest = yielding.largest.max(excess);
         }
         // A bottleneck before which packets of this sender wait carries as many as before.
-        if yielding.rounds > 1 && rate < BUSY * yielding.rate {
+        let chance = BY_CHANCE * (round.loss() / (round.packets as f64).max(1.0)).sqrt();
+        if yielding.rounds > 1 && rate < (BUSY - chance) * yielding.rate {
             return Step::NoQueue(yielding.window);
         }
         if yielding.rounds >= VERDICT_ROUNDS && excess > yielding.largest.mul_f64(LEFT) {
@@ -129,6 +144,7 @@ mod tests {
     const PATH: Path = Path {
         target: 16.0,
         base: BASE,
+        chance: Duration::ZERO,
         noise: Duration::from_micros(500),
         much: Duration::from_millis(9),
     };

@@ -24,8 +24,8 @@ pub(super) enum StartEnd {
     Queue { loss: f64 },
     /// The loss share rose.
     Loss,
-    /// The rate does not grow any more; this was the highest, in packets a second.
-    NoGrowth { rate: f64 },
+    /// The rate does not grow any more; this was the highest, in bytes a second. So much was lost.
+    NoGrowth { rate: f64, loss: f64 },
 }
 
 /// A start under way.
@@ -91,7 +91,7 @@ impl Start {
             return Some(StartEnd::Loss);
         }
         if self.slow_rounds >= SLOW_ROUNDS {
-            return Some(StartEnd::NoGrowth { rate: self.best_rate });
+            return Some(StartEnd::NoGrowth { rate: self.best_rate, loss: self.loss() });
         }
         self.packets += round.packets as f64;
         self.lost += round.lost as f64;
@@ -131,6 +131,6 @@ mod tests {
         assert_eq!(start.on_round(&round(40, 0), 1.0), None);
         assert_eq!(start.on_round(&round(42, 0), 1.0), None);
         let end = start.on_round(&round(42, 0), 1.0);
-        assert_eq!(end, Some(StartEnd::NoGrowth { rate: 42.0 * 25.0 }));
+        assert_eq!(end, Some(StartEnd::NoGrowth { rate: 42.0 * 25.0, loss: 0.0 }));
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::cause::Cause;
 use super::congestion::Congestion;
 use super::excuse::{Excuse, Judgement};
+use super::foreign_queue::ForeignQueue;
 use super::looks::Looks;
 use super::low_delay::{self, LowDelay};
 use super::mode::{Evidence, Mode};
@@ -19,9 +20,14 @@ use crate::time::Instant;
 /// A sender with a smaller share of the bottleneck cannot tell congestion from chance.
 const LEAST_SHARE: f64 = 0.125;
 /// A sender with a larger share has the path for itself.
+const WHOLE_SHARE: f64 = 0.9;
+/// One with a larger share than this has it after so many round trips, or after that time. A
+/// neighbour that has just reduced its window leaves as much for a while.
 const ALONE_SHARE: f64 = 0.75;
+const ALONE_ROUNDS: u32 = 64;
+const ALONE_TIME: Duration = Duration::from_secs(10);
 /// It has it until its share is smaller than this. A reduction alone leaves more.
-const COMPANY_SHARE: f64 = 0.6;
+pub(super) const COMPANY_SHARE: f64 = 0.6;
 /// A sender that has less than this may have been kept from its share by losses.
 const SMALL_SHARE: f64 = 0.5;
 /// Round trips for which a mark says that the sender has not the path for itself: its queue marks
@@ -31,11 +37,6 @@ const MARKED_FOR: u64 = 64;
 const LEAST_TESTED: f64 = 0.02;
 /// No smaller loss share than this is presumed from a start.
 const LEAST_PRESUMED: f64 = 0.01;
-/// A queue stands, and an AQM may drop by it, from so many times a sender's own queue on.
-const STANDING: f64 = 1.5;
-/// The mean excess of round trips that vary by chance is up to so many times their mean step: 1.5
-/// times if each is any in a range, 1 / (1 - p) times if a share p of them comes late.
-const JITTER_TIMES: u32 = 2;
 /// Time and round trips until the smallest round trip may be measured again.
 const RECONFIRM_EVERY: Duration = Duration::from_secs(5);
 const RECONFIRM_ROUNDS: u32 = 32;
@@ -55,13 +56,18 @@ pub(super) struct Tolerance {
     low_delay: LowDelay,
     looks: Looks,
     suspension: Suspension,
+    foreign_queue: ForeignQueue,
     /// When the smallest round trip was measured again last.
     reconfirmed: Option<Instant>,
     lost: u64,
-    /// Packets that the newest report found missing.
+    reported: u64,
+    /// Packets that the newest report found missing, and all that it reported.
     newly_lost: u64,
+    newly_reported: u64,
     /// Nearly all that the bottleneck carries is this sender's.
     has_path: bool,
+    /// Round trips in a row with a share that may be all.
+    above: u32,
     /// The round trip of the last mark.
     marked_in: Option<u64>,
 }
@@ -76,6 +82,9 @@ impl Tolerance {
     pub(super) fn on_sample(&mut self, sample: &Sample) {
         self.newly_lost = sample.lost_packets.saturating_sub(self.lost);
         self.lost = self.lost.max(sample.lost_packets);
+        let reported = sample.delivered_packets.saturating_add(sample.lost_packets);
+        self.newly_reported = reported.saturating_sub(self.reported);
+        self.reported = self.reported.max(reported);
     }
 
     /// Whether what was lost is congestion: `event` says that a packet is missing that was sent
@@ -111,9 +120,8 @@ impl Tolerance {
         if self.excuse.share().is_some() {
             return None;
         }
-        let lost = self.newly_lost;
-        let packets = sample.delivered_packets.saturating_add(sample.lost_packets);
-        if lost > 0 && self.low_delay.excuses(now, (path, self.has_path), lost, packets) {
+        let lost = (self.newly_lost, self.newly_reported);
+        if lost.0 > 0 && self.low_delay.excuses(now, (path, self.has_path), lost, self.reported) {
             return None;
         }
         if event {
@@ -129,8 +137,7 @@ impl Tolerance {
     /// A test at this loss share, if it may begin now and can be over in time.
     fn test_due(&self, now: Instant, loss: f64, path: &PathModel) -> Option<Evidence> {
         let base = path.base();
-        let noise = base.tolerance().max(base.jitter() * JITTER_TIMES);
-        let stands = base.mean_excess() > noise + path.own_queue().mul_f64(STANDING);
+        let stands = base.mean_excess() > path.standing(now);
         if stands || !base.is_confirmed(now) || !self.excuse.may_test(now) {
             return None;
         }
@@ -154,16 +161,31 @@ impl Tolerance {
         (mode, path): (&mut Mode, &PathModel),
     ) -> Option<Evidence> {
         let (base, share) = (path.base(), path.share(now));
-        let least = if self.has_path { COMPANY_SHARE } else { ALONE_SHARE };
+        self.above = match share {
+            Some(share) if share > ALONE_SHARE => self.above.saturating_add(1),
+            _ => 0,
+        };
+        let lasts = self.above > ALONE_ROUNDS || path.rtt() * self.above > ALONE_TIME;
+        let least = match self.has_path {
+            true => COMPANY_SHARE,
+            false if lasts => ALONE_SHARE,
+            false => WHOLE_SHARE,
+        };
         let marked = self.marked_in.is_some_and(|at| path.round().saturating_sub(at) < MARKED_FOR);
         self.has_path = share.is_some_and(|share| share > least) && !marked;
         let excused = self.excuse.share().is_some();
         // A short queue does not show where round trips differ by more, by chance or by the path.
-        let hidden =
-            base.jitter() > path.own_queue().max(base.noise()) || self.suspension.lasts(now);
+        // But what is excused must not fill a queue that only shows when it is long.
+        let varies = if excused { base.jitter() } else { base.varies_by() };
+        let hidden = varies > path.own_queue(now).max(base.noise()) || self.suspension.lasts(now);
         let alone = base.is_confirmed(now) && !hidden && (self.has_path || excused);
         let pause = RECONFIRM_EVERY.max(path.rtt() * RECONFIRM_ROUNDS);
         let due = self.reconfirmed.is_none_or(|last| now.since(last) > pause);
+        let window = path.carried_time(now, path.window_bytes());
+        let excess = round.min_rtt.saturating_sub(base.least().unwrap_or_default());
+        if share.is_some_and(|share| share >= LEAST_SHARE) {
+            self.foreign_queue.on_round(window, excess, base.by_chance() + base.noise());
+        }
         match mode {
             Mode::ShortQueue(_) if !alone => Some(Evidence::Company),
             // Before the confirmation ends, or the next loss would be congestion.
@@ -180,6 +202,9 @@ impl Tolerance {
                     Step::Window(window) if window > path.window() && !used => None,
                     step => Some(Evidence::Queue(step)),
                 }
+            }
+            Mode::Avoidance if self.foreign_queue.take(now) => {
+                Some(Evidence::Queue(Step::NotMine(path.window())))
             }
             Mode::Avoidance if alone => Some(Evidence::Alone),
             Mode::Avoidance => {
@@ -215,8 +240,8 @@ impl Tolerance {
 
     /// A start found the path full, and lost this share of its packets before that.
     pub(super) fn on_path_full(&mut self, now: Instant, loss: f64, path: &PathModel) {
-        let share = path.share(now).unwrap_or_default();
-        if loss > LEAST_PRESUMED && share >= LEAST_SHARE {
+        let large = path.share(now).is_none_or(|share| share >= LEAST_SHARE);
+        if loss > LEAST_PRESUMED && large {
             self.excuse.presume(now, loss);
         }
     }
@@ -237,6 +262,12 @@ impl Tolerance {
     pub(super) fn on_interruption(&mut self) {
         self.excuse.revoke();
         self.has_path = false;
+    }
+
+    /// Packets are so many times as large.
+    pub(super) fn on_packets_resized(&mut self, times: f64) {
+        let window = self.excuse.window_before() / times;
+        self.excuse.keep_window(window);
     }
 
     /// A look whether the path carries more begins.
@@ -265,15 +296,16 @@ pub(super) fn has_moved(round: &Round, path: &PathModel) -> bool {
 
 /// What the law of the short queue needs to know.
 fn short_queue_path(now: Instant, path: &PathModel) -> short_queue::Path {
-    let (base, queue) = (path.base(), path.own_queue());
+    let (base, queue) = (path.base(), path.own_queue(now));
     let mut seconds = queue.as_secs_f64();
     if path.was_reduced() && base.range() > base.noise() {
         seconds = seconds.min(base.range().as_secs_f64() / OWN_RANGE_PART);
     }
     short_queue::Path {
-        target: (seconds * path.capacity(now)).max(LEAST_DELAY_WINDOW),
+        target: path.carried_in(now, seconds).max(LEAST_DELAY_WINDOW),
         base: base.least().unwrap_or_default(),
-        noise: base.noise(),
+        chance: base.noise(),
+        noise: base.tolerance(),
         much: (queue + base.noise()) * 2,
     }
 }
