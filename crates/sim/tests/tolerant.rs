@@ -23,16 +23,19 @@ fn link(mbit: u64, rtt_ms: u64, loss_ppm: u32) -> LinkOptions {
     }
 }
 
+/// A host whose datagrams have up to `bytes`, IP and UDP headers not counted.
+fn host(role: Role, bytes: u32) -> HostOptions {
+    let mut config = Config::new(Wire::Sealed, role);
+    config.secret = Some(Secret([3; 32]));
+    (config.datagram_bytes, config.overhead_bytes) = (bytes, 28);
+    config.policy = Policy::Tolerant { ceiling: None };
+    HostOptions::new(config)
+}
+
 /// Sends for about so long, and answers what part of the first direction's rate that took, in per
 /// cent, and how many of 10,000 packets were lost to its queue.
 fn used(there: &LinkOptions, back: &LinkOptions, seconds: u64, seed: u64) -> (u64, u64) {
-    let host = |role| {
-        let mut config = Config::new(Wire::Sealed, role);
-        config.secret = Some(Secret([3; 32]));
-        (config.datagram_bytes, config.overhead_bytes) = (1472, 28);
-        config.policy = Policy::Tolerant { ceiling: None };
-        HostOptions::new(config)
-    };
+    let host = |role| host(role, 1472);
     let rate = there.rate.expect("a link with a rate");
     let bytes = rate.bytes_in(Duration::from_secs(seconds)) * 95 / 100;
     let mut setup = Setup::new(seed, bytes, host(Role::Sender), host(Role::Receiver));
@@ -52,9 +55,8 @@ fn used(there: &LinkOptions, back: &LinkOptions, seconds: u64, seed: u64) -> (u6
 #[test]
 fn a_path_whose_length_changes_is_used() {
     let network = scenario::named("leo-satellite").expect("a network that is shipped");
-    for seed in 1..=3 {
-        assert!(used(&network.down, &network.up, 40, seed).0 >= 70);
-    }
+    let used = [1, 2, 3, 4].map(|seed| used(&network.down, &network.up, 40, seed).0);
+    assert!(used.iter().sum::<u64>() >= 75 * 4 && used.iter().min() >= Some(&50), "{used:?}");
 }
 
 /// Its reports wait for each other, so that round trips are long although nothing waits on the way
@@ -82,13 +84,7 @@ fn few_losses_do_not_slow_a_fast_path() {
 #[test]
 fn larger_packets_do_not_end_the_start() {
     let path = link(2000, 40, 0);
-    let large = |role| {
-        let mut config = Config::new(Wire::Sealed, role);
-        config.secret = Some(Secret([3; 32]));
-        (config.datagram_bytes, config.overhead_bytes) = (8972, 28);
-        config.policy = Policy::Tolerant { ceiling: None };
-        HostOptions::new(config)
-    };
+    let large = |role| host(role, 8972);
     let mut setup = Setup::new(1, 500_000_000, large(Role::Sender), large(Role::Receiver));
     (setup.there, setup.back) = (path.clone(), path);
     let outcome = World::new(setup).run();

@@ -18,6 +18,7 @@ mod rhythm;
 pub mod sampler;
 mod train;
 mod wander;
+mod way_back;
 mod ways;
 pub mod window;
 

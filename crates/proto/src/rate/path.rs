@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::rate::Stretch;
 use crate::rate::train::is_long;
 use crate::rate::wander::Wander;
+use crate::rate::way_back::WayBack;
 use crate::time::{Instant, nanos};
 use crate::units::Rate;
 
@@ -23,9 +24,6 @@ const MOST_LATENESS: Duration = Duration::from_millis(40);
 /// The same where a round trip takes a second or more, and each report is of its own packets: no
 /// wait is known better (`rate/train.rs`), and what is taken for no queue stays in it.
 const LONG_LATENESS: Duration = Duration::from_millis(25);
-/// What the way back adds to a round trip is left out from here on, and from a sixteenth of the
-/// smallest: less than that may be one channel for both ways.
-const BACK_MATTERS: Duration = Duration::from_millis(2);
 /// Most loss that is taken for the path's own.
 const MAX_REST_LOSS: u64 = 600_000;
 
@@ -36,12 +34,7 @@ pub(super) struct RoundTrips {
     confirmed: Instant,
     recent: [Duration; RECENT],
     next: usize,
-    /// The shortest way there, the newest ones, and what the way back had too much in them.
-    shortest: Option<i64>,
-    /// The most that a way there was longer than its round trip: the way back was at its shortest.
-    apart: Option<i64>,
-    ways: [Option<i64>; RECENT],
-    back: [Duration; RECENT],
+    way_back: WayBack,
     /// What is measured are OKs of whole buffers, which come later by chance.
     by_buffers: bool,
     wander: Wander,
@@ -73,9 +66,7 @@ impl RoundTrips {
         way: Option<i64>,
         (burst, own): (Duration, Duration),
     ) -> Duration {
-        let rtt = self.without_back(whole, way);
-        self.ways[self.next % RECENT] = way;
-        self.back[self.next % RECENT] = whole - rtt;
+        let rtt = self.way_back.on_rtt(whole, self.min, way);
         // No less than the smallest, which such a guess is not.
         let rtt = rtt.saturating_sub(own).max(rtt.min(self.min.unwrap_or(rtt)));
         let first = self.recent[0].is_zero();
@@ -125,35 +116,19 @@ impl RoundTrips {
         self.wander.most(self.min.unwrap_or_default())
     }
 
-    fn without_back(&mut self, whole: Duration, way: Option<i64>) -> Duration {
-        let (Some(min), Some(way)) = (self.min, way) else { return whole };
-        let shortest = self.shortest.map_or(way, |shortest| shortest.min(way));
-        self.shortest = Some(shortest);
-        let apart = way.saturating_sub(micros(whole));
-        let apart = self.apart.map_or(apart, |most| most.max(apart));
-        self.apart = Some(apart);
-        // Who came into a queue that stays has seen no way there without it, but round trips that
-        // were too long by the queue alone.
-        let shortest = shortest.min(apart.saturating_add(micros(min)));
-        let there = min + Duration::from_micros(way.abs_diff(shortest));
-        // Little is left where the difference is little: then all of it may be the queue's.
-        if whole > there + BACK_MATTERS.max(min / 16) { there } else { whole }
-    }
-
     /// How much longer than the shortest the newest way there was, if ways are told.
     pub(super) fn newest_way(&self) -> Option<Duration> {
-        let newest = self.ways[(self.next + RECENT - 1) % RECENT]?;
-        Some(Duration::from_micros(newest.abs_diff(self.shortest?)))
+        self.way_back.newest_excess()
     }
 
     /// How much later than a round trip without a queue on the way back reports come.
     pub(super) fn back(&self) -> Duration {
-        self.back.into_iter().max().unwrap_or_default()
+        self.way_back.most_added()
     }
 
     /// The same of those that came soonest after their packets.
     pub(super) fn least_back(&self) -> Duration {
-        self.back.into_iter().min().unwrap_or_default()
+        self.way_back.least_added()
     }
 
     /// The smallest; `None` before any was measured.
@@ -237,15 +212,9 @@ impl RoundTrips {
     /// Takes `min` for the smallest, whatever it was before.
     pub(super) fn renew(&mut self, now: Instant, min: Duration) {
         self.min = Some(min);
-        self.shortest = self.ways.into_iter().flatten().min();
-        // A queue that was taken for the way shows again by the first round trip without it.
-        self.apart = None;
+        self.way_back.on_new_path();
         self.confirmed = now;
     }
-}
-
-fn micros(time: Duration) -> i64 {
-    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 fn slack(burst: Duration) -> Duration {

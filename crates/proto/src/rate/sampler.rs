@@ -541,6 +541,24 @@ mod tests {
     }
 
     #[test]
+    fn what_leaves_within_a_tenth_of_a_millisecond_leaves_at_one_moment() {
+        let us = |n: u64| Instant::EPOCH + Duration::from_micros(n);
+        let burst = |gap: u64, packets: u64| {
+            let mut sampler = Sampler::new(28);
+            for n in 0..packets {
+                sampler.on_sent(us(n * gap), PacketNumber(n), 1, BYTES - 28);
+            }
+            let report = report(40, packets, packets - 1);
+            let sample = sampler.on_report(us(50_000), &report).expect("the first one");
+            (sample.burst_bytes / BYTES, sample.burst_time)
+        };
+        assert_eq!(burst(50, 10), (10, Duration::from_micros(450)));
+        assert_eq!(burst(200, 10), (1, Duration::ZERO));
+        // Sent evenly it is no burst, however many packets it has.
+        assert!(burst(100, 100).0 <= 11);
+    }
+
+    #[test]
     fn bursts_count_as_if_spread_over_their_interval() {
         let mut sampler = Sampler::new(0);
         for burst in 0..10 {

@@ -43,6 +43,7 @@ pub(super) struct BaseRtt {
     /// Mean difference of one round trip to the next, without what a packet waits for its own
     /// sender's.
     jitter: Duration,
+    /// The newest round trip without that.
     others_before: Option<Duration>,
     /// Mean difference of the smallest round trip of one round to that of the next.
     wander: Duration,
@@ -235,6 +236,32 @@ mod tests {
         base.replace(Duration::from_millis(90));
         assert!(!base.is_confirmed(now));
         assert_eq!((base.least(), base.range()), (Some(Duration::from_millis(90)), Duration::ZERO));
+    }
+
+    #[test]
+    fn what_wanders_from_round_to_round_is_chance_and_own_packets_are_none() {
+        let (mut base, now) = after(std::iter::repeat_n(40, 50));
+        for n in 0..200 {
+            base.on_round(Duration::from_millis(40 + n % 2 * 10));
+        }
+        assert!(base.by_chance() > Duration::from_millis(18), "{:?}", base.by_chance());
+        assert_eq!(base.jitter(), Duration::ZERO);
+        for n in 0..50 {
+            let own = Duration::from_millis(n % 5);
+            base.on_rtt(now, (Duration::from_millis(40) + own, own), 1.0);
+        }
+        assert_eq!(base.jitter(), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_longest_queue_is_remembered_and_the_range_is_not() {
+        let (mut base, mut now) = after([40, 40, 40, 40, 60, 60, 60, 60]);
+        for _ in 0..100 {
+            now += Duration::from_secs(1);
+            base.on_rtt(now, (Duration::from_millis(40), Duration::ZERO), 10.0);
+        }
+        let longest = Duration::from_millis(20);
+        assert_eq!((base.longest_queue(), base.range()), (longest, Duration::ZERO));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::rate::Sample;
 use crate::time::Instant;
 use crate::units::Rate;
 
-/// Packets in a train at least, and in the least of those of several lengths.
+/// Packets in a train at least, before trains get several lengths, and after that.
 const LEAST_TRAIN: u64 = 8;
 pub(super) const LONGEST_LEAST_TRAIN: u64 = LEAST_TRAIN + LENGTHS - 1;
 const LENGTHS: u64 = 4;
@@ -26,8 +26,10 @@ const EVERY: Duration = Duration::from_secs(5);
 const ROUNDS: u64 = 3;
 /// What earlier trains showed counts by this part with each newer one.
 const KEPT: f64 = 0.75;
-/// An estimate is not more exact than this part of itself.
+/// An estimate is not more exact than this part of itself, nor than one-way times are told, in
+/// seconds.
 const LEAST_ERROR: f64 = 0.02;
+const GRAIN: f64 = 1e-6;
 /// Estimates that are so many standard errors apart are of different bottlenecks.
 const CONTRADICTION: f64 = 4.0;
 /// A capacity is known for this time.
@@ -37,7 +39,7 @@ const FIRST_TRAINS: u32 = 3;
 /// The largest relative error of a capacity that is believed.
 const MAX_ERROR: f64 = 0.2;
 
-/// Reports of one round trip with trains, at most.
+/// Reports of one session of trains, at most: these bound what it remembers.
 const MOST_REPORTS: usize = 128;
 
 /// What trains show: seconds that the bottleneck takes for a byte.
@@ -82,7 +84,8 @@ impl Estimate {
         let seconds = place_way / place_place;
         let left = (way_way - seconds * place_way).max(0.0);
         let error = (left / (count - 3.0) / place_place).sqrt();
-        Some(Self { seconds, error: error.max(LEAST_ERROR * seconds.abs()) })
+        let error = error.max(LEAST_ERROR * seconds.abs()).max(GRAIN / place_place.sqrt());
+        Some(Self { seconds, error })
     }
 
     /// The mean of this and a newer one, by their precisions; the newer one if they contradict each
@@ -186,7 +189,7 @@ impl Capacity {
         (round < began + ROUNDS).then(|| u32::try_from(packets).unwrap_or(u32::MAX))
     }
 
-    /// Seconds that the bottleneck takes for a byte, if that is known.
+    /// Seconds that the bottleneck takes for a byte, if an estimate is exact and not too old.
     pub(super) fn seconds(&self, now: Instant) -> Option<f64> {
         self.known.filter(|(_, at)| now.since(*at) <= MAX_AGE).map(|(seconds, _)| seconds)
     }
@@ -234,6 +237,37 @@ mod tests {
             }
         }
         capacity.share(now, 625_000.0)
+    }
+
+    /// Reports of trains whose packets take 8 ns a byte, behind a queue that has this length.
+    fn estimate(queue: impl Fn(f64) -> f64, byte: f64) -> Option<Estimate> {
+        let places = (0..24).map(|n| f64::from(n * 7919 % 32) * PACKET as f64);
+        let report = |(n, place): (usize, f64)| (place, place * byte + queue(n as f64));
+        Estimate::of(&places.enumerate().map(report).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_queue_that_grows_faster_and_faster_is_left_out() {
+        for queue in [|_| 0.0, |n| n * 1e-3, |n: f64| n * n * 1e-4] {
+            let found = estimate(queue, 8e-9).expect("24 reports");
+            assert!(found.is_exact() && (found.seconds / 8e-9 - 1.0).abs() < 0.01, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_bottleneck_that_takes_no_time_leaves_later_estimates_alone() {
+        let none = estimate(|_| 0.0, 0.0).expect("24 reports");
+        assert!(!none.is_exact() && none.error > 0.0, "{none:?}");
+        let later = none.combined(estimate(|_| 0.0, 8e-9).expect("24 reports"));
+        assert!(later.is_exact(), "{later:?}");
+    }
+
+    #[test]
+    fn estimates_count_by_their_precision_until_they_contradict() {
+        let of = |seconds, error| Estimate { seconds, error };
+        let mean = of(8e-9, 1e-10).combined(of(12e-9, 4e-9));
+        assert!((mean.seconds / 8e-9 - 1.0).abs() < 0.01, "{mean:?}");
+        assert_eq!(of(8e-9, 1e-10).combined(of(2e-9, 1e-10)), of(2e-9, 1e-10));
     }
 
     #[test]

@@ -140,6 +140,13 @@ impl Excuse {
         self.pause = (self.pause * 2).min(RETRY.1);
     }
 
+    /// A packet was marked, and the window falls to `window` packets: it is not valid any more, and
+    /// no test restores the window that was marked.
+    pub(super) fn on_marked(&mut self, window: f64) {
+        self.revoke();
+        self.window_before = self.window_before.min(window);
+    }
+
     /// It is not valid any more.
     pub(super) fn revoke(&mut self) {
         self.granted = None;
@@ -219,6 +226,17 @@ mod tests {
             excuse.on_round(now, n, &round(5), 1.0);
         }
         assert!(excuse.share().is_none_or(|now| now <= share + 1e-9));
+    }
+
+    #[test]
+    fn a_mark_ends_it_and_no_test_restores_the_window_that_was_marked() {
+        let (mut excuse, now) = (Excuse::default(), Instant::EPOCH);
+        excuse.on_reduced(1, 200.0);
+        excuse.grant(now, 0.05);
+        excuse.on_marked(170.0);
+        assert_eq!((excuse.share(), excuse.window_before()), (None, 170.0));
+        excuse.on_marked(180.0);
+        assert_eq!(excuse.window_before(), 170.0);
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub(super) struct ForeignQueue {
     /// The window at the last such answer, and the largest one since.
     answered_at: Duration,
     largest: Duration,
+    /// How long the question waits after that answer, and until when.
     pause: Duration,
     asked_from: Option<Instant>,
 }
@@ -58,21 +59,19 @@ impl ForeignQueue {
     /// Whether the queue is not this sender's. The question is open again some time after that
     /// answer.
     pub(super) fn take(&mut self, now: Instant) -> bool {
-        if self.in_vain < SEEN_AFTER {
+        let Some(reference) = self.reference.take_if(|_| self.in_vain >= SEEN_AFTER) else {
             return false;
-        }
-        let (window, reference) = (self.reference.map(|of| of.window), self.reference.take());
+        };
         self.in_vain = 0;
         if self.largest >= self.answered_at * GREW {
             (self.pause, self.asked_from) = (Duration::ZERO, None);
         }
-        if reference.is_none() || self.asked_from.is_some_and(|from| now < from) {
+        if self.asked_from.is_some_and(|from| now < from) {
             return false;
         }
         self.pause = (self.pause * 2).clamp(PAUSE.0, PAUSE.1);
         self.asked_from = Some(now + self.pause);
-        self.answered_at = window.unwrap_or_default();
-        self.largest = Duration::ZERO;
+        (self.answered_at, self.largest) = (reference.window, Duration::ZERO);
         true
     }
 }
@@ -98,5 +97,22 @@ mod tests {
         assert!(!after([50, 30], [12, 8]), "it has become shorter");
         assert!(!after([50, 40], [12, 12]), "a part of it would have been left");
         assert!(!after([0, 0], [12, 12]), "nothing is known of the bottleneck");
+    }
+
+    #[test]
+    fn an_answer_after_which_the_window_did_not_grow_is_not_asked_for_soon() {
+        let mut queue = ForeignQueue::default();
+        let ms = Duration::from_millis;
+        let mut answer = |most: u64, at: u64| {
+            for window in [most, 60, 40] {
+                (0..SEEN_AFTER).for_each(|_| queue.on_round(ms(window), ms(12), ms(5)));
+            }
+            queue.take(Instant::EPOCH + Duration::from_secs(at))
+        };
+        assert!(answer(60, 0));
+        assert!(!answer(60, 9), "the window is what it was");
+        assert!(answer(60, 10));
+        assert!(!answer(60, 29), "twice as long");
+        assert!(answer(200, 29), "it was the path that is longer");
     }
 }

@@ -1,4 +1,5 @@
-//! When a sender that loses packets without a queue looks whether the path carries more.
+//! When a sender that no queue slows looks whether the path carries more: where losses may have made
+//! it slow, or where it knows that it has a small part of a bottleneck and loses nothing.
 
 use std::time::Duration;
 
@@ -9,6 +10,8 @@ use crate::time::Instant;
 const LEAST_LOSS: f64 = 0.003;
 /// Round trips with losses, of the last 32, that make losses a habit of the path.
 const LOSSY_ROUNDS: f64 = 3.0;
+/// As many of these at most are none.
+const CLEAN_ROUNDS: f64 = 0.1;
 /// The first pause between two looks, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(640));
 /// Each pause is so many times as long as the one before.
@@ -22,12 +25,13 @@ pub(super) struct Looks {
 }
 
 impl Looks {
-    /// Whether enough is lost, and the last look is long enough ago.
+    /// Whether enough is lost, or nothing is where the share is known to be small, and the last
+    /// look is long enough ago.
     pub(super) fn is_due(&self, now: Instant, path: &PathModel) -> bool {
         let losses = path.losses();
-        losses.lossy_rounds() >= LOSSY_ROUNDS
-            && losses.recent() > LEAST_LOSS
-            && self.next.is_none_or(|next| now >= next)
+        let lossy = losses.lossy_rounds() >= LOSSY_ROUNDS && losses.recent() > LEAST_LOSS;
+        let clean = losses.lossy_rounds() <= CLEAN_ROUNDS && path.share(now).is_some();
+        (lossy || clean) && self.next.is_none_or(|next| now >= next)
     }
 
     /// A look begins.

@@ -9,7 +9,8 @@ const LONG: f64 = 2048.0;
 const FIRST: f64 = 200.0;
 /// Round trips over which the recent loss share is averaged.
 const RECENT: f64 = 32.0;
-/// Reports over which the dispersion of losses is averaged.
+/// Reports over which the dispersion of losses is averaged. The first ones count as if they had
+/// followed so many without dispersion: few reports are no reason to call losses dispersed.
 const REPORTS: f64 = 256.0;
 const FIRST_REPORTS: f64 = 64.0;
 /// Losses in runs of mean length b have a dispersion of 2 b - 1; no longer runs are believed.
@@ -28,10 +29,12 @@ pub(super) struct LossRecord {
     recent_packets: f64,
     recent_lost: f64,
     lossy_rounds: f64,
+    /// Reports that the dispersion is made of.
     reports: f64,
     /// Mean of the squared deviation of a report's losses, in units of the variance of independent
     /// losses.
     dispersion: f64,
+    /// What was known before the present start; nothing before the first one.
     before_start: Option<Lasting>,
 }
 
@@ -62,7 +65,6 @@ impl LossRecord {
         let share = self.share.clamp(LEAST_LOSS_SHARE, 0.9);
         let deviation = lost - share * packets;
         let measured = deviation * deviation / (share * (1.0 - share) * packets);
-        // Few reports are no reason to call losses dispersed.
         self.reports = (self.reports + 1.0).min(REPORTS);
         self.dispersion += (measured - self.dispersion) / self.reports.max(FIRST_REPORTS);
     }
@@ -78,7 +80,7 @@ impl LossRecord {
     /// A start begins: what it loses to a queue at its end says nothing of other losses.
     pub(super) fn begin_start(&mut self) {
         let Self { packets, share, reports, dispersion, .. } = *self;
-        self.before_start.get_or_insert(Lasting { packets, share, reports, dispersion });
+        self.before_start = Some(Lasting { packets, share, reports, dispersion });
     }
 
     /// Forgets what was lost since the start began.

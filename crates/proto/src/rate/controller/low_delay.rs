@@ -73,3 +73,47 @@ impl LowDelay {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rate::Sample;
+
+    /// A path of 40 ms whose smallest round trip was seen before and after a queue of 20 ms.
+    fn confirmed() -> (PathModel, Instant) {
+        let mut path = PathModel::new(1250, Some(Duration::from_millis(40)));
+        let (mut sample, mut now) = (Sample::default(), Instant::EPOCH);
+        for n in 0..60 {
+            now += Duration::from_millis(5);
+            let rtt = if (20..40).contains(&n) { 60 } else { 40 };
+            sample.rtt = Some(Duration::from_millis(rtt));
+            (sample.round, sample.delivered_packets) = (n / 8, n * 20);
+            sample.delivered_bytes = sample.delivered_packets * 1250;
+            path.on_sample(now, &sample);
+        }
+        (path, now)
+    }
+
+    #[test]
+    fn losses_count_against_the_packets_of_their_report() {
+        let (path, now) = confirmed();
+        let excused = |lost, reported| {
+            let mut law = LowDelay::default();
+            law.excuses(now, (&path, false), (lost, reported), 1200)
+        };
+        assert!(excused(9, 1000), "0.9 %");
+        assert!(!excused(9, 20), "45 %");
+        assert!(excused(8, 20), "by chance, perhaps");
+    }
+
+    #[test]
+    fn a_queue_excuses_nothing() {
+        let (mut path, now) = confirmed();
+        let rtt = Some(Duration::from_millis(58));
+        for n in 0..12 {
+            let sample = Sample { rtt, round: 8, delivered_packets: 1200 + n, ..Sample::default() };
+            path.on_sample(now, &sample);
+        }
+        assert!(!LowDelay::default().excuses(now, (&path, false), (1, 1000), 1300));
+    }
+}

@@ -29,7 +29,6 @@ mod rounds;
 mod short_queue;
 mod start;
 mod tolerance;
-mod way_back;
 
 use std::time::Duration;
 
@@ -354,7 +353,7 @@ impl Controller {
 
     /// It was not the queue of the start that made the round trip longer.
     fn resume_start(&mut self, window: f64) {
-        self.mode = Mode::Start(self.path.begin_start());
+        self.mode = Mode::Start(Start::after(self.path.losses()));
         self.path.settle(self.mode.name(), Cause::NotFull, window);
         self.path.forget_threshold();
         self.events.on_answered(self.sent_bytes);
@@ -436,7 +435,7 @@ impl Controller {
         }
         self.mode = Mode::Recovery;
         if let Some(tolerance) = &mut self.tolerance {
-            tolerance.on_reduced(now, cause, tested, &self.path);
+            tolerance.on_reduced(now, cause, (tested, beta), &self.path);
         }
         self.path.reduce(self.mode.name(), cause, beta);
         self.events.on_answered(self.sent_bytes);
@@ -451,7 +450,24 @@ impl Controller {
 
     fn grow_in_start(&mut self, now: Instant, acked: f64) {
         let Mode::Start(start) = &self.mode else { return };
-        self.grow_in_slow_start(acked / (1.0 - start.loss()), self.path.growth_of_start(now));
+        // A window that a ceiling keeps from being used need not grow fast, and not at all if half
+        // of it is enough.
+        let growth = match (self.is_held(HALF_GAIN), self.is_held(SLOW_START_GAIN)) {
+            (true, _) => 0.0,
+            (false, true) => 1.0,
+            (false, false) => self.path.growth_of_start(now),
+        };
+        self.grow_in_slow_start(acked / (1.0 - start.loss()), growth);
+    }
+
+    /// What the ceiling and the receiver allow at most.
+    fn most(&self) -> Option<Rate> {
+        [self.ceiling, self.offered].into_iter().flatten().min()
+    }
+
+    /// Whether that is less than what the window would send at this gain.
+    fn is_held(&self, gain: u64) -> bool {
+        self.most().is_some_and(|most| most < self.path.window_rate().scaled(gain, 100))
     }
 
     /// Burst values of `rate`: as long as `train` while trains leave, and no longer than a short
@@ -480,28 +496,29 @@ impl Controller {
 
     /// Burst values and cap, from the window.
     fn set_pacing(&mut self) {
-        let most = [self.ceiling, self.offered].into_iter().flatten().min();
+        let most = self.most();
         let rate = |gain| {
             let rate = self.path.window_rate().scaled(gain, 100).max(LEAST_RATE);
             most.map_or(rate, |most| rate.min(most))
         };
-        let (doubles, gain) = (self.gain() == SLOW_START_GAIN, self.gain());
-        let train = self.path.train(rate(gain));
+        let train = self.path.train(rate(self.gain()));
         // A train that the cap cuts leaves in two parts, and shows less than it could. A small
-        // window is not exceeded for that.
+        // window is not exceeded for that, and one that doubles, or is not used, has room.
+        let doubles = matches!(self.mode, Mode::SlowStart(_) | Mode::Start(_));
+        let has_room = doubles || self.is_held(WHOLE_GAIN);
         let is_small = |train: u32| f64::from(train * TRAINS_IN_WINDOW) <= self.path.window();
-        let paced = !doubles && train.is_some_and(is_small);
-        let gain = if paced { gain.min(SHORT_QUEUE_GAIN) } else { gain };
+        let whole = !has_room && train.is_some_and(is_small);
+        let gain = if whole { self.gain().min(SHORT_QUEUE_GAIN) } else { self.gain() };
         let burst = self.burst(rate(gain), train);
         // Packets that are lost count as in flight until they are found missing.
         let excused = self.tolerance.as_ref().and_then(Tolerance::excused).unwrap_or_default();
         let missing = (self.path.window_bytes() as f64 * excused / 2.0) as u64;
-        let mut cap = self.path.flight_bytes().saturating_add(missing);
-        cap += self.path.unreported_bytes();
-        if paced {
-            let burst = u64::from(burst.packets) * u64::from(self.path.packet_bytes());
-            cap = Rate::from_bytes_per_second(cap).scaled(SHORT_QUEUE_GAIN, 100).bytes_per_second();
-            cap += burst;
+        let flight = self.path.flight_bytes().saturating_add(missing);
+        let mut cap = flight.saturating_add(self.path.unreported_bytes());
+        if whole {
+            let train = u64::from(burst.packets) * u64::from(self.path.packet_bytes());
+            let gained = cap / 100 * (SHORT_QUEUE_GAIN - 100);
+            cap = cap.saturating_add(gained).saturating_add(train);
         }
         self.pacing = Pacing { cap_bytes: Some(cap), ..Pacing::of(burst) };
     }

@@ -319,6 +319,33 @@ mod tests {
     const DRAIN: Drain = Drain { until: 7, rate: 5000.0, queue: None };
 
     #[test]
+    fn a_window_that_is_kept_for_later_keeps_its_bytes() {
+        let queue = StartQueue { worth: 1.0, window: 60.0, sent: 1e6 };
+        let mut drain = Mode::Drain(Drain { queue: Some(queue), ..DRAIN });
+        drain.on_packets_resized(6.0);
+        let Mode::Drain(Drain { queue: Some(queue), .. }) = drain else { panic!("{drain:?}") };
+        assert_eq!(queue.window, 10.0);
+        let mut reconfirm = Mode::Reconfirm(Reconfirm { until: 7, window: 60.0, rate: 1e6 });
+        reconfirm.on_packets_resized(6.0);
+        let Mode::Reconfirm(reconfirm) = reconfirm else { panic!("{reconfirm:?}") };
+        assert_eq!(reconfirm.window, 10.0);
+    }
+
+    #[test]
+    fn a_path_is_full_if_less_arrives_than_was_sent_or_all_that_it_carries() {
+        let of = |rate, sent| {
+            let queue = Some(StartQueue { worth: 1.0, window: 60.0, sent });
+            Drain { until: 7, rate, queue }
+        };
+        let not_full = Evidence::Drained { not_full: Some(60.0) };
+        let full = Evidence::Drained { not_full: None };
+        assert_eq!(of(9e5, 1e6).found(None), not_full);
+        assert_eq!(of(7e5, 1e6).found(None), full);
+        assert_eq!(of(9e5, 1e6).found(Some(2e6)), not_full);
+        assert_eq!(of(9e5, 1e6).found(Some(1e6)), full);
+    }
+
+    #[test]
     fn every_mode_answers_every_evidence() {
         let modes = [
             Mode::SlowStart(HyStart::default()),

@@ -10,7 +10,7 @@ use super::cause::{Cause, Changes, WindowChange};
 use super::loss_record::LossRecord;
 use super::rounds::{Round, Rounds};
 use super::start::Start;
-use super::way_back::WayBack;
+use crate::rate::way_back::WayBack;
 use crate::rate::{Cubic, Sample};
 use crate::time::Instant;
 use crate::units::Rate;
@@ -318,7 +318,9 @@ impl PathModel {
 
     /// The path has another length, whose smallest round trip is `rtt`.
     pub(super) fn replace_base(&mut self, rtt: Duration) {
-        self.base.replace(rtt);
+        // What the way back seems to add may be a part of the new length.
+        self.base.replace(rtt + self.way_back.least_added());
+        self.way_back.on_new_path();
     }
 
     /// The window becomes `window`, which is not on the way to any earlier one.
@@ -395,13 +397,13 @@ impl PathModel {
     /// What has arrived and is not reported yet, because the way back takes longer than it could.
     /// In bytes of IP packets.
     pub(super) fn unreported_bytes(&self) -> u64 {
-        self.window_rate().bytes_in(self.way_back.added())
+        self.window_rate().bytes_in(self.way_back.most_added())
     }
 
     /// The report's round trip, without what only the way back added.
     pub(super) fn without_way_back(&mut self, sample: &Sample) -> Option<Duration> {
         let rtt = sample.rtt?;
-        Some(self.way_back.on_rtt(rtt, sample.way_micros))
+        Some(self.way_back.on_rtt(rtt, self.base.least(), sample.way_micros))
     }
 
     /// The rate of one window a round trip.
@@ -427,7 +429,9 @@ impl PathModel {
     /// known it grows faster while it fills a small part of it, and nothing waits there; and not at
     /// all when it fills more than all of it, unless more than that has arrived.
     pub(super) fn growth_of_start(&self, now: Instant) -> f64 {
-        let Some(seconds) = self.capacity.seconds(now) else { return 1.0 };
+        // After silence the way to the threshold is slow start.
+        let seconds = self.capacity.seconds(now).filter(|_| self.threshold.is_infinite());
+        let Some(seconds) = seconds else { return 1.0 };
         let window = seconds * self.window_bytes() as f64;
         let filled = window / self.least_rtt().as_secs_f64();
         if filled > START_FILLS && seconds * self.best_rate < KNOWN_TOO_LOW {
@@ -496,7 +500,7 @@ impl PathModel {
     /// Goes on from another policy, which sent `rate` over a path of `rtt`.
     pub(super) fn take_over(&mut self, mode: &'static str, rate: Rate, rtt: Duration) {
         self.smoothed_rtt = Some(rtt);
-        self.base.replace(rtt);
+        self.replace_base(rtt);
         let window = rate.bytes_in(rtt) as f64 / f64::from(self.packet_bytes);
         self.threshold = window.max(2.0);
         self.set_window(mode, Cause::Policy, window.max(2.0));

@@ -181,11 +181,11 @@ impl Tolerance {
         let alone = base.is_confirmed(now) && !hidden && (self.has_path || excused);
         let pause = RECONFIRM_EVERY.max(path.rtt() * RECONFIRM_ROUNDS);
         let due = self.reconfirmed.is_none_or(|last| now.since(last) > pause);
-        let window = path.carried_time(now, path.window_bytes());
+        let large = share.is_some_and(|share| share >= LEAST_SHARE);
+        let window = if large { path.window_bytes() } else { 0 };
         let excess = round.min_rtt.saturating_sub(base.least().unwrap_or_default());
-        if share.is_some_and(|share| share >= LEAST_SHARE) {
-            self.foreign_queue.on_round(window, excess, base.by_chance() + base.noise());
-        }
+        let shows = base.by_chance() + base.noise();
+        self.foreign_queue.on_round(path.carried_time(now, window), excess, shows);
         match mode {
             Mode::ShortQueue(_) if !alone => Some(Evidence::Company),
             // Before the confirmation ends, or the next loss would be congestion.
@@ -220,17 +220,17 @@ impl Tolerance {
         }
     }
 
-    /// The window is reduced; `tested` says that a test ends by that.
+    /// The window is reduced to `beta` of itself; `tested` says that a test ends by that.
     pub(super) fn on_reduced(
         &mut self,
         now: Instant,
         cause: Cause,
-        tested: bool,
+        (tested, beta): (bool, f64),
         path: &PathModel,
     ) {
         match cause {
             Cause::Mark => {
-                self.excuse.revoke();
+                self.excuse.on_marked(path.window() * beta);
                 self.marked_in = Some(path.round());
             }
             _ if tested => self.excuse.refuse(now),

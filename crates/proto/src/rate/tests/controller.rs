@@ -105,13 +105,13 @@ fn a_loss_that_is_not_answered_hides_no_mark() {
     world.run(ms(10_000));
     let (got, tally) = shares(&mut world, ms(20_000), path.rate);
     println!("{got:?} {tally:?}");
-    assert!(tally.marked * 40 <= tally.sent, "{tally:?}");
+    assert!(tally.marked * 50 <= tally.sent, "{tally:?}");
 }
 
 /// A round trip that varies leaves the window not full at most reports, and the start too soon.
 #[test]
 fn a_round_trip_that_wanders_does_not_keep_the_window_from_growing() {
-    for (mbit, rtt, wander, least) in [(50, 40, 40, 900), (50, 40, 80, 700), (100, 25, 60, 600)] {
+    for (mbit, rtt, wander, least) in [(50, 40, 40, 900), (50, 40, 80, 850), (100, 25, 60, 600)] {
         for seed in 1..=3 {
             let mut path = Path::new(mbit * M, ms(rtt), 0, 300);
             path.wander = ms(wander);
@@ -193,7 +193,7 @@ fn marks_are_answered_once_a_round_trip_and_keep_the_queue_short() {
     println!("{got:?} wait {} {tally:?}", part(tally.mean_wait(), path.rtt));
     assert!(got[0] >= 900 && tally.dropped == 0, "{got:?} {tally:?}");
     assert!(tally.mean_wait() < path.rtt / 4, "{tally:?}");
-    assert!(tally.marked * 40 <= tally.sent, "{tally:?}");
+    assert!(tally.marked * 50 <= tally.sent, "{tally:?}");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn a_ceiling_holds_and_a_window_that_is_not_used_does_not_grow() {
         assert!((950..=1010).contains(&got[0]) && tally.dropped == 0, "{got:?} {tally:?}");
         let cap = world.flows[0].policy.pacing().cap_bytes.expect("a window");
         // Twice the product of what is sent, and an eighth; a train adds its packets to the flight.
-        assert!(cap <= ceiling.bytes_in(path.rtt) * 3 + 16 * PACKET, "{cap}");
+        assert!(cap <= ceiling.bytes_in(path.rtt) * 3 + 8 * PACKET, "{cap}");
     }
 }
 
@@ -299,7 +299,7 @@ fn many_tolerant_senders_lose_no_more_than_as_many_cubics_and_share_alike() {
         (2, 25, 0, 20, 0.95),
         (8, 10, 0, 150, 0.95),
         (8, 25, 0, 80, 0.95),
-        (8, 25, 10_000, 80, 0.8),
+        (8, 25, 10_000, 80, 0.95),
         (32, 25, 0, 600, 0.95),
         (128, 25, 0, 1500, 0.85),
     ] {
@@ -318,7 +318,7 @@ fn a_tolerant_sender_finds_a_path_that_carries_more_and_leaves_one_that_carries_
     world.run(ms(14_000));
     let wide = Rate::from_bits_per_second(100 * M);
     let (got, _) = shares(&mut world, ms(4000), wide);
-    assert!(got[0] >= 700, "{got:?}");
+    assert!(got[0] >= 800, "{got:?}");
     world.run(ms(5000));
     let (got, tally) = shares(&mut world, ms(5000), path.rate);
     assert!(got[0] >= 900 && tally.dropped * 50 <= tally.sent, "{got:?} {tally:?}");
