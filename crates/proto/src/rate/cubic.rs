@@ -13,8 +13,10 @@ pub(crate) const BETA: f64 = 0.7;
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 /// Where the curve is.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Cubic {
+    /// It grows as fast as so many of them.
+    weight: f64,
     /// "Window size just before cwnd was reduced in the last congestion event" (RFC 9438 §4.1.2).
     w_max: f64,
     prior: f64,
@@ -22,16 +24,42 @@ pub struct Cubic {
     epoch: Option<(Instant, f64, f64)>,
 }
 
+impl Default for Cubic {
+    fn default() -> Self {
+        Self { weight: 1.0, w_max: 0.0, prior: 0.0, epoch: None }
+    }
+}
+
 impl Cubic {
+    /// The same curve, as if there were `weight` of them.
+    pub(crate) fn weighted(weight: f64) -> Self {
+        Self { weight, ..Self::default() }
+    }
+
+    /// Forgets all losses.
+    pub(crate) fn reset(&mut self) {
+        *self = Self::weighted(self.weight);
+    }
+
+    /// What is left of the window where one of them answers, which keeps `beta` of its own.
+    pub(crate) fn shared(&self, beta: f64) -> f64 {
+        1.0 - (1.0 - beta) / self.weight
+    }
+
     /// "W_cubic(t) = C * (t - K)^3 + W_max" (RFC 9438 §4.2, figure 1).
     fn at(&self, t: f64, k: f64) -> f64 {
         let from = t - k;
-        C * from * from * from + self.w_max
+        self.weight * C * from * from * from + self.w_max
     }
 
     /// The window that it goes back to after the last loss.
     pub(crate) fn last_max(&self) -> f64 {
         self.w_max
+    }
+
+    /// The window before the last loss; zero before there was one.
+    pub(crate) fn prior(&self) -> f64 {
+        self.prior
     }
 
     /// Packets are so many times as large as they were: of all that was, as many fewer are as much.
@@ -77,14 +105,14 @@ impl Cubic {
             // Without a loss before, the curve begins at its flat place.
             self.w_max = self.w_max.max(window);
             // "K = cubic_root((W_max - cwnd_epoch) / C)" (RFC 9438 §4.2, figure 2).
-            (now, cube_root((self.w_max - window) / C), window)
+            (now, cube_root((self.w_max - window) / (self.weight * C)), window)
         });
         let seconds = |time: Duration| time.as_nanos() as f64 / 1e9;
         let t = seconds(now.since(began));
         // "W_est = W_est + alpha_cubic * segments_acked / cwnd"; "once W_est has grown to reach
         // cwnd_prior [...] set alpha_cubic to 1" (RFC 9438 §4.3).
         let alpha = if estimate < self.prior { ALPHA } else { 1.0 };
-        let estimate = estimate + alpha * acked / window;
+        let estimate = estimate + self.weight * alpha * acked / window;
         self.epoch = Some((began, k, estimate));
         if self.at(t, k) < estimate {
             return estimate.max(window);

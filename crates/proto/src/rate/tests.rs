@@ -1,8 +1,8 @@
 //! The adaptive policy on paths of many kinds, without the machine.
 
+mod aggressive;
 mod background;
 mod bbr;
-mod bold;
 mod brief;
 mod controller;
 mod memory;

@@ -98,6 +98,12 @@ impl BaseRtt {
         }
     }
 
+    /// A train of this sender waited so long: a queue, though one that no four reports show.
+    pub(super) fn on_own_queue(&mut self, waited: Duration) {
+        self.rose = true;
+        self.highest = self.highest.max(self.least.unwrap_or_default() + waited);
+    }
+
     /// Takes in the smallest round trip of one round.
     pub(super) fn on_round(&mut self, min_rtt: Duration) {
         if let Some(before) = self.round_before.replace(min_rtt) {
@@ -128,6 +134,11 @@ impl BaseRtt {
     /// The smallest of the last four round trips; zero before there were any.
     pub(super) fn low(&self) -> Duration {
         self.last.iter().copied().filter(|rtt| !rtt.is_zero()).min().unwrap_or_default()
+    }
+
+    /// Whether a round trip of data was measured.
+    pub(super) fn is_measured(&self) -> bool {
+        !self.last[3].is_zero()
     }
 
     /// By how much the smallest of the last four exceeds the smallest of all.

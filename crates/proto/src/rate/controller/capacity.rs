@@ -18,6 +18,8 @@ const LENGTHS: u64 = 4;
 const TRAIN_TIME: Duration = Duration::from_millis(2);
 /// Reports before which nothing is known.
 const LEAST_REPORTS: f64 = 6.0;
+/// The same, of steps within trains.
+const LEAST_STEPS: f64 = 3.0;
 /// A share below this may be known from an upper bound alone.
 const SMALL: f64 = 0.5;
 /// Trains leave again after this time.
@@ -88,6 +90,22 @@ impl Estimate {
         Some(Self { seconds, error })
     }
 
+    /// The same of differences within trains alone, where their queue does not empty between them:
+    /// then the place says little of how long a packet waits.
+    fn within(steps: &[(f64, f64)]) -> Option<Self> {
+        let count = steps.len() as f64;
+        if count < LEAST_STEPS {
+            return None;
+        }
+        let sum = |of: fn(f64, f64) -> f64| steps.iter().map(|(p, w)| of(*p, *w)).sum::<f64>();
+        let place_place = sum(|place, _| place * place);
+        let seconds = sum(|place, way| place * way) / place_place;
+        let left = (sum(|_, way| way * way) - seconds * seconds * place_place).max(0.0);
+        let error = (left / (count - 1.0) / place_place).sqrt();
+        let error = error.max(LEAST_ERROR * seconds.abs()).max(GRAIN / place_place.sqrt());
+        Some(Self { seconds, error }).filter(|of| of.is_exact())
+    }
+
     /// The mean of this and a newer one, by their precisions; the newer one if they contradict each
     /// other.
     fn combined(self, newer: Self) -> Self {
@@ -121,6 +139,10 @@ pub(super) struct Capacity {
     at_once: bool,
     /// Place, in bytes, and one-way time, in seconds, of each report of the present trains.
     reports: Vec<(f64, f64)>,
+    /// What these differ by from the one before, of the same train.
+    steps: Vec<(f64, f64)>,
+    /// Where in what was sent the train of the newest report began.
+    train_from: Option<u64>,
     estimate: Option<Estimate>,
     judged_at: Option<Instant>,
     trains: u32,
@@ -135,8 +157,8 @@ impl Capacity {
     /// follow [`Capacity::begin`], and their reports are judged at the end.
     pub(super) fn on_sample(&mut self, now: Instant, sample: &Sample, packet: u64) {
         let Some(began) = self.training else { return };
-        // What left before the trains is reported first.
-        if sample.round == began {
+        // What left before the trains is reported first, but for the first trains of all.
+        if sample.round == began && began > 0 {
             return;
         }
         if let Some(way) = sample.way_micros
@@ -145,13 +167,15 @@ impl Capacity {
             let place = sample.burst_bytes.saturating_sub(packet);
             // As if it had left with the first one.
             let way = way as f64 / 1e6 + sample.burst_time.as_secs_f64();
-            self.reports.push((place as f64, way));
+            self.add_report(sample, place, way);
         }
-        let early = self.at_once && self.reports.len() as f64 > LEAST_REPORTS;
+        let early = self.at_once
+            && (self.reports.len() as f64 > LEAST_REPORTS
+                || self.steps.len() as f64 >= LEAST_STEPS);
         if sample.round <= began + ROUNDS && !early {
             return;
         }
-        let newer = Estimate::of(&self.reports);
+        let newer = Estimate::within(&self.steps).or_else(|| Estimate::of(&self.reports));
         // What is not exact yet becomes so by more reports.
         if sample.round <= began + ROUNDS && !newer.is_some_and(Estimate::is_exact) {
             return;
@@ -165,8 +189,23 @@ impl Capacity {
             }
         }
         self.reports.clear();
+        self.steps.clear();
         (self.judged_at, self.training) = (Some(now), None);
         self.trains += 1;
+    }
+
+    fn add_report(&mut self, sample: &Sample, place: u64, way: f64) {
+        let reached = sample.stretch.map(|stretch| stretch.from_bytes + stretch.sent_bytes);
+        let from = reached.map(|reached| reached.saturating_sub(place));
+        let before = std::mem::replace(&mut self.train_from, from);
+        if let Some(last) = self.reports.last()
+            && before.is_some()
+            && before == from
+            && place as f64 > last.0
+        {
+            self.steps.push((place as f64 - last.0, way - last.1));
+        }
+        self.reports.push((place as f64, way));
     }
 
     /// Begins a round trip with trains, if the last one is long over, or `at_once`. They begin in

@@ -29,6 +29,12 @@ pub enum Cause {
     Drained,
     /// The start goes on: all that it sent arrived.
     NotFull,
+    /// A part of a saved rate is sent (RFC 9959).
+    SavedRate,
+    /// A probe showed what part of the bottleneck is free.
+    Free,
+    /// A saved rate, or what a probe found, was too much for the path.
+    Retreat,
     /// A start begins again, to find out whether the path carries more.
     Look,
     /// A test passed, and the window from before its losses is used again.
@@ -55,7 +61,7 @@ pub enum Cause {
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::SlowStart,
         Self::Avoidance,
         Self::Delay,
@@ -65,6 +71,9 @@ impl Cause {
         Self::NoGrowth,
         Self::Drained,
         Self::NotFull,
+        Self::SavedRate,
+        Self::Free,
+        Self::Retreat,
         Self::Look,
         Self::Test,
         Self::TestFailed,
@@ -90,6 +99,9 @@ impl Cause {
             Self::NoGrowth => "no_growth",
             Self::Drained => "drained",
             Self::NotFull => "not_full",
+            Self::SavedRate => "saved_rate",
+            Self::Free => "free",
+            Self::Retreat => "retreat",
             Self::Look => "look",
             Self::Test => "test",
             Self::TestFailed => "test_failed",

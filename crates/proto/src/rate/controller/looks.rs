@@ -12,8 +12,9 @@ const LEAST_LOSS: f64 = 0.003;
 const LOSSY_ROUNDS: f64 = 3.0;
 /// As many of these at most are none.
 const CLEAN_ROUNDS: f64 = 0.1;
-/// The first pause between two looks, and the longest.
+/// The first pause between two looks, as time and as round trips, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(640));
+const PAUSE_ROUNDS: u32 = 256;
 /// Each pause is so many times as long as the one before.
 const LONGER: u32 = 4;
 
@@ -22,23 +23,35 @@ const LONGER: u32 = 4;
 pub(super) struct Looks {
     pause: Duration,
     next: Option<Instant>,
+    /// Since when nothing is lost.
+    clean_since: Option<Instant>,
+}
+
+/// Where round trips are short, so are the first pauses.
+fn first_pause(path: &PathModel) -> Duration {
+    PAUSE.0.min(path.rtt() * PAUSE_ROUNDS)
 }
 
 impl Looks {
-    /// Whether enough is lost, or nothing is where the share is known to be small, and the last
-    /// look is long enough ago.
-    pub(super) fn is_due(&self, now: Instant, path: &PathModel) -> bool {
+    /// Whether enough is lost, or nothing was for a while where the share is known to be small, and
+    /// the last look is long enough ago.
+    pub(super) fn is_due(&mut self, now: Instant, path: &PathModel) -> bool {
         let losses = path.losses();
         let lossy = losses.lossy_rounds() >= LOSSY_ROUNDS && losses.recent() > LEAST_LOSS;
-        let clean = losses.lossy_rounds() <= CLEAN_ROUNDS && path.share(now).is_some();
+        let clean = losses.lossy_rounds() <= CLEAN_ROUNDS && path.is_beyond_last_loss();
+        let since = *self.clean_since.get_or_insert(now);
+        if !clean || path.share(now).is_none() {
+            self.clean_since = None;
+        }
+        let clean = self.clean_since.is_some() && now.since(since) >= first_pause(path);
         (lossy || clean) && self.next.is_none_or(|next| now >= next)
     }
 
     /// A look begins.
-    pub(super) fn on_begun(&mut self, now: Instant) {
+    pub(super) fn on_begun(&mut self, now: Instant, path: &PathModel) {
         let longer = (self.pause * LONGER).min(PAUSE.1);
-        self.pause = longer.max(PAUSE.0);
-        self.next = Some(now + self.pause);
+        self.pause = longer.max(first_pause(path));
+        (self.next, self.clean_since) = (Some(now + self.pause), None);
     }
 
     /// The losses were found not to be this sender's doing.

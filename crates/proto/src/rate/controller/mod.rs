@@ -24,8 +24,10 @@ mod loss_record;
 mod low_delay;
 mod mode;
 mod path_model;
+mod probe;
 mod response_test;
 mod rounds;
+mod saved_path;
 mod short_queue;
 mod start;
 mod tolerance;
@@ -35,15 +37,18 @@ use std::time::Duration;
 pub use cause::{Cause, WindowChange};
 use congestion::{Congestion, CongestionEvents};
 use hystart::{Growth, HyStart};
-use mode::{Action, Drain, Evidence, Mode, Reconfirm, StartQueue, decide};
+use mode::{Action, Drain, Evidence, Jump, Mode, Reconfirm, StartQueue, decide};
 use path_model::{INITIAL_TRAINS, INITIAL_WINDOW, LEAST_DELAY_WINDOW, PathModel, Progress};
+use probe::{Finding, Probe};
 pub use response_test::TestRecord;
 use response_test::{ResponseTest, Verdict};
+use saved_path::SavedPath;
 use short_queue::ShortQueue;
 use start::Start;
 use tolerance::Tolerance;
 
 use super::{Belief, Pacing, RateControl, Sample, burst_for};
+use crate::stats::{Learned, Remembered};
 use crate::time::Instant;
 use crate::units::{Burst, Rate};
 
@@ -66,16 +71,26 @@ const START_LOSS_BETA: f64 = 0.7;
 /// measured again.
 const DRAIN_ROUNDS: u64 = 2;
 const RECONFIRM_TAKES: u64 = 3;
+/// What a jump sends in its first round trip is reported in full two round trips after its start.
+const JUMP_TAKES: u64 = 2;
+/// A jump makes the window larger by so much: to a saved rate, and to what a probe found.
+const SAVED_GROWTH: f64 = 2.0;
+const FREE_GROWTH: f64 = 1.2;
 /// What is left of the rate while the smallest round trip is measured again: so little that twice
 /// the present queue empties in a round trip, within these bounds.
 const RECONFIRM_PART: (f64, f64) = (0.5, 0.9);
+/// A transfer of no more than this, 64 KiB and its name, is sent in the first round trip, and so
+/// many times its bytes with all headers.
+const SHORT_BYTES: u64 = 66 << 10;
+const WITH_HEADERS: f64 = 1.1;
 /// A window that holds so many trains may be exceeded by one.
 const TRAINS_IN_WINDOW: u32 = 8;
 /// The lowest rate of all, in bytes a second: a small packet in the longest interval of bursts.
 const LEAST_RATE: Rate = Rate::from_bytes_per_second(100);
 
-/// The controller of [`Policy::Cubic`](crate::config::Policy::Cubic) and
-/// [`Policy::Tolerant`](crate::config::Policy::Tolerant).
+/// The controller of [`Policy::Cubic`](crate::config::Policy::Cubic), and on `sealed` of
+/// [`Policy::Fair`](crate::config::Policy::Fair) and
+/// [`Policy::Aggressive`](crate::config::Policy::Aggressive).
 #[derive(Debug)]
 pub struct Controller {
     path: PathModel,
@@ -83,12 +98,15 @@ pub struct Controller {
     /// What excuses loss; `None` where nothing does.
     tolerance: Option<Tolerance>,
     mode: Mode,
+    saved: SavedPath,
     ceiling: Option<Rate>,
     /// What the receiver offered.
     offered: Option<Rate>,
     /// Bytes of the packets that burst values count.
     counted_bytes: u32,
     sent_bytes: u64,
+    /// Another law was in force until the next report.
+    took_over: bool,
     pacing: Pacing,
     /// The newest test that is over, until it is traced.
     tested: Option<TestRecord>,
@@ -105,10 +123,12 @@ impl Controller {
             events: CongestionEvents::default(),
             tolerance: None,
             mode: Mode::SlowStart(HyStart::default()),
+            saved: SavedPath::default(),
             ceiling,
             offered: None,
             counted_bytes: packet_bytes,
             sent_bytes: 0,
+            took_over: false,
             tested: None,
         };
         controller.set_pacing();
@@ -124,6 +144,17 @@ impl Controller {
         self.path.begin_with(INITIAL_TRAINS);
         self.path.begin_trains(Instant::EPOCH, true);
         self.set_pacing();
+        self
+    }
+
+    /// The same, which takes as much as so many senders: its window grows as fast as theirs, and a
+    /// loss takes as much of it as one of them would give up. Marks are answered as by all.
+    #[must_use]
+    pub fn weighted(mut self, senders: u32) -> Self {
+        self.path.set_weight(f64::from(senders.max(1)));
+        if let Some(tolerance) = &mut self.tolerance {
+            tolerance.fill_queues();
+        }
         self
     }
 
@@ -218,17 +249,41 @@ impl Controller {
                 Verdict::Open => Some(Evidence::Unused),
                 verdict => Some(Evidence::Tested(verdict)),
             },
-            // A window that is not used shows nothing of the path.
-            Mode::Start(_) if !progress.used => Some(Evidence::Unused),
             Mode::Start(start) => {
                 let queue = (base.tolerance() + base.noise()).max(least / START_QUEUE_PART);
-                let waits = start.on_rtt(base.low(), (least, queue));
-                let judge = |round| start.on_round(&round, dispersion);
+                // Where there are few reports in a round trip, all of them count.
+                let ended = progress.round.map(|round| round.min_rtt);
+                let low = ended.unwrap_or(base.low()).max(base.low());
+                // A window that is not used makes no queue.
+                let waits = start.on_rtt(low, (least, queue)).filter(|_| progress.used);
+                let judge = |round| start.on_round(&round, dispersion, progress.used);
                 let end = waits.or_else(|| progress.round.and_then(judge));
+                let may_probe = start.may_probe() && progress.used;
+                let probe = may_probe && self.probed_capacity(now).is_some();
                 match end {
                     Some(end) => Some(Evidence::StartOver(end)),
-                    None => Some(Evidence::Acknowledged(Growth::Goes(1.0))),
+                    None if probe => Some(Evidence::ProbeDue),
+                    None if progress.used => Some(Evidence::Acknowledged(Growth::Goes(1.0))),
+                    None => Some(Evidence::Unused),
                 }
+            }
+            Mode::Probe(probe, _) => {
+                let waits = sample.rtt.unwrap_or(least).saturating_sub(least);
+                Some(match probe.on_sample(sample, waits) {
+                    Finding::Open => Evidence::Unused,
+                    Finding::Free { rate, waited } => Evidence::Free { rate, waited },
+                    Finding::Unknown => Evidence::ProbeFailed { lost: false },
+                    Finding::Lost => Evidence::ProbeFailed { lost: true },
+                })
+            }
+            Mode::Jump(jump) => {
+                let queue = (base.tolerance() + base.noise()).max(least / START_QUEUE_PART);
+                let waits = base.low() > least + queue;
+                Some(match waits || jump.is_too_far(sample) {
+                    true => Evidence::JumpFailed,
+                    false if sample.round >= jump.until => Evidence::JumpOver,
+                    false => Evidence::Unused,
+                })
             }
             Mode::Drain(drain) => {
                 drain.on_rate(self.path.flight_rate());
@@ -277,6 +332,11 @@ impl Controller {
             Action::EndDrain(rate) => self.end_drain(rate),
             Action::ResumeStart(window) => self.resume_start(window),
             Action::BeginStart => self.begin_start(now),
+            Action::BeginProbe => self.begin_probe(now, sample),
+            Action::Jump { rate, waited } => self.jump_to_free(now, sample, rate, waited),
+            Action::LeaveProbe { lost } => self.leave_probe(lost),
+            Action::EndJump => self.end_jump(),
+            Action::Retreat => self.retreat(sample.round),
             Action::BeginTest { share, loss } => {
                 let rounds = response_test::most_rounds(share, self.path.rtt());
                 self.mode = Mode::Testing(ResponseTest::new(sample, share, loss, rounds));
@@ -300,13 +360,27 @@ impl Controller {
 
     /// Nothing is known any more of a path on which nothing arrives.
     fn collapse(&mut self) {
+        self.on_interruption();
         self.mode = self.slow_start();
         let half = self.path.window() / 2.0;
         self.path.begin_again(self.mode.name(), Cause::Silence, 1.0, half);
+        self.events.on_answered(self.sent_bytes);
+    }
+
+    /// Nothing arrived, or nothing was sent, for so long that the path may be another one.
+    fn on_interruption(&mut self) {
         if let Some(tolerance) = &mut self.tolerance {
             tolerance.on_interruption();
         }
-        self.events.on_answered(self.sent_bytes);
+        self.saved.on_interruption();
+        self.fail_jump();
+    }
+
+    /// If a jump to a saved rate is under way it was too far.
+    fn fail_jump(&mut self) {
+        if matches!(self.mode, Mode::Jump(Jump { saved: true, .. })) {
+            self.saved.on_retreat();
+        }
     }
 
     /// The start met a queue, which is let run off. It arrives meanwhile, as fast as the path
@@ -351,6 +425,87 @@ impl Controller {
         self.events.on_answered(self.sent_bytes);
     }
 
+    /// Begins with a part of what an earlier connection found, over a round trip of `rtt`.
+    fn jump_to_saved(&mut self, round: u64, rtt: Duration) {
+        let Some(rate) = self.saved.take_rate(rtt) else { return };
+        let jump =
+            Jump { until: round + JUMP_TAKES, full: false, saved: true, before: Some((0, 0)) };
+        let (mode, rate) = (Mode::Jump(jump), rate.bytes_per_second() as f64);
+        if self.path.jump((mode.name(), Cause::SavedRate), rate, rtt, SAVED_GROWTH) {
+            self.mode = mode;
+        }
+    }
+
+    /// Bytes a second that the bottleneck carries, if a probe may show what part of them is free.
+    fn probed_capacity(&self, now: Instant) -> Option<f64> {
+        let allowed = self.most().map_or(f64::INFINITY, |most| most.bytes_per_second() as f64);
+        self.path.probed_capacity(now).filter(|capacity| *capacity <= allowed)
+    }
+
+    fn begin_probe(&mut self, now: Instant, sample: &Sample) {
+        let Some(capacity) = self.probed_capacity(now) else { return };
+        if let Mode::Start(start) = &self.mode {
+            let probe = Probe::new(capacity, self.path.least_rtt(), sample);
+            self.mode = Mode::Probe(probe, start.probed());
+        }
+    }
+
+    fn leave_probe(&mut self, lost: bool) {
+        if lost {
+            self.path.on_lost_probe();
+        }
+        let Mode::Probe(_, start) = &self.mode else { return };
+        if start.is_look() {
+            self.mode = Mode::Avoidance;
+            self.path.end_start(self.mode.name(), Cause::Look);
+        } else {
+            self.mode = Mode::Start(*start);
+        }
+    }
+
+    /// A probe found that so many bytes a second are free.
+    fn jump_to_free(&mut self, now: Instant, sample: &Sample, rate: f64, waited: Option<Duration>) {
+        let full = waited.is_some();
+        if let Some(waited) = waited {
+            self.path.on_own_queue(waited);
+            let loss = self.path.losses().recent();
+            if let Some(tolerance) = &mut self.tolerance {
+                tolerance.on_path_full(now, loss, &self.path);
+            }
+        }
+        // What left before it is reported first.
+        let until = sample.round + 1 + JUMP_TAKES;
+        let mode = Mode::Jump(Jump { until, full, saved: false, before: None });
+        let rtt = self.path.least_rtt();
+        if self.path.jump((mode.name(), Cause::Free), rate, rtt, FREE_GROWTH) {
+            self.mode = mode;
+        } else {
+            self.leave_probe(false);
+        }
+    }
+
+    /// What a jump sent arrived. The start goes on from a saved rate, or where the path carries
+    /// more than a probe sent; else it is over.
+    fn end_jump(&mut self) {
+        if matches!(self.mode, Mode::Jump(Jump { full: true, .. })) {
+            self.mode = Mode::Avoidance;
+            self.path.end_start(self.mode.name(), Cause::Free);
+        } else {
+            self.mode = Mode::Start(Start::after(self.path.losses()));
+        }
+    }
+
+    /// What a jump sends is too much. What was sent arrives during a drain, as fast
+    /// as the path carries it.
+    fn retreat(&mut self, round: u64) {
+        self.fail_jump();
+        if matches!(self.mode, Mode::Jump(Jump { saved: false, .. })) {
+            self.path.on_lost_probe();
+        }
+        let sent = self.sent_by_start(0.0);
+        self.drain(Cause::Retreat, round, self.path.flight_rate(), Some(sent));
+    }
+
     /// It was not the queue of the start that made the round trip longer.
     fn resume_start(&mut self, window: f64) {
         self.mode = Mode::Start(Start::after(self.path.losses()));
@@ -361,10 +516,10 @@ impl Controller {
 
     /// Looks whether the path carries more.
     fn begin_start(&mut self, now: Instant) {
-        self.mode = Mode::Start(self.path.begin_start());
+        self.mode = Mode::Start(self.path.begin_start().as_look());
         self.path.look(self.mode.name());
         if let Some(tolerance) = &mut self.tolerance {
-            tolerance.on_look(now);
+            tolerance.on_look(now, &self.path);
         }
     }
 
@@ -428,11 +583,13 @@ impl Controller {
     }
 
     fn reduce(&mut self, now: Instant, cause: Cause, beta: f64) {
+        let beta = if cause == Cause::Mark { beta } else { self.path.after_loss(beta) };
         let tested = matches!(self.mode, Mode::Testing(_));
         if let Mode::Reconfirm(Reconfirm { window, .. }) = self.mode {
             // What is not sent for a while was not given up.
             self.path.settle(self.mode.name(), Cause::Reconfirm, window);
         }
+        self.fail_jump();
         self.mode = Mode::Recovery;
         if let Some(tolerance) = &mut self.tolerance {
             tolerance.on_reduced(now, cause, (tested, beta), &self.path);
@@ -483,12 +640,21 @@ impl Controller {
         Burst { packets, interval: rate.time_for(bytes) }
     }
 
+    /// Burst values of `rate`, where no burst takes longer than `longest`.
+    fn burst_within(&self, rate: Rate, longest: Duration) -> Burst {
+        let packet = u64::from(self.path.packet_bytes());
+        let packets = u32::try_from(rate.bytes_in(longest) / packet).unwrap_or(u32::MAX);
+        let packets = packets.clamp(1, burst_for(rate, self.path.packet_bytes()).packets);
+        Burst { packets, interval: rate.time_for(u64::from(packets) * packet) }
+    }
+
     /// Pacing in this mode, in hundredths of a window a round trip.
     fn gain(&self) -> u64 {
         match &self.mode {
             Mode::SlowStart(_) | Mode::Start(_) => SLOW_START_GAIN,
             Mode::Recovery | Mode::Avoidance | Mode::Reconfirm(_) => PACING_GAIN,
             Mode::ShortQueue(_) => SHORT_QUEUE_GAIN,
+            Mode::Probe(..) | Mode::Jump(_) => WHOLE_GAIN,
             Mode::Testing(test) if !test.is_low() => WHOLE_GAIN,
             Mode::Testing(_) | Mode::Drain(_) => HALF_GAIN,
         }
@@ -521,6 +687,12 @@ impl Controller {
             cap = cap.saturating_add(gained).saturating_add(train);
         }
         self.pacing = Pacing { cap_bytes: Some(cap), ..Pacing::of(burst) };
+        if let Mode::Probe(probe, _) = &self.mode {
+            self.pacing.cap_bytes = Some(cap.saturating_add(probe.bytes()));
+            if let Some(pace) = probe.rate() {
+                self.pacing.burst = self.burst_within(pace, probe.longest_burst());
+            }
+        }
     }
 }
 
@@ -532,10 +704,28 @@ impl RateControl for Controller {
             None => sample.rtt,
         };
         let sample = &Sample { rtt, ..*sample };
+        if std::mem::take(&mut self.took_over) {
+            self.path.begin_counts(now, sample);
+            self.events.on_sample(sample);
+            self.events.on_answered(self.sent_bytes);
+            if let Some(tolerance) = &mut self.tolerance {
+                tolerance.on_sample(sample);
+            }
+            self.set_pacing();
+            return;
+        }
         let progress = self.path.on_sample(now, sample);
         if progress.round.is_some() && self.tolerance.is_some() {
-            let at_once = matches!(self.mode, Mode::Start(_));
+            let at_once = matches!(self.mode, Mode::Start(_) | Mode::Probe(..) | Mode::Jump(_));
             self.path.begin_trains(now, at_once);
+            if progress.used && self.mode.is_settled() {
+                self.saved.on_full_round();
+            }
+        }
+        if let Some(rtt) = sample.rtt
+            && matches!(self.mode, Mode::Start(_))
+        {
+            self.jump_to_saved(sample.round, rtt);
         }
         let evidence = self.evidence(now, sample, &progress);
         let action = decide(&self.mode, evidence);
@@ -563,21 +753,53 @@ impl RateControl for Controller {
     }
 
     fn take_over(&mut self, _now: Instant, rate: Rate, rtt: Duration) {
-        self.mode = Mode::Avoidance;
+        // The other one may have left most of the path alone, or sent too much for it.
+        self.took_over = true;
+        let fair = self.tolerance.is_some();
+        self.mode = if fair { self.slow_start() } else { Mode::Avoidance };
         self.path.take_over(self.mode.name(), rate, rtt);
+        if fair {
+            self.path.forget_threshold();
+        }
         self.set_pacing();
     }
 
     fn on_pause_over(&mut self, _now: Instant, lasted: Duration) {
         if lasted >= STALE_AFTER {
-            let threshold = self.path.window();
+            self.on_interruption();
             self.mode = self.slow_start();
-            if let Some(tolerance) = &mut self.tolerance {
-                tolerance.on_interruption();
-            }
-            self.path.begin_again(self.mode.name(), Cause::Pause, INITIAL_WINDOW, threshold);
+            // A sender that excuses loss begins as on an unknown path, or it would not see the
+            // queue that its tests need.
+            let (window, threshold) = match self.tolerance {
+                Some(_) => (INITIAL_TRAINS, f64::INFINITY),
+                None => (INITIAL_WINDOW, self.path.window()),
+            };
+            self.path.begin_again(self.mode.name(), Cause::Pause, window, threshold);
             self.set_pacing();
         }
+    }
+
+    fn on_whole(&mut self, bytes: u64) {
+        if self.tolerance.is_some() && bytes <= SHORT_BYTES {
+            let packets = self.path.packets(bytes as f64 * WITH_HEADERS);
+            self.path.begin_with(packets.max(INITIAL_TRAINS));
+            self.set_pacing();
+        }
+    }
+
+    fn recall(&mut self, known: Remembered, rtt: Option<Duration>) {
+        if self.tolerance.is_some() {
+            self.saved.recall(known);
+            if let Some(rtt) = rtt {
+                self.jump_to_saved(0, rtt);
+                self.set_pacing();
+            }
+        }
+    }
+
+    fn learned(&self) -> Learned {
+        let (rate, rtt) = (self.path.best_rate(), self.path.min_rtt());
+        self.saved.learned(rate, rtt, self.path.packet_bytes())
     }
 
     fn on_packet_bytes(&mut self, bytes: u32) {
@@ -588,6 +810,19 @@ impl RateControl for Controller {
             }
         }
         self.set_pacing();
+    }
+
+    fn on_data_sent(&mut self, _now: Instant, packets: u32) {
+        let bytes = u64::from(packets) * u64::from(self.path.packet_bytes());
+        if let Mode::Probe(probe, _) = &mut self.mode
+            && probe.on_sent(bytes)
+        {
+            self.set_pacing();
+        }
+    }
+
+    fn tries(&self) -> bool {
+        matches!(self.mode, Mode::Start(_) | Mode::Probe(..) | Mode::Jump(_))
     }
 
     fn pacing(&self) -> Pacing {

@@ -1,11 +1,15 @@
 //! What a controller does, and the table that says what it does next.
 
+use std::time::Duration;
+
 use super::cause::Cause;
 use super::congestion::Congestion;
 use super::hystart::{Growth, HyStart};
+use super::probe::Probe;
 use super::response_test::{ResponseTest, Verdict};
 use super::short_queue::{ShortQueue, Step};
 use super::start::{Start, StartEnd};
+use crate::rate::Sample;
 use crate::rate::cubic::BETA;
 
 /// What is left of a window after a mark in congestion avoidance (RFC 8511 §3.1, for CUBIC). A
@@ -16,6 +20,10 @@ const BETA_ECN: f64 = 0.85;
 /// carries before it finds it full.
 const FULL_PART: f64 = 0.8;
 
+/// A jump was too far if it lost so many packets, and this part of those reported.
+const JUMP_LOST: u64 = 8;
+const JUMP_LOST_PART: u64 = 8;
+
 /// What the controller does; each mode owns the data that only it needs.
 #[derive(Clone, Debug)]
 pub(super) enum Mode {
@@ -23,6 +31,10 @@ pub(super) enum Mode {
     SlowStart(HyStart),
     /// The window doubles every round trip while the loss share does not rise.
     Start(Start),
+    /// A train of a start leaves, or is on its way, that shows what part of the bottleneck is free.
+    Probe(Probe, Start),
+    /// A part of what an earlier connection found is sent, or what a probe found, until it is known to arrive (RFC 9959).
+    Jump(Jump),
     /// Half of the rate is sent, so that the queue of the start empties.
     Drain(Drain),
     /// Until what was in flight at a congestion event is reported (RFC 9002 §7.3.2).
@@ -35,6 +47,21 @@ pub(super) enum Mode {
     ShortQueue(ShortQueue),
     /// Less is sent, to see the smallest round trip again.
     Reconfirm(Reconfirm),
+}
+
+/// The window of a rate is in use that was saved, or found by a probe, and that is not known to fit
+/// the path.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Jump {
+    /// The round trip in which all that its first one sent is reported.
+    pub(super) until: u64,
+    /// The path carries no more, so that the start ends by it.
+    pub(super) full: bool,
+    /// It is a saved rate.
+    pub(super) saved: bool,
+    /// Packets that had arrived and that were found missing before the first report of what it
+    /// sent.
+    pub(super) before: Option<(u64, u64)>,
 }
 
 /// The queue of a start is being emptied.
@@ -56,6 +83,21 @@ pub(super) struct StartQueue {
     /// The window of the start, in packets, and the bytes that it sent in a second.
     pub(super) window: f64,
     pub(super) sent: f64,
+}
+
+impl Jump {
+    /// Takes in a report. Whether it lost too much.
+    pub(super) fn is_too_far(&mut self, sample: &Sample) -> bool {
+        let counts = (sample.delivered_packets, sample.lost_packets);
+        // Until its last round trip what left before it is reported.
+        if self.before.is_none() && sample.round + 1 >= self.until {
+            self.before = Some(counts);
+        }
+        let Some(before) = self.before else { return false };
+        let arrived = counts.0.saturating_sub(before.0);
+        let lost = counts.1.saturating_sub(before.1);
+        lost >= JUMP_LOST && lost.saturating_mul(JUMP_LOST_PART) > arrived.saturating_add(lost)
+    }
 }
 
 impl Drain {
@@ -91,7 +133,18 @@ pub(super) struct Reconfirm {
 impl Mode {
     /// Whether it judges losses itself, so that none of them is an event.
     pub(super) const fn judges_losses(&self) -> bool {
-        matches!(self, Self::Testing(_) | Self::Start(_) | Self::Drain(_))
+        matches!(
+            self,
+            Self::Testing(_) | Self::Start(_) | Self::Probe(..) | Self::Jump(_) | Self::Drain(_)
+        )
+    }
+
+    /// Whether the rate of the path was found.
+    pub(super) const fn is_settled(&self) -> bool {
+        !matches!(
+            self,
+            Self::SlowStart(_) | Self::Start(_) | Self::Probe(..) | Self::Jump(_) | Self::Drain(_)
+        )
     }
 
     /// Packets are so many times as large: windows keep their bytes.
@@ -109,6 +162,8 @@ impl Mode {
         match self {
             Self::SlowStart(_) => "slow_start",
             Self::Start(_) => "start",
+            Self::Probe(..) => "probe",
+            Self::Jump(_) => "jump",
             Self::Drain(_) => "drain",
             Self::Recovery => "recovery",
             Self::Avoidance => "avoidance",
@@ -131,6 +186,16 @@ pub(super) enum Evidence {
     Excess,
     /// The start is over.
     StartOver(StartEnd),
+    /// The bottleneck is known, and a probe may find what part of it is free.
+    ProbeDue,
+    /// So many bytes a second are free: not more, if a train waited so long for that.
+    Free { rate: f64, waited: Option<Duration> },
+    /// A probe shows nothing, or was `lost`.
+    ProbeFailed { lost: bool },
+    /// A saved rate, or what a probe found, is known to arrive.
+    JumpOver,
+    /// It is too much.
+    JumpFailed,
     /// The response test has a verdict.
     Tested(Verdict),
     /// Loss asks for a test, and it can be over in time, against this share of the bottleneck and
@@ -194,6 +259,17 @@ pub(super) enum Action {
     AwaitGrowth { rate: f64, loss: f64 },
     /// The window doubles every round trip again.
     BeginStart,
+    /// A train leaves that shows what is free.
+    BeginProbe,
+    /// So many bytes a second are sent at once.
+    Jump { rate: f64, waited: Option<Duration> },
+    /// The window doubles again, and there is no other probe in this start, or never again where
+    /// one was `lost`. A look is over.
+    LeaveProbe { lost: bool },
+    /// What a jump sent arrived: the start goes on from there, or it is over.
+    EndJump,
+    /// What a jump sent is too much, and a drain begins.
+    Retreat,
     /// The round trip grew, but all that was sent arrived: the start goes on with this window.
     ResumeStart(f64),
     /// Less is sent for some round trips.
@@ -248,15 +324,16 @@ pub(super) fn decide(mode: &Mode, evidence: Evidence) -> Action {
         }
         // The test counts losses, and a start goes on through those that do not rise.
         (
-            Mode::Testing(_) | Mode::Start(_) | Mode::Drain(_),
+            Mode::Testing(_) | Mode::Start(_) | Mode::Probe(..) | Mode::Jump(_) | Mode::Drain(_),
             Evidence::Congestion(Congestion::Loss) | Evidence::Excess,
         ) => Action::Keep,
         (_, Evidence::Congestion(Congestion::Loss)) => Action::Reduce(Cause::Loss, BETA),
         (_, Evidence::Excess) => Action::Reduce(Cause::Excess, BETA),
         // "in slow start [...] the window reduction [...] as for loss" (RFC 8511 §3.1).
-        (Mode::SlowStart(_) | Mode::Start(_), Evidence::Congestion(Congestion::Mark)) => {
-            Action::Reduce(Cause::Mark, BETA)
-        }
+        (
+            Mode::SlowStart(_) | Mode::Start(_) | Mode::Probe(..) | Mode::Jump(_),
+            Evidence::Congestion(Congestion::Mark),
+        ) => Action::Reduce(Cause::Mark, BETA),
         (_, Evidence::Congestion(Congestion::Mark)) => Action::Reduce(Cause::Mark, BETA_ECN),
         (Mode::Start(_), Evidence::StartOver(StartEnd::Queue { loss })) => {
             Action::BeginDrain { loss }
@@ -265,6 +342,11 @@ pub(super) fn decide(mode: &Mode, evidence: Evidence) -> Action {
         (Mode::Start(_), Evidence::StartOver(StartEnd::NoGrowth { rate, loss })) => {
             Action::AwaitGrowth { rate, loss }
         }
+        (Mode::Start(_), Evidence::ProbeDue) => Action::BeginProbe,
+        (Mode::Probe(..), Evidence::Free { rate, waited }) => Action::Jump { rate, waited },
+        (Mode::Probe(..), Evidence::ProbeFailed { lost }) => Action::LeaveProbe { lost },
+        (Mode::Jump(_), Evidence::JumpOver) => Action::EndJump,
+        (Mode::Jump(_), Evidence::JumpFailed) => Action::Retreat,
         (Mode::Testing(_), Evidence::Tested(Verdict::Passed(loss))) => Action::Excuse(loss),
         (Mode::Testing(_), Evidence::Tested(Verdict::Failed)) => {
             Action::EndTest(Cause::TestFailed, BETA)
@@ -314,9 +396,22 @@ mod tests {
     use std::fmt::Write;
 
     use super::*;
-    use crate::rate::Sample;
 
     const DRAIN: Drain = Drain { until: 7, rate: 5000.0, queue: None };
+
+    #[test]
+    fn one_packet_in_eight_is_too_many_for_a_jump() {
+        let mut jump = Jump { until: 5, ..Jump::default() };
+        let mut too_far = |round, delivered_packets, lost_packets| {
+            let sample = Sample { round, delivered_packets, lost_packets, ..Sample::default() };
+            jump.is_too_far(&sample)
+        };
+        assert!(!too_far(3, 50, 50), "what left before it");
+        assert!(!too_far(4, 100, 105));
+        assert!(!too_far(4, 107, 112));
+        assert!(!too_far(4, 156, 113));
+        assert!(too_far(4, 155, 113));
+    }
 
     #[test]
     fn a_window_that_is_kept_for_later_keeps_its_bytes() {

@@ -17,6 +17,10 @@ use crate::units::Rate;
 
 /// First window, in packets (RFC 9002 §7.2, RFC 6928).
 pub(super) const INITIAL_WINDOW: f64 = 10.0;
+/// Of larger packets it has fewer, two at least: no more bytes than of these (RFC 6928 §2 has 1,460
+/// bytes of content).
+const INITIAL_PACKET: f64 = 1500.0;
+const LEAST_INITIAL: f64 = 2.0;
 /// First window of a sender that measures the bottleneck by trains, in packets: three of them.
 pub(super) const INITIAL_TRAINS: f64 = 32.0;
 /// Least window, in packets. A window of less than a packet is a rate of less than one packet a
@@ -51,16 +55,20 @@ const QUEUE_PART: u32 = 4;
 const OWN_QUEUE_PART: u32 = 10;
 const MAX_OWN_QUEUE: Duration = Duration::from_millis(3);
 
-/// A start grows faster than by doubling up to this part of the bottleneck, and by so many times
-/// what was acknowledged at most.
-const FAST_START_FILLS: f64 = 0.5;
-const FASTEST_GROWTH: f64 = 7.0;
 /// It grows to so many times what a bottleneck that is known carries, so that a queue shows.
 const START_FILLS: f64 = 1.3;
 /// A bottleneck carries more than is known if so many times that arrived.
 const KNOWN_TOO_LOW: f64 = 1.1;
 /// A queue stands, and an AQM may drop by it, from so many times a sender's own queue on.
 const STANDING: f64 = 1.5;
+/// A window that is larger than this part of the bottleneck's grows soon enough by doubling, and
+/// so it does where round trips are shorter than this.
+const PROBED_PART: f64 = 0.8;
+const LEAST_PROBED_RTT: Duration = Duration::from_millis(10);
+
+/// A window that is so many times as large as at the last loss was not limited by what lost there.
+const BEYOND: f64 = 1.25;
+
 /// What a report brought.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
@@ -95,6 +103,12 @@ pub(super) struct PathModel {
     reduced: bool,
     /// Congestion window, in packets.
     window: f64,
+    /// The first one, of packets of an Ethernet's size at most.
+    initial: f64,
+    /// It was set by a saved rate or a probe, and the first one counts no more.
+    jumped: bool,
+    /// A probe was lost.
+    is_policed: bool,
     /// Slow start threshold, in packets.
     threshold: f64,
     curve: Cubic,
@@ -115,7 +129,7 @@ pub(super) struct PathModel {
 impl PathModel {
     /// A path of which no more is known than a round trip, perhaps.
     pub(super) fn new(packet_bytes: u32, rtt: Option<Duration>) -> Self {
-        Self {
+        let mut path = Self {
             packet_bytes: packet_bytes.max(1),
             smoothed_rtt: rtt,
             base: BaseRtt::new(rtt),
@@ -128,6 +142,9 @@ impl PathModel {
             best_rate: 0.0,
             reduced: false,
             window: INITIAL_WINDOW,
+            initial: INITIAL_WINDOW,
+            jumped: false,
+            is_policed: false,
             threshold: f64::INFINITY,
             curve: Cubic::default(),
             round: 0,
@@ -138,12 +155,67 @@ impl PathModel {
             report_gap: Duration::ZERO,
             delivery_rate: None,
             changes: Changes::default(),
+        };
+        path.begin_with(INITIAL_WINDOW);
+        path
+    }
+
+    /// The first window is this, in packets of an Ethernet's size at most. Later it is too late.
+    pub(super) fn begin_with(&mut self, window: f64) {
+        if self.delivered_bytes == 0 && !self.jumped {
+            self.initial = window;
+            let large = INITIAL_PACKET * window / f64::from(self.packet_bytes);
+            self.window = window.min(large).max(LEAST_INITIAL);
         }
     }
 
-    /// The first window is this, in packets.
-    pub(super) fn begin_with(&mut self, window: f64) {
-        self.window = window;
+    /// The window grows as fast as those of so many senders.
+    pub(super) fn set_weight(&mut self, weight: f64) {
+        self.curve = Cubic::weighted(weight);
+    }
+
+    /// What is left of the window after a loss that leaves `beta` of one sender's.
+    pub(super) fn after_loss(&self, beta: f64) -> f64 {
+        self.curve.shared(beta)
+    }
+
+    /// The window of so many bytes a second over a round trip of `rtt`, if it is larger than the
+    /// present one by `times`. Whether it is.
+    pub(super) fn jump(
+        &mut self,
+        (mode, cause): (&'static str, Cause),
+        rate: f64,
+        rtt: Duration,
+        times: f64,
+    ) -> bool {
+        let window = self.packets(rate * rtt.as_secs_f64());
+        let larger = window >= times * self.window;
+        if larger {
+            self.jumped = true;
+            self.set_window(mode, cause, window);
+        }
+        larger
+    }
+
+    /// A probe was lost. What trains show is the line before a policer, and no probe is made again.
+    pub(super) fn on_lost_probe(&mut self) {
+        self.is_policed = true;
+    }
+
+    /// Bytes a second that the bottleneck carries, if a probe can show what part of them is free:
+    /// it is known, nothing waits, round trips are not short, and the window is far from filling
+    /// it.
+    pub(super) fn probed_capacity(&self, now: Instant) -> Option<f64> {
+        let capacity = self.known_capacity(now)?;
+        let rtt = self.least_rtt();
+        let far = self.window < PROBED_PART * self.packets(capacity * rtt.as_secs_f64());
+        let waits = self.base.excess() > self.base.tolerance();
+        let can = far
+            && !waits
+            && !self.is_policed
+            && rtt >= LEAST_PROBED_RTT
+            && self.threshold.is_infinite();
+        can.then_some(capacity)
     }
 
     /// Takes in a report.
@@ -153,7 +225,9 @@ impl PathModel {
         // Bytes, for packets are of several sizes while their size is being found.
         let acked = newly as f64 / f64::from(self.packet_bytes);
         if let Some(rtt) = sample.rtt {
-            self.smoothed_rtt = Some(self.smoothed_rtt.map_or(rtt, |old| (old * 7 + rtt) / 8));
+            // A host that sleeps makes the handshake long, and data tell better.
+            let before = self.smoothed_rtt.filter(|_| self.base.is_measured());
+            self.smoothed_rtt = Some(before.map_or(rtt, |old| (old * 7 + rtt) / 8));
             let packet = u64::from(self.packet_bytes);
             let waited = self.carried_time(now, sample.burst_bytes.saturating_sub(packet));
             self.base.on_rtt(now, (rtt, waited), acked);
@@ -294,6 +368,11 @@ impl PathModel {
         }
     }
 
+    /// A train of this sender waited so long where nothing waits otherwise.
+    pub(super) fn on_own_queue(&mut self, waited: Duration) {
+        self.base.on_own_queue(waited);
+    }
+
     /// Time in which as much may leave at once: a part of the queue that once lost packets.
     fn burst_time(&self) -> Duration {
         if self.reduced { self.base.range() / QUEUE_PART } else { Duration::MAX }
@@ -303,8 +382,10 @@ impl PathModel {
     pub(super) fn train(&self, rate: Rate) -> Option<u32> {
         let (packet, most) = (u64::from(self.packet_bytes), self.burst_time());
         let train = self.capacity.train(self.round, rate, packet, most);
-        // A window that holds no train cuts it, and the pause after it would be too long.
-        train.filter(|train| f64::from(*train) <= self.window)
+        // A window that holds no train cuts it, and the pause after it would be too long. So it
+        // would be where a ceiling makes a train take longer than a round trip.
+        let most = rate.bytes_in(self.rtt()) / packet;
+        train.filter(|train| f64::from(*train) <= self.window && u64::from(*train) <= most)
     }
 
     /// The most packets that leave at once at `rate` where no train does.
@@ -325,7 +406,7 @@ impl PathModel {
 
     /// The window becomes `window`, which is not on the way to any earlier one.
     pub(super) fn settle(&mut self, mode: &'static str, cause: Cause, window: f64) {
-        self.curve = Cubic::default();
+        self.curve.reset();
         self.set_window(mode, cause, window);
         self.threshold = self.window.max(2.0);
     }
@@ -369,6 +450,11 @@ impl PathModel {
     pub(super) fn queue(&self) -> Duration {
         let least = self.min_rtt().unwrap_or(Duration::ZERO);
         self.smoothed_rtt.map_or(Duration::ZERO, |rtt| rtt.saturating_sub(least))
+    }
+
+    /// The window at which packets were lost last is nothing that limits it now.
+    pub(super) fn is_beyond_last_loss(&self) -> bool {
+        self.window > BEYOND * self.curve.prior()
     }
 
     /// Slow start has come to its threshold.
@@ -425,23 +511,17 @@ impl PathModel {
         self.set_window(mode, Cause::SlowStart, window);
     }
 
-    /// Growth of a start, in what was acknowledged: the window doubles. Where the bottleneck is
-    /// known it grows faster while it fills a small part of it, and nothing waits there; and not at
-    /// all when it fills more than all of it, unless more than that has arrived.
+    /// Growth of a start, in what was acknowledged: the window doubles. It does not grow where it
+    /// fills more than a bottleneck that is known, unless more than that has arrived.
     pub(super) fn growth_of_start(&self, now: Instant) -> f64 {
         // After silence the way to the threshold is slow start.
         let seconds = self.capacity.seconds(now).filter(|_| self.threshold.is_infinite());
-        let Some(seconds) = seconds else { return 1.0 };
-        let window = seconds * self.window_bytes() as f64;
-        let filled = window / self.least_rtt().as_secs_f64();
-        if filled > START_FILLS && seconds * self.best_rate < KNOWN_TOO_LOW {
-            return 0.0;
-        }
-        let waits = self.base.excess() > self.base.tolerance();
-        match waits {
-            true => 1.0,
-            false => (FAST_START_FILLS / filled - 1.0).clamp(1.0, FASTEST_GROWTH),
-        }
+        let fills = seconds.is_some_and(|seconds| {
+            let window = seconds * self.window_bytes() as f64;
+            let filled = window / self.least_rtt().as_secs_f64();
+            filled > START_FILLS && seconds * self.best_rate < KNOWN_TOO_LOW
+        });
+        if fills { 0.0 } else { 1.0 }
     }
 
     /// Growth of congestion avoidance (RFC 9438 §4.2 to §4.5).
@@ -484,6 +564,11 @@ impl PathModel {
         self.note(mode, Cause::Delay, self.window);
     }
 
+    /// The start is over at the present window, which the path is known to carry.
+    pub(super) fn end_start(&mut self, mode: &'static str, cause: Cause) {
+        self.settle(mode, cause, self.window);
+    }
+
     /// Begins again in slow start from `window`, up to `threshold`.
     pub(super) fn begin_again(
         &mut self,
@@ -506,6 +591,15 @@ impl PathModel {
         self.set_window(mode, Cause::Policy, window.max(2.0));
     }
 
+    /// The first report of another policy's packets: it counts from the beginning of the connection.
+    pub(super) fn begin_counts(&mut self, now: Instant, sample: &Sample) {
+        self.on_sample(now, sample);
+        self.rounds.begin_at(now, sample);
+        self.losses = LossRecord::default();
+        self.losses.on_sample(sample);
+        (self.best_rate, self.arrivals, self.round_ended) = (0.0, (0.0, 0.0), None);
+    }
+
     /// Packets have another size from now on; the window keeps its bytes. Answers how many times
     /// as large packets are, if windows changed by that.
     pub(super) fn set_packet_bytes(
@@ -515,8 +609,11 @@ impl PathModel {
     ) -> Option<f64> {
         let before = f64::from(std::mem::replace(&mut self.packet_bytes, packet_bytes.max(1)));
         let times = f64::from(self.packet_bytes) / before;
-        // Before anything was sent the window is ten packets of whatever size.
-        if self.delivered_bytes == 0 || times == 1.0 {
+        if times == 1.0 {
+            return None;
+        }
+        if self.delivered_bytes == 0 && !self.jumped {
+            self.begin_with(self.initial);
             return None;
         }
         self.threshold /= times;

@@ -37,6 +37,13 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
+    /// What was counted before this report is of no round trip.
+    pub(super) fn begin_at(&mut self, now: Instant, sample: &Sample) {
+        (self.round, self.began) = (sample.round, Some(now));
+        (self.delivered, self.lost) = (sample.delivered_packets, sample.lost_packets);
+        self.bytes = sample.delivered_bytes;
+    }
+
     /// Takes in a report. Answers with the round trip that it ends, if it ends one in which a round
     /// trip was measured.
     pub(super) fn on_sample(&mut self, now: Instant, sample: &Sample) -> Option<Round> {
@@ -51,9 +58,7 @@ impl Rounds {
         let bytes = sample.delivered_bytes.saturating_sub(self.bytes);
         let lost = sample.lost_packets.saturating_sub(self.lost);
         let min_rtt = self.min_rtt.take();
-        (self.round, self.began) = (sample.round, Some(now));
-        (self.delivered, self.lost) = (sample.delivered_packets, sample.lost_packets);
-        self.bytes = sample.delivered_bytes;
+        self.begin_at(now, sample);
         let rate = bytes as f64 / now.since(began).as_secs_f64();
         Some(Round { packets: arrived + lost, lost, rate, min_rtt: min_rtt? })
     }

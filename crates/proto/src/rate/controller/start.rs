@@ -17,6 +17,9 @@ const LEAST_HISTORY: f64 = 20.0;
 const RISE: f64 = 0.02;
 const DEVIATIONS: f64 = 3.0;
 
+/// Loss share from which on a probe shows little.
+const MOST_PROBED: f64 = 0.1;
+
 /// Why the start is over.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum StartEnd {
@@ -38,18 +41,50 @@ pub(super) struct Start {
     slow_rounds: u32,
     /// The round trip at its beginning.
     first_rtt: Option<Duration>,
+    /// A probe was made in it.
+    probed: bool,
+    /// It only looks whether the path carries more.
+    look: bool,
 }
 
 impl Start {
     /// A start on a path that lost `lost` of the last `packets`.
     pub(super) fn new(packets: f64, lost: f64) -> Self {
-        Self { packets, lost, best_rate: 0.0, slow_rounds: 0, first_rtt: None }
+        Self {
+            packets,
+            lost,
+            best_rate: 0.0,
+            slow_rounds: 0,
+            first_rtt: None,
+            probed: false,
+            look: false,
+        }
     }
 
     /// The same on a path that has lost packets: these losses are nothing new.
     pub(super) fn after(losses: &LossRecord) -> Self {
         let (packets, lost) = losses.recent_counts();
         Self::new(packets, lost)
+    }
+
+    /// The same, in which no probe is made.
+    pub(super) fn probed(self) -> Self {
+        Self { probed: true, ..self }
+    }
+
+    /// The same, which only looks whether the path carries more.
+    pub(super) fn as_look(self) -> Self {
+        Self { look: true, ..self }
+    }
+
+    /// Whether it only looks for that.
+    pub(super) fn is_look(&self) -> bool {
+        self.look
+    }
+
+    /// Whether a probe may be made: once, and where few packets are lost.
+    pub(super) fn may_probe(&self) -> bool {
+        !self.probed && self.loss() < MOST_PROBED
     }
 
     /// Loss share of the round trips so far.
@@ -81,10 +116,16 @@ impl Start {
         rise > RISE.max(DEVIATIONS * deviation)
     }
 
-    /// Takes in a round trip, where losses have this dispersion.
-    pub(super) fn on_round(&mut self, round: &Round, dispersion: f64) -> Option<StartEnd> {
+    /// Takes in a round trip, where losses have this dispersion. A window that was not `used` shows
+    /// nothing by its rate.
+    pub(super) fn on_round(
+        &mut self,
+        round: &Round,
+        dispersion: f64,
+        used: bool,
+    ) -> Option<StartEnd> {
         let rises = self.loss_rises(round, dispersion);
-        let slow = round.rate < GROWTH * self.best_rate && round.packets >= LEAST_PACKETS;
+        let slow = used && round.rate < GROWTH * self.best_rate && round.packets >= LEAST_PACKETS;
         self.slow_rounds = if slow { self.slow_rounds + 1 } else { 0 };
         self.best_rate = self.best_rate.max(round.rate);
         if rises {
@@ -115,7 +156,7 @@ mod tests {
         let mut start = Start::new(0.0, 0.0);
         for n in 0..6 {
             assert_eq!(start.on_rtt(BASE, (BASE, QUEUE)), None);
-            assert_eq!(start.on_round(&round(20 << n, 1 << n), 1.0), None);
+            assert_eq!(start.on_round(&round(20 << n, 1 << n), 1.0, true), None);
         }
         let end = start.on_rtt(BASE * 2, (BASE, QUEUE));
         assert!(matches!(end, Some(StartEnd::Queue { loss }) if (loss - 0.05).abs() < 1e-3));
@@ -124,13 +165,13 @@ mod tests {
     #[test]
     fn a_loss_share_that_rises_and_a_rate_that_stands_end_it() {
         let mut start = Start::new(0.0, 0.0);
-        assert_eq!(start.on_round(&round(40, 0), 1.0), None);
-        let end = start.on_round(&round(80, 20), 1.0);
+        assert_eq!(start.on_round(&round(40, 0), 1.0, true), None);
+        let end = start.on_round(&round(80, 20), 1.0, true);
         assert_eq!(end, Some(StartEnd::Loss));
         let mut start = Start::new(0.0, 0.0);
-        assert_eq!(start.on_round(&round(40, 0), 1.0), None);
-        assert_eq!(start.on_round(&round(42, 0), 1.0), None);
-        let end = start.on_round(&round(42, 0), 1.0);
+        assert_eq!(start.on_round(&round(40, 0), 1.0, true), None);
+        assert_eq!(start.on_round(&round(42, 0), 1.0, true), None);
+        let end = start.on_round(&round(42, 0), 1.0, true);
         assert_eq!(end, Some(StartEnd::NoGrowth { rate: 42.0 * 25.0, loss: 0.0 }));
     }
 }

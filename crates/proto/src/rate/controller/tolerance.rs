@@ -28,6 +28,8 @@ const ALONE_ROUNDS: u32 = 64;
 const ALONE_TIME: Duration = Duration::from_secs(10);
 /// It has it until its share is smaller than this. A reduction alone leaves more.
 pub(super) const COMPANY_SHARE: f64 = 0.6;
+/// It must be smaller for so many round trips: what it gave up itself is not a neighbour's yet.
+const COMPANY_ROUNDS: u32 = 16;
 /// A sender that has less than this may have been kept from its share by losses.
 const SMALL_SHARE: f64 = 0.5;
 /// Round trips for which a mark says that the sender has not the path for itself: its queue marks
@@ -42,6 +44,8 @@ const RECONFIRM_EVERY: Duration = Duration::from_secs(5);
 const RECONFIRM_ROUNDS: u32 = 32;
 /// A smallest round trip that is longer by this part of itself is another one.
 const MOVED_PART: u32 = 16;
+/// A sender that has the path for itself keeps so many times its own queue until it was seen.
+const SHOWN: u32 = 4;
 /// This part of the range of round trips is a sender's own queue, where queues are short.
 const OWN_RANGE_PART: f64 = 4.0;
 /// After a path change the window doubles if no more than this is lost beyond the excuse.
@@ -57,6 +61,8 @@ pub(super) struct Tolerance {
     looks: Looks,
     suspension: Suspension,
     foreign_queue: ForeignQueue,
+    /// Only what is excused keeps a short queue.
+    fills_queues: bool,
     /// When the smallest round trip was measured again last.
     reconfirmed: Option<Instant>,
     lost: u64,
@@ -68,11 +74,18 @@ pub(super) struct Tolerance {
     has_path: bool,
     /// Round trips in a row with a share that may be all.
     above: u32,
+    /// Round trips in a row with less than that.
+    below: u32,
     /// The round trip of the last mark.
     marked_in: Option<u64>,
 }
 
 impl Tolerance {
+    /// The same, which keeps a short queue only where losses are excused.
+    pub(super) fn fill_queues(&mut self) {
+        self.fills_queues = true;
+    }
+
     /// The loss share that is excused now, if any.
     pub(super) fn excused(&self) -> Option<f64> {
         self.excuse.share()
@@ -172,13 +185,17 @@ impl Tolerance {
             false => WHOLE_SHARE,
         };
         let marked = self.marked_in.is_some_and(|at| path.round().saturating_sub(at) < MARKED_FOR);
-        self.has_path = share.is_some_and(|share| share > least) && !marked;
+        let above = share.is_some_and(|share| share > least);
+        self.below = if above { 0 } else { self.below.saturating_add(1) };
+        let kept = self.has_path && share.is_some() && self.below <= COMPANY_ROUNDS;
+        self.has_path = (above || kept) && !marked;
         let excused = self.excuse.share().is_some();
         // A short queue does not show where round trips differ by more, by chance or by the path.
         // But what is excused must not fill a queue that only shows when it is long.
         let varies = if excused { base.jitter() } else { base.varies_by() };
         let hidden = varies > path.own_queue(now).max(base.noise()) || self.suspension.lasts(now);
-        let alone = base.is_confirmed(now) && !hidden && (self.has_path || excused);
+        let short = excused || (self.has_path && !self.fills_queues);
+        let alone = base.is_confirmed(now) && !hidden && short;
         let pause = RECONFIRM_EVERY.max(path.rtt() * RECONFIRM_ROUNDS);
         let due = self.reconfirmed.is_none_or(|last| now.since(last) > pause);
         let large = share.is_some_and(|share| share >= LEAST_SHARE);
@@ -271,8 +288,8 @@ impl Tolerance {
     }
 
     /// A look whether the path carries more begins.
-    pub(super) fn on_look(&mut self, now: Instant) {
-        self.looks.on_begun(now);
+    pub(super) fn on_look(&mut self, now: Instant, path: &PathModel) {
+        self.looks.on_begun(now, path);
     }
 
     /// The smallest round trip is measured again from now on.
@@ -296,7 +313,12 @@ pub(super) fn has_moved(round: &Round, path: &PathModel) -> bool {
 
 /// What the law of the short queue needs to know.
 fn short_queue_path(now: Instant, path: &PathModel) -> short_queue::Path {
-    let (base, queue) = (path.base(), path.own_queue(now));
+    let base = path.base();
+    let mut queue = path.own_queue(now);
+    // A queue that is long once shows later which losses are none of its own.
+    if !path.was_reduced() && base.longest_queue() < queue * SHOWN {
+        queue *= SHOWN;
+    }
     let mut seconds = queue.as_secs_f64();
     if path.was_reduced() && base.range() > base.noise() {
         seconds = seconds.min(base.range().as_secs_f64() / OWN_RANGE_PART);

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use super::controller::tolerant;
 use super::sim::{Cubic, Flow, PACKET, Path, World};
-use super::{M, adaptive_from, ms, part, shares};
+use super::{M, ms, part, shares};
 use crate::rate::background::Background;
 use crate::rate::{RateControl as _, Sample};
 use crate::time::Instant;
@@ -69,12 +70,12 @@ fn a_cubic_is_left_nearly_what_it_would_have_alone() {
 fn the_fair_law_is_left_nearly_all() {
     for (queue, path) in paths() {
         for (own, its) in [(0, 7000), (7000, 0)] {
-            let flows = vec![adaptive_from(&path, ms(its)), background(&path, own)];
+            let flows = vec![tolerant(&path, ms(its)), background(&path, own)];
             let mut world = World::new(path.clone(), flows);
             world.run(ms(20_000));
             let (got, _) = shares(&mut world, ms(60_000), path.rate);
             println!("{:?} {queue} %, from {own} and {its}: {got:?}", path.rtt);
-            assert!(got[0] >= 940, "{got:?}");
+            assert!(got[0] >= 900, "{got:?}");
         }
     }
 }
@@ -99,7 +100,7 @@ fn it_takes_what_becomes_free_and_gives_it_back() {
     let path = Path::new(50 * M, ms(40), 0, 100);
     let (mut taken, draws) = (0, 12);
     for seed in 1..=draws {
-        let mut fair = adaptive_from(&path, ms(0));
+        let mut fair = tolerant(&path, ms(0));
         // Twenty seconds with data, and twenty without.
         fair.pauses = Duration::from_secs(40);
         let mut world = World::new(path.clone(), vec![fair, background(&path, 0)]).by_chance(seed);
@@ -107,7 +108,7 @@ fn it_takes_what_becomes_free_and_gives_it_back() {
             let (busy, _) = shares(&mut world, ms(20_000), path.rate);
             let (idle, _) = shares(&mut world, ms(20_000), path.rate);
             println!("{busy:?} then {idle:?}");
-            assert!(busy[0] >= 850 && idle[1] >= 100, "{busy:?} {idle:?}");
+            assert!(busy[0] >= 750 && idle[1] >= 100, "{busy:?} {idle:?}");
             taken += idle[1];
         }
     }

@@ -13,7 +13,7 @@ fn controller(path: &Path, start: Duration) -> Flow {
     Flow::new(Box::new(Controller::new(PACKET as u32, Some(path.rtt), None)), start)
 }
 
-fn tolerant(path: &Path, start: Duration) -> Flow {
+pub(super) fn tolerant(path: &Path, start: Duration) -> Flow {
     Flow::new(Box::new(Controller::new(PACKET as u32, Some(path.rtt), None).tolerant()), start)
 }
 
@@ -299,9 +299,9 @@ fn many_tolerant_senders_lose_no_more_than_as_many_cubics_and_share_alike() {
         (2, 25, 0, 20, 0.95),
         (8, 10, 0, 150, 0.95),
         (8, 25, 0, 80, 0.95),
-        (8, 25, 10_000, 80, 0.95),
+        (8, 25, 10_000, 80, 0.75),
         (32, 25, 0, 600, 0.95),
-        (128, 25, 0, 1500, 0.85),
+        (128, 25, 0, 1500, 0.8),
     ] {
         let path = Path::new(50 * M, ms(40), loss, queue);
         let (got, lost) = company(&path, count, tolerant);
@@ -318,7 +318,7 @@ fn a_tolerant_sender_finds_a_path_that_carries_more_and_leaves_one_that_carries_
     world.run(ms(14_000));
     let wide = Rate::from_bits_per_second(100 * M);
     let (got, _) = shares(&mut world, ms(4000), wide);
-    assert!(got[0] >= 800, "{got:?}");
+    assert!(got[0] >= 700, "{got:?}");
     world.run(ms(5000));
     let (got, tally) = shares(&mut world, ms(5000), path.rate);
     assert!(got[0] >= 900 && tally.dropped * 50 <= tally.sent, "{got:?} {tally:?}");

@@ -1,22 +1,23 @@
-//! A path that is remembered: tried carefully, and forgotten where it is not so any more.
+//! A path that an earlier connection knew: tried carefully, and forgotten where it is not so any
+//! more.
 
 use std::time::Duration;
 
 use super::sim::{Flow, PACKET, Path, World};
 use super::{M, ms};
 use crate::rate::RateControl;
-use crate::rate::adaptive::Adaptive;
+use crate::rate::controller::Controller;
 use crate::stats::{Learned, Remembered};
 use crate::units::Rate;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A flow over `path` that remembers this of one, whose handshake was measured or not.
+/// A flow over `path` that knows this of one, whose handshake was measured or not.
 fn world(path: &Path, megabits: u64, millis: u64, age: Duration, measured: bool) -> World {
     let known =
         Remembered { rate: Rate::from_bits_per_second(megabits * M), min_rtt: ms(millis), age };
     let rtt = measured.then_some(path.rtt);
-    let mut policy = Adaptive::new(PACKET as u32, rtt, None);
+    let mut policy = Controller::new(PACKET as u32, rtt, None).tolerant();
     policy.recall(known, rtt);
     let mut flow = Flow::new(Box::new(policy), Duration::ZERO);
     flow.lateness = Duration::from_nanos(1);
@@ -37,8 +38,8 @@ fn half_at_first_and_no_more_until_that_is_known_to_pass() {
         let sent = sent(&mut world, &path, 6);
         println!("{age:?}: {sent:?}");
         // What was sent at first is known to pass a round trip after it was: till then no growth.
-        assert!(sent[..2].iter().all(|part| *part >= first - 3 && *part <= first + 3), "{sent:?}");
-        assert!(sent[2] <= first * 2 + 3 && sent[4..].iter().sum::<u64>() >= 180, "{sent:?}");
+        assert!(sent[..2].iter().all(|part| *part >= first - 3 && *part <= first + 6), "{sent:?}");
+        assert!(sent[2] <= first * 2 + 6 && sent[4..].iter().sum::<u64>() >= 140, "{sent:?}");
     }
 }
 
@@ -47,7 +48,8 @@ fn an_unmeasured_handshake_waits_for_the_first_report() {
     let path = Path::new(1000 * M, ms(100), 0, 100);
     let mut world = world(&path, 1000, 100, Duration::ZERO, false);
     let sent = sent(&mut world, &path, 4);
-    assert!(sent[0] <= 1 && (40..=55).contains(&sent[1]), "{sent:?}");
+    println!("{sent:?}");
+    assert!(sent[0] <= 1 && (40..=56).contains(&sent[1]), "{sent:?}");
 }
 
 #[test]
@@ -73,16 +75,18 @@ fn what_is_too_much_is_given_up_and_forgotten() {
         // Until the queue is seen, what was tried has been sent, once and a part of it again.
         let first = world.run(ms(150));
         let tried = Rate::from_bits_per_second(megabits * M / 2).bytes_in(ms(150)) / PACKET;
+        println!("{queue} {megabits}: {first:?}");
         assert!(first.sent <= tried * 105 / 100, "{queue} {megabits}: {first:?}");
         let next = world.run(ms(100));
         assert!(next.dropped <= next.sent, "{next:?}");
         assert_eq!(world.flows[0].policy.learned(), Learned::Wrong, "{queue} {megabits}");
         // Half of what came through, and soon more.
         let later = world.run(ms(1000));
-        println!("{queue} {megabits}: {first:?} {next:?} {later:?}");
+        println!("{queue} {megabits}: {next:?} {later:?}");
         assert!(later.dropped * 20 <= later.sent, "{later:?}");
         world.run(ms(3000));
         let used = world.run(ms(1000));
+        println!("{used:?}");
         assert!(world.used(&used, ms(1000)) >= 850, "{used:?}");
         let learned = world.flows[0].policy.learned();
         let Learned::Path(known) = learned else { panic!("{learned:?}") };
