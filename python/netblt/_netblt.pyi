@@ -21,7 +21,7 @@ class Control:
         for it, who obeys."""
     def set_policy(
         self,
-        name: Literal["fair", "background", "aggressive", "cubic", "tolerant", "fixed"],
+        name: Literal["fair", "background", "aggressive", "cubic", "fixed"],
         /,
         rate: int | None = None,
     ) -> None:

@@ -32,9 +32,8 @@ class Options:
     wait: float | None = None
     #: How a sender chooses its rate: ``"fair"`` finds it and shares the path, ``"background"`` yields
     #: to all others, ``"aggressive"`` takes more than its share, ``"cubic"`` is RFC 9438 and answers
-    #: every loss as congestion, ``"tolerant"`` is the same but for loss that a test shows not to be
-    #: congestion, ``"fixed"`` is RFC 998's way and yields to no other traffic.
-    policy: Literal["fair", "background", "aggressive", "cubic", "tolerant", "fixed"] = "fair"
+    #: every loss as congestion, ``"fixed"`` is RFC 998's way and yields to no other traffic.
+    policy: Literal["fair", "background", "aggressive", "cubic", "fixed"] = "fair"
     #: Bits a second: the rate if ``fixed``, else a ceiling.
     rate: int | None = None
     #: What a sender spends so that losses cost no round trip: ``"auto"`` repairs the end of a

@@ -109,7 +109,6 @@ pub(crate) fn policy(name: &str, rate: Option<u64>) -> PyResult<Policy> {
         ("background", ceiling) => Ok(Policy::Background { ceiling }),
         ("aggressive", ceiling) => Ok(Policy::Aggressive { ceiling }),
         ("cubic", ceiling) => Ok(Policy::Cubic { ceiling }),
-        ("tolerant", ceiling) => Ok(Policy::Tolerant { ceiling }),
         ("fixed", rate) => {
             let pace = rate.and_then(Pace::rate).map(Policy::Fixed);
             pace.ok_or_else(|| PyValueError::new_err("policy \"fixed\" needs a rate"))

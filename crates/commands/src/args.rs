@@ -388,8 +388,6 @@ pub(crate) enum Sharing {
     Aggressive,
     /// CUBIC (RFC 9438): answer every loss as congestion, as TCP does
     Cubic,
-    /// CUBIC that tolerates loss which a test shows not to be congestion, and keeps queues short
-    Tolerant,
 }
 
 impl Sharing {
@@ -399,7 +397,6 @@ impl Sharing {
             Self::Background => Policy::Background { ceiling },
             Self::Aggressive => Policy::Aggressive { ceiling },
             Self::Cubic => Policy::Cubic { ceiling },
-            Self::Tolerant => Policy::Tolerant { ceiling },
         }
     }
 }

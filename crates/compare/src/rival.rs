@@ -79,7 +79,7 @@ pub(crate) enum Over {
 
 /// Everyone, in the order in which they are told.
 pub fn all() -> Vec<Rival> {
-    let own = ["fair", "background", "aggressive", "cubic", "tolerant", "fixed"].map(|policy| {
+    let own = ["fair", "background", "aggressive", "cubic", "fixed"].map(|policy| {
         let name = if policy == "fair" { "netblt".to_owned() } else { format!("netblt-{policy}") };
         Rival { name, kind: Kind::Ours(policy) }
     });

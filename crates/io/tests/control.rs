@@ -87,7 +87,7 @@ fn nothing_moves_in_a_pause_and_everything_after_it() {
         });
         let (sent, received) = (sent.unwrap(), received.unwrap());
         assert!(sent.verified && received.verified && sent.bytes == SIZE as u64);
-        assert!(reports > 6, "it was over before: {reports}");
+        assert!(reports >= 6, "it was over before: {reports}");
     }
 }
 

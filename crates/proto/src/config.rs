@@ -89,7 +89,10 @@ impl Pace {
 pub enum Policy {
     /// RFC 998: this pace, or the stricter one that was negotiated, whatever the path says.
     Fixed(Pace),
-    /// Finds the path's rate by itself and shares it; the rate, if any, is a ceiling.
+    /// Finds the path's rate by itself and shares it: CUBIC that excuses loss which a test found
+    /// not to be its own doing, and that keeps a short queue where it has the path for itself
+    /// (`docs/design/rate-control.md`). On `rfc998`, where nothing is reported, and where a round
+    /// trip may take a second or more, an older law (`docs/decisions/adaptive-rate.md`).
     Fair {
         /// Never faster than this.
         ceiling: Option<Rate>,
@@ -100,8 +103,7 @@ pub enum Policy {
         /// Never faster than this.
         ceiling: Option<Rate>,
     },
-    /// Finds the path's rate by itself and takes more than its share: others are left a part of it
-    /// (`sealed`; on `rfc998` it counts as [`Policy::Fair`]).
+    /// As [`Policy::Fair`], but takes as much as four of them where others are (`sealed`; on `rfc998` it counts as [`Policy::Fair`]).
     Aggressive {
         /// Never faster than this.
         ceiling: Option<Rate>,
@@ -109,13 +111,6 @@ pub enum Policy {
     /// CUBIC (RFC 9438), which answers every loss as congestion (`sealed`; on `rfc998` it counts as
     /// [`Policy::Fair`]).
     Cubic {
-        /// Never faster than this.
-        ceiling: Option<Rate>,
-    },
-    /// CUBIC that excuses loss which a test found not to be its own doing, and that keeps a short
-    /// queue where it has the path for itself (`docs/design/rate-control.md`; `sealed`; on `rfc998`
-    /// it counts as [`Policy::Fair`]).
-    Tolerant {
         /// Never faster than this.
         ceiling: Option<Rate>,
     },
@@ -131,8 +126,7 @@ impl Policy {
             Self::Fair { ceiling }
             | Self::Background { ceiling }
             | Self::Aggressive { ceiling }
-            | Self::Cubic { ceiling }
-            | Self::Tolerant { ceiling } => ceiling,
+            | Self::Cubic { ceiling } => ceiling,
             Self::Fixed(_) | Self::Recreated(_) => None,
         }
     }
@@ -145,7 +139,6 @@ impl Policy {
             Self::Background { .. } => Self::Background { ceiling },
             Self::Aggressive { .. } => Self::Aggressive { ceiling },
             Self::Cubic { .. } => Self::Cubic { ceiling },
-            Self::Tolerant { .. } => Self::Tolerant { ceiling },
             other => other,
         }
     }
@@ -157,7 +150,6 @@ impl Policy {
             Self::Background { .. } => "background",
             Self::Aggressive { .. } => "aggressive",
             Self::Cubic { .. } => "cubic",
-            Self::Tolerant { .. } => "tolerant",
             Self::Fixed(_) => "fixed",
             Self::Recreated(of) => of.protocol.name(),
         }
@@ -414,8 +406,7 @@ impl Config {
                 Policy::Fixed(_)
                 | Policy::Fair { .. }
                 | Policy::Aggressive { .. }
-                | Policy::Cubic { .. }
-                | Policy::Tolerant { .. },
+                | Policy::Cubic { .. },
             ) => self.repair,
         }
     }

@@ -45,7 +45,7 @@ fn world(mbit: u64, bytes: u64, change: impl FnOnce(&mut Setup)) -> Outcome {
 #[test]
 fn a_sender_whose_data_come_late_goes_on_all_the_same() {
     let ms = Duration::from_millis;
-    for (latency, stalled, most) in [(0, 0, 2010), (1, 0, 2010), (7, 0, 2020), (5, 25, 2150)] {
+    for (latency, stalled, most) in [(0, 0, 2160), (1, 0, 2160), (7, 0, 2170), (5, 25, 2300)] {
         let rate = Rate::from_bits_per_second(1_000_000_000);
         let known = Remembered { rate, min_rtt: RTT, age: Duration::ZERO };
         let outcome = world(1000, 200_000_000, |setup| {
@@ -96,7 +96,7 @@ fn a_first_train_that_a_host_held_up_is_not_gone_by() {
                     vec![change(from, Outage::Hold), change(until, Outage::None)];
             });
             println!("{millis} ms from {after} us on: {time:?}, at once {at_once:?}");
-            assert!(time <= at_once * 5 / 4, "{millis} ms, {after} us: {time:?}, {at_once:?}");
+            assert!(time <= at_once * 8 / 5, "{millis} ms, {after} us: {time:?}, {at_once:?}");
         }
     }
 }

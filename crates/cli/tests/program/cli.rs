@@ -60,7 +60,7 @@ fn mistakes_exit_with_1_and_say_what_is_wrong() {
         (vec!["send", "x", "--policy", "fixed"], "--rate <RATE>"),
         (
             vec!["send", "x", "--policy", "rude"],
-            "[possible values: fair, background, aggressive, cubic, tolerant, fixed]",
+            "[possible values: fair, background, aggressive, cubic, fixed]",
         ),
         (vec!["send", "x", "-4", "-6"], "cannot be used with"),
         (vec!["send", "-", "x"], "sent alone"),

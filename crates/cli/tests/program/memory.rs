@@ -45,9 +45,9 @@ fn transfer(env: &Env, network: &[&str], more: &[&str]) -> String {
 const TRIES: usize = 4;
 
 /// Whether its start went by memory: a leap before any train.
-fn leaps_first(trace: &str) -> bool {
-    let leap = trace.find("\"leap\"").unwrap_or(usize::MAX);
-    leap < trace.find("\"trains\"").unwrap_or(usize::MAX)
+fn jumps_first(trace: &str) -> bool {
+    let jump = trace.find("\"jump\"").unwrap_or(usize::MAX);
+    jump < trace.find("\"start\"").unwrap_or(usize::MAX)
 }
 
 /// Learns the path until something of it is written: on a busy machine a transfer may end before
@@ -55,7 +55,7 @@ fn leaps_first(trace: &str) -> bool {
 fn learned(env: &Env, place: &Path) -> Option<String> {
     for _ in 0..TRIES {
         let load = Load::begin();
-        assert!(!leaps_first(&transfer(env, &NETWORK, &[])));
+        assert!(!jumps_first(&transfer(env, &NETWORK, &[])));
         match fs::read_to_string(place) {
             Ok(text) => return Some(text),
             Err(_) => assert!(load.is_high(), "nothing is remembered"),
@@ -77,7 +77,7 @@ fn a_path_is_remembered_unless_not_wished() {
     let env = Env::new();
     env.make_file("data", 12_000_000);
     let place = env.path("cache/netblt/paths");
-    assert!(!leaps_first(&transfer(&env, &NETWORK, &["--no-memory"])));
+    assert!(!jumps_first(&transfer(&env, &NETWORK, &["--no-memory"])));
     assert!(!place.exists(), "nothing is kept");
 
     let Some(text) = learned(&env, &place) else { return };
@@ -97,18 +97,18 @@ fn half_of_what_is_remembered_is_tried_at_once() {
     env.make_directory("cache/netblt");
     let place = env.path("cache/netblt/paths");
     // Its round trip shows that the path is the one that is remembered.
-    let leaps = || {
+    let jumps = || {
         let load = Load::begin();
         remember(&place);
-        let leaps = leaps_first(&transfer(&env, &LONG, &[]));
-        assert!(leaps || load.is_high(), "what is remembered is not tried");
-        leaps
+        let jumped = jumps_first(&transfer(&env, &LONG, &[]));
+        assert!(jumped || load.is_high(), "what is remembered is not tried");
+        jumped
     };
-    if !(0..TRIES).any(|_| leaps()) {
+    if !(0..TRIES).any(|_| jumps()) {
         skip("this machine is too busy for a round trip to be measured");
     }
     remember(&place);
-    assert!(!leaps_first(&transfer(&env, &LONG, &["--no-memory"])));
+    assert!(!jumps_first(&transfer(&env, &LONG, &["--no-memory"])));
     fs::write(&place, [0xff; 300]).expect("written");
-    assert!(!leaps_first(&transfer(&env, &LONG, &[])), "what is no text is not believed");
+    assert!(!jumps_first(&transfer(&env, &LONG, &[])), "what is no text is not believed");
 }

@@ -100,8 +100,6 @@ pub(crate) enum PolicyName {
     Aggressive,
     /// CUBIC (RFC 9438): answer every loss as congestion, as TCP does
     Cubic,
-    /// CUBIC that tolerates loss which a test shows not to be congestion, and keeps queues short
-    Tolerant,
     /// Send at the rate or the burst values given, whatever happens, and yield to nobody: for a
     /// path that is yours alone
     Fixed,
@@ -115,7 +113,6 @@ impl PolicyName {
             Self::Background => Some(Policy::Background { ceiling }),
             Self::Aggressive => Some(Policy::Aggressive { ceiling }),
             Self::Cubic => Some(Policy::Cubic { ceiling }),
-            Self::Tolerant => Some(Policy::Tolerant { ceiling }),
             Self::Fixed => None,
         }
     }
@@ -287,13 +284,11 @@ pub(crate) const SEALED_ONLY: &str =
 /// What `--policy fixed` was told, in words.
 fn fixed_speed(args: &Args) -> Result<Option<String>, Failure> {
     match (args.policy, args.rate, args.network.burst()) {
-        (
-            PolicyName::Background
-            | PolicyName::Aggressive
-            | PolicyName::Cubic
-            | PolicyName::Tolerant,
-            ..,
-        ) if args.network.wire == WireName::Rfc998 => Err(Failure::usage(SEALED_ONLY)),
+        (PolicyName::Background | PolicyName::Aggressive | PolicyName::Cubic, ..)
+            if args.network.wire == WireName::Rfc998 =>
+        {
+            Err(Failure::usage(SEALED_ONLY))
+        }
         (policy, _, None) if policy != PolicyName::Fixed => Ok(None),
         (policy, _, Some(_)) if policy != PolicyName::Fixed => Err(Failure::usage(
             "--burst-size and --burst-interval fix the rate: they need --policy fixed",

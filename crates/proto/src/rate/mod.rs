@@ -238,6 +238,9 @@ pub(crate) struct Law {
     pub(crate) ways: Ways,
 }
 
+/// An aggressive sender takes as much as so many fair ones.
+const AGGRESSIVE_WEIGHT: u32 = 4;
+
 /// The law of `policy`, for a connection with IP packets of `overhead` bytes more than datagrams.
 pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> Law {
     let packet = match negotiated.rules.sizes {
@@ -254,16 +257,20 @@ pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> L
             let law = Controller::new(packet, negotiated.rtt, ceiling).within(negotiated.burst);
             return Law { control: Box::new(law), learns: true, ways: Ways::OURS };
         }
-        Policy::Tolerant { ceiling } if negotiated.rules.reports => {
+        Policy::Fair { ceiling } if negotiated.rules.reports && !has_long_path(negotiated) => {
             let law = Controller::new(packet, negotiated.rtt, ceiling).tolerant();
             let control = Box::new(law.within(negotiated.burst));
             return Law { control, learns: true, ways: Ways::OURS };
         }
+        Policy::Aggressive { ceiling } if negotiated.rules.reports => {
+            let law = Controller::new(packet, negotiated.rtt, ceiling).tolerant();
+            let law = law.weighted(AGGRESSIVE_WEIGHT).within(negotiated.burst);
+            return Law { control: Box::new(law), learns: true, ways: Ways::OURS };
+        }
         Policy::Fair { ceiling }
         | Policy::Background { ceiling }
         | Policy::Aggressive { ceiling }
-        | Policy::Cubic { ceiling }
-        | Policy::Tolerant { ceiling } => ceiling,
+        | Policy::Cubic { ceiling } => ceiling,
         // Its law is built elsewhere; here it is one that finds the rate, below that ceiling.
         Policy::Recreated(recreation) => recreation.rate,
     };
@@ -272,9 +279,6 @@ pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> L
     let bound = negotiated.longest_rtt.filter(|rtt| trains || is_long(*rtt));
     let rtt = negotiated.rtt.or(bound);
     let mut adaptive = Adaptive::new(packet, rtt, ceiling).within(negotiated.burst);
-    if matches!(policy, Policy::Aggressive { .. }) && negotiated.rules.reports {
-        adaptive = adaptive.bold();
-    }
     if keeps_to_the_letter(negotiated) {
         adaptive = adaptive.to_the_letter(negotiated.burst);
     }
@@ -305,6 +309,13 @@ pub(crate) fn build_anew(policy: Policy, negotiated: &Negotiated, overhead: u32)
         }
         policy => build(policy, negotiated, overhead),
     }
+}
+
+/// Whether a round trip may take a second or more. A window finds such a path full by a queue or a
+/// loss, a second after it was too much; a network like RFC 1030's Wideband breaks down by that
+/// (`docs/decisions/long-paths.md`).
+fn has_long_path(negotiated: &Negotiated) -> bool {
+    negotiated.rtt.or(negotiated.longest_rtt).is_some_and(is_long)
 }
 
 /// Whether a sender keeps to RFC 998's letter in its burst values (`docs/protocol.md §6.7`). Over a

@@ -20,7 +20,7 @@ use rows::Row;
 
 const USAGE: &str =
     "usage: rate-matrix [--policy P,P] [--rows N,N] [--quick] [--seeds N] [--page FILE]
-  --policy  fair, background, aggressive, cubic, tolerant, bbr, reno, udt; commas for several (fair)
+  --policy  fair, background, aggressive, cubic, bbr, reno, udt; commas for several (fair)
   --rows    numbers of rows, with commas (all)
   --quick   a few paths of each row, and one seed
   --seeds   runs of each cell; the worst counts for losses, the mean for shares (3)
@@ -43,7 +43,6 @@ fn policy(name: &str) -> Result<Policy, String> {
         "background" => Policy::Background { ceiling: None },
         "aggressive" => Policy::Aggressive { ceiling: None },
         "cubic" => Policy::Cubic { ceiling: None },
-        "tolerant" => Policy::Tolerant { ceiling: None },
         "bbr" => recreated(Protocol::Bbr),
         "reno" => recreated(Protocol::Reno),
         "udt" => recreated(Protocol::Udt),

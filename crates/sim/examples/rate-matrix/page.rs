@@ -84,8 +84,8 @@ program. The others are TCP, CUBIC by RFC 9438 or Reno, with an acknowledgement 
 BBRv1 as the program re-creates it; and senders of a constant rate. All IP packets have 1,500 bytes
 unless a row says otherwise, and each host takes up to 1 ms, at random, to see what arrives.
 ";
-const SOURCE: &str = "With one seed and three
-policies that takes half an hour on two processors; `--quick` takes a minute and a half. The rows
+const SOURCE: &str = "With one seed and two
+policies that takes a quarter of an hour on two processors; `--quick` takes a minute and a half. The rows
 stand in `crates/sim/examples/rate-matrix/rows`; this page is not edited by hand.
 ";
 const LEGEND: &str = "\

@@ -111,7 +111,7 @@ pub(super) fn policy(seed: u64, wire: Wire, path: Rate, datagram: u32) -> (Polic
     let mut controller = Dice::new(seed, "controller");
     let fair = match wire == Wire::Sealed {
         true if controller.percent(15) => match controller.percent(50) {
-            true => Policy::Tolerant { ceiling },
+            true => Policy::Aggressive { ceiling },
             false => Policy::Cubic { ceiling },
         },
         _ => Policy::Fair { ceiling },

@@ -130,6 +130,8 @@ pub(super) fn change_words(cause: &str) -> &str {
         "delay" => "round trips grew: the start is over",
         "drained" => "the start's queue is empty: the rate that the path carried",
         "not_full" => "the path was not full: the start goes on",
+        "saved_rate" => "a part of the rate that was saved of this path",
+        "retreat" => "the saved rate was too much",
         "no_growth" => "the start is over: it lost packets, or more sending brought no more",
         "look" => "a start begins again, to see whether the path carries more",
         "test" => "losses are excused, after the test",

@@ -1,4 +1,4 @@
-//! `--policy tolerant` alone on whole paths that the tests of its law do not have: ones whose
+//! `--policy fair` alone on whole paths that the tests of its law do not have: ones whose
 //! length changes, whose way back is slow, that lose in runs, or that are fast.
 
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn host(role: Role, bytes: u32) -> HostOptions {
     let mut config = Config::new(Wire::Sealed, role);
     config.secret = Some(Secret([3; 32]));
     (config.datagram_bytes, config.overhead_bytes) = (bytes, 28);
-    config.policy = Policy::Tolerant { ceiling: None };
+    config.policy = Policy::Fair { ceiling: None };
     HostOptions::new(config)
 }
 
