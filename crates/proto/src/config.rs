@@ -103,7 +103,8 @@ pub enum Policy {
         /// Never faster than this.
         ceiling: Option<Rate>,
     },
-    /// As [`Policy::Fair`], but takes as much as four of them where others are (`sealed`; on `rfc998` it counts as [`Policy::Fair`]).
+    /// As [`Policy::Fair`], but takes as much as four of them where others are (`sealed`; on
+    /// `rfc998` it counts as [`Policy::Fair`]).
     Aggressive {
         /// Never faster than this.
         ceiling: Option<Rate>,

@@ -311,11 +311,16 @@ pub(crate) fn build_anew(policy: Policy, negotiated: &Negotiated, overhead: u32)
     }
 }
 
+/// Where no round trip was measured, from this bound of it on it may take a second.
+const LONG_BOUND: Duration = Duration::from_millis(1500);
+
 /// Whether a round trip may take a second or more. A window finds such a path full by a queue or a
 /// loss, a second after it was too much; a network like RFC 1030's Wideband breaks down by that
 /// (`docs/decisions/long-paths.md`).
 fn has_long_path(negotiated: &Negotiated) -> bool {
-    negotiated.rtt.or(negotiated.longest_rtt).is_some_and(is_long)
+    // A bound is longer than the round trip: by 0.5 s where one OPEN was lost.
+    let bounded = || negotiated.longest_rtt.is_some_and(|bound| bound >= LONG_BOUND);
+    negotiated.rtt.map_or_else(bounded, is_long)
 }
 
 /// Whether a sender keeps to RFC 998's letter in its burst values (`docs/protocol.md §6.7`). Over a

@@ -1,5 +1,5 @@
-//! When a sender that no queue slows looks whether the path carries more: where losses may have made
-//! it slow, or where it knows that it has a small part of a bottleneck and loses nothing.
+//! When a sender that no queue slows looks whether the path carries more: where losses may have
+//! made it slow, or where it knows that it has a small part of a bottleneck and loses nothing.
 
 use std::time::Duration;
 

@@ -33,7 +33,8 @@ pub(super) enum Mode {
     Start(Start),
     /// A train of a start leaves, or is on its way, that shows what part of the bottleneck is free.
     Probe(Probe, Start),
-    /// A part of what an earlier connection found is sent, or what a probe found, until it is known to arrive (RFC 9959).
+    /// A part of what an earlier connection found is sent, or what a probe found, until it is known
+    /// to arrive (RFC 9959).
     Jump(Jump),
     /// Half of the rate is sent, so that the queue of the start empties.
     Drain(Drain),

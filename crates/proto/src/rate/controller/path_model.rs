@@ -257,11 +257,14 @@ impl PathModel {
         self.flights[0] = self.flights[0].max(flight);
         let most = self.flights[0].max(self.flights[1]);
         let full = self.flight_bytes();
-        let used = match self.window < self.threshold {
+        let doubles = self.window < self.threshold;
+        let used = match doubles {
             true => flight.saturating_mul(9) >= full.saturating_mul(4),
             false => most.saturating_mul(9) >= full.saturating_mul(7),
         };
-        used && !sample.app_limited
+        // A start that lacked data or permission may have been held by the window before.
+        let held = doubles && most.saturating_mul(16) >= full.saturating_mul(15);
+        used && (held || !sample.app_limited)
     }
 
     fn on_round(&mut self, now: Instant, round: &Round) {
@@ -591,7 +594,8 @@ impl PathModel {
         self.set_window(mode, Cause::Policy, window.max(2.0));
     }
 
-    /// The first report of another policy's packets: it counts from the beginning of the connection.
+    /// The first report of another policy's packets: it counts from the beginning of the
+    /// connection.
     pub(super) fn begin_counts(&mut self, now: Instant, sample: &Sample) {
         self.on_sample(now, sample);
         self.rounds.begin_at(now, sample);

@@ -1,14 +1,16 @@
-//! What an earlier connection found of the path, and what this one finds (Careful Resume, RFC 9959).
+//! What an earlier connection found of the path, and what this one finds (Careful Resume,
+//! RFC 9959).
 
 use std::time::Duration;
 
+use crate::packet_size::ETHERNET_BYTES;
 use crate::stats::{Learned, Remembered};
 use crate::units::Rate;
 
 /// Half of a saved rate is tried for so long, and a quarter for so long.
 const HALF_FOR: Duration = Duration::from_secs(3600);
 const QUARTER_FOR: Duration = Duration::from_secs(24 * 3600);
-/// A path is worth saving that carries more packets in a round trip.
+/// A path is worth saving that carries more packets of an Ethernet's size in a round trip.
 const LEAST_SAVED: f64 = 128.0;
 /// What was measured in so many round trips with a full window is believed.
 const LEAST_ROUNDS: u32 = 4;
@@ -58,11 +60,13 @@ impl SavedPath {
         self.rounds = self.rounds.saturating_add(1);
     }
 
-    /// What is worth saving of a path that carried `rate` bytes a second.
+    /// What is worth saving of a path that carried `rate` bytes a second in packets of so many
+    /// bytes.
     pub(super) fn learned(&self, rate: f64, min_rtt: Option<Duration>, packet: u32) -> Learned {
         match min_rtt.filter(|_| self.rounds >= LEAST_ROUNDS) {
             Some(min_rtt) => {
                 let rate = Rate::from_bytes_per_second(rate as u64);
+                let packet = packet.min(ETHERNET_BYTES);
                 let packets = rate.bytes_in(min_rtt) as f64 / f64::from(packet);
                 if packets > LEAST_SAVED {
                     Learned::Path(Remembered { rate, min_rtt, age: Duration::ZERO })
