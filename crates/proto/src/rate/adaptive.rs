@@ -259,8 +259,6 @@ pub struct Adaptive {
     /// What the path carried, or was believed to, when it was free, in bytes per second; without a
     /// queue it falls by a 256th each round trip.
     free: u64,
-    /// It yields to loss and marks alone, and little.
-    bold: bool,
     pacing: Pacing,
 }
 
@@ -304,7 +302,6 @@ impl Adaptive {
             turns: Default::default(),
             overflow: Default::default(),
             free: 0,
-            bold: false,
             pacing: Pacing::of(burst),
         };
         new.set_out();
@@ -329,14 +326,6 @@ impl Adaptive {
         self.grain_bytes = buffer_bytes;
         self.trips = self.trips.by_buffers(buffer_bytes > 0);
         self.set_out();
-        self
-    }
-
-    /// The same, taking more than its share: a queue is no reason to yield, and loss and marks are
-    /// a small one (`docs/decisions/policies.md`).
-    pub fn bold(mut self) -> Self {
-        self.bold = true;
-        self.set_pacing();
         self
     }
 

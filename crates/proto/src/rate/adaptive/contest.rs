@@ -133,7 +133,7 @@ impl Adaptive {
     pub(super) fn may_contend(&self, now: Instant) -> bool {
         let known = self.grain_bytes == 0 && !is_long(self.min_rtt());
         let long = self.min_rtt() >= LEAST_RTT && self.packets_in(self.min_rtt()) >= LEAST_PACKETS;
-        self.is_awake(now) && known && !self.bold && long
+        self.is_awake(now) && known && long
     }
 
     /// This host did not stand still of late.

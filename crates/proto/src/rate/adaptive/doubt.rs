@@ -86,10 +86,9 @@ impl Adaptive {
         // What is lost no more is learned without this.
         let lost = self.overflow.share() * 4 >= rest * 3;
         let short = self.min_rtt() <= LONGEST_RTT && self.grain_bytes == 0;
-        let busy = self.bold || self.rest.is_suspected();
         let left = Rate::from_bytes_per_second(part(before, MILLION - rest));
         let takes = left.time_for(u64::from(self.packet_bytes) * PACKETS * 2);
-        if rest <= MUCH || !lost || !short || busy || takes > LONGEST {
+        if rest <= MUCH || !lost || !short || self.rest.is_suspected() || takes > LONGEST {
             return false;
         }
         if !self.doubt.is_due(now, rest) {

@@ -36,7 +36,7 @@ impl Adaptive {
             Phase::Drain => DRAIN_GAIN,
             Phase::Cruise => self.trial_gain().unwrap_or(self.cruise_gain()),
             Phase::Up(step) => self.up_gain(step),
-            Phase::Down(_) if self.rested || self.bold => UNITY,
+            Phase::Down(_) if self.rested => UNITY,
             Phase::Down(_) => DOWN_GAIN,
             Phase::MinRtt => UNITY,
         }
@@ -97,9 +97,7 @@ impl Adaptive {
             Phase::Startup => STARTUP_CAP_GAIN,
             _ => CAP_GAIN,
         };
-        // What others have in the queue is in the way, too.
-        let trip = if self.bold { self.trips.now().max(self.min_rtt()) } else { self.min_rtt() };
-        let product = bandwidth.bytes_in(trip);
+        let product = bandwidth.bytes_in(self.min_rtt());
         let unreported = self.hearing.gap + self.hearing.gap / 2 + self.trips.back();
         let unreported = bandwidth.bytes_in(unreported + self.trips.wander());
         let packet = u64::from(self.packet_bytes);

@@ -184,8 +184,7 @@ impl Adaptive {
         self.cruise.forgone += step;
         // In a queue of many round trips, what was forgone shows only when it has passed.
         let shows = passed >= self.trips.now() || !self.may_contend(now);
-        let stays = !self.bold
-            && !self.foreign
+        let stays = !self.foreign
             && !self.turns.is_known()
             && self.cruise.forgone > FOREIGN
             && shows
@@ -226,7 +225,7 @@ impl Adaptive {
 
     /// Where much is lost at random, chance lowers a rate, and of few packets a probe shows little.
     fn fell_by_chance(&self) -> bool {
-        let known = self.grain_bytes == 0 && !is_long(self.min_rtt()) && !self.bold;
+        let known = self.grain_bytes == 0 && !is_long(self.min_rtt());
         let fell = self.bandwidth < self.free / FELL && self.queue() == 0;
         known && fell && self.rest.share() > MUCH_LOST
     }
@@ -257,8 +256,7 @@ impl Adaptive {
         }
         self.probe.finds = 0;
         // What the probe found shows a turn after it; until then there is nothing to judge.
-        let rested = self.rested || self.bold;
-        if rested && passed >= turn + turn / 4 || passed >= turn * 3 {
+        if self.rested && passed >= turn + turn / 4 || passed >= turn * 3 {
             self.enter(Phase::Cruise, now);
         }
     }
@@ -294,7 +292,7 @@ impl Adaptive {
     }
 
     pub(super) fn cruise_gain(&self) -> u64 {
-        if self.foreign || self.bold {
+        if self.foreign {
             return UNITY;
         }
         UNITY - (self.queue() / 2 / (MILLION / UNITY)).min(MAX_CORRECTION)

@@ -92,7 +92,7 @@ impl Adaptive {
     /// Whether it is known that nothing waited: below a round trip of a few milliseconds a queue
     /// is no longer than a host is late.
     fn sees_queues(&self) -> bool {
-        self.min_rtt() >= LEAST_RTT && !self.bold
+        self.min_rtt() >= LEAST_RTT
     }
 
     /// A probe up lost more than at rest. Where much is, that may be chance.

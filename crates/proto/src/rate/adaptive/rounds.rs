@@ -20,9 +20,6 @@ const FEW: (u64, u64) = (16, 128);
 /// A queue that lost packets so long ago may have gone since.
 pub(super) const OVERFLOW_TIME: Duration = Duration::from_secs(10);
 
-/// The least and the most that a bold sender yields to congestion, in hundredths.
-const BOLD_CUT: (u64, u64) = (8, 40);
-
 impl Round {
     /// The share lost in it so far, in millionths.
     fn lost_share(&self, sample: &Sample) -> u64 {
@@ -45,7 +42,7 @@ impl Adaptive {
             || self.contest.is_some()
             || matches!(self.phase, Phase::Startup | Phase::Drain | Phase::MinRtt);
         let shown = window.if_full > 0 && !window.app_limited;
-        if !resting && !self.bold && window.queue > self.full_queue() && shown {
+        if !resting && window.queue > self.full_queue() && shown {
             self.yielded.get_or_insert(self.bandwidth);
             let least = (self.bandwidth / 2).max(self.cruise.least);
             self.bandwidth = self.bandwidth.min(window.if_full.max(least));
@@ -220,7 +217,7 @@ impl Adaptive {
                 self.probe.caution = (self.probe.caution / 2).max(UNITY / 4);
                 self.enter(Phase::Down(0), now);
             }
-            _ => self.cut(0),
+            _ => self.cut(),
         }
         self.hearing.deaf = 1;
     }
@@ -262,7 +259,7 @@ impl Adaptive {
             if self.may_contend(now) {
                 self.hearing.overflowed = Some(now);
             }
-            self.cut(share.saturating_sub(self.rest.share()));
+            self.cut();
         }
         self.hearing.deaf = 1;
     }
@@ -290,15 +287,8 @@ impl Adaptive {
 
     /// Congestion without a probe to blame. The next probe is a small one, lest it take what was
     /// given up here for a discovery.
-    ///
-    /// `excess`: by how much more was lost than at rest, in millionths.
-    pub(super) fn cut(&mut self, excess: u64) {
-        let hundredths = match self.bold {
-            false => 15,
-            // Where most is lost the path has become another one.
-            true => (excess / (MILLION / 100)).clamp(BOLD_CUT.0, BOLD_CUT.1),
-        };
-        self.bandwidth = self.bandwidth * (100 - hundredths) / 100;
-        self.probe.caution = if self.bold { UNITY / 2 } else { UNITY / 4 };
+    pub(super) fn cut(&mut self) {
+        self.bandwidth = self.bandwidth * 85 / 100;
+        self.probe.caution = UNITY / 4;
     }
 }
