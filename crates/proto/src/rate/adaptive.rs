@@ -17,7 +17,6 @@ mod contest;
 mod doubt;
 mod hearing;
 mod leap;
-mod memory;
 mod output;
 mod overflow;
 mod phases;
@@ -32,13 +31,11 @@ use std::time::Duration;
 use contest::Contest;
 use hearing::Hearing;
 use leap::Leap;
-use memory::Memory;
 use trains::Trains;
 
 use crate::rate::path::{MILLION, RestLoss, RoundTrips};
 use crate::rate::train::{Train, is_long};
 use crate::rate::{Belief, Pacing, RateControl, Sample};
-use crate::stats::{Learned, Remembered};
 use crate::time::{Instant, nanos};
 use crate::units::{Burst, Rate};
 
@@ -234,7 +231,6 @@ pub struct Adaptive {
     growth: Growth,
     trains: Trains,
     leap: Leap,
-    memory: Memory,
     cruise: Cruise,
     probe: phases::Probe,
     policed: policed::Policed,
@@ -286,7 +282,6 @@ impl Adaptive {
             growth: Growth::default(),
             trains: Trains::default(),
             leap: Leap::default(),
-            memory: Memory::default(),
             cruise: Cruise { forgone: 0, least: 0, emptied: false, dice: 0x9e37_79b9_7f4a_7c15 },
             probe: phases::Probe { before: 0, rate: 0, caution: UNITY, queued: false, finds: 0 },
             policed: Default::default(),
@@ -526,18 +521,9 @@ impl RateControl for Adaptive {
         self.set_pacing();
     }
 
-    fn recall(&mut self, known: Remembered, rtt: Option<Duration>) {
-        self.recall_path(known, rtt);
-        self.set_pacing();
-    }
-
     fn on_whole(&mut self, bytes: u64) {
         self.hasten_trains(bytes);
         self.set_pacing();
-    }
-
-    fn learned(&self) -> Learned {
-        self.learned_path()
     }
 
     fn belief(&self) -> Belief {

@@ -19,9 +19,6 @@ const EXCESS: u64 = 80_000;
 /// lost.
 const SHORT_STRETCHES: u32 = 2;
 
-/// A step of a leap for which there were too few data is made again so often.
-const TRIES: u32 = 3;
-
 /// What is lost, in millionths, up to which it is taken for the path's own.
 pub(super) const MOST_LOSS: u64 = 100_000;
 
@@ -39,10 +36,6 @@ pub(super) struct Leap {
     pub(super) share: u64,
     /// Reports in a row that lack a quarter of what had left.
     short: u32,
-    /// It leads to what was remembered, and twice as far at most.
-    pub(super) remembered: bool,
-    /// How often it is tried again where there were too few data.
-    tries: u32,
     /// It was too far.
     pub(super) failed: bool,
     /// Packets arrived marked since.
@@ -63,15 +56,10 @@ impl Adaptive {
     /// From now on, and until that is reported, at `rate` (bytes per second), or as far towards it
     /// as may be.
     pub(super) fn leap_to(&mut self, now: Instant, sample: &Sample, rate: u64) {
-        let most = match self.leap.remembered {
-            true => self.bandwidth.saturating_mul(2),
-            false => self.most_of_trains().saturating_mul(FARTHEST),
-        };
+        let most = self.most_of_trains().saturating_mul(FARTHEST);
         self.bandwidth = rate.min(most).clamp(1, MOST);
         self.growth.proven = 0;
-        let remembered = self.leap.remembered;
-        let (goal, from, tries) = (rate, sample.sent_bytes, TRIES);
-        self.leap = Leap { goal, from, remembered, tries, ..Leap::default() };
+        self.leap = Leap { goal: rate, from: sample.sent_bytes, ..Leap::default() };
         self.leap.note(sample);
         self.enter(Phase::Leap, now);
     }
@@ -85,7 +73,7 @@ impl Adaptive {
         if reached <= self.leap.from {
             // What was lost before it shows only now, and what went faster.
             self.leap.note(sample);
-            if !self.leap.remembered && self.shows_twice_as_much(sample) {
+            if self.shows_twice_as_much(sample) {
                 self.try_longer_trains(now, sample);
             }
             return;
@@ -107,10 +95,7 @@ impl Adaptive {
         if self.leap.marked || excess || short || queue > QUEUE {
             let shown = sample.stretch.filter(|stretch| !stretch.arriving.is_zero());
             let shown = shown.map(|s| Rate::over(s.arrived_bytes, s.arriving).bytes_per_second());
-            if self.leap.remembered {
-                let came = Some(self.growth.proven).filter(|proven| *proven > 0).or(shown);
-                self.forget(now, came.unwrap_or(self.bandwidth));
-            } else if short {
+            if short {
                 self.retreat(now, shown.unwrap_or(self.growth.proven));
             } else {
                 // Before any of it arrived there is nothing better to go by.
@@ -126,26 +111,11 @@ impl Adaptive {
         }
         // More than that may have been lost to the trains themselves.
         self.rest.set(if share > MOST_LOSS { 0 } else { share });
-        let on = self.bandwidth < self.leap.goal;
-        if on && (!sample.app_limited || self.leap.remembered && self.was_full_leap()) {
+        if self.bandwidth < self.leap.goal && !sample.app_limited {
             self.leap_to(now, sample, self.leap.goal);
-        } else if on && self.leap.remembered && self.leap.tries > 0 {
-            // Too little was sent to tell: once more. Probes would grow beyond what is known.
-            let (goal, tries) = (self.leap.goal, self.leap.tries - 1);
-            self.leap_to(now, sample, self.bandwidth);
-            (self.leap.goal, self.leap.tries) = (goal, tries);
         } else {
-            self.leap.remembered = false;
             self.enter(Phase::Up(0), now);
         }
-    }
-
-    /// Whether as much was sent in the leap as was to be. What comes a moment after the grant makes
-    /// packets count as sent without data, and half of all leaps lack nothing else.
-    fn was_full_leap(&self) -> bool {
-        let sent = self.leap.until.unwrap_or(0).saturating_sub(self.leap.from);
-        let whole = Rate::from_bytes_per_second(self.bandwidth).bytes_in(self.min_rtt());
-        sent.saturating_mul(10) >= whole.saturating_mul(9)
     }
 
     /// Back to what came through last, when everything that was sent could; a little less until

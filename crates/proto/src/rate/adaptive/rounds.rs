@@ -87,7 +87,6 @@ impl Adaptive {
         if self.contest.is_some() {
             return;
         }
-        self.memory.count(&round);
         if marked > 0 {
             self.yield_to_marks(now);
         }

@@ -285,9 +285,6 @@ impl Adaptive {
             self.enter(Phase::Startup, now);
             return;
         }
-        if sample.rtt.is_some_and(|rtt| self.leap_to_remembered(now, rtt, sample)) {
-            return;
-        }
         if marks || sample.round > ROUNDS {
             self.double(now, sample);
             return;
