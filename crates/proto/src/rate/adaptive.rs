@@ -5,8 +5,8 @@
 //!
 //! 1. round trip and bandwidth are brought up to date;
 //! 2. at the end of a round trip the loss, marks and queue of that round are judged;
-//! 3. the phase is advanced: trains and a leap, or startup and drain, then cruise with probes up
-//!    and, rarely, for the smallest round trip;
+//! 3. the phase is advanced: startup and drain, then cruise with probes up and, rarely, for the
+//!    smallest round trip;
 //! 4. burst size, interval and cap are worked out anew.
 //!
 //! Bandwidth falls only on evidence that the path is full (a queue, marks, excess loss), so a
@@ -16,22 +16,18 @@
 mod contest;
 mod doubt;
 mod hearing;
-mod leap;
 mod output;
 mod overflow;
 mod phases;
 mod policed;
 mod rounds;
 mod stand;
-mod trains;
 mod turns;
 
 use std::time::Duration;
 
 use contest::Contest;
 use hearing::Hearing;
-use leap::Leap;
-use trains::Trains;
 
 use crate::rate::path::{MILLION, RestLoss, RoundTrips};
 use crate::rate::train::{Train, is_long};
@@ -113,16 +109,6 @@ const UNLIMITED: Rate = Rate::from_bytes_per_second(u64::MAX);
 /// What the sender is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Sends trains, whose arrival shows what the path carries.
-    Trains,
-    /// Is about to send a longer train, at the rate that they showed.
-    Hush,
-    /// Sends it.
-    Confirm,
-    /// Waits for what it shows.
-    Listen,
-    /// Took a rate on trust, until what was sent at it is reported.
-    Leap,
     /// Doubles every round until the path is full.
     Startup,
     /// Lets the queue of startup run off.
@@ -181,11 +167,8 @@ struct Growth {
     careful: bool,
     /// Packets told of since the last of those, or since it grew.
     told: u64,
-    /// The round from which it is judged, and the packets lost and delivered before.
-    judged_from: u64,
+    /// Packets lost and delivered before the first round that is judged.
     before: (u64, u64),
-    /// What is lost may be lost to bursts, however slow it is.
-    learns_nothing: bool,
     /// The most that was seen to come through: the rest of the bandwidth is a guess.
     proven: u64,
     /// The share lost one round ago, from which startup learns the loss at rest.
@@ -229,8 +212,6 @@ pub struct Adaptive {
     round: Round,
     window: Window,
     growth: Growth,
-    trains: Trains,
-    leap: Leap,
     cruise: Cruise,
     probe: phases::Probe,
     policed: policed::Policed,
@@ -275,13 +256,11 @@ impl Adaptive {
             bandwidth: 0,
             trips,
             rest: RestLoss::default(),
-            phase: Phase::Trains,
+            phase: Phase::Startup,
             since: Instant::EPOCH,
             round: Round { accepted: MILLION, ..Round::default() },
             window: Window::default(),
             growth: Growth::default(),
-            trains: Trains::default(),
-            leap: Leap::default(),
             cruise: Cruise { forgone: 0, least: 0, emptied: false, dice: 0x9e37_79b9_7f4a_7c15 },
             probe: phases::Probe { before: 0, rate: 0, caution: UNITY, queued: false, finds: 0 },
             policed: Default::default(),
@@ -305,9 +284,6 @@ impl Adaptive {
 
     /// The rate to begin with.
     fn set_out(&mut self) {
-        if self.grain_bytes > 0 || self.agreed.is_some() || !self.is_for_trains() {
-            self.phase = Phase::Startup;
-        }
         self.bandwidth = self.initial();
         self.set_pacing();
     }
@@ -517,19 +493,11 @@ impl RateControl for Adaptive {
     fn on_packet_bytes(&mut self, bytes: u32) {
         let before = std::mem::replace(&mut self.packet_bytes, bytes.max(1));
         self.resize_contest(before);
-        self.resize_trains(before);
-        self.set_pacing();
-    }
-
-    fn on_whole(&mut self, bytes: u64) {
-        self.hasten_trains(bytes);
         self.set_pacing();
     }
 
     fn belief(&self) -> Belief {
         let phase = match self.phase {
-            Phase::Trains | Phase::Hush | Phase::Confirm | Phase::Listen => "trains",
-            Phase::Leap => "leap",
             Phase::Startup => "startup",
             Phase::Drain => "drain",
             Phase::Cruise if self.stand.is_some() => "stand",
@@ -550,20 +518,15 @@ impl RateControl for Adaptive {
         }
     }
 
-    fn tries(&self) -> bool {
-        self.is_starting()
-    }
-
     fn charges_bytes(&self) -> bool {
         true
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        self.trains.next_timeout(self.phase).or(self.trial_ends())
+        self.trial_ends()
     }
 
     fn on_timeout(&mut self, now: Instant) {
-        self.advance_confirm(now);
         self.end_trial(now);
         self.set_pacing();
     }

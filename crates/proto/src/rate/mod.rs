@@ -99,8 +99,6 @@ pub struct Stretch {
     pub sent_bytes: u64,
     /// Bytes that arrived from the one to the other.
     pub arrived_bytes: u64,
-    /// The longest part of `sending` in which nothing left, if it came after next to nothing.
-    pub waited: Duration,
     /// Time between their leaving, by this host's clock.
     pub sending: Duration,
     /// Time between their arriving, by the receiver's clock.
@@ -108,16 +106,6 @@ pub struct Stretch {
 }
 
 impl Stretch {
-    /// The same from after the wait on: what came before found the path empty, and left it so.
-    fn without_wait(&self) -> Self {
-        Self {
-            waited: Duration::ZERO,
-            sending: self.sending.saturating_sub(self.waited),
-            arriving: self.arriving.saturating_sub(self.waited),
-            ..*self
-        }
-    }
-
     /// Adds the stretch that follows.
     fn extend(&mut self, next: &Self) {
         self.sent_bytes += next.sent_bytes;
@@ -274,9 +262,8 @@ pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> L
         // Its law is built elsewhere; here it is one that finds the rate, below that ceiling.
         Policy::Recreated(recreation) => recreation.rate,
     };
-    // What is only a bound would make doubling slow, unless it is long. Trains do not mind.
-    let trains = negotiated.rules.reports && !keeps_to_the_letter(negotiated);
-    let bound = negotiated.longest_rtt.filter(|rtt| trains || is_long(*rtt));
+    // What is only a bound would make doubling slow, unless it is long.
+    let bound = negotiated.longest_rtt.filter(|rtt| is_long(*rtt));
     let rtt = negotiated.rtt.or(bound);
     let mut adaptive = Adaptive::new(packet, rtt, ceiling).within(negotiated.burst);
     if keeps_to_the_letter(negotiated) {

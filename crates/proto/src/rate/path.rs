@@ -116,11 +116,6 @@ impl RoundTrips {
         self.wander.most(self.min.unwrap_or_default())
     }
 
-    /// How much longer than the shortest the newest way there was, if ways are told.
-    pub(super) fn newest_way(&self) -> Option<Duration> {
-        self.way_back.newest_excess()
-    }
-
     /// How much later than a round trip without a queue on the way back reports come.
     pub(super) fn back(&self) -> Duration {
         self.way_back.most_added()
@@ -162,16 +157,6 @@ impl RoundTrips {
         let last = self.recent[(self.next + RECENT - 1) % RECENT];
         let last = last.min(self.recent[(self.next + RECENT - 2) % RECENT]);
         self.beyond_min(last, self.allowance(burst))
-    }
-
-    /// A packet of data takes `longer` than those of the handshake, which are short: by as much on
-    /// a slow path is what the handshake showed too little.
-    pub(super) fn lengthen(&mut self, longer: Duration) {
-        // The first sample stands in all places until the others come. No train proves more than
-        // it: who reports that next to nothing arrived makes `longer` endless.
-        let seen = self.recent.iter().copied().min().filter(|rtt| !rtt.is_zero());
-        let most = |min: Duration| min.saturating_add(longer).min(seen.unwrap_or(min));
-        self.min = self.min.map(|min| most(min).max(min));
     }
 
     /// Whether the newest met no queue at all, as far as can be told.
@@ -336,17 +321,6 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_takes_for_ever_makes_no_round_trip_longer_than_was_seen() {
-        let handshake = Duration::from_millis(40);
-        let mut trips = RoundTrips::new(Some(handshake));
-        trips.lengthen(Duration::MAX);
-        assert_eq!(trips.min(), Some(handshake), "nothing was seen");
-        trips.sample(ms(100), Duration::from_millis(90), None, (NONE, NONE));
-        trips.lengthen(Duration::MAX);
-        assert_eq!(trips.min(), Some(Duration::from_millis(90)));
-    }
-
-    #[test]
     fn a_queue_is_what_lateness_cannot_explain() {
         let burst = Duration::from_millis(1);
         let mut trips = RoundTrips::new(Some(Duration::from_millis(100)));
@@ -448,22 +422,6 @@ mod tests {
             (trips.min(), trips.is_stale(ms(15_001))),
             (Some(Duration::from_millis(120)), false)
         );
-    }
-
-    #[test]
-    fn what_a_full_packet_takes_longer_than_the_handshake_is_no_queue() {
-        let of = |millis| Duration::from_millis(millis);
-        let mut trips = RoundTrips::new(Some(of(21)));
-        trips.sample(ms(0), of(41), None, (of(1), NONE));
-        trips.lengthen(of(5));
-        assert_eq!(trips.min(), Some(of(26)));
-        let mut trips = RoundTrips::new(Some(of(21)));
-        trips.sample(ms(0), of(23), None, (of(1), NONE));
-        trips.lengthen(of(5));
-        assert_eq!(trips.min(), Some(of(23)), "one took no longer than that");
-        trips.sample(ms(10), of(20), None, (of(1), NONE));
-        trips.lengthen(of(0));
-        assert_eq!(trips.min(), Some(of(20)));
     }
 
     #[test]

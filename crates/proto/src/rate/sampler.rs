@@ -21,8 +21,6 @@ const SAME_MOMENT: Duration = Duration::from_micros(100);
 const LONGEST_MOMENT: Duration = Duration::from_millis(1);
 /// Bursts remembered at most: 600 ms at 100,000 bursts a second. Beyond it, bursts are merged.
 const MAX_RECORDS: usize = 1 << 16;
-/// What opens a connection has no more bytes than this.
-const LITTLE_BYTES: u64 = 512;
 
 /// The sender's and the receiver's view of the newest packet reported at some moment.
 #[derive(Clone, Copy, Debug)]
@@ -375,23 +373,9 @@ impl Sampler {
         if let Some(start) = record.known.or(self.origin) {
             (sample.send_rate, sample.delivery_rate) = rates(&start, &mark);
         }
-        sample.stretch = self.mark.and_then(|before| {
-            Some(Stretch { waited: self.waited(&before, index), ..stretch(&before, &mark)? })
-        });
+        sample.stretch = self.mark.and_then(|before| stretch(&before, &mark));
         self.origin.get_or_insert(mark);
         self.mark = Some(mark);
-    }
-
-    /// The longest time in which nothing left between a mark and the record at `index`, if next to
-    /// nothing had left since that mark.
-    fn waited(&self, start: &Mark, index: usize) -> Duration {
-        let most = start.sent_bytes.saturating_add(LITTLE_BYTES);
-        let (mut waited, mut left_at) = (Duration::ZERO, start.left_at);
-        for record in self.records.iter().take(index + 1).take_while(|next| next.before <= most) {
-            waited = waited.max(record.at.since(left_at));
-            left_at = record.at;
-        }
-        waited
     }
 
     /// The highest number grew: round, and what need not be remembered any longer.
@@ -430,7 +414,6 @@ fn stretch(start: &Mark, end: &Mark) -> Option<Stretch> {
         from_bytes: start.sent_bytes,
         sent_bytes: end.sent_bytes.saturating_sub(start.sent_bytes),
         arrived_bytes: end.delivered_bytes.saturating_sub(start.delivered_bytes),
-        waited: Duration::ZERO,
         sending: end.left_at.since(start.left_at),
         arriving: Duration::from_micros(u64::from(micros)),
     })

@@ -22,7 +22,7 @@ use sim::{Cubic, Flow, PACKET, Path, Tally, World};
 
 use crate::rate::adaptive::Adaptive;
 use crate::rate::background::Background;
-use crate::rate::{RateControl, Sample, Stretch, burst_for};
+use crate::rate::{RateControl, Sample, burst_for};
 use crate::time::Instant;
 use crate::units::Rate;
 
@@ -162,28 +162,6 @@ fn a_gigabyte_takes_little_longer_than_it_must() {
         println!("loss {loss} ppm: used {used}, dropped {}, {} ", total.dropped, total.random);
         assert!(used >= least, "{used}");
         assert!(total.dropped <= total.random / 50, "{total:?}");
-    }
-}
-
-#[test]
-fn two_flows_come_to_share_equally() {
-    for (loss, queue) in [(0, 25), (0, 100), (0, 400), (10_000, 100)] {
-        let path = Path::new(100 * M, ms(50), loss, queue);
-        let mut sums = [0; 2];
-        for seed in 1..=5 {
-            let flows = vec![adaptive(&path), adaptive_from(&path, ms(5000))];
-            let mut world = World::new(path.clone(), flows).by_chance(seed);
-            world.run(ms(15_000));
-            let (got, tally) = shares(&mut world, ms(30_000), path.rate);
-            let wait = part(tally.mean_wait(), path.rtt);
-            println!("queue {queue} % loss {loss}: {got:?}, wait {wait}, drops {}", tally.dropped);
-            sums.iter_mut().zip(&got).for_each(|(sum, share)| *sum += share);
-            assert!(got.iter().sum::<u64>() >= 950, "{got:?}");
-            assert!(wait <= 400, "{wait}");
-            assert!(tally.dropped * 100 <= tally.sent * 4, "{tally:?}");
-        }
-        // Half a minute is too short for chance to be the same to both.
-        assert!(sums.iter().all(|sum| *sum >= 5 * 410), "{sums:?}");
     }
 }
 
@@ -445,40 +423,8 @@ fn the_first_round_trip_carries_32_packets_whatever_follows() {
         }
         println!("{rtt:?}: {sent:?}");
         assert!((31..=36).contains(&sent[0]), "{sent:?}");
-        // Doubling is all that the first path is for; on the others two trains that came at once
-        // are followed by longer ones and a guess.
-        let most = if rtt < ms(16) { 32 * 4 } else { 32 * 30 };
-        assert!(sent[1] <= most, "{sent:?}");
+        assert!(sent[1] <= 32 * 4, "{sent:?}");
         assert!(sent[5] >= 32 * 14, "{sent:?}");
-    }
-}
-
-/// The one report of a train that tells of nearly all of it shows that it came at once: the next is
-/// longer, whatever is heard later. One of which only a part is told may still be on its way.
-#[test]
-fn a_train_that_came_at_once_is_followed_by_a_longer_one() {
-    for (packets, next) in [(16, 96), (13, 96), (11, 16)] {
-        let mut policy = Adaptive::new(PACKET as u32, Some(ms(100)), None);
-        let bytes = packets * PACKET;
-        let stretch = Stretch {
-            sent_bytes: bytes,
-            arrived_bytes: bytes,
-            sending: ms(50),
-            arriving: ms(50),
-            ..Stretch::default()
-        };
-        let sample = Sample {
-            rtt: Some(ms(100)),
-            sent_bytes: 32 * PACKET,
-            delivered_bytes: bytes,
-            delivered_packets: packets,
-            burst_bytes: bytes,
-            stretch: Some(stretch),
-            round: 1,
-            ..Sample::default()
-        };
-        policy.on_sample(Instant::EPOCH + ms(200), &sample);
-        assert_eq!(policy.pacing().burst.packets, next, "{packets}");
     }
 }
 

@@ -69,12 +69,6 @@ impl WayBack {
         self.added.into_iter().min().unwrap_or_default()
     }
 
-    /// How much longer than the shortest the newest one-way time was, if it is known.
-    pub(in crate::rate) fn newest_excess(&self) -> Option<Duration> {
-        let newest = self.ways[RECENT - 1]?;
-        Some(Duration::from_micros(newest.abs_diff(self.shortest?)))
-    }
-
     /// The smallest round trip is replaced: only the newest one-way times are of this path. A queue
     /// that is taken for the path shows again by the first round trip without it.
     pub(in crate::rate) fn on_new_path(&mut self) {
@@ -123,6 +117,5 @@ mod tests {
         }
         way_back.on_new_path();
         assert_eq!(way_back.on_rtt(ms(50), Some(ms(50)), Some(5000)), ms(50));
-        assert_eq!(way_back.newest_excess(), Some(ms(0)));
     }
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::doubt::LONGEST_RTT;
-use super::leap::LEAP_CAP_GAIN;
 use super::{
     Adaptive, CALM_CAP_GAIN, CAP_GAIN, DOWN_GAIN, DRAIN_GAIN, FIRST_BUFFER, FLOOR, FLOOR_PACKETS,
     INITIAL_PACKETS, MIN_CAP_PACKETS, MIN_RTT_CAP_GAIN, MOST, Phase, STARTUP_CAP_GAIN,
@@ -28,7 +27,6 @@ const SHORTER: u32 = 4;
 impl Adaptive {
     pub(super) fn gain(&self) -> u64 {
         match self.phase {
-            Phase::Trains | Phase::Hush | Phase::Confirm | Phase::Listen | Phase::Leap => UNITY,
             Phase::Startup if self.hearing.last_sample.is_none() => UNITY,
             Phase::Startup if self.is_holding() => UNITY,
             Phase::Startup if self.growth.careful => CAREFUL_GAIN,
@@ -66,10 +64,6 @@ impl Adaptive {
         let least = Rate::over(FLOOR_PACKETS * u64::from(self.packet_bytes), self.trips.now());
         self.bandwidth = self.bandwidth.max(least.bytes_per_second()).min(MOST);
         let ceiling = self.most();
-        if let Some(pacing) = self.train_pacing(ceiling) {
-            self.pacing = pacing;
-            return;
-        }
         if let Some(pacing) = self.stand_pacing(ceiling) {
             self.pacing = pacing;
             return;
@@ -92,7 +86,6 @@ impl Adaptive {
         }
         let cap_gain = match self.phase {
             Phase::MinRtt => MIN_RTT_CAP_GAIN,
-            Phase::Leap => LEAP_CAP_GAIN,
             Phase::Startup if self.calm => CALM_CAP_GAIN,
             Phase::Startup => STARTUP_CAP_GAIN,
             _ => CAP_GAIN,

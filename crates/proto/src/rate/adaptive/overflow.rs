@@ -169,7 +169,7 @@ impl Overflow {
 impl Adaptive {
     /// Takes in what a report tells of losses.
     pub(super) fn hear_losses(&mut self, now: Instant, sample: &Sample) -> Heard {
-        self.overflow.whole = self.overflow.whole.max(self.free).max(self.trains.seen());
+        self.overflow.whole = self.overflow.whole.max(self.free);
         let packets = match &self.contest {
             // What is lost while the smallest round trip is looked for is answered after that.
             Some(contest) if !contest.is_brief() && self.phase != Phase::Cruise => {

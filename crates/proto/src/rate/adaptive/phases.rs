@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{
     Adaptive, CRUISE_TIME, CRUISE_TURNS, FOREIGN, Growth, MAX_CORRECTION, MIN_RTT_TIME, PROBE_TIME,
-    Phase, UNITY, UP_GAINS, Window,
+    Phase, UNITY, UP_GAINS,
 };
 use crate::rate::Sample;
 use crate::rate::path::MILLION;
@@ -77,35 +77,19 @@ impl Adaptive {
             self.contend_briefly(now, sample);
             return;
         }
-        if self.gave_up_for_a_hold_up(sample) {
-            self.try_longer_trains(now, sample);
-        }
         self.rested = sample.in_flight_bytes <= self.resting_bytes();
         let passed = now.since(self.since);
         let turn = self.turn();
         match self.phase {
-            Phase::Trains | Phase::Hush | Phase::Confirm | Phase::Listen => {
-                self.hear_trains(now, sample);
-            }
-            Phase::Leap => self.judge_leap(now, sample),
             Phase::Startup => {
                 let queue = self.trips.newest_queue(self.pacing.burst.interval);
                 let full = self.round.accepted < 900_000 && queue > MILLION / 64;
-                let judged = sample.round >= self.growth.judged_from;
-                if full && judged && !sample.app_limited && !self.sends_trains() {
+                if full && !sample.app_limited && !self.sends_trains() {
                     self.enter(Phase::Drain, now);
                 }
             }
             Phase::Drain => {
-                // How much more than a queue a leap left is known; of others it may be another's.
-                let patience = turn * if self.leap.failed { 32 } else { 4 };
-                let seen = !self.leap.failed || self.queue() <= self.full_queue();
-                if self.rested && seen || passed >= patience {
-                    // What was too much is about to be found missing.
-                    if std::mem::take(&mut self.leap.failed) {
-                        self.window = Window { since: now, ..Window::default() };
-                        self.hearing.deaf = self.hearing.deaf.max(2);
-                    }
+                if self.rested || passed >= turn * 4 {
                     self.enter(Phase::Cruise, now);
                 }
             }
@@ -133,7 +117,7 @@ impl Adaptive {
     pub(super) fn go_on_from(&mut self, now: Instant, before: Rate) {
         if before < self.most() && before.bytes_per_second() < self.bandwidth {
             self.bandwidth = self.bandwidth.min(before.bytes_per_second().saturating_mul(2));
-            if !self.is_starting() && self.phase != Phase::Startup {
+            if self.phase != Phase::Startup {
                 self.enter(Phase::Up(0), now);
             }
         }
@@ -264,9 +248,8 @@ impl Adaptive {
     /// A long path carries far more than was believed: trains show how much, as at first.
     pub(super) fn look_again(&mut self, now: Instant) {
         self.probe.finds = 0;
-        let (proven, learns_nothing) = (self.growth.proven, self.growth.learns_nothing);
-        let full_bandwidth = self.bandwidth;
-        self.growth = Growth { full_bandwidth, proven, learns_nothing, ..Growth::default() };
+        let (full_bandwidth, proven) = (self.bandwidth, self.growth.proven);
+        self.growth = Growth { full_bandwidth, proven, ..Growth::default() };
         // Loss is compared with what is lost from here on.
         self.hearing.deaf = self.hearing.deaf.max(1);
         self.enter(Phase::Startup, now);

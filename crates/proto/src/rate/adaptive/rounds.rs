@@ -10,8 +10,8 @@ use crate::rate::train::is_long;
 use crate::time::{Instant, nanos};
 use std::time::Duration;
 
-/// So much more loss, in millionths, while no more came through, ends startup at once.
-const JUMP: u64 = MILLION / 5;
+/// So much more loss, in millionths, than the least so far is far more.
+const FAR_MORE: u64 = MILLION / 20;
 
 /// Fewer packets tell nothing of the path by how many came of them: so many, and so many more by
 /// the share that is lost.
@@ -38,8 +38,7 @@ impl Adaptive {
         }
         let window =
             std::mem::replace(&mut self.window, Window { since: now, ..Window::default() });
-        let resting = self.is_starting()
-            || self.contest.is_some()
+        let resting = self.contest.is_some()
             || matches!(self.phase, Phase::Startup | Phase::Drain | Phase::MinRtt);
         let shown = window.if_full > 0 && !window.app_limited;
         if !resting && window.queue > self.full_queue() && shown {
@@ -71,14 +70,6 @@ impl Adaptive {
         let round = Round { told: lost + delivered, ..round };
         let share = lost.saturating_mul(MILLION) / (lost + delivered).max(1);
         let excess = self.rest.is_excess(share, lost + delivered);
-        if self.is_starting() {
-            self.leap.marked |= marked > 0;
-            return;
-        }
-        if self.phase == Phase::Startup && sample.round < self.growth.judged_from {
-            self.growth.before = (sample.lost_packets, sample.delivered_packets);
-            return;
-        }
         if self.phase == Phase::Startup {
             self.judge_startup(now, &round, sample, marked > 0);
             return;
@@ -136,7 +127,6 @@ impl Adaptive {
             self.growth.full_bandwidth = self.bandwidth;
             (self.growth.full_rounds, self.growth.told) = (0, 0);
             let earlier = self.growth.earlier_share.filter(|_| round.queue == 0);
-            let earlier = earlier.filter(|_| !self.growth.learns_nothing);
             // What was lost a round ago was not lost to a rate that has grown since.
             if let Some(earlier) = earlier {
                 self.rest.set(earlier);
@@ -146,12 +136,8 @@ impl Adaptive {
         {
             (self.growth.full_rounds, self.growth.told) = (self.growth.full_rounds + 1, 0);
         }
-        // A policer, or a queue that is nearly none: what is beyond it is lost at once.
-        let earlier = self.growth.earlier_share.unwrap_or(share).min(share);
-        let jump =
-            !grew && self.growth.judged_from > 0 && round.lost_share(sample) > earlier + JUMP;
         self.growth.earlier_share = Some(share);
-        if marked || jump || self.growth.full_rounds >= FULL_ROUNDS {
+        if marked || self.growth.full_rounds >= FULL_ROUNDS {
             if overrun {
                 // What was too much is about to be found missing.
                 self.hearing.deaf = self.hearing.deaf.max(2);
@@ -175,7 +161,7 @@ impl Adaptive {
     fn overruns(&self, round: &Round, sample: &Sample, least: u64) -> bool {
         let came = sample.delivered_packets.saturating_sub(round.delivered);
         let lost = sample.lost_packets.saturating_sub(round.lost);
-        let more = round.lost_share(sample) > least + JUMP / 4;
+        let more = round.lost_share(sample) > least + FAR_MORE;
         self.grain_bytes > 0 && more && lost < came.saturating_mul(3)
     }
 
@@ -191,7 +177,7 @@ impl Adaptive {
 
     /// Whether what came through faster than was believed is believed.
     pub(super) fn may_grow(&self) -> bool {
-        let yields = self.is_retreating() || self.doubt.is_on() || self.contest.is_some();
+        let yields = self.doubt.is_on() || self.contest.is_some();
         !yields && !self.is_holding()
     }
 
@@ -201,7 +187,7 @@ impl Adaptive {
         let least = self.growth.least_share.filter(|_| self.phase == Phase::Startup);
         let bytes = u128::from(packets) * u128::from(self.packet_bytes);
         let much = |least| {
-            let usual = u128::from(least + JUMP / 4) * u128::from(self.grain_bytes);
+            let usual = u128::from(least + FAR_MORE) * u128::from(self.grain_bytes);
             bytes * u128::from(MILLION) > usual
         };
         if self.is_seldom_told() && packets >= FEW.0 && least.is_some_and(much) {

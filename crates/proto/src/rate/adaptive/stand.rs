@@ -128,7 +128,7 @@ impl Stand {
 impl Adaptive {
     /// A report came: whether it shows somebody who does not yield.
     pub(super) fn look_for_signs(&mut self, now: Instant, sample: &Sample) {
-        let known = !self.is_starting() && self.phase != Phase::Startup && !self.turns.is_known();
+        let known = self.phase != Phase::Startup && !self.turns.is_known();
         if !known || !self.may_contend(now) {
             self.signs.rhythm = Rhythm::default();
             self.signs.away.forget();

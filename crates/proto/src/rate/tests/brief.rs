@@ -3,69 +3,6 @@
 use super::sim::{Cubic, Flow, PACKET, Path, World};
 use super::{Adaptive, Instant, M, Rate, RateControl, adaptive_from, ms, share, shares};
 
-/// Jain's index, in thousandths.
-fn evenness(got: &[u64]) -> u64 {
-    let sum: u64 = got.iter().sum();
-    let squares: u64 = got.iter().map(|share| share * share).sum();
-    sum * sum * 1000 / (got.len() as u64 * squares).max(1)
-}
-
-/// Each probe up costs the CUBIC its window, so who probes on as if alone has three quarters.
-#[test]
-fn beside_a_cubic_both_have_a_third_at_least() {
-    for (mbit, rtt) in [(20, 80), (50, 40), (100, 20), (100, 50)] {
-        for (seed, start) in [(1, 0), (2, 0), (3, 5000)] {
-            let path = Path::new(mbit * M, ms(rtt), 0, 25);
-            let mut world = World::new(path.clone(), vec![adaptive_from(&path, ms(0))]);
-            world = world.by_chance(seed);
-            world.cubic = Some(Cubic::new(ms(start)));
-            world.run(ms(15_000));
-            let (got, tally) = shares(&mut world, ms(60_000), path.rate);
-            println!("{mbit} Mbit/s, {rtt} ms, cubic from {start}: {got:?}, {tally:?}");
-            let ours = got[0] * 1000 / (got[0] + got[1]);
-            assert!((333..=667).contains(&ours), "{mbit} {rtt} {start}: {got:?}");
-            assert!(got.iter().sum::<u64>() >= 960, "{got:?}");
-            assert!(tally.dropped * 1000 <= tally.sent * 5, "{tally:?}");
-        }
-    }
-}
-
-#[test]
-fn four_share_alike_and_lose_little() {
-    for apart in [0, 1000, 5000] {
-        let (mut even, mut dropped, mut sent) = (0, 0, 0);
-        for seed in 1..=3 {
-            let path = Path::new(50 * M, ms(39 + seed), 0, 25);
-            let flows = (0..4).map(|n| adaptive_from(&path, ms(n * apart))).collect();
-            let mut world = World::new(path.clone(), flows).by_chance(seed);
-            world.run(ms(20_000 + 4 * apart));
-            let (got, tally) = shares(&mut world, ms(60_000), path.rate);
-            println!("{apart} ms apart: {got:?}, {tally:?}");
-            assert!(got.iter().sum::<u64>() >= 980, "{got:?}");
-            even += evenness(&got);
-            (dropped, sent) = (dropped + tally.dropped, sent + tally.sent);
-        }
-        assert!(even >= 3 * 990, "{apart}: {even}");
-        assert!(dropped * 1000 <= sent * 12, "{apart}: {dropped} of {sent}");
-    }
-}
-
-/// Who came into a long queue takes what is left of it for a short one, and then its loss for the
-/// path's own, unless it remembers that there was more.
-#[test]
-fn a_long_queue_is_not_taken_for_a_short_one() {
-    for seed in 1..=3 {
-        let path = Path::new(100 * M, ms(19 + seed), 0, 100);
-        let flows = (0..8).map(|n| adaptive_from(&path, ms(n * 1000))).collect();
-        let mut world = World::new(path.clone(), flows).by_chance(seed);
-        world.run(ms(28_000));
-        let (got, tally) = shares(&mut world, ms(60_000), path.rate);
-        println!("{got:?}, {tally:?}");
-        assert!(tally.dropped * 100 <= tally.sent * 4, "{tally:?}");
-        assert!(evenness(&got) >= 800, "{got:?}");
-    }
-}
-
 /// Where a path carries more than was leapt to, successive probes find it, and the last of them is
 /// bold: that it overflows the queue is its own doing, and nobody is to be given way to.
 #[test]

@@ -9,23 +9,6 @@ fn policed(mbit: u64, bucket_bytes: u64) -> Path {
     path
 }
 
-/// Its loss is not taken for loss at rest, and its bucket not for a faster path for ever.
-#[test]
-fn what_a_policer_takes_is_not_lost_for_ever() {
-    for mbit in [20, 100] {
-        for bucket in [64_000, 512_000, 2_000_000] {
-            let path = policed(mbit, bucket);
-            let mut world = World::new(path.clone(), vec![adaptive(&path)]);
-            world.run(ms(20_000));
-            let (got, tally) = shares(&mut world, ms(40_000), path.rate);
-            let lost = tally.dropped * 1000 / tally.sent;
-            println!("{mbit} Mbit/s, bucket of {bucket}: {got:?}, {lost} of 1000 lost");
-            assert!(got[0] >= 930, "{got:?} {tally:?}");
-            assert!(lost <= 25, "{got:?} {tally:?}");
-        }
-    }
-}
-
 /// What is lost at random as well is found out, and sent again.
 #[test]
 fn random_loss_behind_a_policer_is_made_up_for() {

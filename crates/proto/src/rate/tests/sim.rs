@@ -58,10 +58,6 @@ pub(super) struct Path {
     pub(super) policer: bool,
     /// The wire before the bottleneck, which spreads what passes a policer.
     pub(super) line: Option<Rate>,
-    /// Each host stands still for so long, a twentieth of the time.
-    pub(super) steal: Duration,
-    /// Reports lost beside those that [`Path::loss`] takes, per million.
-    pub(super) report_loss: u64,
     /// What is delivered waits for the next tick of this clock: aggregation.
     pub(super) clump: Duration,
 }
@@ -81,8 +77,6 @@ impl Path {
             steps: Vec::new(),
             policer: false,
             line: None,
-            steal: Duration::ZERO,
-            report_loss: 0,
             clump: Duration::ZERO,
         }
     }
@@ -161,7 +155,6 @@ impl Bottleneck {
             let clump = nanos(self.path.clump);
             at = Instant::from_nanos(at.as_nanos().div_ceil(clump) * clump);
         }
-        at = stolen(at, self.path.steal, 0);
         Fate::Arrives { at, marked }
     }
 }
@@ -179,14 +172,6 @@ fn wandering(at: Instant, limit: Duration) -> Duration {
     let (from, to) = (u128::from(point(index)), u128::from(point(index + 1)));
     let sum = from * u128::from(step - into) + to * u128::from(into);
     Duration::from_nanos((sum / u128::from(step)) as u64)
-}
-
-/// When a host that stands still for `steal` in every twenty times as long gets to what was due
-/// `at`; `offset`, in such times, tells hosts apart.
-fn stolen(at: Instant, steal: Duration, offset: u64) -> Instant {
-    let steal = nanos(steal);
-    let stops = Stops { stopped: steal, period: 20 * steal, offset: offset * steal };
-    stops.runs_at(at)
 }
 
 /// A host that stands still for `stopped` of every `period`, in nanoseconds.
@@ -333,8 +318,6 @@ pub(super) struct Flow {
     host_free: Instant,
     /// How late the loop may wake.
     pub(super) lateness: Duration,
-    /// It stands still for so long, a twentieth of the time.
-    pub(super) steal: Duration,
     /// It stands still so, and what comes for it waits.
     pub(super) stops: Option<Stops>,
 }
@@ -360,7 +343,6 @@ impl Flow {
             host: None,
             host_free: start,
             lateness: Duration::from_micros(100),
-            steal: Duration::ZERO,
             stops: None,
         }
     }
@@ -412,7 +394,6 @@ impl Flow {
         } else if self.room() > 0 {
             let next = self.pacer.next(self.touched, &self.policy.pacing()) + self.late;
             due = self.data_at(next.max(now).max(self.start).max(self.host_free));
-            due = stolen(due, self.steal, 7);
         }
         due = due.min(self.policy.next_timeout().unwrap_or(Instant::NEVER).max(now));
         due = due.min(self.reports.front().map_or(Instant::NEVER, |(at, _)| *at));
@@ -426,8 +407,7 @@ impl Flow {
             && let Some(report) = self.receiver.work(now, beat, rtt)
         {
             // Reports are lost as often as packets are.
-            let loss = link.path.loss + link.path.report_loss;
-            let lost = link.dice.below(1_000_000) < loss || link.rate(now) == Rate::ZERO;
+            let lost = link.dice.below(1_000_000) < link.path.loss || link.rate(now) == Rate::ZERO;
             if !lost {
                 self.reports.push_back((now + rtt / 2, report));
             }
@@ -453,9 +433,6 @@ impl Flow {
 
     fn transmit(&mut self, now: Instant, link: &mut Bottleneck) {
         if now < self.start || now < self.host_free {
-            return;
-        }
-        if stolen(now, self.steal, 7) > now {
             return;
         }
         if self.data_at(now) > now {

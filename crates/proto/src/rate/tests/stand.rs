@@ -11,27 +11,6 @@ fn bbr(path: &Path, start: Duration) -> Flow {
     Flow::new(Box::new(Bbr::new(PACKET as u32, Some(path.rtt))), start)
 }
 
-/// A quarter of a product to four, whoever was there first.
-#[test]
-fn beside_a_bbr_both_have_a_third_at_least() {
-    for (mbit, rtt) in [(50, 40), (20, 80)] {
-        for queue in [25, 50, 100, 200, 400] {
-            for (first, second) in [(0, 0), (0, 5000), (5000, 0)] {
-                let path = Path::new(mbit * M, ms(rtt), 0, queue);
-                let flows = vec![adaptive_from(&path, ms(first)), bbr(&path, ms(second))];
-                let mut world = World::new(path.clone(), flows);
-                world.run(ms(15_000));
-                let (got, tally) = shares(&mut world, ms(60_000), path.rate);
-                println!("{mbit} Mbit/s, queue {queue} %, {first}, {second}: {got:?}, {tally:?}");
-                let ours = got[0] * 1000 / (got[0] + got[1]);
-                assert!((333..=667).contains(&ours), "{mbit} {queue} {first}: {got:?}");
-                assert!(got.iter().sum::<u64>() >= 970, "{got:?}");
-                assert!(tally.dropped * 100 <= tally.sent * 13, "{tally:?}");
-            }
-        }
-    }
-}
-
 /// How often one of the flows was seen to hold on, of so many looks.
 fn looks(world: &mut World, count: u32) -> u32 {
     let mut seen = 0;
@@ -93,20 +72,5 @@ fn nobody_who_yields_is_taken_for_one_who_does_not() {
             println!("queue {queue} %, {count}: {seen} of 320");
             assert_eq!(seen, 0, "queue {queue} %, {count}");
         }
-    }
-}
-
-/// Nor is there anybody on a path that loses and reorders packets, whose round trip wanders, or
-/// which carries more and less in turn.
-#[test]
-fn alone_it_takes_nobody_for_one() {
-    for (loss, wander, clump) in [(10_000, 0, 0), (0, 40, 0), (50_000, 10, 5), (0, 0, 10)] {
-        let mut path = Path::new(50 * M, ms(40), loss, 100);
-        (path.wander, path.clump, path.jitter) = (ms(wander), ms(clump), ms(5));
-        path.steps = (1..10).map(|n| (ms(8000 * n), path.rate.scaled(1 + n % 2, 2))).collect();
-        let mut world = World::new(path.clone(), vec![adaptive_from(&path, ms(0))]);
-        let seen = looks(&mut world, 320);
-        println!("loss {loss}, wander {wander}, clump {clump}: {seen} of 320");
-        assert_eq!(seen, 0, "{loss} {wander} {clump}");
     }
 }
