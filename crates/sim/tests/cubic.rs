@@ -1,4 +1,4 @@
-//! Whole transfers under `--policy cubic` and `tolerant` (docs/design/rate-control.md).
+//! Whole transfers under `--policy cubic` and `fair` (docs/design/rate-control.md).
 
 use std::time::Duration;
 
