@@ -85,8 +85,8 @@ BBRv1 as the program re-creates it; and senders of a constant rate. All IP packe
 unless a row says otherwise, and each host takes up to 1 ms, at random, to see what arrives.
 ";
 const SOURCE: &str = "With one seed and two
-policies that takes a quarter of an hour on two processors; `--quick` takes a minute and a half. The rows
-stand in `crates/sim/examples/rate-matrix/rows`; this page is not edited by hand.
+policies that takes a quarter of an hour on two processors; `--quick` takes a minute and a half.
+The rows stand in `crates/sim/examples/rate-matrix/rows`; this page is not edited by hand.
 ";
 const LEGEND: &str = "\
 A path is written as Mbit/s and milliseconds of round trip; the queue in bandwidth-delay products

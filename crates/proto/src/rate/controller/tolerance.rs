@@ -45,7 +45,9 @@ const RECONFIRM_ROUNDS: u32 = 32;
 /// A smallest round trip that is longer by this part of itself is another one.
 const MOVED_PART: u32 = 16;
 /// A sender that has the path for itself keeps so many times its own queue until it was seen.
-const SHOWN: u32 = 4;
+const SHOWN: u32 = 3;
+/// Losses in so many of 32 round trips are not those of a queue that overflows now and then.
+const HABIT_ROUNDS: f64 = 16.0;
 /// This part of the range of round trips is a sender's own queue, where queues are short.
 const OWN_RANGE_PART: f64 = 4.0;
 /// After a path change the window doubles if no more than this is lost beyond the excuse.
@@ -313,14 +315,14 @@ pub(super) fn has_moved(round: &Round, path: &PathModel) -> bool {
 
 /// What the law of the short queue needs to know.
 fn short_queue_path(now: Instant, path: &PathModel) -> short_queue::Path {
-    let base = path.base();
-    let mut queue = path.own_queue(now);
-    // A queue that is long once shows later which losses are none of its own.
-    if !path.was_reduced() && base.longest_queue() < queue * SHOWN {
-        queue *= SHOWN;
-    }
+    let (base, own) = (path.base(), path.own_queue(now));
+    // A queue that is long once shows later which losses are none of its own. One that lost packets
+    // is not made longer for that, unless they are lost at any length.
+    let lossy = path.losses().lossy_rounds() >= HABIT_ROUNDS;
+    let shows = base.longest_queue() < own * SHOWN && (lossy || !path.was_reduced());
+    let queue = if shows { own * SHOWN } else { own };
     let mut seconds = queue.as_secs_f64();
-    if path.was_reduced() && base.range() > base.noise() {
+    if !shows && path.was_reduced() && base.range() > base.noise() {
         seconds = seconds.min(base.range().as_secs_f64() / OWN_RANGE_PART);
     }
     short_queue::Path {
