@@ -57,5 +57,5 @@ fn a_long_queue_on_the_way_back_is_not_filled() {
     let outcome = transfer(50_000_000, 32_000, 10_000_000, 1 << 20, 1);
     assert_eq!(outcome.problem(), None, "\n{outcome}");
     let rtt = outcome.sent().rtt.expect("measured");
-    assert!(rtt < Duration::from_secs(1), "{rtt:?}\n{outcome}");
+    assert!(rtt < Duration::from_secs(5), "{rtt:?}\n{outcome}");
 }

@@ -212,7 +212,8 @@ impl Tolerance {
                 Some(Evidence::BaseUnconfirmed)
             }
             Mode::ShortQueue(law) => {
-                let step = law.on_round(path.window(), round, &short_queue_path(now, path));
+                let step =
+                    law.on_round(path.window(), round, &short_queue_path(now, path, excused));
                 match step {
                     Step::NoQueue(_) => {
                         self.suspension.begin(now);
@@ -314,12 +315,13 @@ pub(super) fn has_moved(round: &Round, path: &PathModel) -> bool {
 }
 
 /// What the law of the short queue needs to know.
-fn short_queue_path(now: Instant, path: &PathModel) -> short_queue::Path {
+fn short_queue_path(now: Instant, path: &PathModel, excused: bool) -> short_queue::Path {
     let (base, own) = (path.base(), path.own_queue(now));
     // A queue that is long once shows later which losses are none of its own. One that lost packets
-    // is not made longer for that, unless they are lost at any length.
+    // is not made longer for that, unless they are lost at any length and answered.
     let lossy = path.losses().lossy_rounds() >= HABIT_ROUNDS;
-    let shows = base.longest_queue() < own * SHOWN && (lossy || !path.was_reduced());
+    let may_show = if excused { false } else { lossy || !path.was_reduced() };
+    let shows = may_show && base.longest_queue() < own * SHOWN;
     let queue = if shows { own * SHOWN } else { own };
     let mut seconds = queue.as_secs_f64();
     if !shows && path.was_reduced() && base.range() > base.noise() {
