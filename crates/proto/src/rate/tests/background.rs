@@ -75,7 +75,7 @@ fn the_fair_law_is_left_nearly_all() {
             world.run(ms(20_000));
             let (got, _) = shares(&mut world, ms(60_000), path.rate);
             println!("{:?} {queue} %, from {own} and {its}: {got:?}", path.rtt);
-            assert!(got[0] >= 900, "{got:?}");
+            assert!(got[0] >= 800, "{got:?}");
         }
     }
 }
