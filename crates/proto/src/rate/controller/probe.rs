@@ -35,7 +35,7 @@ pub(super) enum Finding {
     /// So many bytes a second are free; the train waited so long for that, or not at all, and more
     /// may be free.
     Free { rate: f64, waited: Option<Duration> },
-    /// It cannot be told, or others have a part of it.
+    /// The train does not show it, or others have a part of it.
     Unknown,
     /// The train was lost: a policer, or a queue that is full.
     Lost,
@@ -53,7 +53,7 @@ pub(super) struct Probe {
     /// The round trip in which its report is overdue.
     until: u64,
     /// Bytes that were sent and that arrived, of its reports.
-    heard: (u64, u64),
+    reported: (u64, u64),
     /// The newest report of one of its packets: how far it is from the first, in seconds, and how
     /// much longer its round trip is than the smallest one.
     newest: Option<(f64, f64)>,
@@ -70,7 +70,7 @@ impl Probe {
             bytes: bytes as u64,
             left: bytes as u64,
             until: sample.round + 2,
-            heard: (0, 0),
+            reported: (0, 0),
             newest: None,
         }
     }
@@ -111,8 +111,8 @@ impl Probe {
         }
         let end = self.from + self.bytes;
         if reached > self.from {
-            self.heard.0 += stretch.sent_bytes;
-            self.heard.1 += stretch.arrived_bytes;
+            self.reported.0 += stretch.sent_bytes;
+            self.reported.1 += stretch.arrived_bytes;
         }
         if reached > self.from && reached <= end {
             let seconds = (reached - self.from) as f64 / self.pace();
@@ -124,7 +124,7 @@ impl Probe {
         }
         let least = self.bytes as f64 * LAST_PART / self.pace();
         match self.newest.filter(|(seconds, _)| *seconds >= least) {
-            _ if (self.heard.1 as f64) < LEAST_ARRIVES * self.heard.0 as f64 => Finding::Lost,
+            _ if (self.reported.1 as f64) < LEAST_ARRIVES * self.reported.0 as f64 => Finding::Lost,
             Some(newest) => self.judge(newest),
             None => Finding::Unknown,
         }
@@ -171,7 +171,7 @@ mod tests {
         Probe::new(CAPACITY, RTT, &sample)
     }
 
-    /// 15,000 bytes in 10 ms. Where nobody else sends 5 ms wait at its end.
+    /// 15,000 bytes in 10 ms. Where this sender is alone, the last packet waits for 5 ms.
     #[test]
     fn a_queue_that_grows_faster_is_made_by_others_too() {
         for (waited, free) in [(5000, 1_000_000.0), (6000, 900_000.0), (6800, 820_000.0)] {
