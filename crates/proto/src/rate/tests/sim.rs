@@ -306,6 +306,8 @@ pub(super) struct Flow {
     reports: VecDeque<(Instant, Report)>,
     heard: Instant,
     silence_told: Instant,
+    /// When something was sent while nothing was in flight.
+    resumed: Instant,
     probed: Instant,
     late: Duration,
     touched: Instant,
@@ -335,6 +337,7 @@ impl Flow {
             reports: VecDeque::new(),
             heard: start,
             silence_told: start,
+            resumed: start,
             probed: start,
             late: Duration::ZERO,
             touched: start,
@@ -373,7 +376,7 @@ impl Flow {
 
     fn silence_due(&self, rtt: Duration) -> Option<Instant> {
         let patience = (rtt * 3).max(Duration::from_millis(200));
-        let since = self.heard.max(self.silence_told).max(self.start);
+        let since = self.heard.max(self.silence_told).max(self.resumed);
         (self.sampler.in_flight_bytes() > 0).then(|| since + patience)
     }
 
@@ -464,6 +467,9 @@ impl Flow {
         self.touched = now;
         self.pacer.consumed(now, count, &pacing);
         let bytes = u64::from(count) * (PACKET - OVERHEAD);
+        if self.sampler.in_flight_bytes() == 0 {
+            self.resumed = now;
+        }
         self.sampler.on_sent(now, PacketNumber(self.next_number), count, bytes);
         let late = self.pacer.lateness(now, &pacing).filter(|_| !is_long(link.path.rtt));
         if let Some(late) = late {
