@@ -71,7 +71,7 @@ fn hosts_that_stop_are_no_full_path() {
         };
         let found = (run(true, false), run(false, true), run(true, true));
         println!("seed {seed}: {found:?}");
-        assert!(found.0 >= 33 && found.1 >= 42 && found.2 >= 34, "{found:?}");
+        assert!(found.0 >= 35 && found.1 >= 43 && found.2 >= 36, "{found:?}");
     }
 }
 
@@ -88,7 +88,7 @@ fn a_stop_of_a_fifth_of_a_second_costs_itself() {
         };
         let found = (run(true, false), run(false, true), run(true, true));
         println!("seed {seed}: {found:?}");
-        assert!(found.0 >= 37 && found.1 >= 38 && found.2 >= 32, "{found:?}");
+        assert!(found.0 >= 40 && found.1 >= 40 && found.2 >= 35, "{found:?}");
     }
 }
 
@@ -96,7 +96,7 @@ fn a_stop_of_a_fifth_of_a_second_costs_itself() {
 /// round trips of that, which 10 s of data include.
 #[test]
 fn a_way_back_that_is_full_is_no_full_path() {
-    for (delay, jitter, least) in [(0, 0, 44), (500, 500, 26), (900, 100, 17), (0, 1000, 25)] {
+    for (delay, jitter, least) in [(0, 0, 44), (500, 500, 27), (900, 100, 18), (0, 1000, 28)] {
         let outcome = world(1, 60_000_000, |setup| {
             setup.back.rate = Some(Rate::from_bits_per_second(2_000_000));
             setup.back.delay = Duration::from_millis(20 + delay);
@@ -156,7 +156,7 @@ fn how_long_a_host_slept_is_no_round_trip() {
     for (opens, at) in [(true, 5), (true, 50), (true, 1000), (false, 50), (false, 1000)] {
         let (mean, longest) = after_a_sleep(opens, Duration::from_millis(at));
         println!("opens {opens}, at {at} ms: {mean:?}, {longest:?}");
-        assert!(mean <= Duration::from_secs(7), "{mean:?}, {longest:?}");
+        assert!(mean <= Duration::from_millis(5100), "{mean:?}, {longest:?}");
     }
 }
 

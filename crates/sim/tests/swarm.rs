@@ -375,7 +375,7 @@ fn who_cannot_be_heard_does_not_know_that_all_is_well() {
 #[test]
 fn a_repair_packet_begins_a_buffer_too() {
     let outcome = as_it_should_be(21_001_362);
-    assert!(outcome.duration <= Duration::from_secs(60), "{outcome}");
+    assert!(outcome.duration <= Duration::from_secs(30), "{outcome}");
 }
 
 /// Copies from ever new addresses, each ahead of its packet, while the active end opens: it asked

@@ -45,9 +45,9 @@ fn a_slow_way_back_does_not_slow_the_way_there() {
         reached
     };
     let all = [64_000, 48_000, 40_000, 36_000, 32_000, 28_000].map(|back| reached(back, 1 << 20));
-    assert!(all[0] >= 70 && all.iter().min() >= Some(&20), "{all:?}");
-    assert!(all.iter().sum::<u64>() >= 42 * all.len() as u64, "{all:?}");
-    assert!(reached(64_000, 1 << 16) >= 35);
+    assert!(all.iter().min() >= Some(&55), "{all:?}");
+    assert!(all.iter().sum::<u64>() >= 70 * all.len() as u64, "{all:?}");
+    assert!(reached(64_000, 1 << 16) >= 45);
 }
 
 /// Hours of reports would fit in front of the last words.
@@ -56,5 +56,5 @@ fn a_long_queue_on_the_way_back_is_not_filled() {
     let outcome = transfer(50_000_000, 32_000, 10_000_000, 1 << 20, 1);
     assert_eq!(outcome.problem(), None, "\n{outcome}");
     let rtt = outcome.sent().rtt.expect("measured");
-    assert!(rtt < Duration::from_secs(5), "{rtt:?}\n{outcome}");
+    assert!(rtt < Duration::from_secs(1), "{rtt:?}\n{outcome}");
 }

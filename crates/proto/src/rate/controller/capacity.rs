@@ -106,13 +106,14 @@ impl Estimate {
         Some(Self { seconds, error }).filter(|of| of.is_exact())
     }
 
-    /// The mean of this and a newer one, by their precisions; the newer one if they contradict each
-    /// other.
+    /// Whether this and another one are hardly of the same bottleneck.
+    fn contradicts(self, other: Self) -> bool {
+        let apart = (self.seconds - other.seconds).abs();
+        apart > CONTRADICTION * self.error.hypot(other.error)
+    }
+
+    /// The mean of this and a newer one, by their precisions.
     fn combined(self, newer: Self) -> Self {
-        let apart = (self.seconds - newer.seconds).abs();
-        if apart > CONTRADICTION * self.error.hypot(newer.error) {
-            return newer;
-        }
         let precision = |of: Self| 1.0 / (of.error * of.error);
         let (old, new) = (KEPT * precision(self), precision(newer));
         let seconds = (self.seconds * old + newer.seconds * new) / (old + new);
@@ -144,6 +145,8 @@ pub(super) struct Capacity {
     /// Where in what was sent the train of the newest report began.
     train_from: Option<u64>,
     estimate: Option<Estimate>,
+    /// The newest one, if it contradicts that: by chance, or the bottleneck is another one now.
+    rival: Option<Estimate>,
     judged_at: Option<Instant>,
     trains: u32,
     /// Seconds a byte, as last measured.
@@ -180,8 +183,7 @@ impl Capacity {
         if sample.round <= began + ROUNDS && !newer.is_some_and(Estimate::is_exact) {
             return;
         }
-        if let Some(newer) = newer {
-            let all = self.estimate.map_or(newer, |before| before.combined(newer));
+        if let Some(all) = newer.and_then(|newer| self.combine(newer)) {
             self.estimate = Some(all);
             match all.is_exact() {
                 true => (self.known, self.bound) = (Some((all.seconds, now)), None),
@@ -192,6 +194,23 @@ impl Capacity {
         self.steps.clear();
         (self.judged_at, self.training) = (Some(now), None);
         self.trains += 1;
+    }
+
+    /// The estimate of all trains after a newer one; `None` if the newer one contradicts it. A
+    /// second one that agrees with that takes its place.
+    fn combine(&mut self, newer: Estimate) -> Option<Estimate> {
+        let Some(before) = self.estimate else { return Some(newer) };
+        let rival = self.rival.take();
+        if !before.contradicts(newer) {
+            return Some(before.combined(newer));
+        }
+        match rival.filter(|rival| !rival.contradicts(newer)) {
+            Some(rival) => Some(rival.combined(newer)),
+            None => {
+                self.rival = Some(newer);
+                None
+            }
+        }
     }
 
     fn add_report(&mut self, sample: &Sample, place: u64, way: f64) {
@@ -212,7 +231,8 @@ impl Capacity {
     /// `round`.
     pub(super) fn begin(&mut self, now: Instant, round: u64, at_once: bool) {
         let is_long_ago = self.judged_at.is_none_or(|at| now.since(at) >= EVERY);
-        let due = at_once || self.trains < FIRST_TRAINS || is_long_ago;
+        let open = self.trains < FIRST_TRAINS || self.rival.is_some();
+        let due = at_once || open || is_long_ago;
         if self.training.is_none() && due {
             (self.training, self.at_once) = (Some(round), at_once);
         }
@@ -297,16 +317,29 @@ mod tests {
     fn a_bottleneck_that_takes_no_time_leaves_later_estimates_alone() {
         let none = estimate(|_| 0.0, 0.0).expect("24 reports");
         assert!(!none.is_exact() && none.error > 0.0, "{none:?}");
-        let later = none.combined(estimate(|_| 0.0, 8e-9).expect("24 reports"));
-        assert!(later.is_exact(), "{later:?}");
+        let mut capacity = Capacity { estimate: Some(none), ..Capacity::default() };
+        let later = estimate(|_| 0.0, 8e-9).expect("24 reports");
+        assert_eq!(capacity.combine(later), None);
+        assert!(capacity.combine(later).is_some_and(Estimate::is_exact));
     }
 
     #[test]
-    fn estimates_count_by_their_precision_until_they_contradict() {
+    fn estimates_count_by_their_precision() {
         let of = |seconds, error| Estimate { seconds, error };
         let mean = of(8e-9, 1e-10).combined(of(12e-9, 4e-9));
         assert!((mean.seconds / 8e-9 - 1.0).abs() < 0.01, "{mean:?}");
-        assert_eq!(of(8e-9, 1e-10).combined(of(2e-9, 1e-10)), of(2e-9, 1e-10));
+    }
+
+    #[test]
+    fn an_estimate_that_contradicts_the_others_counts_once_the_next_one_confirms_it() {
+        let of = |seconds: f64| Estimate { seconds, error: seconds / 50.0 };
+        let mut capacity = Capacity { estimate: Some(of(8e-9)), ..Capacity::default() };
+        assert_eq!(capacity.combine(of(4e-9)), None, "by chance, perhaps");
+        let same = capacity.combine(of(8e-9)).expect("it agrees");
+        assert!((same.seconds / 8e-9 - 1.0).abs() < 1e-6, "{same:?}");
+        assert_eq!(capacity.combine(of(4e-9)), None, "the one before was forgotten");
+        let other = capacity.combine(of(4e-9)).expect("it is confirmed");
+        assert!((other.seconds / 4e-9 - 1.0).abs() < 1e-6, "{other:?}");
     }
 
     #[test]

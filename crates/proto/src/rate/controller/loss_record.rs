@@ -23,6 +23,8 @@ const LEAST_LOSS_SHARE: f64 = 0.001;
 pub(super) struct LossRecord {
     delivered: u64,
     lost: u64,
+    /// Packets that arrived, of each of the last two reports.
+    arrived: [f64; 2],
     /// Packets since the beginning.
     packets: f64,
     share: f64,
@@ -54,6 +56,9 @@ impl LossRecord {
         let lost = sample.lost_packets.saturating_sub(self.lost);
         (self.delivered, self.lost) = (sample.delivered_packets, sample.lost_packets);
         let (lost, packets) = (lost as f64, (arrived + lost) as f64);
+        // A packet is found missing two reports after its neighbours arrived.
+        let with = self.arrived[0];
+        self.arrived = [self.arrived[1], arrived as f64];
         if packets == 0.0 {
             return;
         }
@@ -63,8 +68,9 @@ impl LossRecord {
             return;
         }
         let share = self.share.clamp(LEAST_LOSS_SHARE, 0.9);
+        let packets = with + lost;
         let deviation = lost - share * packets;
-        let measured = deviation * deviation / (share * (1.0 - share) * packets);
+        let measured = deviation * deviation / (share * (1.0 - share) * packets.max(1.0));
         self.reports = (self.reports + 1.0).min(REPORTS);
         self.dispersion += (measured - self.dispersion) / self.reports.max(FIRST_REPORTS);
     }
@@ -87,8 +93,17 @@ impl LossRecord {
     pub(super) fn forget(&mut self) {
         let Lasting { packets, share, reports, dispersion } =
             self.before_start.take().unwrap_or_default();
-        let (delivered, lost) = (self.delivered, self.lost);
-        *self = Self { delivered, lost, packets, share, reports, dispersion, ..Self::default() };
+        let Self { delivered, lost, arrived, .. } = *self;
+        *self = Self {
+            delivered,
+            lost,
+            arrived,
+            packets,
+            share,
+            reports,
+            dispersion,
+            ..Self::default()
+        };
     }
 
     /// Loss share of the last 32 round trips; older ones count less.
@@ -133,6 +148,18 @@ mod tests {
         assert!(after(2000, |_| 1).dispersion() < 1.01);
         let runs = after(2000, |n| if n % 10 == 0 { 10 } else { 0 }).dispersion();
         assert!((5.0..20.0).contains(&runs), "{runs}");
+    }
+
+    #[test]
+    fn losses_that_are_found_while_little_arrives_are_not_dispersed() {
+        let (mut record, mut sample) = (LossRecord::default(), Sample::default());
+        for n in 0..2000 {
+            let (arrived, lost) = if n % 4 < 2 { (1000, 0) } else { (5, 10) };
+            sample.delivered_packets += arrived;
+            sample.lost_packets += lost;
+            record.on_sample(&sample);
+        }
+        assert!(record.dispersion() < 1.5, "{}", record.dispersion());
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub(super) const MOST: f64 = 0.02;
 const BUDGET: f64 = 8.0;
 /// What is left of the count after it was answered.
 const LEFT: f64 = 4.0;
+/// Round trips with losses, of the last 32, that make losses a habit of the path: three in a row.
+const HABIT_ROUNDS: f64 = 2.5;
 /// A low delay is below this part of the queue that was seen.
 const QUEUE_PART: f64 = 0.7;
 /// It is below so many times the sender's own queue.
@@ -43,9 +45,11 @@ fn is_low(now: Instant, path: &PathModel, base: &BaseRtt, alone: bool) -> bool {
     // the queue may become.
     let seen = |queue: Duration| queue > chance + base.noise();
     let queue = if !alone && seen(base.range()) { base.range() } else { base.longest_queue() };
+    // Losses that came before any queue are the path's own while the first queue grows.
+    let habit = alone && !path.was_reduced() && path.losses().lossy_rounds() >= HABIT_ROUNDS;
     base.is_confirmed(now)
         && seen(queue)
-        && excess < queue.mul_f64(QUEUE_PART)
+        && (habit || excess < queue.mul_f64(QUEUE_PART))
         && excess < chance + path.own_queue(now).mul_f64(own)
 }
 

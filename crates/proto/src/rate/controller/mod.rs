@@ -75,7 +75,7 @@ const RECONFIRM_TAKES: u64 = 3;
 const JUMP_TAKES: u64 = 2;
 /// A jump makes the window larger by so much: to a saved rate, and to what a probe found.
 const SAVED_GROWTH: f64 = 2.0;
-const FREE_GROWTH: f64 = 1.2;
+const FREE_GROWTH: f64 = 1.05;
 /// What is left of the rate while the smallest round trip is measured again: so little that twice
 /// the present queue empties in a round trip, within these bounds.
 const RECONFIRM_PART: (f64, f64) = (0.5, 0.9);
@@ -102,6 +102,8 @@ pub struct Controller {
     ceiling: Option<Rate>,
     /// What the receiver offered.
     offered: Option<Rate>,
+    /// What the bottleneck carries, where late reports keep the window from bounding the rate.
+    carried: Option<Rate>,
     /// Bytes of the packets that burst values count.
     counted_bytes: u32,
     sent_bytes: u64,
@@ -126,6 +128,7 @@ impl Controller {
             saved: SavedPath::default(),
             ceiling,
             offered: None,
+            carried: None,
             counted_bytes: packet_bytes,
             sent_bytes: 0,
             took_over: false,
@@ -259,10 +262,11 @@ impl Controller {
                 let judge = |round| start.on_round(&round, dispersion, progress.used);
                 let end = waits.or_else(|| progress.round.and_then(judge));
                 let may_probe = start.may_probe() && progress.used;
-                let probe = may_probe && self.probed_capacity(now).is_some();
                 match end {
                     Some(end) => Some(Evidence::StartOver(end)),
-                    None if probe => Some(Evidence::ProbeDue),
+                    None if may_probe && self.probed_capacity(now).is_some() => {
+                        Some(Evidence::ProbeDue)
+                    }
                     None if progress.used => Some(Evidence::Acknowledged(Growth::Goes(1.0))),
                     None => Some(Evidence::Unused),
                 }
@@ -333,9 +337,9 @@ impl Controller {
             Action::ResumeStart(window) => self.resume_start(window),
             Action::BeginStart => self.begin_start(now),
             Action::BeginProbe => self.begin_probe(now, sample),
-            Action::Jump { rate, waited } => self.jump_to_free(now, sample, rate, waited),
+            Action::Jump { rate, waited } => self.jump_to_free(sample, rate, waited),
             Action::LeaveProbe { lost } => self.leave_probe(lost),
-            Action::EndJump => self.end_jump(),
+            Action::EndJump => self.end_jump(now),
             Action::Retreat => self.retreat(sample.round),
             Action::BeginTest { share, loss } => {
                 let rounds = response_test::most_rounds(share, self.path.rtt());
@@ -445,7 +449,7 @@ impl Controller {
     fn begin_probe(&mut self, now: Instant, sample: &Sample) {
         let Some(capacity) = self.probed_capacity(now) else { return };
         if let Mode::Start(start) = &self.mode {
-            let probe = Probe::new(capacity, self.path.least_rtt(), sample);
+            let probe = Probe::new(capacity, self.path.least_rtt(), start.loss(), sample);
             self.mode = Mode::Probe(probe, start.probed());
         }
     }
@@ -464,14 +468,10 @@ impl Controller {
     }
 
     /// A probe found that so many bytes a second are free.
-    fn jump_to_free(&mut self, now: Instant, sample: &Sample, rate: f64, waited: Option<Duration>) {
+    fn jump_to_free(&mut self, sample: &Sample, rate: f64, waited: Option<Duration>) {
         let full = waited.is_some();
         if let Some(waited) = waited {
             self.path.on_own_queue(waited);
-            let loss = self.path.losses().recent();
-            if let Some(tolerance) = &mut self.tolerance {
-                tolerance.on_path_full(now, loss, &self.path);
-            }
         }
         // What left before it is reported first.
         let until = sample.round + 1 + JUMP_TAKES;
@@ -486,10 +486,15 @@ impl Controller {
 
     /// What a jump sent arrived. The start goes on from a saved rate, or where the path carries
     /// more than a probe sent; else it is over.
-    fn end_jump(&mut self) {
+    fn end_jump(&mut self, now: Instant) {
         if matches!(self.mode, Mode::Jump(Jump { full: true, .. })) {
             self.mode = Mode::Avoidance;
             self.path.end_start(self.mode.name(), Cause::Free);
+            let loss = self.path.losses().recent();
+            if let Some(tolerance) = &mut self.tolerance {
+                tolerance.on_path_full(now, loss, &self.path);
+            }
+            self.path.forget_losses();
         } else {
             self.mode = Mode::Start(Start::after(self.path.losses()));
         }
@@ -514,6 +519,12 @@ impl Controller {
         self.events.on_answered(self.sent_bytes);
     }
 
+    /// Whether a probe may find that more is free.
+    fn can_look(&self, now: Instant) -> bool {
+        let allowed = self.most().map_or(f64::INFINITY, |most| most.bytes_per_second() as f64);
+        self.path.has_room(now).is_some_and(|capacity| capacity <= allowed)
+    }
+
     /// Looks whether the path carries more.
     fn begin_start(&mut self, now: Instant) {
         self.mode = Mode::Start(self.path.begin_start().as_look());
@@ -530,6 +541,10 @@ impl Controller {
             self.path.settle(self.mode.name(), Cause::Test, window);
         }
         self.events.on_answered(self.sent_bytes);
+        // The window from before the losses may have been far from filling the path.
+        if loss < start::MOST_PROBED && self.can_look(now) {
+            self.begin_start(now);
+        }
     }
 
     fn leave_test(&mut self, now: Instant) {
@@ -560,7 +575,8 @@ impl Controller {
         self.path.replace_base(rtt);
         let clean = self.tolerance.as_ref().is_some_and(|t| t.is_clean(&self.path));
         self.mode = match clean {
-            true => Mode::Start(self.path.begin_start()),
+            // What the bottleneck carried is not what it carries now.
+            true => Mode::Start(self.path.begin_start().probed()),
             false => Mode::Avoidance,
         };
         self.path.settle(self.mode.name(), Cause::PathChange, window);
@@ -650,19 +666,21 @@ impl Controller {
 
     /// Pacing in this mode, in hundredths of a window a round trip.
     fn gain(&self) -> u64 {
-        match &self.mode {
+        let gain = match &self.mode {
             Mode::SlowStart(_) | Mode::Start(_) => SLOW_START_GAIN,
             Mode::Recovery | Mode::Avoidance | Mode::Reconfirm(_) => PACING_GAIN,
             Mode::ShortQueue(_) => SHORT_QUEUE_GAIN,
             Mode::Probe(..) | Mode::Jump(_) => WHOLE_GAIN,
             Mode::Testing(test) if !test.is_low() => WHOLE_GAIN,
             Mode::Testing(_) | Mode::Drain(_) => HALF_GAIN,
-        }
+        };
+        // The window does not hold back a sender there that is faster than it.
+        if self.path.is_reported_late() { gain.min(WHOLE_GAIN) } else { gain }
     }
 
     /// Burst values and cap, from the window.
     fn set_pacing(&mut self) {
-        let most = self.most();
+        let most = [self.most(), self.carried].into_iter().flatten().min();
         let rate = |gain| {
             let rate = self.path.window_rate().scaled(gain, 100).max(LEAST_RATE);
             most.map_or(rate, |most| rate.min(most))
@@ -730,6 +748,8 @@ impl RateControl for Controller {
         let evidence = self.evidence(now, sample, &progress);
         let action = decide(&self.mode, evidence);
         self.act(now, action, sample, &progress);
+        let carried = self.path.known_capacity(now).filter(|_| self.path.is_reported_late());
+        self.carried = carried.map(|bytes| Rate::from_bytes_per_second(bytes as u64));
         self.set_pacing();
     }
 

@@ -367,7 +367,7 @@ pub(super) fn decide(mode: &Mode, evidence: Evidence) -> Action {
         (Mode::Recovery, Evidence::Recovered) | (Mode::ShortQueue(_), Evidence::Company) => {
             Action::BeginAvoidance
         }
-        (Mode::Avoidance, Evidence::LookDue) => Action::BeginStart,
+        (Mode::Avoidance | Mode::ShortQueue(_), Evidence::LookDue) => Action::BeginStart,
         (Mode::Avoidance | Mode::ShortQueue(_), Evidence::BaseUnconfirmed) => {
             Action::BeginReconfirm
         }

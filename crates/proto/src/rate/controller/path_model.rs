@@ -53,7 +53,7 @@ const LEAST_KNOWN_SHARE: f64 = 0.5;
 const QUEUE_PART: u32 = 4;
 /// A sender's own queue is at most this part of the smallest round trip, and this long.
 const OWN_QUEUE_PART: u32 = 10;
-const MAX_OWN_QUEUE: Duration = Duration::from_millis(3);
+const MAX_OWN_QUEUE: Duration = Duration::from_micros(3200);
 
 /// It grows to so many times what a bottleneck that is known carries, so that a queue shows.
 const START_FILLS: f64 = 1.3;
@@ -63,7 +63,7 @@ const KNOWN_TOO_LOW: f64 = 1.1;
 const STANDING: f64 = 1.5;
 /// A window that is larger than this part of the bottleneck's grows soon enough by doubling, and
 /// so it does where round trips are shorter than this.
-const PROBED_PART: f64 = 0.8;
+const PROBED_PART: f64 = 0.9;
 const LEAST_PROBED_RTT: Duration = Duration::from_millis(10);
 
 /// A window that is so many times as large as at the last loss was not limited by what lost there.
@@ -203,18 +203,19 @@ impl PathModel {
     }
 
     /// Bytes a second that the bottleneck carries, if a probe can show what part of them is free:
-    /// it is known, nothing waits, round trips are not short, and the window is far from filling
-    /// it.
+    /// the window is not on the way to a threshold, and there is room.
     pub(super) fn probed_capacity(&self, now: Instant) -> Option<f64> {
+        self.has_room(now).filter(|_| self.threshold.is_infinite())
+    }
+
+    /// Bytes a second that the bottleneck carries, if it is known, nothing waits, round trips are
+    /// not short, and the window is far from filling it.
+    pub(super) fn has_room(&self, now: Instant) -> Option<f64> {
         let capacity = self.known_capacity(now)?;
         let rtt = self.least_rtt();
         let far = self.window < PROBED_PART * self.packets(capacity * rtt.as_secs_f64());
         let waits = self.base.excess() > self.base.tolerance();
-        let can = far
-            && !waits
-            && !self.is_policed
-            && rtt >= LEAST_PROBED_RTT
-            && self.threshold.is_infinite();
+        let can = far && !waits && !self.is_policed && rtt >= LEAST_PROBED_RTT;
         can.then_some(capacity)
     }
 
@@ -319,6 +320,11 @@ impl PathModel {
         self.capacity.share(now, self.arrival_rate())
     }
 
+    /// The same by what arrived over the last round trip alone: in a start that is much more.
+    pub(super) fn flight_share(&self, now: Instant) -> Option<f64> {
+        self.capacity.share(now, self.flight_rate())
+    }
+
     /// Packets that the bottleneck carries in `seconds`, as far as that is known.
     pub(super) fn carried_in(&self, now: Instant, seconds: f64) -> f64 {
         let rate = self.arrival_rate();
@@ -349,8 +355,9 @@ impl PathModel {
         self.base.on_drained();
     }
 
-    /// A queue of this sender that need not be shorter: a tenth of the smallest round trip, 3 ms at
-    /// most (below CoDel's target, RFC 8289 §4.3), but for four packets.
+    /// A queue of this sender that need not be shorter: a tenth of the smallest round trip, 3.2 ms at
+    /// most (below CoDel's target, RFC 8289 §4.3, and above what `background` keeps), but for four
+    /// packets.
     pub(super) fn own_queue(&self, now: Instant) -> Duration {
         let time = (self.base.least().unwrap_or_default() / OWN_QUEUE_PART).min(MAX_OWN_QUEUE);
         let packets = LEAST_DELAY_WINDOW * f64::from(self.packet_bytes);
@@ -489,6 +496,12 @@ impl PathModel {
         self.window_rate().bytes_in(self.way_back.most_added())
     }
 
+    /// Whether the way back delays reports so much that the window does not bound the rate: what
+    /// is not reported yet may be in flight beyond it.
+    pub(super) fn is_reported_late(&self) -> bool {
+        self.way_back.most_added() > self.rtt() / 3
+    }
+
     /// The report's round trip, without what only the way back added.
     pub(super) fn without_way_back(&mut self, sample: &Sample) -> Option<Duration> {
         let rtt = sample.rtt?;
@@ -522,7 +535,11 @@ impl PathModel {
         let fills = seconds.is_some_and(|seconds| {
             let window = seconds * self.window_bytes() as f64;
             let filled = window / self.least_rtt().as_secs_f64();
-            filled > START_FILLS && seconds * self.best_rate < KNOWN_TOO_LOW
+            match self.is_reported_late() {
+                // Late reports come close together, and rates that they show are too high.
+                true => filled > 1.0,
+                false => filled > START_FILLS && seconds * self.best_rate < KNOWN_TOO_LOW,
+            }
         });
         if fills { 0.0 } else { 1.0 }
     }

@@ -11,12 +11,12 @@ use crate::units::Rate;
 
 /// The train is paced at so many times what the bottleneck carries: its queue must show.
 const GAIN: f64 = 1.5;
-/// It takes this part of a round trip: a receiver reports as often.
+/// It takes this part of a round trip: a receiver reports a little more often.
 const PART: f64 = 1.0 / 8.0;
 /// No burst of it is longer than this part of it.
 const BURST_PART: f64 = 1.0 / 32.0;
 /// A report decides that is of a packet in this last part of it.
-const LAST_PART: f64 = 0.5;
+const LAST_PART: f64 = 0.4;
 /// A queue that grows by less shows that the bottleneck carries more than the train.
 const NOT_HELD_UP: f64 = 1.0 / 32.0;
 /// Where others have a larger part of the bottleneck than what is left of this, a jump would be at
@@ -24,7 +24,7 @@ const NOT_HELD_UP: f64 = 1.0 / 32.0;
 const LEAST_FREE: f64 = 0.8;
 /// Of what is free this part is used.
 const USED: f64 = 0.98;
-/// Of the train so much arrives at least.
+/// Of the train so much arrives at least, of what random loss leaves.
 const LEAST_ARRIVES: f64 = 0.9;
 
 /// What a train showed.
@@ -52,6 +52,8 @@ pub(super) struct Probe {
     left: u64,
     /// The round trip in which its report is overdue.
     until: u64,
+    /// The loss share of the packets before it.
+    loss: f64,
     /// Bytes that were sent and that arrived, of its reports.
     reported: (u64, u64),
     /// The newest report of one of its packets: how far it is from the first, in seconds, and how
@@ -60,9 +62,9 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// A train over a bottleneck of `capacity` bytes a second and a round trip of `rtt`, after
-    /// this report.
-    pub(super) fn new(capacity: f64, rtt: Duration, sample: &Sample) -> Self {
+    /// A train over a bottleneck of `capacity` bytes a second and a round trip of `rtt`, where this
+    /// share of the packets is lost, after this report.
+    pub(super) fn new(capacity: f64, rtt: Duration, loss: f64, sample: &Sample) -> Self {
         let bytes = capacity * GAIN * rtt.as_secs_f64() * PART;
         Self {
             capacity,
@@ -70,6 +72,7 @@ impl Probe {
             bytes: bytes as u64,
             left: bytes as u64,
             until: sample.round + 2,
+            loss,
             reported: (0, 0),
             newest: None,
         }
@@ -123,8 +126,9 @@ impl Probe {
             return Finding::Open;
         }
         let least = self.bytes as f64 * LAST_PART / self.pace();
+        let arrives = LEAST_ARRIVES * (1.0 - self.loss);
         match self.newest.filter(|(seconds, _)| *seconds >= least) {
-            _ if (self.reported.1 as f64) < LEAST_ARRIVES * self.reported.0 as f64 => Finding::Lost,
+            _ if (self.reported.1 as f64) < arrives * self.reported.0 as f64 => Finding::Lost,
             Some(newest) => self.judge(newest),
             None => Finding::Unknown,
         }
@@ -168,7 +172,7 @@ mod tests {
 
     fn probe() -> Probe {
         let sample = Sample { sent_bytes: 5000, round: 3, ..Sample::default() };
-        Probe::new(CAPACITY, RTT, &sample)
+        Probe::new(CAPACITY, RTT, 0.0, &sample)
     }
 
     /// 15,000 bytes in 10 ms. Where this sender is alone, the last packet waits for 5 ms.

@@ -18,7 +18,7 @@ const RISE: f64 = 0.02;
 const DEVIATIONS: f64 = 3.0;
 
 /// Loss share from which on a probe shows little.
-const MOST_PROBED: f64 = 0.1;
+pub(super) const MOST_PROBED: f64 = 0.1;
 
 /// Why the start is over.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -32,6 +32,10 @@ pub(super) const COMPANY_SHARE: f64 = 0.6;
 const COMPANY_ROUNDS: u32 = 16;
 /// A sender that has less than this may have been kept from its share by losses.
 const SMALL_SHARE: f64 = 0.5;
+/// A sender that has the path for itself and did not fill it for so many round trips probes what
+/// is free, where so many of the last 32 lost packets.
+const ROOMY_ROUNDS: u32 = 3;
+const LOSSY_ROUNDS: f64 = 8.0;
 /// Round trips for which a mark says that the sender has not the path for itself: its queue marks
 /// before it is as long as a sender's own.
 const MARKED_FOR: u64 = 64;
@@ -47,7 +51,7 @@ const MOVED_PART: u32 = 16;
 /// A sender that has the path for itself keeps so many times its own queue until it was seen.
 const SHOWN: u32 = 3;
 /// Losses in so many of 32 round trips are not those of a queue that overflows now and then.
-const HABIT_ROUNDS: f64 = 16.0;
+const MOST_ROUNDS: f64 = 16.0;
 /// This part of the range of round trips is a sender's own queue, where queues are short.
 const OWN_RANGE_PART: f64 = 4.0;
 /// After a path change the window doubles if no more than this is lost beyond the excuse.
@@ -78,6 +82,8 @@ pub(super) struct Tolerance {
     above: u32,
     /// Round trips in a row with less than that.
     below: u32,
+    /// Round trips in a row in which this sender had the path and did not fill it.
+    roomy: u32,
     /// The round trip of the last mark.
     marked_in: Option<u64>,
 }
@@ -205,6 +211,14 @@ impl Tolerance {
         let excess = round.min_rtt.saturating_sub(base.least().unwrap_or_default());
         let shows = base.by_chance() + base.noise();
         self.foreign_queue.on_round(path.carried_time(now, window), excess, shows);
+        // Losses that are a habit of the path take more than growth gives back.
+        let lossy = path.losses().lossy_rounds() >= LOSSY_ROUNDS;
+        let room = self.has_path && used && lossy && path.has_room(now).is_some();
+        self.roomy = if room { self.roomy.saturating_add(1) } else { 0 };
+        if self.roomy >= ROOMY_ROUNDS && matches!(mode, Mode::ShortQueue(_) | Mode::Avoidance) {
+            self.roomy = 0;
+            return Some(Evidence::LookDue);
+        }
         match mode {
             Mode::ShortQueue(_) if !alone => Some(Evidence::Company),
             // Before the confirmation ends, or the next loss would be congestion.
@@ -228,9 +242,10 @@ impl Tolerance {
             }
             Mode::Avoidance if alone => Some(Evidence::Alone),
             Mode::Avoidance => {
-                let waits = base.mean_excess() >= base.noise();
+                let waits = base.mean_excess() >= base.tolerance();
                 let small = share.is_none_or(|share| share < SMALL_SHARE);
-                if !excused && small && !waits && self.looks.is_due(now, path) {
+                let untested = large && !self.excuse.may_test(now);
+                if !excused && small && !waits && self.looks.is_due(now, path, untested) {
                     return Some(Evidence::LookDue);
                 }
                 let unconfirmed = self.has_path && !base.is_confirmed(now) && due;
@@ -260,9 +275,12 @@ impl Tolerance {
 
     /// A start found the path full, and lost this share of its packets before that.
     pub(super) fn on_path_full(&mut self, now: Instant, loss: f64, path: &PathModel) {
-        let large = path.share(now).is_none_or(|share| share >= LEAST_SHARE);
+        let large = path.flight_share(now).is_none_or(|share| share >= LEAST_SHARE);
         if loss > LEAST_PRESUMED && large {
-            self.excuse.presume(now, loss);
+            // Few packets show it, and the true share may be larger by a standard error.
+            let (packets, _) = path.losses().recent_counts();
+            let error = (loss * (1.0 - loss) / packets.max(1.0)).sqrt();
+            self.excuse.presume(now, loss + error);
         }
     }
 
@@ -319,7 +337,7 @@ fn short_queue_path(now: Instant, path: &PathModel, excused: bool) -> short_queu
     let (base, own) = (path.base(), path.own_queue(now));
     // A queue that is long once shows later which losses are none of its own. One that lost packets
     // is not made longer for that, unless they are lost at any length and answered.
-    let lossy = path.losses().lossy_rounds() >= HABIT_ROUNDS;
+    let lossy = path.losses().lossy_rounds() >= MOST_ROUNDS;
     let may_show = if excused { false } else { lossy || !path.was_reduced() };
     let shows = may_show && base.longest_queue() < own * SHOWN;
     let queue = if shows { own * SHOWN } else { own };

@@ -105,7 +105,7 @@ fn a_loss_that_is_not_answered_hides_no_mark() {
     world.run(ms(10_000));
     let (got, tally) = shares(&mut world, ms(20_000), path.rate);
     println!("{got:?} {tally:?}");
-    assert!(tally.marked * 50 <= tally.sent, "{tally:?}");
+    assert!(tally.marked * 40 <= tally.sent, "{tally:?}");
 }
 
 /// A round trip that varies leaves the window not full at most reports, and the start too soon.
@@ -193,7 +193,7 @@ fn marks_are_answered_once_a_round_trip_and_keep_the_queue_short() {
     println!("{got:?} wait {} {tally:?}", part(tally.mean_wait(), path.rtt));
     assert!(got[0] >= 900 && tally.dropped == 0, "{got:?} {tally:?}");
     assert!(tally.mean_wait() < path.rtt / 4, "{tally:?}");
-    assert!(tally.marked * 50 <= tally.sent, "{tally:?}");
+    assert!(tally.marked * 40 <= tally.sent, "{tally:?}");
 }
 
 #[test]
@@ -279,9 +279,9 @@ fn alone_a_tolerant_sender_fills_the_path_with_a_short_queue() {
 fn loss_that_is_not_its_own_doing_costs_a_tolerant_sender_little() {
     for (mbit, rtt, queue, loss, least) in [
         (50, 40, 25, 10_000, 850),
-        (50, 40, 25, 50_000, 870),
-        (50, 40, 25, 100_000, 870),
-        (200, 20, 25, 100_000, 870),
+        (50, 40, 25, 50_000, 880),
+        (50, 40, 25, 100_000, 880),
+        (200, 20, 25, 100_000, 880),
     ] {
         let path = Path::new(mbit * M, ms(rtt), loss, queue);
         let (got, tally) = alone(&path);
@@ -299,9 +299,9 @@ fn many_tolerant_senders_lose_no_more_than_as_many_cubics_and_share_alike() {
         (2, 25, 0, 20, 0.95),
         (8, 10, 0, 150, 0.95),
         (8, 25, 0, 80, 0.95),
-        (8, 25, 10_000, 80, 0.75),
+        (8, 25, 10_000, 80, 0.8),
         (32, 25, 0, 600, 0.95),
-        (128, 25, 0, 1500, 0.8),
+        (128, 25, 0, 1500, 0.85),
     ] {
         let path = Path::new(50 * M, ms(40), loss, queue);
         let (got, lost) = company(&path, count, tolerant);
@@ -318,7 +318,7 @@ fn a_tolerant_sender_finds_a_path_that_carries_more_and_leaves_one_that_carries_
     world.run(ms(14_000));
     let wide = Rate::from_bits_per_second(100 * M);
     let (got, _) = shares(&mut world, ms(4000), wide);
-    assert!(got[0] >= 700, "{got:?}");
+    assert!(got[0] >= 800, "{got:?}");
     world.run(ms(5000));
     let (got, tally) = shares(&mut world, ms(5000), path.rate);
     assert!(got[0] >= 900 && tally.dropped * 50 <= tally.sent, "{got:?} {tally:?}");
