@@ -42,7 +42,7 @@ const MARKED_FOR: u64 = 64;
 /// No smaller loss share than this is tested for.
 const LEAST_TESTED: f64 = 0.02;
 /// No smaller loss share than this is presumed from a start.
-const LEAST_PRESUMED: f64 = 0.01;
+const LEAST_PRESUMED: f64 = 0.005;
 /// Time and round trips until the smallest round trip may be measured again.
 const RECONFIRM_EVERY: Duration = Duration::from_secs(5);
 const RECONFIRM_ROUNDS: u32 = 32;
