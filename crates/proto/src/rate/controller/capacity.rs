@@ -28,7 +28,7 @@ const EVERY: Duration = Duration::from_secs(5);
 const ROUNDS: u64 = 3;
 /// What earlier trains showed counts by this part with each newer one.
 const KEPT: f64 = 0.75;
-/// An estimate is not more exact than this part of itself, nor than one-way times are told, in
+/// An estimate is not more exact than this part of itself, nor than one-way times are reported, in
 /// seconds.
 const LEAST_ERROR: f64 = 0.02;
 const GRAIN: f64 = 1e-6;
