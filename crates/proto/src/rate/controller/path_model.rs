@@ -355,9 +355,9 @@ impl PathModel {
         self.base.on_drained();
     }
 
-    /// A queue of this sender that need not be shorter: a tenth of the smallest round trip, 3.2 ms at
-    /// most (below CoDel's target, RFC 8289 §4.3, and above what `background` keeps), but for four
-    /// packets.
+    /// A queue of this sender that need not be shorter: a tenth of the smallest round trip, 3.2 ms
+    /// at most (below CoDel's target, RFC 8289 §4.3, and above what `background` keeps), but for
+    /// four packets.
     pub(super) fn own_queue(&self, now: Instant) -> Duration {
         let time = (self.base.least().unwrap_or_default() / OWN_QUEUE_PART).min(MAX_OWN_QUEUE);
         let packets = LEAST_DELAY_WINDOW * f64::from(self.packet_bytes);

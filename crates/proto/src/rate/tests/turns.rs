@@ -14,8 +14,8 @@ fn turning(each: u64, (high, low): (u64, u64), rtt: u64, queue: u64) -> Path {
     path
 }
 
-/// For so many milliseconds each, between so many Mbit/s: the part of what passes at best, and of all
-/// packets the lost ones, in thousands.
+/// For so many milliseconds each, between so many Mbit/s: the part of what passes at best, and of
+/// all packets the lost ones, in thousands.
 #[test]
 fn what_comes_back_again_and_again_is_used() {
     for (each, (high, low), rtt, queue, least, most) in [
