@@ -67,7 +67,6 @@ fn a_slow_way_back_is_no_queue_on_the_way_there() {
     let rate = Some(Rate::from_bits_per_second(64_000));
     let back = LinkOptions { rate, queue, ..link(1, 40, 0) };
     let (used, lost) = used(&link(100, 40, 0), &back, 30, 1);
-    // Reports of the start's queue come half a second late.
     assert!(used >= 75 && lost <= 100);
 }
 

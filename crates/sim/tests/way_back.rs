@@ -34,7 +34,7 @@ fn transfer(bytes: u64, back: u64, back_queue: u64, buffer_bytes: u32, seed: u64
 }
 
 /// 100 Mbit/s there, of which buffers can carry 90.5, for ten seconds: most of what is missing is
-/// the start, whose round trips take as long as reports do. An older law had 60 to 80 of them.
+/// the start, whose round trips take as long as reports do.
 #[test]
 fn a_slow_way_back_does_not_slow_the_way_there() {
     let reached = |back, buffer_bytes| {

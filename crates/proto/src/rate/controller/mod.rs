@@ -522,7 +522,8 @@ impl Controller {
     /// Whether a probe may find that more is free.
     fn can_look(&self, now: Instant) -> bool {
         let allowed = self.most().map_or(f64::INFINITY, |most| most.bytes_per_second() as f64);
-        self.path.has_room(now).is_some_and(|capacity| capacity <= allowed)
+        let marked = self.tolerance.as_ref().is_some_and(Tolerance::was_marked);
+        !marked && self.path.has_room(now).is_some_and(|capacity| capacity <= allowed)
     }
 
     /// Looks whether the path carries more.

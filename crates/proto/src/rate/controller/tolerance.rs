@@ -296,6 +296,11 @@ impl Tolerance {
         self.excuse.refuse(now);
     }
 
+    /// Whether the path ever marked a packet: the train of a probe would be marked.
+    pub(super) fn was_marked(&self) -> bool {
+        self.marked_in.is_some()
+    }
+
     /// Nothing arrived, or nothing was sent, for so long that the path may be another one.
     pub(super) fn on_interruption(&mut self) {
         self.excuse.revoke();

@@ -105,7 +105,7 @@ fn a_loss_that_is_not_answered_hides_no_mark() {
     world.run(ms(10_000));
     let (got, tally) = shares(&mut world, ms(20_000), path.rate);
     println!("{got:?} {tally:?}");
-    assert!(tally.marked * 40 <= tally.sent, "{tally:?}");
+    assert!(tally.marked * 50 <= tally.sent, "{tally:?}");
 }
 
 /// A round trip that varies leaves the window not full at most reports, and the start too soon.
@@ -193,7 +193,7 @@ fn marks_are_answered_once_a_round_trip_and_keep_the_queue_short() {
     println!("{got:?} wait {} {tally:?}", part(tally.mean_wait(), path.rtt));
     assert!(got[0] >= 900 && tally.dropped == 0, "{got:?} {tally:?}");
     assert!(tally.mean_wait() < path.rtt / 4, "{tally:?}");
-    assert!(tally.marked * 40 <= tally.sent, "{tally:?}");
+    assert!(tally.marked * 50 <= tally.sent, "{tally:?}");
 }
 
 #[test]
