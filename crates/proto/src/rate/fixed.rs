@@ -1,7 +1,10 @@
-//! RFC 998 as written: the negotiated burst values, whatever the path says.
+//! RFC 998 as written: the negotiated burst values, whatever the path says. On `sealed`, where
+//! losses are reported, a circuit breaker halves the rate on a path that is overrun.
 
 use std::time::Duration;
 
+use super::MAX_INTERVAL;
+use super::breaker::Breaker;
 use crate::rate::{Belief, Pacing, RateControl, Sample, burst_for};
 use crate::time::Instant;
 use crate::units::{Burst, Rate};
@@ -20,18 +23,30 @@ pub struct Fixed {
     /// stays.
     sent: Option<u32>,
     ceiling: Option<Rate>,
+    breaker: Option<Breaker>,
 }
 
 impl Fixed {
     /// The negotiated burst values, of packets of `packet_bytes` (IP and UDP headers included).
     pub fn new(burst: Burst, packet_bytes: u32) -> Self {
         let burst = Burst { packets: burst.packets.max(1), ..burst };
-        Self { told: burst, burst, packet: packet_bytes.max(1), sent: None, ceiling: None }
+        let packet = packet_bytes.max(1);
+        Self { told: burst, burst, packet, sent: None, ceiling: None, breaker: None }
+    }
+
+    /// The same, with a circuit breaker (`docs/protocol.md §7.5`): losses are reported.
+    pub fn with_breaker(self) -> Self {
+        Self { breaker: Some(Breaker::default()), ..self }
     }
 
     /// The same, of so many bytes, whatever the size of the packets that are sent.
     pub fn of_bytes(self) -> Self {
         Self { sent: Some(self.packet), ..self }
+    }
+
+    /// How often the breaker has halved the rate.
+    fn steps(&self) -> u32 {
+        self.breaker.as_ref().map_or(0, Breaker::steps)
     }
 
     /// The burst values below the ceiling. Where packets count, and whole milliseconds, they keep
@@ -58,7 +73,11 @@ impl Fixed {
 }
 
 impl RateControl for Fixed {
-    fn on_sample(&mut self, _now: Instant, _sample: &Sample) {}
+    fn on_sample(&mut self, now: Instant, sample: &Sample) {
+        if let Some(breaker) = &mut self.breaker {
+            breaker.on_sample(now, sample);
+        }
+    }
 
     fn on_silence(&mut self, _now: Instant) {}
 
@@ -87,15 +106,18 @@ impl RateControl for Fixed {
     }
 
     fn belief(&self) -> Belief {
-        Belief { phase: "fixed", ..Belief::default() }
+        Belief { phase: if self.steps() > 0 { "breaker" } else { "fixed" }, ..Belief::default() }
     }
 
     fn pacing(&self) -> Pacing {
         let burst = self.below_ceiling();
-        Pacing::of(match self.sent {
+        let burst = match self.sent {
             Some(sent) if sent != self.packet => resized(burst, self.packet, sent),
             _ => burst,
-        })
+        };
+        let longest = MAX_INTERVAL.max(burst.interval);
+        let interval = burst.interval.saturating_mul(1 << self.steps()).min(longest);
+        Pacing::of(Burst { interval, ..burst })
     }
 }
 
@@ -174,6 +196,24 @@ mod tests {
                 assert!(made.abs_diff(agreed) <= agreed / 1000, "{packets} of {sent}: {made}");
             }
         }
+    }
+
+    #[test]
+    fn a_path_that_is_overrun_halves_the_rate() {
+        let mut fixed = Fixed::new(burst(8, 10), 1260).of_bytes().with_breaker();
+        for n in 0..=100 {
+            let now = Instant::EPOCH + Duration::from_millis(n * 100);
+            let counts = Sample {
+                round: n,
+                lost_packets: n * 20,
+                delivered_packets: n * 60,
+                ..Sample::default()
+            };
+            assert_eq!(fixed.pacing().burst, burst(8, 10));
+            fixed.on_sample(now, &counts);
+        }
+        assert_eq!(fixed.pacing().burst, burst(8, 20));
+        assert_eq!(fixed.belief().phase, "breaker");
     }
 
     #[test]

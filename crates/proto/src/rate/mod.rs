@@ -5,6 +5,7 @@
 
 pub mod adaptive;
 pub mod background;
+mod breaker;
 pub mod controller;
 mod cubic;
 pub mod fixed;
@@ -279,6 +280,7 @@ pub(crate) fn build(policy: Policy, negotiated: &Negotiated, overhead: u32) -> L
 fn fixed(burst: Burst, negotiated: &Negotiated, packet: u32) -> Law {
     let fixed = Fixed::new(burst, packet);
     let fixed = if negotiated.rules.sizes { fixed.of_bytes() } else { fixed };
+    let fixed = if negotiated.rules.reports { fixed.with_breaker() } else { fixed };
     Law { control: Box::new(fixed), learns: false, ways: Ways::OURS }
 }
 
