@@ -519,8 +519,15 @@ impl Endpoint {
         self.counts.sent_bytes += len as u64;
         let kind = batch.get(start + 3).copied().unwrap_or(255);
         self.trace.push(now, TraceEvent::Sent { kind, packets, bytes: len as u32 });
-        let ecn = (self.rules.marks && kind != Kind::Open as u8).then_some(Ecn::Ect0);
+        let asks = self.rules.marks && kind != Kind::Open as u8;
+        let ecn = (asks && self.answers_marks()).then_some(Ecn::Ect0);
         Some(Transmit { to: route.peer, local: route.local, ecn, segment, len })
+    }
+
+    /// Whether this end sends data, and less of them where packets arrive marked.
+    fn answers_marks(&self) -> bool {
+        let machine = self.connection.as_ref().map(|connection| &connection.machine);
+        matches!(machine, Some(Machine::Sender(sender)) if sender.answers_marks())
     }
 
     /// Replies and the connection take turns, so that a flood of OPENs does not silence it.

@@ -42,7 +42,7 @@ pub(crate) struct Rules {
     pub(crate) moves: bool,
     /// The size of packets follows the path (`docs/protocol.md §6.5`).
     pub(crate) sizes: bool,
-    /// Packets after OPEN ask for ECN marks.
+    /// A sender's packets after OPEN ask for ECN marks, if its rate law answers them.
     pub(crate) marks: bool,
     /// Bytes of a DATA datagram that are not data.
     pub(crate) data_overhead: u32,

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use netblt_proto::buffer::Buffer;
-use netblt_proto::config::{Config, Role, Secret, Wire};
+use netblt_proto::config::{Config, Pace, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::machine::{Datagram, Event, Reason, Reception};
 use netblt_proto::recovery::RecoveryLaw;
 use netblt_proto::time::Instant;
-use netblt_proto::units::BufferNumber;
+use netblt_proto::units::{BufferNumber, Rate};
 use netblt_proto::wire::packet::{End, Verdict};
 use netblt_proto::wire::sealed::destination;
 
@@ -43,6 +43,8 @@ struct Pair {
     lose: u64,
     random: u64,
     sent: u64,
+    /// Packets of the receiver and of the sender that ask for ECN marks.
+    ask_for_marks: [u64; 2],
     flying: BTreeMap<(Instant, u64), (bool, Vec<u8>)>,
     data: Vec<u8>,
     got: Vec<u8>,
@@ -70,10 +72,15 @@ impl Pair {
     }
 
     fn with(wire: Wire, (sender_is_active, trace): (bool, bool), bytes: usize, lose: u64) -> Self {
+        let config = |role| Config { trace, ..config(wire, role) };
+        let ends = (config(Role::Sender), config(Role::Receiver));
+        Self::of(ends, sender_is_active, bytes, lose)
+    }
+
+    /// A pair with these configurations of the sender and of the receiver.
+    fn of((s, r): (Config, Config), sender_is_active: bool, bytes: usize, lose: u64) -> Self {
         let (a, b): (SocketAddr, SocketAddr) =
             (([192, 0, 2, 1], 1).into(), ([192, 0, 2, 2], 2).into());
-        let config = |role| Config { trace, ..config(wire, role) };
-        let (s, r) = (config(Role::Sender), config(Role::Receiver));
         let now = Instant::EPOCH;
         let (sender, mut receiver) = if sender_is_active {
             (Endpoint::active(s, b, now, [1; 32]), Endpoint::passive(r, now, [2; 32]))
@@ -91,6 +98,7 @@ impl Pair {
             lose,
             random: 0x9e37_79b9_7f4a_7c15,
             sent: 0,
+            ask_for_marks: [0, 0],
             flying: BTreeMap::new(),
             data: (0..bytes).map(|i| (i * 31 + i / 251) as u8).collect(),
             got: vec![0; bytes],
@@ -160,6 +168,7 @@ impl Pair {
         while let Some(transmit) = side.endpoint.poll_transmit(self.now, &mut batch) {
             for datagram in batch.chunks(transmit.segment) {
                 self.sent += 1;
+                self.ask_for_marks[usize::from(to_receiver)] += u64::from(transmit.ecn.is_some());
                 self.random ^= self.random << 13;
                 self.random ^= self.random >> 7;
                 self.random ^= self.random << 17;
@@ -234,6 +243,22 @@ fn transfer(wire: Wire, sender_is_active: bool, bytes: usize, lose: u64) -> Pair
     assert_eq!(pair.receiver.closed, Some(Reason::Finished));
     assert_eq!(pair.verdict.is_some(), wire == Wire::Sealed);
     pair
+}
+
+#[test]
+fn only_a_sender_that_answers_marks_asks_for_them() {
+    let pace = Pace::rate(Rate::from_bits_per_second(10_000_000)).expect("it is a rate");
+    let fixed = Policy::Fixed(pace);
+    let fair = Policy::Fair { ceiling: None };
+    for (wire, policy, asks) in
+        [(Wire::Sealed, fair, true), (Wire::Sealed, fixed, false), (Wire::Rfc998, fair, false)]
+    {
+        let sender = Config { policy, ..config(wire, Role::Sender) };
+        let mut pair = Pair::of((sender, config(wire, Role::Receiver)), true, 300_000, 0);
+        pair.run();
+        let [receivers, senders] = pair.ask_for_marks;
+        assert_eq!((receivers, senders > 0), (0, asks), "{wire:?} {policy:?}");
+    }
 }
 
 #[test]

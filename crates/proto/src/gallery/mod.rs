@@ -211,6 +211,10 @@ impl RateControl for Under {
         self.law.charges_bytes()
     }
 
+    fn answers_marks(&self) -> bool {
+        self.law.answers_marks()
+    }
+
     fn on_data_sent(&mut self, now: Instant, packets: u32) {
         self.law.on_data_sent(now, packets);
     }

@@ -125,6 +125,10 @@ impl Window {
 }
 
 impl RateControl for Window {
+    fn answers_marks(&self) -> bool {
+        true
+    }
+
     fn on_sample(&mut self, now: Instant, sample: &Sample) {
         if let Some(rtt) = sample.rtt {
             self.rtt = Some(self.rtt.map_or(rtt, |old| (old * 7 + rtt) / 8));

@@ -417,6 +417,10 @@ impl Adaptive {
 }
 
 impl RateControl for Adaptive {
+    fn answers_marks(&self) -> bool {
+        true
+    }
+
     fn on_sample(&mut self, now: Instant, sample: &Sample) {
         if std::mem::take(&mut self.hearing.silences) > 0 {
             // Before the first report there is no saying how long one takes.

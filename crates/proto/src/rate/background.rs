@@ -392,6 +392,10 @@ impl Background {
 }
 
 impl RateControl for Background {
+    fn answers_marks(&self) -> bool {
+        true
+    }
+
     fn on_sample(&mut self, now: Instant, sample: &Sample) {
         let acked = sample.delivered_bytes.saturating_sub(self.delivered_bytes);
         self.delivered_bytes = sample.delivered_bytes;

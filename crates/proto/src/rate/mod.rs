@@ -195,6 +195,12 @@ pub trait RateControl: Debug + Send {
     fn charges_bytes(&self) -> bool {
         false
     }
+    /// Whether it sends less where packets arrive marked Congestion Experienced. Data ask for marks
+    /// (ECT(0), RFC 3168) only then: a mark that nothing answers takes the place of a loss that the
+    /// path needs (RFC 8085 §3.1.7).
+    fn answers_marks(&self) -> bool {
+        false
+    }
     /// So many packets of data left.
     fn on_data_sent(&mut self, _now: Instant, _packets: u32) {}
     /// The receiver asked for so many packets again; those it asked for before among them.

@@ -461,6 +461,11 @@ impl Sender {
         }
     }
 
+    /// Whether its rate law sends less where packets arrive marked.
+    pub(crate) fn answers_marks(&self) -> bool {
+        self.rate.answers_marks()
+    }
+
     /// Packets that may still be in flight.
     fn room(&self, pacing: &Pacing) -> u32 {
         let packet = u64::from(self.datagram_bytes()) + self.sampler.overhead();

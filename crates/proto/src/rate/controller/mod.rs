@@ -716,6 +716,10 @@ impl Controller {
 }
 
 impl RateControl for Controller {
+    fn answers_marks(&self) -> bool {
+        true
+    }
+
     fn on_sample(&mut self, now: Instant, sample: &Sample) {
         self.sent_bytes = sample.sent_bytes;
         let rtt = match self.tolerance {
