@@ -29,7 +29,8 @@ fn transfer(bytes: u64, sent: u64, carried: u64, percent: u32) -> Outcome {
     let rtt = Duration::from_millis(40);
     let queue = QueueLimit::bdp(rate, rtt);
     let link = LinkOptions { rate, delay: rtt / 2, queue, ..LinkOptions::default() };
-    (setup.there, setup.back) = (LinkOptions { loss: Probability::from_percent(percent), ..link.clone() }, link);
+    (setup.there, setup.back) =
+        (LinkOptions { loss: Probability::from_percent(percent), ..link.clone() }, link);
     setup.deadline = Duration::from_secs(200);
     let outcome = World::new(setup).run();
     assert_eq!(outcome.problem(), None, "{outcome}");

@@ -36,13 +36,13 @@ const TOO_MUCH: u64 = 1600;
 const OTHERS: u64 = 1100;
 /// Packets of which a loss is judged at least.
 const JUDGED_PACKETS: u64 = 64;
-/// Most loss that is taken for the path's own while the window grows, in millionths.
-const MOST_REST_LOSS: u64 = 100_000;
+/// Most loss that is taken for the path's own, in millionths: without a test no more is.
+const MOST_REST_LOSS: u64 = 20_000;
 /// So long nothing may wait before the window grows again, at least, and so many round trips.
 const CALM: Duration = Duration::from_secs(2);
 const CALM_ROUNDS: u32 = 32;
-/// If that was too early, the next calm is twice as long, up to so many times.
-const MOST_CALMS: u32 = 8;
+/// If that was too early, the next calm is longer, up to so many times.
+const MOST_CALMS: u32 = 2;
 /// A queue that comes back within so many round trips is not its own.
 const PATIENCE_ROUNDS: u32 = 16;
 /// Between two looks at the path with nothing in flight, at least, and in round trips.
@@ -212,6 +212,16 @@ impl Background {
         (self.phase, self.since) = (phase, now);
     }
 
+    /// Packets were lost or marked beyond what is excused, which halves the window once in a round
+    /// trip, as LEDBAT has it (RFC 6817 §2.4.2).
+    fn on_congestion(&mut self, now: Instant) {
+        let before = self.window;
+        self.on_disturbed(now);
+        if self.disturbed == self.halved || self.warned == Some(now) {
+            self.window = self.window.min(before / 2).max(self.floor());
+        }
+    }
+
     /// Something waits that should not, or is lost or marked.
     fn on_disturbed(&mut self, now: Instant) {
         self.disturbed = now;
@@ -283,6 +293,7 @@ impl Background {
             _ if !excess => self.rest.learn(share, all),
             _ => {}
         }
+        self.rest.set(self.rest.share().min(MOST_REST_LOSS));
         self.round = Round {
             number: sample.round,
             delivered: sample.delivered_packets,
@@ -413,8 +424,9 @@ impl RateControl for Background {
             (self.looks.last, self.since) = (now, now);
             return self.set_pacing();
         }
-        let lost = sample.round > self.round.number && self.end_round(sample);
-        if lost || self.waits() > TOO_MUCH {
+        if sample.round > self.round.number && self.end_round(sample) {
+            self.on_congestion(now);
+        } else if self.waits() > TOO_MUCH {
             self.on_disturbed(now);
         }
         // A window that was not used says nothing (RFC 7661).

@@ -38,7 +38,8 @@ fn an_idle_path_is_used_and_its_queue_short() {
 
 #[test]
 fn what_is_lost_at_random_costs_little() {
-    for (loss, least) in [(1000, 950), (10_000, 900), (50_000, 450)] {
+    // More than 2 % is congestion to it, for it makes no test.
+    for (loss, least) in [(1000, 950), (10_000, 900), (50_000, 150)] {
         for (_, mut path) in paths() {
             (path.loss, path.jitter) = (loss, ms(5));
             let mut world = World::new(path.clone(), vec![background(&path, 0)]);
@@ -61,7 +62,7 @@ fn a_cubic_is_left_nearly_what_it_would_have_alone() {
             let (early, _) = shares(&mut world, ms(20_000), path.rate);
             let (got, _) = shares(&mut world, ms(60_000), path.rate);
             println!("{:?} {queue} %, from {own} and {its}: {early:?}, {got:?}", path.rtt);
-            assert!(early[1] >= 450 && got[1] >= 960, "{early:?} {got:?}");
+            assert!(early[1] >= 700 && got[1] >= 975, "{early:?} {got:?}");
         }
     }
 }
@@ -75,7 +76,7 @@ fn the_fair_law_is_left_nearly_all() {
             world.run(ms(20_000));
             let (got, _) = shares(&mut world, ms(60_000), path.rate);
             println!("{:?} {queue} %, from {own} and {its}: {got:?}", path.rtt);
-            assert!(got[0] >= 940, "{got:?}");
+            assert!(got[0] >= 970, "{got:?}");
         }
     }
 }
@@ -108,12 +109,12 @@ fn it_takes_what_becomes_free_and_gives_it_back() {
             let (busy, _) = shares(&mut world, ms(20_000), path.rate);
             let (idle, _) = shares(&mut world, ms(20_000), path.rate);
             println!("{busy:?} then {idle:?}");
-            assert!(busy[0] >= 850 && idle[1] >= 100, "{busy:?} {idle:?}");
+            assert!(busy[0] >= 950 && idle[1] >= 600, "{busy:?} {idle:?}");
             taken += idle[1];
         }
     }
-    // How soon it finds what became free is chance: from a seventh of it to nearly all.
-    assert!(taken / (4 * draws) >= 400, "{taken}");
+    // It looks again 2 s after nothing waits any more, or 4 s.
+    assert!(taken / (4 * draws) >= 750, "{taken}");
 }
 
 #[test]
