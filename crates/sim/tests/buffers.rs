@@ -42,7 +42,7 @@ fn holds(row: &Row) {
 fn a_path_of_ten_gigabits_is_filled_with_twice_what_it_holds() {
     let row = run(10_000, 100, 1000, MOST, 1_500_000_000);
     assert!(row.outcome.is_success(), "{}", row.outcome);
-    assert!(buffers(&row).iter().all(|buffers| *buffers > 240), "{:?}", buffers(&row));
+    assert!(buffers(&row).iter().all(|buffers| *buffers > 220), "{:?}", buffers(&row));
     holds(&row);
     // With 64 buffers it takes 4.1 s.
     assert!(row.outcome.transfer_time() < Duration::from_millis(2500), "{row}");

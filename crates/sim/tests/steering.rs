@@ -153,6 +153,9 @@ fn every_policy_brings_everything_over() {
             setup.active.config.policy = policy;
             let outcome = run(setup);
             println!("{} {loss}: {:?}", policy.name(), outcome.duration);
+            // It makes no test, and more than 2 % is congestion to it.
+            let yields = matches!(policy, Policy::Background { .. }) && loss > 20_000;
+            let most = if yields { 300 } else { most };
             assert!(outcome.duration < secs(most), "{} {outcome}", policy.name());
         }
     }

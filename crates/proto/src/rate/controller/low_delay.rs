@@ -19,7 +19,7 @@ const HABIT_ROUNDS: f64 = 2.5;
 /// A low delay is below this part of the queue that was seen.
 const QUEUE_PART: f64 = 0.7;
 /// It is below so many times the sender's own queue.
-const ALONE: f64 = 3.0;
+const ALONE: f64 = 3.5;
 const COMPANY: f64 = 1.2;
 
 /// Counts losses at a low delay (a leaky bucket).

@@ -472,12 +472,16 @@ impl Controller {
         let full = waited.is_some();
         if let Some(waited) = waited {
             self.path.on_own_queue(waited);
+            if let Some(tolerance) = &mut self.tolerance {
+                tolerance.on_free();
+            }
         }
         // What left before it is reported first.
         let until = sample.round + 1 + JUMP_TAKES;
         let mode = Mode::Jump(Jump { until, full, saved: false, before: None });
         let rtt = self.path.least_rtt();
-        if self.path.jump((mode.name(), Cause::Free), rate, rtt, FREE_GROWTH) {
+        // Where next to nothing more is free, the queue of the probe is waited for all the same.
+        if self.path.jump((mode.name(), Cause::Free), rate, rtt, FREE_GROWTH) || full {
             self.mode = mode;
         } else {
             self.leave_probe(false);

@@ -49,7 +49,7 @@ const RECONFIRM_ROUNDS: u32 = 32;
 /// A smallest round trip that is longer by this part of itself is another one.
 const MOVED_PART: u32 = 16;
 /// A sender that has the path for itself keeps so many times its own queue until it was seen.
-const SHOWN: u32 = 3;
+const SHOWN: u32 = 2;
 /// Losses in so many of 32 round trips are not those of a queue that overflows now and then.
 const MOST_ROUNDS: f64 = 16.0;
 /// This part of the range of round trips is a sender's own queue, where queues are short.
@@ -73,9 +73,9 @@ pub(super) struct Tolerance {
     reconfirmed: Option<Instant>,
     lost: u64,
     reported: u64,
-    /// Packets that the newest report found missing, and all that it reported.
+    /// Packets that the newest report found missing, and all that the last three reported.
     newly_lost: u64,
-    newly_reported: u64,
+    newly_reported: [u64; 3],
     /// Nearly all that the bottleneck carries is this sender's.
     has_path: bool,
     /// Round trips in a row with a share that may be all.
@@ -104,7 +104,8 @@ impl Tolerance {
         self.newly_lost = sample.lost_packets.saturating_sub(self.lost);
         self.lost = self.lost.max(sample.lost_packets);
         let reported = sample.delivered_packets.saturating_add(sample.lost_packets);
-        self.newly_reported = reported.saturating_sub(self.reported);
+        let newly = reported.saturating_sub(self.reported);
+        self.newly_reported = [self.newly_reported[1], self.newly_reported[2], newly];
         self.reported = self.reported.max(reported);
     }
 
@@ -141,7 +142,9 @@ impl Tolerance {
         if self.excuse.share().is_some() {
             return None;
         }
-        let lost = (self.newly_lost, self.newly_reported);
+        // What a report finds missing was sent with the packets of the one two before it.
+        let among = self.newly_reported.iter().copied().max().unwrap_or_default();
+        let lost = (self.newly_lost, among);
         if lost.0 > 0 && self.low_delay.excuses(now, (path, self.has_path), lost, self.reported) {
             return None;
         }
@@ -282,6 +285,11 @@ impl Tolerance {
             let error = (loss * (1.0 - loss) / packets.max(1.0)).sqrt();
             self.excuse.presume(now, loss + error);
         }
+    }
+
+    /// A probe found hardly any packets of others.
+    pub(super) fn on_free(&mut self) {
+        (self.has_path, self.below) = (true, 0);
     }
 
     /// A test passed at this loss share. Answers the window, in packets, to go on with.

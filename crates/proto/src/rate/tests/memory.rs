@@ -104,3 +104,23 @@ fn little_is_not_worth_remembering() {
     world.run(ms(4000));
     assert_eq!(world.flows[0].policy.learned(), Learned::Wrong);
 }
+
+/// The host's lateness varies what a probe finds, and where the first loss falls.
+#[test]
+fn one_packet_lost_in_a_thousand_costs_a_known_path_little() {
+    for (megabits, millis) in [(1000, 100), (200, 50), (100, 70), (50, 40)] {
+        let path = Path::new(megabits * M, ms(millis), 1000, 100);
+        let used: Vec<u64> = (0..6)
+            .map(|seed| {
+                let known = megabits * 95 / 100;
+                let mut world = world(&path, known, millis, Duration::ZERO, true);
+                world.flows[0].lateness = Duration::from_micros(20 + 37 * seed);
+                world.run(path.rtt * 40);
+                let later = world.run(path.rtt * 80);
+                world.used(&later, path.rtt * 80)
+            })
+            .collect();
+        println!("{megabits} Mbit/s, {millis} ms: {used:?}");
+        assert!(used.iter().all(|part| *part >= 930), "{used:?}");
+    }
+}
