@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use adaptive::Adaptive;
 use background::Background;
-use controller::{Controller, TestRecord, WindowChange};
+use controller::{Controller, ExcuseRecord, TestRecord, WindowChange};
 use fixed::Fixed;
 
 use crate::config::{Config, Pace, Policy, Told, Wire};
@@ -148,6 +148,18 @@ pub struct Belief {
     pub queue: Duration,
 }
 
+/// What a policy measured of its path, for traces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathView {
+    /// This sender's part of what the bottleneck carries, in millionths, if it is known.
+    pub share_ppm: Option<u64>,
+    /// Mean difference of one report's round trip to the next one's, or of one round's to the next
+    /// one's: what a queue hardly does.
+    pub varies_by: Duration,
+    /// What only the way back adds to a round trip.
+    pub way_back: Duration,
+}
+
 /// A rate control policy: told what was observed, asked for burst size and interval.
 pub trait RateControl: Debug + Send {
     /// A report arrived.
@@ -189,6 +201,10 @@ pub trait RateControl: Debug + Send {
     }
     /// What it believes.
     fn belief(&self) -> Belief;
+    /// What it measured of the path, as far as that holds at this time.
+    fn path_view(&self, _now: Instant) -> PathView {
+        PathView::default()
+    }
     /// Whether a burst is so many whole packets' worth of bytes, and not just so many packets as
     /// RFC 998 has it. A policy that compares what it paced with what arrived must say yes; where
     /// packets count all the same, it is told how large they are in the mean.
@@ -218,6 +234,10 @@ pub trait RateControl: Debug + Send {
     }
     /// The newest test of its losses that is over and was not traced yet.
     fn take_test(&mut self) -> Option<TestRecord> {
+        None
+    }
+    /// The newest excuse of its losses that began or ended and was not traced yet.
+    fn take_excuse(&mut self) -> Option<ExcuseRecord> {
         None
     }
 }

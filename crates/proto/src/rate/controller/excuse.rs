@@ -36,6 +36,21 @@ struct Granted {
     mean: f64,
 }
 
+/// An excuse that began or ended, for traces.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExcuseRecord {
+    /// The loss share that is excused, or was.
+    pub share: f64,
+    /// Why it began (`presumed`, `tested`), or ended.
+    pub reason: &'static str,
+}
+
+/// What ends an excuse, in a word.
+pub(super) const EXPIRED: &str = "expired";
+pub(super) const INTERRUPTED: &str = "interrupted";
+const EXCEEDED: &str = "exceeded";
+const MARKED: &str = "marked";
+
 /// What a round trip's losses mean under an excuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judgement {
@@ -56,6 +71,8 @@ const EPISODE: u64 = 32;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Excuse {
     granted: Option<Granted>,
+    /// The newest that began or ended, until it is traced.
+    record: Option<ExcuseRecord>,
     test_from: Instant,
     pause: Duration,
     /// The round trip of the last reduction.
@@ -70,6 +87,7 @@ impl Default for Excuse {
     fn default() -> Self {
         Self {
             granted: None,
+            record: None,
             test_from: Instant::EPOCH,
             pause: RETRY.0,
             reduced_in: None,
@@ -117,18 +135,19 @@ impl Excuse {
 
     /// A test passed, at this loss share.
     pub(super) fn grant(&mut self, now: Instant, share: f64) {
-        self.give(now + LASTS, share);
+        self.give(now + LASTS, share, "tested");
         (self.test_from, self.pause) = (now, RETRY.0);
     }
 
     /// Slow start went on through a loss of this share until the path was full.
     pub(super) fn presume(&mut self, now: Instant, share: f64) {
-        self.give(now + PROVISIONAL, share);
+        self.give(now + PROVISIONAL, share, "presumed");
         self.test_from = now;
     }
 
-    fn give(&mut self, until: Instant, share: f64) {
+    fn give(&mut self, until: Instant, share: f64, reason: &'static str) {
         let share = share.min(MOST);
+        self.record = Some(ExcuseRecord { share, reason });
         let granted = Granted { share, until, excess: 0.0, reduced_in: None, mean: share };
         self.granted = Some(granted);
     }
@@ -143,13 +162,20 @@ impl Excuse {
     /// A packet was marked, and the window falls to `window` packets: it is not valid any more, and
     /// no test restores the window that was marked.
     pub(super) fn on_marked(&mut self, window: f64) {
-        self.revoke();
+        self.revoke(MARKED);
         self.window_before = self.window_before.min(window);
     }
 
-    /// It is not valid any more.
-    pub(super) fn revoke(&mut self) {
-        self.granted = None;
+    /// It is not valid any more, for this reason.
+    pub(super) fn revoke(&mut self, reason: &'static str) {
+        if let Some(Granted { share, .. }) = self.granted.take() {
+            self.record = Some(ExcuseRecord { share, reason });
+        }
+    }
+
+    /// The newest beginning or end that was not traced yet.
+    pub(super) fn take_record(&mut self) -> Option<ExcuseRecord> {
+        self.record.take()
     }
 
     /// Takes in a round trip, the number of it, and the dispersion of losses.
@@ -177,7 +203,7 @@ impl Excuse {
         granted.excess = 0.0;
         let before = granted.reduced_in.replace(number);
         if before.is_some_and(|before| number - before < REVOKED_WITHIN) {
-            self.revoke();
+            self.revoke(EXCEEDED);
         }
         Judgement::Exceeded
     }
@@ -200,6 +226,25 @@ mod tests {
         }
         let later = now + LASTS;
         assert_eq!(excuse.on_round(later, 100, &round(10), 1.0), Judgement::Expired);
+    }
+
+    #[test]
+    fn each_beginning_and_end_is_told_once() {
+        let (mut excuse, now) = (Excuse::default(), Instant::EPOCH);
+        let told = |excuse: &mut Excuse| excuse.take_record().map(|record| record.reason);
+        excuse.revoke(INTERRUPTED);
+        assert_eq!(told(&mut excuse), None, "there was none");
+        excuse.presume(now, 0.7);
+        assert_eq!(excuse.take_record(), Some(ExcuseRecord { share: MOST, reason: "presumed" }));
+        excuse.grant(now, 0.05);
+        assert_eq!(told(&mut excuse), Some("tested"));
+        excuse.on_marked(170.0);
+        assert_eq!(excuse.take_record(), Some(ExcuseRecord { share: 0.05, reason: MARKED }));
+        excuse.grant(now, 0.05);
+        for n in 0..20 {
+            excuse.on_round(now, n, &round(30), 1.0);
+        }
+        assert_eq!((told(&mut excuse), told(&mut excuse)), (Some(EXCEEDED), None));
     }
 
     #[test]

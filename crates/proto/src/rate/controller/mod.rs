@@ -36,6 +36,7 @@ use std::time::Duration;
 
 pub use cause::{Cause, WindowChange};
 use congestion::{Congestion, CongestionEvents};
+pub use excuse::ExcuseRecord;
 use hystart::{Growth, HyStart};
 use mode::{Action, Drain, Evidence, Jump, Mode, Reconfirm, StartQueue, decide};
 use path_model::{INITIAL_TRAINS, INITIAL_WINDOW, LEAST_DELAY_WINDOW, PathModel, Progress};
@@ -47,7 +48,7 @@ use short_queue::ShortQueue;
 use start::Start;
 use tolerance::Tolerance;
 
-use super::{Belief, Pacing, RateControl, Sample, burst_for};
+use super::{Belief, Pacing, PathView, RateControl, Sample, burst_for};
 use crate::stats::{Learned, Remembered};
 use crate::time::Instant;
 use crate::units::{Burst, Rate};
@@ -867,6 +868,10 @@ impl RateControl for Controller {
         }
     }
 
+    fn path_view(&self, now: Instant) -> PathView {
+        self.path.view(now)
+    }
+
     fn charges_bytes(&self) -> bool {
         true
     }
@@ -877,5 +882,9 @@ impl RateControl for Controller {
 
     fn take_test(&mut self) -> Option<TestRecord> {
         self.tested.take()
+    }
+
+    fn take_excuse(&mut self) -> Option<ExcuseRecord> {
+        self.tolerance.as_mut().and_then(Tolerance::take_excuse)
     }
 }

@@ -11,7 +11,7 @@ use super::loss_record::LossRecord;
 use super::rounds::{Round, Rounds};
 use super::start::Start;
 use crate::rate::way_back::WayBack;
-use crate::rate::{Cubic, Sample};
+use crate::rate::{Cubic, PathView, Sample};
 use crate::time::Instant;
 use crate::units::Rate;
 
@@ -323,6 +323,15 @@ impl PathModel {
     /// The same by what arrived over the last round trip alone: in a start that is much more.
     pub(super) fn flight_share(&self, now: Instant) -> Option<f64> {
         self.capacity.share(now, self.flight_rate())
+    }
+
+    /// What a trace tells of the path.
+    pub(super) fn view(&self, now: Instant) -> PathView {
+        PathView {
+            share_ppm: self.share(now).map(|share| (share * 1e6) as u64),
+            varies_by: self.base.varies_by(),
+            way_back: self.way_back.most_added(),
+        }
     }
 
     /// Packets that the bottleneck carries in `seconds`, as far as that is known.

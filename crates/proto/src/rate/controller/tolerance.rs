@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::cause::Cause;
 use super::congestion::Congestion;
-use super::excuse::{Excuse, Judgement};
+use super::excuse::{self, Excuse, ExcuseRecord, Judgement};
 use super::foreign_queue::ForeignQueue;
 use super::looks::Looks;
 use super::low_delay::{self, LowDelay};
@@ -99,6 +99,11 @@ impl Tolerance {
         self.excuse.share()
     }
 
+    /// The newest excuse that began or ended and was not traced yet.
+    pub(super) fn take_excuse(&mut self) -> Option<ExcuseRecord> {
+        self.excuse.take_record()
+    }
+
     /// Takes in a report, in every mode.
     pub(super) fn on_sample(&mut self, sample: &Sample) {
         self.newly_lost = sample.lost_packets.saturating_sub(self.lost);
@@ -128,7 +133,7 @@ impl Tolerance {
             Some(Judgement::Exceeded) => return Some(Evidence::Excess),
             Some(Judgement::Expired) => {
                 let share = self.excuse.share().unwrap_or_default();
-                self.excuse.revoke();
+                self.excuse.revoke(excuse::EXPIRED);
                 self.excuse.keep_window(path.window());
                 // A low delay excuses half of what it may, surely, without a test.
                 if share > low_delay::MOST / 2.0
@@ -311,7 +316,7 @@ impl Tolerance {
 
     /// Nothing arrived, or nothing was sent, for so long that the path may be another one.
     pub(super) fn on_interruption(&mut self) {
-        self.excuse.revoke();
+        self.excuse.revoke(excuse::INTERRUPTED);
         self.has_path = false;
     }
 
