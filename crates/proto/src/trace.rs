@@ -60,6 +60,11 @@ pub enum TraceEvent {
         /// Its bytes.
         bytes: u32,
     },
+    /// The socket had no room for datagrams since the line before, where the system tells that.
+    Overrun {
+        /// How many so far, of any connection of this socket.
+        datagrams: u32,
+    },
     /// A buffer has come so far.
     Buffer {
         /// Its number; 0 if it has none yet.
@@ -131,6 +136,13 @@ pub enum TraceEvent {
         limit_ppm: u64,
         /// The standard error of that difference, in millionths.
         error_ppm: u64,
+    },
+    /// Sender: losses are excused from now on, or no more, under a policy that excuses.
+    Excuse {
+        /// The excused loss share, in millionths.
+        share_ppm: u64,
+        /// Why, in a word.
+        reason: &'static str,
     },
     /// Receiver: where it stands, with each control packet.
     Receiver(ReceiverLine),
@@ -223,6 +235,12 @@ pub struct RateLine {
     pub min_rtt: Option<Duration>,
     /// How long the queue on the path is believed to be.
     pub queue: Duration,
+    /// What only the way back adds to a round trip.
+    pub way_back: Duration,
+    /// Mean difference of one round trip to the next.
+    pub varies_by: Duration,
+    /// This sender's part of what the bottleneck carries, in millionths, if it is known.
+    pub share_ppm: Option<u64>,
     /// Bytes in flight, where anybody tells of them.
     pub in_flight: Option<u64>,
     /// Most bytes that may be in flight.

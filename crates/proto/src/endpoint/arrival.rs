@@ -29,7 +29,7 @@ impl Endpoint {
         }
         let (len, kind) = (datagram.bytes.len(), datagram.bytes.get(3).copied().unwrap_or(255));
         let Reception { ecn, overrun, .. } = datagram.reception;
-        self.counts.overrun.get_or_insert((overrun, overrun)).1 = overrun;
+        self.count_overruns(now, overrun);
         if self.take_predicted(now, &datagram) {
             self.counts.received += 1;
             self.counts.received_bytes += len as u64;
@@ -49,6 +49,17 @@ impl Endpoint {
             }
         }
         self.collect(now);
+    }
+
+    /// The socket had no room for so many datagrams, counted from before this connection.
+    #[inline]
+    fn count_overruns(&mut self, now: Instant, overrun: u32) {
+        let counted = self.counts.overrun.get_or_insert((overrun, overrun));
+        if counted.1 != overrun {
+            counted.1 = overrun;
+            let datagrams = overrun.wrapping_sub(counted.0);
+            self.trace.push(now, TraceEvent::Overrun { datagrams });
+        }
     }
 
     /// Queues a handshake packet; one to a peer that may hear nothing only if there is room for it

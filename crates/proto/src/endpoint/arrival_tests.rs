@@ -246,8 +246,8 @@ proptest! {
 
 #[test]
 fn what_the_socket_had_no_room_for_counts_from_the_first_datagram_on() {
-    let mut end =
-        Endpoint::passive(Config::new(Wire::Rfc998, Role::Receiver), Instant::EPOCH, [7; 32]);
+    let config = Config { trace: true, ..Config::new(Wire::Rfc998, Role::Receiver) };
+    let mut end = Endpoint::passive(config, Instant::EPOCH, [7; 32]);
     assert_eq!(end.stats(Instant::EPOCH).overrun, 0);
     for (overrun, counted) in [(u32::MAX - 1, 0), (u32::MAX, 1), (u32::MAX, 1), (3, 5)] {
         let reception = Reception { overrun, ..Reception::default() };
@@ -256,4 +256,10 @@ fn what_the_socket_had_no_room_for_counts_from_the_first_datagram_on() {
         end.handle_datagram(Instant::EPOCH, datagram);
         assert_eq!(end.stats(Instant::EPOCH).overrun, counted);
     }
+    let traced = std::iter::from_fn(|| end.poll_trace());
+    let traced = traced.filter_map(|(_, event)| match event {
+        TraceEvent::Overrun { datagrams } => Some(datagrams),
+        _ => None,
+    });
+    assert_eq!(traced.collect::<Vec<_>>(), [1, 5]);
 }

@@ -29,7 +29,7 @@ impl Sender {
     #[inline]
     pub(super) fn note_rate(&mut self, now: Instant) {
         if self.trace.is_on() {
-            let line = self.rate_line();
+            let line = self.rate_line(now);
             self.trace.note(now, || TraceEvent::Rate(line));
         }
         while let Some(change) = self.rate.take_change() {
@@ -40,8 +40,8 @@ impl Sender {
                 mode: change.mode,
             });
         }
+        let ppm = |share: f64| (share * 1e6) as u64;
         if let Some(test) = self.rate.take_test() {
-            let ppm = |share: f64| (share * 1e6) as u64;
             self.trace.note(now, || TraceEvent::Test {
                 verdict: test.verdict,
                 share_ppm: ppm(test.share),
@@ -51,10 +51,15 @@ impl Sender {
                 error_ppm: ppm(test.error),
             });
         }
+        if let Some(excuse) = self.rate.take_excuse() {
+            let (share_ppm, reason) = (ppm(excuse.share), excuse.reason);
+            self.trace.note(now, || TraceEvent::Excuse { share_ppm, reason });
+        }
     }
 
-    fn rate_line(&self) -> RateLine {
+    fn rate_line(&self, now: Instant) -> RateLine {
         let (pacing, belief) = (self.pacing(), self.rate.belief());
+        let view = self.rate.path_view(now);
         let lost = if self.is_told() {
             self.stats.data_packets_lost
         } else {
@@ -68,6 +73,9 @@ impl Sender {
             rtt: self.rtt.smoothed(),
             min_rtt: belief.min_rtt.or(self.rtt.smallest()),
             queue: belief.queue,
+            way_back: view.way_back,
+            varies_by: view.varies_by,
+            share_ppm: view.share_ppm,
             in_flight: self.is_told().then(|| self.sampler.in_flight_bytes()),
             cap: pacing.cap_bytes,
             outstanding: self.schedule.outstanding(),

@@ -55,6 +55,7 @@ impl TraceEvent {
             Self::Received { kind, bytes, marked } => {
                 line.number("kind", kind).number("bytes", bytes).number("marked", marked)
             }
+            Self::Overrun { datagrams } => line.number("datagrams", datagrams),
             Self::Dropped { bytes } | Self::PacketSize { bytes } => line.number("bytes", bytes),
             Self::Buffer { number, stage, outstanding, held } => line
                 .number("number", number)
@@ -81,6 +82,9 @@ impl TraceEvent {
                 .number("half_lost", half.1)
                 .number("limit_ppm", limit_ppm)
                 .number("error_ppm", error_ppm),
+            Self::Excuse { share_ppm, reason } => {
+                line.word("reason", reason).number("share_ppm", share_ppm)
+            }
             Self::Receiver(receiver) => receiver_fields(line, &receiver),
             Self::Lost { events } => line.number("events", events),
             Self::Silent | Self::Answering => line,
@@ -95,6 +99,7 @@ impl TraceEvent {
             Self::Sent { .. } => "sent",
             Self::Received { .. } => "received",
             Self::Dropped { .. } => "dropped",
+            Self::Overrun { .. } => "overrun",
             Self::Buffer { .. } => "buffer",
             Self::Resend { .. } => "resend",
             Self::Repair { .. } => "repair",
@@ -104,6 +109,7 @@ impl TraceEvent {
             Self::Rate(_) => "rate",
             Self::Window { .. } => "window",
             Self::Test { .. } => "test",
+            Self::Excuse { .. } => "excuse",
             Self::Receiver(_) => "receiver",
             Self::Silent => "silent",
             Self::Answering => "answering",
@@ -131,6 +137,9 @@ fn rate_fields<'a>(line: Line<'a>, rate: &RateLine) -> Line<'a> {
         .number("marked", rate.marked)
         .number("delivered", rate.delivered)
         .number("accepted_bytes", rate.accepted_bytes)
+        .maybe("share_ppm", rate.share_ppm)
+        .number("varies_ns", nanos(rate.varies_by))
+        .number("way_back_ns", nanos(rate.way_back))
 }
 
 fn receiver_fields<'a>(line: Line<'a>, receiver: &ReceiverLine) -> Line<'a> {
@@ -236,6 +245,9 @@ mod tests {
             rtt: Some(Duration::from_millis(40)),
             min_rtt: None,
             queue: Duration::ZERO,
+            way_back: Duration::ZERO,
+            varies_by: Duration::from_micros(250),
+            share_ppm: None,
             in_flight: None,
             cap: None,
             outstanding: 3,
@@ -254,7 +266,8 @@ mod tests {
                 r#""bytes_per_second":10080000,"burst":8,"interval_ns":1000000,"#,
                 r#""rtt_ns":40000000,"min_rtt_ns":null,"queue_ns":0,"in_flight":null,"cap":null,"#,
                 r#""outstanding":3,"held":1,"sent":100,"resent":2,"lost":2,"marked":0,"#,
-                r#""delivered":0,"accepted_bytes":7}"#,
+                r#""delivered":0,"accepted_bytes":7,"share_ppm":null,"varies_ns":250000,"#,
+                r#""way_back_ns":0}"#,
                 "\n"
             )
         );
