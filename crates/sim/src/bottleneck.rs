@@ -11,6 +11,7 @@
 
 mod books;
 mod ends;
+mod neighbours;
 mod network;
 mod ours;
 mod steady;
@@ -25,6 +26,7 @@ use netblt_proto::config::{Policy, Protocol, Recreation};
 use netblt_proto::units::Rate;
 
 pub use books::{FlowBooks, Outcome, jain};
+pub(crate) use neighbours::{Foreign, Neighbours};
 pub use network::run;
 pub use tcp::{Supply, TcpLaw};
 

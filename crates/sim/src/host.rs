@@ -38,6 +38,8 @@ pub struct HostOptions {
     /// When it stands still for long, and for how long: a lid that is closed, a machine that is
     /// moved, a program that is stopped. Time goes on, and what arrives waits in its socket.
     pub sleeps: Vec<(Duration, Duration)>,
+    /// How many bytes of datagrams its socket holds while it stands still; `None`: as many as come.
+    pub socket_bytes: Option<usize>,
 }
 
 /// A host that has to share its processor: in every `period` it stands still for `stopped` of it.
@@ -81,7 +83,8 @@ impl HostOptions {
         let stock = config.max_outstanding;
         let disk = DiskOptions::default();
         let (starts_at, sleeps) = (Duration::ZERO, Vec::new());
-        Self { config, stock, most: 0, disk, starts_at, stops: None, sleeps }
+        let (stops, socket_bytes) = (None, None);
+        Self { config, stock, most: 0, disk, starts_at, stops, sleeps, socket_bytes }
     }
 
     /// When a host that has something to do at `at` does it.
@@ -122,6 +125,8 @@ pub struct EndReport {
     pub dallied: Option<Duration>,
     /// Counts of its connections, the last one last.
     pub stats: Vec<Stats>,
+    /// What `--trace` would have written, if the configuration asks for that.
+    pub trace: String,
 }
 
 #[derive(Debug)]
@@ -154,6 +159,8 @@ pub struct Host {
     stood: bool,
     /// Everything arrived in this connection (a receiver).
     complete: bool,
+    /// Datagrams for which its socket had no room.
+    overrun: u32,
     /// What it has lived through.
     pub report: EndReport,
 }
@@ -210,7 +217,29 @@ impl Host {
             silent: false,
             stood: false,
             complete: false,
+            overrun: 0,
             report: EndReport::default(),
+        }
+    }
+
+    /// Whether its socket has room for a datagram with which so many bytes wait; one for which it
+    /// has none is counted.
+    pub(crate) fn has_room(&mut self, waiting: usize) -> bool {
+        let room = self.options.socket_bytes.is_none_or(|most| waiting <= most);
+        self.overrun += u32::from(!room);
+        room
+    }
+
+    /// Datagrams so far for which its socket had no room.
+    pub(crate) fn overrun(&self) -> u32 {
+        self.overrun
+    }
+
+    /// Takes over what its machine has traced.
+    pub(crate) fn keep_trace(&mut self) {
+        let Some(endpoint) = &mut self.endpoint else { return };
+        while let Some((at, event)) = endpoint.poll_trace() {
+            event.write_json(at, &mut self.report.trace);
         }
     }
 
@@ -253,6 +282,7 @@ impl Host {
 
     /// The program is gone: the endpoint, what it held, and whatever was being done.
     pub fn stop(&mut self, now: Instant) {
+        self.keep_trace();
         if let Some(endpoint) = self.endpoint.take() {
             self.report.stats.push(endpoint.stats(now));
         }

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use netblt_path::Payload;
 
+use crate::bottleneck::Foreign;
+
 /// What a host gives back of a datagram that it refuses.
 const QUOTED_BYTES: usize = 64;
 
@@ -21,12 +23,14 @@ pub(crate) struct Packet {
 }
 
 /// What a packet is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PacketKind {
     /// A datagram.
     Datagram,
     /// The host at the other end says that nobody listens there.
     Unreachable,
+    /// A packet of another flow, for neither host.
+    Foreign(Box<Foreign>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +52,12 @@ impl Packet {
         Self { flipped: Flips::OneWord(None), ..self }
     }
 
+    /// A packet of another flow.
+    pub(crate) fn foreign(from: SocketAddr, to: SocketAddr, packet: Foreign) -> Self {
+        let kind = PacketKind::Foreign(Box::new(packet));
+        Self { kind, ..Self::datagram(from, to, Vec::new()) }
+    }
+
     /// What the host at `to` says of this datagram.
     pub(crate) fn unreachable(from: SocketAddr, to: SocketAddr, mut bytes: Vec<u8>) -> Self {
         bytes.truncate(QUOTED_BYTES);
@@ -57,7 +67,10 @@ impl Packet {
 
 impl Payload for Packet {
     fn len_bytes(&self) -> usize {
-        self.bytes.len()
+        match &self.kind {
+            PacketKind::Foreign(packet) => packet.bytes() as usize,
+            PacketKind::Datagram | PacketKind::Unreachable => self.bytes.len(),
+        }
     }
 
     fn flip_bit(&mut self, bit: usize) {

@@ -7,6 +7,7 @@ use netblt_path::{LinkOptions, Outage};
 use netblt_proto::config::{PublicKey, Role, Steering, Wire};
 
 use crate::attacker::AttackerOptions;
+use crate::bottleneck::FlowOptions;
 use crate::host::HostOptions;
 use crate::side::Side;
 
@@ -59,6 +60,8 @@ pub struct Setup {
     pub steers: Vec<(Side, Duration, Steering)>,
     /// Somebody on the path who means harm.
     pub attacker: Option<AttackerOptions>,
+    /// Flows that share the path with the transfer.
+    pub neighbours: Vec<FlowOptions>,
     /// How many others open connections at the passive end's start, and vanish.
     pub crowd: u8,
     /// By when all must be over.
@@ -105,6 +108,7 @@ impl Setup {
             quit: None,
             steers: Vec::new(),
             attacker: None,
+            neighbours: Vec::new(),
             crowd: 0,
             deadline: Duration::from_secs(3600),
             max_steps: 50_000_000,

@@ -17,6 +17,7 @@ mod arrival;
 mod crowd;
 mod keys;
 mod moves;
+mod neighbours;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -29,6 +30,7 @@ use netblt_proto::time::{Instant, earliest};
 use netblt_proto::wire::sealed::VERSION;
 
 use crate::attacker::Attacker;
+use crate::bottleneck::Neighbours;
 use crate::check::{Clear, Oracle, kind};
 use crate::coverage::{Coverage, Mark};
 use crate::host::{Host, Transfer};
@@ -91,6 +93,7 @@ pub struct World {
     moves: Pair<u16>,
     tampering: Vec<Tampering>,
     attacker: Option<Attacker>,
+    neighbours: Neighbours,
     oracle: Oracle,
     transcript: Transcript,
     coverage: Coverage,
@@ -126,6 +129,7 @@ impl World {
             moves: Pair::default(),
             tampering: Vec::new(),
             attacker: setup.attacker.as_ref().map(|options| Attacker::new(options.clone(), seed)),
+            neighbours: Neighbours::new(&setup.neighbours, seed),
             oracle: Oracle::new(configs),
             transcript: Transcript::new(setup.transcript),
             coverage: Coverage::default(),
@@ -211,6 +215,7 @@ impl World {
         }
         if !self.is_over() && self.wait() {
             self.happen();
+            self.serve_neighbours();
             self.datagrams_in();
         }
     }
@@ -233,6 +238,7 @@ impl World {
     fn put_out(&mut self, side: Side) {
         self.bursts_out(side);
         self.events_out(side);
+        self.hosts[side].keep_trace();
         self.hosts[side].rewake(self.now);
     }
 
@@ -379,7 +385,8 @@ impl World {
         let wakes = Side::BOTH.map(|side| Some(runs_at(side, self.hosts[side].wake)));
         let arrivals = Side::BOTH.map(|from| Some(runs_at(from.other(), self.paths[from].next()?)));
         let happening = self.agenda.keys().next().map(|(at, _)| *at);
-        let next = earliest(wakes.into_iter().chain(arrivals).chain([happening]));
+        let others = self.neighbours.next(self.now).map(|at| at.max(self.now));
+        let next = earliest(wakes.into_iter().chain(arrivals).chain([happening, others]));
         next.unwrap_or(Instant::NEVER)
     }
 
@@ -512,6 +519,7 @@ impl World {
                 self.coverage.see(Mark::Starved, u64::from(waits));
                 continue;
             }
+            let mut waiting = 0;
             while let Some(delivery) = self.paths[from].pop(self.now) {
                 let packet = delivery.payload;
                 if !self.is_at(to, packet.to) {
@@ -520,13 +528,23 @@ impl World {
                 }
                 match packet.kind {
                     PacketKind::Datagram => {
+                        let age = self.now.since(delivery.at);
+                        if !age.is_zero() {
+                            waiting += packet.bytes.len();
+                        }
+                        if !self.hosts[to].has_room(waiting) {
+                            continue;
+                        }
                         let spoiled = delivery.corrupted;
                         let origin = if spoiled { Origin::Spoiled } else { Origin::True };
-                        let age = self.now.since(delivery.at);
-                        let reception = Reception { ecn: delivery.ecn, age, overrun: 0 };
+                        let overrun = self.hosts[to].overrun();
+                        let reception = Reception { ecn: delivery.ecn, age, overrun };
                         self.receive(to, packet.from, reception, packet.bytes, origin);
                     }
                     PacketKind::Unreachable => self.unreachable(to, &packet.bytes),
+                    PacketKind::Foreign(packet) => {
+                        self.neighbours.arrived(self.now, &packet, delivery.ecn);
+                    }
                 }
             }
         }

@@ -10,7 +10,7 @@ use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Report;
 
 /// A packet, which has no bytes but a size.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Packet {
     pub(super) flow: usize,
     /// IP bytes.
@@ -20,7 +20,7 @@ pub(super) struct Packet {
 }
 
 /// What a packet says.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Body {
     /// One of ours opens its connection, and is answered.
     Open,
@@ -35,7 +35,7 @@ pub(super) enum Body {
 
 /// An acknowledgement: the packet that made it, and those that came of late, so that a lost one
 /// costs nothing.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ack {
     pub(super) number: u64,
     any: bool,

@@ -395,7 +395,8 @@ fn add_at(list: &mut Vec<u64>, at: usize, more: u64) {
     list[at] += more;
 }
 
-fn build(options: &FlowOptions, number: usize, seed: u64) -> Flow {
+/// The ends of a flow, and what they send.
+pub(super) fn ends_of(options: &FlowOptions, number: usize, seed: u64) -> (Box<dyn Ends>, Outbox) {
     let start = Instant::EPOCH + options.start;
     let ends: Box<dyn Ends> = match options.kind {
         Kind::Ours(policy) => Box::new(Ours::new(policy, options)),
@@ -403,10 +404,15 @@ fn build(options: &FlowOptions, number: usize, seed: u64) -> Flow {
         Kind::Steady(rate) => Box::new(Steady::new(rate, options.packet_bytes, start)),
     };
     let rng = Rng::new(key(seed, &format!("flow {number}")));
+    (ends, Outbox { packets: Vec::new(), rng })
+}
+
+fn build(options: &FlowOptions, number: usize, seed: u64) -> Flow {
+    let (ends, out) = ends_of(options, number, seed);
     Flow {
         options: options.clone(),
         ends,
-        out: Outbox { packets: Vec::new(), rng },
+        out,
         scheduled: Instant::NEVER,
         data: VecDeque::new(),
         feedback: VecDeque::new(),
