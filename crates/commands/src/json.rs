@@ -363,6 +363,11 @@ fn mbps(bits_per_second: f64) -> f64 {
     rounded(bits_per_second / 1e6)
 }
 
+/// Six decimals: of a small share three say nothing.
+pub(crate) fn fine(value: f64) -> f64 {
+    if value.is_finite() { (value * 1e6).round() / 1e6 } else { 0.0 }
+}
+
 /// Three decimals; JSON knows no infinity.
 pub(crate) fn rounded(value: f64) -> f64 {
     if value.is_finite() { (value * 1e3).round() / 1e3 } else { 0.0 }

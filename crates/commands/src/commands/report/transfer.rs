@@ -2,6 +2,8 @@
 //! ends (`docs/trace.md`).
 
 mod drawing;
+mod evidence;
+mod limit;
 mod trace;
 
 use std::io::{self, BufReader};
@@ -15,6 +17,7 @@ use crate::exit::{Code, Failure};
 use crate::json::rounded;
 use crate::stdout;
 use crate::units;
+use evidence::Evidence;
 use trace::{BadLine, Trace};
 
 /// Most lines about what changed the rate.
@@ -143,6 +146,12 @@ struct Summary {
     changes: Vec<trace::Change>,
     /// Tests whether losses are this sender's doing.
     tests: Vec<trace::Test>,
+    /// Excuses of losses that began or ended.
+    excuses: Vec<trace::Excuse>,
+    /// What limited it, by name and in a sentence, and the figures that say so.
+    limit: &'static str,
+    limit_sentence: String,
+    limit_evidence: Evidence,
     /// Timers that ran out, by name.
     timers: std::collections::BTreeMap<String, u64>,
     dropped: u64,
@@ -169,6 +178,8 @@ impl Summary {
             .waits
             .iter()
             .map(|(cause, spans)| Wait { cause: cause.clone(), seconds: sum(spans) });
+        let evidence = Evidence::new(trace);
+        let limit = limit::decide(trace, &evidence);
         Self {
             version: 1,
             role: trace.role.clone(),
@@ -190,6 +201,10 @@ impl Summary {
             silent_seconds: sum(&trace.silences),
             changes: trace.changes.clone(),
             tests: trace.tests.clone(),
+            excuses: trace.excuses.clone(),
+            limit: limit.name(),
+            limit_sentence: limit::sentence(limit, trace, &evidence),
+            limit_evidence: evidence,
             timers: trace.timers.clone(),
             dropped: trace.dropped,
             missing_events: trace.missing,
@@ -205,6 +220,9 @@ impl Summary {
             lines.push((change.at, size, change.to_string()));
         }
         lines.extend(self.tests.iter().map(|test| (test.at, 1.0, test.to_string())));
+        // What a test gave is in its line.
+        let excuses = self.excuses.iter().filter(|excuse| excuse.reason != "tested");
+        lines.extend(excuses.map(|excuse| (excuse.at, 1.0, excuse.to_string())));
         let left_out = lines.len().saturating_sub(MOST_LINES);
         lines.sort_by(|a, b| b.1.total_cmp(&a.1));
         lines.truncate(MOST_LINES);
@@ -254,6 +272,13 @@ impl fmt::Display for trace::Test {
     }
 }
 
+impl fmt::Display for trace::Excuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = self.share_ppm as f64 / 1e4;
+        write!(f, "losses of {percent:.1} % {}", trace::excuse_words(&self.reason))
+    }
+}
+
 fn ended_words(how: &str) -> String {
     how.replace('_', " ")
 }
@@ -287,6 +312,7 @@ impl fmt::Display for Summary {
         if self.silent_seconds > 0.0 {
             writeln!(f, "  silence     {:.3} s", self.silent_seconds)?;
         }
+        writeln!(f, "  limit       {}", self.limit_sentence)?;
         self.rate_changes(f)?;
         let timers = self.timers.iter().map(|(name, n)| format!("{name} {}", count(*n)));
         let timers = timers.collect::<Vec<_>>().join(", ");

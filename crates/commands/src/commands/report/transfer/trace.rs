@@ -14,7 +14,7 @@ const CELL: f64 = 0.001;
 /// DATA and LDATA (`docs/protocol.md §3.1`).
 const DATA: [u64; 2] = [6, 7];
 /// What the receiver waits for when all buffers are full.
-const RECEIVER_DISK: &str = "receiver_disk";
+pub(super) const RECEIVER_DISK: &str = "receiver_disk";
 
 /// Growth of a congestion window, what follows a short queue, and what is no change of its bytes:
 /// these come all the time.
@@ -53,6 +53,80 @@ pub(super) struct Test {
     pub(super) half_lost: u64,
 }
 
+impl Test {
+    fn of(at: f64, event: &Value) -> Self {
+        let count = |field: &str| event[field].as_u64().unwrap_or_default();
+        Self {
+            at,
+            verdict: event["verdict"].as_str().unwrap_or_default().to_owned(),
+            share_ppm: count("share_ppm"),
+            limit_ppm: count("limit_ppm"),
+            error_ppm: count("error_ppm"),
+            whole_packets: count("whole_packets"),
+            whole_lost: count("whole_lost"),
+            half_packets: count("half_packets"),
+            half_lost: count("half_lost"),
+        }
+    }
+}
+
+/// What both ends agreed on when the transfer was over.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Ended {
+    /// What limited it, as a summary names it.
+    pub(super) by: String,
+    /// What the receiver said of itself.
+    pub(super) cpu_percent: Option<u64>,
+    pub(super) disk_percent: Option<u64>,
+}
+
+impl Ended {
+    fn of(event: &Value) -> Self {
+        let percent = |field: &str| event[field].as_u64();
+        Self {
+            by: event["by"].as_str().unwrap_or_default().to_owned(),
+            cpu_percent: percent("cpu_percent"),
+            disk_percent: percent("disk_percent"),
+        }
+    }
+}
+
+/// An excuse of losses that began or ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Excuse {
+    /// Seconds since the first event.
+    pub(super) at: f64,
+    pub(super) reason: String,
+    /// The loss share that is excused, or was, in millionths.
+    pub(super) share_ppm: u64,
+}
+
+/// Where a sender stood at one report.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Standing {
+    /// Seconds since the first event.
+    pub(super) at: f64,
+    pub(super) phase: String,
+    /// Bytes a second that it might send, and that arrived over the last flight.
+    pub(super) allowed: f64,
+    pub(super) bandwidth: f64,
+    /// Seconds; the smallest one, the queue, what the way back adds, and what they vary by.
+    pub(super) rtt: f64,
+    pub(super) min_rtt: f64,
+    pub(super) queue: f64,
+    pub(super) way_back: f64,
+    pub(super) varies: f64,
+    /// Its part of the bottleneck, if known, from 0 to 1.
+    pub(super) share: Option<f64>,
+    pub(super) outstanding: u64,
+    /// Packets so far.
+    pub(super) sent: u64,
+    pub(super) lost: u64,
+    pub(super) marked: u64,
+    /// Bytes of IP packets so far.
+    pub(super) delivered: u64,
+}
+
 /// Points and spans in seconds since the first event.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
@@ -80,12 +154,22 @@ pub(super) struct Trace {
     /// Buffers.
     pub(super) outstanding: Vec<(f64, f64)>,
     pub(super) held: Vec<(f64, f64)>,
+    /// Each report.
+    pub(super) standings: Vec<Standing>,
+    /// When the first and the last DATA passed.
+    pub(super) data_times: Option<(f64, f64)>,
+    /// Datagrams that the socket had no room for.
+    pub(super) overrun: u64,
+    /// Data packets that came, at a receiver.
+    pub(super) received: u64,
     /// Spans by cause.
     pub(super) waits: BTreeMap<String, Vec<(f64, f64)>>,
     pub(super) silences: Vec<(f64, f64)>,
     /// What changed the congestion window, but for what does so all the time.
     pub(super) changes: Vec<Change>,
     pub(super) tests: Vec<Test>,
+    pub(super) excuses: Vec<Excuse>,
+    pub(super) limited: Option<Ended>,
     pub(super) timers: BTreeMap<String, u64>,
     pub(super) dropped: u64,
     /// Repair packets made (sender), or packets made from them (receiver).
@@ -156,6 +240,19 @@ pub(super) fn verdict_words(verdict: &str) -> &str {
     }
 }
 
+/// Why an excuse of losses began or ended, in a clause.
+pub(super) fn excuse_words(reason: &str) -> &str {
+    match reason {
+        "presumed" => "are excused for a second, for the start lost as many",
+        "tested" => "are excused, after the test",
+        "expired" => "are no longer excused: the excuse expired",
+        "exceeded" => "are no longer excused: more was lost",
+        "marked" => "are no longer excused: packets arrived marked (ECN)",
+        "interrupted" => "are no longer excused: no reports came, or nothing was sent",
+        other => other,
+    }
+}
+
 pub(super) fn read(file: &mut impl BufRead) -> io::Result<Read> {
     let mut reader = Reader::default();
     let (mut bad, mut number) = (None::<BadLine>, 0);
@@ -219,6 +316,7 @@ impl Reader {
             "sent" => self.datagrams("sender", at, event, count("packets")),
             "received" => self.datagrams("receiver", at, event, 1),
             "dropped" => trace.dropped += 1,
+            "overrun" => trace.overrun = count("datagrams"),
             "repair" => trace.repaired += count("packets"),
             "timer" => *trace.timers.entry(word("timer").unwrap_or_default()).or_default() += 1,
             "waited" => {
@@ -232,7 +330,14 @@ impl Reader {
             }
             "lost" => trace.missing += count("events"),
             "buffer" => self.buffer(at, event),
-            "rate" | "receiver" => self.state(at, event),
+            "rate" => {
+                self.state(at, event);
+                self.standing(at, event);
+            }
+            "receiver" => {
+                self.state(at, event);
+                self.trace.received = count("received");
+            }
             "window" => {
                 let cause = word("cause").unwrap_or_default();
                 if !STEADY.contains(&cause.as_str()) {
@@ -246,17 +351,13 @@ impl Reader {
                     trace.changes.push(windows);
                 }
             }
-            "test" => trace.tests.push(Test {
+            "limit" => trace.limited = Some(Ended::of(event)),
+            "excuse" => trace.excuses.push(Excuse {
                 at,
-                verdict: word("verdict").unwrap_or_default(),
+                reason: word("reason").unwrap_or_default(),
                 share_ppm: count("share_ppm"),
-                limit_ppm: count("limit_ppm"),
-                error_ppm: count("error_ppm"),
-                whole_packets: count("whole_packets"),
-                whole_lost: count("whole_lost"),
-                half_packets: count("half_packets"),
-                half_lost: count("half_lost"),
             }),
+            "test" => trace.tests.push(Test::of(at, event)),
             _ => {}
         }
     }
@@ -269,6 +370,7 @@ impl Reader {
             return;
         }
         let bytes = event["bytes"].as_u64().unwrap_or_default();
+        trace.data_times = Some((trace.data_times.map_or(at, |(first, _)| first), at));
         trace.data_packets += packets;
         trace.data_bytes += bytes;
         *trace.data.entry((at / CELL) as u64).or_default() += bytes;
@@ -319,6 +421,28 @@ impl Reader {
         ] {
             points.extend(event[field].as_f64().map(|value| (at, value * factor)));
         }
+    }
+
+    fn standing(&mut self, at: f64, event: &Value) {
+        let count = |field: &str| event[field].as_u64().unwrap_or_default();
+        let seconds = |field: &str| event[field].as_f64().unwrap_or_default() * 1e-9;
+        self.trace.standings.push(Standing {
+            at,
+            phase: event["phase"].as_str().unwrap_or_default().to_owned(),
+            allowed: event["bytes_per_second"].as_f64().unwrap_or_default(),
+            bandwidth: event["bandwidth"].as_f64().unwrap_or_default(),
+            rtt: seconds("rtt_ns"),
+            min_rtt: seconds("min_rtt_ns"),
+            queue: seconds("queue_ns"),
+            way_back: seconds("way_back_ns"),
+            varies: seconds("varies_ns"),
+            share: event["share_ppm"].as_f64().map(|ppm| ppm / 1e6),
+            outstanding: count("outstanding"),
+            sent: count("sent"),
+            lost: count("lost"),
+            marked: count("marked"),
+            delivered: count("delivered"),
+        });
     }
 
     fn finish(mut self) -> Trace {
@@ -409,6 +533,9 @@ mod tests {
         }
         for verdict in ["passed", "failed", "undecided", "over", "marked", "silence"] {
             assert_ne!(verdict_words(verdict), verdict);
+        }
+        for reason in ["presumed", "tested", "expired", "exceeded", "marked", "interrupted"] {
+            assert_ne!(excuse_words(reason), reason);
         }
     }
 
