@@ -92,6 +92,28 @@ fn the_path_the_round_trips_and_the_receivers_buffers() {
     named("receiver_buffers", &["rate_cap"], || vec![over(&far, 2_000_000, &few)]);
 }
 
+/// What the ends know of their hosts stands in either trace, however busy the machine is.
+#[test]
+fn a_report_of_either_trace_names_what_the_ends_name() {
+    let env = Env::new();
+    env.make_file("data", 2_000_000);
+    env.make_directory("to");
+    let port = free_port();
+    let (relay, listen) = relay(&env, port, &["--delay", "60ms"]);
+    let port = port.to_string();
+    let args = ["data", "--port", &port, "--advertise", &listen, "--trace", "sent.jsonl"];
+    let (sender, ticket) = sender(&env, &args);
+    let args = ["--trace", "received.jsonl", "--buffers", "1", "--buffer-size", "64KiB"];
+    let receiver = env.start(&[&["receive", &ticket, "to"][..], &args, &HERE].concat());
+    let limit = both(sender, receiver);
+    drop(relay);
+    for trace in ["sent.jsonl", "received.jsonl"] {
+        let told = env.run(&["report", "transfer", trace, "--json"]).exits(0).text();
+        let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+        assert!(limit == "path" || told["limit"] == limit.as_str(), "{limit}: {told}");
+    }
+}
+
 #[test]
 fn a_path_gets_the_buffers_that_it_has_use_of_as_far_as_memory_goes() {
     let far = ["--rate", "30Mbit", "--delay", "60ms"];

@@ -118,6 +118,9 @@ fn a_transfer_is_told_and_drawn_from_the_trace_of_either_end() {
         let known = [&told["role"], &told["wire"], &told["ended"]];
         assert_eq!(known, [role, "sealed", "finished"]);
         assert!(told["max_outstanding"].as_u64().is_some_and(|n| n > 0), "{told}");
+        // The ends told each other, and whatever limited it has a sentence.
+        let limit = told["limit_sentence"].as_str().expect("a sentence");
+        assert!(told["limit"].is_string() && told["limit_evidence"].is_object(), "{told}");
         // What arrived of the data, with the names of files and without headers.
         let delivered = told["delivered_bytes"].as_u64().expect("a number");
         assert!((3_000_000..3_010_000).contains(&delivered), "{told}");
@@ -130,6 +133,7 @@ fn a_transfer_is_told_and_drawn_from_the_trace_of_either_end() {
         let titled = ["report", "transfer", &trace, "--out", "x.html", "--title", "A <b> title"];
         let words = env.run(&titled).exits(0).text();
         assert!(words.contains("  data        "), "{words}");
+        assert!(words.contains(&format!("  limit       {limit}\n")), "{words}");
         let page = fs::read_to_string(env.path("x.html")).expect("a page");
         assert!(page.contains("<svg ") && page.contains("  data        "), "{page}");
         assert!(page.contains("A &lt;b&gt; title") && !page.contains("A <b>"), "{page}");

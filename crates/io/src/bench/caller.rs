@@ -42,7 +42,7 @@ pub fn run(
     let (wire, at_first) = (options.wire, options.buffers);
     let mut app = Calling { session, wire, at_first, role, load, test: None };
     let done = driver::run(&mut peer, &mut app, &mut host);
-    host.finish_trace().iter().for_each(|warning| app.session.observer.warn(warning));
+    host.finish_trace(None).iter().for_each(|warning| app.session.observer.warn(warning));
     let (done, at) = done?.map_err(|error| peer.name(error))?;
     let stats = peer.view().map(|end| end.stats(at)).unwrap_or_default();
     let elapsed = at.since(stats.opened_at.unwrap_or_default());

@@ -4,7 +4,7 @@ use netblt_proto::time::Instant;
 
 use crate::error::Warning;
 use crate::net::socket::Socket;
-use crate::net::trace_file::TraceFile;
+use crate::net::trace_file::{LimitEvent, TraceFile};
 use crate::net::wait::Poller;
 
 /// The clock of the loop: nanoseconds since it was made.
@@ -37,8 +37,13 @@ pub struct Host {
 }
 
 impl Host {
-    /// Ends the trace; a warning if it could not be written.
-    pub fn finish_trace(&mut self) -> Option<Warning> {
-        self.trace.take().and_then(|mut trace| trace.finish())
+    /// Ends the trace, with what limited the transfer if it is known; a warning if it could not be
+    /// written.
+    pub fn finish_trace(&mut self, limit: Option<(Instant, LimitEvent)>) -> Option<Warning> {
+        let mut trace = self.trace.take()?;
+        if let Some((at, limit)) = limit {
+            trace.record_limit(at, limit);
+        }
+        trace.finish()
     }
 }

@@ -22,6 +22,30 @@ pub struct DiskEvent {
     pub buffers: usize,
 }
 
+/// What limited the transfer, as both ends know when it is over (`docs/trace.md`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitEvent {
+    /// Its name in a summary.
+    pub by: &'static str,
+    /// What the receiver said of itself, if it did.
+    pub receiver: Option<ReceiverEvent>,
+}
+
+/// What a receiver says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiverEvent {
+    /// For how much of the time its loop wanted a processor, in percent.
+    pub cpu: u64,
+    /// For how much of the time most of its buffers waited for the disk, in percent.
+    pub disk: u64,
+    /// For how much of the time what stores wanted a processor, in percent.
+    pub storing: u64,
+    /// How much its socket holds, in KiB, if that was too little; else 0.
+    pub socket: u64,
+    /// The socket had no room for what came.
+    pub overrun: bool,
+}
+
 /// A thread of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskSide {
@@ -81,6 +105,28 @@ impl TraceFile {
         self.put();
     }
 
+    /// Writes what limited the transfer.
+    pub fn record_limit(&mut self, at: Instant, event: LimitEvent) {
+        let of = |value: fn(&ReceiverEvent) -> String| {
+            event.receiver.as_ref().map_or_else(|| "null".to_owned(), value)
+        };
+        self.line = format!(
+            concat!(
+                r#"{{"ns":{},"event":"limit","by":"{}","cpu_percent":{},"disk_percent":{},"#,
+                r#""storing_percent":{},"socket_kib":{},"overrun":{}}}"#,
+                "\n"
+            ),
+            at.as_nanos(),
+            event.by,
+            of(|receiver| receiver.cpu.to_string()),
+            of(|receiver| receiver.disk.to_string()),
+            of(|receiver| receiver.storing.to_string()),
+            of(|receiver| receiver.socket.to_string()),
+            of(|receiver| receiver.overrun.to_string()),
+        );
+        self.put();
+    }
+
     fn write_connections(&mut self, connections: &mut impl Connections) {
         while let Some((at, event)) = connections.poll_trace() {
             event.write_json(at, &mut self.line);
@@ -109,6 +155,28 @@ impl TraceFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_limited_it_is_one_line_of_json() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let mut trace = TraceFile::create(file.path()).expect("opened");
+        let receiver = ReceiverEvent { cpu: 20, disk: 91, storing: 3, socket: 0, overrun: false };
+        for receiver in [Some(receiver), None] {
+            let event = LimitEvent { by: "receiver_disk", receiver };
+            trace.record_limit(Instant::from_nanos(5), event);
+        }
+        assert!(trace.finish().is_none());
+        let text = std::fs::read_to_string(file.path()).expect("text");
+        let expected = concat!(
+            r#"{"ns":5,"event":"limit","by":"receiver_disk","cpu_percent":20,"disk_percent":91,"#,
+            r#""storing_percent":3,"socket_kib":0,"overrun":false}"#,
+            "\n",
+            r#"{"ns":5,"event":"limit","by":"receiver_disk","cpu_percent":null,"#,
+            r#""disk_percent":null,"storing_percent":null,"socket_kib":null,"overrun":null}"#,
+            "\n"
+        );
+        assert_eq!(text, expected);
+    }
 
     #[test]
     fn a_full_disk_is_named_at_the_end() {

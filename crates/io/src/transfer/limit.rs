@@ -12,6 +12,9 @@ use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 
 use crate::fields::Fields;
+use crate::net::host::Host;
+use crate::net::trace_file::{LimitEvent, ReceiverEvent};
+use crate::observer::Observer;
 use crate::progress::LimitedBy;
 
 /// A thread that works, or waits for a processor, for this share of the time is the limit.
@@ -216,6 +219,23 @@ pub(crate) fn decide(view: Option<View>, facts: Option<Facts>) -> LimitedBy {
         View::Path if facts.paced => LimitedBy::RateCap,
         View::Path => LimitedBy::Path,
     }
+}
+
+/// The same, with which the trace ends.
+pub(crate) fn conclude(
+    host: &mut Host,
+    observer: &mut dyn Observer,
+    at: Instant,
+    (view, facts): (Option<View>, Option<Facts>),
+) -> LimitedBy {
+    let by = decide(view, facts);
+    let receiver = facts.map(|facts| {
+        let Facts { cpu, disk, storing, socket, overrun, .. } = facts;
+        ReceiverEvent { cpu, disk, storing, socket, overrun }
+    });
+    let event = LimitEvent { by: by.name(), receiver };
+    host.finish_trace(Some((at, event))).iter().for_each(|warning| observer.warn(warning));
+    by
 }
 
 /// What limited the sender of a receiver that is told nothing (`rfc998`), as far as that one sees:

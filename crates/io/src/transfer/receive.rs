@@ -37,7 +37,7 @@ use crate::ticket::Rendezvous;
 use crate::transfer::background::Transfer;
 use crate::transfer::growth::Growth;
 use crate::transfer::lanes::{self as all_lanes, Making, RECEIVER};
-use crate::transfer::limit::{Facts, View, decide, unheard};
+use crate::transfer::limit::{Facts, View, conclude, unheard};
 use crate::transfer::list::{Lines, Offered, REQUEST};
 use crate::transfer::promise::Promise;
 use crate::transfer::session::{HowFar, Session, buffers};
@@ -135,9 +135,12 @@ pub(crate) fn receive_as(
     app.is_seen_off = peer.is_branch();
     (app.request, app.told_before) = (options.asked.request.clone(), options.asked.total);
     let received = driver::run(&mut peer, &mut app, &mut host);
-    host.finish_trace().iter().for_each(|warning| app.session.observer.warn(warning));
-    let received = received?;
-    let received = match received {
+    let cut = match &received {
+        Ok(Ok(_)) => None,
+        Ok(Err(_)) | Err(_) => host.finish_trace(None),
+    };
+    cut.iter().for_each(|warning| app.session.observer.warn(warning));
+    let received = match received? {
         Ok(received) => received,
         Err(error) => {
             // By then the disk's thread has put in order what is kept.
@@ -157,8 +160,9 @@ pub(crate) fn receive_as(
         let unheard = view.is_none();
         unheard.then(|| app.look(received.at, &stats))
     });
+    let told = (view.or_else(|| unheard(&stats, app.granted)), facts);
     Ok(summary(Told {
-        limited_by: decide(view.or_else(|| unheard(&stats, app.granted)), facts),
+        limited_by: conclude(&mut host, &mut *app.session.observer, received.at, told),
         stats,
         at: received.at,
         bytes: received.outcome.bytes,

@@ -43,7 +43,7 @@ use crate::ticket::Rendezvous;
 use crate::transfer::background::Transfer;
 use crate::transfer::growth::Growth;
 use crate::transfer::lanes::{self as all_lanes, Making, told};
-use crate::transfer::limit::{Facts, View, decide};
+use crate::transfer::limit::{Facts, View, conclude};
 use crate::transfer::list::REQUEST;
 use crate::transfer::preview::answer;
 use crate::transfer::promise::Promise;
@@ -125,7 +125,8 @@ pub(crate) fn send_list(
         }
         break (app, sent);
     };
-    host.finish_trace().iter().for_each(|warning| app.session.observer.warn(warning));
+    let cut = sent.as_ref().err().and_then(|_| host.finish_trace(None));
+    cut.iter().for_each(|warning| app.session.observer.warn(warning));
     let late = list.take_late();
     late.warnings.iter().for_each(|warning| app.session.observer.warn(warning));
     if sent.is_err() && list.is_stream() && app.session.opened.is_some() {
@@ -150,7 +151,7 @@ pub(crate) fn send_list(
         skipped: list.skipped() + late.skipped + unread + unstored,
         verified: sent.verdict.is_some_and(|verdict| verdict.verified),
         digest: sent.end.map_or([0; 32], |end| end.digest),
-        limited_by: decide(told, facts),
+        limited_by: conclude(&mut host, &mut *app.session.observer, sent.at, (told, facts)),
         lanes,
     }))
 }
