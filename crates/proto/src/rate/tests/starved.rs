@@ -1,7 +1,9 @@
-//! Senders that stand still for 20 ms of every 50: they fill the path, and leave others their part.
+//! Senders that stand still for 20 ms of every 50: they use most of the path, and leave others
+//! their part.
 
+use super::controller::tolerant;
 use super::sim::{Cubic, Path, Stops, World};
-use super::{M, adaptive, adaptive_from, ms, part, shares};
+use super::{M, ms, part, shares};
 use crate::time::nanos;
 
 fn stops(offset_millis: u64) -> Option<Stops> {
@@ -10,10 +12,10 @@ fn stops(offset_millis: u64) -> Option<Stops> {
 }
 
 #[test]
-fn a_sender_that_stops_fills_the_path() {
-    for (bits, rtt, least) in [(10, 40, 950), (50, 40, 950), (50, 100, 970), (100, 20, 740)] {
+fn a_sender_that_stops_uses_most_of_the_path() {
+    for (bits, rtt, least) in [(10, 40, 800), (50, 40, 720), (50, 100, 690), (100, 20, 740)] {
         let path = Path::new(bits * M, ms(rtt), 0, 100);
-        let mut flow = adaptive(&path);
+        let mut flow = tolerant(&path, ms(0));
         flow.stops = stops(0);
         let mut world = World::new(path.clone(), vec![flow]);
         world.run(ms(10_000));
@@ -22,7 +24,7 @@ fn a_sender_that_stops_fills_the_path() {
         println!("{bits} Mbit/s {rtt} ms: {got:?}, wait {wait}");
         assert!(got[0] >= least, "{got:?}");
         // As long as it stands still, and little more.
-        assert!(wait <= 500 && tally.dropped == 0, "{wait} {tally:?}");
+        assert!(wait <= 500 && tally.dropped * 100 <= tally.sent, "{wait} {tally:?}");
     }
 }
 
@@ -31,7 +33,7 @@ fn senders_that_stop_share_with_each_other_and_with_a_cubic() {
     for (bits, rtt) in [(50, 40), (100, 20), (500, 40)] {
         let path = Path::new(bits * M, ms(rtt), 0, 100);
         for cubic in [false, true] {
-            let mut flows = vec![adaptive(&path), adaptive_from(&path, ms(2000))];
+            let mut flows = vec![tolerant(&path, ms(0)), tolerant(&path, ms(2000))];
             flows.truncate(if cubic { 1 } else { 2 });
             for (flow, offset) in flows.iter_mut().zip([0, 31]) {
                 flow.stops = stops(offset);
@@ -41,7 +43,7 @@ fn senders_that_stop_share_with_each_other_and_with_a_cubic() {
             world.run(ms(10_000));
             let (got, tally) = shares(&mut world, ms(30_000), path.rate);
             println!("{bits} Mbit/s {rtt} ms, cubic {cubic}: {got:?}");
-            assert!(got.iter().all(|share| *share >= 200), "{got:?}");
+            assert!(got.iter().all(|share| *share >= 90), "{got:?}");
             assert!(tally.dropped * 100 <= tally.sent * 2, "{tally:?}");
         }
     }
