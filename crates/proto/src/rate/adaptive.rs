@@ -21,7 +21,6 @@ mod overflow;
 mod phases;
 mod policed;
 mod rounds;
-mod stand;
 mod turns;
 
 use std::time::Duration;
@@ -227,9 +226,6 @@ pub struct Adaptive {
     yielded: Option<u64>,
     /// It takes its part of a queue that is someone else's.
     contest: Option<Contest>,
-    /// It holds on beside somebody who does not yield; what tells of such.
-    stand: Option<stand::Stand>,
-    signs: stand::Signs,
     /// The path carries much and little in turn.
     turns: turns::Turns,
     overflow: overflow::Overflow,
@@ -271,8 +267,6 @@ impl Adaptive {
             foreign: false,
             yielded: None,
             contest: None,
-            stand: None,
-            signs: Default::default(),
             turns: Default::default(),
             overflow: Default::default(),
             free: 0,
@@ -408,9 +402,7 @@ impl Adaptive {
         self.window.if_full = self.window.if_full.max(if_full);
         self.growth.proven = self.growth.proven.max(taken);
         self.free = self.free.max(taken);
-        if let Some(stand) = &mut self.stand {
-            stand.take(taken, sample.app_limited);
-        } else if self.may_grow() {
+        if self.may_grow() {
             self.bandwidth = self.bandwidth.max(taken);
         }
     }
@@ -430,10 +422,6 @@ impl RateControl for Adaptive {
             }
         }
         self.measure(now, sample);
-        self.look_for_signs(now, sample);
-        if self.holds(now, sample) {
-            return;
-        }
         self.judge_queue(now);
         if sample.round > self.round.number {
             self.end_round(now, sample);
@@ -504,7 +492,6 @@ impl RateControl for Adaptive {
         let phase = match self.phase {
             Phase::Startup => "startup",
             Phase::Drain => "drain",
-            Phase::Cruise if self.stand.is_some() => "stand",
             Phase::Cruise if self.contest.is_some() => "contest",
             Phase::Cruise => "cruise",
             Phase::Up(_) => "up",

@@ -15,7 +15,6 @@ pub(crate) mod math;
 mod millis;
 pub mod pacer;
 mod path;
-mod rhythm;
 pub mod sampler;
 mod train;
 mod wander;

@@ -64,10 +64,6 @@ impl Adaptive {
         let least = Rate::over(FLOOR_PACKETS * u64::from(self.packet_bytes), self.trips.now());
         self.bandwidth = self.bandwidth.max(least.bytes_per_second()).min(MOST);
         let ceiling = self.most();
-        if let Some(pacing) = self.stand_pacing(ceiling) {
-            self.pacing = pacing;
-            return;
-        }
         if let Some(pacing) = self.contest_pacing(ceiling) {
             self.pacing = pacing;
             return;

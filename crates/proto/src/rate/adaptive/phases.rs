@@ -47,7 +47,6 @@ impl Adaptive {
         }
         if !matches!(phase, Phase::Cruise | Phase::MinRtt) {
             self.contest = None;
-            self.stand = None;
         }
         match phase {
             Phase::Up(step) => {

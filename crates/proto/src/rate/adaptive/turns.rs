@@ -132,7 +132,7 @@ impl Turns {
 impl Adaptive {
     /// A report came: whether the path has turned.
     pub(super) fn watch_turns(&mut self, now: Instant, sample: &Sample) {
-        let own = self.contest.is_none() && self.stand.is_none() && !self.foreign;
+        let own = self.contest.is_none() && !self.foreign;
         let known = self.grain_bytes == 0;
         if !own || !known || self.phase == Phase::Startup {
             self.turns.pass(self.bandwidth);
