@@ -21,7 +21,6 @@ mod overflow;
 mod phases;
 mod policed;
 mod rounds;
-mod turns;
 
 use std::time::Duration;
 
@@ -226,8 +225,6 @@ pub struct Adaptive {
     yielded: Option<u64>,
     /// It takes its part of a queue that is someone else's.
     contest: Option<Contest>,
-    /// The path carries much and little in turn.
-    turns: turns::Turns,
     overflow: overflow::Overflow,
     /// What the path carried, or was believed to, when it was free, in bytes per second; without a
     /// queue it falls by a 256th each round trip.
@@ -267,7 +264,6 @@ impl Adaptive {
             foreign: false,
             yielded: None,
             contest: None,
-            turns: Default::default(),
             overflow: Default::default(),
             free: 0,
             pacing: Pacing::of(burst),
@@ -428,7 +424,6 @@ impl RateControl for Adaptive {
         }
         self.advance(now, sample);
         self.compare_losses(now, sample);
-        self.watch_turns(now, sample);
         self.set_pacing();
     }
 
@@ -511,15 +506,6 @@ impl RateControl for Adaptive {
 
     fn charges_bytes(&self) -> bool {
         true
-    }
-
-    fn next_timeout(&self) -> Option<Instant> {
-        self.trial_ends()
-    }
-
-    fn on_timeout(&mut self, now: Instant) {
-        self.end_trial(now);
-        self.set_pacing();
     }
 
     fn pacing(&self) -> Pacing {

@@ -105,16 +105,6 @@ pub struct Stretch {
     pub arriving: Duration,
 }
 
-impl Stretch {
-    /// Adds the stretch that follows.
-    fn extend(&mut self, next: &Self) {
-        self.sent_bytes += next.sent_bytes;
-        self.arrived_bytes += next.arrived_bytes;
-        self.sending += next.sending;
-        self.arriving += next.arriving;
-    }
-}
-
 /// What a policy asks of the pacer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pacing {

@@ -32,7 +32,7 @@ impl Adaptive {
             Phase::Startup if self.growth.careful => CAREFUL_GAIN,
             Phase::Startup => STARTUP_GAIN,
             Phase::Drain => DRAIN_GAIN,
-            Phase::Cruise => self.trial_gain().unwrap_or(self.cruise_gain()),
+            Phase::Cruise => self.cruise_gain(),
             Phase::Up(step) => self.up_gain(step),
             Phase::Down(_) if self.rested => UNITY,
             Phase::Down(_) => DOWN_GAIN,

@@ -207,7 +207,7 @@ impl Adaptive {
         // seen to carry in all may be a little too much, which would hide what wanders.
         let shared = self.contest.is_some() || self.foreign;
         let all = if shared { self.free / WHOLE.1 * WHOLE.0 } else { 0 };
-        let most = all.max(self.bandwidth).max(self.turns.most());
+        let most = all.max(self.bandwidth);
         self.trips.compare(now, rtt, stretch, Rate::from_bytes_per_second(most));
     }
 

@@ -168,7 +168,6 @@ impl Adaptive {
         // In a queue of many round trips, what was forgone shows only when it has passed.
         let shows = passed >= self.trips.now() || !self.may_contend(now);
         let stays = !self.foreign
-            && !self.turns.is_known()
             && self.cruise.forgone > FOREIGN
             && shows
             && self.queue() > MILLION / 4;
@@ -199,10 +198,7 @@ impl Adaptive {
                 return;
             }
             let full = is_long(self.min_rtt()) && self.queue() > 0;
-            self.enter(
-                if full || self.turns.is_tried() { Phase::Cruise } else { Phase::Up(0) },
-                now,
-            );
+            self.enter(if full { Phase::Cruise } else { Phase::Up(0) }, now);
         }
     }
 
