@@ -14,7 +14,6 @@
 //! nothing: see `rate/path.rs`.
 
 mod contest;
-mod doubt;
 mod hearing;
 mod output;
 mod overflow;
@@ -213,7 +212,6 @@ pub struct Adaptive {
     cruise: Cruise,
     probe: phases::Probe,
     policed: policed::Policed,
-    doubt: doubt::Doubt,
     hearing: Hearing,
     /// The newest flight came through as fast as it was sent, and met no queue.
     calm: bool,
@@ -257,7 +255,6 @@ impl Adaptive {
             cruise: Cruise { forgone: 0, least: 0, emptied: false, dice: 0x9e37_79b9_7f4a_7c15 },
             probe: phases::Probe { before: 0, rate: 0, caution: UNITY, queued: false, finds: 0 },
             policed: Default::default(),
-            doubt: Default::default(),
             hearing: Hearing::default(),
             calm: false,
             rested: false,

@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use super::doubt::LONGEST_RTT;
 use super::{
     Adaptive, CALM_CAP_GAIN, CAP_GAIN, DOWN_GAIN, DRAIN_GAIN, FIRST_BUFFER, FLOOR, FLOOR_PACKETS,
     INITIAL_PACKETS, MIN_CAP_PACKETS, MIN_RTT_CAP_GAIN, MOST, Phase, STARTUP_CAP_GAIN,
     STARTUP_GAIN, UNITY,
 };
 use crate::rate::train::{is_long, train_for};
-use crate::rate::{FAST, Pacing, burst_for, millis};
+use crate::rate::{Pacing, burst_for, millis};
 use crate::time::Instant;
-use crate::units::{Burst, Rate};
+use crate::units::Rate;
 
 /// In place of [`STARTUP_GAIN`] where large buffers showed, late as they are told of, that it was
 /// too much.
@@ -19,10 +18,6 @@ const CAREFUL_GAIN: u64 = 1500;
 
 /// Half of the round trip is made up for, and no more than half of this.
 const MOST_CATCH_UP: Duration = Duration::from_millis(100);
-
-/// Where more than this is lost, in millionths, bursts are so many times shorter.
-const LOST: u64 = 10_000;
-const SHORTER: u32 = 4;
 
 impl Adaptive {
     pub(super) fn gain(&self) -> u64 {
@@ -74,7 +69,7 @@ impl Adaptive {
             rate = rate.min(Rate::from_bytes_per_second(self.growth.train.most(self.bandwidth)));
             train_for(rate, self.packet_bytes, self.grain_bytes)
         } else {
-            self.burst(rate)
+            burst_for(rate, self.packet_bytes)
         };
         if let Some(agreed) = self.agreed {
             let least = if self.sends_trains() { burst.packets } else { 1 };
@@ -97,18 +92,6 @@ impl Adaptive {
         // A host that stood still may make up for it as far as a queue has room.
         let catch_up = self.most_catch_up() * self.probe.caution as u32 / 1000;
         self.pacing = Pacing { burst, cap_bytes: Some(cap.saturating_add(rest)), catch_up };
-    }
-
-    /// About a millisecond's worth, which may be more than a queue of a short path has room for.
-    fn burst(&self, rate: Rate) -> Burst {
-        let whole = burst_for(rate, self.packet_bytes);
-        let lost = self.overflow.share() > LOST && self.min_rtt() <= LONGEST_RTT;
-        if !lost || whole.packets == 1 || rate > FAST {
-            return whole;
-        }
-        let packets = (whole.packets / SHORTER).max(1);
-        let interval = rate.time_for(u64::from(packets) * u64::from(self.packet_bytes));
-        Burst { packets, interval }
     }
 
     /// The most that is made up for at once.

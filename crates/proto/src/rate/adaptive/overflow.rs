@@ -89,11 +89,6 @@ impl Overflow {
         queue * 10 >= self.top * HIGH
     }
 
-    /// What is lost of late, in millionths.
-    pub(super) fn share(&self) -> u64 {
-        self.share
-    }
-
     /// There are many.
     pub(super) fn is_heavy(&self) -> bool {
         self.excess > HEAVY

@@ -17,11 +17,6 @@ use crate::units::Rate;
 /// is another one than it was taken for.
 const MANY_FINDS: u32 = 8;
 
-/// More than this is much to be lost at random, in millionths; a rate of less than one part in so
-/// many of what the path was seen to carry is so by chance.
-const MUCH_LOST: u64 = MILLION / 10;
-const FELL: u64 = 4;
-
 /// Bursts that a phase lasts at least: what was not sent shows nothing.
 const PHASE_BURSTS: u32 = 4;
 
@@ -42,9 +37,6 @@ pub(super) struct Probe {
 
 impl Adaptive {
     pub(super) fn enter(&mut self, phase: Phase, now: Instant) {
-        if phase != Phase::Cruise {
-            self.doubt.stop();
-        }
         if !matches!(phase, Phase::Cruise | Phase::MinRtt) {
             self.contest = None;
         }
@@ -173,7 +165,6 @@ impl Adaptive {
             && self.queue() > MILLION / 4;
         self.foreign |= stays;
         if stays || self.trips.is_stale(now) {
-            self.give_doubt_up();
             if stays && self.may_contend(now) {
                 self.contend(now);
             } else {
@@ -189,24 +180,9 @@ impl Adaptive {
             if self.policed.on_cruised() {
                 self.probe.caution = (self.probe.caution * 2).min(UNITY);
             }
-            if self.doubts(now) {
-                self.enter(Phase::Cruise, now);
-                return;
-            }
-            if self.fell_by_chance() {
-                self.look_again(now);
-                return;
-            }
             let full = is_long(self.min_rtt()) && self.queue() > 0;
             self.enter(if full { Phase::Cruise } else { Phase::Up(0) }, now);
         }
-    }
-
-    /// Where much is lost at random, chance lowers a rate, and of few packets a probe shows little.
-    fn fell_by_chance(&self) -> bool {
-        let known = self.grain_bytes == 0 && !is_long(self.min_rtt());
-        let fell = self.bandwidth < self.free / FELL && self.queue() == 0;
-        known && fell && self.rest.share() > MUCH_LOST
     }
 
     fn go_down(&mut self, now: Instant, passed: Duration, step: usize) {

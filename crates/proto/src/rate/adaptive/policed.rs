@@ -66,11 +66,6 @@ impl Policed {
         if self.taken_back >= TAKEN_BACK { RARER } else { 1 }
     }
 
-    /// The path is one: probes are rare, and loss at rest is not learned upwards by creeping.
-    pub(super) fn on_seen(&mut self) {
-        self.taken_back = TAKEN_BACK;
-    }
-
     /// A probe up is over.
     pub(super) fn on_probed(&mut self, probe: &Probe, bandwidth: u64) {
         if bandwidth > probe.before + probe.before / FIND && self.found_from == 0 {
@@ -191,6 +186,6 @@ impl Adaptive {
 }
 
 /// So many millionths of `whole`.
-pub(super) fn part(whole: u64, millionths: u64) -> u64 {
+fn part(whole: u64, millionths: u64) -> u64 {
     (u128::from(whole) * u128::from(millionths) / u128::from(MILLION)) as u64
 }

@@ -177,7 +177,7 @@ impl Adaptive {
 
     /// Whether what came through faster than was believed is believed.
     pub(super) fn may_grow(&self) -> bool {
-        let yields = self.doubt.is_on() || self.contest.is_some();
+        let yields = self.contest.is_some();
         !yields && !self.is_holding()
     }
 
@@ -208,10 +208,6 @@ impl Adaptive {
     }
 
     pub(super) fn judge_loss(&mut self, now: Instant, share: u64, excess: bool, round: &Round) {
-        if self.doubt.is_on() {
-            self.judge_doubt(share, round.told);
-            return;
-        }
         if self.rest.is_suspected() {
             match self.rest.judge(share, round.told) {
                 Some(judged) if judged.unchanged => {
