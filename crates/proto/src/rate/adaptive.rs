@@ -13,17 +13,14 @@
 //! sender without data never lowers it. Loss alone, if it does not depend on the rate, costs
 //! nothing: see `rate/path.rs`.
 
-mod contest;
 mod hearing;
 mod output;
-mod overflow;
 mod phases;
 mod policed;
 mod rounds;
 
 use std::time::Duration;
 
-use contest::Contest;
 use hearing::Hearing;
 
 use crate::rate::path::{MILLION, RestLoss, RoundTrips};
@@ -100,6 +97,12 @@ const OUTAGE_GRAINS: u32 = 4;
 const STALE_AFTER: Duration = Duration::from_secs(1);
 /// Fewer packets ahead of the pace are no sign that this host stood still.
 const MADE_UP_PACKETS: u64 = 4;
+/// For so long this host has not made up for a time in which it stood still.
+const AWAKE: Duration = Duration::from_millis(250);
+/// A sender with less than one part in so many of what the path was seen to carry is not alone.
+const FEW: u64 = 3;
+/// Beside others a path carries this part of what it carried when it was free, at least.
+const WHOLE: (u64, u64) = (2, 3);
 /// No limit.
 const UNLIMITED: Rate = Rate::from_bytes_per_second(u64::MAX);
 
@@ -134,8 +137,6 @@ struct Round {
     accepted: u64,
     /// The largest queue, in millionths of the smallest round trip.
     queue: u64,
-    /// The same with what may only wander.
-    longer: u64,
     app_limited: bool,
 }
 
@@ -219,11 +220,8 @@ pub struct Adaptive {
     rested: bool,
     /// The queue is someone else's: it does not go away when this sender yields.
     foreign: bool,
-    /// The bandwidth before it yielded to the queue that there is, which lost nothing since.
-    yielded: Option<u64>,
-    /// It takes its part of a queue that is someone else's.
-    contest: Option<Contest>,
-    overflow: overflow::Overflow,
+    /// What the path carried at best, in bytes per second.
+    whole: u64,
     /// What the path carried, or was believed to, when it was free, in bytes per second; without a
     /// queue it falls by a 256th each round trip.
     free: u64,
@@ -253,15 +251,13 @@ impl Adaptive {
             window: Window::default(),
             growth: Growth::default(),
             cruise: Cruise { forgone: 0, least: 0, emptied: false, dice: 0x9e37_79b9_7f4a_7c15 },
-            probe: phases::Probe { before: 0, rate: 0, caution: UNITY, queued: false, finds: 0 },
+            probe: phases::Probe { before: 0, caution: UNITY, queued: false, finds: 0 },
             policed: Default::default(),
             hearing: Hearing::default(),
             calm: false,
             rested: false,
             foreign: false,
-            yielded: None,
-            contest: None,
-            overflow: Default::default(),
+            whole: 0,
             free: 0,
             pacing: Pacing::of(burst),
         };
@@ -325,11 +321,6 @@ impl Adaptive {
         self.trips.queue(self.pacing.burst.interval)
     }
 
-    /// The same with what may only wander: a queue that lost packets was one.
-    fn longer(&self) -> u64 {
-        self.trips.longer(self.pacing.burst.interval)
-    }
-
     // ---- 1. measurements
 
     /// How long the queue is that this host made by making up for a time in which it stood still.
@@ -337,6 +328,22 @@ impl Adaptive {
     fn own_queue(&self, sample: &Sample) -> Duration {
         let bandwidth = Rate::from_bytes_per_second(self.bandwidth);
         bandwidth.time_for(sample.made_up_bytes).min(self.most_catch_up())
+    }
+
+    /// Compares round trips. A host that stands still makes them long itself; and a sender with so
+    /// little of what the path was seen to carry sees a queue of others come and go.
+    fn look_for_wander(&mut self, now: Instant, rtt: Duration, sample: &Sample) {
+        let Some(stretch) = &sample.stretch else { return };
+        let awake = self.hearing.made_up.is_none_or(|at| now.since(at) >= AWAKE);
+        if !awake || self.bandwidth < self.whole / FEW {
+            self.trips.overlook(rtt);
+            return;
+        }
+        // Of a queue that is others' the path carries off more than this one's part. What it was
+        // seen to carry in all may be a little too much, which would hide what wanders.
+        let all = if self.foreign { self.free / WHOLE.1 * WHOLE.0 } else { 0 };
+        let most = Rate::from_bytes_per_second(all.max(self.bandwidth));
+        self.trips.compare(now, rtt, stretch, most);
     }
 
     fn measure(&mut self, now: Instant, sample: &Sample) {
@@ -361,7 +368,6 @@ impl Adaptive {
         }
         let queue = self.queue();
         if queue == 0 {
-            self.yielded = None;
             let decay = if sample.round > self.round.number { self.free / 256 } else { 0 };
             self.free = (self.free - decay).max(self.bandwidth);
         }
@@ -369,7 +375,6 @@ impl Adaptive {
         self.probe.queued |= queue > 0;
         self.foreign &= queue > 0;
         self.round.queue = self.round.queue.max(queue);
-        self.round.longer = self.round.longer.max(self.longer());
         self.window.queue = self.window.queue.max(queue);
         self.round.app_limited |= sample.app_limited;
         let (Some(sent), Some(arrived)) = (sample.send_rate, sample.delivery_rate) else { return };
@@ -395,7 +400,8 @@ impl Adaptive {
         self.window.if_full = self.window.if_full.max(if_full);
         self.growth.proven = self.growth.proven.max(taken);
         self.free = self.free.max(taken);
-        if self.may_grow() {
+        self.whole = self.whole.max(self.free);
+        if !self.is_holding() {
             self.bandwidth = self.bandwidth.max(taken);
         }
     }
@@ -475,8 +481,7 @@ impl RateControl for Adaptive {
     }
 
     fn on_packet_bytes(&mut self, bytes: u32) {
-        let before = std::mem::replace(&mut self.packet_bytes, bytes.max(1));
-        self.resize_contest(before);
+        self.packet_bytes = bytes.max(1);
         self.set_pacing();
     }
 
@@ -484,7 +489,6 @@ impl RateControl for Adaptive {
         let phase = match self.phase {
             Phase::Startup => "startup",
             Phase::Drain => "drain",
-            Phase::Cruise if self.contest.is_some() => "contest",
             Phase::Cruise => "cruise",
             Phase::Up(_) => "up",
             Phase::Down(_) => "down",

@@ -52,11 +52,6 @@ impl Cubic {
         self.weight * C * from * from * from + self.w_max
     }
 
-    /// The window that it goes back to after the last loss.
-    pub(crate) fn last_max(&self) -> f64 {
-        self.w_max
-    }
-
     /// The window before the last loss; zero before there was one.
     pub(crate) fn prior(&self) -> f64 {
         self.prior
@@ -77,25 +72,6 @@ impl Cubic {
     pub(crate) fn pause(&mut self, time: Duration) {
         if let Some((began, ..)) = &mut self.epoch {
             *began += time;
-        }
-    }
-
-    /// How long it takes by its curve to make up for the last loss: K of that window.
-    pub(crate) fn cubic_time(&self) -> Duration {
-        let seconds = cube_root(self.prior * (1.0 - BETA) / C);
-        Duration::try_from_secs_f64(seconds).unwrap_or_default()
-    }
-
-    /// The same as a Reno of its fairness: alpha in a round trip.
-    pub(crate) fn reno_time(&self, rtt: Duration) -> Duration {
-        let trips = self.prior * (1.0 - BETA) / ALPHA;
-        Duration::try_from_secs_f64(rtt.as_secs_f64() * trips).unwrap_or_default()
-    }
-
-    /// From the next loss on, or now if there was none yet, it goes back to `window` at least.
-    pub(crate) fn aim(&mut self, window: f64) {
-        if self.epoch.is_none() {
-            self.w_max = self.w_max.max(window);
         }
     }
 

@@ -142,11 +142,6 @@ impl RoundTrips {
         self.beyond_min(self.now(), self.allowance(burst))
     }
 
-    /// The same with what was seen to wander.
-    pub(super) fn longer(&self, burst: Duration) -> u64 {
-        self.beyond_min(self.now(), self.late_by_chance() + slack(burst))
-    }
-
     /// How much longer than the smallest a round trip may be although there is no queue.
     pub(super) fn allowance(&self, burst: Duration) -> Duration {
         self.lateness() + slack(burst)
@@ -187,11 +182,6 @@ impl RoundTrips {
     pub(super) fn is_stale(&self, now: Instant) -> bool {
         self.min
             .is_some_and(|min| now.since(self.confirmed) >= MIN_LASTS.max(min * MIN_LASTS_TRIPS))
-    }
-
-    /// The smallest is still believed, although it could not be seen.
-    pub(super) fn keep(&mut self, now: Instant) {
-        self.confirmed = now;
     }
 
     /// Takes `min` for the smallest, whatever it was before.

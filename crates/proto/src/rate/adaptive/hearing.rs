@@ -25,8 +25,6 @@ pub(super) struct Hearing {
     pub(super) silences: u32,
     /// Rounds until loss and marks are judged again.
     pub(super) deaf: u32,
-    /// When a queue last lost what loss at rest does not explain.
-    pub(super) overflowed: Option<Instant>,
 }
 
 impl Hearing {

@@ -59,10 +59,6 @@ impl Adaptive {
         let least = Rate::over(FLOOR_PACKETS * u64::from(self.packet_bytes), self.trips.now());
         self.bandwidth = self.bandwidth.max(least.bytes_per_second()).min(MOST);
         let ceiling = self.most();
-        if let Some(pacing) = self.contest_pacing(ceiling) {
-            self.pacing = pacing;
-            return;
-        }
         let bandwidth = Rate::from_bytes_per_second(self.bandwidth).min(ceiling);
         let mut rate = bandwidth.scaled(self.gain(), UNITY).max(FLOOR).min(ceiling);
         let mut burst = if self.sends_trains() {

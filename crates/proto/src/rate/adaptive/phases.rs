@@ -25,8 +25,6 @@ const PHASE_BURSTS: u32 = 4;
 pub(super) struct Probe {
     /// Bandwidth when the probe up began.
     pub(super) before: u64,
-    /// At how many bytes per second the newest one began.
-    pub(super) rate: u64,
     /// How much of [`UP_GAINS`]' excess is used, in thousandths: less where queues are short.
     pub(super) caution: u64,
     /// There was a queue at some time since the newest probe began.
@@ -37,14 +35,9 @@ pub(super) struct Probe {
 
 impl Adaptive {
     pub(super) fn enter(&mut self, phase: Phase, now: Instant) {
-        if !matches!(phase, Phase::Cruise | Phase::MinRtt) {
-            self.contest = None;
-        }
         match phase {
-            Phase::Up(step) => {
+            Phase::Up(_) => {
                 self.probe.before = self.bandwidth;
-                let rate = self.bandwidth / UNITY * self.up_gain(step);
-                self.probe.rate = rate.min(self.most().bytes_per_second());
                 self.probe.queued = false;
             }
             Phase::Cruise => {
@@ -62,12 +55,6 @@ impl Adaptive {
     }
 
     pub(super) fn advance(&mut self, now: Instant, sample: &Sample) {
-        let heard = self.hear_losses(now, sample);
-        self.yielded = self.yielded.filter(|_| !heard.missing);
-        if self.meets_others(now, heard) {
-            self.contend_briefly(now, sample);
-            return;
-        }
         self.rested = sample.in_flight_bytes <= self.resting_bytes();
         let passed = now.since(self.since);
         let turn = self.turn();
@@ -84,19 +71,13 @@ impl Adaptive {
                     self.enter(Phase::Cruise, now);
                 }
             }
-            Phase::Cruise if self.contest.is_some() => self.compete(now, sample, heard),
             Phase::Cruise => self.cruise(now, passed, turn),
             Phase::Up(_) if passed < self.probe_time() => {}
             Phase::Up(step) => self.enter(Phase::Down(step), now),
             Phase::Down(step) => self.go_down(now, passed, step),
             Phase::MinRtt => {
                 if passed >= MIN_RTT_TIME.max(turn * 2) {
-                    if self.goes_on() || self.overflows(now) {
-                        self.trips.keep(now);
-                    } else {
-                        self.contest = None;
-                        self.trips.renew(now, self.trips.now());
-                    }
+                    self.trips.renew(now, self.trips.now());
                     self.enter(Phase::Cruise, now);
                 }
             }
@@ -157,19 +138,10 @@ impl Adaptive {
         let step =
             nanos(self.hearing.gap.min(turn)).saturating_mul(correction) / nanos(turn).max(1);
         self.cruise.forgone += step;
-        // In a queue of many round trips, what was forgone shows only when it has passed.
-        let shows = passed >= self.trips.now() || !self.may_contend(now);
-        let stays = !self.foreign
-            && self.cruise.forgone > FOREIGN
-            && shows
-            && self.queue() > MILLION / 4;
+        let stays = !self.foreign && self.cruise.forgone > FOREIGN && self.queue() > MILLION / 4;
         self.foreign |= stays;
         if stays || self.trips.is_stale(now) {
-            if stays && self.may_contend(now) {
-                self.contend(now);
-            } else {
-                self.enter(Phase::MinRtt, now);
-            }
+            self.enter(Phase::MinRtt, now);
             return;
         }
         let turns = CRUISE_TURNS + (self.cruise.dice >> 60) as u32 % 4;

@@ -8,13 +8,16 @@
 //! * A find that is lost again before the cruise after it is over was the bucket's. After two of
 //!   them probes are rare.
 
-use super::contest::LEAST_RTT;
+use std::time::Duration;
+
 use super::phases::Probe;
 use super::{Adaptive, DOWN_GAIN, Phase, UNITY};
 use crate::rate::Sample;
 use crate::rate::path::MILLION;
 use crate::time::Instant;
 
+/// Below this round trip a queue is no longer than a host is late.
+const LEAST_RTT: Duration = Duration::from_millis(5);
 /// Less loss at rest than this, in millionths, is not looked into.
 const LEAST_SHARE: u64 = 5000;
 /// Nor is a probe's where loss at rest is more than this.
@@ -153,7 +156,7 @@ impl Adaptive {
 
     fn judge_stretch(&mut self, came: u64, lost: u64) {
         let rest = self.rest.share();
-        if rest < LEAST_SHARE || self.contest.is_some() || !self.sees_queues() {
+        if rest < LEAST_SHARE || !self.sees_queues() {
             (self.policed.packets, self.policed.lost, self.policed.stretches) = (0, 0, 0);
             return;
         }

@@ -17,9 +17,6 @@ const FAR_MORE: u64 = MILLION / 20;
 /// the share that is lost.
 const FEW: (u64, u64) = (16, 128);
 
-/// A queue that lost packets so long ago may have gone since.
-pub(super) const OVERFLOW_TIME: Duration = Duration::from_secs(10);
-
 impl Round {
     /// The share lost in it so far, in millionths.
     fn lost_share(&self, sample: &Sample) -> u64 {
@@ -38,11 +35,9 @@ impl Adaptive {
         }
         let window =
             std::mem::replace(&mut self.window, Window { since: now, ..Window::default() });
-        let resting = self.contest.is_some()
-            || matches!(self.phase, Phase::Startup | Phase::Drain | Phase::MinRtt);
+        let resting = matches!(self.phase, Phase::Startup | Phase::Drain | Phase::MinRtt);
         let shown = window.if_full > 0 && !window.app_limited;
         if !resting && window.queue > self.full_queue() && shown {
-            self.yielded.get_or_insert(self.bandwidth);
             let least = (self.bandwidth / 2).max(self.cruise.least);
             self.bandwidth = self.bandwidth.min(window.if_full.max(least));
         }
@@ -74,14 +69,10 @@ impl Adaptive {
             self.judge_startup(now, &round, sample, marked > 0);
             return;
         }
-        self.judge_overflow(now, share, &round);
-        if self.contest.is_some() {
-            return;
-        }
         if marked > 0 {
             self.yield_to_marks(now);
         }
-        self.judge_loss(now, share, excess, &round);
+        self.judge_loss(share, excess, &round);
     }
 
     pub(super) fn full_queue(&self) -> u64 {
@@ -175,12 +166,6 @@ impl Adaptive {
         self.phase == Phase::Startup && self.growth.holds.is_some()
     }
 
-    /// Whether what came through faster than was believed is believed.
-    pub(super) fn may_grow(&self) -> bool {
-        let yields = self.contest.is_some();
-        !yields && !self.is_holding()
-    }
-
     /// So many packets of a buffer are asked for again: far more than the least share lost so far,
     /// and startup, told seldom, goes no faster before it is told what became of them.
     pub(super) fn hold_for(&mut self, packets: u64) {
@@ -207,7 +192,7 @@ impl Adaptive {
         self.hearing.deaf = 1;
     }
 
-    pub(super) fn judge_loss(&mut self, now: Instant, share: u64, excess: bool, round: &Round) {
+    pub(super) fn judge_loss(&mut self, share: u64, excess: bool, round: &Round) {
         if self.rest.is_suspected() {
             match self.rest.judge(share, round.told) {
                 Some(judged) if judged.unchanged => {
@@ -237,19 +222,9 @@ impl Adaptive {
             self.hearing.deaf = 2;
             return;
         } else {
-            if self.may_contend(now) {
-                self.hearing.overflowed = Some(now);
-            }
             self.cut();
         }
         self.hearing.deaf = 1;
-    }
-
-    /// A queue stays that lost packets a moment ago, so it is one, whoever fills it, and not the
-    /// path that has become longer.
-    pub(super) fn overflows(&self, now: Instant) -> bool {
-        let lately = self.hearing.overflowed.is_some_and(|at| now.since(at) < OVERFLOW_TIME);
-        lately && self.contest.is_none() && self.queue() > 0
     }
 
     /// The path may have come back as another one: half the old rate, then doubling.
