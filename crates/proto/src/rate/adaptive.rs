@@ -1,4 +1,10 @@
-//! Finds the path's rate by itself and shares it (in the family of BBRv3).
+//! Finds the path's rate by itself (in the family of BBRv3) where the congestion controller cannot.
+//!
+//! On `rfc998` nothing is reported: what became of the data shows by the OK of a whole buffer, and
+//! what is asked for again is a loss or only late. A window that answers each loss needs to know
+//! which. On `sealed` this law has the paths whose round trip may take a second or more: a window
+//! finds such a path full by a loss, and a network like RFC 1030's Wideband breaks down by it
+//! (`docs/decisions/long-paths.md`). A path whose first OPENs were lost may be taken for one.
 //!
 //! It keeps a model of the path - bandwidth, smallest round trip, loss at rest - made of samples
 //! only, and sends at the bandwidth. The order of work at each sample:
@@ -347,9 +353,7 @@ impl Adaptive {
     }
 
     fn measure(&mut self, now: Instant, sample: &Sample) {
-        // Where only OKs tell, they come as buffers do; what a slow way back adds is known.
-        let told = !sample.app_limited && self.grain_bytes == 0 && self.trips.back().is_zero();
-        self.hearing.on_sample(now, self.min_rtt(), told);
+        self.hearing.on_sample(now, self.min_rtt());
         if let Some(rtt) = sample.rtt {
             let interval = self.pacing.burst.interval;
             let own = self.own_queue(sample);
