@@ -63,6 +63,8 @@ pub struct Stats {
     pub image_bytes: u64,
     /// The sender's rate now, in bytes of IP packets per second.
     pub pacing_rate: Rate,
+    /// The circuit breaker of the policy `fixed` has reduced that rate.
+    pub rate_reduced: bool,
     /// The burst values that were agreed on, if they are a limit.
     pub agreed: Option<Burst>,
     /// Receiver: what its socket holds, in bytes, if the host told.

@@ -101,6 +101,8 @@ impl View {
         }
         let share = |time: Duration| time.as_secs_f64() / data_time.as_secs_f64().max(1e-9);
         let path = match policy {
+            // The path carried less than was asked for.
+            Policy::Fixed(_) if stats.rate_reduced => Self::Path,
             Policy::Fixed(_) => Self::RateCap,
             _ if policy.ceiling().is_some_and(|most| stats.pacing_rate >= most.scaled(9, 10)) => {
                 Self::RateCap
@@ -331,6 +333,10 @@ mod tests {
         assert_eq!(view(Waited { pacing: most, ..none }, 0.2, capped), View::RateCap);
         let fixed = Pace::rate(Rate::from_bytes_per_second(1_000_000)).expect("a pace");
         assert_eq!(view(Waited { pacing: most, ..none }, 0.2, Policy::Fixed(fixed)), View::RateCap);
+        let waited = Waited { pacing: most, ..none };
+        let reduced = Stats { rate_reduced: true, waited, ..stats() };
+        let of_reduced = View::new(&reduced, Policy::Fixed(fixed), at(11), (0.2, SECOND));
+        assert_eq!(of_reduced, View::Path, "its circuit breaker opened");
         // It would find more, were it not for what was agreed on.
         let held = |packets| {
             let agreed = Some(Burst { packets, interval: Duration::from_millis(10) });

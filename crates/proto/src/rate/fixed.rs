@@ -105,6 +105,10 @@ impl RateControl for Fixed {
         self.sent.is_some()
     }
 
+    fn is_reduced(&self) -> bool {
+        self.steps() > 0
+    }
+
     fn belief(&self) -> Belief {
         Belief { phase: if self.steps() > 0 { "breaker" } else { "fixed" }, ..Belief::default() }
     }
@@ -213,7 +217,7 @@ mod tests {
             fixed.on_sample(now, &counts);
         }
         assert_eq!(fixed.pacing().burst, burst(8, 20));
-        assert_eq!(fixed.belief().phase, "breaker");
+        assert_eq!((fixed.belief().phase, fixed.is_reduced()), ("breaker", true));
     }
 
     #[test]

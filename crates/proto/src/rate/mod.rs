@@ -206,6 +206,10 @@ pub trait RateControl: Debug + Send {
     fn answers_marks(&self) -> bool {
         false
     }
+    /// Whether a circuit breaker has reduced the rate below the one that was asked for.
+    fn is_reduced(&self) -> bool {
+        false
+    }
     /// So many packets of data left.
     fn on_data_sent(&mut self, _now: Instant, _packets: u32) {}
     /// The receiver asked for so many packets again; those it asked for before among them.

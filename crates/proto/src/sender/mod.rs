@@ -627,6 +627,7 @@ impl Sender {
         stats.outstanding = self.schedule.outstanding();
         stats.agreed = self.negotiated.burst_limit();
         stats.pacing_rate = self.pacing_rate();
+        stats.rate_reduced = self.rate.is_reduced();
         stats.learned = self.rate.learned();
         if let Some((why, since)) = self.blocked {
             add_wait(&mut stats.waited, why, now.since(since));
