@@ -322,6 +322,8 @@ pub(super) struct Flow {
     pub(super) lateness: Duration,
     /// It stands still so, and what comes for it waits.
     pub(super) stops: Option<Stops>,
+    /// Of each report: when it came, what it showed, and what the law made of it.
+    pub(super) record: blake3::Hasher,
 }
 
 impl Flow {
@@ -347,6 +349,7 @@ impl Flow {
             host_free: start,
             lateness: Duration::from_micros(100),
             stops: None,
+            record: blake3::Hasher::new(),
         }
     }
 
@@ -422,6 +425,8 @@ impl Flow {
             self.heard = now;
             if let Some(sample) = self.sampler.on_report(now, &report) {
                 self.policy.on_sample(now, &sample);
+                let (pacing, belief) = (self.policy.pacing(), self.policy.belief());
+                self.record.update(format!("{now:?} {sample:?} {pacing:?} {belief:?}").as_bytes());
             }
         }
         if self.silence_due(rtt).is_some_and(|at| at <= now) {

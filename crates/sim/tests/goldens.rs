@@ -1,0 +1,63 @@
+//! What the machines say, packet by packet, as hashes: a change that means to change nothing leaves
+//! them as they are. One that means to accepts them anew (`INSTA_UPDATE=always`) and says why.
+
+use std::fmt::Write;
+
+use netblt_path::scenario;
+use netblt_sim::{parallel, swarm};
+
+/// Seeds of one line.
+const SEEDS: u64 = 16;
+
+/// One hash over the transcripts, or whatever else `text` makes of each job, in order.
+fn hash(texts: &[String]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    texts.iter().for_each(|text| {
+        hasher.update(text.as_bytes());
+    });
+    hasher.finalize().to_hex()[..32].to_owned()
+}
+
+fn hashes<J: Sync>(jobs: &[J], text: impl Fn(&J) -> String + Sync) -> Vec<String> {
+    parallel::map(jobs, 2, text)
+}
+
+#[test]
+fn worlds_of_the_swarm() {
+    let seeds: Vec<u64> = (0..512).collect();
+    let all = hashes(&seeds, |seed| swarm::replay(*seed, None).hash.to_string());
+    let mut table = String::new();
+    for (line, hashes) in all.chunks(SEEDS as usize).enumerate() {
+        let first = line as u64 * SEEDS;
+        let _ = writeln!(table, "{first:3} to {:3}  {}", first + SEEDS - 1, hash(hashes));
+    }
+    insta::assert_snapshot!("swarm", table);
+}
+
+#[test]
+fn worlds_on_shipped_networks() {
+    let names: Vec<&str> = scenario::names().collect();
+    let all = hashes(&names, |name| {
+        let network = scenario::named(name).expect("a shipped network");
+        let worlds = (1..=4).map(|seed| swarm::replay(seed, Some(&network)).hash.to_string());
+        hash(&worlds.collect::<Vec<_>>())
+    });
+    let lines = names.iter().zip(all).map(|(name, hash)| format!("{name:20} {hash}\n"));
+    insta::assert_snapshot!("networks", lines.collect::<String>());
+}
+
+#[test]
+fn transfers_over_lanes_and_crowds() {
+    let seeds: Vec<u64> = (0..64).collect();
+    let all = hashes(&seeds, |seed| {
+        let lanes = swarm::lanes(*seed).map(|lanes| format!("{:?}", lanes.run()));
+        let crowd = swarm::crowd(*seed).map(|lanes| format!("{:?}", lanes.run()));
+        format!("{lanes:?} {crowd:?}")
+    });
+    let mut table = String::new();
+    for (line, texts) in all.chunks(SEEDS as usize).enumerate() {
+        let first = line as u64 * SEEDS;
+        let _ = writeln!(table, "{first:3} to {:3}  {}", first + SEEDS - 1, hash(texts));
+    }
+    insta::assert_snapshot!("lanes", table);
+}
