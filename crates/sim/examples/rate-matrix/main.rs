@@ -3,7 +3,11 @@
 //!
 //! `cargo run --release -p netblt-sim --example rate-matrix -- [--policy fair,cubic]
 //! [--rows 1,2,6] [--quick] [--seeds N] [--page FILE]`
+//!
+//! With `--features ablation` and `--ablation FILE` a page of `fair` without each of its parts.
 
+#[cfg(feature = "ablation")]
+mod ablation;
 mod cell;
 mod page;
 mod place;
@@ -24,7 +28,8 @@ const USAGE: &str =
   --rows    numbers of rows, with commas (all)
   --quick   a few paths of each row, and one seed
   --seeds   runs of each cell; the worst counts for losses, the mean for shares (3)
-  --page    writes a page of Markdown there";
+  --page    writes a page of Markdown there
+  --ablation  the same, of `fair` without each of its parts (needs --features ablation)";
 
 /// What is asked for.
 #[derive(Debug)]
@@ -34,6 +39,7 @@ struct Options {
     quick: bool,
     seeds: u64,
     page: Option<String>,
+    ablation: Option<String>,
 }
 
 fn policy(name: &str) -> Result<Policy, String> {
@@ -52,8 +58,14 @@ fn policy(name: &str) -> Result<Policy, String> {
 
 fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     let fair = ("fair".to_owned(), policy("fair")?);
-    let mut options =
-        Options { policies: vec![fair], rows: None, quick: false, seeds: 3, page: None };
+    let mut options = Options {
+        policies: vec![fair],
+        rows: None,
+        quick: false,
+        seeds: 3,
+        page: None,
+        ablation: None,
+    };
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or(format!("{arg} needs a value"));
         match arg.as_str() {
@@ -63,6 +75,8 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
                 options.seeds = text.parse().map_err(|_| format!("`{text}` is no number"))?;
             }
             "--page" => options.page = Some(value()?),
+            "--ablation" if cfg!(feature = "ablation") => options.ablation = Some(value()?),
+            "--ablation" => return Err("--ablation needs --features ablation".to_owned()),
             "--policy" => {
                 let names = value()?;
                 let named = names.split(',').map(|name| Ok((name.to_owned(), policy(name)?)));
@@ -118,6 +132,12 @@ fn main() -> ExitCode {
     let wanted = |row: &Row| options.rows.as_ref().is_none_or(|rows| rows.contains(&row.number));
     let rows: Vec<Row> = rows::all(options.quick).into_iter().filter(wanted).collect();
     let began = Instant::now();
+    #[cfg(feature = "ablation")]
+    if let Some(file) = &options.ablation {
+        let args: Vec<String> = std::env::args().skip(1).collect();
+        let text = ablation::page(&rows, || run(&rows, &options), &args.join(" "));
+        return write(file, &text);
+    }
     let results = run(&rows, &options);
     let names: Vec<&str> = options.policies.iter().map(|(name, _)| name.as_str()).collect();
     print!("{}", page::tables(&rows, &names, &results));
@@ -125,10 +145,17 @@ fn main() -> ExitCode {
     if let Some(file) = &options.page {
         let args: Vec<String> = std::env::args().skip(1).collect();
         let text = page::page(&rows, &names, &results, &args.join(" "));
-        if let Err(problem) = std::fs::write(file, text) {
-            eprintln!("{file}: {problem}");
-            return ExitCode::FAILURE;
-        }
+        return write(file, &text);
     }
     ExitCode::SUCCESS
+}
+
+fn write(file: &str, text: &str) -> ExitCode {
+    match std::fs::write(file, text) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("{file}: {problem}");
+            ExitCode::FAILURE
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::cell::{Judged, Measure, Unit, is_within};
 use crate::rows::Row;
 
-fn figure(unit: Unit, value: f64) -> String {
+pub(crate) fn figure(unit: Unit, value: f64) -> String {
     match unit {
         _ if value.is_infinite() => "never".to_owned(),
         _ if value.is_nan() => "none".to_owned(),
@@ -98,7 +98,7 @@ bound. Of losses the worst seed has to be within its bound, of all else the mean
 const ELSEWHERE: &str = "## What is not here
 
 Rows 21 (DualPI2, FQ-CoDel) and 22 (ECN that is bleached or wrong) are tested nowhere. Row 35, a law
-without one of its parts, is this page made with a changed program. Of the others:
+without one of its parts, is [a page of its own](rate-ablation.md). Of the others:
 
 | row | part | test |
 | ---: | --- | --- |

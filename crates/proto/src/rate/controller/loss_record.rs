@@ -1,5 +1,6 @@
 //! How much is lost, and whether it is lost in runs.
 
+use super::ablation::{Part, is_left_out};
 use super::rounds::Round;
 use crate::rate::Sample;
 
@@ -124,6 +125,9 @@ impl LossRecord {
     /// By how much the variance of the losses exceeds that of independent ones: 2 b - 1 for runs of
     /// mean length b. From 1 to 40.
     pub(super) fn dispersion(&self) -> f64 {
+        if is_left_out(Part::Dispersion) {
+            return 1.0;
+        }
         self.dispersion.clamp(1.0, MAX_DISPERSION)
     }
 }

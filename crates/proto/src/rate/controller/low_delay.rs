@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::ablation::{Part, is_left_out};
 use super::base_rtt::BaseRtt;
 use super::path_model::PathModel;
 use super::tolerance::COMPANY_SHARE;
@@ -63,7 +64,7 @@ impl LowDelay {
         (lost, reported): (u64, u64),
         packets: u64,
     ) -> bool {
-        if !is_low(now, path, path.base(), alone) {
+        if is_left_out(Part::LowDelay) || !is_low(now, path, path.base(), alone) {
             return false;
         }
         let since = packets.saturating_sub(self.packets) as f64;

@@ -12,6 +12,7 @@
 //! 4. the action changes the window, by the one setter of the model, and the mode;
 //! 5. burst size, interval and cap follow from the window.
 
+pub mod ablation;
 mod base_rtt;
 mod capacity;
 mod cause;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::ablation::{Part, is_left_out};
 use super::cause::Cause;
 use super::congestion::Congestion;
 use super::hystart::{Growth, HyStart};
@@ -115,7 +116,7 @@ impl Drain {
     pub(super) fn found(&self, known: Option<f64>) -> Evidence {
         let full = known.is_some_and(|known| self.rate >= FULL_PART * known);
         let arrived = self.queue.filter(|queue| self.rate >= FULL_PART * queue.sent);
-        let not_full = arrived.filter(|_| !full);
+        let not_full = arrived.filter(|_| !full && !is_left_out(Part::NotFull));
         Evidence::Drained { not_full: not_full.map(|queue| queue.window) }
     }
 }

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::ablation::{Part, is_left_out};
 use super::base_rtt::BaseRtt;
 use super::capacity::{Capacity, LONGEST_LEAST_TRAIN};
 use super::cause::{Cause, Changes, WindowChange};
@@ -205,7 +206,8 @@ impl PathModel {
     /// Bytes a second that the bottleneck carries, if a probe can show what part of them is free:
     /// the window is not on the way to a threshold, and there is room.
     pub(super) fn probed_capacity(&self, now: Instant) -> Option<f64> {
-        self.has_room(now).filter(|_| self.threshold.is_infinite())
+        let there = self.threshold.is_infinite() && !is_left_out(Part::Probe);
+        self.has_room(now).filter(|_| there)
     }
 
     /// Bytes a second that the bottleneck carries, if it is known, nothing waits, round trips are
@@ -514,6 +516,9 @@ impl PathModel {
     /// The report's round trip, without what only the way back added.
     pub(super) fn without_way_back(&mut self, sample: &Sample) -> Option<Duration> {
         let rtt = sample.rtt?;
+        if is_left_out(Part::WayBack) {
+            return Some(rtt);
+        }
         Some(self.way_back.on_rtt(rtt, self.base.least(), sample.way_micros))
     }
 

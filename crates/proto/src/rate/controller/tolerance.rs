@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::ablation::{Part, is_left_out};
 use super::cause::Cause;
 use super::congestion::Congestion;
 use super::excuse::{self, Excuse, ExcuseRecord, Judgement};
@@ -167,6 +168,9 @@ impl Tolerance {
     fn test_due(&self, now: Instant, loss: f64, path: &PathModel) -> Option<Evidence> {
         let base = path.base();
         let stands = base.mean_excess() > path.standing(now);
+        if is_left_out(Part::ResponseTest) {
+            return None;
+        }
         if stands || !base.is_confirmed(now) || !self.excuse.may_test(now) {
             return None;
         }
@@ -181,15 +185,8 @@ impl Tolerance {
         fits.then_some(Evidence::TestDue { share, loss })
     }
 
-    /// What a round trip shows where the window follows losses or keeps a short queue; a window
-    /// that was not `used` does not grow.
-    pub(super) fn judge_round(
-        &mut self,
-        now: Instant,
-        (round, used): (&Round, bool),
-        (mode, path): (&mut Mode, &PathModel),
-    ) -> Option<Evidence> {
-        let (base, share) = (path.base(), path.share(now));
+    /// Takes in the share of the bottleneck that this sender had in a round trip.
+    fn on_share(&mut self, share: Option<f64>, path: &PathModel) {
         self.above = match share {
             Some(share) if share > ALONE_SHARE => self.above.saturating_add(1),
             _ => 0,
@@ -205,15 +202,29 @@ impl Tolerance {
         self.below = if above { 0 } else { self.below.saturating_add(1) };
         let kept = self.has_path && share.is_some() && self.below <= COMPANY_ROUNDS;
         self.has_path = (above || kept) && !marked;
+    }
+
+    /// What a round trip shows where the window follows losses or keeps a short queue; a window
+    /// that was not `used` does not grow.
+    pub(super) fn judge_round(
+        &mut self,
+        now: Instant,
+        (round, used): (&Round, bool),
+        (mode, path): (&mut Mode, &PathModel),
+    ) -> Option<Evidence> {
+        let (base, share) = (path.base(), path.share(now));
+        self.on_share(share, path);
         let excused = self.excuse.share().is_some();
         // A short queue does not show where round trips differ by more, by chance or by the path.
         // But what is excused must not fill a queue that only shows when it is long.
         let varies = if excused { base.jitter() } else { base.varies_by() };
         let hidden = varies > path.own_queue(now).max(base.noise()) || self.suspension.lasts(now);
         let short = excused || (self.has_path && !self.fills_queues);
+        let short = short && !is_left_out(Part::ShortQueue);
         let alone = base.is_confirmed(now) && !hidden && short;
         let pause = RECONFIRM_EVERY.max(path.rtt() * RECONFIRM_ROUNDS);
         let due = self.reconfirmed.is_none_or(|last| now.since(last) > pause);
+        let due = due && !is_left_out(Part::Reconfirm);
         let large = share.is_some_and(|share| share >= LEAST_SHARE);
         let window = if large { path.window_bytes() } else { 0 };
         let excess = round.min_rtt.saturating_sub(base.least().unwrap_or_default());
@@ -221,7 +232,8 @@ impl Tolerance {
         self.foreign_queue.on_round(path.carried_time(now, window), excess, shows);
         // Losses that are a habit of the path take more than growth gives back.
         let lossy = path.losses().lossy_rounds() >= LOSSY_ROUNDS;
-        let room = self.has_path && used && lossy && path.has_room(now).is_some();
+        let looks = !is_left_out(Part::Looks);
+        let room = looks && self.has_path && used && lossy && path.has_room(now).is_some();
         self.roomy = if room { self.roomy.saturating_add(1) } else { 0 };
         if self.roomy >= ROOMY_ROUNDS && matches!(mode, Mode::ShortQueue(_) | Mode::Avoidance) {
             self.roomy = 0;
@@ -245,7 +257,7 @@ impl Tolerance {
                     step => Some(Evidence::Queue(step)),
                 }
             }
-            Mode::Avoidance if self.foreign_queue.take(now) => {
+            Mode::Avoidance if !is_left_out(Part::ForeignQueue) && self.foreign_queue.take(now) => {
                 Some(Evidence::Queue(Step::NotMine(path.window())))
             }
             Mode::Avoidance if alone => Some(Evidence::Alone),
@@ -253,7 +265,7 @@ impl Tolerance {
                 let waits = base.mean_excess() >= base.tolerance();
                 let small = share.is_none_or(|share| share < SMALL_SHARE);
                 let untested = large && !self.excuse.may_test(now);
-                if !excused && small && !waits && self.looks.is_due(now, path, untested) {
+                if looks && !excused && small && !waits && self.looks.is_due(now, path, untested) {
                     return Some(Evidence::LookDue);
                 }
                 let unconfirmed = self.has_path && !base.is_confirmed(now) && due;
@@ -284,7 +296,7 @@ impl Tolerance {
     /// A start found the path full, and lost this share of its packets before that.
     pub(super) fn on_path_full(&mut self, now: Instant, loss: f64, path: &PathModel) {
         let large = path.flight_share(now).is_none_or(|share| share >= LEAST_SHARE);
-        if loss > LEAST_PRESUMED && large {
+        if loss > LEAST_PRESUMED && large && !is_left_out(Part::Presumption) {
             // Few packets show it, and the true share may be larger by a standard error.
             let (packets, _) = path.losses().recent_counts();
             let error = (loss * (1.0 - loss) / packets.max(1.0)).sqrt();
