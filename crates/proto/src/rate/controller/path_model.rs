@@ -22,7 +22,7 @@ pub(super) const INITIAL_WINDOW: f64 = 10.0;
 /// bytes of content).
 const INITIAL_PACKET: f64 = 1500.0;
 const LEAST_INITIAL: f64 = 2.0;
-/// First window of a sender that measures the bottleneck by trains, in packets: three of them.
+/// First window of a sender that measures the bottleneck by trains, in packets.
 pub(super) const INITIAL_TRAINS: f64 = 32.0;
 /// Least window, in packets. A window of less than a packet is a rate of less than one packet a
 /// round trip: with a least window of one packet, more senders than the path and its queue hold
