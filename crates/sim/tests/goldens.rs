@@ -1,5 +1,6 @@
 //! What the machines say, packet by packet, as hashes: a change that means to change nothing leaves
-//! them as they are. One that means to accepts them anew (`INSTA_UPDATE=always`) and says why.
+//! them as they are. One that means to change something accepts the new ones
+//! (`INSTA_UPDATE=always`) and says why.
 
 use std::fmt::Write;
 

@@ -118,7 +118,7 @@ fn a_transfer_is_told_and_drawn_from_the_trace_of_either_end() {
         let known = [&told["role"], &told["wire"], &told["ended"]];
         assert_eq!(known, [role, "sealed", "finished"]);
         assert!(told["max_outstanding"].as_u64().is_some_and(|n| n > 0), "{told}");
-        // The ends told each other, and whatever limited it has a sentence.
+        // The ends agreed on the limit, and every limit has a sentence.
         let limit = told["limit_sentence"].as_str().expect("a sentence");
         assert!(told["limit"].is_string() && told["limit_evidence"].is_object(), "{told}");
         // What arrived of the data, with the names of files and without headers.

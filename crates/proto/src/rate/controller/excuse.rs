@@ -231,20 +231,20 @@ mod tests {
     #[test]
     fn each_beginning_and_end_is_told_once() {
         let (mut excuse, now) = (Excuse::default(), Instant::EPOCH);
-        let told = |excuse: &mut Excuse| excuse.take_record().map(|record| record.reason);
+        let reason = |excuse: &mut Excuse| excuse.take_record().map(|record| record.reason);
         excuse.revoke(INTERRUPTED);
-        assert_eq!(told(&mut excuse), None, "there was none");
+        assert_eq!(reason(&mut excuse), None, "there was none");
         excuse.presume(now, 0.7);
         assert_eq!(excuse.take_record(), Some(ExcuseRecord { share: MOST, reason: "presumed" }));
         excuse.grant(now, 0.05);
-        assert_eq!(told(&mut excuse), Some("tested"));
+        assert_eq!(reason(&mut excuse), Some("tested"));
         excuse.on_marked(170.0);
         assert_eq!(excuse.take_record(), Some(ExcuseRecord { share: 0.05, reason: MARKED }));
         excuse.grant(now, 0.05);
         for n in 0..20 {
             excuse.on_round(now, n, &round(30), 1.0);
         }
-        assert_eq!((told(&mut excuse), told(&mut excuse)), (Some(EXCEEDED), None));
+        assert_eq!((reason(&mut excuse), reason(&mut excuse)), (Some(EXCEEDED), None));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Every decision of the laws, as hashes: a change that means to change nothing leaves them as they
-//! are. One that means to accepts them anew (`INSTA_UPDATE=always`) and says why.
+//! are. One that means to change something accepts the new ones (`INSTA_UPDATE=always`) and says
+//! why.
 
 use std::fmt::Write;
 use std::time::Duration;

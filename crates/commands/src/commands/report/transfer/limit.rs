@@ -64,19 +64,20 @@ pub(super) enum Limit {
     ReceiverCpu,
     Outage,
     ReturnPath,
-    /// A link that slowed down, or others' traffic for a while.
+    /// A link that slowed down, or other traffic for a while.
     Dip,
     RandomLoss,
     Path,
     QueueManager,
     Policer,
-    /// A policer, or others at a queue that is too short to show.
+    /// A policer, or other traffic at a queue that is too short to show.
     PolicerOrTraffic,
     /// A sender that measures no bottleneck knows its losses, and that nothing waited.
     PolicerOrLoss,
     Jitter,
     OtherTraffic,
-    /// The path alone, or with others: a sender that measures no bottleneck sees the same queue.
+    /// The path alone, or with other traffic. A sender that measures no bottleneck sees the same
+    /// queue.
     PathOrTraffic,
 }
 
@@ -110,7 +111,7 @@ impl Limit {
 
     /// What the two ends agreed on when the transfer was over: of their hosts they know more than
     /// packets show.
-    fn told(ended: &Ended) -> Option<Self> {
+    fn agreed(ended: &Ended) -> Option<Self> {
         let hosts = [
             Self::RoundTrips,
             Self::RateCap,
@@ -127,9 +128,9 @@ impl Limit {
 
 /// The decision table: the first evidence that holds.
 pub(super) fn decide(trace: &Trace, seen: &Evidence) -> Limit {
-    let told = trace.limited.as_ref().and_then(Limit::told);
+    let agreed = trace.limited.as_ref().and_then(Limit::agreed);
     let table = [
-        (told.is_some(), told.unwrap_or(Limit::Path)),
+        (agreed.is_some(), agreed.unwrap_or(Limit::Path)),
         (is_short(seen), Limit::RoundTrips),
         (seen.paused_share >= MUCH || seen.is_fixed, Limit::RateCap),
         (seen.source_share >= MUCH, Limit::SenderDisk),
@@ -289,7 +290,7 @@ fn sentence_of_path(limit: Limit, seen: &Evidence, (lost, arrived): (&str, &str)
             percent(seen.dip_share)
         ),
         Limit::RandomLoss => format!(
-            "Random loss: {lost} were lost, whether much or little was sent ({} tests passed); \
+            "Random loss: {lost} were lost, whether much or little was sent (tests passed: {}); \
              losses were excused for {} of the time.",
             seen.tests_passed,
             percent(seen.excused_share)
