@@ -23,11 +23,11 @@ use trace::{BadLine, Trace};
 /// Most lines about what changed the rate.
 const MOST_LINES: usize = 20;
 
-/// Tell where the time of one transfer went, and draw it
+/// Say what limited one transfer, list what changed its rate, and draw it
 ///
 /// Takes the trace of one end, as `netblt send --trace FILE` and `netblt receive --trace FILE`
-/// write it. Lines that are none of a trace's are skipped and named; a trace that was cut short is
-/// told as far as it goes.
+/// write it. The line `limit` names the cause, with its figures. Lines that are none of a trace's
+/// are skipped and named. A trace that was cut short is read to its end.
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     /// The trace
