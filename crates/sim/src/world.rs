@@ -17,7 +17,6 @@ mod arrival;
 mod crowd;
 mod keys;
 mod moves;
-mod neighbours;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -261,6 +260,20 @@ impl World {
             }
         }
         self.oracle.find(self.now, side, "batches without end");
+    }
+
+    /// Timers of the other flows run out, and what they send joins the path.
+    fn serve_neighbours(&mut self) {
+        if self.neighbours.next(self.now).is_none_or(|at| at > self.now) {
+            return;
+        }
+        let sender = self.setup.sender();
+        for leaving in self.neighbours.work(self.now) {
+            let from = if leaving.back { sender.other() } else { sender };
+            let (own, peer) = (self.address(from), self.address(from.other()));
+            let packet = Packet::foreign(own, peer, leaving.packet);
+            self.paths[from].push(self.now, 0, leaving.ecn, packet);
+        }
     }
 
     /// One datagram leaves.
