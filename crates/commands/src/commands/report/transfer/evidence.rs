@@ -43,6 +43,8 @@ pub(super) struct Evidence {
     pub(super) unused_share: f64,
     /// The rate was fixed.
     pub(super) is_fixed: bool,
+    /// For how much of the time a circuit breaker kept the rate below the fixed one.
+    pub(super) breaker_share: f64,
     /// For how much of the time nothing arrived.
     pub(super) dead_share: f64,
     /// For how much of the time the path carried far less than usual, and what was missing by that.
@@ -131,6 +133,8 @@ impl Evidence {
         };
         let spans = spans(trace, from, until);
         evidence.is_fixed = !spans.is_empty() && spans.iter().all(|(_, it)| it.phase == "fixed");
+        let reduced = Weighted::of(&spans, |it| (it.phase == "breaker").then_some(0.0));
+        evidence.breaker_share = rounded((reduced.time() / seconds).min(1.0));
         evidence.measure_trips(&spans);
         evidence.measure_losses(trace, &spans);
         evidence.measure_rates(trace, (from, until));

@@ -133,6 +133,7 @@ pub(super) fn decide(trace: &Trace, seen: &Evidence) -> Limit {
         (agreed.is_some(), agreed.unwrap_or(Limit::Path)),
         (is_short(seen), Limit::RoundTrips),
         (seen.paused_share >= MUCH || seen.is_fixed, Limit::RateCap),
+        (seen.breaker_share > 0.0, Limit::Path),
         (seen.source_share >= MUCH, Limit::SenderDisk),
         (seen.receiver_disk_share >= MUCH || seen.storing_share >= MUCH, Limit::ReceiverDisk),
         (seen.overrun > 0 && seen.loss_share >= OVERRUN, Limit::ReceiverSocket),
@@ -323,6 +324,11 @@ fn sentence_of_path(limit: Limit, seen: &Evidence, (lost, arrived): (&str, &str)
         Limit::PathOrTraffic => {
             format!("The path, or other traffic on it: {arrived} arrived; {waits}.")
         }
+        _ if seen.breaker_share > 0.0 => format!(
+            "The path: it carried less than the fixed rate, which was reduced for {} of the time; \
+             {arrived} arrived, and {lost} were lost.",
+            percent(seen.breaker_share)
+        ),
         _ if seen.round_trips == 0.0 => format!(
             "The path, as far as this end sees: {arrived} arrived, and {lost} were lost. The \
              sender's trace shows more."

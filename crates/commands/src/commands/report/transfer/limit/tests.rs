@@ -321,6 +321,17 @@ fn a_transfer_of_few_round_trips_or_none_is_limited_by_nothing() {
     assert_eq!(decide(&trace, &Evidence { is_fixed: true, ..seen() }), Limit::RateCap);
 }
 
+/// A sender with a fixed rate knows no queue, so that its losses seem to be a policer's.
+#[test]
+fn a_fixed_rate_that_was_reduced_is_limited_by_the_path() {
+    let trace = Trace::default();
+    let reduced =
+        Evidence { breaker_share: 0.5, loss_share: 0.4, unqueued_loss_share: 1.0, ..seen() };
+    assert_eq!(decide(&trace, &reduced), Limit::Path);
+    let text = sentence(Limit::Path, &trace, &reduced);
+    assert!(text.contains("less than the fixed rate") && text.contains("50 %"), "{text}");
+}
+
 #[test]
 fn every_cause_has_a_sentence_of_its_own() {
     let trace = Trace::default();
