@@ -148,7 +148,7 @@ fn is_crate_root(stem: &str) -> bool {
 /// The pages, with their paths from the root.
 fn pages() -> Vec<(String, String)> {
     let mut places = vec![root(), root().join("python")];
-    for place in ["docs", "docs/decisions", "docs/results"] {
+    for place in ["docs", "docs/guide", "docs/reference", "docs/decisions", "docs/results"] {
         places.push(root().join(place));
     }
     let files = places.iter().flat_map(|place| fs::read_dir(place).expect("a place of pages"));

@@ -1,10 +1,10 @@
 //! A tree that is too large for one pair of machines: cut into chunks, each of which is put on one
 //! of a pool of servers (`netblt serve`) by a task of its own, whoever starts that.
 //!
-//! All that is known is in a directory, the *run* (`docs/fleets.md`): [`plan`](plan::plan) makes
-//! it, [`run_chunk`](chunk::run_chunk) does one chunk of it, and everything else reads what those
-//! have written. An engine (Slurm, Dask, a loop on this machine, a person) calls the second and
-//! looks at how it ends; nothing here schedules beyond that.
+//! All that is known is in a directory, the *run* (`docs/guide/fleets.md`): [`plan`](plan::plan)
+//! makes it, [`run_chunk`](chunk::run_chunk) does one chunk of it, and everything else reads what
+//! those have written. An engine (Slurm, Dask, a loop on this machine, a person) calls the second
+//! and looks at how it ends; nothing here schedules beyond that.
 
 mod brought;
 pub mod chunk;

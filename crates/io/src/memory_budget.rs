@@ -1,5 +1,5 @@
 //! Memory that a server has for what its clients make it remember beside buffers: lists of files,
-//! names of what they put, what they say that they have (`docs/serving.md`, *Limits*).
+//! names of what they put, what they say that they have (`docs/guide/servers.md`, *Limits*).
 //!
 //! All clients together have a fixed number of bytes, and each half of it at most. Code
 //! that takes memory asks first and gives back what it no longer needs; nothing here allocates for

@@ -1,8 +1,8 @@
 //! What happened inside a machine, for plots and for finding faults.
 //!
 //! Recorded only when [`crate::config::Config::trace`] asks for it; polled like everything else.
-//! The text form is one JSON object a line: `docs/trace.md` lists every event and field. Fields are
-//! only ever added.
+//! The text form is one JSON object a line: `docs/reference/trace.md` lists every event and field.
+//! Fields are only ever added.
 
 mod json;
 mod record;

@@ -11,7 +11,7 @@ use netblt_proto::time::Instant;
 use crate::error::{Error, Warning, said, shown_path};
 use crate::net::connections::Connections;
 
-/// The transfer begins or ends to wait for this side's disk (`docs/trace.md`).
+/// The transfer begins or ends to wait for this side's disk (`docs/reference/trace.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskEvent {
     /// Which thread of the disk this is about.
@@ -22,7 +22,7 @@ pub struct DiskEvent {
     pub buffers: usize,
 }
 
-/// What limited the transfer, as both ends know when it is over (`docs/trace.md`).
+/// What limited the transfer, as both ends know when it is over (`docs/reference/trace.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitEvent {
     /// Its name in a summary.

@@ -204,7 +204,7 @@ mod tests {
             assert!(text.lines().any(|told| told == line), "no {line}");
         }
         // They are those of the manual, too.
-        let manual = include_str!("../../../../docs/serving.md");
+        let manual = include_str!("../../../../docs/guide/servers.md");
         assert!(requests().all(|word| manual.contains(&format!("`{word}`"))), "{manual}");
     }
 

@@ -1,5 +1,6 @@
 //! How a server keeps its rates: one for all that it sends and takes in, one for each key, and
-//! between clients, sessions and requests an even share of these (`docs/serving.md`, *Rates*).
+//! between clients, sessions and requests an even share of these (`docs/guide/servers.md`,
+//! *Rates*).
 //!
 //! A request has a *share*, in bytes of IP packets a second: a sender here keeps to it, and the
 //! sender at the other end learns it. All shares together never come to more than there is. A

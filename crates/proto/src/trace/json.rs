@@ -37,7 +37,7 @@ impl Line<'_> {
 
 impl TraceEvent {
     /// Appends one line of JSON: time in nanoseconds since the machine's epoch, event, fields
-    /// (`docs/trace.md`).
+    /// (`docs/reference/trace.md`).
     pub fn write_json(&self, at: Instant, out: &mut String) {
         let _ = write!(out, r#"{{"ns":{},"event":"{}""#, at.as_nanos(), self.name());
         let line = Line(out);

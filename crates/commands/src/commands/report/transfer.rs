@@ -1,5 +1,5 @@
 //! `netblt report transfer`: where the time of one transfer went, from the trace of one of its
-//! ends (`docs/trace.md`).
+//! ends (`docs/reference/trace.md`).
 
 mod drawing;
 mod evidence;

@@ -87,7 +87,7 @@ impl Cause {
         Self::Policy,
     ];
 
-    /// Its name in a trace (`docs/trace.md`).
+    /// Its name in a trace (`docs/reference/trace.md`).
     pub const fn name(self) -> &'static str {
         match self {
             Self::SlowStart => "slow_start",

@@ -1,5 +1,5 @@
-//! What a trace measured of the causes that slow a transfer, in figures (`docs/trace.md`). It is a
-//! function of the trace, and decides nothing.
+//! What a trace measured of the causes that slow a transfer, in figures
+//! (`docs/reference/trace.md`). It is a function of the trace, and decides nothing.
 
 use serde::Serialize;
 

@@ -1,4 +1,5 @@
-//! What limited a transfer: the first line of a table whose evidence holds (`docs/trace.md`).
+//! What limited a transfer: the first line of a table whose evidence holds
+//! (`docs/reference/trace.md`).
 //!
 //! It is a function of the trace alone. Where one end cannot tell two causes apart it names both.
 

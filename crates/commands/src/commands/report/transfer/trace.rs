@@ -1,5 +1,6 @@
-//! Reads the trace of one end (`docs/trace.md`) into lines over time. Events that are not known are
-//! skipped, for new ones may come; lines that are no events are counted, and the first is named.
+//! Reads the trace of one end (`docs/reference/trace.md`) into lines over time. Events that are not
+//! known are skipped, for new ones may come; lines that are no events are counted, and the first is
+//! named.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read as _};
