@@ -3,8 +3,8 @@
 use std::io::ErrorKind;
 
 use netblt::{Error, LimitedBy, Warning};
+use netblt_proto::api::Reason;
 use netblt_proto::config::Wire;
-use netblt_proto::machine::Reason;
 
 /// What to try after an error, to be appended to it.
 pub(crate) fn on_error(error: &Error) -> &'static str {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use netblt::Progress;
-use netblt_proto::machine::printable_bytes;
+use netblt_proto::api::printable_bytes;
 
 use crate::units;
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use netblt::{Denial, Error};
-use netblt_proto::machine::printable;
+use netblt_proto::api::printable;
 
 use crate::advice;
 
@@ -162,8 +162,8 @@ fn code(error: &Error, sending: bool) -> Code {
 
 #[cfg(test)]
 mod tests {
+    use netblt_proto::api::Reason;
     use netblt_proto::config::Wire;
-    use netblt_proto::machine::Reason;
 
     use super::*;
 

@@ -7,7 +7,7 @@ use std::io;
 use std::time::Duration;
 
 use netblt::{Progress, Summary};
-use netblt_proto::machine::printable;
+use netblt_proto::api::printable;
 use netblt_proto::stats::Stats;
 use serde::Serialize;
 use serde_json::{Value, json};

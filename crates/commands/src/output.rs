@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use netblt::{Error, Observer, OnFile, Options, Progress, Rendezvous, Summary, Ticket, Warning};
+use netblt_proto::api::{printable, printable_bytes};
 use netblt_proto::config::Role;
-use netblt_proto::machine::{printable, printable_bytes};
 use rustix::fs::FileType;
 use zeroize::Zeroizing;
 

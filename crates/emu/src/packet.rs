@@ -1,7 +1,7 @@
 //! What an emulator has to know about an IP packet: how long its header is, its ECN field, and
 //! whether routers would forward it. Nothing in here trusts the bytes.
 
-use netblt_proto::machine::Ecn;
+use netblt_proto::api::Ecn;
 
 /// The codepoint "congestion experienced".
 const CE: u8 = 0b11;

@@ -25,7 +25,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use netblt_path::{Counters, LinkOptions, Path, Payload};
-use netblt_proto::machine::Ecn;
+use netblt_proto::api::Ecn;
 use netblt_proto::time::{Instant as VirtualInstant, earliest};
 use quinn_udp::{EcnCodepoint, RecvMeta};
 use serde::Serialize;

@@ -24,7 +24,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use netblt_path::{Counters, LinkOptions, Path, Payload};
-use netblt_proto::machine::Ecn;
+use netblt_proto::api::Ecn;
 use netblt_proto::time::Instant as VirtualInstant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

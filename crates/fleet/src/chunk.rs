@@ -22,7 +22,7 @@ use netblt::{
     Cancel, Control, Denial, Error as Fault, Kind, Observer, Only, Options, Overwrite, Pass,
     Policy, Progress, Rendezvous, Selection, Summary, Warning,
 };
-use netblt_proto::machine::printable_bytes;
+use netblt_proto::api::printable_bytes;
 
 use crate::brought;
 use crate::claim::Claim;

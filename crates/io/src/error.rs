@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use netblt_proto::api::{Reason, printable, printable_bytes};
 use netblt_proto::config::Wire;
-use netblt_proto::machine::{Reason, printable, printable_bytes};
 
 /// Why a transfer failed.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 
 use std::io::ErrorKind;
 
-use netblt_proto::machine::Reason;
+use netblt_proto::api::Reason;
 
 use crate::error::{Denial, Error};
 

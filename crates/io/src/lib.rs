@@ -89,12 +89,12 @@ pub mod ticket;
 pub mod tokio;
 mod transfer;
 
+pub use netblt_proto::api::{Reason, Stalled, Standstill};
 pub use netblt_proto::config::{
     Authorized, Ceiling, Identity, NoKey, Pace, Policy, Protocol, PublicKey, Recreation, Repair,
     Secret, Share, StaticKey, Steering, Wire,
 };
 pub use netblt_proto::content::{FileRange, digest_of_ranges};
-pub use netblt_proto::machine::{Reason, Stalled, Standstill};
 pub use netblt_proto::stats::Stats;
 pub use netblt_proto::units::Rate;
 pub use netblt_proto::wire::packet::Burst;

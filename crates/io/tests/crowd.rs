@@ -16,7 +16,7 @@ use netblt::serve::remote::{Fetch, Server};
 use netblt::serve::{Service, Verdict};
 use netblt::{Cancel, Denial, Destination, Error, Rendezvous, Selection};
 
-use netblt_proto::machine::Reason;
+use netblt_proto::api::Reason;
 use serving::{Deaf, Host, bytes, denial};
 
 /// Clients at once.

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use netblt::{Burst, Destination, Error, Pace, Policy, Rate, Source};
-use netblt_proto::machine::Reason;
+use netblt_proto::api::Reason;
 
 use support::{Watcher, bytes, options, transfer};
 

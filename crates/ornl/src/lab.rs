@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use netblt_path::{LinkOptions, Path, Payload};
+use netblt_proto::api::{Datagram, Ecn, Event};
 use netblt_proto::config::Config;
-use netblt_proto::machine::{Datagram, Ecn, Event};
 use netblt_proto::stats::Stats;
 use netblt_proto::time::{Instant, earliest};
 use netblt_sim::check::{Oracle, kind};

@@ -27,7 +27,7 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use netblt_proto::machine::Ecn;
+use netblt_proto::api::Ecn;
 use netblt_proto::time::Instant;
 use netblt_proto::units::Rate;
 

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use crate::crypto::cipher::Cipher;
 pub use crate::crypto::secret::Secret;
+pub use crate::fec::{Repair, Share};
 use crate::limits::{
     DEFAULT_BUFFER_BYTES, DEFAULT_DATAGRAM_BYTES, DEFAULT_DEATH_TIMER, DEFAULT_OUTSTANDING,
     DEFAULT_TABLE_BYTES, FIRST_BUFFERS, IPV4_HEADER_BYTES, MAX_REMEMBERED, RFC998_BUFFER_MEMORY,
     RFC998_BUFFERS, UDP_HEADER_BYTES,
 };
-use crate::recovery::RecoveryLaw;
-pub use crate::repair::{Repair, Share};
+use crate::loss_detection::RecoveryLaw;
 pub use crate::stats::Remembered;
 use crate::units::Rate;
 pub use crate::wire::Wire;

@@ -1,38 +1,38 @@
 //! An open connection: one link, one machine, and what keeps both alive or ends them
 //! (RFC 998 §5.2.3, §5.3; `docs/protocol.md §7`).
 
-mod branching;
+mod address_validation;
+mod branches;
+mod close;
 mod data;
-mod doubting;
+mod header_prediction;
+mod keepalive;
 mod lanes;
-mod liveness;
-mod predicted;
-mod progress;
-mod quitting;
-mod single;
+mod outbox;
+mod stall_watchdog;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-pub(crate) use branching::Branches;
-use doubting::Echo;
-use progress::Progress;
-use single::{Single, Singles};
+use address_validation::Echo;
+pub(crate) use branches::Branches;
+use outbox::{Single, Singles};
+use stall_watchdog::Progress;
 
-use crate::addresses::Addresses;
+use crate::amplification_limit::Doubt;
+use crate::api::{Event, Reason, Reception, Route};
 use crate::buffer::Buffer;
-use crate::doubt::Doubt;
-use crate::link::{Incoming, Link, Received};
-use crate::machine::{Event, Reason, Reception, Route};
+use crate::codec::{Incoming, Link, Received};
 use crate::negotiated::Taken;
+use crate::path_validation::Addresses;
+use crate::peer_gone::Refusals;
 use crate::receiver::Receiver;
-use crate::refusals::Refusals;
-use crate::rules::Rules;
 use crate::sender::Sender;
 use crate::time::{Instant, earliest};
 use crate::trace::{Recorder, Timer, TraceEvent};
 use crate::units::{BufferNumber, PacketNumber};
 use crate::wire::packet::{End, Keepalive, Verdict};
+use crate::wire_profile::Rules;
 
 /// Longest time between two packets of a living end (`docs/protocol.md §7.4`).
 const KEEPALIVE: Duration = Duration::from_secs(15);

@@ -5,12 +5,12 @@
 //! memory, and nothing is said here about where a name leads. [`check_name`] refuses names that no
 //! receiver should look at; that the others stay beneath the destination is for whoever opens them.
 
-mod more;
-mod place;
+mod extended_attributes;
+mod image_position;
 mod range;
 
-pub use self::more::{More, Owner};
-pub use self::place::{OutOfPlace, PLACE_BYTES, Place, Places};
+pub use self::extended_attributes::{More, Owner};
+pub use self::image_position::{OutOfPlace, PLACE_BYTES, Place, Places};
 pub use self::range::{FileRange, MIN_RANGE_BYTES, digest_of_ranges};
 
 use thiserror::Error;

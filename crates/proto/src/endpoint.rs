@@ -1,39 +1,39 @@
 //! One end of a connection: opening, keys, one machine (sender or receiver), closing.
 
 mod arrival;
-mod branching;
+mod branches;
 mod keys;
 pub mod lanes;
 mod moved;
-mod steering;
+mod runtime_control;
 mod view;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::addresses::Addresses;
+use crate::amplification_limit::Doubt;
+use crate::api::{Datagram, Ecn, Event, Reason, Reception, Route, Transmit};
 use crate::buffer::Buffer;
 use crate::config::{Config, PublicKey, Role, Steering};
 use crate::connection::{Connection, Handled, Machine};
-use crate::doubt::Doubt;
+use crate::emulated;
 use crate::entropy::Entropy;
-use crate::gallery;
+use crate::handshake::active::{Active, Hear};
+use crate::handshake::answer::Answer;
+use crate::handshake::passive::{Passive, Standing};
+use crate::handshake::{Opened, Place, negotiated};
 use crate::limits::{IPV4_HEADER_BYTES, IPV6_HEADER_BYTES};
-use crate::machine::{Datagram, Ecn, Event, Reason, Reception, Route, Transmit};
+use crate::loss_detection;
 use crate::negotiated::Negotiated;
-use crate::opening::active::{Active, Hear};
-use crate::opening::answer::Answer;
-use crate::opening::passive::{Passive, Standing};
-use crate::opening::{Opened, Place, negotiated};
+use crate::path_validation::Addresses;
 use crate::receiver::Receiver;
-use crate::recovery;
-use crate::rules::Rules;
 use crate::sender::Sender;
 use crate::time::{Instant, earliest};
 use crate::trace::{TraceEvent, TraceQueue};
 use crate::units::BufferNumber;
 use crate::wire::packet::{End, Keepalive, Parameters, Verdict};
 use crate::wire::sealed::{self, Kind};
+use crate::wire_profile::Rules;
 
 /// Handshake packets waiting to leave at most: anyone can draw them, faster than they leave.
 const MAX_REPLIES: usize = 16;
@@ -47,12 +47,12 @@ pub(crate) const EXPLANATIONS: [u8; 3] =
 enum Opener {
     Active(Box<Active>),
     Passive(Box<Passive>),
-    /// Nothing more opens here: a [`crate::door::Door`] opened it, or it was the active end of
+    /// Nothing more opens here: a [`crate::listener::Door`] opened it, or it was the active end of
     /// `sealed` and is open.
     Done,
 }
 
-/// One end of a connection. See [`crate::machine`] for the driver's contract.
+/// One end of a connection. See [`crate::api`] for the driver's contract.
 #[derive(Debug)]
 pub struct Endpoint {
     config: Config,
@@ -86,7 +86,7 @@ struct Counts {
     received: u64,
     received_bytes: u64,
     dropped: u64,
-    /// What [`crate::machine::Reception::overrun`] told first, and last.
+    /// What [`crate::api::Reception::overrun`] told first, and last.
     overrun: Option<(u32, u32)>,
     opened_at: Option<Instant>,
 }
@@ -435,11 +435,11 @@ impl Endpoint {
     fn machine(&self, now: Instant, negotiated: Negotiated, over: (u32, IpAddr)) -> Machine {
         match self.config.role {
             Role::Sender => {
-                let law = gallery::build(&self.config, self.chosen(), &negotiated, over);
+                let law = emulated::build(&self.config, self.chosen(), &negotiated, over);
                 Machine::Sender(Box::new(Sender::new(now, negotiated, law, over.0)))
             }
             Role::Receiver => {
-                let recovery = recovery::build(self.config.recovery);
+                let recovery = loss_detection::build(self.config.recovery);
                 Machine::Receiver(Box::new(Receiver::new(negotiated, recovery)))
             }
         }

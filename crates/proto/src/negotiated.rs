@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::buffer::Geometry;
-use crate::repair::Repair;
-use crate::rules::Rules;
+use crate::fec::Repair;
 use crate::time::Instant;
 use crate::wire::packet::Burst;
+use crate::wire_profile::Rules;
 
 /// What both ends agreed on when the connection opened, as the machines need it.
 #[derive(Clone, Copy, Debug)]

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use netblt_proto::api::{Datagram, Reception};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Reception};
 use netblt_proto::time::Instant;
 use netblt_proto::wire::sealed::{self, Kind};
 

@@ -4,13 +4,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use netblt_proto::api::{Datagram, Event, Reason, Reception};
 use netblt_proto::config::{
     Authorized, Config, Identity, PublicKey, Role, Secret, StaticKey, Wire,
 };
 use netblt_proto::crypto::aead::Cipher;
-use netblt_proto::door::Door;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Event, Reason, Reception};
+use netblt_proto::listener::Door;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::sealed::{self, Kind};
 

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use netblt_proto::api::{Datagram, Event, Reception};
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::endpoint::lanes::Lane;
-use netblt_proto::machine::{Datagram, Event, Reception};
 use netblt_proto::time::Instant;
 
 /// Kinds of packets (`docs/protocol.md §3.1`).

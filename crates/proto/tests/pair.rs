@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use netblt_proto::api::{Datagram, Event, Reason, Reception};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Pace, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Event, Reason, Reception};
-use netblt_proto::recovery::RecoveryLaw;
+use netblt_proto::loss_detection::RecoveryLaw;
 use netblt_proto::time::Instant;
 use netblt_proto::units::{BufferNumber, Rate};
 use netblt_proto::wire::packet::{End, Verdict};

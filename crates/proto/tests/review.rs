@@ -4,11 +4,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use netblt_proto::api::{Datagram, Event, Reason, Reception};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Event, Reason, Reception};
 use netblt_proto::time::Instant;
 
 const TYPE: usize = 3;

@@ -5,10 +5,10 @@ mod timers;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use netblt_proto::api::{Datagram, Event, Reason, Reception};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Pace, Policy, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Event, Reason, Reception};
 use netblt_proto::time::Instant;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use netblt_proto::wire::packet::{Burst, DataHeader, Go, Message, Mode, Parameters};

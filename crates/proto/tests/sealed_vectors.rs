@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use netblt_proto::content::{Attributes, Extent, Kind as Content, More, encode_table, parse_image};
-use netblt_proto::crypto::bond::KeyId;
+use netblt_proto::crypto::static_pairing::KeyId;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber, Rate};
 use netblt_proto::wire::packet::*;
 use netblt_proto::wire::sealed::*;

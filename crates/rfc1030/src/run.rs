@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use netblt_proto::config::{Config, Pace, Policy, Role, Wire};
-use netblt_proto::recovery::RecoveryLaw;
+use netblt_proto::loss_detection::RecoveryLaw;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Burst;
 use netblt_sim::host::{HostOptions, Transfer};

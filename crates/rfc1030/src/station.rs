@@ -18,8 +18,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use netblt_path::rng::Rng;
+use netblt_proto::api::{Datagram, Reception};
 use netblt_proto::config::Policy;
-use netblt_proto::machine::{Datagram, Reception};
 use netblt_proto::rate::proposed_burst;
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;

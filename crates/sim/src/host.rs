@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use netblt_path::rng::Rng;
+use netblt_proto::api::{Event, Reason};
 use netblt_proto::buffer::Buffer;
+use netblt_proto::buffer_autotuning::Need;
 use netblt_proto::config::{Config, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Event, Reason};
-use netblt_proto::need::Need;
 use netblt_proto::stats::Stats;
 use netblt_proto::time::{Instant, earliest};
 use netblt_proto::wire::packet::End;

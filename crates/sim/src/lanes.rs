@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use netblt_path::rng::Rng;
 use netblt_path::{LinkOptions, Path};
+use netblt_proto::api::{Datagram, Reason, Reception};
 use netblt_proto::config::{Config, Policy, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::endpoint::lanes::{Lane, LaneTally};
-use netblt_proto::machine::{Datagram, Reason, Reception};
 use netblt_proto::time::{Instant, earliest};
 use netblt_proto::units::Rate;
 

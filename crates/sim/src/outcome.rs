@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use netblt_path::{Change, Counters, LinkOptions, Outage};
+use netblt_proto::api::Reason;
 use netblt_proto::config::{Policy, Repair, Role, Wire};
-use netblt_proto::machine::Reason;
 use netblt_proto::rate::proposed_burst;
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io::Write;
 
-use netblt_proto::machine::Event;
+use netblt_proto::api::Event;
 use netblt_proto::time::Instant;
 
 use crate::side::Side;

@@ -23,8 +23,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use netblt_path::Path;
+use netblt_proto::api::{Datagram, Ecn, Event, Reception};
 use netblt_proto::config::{Role, Steering, Wire};
-use netblt_proto::machine::{Datagram, Ecn, Event, Reception};
 use netblt_proto::time::{Instant, earliest};
 use netblt_proto::wire::sealed::VERSION;
 

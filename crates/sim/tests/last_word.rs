@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use netblt_path::{Change, LinkOptions, Outage};
+use netblt_proto::api::Reason;
 use netblt_proto::config::{Config, Role, Secret, Wire};
-use netblt_proto::machine::Reason;
 use netblt_sim::check::kind;
 use netblt_sim::host::HostOptions;
 use netblt_sim::outcome::Outcome;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use netblt_path::rng::Probability;
 use netblt_path::{Change, LinkOptions, Outage, QueueLimit};
+use netblt_proto::api::Reason;
 use netblt_proto::config::{Config, Pace, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
-use netblt_proto::machine::Reason;
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;
 use netblt_proto::wire::sealed;

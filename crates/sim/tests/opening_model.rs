@@ -16,13 +16,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use netblt_proto::api::{Datagram, Event, Reception};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{
     Authorized, Config, Identity, PublicKey, Role, Secret, StaticKey, Wire,
 };
 use netblt_proto::crypto::aead::Cipher;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Event, Reception};
 use netblt_proto::time::Instant;
 use netblt_sim::check::{Clear, kind};
 

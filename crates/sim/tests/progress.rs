@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use netblt_path::{Change, LinkOptions, QueueLimit};
+use netblt_proto::api::{Reason, Standstill};
 use netblt_proto::config::{Config, Pace, Policy, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
-use netblt_proto::machine::{Reason, Standstill};
 use netblt_proto::time::Instant;
 use netblt_proto::units::Rate;
 use netblt_proto::wire::packet::Burst;

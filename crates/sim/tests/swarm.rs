@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use netblt_path::scenario;
-use netblt_proto::machine::Reason;
+use netblt_proto::api::Reason;
 use netblt_sim::coverage::Mark;
 use netblt_sim::outcome::Outcome;
 use netblt_sim::side::Side;

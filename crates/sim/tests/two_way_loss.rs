@@ -7,7 +7,7 @@ use netblt_path::rng::Probability;
 use netblt_path::{LinkOptions, QueueLimit};
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::crypto::aead::Cipher;
-use netblt_proto::recovery::RecoveryLaw;
+use netblt_proto::loss_detection::RecoveryLaw;
 use netblt_proto::units::Rate;
 use netblt_sim::check::kind;
 use netblt_sim::host::HostOptions;

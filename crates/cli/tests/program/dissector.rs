@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use netblt_proto::config::PublicKey;
 use netblt_proto::crypto::TAG_BYTES;
-use netblt_proto::crypto::bond::KeyId;
+use netblt_proto::crypto::static_pairing::KeyId;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use netblt_proto::wire::packet::{
     Accepted, Burst, DataHeader, Go, IndexRange, Message, Mode, NullAck, Parameters, RepairHeader,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use netblt::{Leftover, Leftovers};
-use netblt_proto::machine::{printable, printable_bytes};
+use netblt_proto::api::{printable, printable_bytes};
 
 use crate::exit::{Code, Failure};
 use crate::json::{self, CleanData, LeftoverData, Name};

@@ -8,7 +8,7 @@ use crate::exit::{Code, Failure};
 use crate::output;
 use crate::stdout::{self, say};
 use crate::units;
-use netblt_proto::machine::printable;
+use netblt_proto::api::printable;
 
 /// Change transfers while they run, or list them
 ///

@@ -19,8 +19,8 @@ use netblt::{
     Cancel, Destination, Error, Expected, Observer, Options, Progress, Rendezvous, Selection,
     Source, Summary, Ticket, Warning,
 };
+use netblt_proto::api::Reason;
 use netblt_proto::config::Secret;
-use netblt_proto::machine::Reason;
 
 use crate::cp::channel::{Frame, FrameReader, FrameWriter};
 use crate::cp::gather::{Found, Landing, names};

@@ -13,7 +13,7 @@ use netblt_fleet::chunk::Unmet;
 use netblt_fleet::finish::Trouble;
 use netblt_fleet::pool::Pool;
 use netblt_fleet::{Error, Run};
-use netblt_proto::machine::printable;
+use netblt_proto::api::printable;
 
 use crate::exit::{self, Code, Failure};
 use crate::output;

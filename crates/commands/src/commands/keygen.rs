@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use netblt::Error;
 use netblt::keys::{file, fingerprint};
-use netblt_proto::machine::printable;
+use netblt_proto::api::printable;
 use serde_json::json;
 
 use crate::exit::{Code, Failure};

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use netblt::serve::remote::Server;
 use netblt::serve::{Entry, Sort};
 use netblt::{Cancel, Denial, Error, Overwrite};
-use netblt_proto::machine::printable_bytes;
+use netblt_proto::api::printable_bytes;
 use serde_json::json;
 
 use crate::cp::place::Host;

@@ -11,8 +11,8 @@ use netblt::keys::{authorized, file};
 use netblt::serve::{Account, Grant, Members, PORT, ServerObserver, Service, Verdict, serve};
 use netblt::ticket::{self, Ticket};
 use netblt::{Cancel, Error, Lanes, Options, PublicKey};
+use netblt_proto::api::{printable, printable_bytes};
 use netblt_proto::limits::{DEFAULT_MAX_FILES, MAX_FILES};
-use netblt_proto::machine::{printable, printable_bytes};
 use netblt_proto::units::Rate;
 use serde_json::{Value, json};
 

@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
 use netblt::Pattern;
-use netblt_proto::machine::printable_bytes;
+use netblt_proto::api::printable_bytes;
 
 use crate::cp::listed::Listed;
 

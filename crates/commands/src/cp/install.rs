@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
-use netblt_proto::machine::printable;
+use netblt_proto::api::printable;
 
 use crate::cp::place::Host;
 use crate::cp::ssh::SshOptions;

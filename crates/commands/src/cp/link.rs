@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use netblt::{Cancel, Error};
-use netblt_proto::machine::printable;
+use netblt_proto::api::printable;
 use netblt_proto::wire::sealed;
 
 use crate::cp::channel::{Frame, FrameReader, FrameWriter};

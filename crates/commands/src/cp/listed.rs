@@ -8,8 +8,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use netblt::Only;
+use netblt_proto::api::printable_bytes;
 use netblt_proto::limits::MAX_FILES;
-use netblt_proto::machine::printable_bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Code, Failure};

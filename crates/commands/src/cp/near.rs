@@ -16,8 +16,8 @@ use netblt::{
     Carried, Destination, Error, Expected, Extras, LimitedBy, Observer, Options, Pass, Progress,
     Rendezvous, Selection, Source, Summary, Ticket, Warning,
 };
+use netblt_proto::api::printable_bytes;
 use netblt_proto::config::{Role, Secret};
-use netblt_proto::machine::printable_bytes;
 
 use crate::args::ResumeName;
 use crate::cp::gather::{Found, Landing, names, was_asked_for};

@@ -11,7 +11,7 @@ use netblt::keys::{KnownServers, ask, file, fingerprint};
 use netblt::serve::{PORT, Session, remote};
 use netblt::ticket::{self, Ticket};
 use netblt::{Cancel, Error, Observer, Options, Rendezvous, Warning};
-use netblt_proto::machine::printable;
+use netblt_proto::api::printable;
 use zeroize::Zeroizing;
 
 use crate::args::{self, TICKET_VARIABLE};

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use netblt::serve::Sort as There;
 use netblt::serve::remote::{Joined, RangeLabels, Server};
 use netblt::{Denial, Error as Fault, FileRange, OnFile, Options};
-use netblt_proto::machine::printable_bytes;
+use netblt_proto::api::printable_bytes;
 
 use super::{Task, Try, Watcher};
 use crate::brought::{brought, values};

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use netblt::{PublicKey, StaticKey};
 use netblt_proto::config::Role;
 use netblt_proto::crypto::aead::{Cipher, OpeningKeys, SealingKeys};
-use netblt_proto::crypto::bond::Bond;
 use netblt_proto::crypto::noise::{Initiator, Means};
+use netblt_proto::crypto::static_pairing::Bond;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use netblt_proto::wire::packet::{
     Burst, DataHeader, Go, Have, Keepalive, Message, Mode, Parameters,

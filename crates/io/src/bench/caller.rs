@@ -2,9 +2,9 @@
 
 use std::ops::ControlFlow;
 
+use netblt_proto::api::Event;
 use netblt_proto::config::{Config, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::Event;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 

@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
+use netblt_proto::api::{Event, Reason};
 use netblt_proto::buffer::Buffer;
+use netblt_proto::buffer_autotuning::Need;
 use netblt_proto::config::{Role, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::limits::DEFAULT_DATAGRAM_BYTES;
-use netblt_proto::machine::{Event, Reason};
-use netblt_proto::need::Need;
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;

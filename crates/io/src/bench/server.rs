@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use netblt_proto::api::{Event, Reason};
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Event, Reason};
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 

@@ -16,8 +16,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use netblt_proto::api::printable;
 use netblt_proto::config::PublicKey;
-use netblt_proto::machine::printable;
 use netblt_proto::units::Rate;
 
 use super::line::{KIND, PublicLine, fingerprint};

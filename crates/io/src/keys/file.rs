@@ -10,8 +10,8 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use netblt_proto::api::printable;
 use netblt_proto::config::StaticKey;
-use netblt_proto::machine::printable;
 use zeroize::Zeroizing;
 
 use super::line::PublicLine;

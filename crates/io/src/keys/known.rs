@@ -12,8 +12,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use netblt_proto::api::printable;
 use netblt_proto::config::PublicKey;
-use netblt_proto::machine::printable;
 
 use super::line::{PublicLine, fingerprint, word};
 use crate::error::Error;

@@ -7,8 +7,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use netblt_proto::api::printable;
 use netblt_proto::config::{Identity, PublicKey, StaticKey};
-use netblt_proto::machine::printable;
 
 use crate::ticket::{decode, encode};
 

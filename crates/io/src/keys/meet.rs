@@ -1,7 +1,7 @@
 //! Whose key a client calls: the one that is known, or the one that is told the first time.
 
+use netblt_proto::api::Reason;
 use netblt_proto::config::{Identity, PublicKey, StaticKey};
-use netblt_proto::machine::Reason;
 
 use super::known::KnownServers;
 use crate::error::{Error, OptionsError};

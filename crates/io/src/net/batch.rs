@@ -8,7 +8,7 @@ use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use netblt_proto::machine::Ecn;
+use netblt_proto::api::Ecn;
 use quinn_udp::UdpSocketState;
 
 /// What GRO can put into one slot.

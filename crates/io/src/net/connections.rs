@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use netblt_proto::api::{Datagram, Event, Transmit};
 use netblt_proto::config::Authorized;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Event, Transmit};
 use netblt_proto::time::Instant;
 use netblt_proto::trace::TraceEvent;
 
@@ -21,7 +21,7 @@ pub struct Oversize {
 }
 
 /// The connections that talk through one socket. The contract is that of
-/// [`netblt_proto::machine`], for each of them.
+/// [`netblt_proto::api`], for each of them.
 pub trait Connections {
     /// What tells one from another.
     type Key: Copy;

@@ -14,9 +14,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use netblt_proto::api::{Datagram, Event, Reason, Transmit};
 use netblt_proto::config::Config;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Event, Reason, Transmit};
 use netblt_proto::time::{Instant, earliest};
 use netblt_proto::trace::TraceEvent;
 use netblt_proto::wire::sealed;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use netblt_proto::api::Reception;
 use netblt_proto::config::{Role, Secret, Wire};
-use netblt_proto::machine::Reception;
 
 use super::*;
 

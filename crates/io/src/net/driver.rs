@@ -15,9 +15,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use netblt_proto::api::{Datagram, Event, Transmit};
 use netblt_proto::config::Authorized;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Event, Transmit};
 use netblt_proto::time::Instant;
 
 use crate::error::Error;

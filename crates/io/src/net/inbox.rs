@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use netblt_proto::machine::{Datagram, Reason, Reception};
+use netblt_proto::api::{Datagram, Reason, Reception};
 
 /// What a datagram that waits takes beside its bytes.
 const BESIDE: usize = 128;

@@ -5,8 +5,8 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use netblt_proto::api::Reason;
 use netblt_proto::config::{PublicKey, Wire};
-use netblt_proto::machine::Reason;
 use netblt_proto::wire::sealed::{self, KEY_PACKET_BYTES, Nonce};
 
 use crate::cancel::Cancel;

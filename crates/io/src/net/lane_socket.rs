@@ -78,7 +78,7 @@ mod tests {
     fn heard(socket: &mut Socket) -> Vec<(u16, Vec<u8>)> {
         let mut heard = Vec::new();
         for _ in 0..50 {
-            let each = |(), datagram: netblt_proto::machine::Datagram<'_>| {
+            let each = |(), datagram: netblt_proto::api::Datagram<'_>| {
                 heard.push((datagram.from.port(), datagram.bytes.to_vec()));
             };
             let received = socket.recv(|| (), each).expect("it can be read");

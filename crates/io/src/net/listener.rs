@@ -14,10 +14,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use netblt_proto::api::{Datagram, Event, Transmit};
 use netblt_proto::config::{Authorized, Config, Wire};
-use netblt_proto::door::Door;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Event, Transmit};
+use netblt_proto::listener::Door;
 use netblt_proto::time::{Instant, earliest};
 use netblt_proto::trace::TraceEvent;
 use netblt_proto::wire::sealed;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use netblt_proto::api::Reception;
 use netblt_proto::config::{Identity, Role, Secret, StaticKey, Wire};
-use netblt_proto::machine::Reception;
 use netblt_proto::wire::sealed::Kind;
 
 use super::*;

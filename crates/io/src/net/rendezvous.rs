@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use netblt_proto::api::Reason;
 use netblt_proto::config::{Config, Identity, Repair, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::Reason;
 
 use crate::cancel::Cancel;
 use crate::config::for_peer;

@@ -19,8 +19,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use netblt_proto::api::{Datagram, Ecn, Reception, Transmit};
 use netblt_proto::buffer::Buffer;
-use netblt_proto::machine::{Datagram, Ecn, Reception, Transmit};
 use quinn_udp::{EcnCodepoint, UdpSockRef, UdpSocketState, is_msg_size_err};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Type};

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use netblt_proto::api::{Datagram, Event, Transmit};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Event, Transmit};
 use netblt_proto::time::{Instant, earliest};
 use netblt_proto::trace::TraceEvent;
 use netblt_proto::wire::sealed;

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use netblt_proto::machine::Reason;
+use netblt_proto::api::Reason;
 
 use super::request::{self, Line};
 use crate::denial::Denied;

@@ -8,9 +8,9 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
 
+use netblt_proto::api::Reason;
 use netblt_proto::config::StaticKey;
 use netblt_proto::content::FileRange;
-use netblt_proto::machine::Reason;
 
 use super::lines::{Lines, told};
 use super::request::{

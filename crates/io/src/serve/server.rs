@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{TryRecvError, channel};
 use std::time::Duration;
 
+use netblt_proto::api::Event;
 use netblt_proto::config::{Authorized, Config, Identity, Policy, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::Event;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;
 

@@ -13,10 +13,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use netblt_proto::api::{Event, Reason};
 use netblt_proto::config::{Config, NO_LIMIT, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::limits::{MAX_OUTSTANDING, MAX_TABLE_BYTES, SEALED_BUFFER_BYTES};
-use netblt_proto::machine::{Event, Reason};
 use netblt_proto::time::Instant;
 
 use super::request::SESSION;

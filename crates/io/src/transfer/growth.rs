@@ -2,9 +2,9 @@
 //! (`docs/protocol.md §6.2`), up to what it may have.
 
 use netblt_proto::buffer::Buffer;
+use netblt_proto::buffer_autotuning::Need;
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::limits::FIRST_BUFFERS;
-use netblt_proto::need::Need;
 use netblt_proto::time::Instant;
 
 /// Memory that must be left for all else when the buffers are there.

@@ -6,10 +6,10 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
+use netblt_proto::api::{Event, Reason};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Event, Reason};
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 

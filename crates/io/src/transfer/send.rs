@@ -8,10 +8,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use netblt_proto::api::{Event, Reason, printable};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Policy, Role, Wire};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Event, Reason, printable};
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;

@@ -9,10 +9,10 @@ use std::path::Path;
 use std::thread::Builder;
 use std::time::Duration;
 
+use netblt_proto::api::{Reason, printable};
 use netblt_proto::buffer::{Buffer, OutOfMemory};
 use netblt_proto::config::{Config, Repair, Wire};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Reason, printable};
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Parameters;

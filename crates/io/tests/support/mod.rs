@@ -18,10 +18,10 @@ use netblt::{
     Cancel, Destination, Error, Observer, Options, Progress, Rendezvous, Source, Summary, Ticket,
     Warning,
 };
+use netblt_proto::api::{Event, Reason};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Config, Role, Secret, Wire};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Event, Reason};
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::{End, Verdict};
 

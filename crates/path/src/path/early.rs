@@ -199,7 +199,7 @@ impl EarlyState {
 
 #[cfg(test)]
 mod tests {
-    use netblt_proto::machine::Ecn;
+    use netblt_proto::api::Ecn;
 
     use super::*;
     use crate::path::{LinkOptions, Path, QueueLimit};

@@ -103,7 +103,7 @@ fn step(interval: Duration, count: u64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use netblt_proto::machine::Ecn;
+    use netblt_proto::api::Ecn;
 
     use super::*;
     use crate::path::{LinkOptions, Path};

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-pub use crate::crypto::bond::{Bond, KeyId};
-pub use crate::crypto::keys::{NoKey, PublicKey, StaticKey};
+pub use crate::crypto::static_keys::{NoKey, PublicKey, StaticKey};
+pub use crate::crypto::static_pairing::{Bond, KeyId};
 
 /// What an end holds in place of a ticket's secret. Cloning shares it.
 #[derive(Clone, Debug)]

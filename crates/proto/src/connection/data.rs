@@ -1,8 +1,8 @@
 //! Packets of buffers: only a receiver takes them, and not once its client has left.
 
 use super::{Closing, Connection, Machine};
-use crate::link::Received;
-use crate::machine::Reception;
+use crate::api::Reception;
+use crate::codec::Received;
 use crate::negotiated::Taken;
 use crate::time::Instant;
 

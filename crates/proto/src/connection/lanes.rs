@@ -1,9 +1,9 @@
 //! What an open connection is to its lanes (`docs/protocol.md §4.11, §6.11`).
 
 use super::{Connection, Machine};
-use crate::crypto::stem::ChainKeys;
-use crate::link::Link;
-use crate::machine::Route;
+use crate::api::Route;
+use crate::codec::Link;
+use crate::crypto::exporter::ChainKeys;
 use crate::sender::Sender;
 
 impl Connection {

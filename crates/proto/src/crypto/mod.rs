@@ -6,15 +6,15 @@
 //! Nothing here draws entropy or reads a clock: both are handed in.
 
 pub mod aead;
-pub mod bond;
 pub mod cipher;
 mod epoch;
-pub mod keys;
+pub mod exporter;
 pub mod mac;
 pub mod noise;
 pub mod replay;
 pub mod secret;
-pub mod stem;
+pub mod static_keys;
+pub mod static_pairing;
 
 use thiserror::Error;
 
@@ -51,13 +51,13 @@ mod tests {
     fn whatever_holds_a_key_does_something_when_it_goes() {
         assert!(needs_drop::<Secret>());
         assert!(needs_drop::<super::noise::SplitKeys>());
-        assert!(needs_drop::<super::stem::Root>());
-        assert!(needs_drop::<super::stem::Chain>());
-        assert!(needs_drop::<super::stem::ChainKeys>());
+        assert!(needs_drop::<super::exporter::Root>());
+        assert!(needs_drop::<super::exporter::Chain>());
+        assert!(needs_drop::<super::exporter::ChainKeys>());
         assert!(needs_drop::<super::mac::MacKey>());
         assert!(needs_drop::<super::mac::CookieJar>());
-        assert!(needs_drop::<super::keys::StaticKey>());
-        assert!(needs_drop::<super::bond::Bond>());
+        assert!(needs_drop::<super::static_keys::StaticKey>());
+        assert!(needs_drop::<super::static_pairing::Bond>());
         assert!(needs_drop::<super::noise::Curve>());
         assert!(needs_drop::<super::epoch::KeyChain>());
         assert!(needs_drop::<crate::entropy::Entropy>());

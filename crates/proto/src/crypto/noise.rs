@@ -14,8 +14,8 @@ use snow::{Builder, HandshakeState};
 use thiserror::Error;
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::crypto::keys::{KEY_BYTES, PublicKey, StaticKey, public_of, shared};
 use crate::crypto::secret::Secret;
+use crate::crypto::static_keys::{KEY_BYTES, PublicKey, StaticKey, public_of, shared};
 
 /// With a secret that both ends hold, and with static keys.
 const BY_SECRET: &str = "Noise_NNpsk0_25519_AESGCM_SHA256";

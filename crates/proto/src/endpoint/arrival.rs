@@ -1,8 +1,8 @@
 //! A datagram arrives at an endpoint.
 
 use super::{Endpoint, Opener};
+use crate::api::{Datagram, Ecn, Reason, Reception, Route};
 use crate::connection::Handled;
-use crate::machine::{Datagram, Ecn, Reason, Reception, Route};
 use crate::time::Instant;
 use crate::trace::TraceEvent;
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::api::{Event, Reception};
 use crate::buffer::Buffer;
 use crate::config::{Config, Role, Secret, Wire};
 use crate::connection::Machine;
 use crate::crypto::aead::Cipher;
-use crate::machine::{Event, Reception};
 use crate::wire::packet::End;
 
 const BUFFER_BYTES: usize = 1 << 14;

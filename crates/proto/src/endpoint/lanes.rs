@@ -9,13 +9,13 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Endpoint;
+use crate::api::{Datagram, Reception, Route, Transmit};
+use crate::codec::Link;
 use crate::config::{Config, Pace, Policy, Told};
-use crate::crypto::stem::{Chain, ChainKeys};
+use crate::crypto::exporter::{Chain, ChainKeys};
 use crate::entropy::Entropy;
+use crate::handshake::{Opened, Place};
 use crate::limits::{MAX_LANE_NUMBER, MAX_LANES};
-use crate::link::Link;
-use crate::machine::{Datagram, Reception, Route, Transmit};
-use crate::opening::{Opened, Place};
 pub use crate::rate::lanes::{LaneShare, LaneTally};
 use crate::time::{Instant, earliest};
 use crate::units::Rate;

@@ -39,7 +39,7 @@ use fixed::Fixed;
 
 use crate::config::{Config, Pace, Policy, Told, Wire};
 use crate::negotiated::Negotiated;
-use crate::packet_size::ETHERNET_BYTES;
+use crate::pmtud::ETHERNET_BYTES;
 use crate::stats::{Learned, Remembered};
 use crate::time::Instant;
 use crate::units::Burst;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::buffer::{Buffer, Geometry};
+use crate::fec::Block;
 use crate::receiver::states::{BufferState, BufferStep};
-use crate::repair::Block;
 use crate::units::{ControlSeq, PacketIndex};
 use crate::wire::packet::{IndexRange, RepairHeader};
 

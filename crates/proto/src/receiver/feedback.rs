@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::Receiver;
-use crate::machine::{Ecn, Reception};
+use crate::api::{Ecn, Reception};
 use crate::time::{Instant, micros_u32};
 use crate::units::PacketNumber;
 use crate::wire::packet::Report;

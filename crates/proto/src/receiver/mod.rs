@@ -5,41 +5,41 @@
 //! it
 //! leaves as [`Event::Filled`]. The drawn machine is in `docs/protocol.md §10.2`.
 
-mod asking;
 mod assembly;
-#[cfg(test)]
-mod bench;
 mod credit;
+mod data_path;
+mod fec;
 mod feedback;
-mod intake;
-mod predicted;
-mod progress;
-mod repairs;
-mod sizing;
+mod header_prediction;
+mod pmtud;
+mod progress_evidence;
+mod resend_requests;
+mod runtime_control;
 mod states;
-mod steering;
-mod story;
+#[cfg(test)]
+mod test_fixture;
+mod tracing;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use asking::NOT_RANGES;
 use assembly::Assembly;
 pub use feedback::Feedback;
-use predicted::Prediction;
-use sizing::Sizing;
+use header_prediction::Prediction;
+use pmtud::Sizing;
+use resend_requests::NOT_RANGES;
+use runtime_control::Steered;
 #[cfg(test)]
 pub(crate) use states::{BufferState, Phase as ReceiverPhase};
 use states::{Phase, Step};
-use steering::Steered;
 
+use crate::api::{Event, Reception};
 use crate::buffer::Buffer;
+use crate::codec::Link;
 use crate::control_fifo::ControlFifo;
 use crate::limits::{MAX_HAVE, MAX_HAVE_IN_ALL, MAX_HAVE_UNHEARD};
-use crate::link::Link;
-use crate::machine::{Event, Reception};
+use crate::loss_detection::{self, Ask, Holes, Recovery, RecoveryLaw, Timing};
 use crate::negotiated::{Negotiated, Taken};
-use crate::recovery::{self, Ask, Holes, Recovery, RecoveryLaw, Timing};
 use crate::rtt::{RoundTrip, without};
 use crate::stats::{FirstPass, Stats};
 use crate::time::{Instant, earliest};
@@ -192,7 +192,7 @@ impl Receiver {
         have: &[u8],
         buffers: u32,
     ) -> Option<ControlFifo> {
-        let mut receiver = Self::new(negotiated, recovery::build(RecoveryLaw::EarlyGaps));
+        let mut receiver = Self::new(negotiated, loss_detection::build(RecoveryLaw::EarlyGaps));
         receiver.tell(have, false);
         let count = buffers.min(receiver.most_outstanding());
         if count == 0 || !receiver.untold.is_empty() {

@@ -6,11 +6,11 @@ use super::*;
 use crate::buffer::Geometry;
 use crate::config::Policy;
 use crate::crypto::cipher::Cipher;
-use crate::repair::Repair;
-use crate::rules::Rules;
+use crate::fec::Repair;
 use crate::wire::Wire;
 use crate::wire::packet::{Accepted, Go, Message};
 use crate::wire::sealed;
+use crate::wire_profile::Rules;
 
 const PACKET: u32 = 1184;
 const BUFFER: u32 = 64 * PACKET;

@@ -4,64 +4,64 @@
 //! asked for again goes before anything at a higher position. The receiver's early gap
 //! detection rests on that. The drawn machine is in `docs/protocol.md §10.1`.
 
-mod acknowledge;
-mod doubting;
-mod inbox;
+mod blocked;
+mod circuit_breaker;
+mod coin_test;
+mod control;
+mod control_window;
+mod fec;
 mod lanes;
-mod leaving;
 #[cfg(test)]
 mod lying_tests;
-mod messages;
-mod outgoing;
-mod progress;
-mod repairs;
-mod rounds;
+mod null_ack;
+mod outgoing_buffer;
+mod packet;
+mod pmtud;
+mod progress_evidence;
+mod resend_rounds;
+mod reverse_path_queue;
+mod runtime_control;
 mod schedule;
-mod silence;
-mod sizing;
 mod states;
-mod steering;
-mod story;
 #[cfg(test)]
 mod tests;
+mod tracing;
 mod traps;
-mod waiting;
-mod way_back;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use acknowledge::{Announced, Duties, Ending};
-pub(crate) use doubting::Calls;
+use blocked::{Blocked, add_wait};
+use circuit_breaker::Hearing;
+pub(crate) use coin_test::Calls;
+use fec::Repairing;
 use lanes::{Lanes, Told};
-use leaving::{Leaving, What};
-use progress::Signs;
-use repairs::Repairing;
+use null_ack::{Announced, Duties, Ending};
+use packet::{Leaving, What};
+use pmtud::Sizing;
+use progress_evidence::Signs;
+use reverse_path_queue::WayBack;
+use runtime_control::Pause;
 use schedule::Schedule;
-use silence::Hearing;
-use sizing::Sizing;
 use states::Phase;
-use steering::Pause;
 use traps::Traps;
-use waiting::{Blocked, add_wait};
-use way_back::WayBack;
 
+use crate::api::Event;
 use crate::buffer::Buffer;
+use crate::codec::Link;
 use crate::limits::{MAX_BATCH, MAX_DATAGRAM_BYTES};
-use crate::link::Link;
-use crate::machine::Event;
 use crate::negotiated::{Negotiated, Taken};
 use crate::rate::ledger::Ledger;
 use crate::rate::sampler::Sampler;
 use crate::rate::window::Gate;
 use crate::rate::{Law, Pacing, RateControl, Sample, is_long, keeps_to_the_letter};
 use crate::rtt::RoundTrip;
-use crate::rules::LONG_DALLY;
 use crate::stats::{FirstPass, Stats};
 use crate::time::{Instant, earliest};
 use crate::trace::{Recorder, Stage, Timer, TraceEvent};
 use crate::units::{BufferNumber, ControlSeq, PacketNumber, Rate};
 use crate::wire::packet::{Burst, End, RateLimit, Report};
+use crate::wire_profile::LONG_DALLY;
 
 /// The sending machine.
 #[derive(Debug)]

@@ -8,11 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::doubting::Toss;
-use super::leaving::{Leaving, What};
-use super::outgoing::Outgoing;
-use super::repairs::Repairs;
-use super::rounds::Heard;
+use super::coin_test::Toss;
+use super::fec::Repairs;
+use super::outgoing_buffer::Outgoing;
+use super::packet::{Leaving, What};
+use super::resend_rounds::Heard;
 use crate::buffer::{Buffer, Geometry};
 use crate::rate::{Idle, Order, Ways};
 use crate::units::BufferNumber;

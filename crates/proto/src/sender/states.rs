@@ -2,7 +2,7 @@
 //! (`docs/protocol.md §10.1`).
 
 #[cfg(test)]
-use super::outgoing::Outgoing;
+use super::outgoing_buffer::Outgoing;
 use crate::time::Instant;
 #[cfg(test)]
 use crate::units::BufferNumber;

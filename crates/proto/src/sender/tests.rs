@@ -3,14 +3,14 @@
 use super::*;
 use crate::buffer::Geometry;
 use crate::crypto::cipher::Cipher;
+use crate::fec::Repair;
 use crate::rate::fixed::Fixed;
 use crate::rate::{Belief, RateControl, Ways};
-use crate::repair::Repair;
-use crate::rules::Rules;
 use crate::units::Burst;
 use crate::wire::Wire;
 use crate::wire::packet::IndexRange;
 use crate::wire::packet::{Accepted, Go, Message, Resend, Verdict};
+use crate::wire_profile::Rules;
 
 const PACKET: u32 = 1000;
 const BUFFER: u32 = 10_000;
@@ -114,7 +114,7 @@ fn an_ok_for_many_is_as_good_as_its_worst() {
     supply(&mut sender, 1);
     supply(&mut sender, 2);
     let mut now = ms(0);
-    while !sender.schedule.buffers().all(outgoing::Outgoing::is_sent) {
+    while !sender.schedule.buffers().all(outgoing_buffer::Outgoing::is_sent) {
         drain(&mut sender, now);
         now += Duration::from_millis(1);
     }

@@ -11,10 +11,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use netblt_proto::api::{Datagram, Event, Reception};
 use netblt_proto::config::{Authorized, Config, Role, Secret, Wire};
-use netblt_proto::door::Door;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Event, Reception};
+use netblt_proto::listener::Door;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::sealed;
 

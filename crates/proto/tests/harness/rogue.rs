@@ -7,13 +7,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use netblt_proto::api::{Datagram, Ecn, Reception};
 use netblt_proto::config::{Role, Secret};
 use netblt_proto::crypto::aead::{Cipher, SealingKeys};
-use netblt_proto::crypto::bond::{Bond, KeyId};
 use netblt_proto::crypto::mac::MacKey;
 use netblt_proto::crypto::noise::{Initiator, Means};
+use netblt_proto::crypto::static_pairing::{Bond, KeyId};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Ecn, Reception};
 use netblt_proto::time::Instant;
 use netblt_proto::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
 use netblt_proto::wire::packet::{

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use netblt_path::Payload;
 use netblt_path::rng::Rng;
-use netblt_proto::machine::Ecn;
+use netblt_proto::api::Ecn;
 use netblt_proto::time::Instant;
 use netblt_proto::wire::packet::Report;
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use netblt_proto::machine::Ecn;
+use netblt_proto::api::Ecn;
 use netblt_proto::time::{Instant, earliest};
 
 use super::FlowOptions;

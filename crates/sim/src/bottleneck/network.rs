@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use netblt_path::rng::{Rng, key};
 use netblt_path::{Counters, Path};
-use netblt_proto::machine::Ecn;
+use netblt_proto::api::Ecn;
 use netblt_proto::time::{Instant, nanos};
 
 use super::books::{FlowBooks, Link, Outcome, TICK, possible_bytes, tick};

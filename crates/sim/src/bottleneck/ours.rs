@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use netblt_proto::Feedback;
+use netblt_proto::api::Ecn;
 use netblt_proto::config::Policy;
-use netblt_proto::gallery;
-use netblt_proto::machine::Ecn;
+use netblt_proto::emulated;
 use netblt_proto::rate::RateControl;
 use netblt_proto::rate::pacer::Pacer;
 use netblt_proto::rate::sampler::Sampler;
@@ -64,7 +64,7 @@ impl Ours {
             policy,
             is_open: false,
             tried: None,
-            law: gallery::law(policy, options.packet_bytes, options.rtt),
+            law: emulated::law(policy, options.packet_bytes, options.rtt),
             pacer: Pacer::new(),
             sampler: Sampler::new(OVERHEAD),
             feedback: Feedback::default(),
@@ -149,7 +149,7 @@ impl Ours {
             return;
         }
         self.rtt = now.since(self.tried.unwrap_or(now)).max(Duration::from_micros(1));
-        self.law = gallery::law(self.policy, self.packet, self.rtt);
+        self.law = emulated::law(self.policy, self.packet, self.rtt);
         (self.reported, self.silence_told, self.probed, self.touched) = (now, now, now, now);
     }
 

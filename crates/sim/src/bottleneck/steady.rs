@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use netblt_proto::machine::Ecn;
+use netblt_proto::api::Ecn;
 use netblt_proto::time::{Instant, nanos};
 use netblt_proto::units::Rate;
 

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
+use netblt_proto::api::{Event, Reason};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::content::{PLACE_BYTES, Place, Places};
-use netblt_proto::machine::{Event, Reason};
 use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{End, Verdict};

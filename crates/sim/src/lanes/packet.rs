@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use netblt_path::Payload;
-use netblt_proto::machine::Ecn;
+use netblt_proto::api::Ecn;
 use netblt_proto::time::Instant;
 
 /// A packet on the path.

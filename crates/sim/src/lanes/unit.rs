@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+use netblt_proto::api::Ecn;
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::endpoint::lanes::LaneTally;
-use netblt_proto::machine::Ecn;
 use netblt_proto::time::Instant;
 
 /// Bytes that a socket holds.

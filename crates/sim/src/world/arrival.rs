@@ -1,6 +1,6 @@
 //! A datagram is handed to a machine, before the eyes of an attacker.
 
-use netblt_proto::machine::Datagram;
+use netblt_proto::api::Datagram;
 
 use super::{Origin, World};
 use crate::side::Side;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::stdout::say;
 use netblt::{Observer, Progress, Ticket, Warning};
-use netblt_proto::machine::printable;
+use netblt_proto::api::printable;
 
 /// Where the connections write and the teller reads.
 #[derive(Debug, Default)]

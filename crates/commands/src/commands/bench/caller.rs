@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use netblt::bench::{self, Load, OPEN_TO_ALL, Outcome, ServerObserver, Service};
 use netblt::ticket::{self, Ticket};
 use netblt::{Cancel, Error, Family, Options, Progress, Rendezvous};
+use netblt_proto::api::Reason;
 use netblt_proto::config::{Role, Wire};
-use netblt_proto::machine::Reason;
 use netblt_proto::wire::packet::Parameters;
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use netblt_fleet::finish;
 use netblt_fleet::state::{self, State, Survey};
-use netblt_proto::machine::{printable, printable_bytes};
+use netblt_proto::api::{printable, printable_bytes};
 use serde_json::{Value, json};
 
 use super::{Place, failed, help, meet, say, timeline, trouble, watched};

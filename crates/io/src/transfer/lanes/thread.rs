@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::Duration;
 
+use netblt_proto::api::Event;
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::Steering;
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::Event;
 use netblt_proto::stats::Stats;
 use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::packet_size::ETHERNET_BYTES;
+use crate::pmtud::ETHERNET_BYTES;
 use crate::stats::{Learned, Remembered};
 use crate::units::Rate;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::sim::{Cubic, Flow, PACKET, Path, World};
 use super::{M, ms, part, shares};
-use crate::gallery::bbr::Bbr;
+use crate::emulated::bbr::Bbr;
 
 fn bbr(path: &Path, start: Duration) -> Flow {
     Flow::new(Box::new(Bbr::new(PACKET as u32, Some(path.rtt))), start)

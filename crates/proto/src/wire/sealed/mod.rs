@@ -25,7 +25,7 @@ pub use handshake::frames::{
     open_clear, open_mac, parse_cookie, parse_open, parse_open_of_any_version, parse_refused,
     parse_response, parse_unknown, response_clear, set_cookie, shorten_open, widen_open,
 };
-pub use handshake::introduction::{
+pub use handshake::key_query::{
     KEY_PACKET_BYTES, Nonce, WHO_BYTES, build_key, build_who, parse_key, parse_who,
 };
 pub use handshake::{Branch, Offer, encode_branch, encode_offer, parse_branch, parse_offer};

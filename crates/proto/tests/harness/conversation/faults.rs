@@ -7,8 +7,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use netblt_proto::api::Ecn;
 use netblt_proto::config::Wire;
-use netblt_proto::machine::Ecn;
 
 use super::super::bytes::Bytes;
 use super::{BAG, Flying, RECEIVER, SENDER, World, addresses};

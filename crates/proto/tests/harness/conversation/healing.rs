@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use netblt_proto::api::Reason;
 use netblt_proto::config::Wire;
-use netblt_proto::machine::Reason;
 use netblt_proto::time::{Instant, earliest};
 
 use super::{RECEIVER, SENDER, World, addresses};

@@ -14,9 +14,9 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use netblt_proto::api::{Datagram, Ecn};
 use netblt_proto::config::{Role, Wire};
 use netblt_proto::endpoint::Endpoint;
-use netblt_proto::machine::{Datagram, Ecn};
 use netblt_proto::time::{Instant, earliest};
 
 use super::bytes::Bytes;

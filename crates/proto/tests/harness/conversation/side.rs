@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
+use netblt_proto::api::{Event, Reason};
 use netblt_proto::buffer::Buffer;
 use netblt_proto::config::{Role, Wire};
 use netblt_proto::endpoint::Endpoint;
 use netblt_proto::limits::MAX_REASON;
-use netblt_proto::machine::{Event, Reason};
 use netblt_proto::time::Instant;
 use netblt_proto::units::BufferNumber;
 use netblt_proto::wire::packet::{End, Verdict};

@@ -6,8 +6,8 @@
 use zerocopy::byteorder::network_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::crypto::bond::{KEY_ID_BYTES, KeyId};
 use crate::crypto::mac::{COOKIE_BYTES, MAC_BYTES};
+use crate::crypto::static_pairing::{KEY_ID_BYTES, KeyId};
 use crate::limits::MAX_REASON;
 use crate::units::PacketNumber;
 use crate::wire::sealed::{

@@ -3,7 +3,7 @@
 //! what is said before a server's key is known in [`introduction`]. BRANCH has them, too.
 
 pub(super) mod frames;
-pub(super) mod introduction;
+pub(super) mod key_query;
 
 use std::time::Duration;
 

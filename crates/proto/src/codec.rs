@@ -1,0 +1,543 @@
+//! The link: typed packets to datagrams and back, over either wire.
+//!
+//! Every byte that differs between the wires ends here; the machines above see typed packets, and
+//! what they do differently is in their [`crate::wire_profile::Rules`]. DATA stays sealed until the
+//! machine has found its place (`docs/protocol.md §5.6`).
+
+use crate::control_fifo::ControlFifo;
+use crate::crypto::aead::{Cipher, OpeningKeys, SealingKeys};
+use crate::time::Instant;
+use crate::units::{ControlSeq, PacketNumber};
+use crate::wire::packet::{
+    DataHeader, Keepalive, Message, NullAck, RateLimit, RepairHeader, Report,
+};
+use crate::wire::rfc998::{self, Packet998, Ports};
+use crate::wire::sealed::{self, Branch, Header, Kind, Token};
+use crate::wire::{Wire, data_overhead};
+
+/// A datagram of the connection, as far as it can be read before its place is known.
+pub(crate) enum Received<'a> {
+    /// DATA or LDATA: nothing in it is proven yet. `raw` is the whole datagram.
+    Data { header: DataHeader, raw: &'a [u8] },
+    /// REPAIR (`sealed`): the same.
+    Repair { header: RepairHeader, raw: &'a [u8] },
+    /// Anything else, authentic.
+    Other { number: PacketNumber, bytes: usize, packet: Incoming },
+}
+
+impl Received<'_> {
+    /// Its number; 0 where the wire has none.
+    pub(crate) fn number(&self) -> PacketNumber {
+        match self {
+            Self::Data { header, .. } => header.number,
+            Self::Repair { header, .. } => header.number,
+            Self::Other { number, .. } => *number,
+        }
+    }
+}
+
+/// The packets that are not DATA.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    NullAck(NullAck),
+    Control {
+        end_received: bool,
+        /// How fast the sender may be, and the number of the packet that says it.
+        limit: (PacketNumber, RateLimit),
+        messages: Vec<(ControlSeq, Message)>,
+        report: Option<Report>,
+    },
+    Keepalive(Keepalive),
+    Quit(String),
+    QuitAck,
+    Abort(String),
+    Done,
+    Challenge(Token),
+    Answer(Token),
+    Branch(Box<Branch>),
+}
+
+/// One wire, one peer.
+#[derive(Debug)]
+pub(crate) enum Link {
+    Rfc998(Plain),
+    Sealed(Box<Sealed>),
+}
+
+/// The `rfc998` wire.
+#[derive(Debug)]
+pub(crate) struct Plain {
+    ports: Ports,
+    checksum: bool,
+    packets_per_buffer: u32,
+    packet_bytes: u32,
+    sent: u64,
+}
+
+/// The `sealed` wire.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    own_id: u32,
+    peer_id: u32,
+    sealing: SealingKeys,
+    opening: OpeningKeys,
+}
+
+impl Link {
+    pub(crate) fn rfc998(
+        ports: Ports,
+        checksum: bool,
+        buffer_bytes: u32,
+        packet_bytes: u32,
+    ) -> Self {
+        let packets_per_buffer = buffer_bytes.div_ceil(packet_bytes.max(1)).max(1);
+        Self::Rfc998(Plain { ports, checksum, packets_per_buffer, packet_bytes, sent: 0 })
+    }
+
+    pub(crate) fn sealed(
+        own_id: u32,
+        peer_id: u32,
+        cipher: Cipher,
+        out: [u8; 32],
+        into: [u8; 32],
+    ) -> Self {
+        Self::Sealed(Box::new(Sealed {
+            own_id,
+            peer_id,
+            sealing: SealingKeys::new(cipher, out),
+            opening: OpeningKeys::new(cipher, into),
+        }))
+    }
+
+    /// The connection id that the peer puts into its packets, where the wire has one.
+    pub(crate) fn own_id(&self) -> Option<u32> {
+        match self {
+            Self::Rfc998(_) => None,
+            Self::Sealed(sealed) => Some(sealed.own_id),
+        }
+    }
+
+    /// The cipher of its packets, where they have one.
+    pub(crate) fn cipher(&self) -> Option<Cipher> {
+        match self {
+            Self::Rfc998(_) => None,
+            Self::Sealed(sealed) => Some(sealed.sealing.cipher()),
+        }
+    }
+
+    /// The number of the packet that leaves next.
+    pub(crate) fn upcoming(&self) -> PacketNumber {
+        match self {
+            Self::Rfc998(plain) => PacketNumber(plain.sent),
+            Self::Sealed(sealed) => sealed.sealing.upcoming(),
+        }
+    }
+
+    /// The number of the packet whose first bytes somebody gives back, if this link sent it.
+    /// Nothing is proven by it but that he saw the packet; on `rfc998`, where packets have no
+    /// numbers, not even that, and the newest is taken to be meant.
+    pub(crate) fn quoted(&self, bytes: &[u8]) -> Option<PacketNumber> {
+        let sealed = match self {
+            Self::Rfc998(plain) => return Some(PacketNumber(plain.sent)),
+            Self::Sealed(sealed) => sealed,
+        };
+        let header = sealed::parse_header(bytes).ok()?;
+        (header.connection == sealed.peer_id && sealed.sealing.has_handed_out(header.number))
+            .then_some(header.number)
+    }
+
+    /// The same for the number that an UNKNOWN gives back.
+    pub(crate) fn unknown(&self, bytes: &[u8]) -> Option<PacketNumber> {
+        let Self::Sealed(sealed) = self else { return None };
+        let (connection, number) = sealed::parse_unknown(bytes).ok()?;
+        (connection == sealed.peer_id && sealed.sealing.has_handed_out(number)).then_some(number)
+    }
+
+    /// How many bytes of data a DATA datagram holds.
+    pub(crate) fn data_len(&self, raw: &[u8]) -> usize {
+        raw.len().saturating_sub(self.data_overhead())
+    }
+
+    /// Bytes of a DATA datagram that are not data.
+    pub(crate) fn data_overhead(&self) -> usize {
+        let wire = match self {
+            Self::Rfc998(_) => Wire::Rfc998,
+            Self::Sealed(_) => Wire::Sealed,
+        };
+        data_overhead(wire) as usize
+    }
+
+    /// A number that no packet gets (`sealed`), since a peer that reports it never had it.
+    pub(crate) fn pass_over(&mut self) -> Option<PacketNumber> {
+        match self {
+            Self::Rfc998(_) => None,
+            Self::Sealed(sealed) => Some(sealed.sealing.next_number()),
+        }
+    }
+
+    // ---- in
+
+    /// Reads a datagram. Bytes of another connection are left alone; `None` is for them and for
+    /// all that does not prove itself. `reference` is a control number near those to come.
+    pub(crate) fn receive<'a>(
+        &mut self,
+        bytes: &'a mut [u8],
+        reference: ControlSeq,
+    ) -> Option<Received<'a>> {
+        match self {
+            Self::Rfc998(plain) => plain.receive(bytes, reference),
+            Self::Sealed(sealed) => sealed.receive(bytes),
+        }
+    }
+
+    /// Opens the data of `raw` into `slot`, which is just as long. False: nothing was proven, and
+    /// the slot holds nothing of value.
+    pub(crate) fn open_data(&mut self, raw: &[u8], slot: &mut [u8]) -> bool {
+        match self {
+            // The checksum was proof enough when the datagram was parsed.
+            Self::Rfc998(_) => match raw.get(rfc998::DATA_HEADER_BYTES..) {
+                Some(data) if data.len() == slot.len() => {
+                    slot.copy_from_slice(data);
+                    true
+                }
+                _ => false,
+            },
+            Self::Sealed(sealed) => sealed.open_data(raw, slot),
+        }
+    }
+
+    /// The same for a packet whose header is known: its number is `number`.
+    pub(crate) fn open_numbered(
+        &mut self,
+        number: PacketNumber,
+        raw: &[u8],
+        slot: &mut [u8],
+    ) -> bool {
+        let (Self::Sealed(sealed), Some((clear, body))) =
+            (self, raw.split_at_checked(sealed::DATA_HEADER_BYTES))
+        else {
+            return false;
+        };
+        sealed.opening.open_into(number, clear, body, slot).is_ok()
+    }
+
+    /// Whether a packet comes, on `sealed`, under exactly the clear header of such a one.
+    pub(crate) fn is_under(&self, raw: &[u8], header: &DataHeader) -> bool {
+        match self {
+            Self::Rfc998(_) => false,
+            Self::Sealed(sealed) => sealed::is_data_header(raw, sealed.own_id, header),
+        }
+    }
+
+    /// Whether a packet proves itself under this link's keys. Changes nothing.
+    pub(crate) fn authenticates(&self, bytes: &[u8]) -> bool {
+        let Self::Sealed(sealed) = self else { return false };
+        let Ok(header) = sealed::parse_header(bytes) else { return false };
+        let clear = match header.kind {
+            kind if kind.is_of_buffer() => sealed::DATA_HEADER_BYTES,
+            _ => sealed::HEADER_BYTES,
+        };
+        let parts = bytes.split_at_checked(clear);
+        parts.is_some_and(|(clear, body)| sealed.opening.authenticates(header.number, clear, body))
+    }
+
+    // ---- out
+
+    /// Appends a DATA or LDATA datagram; its number is the link's to give.
+    pub(crate) fn put_data(
+        &mut self,
+        out: &mut Vec<u8>,
+        header: &DataHeader,
+        data: &[u8],
+    ) -> PacketNumber {
+        match self {
+            Self::Rfc998(plain) => {
+                rfc998::encode_data(plain.ports, header, data, plain.checksum, out);
+                plain.number()
+            }
+            Self::Sealed(sealed) => sealed.put_data(out, header, data),
+        }
+    }
+
+    /// Appends a REPAIR datagram (`sealed`); its number is the link's to give.
+    pub(crate) fn put_repair(
+        &mut self,
+        out: &mut Vec<u8>,
+        header: &RepairHeader,
+        symbol: &[u8],
+    ) -> PacketNumber {
+        match self {
+            // That wire has none, and its sender makes none.
+            Self::Rfc998(plain) => plain.number(),
+            Self::Sealed(sealed) => sealed.put_repair(out, header, symbol),
+        }
+    }
+
+    pub(crate) fn put_null_ack(&mut self, out: &mut Vec<u8>, null_ack: &NullAck) -> PacketNumber {
+        match self {
+            Self::Rfc998(plain) => {
+                rfc998::encode_null_ack(plain.ports, null_ack, out);
+                plain.number()
+            }
+            Self::Sealed(sealed) => {
+                sealed.put(out, Kind::NullAck, |body| sealed::encode_null_ack(null_ack, body))
+            }
+        }
+    }
+
+    /// Appends a control packet of at most `limit` bytes with the messages that are due in it.
+    /// Answers whether some had no room.
+    pub(crate) fn put_control(
+        &mut self,
+        now: Instant,
+        out: &mut Vec<u8>,
+        limit: usize,
+        (end_received, rate_limit): (bool, RateLimit),
+        report: Option<&Report>,
+        fifo: &mut ControlFifo,
+    ) -> bool {
+        match self {
+            Self::Rfc998(plain) => {
+                plain.number();
+                let mut writer =
+                    rfc998::ControlWriter::new(plain.ports, plain.packets_per_buffer, limit, out);
+                let more = fifo.transmit(now, |seq, message| writer.push(seq, message));
+                writer.finish();
+                more
+            }
+            Self::Sealed(sealed) => {
+                let limit = limit.saturating_sub(sealed::HEADER_BYTES + sealed::TAG_BYTES);
+                let mut more = false;
+                sealed.put(out, Kind::Control, |body| {
+                    let mut writer = sealed::ControlWriter::new(body, end_received, limit);
+                    writer.set_rate_limit(rate_limit);
+                    if let Some(report) = report {
+                        writer.push_report(report);
+                    }
+                    more = fifo.transmit(now, |seq, message| writer.push_message(seq, message));
+                });
+                more
+            }
+        }
+    }
+
+    pub(crate) fn put_keepalive(
+        &mut self,
+        out: &mut Vec<u8>,
+        keepalive: Keepalive,
+    ) -> PacketNumber {
+        match self {
+            Self::Rfc998(plain) => plain.put(|ports| rfc998::encode_keepalive(ports, out)),
+            Self::Sealed(sealed) => {
+                sealed.put(out, Kind::Keepalive, |body| sealed::encode_keepalive(keepalive, body))
+            }
+        }
+    }
+
+    pub(crate) fn put_quit(&mut self, out: &mut Vec<u8>, reason: &str) -> PacketNumber {
+        match self {
+            Self::Rfc998(plain) => plain.put(|ports| rfc998::encode_quit(ports, reason, out)),
+            Self::Sealed(sealed) => {
+                sealed.put(out, Kind::Quit, |body| sealed::encode_reason(reason, body))
+            }
+        }
+    }
+
+    pub(crate) fn put_quit_ack(&mut self, out: &mut Vec<u8>) -> PacketNumber {
+        match self {
+            Self::Rfc998(plain) => plain.put(|ports| rfc998::encode_quit_ack(ports, out)),
+            Self::Sealed(sealed) => sealed.put(out, Kind::QuitAck, |_| {}),
+        }
+    }
+
+    pub(crate) fn put_abort(&mut self, out: &mut Vec<u8>, reason: &str) -> PacketNumber {
+        match self {
+            Self::Rfc998(plain) => plain.put(|ports| rfc998::encode_abort(ports, reason, out)),
+            Self::Sealed(sealed) => {
+                sealed.put(out, Kind::Abort, |body| sealed::encode_reason(reason, body))
+            }
+        }
+    }
+
+    /// Appends a CHALLENGE (`sealed`).
+    pub(crate) fn put_challenge(&mut self, out: &mut Vec<u8>, token: &Token) -> PacketNumber {
+        self.put_token(out, Kind::Challenge, token)
+    }
+
+    /// Appends the ANSWER to a CHALLENGE (`sealed`).
+    pub(crate) fn put_answer(&mut self, out: &mut Vec<u8>, token: &Token) -> PacketNumber {
+        self.put_token(out, Kind::Answer, token)
+    }
+
+    /// Appends a BRANCH (`sealed`).
+    pub(crate) fn put_branch(&mut self, out: &mut Vec<u8>, branch: &Branch) -> PacketNumber {
+        match self {
+            Self::Rfc998(plain) => plain.number(),
+            Self::Sealed(sealed) => {
+                sealed.put(out, Kind::Branch, |body| sealed::encode_branch(branch, body))
+            }
+        }
+    }
+
+    fn put_token(&mut self, out: &mut Vec<u8>, kind: Kind, token: &Token) -> PacketNumber {
+        match self {
+            // That wire knows no such thing: its peers stay where they are.
+            Self::Rfc998(plain) => plain.number(),
+            Self::Sealed(sealed) => sealed.put(out, kind, |body| sealed::encode_token(token, body)),
+        }
+    }
+
+    pub(crate) fn put_done(&mut self, out: &mut Vec<u8>) -> PacketNumber {
+        match self {
+            Self::Rfc998(plain) => plain.put(|ports| rfc998::encode_done(ports, out)),
+            Self::Sealed(sealed) => sealed.put(out, Kind::Done, |_| {}),
+        }
+    }
+}
+
+impl Plain {
+    fn number(&mut self) -> PacketNumber {
+        self.sent += 1;
+        PacketNumber(self.sent - 1)
+    }
+
+    fn put(&mut self, encode: impl FnOnce(Ports)) -> PacketNumber {
+        encode(self.ports);
+        self.number()
+    }
+
+    fn receive<'a>(&mut self, bytes: &'a [u8], reference: ControlSeq) -> Option<Received<'a>> {
+        let (ports, packet) = rfc998::parse(bytes, self.checksum, reference).ok()?;
+        if ports != self.ports.swapped() {
+            return None;
+        }
+        let packet = match packet {
+            Packet998::Data { header, data } => {
+                let raw = bytes.get(..rfc998::DATA_HEADER_BYTES + data.len())?;
+                return Some(Received::Data { header, raw });
+            }
+            Packet998::NullAck(null_ack) => Incoming::NullAck(null_ack),
+            Packet998::Control(mut messages) => {
+                // Its GO names no packet size: the negotiated one is meant.
+                for (_, message) in &mut messages {
+                    if let Message::Go(go) = message {
+                        go.packet_bytes = self.packet_bytes;
+                    }
+                }
+                let limit = (PacketNumber(0), RateLimit::Unsaid);
+                Incoming::Control { end_received: false, limit, messages, report: None }
+            }
+            Packet998::Keepalive => Incoming::Keepalive(Keepalive::default()),
+            Packet998::Quit(reason) => Incoming::Quit(reason),
+            Packet998::QuitAck => Incoming::QuitAck,
+            Packet998::Abort(reason) => Incoming::Abort(reason),
+            Packet998::Done => Incoming::Done,
+            Packet998::Open(_) | Packet998::Response(_) | Packet998::Refused(_) => return None,
+        };
+        Some(Received::Other { number: PacketNumber(0), bytes: bytes.len(), packet })
+    }
+}
+
+impl Sealed {
+    fn receive<'a>(&mut self, bytes: &'a mut [u8]) -> Option<Received<'a>> {
+        let header = sealed::parse_header(bytes).ok().filter(|h| h.connection == self.own_id)?;
+        if self.opening.is_replay(header.number) {
+            return None;
+        }
+        if let Kind::Data | Kind::Ldata = header.kind {
+            let (_, header) = sealed::parse_data_header(bytes).ok()?;
+            return Some(Received::Data { header, raw: bytes });
+        }
+        if header.kind == Kind::Repair {
+            let (_, header) = sealed::parse_repair_header(bytes).ok()?;
+            return Some(Received::Repair { header, raw: bytes });
+        }
+        let len = bytes.len();
+        let (clear, body) = bytes.split_at_mut(sealed::HEADER_BYTES);
+        let body = self.opening.open_in_place(header.number, clear, body).ok()?;
+        let packet = incoming(header.kind, header.number, body)?;
+        Some(Received::Other { number: header.number, bytes: len, packet })
+    }
+
+    fn open_data(&mut self, raw: &[u8], slot: &mut [u8]) -> bool {
+        let Some((clear, body)) = raw.split_at_checked(sealed::DATA_HEADER_BYTES) else {
+            return false;
+        };
+        let Ok(header) = sealed::parse_header(clear) else { return false };
+        self.opening.open_into(header.number, clear, body, slot).is_ok()
+    }
+
+    fn put_data(&mut self, out: &mut Vec<u8>, header: &DataHeader, data: &[u8]) -> PacketNumber {
+        let number = self.sealing.next_number();
+        let clear = sealed::encode_data_header(self.peer_id, &DataHeader { number, ..*header });
+        self.seal(number, &clear, data, out);
+        number
+    }
+
+    fn put_repair(
+        &mut self,
+        out: &mut Vec<u8>,
+        header: &RepairHeader,
+        symbol: &[u8],
+    ) -> PacketNumber {
+        let number = self.sealing.next_number();
+        let header = RepairHeader { number, ..*header };
+        let clear = sealed::encode_repair_header(self.peer_id, &header);
+        self.seal(number, &clear, symbol, out);
+        number
+    }
+
+    /// Appends `clear`, and `data` sealed behind it.
+    fn seal(&mut self, number: PacketNumber, clear: &[u8], data: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(clear);
+        let at = out.len();
+        out.resize(at + data.len() + sealed::TAG_BYTES, 0);
+        self.sealing.seal_into(number, clear, data, &mut out[at..]);
+    }
+
+    fn put(
+        &mut self,
+        out: &mut Vec<u8>,
+        kind: Kind,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> PacketNumber {
+        let number = self.sealing.next_number();
+        let clear = sealed::encode_header(&Header {
+            kind,
+            generation: 0,
+            connection: self.peer_id,
+            number,
+        });
+        out.extend_from_slice(&clear);
+        let at = out.len();
+        write(out);
+        let tag = self.sealing.seal_in_place(number, &clear, &mut out[at..]);
+        out.extend_from_slice(&tag);
+        number
+    }
+}
+
+/// The body of a packet that has proven itself.
+fn incoming(kind: Kind, number: PacketNumber, body: &[u8]) -> Option<Incoming> {
+    Some(match kind {
+        Kind::NullAck => Incoming::NullAck(sealed::parse_null_ack(number, body).ok()?),
+        Kind::Control => {
+            let control = sealed::parse_control(body).ok()?;
+            Incoming::Control {
+                end_received: control.end_received,
+                limit: (number, control.rate_limit),
+                messages: control.messages,
+                report: control.report,
+            }
+        }
+        Kind::Keepalive => Incoming::Keepalive(sealed::parse_keepalive(body).ok()?),
+        Kind::Quit => Incoming::Quit(sealed::parse_reason(body).ok()?),
+        Kind::QuitAck if body.is_empty() => Incoming::QuitAck,
+        Kind::Abort => Incoming::Abort(sealed::parse_reason(body).ok()?),
+        Kind::Done if body.is_empty() => Incoming::Done,
+        Kind::Challenge => Incoming::Challenge(sealed::parse_token(body).ok()?),
+        Kind::Answer => Incoming::Answer(sealed::parse_token(body).ok()?),
+        Kind::Branch => Incoming::Branch(Box::new(sealed::parse_branch(body).ok()?)),
+        _ => return None,
+    })
+}

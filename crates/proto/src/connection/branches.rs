@@ -1,0 +1,287 @@
+//! What a connection knows of those that branch from it (`docs/protocol.md §4.10`).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::outbox::Single;
+use super::{Closing, Connection};
+use crate::api::Reason;
+use crate::crypto::cipher::Cipher;
+use crate::crypto::exporter::{Chain, ChainKeys};
+use crate::negotiated::Taken;
+use crate::time::{Instant, earliest};
+use crate::wire::packet::Parameters;
+use crate::wire::sealed::{Branch, Offer};
+
+/// BRANCHes that wait at either end at once; what is beyond comes again or is not made.
+pub(crate) const MAX_WAITING: usize = 64;
+/// A number is at most so far above the highest that was taken: each costs a step of the chain.
+const MAX_AHEAD: u64 = 2 * MAX_WAITING as u64;
+/// Numbers that were passed over and may still come; beyond, the oldest go.
+const MAX_PASSED: usize = 2 * MAX_WAITING;
+/// How long an answer to BRANCH is waited for at first, and at most before it is said again: after
+/// an outage that the branch outlives it is to be heard of soon.
+const SHORTEST_WAIT: Duration = Duration::from_millis(250);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// It is said for as long as the branch lives that nothing is heard of, and no longer than this.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// The branches of a connection.
+#[derive(Debug)]
+pub(crate) struct Branches {
+    /// What the connection settled: no branch has anything looser.
+    settled: Offer,
+    /// Round trip of the opening, if it was measured, and the longest that it may have been.
+    pub(crate) rtts: (Option<Duration>, Option<Duration>),
+    side: Side,
+}
+
+#[derive(Debug)]
+enum Side {
+    /// The keys of the next number, and the branches of which no packet has come.
+    Active { chain: Chain, next: u64, waiting: Vec<Waiting> },
+    /// The keys of numbers that were not taken, and the branches that the client has not.
+    Passive { untaken: Untaken, come: VecDeque<(Branch, ChainKeys)> },
+}
+
+/// A BRANCH of which nothing was heard.
+#[derive(Debug)]
+struct Waiting {
+    branch: Branch,
+    id: u32,
+    next: Instant,
+    wait: Duration,
+    until: Instant,
+}
+
+/// The keys of the numbers that were not taken: each is given out once, and forgotten.
+#[derive(Debug)]
+struct Untaken {
+    chain: Chain,
+    highest: u64,
+    /// Those below the highest.
+    passed: BTreeMap<u64, ChainKeys>,
+}
+
+/// A number that no active end has come to.
+#[derive(Debug, PartialEq, Eq)]
+struct TooFar;
+
+impl Untaken {
+    fn of(chain: Chain) -> Self {
+        Self { chain, highest: 0, passed: BTreeMap::new() }
+    }
+
+    /// The keys of this number, if it was not taken and is not too old.
+    fn take(&mut self, number: u64) -> Result<Option<ChainKeys>, TooFar> {
+        if number.saturating_sub(self.highest) > MAX_AHEAD {
+            return Err(TooFar);
+        }
+        while self.highest < number {
+            self.highest += 1;
+            self.passed.insert(self.highest, self.chain.step());
+        }
+        let keys = self.passed.remove(&number);
+        while self.passed.len() > MAX_PASSED {
+            self.passed.pop_first();
+        }
+        Ok(keys)
+    }
+}
+
+impl Branches {
+    /// None yet, of a connection that settled this. Its active end makes them.
+    pub(crate) fn of(
+        chain: Chain,
+        active: bool,
+        settled: Offer,
+        rtts: (Option<Duration>, Option<Duration>),
+    ) -> Self {
+        let side = match active {
+            true => Side::Active { chain, next: 1, waiting: Vec::new() },
+            false => Side::Passive { untaken: Untaken::of(chain), come: VecDeque::new() },
+        };
+        Self { settled, rtts, side }
+    }
+
+    /// What the connection settled.
+    pub(crate) fn settled(&self) -> &Offer {
+        &self.settled
+    }
+
+    /// Whether there is nothing in it that is looser than what was settled.
+    fn holds(&self, offer: &Offer) -> bool {
+        let (of, most) = (&offer.parameters, &self.settled.parameters);
+        offer.ciphers == self.settled.ciphers
+            && offer.table_bytes <= self.settled.table_bytes
+            && of.buffer_bytes <= most.buffer_bytes
+            && of.packet_bytes <= most.packet_bytes
+            && of.burst.packets <= most.burst.packets
+            && of.burst.interval >= most.burst.interval
+            && of.max_outstanding <= most.max_outstanding
+    }
+
+    /// What is wanted, as far as it was settled.
+    fn within(&self, wanted: Offer) -> Offer {
+        let (of, most) = (wanted.parameters, &self.settled.parameters);
+        let mut parameters = Parameters {
+            buffer_bytes: of.buffer_bytes.min(most.buffer_bytes),
+            packet_bytes: of.packet_bytes.min(most.packet_bytes),
+            max_outstanding: of.max_outstanding.min(most.max_outstanding),
+            ..of
+        };
+        parameters.burst.packets = parameters.burst.packets.min(most.burst.packets);
+        parameters.burst.interval = parameters.burst.interval.max(most.burst.interval);
+        let table_bytes = wanted.table_bytes.min(self.settled.table_bytes);
+        Offer { parameters, ciphers: self.settled.ciphers, table_bytes }
+    }
+
+    /// The next one that was told of here (passive end).
+    pub(crate) fn take_come(&mut self) -> Option<(Branch, ChainKeys)> {
+        match &mut self.side {
+            Side::Active { .. } => None,
+            Side::Passive { come, .. } => come.pop_front(),
+        }
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        match &self.side {
+            Side::Active { waiting, .. } => earliest(waiting.iter().map(|of| Some(of.next))),
+            Side::Passive { .. } => None,
+        }
+    }
+}
+
+impl Connection {
+    /// From now on connections may branch from this one.
+    pub(crate) fn let_branch(&mut self, branches: Branches) {
+        self.branches = Some(Box::new(branches));
+    }
+
+    /// Its branches, if there may be any now.
+    pub(crate) fn branches(&mut self) -> Option<&mut Branches> {
+        self.branches.as_deref_mut().filter(|_| self.closing == Closing::No)
+    }
+
+    /// The active end makes a branch with as much of what is wanted as was settled: BRANCH
+    /// announces it next.
+    pub(crate) fn make_branch(
+        &mut self,
+        now: Instant,
+        wanted: Offer,
+    ) -> Option<(Branch, ChainKeys)> {
+        let branches = self.branches.as_mut().filter(|_| self.closing == Closing::No)?;
+        let offer = branches.within(wanted);
+        let (wait, _) = branches.rtts;
+        let wait = (wait.unwrap_or_default() * 3 / 2).max(SHORTEST_WAIT);
+        let Side::Active { chain, next: number, waiting } = &mut branches.side else {
+            return None;
+        };
+        if waiting.len() >= MAX_WAITING {
+            return None;
+        }
+        let (branch, keys) = (Branch { number: *number, offer }, chain.step());
+        *number += 1;
+        let until = now + branch.offer.parameters.death_timer.min(LONGEST);
+        waiting.push(Waiting { branch: branch.clone(), id: keys.id, next: now, wait, until });
+        self.tick_branches(now);
+        Some((branch, keys))
+    }
+
+    /// The cipher of its packets, where they have one.
+    pub(crate) fn cipher(&self) -> Option<Cipher> {
+        self.link.cipher()
+    }
+
+    /// Something was heard of the branch with this id.
+    pub(crate) fn on_branch_heard(&mut self, id: u32) {
+        if let Some(Side::Active { waiting, .. }) = self.branches.as_mut().map(|of| &mut of.side) {
+            waiting.retain(|of| of.id != id);
+        }
+    }
+
+    /// The stem of this branch has closed: nothing tells the peer of the branch any more.
+    pub(crate) fn on_stem_closed(&mut self, now: Instant, reason: &Reason) {
+        if self.half_open {
+            self.outbox.clear();
+            self.close(now, reason.clone());
+        }
+    }
+
+    /// Says the BRANCHes that are due.
+    pub(super) fn tick_branches(&mut self, now: Instant) {
+        let Some(Side::Active { waiting, .. }) = self.branches.as_mut().map(|of| &mut of.side)
+        else {
+            return;
+        };
+        for of in waiting.iter_mut().filter(|of| of.next <= now) {
+            self.outbox.push(Single::Branch(Box::new(of.branch.clone())));
+            of.next = now + of.wait;
+            of.wait = (of.wait * 3 / 2).min(LONGEST_WAIT.max(of.wait));
+        }
+        waiting.retain(|of| of.next < of.until);
+    }
+
+    /// A BRANCH: taken if there may be one, it is new, and nothing in it is looser than it may be.
+    pub(super) fn handle_branch(&mut self, branch: Branch) -> Taken {
+        let Some(branches) = self.branches.as_mut().filter(|_| self.closing == Closing::No) else {
+            return Taken::Dropped;
+        };
+        if !branches.holds(&branch.offer) {
+            return Taken::Dropped;
+        }
+        match &mut branches.side {
+            Side::Active { .. } => return Taken::Violation("a packet of the active end's"),
+            Side::Passive { come, .. } if come.len() >= MAX_WAITING => {}
+            Side::Passive { untaken, come } => match untaken.take(branch.number) {
+                Ok(keys) => come.extend(keys.map(|keys| (branch, keys))),
+                Err(TooFar) => return Taken::Violation("a branch whose number is too high"),
+            },
+        }
+        Taken::Authentic
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crypto::exporter::Root;
+    use crate::crypto::noise::SplitKeys;
+
+    fn chain() -> Chain {
+        let keys = SplitKeys { initiator_to_responder: [1; 32], responder_to_initiator: [2; 32] };
+        Root::of(&keys).branches()
+    }
+
+    #[test]
+    fn a_number_is_taken_once_in_any_order_and_has_the_keys_of_its_step() {
+        let mut all = chain();
+        let ids: Vec<u32> = (0..200).map(|_| all.step().id).collect();
+        let mut untaken = Untaken::of(chain());
+        let mut take = |number: u64| untaken.take(number).map(|keys| keys.map(|keys| keys.id));
+        assert_eq!(take(0), Ok(None));
+        for number in [1, 3, 2, 60, 59, 4] {
+            assert_eq!(take(number), Ok(Some(ids[number as usize - 1])), "{number}");
+            assert_eq!(take(number), Ok(None), "{number} twice");
+        }
+        assert_eq!(take(60 + MAX_AHEAD), Ok(Some(ids[59 + MAX_AHEAD as usize])));
+        assert_eq!(take(6), Ok(None), "so old a number has no keys any more");
+        assert_eq!(take(100), Ok(Some(ids[99])));
+        for number in [61 + 2 * MAX_AHEAD, u64::MAX] {
+            assert_eq!(take(number), Err(TooFar), "{number}");
+        }
+    }
+
+    #[test]
+    fn no_keys_are_kept_of_what_was_taken_and_a_bounded_number_of_others() {
+        let mut untaken = Untaken::of(chain());
+        for number in 1..1000 {
+            assert!(untaken.take(number).is_ok_and(|keys| keys.is_some()));
+            assert!(untaken.passed.is_empty());
+        }
+        for round in 1..50 {
+            assert!(untaken.take(999 + round * MAX_AHEAD).is_ok());
+            assert!(untaken.passed.len() <= MAX_PASSED);
+        }
+    }
+}

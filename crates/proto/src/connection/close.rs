@@ -1,0 +1,137 @@
+//! A client's QUIT (RFC 998 §5.3.2; `docs/protocol.md §7.3`): when it leaves, and how often.
+
+use std::time::Duration;
+
+use super::outbox::Single;
+use super::{Closing, Connection, Machine};
+use crate::api::Reason;
+
+use crate::time::Instant;
+use crate::trace::Timer;
+
+/// QUIT is sent this often at most (`sealed`).
+const QUIT_TRIES: u8 = 5;
+/// The most between two QUITs that are repeated until the death timer (`rfc998`).
+const LONGEST_QUIT_INTERVAL: Duration = Duration::from_secs(5);
+/// A peer that is silent for so long is in the middle of no buffer.
+const QUIT_ANYWAY: Duration = Duration::from_secs(1);
+/// Bounds of the time between two QUITs, and of the dally after one came.
+const QUIT_INTERVAL: (Duration, Duration) =
+    (Duration::from_millis(100), Duration::from_millis(500));
+
+impl Connection {
+    pub(crate) fn say_limit(&mut self, limit: u8) {
+        if let Machine::Sender(sender) = &mut self.machine {
+            sender.say_limit(limit);
+        }
+    }
+
+    pub(crate) fn quit(&mut self, now: Instant, reason: &str) {
+        if self.closing != Closing::No {
+            return;
+        }
+        let (reason, outcome) = (reason.to_owned(), Reason::Quit);
+        self.closing = Closing::Wanting { reason, since: now, outcome };
+        if let (Machine::Sender(sender), true) = (&mut self.machine, self.rules.to_the_letter) {
+            sender.begin_nothing();
+        }
+        self.tick_wanting(now);
+    }
+
+    /// The client has no use for it any more: the peer is told once, and nobody waits for the
+    /// answer.
+    pub(crate) fn forget(&mut self, now: Instant, reason: &str) {
+        if !matches!(self.closing, Closing::Closed(_)) {
+            self.outbox.push(Single::Quit(reason.to_owned()));
+            self.close(now, Reason::Quit);
+        }
+    }
+
+    /// The machine gives up, which ends so; the other end is told why (QUIT), and at once.
+    pub(super) fn quit_with(&mut self, now: Instant, reason: &str, outcome: Reason) {
+        self.begin_quitting(now, reason.to_owned(), outcome);
+    }
+
+    /// QUIT was said and heard, or need not be. Whoever gave up, an end that has everything by now
+    /// has finished all the same, unless its own client stopped it (`docs/protocol.md §7.3`).
+    pub(super) fn leave(&mut self, now: Instant, reason: Reason) {
+        let finished = reason != Reason::Quit && self.is_settled();
+        self.close(now, if finished { Reason::Finished } else { reason });
+    }
+
+    /// How it will end, if this end has given up.
+    pub(super) fn outcome_of_quit(&self) -> Option<Reason> {
+        match &self.closing {
+            Closing::Wanting { outcome, .. } | Closing::Quitting { outcome, .. } => {
+                Some(outcome.clone())
+            }
+            Closing::No | Closing::Leaving { .. } | Closing::Closed(_) => None,
+        }
+    }
+
+    /// When a wish to quit waits no longer for the end of a buffer, with a peer that is silent.
+    pub(super) fn wanting_deadline(&self) -> Option<Instant> {
+        match &self.closing {
+            Closing::Wanting { since, .. } => Some(self.heard.max(*since) + QUIT_ANYWAY),
+            _ => None,
+        }
+    }
+
+    /// A wish to quit becomes a QUIT as soon as no buffer is under way.
+    pub(super) fn tick_wanting(&mut self, now: Instant) {
+        let Closing::Wanting { reason, outcome, .. } = &self.closing else { return };
+        let between = !self.rules.to_the_letter
+            || self.wanting_deadline().is_some_and(|at| at <= now)
+            || match &self.machine {
+                Machine::Sender(sender) => sender.is_between_buffers(),
+                Machine::Receiver(receiver) => receiver.is_between_buffers(),
+            };
+        if between {
+            let (reason, outcome) = (reason.clone(), outcome.clone());
+            self.begin_quitting(now, reason, outcome);
+        }
+    }
+
+    fn begin_quitting(&mut self, now: Instant, reason: String, outcome: Reason) {
+        let (left, wait) = (QUIT_TRIES, self.quit_interval());
+        let until = now + self.death_timer;
+        self.closing = Closing::Quitting { reason, left, wait, next: now, until, outcome };
+        self.tick_quit(now);
+    }
+
+    pub(super) fn tick_quit(&mut self, now: Instant) {
+        let (interval, to_the_letter) = (self.quit_interval(), self.rules.to_the_letter);
+        let Closing::Quitting { reason, left, wait, next, until, outcome } = &mut self.closing
+        else {
+            return;
+        };
+        if *next > now {
+            return;
+        }
+        // "Until a QUITACK has been received or its death timer expires" (RFC 998 §5.3.2).
+        let enough = if to_the_letter { *until <= now } else { *left == 0 };
+        if enough {
+            let outcome = outcome.clone();
+            self.leave(now, outcome);
+            return;
+        }
+        if to_the_letter {
+            *next = (now + *wait).min(*until);
+            *wait = (*wait * 3 / 2).min(LONGEST_QUIT_INTERVAL);
+        } else {
+            *left -= 1;
+            *next = now + interval;
+        }
+        let reason = reason.clone();
+        self.note_timer(now, Timer::Quit);
+        self.outbox.push(Single::Quit(reason));
+    }
+
+    pub(super) fn quit_interval(&self) -> Duration {
+        let timer = match &self.machine {
+            Machine::Sender(sender) => sender.retry_timer(),
+            Machine::Receiver(receiver) => receiver.control_timer(),
+        };
+        timer.clamp(QUIT_INTERVAL.0, QUIT_INTERVAL.1)
+    }
+}

@@ -1,0 +1,40 @@
+//! The packet that a receiver expects next, past everything that other packets may mean
+//! (`receiver/predicted.rs`).
+
+use super::{Closing, Connection, Machine};
+use crate::api::{Reception, Route};
+use crate::time::Instant;
+
+impl Connection {
+    /// Takes a datagram if it is the one that was predicted. False: it goes the usual way, and
+    /// nothing has changed.
+    pub(crate) fn take_predicted(
+        &mut self,
+        now: Instant,
+        route: Route,
+        bytes: &[u8],
+        reception: Reception,
+    ) -> bool {
+        let Machine::Receiver(receiver) = &mut self.machine else { return false };
+        let usual = self.closing == Closing::No && self.doubt.is_none() && !self.silent;
+        if !usual || receiver.is_finished() {
+            return false;
+        }
+        let Some(number) = receiver.take_predicted(now, bytes, reception, &mut self.link) else {
+            return false;
+        };
+        let underway = receiver.underway();
+        self.addresses.on_authentic(now, route, number, bytes.len());
+        (self.heard, self.asked) = (now, now);
+        self.refusals.on_heard(now, self.link.upcoming());
+        self.progress.on_moved(now, underway);
+        true
+    }
+
+    /// Whether this packet is the predicted one.
+    #[cfg(test)]
+    pub(crate) fn is_predicted(&self, now: Instant, raw: &[u8]) -> bool {
+        let Machine::Receiver(receiver) = &self.machine else { return false };
+        receiver.is_predicted(now, raw, &self.link)
+    }
+}

@@ -1,0 +1,116 @@
+//! What two static keys have in common, computed once: by what an OPEN is found to be the other
+//! one's, and the key of its MAC (`docs/protocol.md §4.8`).
+//!
+//! Both come from what only the two owners can compute. So nobody can choose a key that shares its
+//! id with another one's, nor tell from an id whose it is.
+
+use std::fmt;
+
+use zeroize::Zeroizing;
+
+use super::mac::MacKey;
+use super::static_keys::{KEY_BYTES, NoKey, PublicKey, StaticKey};
+
+/// Bytes of a key id (`docs/protocol.md §4.8`).
+pub const KEY_ID_BYTES: usize = 8;
+
+/// By what a passive end finds the key of whoever calls (`docs/protocol.md §4.8`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyId(pub [u8; KEY_ID_BYTES]);
+
+/// What an end knows of another one whose public key it holds.
+#[derive(Clone)]
+pub struct Bond {
+    peer: PublicKey,
+    id: KeyId,
+    mac_key: MacKey,
+}
+
+impl Bond {
+    /// Of an active end with the passive one whose key is `server`.
+    pub fn with_server(own: &StaticKey, server: PublicKey) -> Result<Self, NoKey> {
+        Self::between(own, server, [own.public(), server])
+    }
+
+    /// Of a passive end with an active one whose key is `client`.
+    pub fn with_client(own: &StaticKey, client: PublicKey) -> Result<Self, NoKey> {
+        Self::between(own, client, [client, own.public()])
+    }
+
+    fn between(own: &StaticKey, peer: PublicKey, ends: [PublicKey; 2]) -> Result<Self, NoKey> {
+        let mut both = Zeroizing::new([0; 3 * KEY_BYTES]);
+        let [client, server] = ends;
+        for (place, part) in
+            both.chunks_exact_mut(KEY_BYTES).zip([&*own.shared_with(&peer)?, &client.0, &server.0])
+        {
+            place.copy_from_slice(part);
+        }
+        let hash = blake3::derive_key("netblt 9 key id", &*both);
+        let mut id = [0; KEY_ID_BYTES];
+        id.copy_from_slice(&hash[..KEY_ID_BYTES]);
+        Ok(Self { peer, id: KeyId(id), mac_key: MacKey::of_keys(&*both) })
+    }
+
+    /// The other end's key.
+    pub fn peer(&self) -> PublicKey {
+        self.peer
+    }
+
+    /// By what the passive end finds this.
+    pub fn id(&self) -> KeyId {
+        self.id
+    }
+
+    /// The key of OPENs between the two.
+    pub fn mac_key(&self) -> &MacKey {
+        &self.mac_key
+    }
+
+    /// The same under another id, as by a chance of one in 2^64.
+    #[cfg(test)]
+    pub(crate) fn with_id(self, id: KeyId) -> Self {
+        Self { id, ..self }
+    }
+}
+
+impl fmt::Debug for Bond {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bond({:?})", self.peer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(byte: u8) -> StaticKey {
+        StaticKey::from_bytes([byte; 32])
+    }
+
+    #[test]
+    fn both_ends_compute_the_same_and_nobody_else_does() {
+        let (client, server) = (key(1), key(2));
+        let here = Bond::with_server(&client, server.public()).unwrap();
+        let there = Bond::with_client(&server, client.public()).unwrap();
+        assert_eq!(here.id(), there.id());
+        assert!(there.mac_key().verify(&[b"x"], &here.mac_key().mac(&[b"x"])));
+        assert_eq!((here.peer(), there.peer()), (server.public(), client.public()));
+
+        // Another server, another client, and the two the other way round.
+        let others = [
+            Bond::with_server(&client, key(3).public()),
+            Bond::with_client(&server, key(3).public()),
+            Bond::with_server(&server, client.public()),
+        ];
+        for other in others.map(Result::unwrap) {
+            assert_ne!(other.id(), here.id());
+            assert!(!other.mac_key().verify(&[b"x"], &here.mac_key().mac(&[b"x"])));
+        }
+    }
+
+    #[test]
+    fn there_is_none_with_a_key_that_is_none() {
+        assert!(Bond::with_client(&key(1), PublicKey([0; 32])).is_err());
+        assert!(Bond::with_server(&key(1), PublicKey([0; 32])).is_err());
+    }
+}

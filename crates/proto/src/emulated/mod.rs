@@ -1,0 +1,240 @@
+//! Other bulk protocols' rules on our wire (`docs/protocol.md §6.8`): each a rate law, a recovery
+//! law, and where it has them, an order of sending, a timer, and what it does while it waits.
+//!
+//! These are re-creations of algorithms, from papers, published source and ORNL's review of them
+//! (F. Fowler et al., "UDP bulk transfer protocols", 2003: cited as "review"), not of programs or
+//! packets. Circuit breaker, pacing, bounds and the end are the machine's, as for every law.
+//!
+//! `sabul`, `tsunami`, `fobs`, `rbudp` and `udt` are whole protocols. `bbr`,
+//! `window` and the laws beside it are TCP's, whose recovery is ours: it asks for what was
+//! overtaken, once, as TCP's selective acknowledgements do.
+
+pub(crate) mod bbr;
+mod bitmaps;
+mod cubic;
+mod fobs;
+mod highspeed;
+mod nak_reports;
+mod rbudp;
+mod reno;
+mod sabul;
+mod scalable;
+mod tcp_window;
+#[cfg(test)]
+mod tests;
+mod tsunami;
+mod udt;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::buffer::Geometry;
+use crate::config::{Config, Policy, Protocol, Recreation, Repair, Wire};
+use crate::loss_detection::Recovery;
+use crate::negotiated::Negotiated;
+use crate::rate::{self, Belief, Idle, Law, Order, Pacing, RateControl, Sample, Ways, burst_for};
+use crate::time::Instant;
+use crate::units::{Burst, Rate};
+use crate::wire_profile::Rules;
+
+/// What TCP control channels of the originals would have repeated: with no feedback for so long,
+/// and nothing left to send, what is outstanding counts as lost. SABUL's own is the same, EXP.
+const ALL_LOST_AFTER: Duration = Duration::from_secs(1);
+
+/// The law of `policy`, whosever it is.
+/// Packets go to `peer` with so many bytes of `overhead`; the law is told what is remembered.
+pub(crate) fn build(
+    config: &Config,
+    policy: Policy,
+    negotiated: &Negotiated,
+    (overhead, peer): (u32, IpAddr),
+) -> Law {
+    let mut law = match policy {
+        Policy::Recreated(recreation) if negotiated.rules.reports => {
+            recreate(&recreation, negotiated, overhead)
+        }
+        policy => rate::build(policy, negotiated, overhead),
+    };
+    if let Some(known) = config.remembers(peer) {
+        law.control.recall(known, negotiated.rtt);
+    }
+    law
+}
+
+/// The law of `policy` alone, for a simulator without connections: as of a `sealed` connection with
+/// IP packets of `packet_bytes` and a measured round trip of `rtt`, nothing else being agreed on
+/// and nothing remembered.
+pub fn law(policy: Policy, packet_bytes: u32, rtt: Duration) -> Box<dyn RateControl> {
+    const BUFFER_BYTES: u32 = 1 << 20;
+    let overhead = 28;
+    let datagram = packet_bytes.saturating_sub(overhead).max(1);
+    let rules = Rules::of(Wire::Sealed);
+    let data = datagram.saturating_sub(rules.data_overhead).max(1);
+    let unlimited = Burst { packets: u32::from(u16::MAX), interval: Duration::from_millis(1) };
+    let negotiated = Negotiated {
+        rules,
+        geometry: Geometry { buffer_bytes: BUFFER_BYTES, packet_bytes: data },
+        max_outstanding: 1,
+        socket_bytes: None,
+        burst: unlimited,
+        repair: Repair::Never,
+        datagram_bytes: datagram as usize,
+        control_bytes: datagram as usize,
+        burst_bytes: datagram,
+        opened: Instant::EPOCH,
+        rtt: Some(rtt),
+        longest_rtt: Some(rtt),
+    };
+    match policy {
+        Policy::Recreated(recreation) => recreate(&recreation, &negotiated, overhead).control,
+        policy => rate::build_anew(policy, &negotiated, overhead).control,
+    }
+}
+
+fn recreate(recreation: &Recreation, negotiated: &Negotiated, overhead: u32) -> Law {
+    let packet = negotiated.burst_bytes + overhead;
+    let rate = recreation.rate;
+    let control: Box<dyn RateControl> = match recreation.protocol {
+        Protocol::Sabul => Box::new(sabul::Sabul::new(packet)),
+        Protocol::Tsunami => Box::new(tsunami::Tsunami::new(rate, packet)),
+        Protocol::Fobs => Box::new(fobs::Fobs::new(rate, packet)),
+        Protocol::Rbudp => Box::new(rbudp::Rbudp::new(rate, packet)),
+        Protocol::Udt => Box::new(udt::Udt::new(packet, negotiated.rtt, rate)),
+        Protocol::Bbr => Box::new(bbr::Bbr::new(packet, negotiated.rtt)),
+        tcp => {
+            Box::new(tcp_window::Window::new(tcp, packet, recreation.window_bytes, negotiated.rtt))
+        }
+    };
+    let told = negotiated
+        .burst_limit()
+        .map(|burst| Rate::over(u64::from(burst.packets) * u64::from(packet), burst.interval));
+    let own = match recreation.protocol {
+        Protocol::Tsunami | Protocol::Fobs | Protocol::Rbudp => None,
+        _ => rate,
+    };
+    let control = Box::new(Under { law: control, told, own, client: None, packet });
+    let packets = negotiated.geometry.max_packets();
+    Law { control, learns: true, ways: ways(recreation.protocol, packets) }
+}
+
+/// What `protocol` does besides its rate, with buffers of so many packets.
+fn ways(protocol: Protocol, packets_per_buffer: u32) -> Ways {
+    let own = Ways { law: protocol.code(), ..Ways::OURS };
+    let all_lost_after = Some(ALL_LOST_AFTER);
+    match protocol {
+        Protocol::Sabul | Protocol::Udt | Protocol::Rbudp => Ways { all_lost_after, ..own },
+        // "TSUNAMI continues to retransmit the last block/packet until receiving a REQUEST_STOP"
+        // (review §6).
+        Protocol::Tsunami => Ways { idle: Idle::Repeats(1), all_lost_after, ..own },
+        // "FOBS gives priority to new data and transmits a CHUNK(default 100MB) of data before
+        // doing retransmits"; "after sending the first chunk, packets 70000-71229 were
+        // re-transmitted" (review §6).
+        Protocol::Fobs => Ways {
+            order: Order::NewFirst,
+            chunk: Some(fobs::chunk_buffers(packets_per_buffer)),
+            idle: Idle::Repeats(fobs::SEGMENT_PACKETS),
+            all_lost_after,
+            ..own
+        },
+        Protocol::Reno
+        | Protocol::RenoDelayed
+        | Protocol::Cubic
+        | Protocol::HighSpeed
+        | Protocol::Scalable
+        | Protocol::Bbr => own,
+    }
+}
+
+/// How a receiver finds what is missing where its sender follows the rules that `law` names. `None`
+/// where that is our own way: for ours, for TCP's laws, and for what is not known.
+pub(crate) fn recovery(law: u8, packets_per_buffer: u32) -> Option<Box<dyn Recovery>> {
+    Some(match Protocol::from_code(law)? {
+        Protocol::Sabul => Box::new(sabul::recovery()),
+        Protocol::Tsunami => Box::new(tsunami::Requests::new()),
+        Protocol::Fobs => Box::new(fobs::recovery(packets_per_buffer)),
+        Protocol::Rbudp => Box::new(rbudp::recovery()),
+        Protocol::Udt => Box::new(udt::recovery()),
+        _ => return None,
+    })
+}
+
+/// A law below what the receiver has told, what its user told it at first, and what its client says
+/// now.
+#[derive(Debug)]
+struct Under {
+    law: Box<dyn RateControl>,
+    told: Option<Rate>,
+    own: Option<Rate>,
+    client: Option<Rate>,
+    packet: u32,
+}
+
+impl RateControl for Under {
+    fn on_sample(&mut self, now: Instant, sample: &Sample) {
+        self.law.on_sample(now, sample);
+    }
+
+    fn on_silence(&mut self, now: Instant) {
+        self.law.on_silence(now);
+    }
+
+    fn on_offer(&mut self, now: Instant, offer: Burst) {
+        let bytes = u64::from(offer.packets) * u64::from(self.packet);
+        self.told = (!offer.interval.is_zero()).then(|| Rate::over(bytes, offer.interval));
+        self.law.on_offer(now, offer);
+    }
+
+    fn on_ceiling(&mut self, _now: Instant, ceiling: Option<Rate>) {
+        self.client = ceiling;
+    }
+
+    fn on_packet_bytes(&mut self, bytes: u32) {
+        self.packet = bytes.max(1);
+        self.law.on_packet_bytes(bytes);
+    }
+
+    fn pacing(&self) -> Pacing {
+        let pacing = self.law.pacing();
+        let bytes = u64::from(pacing.burst.packets) * u64::from(self.packet);
+        let unbounded = pacing.burst.interval.is_zero();
+        match [self.told, self.own, self.client].into_iter().flatten().min() {
+            Some(most) if unbounded || Rate::over(bytes, pacing.burst.interval) > most => {
+                Pacing { burst: burst_for(most, self.packet), ..pacing }
+            }
+            _ => pacing,
+        }
+    }
+
+    fn belief(&self) -> Belief {
+        self.law.belief()
+    }
+
+    fn charges_bytes(&self) -> bool {
+        self.law.charges_bytes()
+    }
+
+    fn answers_marks(&self) -> bool {
+        self.law.answers_marks()
+    }
+
+    fn on_data_sent(&mut self, now: Instant, packets: u32) {
+        self.law.on_data_sent(now, packets);
+    }
+
+    fn on_resend(&mut self, now: Instant, packets: u64) {
+        self.law.on_resend(now, packets);
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        self.law.next_timeout()
+    }
+
+    fn on_timeout(&mut self, now: Instant) {
+        self.law.on_timeout(now);
+    }
+}
+
+/// So many microseconds, for a delay that is one.
+fn micros(us: f64) -> Duration {
+    Duration::from_nanos((us * 1000.0).max(1.0) as u64)
+}

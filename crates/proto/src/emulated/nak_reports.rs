@@ -1,0 +1,220 @@
+//! Losses as SABUL and those after it find them: whatever was passed over is lost, at once.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::loss_detection::{ASKS_PER_POLL, Arrival, Ask, Holes, Recovery, Timing};
+use crate::time::{Instant, earliest};
+use crate::units::{BufferNumber, ControlSeq};
+use crate::wire::packet::IndexRange;
+
+/// The round trip assumed before one was measured.
+const ASSUMED_RTT: Duration = Duration::from_millis(100);
+
+/// How far the first pass was seen to have come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Top {
+    /// The position after the furthest that arrived.
+    next: (BufferNumber, u32),
+}
+
+impl Default for Top {
+    fn default() -> Self {
+        Self { next: (BufferNumber::FIRST, 0) }
+    }
+}
+
+impl Top {
+    /// The position after the furthest that arrived.
+    pub(super) fn next(&self) -> (BufferNumber, u32) {
+        self.next
+    }
+
+    /// A packet arrived: everything that it passed over goes to `each`, one range a buffer.
+    pub(super) fn pass(&mut self, arrival: &Arrival, mut each: impl FnMut(Ask)) {
+        let (buffer, index) = (arrival.buffer, arrival.index.0);
+        let (before, from) = self.next;
+        if (buffer, index) < self.next {
+            return;
+        }
+        for number in before.0..=buffer.0 {
+            let start = if number == before.0 { from } else { 0 };
+            let end = if number == buffer.0 { index } else { u32::MAX };
+            if start < end {
+                each(Ask { buffer: BufferNumber(number), range: IndexRange { start, end } });
+            }
+        }
+        self.next = match arrival.last_of_buffer {
+            true => (buffer.next(), 0),
+            false => (buffer, index + 1),
+        };
+    }
+
+    /// `buffer` will come once more from its beginning.
+    pub(super) fn renew(&mut self, buffer: BufferNumber) {
+        self.next = self.next.min((buffer, 0));
+    }
+}
+
+/// Something that was told, and is still missing as far as is known.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    ask: Ask,
+    at: Instant,
+    /// How often.
+    times: u32,
+}
+
+/// Tells every loss at once, and again on a clock while it is missing.
+#[derive(Debug)]
+pub(super) struct Reports {
+    top: Top,
+    /// Found and not told yet, and since when.
+    found: VecDeque<Ask>,
+    since: Instant,
+    told: VecDeque<Told>,
+    /// The clock, with so many round trips more, and when it is due; it stands while nothing is
+    /// missing.
+    every: Duration,
+    trips: u32,
+    due: Option<Instant>,
+    /// After how many round trips more a loss is told again each time that it was.
+    growth: u32,
+    /// And after half a round trip more in any case.
+    patient: bool,
+    rtt: Option<Duration>,
+    expiries: u64,
+}
+
+impl Reports {
+    /// Each loss told is looked at `every` so often, and told again a round trip later.
+    pub(super) fn every(every: Duration) -> Self {
+        Self {
+            top: Top::default(),
+            found: VecDeque::new(),
+            since: Instant::EPOCH,
+            told: VecDeque::new(),
+            every,
+            trips: 0,
+            due: None,
+            growth: 0,
+            patient: false,
+            rtt: None,
+            expiries: 0,
+        }
+    }
+
+    /// And half a round trip more than that.
+    pub(super) fn patient(self) -> Self {
+        Self { patient: true, ..self }
+    }
+
+    /// And looked at `trips` round trips later.
+    pub(super) fn and_trips(self, trips: u32) -> Self {
+        Self { trips, ..self }
+    }
+
+    /// And each time `trips` round trips later than the time before.
+    pub(super) fn growing(self, trips: u32) -> Self {
+        Self { growth: trips, ..self }
+    }
+
+    fn clock(&self) -> Duration {
+        self.every + self.rtt.unwrap_or(ASSUMED_RTT) * self.trips
+    }
+
+    /// Asks for the holes of `told`; what finds no room comes back.
+    fn tell(
+        &mut self,
+        now: Instant,
+        (ask, times): (Ask, u32),
+        holes: &dyn Holes,
+        asks: &mut Vec<Ask>,
+    ) -> Option<Ask> {
+        let mut left = None;
+        let told = &mut self.told;
+        holes.holes(ask.buffer, ask.range, &mut |range| {
+            if asks.len() < ASKS_PER_POLL {
+                let ask = Ask { range, ..ask };
+                asks.push(ask);
+                told.push_back(Told { ask, at: now, times });
+            } else {
+                left.get_or_insert(range.start);
+            }
+        });
+        left.map(|start| Ask { range: IndexRange { start, ..ask.range }, ..ask })
+    }
+
+    /// The clock: what was told long enough ago and is still missing is told again.
+    fn tabulate(&mut self, now: Instant, holes: &dyn Holes, asks: &mut Vec<Ask>) {
+        let rtt = self.rtt.unwrap_or(ASSUMED_RTT);
+        let more = if self.patient { rtt / 2 } else { Duration::ZERO };
+        for _ in 0..self.told.len() {
+            let Some(told) = self.told.pop_front() else { break };
+            let Told { ask, at, times } = told;
+            if at + rtt * (1 + self.growth * times) + more > now || asks.len() >= ASKS_PER_POLL {
+                self.told.push_back(told);
+                continue;
+            }
+            let before = asks.len();
+            if let Some(ask) = self.tell(now, (ask, times + 1), holes, asks) {
+                self.told.push_back(Told { ask, ..told });
+            }
+            self.expiries += u64::from(asks.len() > before);
+        }
+        self.due = (!self.told.is_empty()).then(|| now + self.clock());
+    }
+}
+
+impl Recovery for Reports {
+    fn on_granted(&mut self, _: Instant, _: BufferNumber, _: ControlSeq) {}
+
+    fn on_asked(&mut self, _: Instant, _: Ask, _: ControlSeq) {}
+
+    fn on_acknowledged(&mut self, _: Instant, _: ControlSeq, timing: &Timing) {
+        self.rtt = timing.rtt;
+    }
+
+    fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &Timing) {
+        self.rtt = timing.rtt;
+        let found = &mut self.found;
+        self.top.pass(arrival, |ask| found.push_back(ask));
+        self.since = now;
+    }
+
+    fn on_drained(&mut self, _: Instant, _: ControlSeq, _: BufferNumber) {}
+
+    fn on_renewed(&mut self, buffer: BufferNumber) {
+        self.top.renew(buffer);
+        self.found.retain(|ask| ask.buffer != buffer);
+        self.told.retain(|told| told.ask.buffer != buffer);
+    }
+
+    fn on_complete(&mut self, buffer: BufferNumber) {
+        self.told.retain(|told| told.ask.buffer != buffer);
+    }
+
+    fn poll(&mut self, now: Instant, holes: &dyn Holes, _: &Timing, asks: &mut Vec<Ask>) {
+        while asks.len() < ASKS_PER_POLL
+            && let Some(ask) = self.found.pop_front()
+        {
+            if let Some(left) = self.tell(now, (ask, 0), holes, asks) {
+                self.found.push_front(left);
+                break;
+            }
+        }
+        if self.due.is_some_and(|at| at <= now) {
+            self.tabulate(now, holes, asks);
+        } else if self.due.is_none() && !self.told.is_empty() {
+            self.due = Some(now + self.clock());
+        }
+    }
+
+    fn next_look(&self) -> Option<Instant> {
+        earliest([(!self.found.is_empty()).then_some(self.since), self.due])
+    }
+
+    fn expiries(&self) -> u64 {
+        self.expiries
+    }
+}

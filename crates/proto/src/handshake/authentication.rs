@@ -1,0 +1,141 @@
+//! Who may open a connection here: an OPEN's MAC says it, under a key that both ends can make of a
+//! ticket's secret or of their static keys (`docs/protocol.md §4.2, §4.8`).
+//!
+//! Whoever fails costs a look into an ordered list and one keyed hash, whatever he gets wrong, and
+//! learns nothing by the time it takes.
+
+use std::sync::Arc;
+
+use crate::config::identity::Calling;
+use crate::config::{Config, Identity, PublicKey, Secret};
+use crate::crypto::mac::MacKey;
+use crate::crypto::noise::Means;
+use crate::entropy::Entropy;
+use crate::wire::sealed::OpenFrame;
+
+/// The keys of the MACs of those who may come in, beside those that an identity holds.
+#[derive(Debug)]
+pub(super) struct Gate {
+    /// Of the ticket, where there is one.
+    ticket: Option<MacKey>,
+    /// For OPENs whose key nobody knows.
+    decoy: MacKey,
+}
+
+/// Whoever sent an OPEN that is not forged.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    /// Under which it is answered.
+    pub(super) mac_key: MacKey,
+    /// Its static key, if it came by one.
+    pub(super) key: Option<PublicKey>,
+}
+
+impl Gate {
+    pub(super) fn new(config: &Config, entropy: &mut Entropy) -> Self {
+        let secret = config.secret.as_ref().filter(|_| config.identity.is_none());
+        let ticket = secret.map(MacKey::from_secret);
+        // An end with a ticket needs none, and draws as many numbers as ever.
+        let decoy = config.identity.as_ref().map_or([0; 32], |_| entropy.draw());
+        Self { ticket, decoy: MacKey::decoy(decoy) }
+    }
+
+    /// Who sent an OPEN, or what to tell whoever forged it.
+    pub(super) fn admit(
+        &self,
+        config: &Config,
+        frame: &OpenFrame<'_>,
+    ) -> Result<Caller, &'static str> {
+        let covered = [frame.covered_before, frame.covered_after];
+        let verified = |key: &MacKey| key.verify(&covered, &frame.mac);
+        match (&config.identity, frame.key) {
+            (Some(Identity::Server(authorized)), Some(id)) => {
+                let bonds: Vec<_> = authorized.with_id(id).collect();
+                if bonds.is_empty() {
+                    // An id that is known and a MAC that is wrong takes as long.
+                    verified(&self.decoy);
+                }
+                let bond = bonds.iter().find(|bond| verified(bond.mac_key()));
+                let bond = bond.ok_or("the server does not know your key, or has another one")?;
+                Ok(Caller { mac_key: bond.mac_key().clone(), key: Some(bond.peer()) })
+            }
+            (Some(_), _) => Err("this end knows its peers by their keys, not by a ticket"),
+            (None, Some(_)) => Err("this end knows its peer by a ticket, not by keys"),
+            (None, None) => match &self.ticket {
+                Some(key) if verified(key) => Ok(Caller { mac_key: key.clone(), key: None }),
+                _ => Err("the ticket's secret is not the one expected here"),
+            },
+        }
+    }
+}
+
+impl Caller {
+    /// What the handshake with it needs.
+    pub(super) fn means<'a>(&self, config: &'a Config) -> Option<Means<'a>> {
+        match (&config.identity, self.key) {
+            (Some(Identity::Server(authorized)), Some(peer)) => {
+                Some(Means::Keys { own: authorized.own(), peer })
+            }
+            (None, None) => config.secret.as_ref().map(Means::Secret),
+            _ => None,
+        }
+    }
+}
+
+/// What an active end proves itself by, kept as long as it reads answers.
+#[derive(Clone, Debug)]
+pub(super) enum Proof {
+    Secret(Secret),
+    Identity(Arc<Calling>),
+}
+
+impl Proof {
+    /// That of `config`; a passive end's identity cannot call.
+    pub(super) fn of(config: &Config) -> Self {
+        match &config.identity {
+            Some(Identity::Client(calling)) => Self::Identity(calling.clone()),
+            Some(Identity::Server(_)) => panic!("an end that calls knows whose key it expects"),
+            None => Self::Secret(config.secret.clone().unwrap_or_default()),
+        }
+    }
+
+    pub(super) fn means(&self) -> Means<'_> {
+        match self {
+            Self::Secret(secret) => Means::Secret(secret),
+            Self::Identity(calling) => Means::Keys { own: &calling.own, peer: calling.bond.peer() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Authorized, Role, StaticKey, Wire};
+    use crate::crypto::static_pairing::{Bond, KeyId};
+    use crate::wire::sealed;
+
+    const SAME: KeyId = KeyId([5; 8]);
+
+    fn key(byte: u8) -> StaticKey {
+        StaticKey::from_bytes([byte; 32])
+    }
+
+    /// Two clients whose ids collide are told from each other by the MAC, and no third gets in.
+    #[test]
+    fn ids_that_collide_are_survived() {
+        let clients = [key(1).public(), key(2).public()];
+        let authorized = Authorized::new(key(9), &clients).0.with_one_id(SAME);
+        let identity = Some(Identity::server(Arc::new(authorized)));
+        let config = Config { identity, ..Config::new(Wire::Sealed, Role::Receiver) };
+        let gate = Gate::new(&config, &mut Entropy::new([1; 32]));
+        for (client, is_known) in [(1, true), (2, true), (3, false)] {
+            let bond = Bond::with_server(&key(client), key(9).public()).unwrap();
+            let clear = sealed::key_open_clear(1, 2);
+            let mac = |parts: &[&[u8]]| bond.mac_key().mac(parts);
+            let open = sealed::build_open(&clear, Some(SAME), &[7; 96], mac);
+            let caller = gate.admit(&config, &sealed::parse_open(&open).unwrap());
+            let found = caller.ok().and_then(|caller| caller.key);
+            assert_eq!(found, is_known.then(|| key(client).public()));
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The answers that an active end has had, until one of them is heard to live
+//! (`docs/protocol.md §4.3`).
+//!
+//! A true RESPONSE may be an old one: of a listener that was started again, or that dropped the
+//! opening in a flood and answered the next OPEN anew. Which one counts only the passive end knows,
+//! and it shows by saying something under the keys.
+
+use std::time::Duration;
+
+use crate::codec::Link;
+use crate::config::{Config, PublicKey, Wire};
+use crate::control_fifo::ControlFifo;
+use crate::crypto::cipher::Cipher;
+use crate::crypto::exporter::Root;
+use crate::crypto::mac::MacKey;
+use crate::crypto::noise::{Initiator, Means};
+use crate::crypto::static_pairing::KeyId;
+use crate::entropy::Entropy;
+use crate::time::Instant;
+use crate::units::PacketNumber;
+use crate::wire::packet::{Keepalive, Parameters, RateLimit};
+use crate::wire::sealed::{self, HEADER_BYTES, KEEPALIVE_BYTES, OPEN_BYTES, Offer};
+
+use super::authentication::Proof;
+use super::rate_limit::Bucket;
+use super::{FirstWords, agrees};
+
+/// Answers kept at once; beyond, the oldest goes.
+const MAX_CANDIDATES: usize = 8;
+/// Answers taken in all. Each is taken once: its keys are the same every time, and a link that is
+/// made of them again would begin again with packet 0.
+const MAX_TAKEN: usize = 256;
+/// Where message 2 of the handshake has the key that makes all others: at its beginning.
+const EPHEMERAL_BYTES: usize = 32;
+/// RESPONSEs looked at at once, at most: anybody can send some that prove nothing.
+const MAX_AT_ONCE: u32 = 64;
+/// So many packets that confirm one of them have left, and copies of its RESPONSE draw no more:
+/// anybody can send those. With each OPEN one leaves all the same, for this end may have moved.
+const MAX_CONFIRMS: usize = 64;
+
+/// What became of a RESPONSE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Judged {
+    /// It proves nothing, or cannot be looked at now.
+    Nothing,
+    /// It is the passive end's.
+    True,
+    /// It is the passive end's, and looser than the OPEN.
+    Loose,
+}
+
+/// What an OPEN was made of, to read the answers to it; and the answers.
+#[derive(Debug)]
+pub(super) struct Candidates {
+    proof: Proof,
+    key: Option<KeyId>,
+    clear: [u8; HEADER_BYTES],
+    payload: Vec<u8>,
+    draw: [u8; 32],
+    initiator: Initiator,
+    mac_key: MacKey,
+    connection: u32,
+    cipher: Cipher,
+    table_bytes: u32,
+    bucket: Bucket,
+    all: Vec<Candidate>,
+    /// The ephemeral keys of those that were taken, the newest last.
+    taken: Vec<[u8; EPHEMERAL_BYTES]>,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    /// By which a repetition is known.
+    noise: Vec<u8>,
+    pub(super) link: Link,
+    pub(super) root: Root,
+    pub(super) parameters: Parameters,
+    pub(super) table_bytes: u32,
+    pub(super) rtt: Option<Duration>,
+    pub(super) longest_rtt: Option<Duration>,
+    /// The packets that confirm it, as far as they have left.
+    pub(super) sent: Vec<(Instant, PacketNumber, usize)>,
+    due: bool,
+    /// A receiver's first words, which follow each of them. No more is sent than the RESPONSE had:
+    /// it may be somebody's copy of an old one.
+    words: Option<ControlFifo>,
+    words_due: bool,
+    /// When they left first, and whether only then.
+    pub(super) greeted: Option<(Instant, bool)>,
+}
+
+impl Candidates {
+    /// What reads the answers, and the OPEN.
+    pub(super) fn open(
+        config: &Config,
+        proposal: &Parameters,
+        entropy: &mut Entropy,
+    ) -> (Self, Vec<u8>) {
+        let proof = Proof::of(config);
+        let connection = entropy.draw_u32();
+        let (mac_key, key) = match &proof {
+            Proof::Secret(secret) => (MacKey::from_secret(secret), None),
+            Proof::Identity(of) => (of.bond.mac_key().clone(), Some(of.bond.id())),
+        };
+        let offer = Offer {
+            parameters: proposal.clone(),
+            ciphers: config.cipher.offer(),
+            table_bytes: config.table_bytes,
+        };
+        let clear = match key {
+            None => sealed::open_clear(connection, proposal.uid),
+            Some(_) => sealed::key_open_clear(connection, proposal.uid),
+        };
+        let mut payload = Vec::new();
+        sealed::encode_offer(&offer, &mut payload);
+        let draw = entropy.draw();
+        let (initiator, noise) = start(proof.means(), &clear, key, (draw, &payload));
+        let open = sealed::build_open(&clear, key, &noise, |parts| mac_key.mac(parts));
+        let candidates = Self {
+            proof,
+            key,
+            clear,
+            payload,
+            draw,
+            initiator,
+            mac_key,
+            connection,
+            cipher: config.cipher,
+            table_bytes: config.table_bytes,
+            bucket: Bucket::full(MAX_AT_ONCE),
+            all: Vec::new(),
+            taken: Vec::new(),
+        };
+        (candidates, open)
+    }
+
+    pub(super) fn connection(&self) -> u32 {
+        self.connection
+    }
+
+    /// The key of whoever answers, where the ends have keys.
+    pub(super) fn peer_key(&self) -> Option<PublicKey> {
+        match &self.proof {
+            Proof::Secret(_) => None,
+            Proof::Identity(calling) => Some(calling.bond.peer()),
+        }
+    }
+
+    pub(super) fn mac_key(&self) -> &MacKey {
+        &self.mac_key
+    }
+
+    /// A RESPONSE to the OPEN with this proposal, this long after the newest one left, if it was
+    /// the only one, and after the first.
+    pub(super) fn judge(
+        &mut self,
+        now: Instant,
+        proposal: &Parameters,
+        bytes: &[u8],
+        (rtt, longest_rtt): (Option<Duration>, Option<Duration>),
+        words: FirstWords<'_>,
+    ) -> Judged {
+        let Ok(frame) = sealed::parse_response(bytes) else { return Judged::Nothing };
+        if frame.to != self.connection || frame.uid != proposal.uid {
+            return Judged::Nothing;
+        }
+        if let Some(known) = self.all.iter_mut().find(|known| known.noise == frame.noise) {
+            known.due |= known.sent.len() < MAX_CONFIRMS;
+            return Judged::True;
+        }
+        let Some(ephemeral) = frame.noise.first_chunk().copied() else { return Judged::Nothing };
+        let spent = self.taken.contains(&ephemeral) || self.taken.len() >= MAX_TAKEN;
+        if spent || !self.bucket.take(now) {
+            return Judged::Nothing;
+        }
+        let Ok((payload, keys)) = self.initiator.finish(frame.noise) else {
+            return Judged::Nothing;
+        };
+        // A handshake reads one answer; there may be a better one.
+        let made_of = (self.draw, &self.payload[..]);
+        (self.initiator, _) = start(self.proof.means(), &self.clear, self.key, made_of);
+        // From here on the words are the peer's own: it holds the secret. So are the clear bytes in
+        // the payload, but not those around it: somebody may have changed them on the way.
+        let Some((clear, offer)) = payload.split_first_chunk::<HEADER_BYTES>() else {
+            return Judged::Nothing;
+        };
+        let told = sealed::build_response(clear, frame.noise);
+        let Ok(frame) = sealed::parse_response(&told) else { return Judged::Nothing };
+        let Ok(offer) = sealed::parse_offer(frame.uid, offer) else { return Judged::Nothing };
+        let chosen = Cipher::from_bit(offer.ciphers).filter(|c| self.cipher.offer() & c.bit() != 0);
+        let fair = frame.to == self.connection
+            && offer.table_bytes <= self.table_bytes
+            && agrees(Wire::Sealed, proposal, &offer.parameters);
+        let Some(chosen) = chosen.filter(|_| fair) else { return Judged::Loose };
+        let link = Link::sealed(
+            self.connection,
+            frame.connection,
+            chosen,
+            keys.initiator_to_responder,
+            keys.responder_to_initiator,
+        );
+        if self.all.len() >= MAX_CANDIDATES {
+            self.all.remove(0);
+        }
+        self.taken.push(ephemeral);
+        self.all.push(Candidate {
+            noise: frame.noise.to_vec(),
+            words: words(&offer.parameters, offer.table_bytes)
+                .filter(|words| words.fits_sealed(bytes.len().saturating_sub(KEEPALIVE_BYTES))),
+            words_due: false,
+            greeted: None,
+            link,
+            root: Root::of(&keys),
+            parameters: offer.parameters,
+            table_bytes: offer.table_bytes,
+            rtt,
+            longest_rtt,
+            sent: Vec::new(),
+            due: true,
+        });
+        Judged::True
+    }
+
+    /// The one whose peer sent this.
+    pub(super) fn take_living(&mut self, bytes: &[u8]) -> Option<Candidate> {
+        let header = sealed::parse_header(bytes).ok()?;
+        if header.connection != self.connection {
+            return None;
+        }
+        let at = self.all.iter().position(|candidate| candidate.link.authenticates(bytes))?;
+        Some(self.all.swap_remove(at))
+    }
+
+    /// All of them are to be confirmed again.
+    pub(super) fn repeat(&mut self) {
+        self.all.iter_mut().for_each(|candidate| candidate.due = true);
+    }
+
+    /// Whether something is to be sent to confirm one of them.
+    pub(super) fn is_due(&self) -> bool {
+        self.all.iter().any(Candidate::is_due)
+    }
+
+    /// Appends the next packet that confirms one. The passive end answers it, so that this end can
+    /// open.
+    pub(super) fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
+        let candidate = self.all.iter_mut().find(|candidate| candidate.is_due())?;
+        let start = out.len();
+        if std::mem::take(&mut candidate.words_due)
+            && let Some(mut words) = candidate.words.clone()
+        {
+            candidate.link.put_control(
+                now,
+                out,
+                OPEN_BYTES,
+                (false, RateLimit::Unsaid),
+                None,
+                &mut words,
+            );
+            let before = candidate.greeted.map(|(at, _)| (at, false));
+            candidate.greeted = Some(before.unwrap_or((now, true)));
+            return Some(out.len() - start);
+        }
+        candidate.due = false;
+        candidate.words_due = candidate.words.is_some();
+        let ask = Keepalive { answer_wanted: true, ..Keepalive::default() };
+        let number = candidate.link.put_keepalive(out, ask);
+        let len = out.len() - start;
+        candidate.sent.push((now, number, len));
+        Some(len)
+    }
+
+    /// A QUIT under the keys of each one that was confirmed: its passive end may have it open.
+    pub(super) fn quits(&mut self, reason: &str) -> Vec<Vec<u8>> {
+        let confirmed = self.all.iter_mut().filter(|candidate| !candidate.sent.is_empty());
+        let quit = |candidate: &mut Candidate| {
+            let mut quit = Vec::new();
+            candidate.link.put_quit(&mut quit, reason);
+            quit
+        };
+        confirmed.map(quit).collect()
+    }
+
+    /// Whether somebody gives back the beginning of a packet that confirmed one of them.
+    pub(super) fn quoted(&self, quote: &[u8]) -> bool {
+        self.all.iter().any(|candidate| candidate.link.quoted(quote).is_some())
+    }
+}
+
+impl Candidate {
+    fn is_due(&self) -> bool {
+        self.words_due || self.due
+    }
+}
+
+fn start(
+    means: Means<'_>,
+    clear: &[u8; HEADER_BYTES],
+    key: Option<KeyId>,
+    (draw, payload): ([u8; 32], &[u8]),
+) -> (Initiator, Vec<u8>) {
+    let started = Initiator::start(means, &super::prologue(clear, key), draw, payload);
+    // Fails only for a payload longer than any Noise message, and ours is bounded far below; or
+    // with a peer's key that is none, of which no bond could be made.
+    started.expect("a bounded payload fits a handshake message")
+}

@@ -1,0 +1,45 @@
+//! What opened the connection that a passive end of `rfc998` has, and what answers it when it comes
+//! again (`docs/protocol.md §2.1, §2.3`).
+
+use crate::api::Route;
+use crate::wire::packet::Parameters;
+use crate::wire::rfc998::{self, Ports};
+
+/// An OPEN that was answered.
+#[derive(Debug)]
+pub(super) struct Standing998 {
+    pub(super) route: Route,
+    pub(super) ports: Ports,
+    pub(super) proposal: Parameters,
+    pub(super) settled: Parameters,
+    /// The client string of RESPONSE while the proof is asked for.
+    pub(super) client: String,
+    /// Who gives it back has heard it, and gets the other answer.
+    pub(super) proof: u32,
+}
+
+impl Standing998 {
+    /// Whether `other` comes from the same program, started again: then it does not matter which of
+    /// the two lives, for its packets mean the same.
+    pub(super) fn is_again(&self, other: &Parameters) -> bool {
+        Parameters { uid: other.uid, ..self.proposal.clone() } == *other
+    }
+
+    /// What answers its OPEN.
+    pub(super) fn response(&self) -> Vec<u8> {
+        self.response_with(&self.client)
+    }
+
+    /// What answers the OPEN that gives the proof back.
+    pub(super) fn last_response(&self) -> Vec<u8> {
+        self.response_with(&self.settled.client)
+    }
+
+    fn response_with(&self, client: &str) -> Vec<u8> {
+        let (uid, client) = (self.proposal.uid, client.to_owned());
+        let mut out = Vec::new();
+        let settled = Parameters { uid, client, ..self.settled.clone() };
+        rfc998::encode_response(self.ports, &settled, &mut out);
+        out
+    }
+}

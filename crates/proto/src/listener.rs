@@ -1,0 +1,183 @@
+//! One passive end for many peers: it answers every OPEN and remembers nothing of who has not shown
+//! that it hears (`docs/protocol.md §4.6`).
+//!
+//! Its secret may be known to everybody. So the first answer to an OPEN is always a cookie, which
+//! costs a keyed hash and no memory; only then a handshake is computed, and only a packet under its
+//! keys makes an end of it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::api::{Datagram, Route, Transmit};
+use crate::config::{Authorized, Config, Identity};
+use crate::endpoint::{EXPLANATIONS, Endpoint};
+use crate::entropy::Entropy;
+use crate::handshake::FirstWords;
+use crate::handshake::answer::Answer;
+use crate::handshake::passive::Passive;
+use crate::time::Instant;
+
+/// Answers waiting to leave: in a flood the oldest go, a true peer asks again.
+const MAX_ANSWERS: usize = 64;
+
+/// The door to a host that serves many. `sealed` only.
+#[derive(Debug)]
+pub struct Door {
+    config: Config,
+    passive: Passive,
+    answers: VecDeque<(Route, Vec<u8>)>,
+}
+
+impl Door {
+    /// A door for peers who shall get ends with this configuration. `entropy` must never be used
+    /// twice outside tests.
+    pub fn new(config: Config, entropy: [u8; 32]) -> Self {
+        let passive = Passive::for_many(&config, Entropy::new(entropy));
+        Self { config, passive, answers: VecDeque::new() }
+    }
+
+    /// From now on these may open connections, and nobody else; connections that are open stay.
+    pub fn authorize(&mut self, authorized: Arc<Authorized>) {
+        self.passive.on_authorized(&authorized);
+        self.config.identity = Some(Identity::server(authorized));
+    }
+
+    /// A datagram that belongs to none of the ends that are open. Answers the end that it opens,
+    /// which has taken it in.
+    pub fn handle_datagram(&mut self, now: Instant, datagram: Datagram<'_>) -> Option<Endpoint> {
+        let Datagram { from, local, reception, bytes } = datagram;
+        let route = Route { peer: from, local };
+        // Whose end it will be, and what that end has, is known when it is there.
+        let none: FirstWords<'_> = &|_, _| None;
+        let at = (now, reception.stood_still());
+        match self.passive.handle_datagram(at, route, bytes, (&self.config, none), None) {
+            Answer::Nothing | Answer::Heard(_) | Answer::Again(_) => None,
+            Answer::Reply(packet) | Answer::Greeting(packet, _) => {
+                self.answer(route, packet);
+                None
+            }
+            Answer::Opened(opened, first) => {
+                Some(Endpoint::served(self.config.clone(), now, (route, reception), *opened, first))
+            }
+        }
+    }
+
+    /// The next connection that the peer of `stem` has branched from it. One whose id leads to an
+    /// opening that was answered here, or `is_taken`, is lost: it must not take the packets of
+    /// another peer. `entropy` must never be used twice outside tests.
+    pub fn take_branch(
+        &self,
+        now: Instant,
+        stem: &mut Endpoint,
+        entropy: impl FnOnce() -> Option<[u8; 32]>,
+        is_taken: impl Fn(u32) -> bool,
+    ) -> Option<Endpoint> {
+        let awaits = |id| self.passive.unconfirmed_ids().any(|awaited| awaited == id);
+        stem.take_branch(now, entropy, |id| awaits(id) || is_taken(id))
+    }
+
+    /// In a flood what anybody can draw is dropped, all else takes the place of the oldest.
+    fn answer(&mut self, to: Route, packet: Vec<u8>) {
+        if self.answers.len() >= MAX_ANSWERS {
+            if matches!(packet.get(3), Some(kind) if EXPLANATIONS.contains(kind)) {
+                return;
+            }
+            self.answers.pop_front();
+        }
+        self.answers.push_back((to, packet));
+    }
+
+    /// Appends the next answer to `batch`, if there is one.
+    pub fn poll_transmit(&mut self, batch: &mut Vec<u8>) -> Option<Transmit> {
+        let (Route { peer, local }, packet) = self.answers.pop_front()?;
+        batch.extend_from_slice(&packet);
+        Some(Transmit { to: peer, local, ecn: None, segment: packet.len(), len: packet.len() })
+    }
+
+    /// Whether there is an answer to send.
+    pub fn has_answers(&self) -> bool {
+        !self.answers.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Reception;
+    use crate::config::{Role, Secret, Wire};
+
+    fn config(role: Role) -> Config {
+        let secret = Some(Secret([7; 32]));
+        Config { secret, branches: true, any_role: true, ..Config::new(Wire::Sealed, role) }
+    }
+
+    /// What an end says reaches the door, or the end at the host that it opened, and comes back.
+    fn exchange(door: &mut Door, caller: &mut Endpoint, host: &mut Option<Endpoint>) {
+        let (mut batch, now) = (Vec::new(), Instant::EPOCH);
+        let from = ([192, 0, 2, 1], 1).into();
+        let reception = Reception::default();
+        while caller.poll_transmit(now, &mut batch).is_some() {
+            let datagram = Datagram { from, local: None, reception, bytes: &mut batch };
+            match host {
+                Some(host) => host.handle_datagram(now, datagram),
+                None => *host = door.handle_datagram(now, datagram),
+            }
+            batch.clear();
+        }
+        loop {
+            let said = door.poll_transmit(&mut batch);
+            let said = said.or_else(|| host.as_mut()?.poll_transmit(now, &mut batch));
+            if said.is_none() {
+                return;
+            }
+            let datagram = Datagram { from, local: None, reception, bytes: &mut batch };
+            caller.handle_datagram(now, datagram);
+            batch.clear();
+        }
+    }
+
+    /// A client branches from its connection while another one opens: an observer of RESPONSE sees
+    /// the id that the other one's packets will bear.
+    #[test]
+    fn a_branch_takes_no_opening_that_was_answered_the_place() {
+        for awaited in [false, true] {
+            let (now, server) = (Instant::EPOCH, ([198, 51, 100, 1], 1).into());
+            let mut door = Door::new(config(Role::Receiver), [1; 32]);
+            let mut stem = Endpoint::active(config(Role::Receiver), server, now, [2; 32]);
+            let mut host = None;
+            (0..4).for_each(|_| exchange(&mut door, &mut stem, &mut host));
+            let mut branch = stem.branch(now, config(Role::Receiver), [3; 32]).expect("it is open");
+            let id = branch.connection_id().expect("it has one");
+            let mut other = Endpoint::active(config(Role::Receiver), server, now, [4; 32]);
+            let mut batch = Vec::new();
+            for _ in 0..2 {
+                // The second brings the cookie.
+                while other.poll_transmit(now, &mut batch).is_some() {
+                    let from = ([192, 0, 2, 9], 9).into();
+                    let reception = Reception::default();
+                    let datagram = Datagram { from, local: None, reception, bytes: &mut batch };
+                    assert!(door.handle_datagram(now, datagram).is_none());
+                    batch.clear();
+                }
+                while door.poll_transmit(&mut batch).is_some() {
+                    let reception = Reception::default();
+                    let bytes = &mut batch;
+                    other.handle_datagram(
+                        now,
+                        Datagram { from: server, local: None, reception, bytes },
+                    );
+                    batch.clear();
+                }
+            }
+            assert_eq!(door.passive.unconfirmed_ids().count(), 1);
+            if awaited {
+                door.passive.await_id(id);
+            }
+            exchange(&mut door, &mut stem, &mut host);
+            let mut host = host.expect("it was opened");
+            let taken = door.take_branch(now, &mut host, || Some([5; 32]), |_| false);
+            assert_eq!(taken.is_none(), awaited);
+            branch.quit(now, "that is all");
+        }
+    }
+}

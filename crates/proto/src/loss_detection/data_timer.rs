@@ -1,0 +1,433 @@
+//! RFC 998's data timers (§5.2.2), adaptive as RFC 1030 reports.
+//!
+//! A buffer whose control message is acknowledged gets a loose timer, which allows for everything
+//! still due in lower buffers; its first packet replaces that by a tight one, and gives one to
+//! every lower buffer that has none of its own yet. While packets of it or of lower buffers arrive,
+//! the sender is on its way to it, and its timer runs anew from the newest of them. When a timer
+//! expires, every hole of the buffer is asked for.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::sender_gaps::Silences;
+use super::{ASKS_PER_POLL, Arrival, Ask, Holes, Recovery, Timing};
+use crate::time::Instant;
+use crate::units::{BufferNumber, ControlSeq};
+use crate::wire::packet::IndexRange;
+
+/// A host's own delays: no data timer is finer.
+const SLACK: Duration = Duration::from_millis(5);
+/// With so many buffers outstanding, or fewer, one that is not complete soon stops the sender.
+const FEW: usize = 2;
+/// A host that slept looks at what came meanwhile before it takes it for lost.
+const GRACE: Duration = Duration::from_millis(1);
+/// What the sender went past is only late for so long, beyond what a timer allows for. One that was
+/// set when it was far slower would wait longer.
+const LATE: Duration = Duration::from_millis(200);
+/// So many places of a buffer tell its pace before its end does.
+const TELLING: u32 = 32;
+/// The most that a measured pace, and silences, add to a timer each: a path that was dead for a
+/// while within a buffer looks like a slow sender, and so long a silence is worth a question.
+const LONGEST: Duration = Duration::from_secs(8);
+/// How often buffers are looked at, at most, that wait until a sender is heard which is silent as a
+/// whole: as long as it has been, up to this.
+const LOOK: Duration = Duration::from_secs(1);
+/// A loose timer that ran out with nothing come of the buffer is twice as long the next time, at
+/// most this often: the sender's client may have nothing to send.
+const MAX_DOUBLINGS: u32 = 3;
+
+/// One granted buffer, as the timers see it.
+#[derive(Debug, Default)]
+struct Due {
+    /// ACK-WAIT: the newest message about it is unacknowledged.
+    waiting: Option<ControlSeq>,
+    deadline: Option<Instant>,
+    /// The deadline is over and what is in the host's own queues is looked at once more.
+    graced: bool,
+    /// Packets it has, as far as is known.
+    expected: u32,
+    /// Packets not here yet, as far as is known.
+    missing: u32,
+    received: u32,
+    /// The first packet that arrived, and the furthest: when, and its place.
+    first: Option<(Instant, u32)>,
+    last: Option<(Instant, u32)>,
+    /// When the newest arrived.
+    touched: Option<Instant>,
+    /// Something was asked for again: its arrivals no longer tell the pace of a first pass.
+    asked: bool,
+    /// Timers that ran out since something of it arrived.
+    expired: u32,
+}
+
+impl Due {
+    fn set(&mut self, deadline: Instant) {
+        (self.deadline, self.graced) = (Some(deadline), false);
+    }
+
+    /// Packets that the sender has still to send before it is through with the buffer. Holes that
+    /// its first pass went past are not among them.
+    fn ahead(&self) -> u32 {
+        match self.last {
+            Some((_, furthest)) if !self.asked => self.expected.saturating_sub(furthest + 1),
+            _ => self.missing,
+        }
+    }
+
+    /// Time per packet of its first pass, if that spans so many places. Places and not arrivals:
+    /// what was lost took its time too.
+    fn pace(&self, least: u32) -> Option<Duration> {
+        let ((first, from), (last, to)) = self.first.zip(self.last).filter(|_| !self.asked)?;
+        let packets = to.checked_sub(from).filter(|packets| *packets >= least)?;
+        Some(last.since(first) / packets)
+    }
+}
+
+/// Loose and tight data timers.
+#[derive(Debug, Default)]
+pub struct DataTimer {
+    /// As the first implementations had them ([`DataTimer::first`]).
+    first: bool,
+    due: BTreeMap<BufferNumber, Due>,
+    /// The first deadline of these, which is asked for with every packet.
+    soonest: Option<Instant>,
+    /// Smoothed time per packet and its deviation, once a buffer was measured.
+    pace: Option<(Duration, Duration)>,
+    /// The same of the newest buffer, as soon as that tells: it shows a sender that became faster.
+    latest: Option<Duration>,
+    silences: Silences,
+    /// The buffer that was completed last, and when.
+    completed: Option<(BufferNumber, Instant)>,
+    /// When something came; before anything did, when a grant was acknowledged first.
+    newest: Option<Instant>,
+    /// The highest buffer of which something came.
+    furthest: BufferNumber,
+    expiries: u64,
+}
+
+impl DataTimer {
+    /// Timers that know only the negotiated burst values yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Timers that run from the first packet of a buffer, whatever comes after it, and at once ask
+    /// for what is missing then: those of RFC 1030's hosts.
+    pub fn first() -> Self {
+        Self { first: true, ..Self::default() }
+    }
+
+    /// A loose timer for `packets` of which none may have left: one burst interval until the sender
+    /// begins, and the tight one.
+    fn loose(&self, packets: u32, timing: &Timing) -> Duration {
+        self.tight(packets, timing).saturating_add(timing.burst.interval)
+    }
+
+    /// A tight timer for `packets` that follow the one that just arrived: as long as they were
+    /// measured to take, at least the burst intervals that must lie between them, four
+    /// deviations, and as long as the sender has lately been silent beyond its burst intervals.
+    /// One that became faster is not waited for as before. Until a buffer was measured, half again
+    /// as long as the burst values promise: the first timers must not fire because a host is slow
+    /// to start.
+    fn tight(&self, packets: u32, timing: &Timing) -> Duration {
+        let interval = timing.burst.interval;
+        let bursts = packets.div_ceil(timing.burst.packets.max(1));
+        let promised = interval.saturating_mul(bursts);
+        let longest = if self.first { Duration::MAX } else { LONGEST };
+        let silence =
+            if self.first { Duration::ZERO } else { self.silences.longest().min(longest) };
+        let Some((mean, deviation)) = self.pace else {
+            return (promised.saturating_mul(3) / 2).saturating_add(SLACK + silence);
+        };
+        let least = match timing.varies {
+            // So many bursts begin within one interval less.
+            false => promised.saturating_sub(interval),
+            // The sender may be slower by now, and may change its pace within a buffer.
+            true => promised.saturating_mul(3) / 2 + interval,
+        };
+        // While others arrive nobody waits for this one, and it may only be late.
+        let spare = if self.due.len() > FEW { interval } else { Duration::ZERO };
+        let variance = (deviation * 4).max(silence).min(longest) + SLACK;
+        let mean = self.latest.filter(|_| !self.first).map_or(mean, |latest| latest.min(mean));
+        least.max(mean.saturating_mul(packets).min(longest)).saturating_add(spare + variance)
+    }
+
+    /// Packets due before `buffer` is complete, lower buffers' included (the ordering rule).
+    fn due_up_to(&self, buffer: BufferNumber) -> u32 {
+        let ahead = |due: &Due| if self.first { due.missing } else { due.ahead() };
+        self.due.range(..=buffer).fold(0, |sum, (_, due)| sum.saturating_add(ahead(due)))
+    }
+
+    /// A timer for `buffer` from now on.
+    fn value(&self, buffer: BufferNumber, due: &Due, timing: &Timing) -> Duration {
+        let packets = self.due_up_to(buffer);
+        match due.received {
+            0 => self.loose(packets, timing).saturating_mul(1 << due.expired.min(MAX_DOUBLINGS)),
+            _ => self.tight(packets, timing),
+        }
+    }
+
+    /// When the sender was last seen on its way to the end of `buffer`.
+    fn heard_up_to(&self, buffer: BufferNumber) -> Option<Instant> {
+        let touched = self.due.range(..=buffer).filter_map(|(_, due)| due.touched).max();
+        let completed = self.completed.filter(|(number, _)| *number < buffer).map(|(_, at)| at);
+        touched.max(completed)
+    }
+
+    /// When the timer of `buffer`, which is over, shall run to instead of asking now.
+    fn later(&self, now: Instant, buffer: BufferNumber, timing: &Timing) -> Option<Instant> {
+        if self.furthest > buffer {
+            // Its first pass is over: what is missing was sent.
+            return None;
+        }
+        let due = self.due.get(&buffer)?;
+        let value = self.value(buffer, due, timing);
+        let anew = self.heard_up_to(buffer).map(|heard| heard + value);
+        if let Some(anew) = anew.filter(|at| *at > now) {
+            return Some(anew);
+        }
+        // The question for a lower buffer is on its way, and nothing higher came: the sender is
+        // silent as a whole, and has to answer that one first.
+        let asks = self.due.range(..buffer).any(|(_, due)| due.asked && due.waiting.is_some());
+        let silent = self.newest.map_or(Duration::ZERO, |newest| now.since(newest));
+        asks.then(|| now + value.max(silent.min(LOOK)))
+    }
+
+    /// Something of `buffer` came after its timer had run out in vain: the sender, or the path,
+    /// lives again, and the buffer behind it, which waits the longer for the same reason, does no
+    /// more.
+    fn follow(&mut self, now: Instant, buffer: BufferNumber, timing: &Timing) {
+        let mut above = self.due.range_mut(buffer..).skip(1);
+        let Some((next, due)) = above.next().filter(|(_, due)| due.received == 0) else { return };
+        let next = *next;
+        // As if it had run out once, so that what comes of it is taken for life as well.
+        due.expired = due.expired.min(1);
+        let soonest = now + self.loose(self.due_up_to(next), timing);
+        if let Some(due) = self.due.get_mut(&next)
+            && due.deadline.is_some_and(|deadline| deadline > soonest)
+        {
+            due.set(soonest);
+        }
+    }
+
+    /// The sender went past the end of every buffer below `number`, and sends what was asked for
+    /// again before anything new.
+    fn hasten(&mut self, now: Instant, number: BufferNumber, timing: &Timing) {
+        if self.first {
+            return;
+        }
+        let past = self
+            .due
+            .range(..number)
+            .filter(|(_, due)| due.received > 0 && due.waiting.is_none() && due.expected > TELLING);
+        let late = |due: &Due| now + LATE + self.tight(due.ahead(), timing);
+        let late: Vec<_> = past.map(|(number, due)| (*number, late(due))).collect();
+        for (number, late) in late {
+            if let Some(due) = self.due.get_mut(&number)
+                && due.deadline.is_some_and(|at| at > late)
+            {
+                due.set(late);
+            }
+        }
+    }
+
+    /// Deadlines changed.
+    fn look_again(&mut self) {
+        self.soonest = self.due.values().filter_map(|due| due.deadline).min();
+    }
+
+    fn measure(&mut self, buffer: BufferNumber) {
+        let Some(sample) = self.due.get(&buffer).and_then(|due| due.pace(1)) else { return };
+        self.pace = Some(match self.pace {
+            None => (sample, sample / 2),
+            Some((mean, deviation)) => {
+                ((mean * 7 + sample) / 8, (deviation * 3 + mean.abs_diff(sample)) / 4)
+            }
+        });
+    }
+}
+
+impl Recovery for DataTimer {
+    fn on_granted(&mut self, _: Instant, buffer: BufferNumber, seq: ControlSeq) {
+        self.due.insert(buffer, Due { waiting: Some(seq), ..Due::default() });
+        self.look_again();
+    }
+
+    fn on_asked(&mut self, _: Instant, ask: Ask, seq: ControlSeq) {
+        if let Some(due) = self.due.get_mut(&ask.buffer) {
+            due.waiting = Some(seq);
+            due.deadline = None;
+            due.asked = true;
+        }
+        self.look_again();
+    }
+
+    fn on_acknowledged(&mut self, now: Instant, ack: ControlSeq, timing: &Timing) {
+        let acknowledged: Vec<BufferNumber> = self
+            .due
+            .iter()
+            .filter(|(_, due)| due.waiting.is_some_and(|seq| ack.reaches(seq)))
+            .map(|(number, _)| *number)
+            .collect();
+        if !acknowledged.is_empty() {
+            self.newest.get_or_insert(now);
+        }
+        for number in &acknowledged {
+            if let Some(due) = self.due.get_mut(number) {
+                due.waiting = None;
+                if due.received == 0 {
+                    due.missing = timing.packets_per_buffer;
+                    due.expected = timing.packets_per_buffer;
+                }
+            }
+        }
+        for number in acknowledged {
+            let packets = self.due_up_to(number);
+            let loose = self.loose(packets, timing);
+            let first = self.first;
+            if let Some(due) = self.due.get_mut(&number) {
+                // What has begun is all there at the sender.
+                let begun = first || due.received > 0;
+                let doublings = if begun { 0 } else { due.expired.min(MAX_DOUBLINGS) };
+                due.set(now + loose.saturating_mul(1 << doublings));
+            }
+        }
+        self.look_again();
+    }
+
+    fn on_arrival(&mut self, now: Instant, arrival: &Arrival, timing: &Timing) {
+        let number = arrival.buffer;
+        let Some(due) = self.due.get_mut(&number) else { return };
+        if due.received == 0 && due.missing == 0 {
+            due.missing = timing.packets_per_buffer;
+            due.expected = timing.packets_per_buffer;
+        }
+        due.received += 1;
+        let lives = std::mem::take(&mut due.expired) > 0 && !self.first;
+        due.missing = due.missing.saturating_sub(1);
+        if arrival.last_of_buffer {
+            due.expected = arrival.index.0 + 1;
+            due.missing = due.missing.min(due.expected.saturating_sub(due.received));
+        }
+        let here = (now, arrival.index.0);
+        let newest = self.newest.replace(now).unwrap_or(now);
+        self.silences.forget(now);
+        if let (Some((_, place)), false) = (due.last, due.asked) {
+            // Since anything came: what is sent again for others comes in between.
+            self.silences.on_arrival((newest, place), here, timing.burst);
+        }
+        due.touched = Some(now);
+        due.first.get_or_insert(here);
+        if due.last.is_none_or(|(_, furthest)| furthest < here.1) {
+            due.last = Some(here);
+        }
+        self.latest = due.pace(TELLING).or(self.latest);
+        self.furthest = self.furthest.max(number);
+        let begins = due.received == 1;
+        if lives {
+            self.follow(now, number, timing);
+        }
+        if arrival.last_of_buffer {
+            self.hasten(now, number.next(), timing);
+        }
+        if lives || arrival.last_of_buffer {
+            self.look_again();
+        }
+        if !begins {
+            return;
+        }
+        // First packet: a tight timer here, and where a lower buffer is only waiting.
+        let tight: Vec<BufferNumber> = self
+            .due
+            .range(..=number)
+            .filter(|(n, due)| **n == number || (due.received == 0 && due.waiting.is_none()))
+            .map(|(n, _)| *n)
+            .collect();
+        for lower in tight {
+            let deadline = now + self.tight(self.due_up_to(lower), timing);
+            if let Some(due) = self.due.get_mut(&lower)
+                && due.waiting.is_none()
+            {
+                // Buffers that begin one after the other do not put off what was asked for in vain.
+                let before = due.deadline.filter(|_| lower < number && due.expired > 0);
+                due.set(before.map_or(deadline, |before| before.min(deadline)));
+            }
+        }
+        self.hasten(now, number, timing);
+        self.look_again();
+    }
+
+    fn on_drained(&mut self, _: Instant, _: ControlSeq, _: BufferNumber) {}
+
+    fn on_renewed(&mut self, buffer: BufferNumber) {
+        self.due.remove(&buffer);
+        self.look_again();
+    }
+
+    fn on_complete(&mut self, buffer: BufferNumber) {
+        self.measure(buffer);
+        if let Some(touched) = self.due.remove(&buffer).and_then(|due| due.touched) {
+            self.completed = Some((buffer, touched));
+        }
+        self.look_again();
+    }
+
+    fn poll(&mut self, now: Instant, holes: &dyn Holes, timing: &Timing, asks: &mut Vec<Ask>) {
+        let expired: Vec<BufferNumber> = self
+            .due
+            .iter()
+            .filter(|(_, due)| due.deadline.is_some_and(|at| at <= now))
+            .map(|(number, _)| *number)
+            .collect();
+        for buffer in expired {
+            if asks.len() >= ASKS_PER_POLL {
+                break;
+            }
+            let later = if self.first { None } else { self.later(now, buffer, timing) };
+            let graced = self.first;
+            let Some(due) = self.due.get_mut(&buffer) else { continue };
+            if let Some(later) = later {
+                due.set(later);
+                continue;
+            }
+            if !graced && !std::mem::replace(&mut due.graced, true) {
+                due.deadline = Some(now + GRACE);
+                continue;
+            }
+            due.expired += 1;
+            self.expiries += 1;
+            self.measure(buffer);
+            // Of one buffer the first are enough: the timer is set anew when they are acknowledged.
+            let mut left = timing.packets_per_round;
+            let all = IndexRange { start: 0, end: u32::MAX };
+            holes.holes(buffer, all, &mut |range| {
+                let len = range.end.min(timing.packets_per_buffer).saturating_sub(range.start);
+                let end = if len > left { range.start + left } else { range.end };
+                if asks.len() < ASKS_PER_POLL && end > range.start {
+                    left = left.saturating_sub(len);
+                    asks.push(Ask { buffer, range: IndexRange { end, ..range } });
+                }
+            });
+            if let Some(due) = self.due.get_mut(&buffer) {
+                due.deadline = None;
+                // What was not asked for will not come, and is not waited for.
+                due.missing = holes.missing(buffer).min(timing.packets_per_round - left);
+                // From here on, for those above it: the question is about to be asked.
+                due.asked = true;
+                due.waiting.get_or_insert(ControlSeq::default());
+            }
+        }
+        self.look_again();
+    }
+
+    fn next_look(&self) -> Option<Instant> {
+        self.soonest
+    }
+
+    fn expiries(&self) -> u64 {
+        self.expiries
+    }
+}

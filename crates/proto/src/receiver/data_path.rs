@@ -1,0 +1,149 @@
+//! Where the bytes of a packet enter a buffer: the one place where that is done.
+//!
+//! A packet is placed before it is opened, and opened into its place (`docs/protocol.md §5.6`).
+//! What repair packets are good for is next door, in `fec.rs`.
+
+use super::Receiver;
+use super::assembly::Place;
+use crate::api::{Event, Reception};
+use crate::codec::Link;
+use crate::emulated;
+use crate::loss_detection::Arrival;
+use crate::negotiated::Taken;
+use crate::time::Instant;
+use crate::trace::Stage;
+use crate::units::{BufferNumber, PacketIndex};
+use crate::wire::packet::{Accepted, DataHeader, Message};
+
+impl Receiver {
+    /// A DATA or LDATA packet, still sealed.
+    pub(crate) fn handle_data(
+        &mut self,
+        now: Instant,
+        header: &DataHeader,
+        raw: &[u8],
+        reception: Reception,
+        link: &mut Link,
+    ) -> Taken {
+        let len = link.data_len(raw);
+        let (range, fault) = self.locate(header, len);
+        let opened =
+            match range.clone().and_then(|r| Some((r, self.assemblies.get_mut(&header.buffer)?))) {
+                Some((range, assembly)) => link.open_data(raw, assembly.slot(range)),
+                None => {
+                    // A duplicate, or nonsense: believed only if it is authentic.
+                    self.scratch.resize(len, 0);
+                    link.open_data(raw, &mut self.scratch)
+                }
+            };
+        if !opened {
+            return Taken::Dropped;
+        }
+        self.on_authentic(now, header.number, (raw.len(), raw.len()), reception);
+        if self.law.is_none() {
+            self.follow(now, header.law);
+        }
+        self.on_ack(now, header.ack);
+        match (range, fault) {
+            (Some(_), _) => {
+                self.on_new(now, header, len);
+                self.predict(now, header, len, link);
+            }
+            (None, Some(fault)) => return Taken::Violation(fault),
+            (None, None) => {
+                self.stats.data_packets_duplicate += 1;
+                if let Some(assembly) = self.assemblies.get_mut(&header.buffer) {
+                    assembly.on_void();
+                }
+                self.recovery.on_duplicate(now);
+            }
+        }
+        Taken::Authentic
+    }
+
+    /// The sender follows other rules, and with them goes another way to ask for what is missing:
+    /// ours rests on an order of sending that they may not have (`docs/protocol.md §6.8`).
+    fn follow(&mut self, now: Instant, law: u8) {
+        self.law = Some(law);
+        let packets = self.negotiated.geometry.max_packets();
+        let Some(mut recovery) = emulated::recovery(law, packets) else { return };
+        for number in self.assemblies.keys() {
+            recovery.on_granted(now, *number, self.fifo.acknowledged());
+        }
+        self.recovery = recovery;
+    }
+
+    /// Where the data of `header` go; or nowhere, because they are here, or with what is wrong.
+    fn locate(
+        &self,
+        header: &DataHeader,
+        len: usize,
+    ) -> (Option<std::ops::Range<usize>>, Option<&'static str>) {
+        let Some(assembly) = self.assemblies.get(&header.buffer) else {
+            let granted = header.buffer < self.next_grant && header.buffer.0 > 0;
+            return (None, (!granted).then_some("data without GO"));
+        };
+        match assembly.place(header.generation, header.index, len, header.last_of_buffer) {
+            Some(Place::Missing(range)) => (Some(range), None),
+            Some(Place::Present) | None => (None, None),
+            Some(Place::Nowhere) => (None, Some("a packet outside its buffer")),
+        }
+    }
+
+    fn on_new(&mut self, now: Instant, header: &DataHeader, len: usize) {
+        let number = header.buffer;
+        let Some(assembly) = self.assemblies.get_mut(&number) else { return };
+        let begins = !assembly.has_begun();
+        assembly.settle(header.generation);
+        assembly.mark(header.index, len, header.last_of_buffer);
+        let mut full = assembly.is_complete();
+        if begins {
+            self.note_buffer(now, number, Stage::Begun);
+        }
+        self.stats.data_packets_received += 1;
+        self.asked_before = self.asked_packets;
+        self.steered.peer_pauses = false;
+        self.stats.first_data_at.get_or_insert(now);
+        self.stats.image_bytes += len as u64;
+        if (number, header.index.0 + 1) > self.furthest {
+            self.furthest = (number, header.index.0 + 1);
+            self.first_pass.advance(now, self.sender_burst.interval, &mut self.stats);
+        }
+        self.first_pass.moved(len);
+        let timing = self.timing();
+        let arrival = Arrival {
+            number: header.number,
+            buffer: number,
+            index: PacketIndex(header.index.0),
+            last_of_buffer: header.last_of_buffer,
+            ack: header.ack,
+        };
+        self.recovery.on_arrival(now, &arrival, &timing);
+        if header.last_buffer {
+            self.learn_last(now, number);
+        }
+        full |= self.restore(now, number);
+        if full {
+            self.on_full(now, number);
+        }
+    }
+
+    pub(super) fn on_full(&mut self, now: Instant, number: BufferNumber) {
+        let Some(assembly) = self.assemblies.remove(&number) else { return };
+        self.recovery.on_complete(number);
+        self.passed_packets += assembly.asked_to_its_end();
+        self.stats.buffers_done += 1;
+        let offer = self.offer_to_make();
+        self.fifo.push(Message::Ok(Accepted {
+            first: number,
+            count: 1,
+            offer,
+            control_timer: self.rtt.timeout(),
+        }));
+        self.held += 1;
+        self.note_buffer(now, number, Stage::Filled);
+        self.events.push_back(Event::Filled(number, assembly.into_buffer()));
+        self.grant(now);
+        self.check_complete();
+    }
+}

@@ -1,0 +1,121 @@
+//! The DATA packet that is expected next (after Jacobson's header prediction).
+//!
+//! Most packets come in the order they were sent, many at one moment: after one of a buffer comes
+//! the next of the same buffer, under the next number, acknowledging the same message. What it
+//! changes is then known beforehand, and everything else that a packet might change need not be
+//! looked at. Whatever else happens at this end forgets the prediction, so that what it rests on
+//! still holds when the packet is here; and a packet that differs in one bit of its header goes the
+//! usual way. Both ways leave the same state behind, which
+//! `either_way_leaves_the_same_behind` tries.
+
+use std::fmt;
+
+use super::Receiver;
+use super::assembly::Place;
+use crate::api::Reception;
+use crate::codec::Link;
+use crate::time::Instant;
+use crate::units::{PacketIndex, PacketNumber};
+use crate::wire::packet::DataHeader;
+
+/// What the next packet looks like, if there is one at this moment and nothing else happens.
+#[derive(Clone, Copy)]
+pub(super) struct Next {
+    now: Instant,
+    header: DataHeader,
+    /// Bytes of the whole datagram.
+    len: usize,
+}
+
+/// A prediction is no state: what is done without it is the same.
+#[derive(Default)]
+pub(super) struct Prediction(Option<Next>);
+
+impl fmt::Debug for Prediction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Prediction")
+    }
+}
+
+impl Receiver {
+    /// Something else happened.
+    pub(crate) fn forget_prediction(&mut self) {
+        self.prediction.0 = None;
+    }
+
+    /// A packet of `len` data bytes was new at `now`: what comes next, if that can be told.
+    pub(super) fn predict(&mut self, now: Instant, header: &DataHeader, len: usize, link: &Link) {
+        self.prediction.0 = self.next(now, header, len, link);
+    }
+
+    fn next(&self, now: Instant, header: &DataHeader, len: usize, link: &Link) -> Option<Next> {
+        let index = PacketIndex(header.index.0.checked_add(1)?);
+        let number = PacketNumber(header.number.0.checked_add(1)?);
+        let assembly = self.assemblies.get(&header.buffer)?;
+        let place = assembly.place(header.generation, index, len, false)?;
+        let first_pass = self.furthest == (header.buffer, index.0)
+            && !self.first_pass.begins(now, self.sender_burst.interval)
+            && self.recovery.expects(header.buffer, index.0)
+            && matches!(place, Place::Missing(_))
+            && !assembly.has_ended()
+            && assembly.held_bytes() == 0;
+        let quiet = !self.trace.is_on() && self.asked_before == self.asked_packets;
+        if !first_pass || !quiet {
+            return None;
+        }
+        let header = DataHeader { number, index, last_of_buffer: false, ..*header };
+        Some(Next { now, header, len: len + link.data_overhead() })
+    }
+
+    /// The packet that was predicted, which is then taken, and the next one predicted; its number.
+    /// `None` for any other, or if it does not prove itself: nothing has changed.
+    pub(crate) fn take_predicted(
+        &mut self,
+        now: Instant,
+        raw: &[u8],
+        reception: Reception,
+        link: &mut Link,
+    ) -> Option<PacketNumber> {
+        let next = self.prediction.0.as_ref().filter(|next| next.is(now, raw, link))?;
+        let DataHeader { number, buffer, index, generation, .. } = next.header;
+        let assembly = self.assemblies.get_mut(&buffer)?;
+        let len = raw.len() - link.data_overhead();
+        let Some(Place::Missing(range)) = assembly.place(generation, index, len, false) else {
+            return None;
+        };
+        if !link.open_numbered(number, raw, assembly.slot(range)) {
+            return None;
+        }
+        assembly.mark(index, len, false);
+        self.count(now, number, (raw.len(), raw.len()), reception);
+        self.stats.data_packets_received += 1;
+        self.stats.image_bytes += len as u64;
+        self.furthest = (buffer, index.0 + 1);
+        self.first_pass.moved(len);
+        self.recovery.on_expected(now, buffer);
+        self.advance();
+        Some(number)
+    }
+
+    /// The prediction of the one after.
+    fn advance(&mut self) {
+        let Some(Next { header, .. }) = &mut self.prediction.0 else { return };
+        match header.number.0.checked_add(1) {
+            Some(number) => header.number = PacketNumber(number),
+            None => return self.forget_prediction(),
+        }
+        header.index.0 += 1;
+    }
+
+    /// Whether this packet is the predicted one.
+    #[cfg(test)]
+    pub(crate) fn is_predicted(&self, now: Instant, raw: &[u8], link: &Link) -> bool {
+        self.prediction.0.as_ref().is_some_and(|next| next.is(now, raw, link))
+    }
+}
+
+impl Next {
+    fn is(&self, now: Instant, raw: &[u8], link: &Link) -> bool {
+        self.now == now && self.len == raw.len() && link.is_under(raw, &self.header)
+    }
+}

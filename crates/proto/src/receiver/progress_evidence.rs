@@ -1,0 +1,96 @@
+//! What shows a receiver that the sender gets anywhere, and hears it (`docs/protocol.md §7.6`).
+
+use super::Receiver;
+use super::assembly::Assembly;
+use crate::negotiated::{Pace, Underway};
+
+/// The least that a control packet may have to be worth sending: room for every kind of message on
+/// `rfc998`, a RESEND cut to its first packets.
+const LEAST_CONTROL: usize = 36;
+
+impl Receiver {
+    /// How long a control packet may be now, where the peer has not shown that it hears.
+    pub(super) fn allowed_bytes(&self) -> usize {
+        if self.allowance < LEAST_CONTROL { 0 } else { self.allowance }
+    }
+
+    /// Whether anything that was said waits to be acknowledged.
+    pub(crate) fn waits(&self) -> bool {
+        !self.fifo.is_empty()
+    }
+
+    /// What must move on, if anything: buffers of which something came, void or not, for the sender
+    /// has all of them, once more of them was asked for; and what was said and is not acknowledged.
+    /// A sender of which nothing has come may wait for its client.
+    pub(crate) fn underway(&self) -> [Option<Underway>; 2] {
+        let asked = self.asked_packets > self.asked_before && !self.steered.peer_pauses;
+        let begun = asked && self.assemblies.values().any(Assembly::is_supplied);
+        let missing =
+            Underway { signs: self.stats.data_packets_received, tries: self.asked_packets };
+        // Who sends something new gets on, whatever he has yet to hear.
+        let signs = u64::from(self.fifo.acknowledged().0) + self.stats.data_packets_received;
+        let said = Underway { signs, tries: self.stats.control_packets };
+        [begun.then_some(missing), (!self.fifo.is_empty()).then_some(said)]
+    }
+
+    /// How soon anything can move. What is repeated measures no round trip (Karn's rule), so half a
+    /// minute of queue on the way here may never be measured: what an acknowledgement took tells.
+    pub(crate) fn pace_of_progress(&self) -> Pace {
+        let (round_trip, interval) = (self.rtt.assumed(), self.sender_burst.interval);
+        Pace { round_trip, answer: self.fifo.took(), interval }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::negotiated::Taken;
+    use crate::receiver::test_fixture::{bench, now};
+    use crate::units::{ControlSeq, PacketNumber};
+    use crate::wire::packet::NullAck;
+
+    /// A sender that hears everything, and answers every question in the pieces in which it began.
+    #[test]
+    fn data_that_are_void_for_ever_are_a_standstill() {
+        let mut bench = bench(1);
+        let mut ack = bench.turn(now());
+        assert_eq!(bench.data_at(now(), ack, 0), Taken::Authentic);
+        let smaller = NullAck {
+            number: PacketNumber(9),
+            ack,
+            burst: bench.receiver.sender_burst,
+            sent_through: None,
+            end: None,
+            packet_bytes: 150,
+            limit: 0,
+            back_millis: 0,
+            paused: false,
+        };
+        bench.receiver.on_size(now(), &smaller);
+        let mut seen = Vec::new();
+        for n in 1..100 {
+            let now = now() + Duration::from_millis(500) * n;
+            assert_eq!(bench.data_at(now, ack, n), Taken::Authentic);
+            ack = bench.turn(now);
+            seen.extend(bench.receiver.underway()[0]);
+        }
+        assert_eq!(bench.receiver.stats.data_packets_duplicate, 99, "all of it is void");
+        let (Some(first), Some(last)) = (seen.first(), seen.last()) else {
+            panic!("nothing is watched")
+        };
+        assert!(seen.len() > 90 && first.signs == last.signs && first.tries < last.tries);
+    }
+
+    #[test]
+    fn a_sender_of_which_nothing_came_may_wait() {
+        let mut bench = bench(1);
+        for n in 0..100 {
+            let now = now() + Duration::from_millis(500) * n;
+            bench.turn(now);
+            bench.receiver.on_ack(now, ControlSeq(1));
+            assert_eq!(bench.receiver.underway()[0], None);
+        }
+        assert!(bench.receiver.asked_packets > 0);
+    }
+}

@@ -1,0 +1,144 @@
+//! A receiver and the packets that a sender might send it, one by one, for tests.
+
+use std::time::Duration;
+
+use super::Receiver;
+use super::assembly::Assembly;
+use crate::api::{Event, Reception};
+use crate::buffer::{Buffer, Geometry};
+use crate::codec::{Link, Received};
+use crate::crypto::cipher::Cipher;
+use crate::fec::{Block, Repair};
+use crate::loss_detection::{RecoveryLaw, build};
+use crate::negotiated::{Negotiated, Taken};
+use crate::time::Instant;
+use crate::units::{BufferNumber, ControlSeq, PacketIndex, PacketNumber};
+use crate::wire::Wire;
+use crate::wire::packet::{Burst, DataHeader, RepairHeader};
+use crate::wire_profile::Rules;
+
+pub(super) const PACKET: u32 = 200;
+pub(super) const BUFFER: u32 = 100_000;
+
+pub(super) fn now() -> Instant {
+    Instant::from_nanos(1_000_000_000)
+}
+
+pub(super) fn image() -> Vec<u8> {
+    (0..BUFFER - 55).map(|n| (n * 7 % 251) as u8).collect()
+}
+
+pub(super) struct Bench {
+    pub(super) receiver: Receiver,
+    own: Link,
+    pub(super) peer: Link,
+    pub(super) block: Block,
+    symbols: Vec<u8>,
+}
+
+/// A receiver with so many buffers granted, the first of which is `image`.
+pub(super) fn bench(buffers: u32) -> Bench {
+    let geometry = Geometry { buffer_bytes: BUFFER, packet_bytes: PACKET };
+    let rtt = Some(Duration::from_millis(40));
+    let negotiated = Negotiated {
+        rules: Rules::of(Wire::Sealed),
+        geometry,
+        max_outstanding: buffers,
+        socket_bytes: None,
+        burst: Burst { packets: 8, interval: Duration::from_millis(1) },
+        repair: Repair::Never,
+        datagram_bytes: PACKET as usize + 48,
+        control_bytes: 1200,
+        burst_bytes: 1200,
+        opened: Instant::EPOCH,
+        rtt,
+        longest_rtt: rtt,
+    };
+    let mut receiver = Receiver::new(negotiated, build(RecoveryLaw::EarlyGaps));
+    for _ in 0..buffers {
+        receiver.offer(now(), Buffer::new(BUFFER as usize));
+    }
+    let (a, b) = ([1; 32], [2; 32]);
+    let own = Link::sealed(1, 2, Cipher::Aes256Gcm, a, b);
+    let peer = Link::sealed(2, 1, Cipher::Aes256Gcm, b, a);
+    let block = Block::new(geometry, image().len() as u32).unwrap();
+    let symbols = block.encode(&image(), 0..block.width()).unwrap();
+    Bench { receiver, own, peer, block, symbols }
+}
+
+impl Bench {
+    pub(super) fn header(&self, buffer: u64, index: u32) -> RepairHeader {
+        let image_bytes = self.block.image_bytes();
+        let (number, buffer) = (PacketNumber(0), BufferNumber(buffer));
+        RepairHeader { number, buffer, index, generation: 0, image_bytes }
+    }
+
+    pub(super) fn repair(&mut self, header: RepairHeader, len: usize) -> Taken {
+        let at = (header.index as usize % self.block.width() as usize) * PACKET as usize;
+        let mut symbol = self.symbols[at..at + PACKET as usize].to_vec();
+        symbol.resize(len, 0);
+        let mut out = Vec::new();
+        self.peer.put_repair(&mut out, &header, &symbol);
+        self.take(out)
+    }
+
+    pub(super) fn honest(&mut self, index: u32) -> Taken {
+        self.repair(self.header(1, index), PACKET as usize)
+    }
+
+    pub(super) fn data(&mut self, index: u32) -> Taken {
+        self.data_at(now(), ControlSeq(1), index)
+    }
+
+    /// The same from one who has every message up to `ack`.
+    pub(super) fn data_at(&mut self, now: Instant, ack: ControlSeq, index: u32) -> Taken {
+        let header = DataHeader {
+            number: PacketNumber(0),
+            buffer: BufferNumber(1),
+            index: PacketIndex(index),
+            generation: 0,
+            law: 0,
+            last_of_buffer: index + 1 == self.block.packets(),
+            last_buffer: false,
+            ack,
+        };
+        let mut out = Vec::new();
+        self.peer.put_data(&mut out, &header, &image()[self.block.range(index)]);
+        self.take_at(now, out)
+    }
+
+    pub(super) fn take(&mut self, out: Vec<u8>) -> Taken {
+        self.take_at(now(), out)
+    }
+
+    fn take_at(&mut self, now: Instant, mut out: Vec<u8>) -> Taken {
+        match self.own.receive(&mut out, ControlSeq(0)) {
+            Some(Received::Data { header, raw }) => {
+                self.receiver.handle_data(now, &header, raw, Reception::default(), &mut self.own)
+            }
+            Some(Received::Repair { header, raw }) => {
+                self.receiver.handle_repair(now, &header, raw, Reception::default(), &mut self.own)
+            }
+            _ => panic!("not a packet of a buffer"),
+        }
+    }
+
+    /// Timers, and what it says then. Answers the newest GO or RESEND.
+    pub(super) fn turn(&mut self, now: Instant) -> ControlSeq {
+        self.receiver.handle_timeout(now);
+        while self.receiver.poll_transmit(now, &mut self.own, &mut Vec::new()) {}
+        let newest = self.receiver.unheard.back().map(|(seq, _)| *seq);
+        newest.unwrap_or_else(|| self.receiver.acknowledged())
+    }
+
+    pub(super) fn filled(&mut self) -> Option<Vec<u8>> {
+        self.receiver.events.drain(..).find_map(|event| match event {
+            Event::Filled(_, buffer) => Some(buffer.filled().to_vec()),
+            _ => None,
+        })
+    }
+
+    pub(super) fn held(&self) -> usize {
+        self.receiver.assemblies.values().map(Assembly::held_bytes).sum()
+    }
+}

@@ -1,0 +1,370 @@
+//! Repair packets: how many, of which buffers, and when (`docs/protocol.md §6.10`).
+//!
+//! They are sent in the sender's one order, behind the last packet of their buffer, and count as
+//! data for pacing and caps. Nothing is coded before it leaves, and no buffer but the one at hand.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+use super::outgoing_buffer::Piece;
+use super::packet::{Leaving, What};
+use super::schedule::Schedule;
+use super::{Phase, Sender};
+use crate::fec::{Block, Repair};
+use crate::time::{Instant, nanos};
+use crate::trace::TraceEvent;
+use crate::units::BufferNumber;
+
+/// The loss that is taken for granted before reports tell: one packet in so many, which no longer
+/// counts when many more were reported.
+const ASSUMED_PACKETS: u64 = 100;
+/// Below this share of loss nothing is spent: one in 2,000.
+const LEAST_LOSS: f64 = 0.0005;
+/// Above this one something is wrong that more packets would make worse.
+const MOST_LOSS: f64 = 0.25;
+/// Within this many round trips of its leaving nobody can have said that a packet is missing: one
+/// for the answer, and half a one for the reordering window and the beat of control packets.
+const UNHEARD: (u32, u32) = (3, 2);
+/// Nanoseconds that coding takes for a byte of a buffer: for each packet made, but no more than
+/// transforms, on no fast machine (`docs/decisions/repair.md`).
+const PRODUCT_NS: f64 = 0.25;
+const TRANSFORM_NS: f64 = 1.5;
+/// Of the time in which a buffer leaves coding it may take one part of so many.
+const CODING_PART: f64 = 4.0;
+/// A round trip that is shorter is not worth it.
+const LEAST_RTT: Duration = Duration::from_millis(5);
+/// A queue of more than this part of the round trip is not made longer.
+const QUEUE_PART: u32 = 4;
+
+/// What of a buffer the receiver may lack without the sender knowing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unheard {
+    /// When its first packet left, and the last of its first pass.
+    pass: Option<(Instant, Instant)>,
+    /// Packets sent again since repair packets left last.
+    copies: u32,
+    /// How many repair packets were made, and when.
+    repairs: u32,
+    repaired: Option<Instant>,
+}
+
+impl Unheard {
+    /// A packet of it left.
+    fn on_left(&mut self, now: Instant, piece: &Piece) {
+        self.copies = self.copies.saturating_add(u32::from(piece.resend));
+        if !piece.resend || piece.last_of_buffer {
+            let (first, _) = self.pass.unwrap_or((now, now));
+            self.pass = Some((first, now));
+        }
+    }
+
+    /// How many of its `packets` left so lately that nobody can have asked for them.
+    fn packets(&mut self, now: Instant, rtt: Option<Duration>, packets: u32) -> u32 {
+        let copies = std::mem::take(&mut self.copies);
+        if let Some(repaired) = self.repaired {
+            // What was asked for before it knew of the repair packets, they stand for already.
+            let knew = rtt.is_some_and(|rtt| repaired + rtt <= now);
+            return if knew { copies } else { 0 };
+        }
+        let (Some(rtt), Some((first, last))) = (rtt, self.pass) else { return packets };
+        let since = now.before(rtt * UNHEARD.0 / UNHEARD.1);
+        let (all, late) = (nanos(last.since(first)), nanos(last.since(since.max(first))));
+        let fresh = match all {
+            _ if last < since => 0,
+            0 => packets,
+            all => (u128::from(packets) * u128::from(late)).div_ceil(all.into()) as u32,
+        };
+        fresh.min(packets).saturating_add(copies)
+    }
+}
+
+/// Repair packets that are to leave, and the symbols of those at hand.
+#[derive(Debug, Default)]
+pub(super) struct Repairs {
+    due: VecDeque<Due>,
+    coded: Vec<u8>,
+}
+
+#[derive(Clone, Debug)]
+struct Due {
+    buffer: BufferNumber,
+    generation: u8,
+    block: Block,
+    /// Of which the symbols are coded, if any are.
+    indexes: Range<u32>,
+}
+
+impl Schedule {
+    /// A packet left. Whether it ended a buffer's first pass.
+    pub(super) fn note_left(&mut self, now: Instant, number: BufferNumber, piece: &Piece) -> bool {
+        let Some(outgoing) = self.outgoing.get_mut(&number) else { return false };
+        outgoing.unheard.on_left(now, piece);
+        piece.last_of_buffer && outgoing.is_sent() && outgoing.unheard.repairs == 0
+    }
+
+    /// The next `count` repair packets of a buffer are to leave, as far as it has them. How many.
+    fn repair(&mut self, now: Instant, number: BufferNumber, count: u32) -> u32 {
+        let Some(outgoing) = self.outgoing.get_mut(&number) else { return 0 };
+        let image = u32::try_from(outgoing.len()).unwrap_or(u32::MAX);
+        let Some(block) = Block::new(outgoing.geometry, image) else { return 0 };
+        let from = outgoing.unheard.repairs.min(block.width());
+        let indexes = from..from.saturating_add(count).min(block.width());
+        let made = indexes.len() as u32;
+        outgoing.unheard.repairs = indexes.end;
+        outgoing.unheard.repaired = Some(now);
+        if made > 0 {
+            let generation = outgoing.generation;
+            self.repairs.due.push_back(Due { buffer: number, generation, block, indexes });
+        }
+        made
+    }
+
+    /// Whether repair packets are to leave. Those of buffers that are accepted, or granted anew,
+    /// are not.
+    pub(super) fn has_repairs(&mut self) -> bool {
+        while let Some(due) = self.repairs.due.front() {
+            let outgoing = self.outgoing.get(&due.buffer);
+            let valid = outgoing.is_some_and(|o| o.generation == due.generation);
+            if valid && !due.indexes.is_empty() {
+                return true;
+            }
+            self.repairs.coded.clear();
+            self.repairs.due.pop_front();
+        }
+        false
+    }
+
+    /// The same, of which some may be left for nothing.
+    pub(super) fn may_have_repairs(&self) -> bool {
+        !self.repairs.due.is_empty()
+    }
+
+    /// No repair packets are to leave any more: they would be too long.
+    pub(super) fn forget_repairs(&mut self) {
+        self.repairs = Repairs::default();
+    }
+
+    /// Whether a repair packet goes before anything of buffer `next`.
+    pub(super) fn repairs_before(&mut self, next: Option<BufferNumber>) -> bool {
+        self.may_have_repairs()
+            && self.has_repairs()
+            && self.repairs.due.front().is_some_and(|due| next.is_none_or(|n| n > due.buffer))
+    }
+
+    /// Takes the repair packet that leaves next.
+    pub(super) fn next_repair(&mut self, mut fits: impl FnMut(u32) -> bool) -> Option<Leaving<'_>> {
+        let due = self.repairs.due.front_mut()?;
+        let outgoing = self.outgoing.get(&due.buffer)?;
+        if !fits(outgoing.geometry.packet_bytes) {
+            return None;
+        }
+        let len = due.block.symbol_bytes();
+        if self.repairs.coded.is_empty() {
+            self.repairs.coded = due.block.encode(outgoing.image(), due.indexes.clone())?;
+        }
+        let index = due.indexes.next()?;
+        let left = (due.indexes.len() + 1) * len;
+        let at = self.repairs.coded.len().checked_sub(left)?;
+        let data = self.repairs.coded.get(at..at + len)?;
+        let what = What::Repair { index, image_bytes: due.block.image_bytes() };
+        let (number, generation) = (due.buffer, due.generation);
+        Some(Leaving { number, generation, what, data, ends: false })
+    }
+}
+
+/// When to think of repair packets, and what loss to expect.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Repairing {
+    /// Something left, or came, since that was last thought of.
+    stirred: bool,
+    /// Packets found missing, and packets that arrived.
+    lost: u64,
+    delivered: u64,
+}
+
+impl Repairing {
+    /// Something changed of what there is to send.
+    pub(super) fn stir(&mut self) {
+        self.stirred = true;
+    }
+
+    /// A report told.
+    pub(super) fn on_told(&mut self, lost: u64, delivered: u64) {
+        (self.lost, self.delivered) = (lost, delivered);
+    }
+
+    /// The share of packets that may well be lost: what was seen and twice its deviation.
+    fn loss(&self) -> f64 {
+        let lost = self.lost as f64;
+        let told = (self.lost + self.delivered + ASSUMED_PACKETS) as f64;
+        (lost + 2.0 * lost.sqrt() + 1.0) / told
+    }
+}
+
+/// How many repair packets stand for what is lost of a buffer, if `mean` packets of it are in the
+/// mean: three deviations more, and what rounds that up for small numbers.
+fn enough(mean: f64) -> u32 {
+    let spare = if mean < 0.1 { 1.0 } else { 2.0 };
+    ((mean + 3.0 * mean.sqrt()).ceil() + spare) as u32
+}
+
+impl Sender {
+    /// A packet of data left.
+    pub(super) fn note_repairable(&mut self, now: Instant, number: BufferNumber, piece: &Piece) {
+        let telling = piece.resend || piece.last_of_buffer || piece.index.0 == 0;
+        if self.negotiated.repair == Repair::Never || !telling {
+            return;
+        }
+        self.repairing.stir();
+        if !self.schedule.note_left(now, number, piece) {
+            return;
+        }
+        let packets = match self.negotiated.repair {
+            Repair::Share(share) => share.of(self.schedule.packets_of(number)),
+            _ => self.repairs_ahead(now, number),
+        };
+        if packets > 0 {
+            self.make_repairs(now, number, packets);
+        }
+    }
+
+    /// How many repair packets leave behind the first pass of `number`, because all the rest will
+    /// have left before anybody can ask for what is missing of it. At the end they would be about
+    /// as many, but coding and decoding them would have all the time to itself. Of a path that has
+    /// lost nothing yet the end knows better whether any are needed.
+    fn repairs_ahead(&mut self, now: Instant, number: BufferNumber) -> u32 {
+        let left = self.schedule.left().filter(|(buffers, _)| *buffers > 0);
+        let (Some((buffers, rest)), Some(rtt)) = (left, self.rtt.smoothed()) else { return 0 };
+        let packets = self.schedule.packets_of(number);
+        let loss = self.repairing.loss();
+        let all = (buffers + 1).saturating_mul(enough(f64::from(packets) * loss));
+        let lossy = self.repairing.lost > 0 && self.may_repair();
+        let soon = lossy && self.time_for(rest) <= rtt * UNHEARD.0 / UNHEARD.1;
+        let soon = soon && self.codes_in_passing(packets, f64::from(packets) * loss);
+        if !soon || !self.is_worth(loss, rest + u64::from(packets), all) {
+            return 0;
+        }
+        let most = self.most_coded();
+        let outgoing = self.schedule.outgoing.get_mut(&number);
+        let fits = outgoing.filter(|outgoing| outgoing.geometry.packet_bytes <= most);
+        match fits.map_or(0, |outgoing| outgoing.unheard.packets(now, Some(rtt), packets)) {
+            0 => 0,
+            fresh => enough(f64::from(fresh) * loss),
+        }
+    }
+
+    fn make_repairs(&mut self, now: Instant, number: BufferNumber, count: u32) {
+        let packets = u64::from(self.schedule.repair(now, number, count));
+        let number = number.0;
+        self.trace.note(now, || TraceEvent::Repair { number, packets });
+    }
+
+    /// When nothing else is left to send, and nothing will be: decides what repair packets are
+    /// worth their time. What the receiver may lack without the sender knowing decides how many.
+    pub(super) fn think_of_repairs(&mut self, now: Instant) {
+        if self.stands_still() {
+            return;
+        }
+        let stirred = std::mem::take(&mut self.repairing.stirred) && self.may_repair();
+        if !stirred || !self.schedule.is_sent() || self.schedule.due().is_some() {
+            return;
+        }
+        let loss = self.repairing.loss();
+        let rtt = self.rtt.smoothed();
+        let most = self.most_coded();
+        let mut unheard = 0;
+        let mut wanted = Vec::new();
+        for (number, outgoing) in self.schedule.tail() {
+            let packets = outgoing.unheard.packets(now, rtt, outgoing.packets());
+            if packets > 0 && outgoing.geometry.packet_bytes <= most {
+                unheard += u64::from(packets);
+                wanted.push((number, enough(f64::from(packets) * loss)));
+            }
+        }
+        let repairs: u32 = wanted.iter().map(|(_, count)| *count).sum();
+        if self.is_worth(loss, unheard, repairs) {
+            for (number, count) in wanted {
+                self.make_repairs(now, number, count);
+            }
+        }
+    }
+
+    fn may_repair(&self) -> bool {
+        let auto = self.negotiated.repair == Repair::Auto && self.phase == Phase::Sending;
+        auto && !self.stands_still()
+    }
+
+    /// Bytes of a packet's data beyond which repair packets would be too long.
+    fn most_coded(&self) -> u32 {
+        self.datagram_bytes().saturating_sub(self.negotiated.rules.data_overhead)
+    }
+
+    /// What so many packets take.
+    fn time_for(&self, packets: u64) -> Duration {
+        let packet = u64::from(self.datagram_bytes()) + self.sampler.overhead();
+        self.pacing_rate().time_for(packet * packets)
+    }
+
+    /// Whether coding a buffer of so many `packets` and decoding it, with a `mean` of them lost, is
+    /// no hindrance to what leaves and comes meanwhile.
+    fn codes_in_passing(&self, packets: u32, mean: f64) -> bool {
+        let bytes = f64::from(packets) * f64::from(self.datagram_bytes());
+        let coding = bytes * (mean * PRODUCT_NS).min(TRANSFORM_NS);
+        coding * CODING_PART <= nanos(self.time_for(packets.into())) as f64
+    }
+
+    /// Whether `repairs` packets take less time than they save in the mean, where so many packets
+    /// are `unheard` of: a round trip, if any of these is lost.
+    fn is_worth(&self, loss: f64, unheard: u64, repairs: u32) -> bool {
+        let rtt = self.rtt.assumed();
+        let queued = self.rate.belief().queue > rtt / QUEUE_PART;
+        if rtt < LEAST_RTT || queued || !(LEAST_LOSS..=MOST_LOSS).contains(&loss) {
+            return false;
+        }
+        let any_lost = (unheard as f64 * loss).min(1.0);
+        self.time_for(repairs.into()).as_secs_f64() <= rtt.as_secs_f64() * any_lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_of_which_nothing_is_known_is_taken_to_lose_one_in_a_hundred() {
+        let mut repairing = Repairing::default();
+        assert!((repairing.loss() - 0.01).abs() < 1e-9);
+        repairing.on_told(0, 10_000);
+        assert!(repairing.loss() < LEAST_LOSS, "it is sound");
+        repairing.on_told(70, 6930);
+        assert!((0.0123..0.0125).contains(&repairing.loss()), "1 % and its doubt");
+    }
+
+    #[test]
+    fn what_nobody_can_have_asked_for_is_what_left_lately() {
+        let ms = |n: u64| Instant::from_nanos(n * 1_000_000);
+        let rtt = Some(Duration::from_millis(100));
+        let pass =
+            |first, last| Unheard { pass: Some((ms(first), ms(last))), ..Unheard::default() };
+        for (first, last, packets) in
+            [(0, 849, 0), (800, 900, 50), (860, 1000, 100), (700, 1000, 50)]
+        {
+            assert_eq!(pass(first, last).packets(ms(1000), rtt, 100), packets, "{first}");
+        }
+        assert_eq!(pass(0, 1).packets(ms(1000), None, 100), 100, "no round trip is known");
+        let mut asked = Unheard { copies: 3, ..pass(0, 849) };
+        assert_eq!(asked.packets(ms(1000), rtt, 100), 3, "the copies");
+        assert_eq!(asked.packets(ms(1000), rtt, 100), 0, "once");
+        for (at, packets) in [(1099, 0), (1100, 3)] {
+            let mut again = Unheard { copies: 3, repaired: Some(ms(1000)), ..pass(0, 849) };
+            assert_eq!(again.packets(ms(at), rtt, 100), packets, "who asked knew of the repair");
+        }
+    }
+
+    #[test]
+    fn three_deviations_are_enough() {
+        let counts = [0.001, 0.03, 1.0, 7.4, 100.0].map(enough);
+        assert_eq!(counts, [2, 2, 6, 18, 132]);
+    }
+}

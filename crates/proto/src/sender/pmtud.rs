@@ -1,0 +1,270 @@
+//! How a sender keeps to the packet size that the path takes (`docs/protocol.md §6.5`): probes
+//! leave, the receiver is told the size, and buffers granted with larger packets wait for a new GO.
+
+use super::Sender;
+use crate::codec::Link;
+use crate::pmtud::{Pace, PacketSize};
+use crate::time::{Instant, earliest};
+use crate::trace::TraceEvent;
+use crate::units::PacketNumber;
+use crate::wire::packet::{Go, Keepalive, Report};
+use crate::wire::sealed::KEEPALIVE_BYTES;
+
+/// How often a new size is said without being asked.
+const TELLINGS: u8 = 3;
+
+/// The search, and what of it the receiver knows.
+#[derive(Debug)]
+pub(super) struct Sizing {
+    search: PacketSize,
+    /// The size in use, as the rest of the sender knows it.
+    known: u32,
+    /// When the receiver is told, and how often still.
+    telling: Option<(Instant, u8)>,
+    told: Instant,
+    /// Probes that nobody has answered: their loss says nothing of the path.
+    unanswered: u64,
+    /// Packets that were lost because they were too large: no sign of a full path either.
+    excused: u64,
+    /// Whose loss is still told: all that left before the size became smaller.
+    excuse: Option<Excuse>,
+    /// Bytes that had arrived when the newest report but one was made, and the newest.
+    arrived: (u64, u64),
+}
+
+/// Packets sent before the size became smaller, lost for their size.
+#[derive(Clone, Copy, Debug)]
+enum Excuse {
+    /// No data have left in the new size yet.
+    All,
+    /// Those before this number, which is the first of the new size.
+    Before(PacketNumber),
+}
+
+impl Sizing {
+    pub(super) fn new(now: Instant, ceiling: u32, overhead: u32) -> Self {
+        let search = PacketSize::new(now, ceiling, overhead);
+        let known = search.size();
+        Self {
+            search,
+            known,
+            telling: None,
+            told: now,
+            unanswered: 0,
+            excused: 0,
+            excuse: None,
+            arrived: (0, 0),
+        }
+    }
+
+    /// The largest datagram to send.
+    pub(super) fn known(&self) -> u32 {
+        self.known
+    }
+}
+
+impl Sender {
+    /// The largest datagram to send, in bytes.
+    pub(super) fn datagram_bytes(&self) -> u32 {
+        match &self.sizing {
+            Some(sizing) => sizing.known,
+            None => self.negotiated.datagram_bytes as u32,
+        }
+    }
+
+    /// What is due was granted with packets that do not pass: a new GO must come.
+    pub(super) fn waits_for_size(&self) -> bool {
+        let most = self.datagram_bytes();
+        let overhead = self.negotiated.rules.data_overhead;
+        let front = self.sizing.as_ref().and_then(|_| self.schedule.front());
+        front.is_some_and(|outgoing| outgoing.geometry.packet_bytes + overhead > most)
+    }
+
+    /// The size to tell the receiver: data bytes in a packet, 0 for nothing.
+    pub(super) fn told_packet_bytes(&self) -> u16 {
+        let settled = self.sizing.as_ref().filter(|sizing| sizing.search.is_settled());
+        let overhead = self.negotiated.rules.data_overhead;
+        let bytes = settled.map_or(0, |sizing| sizing.known.saturating_sub(overhead));
+        u16::try_from(bytes).unwrap_or(u16::MAX)
+    }
+
+    fn pace(&self) -> Pace {
+        let (rtt, timeout) = (self.rtt.assumed(), self.rtt.timeout());
+        Pace { rtt, timeout, rate: self.pacing_rate() }
+    }
+
+    /// Lets the search take something in, and follows it.
+    fn search(&mut self, now: Instant, step: impl FnOnce(&mut PacketSize, &Pace)) {
+        let pace = self.pace();
+        let Some(sizing) = &mut self.sizing else { return };
+        let settled = sizing.search.is_settled();
+        step(&mut sizing.search, &pace);
+        let size = sizing.search.size();
+        if size != sizing.known || settled != sizing.search.is_settled() {
+            sizing.telling = Some((now, TELLINGS));
+        }
+        if size < sizing.known {
+            sizing.excuse = Some(Excuse::All);
+            self.schedule.forget_repairs();
+        }
+        let before = std::mem::replace(&mut sizing.known, size);
+        if before != size {
+            let overhead = self.sampler.overhead() as u32;
+            if size < before && self.rate.charges_bytes() {
+                self.pacer.shrink(before + overhead, size + overhead);
+                // It never comes to more packets than left: that would begin another burst.
+                self.uncharged %= u64::from(size + overhead);
+            }
+            self.rate.on_packet_bytes(size + overhead);
+            self.stats.datagram_bytes = size;
+            self.stats.resizes += 1;
+            self.trace.note(now, || TraceEvent::PacketSize { bytes: size });
+        }
+    }
+
+    /// A datagram of ours, of so many bytes, was answered.
+    pub(crate) fn handle_answer(&mut self, now: Instant, bytes: u16) {
+        if usize::from(bytes) <= KEEPALIVE_BYTES {
+            return;
+        }
+        if let Some(sizing) = &mut self.sizing {
+            sizing.unanswered = sizing.unanswered.saturating_sub(1);
+        }
+        self.search(now, |search, pace| search.on_answer(now, bytes.into(), pace));
+    }
+
+    /// Somebody says that IP packets of at most so many bytes pass.
+    pub(crate) fn handle_size_hint(&mut self, now: Instant, bytes: u32) {
+        self.search(now, |search, pace| search.on_hint(now, bytes, pace));
+    }
+
+    /// This host does not send datagrams of `bytes`; IP packets of at most `limit`, if it says so.
+    /// Whether smaller ones can be sent.
+    pub(crate) fn handle_size_refused(
+        &mut self,
+        now: Instant,
+        bytes: u32,
+        limit: Option<u32>,
+    ) -> bool {
+        let mut helped = false;
+        self.search(now, |search, pace| helped = search.on_refused(now, bytes, limit, pace));
+        helped
+    }
+
+    /// OK came.
+    pub(super) fn on_size_accepted(&mut self) {
+        if let Some(sizing) = &mut self.sizing {
+            sizing.search.on_accepted();
+        }
+    }
+
+    pub(super) fn on_data_sent(&mut self, now: Instant, first: PacketNumber, bytes: usize) {
+        if let Some(sizing) = &mut self.sizing {
+            sizing.search.on_sent(now, bytes as u32);
+            if let Some(excuse @ Excuse::All) = &mut sizing.excuse {
+                *excuse = Excuse::Before(first);
+            }
+        }
+    }
+
+    /// A report says how large the datagrams are that arrive.
+    pub(super) fn on_largest(&mut self, now: Instant, report: &Report) {
+        if let Some(sizing) = &mut self.sizing
+            && report.bytes > sizing.arrived.1
+        {
+            sizing.arrived = (sizing.arrived.1, report.bytes);
+        }
+        self.search(now, |search, pace| {
+            search.on_report(now, report.largest.into(), pace);
+        });
+    }
+
+    /// GO came, with packets of some size: if that is not the one in use, it was not heard.
+    pub(super) fn on_granted_size(&mut self, now: Instant, go: &Go) {
+        let wanted = self.told_packet_bytes();
+        let patience = self.rtt.timeout();
+        let Some(sizing) = &mut self.sizing else { return };
+        let other = wanted > 0 && go.packet_bytes != u32::from(wanted);
+        if other && sizing.telling.is_none() && sizing.told + patience <= now {
+            sizing.telling = Some((now, 1));
+        }
+    }
+
+    /// Losses without those of probes, and of packets that were lost for their size; up to which
+    /// packet, the report says.
+    pub(super) fn lost_for_other_reasons(
+        &mut self,
+        now: Instant,
+        highest: PacketNumber,
+        lost: u64,
+    ) -> u64 {
+        let (pace, known) = (self.pace(), self.stats.data_packets_lost);
+        let Some(sizing) = &mut self.sizing else { return lost };
+        let counted = lost.saturating_sub(sizing.unanswered + sizing.excused).max(known);
+        if sizing.search.hides_losses(now, &pace) {
+            return known;
+        }
+        if let Some(excuse) = sizing.excuse {
+            sizing.excused += counted - known;
+            if matches!(excuse, Excuse::Before(first) if first <= highest) {
+                sizing.excuse = None;
+            }
+            return known;
+        }
+        // The short packet that ends a buffer may pass where no other does: what it shows to be
+        // missing waits until a whole one arrives.
+        let (before, arrived) = sizing.arrived;
+        if arrived - before < u64::from(sizing.known) {
+            return known;
+        }
+        counted
+    }
+
+    pub(super) fn tick_size(&mut self, now: Instant) {
+        self.search(now, |search, pace| search.handle_timeout(now, pace));
+    }
+
+    pub(super) fn size_due(&self, now: Instant) -> Option<Instant> {
+        let search = self.sizing.as_ref()?.search.next_timeout(now, &self.pace());
+        earliest([search, self.telling_due()])
+    }
+
+    /// When the receiver is to be told.
+    pub(super) fn telling_due(&self) -> Option<Instant> {
+        let (at, _) = self.sizing.as_ref()?.telling?;
+        (self.told_packet_bytes() > 0).then_some(at)
+    }
+
+    /// The receiver was told; while nothing can be sent before it has heard it, it is told again.
+    pub(super) fn on_size_told(&mut self, now: Instant) {
+        let again = self.waits_for_size();
+        let (beat, timeout) = (self.rtt.beat(), self.rtt.timeout());
+        let Some(sizing) = &mut self.sizing else { return };
+        sizing.told = now;
+        sizing.telling = match sizing.telling {
+            Some((_, left)) if left > 1 => Some((now + beat, left - 1)),
+            _ if again => Some((now + timeout, 1)),
+            _ => None,
+        };
+    }
+
+    /// Appends the probe that is due; answers its length.
+    pub(super) fn put_probe(
+        &mut self,
+        now: Instant,
+        link: &mut Link,
+        out: &mut Vec<u8>,
+    ) -> Option<usize> {
+        let sizing = self.sizing.as_mut()?;
+        let size = sizing.search.next_probe()? as usize;
+        sizing.unanswered += 1;
+        let padding = size.saturating_sub(KEEPALIVE_BYTES);
+        let padding = u16::try_from(padding).unwrap_or(u16::MAX);
+        let before = out.len();
+        let probe = Keepalive { answer_wanted: true, padding, ..Keepalive::default() };
+        let number: PacketNumber = link.put_keepalive(out, probe);
+        // What only makes it long counts as little here as at the receiver.
+        self.note_sent(now, number, 1, KEEPALIVE_BYTES as u64);
+        Some(out.len() - before)
+    }
+}

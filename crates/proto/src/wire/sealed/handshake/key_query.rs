@@ -1,0 +1,87 @@
+//! WHO and KEY: a server tells its public key to whoever asks (`docs/protocol.md §3.2, §4.9`).
+//!
+//! Nothing proves either: a key is believed because somebody compared its fingerprint, or because
+//! it was the first one seen. The server remembers nothing, and says less than it was told.
+
+use crate::crypto::static_keys::{KEY_BYTES, PublicKey};
+use crate::wire::sealed::{Kind, ParseError, Reader, VERSION};
+
+/// By which the answer to a question is known.
+pub type Nonce = [u8; 12];
+
+/// Bytes of WHO (`docs/protocol.md §3.2`).
+pub const WHO_BYTES: usize = 64;
+/// Bytes of KEY (`docs/protocol.md §3.2`).
+pub const KEY_PACKET_BYTES: usize = 16 + KEY_BYTES;
+
+/// WHO: what is your public key? `nonce` is fresh for every question.
+pub fn build_who(nonce: Nonce) -> [u8; WHO_BYTES] {
+    let mut who = [0; WHO_BYTES];
+    who[..16].copy_from_slice(&begin(Kind::Who, nonce));
+    who
+}
+
+/// A WHO: its nonce. The zeros behind it are not looked at.
+pub fn parse_who(bytes: &[u8]) -> Result<Nonce, ParseError> {
+    let mut reader = Reader::new(bytes);
+    let nonce = head(&mut reader, Kind::Who)?;
+    reader.bytes(WHO_BYTES - 16)?;
+    reader.finish()?;
+    Ok(nonce)
+}
+
+/// KEY: the answer to the WHO with that nonce.
+pub fn build_key(nonce: Nonce, key: &PublicKey) -> [u8; KEY_PACKET_BYTES] {
+    let mut packet = [0; KEY_PACKET_BYTES];
+    packet[..16].copy_from_slice(&begin(Kind::Key, nonce));
+    packet[16..].copy_from_slice(&key.0);
+    packet
+}
+
+/// A KEY: the nonce that it gives back, and the key.
+pub fn parse_key(bytes: &[u8]) -> Result<(Nonce, PublicKey), ParseError> {
+    let mut reader = Reader::new(bytes);
+    let nonce = head(&mut reader, Kind::Key)?;
+    let key = PublicKey(reader.array()?);
+    reader.finish()?;
+    Ok((nonce, key))
+}
+
+fn begin(kind: Kind, nonce: Nonce) -> [u8; 16] {
+    let mut bytes = [0, 0, VERSION, kind as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    bytes[4..].copy_from_slice(&nonce);
+    bytes
+}
+
+fn head(reader: &mut Reader<'_>, kind: Kind) -> Result<Nonce, ParseError> {
+    let [_, _, version, told] = reader.array()?;
+    if version != VERSION {
+        return Err(ParseError::Version(version));
+    }
+    if told != kind as u8 {
+        return Err(ParseError::Kind(told));
+    }
+    reader.array()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_shorter_than_its_question_and_gives_its_number_back() {
+        let key = PublicKey([9; 32]);
+        let (who, told) = (build_who([5; 12]), build_key([5; 12], &key));
+        assert!(told.len() < who.len());
+        assert_eq!((&who[..5], &told[..5]), (&[0, 0, 12, 17, 5][..], &[0, 0, 12, 18, 5][..]));
+        assert_eq!((&who[16..], &told[16..]), (&[0; 48][..], &[9; 32][..]));
+        assert_eq!((parse_who(&who), parse_key(&told)), (Ok([5; 12]), Ok(([5; 12], key))));
+        assert_eq!(parse_who(&told), Err(ParseError::Kind(18)));
+        assert_eq!(parse_key(&who), Err(ParseError::Kind(17)));
+        assert_eq!(parse_who(&who[..63]), Err(ParseError::Truncated));
+        assert_eq!(parse_key(&[&told[..], &[0]].concat()), Err(ParseError::Trailing));
+        let mut old = who;
+        old[2] = VERSION - 1;
+        assert_eq!(parse_who(&old), Err(ParseError::Version(VERSION - 1)));
+    }
+}
