@@ -32,14 +32,14 @@ fn help_reads_well() {
 }
 
 #[test]
-fn the_readme_knows_the_exit_codes() {
+fn the_reference_has_the_exit_codes() {
     let help = Env::new().run(&["--help"]).exits(0).text();
     let (_, table) = help.split_once("Exit codes:\n").expect("a table");
-    let readme = include_str!("../../../../README.md");
+    let page = include_str!("../../../../docs/reference/exit-codes.md");
     assert_eq!(table.lines().count(), 12, "{table}");
     for line in table.lines() {
         let (code, meaning) = line.trim().split_once("  ").expect("two columns");
-        assert!(readme.contains(&format!("| {code} | {meaning} |")), "README.md lacks {line}");
+        assert!(page.contains(&format!("| {code} | {meaning} |")), "exit-codes.md lacks {line}");
     }
 }
 

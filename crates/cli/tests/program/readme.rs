@@ -1,24 +1,49 @@
-//! README's section "Use it", followed word by word: what stands there is run by a shell, on two
-//! machines that are two directories.
+//! README's section "Use it" and the guide to tickets, followed word by word: their commands are
+//! run by a shell, on two machines that are two directories, and print what the pages show.
 #![cfg(target_os = "linux")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::testenv::far::{Setting, program_directory};
-use crate::testenv::{self, Running, noise};
+use serde_json::Value;
 
-/// The commands of the section, in order, each with its `a$` or `b$` if it has one.
-fn commands() -> Vec<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-    let text = fs::read_to_string(path).expect("README.md");
-    let section = text.split("\n## Use it\n").nth(1).expect("the section");
+use crate::testenv::far::{Setting, program_directory};
+use crate::testenv::{self, Env, Finished, Running, noise};
+
+/// A command of a page, and the lines that the page shows below it.
+#[derive(Debug)]
+struct Step {
+    /// `$`, `a$`, `b$`, `server$` or `client$`.
+    prompt: String,
+    command: String,
+    shown: Vec<String>,
+}
+
+fn page(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
+    fs::read_to_string(path).expect(name)
+}
+
+/// The commands in the `console` blocks of a section, in order.
+fn steps(name: &str, section: &str) -> Vec<Step> {
+    let text = page(name);
+    let section = text.split(&format!("\n## {section}\n")).nth(1).expect("the section");
     let section = section.split("\n## ").next().unwrap_or_default();
-    let lines = section.lines().filter_map(|line| line.strip_prefix("    "));
-    let starts = ["netblt ", "a$ ", "b$ "];
-    let lines = lines.filter(|line| starts.iter().any(|start| line.starts_with(start)));
-    lines.map(str::to_owned).collect()
+    let blocks = section.split("```console\n").skip(1);
+    let lines = blocks.flat_map(|block| block.split("```").next().unwrap_or_default().lines());
+    let mut steps: Vec<Step> = Vec::new();
+    for line in lines {
+        match line.split_once("$ ") {
+            Some((who, command)) if ["", "a", "b", "server", "client"].contains(&who) => {
+                let (prompt, command) = (format!("{who}$"), command.to_owned());
+                steps.push(Step { prompt, command, shown: Vec::new() });
+            }
+            _ => steps.last_mut().expect("a command").shown.push(line.to_owned()),
+        }
+    }
+    steps
 }
 
 /// A shell that runs this in `near` or `far`, in which `ssh` leads to the other one and `/srv` is
@@ -45,46 +70,132 @@ fn shell(setting: &Setting, place: &str, line: &str) -> Command {
     command
 }
 
+/// A line without its numbers, their units, and tickets.
+fn words(line: &str) -> String {
+    const UNITS: [&str; 8] = ["B", "KiB", "MiB", "GiB", "ms", "s", "min", "us"];
+    let word = |word: &&str| {
+        let is_number = word.contains(|c: char| c.is_ascii_digit());
+        !is_number && !UNITS.contains(&word.trim_end_matches([':', ',']))
+    };
+    line.split_whitespace().filter(word).collect::<Vec<_>>().join(" ")
+}
+
+/// The lines that the page shows were printed, in this order.
+fn printed(step: &Step, run: &Finished) {
+    let all = format!("{}{}", run.text(), run.stderr);
+    let mut lines = all.lines().map(words);
+    for shown in &step.shown {
+        let shown = words(shown);
+        assert!(lines.any(|line| line == shown), "{step:?} printed:\n{all}");
+    }
+}
+
+/// Runs the commands: a `$` alone, and of `a$` and `b$` one that prints a ticket and the next one,
+/// which uses it.
+fn follow(setting: &Setting, steps: &[Step]) {
+    let place = |step: &Step| if step.prompt == "b$" { "far" } else { "near" };
+    let start = |step: &Step, line: &str| Running::new(shell(setting, place(step), line));
+    let mut listening: Option<(&Step, Running, String)> = None;
+    for step in steps {
+        if let Some((first, waits, ticket)) = listening.take() {
+            assert!(step.command.contains("netblt1:..."), "nothing connects to {first:?}");
+            let line = step.command.replace("netblt1:...", &ticket);
+            let run = start(step, &line).finish();
+            printed(step, &run.exits(0));
+            waits.finish().exits(0);
+        } else if step.prompt == "$" || step.command.starts_with("mkdir ") {
+            let run = start(step, &step.command).finish();
+            printed(step, &run.exits(0));
+        } else {
+            let mut waits = start(step, &step.command);
+            let ticket = waits.line();
+            listening = Some((step, waits, ticket));
+        }
+    }
+    assert!(listening.is_none(), "nothing connects to the last one");
+}
+
+fn setting(content: &[u8]) -> Setting {
+    let setting = Setting::new();
+    for name in [
+        "near/big.iso",
+        "near/photos/1.jpg",
+        "near/photos/2.jpg",
+        "near/notes.txt",
+        "far/logs/a.gz",
+        "far/logs/b.gz",
+    ] {
+        setting.put(name, content);
+    }
+    setting
+}
+
+fn arrived(setting: &Setting, content: &[u8], names: &[&str]) {
+    for name in names {
+        let found = fs::read(setting.env.path(name)).unwrap_or_default();
+        assert!(found == content, "{name} did not arrive");
+    }
+}
+
 #[test]
 fn the_quick_start_works_word_by_word() {
-    if !testenv::able(&["unshare", "mount", "tar"], &["/srv"]) {
+    if !testenv::able(&["unshare", "mount"], &["/srv"]) {
         return;
     }
-    let setting = Setting::new();
     let content = noise(300_000);
-    for name in ["near/big.iso", "near/photos/1.jpg", "near/notes.txt", "far/logs/a.gz"] {
-        setting.put(name, &content);
-    }
-    setting.env.make_directory("far/downloads");
-    let (made, all): (Vec<_>, Vec<_>) =
-        commands().into_iter().partition(|line| line == "b$ mkdir downloads");
-    assert_eq!(made.len(), 1, "README makes no directory for what comes");
-    let (alone, pairs): (Vec<_>, Vec<_>) = all.iter().partition(|line| line.starts_with("netblt"));
-    assert!(alone.len() == 3 && pairs.len() == 6, "README has other commands now: {all:?}");
-    assert!(all[0].starts_with("netblt cp "), "{all:?}");
-    for line in alone {
-        Running::new(shell(&setting, "near", line)).finish().exits(0);
-    }
-    for pair in pairs.chunks(2) {
-        let [first, second] = pair else { panic!("one command is alone: {pair:?}") };
-        let place = |line: &str| if line.starts_with("a$") { "near" } else { "far" };
-        let mut listening = Running::new(shell(&setting, place(first), &first[3..]));
-        let ticket = listening.line();
-        assert!(second.contains("netblt1:..."), "{second}");
-        let line = second[3..].replace("netblt1:...", &ticket);
-        Running::new(shell(&setting, place(second), &line)).finish().exits(0);
-        listening.finish().exits(0);
-    }
-    for name in [
+    let setting = setting(&content);
+    let all = steps("README.md", "Use it");
+    assert!(all[0].command.starts_with("netblt cp "), "{all:?}");
+    // Server and client need names and a port of their own: `packaging/try-readme` follows them.
+    let (served, local): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|step| ["server$", "client$"].contains(&step.prompt.as_str()));
+    assert!(served.len() == 4 && local.len() == 6, "README has other commands now: {local:?}");
+    follow(&setting, &local);
+    let names = [
         "far/big.iso",
         "srv/photos/1.jpg",
         "near/a.gz",
+        "near/b.gz",
         "far/downloads/photos/1.jpg",
         "far/downloads/notes.txt",
-        "far/downloads/big.iso",
-        "far/photos/1.jpg",
-    ] {
-        let arrived = fs::read(setting.env.path(name)).unwrap_or_default();
-        assert!(arrived == content, "{name} did not arrive");
+    ];
+    arrived(&setting, &content, &names);
+}
+
+#[test]
+fn the_guide_to_tickets_works_word_by_word() {
+    if !testenv::able(&["unshare", "mount", "tar"], &["/srv"]) {
+        return;
     }
+    let content = noise(300_000);
+    let setting = setting(&content);
+    let all = steps("docs/guide/send-receive.md", "With a ticket");
+    assert_eq!(all.len(), 7, "the guide has other commands now: {all:?}");
+    follow(&setting, &all);
+    let names =
+        ["far/inbox/photos/1.jpg", "far/inbox/notes.txt", "far/inbox/big.iso", "far/photos/2.jpg"];
+    arrived(&setting, &content, &names);
+}
+
+#[test]
+fn every_field_of_a_transfers_events_is_in_the_reference() {
+    let reference = page("docs/reference/json.md");
+    let env = Env::new();
+    env.make_file("data.bin", 3_000_000);
+    env.make_directory("to");
+    let mut sender =
+        Running::new(env.command(&["send", "data.bin", "--json", "--bind", "127.0.0.1"]));
+    let listening: Value = serde_json::from_str(&sender.line()).expect("an event");
+    let ticket = listening["data"]["ticket"].as_str().expect("a ticket").to_owned();
+    let received = env.run(&["receive", &ticket, "to", "--json"]).exits(0).text();
+    let sent = sender.finish().exits(0).text();
+    let mut missing = BTreeSet::new();
+    for line in received.lines().chain(sent.lines()) {
+        let line: Value = serde_json::from_str(line).expect(line);
+        let data = line["data"].as_object().expect("an object");
+        let names = data.keys().map(String::as_str).chain(line["event"].as_str());
+        let unknown = names.filter(|name| !reference.contains(&format!("`{name}`")));
+        missing.extend(unknown.map(str::to_owned));
+    }
+    assert!(missing.is_empty(), "docs/reference/json.md lacks {missing:?}");
 }
